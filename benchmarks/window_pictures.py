@@ -1,6 +1,6 @@
 """The picture of docs/streams.md: the error of a sum against the number of windows that are summed.
 
-    pip install 'beam_dp[report]'
+    pip install 'beam_dp[benchmarks]'
     python benchmarks/window_pictures.py docs/error_by_windows.svg
 
 Closed forms, which `tests/mechanisms/test_window_errors.py` compares with simulated horizons.
@@ -58,7 +58,7 @@ def draw(path: pathlib.Path) -> None:
     Args:
         path: an SVG file.
     """
-    # Only the picture needs it: it comes with the extra named report.
+    # Only the picture needs it: it comes with the extra named benchmarks.
     import matplotlib
 
     matplotlib.use("svg")

@@ -17,7 +17,7 @@ OUR_LINE = re.compile(r"\[ *[0-9]+\.[0-9] s\] .*")
 
 @dataclass(frozen=True)
 class Home:
-    """A folder with an environment that holds the wheel and what it requires, and with data.
+    """A folder with an environment that holds the wheels and what they require, and with data.
 
     Args:
         folder: of both.
@@ -57,18 +57,22 @@ class Home:
         )
 
 
-def installed(folder: pathlib.Path) -> Home:
-    """Makes an empty environment with the wheel and what setup.py requires."""
-    (folder / "temporary").mkdir()
-    elsewhere = folder / "elsewhere"
-    elsewhere.mkdir()
+def built_wheels(folder: pathlib.Path) -> dict[str, pathlib.Path]:
+    """Builds both wheels, as somebody with a checkout would; returns them by their names."""
     copy_sources(folder / "sources")
-    subprocess.run([sys.executable, "-m", "venv", folder / "environment"], check=True)
-    pip = [folder / "environment" / "bin" / "python", "-m", "pip", "--quiet"]
-    pip.append("--disable-pip-version-check")
-    wheels = folder / "wheels"
-    build = ["wheel", "--no-deps", "--wheel-dir", wheels, folder / "sources"]
-    subprocess.run([*pip, *build], check=True, cwd=elsewhere)
-    (wheel,) = wheels.iterdir()
-    subprocess.run([*pip, "install", wheel], check=True, cwd=elsewhere)
+    pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
+    sources = [folder / "sources" / "reader", folder / "sources"]
+    build = ["wheel", "--no-deps", "--wheel-dir", folder / "wheels", *sources]
+    subprocess.run([*pip, *build], check=True, cwd=folder)
+    return {path.name.partition("-")[0]: path for path in (folder / "wheels").iterdir()}
+
+
+def installed(folder: pathlib.Path, *wheels: pathlib.Path) -> Home:
+    """Makes an empty environment with wheels and what they require."""
+    (folder / "temporary").mkdir()
+    (folder / "elsewhere").mkdir()
+    environment = folder / "environment"
+    subprocess.run([sys.executable, "-m", "venv", environment], check=True)
+    pip = [environment / "bin" / "python", "-m", "pip", "--quiet", "--disable-pip-version-check"]
+    subprocess.run([*pip, "install", *wheels], check=True, cwd=folder / "elsewhere")
     return Home(folder)

@@ -22,6 +22,10 @@ def module_name(path: str) -> str:
     return path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
 
 
+def is_under(name: str, parent: str) -> bool:
+    return name == parent or name.startswith(parent + ".")
+
+
 @functools.cache
 def parsed(path: str, source: str) -> ast.Module:
     """The tree of a source, which nobody changes."""

@@ -12,7 +12,7 @@ import sys
 
 import pytest
 from declared_packages import declared_modules
-from source_imports import ROOT, imports, module_name, parsed
+from source_imports import ROOT, imports, is_under, module_name, parsed
 
 MAX_LINES = 500
 MAX_FUNCTION_LINES = 60
@@ -99,10 +99,6 @@ UNDECLARED_ALLOWED = {
     "beam_dp/transforms/reading/read_kafka.py": ("confluent_kafka",),
     "pipelines/beam_flags.py": ("grpc",),
 }
-
-
-def is_under(name: str, parent: str) -> bool:
-    return name == parent or name.startswith(parent + ".")
 
 
 def beam_violations(files: dict[str, str]) -> list[str]:

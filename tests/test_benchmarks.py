@@ -79,7 +79,7 @@ def test_every_mechanism_of_the_error_benchmark_is_measured_and_drawn(tmp_path):
     largest = {(row["panel"], row["mechanism"]): row["largest"][0] for row in found}
     assert 0 < max(largest.values()) < 1
     assert "| Laplace, pure |" in error_pictures.markdown(json.loads(json.dumps(found)))
-    pytest.importorskip("matplotlib", reason="comes with the extra named report")
+    pytest.importorskip("matplotlib", reason="comes with the extra named benchmarks")
     for name in ("one.svg", "two.svg"):
         error_pictures.draw(found, tmp_path / name)
     assert (tmp_path / "one.svg").read_bytes() == (tmp_path / "two.svg").read_bytes()
@@ -94,7 +94,7 @@ def test_the_errors_of_sums_of_windows_are_drawn(tmp_path):
     assert (found[1], found[24]) == (pytest.approx(9.89, 1e-3), pytest.approx(48.5, 1e-3))
     days = dict(zip(window_pictures.LENGTHS, window_pictures.errors(7, "levels"), strict=True))
     assert days[1] > found[1] and days[168] < found[168]
-    pytest.importorskip("matplotlib", reason="comes with the extra named report")
+    pytest.importorskip("matplotlib", reason="comes with the extra named benchmarks")
     for name in ("one.svg", "two.svg"):
         window_pictures.draw(tmp_path / name)
     assert (tmp_path / "one.svg").read_bytes() == (tmp_path / "two.svg").read_bytes()

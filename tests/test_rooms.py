@@ -14,7 +14,7 @@ from source_imports import imports, module_name
 # From the ground up. A room imports those on the floors below its own. The families of mechanisms
 # share a floor, and may import each other there.
 FLOORS = (
-    ("errors",),
+    ("errors", "installed"),
     ("checks",),
     ("domain", "noise", "storage"),
     ("hashing",),

@@ -135,7 +135,7 @@ def test_the_version_is_that_of_the_package(capsys: pytest.CaptureFixture[str]) 
     with pytest.raises(SystemExit) as exit:
         main(["--version"])
     assert exit.value.code == 0
-    version = ROOT / "setup.py"
+    version = ROOT / "reader" / "setup.py"
     assert f'version="{capsys.readouterr().out.split()[1]}"' in version.read_text("utf-8")
 
 

@@ -31,6 +31,7 @@ from beam_dp.errors import InputError
 from beam_dp.flags.command_line import in_words_of_flags, no_flag, parse_own
 from beam_dp.flags.files import check_files
 from beam_dp.flags.flag import Flag, FlagError, Parser, nearest, refused
+from beam_dp.installed import missing_part, only_reads
 
 EXIT_BAD_INPUT = 2
 PIPELINES = {program.replace("_", "-"): program for program in PROGRAMS}
@@ -68,6 +69,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         return run[options.command](options) or 0
     except (FlagError, InputError) as error:
         print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
+        return EXIT_BAD_INPUT
+    except ModuleNotFoundError as error:
+        cure = missing_part(error)
+        if cure is None:
+            raise
+        print(f"error: {arguments[0]}: {cure}", file=sys.stderr)
         return EXIT_BAD_INPUT
     except BrokenPipeError:
         # The reader, such as `head`, has seen enough; Python must not complain while it closes.
@@ -130,6 +137,9 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
 
 def _run_pipeline(module: str, arguments: list[str]) -> int:
     """Refuses what shows in the command line alone, and only then imports the program, and Beam."""
+    if only_reads() and not {"-h", "--help"} & {*arguments}:
+        # At once: what is wrong with the flags does not matter yet.
+        raise ModuleNotFoundError(name="beam_dp.pipelines")
     flags = flags_of_program(module)
     given, rest = parse_own(
         flags, arguments, program=command_of(module), description=description_of_program(module)
@@ -137,14 +147,7 @@ def _run_pipeline(module: str, arguments: list[str]) -> int:
     check_beam_names(rest, flags)
     check_files(flags, given)
     _check_guarantee(flags, given)
-    try:
-        program = import_program(module)
-    except ModuleNotFoundError as error:
-        if not (error.name or "").startswith("beam_dp.pipelines"):
-            raise
-        print(f"error: {module}: not installed; must be run in a checkout", file=sys.stderr)
-        return EXIT_BAD_INPUT
-    code: int = program.main(arguments)
+    code: int = import_program(module).main(arguments)
     return code
 
 

@@ -20,8 +20,8 @@ from noise_sources import NoNoise
 from source_imports import ROOT
 
 import beam_dp as dp
-from beam_dp import in_memory
 from beam_dp.errors import InputError
+from beam_dp.in_memory import release_table
 from beam_dp.mechanisms import Mechanism
 from beam_dp.noise.source import NoiseSource
 from beam_dp.transforms.drawing import one_worker
@@ -77,8 +77,8 @@ def test_whatever_is_counted_the_records_are_the_same(unit: str, tables: Any) ->
     promise = guarantee(unit, 1 if unit == "record" else 2)
     plan: Any = EXACT.plan(DOMAIN, WORKLOAD, promise, "noisy")
     plan = dataclasses.replace(plan, summary_tables=tuple(tables))
-    summary, left_out = in_memory._count(plan, in_memory.Table(TABLE), TABLE.column_names)
-    if not isinstance(summary, in_memory.Marginals):
+    summary, left_out = release_table._count(plan, release_table.Table(TABLE), TABLE.column_names)
+    if not isinstance(summary, release_table.Marginals):
         summary = summary.marginals(plan.summary_tables)
     whole = dp.release(TABLE, DOMAIN, WORKLOAD, promise, mechanism=EXACT)
     assert left_out is None
@@ -101,7 +101,7 @@ def test_the_files_are_those_of_the_pipeline_byte_by_byte(
     mechanism: Mechanism,
     options: Any,
 ) -> None:
-    for module in (in_memory, one_worker):
+    for module in (release_table, one_worker):
         monkeypatch.setattr(module, "NoiseSource", NoNoise)
     promise = guarantee(unit, 1 if unit == "record" else 2)
     arguments = (BINNED, dp.marginals(BINNED, ways=2), promise)
@@ -221,7 +221,7 @@ def test_the_ledger_is_paid_before_noise_is_drawn_and_told_of_the_release(
         def __init__(self) -> None:
             states.extend(entry.state for entry in ledger.entries("people"))
 
-    monkeypatch.setattr(in_memory, "NoiseSource", Watching)
+    monkeypatch.setattr(release_table, "NoiseSource", Watching)
 
     def paid(**named: Any) -> dp.SyntheticDatabase:
         return dp.release(TABLE, DOMAIN, WORKLOAD, guarantee(), ledger=ledger, **named)
@@ -272,7 +272,7 @@ def test_a_release_that_cannot_be_written_is_not_lost(
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(in_memory, "write_release", full)
+    monkeypatch.setattr(release_table, "write_release", full)
     with pytest.raises(OSError, match="No space left") as caught:
         dp.release(TABLE, DOMAIN, WORKLOAD, guarantee(), output=tmp_path / "out")
     monkeypatch.undo()

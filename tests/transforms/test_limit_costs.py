@@ -7,8 +7,8 @@ import numpy as np
 import pandas as pd
 from fakes import COLLECTED, collect, pipeline
 
-from beam_dp import in_memory
 from beam_dp.domain import Domain, IntegerAttribute
+from beam_dp.in_memory import release_table
 from beam_dp.mechanisms import MWEM
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.workload import marginals
@@ -36,7 +36,7 @@ def test_a_pipeline_keeps_what_memory_keeps_and_more_than_a_number_would() -> No
         )
         _ = inside | collect("kept")
     cells = np.concatenate([each.cell_index(DOMAIN) for each in COLLECTED["kept"]])
-    exact, _ = in_memory._count(plan, in_memory.Table(table), ["a", "b", "person"])
+    exact, _ = release_table._count(plan, release_table.Table(table), ["a", "b", "person"])
     assert np.bincount(cells, minlength=12).tolist() == exact.marginal(("a", "b")).ravel().tolist()
     by_number = np.minimum(table.groupby("person").size(), 8).sum()
     assert by_number < cells.size < len(table)

@@ -19,10 +19,10 @@ from noise_sources import Draw, NoNoise
 from numpy.typing import NDArray
 from tiny import ADD, domain_of, promise, share_spent, workload_of
 
-from beam_dp import in_memory
 from beam_dp.encoding import contributions as contributions_module
 from beam_dp.encoding.batch import EncodedBatch
 from beam_dp.encoding.unit_costs import CostLimit
+from beam_dp.in_memory import release_table
 from beam_dp.mechanisms import MWEM, Gaussian, Mechanism
 from beam_dp.mechanisms.marginals import measure_all as measure_all_module
 from beam_dp.mechanisms.marginals.plan import MarginalsPlan
@@ -60,7 +60,9 @@ def draws(plan: MarginalsPlan, held: Sequence[int]) -> list[Draw]:
         for part in (slice(0, 2), slice(2, None))
     )
     accumulator = choose_accumulator(plan.domain, plan.summary_tables)
-    counts = in_memory._summary(accumulator, batches, plan.domain, plan.guarantee, plan.unit_costs)
+    counts = release_table._summary(
+        accumulator, batches, plan.domain, plan.guarantee, plan.unit_costs
+    )
     tables = counts.marginals(plan.summary_tables)
     noise = NoNoise()
     for each in plan.measurements:
@@ -142,7 +144,7 @@ def in_order_of_arrival(patch: Patch) -> None:
 
 def without_a_limit(patch: Patch) -> None:
     patch.setattr(
-        in_memory,
+        release_table,
         "limit_records",
         lambda words, batches, most, _: contributions_module.limit_records(words, batches, most),
     )

@@ -1,0 +1,28 @@
+"""Which distributions are here: all of the package, or `beam_dp_reader` alone."""
+
+from __future__ import annotations
+
+import importlib.util
+
+MAKES_RELEASES = "only what reads releases is installed here; the rest: pip install beam_dp"
+READS_ARROW = "pyarrow is not installed here: pip install 'beam_dp_reader[arrow]'"
+
+
+def only_reads() -> bool:
+    """Whether what reads releases is here, and what makes them is not."""
+    return importlib.util.find_spec("beam_dp.transforms") is None
+
+
+def missing_part(error: ModuleNotFoundError) -> str | None:
+    """Returns how to get a module, where it is one that `beam_dp_reader` does not bring.
+
+    Args:
+        error: of an import.
+
+    Returns:
+        One line; None where all of the package is installed.
+    """
+    if not only_reads():
+        return None
+    package = (error.name or "").partition(".")[0]
+    return READS_ARROW if package == "pyarrow" else MAKES_RELEASES
