@@ -37,9 +37,17 @@ def literal(setup: pathlib.Path, name: str) -> object:
     raise KeyError(name)
 
 
-def test_both_are_of_one_version_and_every_room_is_of_one_of_them() -> None:
+def test_every_file_that_names_the_version_names_the_same() -> None:
     whole, reader = SETUPS
-    assert literal(whole, "VERSION") == literal(reader, "version")
+    version = literal(whole, "VERSION")
+    assert literal(reader, "version") == version
+    assert f"\nversion: {version}\n" in (ROOT / "CITATION.cff").read_text("utf-8")
+    heading = "## [Unreleased]" if str(version).endswith(".dev0") else f"## [{version}] - 20"
+    assert f"\n{heading}" in (ROOT / "CHANGELOG.md").read_text("utf-8")
+
+
+def test_every_room_is_of_one_of_them() -> None:
+    whole, reader = SETUPS
     rooms = literal(whole, "MAKING")
     assert rooms == literal(reader, "MAKING")
     assert isinstance(rooms, list)

@@ -26,5 +26,3 @@ from beam_dp.transforms.reading.read_kafka import ReadKafka as ReadKafka
 from beam_dp.transforms.reading.synthetic_rows import SyntheticRows as SyntheticRows
 from beam_dp.transforms.writing.write import WriteRelease as WriteRelease
 from beam_dp.transforms.writing.write_answers import WriteAnswers as WriteAnswers
-
-BoundContributions = LimitContributions  # its name until 0.1
