@@ -52,13 +52,6 @@ def arrow_type(attribute: Attribute) -> pa.DataType:
     """
     import pyarrow as pa
 
-    written = attribute.avro_type()
-    members = [
-        each for each in (written if isinstance(written, list) else [written]) if each != "null"
-    ]
-    if len(members) > 1:
-        return pa.string()
-    kind = members[0] if isinstance(members[0], dict) else {"type": members[0]}
     return {
         "date": pa.date32(),
         "timestamp-micros": pa.timestamp("us", "UTC"),
@@ -67,7 +60,28 @@ def arrow_type(attribute: Attribute) -> pa.DataType:
         "long": pa.int64(),
         "double": pa.float64(),
         "string": pa.string(),
-    }[kind.get("logicalType") or kind["type"]]
+    }[_type_name(attribute)]
+
+
+def _type_name(attribute: Attribute) -> str:
+    """Avro's name of the type of an attribute's column."""
+    written = attribute.avro_type()
+    members = [
+        each for each in (written if isinstance(written, list) else [written]) if each != "null"
+    ]
+    if len(members) > 1:
+        return "string"
+    kind = members[0] if isinstance(members[0], dict) else {"type": members[0]}
+    return str(kind.get("logicalType") or kind["type"])
+
+
+def column_values(attribute: Attribute, codes: Sequence[int]) -> list[Value]:
+    """Returns the values of codes as the column of an attribute without bins holds them.
+
+    Without pyarrow, which whoever reads answers may not have.
+    """
+    is_text = _type_name(attribute) == "string"
+    return [_plain(value, is_text) for value in attribute.decode(codes)]
 
 
 def arrow_column(
@@ -79,7 +93,7 @@ def arrow_column(
 
     kind = arrow_type(attribute)
     if numbers is None and not isinstance(attribute, IntegerAttribute):
-        levels = [_plain(value, kind) for value in attribute.decode(range(attribute.size))]
+        levels = column_values(attribute, range(attribute.size))
         return pa.array(levels, kind).take(pa.array(codes))
     if numbers is None:
         # A range of integers may be too long to list.
@@ -88,7 +102,7 @@ def arrow_column(
     special = pa.array(codes >= attribute.num_levels)
     if pa.types.is_string(kind):
         released = attribute.released if isinstance(attribute, BinnedAttribute) else int
-        values = pa.array([_plain(released(number), kind) for number in numbers.tolist()], kind)
+        values = pa.array([_plain(released(each), is_text=True) for each in numbers.tolist()], kind)
     elif pa.types.is_date(kind):
         values = pa.array(numbers.astype(np.int32)).cast(kind)
     else:
@@ -100,11 +114,9 @@ def arrow_column(
     return pc.if_else(special, others, values)
 
 
-def _plain(value: Value, kind: pa.DataType) -> Value:
-    """A value as a column of a type holds it: among texts its text."""
-    import pyarrow as pa
-
-    if value is None or isinstance(value, str) or not pa.types.is_string(kind):
+def _plain(value: Value, is_text: bool) -> Value:
+    """A value as a column holds it: among texts its text."""
+    if value is None or isinstance(value, str) or not is_text:
         return value
     if isinstance(value, bool):
         return str(value).lower()

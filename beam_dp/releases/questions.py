@@ -18,7 +18,7 @@ from beam_dp.domain.ordered import BinnedAttribute, OrderedAttribute
 from beam_dp.errors import InputError
 from beam_dp.queries.vector_query import Vector, VectorQuery
 from beam_dp.queries.where import Mask, read_condition
-from beam_dp.releases.arrow import arrow_column
+from beam_dp.releases.arrow import column_values
 from beam_dp.releases.error_bars import Estimate, weakest_kind
 from beam_dp.releases.estimates import Estimates
 
@@ -337,8 +337,7 @@ def _values_of(attribute: Attribute, codes: Sequence[int]) -> list[Any]:
     """Values of some codes in the type of the released records; of a bin, its label."""
     if isinstance(attribute, BinnedAttribute):
         return [None if code == attribute.null_code else attribute.label(code) for code in codes]
-    values: list[Any] = arrow_column(attribute, np.array(codes), None).to_pylist()
-    return values
+    return [*column_values(attribute, codes)]
 
 
 def _indicator(size: int, code: int) -> NDArray[np.float64]:
