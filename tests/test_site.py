@@ -100,8 +100,26 @@ def test_a_page_has_the_lists_and_tables_that_a_code_host_shows(
 def test_every_public_name_has_an_entry(site: pathlib.Path) -> None:
     import beam_dp
 
-    pages = "".join(path.read_text("utf-8") for path in (site / "reference").glob("*.html"))
+    paths = [*(site / "reference").glob("*.html"), *(site / "docs").glob("mechanism_*.html")]
+    pages = "".join(path.read_text("utf-8") for path in paths)
     assert [name for name in beam_dp.__all__ if f'id="beam_dp.{name}"' not in pages] == []
+
+
+def test_every_mechanism_that_can_be_asked_for_has_a_page(site: pathlib.Path) -> None:
+    from beam_dp.cli.programs import PROGRAMS, flags_of_program
+
+    choices = {
+        choice
+        for program in PROGRAMS
+        for flag in flags_of_program(program)
+        if flag.name == "mechanism"
+        for choice in flag.choices
+    }
+    pages = {path.stem.removeprefix("mechanism_") for path in (site / "docs").glob("*.html")}
+    assert choices - pages == {"auto"}
+    for name in sorted(choices & pages):
+        text = page(site, f"docs/mechanism_{name}.md")
+        assert "Choose it when:" in text and "<strong>Privacy:" in text
 
 
 @pytest.mark.skipif(BROWSER is None, reason="no browser: Debian's package chromium has one")

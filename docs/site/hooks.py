@@ -14,6 +14,7 @@ import pathlib
 import re
 from typing import Any
 
+from mechanism_pages import mechanism_pages, shown_objects
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
@@ -54,8 +55,9 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     for path in sorted(ROOT.glob("examples/notebooks/*.ipynb")):
         name = path.relative_to(ROOT).with_suffix(".md").as_posix()
         files.append(File.generated(config, name, content=notebook_page(path)))
-    for name, text in reference().items():
-        files.append(File.generated(config, f"reference/{name}.md", content=text))
+    pages = {f"reference/{name}.md": text for name, text in reference().items()}
+    for name, text in {**pages, **mechanism_pages()}.items():
+        files.append(File.generated(config, name, content=text))
     return files
 
 
@@ -107,7 +109,8 @@ def reference() -> dict[str, str]:
     rooms = public_names()
     pages = {"index": _overview(rooms)}
     for room, names in rooms.items():
-        pages[room] = f"# {room}\n\n" + "\n".join(f"::: beam_dp.{name}\n" for name in names)
+        here = [name for name in names if name not in shown_objects()]
+        pages[room] = f"# {room}\n\n" + "\n".join(f"::: beam_dp.{name}\n" for name in here)
     for package in PACKAGES:
         modules = sorted((ROOT / package.replace(".", "/")).glob("[!_]*.py"))
         pages[package.rpartition(".")[2]] = f"# {package}\n\n" + "\n".join(

@@ -38,7 +38,7 @@ class CountSketch(SparseMechanism):
     cell; but they may, with equal signs, and the key is public: the bound for all data is w
     sqrt(s), and it is reached.
 
-    Privacy, for the relation and unit of the guarantee:
+    Privacy: for the relation and unit of the guarantee,
 
     * ``laplace``: epsilon, pure, at scale s w / epsilon; a delta is left unspent.
     * ``gaussian``: (epsilon, delta) with delta > 0, at the L2 sensitivity w sqrt(s); or, with
