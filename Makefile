@@ -17,7 +17,7 @@ help:
 	@echo "make notebooks     the same three people in Jupyter: runs every cell of examples/notebooks"
 	@echo "make test          lint, types, and the tests that are not slow: three minutes"
 	@echo "make test-all      the same, then the slow tests"
-	@echo "make generated     write docs/flags.md and the Dataflow templates anew, from the flags"
+	@echo "make generated     write what is made of the flags, and of recorded benchmarks, anew"
 	@echo "make docs          build the site of these documents and the reference into build/site"
 	@echo "make test-docs     the tests of that site"
 	@echo "make bench         the benchmarks: speed and accuracy against stated figures"
@@ -93,6 +93,7 @@ test-all: test test-slow
 
 generated: $(VENV)/.stamp-demo
 	$(BIN)/python docs/write_flags.py
+	$(BIN)/python benchmarks/write_pages.py
 
 # Pytest's exit code 5 means that no test has the marker yet: said plainly, not passed off as a success.
 define run_marked

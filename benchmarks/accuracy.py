@@ -18,9 +18,10 @@ no distribution joins its answers, and it has no records.
 from __future__ import annotations
 
 import argparse
-import itertools
 import math
+import pathlib
 import resource
+import sys
 import time
 from collections.abc import Iterable
 
@@ -29,6 +30,8 @@ import numpy as np
 from accuracy_tables import Codes
 from numpy.typing import NDArray
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+
 from beam_dp.domain import Domain
 from beam_dp.mechanisms import MWEM, Gaussian, Laplace, Mechanism
 from beam_dp.noise.source import NoiseSource
@@ -36,9 +39,13 @@ from beam_dp.privacy.accounting import discrete_gaussian_mu
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.workload import Workload, marginals
 from beam_dp.summaries import Marginals
+from benchmarks.recorded import Figure, Row, add_flag, keep
+from benchmarks.tables import table
 
 # Normalised tables of one marginal: the distribution's, and the records' where there are any.
 Estimates = tuple[NDArray[np.float64], ...]
+# Of normalised marginals: averaged over them, and of any cell.
+ERRORS = ("total variation", "largest cell")
 # On a grid this fine the discreteness of noise costs nothing.
 _GRID_DEVIATIONS = 4096
 
@@ -170,7 +177,7 @@ def main() -> None:
     parser.add_argument("--calibration", choices=["tight", "textbook"], default="tight")
     parser.add_argument("--num_rounds", type=lambda text: text if text == "annealed" else int(text))
     parser.add_argument("--noisy_num_records", action="store_true")
-    parser.add_argument("--markdown", action="store_true", help="print one row of a table at last")
+    add_flag(parser)
     options = parser.parse_args()
     if options.mechanism == "raw_gaussian" and not options.delta > 0:
         parser.error("--mechanism raw_gaussian needs --delta > 0")
@@ -180,8 +187,9 @@ def main() -> None:
     guarantee = Guarantee(options.epsilon, options.delta, "add_or_remove_one", "record", 1)
     measured, seconds = [], []
     running = contender(options.mechanism, options.calibration, options.num_rounds)
-    label = f"{options.data} {options.ways}-way ({options.epsilon}, {options.delta})"
-    print(f"{label} {options.mechanism} {options.calibration}, {options.runs} runs")
+    label = f"{options.data}, {options.ways}-way, {options.epsilon:g}, {options.delta:g}"
+    label += f", {options.mechanism}"
+    print(f"{label}, {options.calibration}, {options.runs} runs")
     for run in range(options.runs):
         estimates, spent = running.run(
             domain, codes, workload, guarantee, options.noisy_num_records
@@ -190,28 +198,24 @@ def main() -> None:
         seconds.append(spent)
         found = " / ".join(f"{each:.5f}" for each in measured[-1])
         print(f"  run {run + 1}: {found}, CPU {spent:.1f} s", flush=True)
-    mean = np.mean(measured, axis=0)
-    # Not a number where one run tells nothing about the spread.
-    spread = np.full(len(mean), np.nan)
-    if options.runs > 1:
-        spread = np.std(measured, axis=0, ddof=1) / math.sqrt(options.runs)
+    found = row(label, measured, seconds)
+    print(table([found], "table, ways, epsilon, delta, mechanism"), running.public)
+    keep(options.record, [found])
+
+
+def row(label: str, measured: list[list[float]], seconds: list[float]) -> Row:
+    """Returns means of the errors, with standard errors where runs tell of them, and the cost."""
+    of_both = (f"{kind}, {error}" for kind in ("distribution", "records") for error in ERRORS)
+    columns = zip(*measured, strict=True)
+    figures = {
+        name: Figure.mean(values, "share") for name, values in zip(of_both, columns, strict=False)
+    }
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    cells = [f"`{options.data}` {options.ways}-way", f"{options.epsilon:g}, {options.delta:g}"]
-    cells += [options.mechanism, str(options.runs)]
-    for name, pair in itertools.zip_longest(("distribution", "records"), mean.reshape(-1, 2)):
-        if pair is None:
-            cells.append("")
-            continue
-        low, high = spread[:2] if name == "distribution" else spread[2:]
-        cells.append(f"{pair[0]:.4f} ± {low:.4f} / {pair[1]:.4f} ± {high:.4f}")
-        print(
-            f"  {name}: total variation {pair[0]:.5f} +- {low:.5f},"
-            f" largest cell {pair[1]:.5f} +- {high:.5f}"
-        )
-    cells += [f"{np.mean(seconds):.1f}", f"{peak:.0f}"]
-    print(f"  CPU {np.mean(seconds):.1f} s, peak memory {peak:.0f} MB, {running.public}")
-    if options.markdown:
-        print("| " + " | ".join(cells) + " |")
+    figures |= {
+        "CPU time": Figure.mean(seconds, "seconds"),
+        "peak memory": Figure(peak, "MiB"),
+    }
+    return Row(label, figures, len(measured))
 
 
 if __name__ == "__main__":

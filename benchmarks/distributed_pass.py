@@ -1,7 +1,7 @@
 """The distributed pass against its limits: ratios, from interleaved runs on one machine.
 
     python benchmarks/distributed_pass.py --quick
-    python benchmarks/distributed_pass.py --output FILE
+    python benchmarks/distributed_pass.py --record benchmarks/results/distributed_pass.json
 
 ``peers/side_by_side.py`` compares the pass that limits a unit's records with PipelineDP.
 """
@@ -9,12 +9,11 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import functools
 import itertools
 import logging
-import os
 import pathlib
-import platform
 import sys
 import tempfile
 from collections.abc import Callable
@@ -63,8 +62,11 @@ from benchmarks.pass_runs import (  # noqa: E402
     run_pipeline,
     timed,
 )
+from benchmarks.recorded import Figure, Row, add_flag, keep  # noqa: E402
+from benchmarks.tables import table  # noqa: E402
 
-Figure = Callable[[float, float], str]  # of this pass and the other, in the same unit
+BARE_PARQUET = "pyarrow in one thread, and `bincount`"
+Comparison = Callable[[float, float], float]  # of this pass and the other, in the same unit
 
 
 def our_histogram(
@@ -105,45 +107,57 @@ def bounded_count(path: str) -> int:
     return int(np.minimum(of_unit, MAX_RECORDS_PER_UNIT).sum())
 
 
-def times(ours: float, other: float) -> str:
-    """How many times the other's time."""
-    return f"{ours / other:.2f}"
+def times(ours: float, other: float) -> float:
+    """How many times the other's."""
+    return ours / other
 
 
-def part(ours: float, other: float) -> str:
-    """Which part of the other's time."""
-    return f"1/{other / ours:,.0f}"
+def above(ours: float, other: float) -> float:
+    """How much above the other's."""
+    return ours - other
 
 
-def above(ours: float, other: float) -> str:
-    """How much above the other's time."""
-    return f"{ours - other:.2f}"
+def alone(ours: float, _: float) -> float:
+    """Itself."""
+    return ours
 
 
-def alone(ours: float, _: float) -> str:
-    """The time itself."""
-    return f"{ours:.2f}"
+@dataclasses.dataclass(frozen=True)
+class Pair:
+    """This pass and, but for one that stands alone, another, in the same unit.
+
+    Args:
+        ours: what this pass took.
+        other: what the other took.
+        unit: of both.
+        beside: what the other is.
+    """
+
+    ours: Timed
+    other: Timed | None = None
+    unit: str = "seconds"
+    beside: str = ""
+
+    def row(self, what: str, wanted: str, figure: Comparison, runs: int) -> Row:
+        """The figure by processor and by elapsed time, and what it is made of."""
+        against = self.ours if self.other is None else self.other
+        unit = "times" if figure is times else self.unit
+        figures = {
+            "by CPU time": Figure(figure(self.ours.cpu_seconds, against.cpu_seconds), unit),
+            "by elapsed time": Figure(figure(self.ours.seconds, against.seconds), unit),
+        }
+        for name, each in (("this pass", self.ours), ("the other", self.other)):
+            if each is not None and self.other is not None:
+                figures[f"{name}, CPU"] = Figure(each.cpu_seconds, self.unit)
+                figures[f"{name}, elapsed"] = Figure(each.seconds, self.unit)
+        return Row(what, figures, runs, self.beside, wanted)
 
 
-def row(
-    what: str, target: str, figure: Figure, ours: Timed, other: Timed | None = None, unit: str = "s"
-) -> str:
-    """A row of the table: the figure by elapsed and by processor time, and what it is made of."""
-    against = ours if other is None else other
-    by_time = figure(ours.seconds, against.seconds)
-    by_cpu = figure(ours.cpu_seconds, against.cpu_seconds)
-    both = [
-        "-" if each is None else f"{each.seconds:,.2f} / {each.cpu_seconds:,.2f} {unit}"
-        for each in (ours, other)
-    ]
-    return f"| {what} | {target} | {by_time} | {by_cpu} | {both[0]} | {both[1]} |"
-
-
-def compare_parquet(folder: pathlib.Path, sizes: Sizes, repeats: int) -> list[str]:
+def compare_parquet(folder: pathlib.Path, sizes: Sizes, repeats: int) -> list[Row]:
     """Rows of the table of results: Parquet."""
     few = str(folder / f"few-{FEW}.parquet")
     fixed = interleaved({"few": lambda: our_histogram(few)}, repeats)["few"]
-    rows = [row(f"Beam's fixed cost: the pass of {FEW:,} rows", "-", alone, fixed)]
+    rows = [Pair(fixed).row(f"Beam's fixed cost: the pass of {FEW:,} rows", "", alone, repeats)]
     each_row = []
     for kind in ("uint8", "int64"):
         pattern = str(folder / f"{kind}-{sizes.parquet}-*.parquet")
@@ -157,18 +171,17 @@ def compare_parquet(folder: pathlib.Path, sizes: Sizes, repeats: int) -> list[st
         bare, ours = found["bare"], found["ours"]
         np.testing.assert_array_equal(ours.result, bare.result)
         each_row.append(ours.per(sizes.parquet))
-        what = f"Parquet, 8 {kind} columns, {sizes.parquet:,} rows, 4 files"
-        what += ": time over bare one-thread pyarrow + bincount"
-        rows.append(row(what, "<= 1.05", times, ours, bare))
+        what = f"Parquet, 8 {kind} columns, {sizes.parquet:,} rows"
+        rows.append(Pair(ours, bare, beside=BARE_PARQUET).row(what, "<= 1.05", times, repeats))
     path = str(folder / f"peer-{sizes.peer_rows}.parquet")
     peer = timed(lambda: beam_count_per_element(path))
     np.testing.assert_array_equal(peer.result, bare_parquet(path))
-    what = f"microseconds a row over ReadFromParquet, Map, Count.PerElement ({sizes.peer_rows:,})"
-    rows.append(row(what, "<= 1/100", part, min(each_row), peer.per(sizes.peer_rows), "us"))
-    return rows
+    beside = f"`ReadFromParquet`, `Map`, `Count.PerElement` of {sizes.peer_rows:,} rows"
+    found = Pair(min(each_row), peer.per(sizes.peer_rows), "microseconds", beside)
+    return [*rows, found.row("a row of Parquet", "<= 1/100", times, 1)]
 
 
-def compare_processes(folder: pathlib.Path, sizes: Sizes, repeats: int) -> list[str]:
+def compare_processes(folder: pathlib.Path, sizes: Sizes, repeats: int) -> list[Row]:
     """Rows of the table of results: Parquet in two worker processes."""
     rows = []
     for kind, name in (("few", "few-*"), ("uint8", "uint8-*"), ("int64", "int64-*")):
@@ -184,14 +197,15 @@ def compare_processes(folder: pathlib.Path, sizes: Sizes, repeats: int) -> list[
         np.testing.assert_array_equal(found["ours"].result, found["bare"].result)
         what = f"Parquet in 2 worker processes, {kind}, {num_rows:,} rows"
         if kind == "few":
-            rows.append(row(f"{what}: their start", "-", alone, found["ours"]))
+            start = Pair(found["ours"])
+            rows.append(start.row(f"{what}: their start", "", alone, repeats))
         else:
-            what += ": time over bare one-thread pyarrow + bincount"
-            rows.append(row(what, "<= 0.7", times, found["ours"], found["bare"]))
+            both = Pair(found["ours"], found["bare"], beside=BARE_PARQUET)
+            rows.append(both.row(what, "<= 0.7", times, repeats))
     return rows
 
 
-def compare_avro(folder: pathlib.Path, sizes: Sizes, repeats: int) -> list[str]:
+def compare_avro(folder: pathlib.Path, sizes: Sizes, repeats: int) -> list[Row]:
     """Rows of the table of results: Avro."""
     path = str(folder / f"rows-{sizes.avro}.avro")
     found = interleaved(
@@ -199,11 +213,12 @@ def compare_avro(folder: pathlib.Path, sizes: Sizes, repeats: int) -> list[str]:
     )
     bare, ours = found["bare"], found["ours"]
     assert ours.result.sum() == bare.result == sizes.avro
-    what = f"Avro, {sizes.avro:,} rows: microseconds a row above bare fastavro"
-    return [row(what, "<= 2", above, ours.per(sizes.avro), bare.per(sizes.avro), "us")]
+    what = f"Avro, {sizes.avro:,} rows: how much above, a row"
+    both = Pair(ours.per(sizes.avro), bare.per(sizes.avro), "microseconds", "fastavro alone")
+    return [both.row(what, "<= 2", above, repeats)]
 
 
-def compare_csv(folder: pathlib.Path, sizes: Sizes, repeats: int) -> list[str]:
+def compare_csv(folder: pathlib.Path, sizes: Sizes, repeats: int) -> list[Row]:
     """Rows of the table of results: CSV."""
     rows = []
     for kind, described, target in (("rows", "", "1.2"), ("quoted", ", all quoted", "1.5")):
@@ -220,12 +235,13 @@ def compare_csv(folder: pathlib.Path, sizes: Sizes, repeats: int) -> list[str]:
         )
         assert found["ours"].result.sum() == sizes.csv
         for name in ("threads", "one thread"):
-            what = f"CSV{described}, {sizes.csv:,} rows: time over the bare pyarrow reader, {name}"
-            rows.append(row(what, f"<= {target}", times, found["ours"], found[name]))
+            both = Pair(found["ours"], found[name], beside=f"pyarrow alone, {name}")
+            what = f"CSV{described}, {sizes.csv:,} rows"
+            rows.append(both.row(what, f"<= {target}", times, repeats))
     return rows
 
 
-def compare_bounding(folder: pathlib.Path, sizes: Sizes, repeats: int) -> list[str]:
+def compare_bounding(folder: pathlib.Path, sizes: Sizes, repeats: int) -> list[Row]:
     """Rows of the table of results: contribution bounding, also of a unit with most records."""
     usual, heavy = (str(folder / f"{name}-{sizes.bounding}.parquet") for name in ("units", "heavy"))
     bound = functools.partial(our_histogram, unit="unit")
@@ -234,16 +250,21 @@ def compare_bounding(folder: pathlib.Path, sizes: Sizes, repeats: int) -> list[s
     assert ours.result.sum() == bounded_count(usual)
     assert of_one.result.sum() == bounded_count(heavy)
     what = f"{sizes.bounding:,} rows of {sizes.units:,} units, at most {MAX_RECORDS_PER_UNIT} each"
-    one = f"{what}, where one unit has 90 % of the rows"
+    one, without = f"{what}, where one unit has 90 % of the rows", "the same without it"
+    each_row = Pair(ours.per(sizes.bounding), unit="microseconds")
+    memory = {
+        "peak of memory": Figure(heavy_peak / peak, "times"),
+        "this pass, peak": Figure(heavy_peak, "MiB"),
+        "the other, peak": Figure(peak, "MiB"),
+    }
     return [
-        row(f"{what}: microseconds a row", "-", alone, ours.per(sizes.bounding), unit="us"),
-        row(f"{one}: time over that without it", "<= 1.3", times, of_one, ours),
-        f"| {one}: peak of memory over that without it | <= 1.3 | {times(heavy_peak, peak)} | -"
-        f" | {heavy_peak:,} MiB | {peak:,} MiB |",
+        each_row.row(f"{what}: a row", "", alone, repeats),
+        Pair(of_one, ours, beside=without).row(one, "<= 1.3", times, repeats),
+        Row(f"{one}: memory", memory, repeats, without, "<= 1.3"),
     ]
 
 
-def compare_marginals(folder: pathlib.Path, sizes: Sizes, repeats: int) -> list[str]:
+def compare_marginals(folder: pathlib.Path, sizes: Sizes, repeats: int) -> list[Row]:
     """Rows of the table of results: all 3-way marginals of a table too wide for a histogram."""
     path = str(folder / f"adult-{sizes.marginals}.parquet")
     few = str(folder / f"adult-{sizes.marginals_peer}.parquet")
@@ -256,25 +277,26 @@ def compare_marginals(folder: pathlib.Path, sizes: Sizes, repeats: int) -> list[
     for unit, described in (("record", "a record"), ("unit", "a column, at most 3 records each")):
         assert len({int(table.sum()) for table in found[unit].result.values()}) == 1
         what = f"{tables}, {sizes.marginals:,} Parquet rows, the unit is {described}"
-        what += ": microseconds a row"
-        rows.append(row(what, "<= 3 (CPU)", alone, found[unit].per(sizes.marginals), unit="us"))
+        each_row = Pair(found[unit].per(sizes.marginals), unit="microseconds")
+        rows.append(each_row.row(f"{what}: a row", "<= 3 us (CPU)", alone, repeats))
     peer = timed(lambda: beam_count_per_marginal(few))
-    for names, table in our_marginals(few).items():
-        np.testing.assert_array_equal(table, peer.result[names])
-    what = f"microseconds a row over ReadFromParquet, {len(ALL_3_WAY)} tuples a row,"
-    what += f" Count.PerElement ({sizes.marginals_peer:,})"
+    for names, counts in our_marginals(few).items():
+        np.testing.assert_array_equal(counts, peer.result[names])
+    beside = f"`ReadFromParquet`, {len(ALL_3_WAY)} tuples a row, `Count.PerElement`"
+    beside += f" of {sizes.marginals_peer:,} rows"
     ours, other = found["record"].per(sizes.marginals), peer.per(sizes.marginals_peer)
-    return [*rows, row(what, "<= 1/100", part, ours, other, "us")]
+    both = Pair(ours, other, "microseconds", beside)
+    return [*rows, both.row(f"{tables}, a row", "<= 1/100", times, 1)]
 
 
 def main() -> None:
-    """Prints the table, and writes it where asked to."""
+    """Prints the table of medians, and keeps it where asked to."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--quick", action="store_true", help="small sizes: fixed costs show")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--only", default="parquet,processes,avro,csv,bounding,marginals")
     parser.add_argument("--data", help="where inputs are kept; a temporary folder by default")
-    parser.add_argument("--output", help="a file to write the table to")
+    add_flag(parser)
     arguments = parser.parse_args()
     sizes = QUICK if arguments.quick else FULL
     with tempfile.TemporaryDirectory() as temporary:
@@ -282,7 +304,7 @@ def main() -> None:
         folder.mkdir(parents=True, exist_ok=True)
         write_data(folder, sizes)
         how = folder, sizes, arguments.repeats
-        comparisons: dict[str, Callable[[], list[str]]] = {
+        comparisons: dict[str, Callable[[], list[Row]]] = {
             "parquet": functools.partial(compare_parquet, *how),
             "processes": functools.partial(compare_processes, *how),
             "avro": functools.partial(compare_avro, *how),
@@ -292,23 +314,8 @@ def main() -> None:
         }
         chosen = [comparisons[name] for name in arguments.only.split(",")]
         rows = list(itertools.chain.from_iterable(compare() for compare in chosen))
-    lines = [
-        "# The distributed pass",
-        "",
-        f"`python benchmarks/{pathlib.Path(__file__).name} --only {arguments.only}`: medians of"
-        f" {arguments.repeats} interleaved runs on FnApiRunner, {os.cpu_count()} cores, Python"
-        f" {platform.python_version()}, apache-beam {beam.__version__}, pyarrow {pa.__version__},"
-        f" numpy {np.__version__}. Elapsed and processor time, the latter of all threads and"
-        " processes. Beam's fixed cost is included.",
-        "",
-        "| what | target | by elapsed time | by CPU time | this pass, elapsed / CPU | the other |",
-        "| --- | --- | --- | --- | --- | --- |",
-        *rows,
-    ]
-    text = "\n".join(lines)
-    print(text)
-    if arguments.output:
-        pathlib.Path(arguments.output).write_text(text + "\n", encoding="utf-8")
+    print(table(rows))
+    keep(arguments.record, rows)
 
 
 if __name__ == "__main__":

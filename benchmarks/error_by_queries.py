@@ -1,9 +1,8 @@
 """Measures the error of every mechanism against the number of queries.
 
-    BEAM_DP_DATA=DIR python benchmarks/error_by_queries.py --runs 10
-    python benchmarks/error_by_queries.py --draw_only
+    BEAM_DP_DATA=DIR python benchmarks/error_by_queries.py --record FILE
 
-writes ``results/error_by_queries.json``, the table beside it, and ``docs/error_by_queries.svg``.
+``make generated`` makes tables and a picture of ``results/error_by_queries.json``.
 Epsilon is 1 and delta 1e-9 (0 for what is pure: Laplace and SmallDB), a record is added or removed,
 the number of records is public. Queries are the same in all runs; errors are shares of the records.
 
@@ -27,6 +26,7 @@ import functools
 import json
 import math
 import pathlib
+import sys
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -34,8 +34,9 @@ from typing import Any
 import accuracy_tables
 import numpy as np
 from conjunction_sets import ConjunctionSet
-from error_pictures import draw, markdown
 from numpy.typing import NDArray
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 
 from beam_dp.domain import Domain
 from beam_dp.domain.files import parse_domain
@@ -47,6 +48,8 @@ from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.linear import Explicit, LinearQuery
 from beam_dp.queries.workload import Workload, marginals
 from beam_dp.summaries import Histogram
+from benchmarks import tables
+from benchmarks.recorded import Figure, Row, add_flag, keep
 
 Shares = NDArray[np.float64]
 
@@ -57,9 +60,6 @@ SMALL_COLUMNS = 4
 SMALL_SIZE = 50  # of SmallDB's multisets: 2e14 of 16 cells
 _MAX_SECONDS = 10.0  # no more runs once they took so long
 _GRID_DEVIATIONS = 4096
-_HERE = pathlib.Path(__file__).parent
-RESULTS = _HERE / "results"
-PICTURE = _HERE.parent / "docs" / "error_by_queries.svg"
 
 
 class Conjunctions:
@@ -202,8 +202,8 @@ def promise() -> Guarantee:
     return Guarantee(EPSILON, DELTA, "add_or_remove_one", "record", 1)
 
 
-def measure(panel: Panel, name: str, runs: int) -> dict[str, Any]:
-    """Returns the mean of the largest and of the mean error over runs, with standard errors.
+def measure(panel: Panel, name: str, runs: int) -> tuple[dict[str, Figure], int]:
+    """Returns means of the largest and of the mean error with standard errors, and how many runs.
 
     Args:
         panel: data and queries.
@@ -215,28 +215,19 @@ def measure(panel: Panel, name: str, runs: int) -> dict[str, Any]:
     start, found = time.process_time(), []
     while len(found) < runs and time.process_time() - start < _MAX_SECONDS:
         errors = np.abs(MECHANISMS[name](panel) - exact)
-        found.append((errors.max(), errors.mean()))
-    largest, mean = np.transpose(found)
+        found.append((float(errors.max()), float(errors.mean())))
+    largest, mean = (Figure.mean(errors, "share") for errors in zip(*found, strict=True))
     seconds = (time.process_time() - start) / len(found)
-    return {
-        "mechanism": name,
-        "num_queries": len(exact),
-        "runs": len(found),
-        "largest": _with_error(largest),
-        "mean": _with_error(mean),
-        "seconds": round(seconds, 1),
+    figures = {
+        "queries": Figure(len(exact), "number"),
+        "largest error": largest,
+        "mean error": mean,
+        "CPU time": Figure(seconds, "seconds"),
     }
+    return figures, len(found)
 
 
-def _with_error(values: NDArray[np.float64]) -> list[float]:
-    """The mean and its standard error, 0 for a single run."""
-    spread = np.std(values, ddof=1) / math.sqrt(len(values)) if len(values) > 1 else 0.0
-    return [float(f"{each:.4g}") for each in (values.mean(), spread)]
-
-
-def rows(
-    codes: accuracy_tables.Codes, limits: dict[str, int], runs: int
-) -> Iterator[dict[str, Any]]:
+def rows(codes: accuracy_tables.Codes, limits: dict[str, int], runs: int) -> Iterator[Row]:
     """Yields a row for each panel, number of queries and mechanism.
 
     Args:
@@ -250,29 +241,25 @@ def rows(
             for mechanism in panel.mechanisms:
                 # Without noise, one run tells all.
                 times = 1 if mechanism == "uniform" else runs
-                row = {"panel": name, **measure(panel, mechanism, times)}
-                print(json.dumps(row), flush=True)
+                row = Row(f"{name}, {mechanism}", *measure(panel, mechanism, times))
+                errors = (tables.told(each) for each in row.figures.values())
+                print(row.what, *errors, flush=True)
                 yield row
 
 
 def main() -> None:
-    """Measures and draws."""
+    """Measures, and keeps what was found where asked to."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--runs", type=int, default=10)
     parser.add_argument("--max_queries", type=int, default=10**6)
-    parser.add_argument("--draw_only", action="store_true", help="from the JSON that is there")
+    add_flag(parser)
     flags = parser.parse_args()
-    path = RESULTS / "error_by_queries.json"
-    if not flags.draw_only:
-        # A universe of 16 cells has 65,534 queries.
-        limits = {"conjunctions": flags.max_queries, "subsets": min(flags.max_queries, 10**4)}
-        found = list(rows(accuracy_tables.load("nltcs")[1], limits, flags.runs))
-        path.write_text("[\n" + ",\n".join(map(json.dumps, found)) + "\n]\n", encoding="utf-8")
-    found = json.loads(path.read_text(encoding="utf-8"))
-    path.with_suffix(".md").write_text(markdown(found), encoding="utf-8")
-    draw(found, PICTURE)
+    # A universe of 16 cells has 65,534 queries.
+    limits = {"conjunctions": flags.max_queries, "subsets": min(flags.max_queries, 10**4)}
+    found = list(rows(accuracy_tables.load("nltcs")[1], limits, flags.runs))
+    keep(flags.record, found)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Projections against the machine's own limit of carry-less products: ratios, one thread.
 
     python benchmarks/hashing.py --quick
-    python benchmarks/hashing.py --output FILE
+    python benchmarks/hashing.py --record benchmarks/results/hashing.json
 
 Limit and kernel are measured in turn, several short runs each, in CPU time; the best of each
 counts, because the machine may be busy. The useful products of the dense matrix are r / 2 for 64
@@ -12,13 +12,11 @@ all products that the algorithm needs, powers included.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import os
 import pathlib
-import platform
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
@@ -27,6 +25,8 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 from beam_dp.hashing import BlockSigns, DenseSigns, HashKey, available_backends, universe_elements
 from beam_dp.hashing.backend import ENVIRONMENT_VARIABLE, kernel
 from beam_dp.hashing.evaluation import pairs_per_chunk
+from benchmarks.recorded import Figure, Row, add_flag, keep
+from benchmarks.tables import table
 
 INDEPENDENCE = 48
 WIDTHS = (4096, 65536)
@@ -71,24 +71,29 @@ def block_products(num_polynomials: int) -> int:
     return 1 + 2 * pairs + 2 + num_polynomials * (chunks * pairs + chunks - 1)
 
 
-def dense_row(key: HashKey, width: int, backend: str, size: int, runs: int) -> str:
+def dense_row(key: HashKey, width: int, backend: str, size: int, runs: int) -> Row:
     """Returns the row of the table for the dense matrix."""
     signs = DenseSigns(key, width)
     keys, weights, sums = inputs(size, width)
     rate, limit = best_rates(lambda: signs.add(sums, keys, weights), size, backend, runs)
     share = rate * width / 64 * INDEPENDENCE / 2 / limit if limit else 0.0
-    return row("dense", width, backend, rate, f"{rate * width / 1e9:.2f}", limit, share)
+    signs_rate = {"signs": Figure(rate * width / 1e9, "billion a second")}
+    return row(f"dense, {width:,} rows, {backend}", rate, limit, share, runs, **signs_rate)
 
 
-def block_row(key: HashKey, width: int, backend: str, size: int, runs: int) -> str:
+def block_row(key: HashKey, width: int, backend: str, size: int, runs: int) -> Row:
     """Returns the row of the table for the block matrix."""
     blocks = BlockSigns(key, width, NUM_BLOCKS)
     keys, weights, sums = inputs(size, width)
     rate, limit = best_rates(lambda: blocks.add(sums, keys, weights), size, backend, runs)
     num_polynomials = -(-NUM_BLOCKS // (64 // blocks.num_buckets.bit_length()))
     share = rate * block_products(num_polynomials) / limit if limit else 0.0
-    plain = f"{rate * PLAIN_PRODUCTS / limit:.0%} of {PLAIN_PRODUCTS} products" if limit else "-"
-    return row(f"{NUM_BLOCKS} blocks", width, backend, rate, plain, limit, share)
+    what = f"{NUM_BLOCKS} blocks, {width:,} rows, {backend}"
+    found = row(what, rate, limit, share, runs)
+    if limit:
+        plain = Figure(rate * PLAIN_PRODUCTS / limit, "parts of all")
+        found.figures["counted as the plain algorithm's products"] = plain
+    return found
 
 
 def inputs(size: int, width: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -97,12 +102,10 @@ def inputs(size: int, width: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return keys, np.ones(size, dtype=np.int64), np.zeros(width, dtype=np.int64)
 
 
-def row(
-    matrix: str, width: int, backend: str, rate: float, other: str, limit: float, share: float
-) -> str:
-    """Returns one row of the table."""
-    against = f"{limit / 1e9:.2f} | {share:.0%}" if limit else "- | -"
-    return f"| {matrix} | {width:,} | {backend} | {rate:,.0f} | {other} | {against} |"
+def row(what: str, rate: float, limit: float, share: float, runs: int, **more: Figure) -> Row:
+    """Returns one row of the table: numpy has no limit to be measured against."""
+    figures = {"useful products, of the limit": Figure(share, "parts of all")} if limit else {}
+    return Row(what, {**figures, "keys": Figure(rate, "a second"), **more}, runs)
 
 
 def text_rate(key: HashKey, size: int, runs: int) -> float:
@@ -113,20 +116,9 @@ def text_rate(key: HashKey, size: int, runs: int) -> float:
     )
 
 
-def report(quick: bool) -> None:
-    """Prints every measurement."""
-    runs = 5 if quick else 15
-    scale = 1 if quick else 4
+def measured(runs: int, scale: int) -> Iterator[Row]:
+    """Yields every measurement."""
     key = HashKey.draw(INDEPENDENCE)
-    print(
-        f"r = {INDEPENDENCE}, one thread, CPU time, best of {runs} runs in turn with the limit; "
-        f"Python {platform.python_version()}, numpy {np.__version__}.\n"
-    )
-    print(
-        "| matrix | rows | backend | keys/s | G signs/s, or the plain count | limit, G products/s "
-        "| useful products of the limit |"
-    )
-    print("| --- | --- | --- | --- | --- | --- | --- |")
     slow = {"portable": 40, "numpy": 20}
     for width in WIDTHS:
         for backend in available_backends():
@@ -134,27 +126,28 @@ def report(quick: bool) -> None:
             size = scale * 10_000 * 4096 // width // slow.get(backend, 1)
             # Numpy needs thousands of keys at a time; a part of a tile would be time lost.
             size = max(4096 * 4096 // width if backend == "numpy" else 128, size // 128 * 128)
-            print(dense_row(key, width, backend, size, runs), flush=True)
+            yield dense_row(key, width, backend, size, runs)
     for width in WIDTHS:
         for backend in available_backends():
             os.environ[ENVIRONMENT_VARIABLE] = backend
             size = scale * 100_000 // slow.get(backend, 1)
-            print(block_row(key, width, backend, size, runs), flush=True)
+            yield block_row(key, width, backend, size, runs)
     os.environ.pop(ENVIRONMENT_VARIABLE)
-    print(f"\nFingerprints of text: {text_rate(key, scale * 20_000, runs):,.0f} a second.")
+    rate = text_rate(key, scale * 20_000, runs)
+    yield Row("fingerprints of text", {"keys": Figure(rate, "a second")}, runs)
 
 
 def main() -> None:
-    """Reads the command line."""
+    """Prints the table, and keeps it where asked to."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="fewer and shorter runs")
-    parser.add_argument("--output", help="write the tables to this file instead")
-    arguments = parser.parse_args()
-    if not arguments.output:
-        report(arguments.quick)
-        return
-    with open(arguments.output, "w", encoding="utf-8") as file, contextlib.redirect_stdout(file):
-        report(arguments.quick)
+    add_flag(parser)
+    options = parser.parse_args()
+    runs, scale = (5, 1) if options.quick else (15, 4)
+    print(f"r = {INDEPENDENCE}, one thread, CPU time, the best run, in turn with the limit")
+    rows = list(measured(runs, scale))
+    print(table(rows, "matrix, rows, backend"))
+    keep(options.record, rows)
 
 
 if __name__ == "__main__":

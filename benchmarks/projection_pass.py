@@ -1,9 +1,9 @@
 """A dense projection through Beam, as a share of the speed of its own kernel.
 
-    python -m benchmarks.projection_pass
+    python benchmarks/projection_pass.py --record benchmarks/results/projection_pass.json
 
 Keys are integers in one Parquet file, T = 4096, r = 48; one local worker. Both are timed in turns
-in the same process; the median of three ratios is printed, with the share of keys that are new.
+in the same process; of ratios the median counts, of times the last.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import pathlib
 import statistics
+import sys
 import tempfile
 import time
 
@@ -20,11 +21,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+
 from beam_dp.hashing import DenseSigns, HashKey, active_backend
 from beam_dp.summaries import ProjectionAccumulator
 from beam_dp.transforms import KeyColumns, ReadRecords
 from beam_dp.transforms.counting.encode_keys import EncodeKeys
 from beam_dp.transforms.counting.summarise import Summarise
+from benchmarks.recorded import Figure, Row, add_flag, keep
+from benchmarks.tables import table
 
 WIDTH, INDEPENDENCE = 4096, 48
 NUM_RECORDS, NUM_RECORDS_QUICK = 2**22, 2**16
@@ -57,23 +62,32 @@ def main() -> None:
     """Prints one row for distinct keys, and one for keys that repeat themselves."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--quick", action="store_true", help="few records, once: fixed costs show")
-    is_quick = parser.parse_args().quick
-    num_records, repeats = (NUM_RECORDS_QUICK, 1) if is_quick else (NUM_RECORDS, REPEATS)
+    add_flag(parser)
+    options = parser.parse_args()
+    num_records, repeats = (NUM_RECORDS_QUICK, 1) if options.quick else (NUM_RECORDS, REPEATS)
     signs = DenseSigns(HashKey.draw(INDEPENDENCE), WIDTH)
     rng = np.random.default_rng(0)
     print(f"T = {WIDTH}, r = {INDEPENDENCE}, {num_records:,} records, {active_backend()}")
-    for name, distinct in (("distinct", 2**62), ("100 a key", num_records // 100)):
+    rows = []
+    for name, distinct, wanted in (
+        ("all distinct", 2**62, ">= 0.5"),
+        ("100 records each", num_records // 100, ""),
+    ):
         keys = rng.integers(0, distinct, num_records).astype(np.uint64)
         with tempfile.TemporaryDirectory() as folder:
             path = str(pathlib.Path(folder) / "keys.parquet")
             pq.write_table(pa.table({"key": keys}), path)
             times = [(kernel_alone(keys, signs), through_beam(path, signs)) for _ in range(repeats)]
-        ratio = statistics.median(kernel / piped for kernel, piped in times)
         kernel, piped = times[-1]
-        print(
-            f"{name:>10}: kernel {kernel / num_records * 1e9:,.0f} ns a record,"
-            f" Beam {piped / num_records * 1e9:,.0f}; Beam's speed is {ratio:.2f} of the kernel's"
-        )
+        ratio = statistics.median(kernel / piped for kernel, piped in times)
+        figures = {
+            "Beam's speed": Figure(ratio, "times"),
+            "the kernel alone, a record": Figure(kernel / num_records * 1e9, "nanoseconds"),
+            "through Beam, a record": Figure(piped / num_records * 1e9, "nanoseconds"),
+        }
+        rows.append(Row(name, figures, repeats, "the kernel alone", wanted))
+    print(table(rows, "keys"))
+    keep(options.record, rows)
 
 
 if __name__ == "__main__":

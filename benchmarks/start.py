@@ -1,6 +1,6 @@
 """What `beam-dp` costs before any work: help, versions, completions and refusals.
 
-    python -m benchmarks.start [--repeats 9]
+    python -m benchmarks.start [--repeats 9] [--record benchmarks/results/start.json]
 
 Processor time, user and system, of whole processes, children too; the least of several, because
 what else the machine does only adds. Each row states its ratio to `python -c pass` of the same run.
@@ -13,6 +13,9 @@ import argparse
 import resource
 import subprocess
 import sys
+
+from benchmarks.recorded import Figure, Row, add_flag, keep
+from benchmarks.tables import table
 
 LIMIT_SECONDS = 0.5
 RELEASE = "release-synthetic-database"
@@ -66,19 +69,29 @@ def _spent() -> float:
 
 
 def main() -> int:
-    """Prints a row for each command line."""
+    """Prints a row for each command line, and keeps them where asked to."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--repeats", type=int, default=9)
-    repeats = parser.parse_args().repeats
-    least = processor_seconds(["-c", "pass"], repeats)
-    print("| command line | processor time, ms | of `python -c pass` |\n| --- | --- | --- |")
-    print(f"| `python -c pass` | {1000 * least:.0f} | 1 |")
-    worst = 0.0
+    add_flag(parser)
+    options = parser.parse_args()
+    least = processor_seconds(["-c", "pass"], options.repeats)
+    rows = [row("`python -c pass`", least, least, options.repeats)]
     for name, arguments in CASES.items():
-        seconds = processor_seconds(["-m", "beam_dp.cli", *arguments], repeats)
-        worst = max(worst, seconds)
-        print(f"| {name} | {1000 * seconds:.0f} | {seconds / least:.1f} |")
-    return 1 if worst > LIMIT_SECONDS else 0
+        seconds = processor_seconds(["-m", "beam_dp.cli", *arguments], options.repeats)
+        rows.append(row(name, seconds, least, options.repeats))
+    print(table(rows, "command line"))
+    keep(options.record, rows)
+    worst = max(each.figures["processor time"].value for each in rows)
+    return 1 if worst > LIMIT_SECONDS * 1000 else 0
+
+
+def row(name: str, seconds: float, least: float, repeats: int) -> Row:
+    """A command line beside the interpreter alone."""
+    figures = {
+        "processor time over": Figure(seconds / least, "times"),
+        "processor time": Figure(1000 * seconds, "milliseconds"),
+    }
+    return Row(name, figures, repeats, "`python -c pass`")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,5 @@
 """The picture of docs/streams.md: the error of a sum against the number of windows that are summed.
 
-    pip install 'beam_dp[benchmarks]'
     python benchmarks/window_pictures.py docs/error_by_windows.svg
 
 Closed forms, which `tests/mechanisms/test_window_errors.py` compares with simulated horizons.
@@ -19,16 +18,17 @@ from beam_dp.domain import Domain, IntegerAttribute
 from beam_dp.mechanisms.window_tables import plan_window_tables
 from beam_dp.queries.workload import Workload
 from beam_dp.windows import Horizon, WindowUnit
+from benchmarks.pictures import Axis, Line, lines
 
 NUM_WINDOWS, DAY, SHARE = 168, 24, 0.3
 LENGTHS = (1, 2, 3, 4, 6, 8, 12, 18, 24, 36, 48, 72, 96, 120, 144, 168)
-# c, and whether days are measured, too; colours are told apart without red and green.
-LINES = {
-    "c = 168": (168, "independent", "#cc79a7", "-"),
-    "c = 7": (7, "independent", "#0072b2", "-"),
-    "c = 7, 30 % for days": (7, "levels", "#0072b2", "--"),
-    "c = 1": (1, "independent", "#d55e00", "-"),
-    "c = 1, 30 % for days": (1, "levels", "#d55e00", "--"),
+# c, whether days are measured, too, and how the line is drawn.
+LINES: dict[str, tuple[int, Any, int, str]] = {
+    "c = 168": (168, "independent", 6, ""),
+    "c = 7": (7, "independent", 3, ""),
+    "c = 7, 30 % for days": (7, "levels", 3, "dashed"),
+    "c = 1": (1, "independent", 2, ""),
+    "c = 1, 30 % for days": (1, "levels", 2, "dashed"),
 }
 
 
@@ -52,41 +52,26 @@ def errors(most: int, strategy: Any) -> list[float]:
     return [plan.error(f"trailing:{length}") for length in LENGTHS]
 
 
-def draw(path: pathlib.Path) -> None:
-    """Draws all lines; the same bytes each time.
-
-    Args:
-        path: an SVG file.
-    """
-    # Only the picture needs it: it comes with the extra named benchmarks.
-    import matplotlib
-
-    matplotlib.use("svg")
-    matplotlib.rcParams.update({"svg.hashsalt": "error_by_windows", "svg.fonttype": "none"})
-    import matplotlib.pyplot as plt
-
-    figure, axes = plt.subplots(figsize=(7, 4))
-    for label, (most, strategy, colour, style) in LINES.items():
-        axes.plot(LENGTHS, errors(most, strategy), label=label, color=colour, linestyle=style)
-    axes.set_xscale("log")
-    axes.set_yscale("log")
-    axes.minorticks_off()
-    axes.set_xticks([1, 3, 6, 12, 24, 48, 96, 168], ["1", "3", "6", "12", "24", "48", "96", "168"])
-    axes.set_yticks([1, 3, 10, 30, 100, 300, 1000], ["1", "3", "10", "30", "100", "300", "1,000"])
-    axes.set_xlabel("windows of an hour that are summed")
-    axes.set_ylabel("error of one cell, in records")
-    axes.grid(True, which="major", linewidth=0.3)
-    axes.legend(frameon=False)
-    figure.tight_layout()
-    figure.savefig(path, metadata={"Date": None})
-    plt.close(figure)
+def picture() -> str:
+    """Returns the picture of all lines."""
+    drawn = [
+        Line(
+            label,
+            [(x, y, 0.0) for x, y in zip(LENGTHS, errors(most, strategy), strict=True)],
+            *style,
+        )
+        for label, (most, strategy, *style) in LINES.items()
+    ]
+    across = Axis("windows of an hour that are summed", (1, 3, 6, 12, 24, 48, 96, 168))
+    title = "Error of a sum against the number of windows that are summed"
+    return lines(title, {"": drawn}, across, Axis("error of one cell, in records"))
 
 
 def main() -> None:
     """Draws the picture."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("output", help="an SVG file")
-    draw(pathlib.Path(parser.parse_args().output))
+    pathlib.Path(parser.parse_args().output).write_text(picture(), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Windowed counts against a bounded pass over the same files: ratios, from interleaved runs.
 
     python benchmarks/windows.py --quick
-    python benchmarks/windows.py --output benchmarks/results/windows.md
+    python benchmarks/windows.py --record benchmarks/results/windows.json
 
 Records arrive in order of arrival, minutes after their event: 168 windows of an hour.
 """
@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import pathlib
-import platform
 import sys
 import tempfile
 from typing import Any
@@ -31,6 +30,8 @@ from beam_dp.transforms.counting.count_cells import CountCells
 from beam_dp.transforms.counting.count_windows import CountWindows
 from beam_dp.windows import Horizon, WindowUnit, counted_windows
 from benchmarks.pass_runs import interleaved, run_pipeline
+from benchmarks.recorded import Figure, Row, add_flag, keep
+from benchmarks.tables import table
 
 NUM_WINDOWS, HOUR, GRACE = 168, 3600, 1800
 HORIZON = Horizon(0, HOUR, NUM_WINDOWS, GRACE)
@@ -130,9 +131,9 @@ def _stamped(row: dict[str, int]) -> TimestampedValue:
     return TimestampedValue(row["cell"], row["event"])
 
 
-def compare(num_rows: int, peer_rows: int, repeats: int) -> list[str]:
+def compare(num_rows: int, peer_rows: int, repeats: int) -> list[Row]:
     """Rows of the table of results."""
-    rows: list[str] = []
+    rows: list[Row] = []
     speeds: dict[str, float] = {}  # of 1,024 cells
     with tempfile.TemporaryDirectory() as name:
         pattern = write_data(pathlib.Path(name), num_rows)
@@ -154,46 +155,41 @@ def compare(num_rows: int, peer_rows: int, repeats: int) -> list[str]:
                 np.testing.assert_array_equal(counts, by_numpy(pattern, column))
             else:
                 assert (counts <= by_numpy(pattern, column)).all()
-            rows.append(
-                f"| {unit.privacy_unit}s, {domain_of(column).num_cells:,} cells:"
-                f" {num_rows / ours / 1e6:.2f} million rows a second, over `CountCells`'"
-                f" {num_rows / peer / 1e6:.2f} | {target} | {peer / ours:.2f} |"
-            )
+            what = f"{unit.privacy_unit}s, {domain_of(column).num_cells:,} cells"
+            both = num_rows / ours, num_rows / peer
+            rows.append(compared(what, *both, repeats, "`CountCells` of all time", target))
             speeds.setdefault(unit.privacy_unit, num_rows / ours)
     with tempfile.TemporaryDirectory() as name:
         pattern = write_data(pathlib.Path(name), peer_rows)
         ((seconds, _, _),) = interleaved({"peer": lambda: per_element(pattern)}, 1).values()
     for kind, target in (("record", ">= 100"), ("unit", ">= 20")):
-        rows.append(
-            f"| {kind}s over windowed `Count.PerElement`,"
-            f" {peer_rows / seconds / 1e6:.3f} million rows a second | {target} |"
-            f" {speeds[kind] / (peer_rows / seconds):.0f} |"
-        )
+        both = speeds[kind], peer_rows / seconds
+        beside = "windowed `Count.PerElement`"
+        rows.append(compared(f"{kind}s, 1,024 cells", *both, 1, beside, target))
     return rows
 
 
+def compared(what: str, ours: float, other: float, runs: int, beside: str, wanted: str) -> Row:
+    """Two speeds in rows a second, and their ratio."""
+    figures = {
+        "speed over the other's": Figure(ours / other, "times"),
+        "windows, rows": Figure(ours, "a second"),
+        "the other, rows": Figure(other, "a second"),
+    }
+    return Row(what, figures, runs, beside, wanted)
+
+
 def main() -> None:
-    """Prints or writes the table of results."""
+    """Prints the table of medians, and keeps it where asked to."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--quick", action="store_true", help="fewer rows, once")
-    parser.add_argument("--output", help="a Markdown file for the table; default: standard output")
+    add_flag(parser)
     options = parser.parse_args()
     sizes = (1_000_000, 50_000, 1) if options.quick else (10_000_000, 200_000, 3)
-    table = [
-        f"# {NUM_WINDOWS} windows of an hour, {sizes[0]:,} rows of Parquet, FnApiRunner",
-        "",
-        f"{platform.machine()}, {pa.cpu_count()} cores, Python {platform.python_version()},"
-        f" Beam {beam.__version__}. Medians of {sizes[2]} interleaved runs.",
-        "",
-        "| what | wanted | measured |",
-        "| --- | --- | --- |",
-        *compare(*sizes),
-        "",
-    ]
-    if options.output is None:
-        print("\n".join(table))
-    else:
-        pathlib.Path(options.output).write_text("\n".join(table))
+    print(f"{NUM_WINDOWS} windows of an hour, {sizes[0]:,} rows of Parquet, FnApiRunner")
+    rows = compare(*sizes)
+    print(table(rows))
+    keep(options.record, rows)
 
 
 if __name__ == "__main__":

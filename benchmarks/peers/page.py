@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from contenders import PASS, RECORDS, Contender
 
+from benchmarks.recorded import Figure
+from benchmarks.tables import told
+
 Run = dict[str, Any]
+LABELS = {each.name: each.label for each in (*RECORDS, *PASS)}
 _HEAD = """\
 # Peers side by side
 
@@ -52,9 +55,9 @@ def text(content: dict[str, Any]) -> str:
         content: of ``peers.json``: ``tables`` tells of each table, and ``runs`` holds each run.
     """
     parts, notes = [_HEAD], [_DIFFERENCES]
-    for name, told in content["tables"].items():
+    for name, about in content["tables"].items():
         runs = [run for run in content["runs"] if run["table"] == name]
-        parts.append(_pass_section(told, runs) if name == "pass" else _section(name, told, runs))
+        parts.append(_pass_section(about, runs) if name == "pass" else _section(name, about, runs))
     for contenders, is_pass in ((RECORDS, False), (PASS, True)):
         runs = [run for run in content["runs"] if (run["table"] == "pass") == is_pass]
         where = "pass, " if is_pass else ""
@@ -62,12 +65,28 @@ def text(content: dict[str, Any]) -> str:
     return "\n".join([*parts, "".join(notes)])
 
 
-def _section(name: str, told: dict[str, Any], runs: Sequence[Run]) -> str:
-    ways = told["ways"]
+def done(content: dict[str, Any], name: str) -> dict[str, list[Run]]:
+    """Returns the runs that finished on a table, by the labels of their systems."""
+    here = [run for run in content["runs"] if run["table"] == name and run["outcome"] == "done"]
+    found = {each.label: _of(each, here) for each in (PASS if name == "pass" else RECORDS)}
+    return {label: runs for label, runs in found.items() if runs}
+
+
+def figures(runs: Sequence[Run], ways: int) -> dict[str, Figure]:
+    """Returns the errors over marginals of so many attributes, and the time."""
+    errors = {
+        error: Figure.mean([run["errors"][str(ways)][which] for run in runs], "share")
+        for which, error in enumerate(("total variation", "largest cell"))
+    }
+    return {**errors, "CPU time": Figure.mean([run["cpu_seconds"] for run in runs], "seconds")}
+
+
+def _section(name: str, about: dict[str, Any], runs: Sequence[Run]) -> str:
+    ways = about["ways"]
     lines = [
         f"## {name}\n",
-        f"{told['records']:,} records of {told['attributes']} attributes; asked for all"
-        f" {told['marginals'][str(ways)]} {ways}-way marginals.\n",
+        f"{about['records']:,} records of {about['attributes']} attributes; asked for all"
+        f" {about['marginals'][str(ways)]} {ways}-way marginals.\n",
         "| system | runs | 2-way | 3-way | CPU s | peak MB |",
         "| --- | --- | --- | --- | --- | --- |",
         *(_row(contender, _of(contender, runs), 4, _record_cells) for contender in RECORDS),
@@ -75,13 +94,13 @@ def _section(name: str, told: dict[str, Any], runs: Sequence[Run]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _pass_section(told: dict[str, Any], runs: Sequence[Run]) -> str:
-    rows = told["rows"]
-    cells = functools.partial(_pass_cells, rows)
+def _pass_section(about: dict[str, Any], runs: Sequence[Run]) -> str:
+    num_rows = about["rows"]
+    cells = functools.partial(_pass_cells, num_rows)
     lines = [
         "## pass\n",
-        f"{rows:,} Parquet rows of {told['units']:,} units, at most {told['rows_of_a_unit']} rows a"
-        " unit, on FnApiRunner. Kept: rows counted over those that the limit should keep.\n",
+        f"{num_rows:,} Parquet rows of {about['units']:,} units, at most {about['rows_of_a_unit']}"
+        " rows a unit, on FnApiRunner. Kept: rows counted over those that the limit should keep.\n",
         "| system | runs | kept | CPU s | CPU microseconds a row | peak MB |",
         "| --- | --- | --- | --- | --- | --- |",
         *(_row(contender, _of(contender, runs), 4, cells) for contender in PASS),
@@ -113,8 +132,8 @@ def _not_done(run: Run) -> str:
 
 def _record_cells(done: list[Run]) -> list[str]:
     errors = [
-        " / ".join(_mean([run["errors"][ways][which] for run in done]) for which in (0, 1))
-        for ways in ("2", "3")
+        f"{told(each['total variation'])} / {told(each['largest cell'])}"
+        for each in (figures(done, ways) for ways in (2, 3))
     ]
     return [*errors, f"{_average(done, 'cpu_seconds'):.0f}", f"{_average(done, 'peak_mb'):.0f}"]
 
@@ -127,21 +146,17 @@ def _pass_cells(num_rows: int, done: list[Run]) -> list[str]:
 
 
 def _average(done: Sequence[Run], field: str) -> float:
-    return math.fsum(run[field] for run in done) / len(done)
+    return Figure.mean([run[field] for run in done], "").value
 
 
 def _mean(values: Sequence[float]) -> str:
     """A mean, with its standard error where there are several."""
-    mean = math.fsum(values) / len(values)
-    if len(values) == 1:
-        return f"{mean:.4f}"
-    squares = math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1)
-    return f"{mean:.4f} ± {math.sqrt(squares / len(values)):.4f}"
+    return told(Figure.mean(values, "share"))
 
 
 def _note(contender: Contender, runs: Sequence[Run]) -> str:
     """What to know of a system, and the versions and days of its runs."""
     when = sorted({f"{run['version']}, {run['date']}" for run in runs})
     settings = ", ".join(f"{name} {value}" for name, value in contender.options.items())
-    told = "; ".join([*([settings] if settings else []), *(when or ["not run"])])
-    return f"{contender.label} ({told}): {contender.note}\n"
+    asked = "; ".join([*([settings] if settings else []), *(when or ["not run"])])
+    return f"{contender.label} ({asked}): {contender.note}\n"

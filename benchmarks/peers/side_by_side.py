@@ -21,7 +21,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -36,6 +35,7 @@ import accuracy_tables  # noqa: E402
 import page  # noqa: E402
 import pass_inputs  # noqa: E402
 import pyarrow.parquet  # noqa: E402
+import recorded  # noqa: E402
 from contenders import OWN, PASS, RECORDS, Contender  # noqa: E402
 from task import Task, released  # noqa: E402
 
@@ -168,17 +168,12 @@ def version(contender: Contender, python: str) -> str:
     if contender.package != OWN:
         told = f"import importlib.metadata as m; print(m.version({contender.package!r}))"
         try:
-            return _told(python, "-c", told)
+            asked = subprocess.run([python, "-c", told], capture_output=True, text=True, check=True)
+            return asked.stdout.strip()
         except (OSError, subprocess.CalledProcessError):
             must = f"must be a Python that has {contender.package}"
             sys.exit(f"error: --{contender.flag}: {python!r} is refused; {must}")
-    changed = _told("git", "-C", PROJECT, "status", "--porcelain", "--", OWN)
-    commit = _told("git", "-C", PROJECT, "log", "-1", "--format=%h", "--", OWN)
-    return f"{commit}, changed" if changed else commit
-
-
-def _told(*command: str | pathlib.Path) -> str:
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    return recorded.commit()
 
 
 class Kept:
@@ -240,7 +235,8 @@ def compare(kept: Kept, name: str, pythons: Mapping[str, str], options: argparse
             continue
         print(f"{name}: {contender.name}", flush=True)
         stated = {
-            "date": time.strftime("%Y-%m-%d"),
+            "date": recorded.today(),
+            "machine": recorded.machine(),
             "version": version(contender, python),
             "limit": options.limit,
         }

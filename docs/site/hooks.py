@@ -74,7 +74,11 @@ def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
 
 
 def on_page_content(content: str, **_: Any) -> str:
-    """Gives cells of prose the names of their columns, for screens too narrow for a table."""
+    """Gives cells of prose the names of their columns, for screens too narrow for a table.
+
+    Figures stay in one line with their errors.
+    """
+    content = content.replace(" ± ", "&nbsp;±&nbsp;")
     return re.sub(r"<table>.*?</table>", _labelled, content, flags=re.DOTALL)
 
 

@@ -1,0 +1,293 @@
+"""What documents tell of recorded runs: tables, and how they were made."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import json
+import pathlib
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+# The page of all kept runs of peers stands beside what runs them.
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent / "peers"))
+
+import page
+
+from benchmarks import error_pictures
+from benchmarks.recorded import RESULTS, Figure, Row, Run, read
+from benchmarks.tables import markdown, table
+
+OWN = "beam_dp"
+ERRORS = ("total variation", "largest cell")
+BASELINES = {"independent": "attributes alone", "raw_gaussian": "noise on each marginal"}
+
+
+@functools.cache
+def runs(name: str) -> tuple[Run, ...]:
+    """Returns what a file of the results holds."""
+    return tuple(read(RESULTS / f"{name}.json"))
+
+
+def rows(name: str) -> list[Row]:
+    """Returns the rows of all runs of a file."""
+    return [row for run in runs(name) for row in run.rows]
+
+
+@functools.cache
+def peers() -> dict[str, Any]:
+    """Returns what is kept of this project and its peers."""
+    kept: dict[str, Any] = json.loads((RESULTS / "peers.json").read_text("utf-8"))
+    return kept
+
+
+def how(name: str) -> str:
+    """Returns when, where and by which commands a file was made."""
+    groups: dict[tuple[str, ...], list[Run]] = {}
+    for run in runs(name):
+        groups.setdefault((run.date, run.machine, run.versions, run.commit), []).append(run)
+    parts = []
+    for (date, machine, versions, commit), found in groups.items():
+        loads = sorted(run.load for run in found if run.load is not None)
+        load = f", a load of {_range(loads)} before" if loads else ""
+        commands = "\n".join(run.command for run in found)
+        parts.append(
+            f"Recorded {date} at commit {commit}: {machine}{load}; {versions}.\n\n"
+            f"```sh\n{commands}\n```\n"
+        )
+    return "\n".join(parts)
+
+
+def _range(values: Sequence[float]) -> str:
+    low, high = (f"{value:.1f}" for value in (values[0], values[-1]))
+    return low if low == high else f"{low} to {high}"
+
+
+def recorded_table(name: str) -> str:
+    """Returns all that a file holds: a table for each set of figures, and how it was made."""
+    parts = []
+    for _, found in itertools.groupby(rows(name), key=lambda row: tuple(row.figures)):
+        parts.append(table(list(found)))
+    return "\n".join([*parts, how(name)])
+
+
+def beside_peers() -> str:
+    """Returns how many times this project's error and time each system took, and how it was run."""
+    parts = []
+    for name, found in systems():
+        names = [each for each in found[0].figures if each != "CPU time"]
+        about = peers()["tables"][name]
+        parts += [f"### {_heading(name, about)}\n", table(found, "system", names)]
+    return "\n".join([*parts, how_peers(lambda run: run["table"] != "pass")])
+
+
+def errors_beside_peers() -> str:
+    """Returns errors over marginals of two and of three attributes, and times, of all systems."""
+    lines = []
+    for name in _tables():
+        for label, found in page.done(peers(), name).items():
+            both = [page.figures(found, ways) for ways in (2, 3)]
+            pairs = [" / ".join(f"{each[error].value:.4f}" for error in ERRORS) for each in both]
+            lines.append([f"{name}, {label}", *pairs, f"{both[0]['CPU time'].value:.0f}"])
+    return markdown(["table, system", "2-way", "3-way", "CPU seconds"], lines)
+
+
+def _tables() -> list[str]:
+    """Returns the tables of records."""
+    return [name for name in peers()["tables"] if name != "pass"]
+
+
+def systems() -> Iterable[tuple[str, list[Row]]]:
+    """Yields tables of records, and their rows: errors as asked for, and as ratios to ours."""
+    for name in _tables():
+        ways = peers()["tables"][name]["ways"]
+        found = {
+            label: (page.figures(runs, ways), len(runs))
+            for label, runs in page.done(peers(), name).items()
+        }
+        own, _ = found[OWN]
+        yield (
+            name,
+            [
+                Row(label, {**_over(figures, own), **figures}, runs)
+                for label, (figures, runs) in found.items()
+            ],
+        )
+
+
+def _over(figures: dict[str, Figure], own: dict[str, Figure]) -> dict[str, Figure]:
+    """Returns ratios; nothing is uncertain about that of ours to itself."""
+    return {
+        f"{name}, times": Figure(1.0, "times") if figures is own else figures[name].over(own[name])
+        for name in own
+    }
+
+
+def _heading(name: str, about: dict[str, Any]) -> str:
+    marginals = f"{about['marginals'][str(about['ways'])]} {about['ways']}-way marginals"
+    return f"{name}: {about['records']:,} records of {about['attributes']} columns, {marginals}"
+
+
+def how_peers(is_asked: Callable[[dict[str, Any]], bool]) -> str:
+    """Returns when and where systems were run, one line for each way."""
+    ways: dict[tuple[str, ...], list[str]] = {}
+    for run in filter(is_asked, peers()["runs"]):
+        what = f"{page.LABELS[run['name']]} {run['version']}"
+        named = ways.setdefault((run["date"], run["machine"]), [])
+        named += [] if what in named else [what]
+    lines = [f"- {date}, {machine}: {'; '.join(named)}" for (date, machine), named in ways.items()]
+    command = "python benchmarks/peers/side_by_side.py --dpmm PYTHON --pipeline_dp PYTHON"
+    return "\n".join([*lines, "", "```sh", command, "```", ""])
+
+
+def pass_beside_readers() -> list[Row]:
+    """Returns the rows that compare the pass with a reader, as ratios."""
+    found = []
+    for row in rows("distributed_pass"):
+        if "alone" in row.beside or "pyarrow" in row.beside:
+            ratios = {
+                f"by {name} time": row.figures[f"this pass, {name}"].over(
+                    row.figures[f"the other, {name}"]
+                )
+                for name in ("CPU", "elapsed")
+            }
+            what = row.what.partition(":")[0]
+            found.append(Row(what, {**row.figures, **ratios}, row.runs, row.beside))
+    return found
+
+
+def beside_readers() -> str:
+    """Returns the tables of the pass beside readers and beside what a Beam user writes first."""
+    names = ("by CPU time", "by elapsed time", "this pass, CPU", "the other, CPU")
+    first = [row for row in rows("distributed_pass") if "Count.PerElement" in row.beside]
+    return "\n".join(
+        [
+            table(pass_beside_readers(), "what", names),
+            table(first, "what", names),
+            how("distributed_pass"),
+        ]
+    )
+
+
+def pass_beside_peer() -> str:
+    """Returns the CPU time of the pass that limits the rows of units, beside PipelineDP's."""
+    about, kept = peers()["tables"]["pass"], page.done(peers(), "pass")
+    times = {
+        name: Figure.mean([run["cpu_seconds"] for run in runs], "seconds")
+        for name, runs in kept.items()
+    }
+    rows_of = f"{about['rows']:,} rows of {about['units']:,} units"
+    found = [
+        Row(
+            f"{name}, {rows_of}, at most {about['rows_of_a_unit']} each",
+            {
+                "CPU time, times": each.over(times[OWN]),
+                "CPU time": each,
+                f"{OWN}, CPU time": times[OWN],
+            },
+            len(kept[name]),
+            OWN,
+        )
+        for name, each in times.items()
+        if name != OWN
+    ]
+    return "\n".join([table(found), how_peers(lambda run: run["table"] == "pass")])
+
+
+def accuracy() -> str:
+    """Returns the errors of default releases."""
+    lines = []
+    for row in rows("accuracy"):
+        name, ways, epsilon, delta, mechanism = row.what.split(", ")
+        if mechanism == "mwem":
+            pairs = [
+                " / ".join(f"{row.figures[f'{kind}, {error}'].value:.4f}" for error in ERRORS)
+                for kind in ("distribution", "records")
+            ]
+            seconds = row.figures["CPU time"].value
+            cost = f"{seconds:.1f}" if seconds < 5 else f"{seconds:.0f}"
+            lines.append([f"{name}, {ways}", f"{epsilon}, {delta}", *pairs, cost, str(row.runs)])
+    heads = ["table, marginals", "epsilon, delta", "distribution", "released records"]
+    return markdown([*heads, "CPU seconds", "runs"], lines)
+
+
+def beside_baselines() -> str:
+    """Returns how many times a default release's error the baselines have."""
+    found: dict[str, dict[str, Row]] = {}
+    for row in rows("accuracy"):
+        what, _, mechanism = row.what.rpartition(", ")
+        found.setdefault(what, {})[mechanism] = row
+    compared = []
+    for what, each in found.items():
+        own = each["mwem"].figures
+        figures = {
+            f"{label}, {error}": each[name]
+            .figures[f"distribution, {error}"]
+            .over(own[f"distribution, {error}"])
+            for name, label in BASELINES.items()
+            if name in each
+            for error in ERRORS
+        }
+        compared.append(Row(what, figures, each["mwem"].runs))
+    heading = "table, marginals, epsilon, delta"
+    return "\n".join([table(compared, heading), how("accuracy")])
+
+
+def by_queries() -> str:
+    """Returns errors beside Gaussian noise on each answer, by how many queries there are."""
+    found = rows("error_by_queries")
+    parts = []
+    for panel, title in error_pictures.PANELS.items():
+        parts += [f"### {title}\n", error_pictures.ratios(found, panel, "gaussian")]
+    return "\n".join([*parts, how("error_by_queries")])
+
+
+def errors_by_queries() -> str:
+    """Returns the errors themselves, the largest and the mean."""
+    found = rows("error_by_queries")
+    parts = []
+    for panel, title in error_pictures.PANELS.items():
+        for figure in ("largest error", "mean error"):
+            parts += [f"## {title}: {figure}\n", error_pictures.table(found, panel, figure)]
+    return "\n".join([*parts, how("error_by_queries")])
+
+
+def hashing_kernels() -> str:
+    """Returns the first backend, which has the widest vectors, and the last, which has none."""
+    found = [row for row in rows("hashing") if row.what.count(", ") == 2]
+    ends = [
+        row
+        for _, each in itertools.groupby(found, key=lambda row: row.what.rpartition(", ")[0])
+        for row in _ends(list(each))
+    ]
+    names = ("useful products, of the limit", "keys")
+    return "\n".join([table(ends, "matrix, rows, backend", names), how("hashing")])
+
+
+def _ends(found: list[Row]) -> list[Row]:
+    return [found[0], found[-1]]
+
+
+def costliest_starts() -> str:
+    """Returns the command lines that cost most before any work."""
+    found = sorted(rows("start"), key=lambda row: -row.figures["processor time"].value)
+    return "\n".join([table(found[:8], "command line"), how("start")])
+
+
+REGIONS: dict[str, Callable[[], str]] = {
+    "error beside peers": beside_peers,
+    "errors beside peers": errors_beside_peers,
+    "time beside bare readers": beside_readers,
+    "time beside PipelineDP": pass_beside_peer,
+    "accuracy": accuracy,
+    "error beside baselines": beside_baselines,
+    "error beside Gaussian noise": by_queries,
+    "errors by queries": errors_by_queries,
+    "hashing kernels": hashing_kernels,
+    "costliest starts": costliest_starts,
+    **{
+        f"{name}.json": functools.partial(recorded_table, name)
+        for name in ("distributed_pass", "hashing", "projection_pass", "start", "windows")
+    },
+}

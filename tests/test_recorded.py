@@ -1,0 +1,125 @@
+"""Documents and pictures tell what benchmarks recorded, and nothing else."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import pathlib
+import re
+import sys
+import xml.etree.ElementTree
+
+import pytest
+
+from benchmarks import page_pictures, page_regions, pictures, recorded, tables, write_pages
+from benchmarks.recorded import Figure, Row
+
+ROOT = pathlib.Path(__file__).parents[1]
+PAGE = ROOT / "docs" / "benchmarks.md"
+HELD = [path for path in write_pages.documents() if "<!-- recorded: " in path.read_text("utf-8")]
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+@pytest.mark.parametrize("path", HELD, ids=lambda path: path.name)
+def test_documents_tell_what_was_recorded(path):
+    text = path.read_text("utf-8")
+    assert text.count("<!-- recorded: ") == len(write_pages.REGION.findall(text))
+    assert text == write_pages.filled(text), "run `make generated`"
+
+
+@pytest.mark.parametrize("name", page_pictures.PICTURES)
+def test_pictures_show_what_was_recorded_and_say_it_in_words(name):
+    text = (ROOT / name).read_text("utf-8")
+    assert text == page_pictures.PICTURES[name](), "run `make generated`"
+    root = xml.etree.ElementTree.fromstring(text)
+    assert int(root.attrib["width"]) <= 400  # beside each other on no phone, below on each
+    assert root.find(f"{SVG}title").text and len(root.find(f"{SVG}desc").text) > 100
+    assert "prefers-color-scheme:dark" in root.find(f"{SVG}style").text
+    inside = [float(each.attrib["x"]) for each in root.iter(f"{SVG}text")]
+    assert all(0 <= x <= 400 for x in inside)
+
+
+def test_no_figure_of_the_page_is_typed_and_every_file_is_used():
+    text = PAGE.read_text("utf-8")
+    assert re.findall(r"\d", write_pages.REGION.sub("", text)) == []
+    assert set(re.findall(r"<!-- recorded: (.+) -->", text)) <= set(page_regions.REGIONS)
+    asked = re.findall(r"<!-- recorded: (.+) -->", "".join(p.read_text("utf-8") for p in HELD))
+    assert set(asked) == set(page_regions.REGIONS)
+
+
+def test_a_figure_that_is_changed_by_hand_is_found():
+    text = PAGE.read_text("utf-8")
+    typed = text.replace("| MST (dpmm) | 2", "| MST (dpmm) | 3", 1)
+    assert typed != text and write_pages.filled(typed) == text
+
+
+def test_a_run_takes_the_place_of_the_same_command_and_tells_no_path(tmp_path, monkeypatch):
+    path = tmp_path / "kept.json"
+    row = Row("one", {"time": Figure(1.234567, "times", 0.0123456)}, 3, "two", "<= 2")
+
+    def keep(*arguments: str) -> list[recorded.Run]:
+        monkeypatch.setattr(sys, "argv", [f"{ROOT}/benchmarks/start.py", *arguments])
+        monkeypatch.setattr(sys.modules["__main__"], "__spec__", None)
+        parser = argparse.ArgumentParser()
+        recorded.add_flag(parser)
+        recorded.keep(parser.parse_known_args(arguments)[0].record, [row])
+        return recorded.read(path)
+
+    keep("--data", "/home/me", f"--other={tmp_path}", "--record", str(path))
+    keep("--quick", f"--record={path}")
+    runs = keep("--quick", f"--record={path}")
+    start = "python benchmarks/start.py"
+    assert [run.command for run in runs] == [
+        f"{start} --data PATH --other=PATH",
+        f"{start} --quick",
+    ]
+    assert runs[0].rows[0].figures["time"] == Figure(1.2346, "times", 0.012346)
+    assert runs[0].rows[0].beside == "two" and runs[0].rows[0].runs == 3
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d", runs[0].date)
+    assert re.fullmatch(r"\d+ cores \(.+\), \d+ GiB of memory", runs[0].machine)
+    assert len(keep()) == 2  # without the flag nothing is kept
+
+
+def test_means_and_ratios_have_standard_errors():
+    mean = Figure.mean([1.0, 2.0, 3.0], "share")
+    assert (mean.value, mean.error) == (2, pytest.approx(1 / math.sqrt(3)))
+    assert Figure.mean([2.0], "share") == Figure(2.0, "share")
+    ratio = Figure(6.0, "share", 0.3).over(Figure(2.0, "share", 0.2))
+    assert (ratio.value, ratio.error) == (3, pytest.approx(3 * math.hypot(0.05, 0.1)))
+    assert Figure(1.0, "seconds").over(mean) == Figure(0.5, "times")
+
+
+@pytest.mark.parametrize(
+    ("figure", "told"),
+    [
+        (None, ""),
+        (Figure(1 / 600, "times"), "1/600"),
+        (Figure(1.234, "times", 0.05), "1.23 ± 0.05"),
+        (Figure(1234.5, "times"), "1,234"),
+        (Figure(0.0123, "times", 0.002), "0.012 ± 0.002"),
+        (Figure(0.02063, "share", 0.0002), "0.0206 ± 0.0002"),
+    ],
+)
+def test_figures_are_told_in_their_units(figure, told):
+    assert tables.told(figure) == told
+
+
+def test_an_error_bar_reaches_as_far_as_the_error():
+    def ends(error: float) -> list[float]:
+        track = pictures.Track("a", "1", [pictures.Mark(2.0, error)])
+        axis = pictures.Axis("times", (1, 10))
+        svg = pictures.tracks("title", {"group": [track]}, axis, ("",))
+        (bar,) = re.findall(
+            r'<line class="c3" x1="([\d.]+)" y1="([\d.]+)" x2="([\d.]+)" y2="\2"', svg
+        )
+        return [float(bar[0]), float(bar[2])]
+
+    narrow, wide = ends(0.1), ends(0.5)
+    width = (narrow[1] - narrow[0]) / math.log10(2.1 / 1.9)
+    assert (wide[1] - wide[0]) / math.log10(2.5 / 1.5) == pytest.approx(width, rel=0.02)
+
+
+def test_a_line_of_one_point_is_drawn():
+    line = pictures.Line("alone", [(10.0, 0.5, 0.0)], 1)
+    svg = pictures.lines("title", {"": [line]}, pictures.Axis("x"), pictures.Axis("y"))
+    assert "alone: 10: 0.5." in svg and svg.count("<circle") == 1
