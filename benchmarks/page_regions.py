@@ -42,6 +42,11 @@ def peers() -> dict[str, Any]:
     return kept
 
 
+def page_of_peers() -> str:
+    """Returns the page of all kept runs of peers."""
+    return page.text(peers())
+
+
 def how(name: str) -> str:
     """Returns when, where and by which commands a file was made."""
     groups: dict[tuple[str, ...], list[Run]] = {}
@@ -146,15 +151,17 @@ def pass_beside_readers() -> list[Row]:
     found = []
     for row in rows("distributed_pass"):
         if "alone" in row.beside or "pyarrow" in row.beside:
-            ratios = {
-                f"by {name} time": row.figures[f"this pass, {name}"].over(
-                    row.figures[f"the other, {name}"]
-                )
-                for name in ("CPU", "elapsed")
-            }
+            ratios = {f"by {name} time": _ratio(row, name) for name in ("CPU", "elapsed")}
             what = row.what.partition(":")[0]
             found.append(Row(what, {**row.figures, **ratios}, row.runs, row.beside))
     return found
+
+
+def _ratio(row: Row, name: str) -> Figure:
+    """Returns a recorded ratio, or that of two times where their difference was recorded."""
+    kept = row.figures[f"by {name} time"]
+    ours, other = row.figures[f"this pass, {name}"], row.figures[f"the other, {name}"]
+    return kept if kept.unit == "times" else ours.over(other)
 
 
 def beside_readers() -> str:

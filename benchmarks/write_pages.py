@@ -14,7 +14,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from benchmarks.page_pictures import PICTURES  # noqa: E402
-from benchmarks.page_regions import REGIONS, page, peers  # noqa: E402
+from benchmarks.page_regions import REGIONS, page_of_peers  # noqa: E402
 
 DOCUMENTS = ("docs/benchmarks.md", "docs/accuracy.md", "benchmarks/results/*.md")
 REGION = re.compile(
@@ -37,7 +37,7 @@ def main() -> None:
     """Writes all, and prints what changed."""
     new = {ROOT / name: make() for name, make in PICTURES.items()}
     new |= {path: filled(path.read_text("utf-8")) for path in documents()}
-    new[PEERS] = page.text(peers())
+    new[PEERS] = page_of_peers()
     for path, text in new.items():
         if not path.exists() or path.read_text("utf-8") != text:
             path.write_text(text, encoding="utf-8")

@@ -35,11 +35,11 @@ import accuracy_tables  # noqa: E402
 import page  # noqa: E402
 import pass_inputs  # noqa: E402
 import pyarrow.parquet  # noqa: E402
-import recorded  # noqa: E402
 from contenders import OWN, PASS, RECORDS, Contender  # noqa: E402
 from task import Task, released  # noqa: E402
 
 from beam_dp.queries.workload import marginals  # noqa: E402
+from benchmarks import recorded  # noqa: E402
 
 EPSILON, DELTA = 1.0, 1e-9
 # Tables, and the ways of the marginals that each system is asked for; errors are of both ways.

@@ -34,6 +34,7 @@ SHOWN = (
 PACKAGES = ("beam_dp.theorems", "beam_dp.testing")
 # A cell of more characters is prose.
 PROSE = 60
+TOGETHER = re.compile(r"(?<=\d) ([±/]) (?=\d)")
 NAMED_BY_PATH = re.compile(r"(?<=\[)[\w/]+\.md(?=\]\(([\w./]+\.md)(?:#([\w-]+))?\))")
 NOTEBOOK = re.compile(r"(?<=\w)\.ipynb(?=\))")  # at the end of a link
 SLUG = slugify(case="lower")
@@ -76,14 +77,13 @@ def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
 def on_page_content(content: str, **_: Any) -> str:
     """Gives cells of prose the names of their columns, for screens too narrow for a table.
 
-    Figures stay in one line with their errors.
+    Figures stay in one line with their errors, and pairs of figures.
     """
-    content = content.replace(" ± ", "&nbsp;±&nbsp;")
     return re.sub(r"<table>.*?</table>", _labelled, content, flags=re.DOTALL)
 
 
 def _labelled(found: re.Match[str]) -> str:
-    table = found[0]
+    table = TOGETHER.sub(r"&nbsp;\1&nbsp;", found[0])
     cells = re.findall(r"<td.*?</td>", table, re.DOTALL)
     if max((len(_text(cell)) for cell in cells), default=0) <= PROSE:
         return table
