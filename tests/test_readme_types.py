@@ -8,8 +8,7 @@ import subprocess
 import sys
 
 import pytest
-
-ROOT = pathlib.Path(__file__).parents[1]
+from documents.blocks import ROOT, blocks_of
 
 
 def checked(folder: pathlib.Path, text: str) -> subprocess.CompletedProcess[str]:
@@ -20,14 +19,10 @@ def checked(folder: pathlib.Path, text: str) -> subprocess.CompletedProcess[str]
     )
 
 
-def blocks_of(page: str) -> list[str]:
-    return re.findall(r"^```python\n(.*?)^```", (ROOT / page).read_text("utf-8"), re.M | re.S)
-
-
 @pytest.mark.slow
 def test_the_python_of_the_readme_passes_mypy(tmp_path: pathlib.Path) -> None:
     """Read from the top: a block may use what an earlier one has named."""
-    blocks = blocks_of("README.md")
+    blocks = [block.text for block in blocks_of("README.md") if block.kind == "python"]
     assert blocks
     done = checked(tmp_path, "".join(blocks))
     assert done.returncode == 0, done.stdout

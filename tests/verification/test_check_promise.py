@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import pathlib
-import re
 from typing import Any
 
 import numpy as np
 import pytest
+from documents.blocks import blocks_of
 from horizons import WORKLOAD, leveled
 from kinds_of_releases import COUNTS, DOMAIN, guarantee, number_of
 from window_plans import horizon_of, person, plan_of
@@ -28,7 +27,6 @@ from beam_dp.privacy.loss import Loss
 from beam_dp.queries.linear_workload import parse_linear_workload
 from beam_dp.summaries import Histogram
 
-DOCUMENT = pathlib.Path(__file__).parent.parent.parent / "docs" / "mechanisms.md"
 RELATIONS = ("add_or_remove_one", "replace_one")
 PAIRS = dp.marginals(DOMAIN, ways=2)
 
@@ -169,26 +167,11 @@ def test_a_plan_is_refused_when_a_pipeline_is_built() -> None:
         ReleasePlanned(careless, plan)
 
 
-def examples() -> list[str]:
-    text = DOCUMENT.read_text("utf-8").partition("## A mechanism of your own")[2]
-    return re.findall(r"```python\n(.*?)```", text.partition("\n## ")[0], re.DOTALL)
-
-
-def run_examples(number: int | None = None) -> dict[str, Any]:
-    names: dict[str, Any] = {"__name__": "example"}
-    for code in examples()[:number]:
-        exec(compile(code, str(DOCUMENT), "exec", dont_inherit=True), names)
-    return names
-
-
-@pytest.mark.slow
-def test_the_example_of_the_documents_passes_its_audit() -> None:
-    names = run_examples()
-    assert names["found"].passes and not names["halved"].passes
-
-
 def test_the_example_of_the_documents_runs_and_its_careless_copy_is_refused() -> None:
-    names = run_examples(2)
+    """Of both blocks of docs/mechanisms.md; the third is its audit, which follows the page."""
+    names: dict[str, Any] = {"__name__": "example"}
+    for block in [each for each in blocks_of("docs/mechanisms.md") if each.kind == "python"][:2]:
+        exec(compile(block.text, block.page, "exec", dont_inherit=True), names)
     assert "must keep epsilon 1 at" in str(names["refusal"])
     mechanism, plan = names["Favourite"](("b",)), names["plan"]
     assert sum(each.scale for each in plan.measurements) > 0

@@ -1,0 +1,49 @@
+"""The blocks that tests do not run, by page and first words, each with the reason.
+
+Of the command lines of `beam-dp` in them the flags are checked all the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+NOT_RUN: Mapping[str, Mapping[str, str]] = {
+    "README.md": {
+        "records --encode--> cells": "a picture",
+        "pip install beam_dp ": "installed by tests/wheel",
+        "make demo ": "minutes; run by .ci/run",
+    },
+    "CONTRIBUTING.md": {
+        "make test ": "minutes; run by .ci/run",
+        "beam_dp/   ": "a list of folders: tests/test_documents.py",
+    },
+    "docs/claims.md": {"python benchmarks/claims.py": "KEY is a placeholder: tests/test_claims.py"},
+    "docs/privacy.md": {"P(release of D in S)": "a formula"},
+    "docs/runners.md": {
+        "make prism": "Prism: make test-engines",
+        "gcloud storage buckets": "Google Cloud",
+        "make flink\nexport": "Flink: make test-engines",
+        "python -m apache_beam.runners.worker": "a cluster of Flink: make test-engines",
+        "make flink && cd tests": "a cluster of Flink: make test-engines",
+        "echo 'beam_dp==": "not published yet",
+        "pip wheel": "other machines: make test-engines",
+        "pip install beam_dp 'apache-beam[gcp]": "Dataflow",
+        "IMAGE=": "Docker and Dataflow",
+        "beam-dp release-intervals ... --runner=SparkRunner": "Spark",
+        "podTemplate:": "Kubernetes",
+        "beam-dp release-intervals ... --input '/data": "Kubernetes",
+    },
+    "docs/streams.md": {
+        "beam-dp release-windows": "a stream on Prism: make test-engines",
+        "visits = pipeline | dp.ReadKafka": "Kafka: make test-engines",
+        "--runner FlinkRunner": "flags of Flink: make test-engines",
+        "out/week-48/": "a list of files",
+    },
+}
+
+
+def reason(page: str, text: str) -> str:
+    """Returns why a block of a page is not run; empty if it is."""
+    found = [why for start, why in NOT_RUN.get(page, {}).items() if text.startswith(start)]
+    assert len(found) <= 1, (page, text, found)
+    return found[0] if found else ""

@@ -1,0 +1,64 @@
+"""Every block of code of the documents: run from the top of its page, or listed with a reason."""
+
+from __future__ import annotations
+
+import ast
+import pathlib
+from collections.abc import Mapping
+
+import pytest
+import yaml
+from documents.belongings import BELONGINGS
+from documents.blocks import PAGES, blocks_of
+from documents.figures import FIGURES
+from documents.not_run import NOT_RUN, reason
+from documents.reader import Reader, check_flags
+
+BLOCKS = {page: blocks_of(page) for page in PAGES}
+
+
+@pytest.mark.parametrize("lists", [NOT_RUN, BELONGINGS], ids=["not run", "belongings"])
+def test_what_is_listed_of_a_block_names_one_that_is_there(
+    lists: Mapping[str, Mapping[str, object]],
+) -> None:
+    for page, listed in lists.items():
+        for start in filter(None, listed):
+            assert [block.text.startswith(start) for block in BLOCKS[page]].count(True) == 1, start
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if BLOCKS[page]])
+def test_every_block_can_be_read(page: str) -> None:
+    """Python, JSON and YAML are such; command lines have flags and values that exist."""
+    for block in BLOCKS[page]:
+        if block.kind == "shell":
+            for command, _ in block.commands():
+                check_flags(command)
+        elif block.kind == "python":
+            ast.parse(block.text)
+        elif block.kind == "yaml":
+            yaml.safe_load(block.text)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", [page for page in PAGES if BLOCKS[page]])
+def test_a_page_can_be_followed(
+    page: str,
+    tmp_path: pathlib.Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "80")
+    reader = Reader(lambda: "".join(capfd.readouterr()))
+    belongings = BELONGINGS.get(page, {})
+    for make in belongings.get("", ()):
+        make(reader.names)
+    for block in BLOCKS[page]:
+        for start, makes in belongings.items():
+            if start and block.text.startswith(start):
+                for make in makes:
+                    make(reader.names)
+        if not reason(page, block.text):
+            reader.follow(block)
+    if page in FIGURES:
+        FIGURES[page](reader.names)
