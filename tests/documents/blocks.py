@@ -11,11 +11,11 @@ import textwrap
 from markdown_it import MarkdownIt
 
 ROOT = pathlib.Path(__file__).parents[2]
-PAGES = (
-    "README.md",
-    "CONTRIBUTING.md",
-    *sorted(path.relative_to(ROOT).as_posix() for path in ROOT.glob("docs/*.md")),
-)
+PAGES = [
+    path.relative_to(ROOT).as_posix()
+    for pattern in ("*.md", "reader/*.md", "docs/*.md")
+    for path in sorted(ROOT.glob(pattern))
+]
 FENCES = {"json": "json", "python": "python", "sh": "shell", "yaml": "yaml"}
 PROGRAMS = ("beam-dp", "docker", "echo", "export", "gcloud", "make", "pip", "python", "IMAGE")
 FILE = re.compile(r"`([\w-]+\.(?:jsonl?|yaml))`")
