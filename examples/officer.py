@@ -128,7 +128,7 @@ def compare(story: Story) -> None:
     story.run("beam-dp diff first second --marginal smoker,sex --marginal age,education --limit 6")
     asked = "beam-dp diff first second --marginal smoker,sex --json"
     cells = json.loads(story.run(asked))
-    # Some 3,000 men more: 40 standard errors. Noise hides that in no run.
+    # Some 1,100 men more: 35 standard errors. Noise hides that in no run.
     assert {cell["cell"]["sex"] for cell in cells[:2]} == {"Male"}
     assert all(abs(cell["z_score"]) > 5 for cell in cells[:2])
     story.say("More men smoke in the second year.")

@@ -6,11 +6,12 @@ import os
 import pathlib
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
 
-from package_sources import copy_sources
+from package_sources import ROOT, copy_sources
 
 OUR_LINE = re.compile(r"\[ *[0-9]+\.[0-9] s\] .*")
 
@@ -43,6 +44,14 @@ class Home:
         assert re.fullmatch(r"error: [^\n]+\n", result.stderr), result.stderr
         return result.stderr
 
+    def examples(self) -> pathlib.Path:
+        """Returns a copy of the examples, outside of the checkout."""
+        copied = self.folder / "examples"
+        if not copied.exists():
+            ignored = shutil.ignore_patterns("__pycache__")
+            shutil.copytree(ROOT / "examples", copied, ignore=ignored)
+        return copied
+
     def _run(self, *command: str) -> subprocess.CompletedProcess[str]:
         hidden = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "BEAM_DP_HASHING_BACKEND")
         inherited = {name: value for name, value in os.environ.items() if name not in hidden}
@@ -50,7 +59,7 @@ class Home:
         return subprocess.run(
             [str(self.folder / "environment" / "bin" / command[0]), *command[1:]],
             cwd=self.folder / "elsewhere",
-            env={**inherited, "TMPDIR": temporary, "COLUMNS": "100"},
+            env={**inherited, "TMPDIR": temporary, "COLUMNS": "80"},
             capture_output=True,
             text=True,
             timeout=300,

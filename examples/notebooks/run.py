@@ -2,7 +2,8 @@
 
     make notebooks                           # or: python examples/notebooks/run.py [NAME ...]
 
-What cells show is thrown away: notebooks are kept without outputs.
+Notebooks are kept without outputs: what cells show is thrown away, unless `--keep DIR` names a
+folder for notebooks that hold it.
 """
 
 from __future__ import annotations
@@ -32,8 +33,13 @@ class _Notebook(NotebookClient):
         return await super().async_execute_cell(cell, cell_index, **options)
 
 
-def failure(path: pathlib.Path) -> str:
-    """Runs a notebook; returns one line about the cell that failed, empty if none did."""
+def failure(path: pathlib.Path, keep: pathlib.Path | None = None) -> str:
+    """Runs a notebook; returns one line about the cell that failed, empty if none did.
+
+    Args:
+        path: of the notebook.
+        keep: a folder for the notebook with what its cells showed, if all ran.
+    """
     book = nbformat.read(path, as_version=4)
     where = {"metadata": {"path": str(path.parent)}}
     end = time.monotonic() + SECONDS
@@ -55,6 +61,8 @@ def failure(path: pathlib.Path) -> str:
     except RuntimeError as error:  # the kernel did not start, or died
         told = str(error)
     else:
+        if keep is not None:
+            nbformat.write(book, keep / path.name)
         return ""
     line = book.cells[notebook.current].source.partition("\n")[0]
     return f"{path.name}: cell {notebook.current + 1}, {line!r}: {' '.join(told.split())}"
@@ -72,12 +80,18 @@ def main() -> None:
     names = sorted(path.stem for path in FOLDER.glob("*.ipynb"))
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("names", metavar="NAME", nargs="*", help="one of " + ", ".join(names))
-    asked = parser.parse_args().names or names
+    parser.add_argument(
+        "--keep", metavar="DIR", type=pathlib.Path, help="write notebooks with what cells showed"
+    )
+    options = parser.parse_args()
+    asked = options.names or names
     if unknown := [name for name in asked if name not in names]:
         sys.exit(f"error: NAME: {unknown[0]!r} is refused; must be one of {', '.join(names)}")
+    if options.keep is not None:
+        options.keep.mkdir(parents=True, exist_ok=True)
     for name in asked:
         started = time.monotonic()
-        if told := failure(FOLDER / f"{name}.ipynb"):
+        if told := failure(FOLDER / f"{name}.ipynb", options.keep):
             sys.exit(f"error: {told}")
         print(f"{name}: every cell ran, {time.monotonic() - started:.0f} seconds", flush=True)
 

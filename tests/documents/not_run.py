@@ -18,6 +18,7 @@ NOT_RUN: Mapping[str, Mapping[str, str]] = {
         "beam_dp/   ": "a list of folders: tests/test_documents.py",
     },
     "docs/claims.md": {"python benchmarks/claims.py": "KEY is a placeholder: tests/test_claims.py"},
+    "docs/journeys.md": {"$ python analyst.py": "followed by tests/wheel"},
     "docs/privacy.md": {"P(release of D in S)": "a formula"},
     "docs/runners.md": {
         "make prism": "Prism: make test-engines",

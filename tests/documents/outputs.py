@@ -6,6 +6,7 @@ than noise explains: both are then draws of the same law.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 
@@ -23,7 +24,7 @@ NOISY_WORDS = (
     re.compile(r"(?P<value>[\d,.]+) ± (?P<margin>[\d.]+)"),
     re.compile(r"(?P<value>[\d,.]+) records, of"),
     re.compile(r"^standard error (?P<value>[\d,.]+)$"),  # of a sketch, estimated
-    re.compile(r"(?P<value>\d+) of \d+ cells differ"),
+    re.compile(r"(?P<value>\d+) of \d+ (?:cells differ|answers|groups)"),
     re.compile(r"(?P<value>\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) UTC"),
 )
 
@@ -43,12 +44,10 @@ def _alike_in_words(shown: str, printed: str) -> bool:
         if here is None or there is None:
             continue
         stated = here.groupdict()
-        if "margin" in stated or "error" in stated:
-            margin = number(stated.get("margin") or stated["error"]) * (
-                2 if "error" in stated else 1
-            )
-            if not _is_near(here["value"], there["value"], margin):
-                return False
+        margin = number(stated.get("margin", "inf"))
+        margin = 2 * number(stated["error"]) if "error" in stated else margin
+        if math.isfinite(margin) and not _is_near(here["value"], there["value"], margin):
+            return False
         printed = printed.replace(there["value"], here["value"], 1)
     return shown.split() == printed.split()
 
@@ -64,12 +63,13 @@ def _alike(shown: str, printed: str, header: Sequence[str]) -> bool:
         return len(there) == len(here) and all(map(NUMBER.fullmatch, there[1:]))
     if len(header) != len(here) or len(here) != len(there) or not {*header} & NOISY_COLUMNS:
         return _alike_in_words(shown, printed)
-    for place, (name, old, new) in enumerate(zip(header, here, there, strict=True)):
-        if name in NOISY_COLUMNS and NUMBER.fullmatch(new):
-            bar = here[place + 1] if header[place + 1].startswith("±") else "inf"
-            if not _is_near(old, new, number(bar)):
-                return False
-        elif old != new:
+    margin = next(place for place, name in enumerate(header) if name in ("± (95 %)", "margin"))
+    for name, old, new in zip(header, here, there, strict=True):
+        if name not in NOISY_COLUMNS and old != new:
+            return False
+        if name in NOISY_COLUMNS and not (
+            NUMBER.fullmatch(new) and _is_near(old, new, number(here[margin]))
+        ):
             return False
     return True
 

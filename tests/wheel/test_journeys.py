@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import pathlib
 import resource
-import shutil
 
 import pytest
+from documents.blocks import blocks_of
+from documents.outputs import missing
 from newcomers import Home
 
 pytestmark = pytest.mark.wheel
-EXAMPLES = pathlib.Path(__file__).resolve().parents[2] / "examples"
+(PAGE,) = blocks_of("docs/journeys.md")
 MAX_SECONDS = 120  # of processor time; about 35 are usual, and machines differ
 
 
@@ -25,25 +26,18 @@ def written(home: Home) -> set[pathlib.Path]:
     return {path for path in home.folder.rglob("*") if not path.is_relative_to(environment)}
 
 
-@pytest.mark.parametrize(
-    ("name", "told"),
-    [
-        ("analyst", "The truth is within the 95 % error bar of"),
-        ("engineer", "the release is complete"),
-        ("officer", "does not hold: epsilon 1 at delta 1e-09, where 0.1 was promised"),
-    ],
-)
-def test_a_journey_ends_well_and_writes_only_into_its_folder(
-    home: Home, name: str, told: str
+@pytest.mark.parametrize(("command", "shown"), PAGE.commands())
+def test_a_journey_ends_as_the_page_says_and_writes_only_into_its_folder(
+    home: Home, command: str, shown: str
 ) -> None:
-    copied = home.folder / "examples"
-    if not copied.exists():
-        shutil.copytree(EXAMPLES, copied, ignore=shutil.ignore_patterns("__pycache__"))
+    script = command.removeprefix("python ")
+    copied = home.examples() / script
     output = home.folder / "elsewhere" / "journeys"
     before, started = written(home), processor_seconds()
-    printed = home.run("python", "-B", str(copied / f"{name}.py"), "--folder", "journeys")
+    printed = home.run("python", "-B", str(copied), "--folder", "journeys")
     assert processor_seconds() - started < MAX_SECONDS
-    assert told in printed
+    # What is printed by a command is set in.
+    assert missing(shown, printed.replace("\n    ", "\n")) == ""
     assert "Traceback" not in printed
-    assert (output / name).is_dir()
+    assert (output / copied.stem).is_dir()
     assert {path for path in written(home) - before if not path.is_relative_to(output)} == set()
