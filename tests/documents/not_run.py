@@ -17,6 +17,7 @@ NOT_RUN: Mapping[str, Mapping[str, str]] = {
         "make test ": "minutes; run by .ci/run",
         "beam_dp/   ": "a list of folders: tests/test_documents.py",
     },
+    "benchmarks/results/peers.md": {"BEAM_DP_DATA=DIR": "other systems, and minutes"},
     "docs/claims.md": {"python benchmarks/claims.py": "KEY is a placeholder: tests/test_claims.py"},
     "docs/journeys.md": {"$ python analyst.py": "followed by tests/wheel"},
     "docs/privacy.md": {"P(release of D in S)": "a formula"},
