@@ -6,9 +6,11 @@ import pathlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from documents.blocks import ROOT
+from documents.blocks import ROOT, blocks_of
+from documents.reader import words_of
 
 import beam_dp as dp
+from beam_dp.cli import main as cli
 from beam_dp.queries.sparse_files import read_sparse_query
 
 
@@ -35,8 +37,17 @@ def halved_noise_is_caught(names: dict[str, Any]) -> None:
     assert names["scale"] == 0.5 and not names["found"].passes
 
 
+def week_is_read(names: dict[str, Any]) -> None:
+    """The commands about a stream that is there can be typed, with what Python released."""
+    blocks = blocks_of("docs/streams.md")
+    (block,) = [each for each in blocks if each.text.startswith("beam-dp release-windows")]
+    for command, _ in block.commands()[1:]:
+        assert cli.main(words_of(command)[1:]) == 0
+
+
 FIGURES: Mapping[str, Callable[[dict[str, Any]], None]] = {
     "docs/audit.md": halved_noise_is_caught,
     "docs/mechanisms.md": favourite_is_audited,
     "docs/sparse_queries.md": flights_of_boeings,
+    "docs/streams.md": week_is_read,
 }
