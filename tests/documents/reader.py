@@ -76,6 +76,8 @@ def check_flags(command: str) -> None:
     words = words_of(command)
     if words[0] == "make":
         assert re.search(rf"^{words[1]}:", MAKEFILE, re.M), command
+    elif words[0] == "python" and words[1].startswith("benchmarks/"):
+        assert (ROOT / words[1]).exists(), command
     elif words[0] == "pip":
         for extra in re.findall(r"beam_dp\[(\w+)\]", command):
             assert extra in importlib.metadata.metadata("beam_dp").get_all("Provides-Extra")
