@@ -8,7 +8,8 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 WORKERS ?= 2
 
 .PHONY: help demo demo-stream journeys notebooks test test-slow test-all style types lint generated \
-  bench audit fuzz flink kafka prism docs test-docs test-wheel test-engines test-faults clean
+  bench audit fuzz flink kafka prism docs test-docs dist test-pythons \
+  test-wheel test-engines test-faults clean
 
 help:
 	@echo "make demo          release a synthetic copy of 336,776 real flights and compare it with the truth"
@@ -26,6 +27,8 @@ help:
 	@echo "make flink         fetch Beam's job server for Flink, or build it, with Maven"
 	@echo "make kafka         fetch a broker of Kafka for tests, with Maven"
 	@echo "make prism         build Prism, Beam's runner of one machine, with Go"
+	@echo "make dist          wheels and source distributions of the last commit into dist/, checked"
+	@echo "make test-pythons  these in empty environments of each version of Python that is here"
 	@echo "make test-wheel    what a newcomer does first, with the wheel in an empty environment"
 	@echo "make test-engines  the tests that need a distributed engine"
 	@echo "make test-faults   kill parts of a Flink cluster 20 times in each way, about an hour"
@@ -172,6 +175,20 @@ docs: $(SITE_VENV)/.stamp
 test-docs: $(SITE_VENV)/.stamp $(VENV)/.stamp-test
 	$(call run_marked,site,tests/test_site.py)
 
+# So do the distributions. They are built from the last commit, the same bytes each time.
+DIST_VENV := .venv-dist
+$(DIST_VENV)/.stamp: distributions/requirements.txt
+	$(PYTHON) -m venv $(DIST_VENV)
+	$(DIST_VENV)/bin/python -m pip --disable-pip-version-check install --quiet --requirement $<
+	@touch $@
+
+dist: $(DIST_VENV)/.stamp
+	$(DIST_VENV)/bin/python distributions/build.py
+
+# `make test-pythons PYTHONS=3.13` takes one of the versions.
+test-pythons: dist $(VENV)/.stamp-test
+	$(call run_marked,wheel,tests/pythons)
+
 test-wheel: $(VENV)/.stamp-test
 	$(call run_marked,wheel,tests/wheel)
 
@@ -211,4 +228,4 @@ test-faults: $(VENV)/.stamp-test
 
 clean:
 	rm -f beam_dp/hashing/*.so
-	rm -rf $(VENV) $(SITE_VENV) demo-output build dist $(FLINK_JARS) $(KAFKA_JARS) $(PRISM_BIN) *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(SITE_VENV) $(DIST_VENV) demo-output build dist $(FLINK_JARS) $(KAFKA_JARS) $(PRISM_BIN) *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

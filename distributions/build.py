@@ -21,7 +21,7 @@ from checks import odd_in_sources, odd_in_wheel
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 # Folder of a setup.py: the machines for which it is compiled; "any" if it is not.
-DISTRIBUTIONS = {".": ("x86_64", "aarch64")}
+DISTRIBUTIONS = {"reader": ("any",), ".": ("x86_64", "aarch64")}
 GLIBC = "2.17"
 # Zig must not compile for x86-64: its run-time library takes every processor for the oldest, so
 # that the kernel would be right and many times slower.

@@ -16,7 +16,15 @@ MOVED = {"beam_dp/pipelines/": "pipelines/"}
 # Machines by their number in the header of an ELF file, which is at byte 18.
 ELF_MACHINES = {62: "x86_64", 183: "aarch64"}
 METADATA = {"METADATA", "RECORD", "WHEEL", "entry_points.txt", "licenses/LICENSE", "top_level.txt"}
-SOURCES = ("beam_dp/", "pipelines/", "LICENSE", "MANIFEST.in", "README.md", "pyproject.toml", "setup.py")
+SOURCES = (
+    "beam_dp/",
+    "pipelines/",
+    "LICENSE",
+    "MANIFEST.in",
+    "README.md",
+    "pyproject.toml",
+    "setup.py",
+)
 GENERATED = ("PKG-INFO", "setup.cfg")
 
 
@@ -43,9 +51,7 @@ def odd_in_sources(archive: pathlib.Path, source: pathlib.Path) -> list[str]:
     return odd
 
 
-def odd_in_wheel(
-    wheel: pathlib.Path, machine: str, glibc: str, commit: pathlib.Path
-) -> list[str]:
+def odd_in_wheel(wheel: pathlib.Path, machine: str, glibc: str, commit: pathlib.Path) -> list[str]:
     """Returns what is odd in a wheel.
 
     Args:

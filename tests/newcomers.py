@@ -26,12 +26,18 @@ class Home:
 
     folder: pathlib.Path
 
-    def run(self, *command: str) -> str:
+    def install(self, *wheels: pathlib.Path) -> None:
+        """Installs wheels and what they require."""
+        pip = [self.folder / "environment" / "bin" / "python", "-m", "pip", "--quiet"]
+        asked = ["--disable-pip-version-check", "install", *wheels]
+        subprocess.run([*pip, *asked], check=True, cwd=self.folder / "elsewhere")
+
+    def run(self, *command: str, **environment: str) -> str:
         """Runs a command of the environment as a user would; returns what it printed.
 
         Whatever else than progress stands in standard error, such as a warning of a library, fails.
         """
-        result = self._run(*command)
+        result = self._run(*command, **environment)
         assert result.returncode == 0, f"{shlex.join(command)}\n{result.stderr}"
         strange = [line for line in result.stderr.splitlines() if not OUR_LINE.fullmatch(line)]
         assert strange == []
@@ -52,14 +58,14 @@ class Home:
             shutil.copytree(ROOT / "examples", copied, ignore=ignored)
         return copied
 
-    def _run(self, *command: str) -> subprocess.CompletedProcess[str]:
+    def _run(self, *command: str, **environment: str) -> subprocess.CompletedProcess[str]:
         hidden = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "BEAM_DP_HASHING_BACKEND")
         inherited = {name: value for name, value in os.environ.items() if name not in hidden}
         temporary = str(self.folder / "temporary")
         return subprocess.run(
             [str(self.folder / "environment" / "bin" / command[0]), *command[1:]],
             cwd=self.folder / "elsewhere",
-            env={**inherited, "TMPDIR": temporary, "COLUMNS": "80"},
+            env={**inherited, "TMPDIR": temporary, "COLUMNS": "80", **environment},
             capture_output=True,
             text=True,
             timeout=300,
@@ -76,12 +82,11 @@ def built_wheels(folder: pathlib.Path) -> dict[str, pathlib.Path]:
     return {path.name.partition("-")[0]: path for path in (folder / "wheels").iterdir()}
 
 
-def installed(folder: pathlib.Path, *wheels: pathlib.Path) -> Home:
-    """Makes an empty environment with wheels and what they require."""
+def installed(folder: pathlib.Path, *wheels: pathlib.Path, python: str = sys.executable) -> Home:
+    """Makes an empty environment of an interpreter with wheels and what they require."""
+    home = Home(folder)
     (folder / "temporary").mkdir()
     (folder / "elsewhere").mkdir()
-    environment = folder / "environment"
-    subprocess.run([sys.executable, "-m", "venv", environment], check=True)
-    pip = [environment / "bin" / "python", "-m", "pip", "--quiet", "--disable-pip-version-check"]
-    subprocess.run([*pip, "install", *wheels], check=True, cwd=folder / "elsewhere")
-    return Home(folder)
+    subprocess.run([python, "-m", "venv", folder / "environment"], check=True)
+    home.install(*wheels)
+    return home

@@ -1,0 +1,62 @@
+"""What `make dist` has built: complete, the same again, and at home without a compiler."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import subprocess
+import sys
+import zipfile
+
+import pytest
+from distributed import DIST, HERE, READER, built
+from interpreters import ROOT
+
+pytestmark = pytest.mark.wheel
+TOOLS = ROOT / ".venv-dist" / "bin" / "python"
+HASHES = """
+import sys, pathlib, beam_dp.hashing.backend as backend
+sys.path[:0] = ["tests/golden"]
+import test_golden_hashes as golden
+assert pathlib.Path(backend.__file__).is_relative_to(sys.argv[1]), backend.__file__
+assert backend.available_backends() == ("numpy",)
+golden.test_the_hash_family_of_artifacts_computes_what_it_did(golden.fixed_key())
+"""
+
+
+def test_the_wheels_together_are_the_package_and_share_no_file() -> None:
+    listed = subprocess.run(
+        ["git", "ls-files", "beam_dp", "pipelines"],
+        cwd=ROOT, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    committed = {
+        name.replace("pipelines/", "beam_dp/pipelines/", name.startswith("pipelines/"))
+        for name in listed.stdout.split()
+        if not name.endswith((".c", ".h"))
+    }
+    names: list[str] = []
+    for wheel in (built(READER), built(HERE)):
+        with zipfile.ZipFile(wheel) as opened:
+            names += [each for each in opened.namelist() if each[-1] != "/"]
+    own = sorted(name for name in names if ".dist-info/" not in name)
+    assert own == sorted({*committed, "beam_dp/hashing/_kernel.abi3.so"})
+
+
+@pytest.mark.skipif(not TOOLS.exists(), reason="no .venv-dist: `make dist` makes it")
+def test_another_build_gives_the_same_bytes(tmp_path: pathlib.Path) -> None:
+    again = tmp_path / "again"
+    subprocess.run([TOOLS, ROOT / "distributions" / "build.py", again], check=True)
+    files = {path.name: path.read_bytes() for path in again.iterdir()}
+    assert files == {path.name: path.read_bytes() for path in DIST.iterdir()}
+
+
+def test_sources_install_without_a_compiler_and_hash_the_same(tmp_path: pathlib.Path) -> None:
+    archives = [built("beam_dp-*.tar.gz"), built("beam_dp_reader-*.tar.gz")]
+    pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", "install"]
+    nothing = {**os.environ, "CC": "false"}
+    asked = ["--no-deps", "--no-compile", "--target", tmp_path]
+    subprocess.run([*pip, *asked, *archives], check=True, env=nothing)
+    subprocess.run(
+        [sys.executable, "-P", "-c", HASHES, tmp_path],
+        check=True, cwd=ROOT, env={**nothing, "PYTHONPATH": str(tmp_path)},
+    )  # fmt: skip

@@ -1,0 +1,106 @@
+"""The wheels of `make dist`, in an empty environment of each version of Python that they name.
+
+``PYTHONS=3.13`` chooses among them. An interpreter that is not here is skipped by its name.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+
+import pytest
+from distributed import HERE, READER, built
+from interpreters import ROOT, interpreter, named_versions
+from newcomers import Home, installed
+
+from beam_dp.hashing import available_backends
+from beam_dp.hashing.backend import ENVIRONMENT_VARIABLE
+from beam_dp.queries.sparse import SparseQuery
+from beam_dp.releases import SparseRelease, read_release
+
+pytestmark = pytest.mark.wheel
+GOLDEN = ROOT / "tests" / "golden"
+CHOSEN = os.environ.get("PYTHONS", "").split() or named_versions("setup.py")
+DOMAIN = {
+    "attributes": [
+        {"name": "age", "type": "integer", "min": 0, "max": 3},
+        {"name": "sex", "type": "categorical", "values": ["f", "m"]},
+    ]
+}
+IN_MEMORY = """
+import beam_dp as dp, pyarrow.csv
+
+domain = dp.read_domain("domain.json")
+guarantee = dp.Guarantee(1000, 1e-9, "add_or_remove_one", "record", 1)
+people = pyarrow.csv.read_csv("people.csv")
+released = dp.release(people, domain, dp.marginals(domain, ways=1), guarantee)
+print(*released.answer(dp.marginals(domain, attributes=[["age"]]))[0].values)
+"""
+
+
+@pytest.fixture(scope="module", params=CHOSEN)
+def reading(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Home:
+    """What reads releases, alone."""
+    python = interpreter(request.param)
+    if python is None:
+        pytest.skip(f"python{request.param} is not here")
+    folder = tmp_path_factory.mktemp(f"python{request.param}-")
+    return installed(folder, built(READER), python=python)
+
+
+@pytest.fixture(scope="module")
+def making(reading: Home) -> Home:
+    """Then what makes them, too."""
+    reading.install(built(HERE))
+    return reading
+
+
+@pytest.mark.parametrize("release", sorted(each.name for each in GOLDEN.glob("*_[0-9]")))
+def test_a_release_is_described_verified_and_reported(reading: Home, release: str) -> None:
+    place = str(GOLDEN / release)
+    assert reading.run("beam-dp", "describe", place)
+    if release != "synthetic_database_1":  # that early one does not state all that is verified
+        assert "hold" in reading.run("beam-dp", "verify", place)
+    reading.run("beam-dp", "report", place, "--output", f"{release}.html")
+    assert (reading.folder / "elsewhere" / f"{release}.html").stat().st_size > 1000
+
+
+def test_a_release_is_answered(reading: Home) -> None:
+    version = built(READER).name.split("-")[1]
+    assert reading.run("beam-dp", "--version") == f"beam-dp {version}\n"
+    place = str(GOLDEN / "synthetic_database_1")
+    (line,) = json.loads(reading.run("beam-dp", "answer", place, "--marginal=member", "--json"))
+    assert line["records"] == pytest.approx([54.514227, 5.485773], abs=1e-6)
+
+
+def test_its_kernel_is_as_fast_as_that_of_this_machine_and_gives_the_same(making: Home) -> None:
+    """A compiler may make a kernel that is right, and takes each processor for the oldest."""
+    program = "from beam_dp.hashing import available_backends as a; print(*a())"
+    backends = making.run("python", "-c", program).split()
+    assert tuple(backends) == available_backends()
+    (making.folder / "elsewhere" / "keys.txt").write_text("key 3\nkey 4\n", encoding="utf-8")
+    place = GOLDEN / "sparse_project_1"
+    release = read_release(place)
+    assert isinstance(release, SparseRelease)
+    true = release.answer_query(SparseQuery({"key 3": 1, "key 4": 1}))
+    for backend in backends:
+        asked = ("answer", str(place), "--sparse", "keys.txt", "--json")
+        answer = json.loads(making.run("beam-dp", *asked, **{ENVIRONMENT_VARIABLE: backend}))
+        assert answer["value"] == pytest.approx(true.value)
+
+
+def test_a_table_is_released_by_a_job_and_in_memory(making: Home) -> None:
+    elsewhere = making.folder / "elsewhere"
+    (elsewhere / "domain.json").write_text(json.dumps(DOMAIN), encoding="utf-8")
+    rows = "".join(f"{number % 4},{'fm'[number % 2]}\n" for number in range(400))
+    (elsewhere / "people.csv").write_text(f"age,sex\n{rows}", encoding="utf-8")
+    making.run(
+        "beam-dp", "release-synthetic-database", "--runner=DirectRunner", "--input=people.csv",
+        "--domain=domain.json", "--workload=marginals:2", "--epsilon=1000", "--delta=1e-9",
+        "--neighboring=add_or_remove_one", "--privacy_unit=record", "--max_records_per_unit=1",
+        "--num_records=noisy", "--output=released",
+    )  # fmt: skip
+    (line,) = json.loads(making.run("beam-dp", "answer", "released", "--marginal=age", "--json"))
+    assert line["records"] == pytest.approx([100] * 4, abs=2)
+    counts = [float(count) for count in making.run("python", "-c", IN_MEMORY).split()]
+    assert counts == pytest.approx([100] * 4, abs=2)

@@ -1,0 +1,81 @@
+"""What `make dist` refuses to publish."""
+
+from __future__ import annotations
+
+import pathlib
+import tarfile
+import zipfile
+
+import pytest
+
+from distributions.checks import KERNEL, odd_in_sources, odd_in_wheel
+
+X86 = "beam_dp-0.1.0-cp311-abi3-manylinux2014_x86_64.manylinux_2_17_x86_64.whl"
+ANY = "beam_dp_reader-0.1.0-py3-none-any.whl"
+ELF = {
+    "x86_64": b"\x7fELF".ljust(18, b"\0") + b"\x3e\0",
+    "aarch64": b"\x7fELF".ljust(18) + b"\xb7\0",
+}
+GOOD = {"beam_dp/a.py": b"1", "beam_dp/pipelines/b.py": b"2", "beam_dp-0.1.0.dist-info/WHEEL": b""}
+
+
+@pytest.fixture
+def commit(tmp_path: pathlib.Path) -> pathlib.Path:
+    for name, content in {"beam_dp/a.py": "1", "pipelines/b.py": "2", "tests/c.py": "3"}.items():
+        (tmp_path / "commit" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "commit" / name).write_text(content)
+    return tmp_path / "commit"
+
+
+def wheel(commit: pathlib.Path, name: str, files: dict[str, bytes]) -> pathlib.Path:
+    with zipfile.ZipFile(commit.parent / name, "w") as opened:
+        for inner, content in files.items():
+            opened.writestr(inner, content)
+    return commit.parent / name
+
+
+def test_good_wheels_pass(commit: pathlib.Path) -> None:
+    compiled = wheel(commit, X86, {"beam_dp/": b"", **GOOD, KERNEL: ELF["x86_64"]})
+    assert odd_in_wheel(compiled, "x86_64", "2.17", commit) == []
+    assert odd_in_wheel(wheel(commit, ANY, GOOD), "any", "2.17", commit) == []
+
+
+@pytest.mark.parametrize(
+    ("files", "told"),
+    [
+        ({}, "not exactly these compiled files"),
+        ({KERNEL: ELF["aarch64"]}, "its kernel is for aarch64"),
+        ({KERNEL: b"nothing"}, "its kernel is for None"),
+        ({KERNEL: ELF["x86_64"], "beam_dp/more.so": b""}, "beam_dp/more.so does not belong"),
+        ({KERNEL: ELF["x86_64"], "tests/c.py": b"3"}, "tests/c.py does not belong"),
+        ({KERNEL: ELF["x86_64"], "beam_dp/__pycache__/a.pyc": b"1"}, "a.pyc does not belong"),
+        ({KERNEL: ELF["x86_64"], "beam_dp/a.py": b"4"}, "or is not as committed"),
+        ({KERNEL: ELF["x86_64"], "beam_dp/x.dist-info/WHEEL": b""}, "does not belong"),
+    ],
+)
+def test_an_odd_wheel_is_refused(commit: pathlib.Path, files: dict[str, bytes], told: str) -> None:
+    odd = odd_in_wheel(wheel(commit, X86, {**GOOD, **files}), "x86_64", "2.17", commit)
+    assert odd and all(line.startswith(X86) for line in odd)
+    assert any(told in line for line in odd)
+
+
+def test_a_wheel_that_says_that_it_runs_elsewhere_is_refused(commit: pathlib.Path) -> None:
+    compiled = wheel(commit, X86, {**GOOD, KERNEL: ELF["x86_64"]})
+    assert odd_in_wheel(compiled, "x86_64", "2.28", commit)
+    assert odd_in_wheel(wheel(commit, ANY, {**GOOD, KERNEL: ELF["x86_64"]}), "any", "2.17", commit)
+
+
+def sources(commit: pathlib.Path, folder: str) -> pathlib.Path:
+    archive = commit.parent / f"{folder}.tar.gz"
+    with tarfile.open(archive, "w:gz") as opened:
+        opened.add(commit / folder, f"beam_dp-0.1.0/{folder}")
+    return archive
+
+
+def test_sources_hold_what_is_committed_and_no_test(commit: pathlib.Path) -> None:
+    packed, tests = sources(commit, "beam_dp"), sources(commit, "tests")
+    assert odd_in_sources(packed, commit) == []
+    (odd,) = odd_in_sources(tests, commit)
+    assert odd.startswith("tests.tar.gz: tests/c.py does not belong there")
+    (commit / "beam_dp" / "a.py").write_text("other")
+    assert odd_in_sources(packed, commit)
