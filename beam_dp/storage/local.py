@@ -22,6 +22,10 @@ from beam_dp.storage.store import (
 )
 
 _WITHDRAWN = "~"  # in no name that tempfile makes
+# Bytes as they are, no link, no wait for a writer: not every system has all of these.
+_READING = os.O_RDONLY
+for _flag in ("O_BINARY", "O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC"):
+    _READING |= getattr(os, _flag, 0)
 
 
 class LocalStore:
@@ -80,8 +84,9 @@ class LocalStore:
 
     def read(self, name: str, num_bytes: int | None = None) -> bytes:
         """Returns a regular file that is no link."""
-        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-        descriptor = os.open(self._path / name, flags)
+        if not hasattr(os, "O_NOFOLLOW") and (self._path / name).is_symlink():
+            raise DamagedFileError("is not a regular file")
+        descriptor = os.open(self._path / name, _READING)
         with open(descriptor, "rb") as file:
             status = os.fstat(descriptor)
             if not stat.S_ISREG(status.st_mode):
@@ -169,8 +174,10 @@ class LocalStore:
 
 
 def sync_directory(path: str | Path) -> None:
-    """Makes durable that a name in a directory is new, or is gone."""
-    descriptor = os.open(path, os.O_RDONLY)
+    """Makes durable that a name in a directory is new, or is gone, where a system can."""
+    if not hasattr(os, "O_DIRECTORY"):
+        return  # Windows opens no directory
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)
     finally:

@@ -8,6 +8,7 @@ one release, committed by ``commit_release``: attempts of several jobs on a hori
 from __future__ import annotations
 
 import os
+import posixpath  # buckets know slashes, and so does every system
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -47,7 +48,7 @@ def window_directory(directory: Directory, number: int) -> str:
         >>> window_directory("gs://releases/week", 7)
         'gs://releases/week/windows/000007'
     """
-    return os.path.join(directory, _WINDOWS, f"{number:06d}")
+    return posixpath.join(directory, _WINDOWS, f"{number:06d}")
 
 
 def block_directory(directory: Directory, size: int, number: int) -> str:
@@ -57,7 +58,7 @@ def block_directory(directory: Directory, size: int, number: int) -> str:
         >>> block_directory("out/week", 24, 0)
         'out/week/levels/24/000000'
     """
-    return os.path.join(directory, _LEVELS, str(size), f"{number:06d}")
+    return posixpath.join(directory, _LEVELS, str(size), f"{number:06d}")
 
 
 def begin_horizon(directory: Directory, card: HorizonCard, new_id: str) -> str:
@@ -167,7 +168,7 @@ def release_directories(directory: Directory) -> list[str]:
     store = store_for(directory, "output")
     above = [_WINDOWS, *(f"{_LEVELS}/{size}" for size in store.folders(_LEVELS))]
     inside = [f"{each}/{name}" for each in above for name in store.folders(each)]
-    return [os.fspath(directory), *(os.path.join(directory, each) for each in inside)]
+    return [os.fspath(directory), *(posixpath.join(directory, each) for each in inside)]
 
 
 def holds_horizon(directory: Directory) -> bool:

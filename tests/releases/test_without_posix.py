@@ -1,0 +1,70 @@
+"""A system without what only POSIX has, such as Windows: it reads releases all the same.
+
+No such system is here: what it lacks is taken away from this one before the package is loaded.
+"""
+
+from __future__ import annotations
+
+import pathlib
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+GOLDEN = pathlib.Path(__file__).resolve().parents[1] / "golden"
+LESS = """
+import os, posixpath, sys
+
+for name in ("fcntl", "grp", "pwd", "resource", "termios", "tty"):
+    sys.modules[name] = None
+for name in ("O_CLOEXEC", "O_DIRECTORY", "O_NOFOLLOW", "O_NONBLOCK", "fork", "getuid", "mkfifo"):
+    delattr(os, name)
+"""
+READ = """
+from beam_dp.cli.main import main
+for command in (["describe"], ["report", "--output=page.html"]):
+    assert main([*command, sys.argv[1]]) == 0
+"""
+WRITE = """
+from beam_dp.releases import read_release, write_release
+write_release(read_release(sys.argv[1]), "again")
+print(read_release("again").query("member").count())
+"""
+JOIN = """
+import ntpath
+os.path = sys.modules["os.path"] = ntpath
+from beam_dp.releases.files.horizon import block_directory, window_directory
+print(window_directory("s3://a/b", 7), block_directory(r"C:\\week", 24, 0))
+"""
+
+
+def run(program: str, release: pathlib.Path, folder: pathlib.Path) -> subprocess.CompletedProcess:
+    command = [sys.executable, "-c", LESS + program, str(release)]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True)
+
+
+@pytest.mark.parametrize("release", ["horizon_1", "synthetic_database_1"])
+def test_a_release_is_read(release: str, tmp_path: pathlib.Path) -> None:
+    done = run(READ, GOLDEN / release, tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_release_is_written(tmp_path: pathlib.Path) -> None:
+    done = run(WRITE, GOLDEN / "synthetic_database_1", tmp_path)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_link_is_no_file_of_a_release(tmp_path: pathlib.Path) -> None:
+    copied = tmp_path / "copied"
+    shutil.copytree(GOLDEN / "synthetic_database_1", copied)
+    (payload,) = copied.glob("records-*")
+    payload.rename(tmp_path / "elsewhere")
+    payload.symlink_to(tmp_path / "elsewhere")
+    done = run(READ, copied, tmp_path)
+    assert done.returncode != 0 and "is not a regular file" in done.stderr
+
+
+def test_places_of_windows_have_slashes(tmp_path: pathlib.Path) -> None:
+    done = run(JOIN, tmp_path, tmp_path)
+    assert done.stdout == "s3://a/b/windows/000007 C:\\week/levels/24/000000\n", done.stderr
