@@ -95,7 +95,18 @@ def magnitude(number: int) -> str:
     return f"{number:,}" if number < 10**15 else f"10^{math.log10(number):.1f}"
 
 
-_REPR = reprlib.Repr()
+class _Repr(reprlib.Repr):
+    """Raises ValueError for an integer of thousands of digits, as ``repr`` does.
+
+    Since Python 3.14 its base writes an address instead, which is another in each run.
+    """
+
+    def repr_int(self, x: int, level: int) -> str:
+        repr(x)
+        return super().repr_int(x, level)
+
+
+_REPR = _Repr()
 _REPR.maxlevel = 6
 _REPR.maxstring = _REPR.maxlong = _REPR.maxother = _SHOWN_LETTERS
 _REPR.maxlist = _REPR.maxtuple = _REPR.maxdict = _REPR.maxset = 20
