@@ -13,6 +13,8 @@ from dataclasses import dataclass
 
 from package_sources import ROOT, copy_sources
 
+# What tells Python to look elsewhere than in its own environment, and us to work otherwise.
+HIDDEN = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "BEAM_DP_HASHING_BACKEND")
 OUR_LINE = re.compile(r"\[ *[0-9]+\.[0-9] s\] .*")
 
 
@@ -30,7 +32,9 @@ class Home:
         """Installs wheels and what they require."""
         pip = [self.folder / "environment" / "bin" / "python", "-m", "pip", "--quiet"]
         asked = ["--disable-pip-version-check", "install", *wheels]
-        subprocess.run([*pip, *asked], check=True, cwd=self.folder / "elsewhere")
+        subprocess.run(
+            [*pip, *asked], check=True, cwd=self.folder / "elsewhere", env=self._environment()
+        )
 
     def run(self, *command: str, **environment: str) -> str:
         """Runs a command of the environment as a user would; returns what it printed.
@@ -58,14 +62,15 @@ class Home:
             shutil.copytree(ROOT / "examples", copied, ignore=ignored)
         return copied
 
+    def _environment(self) -> dict[str, str]:
+        inherited = {name: value for name, value in os.environ.items() if name not in HIDDEN}
+        return {**inherited, "TMPDIR": str(self.folder / "temporary"), "COLUMNS": "80"}
+
     def _run(self, *command: str, **environment: str) -> subprocess.CompletedProcess[str]:
-        hidden = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "BEAM_DP_HASHING_BACKEND")
-        inherited = {name: value for name, value in os.environ.items() if name not in hidden}
-        temporary = str(self.folder / "temporary")
         return subprocess.run(
             [str(self.folder / "environment" / "bin" / command[0]), *command[1:]],
             cwd=self.folder / "elsewhere",
-            env={**inherited, "TMPDIR": temporary, "COLUMNS": "80", **environment},
+            env={**self._environment(), **environment},
             capture_output=True,
             text=True,
             timeout=300,
