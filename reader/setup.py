@@ -53,6 +53,7 @@ setup(
     exclude_package_data={"": ["*.so", "*.pyd", "*.c", "*.h"]},
     install_requires=[
         "numpy>=1.26",
+        "numpy>=2; sys_platform == 'win32'",  # whose integers have 32 bits there in earlier ones
         "rich>=13",
         "shtab>=1.13",  # completions of shells; earlier ones know no fish
         "threadpoolctl>=3",

@@ -165,7 +165,8 @@ class LocalStore:
     def _existing(self) -> Path:
         """Returns the directory, or the nearest above it that exists."""
         existing = self._path.absolute()
-        while not os.path.lexists(existing):
+        # A drive that is not there has no folder above it.
+        while not os.path.lexists(existing) and existing != existing.parent:
             existing = existing.parent
         return existing
 
