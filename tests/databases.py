@@ -64,10 +64,10 @@ def postgresql_server() -> Iterator[str]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def new_database(folder: str, number: int) -> str:
-    """The URL of a new, empty database."""
+def new_database(folder: str, number: int, options: str = "") -> str:
+    """The URL of a new, empty database, made with options of SQL's CREATE DATABASE."""
     import psycopg
 
     with psycopg.connect(f"host={folder} user=tester dbname=postgres", autocommit=True) as server:
-        server.execute(f"CREATE DATABASE ledger{number}")
+        server.execute(f"CREATE DATABASE ledger{number} {options}")
     return f"postgresql://tester@/ledger{number}?host={folder}"

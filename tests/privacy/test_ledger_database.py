@@ -232,6 +232,16 @@ def test_a_missing_file_of_a_uri_is_not_made(tmp_path: pathlib.Path) -> None:
 # What makes a commit durable, and ends a call on a server that does not answer.
 
 
+def test_a_server_that_knows_no_encoding_keeps_every_name(postgresql: str) -> None:
+    """As initdb makes one where the system's locale is C."""
+    options = "TEMPLATE template0 ENCODING 'SQL_ASCII' LC_COLLATE 'C' LC_CTYPE 'C'"
+    ledger = Ledger(new_database(postgresql, 10_004, options))
+    ledger.declare("Besuche für März", 1.0, 0.0, "person", AR)
+    ledger.spend("Besuche für März", TENTH, Loss.pure(0.1), "laplace")
+    assert [dataset.dataset_id for dataset in ledger.datasets()] == ["Besuche für März"]
+    assert ledger.account("Besuche für März").epsilon == 1.0
+
+
 def test_a_commit_to_a_file_is_synchronous(tmp_path: pathlib.Path) -> None:
     ledger = declared(str(tmp_path / "l.sqlite"))
     with ledger._storage.writing() as connection:

@@ -30,8 +30,14 @@ _OLDER_VERSION = 1  # without the table of used states
 CONNECT_SECONDS = 10
 # How much longer than for a lock a PostgreSQL statement, or a pause between two, may take.
 STATEMENT_SECONDS = 60
-# Ends a connection to a server that has gone without a word; seconds, but for the milliseconds.
-_TCP = {"tcp_user_timeout": 30_000, "keepalives_idle": 10, "keepalives_interval": 5}
+_CLIENT = {
+    # Ends a connection to a server that has gone without a word; seconds, but for the milliseconds.
+    "tcp_user_timeout": 30_000,
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    # Of a database that knows no encoding, SQL_ASCII, the driver would read bytes.
+    "client_encoding": "utf8",
+}
 # Rows that were paid for since the backup are in no backup.
 FROM_BACKUP = "a backup lacks what was paid after it was made: restore it, and pay for that again"
 
@@ -132,7 +138,7 @@ class Storage:
                 isolation_level="READ COMMITTED",
                 connect_args={
                     name: value
-                    for name, value in {"connect_timeout": CONNECT_SECONDS, **_TCP}.items()
+                    for name, value in {"connect_timeout": CONNECT_SECONDS, **_CLIENT}.items()
                     if name not in self._url.query
                 },
             )
