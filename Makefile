@@ -9,7 +9,7 @@ WORKERS ?= 2
 
 .PHONY: help demo demo-stream journeys notebooks test test-slow test-all style types lint generated \
   bench audit fuzz flink kafka prism docs test-docs dist test-pythons \
-  test-wheel test-engines test-faults clean
+  test-wheel test-engines test-faults test-images clean
 
 help:
 	@echo "make demo          release a synthetic copy of 336,776 real flights and compare it with the truth"
@@ -31,6 +31,7 @@ help:
 	@echo "make test-pythons  these in empty environments of each version of Python that is here"
 	@echo "make test-wheel    what a newcomer does first, with the wheel in an empty environment"
 	@echo "make test-engines  the tests that need a distributed engine"
+	@echo "make test-images   build the images without Docker, and run compose.yaml: ten minutes, as root"
 	@echo "make test-faults   kill parts of a Flink cluster 20 times in each way, about an hour"
 	@echo "make clean         remove the environment and everything generated"
 
@@ -79,7 +80,7 @@ lint: style types
 
 # Tests of other targets, which pyproject.toml leaves out as well. A worker that has no test left
 # takes over half of another's.
-SEPARATE := audit or engines or faults or wheel or benchmark or site
+SEPARATE := audit or engines or faults or wheel or benchmark or site or images
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
 # Types are checked meanwhile, for that takes one core. A test without the marker `slow` fails if it
@@ -226,6 +227,18 @@ test-faults: $(VENV)/.stamp-test
 	@ls $(FLINK_JARS)/*.jar 2> /dev/null || $(MAKE) flink
 	$(call run_marked,faults,tests/engines)
 
+# Its tools that are no Debian packages, in an environment of their own.
+IMAGES_VENV := .venv-images
+$(IMAGES_VENV)/.stamp: tests/images/requirements.txt
+	$(PYTHON) -m venv $(IMAGES_VENV)
+	$(IMAGES_VENV)/bin/python -m pip --disable-pip-version-check install --quiet --requirement $<
+	@touch $@
+
+# It says what is missing, and that it is skipped then.
+test-images: $(IMAGES_VENV)/.stamp $(VENV)/.stamp-test
+	@ls $(FLINK_JARS)/*.jar 2> /dev/null || $(MAKE) flink || echo "no job server"
+	$(call run_marked,images,tests/images)
+
 clean:
 	rm -f beam_dp/hashing/*.so
-	rm -rf $(VENV) $(SITE_VENV) $(DIST_VENV) demo-output build dist $(FLINK_JARS) $(KAFKA_JARS) $(PRISM_BIN) *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(SITE_VENV) $(DIST_VENV) $(IMAGES_VENV) demo-output build dist $(FLINK_JARS) $(KAFKA_JARS) $(PRISM_BIN) *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

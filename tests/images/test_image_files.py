@@ -1,0 +1,183 @@
+"""The Dockerfile and compose.yaml agree with the programs, with each other and with the manual."""
+
+from __future__ import annotations
+
+import pathlib
+import re
+import shlex
+import subprocess
+from typing import Any
+
+import pytest
+import yaml
+from apache_beam.options.pipeline_options import FlinkRunnerOptions
+from images.building import ROOT, arguments, stand_ins
+from package_sources import copy_sources
+from packaging.requirements import Requirement
+
+from beam_dp.cli.main import main as cli
+from beam_dp.privacy.ledger import Ledger
+from pipelines import release_windows
+from pipelines.flex_templates import PROGRAMS
+
+COMPOSE = yaml.safe_load((ROOT / "compose.yaml").read_text(encoding="utf-8"))
+SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
+DOCKERFILE = (ROOT / "Dockerfile").read_text(encoding="utf-8")
+MANUAL = (ROOT / "docs" / "images.md").read_text(encoding="utf-8")
+START = "2026-11-23T00:00:00Z"
+
+
+def flags(service: str) -> dict[str, str]:
+    """The flags of a service's command, with their values."""
+    given = [word for word in SERVICES[service]["command"] if word.startswith("--")]
+    return dict(word[2:].split("=", 1) for word in given)
+
+
+@pytest.fixture
+def folder(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.Path:
+    """What a container finds in its folder /data, with one file that has arrived."""
+    (tmp_path / "landing").mkdir()
+    stream = ROOT / "examples" / "stream"
+    subprocess.run([stream / "arrive.sh", tmp_path / "landing", "1"], check=True, timeout=60)
+    (tmp_path / "visits.json").symlink_to(stream / "visits.json")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_the_service_that_releases_is_paid_for_by_the_budget(
+    folder: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What is declared is what the release protects; its flags are the program's and Beam's."""
+    (command, name), url = SERVICES["budget"]["command"][:2], SERVICES["budget"]["command"][2]
+    assert (command, name, url) == ("beam-dp", "ledger", flags("release")["ledger"])
+    ledger = f"sqlite:///{folder}/budgets"
+    assert cli([name, ledger, *SERVICES["budget"]["command"][3:]]) == 0
+    assert cli([name, ledger, *SERVICES["budget"]["command"][3:]]) == 0, "it is started again"
+    capsys.readouterr()
+    words = SERVICES["release"]["command"]
+    assert words[:2] == ["beam-dp", "release-windows"]
+    given = [word.replace("${START:?must be in .env}", START) for word in words[2:]]
+    job = release_windows.parse_arguments(
+        [f"--ledger={ledger}" if word.startswith("--ledger=") else word for word in given]
+    )
+    Ledger(ledger).check(job.dataset_id, job.plan.guarantee, job.plan.loss)
+    assert f"--flink_master={flags('job-server')['flink-master']}" in job.beam_flags
+
+
+def test_the_files_that_arrive_have_the_columns_of_the_release(folder: pathlib.Path) -> None:
+    (file,) = (folder / "landing").iterdir()
+    header, *rows = file.read_text(encoding="utf-8").splitlines()
+    domain = yaml.safe_load((folder / "visits.json").read_text(encoding="utf-8"))
+    names = [attribute["name"] for attribute in domain["attributes"]]
+    asked = flags("release")
+    assert header.split(",") == [asked["event_time"], asked["privacy_unit"], *names]
+    assert len(rows) == 500
+
+
+def test_services_find_each_other() -> None:
+    server, workers = flags("job-server"), SERVICES["workers"]
+    # What the job server calls itself is where programs send their files.
+    assert server["job-host"] in SERVICES
+    assert flags("release")["job_endpoint"] == f"{server['job-host']}:8099"
+    assert server["flink-master"].partition(":")[0] in SERVICES
+    properties = yaml.safe_load(COMPOSE["x-flink"]["environment"]["FLINK_PROPERTIES"])
+    assert properties["jobmanager.rpc.address"] == server["flink-master"].partition(":")[0]
+    # Flink asks its own host for workers; Beam's boot program listens on that port.
+    assert workers["network_mode"] == "service:task-manager"
+    assert (workers["command"], flags("release")["environment_config"]) == (
+        "--worker_pool",
+        "localhost:50000",
+    )
+    assert "'localhost', 50000" in workers["healthcheck"]["test"][-1]
+    database = SERVICES["ledger"]["environment"]
+    url = f"postgresql://{database['POSTGRES_USER']}@ledger/{database['POSTGRES_DB']}"
+    assert flags("release")["ledger"] == url and url in MANUAL
+
+
+def test_services_share_what_they_must_and_publish_nothing() -> None:
+    assert SERVICES["workers"]["volumes"] == SERVICES["release"]["volumes"]
+    staged = [SERVICES[name]["volumes"] for name in ("job-server", "task-manager")]
+    assert [each[0].removesuffix(":ro") for each in staged] == [
+        "staged:/tmp/beam-artifact-staging"
+    ] * 2
+    mounted = [
+        volume.split(":")[0]
+        for service in SERVICES.values()
+        for volume in service.get("volumes", [])
+    ]
+    named = {name for name in mounted if not name.startswith(".")}
+    assert named == set(COMPOSE["volumes"])
+    assert not any("ports" in service for service in SERVICES.values())
+    assert COMPOSE["networks"]["default"] == {"internal": True}
+
+
+def test_whoever_is_waited_for_says_how_it_is() -> None:
+    waited = {
+        (name, asked["condition"])
+        for service in SERVICES.values()
+        for name, asked in service.get("depends_on", {}).items()
+    }
+    for name, condition in waited:
+        assert name in SERVICES
+        assert ("healthcheck" in SERVICES[name]) == (condition == "service_healthy"), name
+
+
+def test_no_password_is_in_the_file() -> None:
+    for service in SERVICES.values():
+        for name, value in (service.get("environment") or {}).items():
+            assert "PASSWORD" not in name or value == "${LEDGER_PASSWORD:?must be in .env}"
+    assert "LEDGER_PASSWORD=$(" in MANUAL
+
+
+def test_the_pinned_versions_are_those_that_the_package_needs() -> None:
+    """Beam's is the one of the image that the boot program is taken from."""
+    lines = (ROOT / "images" / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    pinned = dict(line.split("==") for line in lines if not line.startswith("#"))
+    assert pinned["apache-beam"] == arguments()["BEAM"]
+    texts = [(ROOT / name).read_text(encoding="utf-8") for name in ("setup.py", "reader/setup.py")]
+    known = {re.sub(r"[-_.]+", "-", name).lower(): version for name, version in pinned.items()}
+    stated = re.findall(r'"([\w-]+(?:\[\w+\])?(?:[<>=]=?[\d.]+,?)+)"', "\n".join(texts))
+    needed = [Requirement(each) for each in stated]
+    found = [each for each in needed if each.name.replace("_", "-") in known]
+    assert {"numpy", "opendp", "apache-beam", "confluent-kafka"} <= {each.name for each in found}
+    assert [
+        str(each) for each in found if known[each.name.replace("_", "-")] not in each.specifier
+    ] == []
+
+
+def test_images_are_of_versions_that_work_together() -> None:
+    named = {name.partition(":")[0]: name.partition(":")[2] for name in stand_ins()}
+    flink = ".".join(named["flink"].split(".")[:2])
+    assert flink in FlinkRunnerOptions.PUBLISHED_FLINK_VERSIONS
+    assert f"<flink.version>{flink}<" in (ROOT / "flink" / "pom.xml").read_text(encoding="utf-8")
+    assert named[f"apache/beam_flink{flink}_job_server"] == arguments()["BEAM"]
+    setup = (ROOT / "setup.py").read_text(encoding="utf-8")
+    assert re.findall(r'^VERSION = "(.+)"', setup, re.M) == [arguments()["VERSION"]]
+
+
+def test_a_build_is_given_what_it_needs_and_nothing_else(tmp_path: pathlib.Path) -> None:
+    lines = (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines()
+    allowed = {line[1:] for line in lines if line.startswith("!")}
+    assert "*" in lines and all((ROOT / name).exists() for name in allowed)
+    copy_sources(tmp_path / "sources")
+    assert {path.name for path in (tmp_path / "sources").iterdir()} <= allowed
+    copied = [line.split()[-2] for line in DOCKERFILE.splitlines() if line.startswith("COPY")]
+    ours = {name.partition("/")[0] for name in copied if not name.startswith("/")} - {"."}
+    assert ours <= allowed
+
+
+def test_the_commands_of_the_manual_exist(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = re.findall(r"^    (?:docker compose|docker build|docker run) .*$", MANUAL, re.M)
+    assert len(lines) > 5
+    for line in lines:
+        words = shlex.split(line, comments=True)
+        for word in words:
+            assert not word.startswith("examples/") or (ROOT / word).exists()
+        if "beam-dp" in words:
+            name = words[words.index("beam-dp") + 1]
+            with pytest.raises(SystemExit) as ended:
+                cli([name, "--help"] if not name.startswith("-") else [name])
+            assert ended.value.code == 0, line
+    targets = set(re.findall(r"--target (\w+)", MANUAL))
+    assert targets <= set(re.findall(r"^FROM \S+ AS (\w+)$", DOCKERFILE, re.M))
+    assert set(re.findall(r"PROGRAM=(\w+)", MANUAL + DOCKERFILE)) - {"{PROGRAM}"} <= set(PROGRAMS)
