@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 from images.building import ROOT, TOOLS, Storage, arguments, missing, run
 from images.composed import Composed
+from patience import wait_for
 
 pytestmark = pytest.mark.images
 WORKER, DATAFLOW = "beam_dp", "beam_dp_dataflow"
@@ -125,7 +126,7 @@ def visits(folder: pathlib.Path, start: int) -> np.ndarray:
             window = (int(moment) - start) // 60
             if window < 10 and (window, person) not in people:
                 people.add((window, person))
-                found[window, sex == "Male"] += 1
+                found[window, int(sex == "Male")] += 1
     return found
 
 
@@ -134,11 +135,13 @@ def test_windows_of_a_folder_are_released_on_flink_and_paid_in_postgresql(
 ) -> None:
     """Stopped half-way, the same service goes on, and pays nothing."""
     container = composed.container("release")
-    composed.storage.podman("stop", "--time=30", container)
+    wait_for("most windows", lambda: "released: 9 of 10" in composed.logs("release"))
+    composed.storage.podman("stop", "--time=60", container)
     assert composed.wait_until_it_ends("release") == 143, composed.logs("release")
     composed.storage.podman("start", container)
     assert composed.wait_until_it_ends("release") == 0, composed.logs("release")
-    assert "goes on: visits/1 in the ledger" in composed.logs("release")
+    said = composed.logs("release")
+    assert "goes on: visits/1 in the ledger" in said and "goes on: 9 of 10" in said
 
     described = composed.run("release", "beam-dp", "describe", "out/visits")
     assert "10 of 10 windows" in described
