@@ -18,6 +18,13 @@ NOT_RUN: Mapping[str, Mapping[str, str]] = {
         "beam_dp/   ": "a list of folders: tests/test_documents.py",
     },
     "docs/claims.md": {"python benchmarks/claims.py": "KEY is a placeholder: tests/test_claims.py"},
+    "docs/images.md": {
+        "docker build --tag beam_dp .": "Docker: make test-images",
+        "docker build --target dataflow": "Docker: make test-images",
+        "mkdir landing": "Docker's Compose: make test-images",
+        "docker compose run": "Docker's Compose: make test-images",
+        "docker compose down": "Docker's Compose: make test-images",
+    },
     "docs/journeys.md": {"$ python analyst.py": "followed by tests/wheel"},
     "docs/privacy.md": {"P(release of D in S)": "a formula"},
     "docs/runners.md": {
