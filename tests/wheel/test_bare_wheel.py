@@ -218,4 +218,4 @@ def test_windows_of_files_are_released(home: Home) -> None:
 
 def test_what_needs_an_extra_says_which(home: Home) -> None:
     assert "beam_dp_reader[gcs]" in home.refused("beam-dp", "describe", "gs://bucket/folder")
-    assert "beam_dp[s3]" in home.refused("beam-dp", "describe", "s3://bucket/folder")
+    assert "beam_dp_reader[s3]" in home.refused("beam-dp", "describe", "s3://bucket/folder")
