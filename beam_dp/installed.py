@@ -10,7 +10,15 @@ READS_ARROW = "pyarrow is not installed here: pip install 'beam_dp_reader[arrow]
 
 def only_reads() -> bool:
     """Whether what reads releases is here, and what makes them is not."""
-    return importlib.util.find_spec("beam_dp.transforms") is None
+    found = importlib.util.find_spec("beam_dp.transforms")
+    # Caches that an uninstallation leaves behind are found too: a folder without a file.
+    return found is None or found.origin is None
+
+
+def check_arrow() -> None:
+    """Raises ModuleNotFoundError, which says how to get it, where pyarrow is not installed."""
+    if importlib.util.find_spec("pyarrow") is None:
+        raise ModuleNotFoundError(READS_ARROW, name="pyarrow")
 
 
 def missing_part(error: ModuleNotFoundError) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import pathlib
 import subprocess
@@ -11,6 +12,8 @@ import pyarrow as pa
 import pytest
 
 import beam_dp as dp
+from beam_dp.installed import only_reads
+from beam_dp.releases.files.records_columns import read_columns
 
 GOLDEN = pathlib.Path(__file__).with_name("golden")
 WITHOUT = ("apache_beam", "dp_accounting", "opendp", "pandas", "pyarrow", "scipy", "sqlalchemy")
@@ -59,6 +62,34 @@ def told(without: tuple[str, ...], commands: list[list[str]]) -> str:
     done = subprocess.run(run, capture_output=True, text=True, env={**os.environ, "COLUMNS": "200"})
     assert done.returncode == 0, done.stderr
     return done.stdout
+
+
+def test_caches_that_an_uninstallation_left_make_no_releases(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert not only_reads()
+    (tmp_path / "transforms" / "__pycache__").mkdir(parents=True)
+    monkeypatch.setattr(dp, "__path__", [str(tmp_path)])
+    monkeypatch.delitem(sys.modules, "beam_dp.transforms", raising=False)
+    assert importlib.util.find_spec("beam_dp.transforms") is not None
+    assert only_reads()
+
+
+@pytest.mark.parametrize("made", ["tables", "records", "answers"])
+def test_without_pyarrow_tables_of_arrow_say_how_to_get_it(
+    made: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    release = dp.read_release(GOLDEN / "synthetic_database_1", kind=dp.SyntheticDatabase)
+    answers = release.query("age < 25").count()
+    make = {
+        "tables": release.to_arrow,
+        "records": lambda: read_columns(b"", release.domain, 1, "parquet"),
+        "answers": answers.to_arrow,
+    }
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
+    with pytest.raises(ModuleNotFoundError, match=r"pip install 'beam_dp_reader\[arrow\]'") as told:
+        make[made]()
+    assert told.value.name == "pyarrow"
 
 
 @pytest.mark.slow

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from beam_dp.domain import Attribute, Domain, IntegerAttribute, Value
 from beam_dp.domain.attributes import OTHER_LABEL
 from beam_dp.domain.ordered import BinnedAttribute
+from beam_dp.installed import check_arrow
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -27,8 +28,12 @@ def arrow_table(
         codes: of each attribute, shape (n,).
         bin_values: of each attribute whose values were drawn, shape (n,).
 
+    Raises:
+        ModuleNotFoundError: without pyarrow.
+
     Cost: about 20 ns a value.
     """
+    check_arrow()
     import pyarrow as pa
 
     columns = [

@@ -16,6 +16,7 @@ from beam_dp.domain import Attribute, IntegerAttribute, NumericAttribute, neares
 from beam_dp.domain.attributes import NULL_LABEL
 from beam_dp.domain.ordered import BinnedAttribute, OrderedAttribute
 from beam_dp.errors import InputError
+from beam_dp.installed import check_arrow
 from beam_dp.queries.vector_query import Vector, VectorQuery
 from beam_dp.queries.where import Mask, read_condition
 from beam_dp.releases.arrow import column_values
@@ -94,7 +95,12 @@ class AnswerTable:
         return "\n".join(lines)
 
     def to_arrow(self) -> pa.Table:
-        """Returns the answers as an Arrow table."""
+        """Returns the answers as an Arrow table.
+
+        Raises:
+            ModuleNotFoundError: without pyarrow.
+        """
+        check_arrow()
         import pyarrow as pa
 
         return pa.table({name: list(values) for name, values in self.columns.items()})

@@ -21,6 +21,7 @@ from beam_dp.domain import Attribute, Domain, IntegerAttribute
 from beam_dp.domain.attributes import OTHER_LABEL
 from beam_dp.domain.dates import TimeAttribute
 from beam_dp.domain.ordered import BinnedAttribute
+from beam_dp.installed import check_arrow
 from beam_dp.releases.arrow import arrow_column, arrow_schema, arrow_table
 from beam_dp.releases.files.card import READ_ERRORS
 from beam_dp.releases.files.records import Records
@@ -82,9 +83,11 @@ def read_columns(
 
     Raises:
         DamagedFileError: if the file does not hold the card's number of records of its domain.
+        ModuleNotFoundError: without pyarrow.
 
     Cost: about 50 ns a value; memory of a batch, the distinct records and the drawn values.
     """
+    check_arrow()
     runs = _Runs(domain, is_drawn)
     batches = _parquet if records_format == "parquet" else _csv
     for batch in batches(data, domain):
