@@ -3,7 +3,7 @@
     python benchmarks/projection_pass.py --record benchmarks/results/projection_pass.json
 
 Keys are integers in one Parquet file, T = 4096, r = 48; one local worker. Both are timed in turns
-in the same process; of ratios the median counts, of times the last.
+in the same process; medians count, of the times and of their ratio.
 """
 
 from __future__ import annotations
@@ -78,8 +78,8 @@ def main() -> None:
             path = str(pathlib.Path(folder) / "keys.parquet")
             pq.write_table(pa.table({"key": keys}), path)
             times = [(kernel_alone(keys, signs), through_beam(path, signs)) for _ in range(repeats)]
-        kernel, piped = times[-1]
-        ratio = statistics.median(kernel / piped for kernel, piped in times)
+        kernel, piped = map(statistics.median, zip(*times, strict=True))
+        ratio = statistics.median(alone / through for alone, through in times)
         figures = {
             "Beam's speed": Figure(ratio, "times"),
             "the kernel alone, a record": Figure(kernel / num_records * 1e9, "nanoseconds"),
