@@ -11,7 +11,8 @@ ARG EXTRAS=gcs,kafka,postgresql,s3,sql,yaml
 
 FROM apache/beam_python${PYTHON}_sdk:${BEAM} AS beam
 
-# Google names no release of it. Only the target dataflow needs it.
+# Google names no release of it. Only the target dataflow needs it: a program that does not look at
+# Python, so that one launcher is for all versions.
 # hadolint ignore=DL3007
 FROM gcr.io/dataflow-templates-base/python311-template-launcher-base:latest AS launcher
 
@@ -46,11 +47,12 @@ WORKDIR /data
 ENTRYPOINT ["entrypoint.sh"]
 CMD ["beam-dp", "--help"]
 ARG VERSION
+ARG PYTHON
 LABEL org.opencontainers.image.title="beam_dp" \
       org.opencontainers.image.description="Differentially private answers to many linear queries, on Apache Beam" \
       org.opencontainers.image.version="${VERSION}" \
       org.opencontainers.image.licenses="Apache-2.0" \
-      org.opencontainers.image.base.name="docker.io/library/python:3.11-slim-bookworm"
+      org.opencontainers.image.base.name="docker.io/library/python:${PYTHON}-slim-bookworm"
 
 # Here root is the user: Dataflow mounts folders that belong to it, and its launcher writes under
 # /var/log.

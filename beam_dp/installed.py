@@ -6,6 +6,8 @@ import importlib.util
 
 MAKES_RELEASES = "only what reads releases is installed here; the rest: pip install beam_dp"
 READS_ARROW = "pyarrow is not installed here: pip install 'beam_dp_reader[arrow]'"
+# What its commands and names may ask for; any other module should be here.
+_NOT_BROUGHT = {"apache-beam", "apache_beam", "beam_dp", "opendp", "pyarrow", "scipy", "sqlalchemy"}
 
 
 def only_reads() -> bool:
@@ -30,7 +32,7 @@ def missing_part(error: ModuleNotFoundError) -> str | None:
     Returns:
         One line; None where all of the package is installed.
     """
-    if not only_reads():
-        return None
     package = (error.name or "").partition(".")[0]
+    if package not in _NOT_BROUGHT or not only_reads():
+        return None
     return READS_ARROW if package == "pyarrow" else MAKES_RELEASES

@@ -5,8 +5,11 @@ from __future__ import annotations
 import ast
 import pathlib
 
+import pytest
 from declared_packages import modules_of
 from source_imports import ROOT, imports, is_under, module_name
+
+from beam_dp import installed
 
 SETUPS = (ROOT / "setup.py", ROOT / "reader" / "setup.py")
 # Of the rooms that both have, what only makes releases: the reader carries it, and can't load it.
@@ -54,7 +57,10 @@ def test_every_room_is_of_one_of_them() -> None:
     assert all((ROOT / "beam_dp" / room / "__init__.py").is_file() for room in rooms)
 
 
-def test_what_reads_releases_loads_nothing_that_only_makes_them(sources: dict[str, str]) -> None:
+def test_what_reads_releases_loads_nothing_that_only_makes_them(
+    sources: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(installed, "only_reads", lambda: True)
     rooms = literal(SETUPS[0], "MAKING")
     assert isinstance(rooms, list)
     making = tuple(f"beam_dp.{room}" for room in rooms)
@@ -75,3 +81,13 @@ def test_what_reads_releases_loads_nothing_that_only_makes_them(sources: dict[st
         and loads(path, source)
     }
     assert found == MAKES_RELEASES
+    asked = {
+        name.partition(".")[0]
+        for path, source in sources.items()
+        if path.startswith("beam_dp/") and not any(is_under(module_name(path), r) for r in making)
+        for name, _ in imports(path, source)
+    }
+    # Each is answered by how to get it; a module that should be here is not.
+    for name in asked & others:
+        assert installed.missing_part(ModuleNotFoundError(name=name)) is not None, name
+    assert installed.missing_part(ModuleNotFoundError(name="rich")) is None
