@@ -15,6 +15,9 @@ from package_sources import ROOT, copy_sources
 
 # What tells Python to look elsewhere than in its own environment, and us to work otherwise.
 HIDDEN = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "BEAM_DP_HASHING_BACKEND")
+# Releases that earlier versions wrote.
+GOLDEN = ROOT / "tests" / "golden"
+GOLDEN_RELEASES = sorted(each.name for each in GOLDEN.glob("*_[0-9]"))
 OUR_LINE = re.compile(r"\[ *[0-9]+\.[0-9] s\] .*")
 
 
@@ -61,6 +64,16 @@ class Home:
             ignored = shutil.ignore_patterns("__pycache__")
             shutil.copytree(ROOT / "examples", copied, ignore=ignored)
         return copied
+
+    def check_reading(self, release: str) -> None:
+        """Describes, verifies and reports a release of an earlier version."""
+        place = str(GOLDEN / release)
+        assert self.run("beam-dp", "describe", place)
+        if release != "synthetic_database_1":  # that early one does not state all that is verified
+            assert "hold" in self.run("beam-dp", "verify", place)
+        page = self.folder / "elsewhere" / f"{release}.html"
+        assert page.name in self.run("beam-dp", "report", place, "--output", page.name)
+        assert page.read_text("utf-8").lower().startswith("<!doctype html>")
 
     def _environment(self) -> dict[str, str]:
         inherited = {name: value for name, value in os.environ.items() if name not in HIDDEN}

@@ -10,12 +10,12 @@ import sys
 
 import pyarrow as pa
 import pytest
+from newcomers import GOLDEN, GOLDEN_RELEASES
 
 import beam_dp as dp
 from beam_dp.installed import only_reads
 from beam_dp.releases.files.records_columns import read_columns
 
-GOLDEN = pathlib.Path(__file__).with_name("golden")
 WITHOUT = ("apache_beam", "dp_accounting", "opendp", "pandas", "pyarrow", "scipy", "sqlalchemy")
 PROGRAM = """
 import importlib.abc
@@ -109,7 +109,7 @@ def test_what_is_read_without_what_makes_releases_is_the_same(tmp_path: pathlib.
     assert told(WITHOUT, commands) == told((), commands)
 
 
-@pytest.mark.parametrize("release", sorted(each.name for each in GOLDEN.glob("*_[0-9]")))
+@pytest.mark.parametrize("release", GOLDEN_RELEASES)
 def test_a_release_is_read_without_what_makes_one(release: str, tmp_path: pathlib.Path) -> None:
     place = str(GOLDEN / release)
     commands = [

@@ -10,8 +10,8 @@ import os
 
 import pytest
 from distributed import HERE, READER, built
-from interpreters import ROOT, interpreter, named_versions
-from newcomers import Home, installed
+from interpreters import interpreter, named_versions
+from newcomers import GOLDEN, GOLDEN_RELEASES, Home, installed
 
 from beam_dp.hashing import available_backends
 from beam_dp.hashing.backend import ENVIRONMENT_VARIABLE
@@ -19,7 +19,6 @@ from beam_dp.queries.sparse import SparseQuery
 from beam_dp.releases import SparseRelease, read_release
 
 pytestmark = pytest.mark.wheel
-GOLDEN = ROOT / "tests" / "golden"
 CHOSEN = os.environ.get("PYTHONS", "").split() or named_versions("setup.py")
 DOMAIN = {
     "attributes": [
@@ -55,14 +54,9 @@ def making(reading: Home) -> Home:
     return reading
 
 
-@pytest.mark.parametrize("release", sorted(each.name for each in GOLDEN.glob("*_[0-9]")))
+@pytest.mark.parametrize("release", GOLDEN_RELEASES)
 def test_a_release_is_described_verified_and_reported(reading: Home, release: str) -> None:
-    place = str(GOLDEN / release)
-    assert reading.run("beam-dp", "describe", place)
-    if release != "synthetic_database_1":  # that early one does not state all that is verified
-        assert "hold" in reading.run("beam-dp", "verify", place)
-    reading.run("beam-dp", "report", place, "--output", f"{release}.html")
-    assert (reading.folder / "elsewhere" / f"{release}.html").stat().st_size > 1000
+    reading.check_reading(release)
 
 
 def test_a_release_is_answered(reading: Home) -> None:

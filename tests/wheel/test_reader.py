@@ -6,11 +6,10 @@ import pathlib
 import zipfile
 
 import pytest
-from newcomers import Home
+from newcomers import GOLDEN, GOLDEN_RELEASES, Home
 from source_imports import ROOT
 
 pytestmark = pytest.mark.wheel
-GOLDEN = ROOT / "tests" / "golden"
 MOST_BYTES = 150 * 2**20
 NO_PART = "only what reads releases is installed here; the rest: pip install beam_dp"
 
@@ -37,15 +36,9 @@ def test_an_environment_that_reads_is_small(reading: Home) -> None:
     assert sum(each.stat().st_size for each in files if each.is_file()) < MOST_BYTES
 
 
-@pytest.mark.parametrize("release", sorted(each.name for each in GOLDEN.glob("*_[0-9]")))
+@pytest.mark.parametrize("release", GOLDEN_RELEASES)
 def test_it_describes_verifies_and_reports_every_kind(reading: Home, release: str) -> None:
-    place = str(GOLDEN / release)
-    assert reading.run("beam-dp", "describe", place)
-    if release != "synthetic_database_1":  # that early one does not state all that is verified
-        assert "hold" in reading.run("beam-dp", "verify", place)
-    page = reading.folder / "elsewhere" / f"{release}.html"
-    assert page.name in reading.run("beam-dp", "report", place, "--output", page.name)
-    assert page.read_text("utf-8").lower().startswith("<!doctype html>")
+    reading.check_reading(release)
 
 
 def test_it_answers_on_the_command_line_and_in_python(reading: Home) -> None:
