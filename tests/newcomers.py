@@ -12,6 +12,7 @@ import sys
 from dataclasses import dataclass
 
 from package_sources import ROOT, copy_sources
+from patience import HANG_SECONDS
 
 # What tells Python to look elsewhere than in its own environment, and us to work otherwise.
 HIDDEN = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "BEAM_DP_HASHING_BACKEND")
@@ -86,7 +87,7 @@ class Home:
             env={**self._environment(), **environment},
             capture_output=True,
             text=True,
-            timeout=300,
+            timeout=HANG_SECONDS,
         )
 
 

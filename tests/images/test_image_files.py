@@ -38,7 +38,7 @@ def folder(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.P
     """What a container finds in its folder /data, with one file that has arrived."""
     (tmp_path / "landing").mkdir()
     stream = ROOT / "examples" / "stream"
-    subprocess.run([stream / "arrive.sh", tmp_path / "landing", "1"], check=True, timeout=60)
+    subprocess.run([stream / "arrive.sh", tmp_path / "landing", "1"], check=True)
     (tmp_path / "visits.json").symlink_to(stream / "visits.json")
     monkeypatch.chdir(tmp_path)
     return tmp_path
