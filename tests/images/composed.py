@@ -34,10 +34,15 @@ class Composed:
         (folder / "compose.yaml").write_text(text.replace(_INTERNAL, _OPEN), encoding="utf-8")
         shutil.copytree(ROOT / "examples" / "stream", folder / "examples" / "stream")
         (folder / "landing").mkdir()
-        lines = [f"{name}={value}\n" for name, value in settings.items()]
-        (folder / ".env").write_text("".join(lines), encoding="utf-8")
         self.services = yaml.safe_load(text)["services"]
         self._started: set[str] = set()
+        self.set_up()
+
+    def set_up(self, **settings: str) -> None:
+        """Writes ``.env``, with some settings changed for services that are started from now on."""
+        self.settings.update(settings)
+        lines = [f"{name}={value}\n" for name, value in self.settings.items()]
+        (self.folder / ".env").write_text("".join(lines), encoding="utf-8")
 
     def arrive(self, number: int) -> subprocess.Popen[bytes]:
         """Lets so many files arrive, one every five seconds."""
