@@ -31,7 +31,7 @@ help:
 	@echo "make test-pythons  these in empty environments of each version of Python that is here"
 	@echo "make test-wheel    what a newcomer does first, with the wheel in an empty environment"
 	@echo "make test-engines  the tests that need a distributed engine"
-	@echo "make test-images   build the images without Docker, and run compose.yaml: seven minutes, as root"
+	@echo "make test-images   build the images without Docker, and run compose.yaml: nine minutes, as root"
 	@echo "make test-faults   kill parts of a Flink cluster 20 times in each way, about an hour"
 	@echo "make clean         remove the environment and everything generated"
 
