@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import re
+import shlex
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -49,12 +51,18 @@ def answer_question(options: argparse.Namespace, release: SyntheticDatabase) -> 
         flag = named[0] if named else argument
         if flag == "where" and options.where is None:
             flag = "share"
-        raise refused(f"{flag}{comma}{attribute}", error.value, error.condition) from None
+        # What a condition calls in Python is a flag here.
+        condition = re.sub(r"share\('(.+)'\)", _share_flag, error.condition)
+        raise refused(f"{flag}{comma}{attribute}", error.value, condition) from None
     for table in tables:
         if options.json:
             print(json.dumps([*map(_finite, table.rows())], ensure_ascii=False))
         else:
             print_answers(table, "records in groups" if asked.groups else "records", options.limit)
+
+
+def _share_flag(call: re.Match[str]) -> str:
+    return f"--share {shlex.quote(call[1])}"
 
 
 def _answers(options: argparse.Namespace, asked: Question) -> list[AnswerTable]:

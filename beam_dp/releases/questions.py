@@ -12,7 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beam_dp.checks import checked_number
-from beam_dp.domain import Attribute, IntegerAttribute, NumericAttribute, nearest_known
+from beam_dp.domain import (
+    Attribute,
+    BooleanAttribute,
+    IntegerAttribute,
+    NumericAttribute,
+    nearest_known,
+)
 from beam_dp.domain.attributes import NULL_LABEL
 from beam_dp.domain.ordered import BinnedAttribute, OrderedAttribute
 from beam_dp.errors import InputError
@@ -141,19 +147,25 @@ class Question:
                 raise InputError("where", condition, "must hold for some of the records")
         return replace(self, masks=masks)
 
-    def group_by(self, *names: str) -> Question:
-        """Returns the same records in groups: one of each combination of the levels that count.
+    def group_by(self, *names: str | list[str] | tuple[str, ...]) -> Question:
+        """Returns the same records in groups: one for each combination of the levels that count.
+
+        Args:
+            names: of attributes, or lists of names.
 
         Raises:
             InputError: if a name is unknown or given twice, or there are more than 2^16 groups.
         """
-        asked = replace(self, groups=(*self.groups, *names))
+        flat = list[str]()
+        for name in names:
+            flat.extend(name if isinstance(name, list | tuple) else [name])
+        asked = replace(self, groups=(*self.groups, *flat))
         axes = [asked._axis(name, "group_by") for name in asked.groups]
         if len(set(axes)) < len(axes):
             raise InputError("group_by", list(asked.groups), "must name each attribute once")
         number = math.prod(int(asked._mask(axis).sum()) for axis in axes)
         if number > MAX_GROUPS:
-            raise InputError("group_by", list(names), f"must make at most {MAX_GROUPS:,} groups")
+            raise InputError("group_by", flat, f"must make at most {MAX_GROUPS:,} groups")
         return asked
 
     def count(self) -> AnswerTable:
@@ -283,6 +295,9 @@ class Question:
             widths[: attribute.num_levels] = (high - low) / 2
             return axis, values, widths
         condition = "must be an integer or a numeric attribute"
+        if isinstance(attribute, BooleanAttribute):
+            asked = name if name.isidentifier() else f"`{name}`"
+            condition += f"; for a yes/no column ask for share({asked!r})"
         raise InputError("column", name, condition)
 
     def _table(

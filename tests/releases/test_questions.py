@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import math
 import pathlib
+import re
+import shlex
 
 import numpy as np
 import pyarrow as pa
@@ -138,6 +141,32 @@ def test_labels_of_groups_stand_beside_answers_of_any_name(
     write_release(release, tmp_path / "out")
     assert main(["answer", str(tmp_path / "out"), "--group_by", "low"]) == 0
     assert "± (95 %)" in capsys.readouterr().out
+
+
+def test_group_by_takes_a_list() -> None:
+    asked = database().query()
+    expected = asked.group_by("town", "sex").count().columns
+    assert asked.group_by(["town", "sex"]).count().columns == expected
+    assert asked.group_by(("town",), "sex").count().columns == expected
+
+
+def test_mean_of_a_yes_no_column_names_share(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    domain = domain_from_json({"attributes": [{"name": "lived on", "type": "boolean"}]})
+    table = pa.table({"lived on": [True, False]})
+    promise = Guarantee(10.0, 1e-9, "add_or_remove_one", "record", 1)
+    release = dp.release(table, domain, dp.marginals(domain, ways=1), promise)
+    write_release(release, tmp_path / "out")
+    with pytest.raises(InputError) as caught:
+        release.query().mean("lived on")
+    hint = re.search(r"; for a yes/no column ask for share\((.+)\)$", str(caught.value))
+    assert hint is not None
+    assert len(release.query().share(ast.literal_eval(hint[1]))) == 1
+    assert main(["answer", str(tmp_path / "out"), "--mean", "lived on"]) == 2
+    told = capsys.readouterr().err.rpartition("ask for ")[2].strip()
+    assert shlex.split(told)[0] == "--share"
+    assert main(["answer", str(tmp_path / "out"), *shlex.split(told)]) == 0
 
 
 def test_results_as_arrow_and_pandas() -> None:
