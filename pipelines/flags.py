@@ -52,7 +52,7 @@ def _check_beam_flags(rest: Sequence[str], our_options: Sequence[str]) -> None:
         return
     name = unknown[0].partition("=")[0]
     if not name.startswith("-"):
-        raise no_flag(name)
+        raise no_flag(name, rest)
     raise unknown_flag(name, nearest(name, [*our_options, *_options(beam)]))
 
 

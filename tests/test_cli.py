@@ -166,12 +166,49 @@ def test_an_unknown_attribute_is_refused_with_the_nearest(
     assert message == f"error: --marginal: 'sexx' is refused; {near}\n"
 
 
+def test_shows_help_without_a_command(capfd: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 2
+    out, err = capfd.readouterr()
+    assert out == ""
+    assert err.startswith("usage: beam-dp ")
+    assert "release-synthetic-database" in err
+
+
+def test_help_command_shows_help_of_all_or_of_one(capfd: pytest.CaptureFixture[str]) -> None:
+    def printed(*argv: str) -> str:
+        with pytest.raises(SystemExit) as ended:
+            main(argv)
+        assert ended.value.code == 0
+        return capfd.readouterr().out
+
+    assert printed("help") == printed("--help")
+    assert printed("help", "plan") == printed("plan", "--help")
+    assert printed("help", "run-yaml") == printed("run-yaml", "--help")
+    assert "'pla'" in line(capfd, "help", "pla")
+
+
 @pytest.mark.parametrize(
     ("argv", "pattern"),
     [
-        (["describ", "DIR"], r"'describ' is refused; must be one of .*; the nearest is describe"),
+        (
+            ["describ", "DIR"],
+            r"'describ' is not a command; did you mean describe\? Commands: init, ",
+        ),
         (["describe"], r"error: DIR: missing; must be given$"),
-        (["doctor", "here"], r"error: 'here' is refused; must be a flag, or follow one$"),
+        (
+            ["release"],
+            r"error: 'release' is not a command; did you mean release-intervals, release-",
+        ),
+        (["release"], r"release-projection, release-windows or release-synthetic-database\?$"),
+        (["doctor", "here"], r"error: unexpected argument 'here'$"),
+        (
+            ["answer", "DIR", "--group_by", "sex", "age", "--count"],
+            r"argument 'age'; separate columns by commas: --group_by sex,age$",
+        ),
+        (
+            ["answer", "DIR", "--marginal=a", "b c"],
+            r"argument 'b c'; separate columns by commas: --marginal 'a,b c'$",
+        ),
         (["describe", "DIR", "--jsno"], r"--jsno: unknown; the nearest flag is --json"),
         (["answer", "DIR"], r"--marginal"),
         (["answer", "DIR", "--marginal=sex", "--limit=0"], r"--limit: 0 is refused; must be >= 1"),
@@ -187,7 +224,6 @@ def test_an_unknown_attribute_is_refused_with_the_nearest(
         (["answer", "DIR", "--queries=nothing.jsonl"], r"--queries: 'nothing.jsonl' is refused"),
         (["answer", "DIR", "--queries=marginals:2"], r"--queries: 'marginals:2' is refused"),
         (["answer", "DIR", "--marginal=sex", "--queries=x"], r"must not be given with --marginal"),
-        ([], r"COMMAND"),
     ],
 )
 def test_a_bad_command_costs_one_line(

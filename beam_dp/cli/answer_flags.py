@@ -10,6 +10,8 @@ from beam_dp.flags.flag import FlagError, Once
 # What is asked, of which a command line has one; and where, which goes with questions.
 _WHAT = ("marginal", "queries", "sparse", "interval", "quantile", "count", "mean", "sum", "share")
 QUESTIONS = ("where", "group_by", "count", "mean", "sum", "share", "of")
+# Those that take several columns, separated by commas.
+COLUMN_FLAGS = ("group_by", "marginal")
 _OF_RECORDS = ("count", "mean", "sum", "share", "quantile")
 
 

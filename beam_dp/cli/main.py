@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from beam_dp.cli.answer_flags import add_answer, check_answer
+from beam_dp.cli.answer_flags import COLUMN_FLAGS, add_answer, check_answer
 from beam_dp.cli.completion import add_completion, run_completion
 from beam_dp.cli.diff import add_diff, run_diff
 from beam_dp.cli.doctor import add_doctor, run_doctor
@@ -30,7 +30,7 @@ from beam_dp.cli.verify import add_verify, run_verify
 from beam_dp.errors import InputError
 from beam_dp.flags.command_line import in_words_of_flags, no_flag, parse_own
 from beam_dp.flags.files import check_files
-from beam_dp.flags.flag import Flag, FlagError, Parser, nearest, refused
+from beam_dp.flags.flag import Flag, FlagError, Parser, listed, nearest, refused
 from beam_dp.installed import missing_part, only_reads
 
 EXIT_BAD_INPUT = 2
@@ -49,6 +49,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         The exit code.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
+    if not arguments:
+        command_parsers()[0].print_help(sys.stderr)
+        return EXIT_BAD_INPUT
+    if arguments[0] == "help":
+        arguments = [*arguments[1:], "--help"]
     try:
         if arguments and arguments[0] in PIPELINES:
             return _run_pipeline(PIPELINES[arguments[0]], arguments[1:])
@@ -87,7 +92,7 @@ def command_parsers() -> tuple[Parser, dict[str, argparse.ArgumentParser]]:
     parser = Parser(
         prog="beam-dp",
         description="Plan, make and read private releases.",
-        epilog="`beam-dp COMMAND --help` lists the flags of a command.",
+        epilog="`beam-dp help COMMAND` lists the flags of a command.",
     )
     commands = parser.add_subparsers(
         dest="command", required=True, metavar="COMMAND", parser_class=Parser
@@ -121,13 +126,14 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     parser, commands = command_parsers()
     known_commands = [*commands]
     if arguments and not arguments[0].startswith("-") and arguments[0] not in known_commands:
-        raise FlagError(
-            f"{arguments[0]!r} is refused; must be one of {', '.join(known_commands)};"
-            f" the nearest is {nearest(arguments[0], known_commands)}"
-        )
+        told = f"{arguments[0]!r} is not a command; did you mean"
+        if longer := [name for name in known_commands if name.startswith(f"{arguments[0]}-")]:
+            raise FlagError(f"{told} {listed(longer, 'or')}?")
+        near = nearest(arguments[0], known_commands)
+        raise FlagError(f"{told} {near}? Commands: {', '.join(known_commands)}")
     options, unknown = parser.parse_known_args(arguments)
     if unknown and not unknown[0].startswith("-"):
-        raise no_flag(unknown[0])
+        raise no_flag(unknown[0], arguments, COLUMN_FLAGS)
     if unknown:
         command = commands[options.command]
         flags = [option for action in command._actions for option in action.option_strings]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import shlex
 from collections.abc import Sequence
 
 from beam_dp.errors import InputError
@@ -36,7 +37,7 @@ def parse_own(
     parser.epilog = "Beam's own flags, such as --runner and --direct_num_workers, pass through."
     parser.add_flags(flags)
     values, rest = parser.parse_known_args(argv)
-    _check_slips(rest, [f"--{flag.name}" for flag in flags])
+    _check_slips(rest, flags, argv)
     texts: dict[str, str | None] = vars(values)
     check_texts(flags, texts)
     return {name: text for name, text in texts.items() if text is not None}, rest
@@ -65,14 +66,42 @@ def unknown_flag(name: str, near: str) -> FlagError:
     )
 
 
-def no_flag(text: str) -> FlagError:
-    """Returns the line about what stands where a flag must."""
-    return FlagError(f"{text!r} is refused; must be a flag, or follow one")
+def no_flag(
+    text: str, argv: Sequence[str], columns: Sequence[str] = (), patterns: Sequence[str] = ()
+) -> FlagError:
+    """Returns the line about an argument without a flag, with what was probably meant.
+
+    Args:
+        text: the argument.
+        argv: the command line.
+        columns: the flags that take several columns.
+        patterns: the flags that take a pattern, which a shell may have expanded.
+
+    Example:
+        >>> str(no_flag("b", ["--group_by", "a", "b"], columns=["group_by"]))
+        "unexpected argument 'b'; separate columns by commas: --group_by a,b"
+    """
+    told, flag, values = f"unexpected argument {text!r}", "", list[str]()
+    for word in argv:
+        if word.startswith("--"):
+            if text in values[1:]:
+                break
+            name, _, value = word.partition("=")
+            flag, values = name.removeprefix("--"), [value] if value else []
+        else:
+            values.append(word)
+    if text in values[1:] and flag in columns:
+        told += f"; separate columns by commas: --{flag} {shlex.quote(','.join(values))}"
+    if text in values[1:] and flag in patterns:
+        told += f"; put the pattern in quotes, so that the shell passes it on: --{flag} '*.csv'"
+    return FlagError(told)
 
 
-def _check_slips(rest: Sequence[str], known: Sequence[str]) -> None:
+def _check_slips(rest: Sequence[str], flags: Sequence[Flag], argv: Sequence[str]) -> None:
     if rest and not rest[0].startswith("-"):
-        raise no_flag(rest[0])
+        patterns = [flag.name for flag in flags if flag.form == "files"]
+        raise no_flag(rest[0], argv, patterns=patterns)
+    known = [f"--{flag.name}" for flag in flags]
     for text in rest:
         name = text.partition("=")[0]
         if near := difflib.get_close_matches(name, known, n=1, cutoff=SLIP):

@@ -234,15 +234,15 @@ def one_of(value: str, known: Sequence[str]) -> str:
     return f"must be one of {', '.join(known)}; the nearest is {nearest(value, known)!r}"
 
 
-def listed(names: Sequence[str]) -> str:
+def listed(names: Sequence[str], word: str = "and") -> str:
     """Returns names as people list them.
 
     Example:
-        >>> listed(["a"]), listed(["a", "b", "c"])
-        ('a', 'a, b and c')
+        >>> listed(["a"]), listed(["a", "b", "c"]), listed(["a", "b"], "or")
+        ('a', 'a, b and c', 'a or b')
     """
     *others, last = names
-    return f"{', '.join(others)} and {last}" if others else last
+    return f"{', '.join(others)} {word} {last}" if others else last
 
 
 def nearest(name: str, known: Sequence[str]) -> str:

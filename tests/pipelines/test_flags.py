@@ -99,7 +99,7 @@ def test_every_privacy_parameter_is_required(flag: str) -> None:
             ("--direct_num_workers=many",),
             "error: --direct_num_workers: 'many' is refused; must be a whole number",
         ),
-        (("records.csv",), "error: 'records.csv' is refused; must be a flag, or follow one"),
+        (("records.csv",), "error: unexpected argument 'records.csv'"),
     ],
 )
 def test_a_bad_flag_costs_one_line(argv: tuple[str, ...], line: str) -> None:
