@@ -42,8 +42,10 @@ def start_release(given: dict[str, str], domain: Domain) -> SyntheticDatabase | 
         release = read_release(path)
     except InputError as error:
         raise InputError("start_from", path, error.condition) from None
-    if not isinstance(release, SyntheticDatabase) or release.domain != domain:
-        raise InputError("start_from", path, "must be a synthetic database of the same domain")
+    condition = "must be a synthetic database of the same domain"
+    if not isinstance(release, SyntheticDatabase):
+        raise InputError("start_from", path, condition)
+    domain.check_same(release.domain, "start_from", path, condition)
     return release
 
 

@@ -1,7 +1,9 @@
 import math
 import pickle
+import re
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given, strategies as st
 
@@ -12,7 +14,19 @@ from beam_dp.domain import (
     IntegerAttribute,
     NumericAttribute,
 )
+from beam_dp.domain.files import read_domain
 from beam_dp.errors import InputError
+from beam_dp.in_memory import release
+from beam_dp.privacy.guarantee import Guarantee
+from beam_dp.queries import marginals
+
+ENTRIES = [
+    {"name": "degree", "type": "categorical", "values": ["BA", "MA", 7], "other": True}
+    | {"nullable": True},
+    {"name": "hours", "type": "integer", "min": -3, "max": 3, "other": True},
+    {"name": "age", "type": "numeric", "edges": [17, 25, 35], "nullable": True},
+    {"name": "member", "type": "boolean", "nullable": True},
+]
 
 
 @pytest.fixture
@@ -107,6 +121,34 @@ def test_an_unknown_attribute_is_refused_with_the_nearest(domain):
     ):
         domain["agee"]
     assert "age" in domain and "agee" not in domain
+
+
+@pytest.mark.parametrize(
+    ("other", "difference"),
+    [
+        ({"hours": 7}, "it lacks 'degree'"),
+        ([*ENTRIES, {"name": "sex", "type": "boolean"}], "it also has 'sex'"),
+        ([ENTRIES[1], ENTRIES[0], *ENTRIES[2:]], "it has 'hours' in the place of 'degree'"),
+        ([{**ENTRIES[0], "values": ["BA", "PhD"]}, *ENTRIES[1:]], "values[1] 'PhD', not 'MA'"),
+        ([*ENTRIES[:2], {**ENTRIES[2], "edges": [17, 25]}, ENTRIES[3]], "has 2 edges, not 3"),
+        ([{**ENTRIES[0], "other": False}, *ENTRIES[1:]], "its 'degree' has no 'other'"),
+        ([*ENTRIES[:3], {**ENTRIES[3], "trim": True}], "its 'member' has trim True"),
+        ([ENTRIES[0], {**ENTRIES[1], "min": -2}, *ENTRIES[2:]], "its 'hours' has min -2, not -3"),
+    ],
+)
+def test_a_workload_of_another_domain_says_what_differs(domain, other, difference):
+    other = {"attributes": other} if isinstance(other, list) else other
+    promise = Guarantee(1.0, 1e-9, "add_or_remove_one", "record", 1)
+    workload = marginals(read_domain(other), ways=1)
+    records = pa.table({})
+    with pytest.raises(InputError, match=re.escape(difference)):
+        release(records, domain, workload, promise)
+
+
+def test_other_impossible_combinations_make_another_domain(domain):
+    other = domain.with_impossible([{"hours": [[-3, -1]], "member": [True]}])
+    with pytest.raises(InputError, match="it declares other combinations impossible"):
+        domain.check_same(other, "workload", 1, "must be of the domain")
 
 
 def test_a_domain_is_a_value(domain):

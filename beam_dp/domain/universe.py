@@ -19,7 +19,7 @@ from beam_dp.domain.impossible import (
     read_combinations,
     restrict_combinations,
 )
-from beam_dp.errors import InputError
+from beam_dp.errors import InputError, shown
 
 
 @dataclass(frozen=True)
@@ -235,6 +235,35 @@ class Domain:
             codes.append(code)
         return tuple(reversed(codes))
 
+    def check_same(self, other: Domain, name: str, value: object, condition: str) -> None:
+        """Refuses something of another domain, and says what is declared differently there.
+
+        Args:
+            other: its domain.
+            name: of the argument.
+            value: of the argument, as a message shows it.
+            condition: what must be true of it.
+
+        Raises:
+            InputError: if it is another domain.
+        """
+        if other != self:
+            raise InputError(name, value, f"{condition}: {self._difference(other)}")
+
+    def _difference(self, other: Domain) -> str:
+        for name in self.names:
+            if name not in other:
+                return f"it lacks {shown(name)}"
+        for name in other.names:
+            if name not in self:
+                return f"it also has {shown(name)}"
+        for mine, its in zip(self, other, strict=True):
+            if mine.name != its.name:
+                return f"it has {shown(its.name)} in the place of {shown(mine.name)}"
+            if mine != its:
+                return f"its {shown(mine.name)} has {_first_change(mine.to_json(), its.to_json())}"
+        return "it declares other combinations impossible"
+
     def to_json(self) -> dict[str, Any]:
         """Returns the domain as a domain file holds it."""
         parsed: dict[str, Any] = {"attributes": [each.to_json() for each in self.attributes]}
@@ -247,3 +276,22 @@ class Domain:
     def _require_index(self) -> None:
         if not self.has_index:
             raise InputError("domain", self.num_cells, "must have at most 2^62 cells to be indexed")
+
+
+def _first_change(mine: Mapping[str, Any], its: Mapping[str, Any]) -> str:
+    """What is declared first in another way: a value, or an item of a list."""
+    for key in {**mine, **its}:
+        one, other = mine.get(key), its.get(key)
+        if one == other:
+            continue
+        if other is None:
+            return f"no {shown(key)}"
+        if one is None:
+            return f"{key} {shown(other)}"
+        if isinstance(one, list) and isinstance(other, list):
+            for place, (first, second) in enumerate(zip(one, other, strict=False)):
+                if first != second:
+                    return f"{key}[{place}] {shown(second)}, not {shown(first)}"
+            return f"{len(other)} {key}, not {len(one)}"
+        return f"{key} {shown(other)}, not {shown(one)}"
+    return "another form"

@@ -122,9 +122,8 @@ def _levels(first: IntervalRelease, second: IntervalRelease) -> Iterator[CellDif
 
 def _cells(first: Tables, second: Tables, workload: Workload | None) -> Iterator[CellDifference]:
     domain = first.domain
-    if second.domain != domain:
-        names = ", ".join(second.domain.names)
-        raise InputError("second", names, "must be of the domain of the first release")
+    names = ", ".join(second.domain.names)
+    domain.check_same(second.domain, "second", names, "must be of the first release's domain")
     if workload is None:
         shared = tuple(each for each in first.workload if each in set(second.workload))
         if not shared:

@@ -62,8 +62,8 @@ class NoisyTables:
         Raises:
             InputError: if it is of another domain, or a marginal lies inside no table.
         """
-        if workload.domain != self.domain:
-            raise InputError("workload", len(workload), "must be of the release's domain")
+        condition = "must be of the release's domain"
+        self.domain.check_same(workload.domain, "workload", len(workload), condition)
         tables = self._inside(workload)
         found = []
         for names in workload:

@@ -111,8 +111,7 @@ class SyntheticDatabase(Release):
             raise InputError("draw_id", self.draw_id, "must be 32 hexadecimal digits")
         if not self.domain.attributes:
             raise InputError("domain", self.domain.num_cells, "must have attributes")
-        if self.workload.domain != self.domain:
-            raise InputError("workload", len(self.workload), "must be of the release's domain")
+        self._check_domain(self.workload)
         object.__setattr__(self, "num_records", int(self.num_records))
         check_records_format(self.domain, self.records_format)
         self._check_records()
@@ -156,8 +155,7 @@ class SyntheticDatabase(Release):
         Raises:
             InputError: if it is of another domain, or needs more than 2^28 cells at once.
         """
-        if workload.domain != self.domain:
-            raise InputError("workload", len(workload), "must be of the release's domain")
+        self._check_domain(workload)
         by_hypothesis = [names for names in workload if not self.is_answered_by_records(names)]
         weights = marginal_weights(
             self.domain.shape,
@@ -346,6 +344,10 @@ class SyntheticDatabase(Release):
             >>> polars.DataFrame(release)  # doctest: +SKIP
         """
         return self.to_arrow().__arrow_c_stream__(requested_schema)
+
+    def _check_domain(self, workload: Workload) -> None:
+        condition = "must be of the release's domain"
+        self.domain.check_same(workload.domain, "workload", len(workload), condition)
 
     def _check_records(self) -> None:
         counts = np.asarray(self.counts)

@@ -267,8 +267,8 @@ def check_request(
     check_is("domain", domain, Domain)
     check_is("workload", workload, Workload)
     check_is("guarantee", guarantee, Guarantee)
-    if workload.domain != domain:
-        raise InputError("workload", len(workload), "must be of the release's domain")
+    condition = "must be of the release's domain"
+    domain.check_same(workload.domain, "workload", len(workload), condition)
     check_num_records(num_records, guarantee)
     largest = max(domain, key=lambda attribute: attribute.size)
     if largest.size > MAX_COEFFICIENTS:

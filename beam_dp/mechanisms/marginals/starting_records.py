@@ -66,8 +66,8 @@ class StartingRecords:
         if isinstance(records, SyntheticDatabase):
             records = cls(records.domain, records.draw_id, records.codes, records.counts)
         if isinstance(records, cls):
-            if records.domain != domain:
-                raise InputError("start_from", records.source, "must be of the same domain")
+            condition = "must be of the same domain"
+            domain.check_same(records.domain, "start_from", records.source, condition)
             return records
         try:
             table = Table(records)

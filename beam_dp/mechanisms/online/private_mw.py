@@ -388,8 +388,8 @@ class PrivateMW(OnlineMW[LinearQuery]):
         earlier: Sequence[tuple[LinearQuery, PrivateAnswer]] = (),
         saved: SavedRun[LinearQuery] | None = None,
     ) -> None:
-        if histogram.domain != plan.domain:
-            raise InputError("histogram", histogram, "must be of the plan's domain")
+        condition = "must be of the plan's domain"
+        plan.domain.check_same(histogram.domain, "histogram", histogram, condition)
         if saved is None and (start is not None) != plan.starts_from_release:
             condition = "must be given if the plan starts from a release, and only then"
             raise InputError("start", type(start).__name__, condition)

@@ -128,8 +128,8 @@ def resume_private_mw(
         LedgerError: if the ledger says that the state was used, or can't be reached.
     """
     path = Path(folder)
-    if histogram.domain != plan.domain:
-        raise InputError("histogram", histogram, "must be of the plan's domain")
+    condition = "must be of the plan's domain"
+    plan.domain.check_same(histogram.domain, "histogram", histogram, condition)
     transcript = read_transcript(path, _expected(plan))
     log_weights = _log_weights(path, plan.domain)
     found = check_secret(path, transcript, _PUBLIC)

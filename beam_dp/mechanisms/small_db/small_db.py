@@ -254,8 +254,8 @@ def _check_queries(queries: LinearWorkload, domain: Domain) -> None:
     Raises:
         InputError: naming the workload.
     """
-    if queries.domain != domain:
-        raise InputError("workload", len(queries), "must be of the release's domain")
+    condition = "must be of the release's domain"
+    domain.check_same(queries.domain, "workload", len(queries), condition)
     if len(queries) * domain.num_cells > MAX_MATRIX_VALUES:
         condition = (
             f"must be at most {MAX_MATRIX_VALUES:,} for small_db: declare only the"

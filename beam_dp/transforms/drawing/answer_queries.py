@@ -109,8 +109,9 @@ class AnswerQueries(beam.PTransform):
         if (start is not None) != plan.starts_from_release:
             condition = "must be given if the plan starts from a release, and only then"
             raise InputError("start", type(start).__name__, condition)
-        if start is not None and start.domain != plan.domain:
-            raise InputError("start", start.domain.names, "must be a release of this domain")
+        if start is not None:
+            condition = "must be a release of this domain"
+            plan.domain.check_same(start.domain, "start", start.domain.names, condition)
         plan.payment(ledger_token)
         if resume is not None:
             check_private_mw(resume, plan)

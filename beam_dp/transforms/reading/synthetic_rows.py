@@ -80,8 +80,8 @@ def _database(directory: str) -> SyntheticDatabase:
 
 def _rows(directory: str, domain: Domain) -> Iterator[beam.Row]:
     release = _database(directory)
-    if release.domain != domain:
-        raise InputError("directory", directory, "must hold a release of the given domain")
+    condition = "must hold a release of the given domain"
+    domain.check_same(release.domain, "directory", directory, condition)
     table = _plain(release.to_arrow()).rename_columns(field_names(domain.names))
     for batch in table.to_batches(max_chunksize=_ROWS):
         for row in batch.to_pylist():
