@@ -154,7 +154,11 @@ def _list(bucket: FakeBucket, query: dict[str, str]) -> tuple[dict[str, str], by
     names = sorted(name for name in bucket.objects if name.startswith(prefix) and name > after)
     page, is_truncated = names[:NAMES_A_PAGE], len(names) > NAMES_A_PAGE
     quoted = urllib.parse.quote if query.get("encoding-type") == "url" else str
-    entries = "".join(f"<Contents><Key>{escape(quoted(name))}</Key></Contents>" for name in page)
+    entries = "".join(
+        f"<Contents><Key>{escape(quoted(name))}</Key><Size>{len(bucket.objects[name][0])}</Size>"
+        f"<LastModified>{bucket.time_of(name)}</LastModified></Contents>"
+        for name in page
+    )
     more = {"NextContinuationToken": page[-1]} if is_truncated else {}
     encoding = {"EncodingType": "url"} if quoted is not str else {}
     flag = {"IsTruncated": str(is_truncated).lower()}

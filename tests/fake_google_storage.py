@@ -25,6 +25,8 @@ PRIVATE = {"iamConfiguration": {"publicAccessPrevention": "enforced"}}
 RIGHTS = {"storage.objects.create", "storage.objects.delete", "storage.objects.get",
           "storage.objects.list"}  # fmt: skip
 
+UPDATED = "2026-12-24T12:00:00.000Z"  # when the metadata of every object last changed
+
 
 class FakeGoogleStorage(FakeStorage):
     """The service."""
@@ -129,7 +131,14 @@ def _existing(bucket: FakeBucket, name: str, generation: str | None) -> tuple[by
 def _list(bucket: FakeBucket, query: dict[str, str]) -> tuple[dict[str, str], bytes]:
     prefix, after = query.get("prefix", ""), query.get("pageToken", "")
     names = sorted(name for name in bucket.objects if name.startswith(prefix) and name > after)
-    page = [_metadata(name, *bucket.objects[name]) for name in names[:NAMES_A_PAGE]]
+    page = [
+        {
+            **_metadata(name, *bucket.objects[name]),
+            "timeCreated": bucket.time_of(name),
+            "updated": UPDATED,
+        }
+        for name in names[:NAMES_A_PAGE]
+    ]
     more = {"nextPageToken": page[-1]["name"]} if len(names) > NAMES_A_PAGE else {}
     return _json({"items": page, **more})
 

@@ -20,11 +20,18 @@ NAMES_A_PAGE = 2
 
 @dataclass
 class FakeBucket:
-    """What a bucket holds: content and version by name."""
+    """What a bucket holds: content and version by name, and when some of the objects were written.
+
+    All others were written in 1970.
+    """
 
     settings: dict[str, Any]
     rights: set[str]
     objects: dict[str, tuple[bytes, Any]] = field(default_factory=dict)
+    written: dict[str, str] = field(default_factory=dict)
+
+    def time_of(self, name: str) -> str:
+        return self.written.get(name, "1970-01-01T00:00:00.000Z")
 
 
 class Answer(Exception):  # noqa: N818 - not an error: how a handler ends early

@@ -18,7 +18,7 @@ import time
 from collections.abc import Iterator
 from typing import Any, BinaryIO
 
-from beam_dp.storage.bucket import BucketSettingsError
+from beam_dp.storage.bucket import BucketSettingsError, FoundObject
 from beam_dp.storage.store import DRAFT_PREFIX
 
 _CHUNK_BYTES = 2**20
@@ -129,11 +129,16 @@ class AmazonBucket:
 
     def names(self, prefix: str) -> Iterator[str]:
         """Returns the names that start like this, in order."""
+        return (each.name for each in self.listed(prefix))
+
+    def listed(self, prefix: str) -> Iterator[FoundObject]:
+        """Returns the objects whose names start like this, in order."""
         with _errors():
             pages = self._client().get_paginator("list_objects_v2")
             for page in pages.paginate(Bucket=self._name, Prefix=prefix):
                 for entry in page.get("Contents", ()):
-                    yield entry["Key"]
+                    modified = entry["LastModified"].timestamp()
+                    yield FoundObject(entry["Key"], int(entry["Size"]), modified)
 
     def delete(self, name: str) -> None:
         """Deletes an object in all versions; one that is missing is fine."""

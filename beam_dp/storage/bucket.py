@@ -20,7 +20,7 @@ import itertools
 import re
 import tempfile
 from collections.abc import Iterator
-from typing import BinaryIO, Protocol
+from typing import BinaryIO, NamedTuple, Protocol
 
 from beam_dp.errors import InputError
 from beam_dp.storage.store import DRAFT_PREFIX, FREE, PayloadFile, Store, check_size
@@ -40,6 +40,20 @@ class BucketSettingsError(Exception):
     def __init__(self, condition: str) -> None:
         super().__init__(condition)
         self.condition = condition
+
+
+class FoundObject(NamedTuple):
+    """An object of a listing.
+
+    Args:
+        name: in its bucket.
+        num_bytes: size.
+        modified: when its content was written, in seconds since 1970, UTC.
+    """
+
+    name: str
+    num_bytes: int
+    modified: float
 
 
 class Bucket(Protocol):
@@ -82,6 +96,9 @@ class Bucket(Protocol):
 
     def names(self, prefix: str) -> Iterator[str]:
         """Returns the names that start like this, in order."""
+
+    def listed(self, prefix: str) -> Iterator[FoundObject]:
+        """Returns the objects whose names start like this, in order."""
 
     def delete(self, name: str) -> None:
         """Deletes an object in all versions; one that is missing is fine."""

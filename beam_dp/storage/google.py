@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterator
 from typing import Any, BinaryIO
 
-from beam_dp.storage.bucket import BucketSettingsError
+from beam_dp.storage.bucket import BucketSettingsError, FoundObject
 
 _NEW = 0  # the generation of what does not exist
 _RIGHTS = ("create", "delete", "get", "list")
@@ -122,9 +122,16 @@ class GoogleBucket:
 
     def names(self, prefix: str) -> Iterator[str]:
         """Returns the names that start like this, in order."""
+        return (each.name for each in self.listed(prefix))
+
+    def listed(self, prefix: str) -> Iterator[FoundObject]:
+        """Returns the objects whose names start like this, in order.
+
+        Their time is that of their content. Google's ``updated`` moves with metadata as well.
+        """
         with _errors():
             for blob in self._bucket().client.list_blobs(self._bucket(), prefix=prefix):
-                yield blob.name
+                yield FoundObject(blob.name, int(blob.size), blob.time_created.timestamp())
 
     def delete(self, name: str) -> None:
         """Deletes an object in all versions; one that is missing is fine."""

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from beam_dp.errors import InputError
 from beam_dp.storage.amazon import AmazonBucket
-from beam_dp.storage.bucket import BucketStore
+from beam_dp.storage.bucket import Bucket, BucketStore
 from beam_dp.storage.google import GoogleBucket
 from beam_dp.storage.local import LocalStore
 from beam_dp.storage.store import Store
@@ -33,14 +33,20 @@ def store_for(directory: str | os.PathLike[str], name: str) -> Store:
     text = os.fspath(directory)
     if not is_url(text):
         return LocalStore(local_path(text, name), name)
-    scheme, _, rest = text.partition("://")
-    bucket, _, folder = rest.partition("/")
-    if scheme == "gs":
-        return BucketStore(GoogleBucket(bucket), text, name)
-    if scheme == "s3":
-        return BucketStore(AmazonBucket(bucket, folder.rstrip("/")), text, name)
+    bucket = bucket_of(text)
+    if bucket is not None:
+        return BucketStore(bucket, text, name)
     condition = "must be a local directory, gs://BUCKET/FOLDER or s3://BUCKET/FOLDER"
     raise InputError(name, text, condition)
+
+
+def bucket_of(url: str) -> Bucket | None:
+    """Returns the bucket of an URL, without looking at it; None where it names no bucket."""
+    scheme, _, rest = url.partition("://")
+    name, _, folder = rest.partition("/")
+    if scheme == "gs":
+        return GoogleBucket(name)
+    return AmazonBucket(name, folder.rstrip("/")) if scheme == "s3" else None
 
 
 def local_path(directory: str | os.PathLike[str], name: str) -> Path:

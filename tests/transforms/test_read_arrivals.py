@@ -161,6 +161,8 @@ def test_a_file_with_a_column_of_that_name_is_refused(tmp_path: pathlib.Path):
         ({"file_format": "xml"}, r"input_format: 'xml'"),
         ({"replay": True}, r"input: .*must match a file"),
         ({"pattern": "landing/*"}, r"input: 'landing/\*' is refused; must match files of one"),
+        ({"pattern": "lending/*.csv"}, r"input: .*must be in a folder that exists"),
+        ({"pattern": "."}, r"input: '.' is refused; is a folder; must match files"),
     ],
 )
 def test_what_can_be_no_source_is_refused(

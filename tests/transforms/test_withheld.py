@@ -8,7 +8,9 @@ that leaves the job quotes nothing.
 from __future__ import annotations
 
 import ast
+import functools
 import importlib
+import operator
 import pathlib
 import traceback
 from collections.abc import Callable, Iterator
@@ -101,11 +103,11 @@ def transform_sources() -> dict[str, str]:
 
 def steps(sources: dict[str, str]) -> Iterator[tuple[str, bool]]:
     """Every method or function that is given elements, and whether it is guarded."""
-    for module, source in sources.items():
-        tree = ast.parse(source)
-        functions = {
-            node.name: node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)
-        }
+    trees = {module: ast.parse(source) for module, source in sources.items()}
+    of_modules = {module: functions_of(tree) for module, tree in trees.items()}
+    imported = functools.reduce(operator.or_, of_modules.values())
+    for module, tree in trees.items():
+        functions = imported | of_modules[module]
         for node in ast.walk(tree):
             if isinstance(node, ast.ClassDef) and kinds_of(node) & STEP_KINDS:
                 for method in node.body:
@@ -117,6 +119,10 @@ def steps(sources: dict[str, str]) -> Iterator[tuple[str, bool]]:
                         yield f"{module}.{ast.unparse(each)}", False
                     elif isinstance(each, ast.Name) and each.id in functions:
                         yield f"{module}.{each.id}", is_guarded(functions[each.id])
+
+
+def functions_of(tree: ast.AST) -> dict[str, ast.FunctionDef]:
+    return {node.name: node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
 
 
 def kinds_of(node: ast.ClassDef) -> set[str]:

@@ -8,7 +8,6 @@ from typing import Any, ClassVar
 import apache_beam as beam
 import numpy as np
 import pyarrow as pa
-from apache_beam.io.filesystems import FileSystems
 from apache_beam.pipeline import AppliedPTransform, PipelineVisitor
 from apache_beam.utils.timestamp import Timestamp
 
@@ -18,6 +17,7 @@ from beam_dp.encoding.column_types import NEED_TIMES, ColumnType, unfit
 from beam_dp.errors import InputError
 from beam_dp.transforms.errors import FileError, ReadError, name_file_only
 from beam_dp.transforms.reading.formats import FORMATS, Wanted, format_of
+from beam_dp.transforms.reading.listing import list_files, plain_pattern
 from beam_dp.transforms.reading.records import RecordBatches
 
 _CHECKED_FILES = 64
@@ -61,9 +61,7 @@ class ReadRecords(beam.PTransform):
         self, pattern: str, columns: Sequence[str] | None = None, file_format: str | None = None
     ) -> None:
         super().__init__()
-        if not isinstance(pattern, str):
-            raise InputError("input", pattern, "must be a path or a glob, as a text")
-        self.pattern = pattern
+        self.pattern = pattern = plain_pattern(pattern)
         self.columns = None if columns is None else list(dict.fromkeys(columns))
         if file_format is not None and file_format not in FORMATS:
             raise InputError("input_format", file_format, nearest_known(file_format, FORMATS))
@@ -75,6 +73,7 @@ class ReadRecords(beam.PTransform):
         self._types: dict[str, Mapping[str, ColumnType | None]] = {}
         for path in paths[:: max(1, -(-len(paths) // _CHECKED_FILES))]:
             self._look_into(path)
+        self._refuse_empty_files()
         for column in self.columns or ():
             self.check_column("column", column)
         self._splitting = beam.ParDo(_SplitFile(self.file_format))
@@ -165,6 +164,12 @@ class ReadRecords(beam.PTransform):
             | "Spread files" >> beam.Reshuffle()
         )
 
+    def _refuse_empty_files(self) -> None:
+        """Refuses files none of which names columns: there would be no record."""
+        if not self.schemas:
+            condition = "must match a file with the names of its columns; those found are empty"
+            raise InputError("input", self.pattern, condition)
+
     def _look_into(self, path: str) -> None:
         try:
             known = FORMATS[self.file_format].columns(path)
@@ -197,13 +202,6 @@ def _common_format(pattern: str, paths: Sequence[str]) -> str:
         known = ", ".join(f".{name}" for name in FORMATS)
         raise InputError("input", pattern, f"must match files of one extension of {known}")
     return found.name
-
-
-def list_files(pattern: str) -> Iterator[tuple[str, int]]:
-    """Yields the files that match a pattern, with their sizes."""
-    (match,) = FileSystems.match([pattern])
-    for each in match.metadata_list:
-        yield each.path, each.size_in_bytes
 
 
 class _SplitFile(beam.DoFn):

@@ -8,7 +8,6 @@ from collections.abc import Collection, Iterator, Mapping
 
 import apache_beam as beam
 from apache_beam.coders import StrUtf8Coder, TupleCoder, VarIntCoder
-from apache_beam.io.filesystems import FileSystems
 from apache_beam.io.watch import PollFn, PollResult, Watch
 from apache_beam.transforms.window import TimestampedValue
 from apache_beam.utils.timestamp import Timestamp
@@ -17,9 +16,15 @@ from beam_dp.domain import Attribute
 from beam_dp.encoding.column_types import NEED_TIMES
 from beam_dp.errors import InputError
 from beam_dp.flags.windows import FILE_TIME
-from beam_dp.transforms.errors import ReadError
 from beam_dp.transforms.reading.formats import format_of
-from beam_dp.transforms.reading.read import ReadRecords, list_files
+from beam_dp.transforms.reading.listing import (
+    check_folder,
+    check_times,
+    list_files,
+    plain_pattern,
+    timed_files,
+)
+from beam_dp.transforms.reading.read import ReadRecords
 from beam_dp.windows import Horizon, seconds_of_duration
 
 _MICROSECONDS = 10**6
@@ -80,9 +85,12 @@ class ReadArrivals(ReadRecords):
                 f"can't be given before the last window has closed, at {closes}, and settled"
             )
             raise InputError("replay", True, condition)
+        pattern = plain_pattern(pattern)
+        check_times(pattern)
         if file_format is None and (found := format_of(pattern)) is not None:
             file_format = found.name
         super().__init__(pattern, None, file_format)
+        check_folder(pattern)
 
     def check_column(self, argument: str, column: str, attribute: Attribute | None = None) -> None:
         """Refuses a column as ``ReadRecords`` does; the time of the file is one more, of times."""
@@ -109,6 +117,11 @@ class ReadArrivals(ReadRecords):
 
     def _found(self) -> list[tuple[str, int]]:
         return super()._found() if self.replay else list(list_files(self.pattern))
+
+    def _refuse_empty_files(self) -> None:
+        """A stream may begin with no file at all."""
+        if self.replay:
+            super()._refuse_empty_files()
 
     def _listed(self, pipeline: beam.Pipeline) -> beam.PCollection[tuple[str, int]]:
         pattern = pipeline | "Pattern" >> beam.Create([self.pattern])
@@ -166,11 +179,7 @@ def arrived_files(pattern: str) -> Iterator[TimestampedValue]:
     """Yields the files that match a pattern, with their sizes, each stamped with its arrival.
 
     Raises:
-        ReadError: if the filesystem does not know when a file was modified.
+        OSError, ReadError: as by ``timed_files``.
     """
-    (match,) = FileSystems.match([pattern])
-    for each in match.metadata_list:
-        if not each.last_updated_in_seconds:
-            raise ReadError(f"{each.path}: its filesystem does not say when it was modified")
-        arrived = Timestamp(micros=int(each.last_updated_in_seconds * _MICROSECONDS))
-        yield TimestampedValue((each.path, each.size_in_bytes), arrived)
+    for path, num_bytes, modified in timed_files(pattern):
+        yield TimestampedValue((path, num_bytes), Timestamp(micros=int(modified * _MICROSECONDS)))

@@ -1,0 +1,76 @@
+"""When files arrived: the same moment on every worker, whatever its time zone."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pathlib
+import time
+from collections.abc import Iterator
+
+import fake_amazon_storage
+import fake_google_storage
+import pytest
+from fake_storage import FakeStorage
+
+from beam_dp.errors import InputError
+from beam_dp.transforms.reading.read_arrivals import ReadArrivals, arrived_files
+from beam_dp.windows import Horizon
+
+SUMMER, WINTER = 1_782_907_200, 1_796_817_600  # 2026-07-01T12:00Z and 2026-12-09T12:00Z
+SERVICES = {"gs": fake_google_storage, "s3": fake_amazon_storage}
+
+
+@pytest.fixture(params=["UTC", "America/New_York", "Australia/Lord_Howe"])
+def zone(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The time zone of this process: two of them have daylight saving time."""
+    with monkeypatch.context() as changed:
+        changed.setenv("TZ", request.param)
+        time.tzset()
+        yield
+    time.tzset()
+
+
+@contextlib.contextmanager
+def landing(scheme: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeStorage]:
+    """A bucket with two files that arrived in summer and in winter, and some others."""
+    with SERVICES[scheme].serving(monkeypatch) as service:
+        for name, written in (
+            ("landing/1.parquet", "2026-07-01T12:00:00.000Z"),
+            ("landing/2.parquet", "2026-12-09T12:00:00.000Z"),
+            ("landing/below/3.parquet", "2026-12-09T12:00:00.000Z"),
+            ("landing/4.csv", "2026-12-09T12:00:00.000Z"),
+            ("landing.parquet", "2026-12-09T12:00:00.000Z"),
+        ):
+            service.put(name, b"a row")
+            service.buckets["releases"].written[name] = written
+        yield service
+
+
+def found(pattern: str) -> list[tuple[str, int, float]]:
+    files = [(*each.value, each.timestamp.micros / 1e6) for each in arrived_files(pattern)]
+    return [(name.rpartition("/")[2], num_bytes, arrived) for name, num_bytes, arrived in files]
+
+
+@pytest.mark.usefixtures("zone")
+@pytest.mark.parametrize("scheme", SERVICES)
+def test_time_of_an_object_is_in_utc(scheme: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with landing(scheme, monkeypatch):
+        expected = [("1.parquet", 5, SUMMER), ("2.parquet", 5, WINTER)]
+        assert found(f"{scheme}://releases/landing/*.parquet") == expected
+        assert found(f"{scheme}://releases/landing/1.parquet") == expected[:1]
+        assert len(found(f"{scheme}://releases/landing/**")) == 4
+
+
+@pytest.mark.usefixtures("zone")
+def test_time_of_a_local_file_is_in_utc(tmp_path: pathlib.Path) -> None:
+    for name, arrived in (("1.csv", SUMMER), ("2.csv", WINTER)):
+        (tmp_path / name).write_bytes(b"a row")
+        os.utime(tmp_path / name, (arrived, arrived))
+    expected = [("1.csv", 5, SUMMER), ("2.csv", 5, WINTER)]
+    assert sorted(found(f"{tmp_path}/*.csv")) == expected
+
+
+def test_filesystem_with_times_of_the_worker_s_zone_is_refused() -> None:
+    with pytest.raises(InputError, match=r"^input: 'azfs://.*' is refused; must be local, gs:"):
+        ReadArrivals("azfs://account/box/*.csv", Horizon(0, 10, 3, 5), poll=1, settle=0)
