@@ -17,6 +17,7 @@ from beam_dp.privacy.ledger import Ledger, Origin, check_edges_paid
 from beam_dp.privacy.ledger.origin import place_text
 from beam_dp.transforms.errors import FileError
 from beam_dp.transforms.reading.compressed import open_file
+from beam_dp.transforms.reading.listing import plain_path
 
 from .beam_flags import check_beam_flags, runner_name
 from .empty_pipeline import LOCAL_RUNNER, empty_pipeline
@@ -65,7 +66,7 @@ def read_text(name: str, path: str) -> str:
     if path.lstrip().startswith("{"):
         return path
     try:
-        with open_file(path, decompress=True) as file:
+        with open_file(plain_path(name, path), decompress=True) as file:
             return str(b"".join(iter(lambda: file.read(2**24), b"")), "utf-8-sig")
     except FileError as error:
         raise InputError(name, path, str(error)) from None

@@ -16,6 +16,7 @@ Started again with the same flags it goes on where it stopped, and pays nothing.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import os
 import shlex
@@ -91,8 +92,9 @@ CHECKPOINTING_INTERVAL = Flag(
     form="integer",
 )
 _SECONDS_TO_END = 20
-_UNUSED = (shared.NUM_RECORDS, shared.CALIBRATION)
+_UNUSED = (shared.NUM_RECORDS, shared.CALIBRATION, shared.INPUT)
 FLAGS = (
+    dataclasses.replace(shared.INPUT, form="text"),  # of a stream the files may all be yet to come
     *(flag for flag in shared.COMMON if flag not in _UNUSED),
     *window_flags.TIMES,
     *window_flags.HORIZON,

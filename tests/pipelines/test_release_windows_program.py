@@ -287,6 +287,29 @@ def test_a_bad_argument_costs_one_line(
     assert not (tmp_path / "out").exists()
 
 
+def test_a_stream_may_start_with_an_empty_folder(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    (tmp_path / "landing").mkdir()
+    stream = {"replay": None, "runner": "PortableRunner", "job_endpoint": "embed"}
+    for pattern in (f"{tmp_path}/landing/*.parquet", "*.parquet"):
+        monkeypatch.chdir(tmp_path / "landing")
+        argv = window_flags(tmp_path, validate_only="", **stream)
+        argv[0] = f"--input={pattern}"
+        for file in (tmp_path / "landing").iterdir():
+            file.unlink()
+        assert main(argv) == 0
+    capsys.readouterr()
+    argv[0] = "--input=landing/*.parquet"
+    assert main(argv) == 2
+    assert "must be in a folder that exists" in capsys.readouterr().err
+    # What is read once and ends needs files.
+    argv = window_flags(tmp_path, validate_only="")
+    argv[0] = "--input=*.csv"
+    assert main(argv) == 2
+    assert "--input: '*.csv' is refused; must match a file" in capsys.readouterr().err
+
+
 OTHERS = [(person, person % 4, 3 * person % 30, 3 * person % 30 + 1) for person in range(20)]
 NEIGHBOURS = {
     "in every window": [(99, n % 4, 10 * w + n, 10 * w + n) for w in range(3) for n in range(4)],

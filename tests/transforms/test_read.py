@@ -102,6 +102,34 @@ def test_columns_are_found_by_name_in_each_file(tmp_path: pathlib.Path) -> None:
     assert sorted(rows, key=str) == [{"x": "1", "y": "2"}, {"x": "3", "y": "4"}]
 
 
+@pytest.mark.parametrize("pattern", ["*.csv", "a.csv", "[ab].csv", "?.csv", "**.csv", "./*.csv"])
+def test_reads_files_of_the_current_folder(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, pattern: str
+) -> None:
+    (tmp_path / "a.csv").write_text("x\n1\n")
+    monkeypatch.chdir(tmp_path)
+    assert [name.removeprefix("./") for name, _ in ReadRecords(pattern).files] == ["a.csv"]
+    assert read(pathlib.PurePosixPath(pattern)) == [{"x": "1"}]
+
+
+def test_reads_files_below_a_folder_that_a_pattern_begins_with(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "day-1").mkdir()
+    (tmp_path / "day-1" / "a.csv").write_text("x\n1\n")
+    monkeypatch.chdir(tmp_path)
+    assert [name for name, _ in ReadRecords("d*/*.csv").files] == ["day-1/a.csv"]
+
+
+@pytest.mark.parametrize("scheme", ["file://", "FILE://", "file://localhost"])
+def test_reads_a_url_of_local_files(tmp_path: pathlib.Path, scheme: str) -> None:
+    folder = tmp_path / "a b"
+    folder.mkdir()
+    (folder / "a.csv").write_text("x\n1\n")
+    found = ReadRecords(f"{scheme}{tmp_path}/a%20b/*.csv").files
+    assert found == [(str(folder / "a.csv"), 4)]
+
+
 def test_a_format_may_be_named(tmp_path: pathlib.Path) -> None:
     (tmp_path / "people.txt").write_text("x\n1\n")
     assert read(tmp_path / "people.txt", file_format="csv") == [{"x": "1"}]
@@ -122,7 +150,14 @@ def test_a_format_may_be_named(tmp_path: pathlib.Path) -> None:
         ("*", {}, "input: .*extension"),
         ("[ab].*", {}, "input: .*extension"),
         ("nowhere://x/a.csv", {}, "input: 'nowhere"),
-        ("folder.csv", {}, "input: .*readable"),
+        (
+            "folder.csv",
+            {},
+            r"input: .*is a folder; must .*, as '.*/folder.csv/\*.csv' does",
+        ),
+        (".", {}, r"input: .*is a folder; must match files, as '.*\*.csv' does"),
+        ("empty*.csv", {}, "input: .*must match a file with the names of its columns"),
+        ("file://elsewhere/a.csv", {}, "input: .*must be file:///PATH, or a path"),
     ],
 )
 def test_what_is_wrong_with_the_input_is_refused_at_construction(
@@ -132,6 +167,8 @@ def test_what_is_wrong_with_the_input_is_refused_at_construction(
     (tmp_path / "bad.csv").write_bytes(b'a,"b\nsecret\n')
     (tmp_path / "a.txt").write_text("age\n1\n")
     (tmp_path / "folder.csv").mkdir()
+    (tmp_path / "empty.csv").write_bytes(b"")
+    (tmp_path / "empty2.csv").write_bytes(b"\xef\xbb\xbf")
     for extension in ("parquet", "avro"):
         (tmp_path / f"junk.{extension}").write_bytes(b"secret" * 100)
     path = pattern if "://" in pattern else str(tmp_path / pattern)
