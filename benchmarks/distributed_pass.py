@@ -81,7 +81,7 @@ def our_histogram(
             pipeline | ReadRecords(pattern, columns) | EncodeRecords(DOMAIN, unit, as_cells=True)
         )
         if unit != "record":
-            encoded = encoded | LimitContributions(DOMAIN, MAX_RECORDS_PER_UNIT)
+            encoded = encoded | LimitContributions(DOMAIN, MAX_RECORDS_PER_UNIT, cost_limit=None)
         return encoded | Summarise(accumulator)
 
     return accumulator.from_shards(run_pipeline(build, options)).counts
@@ -95,7 +95,7 @@ def our_marginals(path: str, unit: str = "record") -> dict[tuple[str, ...], np.n
         columns = [*ADULT.names, *([] if unit == "record" else [unit])]
         encoded = pipeline | ReadRecords(path, columns) | EncodeRecords(ADULT, unit, as_cells=False)
         if unit != "record":
-            encoded = encoded | LimitContributions(ADULT, MAX_RECORDS_PER_UNIT)
+            encoded = encoded | LimitContributions(ADULT, MAX_RECORDS_PER_UNIT, cost_limit=None)
         return encoded | Summarise(accumulator)
 
     return dict(accumulator.from_shards(run_pipeline(build)).tables)

@@ -74,7 +74,7 @@ def windowed(pattern: str, column: str, unit: WindowUnit) -> np.ndarray:
     accumulator = HistogramAccumulator(domain)
 
     def build(pipeline: beam.Pipeline) -> beam.PCollection:
-        count = CountWindows(domain, HORIZON, unit, "event", "arrival")
+        count = CountWindows(domain, HORIZON, unit, "event", "arrival", unit_costs=None)
         counted = pipeline | ReadRecords(pattern) | count | beam.MapTuple(_as_list)
         return counted | beam.WindowInto(beam.window.GlobalWindows())
 
@@ -96,7 +96,7 @@ def bounded(pattern: str, column: str, unit: WindowUnit) -> np.ndarray:
     )
 
     def build(pipeline: beam.Pipeline) -> beam.PCollection:
-        return pipeline | ReadRecords(pattern) | CountCells(domain, guarantee)
+        return pipeline | ReadRecords(pattern) | CountCells(domain, guarantee, unit_costs=None)
 
     return HistogramAccumulator(domain).from_shards(run_pipeline(build)).counts
 

@@ -11,6 +11,7 @@ from apache_beam.utils.timestamp import Timestamp
 from beam_dp.domain import Domain, IntegerAttribute
 from beam_dp.encoding.records import encode_windows
 from beam_dp.encoding.words import RecordWords, WindowWords
+from beam_dp.privacy.unit_costs import UnitCosts
 from beam_dp.summaries import HistogramAccumulator
 from beam_dp.transforms.counting.limit_contributions import PartitionUnits
 from beam_dp.transforms.counting.limit_windows import _CountInOrder, _SendPanes
@@ -76,12 +77,19 @@ def _window(stamp: Timestamp) -> int:
     return (int(stamp) + 1 - HORIZON.closes(0)) // HORIZON.window
 
 
-def counted(rows: Rows, unit: WindowUnit, order: list[int], bundles: int = 1) -> np.ndarray:
+def counted(
+    rows: Rows,
+    unit: WindowUnit,
+    order: list[int],
+    bundles: int = 1,
+    unit_costs: UnitCosts | None = None,
+) -> np.ndarray:
     """The tables of all windows; the panes of each partition come in an order."""
     tables = np.zeros((HORIZON.num_windows, DOMAIN.num_cells), np.int64)
     accumulator = HistogramAccumulator(DOMAIN)
     for partition, panes in panes_of(rows, bundles).items():
-        step, states = _CountInOrder(DOMAIN, HORIZON, unit), (Value(), Bag(), Bag(), Value())
+        step = _CountInOrder(DOMAIN, HORIZON, unit, unit_costs)
+        states = Value(), Bag(), Bag(), Value()
         for number in order:
             for shard in step.process((partition, (number, panes[number])), *states):
                 tables[_window(shard.timestamp)] += accumulator.from_shards([shard.value]).counts

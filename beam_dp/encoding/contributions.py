@@ -96,7 +96,7 @@ def select_records(
     words: Sequence[NDArray[Any]],
     counts: NDArray[np.int64],
     max_records_per_unit: int,
-    cost_limit: CostLimit | None = None,
+    cost_limit: CostLimit | None,
 ) -> NDArray[np.intp]:
     """Returns which records stay: of each unit those with the lowest hashes, at most k.
 
@@ -120,7 +120,7 @@ def select_records(
         words: the records, arrays of shape (n,).
         counts: shape (n,), how many records each row stands for, >= 1; identical rows add up.
         max_records_per_unit: k, >= 1.
-        cost_limit: of each unit, besides.
+        cost_limit: of each unit as well; None where only their number is limited.
 
     Returns:
         Positions of the records that stay, each as often as so many of its kind stay.
@@ -178,7 +178,7 @@ def limit_records(
     words: Words,
     batches: Iterable[Any],
     max_records_per_unit: int,
-    cost_limit: CostLimit | None = None,
+    cost_limit: CostLimit | None,
 ) -> Any:
     """Returns one batch of the records that stay, of all records in one place.
 
@@ -186,7 +186,7 @@ def limit_records(
         words: how records are held meanwhile.
         batches: with units; all records.
         max_records_per_unit: k, >= 1.
-        cost_limit: of each unit, besides.
+        cost_limit: of each unit as well; None where only their number is limited.
     """
     units: list[NDArray[np.uint64]] = [np.empty((2, 0), np.uint64)]
     columns: list[Columns] = [[np.empty(0, dtype)] for dtype in words.dtypes]

@@ -184,7 +184,7 @@ def _count(
     both = [encode_all_records(*how, batch) for batch in batches]
     inside, outside = ([pair[side] for pair in both] for side in range(2))
     counts = HistogramAccumulator(plan.left_out.domain)
-    left_out = _summary(counts, iter(outside), plan.left_out.domain, plan.promised)
+    left_out = _summary(counts, iter(outside), plan.left_out.domain, plan.promised, None)
     summary = _summary(accumulator, iter(inside), plan.domain, plan.promised, plan.unit_costs)
     return summary, left_out.counts
 
@@ -194,9 +194,9 @@ def _summary(
     batches: Iterator[EncodedBatch],
     domain: Domain,
     guarantee: Guarantee,
-    unit_costs: UnitCosts | None = None,
+    unit_costs: UnitCosts | None,
 ) -> Any:
-    """Returns the exact summary of at most k records of each unit, at most of these costs."""
+    """Returns the exact summary of at most k records of each unit, within a limit of costs."""
     if guarantee.privacy_unit != RECORD:
         words = RecordWords(domain)
         cost_limit = None if unit_costs is None else CostLimit(words, unit_costs)

@@ -18,6 +18,7 @@ from beam_dp.noise.source import MAX_SCALE, NoiseSource
 from beam_dp.privacy.guarantee import Guarantee, Neighboring
 from beam_dp.privacy.loss import Loss
 from beam_dp.privacy.rounding import root_up
+from beam_dp.privacy.unit_costs import UnitCosts
 from beam_dp.verification.claims import covers
 from beam_dp.verification.steps import Step, claims_json
 from beam_dp.verification.total import more_than, told_steps, total
@@ -98,6 +99,15 @@ class Plan(ABC):
         Beside ``left_out``. Whatever a plan draws must be here: the promise is checked by it before
         a budget is spent. What follows from noise, such as what is selected, is here at its worst.
         """
+
+    @property
+    def unit_costs(self) -> UnitCosts | None:
+        """What limits the records of a unit besides their number; None where nothing does.
+
+        The exact tables must hold no other records: the promise counts on it. So every step that
+        counts records must be given it.
+        """
+        return None
 
     @property
     @abstractmethod

@@ -38,7 +38,7 @@ def survivors(held: Held, k: int) -> collections.Counter:
     units, _ = unit_fingerprints(pa.array([unit for unit, _ in held], pa.int64()))
     words = [np.array(each, np.uint64) for each in zip(*(words for _, words in held), strict=True)]
     return collections.Counter(
-        held[i] for i in select_records(units, words, np.ones(len(held), np.int64), k)
+        held[i] for i in select_records(units, words, np.ones(len(held), np.int64), k, None)
     )
 
 
@@ -121,7 +121,7 @@ def test_units_whose_hashes_start_alike_are_told_apart() -> None:
     starts = [mix(int(high) ^ mix(int(low))) for high, low in units.T]
     assert starts[0] == starts[1] and starts[0] != unit_hash(0)
     words = [np.array([1, 1, 2, 2, 3, 3], np.uint64)]
-    kept = select_records(both, words, np.ones(6, np.int64), 2)
+    kept = select_records(both, words, np.ones(6, np.int64), 2, None)
     assert sorted(both[1, kept].tolist()) == [2, 2, 5, 5]
 
 
@@ -153,7 +153,7 @@ def test_how_counts_are_split_over_rows_decides_nothing(
 def kept_of(
     units: NDArray[np.uint64], words: list[NDArray[Any]], counts: NDArray[np.int64], k: int
 ) -> collections.Counter:
-    kept = select_records(units, words, counts, k)
+    kept = select_records(units, words, counts, k, None)
     columns = [units[1, kept], *(word[kept] for word in words)]
     return collections.Counter(zip(*(column.tolist() for column in columns), strict=True))
 

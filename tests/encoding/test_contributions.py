@@ -28,7 +28,7 @@ def survivors(records: Records, k: int, order: list[int] | None = None) -> colle
         records = [records[i] for i in order]
     units, _ = unit_fingerprints(pa.array([unit for unit, _ in records], pa.int64()))
     cells = np.array([cell for _, cell in records], np.uint32)
-    kept = select_records(units, [cells], np.ones(len(records), np.int64), k)
+    kept = select_records(units, [cells], np.ones(len(records), np.int64), k, None)
     return collections.Counter(records[i] for i in kept)
 
 
@@ -79,23 +79,23 @@ def test_as_many_units_as_there_may_be_stay_apart() -> None:
     units, _ = unit_fingerprints(pa.array(np.arange(140_000) % 70_000))
     words = [np.arange(140_000, dtype=np.uint32)]
     ones = np.ones(140_000, np.int64)
-    kept = select_records(units, words, ones, 1)
+    kept = select_records(units, words, ones, 1, None)
     assert np.unique(kept % 70_000).size == kept.size == 70_000
     few = np.flatnonzero(np.arange(140_000) % 70_000 < 5)
-    alone = few[select_records(units[:, few], [words[0][few]], ones[few], 1)]
+    alone = few[select_records(units[:, few], [words[0][few]], ones[few], 1, None)]
     assert set(alone.tolist()) == {each for each in kept.tolist() if each % 70_000 < 5}
 
 
 def test_units_that_agree_in_half_of_their_fingerprints_stay_apart() -> None:
     units = np.array([[1, 1, 1, 1], [2, 3, 2, 3]], np.uint64)
     words = [np.array([0, 0, 1, 1], np.uint32)]
-    kept = select_records(units, words, np.ones(4, np.int64), 1)
+    kept = select_records(units, words, np.ones(4, np.int64), 1, None)
     assert sorted(units[1, kept].tolist()) == [2, 3]
 
 
 def test_no_records_are_no_records() -> None:
     none = np.empty((2, 0), np.uint64), [np.empty(0, np.uint32)], np.empty(0, np.int64)
-    assert select_records(*none, 3).size == 0
+    assert select_records(*none, 3, None).size == 0
     assert add_identical(*none)[2].size == 0
 
 

@@ -43,7 +43,7 @@ def test_the_lowest_of_each_unit_stay(rows: list[tuple[int, int, int]], k: int, 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(contributions, "_MANY_ROWS", 1)
         patch.setattr(contributions, "_HASHED_RECORDS", 5)  # runs of equal hashes cross its ends
-        kept = select_records(units, [word.astype(np.uint32)], counts, k)
+        kept = select_records(units, [word.astype(np.uint32)], counts, k, None)
     assert sorted([int(unit[i]), int(word[i])] for i in kept) == one_by_one(rows, units, k)
 
 
@@ -59,9 +59,9 @@ def test_records_of_equal_hashes_stay_as_they_would(
         patch.setattr(
             contributions, "_hashes", lambda units, words: words[0].astype(np.uint64) % np.uint64(3)
         )
-        expected = select_records(units, [word], counts, k)
+        expected = select_records(units, [word], counts, k, None)
         patch.setattr(contributions, "_MANY_ROWS", 1)
-        kept = select_records(units, [word], counts, k)
+        kept = select_records(units, [word], counts, k, None)
     as_rows = [sorted((int(unit[i]), int(word[i])) for i in each) for each in (kept, expected)]
     assert as_rows[0] == as_rows[1]
 
@@ -75,5 +75,5 @@ def test_few_rows_of_a_long_unit_are_left_to_be_sorted(monkeypatch: pytest.Monke
     rng = np.random.default_rng(0)
     units = np.repeat(rng.integers(0, 2**64, (2, 1), np.uint64), 2**17, axis=1)
     words = [rng.integers(0, 2**40, 2**17).astype(np.uint64)]
-    assert select_records(units, words, np.ones(2**17, np.int64), 3).size == 3
+    assert select_records(units, words, np.ones(2**17, np.int64), 3, None).size == 3
     assert found[0].shape[1] < 10

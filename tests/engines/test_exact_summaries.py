@@ -48,7 +48,8 @@ def histogram(domain: Domain, privacy_unit: str = "record") -> Summary:
     guarantee = Guarantee(1.0, 0.0, Neighboring.ADD_OR_REMOVE_ONE, privacy_unit, 1)
     accumulator = HistogramAccumulator(domain)
     return Summary(
-        CountCells(domain, guarantee).expand, lambda shards: accumulator.from_shards(shards).counts
+        CountCells(domain, guarantee, unit_costs=None).expand,
+        lambda shards: accumulator.from_shards(shards).counts,
     )
 
 

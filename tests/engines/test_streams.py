@@ -111,7 +111,7 @@ class Source(threading.Thread):
                 cells = np.array(windows[window], "<u4")
                 units, _ = unit_fingerprints(pa.array([person] * len(cells)))
                 ones = np.ones(len(cells), np.int64)
-                np.add.at(counts[window], cells[select_records(units, [cells], ones, 2)], 1)
+                np.add.at(counts[window], cells[select_records(units, [cells], ones, 2, None)], 1)
         return counts
 
 

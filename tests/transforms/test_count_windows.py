@@ -112,7 +112,7 @@ def lowest(person: int, cells: list[int], unit: WindowUnit) -> list[int]:
     """The records of one unit alone that are used."""
     units, _ = unit_fingerprints(pa.array([person] * len(cells)))
     words, ones = [np.array(cells, "<u4")], np.ones(len(cells), np.int64)
-    stay = select_records(units, words, ones, unit.max_records_per_unit)
+    stay = select_records(units, words, ones, unit.max_records_per_unit, None)
     return [cells[place] for place in stay]
 
 
@@ -125,7 +125,9 @@ def counted(
     with pipeline() if runner is None else beam.Pipeline(options=options) as p:
         records = p | source
         for place, unit in enumerate(units):
-            count = CountWindows(DOMAIN, HORIZON, unit, "event", "arrival", NUM_PARTITIONS)
+            count = CountWindows(
+                DOMAIN, HORIZON, unit, "event", "arrival", NUM_PARTITIONS, unit_costs=None
+            )
             _ = records | f"Count {place}" >> count | f"Keep {place}" >> beam.ParDo(Keep(unit))
     return [sorted(PANES[unit]) for unit in units]
 
@@ -208,7 +210,7 @@ def test_tables_of_several_blocks_are_counted():
         _ = (
             p
             | beam.Create(rows)
-            | CountWindows(LONG, horizon, RECORDS, "t", "t")
+            | CountWindows(LONG, horizon, RECORDS, "t", "t", unit_costs=None)
             | beam.Map(keep_shards)
         )
     found = {}
@@ -225,16 +227,16 @@ def test_other_windows_are_refused():
             p
             | beam.Create([{"a": 0}])
             | beam.WindowInto(beam.window.FixedWindows(60))
-            | CountWindows(DOMAIN, HORIZON, RECORDS, "event", "arrival")
+            | CountWindows(DOMAIN, HORIZON, RECORDS, "event", "arrival", unit_costs=None)
         )
 
 
 def test_a_column_that_is_missing_is_refused():
     with pytest.raises(InputError, match=r"^arrival: 'came'"), pipeline() as p:
         rows = p | beam.Create([beam.Row(a=0, b=0, event=1)])
-        _ = rows | CountWindows(DOMAIN, HORIZON, RECORDS, "event", "came")
+        _ = rows | CountWindows(DOMAIN, HORIZON, RECORDS, "event", "came", unit_costs=None)
 
 
 def test_more_cells_than_fit_a_worker_are_refused():
     with pytest.raises(InputError, match=r"^num_windows: 20000 .*at most 14,316 with this domain"):
-        CountWindows(LONG, Horizon(0, 10, 20_000, 0), RECORDS, "t", "t")
+        CountWindows(LONG, Horizon(0, 10, 20_000, 0), RECORDS, "t", "t", unit_costs=None)

@@ -71,7 +71,7 @@ def through_bundles(
         sent += partition.finish_bundle()
         for number, element in (each.value for each in sent):
             shuffled.setdefault(number, []).append(element)
-    select = limit_module._Select(KeyWords(), k)
+    select = limit_module._Select(KeyWords(), k, None)
     select.start_bundle()
     kept: list[Any] = []
     for number, elements in shuffled.items():
@@ -141,7 +141,7 @@ def test_a_bundle_sends_identical_records_once() -> None:
     sent += partition.finish_bundle()
     ((_, element),) = [each.value for each in sent]
     assert len(element) == 16 * (16 + 16 + 2) + 1  # unit, key and weight, a count below 2^16
-    select = limit_module._Select(KeyWords(), 2**19)
+    select = limit_module._Select(KeyWords(), 2**19, None)
     select.start_bundle()
     (kept,) = select.process((0, [element]))
     assert kept_of([kept]) == {(cell, 1): 2**15 for cell in range(16)}
@@ -154,7 +154,7 @@ def test_what_is_kept_of_several_partitions_is_sent_as_one_batch(sizes: list[int
     partition.start_bundle()
     if records:
         partition.process(key_batch(records))
-    select = limit_module._Select(KeyWords(), k)
+    select = limit_module._Select(KeyWords(), k, None)
     select.start_bundle()
     kept: list[KeyBatch] = []
     with pytest.MonkeyPatch.context() as patch:
@@ -195,12 +195,12 @@ def wide(unit: int) -> list[tuple[int, int]]:
 def bounded_keys(records: beam.PCollection[Any]) -> beam.PCollection[KeyBatch]:
     columns = KeyColumns("left", "integer", weight="right")
     encode = EncodeKeys(columns, 2**32, HashKey.draw(4), "unit")
-    return records | encode | LimitContributions(KeyWords(), 1, num_partitions=4)
+    return records | encode | LimitContributions(KeyWords(), 1, cost_limit=None, num_partitions=4)
 
 
 def bounded_cells(records: beam.PCollection[Any]) -> beam.PCollection[Any]:
     encode = EncodeRecords(WIDE, "unit", as_cells=False)
-    return records | encode | LimitContributions(WIDE, 1, num_partitions=4)
+    return records | encode | LimitContributions(WIDE, 1, cost_limit=None, num_partitions=4)
 
 
 @pytest.mark.mostly_slow(one_in=2)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import ast
+import pathlib
+
 import apache_beam as beam
 import numpy as np
 import pandas as pd
 from fakes import COLLECTED, collect, pipeline
 
+import beam_dp
 from beam_dp.domain import Domain, IntegerAttribute
 from beam_dp.in_memory import release_table
 from beam_dp.mechanisms import MWEM
@@ -40,3 +44,27 @@ def test_a_pipeline_keeps_what_memory_keeps_and_more_than_a_number_would() -> No
     assert np.bincount(cells, minlength=12).tolist() == exact.marginal(("a", "b")).ravel().tolist()
     by_number = np.minimum(table.groupby("person").size(), 8).sum()
     assert by_number < cells.size < len(table)
+
+
+def defaults(source: str) -> list[str]:
+    """The functions that may be called without a limit of costs that they take."""
+    found = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            given = node.args
+            positional = given.posonlyargs + given.args
+            optional = positional[len(positional) - len(given.defaults) :]
+            pairs = zip(given.kwonlyargs, given.kw_defaults, strict=True)
+            optional += [each for each, default in pairs if default is not None]
+            names = {each.arg for each in optional} & {"unit_costs", "cost_limit"}
+            found += [f"{node.name}: {name}" for name in names]
+    return found
+
+
+def test_no_step_has_a_default_for_the_limit_of_costs() -> None:
+    package = pathlib.Path(beam_dp.__file__).parent
+    sources = {path.name: path.read_text(encoding="utf-8") for path in package.rglob("*.py")}
+    assert {name: found for name, source in sources.items() if (found := defaults(source))} == {}
+    assert sum("cost_limit" in source for source in sources.values()) > 3
+    assert defaults("def f(a, cost_limit=None): ...") == ["f: cost_limit"]
+    assert defaults("def f(*, unit_costs=None, b): ...") == ["f: unit_costs"]

@@ -57,7 +57,7 @@ EXPECTED = [(0, [1, 1, 0, 0]), (1, [0, 2, 1, 0]), (2, [0, 0, 1, 0])]
 
 def tables(read: ReadArrivals) -> list[tuple[int, list[int]]]:
     TABLES.clear()
-    count = CountWindows(DOMAIN, HORIZON, RECORDS, "event", FILE_TIME)
+    count = CountWindows(DOMAIN, HORIZON, RECORDS, "event", FILE_TIME, unit_costs=None)
     with pipeline() as p:
         _ = p | read | count | beam.ParDo(Keep())
     return sorted(TABLES)
@@ -134,7 +134,7 @@ def test_a_column_that_holds_no_times_is_refused(tmp_path: pathlib.Path):
 
 def test_another_arrival_than_the_file_s_is_refused_in_a_stream(landing: pathlib.Path):
     read = ReadArrivals(f"{landing}/*.parquet", HORIZON, poll=1, settle=0)
-    count = CountWindows(DOMAIN, HORIZON, RECORDS, "event", "event")
+    count = CountWindows(DOMAIN, HORIZON, RECORDS, "event", "event", unit_costs=None)
     with pytest.raises(InputError, match=r"^arrival: 'event' is refused; must be file_time"):
         _ = beam.Pipeline() | read | count
 

@@ -208,7 +208,7 @@ def count(records: beam.PCollection[Any], k: int) -> beam.PCollection[Any]:
     return (
         records
         | EncodeRecords(DOMAIN, "household", as_cells=True)
-        | LimitContributions(DOMAIN, k, num_partitions=4)
+        | LimitContributions(DOMAIN, k, cost_limit=None, num_partitions=4)
         | Summarise(HistogramAccumulator(DOMAIN))
     )
 

@@ -16,11 +16,11 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.testing import test_stream
 from apache_beam.transforms.window import TimestampedValue
 from apache_beam.utils.timestamp import Timestamp
-from fakes import pipeline
+from fakes import COLLECTED, collect, pipeline
 
 from beam_dp.domain import Domain, IntegerAttribute
 from beam_dp.errors import InputError
-from beam_dp.mechanisms import Laplace
+from beam_dp.mechanisms import MWEM, Gaussian, Laplace, Mechanism
 from beam_dp.mechanisms.window_tables import plan_window_databases, plan_window_tables
 from beam_dp.queries.workload import marginals
 from beam_dp.releases import SyntheticDatabase, read_release
@@ -29,6 +29,7 @@ from beam_dp.releases.files.horizon import (
     read_windows,
     window_directory,
 )
+from beam_dp.summaries import HistogramAccumulator
 from beam_dp.transforms.drawing.release_windows import (
     ReleaseWindows,
     WindowsPlan,
@@ -187,3 +188,25 @@ def test_a_domain_of_too_many_cells_is_refused():
     plan = plan_window_tables(marginals(wide, ways=1), HORIZON, RECORDS, 1.0, 0.0)
     with pytest.raises(InputError, match=r"^domain: .*at most 268435456 cells"):
         ReleaseWindows(plan, "out", "0" * 32, "t", "arrival")
+
+
+@pytest.mark.parametrize(
+    "mechanism",
+    [MWEM(max_unit_cost=2), Gaussian(max_unit_cost=3), MWEM(max_unit_cost="planned")],
+)
+def test_equal_records_of_a_unit_count_up_to_the_cost_in_each_window(mechanism: Mechanism) -> None:
+    unit = WindowUnit("u", 200, 2, 6)
+    plan = plan_window_databases(mechanism, WORKLOAD, HORIZON, unit, 1.0, 1e-6)
+    expected = int(plan.window.public["max_unit_cost"])
+    assert expected < 200
+    release = ReleaseWindows(plan, "unused", "0" * 32, "t", "arrival")
+    rows = [
+        {"a": 1, "b": 1, "t": t, "arrival": t, "u": 7} for t in (101, 131, 151) for _ in range(200)
+    ]
+    with pipeline() as p:
+        _ = p | beam.Create(rows) | release.count | collect("windows")
+    counts = {
+        number: HistogramAccumulator(DOMAIN).from_shards(shards).counts.sum()
+        for number, shards in COLLECTED["windows"]
+    }
+    assert counts == {0: expected, 1: 0, 2: 0, 3: expected, 4: 0, 5: 0}

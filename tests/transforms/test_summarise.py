@@ -42,7 +42,7 @@ def summarise(
             | EncodeRecords(domain, unit, as_cells=domain.has_index)
         )
         if unit != "record":
-            encoded = encoded | LimitContributions(domain, 7)
+            encoded = encoded | LimitContributions(domain, 7, cost_limit=None)
         _ = encoded | Summarise(accumulator) | collect("shards")
     shards = set(COLLECTED["shards"])
     assert len({block for block, _ in shards}) == len(shards)

@@ -76,6 +76,6 @@ def test_a_unit_in_two_files_keeps_as_many_records_as_in_one(tmp_path: pathlib.P
     domain = Domain((IntegerAttribute("age", 0, 9),))
     with pipeline() as p:
         encoded = p | ReadRecords(f"{tmp_path}/*.csv") | EncodeRecords(domain, "id", as_cells=True)
-        _ = encoded | LimitContributions(domain, 1) | collect("kept")
+        _ = encoded | LimitContributions(domain, 1, cost_limit=None) | collect("kept")
     kept = np.concatenate([batch.cells for batch in COLLECTED["kept"]])
     assert len(kept) == 3 and {2, 5} <= set(kept.tolist())

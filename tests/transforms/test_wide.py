@@ -72,7 +72,7 @@ def summarised(source: Any, unit: str, k: int, name: str) -> MarginalsAccumulato
     with pipeline() as p:
         encoded = p | source | EncodeRecords(DOMAIN, unit, as_cells=False)
         if unit != "record":
-            encoded = encoded | LimitContributions(DOMAIN, k)
+            encoded = encoded | LimitContributions(DOMAIN, k, cost_limit=None)
         _ = encoded | Summarise(accumulator) | collect(name)
     return accumulator
 

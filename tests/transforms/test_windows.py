@@ -32,7 +32,9 @@ from beam_dp.windows import Horizon, WindowUnit
 
 GUARDED: dict[str, Callable[[Any, pathlib.Path], Any]] = {
     **{name: lambda records, _, apply=apply: apply(records) for name, apply in TRANSFORMS.items()},
-    "LimitContributions": lambda records, _: records | LimitContributions(DOMAIN, 1),
+    "LimitContributions": lambda records, _: (
+        records | LimitContributions(DOMAIN, 1, cost_limit=None)
+    ),
     "EncodeRecords": lambda records, _: records | EncodeRecords(DOMAIN, "who", as_cells=True),
     "Summarise": lambda records, _: records | Summarise(HistogramAccumulator(DOMAIN)),
     "WriteAnswers": lambda batches, out: batches | WriteAnswers(out, PLANS["private_mw"]),

@@ -219,15 +219,17 @@ JOBS: dict[str, Callable[[Any], Any]] = {
         records | AnswerWorkload(PLANS["laplace"], [read_line(LinearQueries(DOMAIN), LINE)])
     ),
     "windows": lambda records: (
-        records | CountWindows(DOMAIN, HORIZON, WindowUnit("record", 1, 1, 1), *TIMES)
+        records
+        | CountWindows(DOMAIN, HORIZON, WindowUnit("record", 1, 1, 1), *TIMES, unit_costs=None)
     ),
     "windows of units": lambda records: (
-        records | CountWindows(DOMAIN, HORIZON, WindowUnit("person", 2, 1, 2), *TIMES)
+        records
+        | CountWindows(DOMAIN, HORIZON, WindowUnit("person", 2, 1, 2), *TIMES, unit_costs=None)
     ),
     # Drawn and not committed: the folder is of no horizon.
     "drawn windows": lambda records: (
         records
-        | CountWindows(DOMAIN, HORIZON, WINDOWS.unit, *TIMES)
+        | CountWindows(DOMAIN, HORIZON, WINDOWS.unit, *TIMES, unit_costs=None)
         | beam.ParDo(_Draw(WINDOWS, "0" * 32, WINDOWS.draw, _Place("nowhere", None)))
     ),
     "queries": lambda records: asked(records, LINE) | AnswerQueries(PLANS["private_mw"], records),

@@ -43,7 +43,7 @@ class MeasureAllPlan(MarginalsPlan):
 
     @property
     def unit_costs(self) -> UnitCosts | None:
-        """See ``MarginalsPlan``."""
+        """See ``Plan``."""
         if self.max_unit_cost is None:
             return None
         return unit_costs(self.domain, self.measurements, self.max_unit_cost)

@@ -20,7 +20,6 @@ from beam_dp.mechanisms.marginals.starting_records import StartingRecords
 from beam_dp.mechanisms.resources import Resources, fit_resources
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import Guarantee
-from beam_dp.privacy.unit_costs import UnitCosts
 from beam_dp.queries.linear import LinearQuery
 from beam_dp.queries.workload import Workload
 from beam_dp.releases import SyntheticDatabase
@@ -98,14 +97,6 @@ class MarginalsPlan(Plan):
         """What measuring and fitting take."""
         measured = num_noisy_cells(self.domain, self.measurements)
         return fit_resources(self.hypothesis_cells, measured)
-
-    @property
-    def unit_costs(self) -> UnitCosts | None:
-        """What limits the records of a unit besides their number; None where nothing does.
-
-        The exact tables must hold no other records: the promise counts on it.
-        """
-        return None
 
     @property
     def memory_bytes(self) -> float:

@@ -18,6 +18,7 @@ from beam_dp.privacy.guarantee import MIN_DELTA, Guarantee
 from beam_dp.privacy.ledger.filters import gaussian_epsilon
 from beam_dp.privacy.loss import Loss
 from beam_dp.privacy.rounding import down, root_down
+from beam_dp.privacy.unit_costs import UnitCosts
 from beam_dp.queries.workload import Workload
 from beam_dp.releases import SyntheticDatabase
 from beam_dp.summaries import Marginals
@@ -71,6 +72,11 @@ class WindowDatabasesPlan(Plan):
         """See ``Plan``: of all windows that are promised together."""
         limits = Limits.of(self.public)
         return level_steps(self.window.steps, "window", limits, None)
+
+    @property
+    def unit_costs(self) -> UnitCosts | None:
+        """See ``Plan``: of the records of a unit in each window."""
+        return self.window.unit_costs
 
     @property
     def memory_bytes(self) -> float:
@@ -173,6 +179,8 @@ def window_mechanism_plan(
     rhos, with its slacks. Of these the one with the least noise is taken: at the same sensitivity
     the variance of Laplace noise is 1 / rho, that of Gaussian noise 1 / (2 rho). Neighbours: one
     unit is added or removed, at most k records of which are in a window.
+    Where the mechanism's plan limits what they cost (``unit_costs``), the records of each window
+    are limited so, too.
 
     Args:
         mechanism: that makes synthetic databases.

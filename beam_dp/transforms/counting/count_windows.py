@@ -15,6 +15,7 @@ from beam_dp.domain import Domain
 from beam_dp.encoding.records import encode_window_cells
 from beam_dp.errors import InputError, magnitude
 from beam_dp.privacy.guarantee import RECORD
+from beam_dp.privacy.unit_costs import UnitCosts
 from beam_dp.summaries import HistogramAccumulator
 from beam_dp.summaries.cell_counts import CellCounts
 from beam_dp.summaries.shards import num_blocks, write_shard
@@ -48,6 +49,8 @@ class CountWindows(beam.PTransform):
         unit: whose limits are kept: see ``CountLimited``.
         event_time: the column with the time of a record's event.
         arrival: the column with the time at which its source had it.
+        unit_costs: the plan's, which limit a unit's records in each window as well; None where
+            only their number is limited.
         num_partitions: of units: see ``CountLimited``; by default 8 to 64, fewer where there are
             many windows.
 
@@ -69,6 +72,8 @@ class CountWindows(beam.PTransform):
         event_time: str,
         arrival: str,
         num_partitions: int | None = None,
+        *,
+        unit_costs: UnitCosts | None,
     ) -> None:
         super().__init__()
         HistogramAccumulator(domain)  # refuses what it does not hold
@@ -91,6 +96,7 @@ class CountWindows(beam.PTransform):
         self.event_time = event_time
         self.arrival = arrival
         self.num_partitions = num_partitions
+        self.unit_costs = unit_costs
 
     def expand(self, records: beam.PCollection[Any]) -> beam.PCollection[WindowShards]:
         """Counts bundles, or what is limited, adds empty tables, adds up."""
@@ -104,7 +110,7 @@ class CountWindows(beam.PTransform):
             counted = batches | "Count bundles" >> count.with_output_types(tuple[int, bytes])
         else:
             counted = batches | "Count limited" >> CountLimited(
-                self.domain, self.horizon, self.unit, times, self.num_partitions
+                self.domain, self.horizon, self.unit, self.unit_costs, times, self.num_partitions
             )
         empty = of_each_window(records.pipeline, self.horizon, _empty_shards)
         windows = BeamWindows(self.horizon)

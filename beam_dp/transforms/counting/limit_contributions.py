@@ -39,9 +39,9 @@ class LimitContributions(beam.PTransform):
     Args:
         records: the universe of the encoded records, or how else they travel.
         max_records_per_unit: k, >= 1.
+        cost_limit: of each unit as well; None where only their number is limited.
         num_partitions: keys of the shuffle, a power of two up to 2^16; a partition is held in
             one worker's memory.
-        cost_limit: of each unit, besides k.
 
     Raises:
         InputError: when applied, if the records are windowed or unbounded.
@@ -53,8 +53,9 @@ class LimitContributions(beam.PTransform):
         self,
         records: Domain | Words,
         max_records_per_unit: int,
+        *,
+        cost_limit: CostLimit | None,
         num_partitions: int = 256,
-        cost_limit: CostLimit | None = None,
     ) -> None:
         super().__init__()
         self.words = RecordWords(records) if isinstance(records, Domain) else records
@@ -81,7 +82,8 @@ def limited(
     kept_as: Domain | Words,
     guarantee: Guarantee,
     label: str = "Limit",
-    unit_costs: UnitCosts | None = None,
+    *,
+    unit_costs: UnitCosts | None,
 ) -> beam.PCollection[Any]:
     """Returns at most k records of each privacy unit: all of them, where the unit is the record.
 
@@ -90,16 +92,16 @@ def limited(
         kept_as: as ``LimitContributions`` takes it.
         guarantee: which names the unit and k.
         label: of the step.
-        unit_costs: which limit them besides; of records of a domain.
+        unit_costs: the plan's, which limit them as well; None unless they are records of a domain.
     """
     if guarantee.privacy_unit == RECORD:
         return records
-    most = guarantee.max_records_per_unit
-    if unit_costs is None:
-        return records | label >> LimitContributions(kept_as, most)
-    assert isinstance(kept_as, Domain)
-    cost_limit = CostLimit(RecordWords(kept_as), unit_costs)
-    return records | label >> LimitContributions(kept_as, most, cost_limit=cost_limit)
+    cost_limit = None
+    if unit_costs is not None:
+        assert isinstance(kept_as, Domain)
+        cost_limit = CostLimit(RecordWords(kept_as), unit_costs)
+    limit = LimitContributions(kept_as, guarantee.max_records_per_unit, cost_limit=cost_limit)
+    return records | label >> limit
 
 
 class PartitionUnits(beam.DoFn):
@@ -184,7 +186,7 @@ class _Select(beam.DoFn):
         self,
         words: Words,
         max_records_per_unit: int,
-        cost_limit: CostLimit | None = None,
+        cost_limit: CostLimit | None,
     ) -> None:
         self.words = words
         self.max_records_per_unit = max_records_per_unit

@@ -51,7 +51,7 @@ class LimitKeys(beam.PTransform):
             assert isinstance(signs, BlockSigns)
             row_width = sketch.projection_width // sketch.num_blocks
             words = _ClippedKeyWords(signs, row_width, sketch.max_squared_norm)
-        return limited(records, words, guarantee, "Limit records")
+        return limited(records, words, guarantee, "Limit records", unit_costs=self.plan.unit_costs)
 
 
 class _ClippedKeyWords(KeyWords):

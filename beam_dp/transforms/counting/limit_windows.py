@@ -25,7 +25,9 @@ from beam_dp.encoding.batch import EncodedBatch, WindowBatch
 from beam_dp.encoding.contributions import distinct_units, select_records
 from beam_dp.encoding.records import encode_windows
 from beam_dp.encoding.split import split_by
+from beam_dp.encoding.unit_costs import CostLimit
 from beam_dp.encoding.words import Columns, RecordWords, WindowWords, from_bytes, to_bytes
+from beam_dp.privacy.unit_costs import UnitCosts
 from beam_dp.summaries import HistogramAccumulator
 from beam_dp.transforms.counting.beam_windows import BeamWindows, of_each_window, stamp
 from beam_dp.transforms.counting.limit_contributions import PartitionUnits
@@ -39,7 +41,9 @@ class CountLimited(beam.PTransform):
     """Counts at most k records of each privacy unit in a window, and in at most c of P windows.
 
     Privacy: adding or removing one unit changes the counts of at most c of any P windows, by at
-    most k records each, whatever the other units are. What is counted of a unit is a function of
+    most k records each, whatever the other units are. With ``unit_costs`` these records cost, in
+    each window, at most its limit; every window is an independent draw with noise for that cost, so
+    that c windows spend c times what one does. What is counted of a unit is a function of
     its own records (``keep_windows``, ``select_records``), in order of windows; so a replay counts
     the same, and agrees with windows that were released before it.
 
@@ -51,6 +55,8 @@ class CountLimited(beam.PTransform):
         domain: the universe, at most 2^28 cells.
         horizon: the windows.
         unit: whose k, c and P are kept.
+        unit_costs: which limit a unit's records in each window as well; None where only their
+            number is limited.
         times: the columns with the time of a record's event and with its arrival at its source.
         num_partitions: keys of the shuffle, a power of two up to 2^16. A window of a partition is
             held in one worker's memory, and those that come before their turn.
@@ -64,6 +70,7 @@ class CountLimited(beam.PTransform):
         domain: Domain,
         horizon: Horizon,
         unit: WindowUnit,
+        unit_costs: UnitCosts | None,
         times: tuple[str, str],
         num_partitions: int,
     ) -> None:
@@ -71,6 +78,7 @@ class CountLimited(beam.PTransform):
         self.domain = domain
         self.horizon = horizon
         self.unit = unit
+        self.unit_costs = unit_costs
         self.times = times
         self.num_partitions = num_partitions
 
@@ -91,7 +99,7 @@ class CountLimited(beam.PTransform):
         empty = of_each_window(batches.pipeline, self.horizon, nothing)
         windows = BeamWindows(self.horizon)
         number = beam.ParDo(_Number(windows)).with_output_types(Pane)
-        count = beam.ParDo(_CountInOrder(self.domain, self.horizon, self.unit))
+        count = beam.ParDo(_CountInOrder(self.domain, self.horizon, self.unit, self.unit_costs))
         return (
             (panes, empty)
             | beam.Flatten()
@@ -174,10 +182,13 @@ class _CountInOrder(beam.DoFn):
     WAITING = BagStateSpec("waiting", VarIntCoder())
     KEPT = ReadModifyWriteStateSpec("kept", BytesCoder())
 
-    def __init__(self, domain: Domain, horizon: Horizon, unit: WindowUnit) -> None:
+    def __init__(
+        self, domain: Domain, horizon: Horizon, unit: WindowUnit, unit_costs: UnitCosts | None
+    ) -> None:
         self.horizon = horizon
         self.unit = unit
         self.words = RecordWords(domain)
+        self.cost_limit = None if unit_costs is None else CostLimit(self.words, unit_costs)
         self.accumulator = HistogramAccumulator(domain)
 
     @withhold_messages
@@ -231,7 +242,8 @@ class _CountInOrder(beam.DoFn):
         (stay,) = np.nonzero(keep[unit])
         units, counts = units[:, stay], counts[stay]
         columns = [column[stay] for column in columns]
-        selected = select_records(units, columns, counts, self.unit.max_records_per_unit)
+        most = self.unit.max_records_per_unit
+        selected = select_records(units, columns, counts, most, self.cost_limit)
         batch = EncodedBatch(cells=columns[0][selected])
         state = self.accumulator.add_batch(self.accumulator.create(), batch)
         return self.accumulator.to_shards(state), remembered

@@ -24,8 +24,8 @@ def limited_records(
     guarantee: Guarantee,
     *,
     as_cells: bool,
+    unit_costs: UnitCosts | None,
     left_out: LeftOutPlan | None = None,
-    unit_costs: UnitCosts | None = None,
 ) -> tuple[beam.PCollection[EncodedBatch], beam.PCollection[tuple[int, bytes]] | None]:
     """Returns the records inside a domain, at most k a unit, and how many others there are.
 
@@ -37,8 +37,9 @@ def limited_records(
         domain: the universe.
         guarantee: whose unit and limit are kept.
         as_cells: how to encode.
+        unit_costs: the plan's, which limit the records inside the domain; None where only their
+            number is limited.
         left_out: how the others are counted; None to forget them.
-        unit_costs: which limit the records inside the domain besides their number.
 
     Returns:
         Encoded records; and shards of the exact counts of ``left_out.domain``, or None. Both are
@@ -54,6 +55,9 @@ def limited_records(
     if left_out is None:
         return limited(encoded, domain, guarantee, unit_costs=unit_costs), None
     inside = limited(encoded[INSIDE], domain, guarantee, unit_costs=unit_costs)
-    outside = limited(encoded[LEFT_OUT], left_out.domain, guarantee, "Limit left out")
+    # Their noise is that for k of them.
+    outside = limited(
+        encoded[LEFT_OUT], left_out.domain, guarantee, "Limit left out", unit_costs=None
+    )
     accumulator = HistogramAccumulator(left_out.domain)
     return inside, outside | "Summarise left out" >> Summarise(accumulator)

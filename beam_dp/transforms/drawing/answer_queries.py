@@ -132,7 +132,8 @@ class AnswerQueries(beam.PTransform):
         starter, plan = self.starter, self.starter.plan
         if self.save_in is not None or starter.resume is not None:
             _refuse_elsewhere(queries)
-        shards = self.records | "Count" >> CountCells(plan.domain, plan.guarantee)
+        count = CountCells(plan.domain, plan.guarantee, unit_costs=plan.unit_costs)
+        shards = self.records | "Count" >> count
         min_ram = worker_bytes(plan, plan.domain.num_cells)
         everything = queries | "To one window" >> beam.WindowInto(GlobalWindows())
         if queries.is_bounded:

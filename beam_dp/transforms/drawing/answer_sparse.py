@@ -89,7 +89,8 @@ class AnswerSparseQueries(beam.PTransform):
         refuse_windows(self.records)
         guarantee = self.plan.guarantee
         encode = EncodeKeys(self.columns, 1, self.hash_key, guarantee.privacy_unit)
-        keys = limited(self.records | "Encode" >> encode, KeyWords(), guarantee)
+        encoded = self.records | "Encode" >> encode
+        keys = limited(encoded, KeyWords(), guarantee, unit_costs=self.plan.unit_costs)
         shards = keys | "Count" >> CountElements()
         everything = queries | "To one window" >> beam.WindowInto(GlobalWindows())
         reader = SparseQueries(self.columns.key_type, self.plan.max_sparsity, self.hash_key)

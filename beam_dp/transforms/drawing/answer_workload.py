@@ -75,10 +75,11 @@ class AnswerWorkload(beam.PTransform):
 
     def expand(self, records: beam.PCollection[Any]) -> beam.PCollection[AnswerBatch]:
         """Counts, draws."""
-        guarantee = self.plan.guarantee
-        shards = records | "Count" >> CountCells(self.plan.workload.domain, guarantee)
-        answers = functools.partial(_answers, self.plan, self.rows)
-        min_ram = worker_bytes(self.plan, self.plan.workload.domain.num_cells)
+        plan, domain = self.plan, self.plan.workload.domain
+        count = CountCells(domain, plan.guarantee, unit_costs=plan.unit_costs)
+        shards = records | "Count" >> count
+        answers = functools.partial(_answers, plan, self.rows)
+        min_ram = worker_bytes(plan, domain.num_cells)
         return draw_once(records.pipeline, answers, [shards], min_ram, AnswerBatch)
 
 

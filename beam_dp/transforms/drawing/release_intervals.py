@@ -61,7 +61,12 @@ class ReleasePlannedIntervals(beam.PTransform):
     def expand(self, records: beam.PCollection[Any]) -> beam.PCollection[ReleaseShard]:
         """Counts, draws."""
         encoded, left_out = limited_records(
-            records, self.domain, self.plan.guarantee, as_cells=True, left_out=self.plan.left_out
+            records,
+            self.domain,
+            self.plan.guarantee,
+            as_cells=True,
+            unit_costs=self.plan.unit_costs,
+            left_out=self.plan.left_out,
         )
         shards = encoded | "Summarise" >> Summarise(HistogramAccumulator(self.domain))
         release = functools.partial(_release, self.plan, self.domain, self.parameters)

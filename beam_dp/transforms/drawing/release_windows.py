@@ -132,7 +132,12 @@ class ReleaseWindows(beam.PTransform):
         self.directory = os.fspath(directory)
         self.horizon_id = horizon_id
         self.count = CountWindows(
-            plan.workload.domain, plan.horizon, plan.unit, event_time, arrival
+            plan.workload.domain,
+            plan.horizon,
+            plan.unit,
+            event_time,
+            arrival,
+            unit_costs=plan.unit_costs,
         )
 
     def expand(self, records: beam.PCollection[Any]) -> beam.PCollection[tuple[str, int]]:

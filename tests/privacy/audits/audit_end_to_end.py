@@ -283,7 +283,11 @@ def ignore_k(patch: Patch) -> None:
     """Units keep k records, and the noise is that for one."""
     patch.setattr(audit_views, "planned_for", forget_k)
     original = limit_module.LimitContributions
-    patch.setattr(limit_module, "LimitContributions", lambda domain, _: original(domain, MOST))
+    patch.setattr(
+        limit_module,
+        "LimitContributions",
+        lambda domain, _, **limits: original(domain, MOST, **limits),
+    )
 
 
 def skip_limit(patch: Patch) -> None:
@@ -301,7 +305,7 @@ def bound_cells(patch: Patch) -> None:
         units: np.ndarray, words: Any, counts: np.ndarray, most: int, _: object
     ) -> np.ndarray:
         by_cell = np.stack([units[0], units[1] + words[0].astype(np.uint64)])
-        return contributions.select_records(by_cell, words, counts, most)
+        return contributions.select_records(by_cell, words, counts, most, None)
 
     patch.setattr(limit_module, "select_records", mutant)
 

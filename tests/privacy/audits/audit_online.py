@@ -371,7 +371,11 @@ def whole_pipeline() -> Finding:
         def runs(number: int) -> list[Any]:
             _SEEN.clear()
             with beam.Pipeline(runner=FnApiRunner()) as p:
-                shards = p | "Records" >> beam.Create(records) | CountCells(plan.domain, PIPELINE)
+                shards = (
+                    p
+                    | "Records" >> beam.Create(records)
+                    | CountCells(plan.domain, PIPELINE, unit_costs=None)
+                )
                 lines = p | "Queries" >> beam.Create(['{"conjunction": {"a0": 0}}'])
                 starter = answer_module._Starter(plan, None)
                 step = one_worker.Draw(functools.partial(answer_module._answer_all, starter, None))

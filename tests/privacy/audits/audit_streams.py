@@ -88,7 +88,9 @@ def panes_of(source: Any, runner: str) -> list[tuple[int, list[int]]]:
     PANES.clear()
     options = PipelineOptions([f"--runner={runner}", "--streaming"])
     with beam.Pipeline(options=options) as pipeline:
-        count = CountWindows(DOMAIN, HORIZON, WindowUnit("record", 1, 1, 1), "t", "came")
+        count = CountWindows(
+            DOMAIN, HORIZON, WindowUnit("record", 1, 1, 1), "t", "came", unit_costs=None
+        )
         _ = pipeline | source | count | beam.Map(_keep)
     return sorted(PANES)
 

@@ -1,6 +1,7 @@
 """Audits of units whose records are limited by what they cost together, and their mutants.
 
-"costs": what neighbours spend after that, over all that a unit can hold, in every order.
+"costs": what neighbours spend after that, over everything that a unit can hold, in every order.
+In a stream the unit holds the same records in two windows, which keep the promise together.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import numpy as np
 import pytest
 from audit_cases import Audit, Mutant
 from audit_views import Finding
+from limited_panes import DOMAIN, HORIZON, IN_ORDER, counted
 from noise_sources import Draw, NoNoise
 from numpy.typing import NDArray
 from tiny import ADD, domain_of, promise, share_spent, workload_of
@@ -26,10 +28,15 @@ from beam_dp.in_memory import release_table
 from beam_dp.mechanisms import MWEM, Gaussian, Mechanism
 from beam_dp.mechanisms.marginals import measure_all as measure_all_module
 from beam_dp.mechanisms.marginals.plan import MarginalsPlan
+from beam_dp.mechanisms.window_tables import plan_window_databases
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.unit_costs import PARTS, UnitCosts
+from beam_dp.queries.workload import Workload
 from beam_dp.releases import unit_costs as unit_costs_module
+from beam_dp.summaries import Histogram, Marginals
 from beam_dp.summaries.choice import choose_accumulator
+from beam_dp.transforms.counting import limit_windows as limit_windows_module
+from beam_dp.windows import WindowUnit
 
 Patch = pytest.MonkeyPatch
 
@@ -63,11 +70,37 @@ def draws(plan: MarginalsPlan, held: Sequence[int]) -> list[Draw]:
     counts = release_table._summary(
         accumulator, batches, plan.domain, plan.guarantee, plan.unit_costs
     )
-    tables = counts.marginals(plan.summary_tables)
+    return handed_on(plan, counts.marginals(plan.summary_tables))
+
+
+def handed_on(plan: MarginalsPlan, tables: Marginals) -> list[Draw]:
+    """What is handed to the noise for exact tables."""
     noise = NoNoise()
     for each in plan.measurements:
         each.draw(tables, noise)
     return noise.draws
+
+
+def costs_of_windows(mechanism: Mechanism, guarantee: Guarantee) -> Finding:
+    """The same where a unit is in two windows, each of which is drawn from its own table."""
+    unit = WindowUnit("person", guarantee.max_records_per_unit, 2, HORIZON.num_windows)
+    workload = Workload(DOMAIN, (DOMAIN.names,))
+    limits = guarantee.epsilon, guarantee.delta
+    plan = plan_window_databases(mechanism, workload, HORIZON, unit, *limits)
+
+    def spent(held: Sequence[int]) -> list[Draw]:
+        rows = [(7, cell, start, start) for start in (10, 30) for cell in held] + [(8, 3, 11, 11)]
+        tables = counted(rows, unit, IN_ORDER, unit_costs=plan.unit_costs)
+        exact = (Histogram(DOMAIN, table).marginals(plan.summary_tables) for table in tables)
+        return [draw for table in exact for draw in handed_on(plan.window, table)]
+
+    empty, shares, is_a_function = spent(()), [], True
+    for size in range(1, guarantee.max_records_per_unit + 2):
+        for held in itertools.combinations_with_replacement(range(DOMAIN.num_cells), size):
+            found = [spent(order) for order in (held, held[::-1])]
+            shares.append(share_spent(guarantee, found[0], empty))
+            is_a_function &= same(*found)
+    return Finding(max(shares) <= 1 + 1e-9 and max(shares) >= 0.9 and is_a_function)
 
 
 def same(first: list[Draw], second: list[Draw]) -> bool:
@@ -146,7 +179,16 @@ def without_a_limit(patch: Patch) -> None:
     patch.setattr(
         release_table,
         "limit_records",
-        lambda words, batches, most, _: contributions_module.limit_records(words, batches, most),
+        lambda *given: contributions_module.limit_records(*given[:3], None),
+    )
+
+
+def windows_without_a_limit(patch: Patch) -> None:
+    """The step that counts windows forgets the limit of its plan."""
+    patch.setattr(
+        limit_windows_module,
+        "select_records",
+        lambda *given: contributions_module.select_records(*given[:4], None),
     )
 
 
@@ -177,4 +219,10 @@ def unit_cost_audits() -> list[Audit]:
         check = functools.partial(costs, mechanism, guarantee)
         mutants = {bug: Mutant(apply, "costs") for bug, apply in MUTANTS.items()}
         found.append(Audit(name, guarantee, {"costs": check}, mutants))
-    return found
+    guarantee = promise(ADD, DELTA, 1.0, MOST)
+    check = functools.partial(costs_of_windows, MWEM(max_unit_cost=2.0), guarantee)
+    mutants = {
+        "a counting step without the cost limit": Mutant(windows_without_a_limit, "costs"),
+        "a limit of twice C squared": Mutant(MUTANTS["a limit of twice C squared"], "costs"),
+    }
+    return [*found, Audit("windows, unit costs", guarantee, {"costs": check}, mutants)]
