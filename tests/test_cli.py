@@ -16,7 +16,7 @@ from beam_dp.domain import CategoricalAttribute, Domain
 from beam_dp.domain.files import parse_domain
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.ledger import Ledger, Origin
-from beam_dp.privacy.loss import Loss
+from beam_dp.privacy.loss import KINDS, Loss
 from beam_dp.queries.workload import marginals
 from beam_dp.releases import SyntheticDatabase, write_release
 
@@ -300,7 +300,8 @@ def test_a_ledger_is_declared_spent_from_and_printed(
     assert max(map(len, out.splitlines())) <= 80
     told = " ".join(out.split())
     assert "spent epsilon 0.25 at this delta left epsilon 0.75 for a release that" in told
-    assert "as with Laplace noise nothing for others" in told
+    assert "adds up pure_first: epsilons, then a filter once a release needs delta" in told
+    assert "as with Laplace noise epsilon 0.75 for one with Gaussian noise" in told
     (entry,) = ledger.entries("[bold]visits[/]")
     when = entry.spent_at.replace("T", " ").replace("+00:00", " UTC")
     paid = "[bold]visits[/]/1 laplace, epsilon 0.25, delta 0, spent"
@@ -309,7 +310,8 @@ def test_a_ledger_is_declared_spent_from_and_printed(
     assert main(["ledger", ledger_url, "--json"]) == 0
     (dataset,) = json.loads(capfd.readouterr().out)["datasets"]
     assert dataset["spent_epsilon"] == pytest.approx(0.25)
-    assert dataset["remaining_epsilon"] == {"pure": 0.75, "gaussian": 0.0, "zcdp": 0.0}
+    assert dataset["remaining_epsilon"] == dict.fromkeys(KINDS, 0.75)
+    assert dataset["composition"] == "pure_first"
     assert dataset["entries"][0]["loss"]["epsilon"] == 0.25
     assert dataset["entries"][0]["origin"] == origin.to_json()
 

@@ -20,7 +20,11 @@ DECLARATION = (
     ("delta", "X", "total delta, 0 <= delta <= 1e-5; 0 admits purely private releases only"),
     ("privacy_unit", "U", "the unit of every release: a column, or the word record"),
     ("neighboring", "R", "the relation of every release: add_or_remove_one or replace_one"),
-    ("composition", "C", "how releases add up: auto (default), zcdp, gaussian or with_slack"),
+    (
+        "composition",
+        "C",
+        "how releases add up: pure_first (default), auto, zcdp, gaussian or with_slack",
+    ),
 )
 
 

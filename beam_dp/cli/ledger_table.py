@@ -19,6 +19,14 @@ _KINDS = (
     ("gaussian", "one with Gaussian noise"),
     ("zcdp", "any other, such as mwem in rounds"),
 )
+# How releases of a budget add up, for people.
+_COMPOSITIONS = {
+    "pure_first": "epsilons, then a filter once a release needs delta",
+    "auto": "by a filter that the first release chooses, or epsilons alone",
+    "zcdp": "by rho, or epsilons alone",
+    "gaussian": "by mu^2, or epsilons alone",
+    "with_slack": "as auto, with half of delta kept for histograms of keys",
+}
 
 
 def ledger_table(name: str, reports: Sequence[Mapping[str, Any]]) -> RenderableType:
@@ -33,6 +41,7 @@ def ledger_table(name: str, reports: Sequence[Mapping[str, Any]]) -> RenderableT
         rows = [
             ("protects", f"{report['privacy_unit']}, {report['neighboring'].replace('_', ' ')}"),
             ("budget", f"epsilon {report['epsilon']:g}, delta {report['delta']:g}"),
+            ("adds up", f"{report['composition']}: {_COMPOSITIONS[report['composition']]}"),
             ("spent", f"epsilon {report['spent_epsilon']:.4g} at this delta"),
         ]
         left = left_lines(report["remaining_epsilon"], report["remaining_slack"])

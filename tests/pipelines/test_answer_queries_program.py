@@ -119,7 +119,7 @@ def test_nothing_is_read_spent_or_written_to_validate(tmp_path, capfd):
     assert card["ledger_release"] == entry.release_id == "people/1"
     assert entry.draw_id == card["draw_id"] and entry.mechanism == "private_mw"
     assert main([*flags(tmp_path, **named, output=str(tmp_path / "other"))]) == 2
-    assert "too much" in capfd.readouterr().err
+    assert "of which nothing is left; requested rho" in capfd.readouterr().err
     assert not (tmp_path / "other").exists()
 
 

@@ -60,7 +60,9 @@ def test_a_second_release_of_the_whole_budget_is_refused_before_it_runs(
     before = everything_under(tmp_path)
     argv = paid_flags(tmp_path, ledger_url, output=str(tmp_path / "other"))
     err = line(capfd, argv)
-    assert re.match(r"error: --epsilon: 1000\.0 is refused; nothing is left for such", err)
+    assert re.match(
+        r"error: --epsilon: 1000\.0 is refused; must fit 'visits', of which nothing is", err
+    )
     assert "visits/1 (mwem, epsilon 1000)" in err
     assert [name for name in everything_under(tmp_path) if name not in before] == []
     assert len(ledger.entries("visits")) == 1
@@ -121,7 +123,10 @@ def test_validation_refuses_what_a_submission_would(
     url = str(tmp_path / "ledger.sqlite")
     ledger = declared(url, 1.0)
     err = line(capfd, [*paid_flags(tmp_path, url), "--validate_only", "--json"])
-    assert "--epsilon: 1000.0 is refused; must be at most 1:" in err
+    assert (
+        "--epsilon: 1000.0 is refused; must fit 'visits', which would admit at most epsilon 1,"
+        in err
+    )
     assert ledger.entries("visits") == []
 
 

@@ -319,9 +319,9 @@ def test_a_release_with_a_histogram_is_paid_while_delta_lasts(
     capfd.readouterr()
     assert main(second) == 2
     assert capfd.readouterr().err == (
-        "error: --delta: 1e-09 is refused; must be at most 5e-10: that much of delta is left of"
-        " 'flights' for releases that are private except with some probability, of 1.5e-09 kept for"
-        " them\n"
+        "error: --delta: 1e-09 is refused; must fit 'flights', which would admit at most epsilon"
+        " 45, delta 5e-10 for a release that is private except with some probability; spent most by"
+        " flights/1 (stability_histogram, epsilon 5)\n"
     )
     assert len(ledger.entries("flights")) == 1 and not (tmp_path / "second").exists()
     output = str(tmp_path / "second")

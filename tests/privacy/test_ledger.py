@@ -124,9 +124,7 @@ def test_ten_tenths_fit_and_an_eleventh_does_not(ledger_url: str) -> None:
         assert ledger.remaining("visits") == pytest.approx(1 - number / 10)
         assert ledger.total("visits") == pytest.approx(number / 10)
         ledger.spend("visits", TENTH, Loss.pure(0.1), "laplace")
-    with pytest.raises(
-        OverBudgetError, match=r"nothing is left for such a release: .* remaining 0 of"
-    ):
+    with pytest.raises(OverBudgetError, match=r"of which nothing is left; .* remaining 0;"):
         ledger.spend("visits", TENTH, Loss.pure(0.1), "laplace")
     assert len(ledger.entries("visits")) == 10
     assert ledger.remaining("visits") <= 1e-12
@@ -140,8 +138,8 @@ def test_a_refusal_says_what_would_fit_and_who_spent_most(ledger_url: str) -> No
     with pytest.raises(OverBudgetError) as error:
         ledger.spend("visits", Guarantee(0.6, 0.0, AR, "person", 3), Loss.pure(0.6), "mwem")
     assert one_line(error) == (
-        "epsilon: 0.6 is refused; must be at most 0.4: requested epsilon 0.6, remaining 0.4 of"
-        " 'visits', 0.2 too much; spent most by visits/2 (laplace, epsilon 0.5),"
+        "epsilon: 0.6 is refused; must fit 'visits', which would admit at most epsilon 0.4, delta"
+        " 0; requested epsilon 0.6, remaining 0.4; spent most by visits/2 (laplace, epsilon 0.5),"
         " visits/1 (laplace, epsilon 0.1)"
     )
     ledger.spend("visits", Guarantee(0.4, 0.0, AR, "person", 3), Loss.pure(0.4), "laplace")
@@ -158,15 +156,16 @@ def test_a_refusal_says_how_much_delta_is_left(ledger_url: str) -> None:
     with pytest.raises(OverBudgetError) as error:
         ledger.spend("visits", guarantee, loss, "stability_histogram")
     assert one_line(error) == (
-        "delta: 4e-10 is refused; must be at most 2e-10: that much of delta is left of 'visits' for"
-        " releases that are private except with some probability, of 1e-09 kept for them"
+        "delta: 4e-10 is refused; must fit 'visits', which would admit at most epsilon 0.8, delta"
+        " 2e-10 for a release that is private except with some probability; spent most by visits/1"
+        " (stability_histogram, epsilon 0.1), visits/2 (stability_histogram, epsilon 0.1)"
     )
     last = Guarantee(0.1, 2e-10, AR, "person", 3)
     ledger.spend("visits", last, Loss.approximate(0.1, 2e-10), "hybrid_sketch")
-    with pytest.raises(OverBudgetError, match="at most 0: that much"):
+    with pytest.raises(OverBudgetError, match=r"at most epsilon 0\.7, delta 0"):
         ledger.check("visits", guarantee, loss)
     ledger.check("visits", TENTH, Loss.pure(0.7))
-    with pytest.raises(OverBudgetError, match=r"at most 0\.7"):
+    with pytest.raises(OverBudgetError, match=r"at most epsilon 0\.7, delta 0;"):
         ledger.check("visits", TENTH, Loss.pure(0.8))
 
 
@@ -179,8 +178,13 @@ def test_a_check_costs_nothing(ledger_url: str) -> None:
 
 
 def test_a_budget_without_delta_admits_pure_releases_only(ledger_url: str) -> None:
-    with pytest.raises(OverBudgetError, match="purely private releases only"):
-        declared(ledger_url).spend("visits", TENTH, Loss.gaussian(1e-3), "gaussian")
+    gaussian = Guarantee(0.1, 1e-9, AR, "person", 3)
+    with pytest.raises(OverBudgetError) as error:
+        declared(ledger_url).spend("visits", gaussian, Loss.gaussian(1e-3), "gaussian")
+    assert one_line(error) == (
+        "delta: 1e-09 is refused; must fit 'visits', which would admit at most epsilon 1, delta 0,"
+        " as with Laplace noise"
+    )
 
 
 @pytest.mark.parametrize(

@@ -174,7 +174,7 @@ accounts = st.builds(
     Account,
     st.sampled_from([0.3, 1.0, 3.0]),
     st.sampled_from([0.0, 1e-6, 1e-9]),
-    st.sampled_from(["auto", "zcdp", "gaussian", "with_slack"]),
+    st.sampled_from(["pure_first", "auto", "zcdp", "gaussian", "with_slack"]),
 )
 
 
@@ -191,9 +191,19 @@ def accepted(account: Account, offers: list[Loss]) -> list[Loss]:
         total = sum((Decimal(value or 0) ** power for value in values), Decimal(0))
         return total <= Decimal(most) ** power
 
+    num_before = 0  # pure releases before the filter, under pure_first
     for loss in offers:
         history = [*kept, loss]
-        if not kept and account.composition != "with_slack":
+        pure = within([each.epsilon for each in history], 1, account.epsilon * (1 + 1e-15))
+        is_pure = loss.epsilon is not None and loss.slack is None
+        if account.composition == "pure_first" and num_before == len(kept) and is_pure:
+            num_before += pure
+            kept += [loss] * pure
+            continue
+        counted = history[num_before:]
+        before = sum((Fraction(each.epsilon or 0) for each in kept[:num_before]), Fraction(0))
+        epsilon = float(Fraction(account.epsilon) - before)
+        if len(counted) == 1 and account.composition != "with_slack":
             slack = loss.slack or 0.0
             reserved = 0.0 if slack == 0 else account.delta / 2
             if slack > reserved:
@@ -201,18 +211,15 @@ def accepted(account: Account, offers: list[Loss]) -> list[Loss]:
         if not within([each.slack or 0.0 for each in history], 1, reserved * (1 + 1e-15)):
             continue
         rest = account.delta - reserved
-        if rest > 0:
-            rho = zcdp_rho(account.epsilon, rest)
-            mu = discrete_gaussian_mu(account.epsilon, rest)
-        pure = within([each.epsilon for each in history], 1, account.epsilon * (1 + 1e-15))
-        if rest == 0:
+        if rest == 0 or epsilon < 1e-6:
             fits = pure
         else:
-            zcdp = within([each.rho for each in history], 1, rho)
-            gaussian = within([each.mu for each in history], 2, mu)
+            zcdp = within([each.rho for each in counted], 1, zcdp_rho(epsilon, rest))
+            mu = discrete_gaussian_mu(epsilon, rest)
+            gaussian = within([each.mu for each in counted], 2, mu)
             rule = chosen or ("gaussian" if gaussian and not zcdp else "zcdp")
             fits = pure or (zcdp if rule == "zcdp" else gaussian)
-            if fits and not kept:
+            if fits and len(counted) == 1:
                 chosen = rule
         if fits:
             kept.append(loss)

@@ -11,6 +11,7 @@ from beam_dp.errors import InputError
 from beam_dp.privacy.guarantee import MAX_EPSILON, Guarantee, Neighboring
 from beam_dp.privacy.ledger.filters import (
     COMPOSITIONS,
+    DEFAULT_COMPOSITION,
     MIN_EPSILON,
     UNITS,
     Account,
@@ -19,7 +20,7 @@ from beam_dp.privacy.ledger.filters import (
 )
 from beam_dp.privacy.ledger.origin import Origin
 from beam_dp.privacy.ledger.url import LedgerError
-from beam_dp.privacy.loss import Loss
+from beam_dp.privacy.loss import Kind, Loss
 
 
 class OverBudgetError(LedgerError):
@@ -47,7 +48,7 @@ class Dataset:
     delta: float
     privacy_unit: str
     neighboring: Neighboring
-    composition: Composition = "auto"
+    composition: Composition = DEFAULT_COMPOSITION
 
     def __post_init__(self) -> None:
         check_dataset_id(self.dataset_id)
@@ -172,34 +173,40 @@ def over_budget(
     guarantee: Guarantee,
     loss: Loss,
 ) -> OverBudgetError:
-    """Returns the refusal: what was requested, what is left, what would fit, who spent it."""
-    if not account.admits_slack(loss):
-        return OverBudgetError(
-            "delta",
-            guarantee.delta,
-            f"must be at most {account.largest_slack(loss):g}: that much of delta is left of"
-            f" {dataset_id!r} for releases that are private except with some probability"
-            + (f", of {account.slack_limit(loss):g} kept for them" if account.delta else ""),
-        )
+    """Returns the refusal: what would be admitted, what was requested, and who spent the rest."""
+    epsilon, delta, words = _admitted(account, guarantee.delta, loss)
+    name, value = "epsilon", guarantee.epsilon
+    if not account.admits_slack(loss) or (epsilon > 0 and delta == 0 and loss.kind != "pure"):
+        name, value = "delta", guarantee.delta
+    admitted = f"which would admit at most epsilon {epsilon:g}, delta {delta:g}{words}"
+    said = [f"must fit {dataset_id!r}, {admitted if epsilon > 0 else 'of which nothing is left'}"]
     which = account.best(loss)
-    if which is None:
-        admitted = "purely private releases" if account.delta == 0 else "releases with a mu or pure"
-        condition = f"must fit {dataset_id!r}, whose budget admits {admitted} only"
-        return OverBudgetError("epsilon", guarantee.epsilon, condition)
-    requested, left = float(cost(which, loss) or 0), float(account.left(which, loss))
-    if left < 1e-12 * requested:
-        left = 0.0  # what rounding left
-    largest = account.largest_epsilon(loss.kind, guarantee.delta)
-    fits = f"must be at most {largest:g}" if largest > 0 else "nothing is left for such a release"
-    spenders = sorted(paid, key=lambda token: cost(which, token.loss) or 0, reverse=True)[:3]
-    by = ", ".join(
-        f"{token.release_id} ({token.mechanism}, epsilon {token.guarantee.epsilon:g})"
-        for token in spenders
+    if which is not None and account.admits_slack(loss):
+        requested, left = float(cost(which, loss) or 0), float(account.left(which, loss))
+        if left < 1e-12 * requested:
+            left = 0.0  # what rounding left
+        said.append(f"requested {UNITS[which]} {requested:.6g}, remaining {left:.6g}")
+    spenders = sorted(paid, key=lambda token: token.guarantee.epsilon, reverse=True)[:3]
+    if spenders:
+        by = ", ".join(
+            f"{token.release_id} ({token.mechanism}, epsilon {token.guarantee.epsilon:g})"
+            for token in spenders
+        )
+        said.append(f"spent most by {by}")
+    return OverBudgetError(name, value, "; ".join(said))
+
+
+def _admitted(account: Account, delta: float, loss: Loss) -> tuple[float, float, str]:
+    """Returns epsilon and delta of what would fit, in words if it is of another kind than asked."""
+    slack = 0.0 if loss.slack is None else account.largest_slack(loss)
+    if slack > 0 and (epsilon := account.largest_epsilon("pure", 0.0)) > 0:
+        return epsilon, slack, " for a release that is private except with some probability"
+    others: tuple[tuple[Kind, str], ...] = (
+        ("pure", ", as with Laplace noise"),
+        ("gaussian", ", with Gaussian noise"),
     )
-    unit = UNITS[which]
-    return OverBudgetError(
-        "epsilon",
-        guarantee.epsilon,
-        f"{fits}: requested {unit} {requested:.6g}, remaining {left:.6g} of {dataset_id!r},"
-        f" {requested - left:.6g} too much" + (f"; spent most by {by}" if by else ""),
-    )
+    for kind, words in ((loss.kind, ""), *others):
+        most = 0.0 if kind == "pure" else delta
+        if (epsilon := account.largest_epsilon(kind, most)) > 0:
+            return epsilon, most, words
+    return 0.0, 0.0, ""

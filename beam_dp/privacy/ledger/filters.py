@@ -56,6 +56,37 @@ The fixed filter is named by the declaration or, under ``auto``, chosen from the
 which no earlier release can have influenced: ``zcdp``, which admits every mechanism, unless the
 first release fits ``gaussian`` and not ``zcdp``.
 
+**Pure releases first.** ``pure_first``, the default, adds up epsilons until the first release that
+is not pure: one without an epsilon, or with a slack (below). Let e1 be the sum of the epsilons
+before it. From this release on, the rule above and that for slacks apply with the budget
+(epsilon - e1, delta), as ``auto`` applies them from the first release: the fixed filter and the
+part for slacks are chosen once, from this release, and count it and all later releases, pure ones
+by their rho or mu; ``pure`` still compares the sum of all epsilons with epsilon. Claim: this keeps
+(epsilon, delta). Proof. The analyst's coins are the same for both neighbours, so fix them. Let h be
+the outputs before the switch, or all outputs of a transcript without one. No h is the beginning of
+another, so each transcript has exactly one. A release is chosen from the outputs before it.
+So h determines the epsilons of its releases, their sum e1(h) <= epsilon, and whether a release
+that is not pure comes next, and which: hence the filter, its limit and the part for slacks, before
+any noise that they count is drawn. Each output of h has, given those before it, probabilities
+that differ by e^epsilon_i at most, so P(h) <= e^e1(h) Q(h). Given h, what follows obeys the rule
+for a budget that is now fixed: P(S | h) <= e^(epsilon - e1(h)) Q(S | h) + delta for every set S of
+transcripts, trivially so where nothing follows. Hence
+
+    P(S) = sum over h of P(h) P(S | h)
+        <= sum over h of P(h) (e^(epsilon - e1(h)) Q(S | h) + delta)
+        <= sum over h of e^e1(h) Q(h) e^(epsilon - e1(h)) Q(S | h) + delta sum over h of P(h)
+         = e^epsilon Q(S) + delta.
+
+Both inequalities hold with P and Q exchanged, whichever relation makes them neighbours. A pure run
+that is still open at the switch is the only thing that h does not complete. As shown below, it may
+draw a randomised response when it is paid for and go on without the records. Let h contain that
+response, which only tells more: the run's later answers are the analyst's own coins.
+
+e1 must be fixed when the filter is. If later pure releases also came off the filter's epsilon,
+the analyst could choose that epsilon by the filter's own noise. Where epsilon - e1 is below 1e-6,
+which the margin of ``gaussian`` needs, or nothing, ``pure`` is alone, and a release without an
+epsilon is refused. epsilon - e1 is exact, then rounded down.
+
 **Slack.** The claims of some releases hold but for a probability, their slack. A part r of delta,
 fixed before the first noise is drawn, is kept for slacks: they may sum to at most r, whichever
 filter accepts, and that sum is a pure one, so each may depend on all that was seen. The fixed
@@ -83,6 +114,7 @@ accepts add nothing to the sum of (P - e^(epsilon (1 + 2^-50)) Q)+ but their sla
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 from collections.abc import Callable
 from fractions import Fraction
@@ -96,9 +128,11 @@ from beam_dp.privacy.loss import KINDS, Kind, Loss
 from beam_dp.privacy.rounding import down, root_up, up
 
 Filter = Literal["pure", "zcdp", "gaussian"]
-Composition = Literal["auto", "zcdp", "gaussian", "with_slack"]
+Composition = Literal["pure_first", "auto", "zcdp", "gaussian", "with_slack"]
 
-COMPOSITIONS: tuple[Composition, ...] = ("auto", "zcdp", "gaussian", "with_slack")
+# How a new budget adds up unless its declaration says otherwise; a declared one never changes.
+DEFAULT_COMPOSITION: Composition = "pure_first"
+COMPOSITIONS: tuple[Composition, ...] = ("pure_first", "auto", "zcdp", "gaussian", "with_slack")
 # The proof above needs bounds, and nobody needs more.
 MAX_RELEASES = 2**20
 MIN_EPSILON = 1e-6
@@ -139,8 +173,8 @@ class Account:
     Args:
         epsilon: total, from 1e-6 to 1e6.
         delta: total; 0 admits pure releases only.
-        composition: which filter is used beside ``pure``, see the module; ``with_slack`` is
-            ``auto`` with half of delta kept for slacks.
+        composition: which filter is used beside ``pure``, and from which release on, see the
+            module; ``with_slack`` is ``auto`` with half of delta kept for slacks.
         losses: of the releases so far, in order.
     """
 
@@ -151,13 +185,13 @@ class Account:
 
     def filters(self, next_loss: Loss | None = None) -> tuple[Filter, ...]:
         """Returns the filters any one of which may accept, should this loss come next."""
-        if self.slack_limit(next_loss) == self.delta:
+        first = self._first(next_loss)
+        if self.slack_limit(next_loss) == self.delta or self._rest < MIN_EPSILON:
             return ("pure",)
         if self.composition in ("zcdp", "gaussian"):
             return ("pure", self.composition)
-        first = self._first(next_loss)
         if first is None:
-            return ("pure", "zcdp")
+            return ("pure",) if self.composition == "pure_first" else ("pure", "zcdp")
         only_gaussian = not self._is_within("zcdp", cost("zcdp", first), first) and self._is_within(
             "gaussian", cost("gaussian", first), first
         )
@@ -183,7 +217,7 @@ class Account:
         Args:
             next_loss: that comes next; what it decides is left open without it.
         """
-        if not self.losses and next_loss is None and self.composition != "with_slack":
+        if self._first(next_loss) is None and self.composition != "with_slack":
             return self.delta
         left = self._slack_left(next_loss)
         if left < Fraction(self.delta) / 10**12:
@@ -198,11 +232,34 @@ class Account:
     def _slack(self) -> Fraction:
         return sum((Fraction(loss.slack or 0) for loss in self.losses), Fraction(0))
 
+    @cached_property
+    def _counted(self) -> tuple[Loss, ...]:
+        """What the fixed filter adds up: all, or what follows the first pure releases."""
+        if self.composition != "pure_first":
+            return self.losses
+        return tuple(itertools.dropwhile(_is_pure, self.losses))
+
+    @cached_property
+    def _before(self) -> Fraction:
+        """The epsilons of the releases before the fixed filter."""
+        before = self.losses[: len(self.losses) - len(self._counted)]
+        return sum((Fraction(loss.epsilon or 0) for loss in before), Fraction(0))
+
+    @cached_property
+    def _rest(self) -> float:
+        """What the fixed filter has of epsilon."""
+        return down(Fraction(self.epsilon) - self._before)
+
     def _first(self, next_loss: Loss | None) -> Loss | None:
-        return self.losses[0] if self.losses else next_loss
+        """Returns the release that decides on the fixed filter; None if it has yet to come."""
+        if self._counted:
+            return self._counted[0]
+        is_before = self.composition == "pure_first" and next_loss and _is_pure(next_loss)
+        return None if is_before else next_loss
 
     def _limit(self, which: Filter, next_loss: Loss | None) -> Fraction:
-        return limit(which, self.epsilon, self.delta - self.slack_limit(next_loss))
+        epsilon = self.epsilon if which == "pure" else self._rest
+        return limit(which, epsilon, self.delta - self.slack_limit(next_loss))
 
     def _is_within(self, which: Filter, value: Fraction | None, next_loss: Loss) -> bool:
         return value is not None and value <= self._limit(which, next_loss)
@@ -211,7 +268,8 @@ class Account:
     def _spent(self) -> dict[Filter, Fraction | None]:
         sums: dict[Filter, Fraction | None] = {}
         for which in UNITS:
-            costs = [cost(which, loss) for loss in self.losses]
+            counted = self.losses if which == "pure" else self._counted
+            costs = [cost(which, loss) for loss in counted]
             known = [each for each in costs if each is not None]
             sums[which] = sum(known, Fraction(0)) if len(known) == len(costs) else None
         return sums
@@ -261,11 +319,15 @@ class Account:
         delta = checked_delta(delta)
         if kind != "pure" and delta == 0:
             return 0.0
-        chosen_first = self.composition in ("auto", "with_slack")
-        first_of_all = not self.losses and chosen_first and self.delta > 0
-        filters: tuple[Filter, ...] = (
-            ("pure", "zcdp", "gaussian") if first_of_all else self.filters()
-        )
+        filters = self.filters()
+        is_before = self.composition == "pure_first" and kind == "pure"
+        if (
+            self._first(None) is None
+            and not (self.composition in ("zcdp", "gaussian") or is_before)
+            and self.delta > 0
+            and self._rest >= MIN_EPSILON
+        ):
+            filters = ("pure", "zcdp", "gaussian")  # this release would decide
         largest = max(self._largest_in(which, kind, delta) for which in filters)
         # What was typed, such as all of the budget, must not come back as 0.999999.
         typed = float(f"{largest:.6g}")
@@ -310,12 +372,18 @@ class Account:
                 continue
             if which == "pure":
                 found.append(up(spent))
-            elif which == "zcdp":
-                found.append(zcdp_epsilon(up(spent), delta))
+                continue
+            if which == "zcdp":
+                epsilon = zcdp_epsilon(up(spent), delta)
             else:
                 # Nearly: up to the width of the last bracket.
-                found.append(max(gaussian_epsilon(root_up(spent), delta), _LEAST_EPSILON))
+                epsilon = max(gaussian_epsilon(root_up(spent), delta), _LEAST_EPSILON)
+            found.append(up(self._before + Fraction(epsilon)))
         return min(min(found) * (1 + 1e-12), self.epsilon) if found else self.epsilon
+
+
+def _is_pure(loss: Loss) -> bool:
+    return loss.epsilon is not None and loss.slack is None
 
 
 def loss_of(kind: Kind, epsilon: float, delta: float) -> Loss:

@@ -28,7 +28,12 @@ from beam_dp.privacy.ledger.entries import (
     check_id,
     over_budget,
 )
-from beam_dp.privacy.ledger.filters import MAX_RELEASES, Account, Composition
+from beam_dp.privacy.ledger.filters import (
+    DEFAULT_COMPOSITION,
+    MAX_RELEASES,
+    Account,
+    Composition,
+)
 from beam_dp.privacy.ledger.origin import Origin
 from beam_dp.privacy.ledger.rows import ORIGIN, Rows
 from beam_dp.privacy.ledger.storage import (
@@ -99,12 +104,13 @@ class Ledger:
         privacy_unit: str,
         neighboring: Neighboring | str,
         *,
-        composition: Composition = "auto",
+        composition: Composition | None = None,
         allow_large_delta: bool = False,
     ) -> Dataset:
         """Declares the total budget of a dataset id, once; makes the ledger if there is none.
 
         Args: as of ``Dataset``, and
+            composition: by default ``pure_first``, or that of an earlier declaration.
             allow_large_delta: admits a delta above 1e-5.
 
         Raises:
@@ -117,17 +123,20 @@ class Ledger:
             delta,
             privacy_unit,
             neighboring,  # type: ignore[arg-type]  # its value is taken, too
-            composition,
+            composition or DEFAULT_COMPOSITION,
         )
         if dataset.delta > MAX_DELTA and not allow_large_delta:
             condition = f"must be at most {MAX_DELTA:g}, unless allow_large_delta is given"
             raise InputError("delta", delta, condition)
         with self._storage.writing(create=True) as connection:
             row = self._storage.dataset(connection, dataset_id, lock=True)
-            if row is None:
+            existing = None if row is None else self._rows.dataset(row)
+            if existing and composition is None:
+                dataset = dataclasses.replace(dataset, composition=existing.composition)
+            if existing is None:
                 values = {**dataclasses.asdict(dataset), "neighboring": dataset.neighboring.value}
                 connection.execute(DATASETS.insert().values(**values, declared_at=_now()))
-            elif (existing := self._rows.dataset(row)) != dataset:
+            elif existing != dataset:
                 condition = (
                     "must be declared once, and has a budget already: epsilon"
                     f" {existing.epsilon:g}, delta {existing.delta:g}, {existing.neighboring},"
