@@ -83,11 +83,11 @@ lint: style types
 SEPARATE := audit or engines or faults or wheel or benchmark or site or images
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
-# Types are checked meanwhile, for that takes one core. A test without the marker `slow` fails if it
-# takes more than a second of processor time (tests/processor_time.py).
+# Types are checked at the same time, because that takes one core. The dearest tests are reported:
+# what takes more than a second of processor time should have the marker `slow`.
 test: style
 	@types=$$(mktemp); $(MYPY) > $$types 2>&1 & \
-	$(PYTEST) -m 'not (slow or $(SEPARATE))' --slow-after 1; code=$$?; \
+	$(PYTEST) -m 'not (slow or $(SEPARATE))' --dearest 10; code=$$?; \
 	wait $$! || code=1; cat $$types; rm $$types; exit $$code
 
 test-slow: $(VENV)/.stamp-test
@@ -111,6 +111,7 @@ bench: $(VENV)/.stamp-test
 	$(BIN)/python -m benchmarks.start
 	$(BIN)/python benchmarks/distributed_pass.py --quick
 	$(BIN)/python benchmarks/hashing.py --quick
+	PYTHONPATH=.:tests $(BIN)/python benchmarks/resources.py
 	$(BIN)/python benchmarks/projection_pass.py --quick
 	$(BIN)/python benchmarks/sparse_queries.py --quick
 	$(BIN)/python benchmarks/sparse_queries.py --quick --weighted

@@ -4,7 +4,6 @@
 
 Processor time, user and system, of whole processes, children too; the least of several, because
 what else the machine does only adds. Each row states its ratio to `python -c pass` of the same run.
-Exit code 1 if a row is above half a second.
 """
 
 from __future__ import annotations
@@ -17,7 +16,6 @@ import sys
 from benchmarks.recorded import Figure, Row, add_flag, keep
 from benchmarks.tables import table
 
-LIMIT_SECONDS = 0.5
 RELEASE = "release-synthetic-database"
 FLAGS = [
     *("--epsilon=1", "--delta=1e-9", "--neighboring=add_or_remove_one", "--privacy_unit=record"),
@@ -68,7 +66,7 @@ def _spent() -> float:
     return usage.ru_utime + usage.ru_stime
 
 
-def main() -> int:
+def main() -> None:
     """Prints a row for each command line, and keeps them where asked to."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--repeats", type=int, default=9)
@@ -81,8 +79,6 @@ def main() -> int:
         rows.append(row(name, seconds, least, options.repeats))
     print(table(rows, "command line"))
     keep(options.record, rows)
-    worst = max(each.figures["processor time"].value for each in rows)
-    return 1 if worst > LIMIT_SECONDS * 1000 else 0
 
 
 def row(name: str, seconds: float, least: float, repeats: int) -> Row:
@@ -95,4 +91,4 @@ def row(name: str, seconds: float, least: float, repeats: int) -> Row:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -12,6 +12,7 @@ import tempfile
 from collections.abc import Iterator
 
 import pytest
+from patience import HANG_SECONDS
 
 BACKENDS = ("sqlite", "postgresql")
 
@@ -49,7 +50,7 @@ def postgresql_server() -> Iterator[str]:
                 cwd=folder,
                 check=True,
                 stdout=subprocess.DEVNULL,
-                timeout=120,
+                timeout=HANG_SECONDS,
             )
 
         data = f"{folder}/data"

@@ -1,35 +1,32 @@
-"""A plugin: a test that takes over a second carries the marker ``slow``, or fails.
+"""A plugin: measures the processor time of each test, and reports the dearest ones.
 
-What counts is processor time: of the test's process and of the processes that it has waited for, in
-its call and its own setup. A clock would measure what else the machine does. Fixtures that tests
-share are not counted, for their cost falls on whichever test comes first. Seconds are those of the
-machine on which ``UNIT`` was measured: on a slower one the limit is as much longer.
+Nothing fails because it is slow. `--dearest 10` ends a run with the ten tests without the marker
+``slow`` that took the most processor time: of the test's process and of the processes that it has
+waited for, in its call and its own setup. Fixtures that tests share are not counted, because their
+cost falls on the test that comes first.
 """
 
 from __future__ import annotations
 
 import gc
 import itertools
-import json
 import resource
-import time
 from collections.abc import Generator, Iterator
 from typing import Any
 
-import numpy as np
 import pytest
 
-UNIT = 0.08  # seconds that ``_work`` takes on an idle machine, an AMD EPYC of 2.45 GHz
 _STARTED = pytest.StashKey[float]()
 _shared = 0.0
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
-        "--slow-after",
-        type=float,
-        metavar="SECONDS",
-        help="a test of more processor time without the marker slow fails",
+        "--dearest",
+        type=int,
+        default=0,
+        metavar="N",
+        help="end with the N tests without the marker slow that took the most processor time",
     )
 
 
@@ -51,22 +48,6 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     gc.freeze()
 
 
-def _work() -> None:
-    """What tests do: some Python, some numpy; no cache holds it, for that is what others take."""
-    json.loads(json.dumps([{"cell": [i, str(i)]} for i in range(30_000)]))
-    np.sort(np.arange(1_000_000) * 7919 % 1_000_003)
-
-
-def slowness() -> float:
-    """How much longer this machine takes, right now, than the one of ``UNIT``; 1 or more."""
-    times = []
-    for _ in range(5):
-        started = time.thread_time()
-        _work()
-        times.append(time.thread_time() - started)
-    return max(1.0, sorted(times)[2] / UNIT)
-
-
 def _spent() -> float:
     """Processor time of this process and of those it waited for, without shared fixtures."""
     usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
@@ -76,12 +57,13 @@ def _spent() -> float:
 @pytest.hookimpl(wrapper=True)
 def pytest_fixture_setup(fixturedef: pytest.FixtureDef[Any]) -> Generator[None, Any, Any]:
     global _shared
+    if fixturedef.scope == "function":
+        return (yield)
     started = _spent()
     try:
         return (yield)
     finally:
-        if fixturedef.scope != "function":
-            _shared += _spent() - started
+        _shared += _spent() - started
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -94,19 +76,25 @@ def pytest_runtest_setup(item: pytest.Item) -> Generator[None, Any, Any]:
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    if call.when != "call":
-        return (yield)
-    seconds = _spent() - item.stash[_STARTED]
-    item.user_properties.append(("processor_seconds", round(seconds, 3)))
-    report = yield
-    limit = item.config.getoption("slow_after")
-    if limit is None or seconds <= limit or not report.passed or item.get_closest_marker("slow"):
-        return report
-    seconds /= slowness()
-    if seconds > limit:
-        report.outcome = "failed"
-        report.longrepr = (
-            f"{item.nodeid} takes {seconds:.1f} s of processor time, over {limit:g} s: make it"
-            " cheaper, or give it the marker slow"
-        )
-    return report
+    if call.when == "call":
+        seconds = _spent() - item.stash[_STARTED]
+        item.user_properties.append(("processor_seconds", round(seconds, 3)))
+    return (yield)
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    """Reports the dearest tests, also those that ran in other processes."""
+    most = config.getoption("dearest")
+    if not most:
+        return
+    spent = [
+        (seconds, report.nodeid)
+        for reports in terminalreporter.stats.values()
+        for report in reports
+        if getattr(report, "when", None) == "call" and "slow" not in report.keywords
+        for name, seconds in report.user_properties
+        if name == "processor_seconds"
+    ]
+    terminalreporter.section("dearest tests without the marker slow, seconds of processor time")
+    for seconds, test in sorted(spent, reverse=True)[:most]:
+        terminalreporter.write_line(f"{seconds:6.2f} {test}")

@@ -8,6 +8,7 @@ import sys
 
 import numpy as np
 import pytest
+from patience import HANG_SECONDS
 
 from beam_dp.domain import Domain, IntegerAttribute
 
@@ -93,8 +94,8 @@ def test_released_records_are_compared_with_the_true_ones(compared):
 @pytest.mark.parametrize(
     ("body", "limit", "told"),
     [
-        ("outside", 60, "failed: records outside the domain"),
-        ("broken", 60, "failed: ValueError: no such thing"),
+        ("outside", int(HANG_SECONDS), "failed: records outside the domain"),
+        ("broken", int(HANG_SECONDS), "failed: ValueError: no such thing"),
         ("endless", 1, "over the limit of 1 CPU s"),
     ],
 )

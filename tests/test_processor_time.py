@@ -1,75 +1,75 @@
-"""The plugin that holds tests without the marker ``slow`` to a second of processor time."""
+"""The plugin that reports what tests cost, and chooses the cases that are slow."""
 
 from __future__ import annotations
 
 import pytest
 
 pytest_plugins = ["pytester"]
+# Processor time is scripted: a second whenever it is asked for.
 TESTS = """
-    import subprocess, sys, time
+    import processor_time
     import pytest
 
-    BUSY = "import time\\nend = time.process_time() + 0.4\\nwhile time.process_time() < end: pass"
+    clock = 0.0
+
+    def spent():
+        return clock - processor_time._shared
+
+    processor_time._spent = spent
+
+    def work(seconds):
+        global clock
+        clock += seconds
 
     @pytest.fixture(scope="module")
     def shared():
-        exec(BUSY)
+        work(7)
 
     @pytest.fixture
     def own():
-        exec(BUSY)
+        work(5)
 
     def test_call():
-        exec(BUSY)
+        work(3)
 
     def test_setup(own):
         pass
 
-    def test_child():
-        subprocess.run([sys.executable, "-c", BUSY], check=True)
-
     @pytest.mark.slow
     def test_marked():
-        exec(BUSY)
+        work(9)
 
     def test_shared(shared):
-        pass
+        work(1)
 
-    def test_sleep():
-        time.sleep(0.4)  # takes no processor time on any machine
+    def test_failing():
+        work(4)
+        assert False
 """
 
 
-@pytest.fixture
-def suite(pytester: pytest.Pytester) -> pytest.Pytester:
+def test_reports_the_dearest_tests_and_fails_none(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pytester.makepyfile(TESTS)
     pytester.makeini("[pytest]\nmarkers = slow")
-    return pytester
+    with monkeypatch.context() as patched:
+        patched.setattr("processor_time._spent", None)  # and restored before this test is measured
+        patched.setattr("processor_time._shared", 0.0)
+        run = pytester.runpytest_inprocess("-p", "processor_time", "--dearest", "3")
+    run.assert_outcomes(passed=4, failed=1)
+    shown = [line.split("::") for line in run.stdout.lines if line.startswith("  ")]
+    assert [(line[0].split()[0], line[1]) for line in shown if len(line) == 2] == [
+        ("5.00", "test_setup"),
+        ("4.00", "test_failing"),
+        ("3.00", "test_call"),
+    ]
 
 
-@pytest.mark.slow
-def test_what_takes_processor_time_without_the_marker_fails(
-    suite: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # The same on every machine: what is spent here is seconds, not work.
-    monkeypatch.setattr("processor_time.slowness", lambda: 1.0)
-    run = suite.runpytest_inprocess("-p", "processor_time", "--slow-after", "0.2")
-    run.assert_outcomes(failed=3, passed=3)
-    run.stdout.fnmatch_lines_random(
-        [
-            f"*::{name} takes * s of processor time, over 0.2 s:*marker slow"
-            for name in ("test_call", "test_setup", "test_child")
-        ]
-    )
-
-
-@pytest.mark.slow
-def test_on_a_slower_machine_the_limit_is_longer(
-    suite: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("processor_time.UNIT", 1e-6)
-    run = suite.runpytest_inprocess("-p", "processor_time", "--slow-after", "0.2")
-    run.assert_outcomes(passed=6)
+def test_reports_nothing_unless_asked(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile("def test_nothing():\n    pass")
+    run = pytester.runpytest_inprocess("-p", "processor_time")
+    run.stdout.no_fnmatch_line("*dearest*")
 
 
 def test_of_mostly_slow_cases_one_in_so_many_is_not_slow(pytester: pytest.Pytester) -> None:

@@ -20,7 +20,7 @@ from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError, CellTimeoutError
 
 FOLDER = pathlib.Path(__file__).resolve().parent
-SECONDS = 120  # a notebook may take; 5 to 20 are usual
+SECONDS = 900  # cuts off a notebook that hangs; 5 to 20 are usual
 
 
 class _Notebook(NotebookClient):

@@ -7,8 +7,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from column_reference import code_of
+from executed_lines import lines_below
 from hypothesis import example, given, settings, strategies as st
-from patience import processor_seconds_below
 
 from beam_dp.domain import (
     BooleanAttribute,
@@ -464,8 +464,8 @@ def test_one_bad_text_changes_no_other():
 
 
 @pytest.mark.slow
-def test_a_long_junk_text_costs_linear_time():
+def test_a_long_junk_text_is_left_out_in_few_lines():
     array = pa.array(["1" * 1_000_000 + "x", " " * 1_000_000 + "x", "1" * 1_000_000])
-    with processor_seconds_below(5):
+    with lines_below(200_000):
         for base in BASES:
             assert encode_column(base, array).tolist() == [-1, -1, -1]

@@ -29,7 +29,7 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Any
 
-from patience import wait_for
+from patience import HANG_SECONDS, wait_for
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 JAR_VARIABLE = "BEAM_DP_FLINK_JOB_SERVER_JAR"
@@ -177,7 +177,7 @@ class FlinkCluster:
 
     def rest(self, path: str) -> Any:
         """What the job manager's REST interface answers."""
-        with urllib.request.urlopen(f"http://{self.master}{path}", timeout=5) as answer:
+        with urllib.request.urlopen(f"http://{self.master}{path}", timeout=HANG_SECONDS) as answer:
             return json.load(answer)
 
     def start_job_manager(self) -> None:
@@ -340,7 +340,7 @@ def free_ports(number: int) -> list[int]:
 
 def answers(host: str, port: int) -> bool:
     """Whether somebody listens there."""
-    with contextlib.suppress(OSError), socket.create_connection((host, port), timeout=1):
+    with contextlib.suppress(OSError), socket.create_connection((host, port), timeout=HANG_SECONDS):
         return True
     return False
 

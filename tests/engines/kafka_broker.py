@@ -9,7 +9,7 @@ import subprocess
 from collections.abc import Iterator
 
 from engines.cluster import ROOT, free_ports
-from patience import wait_for
+from patience import HANG_SECONDS, wait_for
 
 JARS = ROOT / "kafka-jars"
 _CLUSTER = "AAAAAAAAAAAAAAAAAAAAAA"
@@ -56,7 +56,7 @@ def broker(folder: pathlib.Path) -> Iterator[str]:
     def answers() -> bool:
         assert server.poll() is None, log.read_text(errors="replace")[-2000:]
         with contextlib.suppress(Exception):
-            return bool(client.list_topics(timeout=10).brokers)
+            return bool(client.list_topics(timeout=HANG_SECONDS).brokers)
         return False
 
     try:

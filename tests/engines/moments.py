@@ -17,7 +17,7 @@ import uuid
 from collections.abc import Callable
 from typing import Any
 
-from patience import HANG_SECONDS
+from patience import wait_for
 
 from beam_dp import summaries
 from beam_dp.mechanisms.window_tables import WindowTables, WindowTablesPlan
@@ -120,9 +120,7 @@ class Moments:
 
     def wait(self) -> None:
         """Waits until the test lets go, or gives up on it."""
-        end = time.monotonic() + HANG_SECONDS
-        while not self._go.exists() and self._reached.exists() and time.monotonic() < end:
-            time.sleep(0.01)
+        wait_for("the test", lambda: self._go.exists() or not self._reached.exists())
 
     def outlive(self) -> None:
         """Keeps a worker that waits alive without its task manager, and a while after the wait."""

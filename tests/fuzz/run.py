@@ -73,6 +73,7 @@ def compare_arrays_untraced() -> None:
 
 def run_atheris(name: str, runs: int, seconds: float, seed: int) -> None:
     import atheris
+    from patience import HANG_SECONDS
 
     with atheris.instrument_imports(include=["beam_dp"]):
         from fuzz.targets import TARGETS
@@ -82,7 +83,7 @@ def run_atheris(name: str, runs: int, seconds: float, seed: int) -> None:
     limit_memory()
     options = [
         f"-runs={runs}", f"-max_total_time={int(seconds)}", f"-seed={seed}", "-max_len=400",
-        "-timeout=20", "-verbosity=1", "-print_final_stats=1",
+        f"-timeout={HANG_SECONDS:.0f}", "-verbosity=1", "-print_final_stats=1",
         f"-artifact_prefix={tempfile.gettempdir()}/",
     ]  # fmt: skip
 

@@ -11,6 +11,7 @@ import tracemalloc
 import pytest
 from fuzz.targets import TARGETS
 from hypothesis import given, settings, strategies as st
+from patience import HANG_SECONDS
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 
@@ -53,7 +54,18 @@ def test_a_check_that_is_missing_is_found(monkeypatch: pytest.MonkeyPatch) -> No
 @pytest.mark.parametrize("name", TARGETS)
 def test_the_fuzzer_runs_under_a_limit_of_memory(name: str) -> None:
     result = subprocess.run(
-        [sys.executable, "tests/fuzz/run.py", name, "--random", "--runs", "200", "--seed", "3"],
+        [
+            sys.executable,
+            "tests/fuzz/run.py",
+            name,
+            "--random",
+            "--runs",
+            "200",
+            "--seed",
+            "3",
+            "--seconds",
+            f"{HANG_SECONDS}",
+        ],
         capture_output=True,
         text=True,
         cwd=ROOT,

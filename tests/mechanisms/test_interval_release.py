@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import time
-
 import numpy as np
 import pytest
+from executed_lines import lines_below
 from intervals import all_intervals
 from noise_sources import NoNoise, Seeded
 from tiny import ADD, promise
@@ -112,17 +111,15 @@ def test_a_release_has_the_same_shape_for_all_data():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["windows", "sine", "tree"])
-def test_a_large_release_and_a_million_answers_are_quick(name):
+def test_a_large_release_and_a_million_answers_take_few_lines(name):
     plan = plan_intervals(65536, GUARANTEE, name)
     counts = np.random.default_rng(1).integers(0, 100, 65536)
-    start = time.process_time()
-    release = release_intervals(plan, counts, NoiseSource())
-    assert time.process_time() - start < 5
+    with lines_below(10_000_000):
+        release = release_intervals(plan, counts, NoiseSource())
     ends = np.sort(np.random.default_rng(2).integers(0, 65536, (2, 10**6)), axis=0)
     release.answer(0, 65535)  # what is prepared once
-    start = time.process_time()
-    release.answer(ends[0], ends[1])
-    assert time.process_time() - start < 1
+    with lines_below(10_000):
+        release.answer(ends[0], ends[1])
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ import pytest
 from apache_beam.internal import pickler
 from crowds import Crowd, NoLock
 from noise_sources import NoNoise
+from patience import HANG_SECONDS
 from private_mw_laws import cells, run_of, small_run
 from sparse_mw_laws import member, simple_plan
 from tiny import domain_of, promise
@@ -115,7 +116,7 @@ def exit_code_in_a_fork(call: Callable[[], Any], fork: Callable[[], int] = os.fo
     if child == 0:
         code = 4
         try:
-            signal.alarm(300)  # a child that waits for a lock for ever must end
+            signal.alarm(int(HANG_SECONDS))  # a child that waits for a lock for ever must end
             call()
             code = 0
         except HaltedError as error:

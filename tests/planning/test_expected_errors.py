@@ -1,4 +1,4 @@
-"""Predicted expected errors are within a factor 1.5 of measured ones, and costs within one of 10.
+"""Predicted expected errors are within a factor 1.5 of measured ones, and memory within one of 10.
 
 Data and noise are fresh in every run. A mean square of noise is one of more than 130 independent
 squares, or of 600 draws and more: that its root is off by a factor of 1.5 has a probability below
@@ -8,7 +8,6 @@ squares, or of 600 draws and more: that its root is off by a factor of 1.5 has a
 from __future__ import annotations
 
 import re
-import time
 import tracemalloc
 
 import numpy as np
@@ -28,7 +27,7 @@ from beam_dp.mechanisms import (
     plan_private_mw,
     plan_workload_answers,
 )
-from beam_dp.mechanisms.resources import enumeration_resources, fit_resources
+from beam_dp.mechanisms.resources import fit_resources
 from beam_dp.mechanisms.small_db.choice import MultisetChoice
 from beam_dp.noise.source import NoiseSource
 from beam_dp.planning.covering_marginals import covering_marginals
@@ -227,13 +226,10 @@ def test_the_best_by_prediction_is_the_best_when_measured():
 
 
 @pytest.mark.parametrize("num_attributes", [10, 17])
-def test_time_and_memory_of_a_fit_are_of_the_order_that_is_predicted(num_attributes: int):
+def test_the_memory_of_a_fit_is_of_the_order_that_is_predicted(num_attributes: int):
     domain = domain_of(*(2,) * num_attributes)
     plan = plan_of(MWEM(), workload_of(domain, 2), promise(delta=DELTA), 10**6)
     held = summary(plan, data(domain, 10**6, 1.0))
-    started = time.process_time()
-    MWEM().release(plan, held, NoiseSource())
-    seconds = time.process_time() - started
     tracemalloc.start()
     MWEM().release(plan, held, NoiseSource())
     _, peak = tracemalloc.get_traced_memory()
@@ -241,23 +237,8 @@ def test_time_and_memory_of_a_fit_are_of_the_order_that_is_predicted(num_attribu
     predicted = fit_resources(domain.num_cells, 4 * len(plan.measurements))
     # The libraries, which may be loaded already, take more than a small array.
     base = fit_resources(0, 0)
-    assert (predicted.seconds - base.seconds) / 10 <= seconds <= predicted.seconds * 10
     assert (predicted.memory_bytes - base.memory_bytes) / 10 <= peak + 1e5
     assert peak <= 10 * (predicted.memory_bytes - base.memory_bytes) + base.memory_bytes
-
-
-@pytest.mark.parametrize("num_cells, size", [(12, 6), (16, 8)])
-def test_the_time_of_an_enumeration_is_of_the_order_that_is_predicted(num_cells: int, size: int):
-    queries = np.random.default_rng().integers(0, 2, (40, num_cells))
-    mechanism = MultisetChoice(queries, 1.0, 1000, size, sampler="enumeration")
-    counts = np.full(num_cells, 1000 // num_cells)
-    started = time.process_time()
-    mechanism.draw(counts, NoiseSource())
-    seconds = time.process_time() - started
-    multisets = mechanism.public["num_multisets"]
-    predicted = enumeration_resources(multisets, 40, queries.size).seconds
-    base = enumeration_resources(0, 40, 0).seconds
-    assert (predicted - base) / 10 <= seconds <= 10 * predicted
 
 
 def test_sparse_vector_answers_have_the_deviation_that_is_stated():

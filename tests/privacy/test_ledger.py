@@ -10,6 +10,7 @@ import threading
 
 import pytest
 import sqlalchemy as sa
+from patience import HANG_SECONDS
 
 from beam_dp.errors import InputError
 from beam_dp.privacy.guarantee import Guarantee
@@ -84,7 +85,7 @@ def test_of_many_draws_that_are_marked_at_once_one_was_paid_for(ledger_url: str)
     start = threading.Barrier(4)
 
     def mark(draw_id: str) -> str | None:
-        ledger = Ledger(ledger_url, wait_seconds=120)
+        ledger = Ledger(ledger_url, wait_seconds=HANG_SECONDS)
         start.wait()
         try:
             ledger.mark_released(token, draw_id)

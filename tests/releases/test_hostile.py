@@ -5,7 +5,7 @@ import json
 import tracemalloc
 
 import pytest
-from patience import processor_seconds_below
+from executed_lines import lines_below
 from release_examples import DRAW, release_of
 
 from beam_dp.cli.describe import describe
@@ -28,7 +28,7 @@ def hostile(tmp_path):
         card = json.loads(path.read_text())
         change(card)
         path.write_text(json.dumps(card).replace(*raw) if raw[0] else json.dumps(card))
-        with processor_seconds_below(30), pytest.raises(ReleaseError) as caught:
+        with lines_below(10**8), pytest.raises(ReleaseError) as caught:
             read_release(tmp_path)
         line = str(caught.value)
         assert "\n" not in line and len(line) < 3000
@@ -115,7 +115,7 @@ def test_a_card_that_claims_2_to_the_62_records(hostile):
 
 
 @pytest.mark.slow
-def test_impossible_combinations_take_little_time_and_memory(hostile):
+def test_impossible_combinations_take_little_work_and_memory(hostile):
     """Many of them, of attributes with very many codes, each of many levels."""
 
     def change(card):
@@ -149,16 +149,16 @@ def test_a_file_that_claims_eight_tebibytes(tmp_path):
     tracemalloc.stop()
 
 
-def test_names_that_avro_maps_to_one_take_no_quadratic_time():
+def test_names_that_avro_maps_to_one_take_no_quadratic_work():
     names = tuple(chr(0x4E00 + number) for number in range(20_000))
-    with processor_seconds_below(5):
+    with lines_below(4_000_000):
         assert len(set(avro.avro_names(names))) == len(names)
 
 
-def test_a_guess_at_the_meant_name_takes_little_time():
+def test_a_guess_at_the_meant_name_takes_little_work():
     domain = parse_domain(json.dumps({"x" * 10**5: 2, "y" * 10**5: 3}))
     refusal = pytest.raises(InputError, match="known are")
-    with processor_seconds_below(5), refusal as caught:
+    with lines_below(1_000_000), refusal as caught:
         parse_workload("marginals:" + "xy" * 10**5, domain)
     assert len(str(caught.value)) < 3000
 

@@ -1,0 +1,34 @@
+"""The counter of executed lines, which holds code to an order of growth."""
+
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+from executed_lines import lines_below
+
+
+def loop(times: int) -> int:
+    total = 0
+    for number in range(times):
+        total += number
+    return total
+
+
+def test_accepts_fewer_lines() -> None:
+    with lines_below(100):
+        assert loop(10) == 45
+
+
+def test_stops_a_loop_at_the_limit() -> None:
+    with pytest.raises(AssertionError, match="1,000 lines of Python or more"), lines_below(1000):
+        loop(10**12)
+
+
+def test_rejects_a_block_that_caught_the_error() -> None:
+    def careless() -> None:
+        with contextlib.suppress(AssertionError):
+            loop(10**12)
+
+    with pytest.raises(AssertionError), lines_below(1000):
+        careless()
