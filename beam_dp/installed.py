@@ -1,20 +1,28 @@
-"""Which distributions are here: all of the package, or `beam_dp_reader` alone."""
+"""Which libraries the package needs, and what is said where one is missing."""
 
 from __future__ import annotations
 
 import importlib.util
 
-MAKES_RELEASES = "only what reads releases is installed here; the rest: pip install beam_dp"
-READS_ARROW = "pyarrow is not installed here: pip install 'beam_dp_reader[arrow]'"
-# What its commands and names may ask for; any other module should be here.
-_NOT_BROUGHT = {"apache-beam", "apache_beam", "beam_dp", "opendp", "pyarrow", "scipy", "sqlalchemy"}
-
-
-def only_reads() -> bool:
-    """Whether what reads releases is here, and what makes them is not."""
-    found = importlib.util.find_spec("beam_dp.transforms")
-    # Caches that an uninstallation leaves behind are found too: a folder without a file.
-    return found is None or found.origin is None
+# Each with the module that shows whether it can be loaded. `--no-deps` and these read a release.
+READING = {"numpy": "numpy", "rich": "rich", "shtab": "shtab", "threadpoolctl": "threadpoolctl"}
+MAKING = {
+    "scipy": "scipy",
+    "pyarrow": "pyarrow",
+    "fastavro": "fastavro",
+    "cramjam": "cramjam",
+    "zstandard": "zstandard",
+    "opendp": "opendp.measurements",
+    "sqlalchemy": "sqlalchemy",
+    "docstring_parser": "docstring_parser",
+    "jinja2": "jinja2",
+    "jsonschema": "jsonschema",
+    "pandas": "pandas",
+    "pyyaml": "yaml",
+    # Last: it is the slowest, and its runners are asked at once.
+    "apache-beam": "apache_beam",
+}
+READS_ARROW = "pyarrow is not installed: pip install pyarrow"
 
 
 def check_arrow() -> None:
@@ -24,15 +32,19 @@ def check_arrow() -> None:
 
 
 def missing_part(error: ModuleNotFoundError) -> str | None:
-    """Returns how to get a module, where it is one that `beam_dp_reader` does not bring.
+    """Returns how to get a library that makes releases, where an import failed for lack of it.
 
     Args:
-        error: of an import.
+        error: of the import.
 
     Returns:
-        One line; None where all of the package is installed.
+        One line; None if another module is missing.
     """
-    package = (error.name or "").partition(".")[0]
-    if package not in _NOT_BROUGHT or not only_reads():
+    if str(error) == READS_ARROW:
+        return READS_ARROW
+    modules = {module.partition(".")[0]: package for package, module in MAKING.items()}
+    name = (error.name or "").partition(".")[0]  # of a module, or of a package without metadata
+    package = modules.get(name.replace("-", "_"))
+    if package is None:
         return None
-    return READS_ARROW if package == "pyarrow" else MAKES_RELEASES
+    return f"{package} is not installed, and what makes releases needs it: pip install beam_dp"

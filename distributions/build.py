@@ -1,6 +1,6 @@
 """Builds what is published into `dist/`: `make dist`, of the last commit, the same bytes each time.
 
-A wheel is made from the source distribution, so that one is complete. Wheels of Linux hold the
+Each wheel is made from the source distribution, so that one is complete. Wheels of Linux hold the
 kernel for one kind of machine: the compiler of this one, which must be x86-64, and Zig's for the
 other. Whatever is odd ends the build (`checks.py`).
 """
@@ -20,8 +20,6 @@ import tempfile
 from checks import odd_in_sources, odd_in_wheel
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-# Folder of a setup.py: the machines for which it is compiled; "any" if it is not.
-DISTRIBUTIONS = {"reader": ("any",), ".": ("x86_64", "aarch64")}
 GLIBC = "2.17"
 # Zig must not compile for x86-64: its run-time library takes every processor for the oldest, so
 # that the kernel would be right and many times slower.
@@ -75,13 +73,9 @@ def source_distribution(source: pathlib.Path, output: pathlib.Path, moment: int)
 
 
 def wheel(sources: pathlib.Path, machine: str, output: pathlib.Path) -> pathlib.Path:
-    """Builds a wheel from an unpacked source distribution, for a kind of machine or any."""
+    """Builds a wheel from the unpacked source distribution, for a kind of machine."""
     made = sources.parent / f"made-{machine}"
     build = (sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", made)
-    if machine == "any":
-        run(*build, folder=sources)
-        (built,) = made.iterdir()
-        return pathlib.Path(shutil.move(built, output))
     compiler = COMPILERS[machine]
     run(
         *build,
@@ -103,7 +97,7 @@ def wheel(sources: pathlib.Path, machine: str, output: pathlib.Path) -> pathlib.
 
 
 def build(output: pathlib.Path) -> None:
-    """Builds and checks all distributions of the last commit.
+    """Builds and checks the source distribution and the wheels of the last commit.
 
     Args:
         output: an empty folder.
@@ -113,25 +107,22 @@ def build(output: pathlib.Path) -> None:
     os.umask(0o022)  # modes of files are part of an archive
     os.environ["SOURCE_DATE_EPOCH"] = run("git", "log", "-1", "--format=%ct", folder=ROOT).strip()
     moment = int(os.environ["SOURCE_DATE_EPOCH"])
-    odd = []
     with tempfile.TemporaryDirectory() as scratch:
         commit = committed(pathlib.Path(scratch))
-        for name, machines in DISTRIBUTIONS.items():
-            archive = source_distribution(commit / name, output, moment)
-            odd += odd_in_sources(archive, commit / name)
-            unpacked = pathlib.Path(scratch) / archive.name.removesuffix(".tar.gz")
-            with tarfile.open(archive) as opened:
-                opened.extractall(scratch, filter="data")
-            for machine in machines:
-                odd += odd_in_wheel(wheel(unpacked, machine, output), machine, GLIBC, commit)
+        archive = source_distribution(commit, output, moment)
+        odd = odd_in_sources(archive, commit)
+        unpacked = pathlib.Path(scratch) / archive.name.removesuffix(".tar.gz")
+        with tarfile.open(archive) as opened:
+            opened.extractall(scratch, filter="data")
+        for machine in COMPILERS:
+            odd += odd_in_wheel(wheel(unpacked, machine, output), machine, GLIBC, commit)
     if odd:
         sys.exit("\n".join(f"error: {line}" for line in odd))
     files = sorted(output.iterdir())
     wheels = [path for path in files if path.suffix == ".whl"]
-    compiled = [path for path in wheels if not path.name.endswith("-none-any.whl")]
     run("twine", "check", "--strict", *files, folder=output)
     run("check-wheel-contents", *wheels, folder=output)
-    run("abi3audit", "--strict", *compiled, folder=output)
+    run("abi3audit", "--strict", *wheels, folder=output)
     for path in files:
         print(f"{path.stat().st_size:>9,} bytes  {path.name}")
 

@@ -37,7 +37,7 @@ def odd_in_sources(archive: pathlib.Path, source: pathlib.Path) -> list[str]:
 
     Args:
         archive: the file.
-        source: the folder of its setup.py in the commit.
+        source: a copy of what is committed.
     """
     odd = []
     with tarfile.open(archive) as opened:
@@ -56,15 +56,14 @@ def odd_in_wheel(wheel: pathlib.Path, machine: str, glibc: str, commit: pathlib.
 
     Args:
         wheel: the file.
-        machine: that it is for, or "any".
+        machine: that it is for.
         glibc: the oldest GNU C library that it may say to need.
         commit: a copy of what is committed.
     """
     odd = []
     tag = f"cp311-abi3-manylinux2014_{machine}.manylinux_{glibc.replace('.', '_')}_{machine}"
-    if not wheel.stem.endswith(f"-{'py3-none-any' if machine == 'any' else tag}"):
+    if not wheel.stem.endswith(f"-{tag}"):
         odd.append(f"{wheel.name}: not named as a wheel for {machine} of glibc {glibc}")
-    kernels = [] if machine == "any" else [KERNEL]
     with zipfile.ZipFile(wheel) as opened:
         files = {name: opened.read(name) for name in opened.namelist() if name[-1] != "/"}
     for name, content in files.items():
@@ -81,6 +80,6 @@ def odd_in_wheel(wheel: pathlib.Path, machine: str, glibc: str, commit: pathlib.
                 place = place.replace(moved, original, 1)
             if not name.startswith("beam_dp/") or not _is_of(commit / place, content):
                 odd.append(f"{wheel.name}: {name} does not belong there, or is not as committed")
-    if [name for name in files if name.endswith((".so", ".pyd"))] != kernels:
-        odd.append(f"{wheel.name}: not exactly these compiled files: {kernels}")
+    if [name for name in files if name.endswith((".so", ".pyd"))] != [KERNEL]:
+        odd.append(f"{wheel.name}: not exactly one compiled file: {KERNEL}")
     return odd

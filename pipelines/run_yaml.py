@@ -88,11 +88,8 @@ def _read(
     given: dict[str, str], beam_flags: Sequence[str]
 ) -> tuple[PipelineOptions, Callable[[beam.Pipeline], None]]:
     """Returns the options of a pipeline, and what adds its transforms to an empty one."""
-    try:
-        from apache_beam.yaml.main import build_pipeline_components_from_argv
-    except ImportError as error:
-        told = f"the module {error.name!r} is not installed: pip install 'beam_dp[yaml]'"
-        raise FlagError(told) from None
+    from apache_beam.yaml.main import build_pipeline_components_from_argv
+
     argv = [*(f"--{name}={text}" for name, text in given.items()), *beam_flags]
     options, build, _ = build_pipeline_components_from_argv(argv)
     return options, build

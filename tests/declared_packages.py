@@ -1,4 +1,4 @@
-"""Which modules an installation without extras has: those of the packages that a setup.py requires.
+"""Which modules an installation without extras has: those of the packages that setup.py requires.
 
 The environment of the tests has more: what extras ask for, and what those ask for in turn.
 """
@@ -39,13 +39,8 @@ def _needed() -> set[str]:
 
 @functools.cache
 def declared_modules() -> frozenset[str]:
-    """The top-level modules of the packages that a setup.py itself requires."""
-    return modules_of("beam_dp") | modules_of("beam_dp_reader")
-
-
-def modules_of(distribution: str) -> frozenset[str]:
-    """The top-level modules of the packages that a distribution itself requires."""
-    return _modules(_required(distribution))
+    """The top-level modules of the packages that setup.py itself requires."""
+    return _modules(_required("beam_dp"))
 
 
 @functools.cache

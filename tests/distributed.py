@@ -8,7 +8,6 @@ import pathlib
 from interpreters import ROOT
 
 DIST = ROOT / "dist"
-READER = "beam_dp_reader-*-py3-none-any.whl"
 HERE = f"beam_dp-*-cp311-abi3-*_{os.uname().machine}.whl"
 
 

@@ -24,7 +24,7 @@ OUR_LINE = re.compile(r"\[ *[0-9]+\.[0-9] s\] .*")
 
 @dataclass(frozen=True)
 class Home:
-    """A folder with an environment that holds the wheels and what they require, and with data.
+    """A folder with an environment that holds the wheel and what it requires, and with data.
 
     Args:
         folder: of both.
@@ -32,10 +32,10 @@ class Home:
 
     folder: pathlib.Path
 
-    def install(self, *wheels: pathlib.Path) -> None:
-        """Installs wheels and what they require."""
+    def install(self, *arguments: str | pathlib.Path) -> None:
+        """Runs ``pip install``."""
         pip = [self.folder / "environment" / "bin" / "python", "-m", "pip", "--quiet"]
-        asked = ["--disable-pip-version-check", "install", *wheels]
+        asked = ["--disable-pip-version-check", "install", *arguments]
         subprocess.run(
             [*pip, *asked], check=True, cwd=self.folder / "elsewhere", env=self._environment()
         )
@@ -91,21 +91,31 @@ class Home:
         )
 
 
-def built_wheels(folder: pathlib.Path) -> dict[str, pathlib.Path]:
-    """Builds both wheels, as somebody with a checkout would; returns them by their names."""
+def built_wheels(folder: pathlib.Path) -> pathlib.Path:
+    """Builds the wheel of a checkout; returns a folder that has all that it requires, too."""
     copy_sources(folder / "sources")
     pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
-    sources = [folder / "sources" / "reader", folder / "sources"]
-    build = ["wheel", "--no-deps", "--wheel-dir", folder / "wheels", *sources]
+    build = ["wheel", "--wheel-dir", folder / "wheels", folder / "sources"]
     subprocess.run([*pip, *build], check=True, cwd=folder)
-    return {path.name.partition("-")[0]: path for path in (folder / "wheels").iterdir()}
+    return folder / "wheels"
 
 
-def installed(folder: pathlib.Path, *wheels: pathlib.Path, python: str = sys.executable) -> Home:
-    """Makes an empty environment of an interpreter with wheels and what they require."""
+def installed(
+    folder: pathlib.Path, *arguments: str | pathlib.Path, python: str = sys.executable
+) -> Home:
+    """Makes an empty environment of an interpreter, and runs ``pip install`` there."""
     home = Home(folder)
     (folder / "temporary").mkdir()
     (folder / "elsewhere").mkdir()
     subprocess.run([python, "-m", "venv", folder / "environment"], check=True)
-    home.install(*wheels)
+    home.install(*arguments)
     return home
+
+
+def reading_line() -> list[str]:
+    """Returns what README tells pip to install where releases are read only, after ``install``."""
+    line = re.search(
+        r"^    pip install (--no-deps beam_dp .*)$", (ROOT / "README.md").read_text("utf-8"), re.M
+    )
+    assert line is not None
+    return line[1].split()

@@ -13,7 +13,7 @@ def copy_sources(folder: pathlib.Path) -> pathlib.Path:
     folder.mkdir()
     for name in ("setup.py", "pyproject.toml", "README.md", "MANIFEST.in", "LICENSE"):
         shutil.copy(ROOT / name, folder / name)
-    for name in ("beam_dp", "pipelines", "reader"):
+    for name in ("beam_dp", "pipelines"):
         ignored = shutil.ignore_patterns("*.so", "__pycache__", "*.egg-info", "build")
-        shutil.copytree(ROOT / name, folder / name, ignore=ignored, symlinks=True)
+        shutil.copytree(ROOT / name, folder / name, ignore=ignored)
     return folder / "setup.py"

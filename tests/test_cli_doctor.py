@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from source_imports import ROOT
 
+from beam_dp import installed
 from beam_dp.cli import doctor
 from beam_dp.cli.main import main
 from beam_dp.privacy.ledger import Ledger
@@ -34,16 +35,15 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "_runners", lambda: found)
 
 
-@pytest.mark.parametrize("distribution", [doctor.READER, doctor.MAKER], ids=lambda each: each.name)
-def test_what_setup_requires_is_what_is_looked_at(distribution: doctor.Distribution) -> None:
+def test_what_setup_requires_is_what_is_looked_at() -> None:
     def name(line: str) -> str:
         return re.match(r"[\w.-]+", line)[0].lower()  # type: ignore[index]
 
-    lines = importlib.metadata.requires(distribution.name) or []
-    required = {name(line) for line in lines if "extra ==" not in line} - {"beam_dp_reader"}
-    assert required == {*distribution.required}
-    extras = {*(importlib.metadata.metadata(distribution.name).get_all("Provides-Extra") or [])}
-    assert extras - FOR_DEVELOPERS == {*distribution.extras}
+    lines = importlib.metadata.requires("beam_dp") or []
+    required = {name(line) for line in lines if "extra ==" not in line}
+    assert required == {*installed.READING, *installed.MAKING}
+    extras = {*(importlib.metadata.metadata("beam_dp").get_all("Provides-Extra") or [])}
+    assert extras - FOR_DEVELOPERS == {*doctor.EXTRAS}
 
 
 @pytest.mark.slow
@@ -70,7 +70,7 @@ def test_an_extra_that_is_missing_is_no_fault_and_one_line_gets_it(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     absent = {"gcs": ("absent_package.storage", "outputs"), "s3": ("absent_package", "others")}
-    monkeypatch.setattr(doctor, "MAKER", doctor.MAKER._replace(extras=absent))
+    monkeypatch.setattr(doctor, "EXTRAS", absent)
     out = told(capfd)
     assert "missing gcs outputs: pip install 'beam_dp[gcs]'" in out
     assert "missing s3 others: pip install 'beam_dp[s3]'" in out
@@ -90,31 +90,19 @@ def test_a_broken_core_exits_with_1(
     core: dict[str, str],
     condition: str,
 ) -> None:
-    monkeypatch.setattr(doctor, "READER", doctor.READER._replace(required=core))
+    monkeypatch.setattr(doctor, "READING", core)
     out = told(capfd, code=1)
-    assert condition in out and "Every release needs what is broken above." in out
+    assert condition in out and out.endswith("Making a release needs what is broken above.")
+    assert "Releases can be read here" not in out
 
 
 @pytest.mark.usefixtures("quick")
-def test_parts_of_unlike_versions_are_broken(
+def test_where_releases_are_only_read_it_says_so_and_exits_with_1(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = doctor._version
-    unlike = {"beam_dp": "2.0.0", "beam_dp_reader": "1.0.0"}
-    monkeypatch.setattr(doctor, "_version", lambda name: unlike.get(name) or found(name))
+    monkeypatch.setattr(doctor, "MAKING", {"absent-package": "absent"})
     out = told(capfd, code=1)
-    assert "broken beam_dp 2.0.0, beside another version of beam_dp_reader: pip install" in out
-
-
-@pytest.mark.usefixtures("quick")
-def test_where_releases_are_only_read_the_rest_is_no_fault(
-    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(doctor, "only_reads", lambda: True)
-    out = told(capfd)
-    assert "missing beam_dp only what reads releases is installed here; the rest: pip" in out
-    assert "opendp" not in out and "FnApiRunner" not in out
-    assert out.endswith("Releases can be read here.")
+    assert out.endswith("Releases can be read here. Making a release needs what is broken above.")
 
 
 @pytest.mark.usefixtures("quick")

@@ -12,66 +12,28 @@ import platform
 import sys
 import textwrap
 from collections.abc import Iterable, Iterator
+from itertools import starmap
 from typing import Any, Literal, NamedTuple
 
 from beam_dp.cli.programs import import_program
 from beam_dp.errors import InputError
 from beam_dp.flags.flag import Once
-from beam_dp.installed import MAKES_RELEASES, only_reads
+from beam_dp.installed import MAKING, READING
 
 EXIT_BROKEN = 1
 _OLDEST_PYTHON = (3, 11)
 _LEDGER_SECONDS = 5.0
 
 
-class Distribution(NamedTuple):
-    """What is installed by one name.
-
-    Args:
-        name: its name.
-        required: the packages that its setup.py requires, with the module that shows whether each
-            can be loaded.
-        extras: those that are for users: the module that each brings, and what for.
-    """
-
-    name: str
-    required: dict[str, str]
-    extras: dict[str, tuple[str, str]]
-
-
-READER = Distribution(
-    "beam_dp_reader",
-    {"numpy": "numpy", "rich": "rich", "shtab": "shtab", "threadpoolctl": "threadpoolctl"},
-    {
-        "arrow": ("pyarrow", "answers and records as tables, records in Parquet and CSV"),
-        "gcs": ("google.cloud.storage", "releases in Google Cloud Storage"),
-        "s3": ("boto3", "releases in Amazon S3"),
-    },
-)
-MAKER = Distribution(
-    "beam_dp",
-    {
-        "scipy": "scipy",
-        "pyarrow": "pyarrow",
-        "fastavro": "fastavro",
-        "cramjam": "cramjam",
-        "zstandard": "zstandard",
-        "opendp": "opendp.measurements",
-        "dp-accounting": "dp_accounting",
-        "sqlalchemy": "sqlalchemy",
-        # Last: it is the slowest, and its runners are asked at once.
-        "apache-beam": "apache_beam",
-    },
-    {
-        "gcs": ("google.cloud.storage", "outputs in Google Cloud Storage"),
-        "kafka": ("confluent_kafka", "streams from Kafka"),
-        "notebooks": ("nbclient", "running the notebooks of examples/notebooks"),
-        "postgresql": ("psycopg", "a ledger that a team shares"),
-        "s3": ("boto3", "outputs in Amazon S3"),
-        "sql": ("sqlglot", "beam-dp init from a CREATE TABLE"),
-        "yaml": ("jsonschema", "Beam YAML"),
-    },
-)
+# Of setup.py, those that are for users: the module that each brings, and what for.
+EXTRAS = {
+    "gcs": ("google.cloud.storage", "releases in Google Cloud Storage"),
+    "kafka": ("confluent_kafka", "streams from Kafka"),
+    "notebooks": ("nbclient", "running the notebooks of examples/notebooks"),
+    "postgresql": ("psycopg", "a ledger that a team shares"),
+    "s3": ("boto3", "releases in Amazon S3"),
+    "sql": ("sqlglot", "beam-dp init from a CREATE TABLE"),
+}
 
 
 class Finding(NamedTuple):
@@ -108,30 +70,26 @@ def run_doctor(options: argparse.Namespace) -> int:
         options: of `beam-dp doctor`.
 
     Returns:
-        The exit code: 1 if something is broken that every release needs, else 0.
+        The exit code: 1 if something is broken that making a release needs, else 0.
     """
-    core = [_python(), *_distribution(READER)]
-    if only_reads():
-        others: list[Finding] = []
-        extras = [Finding("missing", MAKER.name, MAKES_RELEASES), *_extras(READER)]
-        done = "read"
-    else:
-        core += [*_distribution(MAKER), _kernel()]
-        local, *others = _runners()
-        core.append(local)
-        extras = [*_extras(MAKER)]
-        done = "made"
-    _print("needed by every release", core)
+    own = Finding("works", "beam_dp", _version("beam_dp") or "a checkout that is not installed")
+    core = [_python(), own, *starmap(_loaded, (READING | MAKING).items()), _kernel()]
+    local, *others = _runners()
+    core.append(local)
+    _print("needed to make a release", core)
     if others:
         _print("other runners", others)
-    _print("optional", extras)
+    _print("optional", [*_extras()])
     if options.ledger is not None:
         _print("ledger", [_ledger(options.ledger)])
-    if any(finding.state != "works" for finding in core):
-        print("Every release needs what is broken above.")
-        return EXIT_BROKEN
-    print(f"Releases can be {done} here.")
-    return 0
+    broken = {finding.what for finding in core if finding.state != "works"}
+    if not broken:
+        print("Releases can be made here.")
+        return 0
+    if not broken & {"Python", *READING}:
+        print("Releases can be read here.")
+    print("Making a release needs what is broken above.")
+    return EXIT_BROKEN
 
 
 def _python() -> Finding:
@@ -139,19 +97,6 @@ def _python() -> Finding:
     is_new = sys.version_info >= _OLDEST_PYTHON
     told = platform.python_version() + ("" if is_new else f": must be {oldest} or newer")
     return Finding("works" if is_new else "broken", "Python", told)
-
-
-def _distribution(distribution: Distribution) -> Iterator[Finding]:
-    version, of_reader = _version(distribution.name), _version(READER.name)
-    if version in (None, of_reader):
-        told = version or "a checkout that is not installed"
-        yield Finding("works", distribution.name, told)
-    else:
-        cure = f"pip install {READER.name}=={version}"
-        told = f"{version}, beside another version of {READER.name}: {cure}"
-        yield Finding("broken", distribution.name, told)
-    for package, module in distribution.required.items():
-        yield _loaded(package, module)
 
 
 def _loaded(package: str, module: str) -> Finding:
@@ -180,7 +125,7 @@ def _kernel() -> Finding:
     if backend != "numpy":
         return Finding("works", "hashing kernel", f"compiled, {backend}")
     told = "numpy: the same results, about 100 times slower; with a C compiler here, install"
-    return Finding("works", "hashing kernel", f"{told} {MAKER.name} once more")
+    return Finding("works", "hashing kernel", f"{told} beam_dp once more")
 
 
 def _runners() -> list[Finding]:
@@ -191,13 +136,13 @@ def _runners() -> list[Finding]:
         return [Finding("broken", "FnApiRunner", f"can't be started: {error}")]
 
 
-def _extras(distribution: Distribution) -> Iterator[Finding]:
-    for extra, (module, purpose) in distribution.extras.items():
+def _extras() -> Iterator[Finding]:
+    for extra, (module, purpose) in EXTRAS.items():
         try:
             is_there = importlib.util.find_spec(module) is not None
         except ImportError:  # of the package around it
             is_there = False
-        cure = "" if is_there else f": pip install '{distribution.name}[{extra}]'"
+        cure = "" if is_there else f": pip install 'beam_dp[{extra}]'"
         yield Finding("works" if is_there else "missing", extra, purpose + cure)
 
 

@@ -31,7 +31,7 @@ from beam_dp.errors import InputError
 from beam_dp.flags.command_line import in_words_of_flags, no_flag, parse_own
 from beam_dp.flags.files import check_files
 from beam_dp.flags.flag import Flag, FlagError, Parser, listed, nearest, refused
-from beam_dp.installed import missing_part, only_reads
+from beam_dp.installed import missing_part
 
 EXIT_BAD_INPUT = 2
 PIPELINES = {program.replace("_", "-"): program for program in PROGRAMS}
@@ -143,9 +143,6 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
 
 def _run_pipeline(module: str, arguments: list[str]) -> int:
     """Refuses what shows in the command line alone, and only then imports the program, and Beam."""
-    if only_reads() and not {"-h", "--help"} & {*arguments}:
-        # At once: what is wrong with the flags does not matter yet.
-        raise ModuleNotFoundError(name="beam_dp.pipelines")
     flags = flags_of_program(module)
     given, rest = parse_own(
         flags, arguments, program=command_of(module), description=description_of_program(module)

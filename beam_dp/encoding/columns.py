@@ -318,7 +318,7 @@ def _numbers(window: pa.Array) -> NDArray[Any]:
     import pyarrow as pa
 
     kind = window.type
-    # Arrow's own conversion of types asks pandas, which nothing here requires.
+    # Arrow's own conversion of types asks pandas, which takes a while to load.
     letter = "f" if pa.types.is_floating(kind) else "i" if pa.types.is_signed_integer(kind) else "u"
     dtype = np.dtype(f"{letter}{kind.bit_width // 8}")
     data = window.buffers()[1]

@@ -129,7 +129,7 @@ class _ShowVersion(argparse.Action):
         import importlib.metadata
 
         try:
-            version = importlib.metadata.version("beam_dp_reader")
+            version = importlib.metadata.version("beam_dp")
         except importlib.metadata.PackageNotFoundError:
             version = "of a checkout that is not installed"
         sys.stdout.write(f"beam-dp {version}\n")

@@ -11,7 +11,6 @@ import os
 from types import ModuleType
 
 from beam_dp.errors import InputError
-from beam_dp.installed import only_reads
 
 ENVIRONMENT_VARIABLE = "BEAM_DP_HASHING_BACKEND"
 
@@ -21,12 +20,10 @@ try:
 except ImportError:
     kernel = None
     # Once a process: a worker without a compiler looks healthy and is 100 to 200 times slower.
-    # To read a release, which asks about few keys, numpy does.
-    if not only_reads():
-        logging.getLogger(__name__).warning(
-            "beam_dp was installed without its compiled hashing kernel (no C compiler?): "
-            "projections give the same results, about 100 times slower"
-        )
+    logging.getLogger(__name__).warning(
+        "beam_dp was installed without its compiled hashing kernel (no C compiler?): "
+        "projections give the same results, about 100 times slower"
+    )
 
 
 def available_backends() -> tuple[str, ...]:

@@ -13,7 +13,7 @@ import numpy as np
 
 from beam_dp.errors import InputError
 
-_LIBRARIES = ("beam_dp", "numpy", "scipy", "opendp", "dp-accounting")
+_LIBRARIES = ("beam_dp", "numpy", "scipy", "opendp")
 
 
 @functools.cache

@@ -209,7 +209,7 @@ class AmazonBucket:
             client = boto3.Session().client("s3")
             copying = client.meta.service_model.operation_model("CopyObject").input_shape
             if "IfNoneMatch" not in copying.members:
-                raise OSError(errno.ENOPKG, "boto3 is too old: pip install 'beam_dp_reader[s3]'")
+                raise OSError(errno.ENOPKG, "boto3 is too old: pip install 'beam_dp[s3]'")
             client.meta.events.register_first("needs-retry.s3", _pause_after_conflict)
             self._opened = client
         return self._opened
@@ -244,7 +244,7 @@ def _errors() -> Iterator[None]:
         from boto3.exceptions import Boto3Error
         from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError
     except ImportError:
-        condition = "boto3 is not installed: pip install 'beam_dp_reader[s3]'"
+        condition = "boto3 is not installed: pip install 'beam_dp[s3]'"
         raise OSError(errno.ENOPKG, condition) from None
     try:
         yield

@@ -184,7 +184,7 @@ def _errors() -> Iterator[None]:
         from google.auth.exceptions import DefaultCredentialsError, GoogleAuthError
         from google.cloud.storage.exceptions import DataCorruption
     except ImportError:
-        condition = "google-cloud-storage is not installed: pip install 'beam_dp_reader[gcs]'"
+        condition = "google-cloud-storage is not installed: pip install 'beam_dp[gcs]'"
         raise OSError(errno.ENOPKG, condition) from None
     try:
         yield

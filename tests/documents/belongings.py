@@ -86,11 +86,6 @@ def release(names: Names) -> None:
     )
 
 
-def handed_over(names: Names) -> None:
-    release(names)
-    shutil.move("out/visits", "RELEASE")
-
-
 def file(path: str, text: str) -> Belonging:
     def make(names: Names) -> None:
         pathlib.Path(path).write_text(text)
@@ -248,7 +243,6 @@ AGES = {"name": "age", "type": "integer", "min": 0, "max": 99}
 # By page, and by the first words of a block, what is there before it; "" is before the page.
 BELONGINGS: Mapping[str, Mapping[str, tuple[Belonging, ...]]] = {
     "README.md": {"": (visits,)},
-    "reader/README.md": {"": (handed_over,)},
     "docs/answers.md": {"": (release,)},
     "docs/domain.md": {
         "": (visits,),

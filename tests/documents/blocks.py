@@ -13,7 +13,7 @@ from markdown_it import MarkdownIt
 ROOT = pathlib.Path(__file__).parents[2]
 PAGES = [
     path.relative_to(ROOT).as_posix()
-    for pattern in ("*.md", "reader/*.md", "docs/*.md", "benchmarks/results/*.md")
+    for pattern in ("*.md", "docs/*.md", "benchmarks/results/*.md")
     for path in sorted(ROOT.glob(pattern))
 ]
 FENCES = {"json": "json", "python": "python", "sh": "shell", "yaml": "yaml"}

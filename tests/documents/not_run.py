@@ -10,7 +10,7 @@ from collections.abc import Mapping
 NOT_RUN: Mapping[str, Mapping[str, str]] = {
     "README.md": {
         "records --encode--> cells": "a picture",
-        "pip install beam_dp ": "installed by tests/wheel",
+        "pip install beam_dp": "installed by tests/wheel",
         "make demo ": "minutes; run by .ci/run",
     },
     "CONTRIBUTING.md": {
@@ -34,7 +34,7 @@ NOT_RUN: Mapping[str, Mapping[str, str]] = {
         "python -m apache_beam.runners.worker": "a cluster of Flink: make test-engines",
         "make flink && cd tests": "a cluster of Flink: make test-engines",
         "echo 'beam_dp==": "not published yet",
-        "pip wheel": "other machines: make test-engines",
+        "beam-dp release-intervals ... --setup_file": "other machines: make test-engines",
         "pip install beam_dp 'apache-beam[gcp]": "Dataflow",
         "IMAGE=": "Docker and Dataflow",
         "beam-dp release-intervals ... --runner=SparkRunner": "Spark",

@@ -1,10 +1,9 @@
-"""What `--setup_file` and `--extra_package` ship: installed elsewhere, run by workers there.
+"""What `--setup_file` ships: installed elsewhere, run by workers there.
 
 The source distribution is made by Beam's own stager and installed by pip into an empty environment,
-where the kernel is compiled, after the wheel of what reads releases. Its version is one that no
-checkout has, so that a card tells which package made the release. Dependencies are not downloaded
-once more: they come, through a path file, from the environment of the tests, which does not make
-`beam_dp` of the checkout importable.
+where the kernel is compiled. Its version is one that no checkout has, so that a card tells which
+package made the release. Dependencies are not downloaded once more: they come, through a path file,
+from the environment of the tests, which does not make `beam_dp` of the checkout importable.
 """
 
 from __future__ import annotations
@@ -65,9 +64,6 @@ def shipped(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     text = setup.read_text(encoding="utf-8")
     assert 'VERSION = "0.1.0"' in text
     setup.write_text(text.replace('VERSION = "0.1.0"', f'VERSION = "{VERSION}"'), encoding="utf-8")
-    pip = [sys.executable, "-m", "pip", "--quiet", "wheel", "--no-deps", "--wheel-dir", staged]
-    subprocess.run([*pip, checkout / "reader"], check=True, cwd=folder)
-    (reader,) = staged.glob("*.whl")
     archive = Stager._build_setup_package(str(setup), str(staged))
     shutil.rmtree(checkout)
 
@@ -75,7 +71,7 @@ def shipped(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     subprocess.run([sys.executable, "-m", "venv", environment], check=True)
     python = environment / "bin" / "python"
     # As the worker's boot program does; a build that is not isolated would need our setuptools.
-    install = [python, "-m", "pip", "install", "--quiet", "--no-deps", reader, archive]
+    install = [python, "-m", "pip", "install", "--quiet", "--no-deps", archive]
     subprocess.run(install, check=True, cwd=folder)
     (packages,) = environment.glob("lib/python*/site-packages")
     shared = sysconfig.get_paths()["purelib"]

@@ -9,9 +9,9 @@ import json
 import os
 
 import pytest
-from distributed import HERE, READER, built
+from distributed import HERE, built
 from interpreters import interpreter, named_versions
-from newcomers import GOLDEN, GOLDEN_RELEASES, Home, installed
+from newcomers import GOLDEN, GOLDEN_RELEASES, Home, installed, reading_line
 
 from beam_dp.hashing import available_backends
 from beam_dp.hashing.backend import ENVIRONMENT_VARIABLE
@@ -44,7 +44,8 @@ def reading(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     if python is None:
         pytest.skip(f"python{request.param} is not here")
     folder = tmp_path_factory.mktemp(f"python{request.param}-")
-    return installed(folder, built(READER), python=python)
+    others = [word for word in reading_line() if word != "beam_dp"]
+    return installed(folder, built(HERE), *others, python=python)
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +61,7 @@ def test_a_release_is_described_verified_and_reported(reading: Home, release: st
 
 
 def test_a_release_is_answered(reading: Home) -> None:
-    version = built(READER).name.split("-")[1]
+    version = built(HERE).name.split("-")[1]
     assert reading.run("beam-dp", "--version") == f"beam-dp {version}\n"
     place = str(GOLDEN / "synthetic_database_1")
     (line,) = json.loads(reading.run("beam-dp", "answer", place, "--marginal=member", "--json"))

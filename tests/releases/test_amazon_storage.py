@@ -170,9 +170,7 @@ def test_an_error_of_the_service_is_one_line(service: FakeAmazonStorage, status:
 
 def test_a_missing_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "boto3.exceptions", None)
-    with pytest.raises(
-        InputError, match=r"boto3 is not installed: pip install 'beam_dp_reader\[s3\]'"
-    ):
+    with pytest.raises(InputError, match=r"boto3 is not installed: pip install 'beam_dp\[s3\]'"):
         check_output(OUT)
 
 
@@ -181,7 +179,7 @@ def test_a_library_that_copies_without_conditions_is_refused(
 ) -> None:
     old = types.SimpleNamespace(members={"CopySourceIfMatch"})
     monkeypatch.setattr("botocore.model.OperationModel.input_shape", old)
-    with pytest.raises(InputError, match=r"boto3 is too old: pip install 'beam_dp_reader\[s3\]'"):
+    with pytest.raises(InputError, match=r"boto3 is too old: pip install 'beam_dp\[s3\]'"):
         check_output(OUT)
     assert service.requests == []
 

@@ -91,7 +91,7 @@ def test_an_error_of_the_service_is_one_line(
 
 def test_a_missing_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "google.cloud.storage.exceptions", None)
-    with pytest.raises(InputError, match=r"not installed: pip install 'beam_dp_reader\[gcs\]'"):
+    with pytest.raises(InputError, match=r"not installed: pip install 'beam_dp\[gcs\]'"):
         check_output(OUT)
 
 

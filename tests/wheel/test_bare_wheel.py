@@ -95,7 +95,7 @@ def test_nothing_is_installed_but_what_is_declared(home: Home) -> None:
         "import importlib.util as u, beam_dp, beam_dp.pipelines, beam_dp.hashing.backend as b;"
         "print(beam_dp.__file__, b.active_backend(), *map(u.find_spec, {!r}))"
     )
-    names = ("pandas", "pytest", "pipelines", "jinja2", "boto3")
+    names = ("polars", "pytest", "pipelines", "psycopg", "boto3")
     file, backend, *others = home.run("python", "-c", code.format(names)).split()
     assert pathlib.Path(file).is_relative_to(home.folder / "environment")
     assert backend != "numpy", "the kernel was not compiled"
@@ -216,6 +216,12 @@ def test_windows_of_files_are_released(home: Home) -> None:
     assert sum(line["records"]) == pytest.approx(300, abs=5)
 
 
+def test_a_pipeline_of_beam_yaml_needs_no_extra(home: Home) -> None:
+    path = str(home.examples() / "yaml" / "intervals.yaml")
+    home.run("beam-dp", "run-yaml", "--yaml_pipeline_file", path)
+    home.run("beam-dp", "answer", "out/intervals", "--interval", "30", "39")
+
+
 def test_what_needs_an_extra_says_which(home: Home) -> None:
-    assert "beam_dp_reader[gcs]" in home.refused("beam-dp", "describe", "gs://bucket/folder")
-    assert "beam_dp_reader[s3]" in home.refused("beam-dp", "describe", "s3://bucket/folder")
+    assert "beam_dp[gcs]" in home.refused("beam-dp", "describe", "gs://bucket/folder")
+    assert "beam_dp[s3]" in home.refused("beam-dp", "describe", "s3://bucket/folder")

@@ -1,8 +1,9 @@
-"""Somebody who is handed a release, and installs what reads it: no Beam, and what that costs."""
+"""An environment that only reads releases: README's line without Beam, and what that costs."""
 
 from __future__ import annotations
 
 import pathlib
+import re
 import zipfile
 
 import pytest
@@ -11,15 +12,13 @@ from source_imports import ROOT
 
 pytestmark = pytest.mark.wheel
 MOST_BYTES = 150 * 2**20
-NO_PART = "only what reads releases is installed here; the rest: pip install beam_dp"
+NO_PART = r"[\w-]+ is not installed, and what makes releases needs it: pip install beam_dp"
 
 
-def test_the_parts_share_no_file_and_make_the_whole(wheels: dict[str, pathlib.Path]) -> None:
-    names = []
-    for wheel in wheels.values():
-        with zipfile.ZipFile(wheel) as opened:
-            names += [name for name in opened.namelist() if ".dist-info/" not in name]
-    assert len(set(names)) == len(names)
+def test_the_wheel_holds_every_source_and_the_kernel(wheels: pathlib.Path) -> None:
+    (wheel,) = wheels.glob("beam_dp-*.whl")
+    with zipfile.ZipFile(wheel) as opened:
+        names = {name for name in opened.namelist() if ".dist-info/" not in name}
     sources = {
         path.relative_to(ROOT).as_posix()
         for path in (ROOT / "beam_dp").rglob("*")
@@ -28,7 +27,7 @@ def test_the_parts_share_no_file_and_make_the_whole(wheels: dict[str, pathlib.Pa
     programs = {f"beam_dp/pipelines/{path.name}" for path in (ROOT / "pipelines").glob("*.py")}
     kernel = {name for name in names if name.startswith("beam_dp/hashing/_kernel.")}
     assert len(kernel) == 1
-    assert {*names} == sources | programs | kernel
+    assert names == sources | programs | kernel
 
 
 def test_an_environment_that_reads_is_small(reading: Home) -> None:
@@ -51,27 +50,25 @@ def test_it_answers_on_the_command_line_and_in_python(reading: Home) -> None:
 @pytest.mark.parametrize(
     "command",
     [
-        "check-domain --domain domain.json",
-        "init visits.sql --output domain.json",
+        "check-domain --domain domain.json --sample domain.json",
         "ledger budgets.sqlite",
-        'plan --domain {"attributes":[{"name":"a","type":"integer","min":0,"max":1}]}'
-        " --workload marginals:1 --epsilon 1 --delta 0 --neighboring replace_one"
-        " --privacy_unit record --num_records 9",
-        "release-intervals --runner DirectRunner",
+        "plan --domain domain.json --workload marginals:1 --epsilon 1 --delta 0"
+        " --neighboring replace_one --privacy_unit record --num_records 9",
+        "run-yaml --yaml_pipeline_file domain.json",
     ],
 )
-def test_what_makes_releases_is_refused_by_one_line(reading: Home, command: str) -> None:
+def test_refuses_what_makes_releases_by_one_line(reading: Home, command: str) -> None:
+    domain = reading.folder / "elsewhere" / "domain.json"
+    domain.write_text('{"attributes":[{"name":"a","type":"integer","min":0,"max":1}]}', "utf-8")
     words = command.split(" ")
-    told = reading.refused("beam-dp", *words)
-    assert told == f"error: {words[0]}: {NO_PART}\n"
+    assert re.fullmatch(f"error: {words[0]}: {NO_PART}\n", reading.refused("beam-dp", *words))
 
 
 def test_names_of_what_makes_releases_say_how_to_get_it(reading: Home) -> None:
     program = "import beam_dp\ntry: beam_dp.MWEM\nexcept ImportError as error: print(error)"
-    assert reading.run("python", "-c", program) == f"beam_dp.MWEM: {NO_PART}\n"
+    assert re.fullmatch(rf"beam_dp\.MWEM: {NO_PART}\n", reading.run("python", "-c", program))
 
 
-def test_the_doctor_finds_nothing_broken(reading: Home) -> None:
-    told = reading.run("beam-dp", "doctor")
-    assert told.endswith("Releases can be read here.\n")
-    assert "broken" not in told
+def test_the_doctor_says_that_releases_can_be_read(reading: Home) -> None:
+    program = "from beam_dp.cli.main import main; assert main(['doctor']) == 1"
+    assert "\nReleases can be read here.\n" in reading.run("python", "-c", program)
