@@ -16,6 +16,7 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 from apache_beam.runners.worker import sdk_worker
 
@@ -90,6 +91,36 @@ class Step:
         return f"{text}, about {least:.0f} to {most:.0f} s left"
 
 
+class WorkerPrints:
+    """What Beam's workers in this process print past all loggers: tracebacks, which quote records.
+
+    Silent while any job runs here. Jobs may overlap, so the last one to end restores the print.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._num_jobs = 0
+        self._before: Any = None
+
+    def silence(self) -> None:
+        """Silences the workers; each call needs a `restore`."""
+        with self._lock:
+            if not self._num_jobs:
+                self._before = vars(sdk_worker).get("print", print)
+                vars(sdk_worker)["print"] = lambda *_, **__: None
+            self._num_jobs += 1
+
+    def restore(self) -> None:
+        """Lets the workers print again, if no other job runs."""
+        with self._lock:
+            self._num_jobs -= 1
+            if not self._num_jobs:
+                vars(sdk_worker)["print"] = self._before
+
+
+worker_prints = WorkerPrints()
+
+
 class Progress:
     """Prints lines to standard error, each with the seconds since it was made."""
 
@@ -118,8 +149,6 @@ class Progress:
             silence_beam: whether the job runs in this process.
             alive: what is said now and then, whatever the job is doing.
         """
-        # A worker prints the traceback of what failed there past all loggers.
-        vars(sdk_worker)["print"] = lambda *_, **__: None
         handler = _Handler(self)
         options_logger = logging.getLogger("apache_beam.options.pipeline_options")
         logger, beam_logger = logging.getLogger(PROGRESS_LOGGER), logging.getLogger("apache_beam")
@@ -134,6 +163,7 @@ class Progress:
             threading.excepthook = lambda _: None
             # What a job server tells is logged without a logger's name.
             logging.getLogger().addFilter(nothing)
+        worker_prints.silence()
         done = threading.Event()
         ticker = threading.Thread(target=self._tick, args=(done, alive), daemon=True)
         ticker.start()
@@ -142,6 +172,7 @@ class Progress:
         finally:
             done.set()
             ticker.join()
+            worker_prints.restore()
             logger.removeHandler(handler)
             logger.setLevel(before[0])
             logger.propagate = before[1]

@@ -15,6 +15,7 @@ from apache_beam.options.pipeline_options import FlinkRunnerOptions, PipelineOpt
 from apache_beam.runners.runner import PipelineResult, PipelineState
 
 from .flink import cancel_job
+from .progress import worker_prints
 
 SECONDS_TO_CANCEL = 15.0
 SECONDS_BETWEEN_LOOKS = 3.0
@@ -94,6 +95,7 @@ def silence_beam() -> None:
     """
     logging.getLogger("apache_beam").setLevel(logging.CRITICAL + 1)
     threading.excepthook = lambda _: None
+    worker_prints.silence()
 
 
 @contextlib.contextmanager

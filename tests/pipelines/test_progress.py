@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import logging
+import pathlib
 import re
 import threading
+from types import SimpleNamespace
+from typing import Any
 
+import apache_beam as beam
 import pytest
+from apache_beam.runners.worker import sdk_worker
+from jobs import job_flags
 from patience import wait_for
 
 from beam_dp.domain.strict_json import checked_json
 from beam_dp.errors import InputError
 from beam_dp.transforms import ReadError
-from pipelines import progress
+from pipelines import progress, release_synthetic_database
 from pipelines.progress import PROGRESS_LOGGER, Progress, Step, failure
 
 
@@ -137,6 +143,43 @@ def test_a_thread_of_beam_that_fails_is_silent_locally_and_only_then(
     with Progress().listening(silence_beam=False):
         run_failing_thread()
     assert "IndexError" in capfd.readouterr().err
+
+
+def test_restores_the_print_of_beams_workers_after_overlapping_jobs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(progress, "worker_prints", progress.WorkerPrints())
+    before = vars(sdk_worker).get("print", print)
+    first, second = (Progress().listening(silence_beam=True) for _ in range(2))
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    assert vars(sdk_worker).get("print") is not before
+    second.__exit__(None, None, None)
+    assert vars(sdk_worker).get("print") is before
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_restores_the_print_of_beams_workers_after_a_program(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, fails: bool
+) -> None:
+    silent = []
+
+    def run(pipeline: beam.Pipeline) -> Any:
+        silent.append(vars(sdk_worker)["print"])
+        if fails:
+            raise RuntimeError("record 7 of alice")
+        return SimpleNamespace(wait_until_finish=lambda: None)
+
+    def own(*_: object) -> None:
+        """As a notebook may have set it."""
+
+    monkeypatch.setattr(beam.Pipeline, "run", run)
+    monkeypatch.setattr(progress, "worker_prints", progress.WorkerPrints())
+    monkeypatch.setattr(sdk_worker, "print", own, raising=False)
+    release_synthetic_database.main(job_flags(tmp_path))
+    assert silent[0] is not own
+    assert vars(sdk_worker)["print"] is own
 
 
 def test_what_a_runner_logs_without_a_name_is_silent_locally_and_only_then(
