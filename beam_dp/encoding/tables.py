@@ -36,8 +36,10 @@ class Table:
         self.types: Mapping[str, pa.DataType | None]
         if self._frame is not None:
             # The type of a column of objects would be that of its values: of the records.
-            self.types = {str(name): None for name in self._frame.index.names if name is not None}
-            self.types |= {str(name): _type_of(kind) for name, kind in self._frame.dtypes.items()}
+            frame = self._frame
+            self.types = {name: None for name in frame.index.names if isinstance(name, str)}
+            types = [(name, _type_of(kind)) for name, kind in frame.dtypes.items()]
+            self.types |= {name: kind for name, kind in reversed(types) if isinstance(name, str)}
             return
         if isinstance(table, pa.RecordBatch):
             table = pa.Table.from_batches([table])
@@ -84,10 +86,7 @@ class Table:
         """
         try:
             if self._frame is not None:
-                batch = frame_batch(self._frame, columns)
-                if batch is None:
-                    raise ValueError
-                yield batch
+                yield frame_batch(self._frame, columns)
             else:
                 yield from self._reader
         except Exception:  # an OSError of a stream, too, has the words of the library

@@ -9,6 +9,9 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 import beam_dp.transforms.reading.avro_blocks as avro_blocks
+from beam_dp.domain import DateAttribute
+from beam_dp.encoding.columns import encode_column
+from beam_dp.releases.files.container import encode_header
 
 SCHEMA: dict[str, Any] = {
     "type": "record",
@@ -141,3 +144,17 @@ def test_columns_are_the_same_whichever_others_are_read(number: int) -> None:
     assert avro_blocks._of_columns(schema, ["again"]) is None
     found = avro_blocks._of_columns(schema, ["again", "colour"])
     assert found is not None and len(found["fields"]) == 2
+
+
+def test_an_integer_that_is_too_long_for_a_date_is_none_and_leaves_its_neighbours() -> None:
+    plain = {**SCHEMA, "fields": [{"name": "born", "type": "long"}]}
+    target, marker = io.BytesIO(), b"m" * 16
+    fastavro.writer(target, plain, [{"born": each} for each in (1, 2**40, 2)], sync_marker=marker)
+    _, blocks = target.getvalue().split(marker, 1)
+    head = encode_header({**plain, "fields": SCHEMA["fields"][2:]}, {"avro.codec": "null"}, marker)
+    data = head + blocks
+    header = avro_blocks.read_header(io.BytesIO(data))
+    span = 0, len(data)
+    (batch,) = avro_blocks.range_batches(io.BytesIO(data), header, *span, ["born"], ["born"])
+    days = DateAttribute("born", ("1970-01-02", "1970-01-03", "1970-01-04"))
+    assert encode_column(days, batch.column("born")).tolist() == [0, -1, 1]

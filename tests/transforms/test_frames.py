@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import decimal
 from collections.abc import Sequence
 from typing import Any
 
@@ -109,6 +110,21 @@ class Unwilling(pd.DataFrame):
         raise RuntimeError("of 40 records")
 
 
-def test_a_frame_that_fails_is_left_out_alone() -> None:
-    broken = Unwilling(DICTS)
-    assert encoded([broken, FRAME, broken]) == encoded(DICTS)
+def test_reads_a_frame_of_a_class_that_fails_as_pandas_reads_it() -> None:
+    assert encoded([Unwilling(DICTS)]) == encoded(DICTS)
+
+
+@pytest.mark.parametrize("column", ["age", "sex", "smokes", "who"])
+def test_a_value_that_cannot_be_compared_costs_its_own_record_alone(column: str) -> None:
+    frame = OBJECTS.copy()
+    frame.at[7, column] = decimal.Decimal("sNaN")
+    others = encoded([*DICTS[:7], *DICTS[8:]])
+    found = encoded([frame])
+    assert [each for each in found if each in others] == others
+    assert len(found) <= len(DICTS)
+
+
+def test_ignores_labels_of_columns_that_cannot_be_compared() -> None:
+    labelled = FRAME.set_axis([*FRAME.columns[:-1], pd.NA], axis=1)
+    labelled.insert(0, "who", FRAME["who"].to_numpy())
+    assert encoded([labelled]) == encoded(DICTS)

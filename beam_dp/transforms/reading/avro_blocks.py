@@ -166,8 +166,12 @@ def _batch(
 
 
 def _times(values: list[Any], kind: pa.DataType) -> pa.Array:
-    """Values whose integers are dates or times; the others stay what they are."""
-    is_time = [type(value) is int for value in values]
+    """Values whose integers are dates or times; the others stay what they are.
+
+    A file may hold a longer integer than its type allows: that is no date.
+    """
+    largest = 2 ** (kind.bit_width - 1)
+    is_time = [type(value) is int and -largest <= value < largest for value in values]
     times = pa.array(
         [value if is_one else None for value, is_one in zip(values, is_time, strict=True)], kind
     )

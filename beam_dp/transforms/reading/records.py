@@ -127,13 +127,13 @@ class _BatchRows(beam.DoFn):
     def process(
         self, record: Any, timestamp: Timestamp = beam.DoFn.TimestampParam
     ) -> Sequence[Any]:
-        if isinstance(record, pa.RecordBatch):
+        kind = type(record)
+        if issubclass(kind, pa.RecordBatch):
             return [record]
-        if isinstance(record, pa.Table):
+        if issubclass(kind, pa.Table):
             return list(record.to_batches())
-        if is_frame_class(type(record)):
-            batch = frame_batch(record, self.columns)
-            return () if batch is None else [batch]
+        if is_frame_class(kind):
+            return [frame_batch(record, self.columns)]
         self._rows.append(record)
         self._least = min(self._least, timestamp)
         if len(self._rows) >= _BATCH_RECORDS:

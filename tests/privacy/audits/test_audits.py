@@ -18,6 +18,7 @@ from audit_clipping import clipping_audits
 from audit_collisions import collision_audits
 from audit_early_stop import early_stop_audits
 from audit_end_to_end import end_to_end_audits
+from audit_frames import frame_audits
 from audit_intervals import interval_audits
 from audit_left_out import left_out_audits
 from audit_live import live_audits
@@ -53,6 +54,7 @@ AUDITS = [
     *sketch_run_audits(),
     *clipping_audits(),
     *unit_cost_audits(),
+    *frame_audits(),
     *sparse_online_audits(),
     *live_audits(),
     *window_audits(),
