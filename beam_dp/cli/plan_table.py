@@ -31,6 +31,14 @@ def ranking_table(ranking: Ranking, *, show_refused: bool = False) -> Renderable
         share = f"{job.max_error_fraction:.3g} of them"
         legend.append(f"records: how many there must be for a bound of at most {share}")
 
+    best = ranking.best
+    if best is not None and best.noisy_cells is not None:
+        legend.append(
+            f"too noisy to use: {best.noisy_cells:,} of {job.num_queries:,} cells of"
+            f" {name_of(best)}, if the records are spread evenly: their error bar is longer than"
+            " half of the count"
+        )
+
     def cells(option: Option) -> list[str]:
         needed = "-" if option.records_needed is None else short(option.records_needed)
         is_inverse = job.max_error_fraction is not None

@@ -11,6 +11,8 @@ Distribution = Literal["discrete_laplace", "discrete_gaussian"]
 DISTRIBUTIONS: tuple[Distribution, ...] = ("discrete_laplace", "discrete_gaussian")
 
 FAILURE_PROBABILITY = 0.05  # of a stated bound being wrong, where nobody chose another
+# A count whose error bar is longer than this share of it is too noisy to use.
+NOISY_SHARE = 0.5
 LEAST_FAILURE_PROBABILITY = 1e-100
 
 # Of the floating-point operations from a scale to a bound.

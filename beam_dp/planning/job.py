@@ -91,6 +91,8 @@ class Option:
         resources: memory and time; None where it cannot do the job.
         parameters: what follows from public numbers and must be given to the program.
         note: what must be known beside the numbers.
+        noisy_cells: how many cells of the workload's marginals will be too noisy to use, if the
+            records are spread evenly; None where it is not known.
     """
 
     mechanism: str
@@ -104,6 +106,7 @@ class Option:
     resources: Resources | None = None
     parameters: tuple[tuple[str, str], ...] = ()
     note: str = ""
+    noisy_cells: int | None = None
 
     @property
     def is_feasible(self) -> bool:

@@ -15,7 +15,8 @@ from beam_dp.mechanisms.marginals.plan import MarginalsPlan
 from beam_dp.mechanisms.marginals.selection import SelectionPlan
 from beam_dp.mechanisms.marginals.textbook_mwem import TextbookPlan
 from beam_dp.mechanisms.resources import rounds_resources
-from beam_dp.noise.bound import noise_bound
+from beam_dp.noise.bound import FAILURE_PROBABILITY, NOISY_SHARE, noise_bound
+from beam_dp.noise.normal import normal_quantile
 from beam_dp.planning.covering_marginals import covering_marginals, query_errors, specification
 from beam_dp.planning.job import Option, PlanningJob
 from beam_dp.queries.linear_workload import LinearWorkload
@@ -77,6 +78,25 @@ def tables_theorem(job: PlanningJob, plan: MarginalsPlan) -> Theorem:
     variances = support_variances(domain, supports, plan.measurements, plan.total_is_public)
     largest = max(cell_variance(domain, variances, domain.axes(names)) for names in plan.workload)
     return _union_bound("cells", plan, largest, plan.workload.num_cells(), beta)
+
+
+def noisy_cells(job: PlanningJob, plan: MarginalsPlan) -> int:
+    """Returns how many cells of a job's marginals would be too noisy to use, as reports count them.
+
+    A cell is where its error bar, of 95 % and before the fit, is longer than half of its count. How
+    the records are spread is private: here evenly over the cells of each marginal.
+    """
+    domain, workload = job.domain, plan.workload
+    supports = [domain.axes(names) for names in workload.closure()]
+    variances = support_variances(domain, supports, plan.measurements, plan.total_is_public)
+    bar = -normal_quantile(math.log(FAILURE_PROBABILITY / 2))
+    num_noisy = 0
+    for names in workload:
+        axes = domain.axes(names)
+        num_cells = math.prod(domain.shape[axis] for axis in axes)
+        margin = bar * math.sqrt(cell_variance(domain, variances, axes))
+        num_noisy += num_cells if margin > NOISY_SHARE * job.num_records / num_cells else 0
+    return num_noisy
 
 
 def selected_tables_theorem(plan: SelectionPlan, failure_probability: float) -> Theorem:
@@ -147,6 +167,7 @@ def _by_scores(plan: SelectionPlan, job: PlanningJob, option: Option) -> Option:
 @_planned.register
 def _measured(plan: MeasureAllPlan, job: PlanningJob, option: Option) -> Option:
     parameters: tuple[tuple[str, str], ...] = ()
+    num_noisy = None
     note = "errors are of the noisy tables; where many cells are empty the fit lowers them"
     if isinstance(job.workload, LinearWorkload):
         mean, largest = query_errors(job.workload, plan)
@@ -157,6 +178,7 @@ def _measured(plan: MeasureAllPlan, job: PlanningJob, option: Option) -> Option:
     else:
         theorem = tables_theorem(job, plan)
         expected = plan.predicted_cell_error
+        num_noisy = noisy_cells(job, plan)
     return dataclasses.replace(
         option,
         expected_error=expected,
@@ -165,6 +187,7 @@ def _measured(plan: MeasureAllPlan, job: PlanningJob, option: Option) -> Option:
         resources=plan.resources,
         parameters=parameters,
         note=note,
+        noisy_cells=num_noisy,
     )
 
 

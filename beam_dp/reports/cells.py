@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beam_dp.domain import Attribute, Domain, OrderedAttribute
-from beam_dp.noise.bound import FAILURE_PROBABILITY, noise_bound
+from beam_dp.noise.bound import FAILURE_PROBABILITY, NOISY_SHARE, noise_bound
 from beam_dp.queries.vector_query import VectorQuery
 from beam_dp.queries.workload import Workload
 from beam_dp.releases.error_bars import Estimate
@@ -22,8 +22,6 @@ from beam_dp.releases.measured_tables import query_variance
 from beam_dp.releases.noisy_tables import NoisyTables
 from beam_dp.releases.synthetic_database import SyntheticDatabase
 
-# A cell whose error bar is longer than this share of its value says little.
-NOISY_SHARE = 0.5
 # Above so many levels they are grouped in order, and not by size: to ask of each takes too long.
 _MAX_ASKED = 2_000
 

@@ -55,6 +55,31 @@ def test_every_mechanism_has_a_row_and_the_least_error_is_first():
             assert option.expected_error < option.bound.max_error
 
 
+def test_cells_that_will_be_too_noisy_are_counted_by_the_rule_of_reports():
+    domain = domain_of(100, 4, 2)
+    workload = dp.marginals(domain, ways=1)
+    guarantee = promise(delta=DELTA)
+    for num_records in (20, 1_000, 10**9):
+        best = rank_mechanisms(PlanningJob(workload, guarantee, num_records, True)).best
+        assert best is not None
+        plan = dp.MWEM().plan(domain, workload, guarantee, num_records)
+        error = plan.predicted_cell_error  # of a cell, on average over these attributes
+        sizes = [domain[name].size for (name,) in workload]
+        expected = sum(size for size in sizes if 1.96 * error > 0.5 * num_records / size)
+        assert best.noisy_cells == expected
+        assert best.to_json()["noisy_cells"] == best.noisy_cells
+    assert best.noisy_cells == 0
+
+
+def test_the_table_says_how_many_cells_will_be_too_noisy(capsys: pytest.CaptureFixture[str]):
+    flags = ['--domain={"age": 100, "sex": 2}', "--workload=marginals:2", "--delta=1e-9"]
+    unit = ["--neighboring=add_or_remove_one", "--privacy_unit=record", "--epsilon=1"]
+    assert main(["plan", *flags, *unit, "--num_records=500"]) == 0
+    told = " ".join(capsys.readouterr().out.split())
+    assert "too noisy to use: 200 of 200 cells of mwem, tight, if the records" in told
+    assert "are spread evenly" in told
+
+
 def test_what_promises_nothing_is_called_vacuous():
     few, many = ranked(50, 0.0), ranked(10**9, 0.0)
     vacuous = [each.bound.vacuous for each in few.options if each.mechanism == "private_mw"]
