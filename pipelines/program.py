@@ -249,6 +249,7 @@ class Program(Generic[JobT]):
         build(job, pipeline)
         if job.validate_only:
             preview(job)
+            progress.tell_warnings()
             return 0
         return run(job, pipeline, progress)
 
@@ -359,7 +360,10 @@ def run(job: Job, pipeline: beam.Pipeline, progress: Progress) -> int:
             spent or run.
     """
     probe_output(job.output)
+    if job.ledger is not None and job.payment is None:
+        job.ledger.check(job.dataset_id, job.guarantee, job.plan.loss)
     with private_folder(job.state) as save_in:
+        progress.tell_warnings()
         for warning in job.warnings():
             print(f"warning: {warning}", file=sys.stderr)
         if job.payment is not None:

@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 import traceback
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ from typing import Any
 from apache_beam.runners.worker import sdk_worker
 
 from beam_dp.errors import InputError, public_fault
+from beam_dp.privacy.advice import PrivacyWarning
 from beam_dp.transforms import ReadError, SetupError
 from beam_dp.transforms.errors import NOTHING_KEPT
 
@@ -127,6 +129,29 @@ class Progress:
     def __init__(self) -> None:
         self._start = time.monotonic()
         self._step: Step | None = None
+        self._heard: dict[str, bool] = {}  # our warnings, and whether each was printed
+
+    @contextmanager
+    def hearing_warnings(self) -> Iterator[None]:
+        """Keeps our own warnings until ``tell_warnings``: a job that is refused says only why."""
+
+        def show(message: Warning | str, category: type[Warning], *rest: Any, **named: Any) -> None:
+            if issubclass(category, PrivacyWarning):
+                self._heard.setdefault(str(message), False)
+            else:
+                show_others(message, category, *rest, **named)
+
+        with warnings.catch_warnings():
+            show_others = warnings.showwarning
+            warnings.showwarning = show
+            yield
+
+    def tell_warnings(self) -> None:
+        """Prints what was heard, each warning once, although a job may be built twice."""
+        for text, is_printed in self._heard.items():
+            if not is_printed:
+                print(f"warning: {text}", file=sys.stderr)
+        self._heard = dict.fromkeys(self._heard, True)
 
     def hear(self, text: str) -> None:
         """Remembers the step that a worker's line is about, which ticks then speak of."""

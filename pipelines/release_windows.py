@@ -262,6 +262,7 @@ def _main(argv: Sequence[str], progress: Progress) -> int:
     _build(job, "0" * 32)  # refuses what is left to refuse
     if job.validate_only:
         _preview(job)
+        progress.tell_warnings()
         return 0
     return _run(job, progress)
 
@@ -327,6 +328,7 @@ def _run(job: Job, progress: Progress) -> int:
     """Begins the horizon or goes on with it, pays once, and runs the job until all is released."""
     if job.ledger is not None and not holds_horizon(job.output):
         job.ledger.check(job.dataset_id, job.plan.guarantee, job.plan.loss)
+    progress.tell_warnings()
     horizon_id = begin_horizon(job.output, job.card, NoiseSource().draw_id())
     token = None
     if job.ledger is not None:

@@ -64,6 +64,7 @@ def _main(argv: Sequence[str], progress: Progress) -> int:
         raise FlagError(_told(error, given["yaml_pipeline_file"])) from None
     finally:
         root.removeFilter(nothing)
+    progress.tell_warnings()
     outputs = outputs_of(pipeline)
     progress.say(f"{given['yaml_pipeline_file']}; runner {type(pipeline.runner).__name__}")
     if not run_pipeline(pipeline, progress, outputs):

@@ -39,8 +39,9 @@ def run_main(
     """
     given = list(sys.argv[1:] if argv is None else argv)
     try:
-        with StopSignals():
-            return run(given, Progress())
+        progress = Progress()
+        with StopSignals(), progress.hearing_warnings():
+            return run(given, progress)
     except (FlagError, InputError) as error:
         print(flags.one_line(error, own_flags), file=sys.stderr)
         return flags.EXIT_BAD_INPUT

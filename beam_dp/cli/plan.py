@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,6 +12,7 @@ from beam_dp.cli.plan_checks import asks_for_queries, check_plan
 from beam_dp.cli.plan_flags import FLAGS
 from beam_dp.errors import InputError, shown
 from beam_dp.flags.flag import FlagError
+from beam_dp.flags.numbers import number
 
 
 def add_plan(commands: Any) -> None:
@@ -45,6 +47,8 @@ def run_plan(options: argparse.Namespace) -> None:
 def _plan(texts: Mapping[str, str | None], as_json: bool) -> None:
     check_plan(texts)
     _rank(texts, as_json)
+    if texts["epsilon"] is not None:
+        _warn_of_epsilon(texts["epsilon"])
     if texts["domain"] is not None and not as_json:
         from rich.console import Console
         from rich.text import Text
@@ -54,6 +58,13 @@ def _plan(texts: Mapping[str, str | None], as_json: bool) -> None:
 
         for line in edges_lines(read_domain(texts["domain"])):
             Console().print("", Text(line), sep="\n")
+
+
+def _warn_of_epsilon(text: str) -> None:
+    from beam_dp.privacy.advice import large_epsilon
+
+    if (told := large_epsilon(number("epsilon", text))) is not None:
+        print(f"warning: {told}", file=sys.stderr)
 
 
 def _rank(texts: Mapping[str, str | None], as_json: bool) -> None:

@@ -25,13 +25,11 @@ from beam_dp.planning.job import Option, PlanningJob
 from beam_dp.planning.least_epsilon import Least
 from beam_dp.planning.sketches.job import SparseOption
 from beam_dp.planning.target import Target, TargetRanking, rank_for_target
+from beam_dp.privacy.advice import large_epsilon
 from beam_dp.privacy.guarantee import Guarantee
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
-
-# With a larger one what is promised of a person is little: 1 in exp(10) is 1 in 22,026.
-_LARGE_EPSILON = 10
 
 
 def read_target(texts: Mapping[str, str | None]) -> Target | None:
@@ -95,10 +93,9 @@ def target_title(target: Target, guarantee: Guarantee) -> str:
 
 
 def large_epsilon_lines(epsilon: float) -> list[str]:
-    """Returns a line of warning where an epsilon promises little."""
-    if epsilon <= _LARGE_EPSILON:
-        return []
-    return [f"warning: epsilon {epsilon:g} promises little; ask for a larger error, or for less"]
+    """Returns a line of warning where an epsilon protects little."""
+    text = large_epsilon(epsilon)
+    return [] if text is None else [f"warning: {text}; accept a larger error, or ask for less"]
 
 
 def _command(

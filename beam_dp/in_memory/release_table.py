@@ -23,6 +23,7 @@ from beam_dp.mechanisms.draw_database import draw_database
 from beam_dp.mechanisms.left_out import with_left_out
 from beam_dp.mechanisms.registry import plan_release
 from beam_dp.noise.source import NoiseSource
+from beam_dp.privacy.advice import warn_of_epsilon, warn_of_record_unit
 from beam_dp.privacy.guarantee import RECORD, Guarantee
 from beam_dp.privacy.ledger import Ledger, Token, check_edges_paid
 from beam_dp.privacy.ledger.origin import Origin, place_text
@@ -114,6 +115,7 @@ def release(
         records_format,
         start_from,
     )
+    warn_of_epsilon(guarantee.epsilon)
     records = Table(table)
     columns = _check_columns(records, domain, guarantee.privacy_unit)
     if (ledger is None) != (not dataset_id):
@@ -164,6 +166,7 @@ def _check_columns(records: Table, domain: Domain, privacy_unit: str) -> list[st
         # Whoever means that column would get the weaker promise, unseen.
         condition = "is also a column of the table: rename that column to say which is meant"
         raise InputError("privacy_unit", RECORD, condition)
+    warn_of_record_unit(name for name in records.types if name not in domain)
     return list(domain.names)
 
 

@@ -15,6 +15,7 @@ from beam_dp.flags.numbers import number
 from beam_dp.flags.options import option, option_of
 from beam_dp.noise.bound import LEAST_FAILURE_PROBABILITY
 from beam_dp.noise.source import MAX_SCALE, NoiseSource
+from beam_dp.privacy.advice import warn_of_epsilon
 from beam_dp.privacy.guarantee import Guarantee, Neighboring
 from beam_dp.privacy.loss import Loss
 from beam_dp.privacy.rounding import root_up
@@ -78,11 +79,14 @@ class Plan(ABC):
     def payment(self, token: Token | None) -> dict[str, Any]:
         """Returns what a card says of who paid for this plan: the ledger's entry, if one did.
 
+        Warns about a large epsilon: whatever runs a plan asks for this first.
+
         Raises:
             InputError: if the plan does not keep its guarantee (``check_promise``), or the token
                 paid for another mechanism, guarantee or loss.
         """
         check_promise(self, self.guarantee)
+        warn_of_epsilon(self.promised.epsilon)
         if token is None:
             return {}
         from beam_dp.privacy.ledger import Token

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import collections
 import json
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -16,13 +15,9 @@ from beam_dp.domain.attributes import is_unicode
 from beam_dp.domain.files import parse_domain
 from beam_dp.domain.open_points import OpenPoint, open_points, to_confirm, to_fill_in
 from beam_dp.errors import InputError, shown
+from beam_dp.privacy.advice import IDS, words_of
 from beam_dp.schemas.columns import Column
 from beam_dp.storage.new_file import write_new_file
-
-# The last word of a name of a column that tells people or things apart.
-_UNITS = frozenset(
-    ("id", "ids", "uid", "uuid", "guid", "identifier", "email", "mail", "phone", "ssn", "username")
-)
 
 
 @dataclass(frozen=True)
@@ -149,9 +144,8 @@ def _entry(column: Column) -> dict[str, Any]:
 def _names_units(column: Column) -> bool:
     """Whether a column is likely to tell units apart, by its name and its declared type alone."""
     is_listed = bool(column.values) or column.is_domain
-    words = re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|[0-9]+", column.name)
-    last = words[-1].lower() if words else ""
-    return column.kind in ("integer", "categorical") and not is_listed and last in _UNITS
+    last = words_of(column.name)[-1:]
+    return column.kind in ("integer", "categorical") and not is_listed and not IDS.isdisjoint(last)
 
 
 def _categorical(column: Column) -> dict[str, Any]:

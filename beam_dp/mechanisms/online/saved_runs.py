@@ -19,6 +19,7 @@ from beam_dp.errors import InputError, shown
 from beam_dp.mechanisms.live import HaltedError
 from beam_dp.mechanisms.online.plan import OnlinePlan, Settings
 from beam_dp.mechanisms.sparse_vector.mechanisms import SparseState
+from beam_dp.privacy.advice import warn_of_epsilon
 from beam_dp.privacy.ledger import Ledger
 from beam_dp.privacy.ledger.entries import Token
 from beam_dp.storage.local import sync_directory
@@ -43,11 +44,12 @@ class Payment:
 
 
 def pay(plan: OnlinePlan, token: Token | None) -> Payment | None:
-    """Returns the payment of a new run.
+    """Returns the payment of a new run, and warns about a large epsilon.
 
     Raises:
         InputError: if the token paid for something else.
     """
+    warn_of_epsilon(plan.promised.epsilon)
     if token is None:
         return None
     token.check(plan.mechanism, plan.guarantee, plan.loss)

@@ -16,6 +16,7 @@ from beam_dp.domain import Attribute
 from beam_dp.encoding.frames import frame_batch, is_frame_class
 from beam_dp.encoding.units import arrow_column
 from beam_dp.errors import InputError
+from beam_dp.privacy.advice import warn_of_record_unit
 from beam_dp.privacy.guarantee import RECORD
 from beam_dp.transforms.errors import withhold_messages
 from beam_dp.transforms.reading.declared_types import check_field, declared_fields
@@ -95,20 +96,23 @@ class RecordBatches(beam.PTransform):
             for column, argument in self.columns.items():
                 reader.check_column(argument, column, self.attributes.get(column))
             for known in reader.schemas.values():
-                self._refuse_ambiguous(known)
+                self._check_unit(known)
             reader.need(self.columns, self.integers, self.attributes)
             return records
         known = declared_fields(records.element_type)
         if known is not None:
-            self._refuse_ambiguous(known)
+            self._check_unit(known)
             for column, argument in self.columns.items():
                 check_field(argument, column, known, self.attributes.get(column))
         batching = beam.ParDo(_BatchRows(list(self.columns)))
         return records | "Batch rows" >> batching.with_output_types(pa.RecordBatch)
 
-    def _refuse_ambiguous(self, known: Collection[str]) -> None:
-        # Whoever means a column of that name would get the weaker promise, unseen.
-        if self.unit_is_record and RECORD in known:
+    def _check_unit(self, known: Collection[str]) -> None:
+        if not self.unit_is_record:
+            return
+        warn_of_record_unit(name for name in known if name not in self.columns)
+        # A user who means a column of that name would get the weaker promise, unseen.
+        if RECORD in known:
             condition = "is also a column of the records: rename that column to say which is meant"
             raise InputError("privacy_unit", RECORD, condition)
 
