@@ -1,4 +1,4 @@
-"""Released records as columns of codes, in one canonical order."""
+"""Released records as columns of codes: the distinct ones in one canonical order."""
 
 from __future__ import annotations
 
@@ -21,6 +21,8 @@ WITHIN_BINS = ("uniform", "midpoint")
 # So many values are drawn at most, and of more the middle of each bin is released: one takes 8
 # bytes in memory and in the file, where equal records take next to nothing.
 MAX_BIN_VALUES = 2**25
+# Distinct records of parts of a file, before they are joined.
+_MOST_WAITING = 2**20
 
 
 def code_type(size: int) -> np.dtype[Any]:
@@ -33,12 +35,15 @@ def code_type(size: int) -> np.dtype[Any]:
     return np.min_scalar_type(size - 1)
 
 
-def distinct_records(domain: Domain, codes: Sequence[NDArray[Any]]) -> tuple[Codes, NDArray[Any]]:
+def distinct_records(
+    domain: Domain, codes: Sequence[NDArray[Any]], counts: NDArray[np.int64] | None = None
+) -> tuple[Codes, NDArray[Any]]:
     """Returns the distinct records among many, in the order of a release, and how many of each.
 
     Args:
         domain: the universe, of any size.
         codes: one array of shape (n,) an attribute, integers in ``0..size-1``, in any order.
+        counts: shape (n,), how many records each of these stands for; by default one.
 
     Returns:
         One array of shape (m,) an attribute, the smallest unsigned type that holds its codes, in
@@ -59,20 +64,83 @@ def distinct_records(domain: Domain, codes: Sequence[NDArray[Any]]) -> tuple[Cod
         ([7, 30], [0, 1], [1, 2])
     """
     words = list(domain.words(codes))
-    order = np.lexsort(words[::-1]) if len(words) > 1 else np.argsort(words[0], kind="stable")
+    order = lexicographic_order(words)
     first = np.zeros(order.size, bool)
     first[:1] = True
     for word in words:
         ordered = word[order]
         first[1:] |= ordered[1:] != ordered[:-1]
     starts = np.flatnonzero(first)
-    counts = np.diff(starts, append=order.size)
+    if counts is None:
+        counts = np.diff(starts, append=order.size)
+    elif len(starts):
+        counts = np.add.reduceat(counts[order], starts)
     chosen = order[starts]
     distinct = tuple(
         np.asarray(column)[chosen].astype(code_type(size))
         for column, size in zip(codes, domain.shape, strict=True)
     )
     return distinct, counts.astype(np.int64)
+
+
+def lexicographic_order(words: Sequence[NDArray[np.int64]]) -> NDArray[np.intp]:
+    """Returns the places of records in ascending order, equal ones as they were given.
+
+    Args:
+        words: of ``Domain.words``.
+    """
+    return np.lexsort(words[::-1]) if len(words) > 1 else np.argsort(words[0], kind="stable")
+
+
+class ReadRecords:
+    """Records that are read part by part, in any order, as the fields of a release.
+
+    Rows without drawn values are counted part by part; of those with values, every row is kept.
+
+    Args:
+        domain: of the records.
+    """
+
+    def __init__(self, domain: Domain) -> None:
+        self._domain = domain
+        self._codes = [[np.zeros(0, code_type(size))] for size in domain.shape]
+        self._counts = [np.zeros(0, np.int64)]
+        self._values: dict[str, list[NDArray[Any]]] = {}
+        self._num_waiting = 0
+        self._num_distinct = 0
+
+    def add(self, codes: Sequence[NDArray[Any]], counts: NDArray[np.int64] | None = None) -> None:
+        """Takes records without values, each as often as ``counts`` says, by default once."""
+        self._append(*distinct_records(self._domain, codes, counts))
+        self._num_waiting += len(self._counts[-1])
+        if self._num_waiting > _MOST_WAITING + self._num_distinct:
+            distinct, numbers = self._counted()
+            self._codes, self._counts = [[each] for each in distinct], [numbers]
+            self._num_waiting, self._num_distinct = 0, len(numbers)
+
+    def add_rows(self, codes: Sequence[NDArray[Any]], values: Mapping[str, NDArray[Any]]) -> None:
+        """Takes rows with the values that were drawn within their bins."""
+        self._append(codes, np.ones(len(codes[0]), np.int64))
+        for name, drawn in values.items():
+            self._values.setdefault(name, []).append(drawn)
+
+    def fields(self) -> tuple[Codes, NDArray[np.int64], dict[str, NDArray[Any]]]:
+        """Returns ``codes``, ``counts`` and ``bin_values`` of a ``SyntheticDatabase``."""
+        values = {}
+        if self._values:
+            columns = [np.concatenate(each) for each in self._codes]
+            order = lexicographic_order(list(self._domain.words(columns)))
+            values = {name: np.concatenate(each)[order] for name, each in self._values.items()}
+        return *self._counted(), values
+
+    def _append(self, codes: Sequence[NDArray[Any]], counts: NDArray[np.int64]) -> None:
+        for collected, column in zip(self._codes, codes, strict=True):
+            collected.append(column.astype(collected[0].dtype))
+        self._counts.append(counts)
+
+    def _counted(self) -> tuple[Codes, NDArray[np.int64]]:
+        columns = [np.concatenate(each) for each in self._codes]
+        return distinct_records(self._domain, columns, np.concatenate(self._counts))
 
 
 RECORDS_FORMATS = ("avro", "parquet", "csv")

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from beam_dp.domain import Domain, Value
 from beam_dp.domain.ordered import BinnedAttribute
 from beam_dp.errors import InputError
+from beam_dp.installed import check_arrow
 from beam_dp.noise.bound import FAILURE_PROBABILITY, noise_variance
 from beam_dp.queries.linear import LinearQuery, LiteralQuery
 from beam_dp.queries.vector_query import VectorQuery
@@ -31,6 +32,7 @@ from beam_dp.releases.questions import Question
 from beam_dp.releases.records import check_records_format, checked_codes, checked_values
 from beam_dp.releases.release import Release
 from beam_dp.releases.released_answers import MarginalAnswer, QueryAnswer
+from beam_dp.releases.row_order import RowBlock, row_blocks
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -61,9 +63,9 @@ class SyntheticDatabase(Release):
             (m,) an attribute, kept in the smallest unsigned type that holds its codes.
         counts: shape (m,), int64, how many records equal each, >= 1; sums to ``num_records``.
         bin_values: of each attribute with bins the released value of each record, shape
-            (num_records,), in the order of the records: int64 where values are whole numbers or
-            times, else float64, and 0 where the record is in no bin. Empty where the middle of a
-            bin stands for all of it.
+            (num_records,), in the order of ``codes``, and of equal records in that of ``rows``:
+            int64 where values are whole numbers or times, else float64, and 0 where the record is
+            in no bin. Empty where the middle of a bin stands for all of it.
         potentials: attribute names in domain order with a table of logarithms, float64, finite,
             one axis an attribute. The hypothesis weighs possible cells by exp of their sum.
         record_tables: attribute sets whose noisy tables the records were fitted to and the
@@ -299,26 +301,49 @@ class SyntheticDatabase(Release):
         np.add.at(table, index, self.counts)
         return table.reshape(domain.shape)
 
+    def rows(self) -> Iterator[RowBlock]:
+        """Yields the released records in their order, block by block, as codes.
+
+        The order is random and belongs to the draw: see ``releases/row_order.py``.
+        """
+        return row_blocks(self.counts, self.draw_id, self.bin_values)
+
     def records(self, batch_size: int = 65_536) -> Iterator[dict[str, list[Value]]]:
         """Yields the released records in their order, as columns of values by attribute name.
 
         Args:
             batch_size: records in each batch but the last, >= 1.
         """
-        ends = np.cumsum(self.counts)
-        for start in range(0, self.num_records, batch_size):
-            places = np.arange(start, min(start + batch_size, self.num_records))
-            which = np.searchsorted(ends, places, side="right")
-            batch = {}
-            for attribute, column in zip(self.domain, self.codes, strict=True):
-                codes = column[which]
-                values = attribute.decode(codes)
-                if isinstance(attribute, BinnedAttribute) and self.bin_values:
-                    numbers = self.bin_values[attribute.name][places].tolist()
-                    for place in np.flatnonzero(codes < attribute.num_levels).tolist():
-                        values[place] = attribute.released(numbers[place])
-                batch[attribute.name] = values
-            yield batch
+        waiting: list[list[NDArray[Any]]] = []
+        for block in self.rows():
+            waiting.append([block.records, *block.values.values()])
+            joined = [np.concatenate(each) for each in zip(*waiting, strict=True)]
+            whole = len(joined[0]) // batch_size * batch_size
+            for start in range(0, whole, batch_size):
+                yield self._batch([each[start : start + batch_size] for each in joined])
+            waiting = [[each[whole:] for each in joined]]
+        if waiting and len(waiting[0][0]):
+            yield self._batch(waiting[0])
+
+    def _batch(self, rows: Sequence[NDArray[Any]]) -> dict[str, list[Value]]:
+        """Columns of values, given of each row the place of its record, and the drawn values."""
+        drawn = dict(zip(self.bin_values, rows[1:], strict=True))
+        batch = {}
+        for attribute, column in zip(self.domain, self.codes, strict=True):
+            codes = column[rows[0]]
+            values = attribute.decode(codes)
+            if isinstance(attribute, BinnedAttribute) and drawn:
+                numbers = drawn[attribute.name].tolist()
+                for place in np.flatnonzero(codes < attribute.num_levels).tolist():
+                    values[place] = attribute.released(numbers[place])
+            batch[attribute.name] = values
+        return batch
+
+    def arrow_tables(self) -> Iterator[pa.Table]:
+        """Yields ``to_arrow`` block by block."""
+        for block in self.rows():
+            codes = [column[block.records] for column in self.codes]
+            yield arrow_table(self.domain, codes, block.values)
 
     def to_arrow(self) -> pa.Table:
         """Returns the released records in their order, one column an attribute.
@@ -326,8 +351,10 @@ class SyntheticDatabase(Release):
         Values are of the attribute's own type, and null is null. Where they are of several types,
         as numbers beside ``"other"`` are, all of them are texts.
         """
-        codes = [np.repeat(column, self.counts) for column in self.codes]
-        return arrow_table(self.domain, codes, self.bin_values)
+        check_arrow()
+        import pyarrow as pa
+
+        return pa.concat_tables(self.arrow_tables())
 
     def to_pandas(self) -> Any:
         """Returns the released records as a pandas frame: ``to_arrow``, as pyarrow converts it.

@@ -17,7 +17,7 @@ from beam_dp.domain import CategoricalAttribute, Domain, NumericAttribute
 from beam_dp.domain.files import domain_from_json
 from beam_dp.errors import InputError
 from beam_dp.mechanisms.within_bins import with_bin_values
-from beam_dp.releases import ReleaseError, read_release, write_release
+from beam_dp.releases import ReleaseError, read_release, row_order, write_release
 from beam_dp.releases.files import records_columns
 from beam_dp.releases.files.records_columns import columns_bytes, read_columns
 from beam_dp.storage.store import DamagedFileError
@@ -37,6 +37,8 @@ def test_what_is_written_is_read(attributes, num_records, seed, is_drawn, record
     domain = Domain(tuple(attributes))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(records_columns, "_ROWS", 7)
+        patch.setattr(records_columns, "_CSV_BYTES", 1)
+        patch.setattr(row_order, "_BLOCK_ROWS", 5)
         release = made(domain, records_format, is_drawn, num_records=num_records, seed=seed)
         data = columns_bytes(release)
         assert columns_bytes(release) == data
@@ -87,7 +89,7 @@ def test_a_release_is_read_and_its_card_names_the_format(tmp_path, records_forma
             read_release(tmp_path / "out")
 
 
-def test_many_equal_records_take_little_space_and_are_read_in_batches():
+def test_many_equal_records_take_little_space():
     domain = domain_from_json({"a": 2, "b": 3})
     counts = [300_000, 200_000]
     release = release_of(
@@ -95,7 +97,7 @@ def test_many_equal_records_take_little_space_and_are_read_in_batches():
         records_format="parquet",
     )  # fmt: skip
     data = columns_bytes(release)
-    assert len(data) < 50_000
+    assert len(data) < 80_000  # 1.3 bits a record; 0.97 is the least
     found = read_columns(data, domain, 500_000, "parquet")
     assert domain.cell_index(found.codes).tolist() == [1, 4] and found.counts.tolist() == counts
 
@@ -162,15 +164,11 @@ def test_a_file_that_is_not_the_cards_is_refused(records_format, is_drawn, colum
         read(damaged)
 
 
-@pytest.mark.parametrize("records_format", FORMATS)
-def test_records_out_of_order_are_refused(tmp_path, records_format):
-    release = made(DOMAIN, records_format, False, num_records=40)
-    data = columns_bytes(release)
-    (tmp_path / "out").mkdir()
-    found = read_columns(data, DOMAIN, 40, records_format)
-    backwards = [column[::-1] for column in found.codes]
+def test_codes_out_of_order_are_refused():
+    release = made(DOMAIN, "csv", False, num_records=40)
+    backwards = [column[::-1] for column in release.codes]
     with pytest.raises(InputError, match="ascending"):
-        made(DOMAIN, records_format, False, num_records=40, codes=backwards, counts=found.counts)
+        made(DOMAIN, "csv", False, num_records=40, codes=backwards, counts=release.counts)
 
 
 def test_a_parquet_file_that_was_cut_is_refused():

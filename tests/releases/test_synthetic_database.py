@@ -17,6 +17,7 @@ from beam_dp.releases import (
     read_release,
     release_from_bytes,
     release_to_bytes,
+    row_order,
     write_release,
 )
 from beam_dp.releases.plain import library_versions
@@ -42,12 +43,17 @@ def test_a_workload_of_another_domain_is_refused():
         release_of().answer(marginals(domain_from_json({"hours": 3}), ways=1))
 
 
-def test_records_are_the_distinct_ones_repeated_in_order():
+def test_records_are_those_of_the_rows_in_batches_of_any_size(monkeypatch):
+    monkeypatch.setattr(row_order, "_BLOCK_ROWS", 30)
     release = release_of(num_records=200)
-    codes = [np.repeat(column, release.counts) for column in release.codes]
+    places = np.concatenate([block.records for block in release.rows()])
+    assert np.bincount(places).tolist() == release.counts.tolist()
+    codes = [column[places] for column in release.codes]
     for batch_size in (1, 7, 1000):
         batches = list(release.records(batch_size))
-        assert all(len(values) <= batch_size for batch in batches for values in batch.values())
+        sizes = [len(values) for batch in batches for values in batch.values()]
+        assert sizes[: 4 * (200 // batch_size)] == [batch_size] * 4 * (200 // batch_size)
+        assert sum(sizes) == 4 * 200
         for attribute, column in zip(DOMAIN, codes, strict=True):
             values = [value for batch in batches for value in batch[attribute.name]]
             assert values == attribute.decode(column)

@@ -157,7 +157,7 @@ def write_batch(
 
 def rows_bytes(rows: Sequence[Row], draw_id: str) -> bytes:
     """Returns answers as an Avro container file: the same bytes for the same rows and draw."""
-    blocks = in_blocks((encode(ANSWER_SCHEMA, row), 1) for row in rows)
+    blocks = in_blocks([[encode(ANSWER_SCHEMA, row) for row in rows]])
     return write_container(ANSWER_SCHEMA, draw_id, "answers", blocks, deflate=False)
 
 

@@ -10,8 +10,10 @@ from __future__ import annotations
 import hashlib
 import json
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
+
+import numpy as np
 
 from beam_dp.releases.files.card import SCHEMA_VERSION
 from beam_dp.releases.files.values import (
@@ -90,26 +92,19 @@ def write_container(
     return b"".join(parts)
 
 
-def in_blocks(records: Iterable[tuple[bytes, int]]) -> Iterator[tuple[int, bytes]]:
+def in_blocks(parts: Iterable[Sequence[bytes]]) -> Iterator[tuple[int, bytes]]:
     """Yields records in blocks of about a mebibyte: their number and their bytes.
 
     Args:
-        records: each with how often it stands.
+        parts: the records, in parts of any lengths; a block is of one part.
     """
-    block = bytearray()
-    num_records = 0
-    for record, count in records:
-        while count:
-            copies = min(count, max(1, (BLOCK_BYTES - len(block)) // len(record)))
-            block += record * copies
-            num_records += copies
-            count -= copies
-            if len(block) + len(record) > BLOCK_BYTES:
-                yield num_records, bytes(block)
-                block.clear()
-                num_records = 0
-    if num_records:
-        yield num_records, bytes(block)
+    for records in parts:
+        ends = np.cumsum(np.fromiter(map(len, records), np.int64, len(records)))
+        start, written = 0, 0
+        while start < len(records):
+            stop = max(start + 1, int(np.searchsorted(ends, written + BLOCK_BYTES, "right")))
+            yield stop - start, b"".join(records[start:stop])
+            start, written = stop, int(ends[stop - 1])
 
 
 def read_container(

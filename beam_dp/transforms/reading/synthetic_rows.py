@@ -82,10 +82,11 @@ def _rows(directory: str, domain: Domain) -> Iterator[beam.Row]:
     release = _database(directory)
     condition = "must hold a release of the given domain"
     domain.check_same(release.domain, "directory", directory, condition)
-    table = _plain(release.to_arrow()).rename_columns(field_names(domain.names))
-    for batch in table.to_batches(max_chunksize=_ROWS):
-        for row in batch.to_pylist():
-            yield beam.Row(**row)
+    names = field_names(domain.names)
+    for table in release.arrow_tables():
+        for start in range(0, len(table), _ROWS):
+            for row in _plain(table.slice(start, _ROWS)).rename_columns(names).to_pylist():
+                yield beam.Row(**row)
 
 
 def _plain(table: pa.Table) -> pa.Table:

@@ -1,0 +1,113 @@
+"""The rows of a release are in random order, which is that of the draw wherever they are read."""
+
+from __future__ import annotations
+
+import io
+import math
+import pathlib
+from collections import Counter
+from typing import Any
+
+import fastavro
+import numpy as np
+import pyarrow as pa
+import pytest
+from noise_sources import Seeded
+from release_examples import DRAW, release_of
+
+import beam_dp as dp
+from beam_dp.domain import CategoricalAttribute, Domain, NumericAttribute
+from beam_dp.mechanisms.within_bins import with_bin_values
+from beam_dp.releases import SyntheticDatabase, read_release, row_order, write_release
+from beam_dp.releases.files.records import records_bytes
+from beam_dp.releases.row_order import row_blocks
+
+DOMAIN = Domain(
+    (
+        CategoricalAttribute("Survived", ("no", "yes")),
+        CategoricalAttribute("Pclass", ("1", "2", "3")),
+        NumericAttribute("Fare", (0, 8, 15, 31, 248, 512)),
+    )
+)
+
+
+def titanic(records_format: str = "avro", draw_id: str = DRAW) -> SyntheticDatabase:
+    """900 records, of which the first 540 by code have died."""
+    codes = [each.ravel() for each in np.indices(DOMAIN.shape)]
+    counts = np.where(codes[0] == 0, 36, 24)
+    made = release_of(
+        DOMAIN, num_records=900, codes=codes, counts=counts, potentials=[],
+        records_format=records_format, draw_id=draw_id,
+    )  # fmt: skip
+    return with_bin_values(made, Seeded(2))
+
+
+@pytest.mark.parametrize("records_format", ["avro", "parquet", "csv"])
+def test_every_format_has_the_rows_of_the_draw_in_one_random_order(
+    tmp_path: pathlib.Path, records_format: str
+) -> None:
+    release = titanic(records_format)
+    table = release.to_arrow()
+    # A false alarm has a chance below 1e-6, and the id of the draw is fixed.
+    first = table["Survived"].to_pylist()[:300]
+    assert abs(first.count("yes") - 120) < 5 * math.sqrt(300 * 0.4 * 0.6)
+    write_release(release, tmp_path / "out")
+    again = read_release(tmp_path / "out")
+    assert again.to_arrow().equals(table)
+    assert again.to_pandas()["Survived"].tolist()[:300] == first
+    (records,) = again.records()
+    assert pa.table(records, schema=table.schema).equals(table)
+    (file,) = (tmp_path / "out").glob("records-*")
+    if records_format == "avro":
+        assert list(fastavro.reader(io.BytesIO(file.read_bytes()))) == table.to_pylist()
+    elif records_format == "parquet":
+        assert pa.parquet.read_table(file).replace_schema_metadata(None).equals(table)
+    else:
+        rows = [line.split(",")[0].strip('"') for line in file.read_text().splitlines()[1:]]
+        assert rows == table["Survived"].to_pylist()
+
+
+def test_another_draw_of_the_same_records_has_another_order() -> None:
+    tables = [titanic(draw_id=draw_id).to_arrow() for draw_id in (DRAW, "f" * 32)]
+    assert not tables[0].equals(tables[1])
+    assert records_bytes(titanic()) == records_bytes(titanic())
+
+
+def test_the_order_does_not_follow_that_of_the_input() -> None:
+    """The input is sorted; the first rows of its copy must not be."""
+    table = pa.table({"Survived": ["no"] * 540 + ["yes"] * 360, "Pclass": ["1", "2", "3"] * 300})
+    domain = DOMAIN.restrict(("Survived", "Pclass"))
+    promise = dp.Guarantee(20.0, 1e-9, "replace_one", "record", 1)
+    workload = dp.marginals(domain, ways=2)
+    release = dp.release(table, domain, workload, promise, mechanism=dp.Gaussian(), num_records=900)
+    first = release.to_arrow()["Survived"].to_pylist()[:300]
+    # Seven standard deviations: a false alarm has a chance below 1e-10.
+    assert abs(first.count("yes") - 120) < 7 * math.sqrt(300 * 0.4 * 0.6)
+
+
+@pytest.mark.parametrize("block_rows", [1, 2, 100])
+def test_all_orders_are_equally_likely(monkeypatch: pytest.MonkeyPatch, block_rows: int) -> None:
+    """Of 12 orders of four rows each is seen 500 times, give or take five standard deviations."""
+    monkeypatch.setattr(row_order, "_BLOCK_ROWS", block_rows)
+    counts = np.array([2, 1, 1])
+    seen = Counter(
+        tuple(np.concatenate([block.records for block in row_blocks(counts, f"{draw:032x}", {})]))
+        for draw in range(6000)
+    )
+    assert len(seen) == 12 and all(abs(each - 500) < 5 * math.sqrt(500) for each in seen.values())
+
+
+@pytest.mark.parametrize("block_rows", [10, 1000])
+def test_a_block_is_small_and_all_blocks_hold_all_rows(
+    monkeypatch: pytest.MonkeyPatch, block_rows: int
+) -> None:
+    monkeypatch.setattr(row_order, "_BLOCK_ROWS", block_rows)
+    counts = np.array([1, 5000, 2, 17, 800])
+    values: dict[str, Any] = {"x": np.arange(counts.sum())}
+    blocks = list(row_blocks(counts, DRAW, values))
+    assert all(len(block.which) <= block_rows for block in blocks)
+    records = np.concatenate([block.records for block in blocks])
+    assert np.bincount(records).tolist() == counts.tolist()
+    # The values of each record follow each other in the order of its rows.
+    found = np.concatenate([block.values["x"] for block in blocks])
+    assert np.array_equal(found[np.argsort(records, kind="stable")], values["x"])
