@@ -51,6 +51,7 @@ from beam_dp.releases import finish_writing
 from beam_dp.releases.files.horizon import begin_horizon, holds_horizon, released
 from beam_dp.releases.files.horizon_card import HorizonCard
 from beam_dp.transforms.drawing.release_windows import ReleaseWindows, horizon_card
+from beam_dp.transforms.reading.listing import plain_path
 from beam_dp.transforms.reading.read_arrivals import ReadArrivals
 from beam_dp.windows import Horizon, seconds_of_duration, span_text
 
@@ -75,10 +76,17 @@ MECHANISM = Flag(
 POLL = Flag("poll", "how often to look for new files, such as 30s", "LENGTH", default="30s")
 SETTLE = Flag(
     "settle",
-    "how long after its time of modification a file may appear, such as 2m; with limits for units"
-    " the promise needs that none appears later",
+    "how long after its time of modification a file may appear, such as 2m; one that appears later"
+    " does not count",
     "LENGTH",
     default="2m",
+)
+PRIVATE_FOLDER = Flag(
+    "private_folder",
+    "where the path, size and time of each file that was read are kept, so that a job that goes on"
+    " reads the same files: a local folder of yours alone, which every worker sees, and not in"
+    " --output; required where that is in a bucket (default: --output and .private)",
+    "DIR",
 )
 REPLAY = Flag(
     "replay",
@@ -103,6 +111,7 @@ FLAGS = (
     MECHANISM,
     POLL,
     SETTLE,
+    PRIVATE_FOLDER,
     REPLAY,
     CHECKPOINTING_INTERVAL,
 )
@@ -167,6 +176,7 @@ def parse_arguments(argv: Sequence[str]) -> Job:
         poll=given["poll"],
         settle=given["settle"],
         replay=is_replay,
+        private_folder=given.get("private_folder"),
     )
     card = horizon_card(plan, _source(given), replayable=True)
     return Job(
@@ -187,7 +197,7 @@ def parse_arguments(argv: Sequence[str]) -> Job:
 
 def _source(given: dict[str, str]) -> dict[str, str | None]:
     """Returns what must be the same when a job goes on, from wherever it is started."""
-    pattern = given["input"]
+    pattern = plain_path("input", given["input"])
     return {
         "input": pattern if "://" in pattern else os.path.abspath(pattern),
         **{name: given.get(name) for name in ("input_format", "event_time", "arrival")},
@@ -330,6 +340,9 @@ def _run(job: Job, progress: Progress) -> int:
         job.ledger.check(job.dataset_id, job.plan.guarantee, job.plan.loss)
     progress.tell_warnings()
     horizon_id = begin_horizon(job.output, job.card, NoiseSource().draw_id())
+    before = _num_released(job)
+    # What is refused of the files that are there is refused before anything is paid.
+    pipeline = _build(job, horizon_id) if before < _num_releases(job) else None
     token = None
     if job.ledger is not None:
         token, is_paid_now = job.ledger.spend_once(
@@ -342,17 +355,15 @@ def _run(job: Job, progress: Progress) -> int:
             job.origin,
         )
         progress.say(f"{'spent' if is_paid_now else 'goes on'}: {token.release_id} in the ledger")
-        if token.state == "released" and _num_released(job) < _num_releases(job):
+        if token.state == "released" and pipeline is not None:
             condition = (
                 f"lacks windows that were released: {token.release_id} paid for one draw of each."
                 " Restore them from a copy"
             )
             raise refused("output", job.output, condition)
-    before = _num_released(job)
     if before:
         progress.say(f"goes on: {before:,} of {_num_releases(job):,} releases are there")
-    if before < _num_releases(job):
-        pipeline = _build(job, horizon_id)
+    if pipeline is not None:
         progress.say(f"{_headline(job)}; runner {type(pipeline.runner).__name__}")
         if not run_pipeline(
             pipeline, progress, [job.output], lambda: _alive(job), lambda: _is_over(job)

@@ -82,7 +82,12 @@ TRANSFORMS: list[Case] = [
         lambda: dp.ReleaseWindows(wrong("out"), "out", "0" * 32, "t", "arrival"),
         "must be a WindowTablesPlan or a WindowDatabasesPlan, such as dp.plan_window_tables(...)",
     ),
-    (lambda: dp.begin_windows(wrong("out"), "out", replayable=True), "must be a WindowTablesPlan"),
+    (
+        lambda: dp.begin_windows(
+            wrong("out"), "out", event_time="t", arrival="arrival", replayable=True
+        ),
+        "must be a WindowTablesPlan",
+    ),
     (lambda: dp.WriteRelease(wrong(7)), "output: 7 is refused; must be a directory, as a path or"),
     (lambda: dp.WriteAnswers("out", wrong(WORKLOAD)), "must be an AnswersPlan, such as dp.plan_pr"),
     (lambda: dp.ReadRecords(wrong(7)), "input: 7 is refused; must be a path or a glob, as a text"),

@@ -112,19 +112,19 @@ def test_windows_of_a_topic_are_exact_on_flink(
     plan = plan_window_tables(
         marginals(DOMAIN, ways=1), horizon, WindowUnit("record", 1, 1, 1), 2000.0, 0.0
     )
-    horizon_id = begin_windows(plan, tmp_path / "out", {"topic": TOPIC}, replayable=True)
+    # On a loaded machine a broker may be asked late.
+    visits = ReadKafka(broker, TOPIC, horizon, settle="10s")
+    assert visits.source == {"topic": TOPIC, "num_partitions": PARTITIONS}
+    out = tmp_path / "out"
+    times = {"event_time": "t", "arrival": "arrival"}
+    horizon_id = begin_windows(plan, out, visits.source, **times, replayable=True)
     producer = Producer(broker, horizon)
     producer.start()
     flags = [*flink, "--streaming", "--checkpointing_interval=1000"]
     flags += ["--finish_bundle_before_checkpointing", "--shutdown_sources_after_idle_ms=50000"]
     options = PipelineOptions(flags)
     with beam.Pipeline(options=options) as pipeline:
-        _ = (
-            pipeline
-            # On a loaded machine a broker may be asked late.
-            | ReadKafka(broker, TOPIC, horizon, settle="10s")
-            | ReleaseWindows(plan, tmp_path / "out", horizon_id, "t", "arrival")
-        )
+        _ = pipeline | visits | ReleaseWindows(plan, out, horizon_id, *times.values())
     producer.join()
     release = read_windows(tmp_path / "out")
     assert release.released == tuple(range(10))

@@ -163,6 +163,99 @@ def test_a_window_that_was_released_is_not_drawn_again(
     assert not os.path.exists(window_directory(tmp_path / "out", 1))
 
 
+PERSONS = {
+    "privacy_unit": "person",
+    "max_records_per_unit": "1",
+    "max_windows_per_unit": "1",
+    "protected_windows": "3",
+}
+
+
+def add_file(folder: pathlib.Path, name: str, modified: float) -> pathlib.Path:
+    """A file with records of the last window."""
+    path = folder / "landing" / f"{name}.parquet"
+    columns = {"age": [3] * 4, "t": [START + 20] * 4, "person": [7, 8, 9, 10], "came": [0] * 4}
+    pyarrow.parquet.write_table(pa.table(columns), path)
+    os.utime(path, (modified, modified))
+    return path
+
+
+def lose_last_window(folder: pathlib.Path) -> None:
+    shutil.rmtree(window_directory(folder / "out", 2))
+
+
+@pytest.mark.parametrize("fault", ["touched", "grown", "removed"])
+def test_a_job_that_goes_on_refuses_files_that_changed(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str], fault: str
+):
+    argv = window_flags(tmp_path, **PERSONS)
+    path = add_file(tmp_path, "2", START + 22)
+    assert main(argv) == 0
+    lose_last_window(tmp_path)
+    before = bytes_under(tmp_path / "out")
+    capsys.readouterr()
+    if fault == "removed":
+        path.unlink()
+    elif fault == "grown":
+        path.write_bytes(path.read_bytes() * 2)
+        os.utime(path, (START + 22, START + 22))
+    else:
+        os.utime(path, (START + 23, START + 23))
+    assert main(argv) == 2
+    (line,) = capsys.readouterr().err.splitlines()[-1:]
+    what = "must not be removed" if fault == "removed" else "must not change"
+    assert line.startswith(f"error: --input: {str(path)!r} is refused; {what} before its horizon")
+    assert str(START + 22) not in line and str(START + 23) not in line
+    assert bytes_under(tmp_path / "out") == before
+
+
+def test_files_that_were_read_may_go_where_each_window_is_promised_for_itself(
+    tmp_path: pathlib.Path,
+):
+    argv = window_flags(tmp_path)
+    path = add_file(tmp_path, "2", START + 22)
+    assert main(argv) == 0
+    assert counts_of(tmp_path)[2] == [0, 0, 0, 4]
+    lose_last_window(tmp_path)
+    path.unlink()
+    assert main(argv) == 0
+    assert counts_of(tmp_path) == COUNTS
+
+
+def test_a_file_that_appears_too_late_does_not_count_after_a_restart(tmp_path: pathlib.Path):
+    argv = window_flags(tmp_path, **PERSONS)
+    assert main(argv) == 0
+    expected = counts_of(tmp_path)
+    lose_last_window(tmp_path)
+    add_file(tmp_path, "late", START + 22)
+    for _ in range(2):
+        assert main(argv) == 0
+        assert counts_of(tmp_path) == expected
+        lose_last_window(tmp_path)
+
+
+def test_what_is_known_of_files_is_private(tmp_path: pathlib.Path):
+    assert main(window_flags(tmp_path, private_folder=str(tmp_path / "mine"))) == 0
+    assert (tmp_path / "mine").stat().st_mode & 0o777 == 0o700
+    assert not (tmp_path / "out.private").exists()
+    assert not any("sqlite" in name for name in everything_under(tmp_path / "out"))
+    public = (tmp_path / "out" / "horizon.json").read_text()
+    assert "mine" not in public and str(START + 18) not in public
+
+
+def test_another_private_folder_is_refused_once_windows_are_released(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+):
+    """As is a horizon that an earlier version began, which kept no list of files."""
+    argv = window_flags(tmp_path, **PERSONS)
+    assert main(argv) == 0
+    lose_last_window(tmp_path)
+    shutil.rmtree(tmp_path / "out.private")
+    assert main(argv) == 2
+    (line,) = capsys.readouterr().err.splitlines()[-1:]
+    assert "--private_folder: " in line and "must be that which knows the files of the win" in line
+
+
 def test_a_release_whose_writer_was_killed_is_completed(tmp_path: pathlib.Path):
     """Between the card and the payload of the last window."""
     argv = window_flags(tmp_path)
@@ -225,7 +318,7 @@ def test_a_page_says_what_windows_would_be_released(
     assert main(argv) == 0
     facts = ("3 windows of", "records expected of a cell", "no ledger: nobody adds up")
     check_page(capfd.readouterr().out, *facts)
-    assert not (tmp_path / "out").exists()
+    assert [path.name for path in tmp_path.iterdir()] == ["landing"]
 
 
 def test_what_would_be_promised_is_shown_before_anything_is_written(
@@ -260,6 +353,11 @@ def test_what_would_be_promised_is_shown_before_anything_is_written(
         ({"mechanism": "mwem", "strategy": "levels"}, "--strategy: 'levels' is refused; only"),
         ({"settle": "-1s"}, "--settle: '-1s' is refused"),
         ({"poll": "0s"}, "--poll: 0 is refused"),
+        (
+            {"output": "gs://releases/out"},
+            "--private_folder: missing; must name a local folder, for the output is in a bucket",
+        ),
+        ({"private_folder": "FOLDER/out/mine"}, "--private_folder: 'FOLDER/out/mine' is refused"),
         ({"block": "7"}, "--block: '7' is refused; must be given with --strategy"),
         ({"checkpointing_interval": "9"}, "--checkpointing_interval: '9' is refused; must not be"),
         ({"start": "2999-01-01T00:00Z"}, "--replay: True is refused; can't be given before"),
@@ -281,9 +379,10 @@ def test_a_bad_argument_costs_one_line(
     flags: dict[str, str | None],
     message: str,
 ):
+    flags = {name: each and each.replace("FOLDER", str(tmp_path)) for name, each in flags.items()}
     assert main(window_flags(tmp_path, **flags)) == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith(f"error: {message}")
+    assert line.startswith(f"error: {message.replace('FOLDER', str(tmp_path))}")
     assert not (tmp_path / "out").exists()
 
 
@@ -347,7 +446,8 @@ def test_one_unit_changes_no_more_than_was_promised(tmp_path: pathlib.Path, name
         ]
         names = [re.sub("[0-9a-f]{32}", "DRAW", path) for path in files]
         found.append((np.array(counts_of(tmp_path)), names, cards))
-        shutil.rmtree(tmp_path / "out")
+        for each in ("out", "out.private"):
+            shutil.rmtree(tmp_path / each)
     (before, *files_before), (after, *files_after) = found
     moved = np.abs(after - before).sum(axis=1)
     assert moved.max() <= 3 and all(np.count_nonzero(moved[n : n + 2]) <= 1 for n in range(2))

@@ -14,7 +14,8 @@ import pytest
 from fake_storage import FakeStorage
 
 from beam_dp.errors import InputError
-from beam_dp.transforms.reading.read_arrivals import ReadArrivals, arrived_files
+from beam_dp.transforms.reading.listing import timed_files
+from beam_dp.transforms.reading.read_arrivals import ReadArrivals
 from beam_dp.windows import Horizon
 
 SUMMER, WINTER = 1_782_907_200, 1_796_817_600  # 2026-07-01T12:00Z and 2026-12-09T12:00Z
@@ -48,8 +49,7 @@ def landing(scheme: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeStorag
 
 
 def found(pattern: str) -> list[tuple[str, int, float]]:
-    files = [(*each.value, each.timestamp.micros / 1e6) for each in arrived_files(pattern)]
-    return [(name.rpartition("/")[2], num_bytes, arrived) for name, num_bytes, arrived in files]
+    return [(file.path.rpartition("/")[2], *file[1:]) for file in timed_files(pattern)]
 
 
 @pytest.mark.usefixtures("zone")

@@ -94,11 +94,11 @@ def test_the_watermark_follows_the_clock_alone(
 def test_the_clock_is_read_before_the_files(landing: pathlib.Path, monkeypatch: pytest.MonkeyPatch):
     """Else a file that came in between would be late."""
     order: list[str] = []
-    listed = read_arrivals.arrived_files
+    listed = read_arrivals.timed_files
     clock = SimpleNamespace(time=lambda: order.append("clock") or 1005.0)
     monkeypatch.setattr(read_arrivals, "time", clock)
     monkeypatch.setattr(
-        read_arrivals, "arrived_files", lambda each: order.append("files") or listed(each)
+        read_arrivals, "timed_files", lambda each: order.append("files") or listed(each)
     )
     ReadArrivals(f"{landing}/*.parquet", HORIZON, poll=1, settle=0).polling(f"{landing}/*")
     assert order == ["clock", "files"]

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
+import apache_beam as beam
 import pytest
 from apache_beam.io.watermark_estimators import ManualWatermarkEstimator
 from apache_beam.runners.sdf_utils import RestrictionTrackerView, ThreadsafeRestrictionTracker
@@ -201,3 +202,13 @@ def test_what_is_not_exact_stops_the_job(
     with pytest.raises(ReadError, match=message):
         list(bundles(broker, monkeypatch))
     assert broker.num_open == 0
+
+
+def test_source_names_the_topic_and_its_number_of_partitions(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(read_kafka, "_checked_partitions", lambda source: 3)
+    read = read_kafka.ReadKafka("nowhere", "visits", HORIZON, settle=SETTLE)
+    source = {"topic": "visits", "num_partitions": 3}
+    assert read.source == source
+    assert (beam.Pipeline() | read).source == source

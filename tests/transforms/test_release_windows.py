@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import operator
 import pathlib
 import shutil
@@ -59,10 +60,13 @@ def tables() -> np.ndarray:
     return counts
 
 
+def begin(plan: WindowsPlan, directory: pathlib.Path, **changed: Any) -> str:
+    given = {"event_time": "t", "arrival": "arrival", "replayable": True, **changed}
+    return begin_windows(plan, directory, **given)
+
+
 def run(plan: WindowsPlan, directory: pathlib.Path, rows: Sequence[dict[str, Any]] = ROWS) -> None:
-    release = ReleaseWindows(
-        plan, directory, begin_windows(plan, directory, replayable=True), "t", "arrival"
-    )
+    release = ReleaseWindows(plan, directory, begin(plan, directory), "t", "arrival")
     with pipeline() as p:
         _ = p | beam.Create(rows) | release
 
@@ -97,11 +101,81 @@ def test_every_window_and_block_is_released(directory: pathlib.Path):
 
 
 def test_another_plan_than_was_begun_is_refused(tmp_path: pathlib.Path):
-    horizon_id = begin_windows(SURE, tmp_path, replayable=True)
+    horizon_id = begin(SURE, tmp_path)
     other = plan_window_tables(WORKLOAD, HORIZON, RECORDS, 1e4, 0.0)
     rows = beam.Pipeline() | beam.Create(ROWS)
     with pytest.raises(InputError, match=r"^epsilon: 10000(\.0)? is refused; must be 20000"):
         _ = rows | ReleaseWindows(other, tmp_path, horizon_id, "t", "arrival")
+
+
+@pytest.mark.parametrize(
+    ("columns", "refused"),
+    [
+        (("u", "arrival"), "event_time: 'u' is refused; must be 't', as horizon.json in "),
+        (("t", "u"), "arrival: 'u' is refused; must be 'arrival', as horizon.json in "),
+        (("arrival", "t"), "event_time: 'arrival' is refused; must be 't', as "),
+    ],
+)
+def test_other_columns_of_times_than_were_begun_are_refused(
+    tmp_path: pathlib.Path, columns: tuple[str, str], refused: str
+) -> None:
+    horizon_id = begin(SURE, tmp_path)
+    rows = beam.Pipeline() | beam.Create(ROWS)
+    with pytest.raises(InputError) as error:
+        _ = rows | ReleaseWindows(SURE, tmp_path, horizon_id, *columns)
+    assert str(error.value).startswith(refused)
+    with pytest.raises(InputError) as error:
+        begin(SURE, tmp_path, event_time=columns[0], arrival=columns[1])
+    assert str(error.value).startswith(refused)
+
+
+def test_another_column_of_units_than_was_begun_is_refused(tmp_path: pathlib.Path) -> None:
+    of_a, of_b = (
+        plan_window_tables(WORKLOAD, HORIZON, WindowUnit(name, 1, 1, 6), 1.0, 0.0)
+        for name in ("person", "plane")
+    )
+    horizon_id = begin(of_a, tmp_path)
+    rows = beam.Pipeline() | beam.Create([{**ROWS[0], "person": 1, "plane": 1}])
+    with pytest.raises(InputError, match=r"^privacy_unit: 'plane' is refused; must be 'person'"):
+        _ = rows | ReleaseWindows(of_b, tmp_path, horizon_id, "t", "arrival")
+
+
+def test_horizon_of_an_earlier_version_without_columns_of_times_is_refused(
+    tmp_path: pathlib.Path,
+) -> None:
+    horizon_id = begin(SURE, tmp_path)
+    card = json.loads((tmp_path / "horizon.json").read_text())
+    card["source"] = {}
+    (tmp_path / "horizon.json").write_text(json.dumps(card))
+    line = r"^event_time: 't' is refused; must be what the horizon was begun with, and horizon.json"
+    rows = beam.Pipeline() | beam.Create(ROWS)
+    with pytest.raises(InputError, match=line):
+        _ = rows | ReleaseWindows(SURE, tmp_path, horizon_id, "t", "arrival")
+    with pytest.raises(InputError, match=line):
+        begin(SURE, tmp_path)
+
+
+def test_another_topic_than_was_begun_is_refused(tmp_path: pathlib.Path) -> None:
+    """``ReadKafka`` names its topic and number of partitions, which ``source`` of it returns."""
+    visits = {"topic": "visits", "num_partitions": 2}
+    horizon_id = begin(SURE, tmp_path / "begun", source=visits)
+    without = begin(SURE, tmp_path / "without")
+    release = ReleaseWindows(SURE, tmp_path / "begun", horizon_id, "t", "arrival")
+
+    def records(source: dict[str, Any]) -> Any:
+        rows = beam.Pipeline() | beam.Create(ROWS)
+        rows.source = source
+        return rows
+
+    _ = records(visits) | release
+    with pytest.raises(InputError, match=r"^num_partitions: 3 is refused; must be 2, as horizon"):
+        _ = records({**visits, "num_partitions": 3}) | release
+    with pytest.raises(InputError, match=r"^topic: 'calls' is refused; must be 'visits', as hori"):
+        _ = records({**visits, "topic": "calls"}) | release
+    with pytest.raises(InputError, match=r"^topic: 'visits' .* what the horizon was begun with"):
+        _ = records(visits) | ReleaseWindows(SURE, tmp_path / "without", without, "t", "arrival")
+    with pytest.raises(InputError, match=r"^num_partitions: 3 is refused; must be 2, as horizon"):
+        begin(SURE, tmp_path / "begun", source={**visits, "num_partitions": 3})
 
 
 def test_checkpoints_between_bundles_are_refused(tmp_path: pathlib.Path):
@@ -160,7 +234,7 @@ def test_a_stream_releases_what_a_batch_does(tmp_path: pathlib.Path):
         stream = stream.advance_watermark_to(now)
         stream = stream.add_elements([TimestampedValue(row, now) for row in rows])
     options = PipelineOptions(["--runner=BundleBasedDirectRunner", "--streaming"])
-    horizon_id = begin_windows(SURE, tmp_path / "out", replayable=True)
+    horizon_id = begin(SURE, tmp_path / "out")
     with beam.Pipeline(options=options) as p:
         _ = (
             p

@@ -67,7 +67,7 @@ UNGUARDED = {
     "read_kafka._Partitions.create_tracker": "sees offsets",
     "read_kafka._Partitions.restriction_size": "sees offsets",
     "read_kafka._Partitions.truncate": "sees offsets",
-    "read_arrivals.arrived_files": "sees the pattern",
+    "read_arrivals.self.polling.replayed": "sees the pattern, and names of files",
     "beam_windows._OfEachWindow.process": "sees nothing",
     "limit_windows._Number.process": "looks at the window alone",
     "count_windows._Number.process": "looks at the window alone",

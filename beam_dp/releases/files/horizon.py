@@ -35,7 +35,6 @@ _LEVELS = "levels"
 _NESTED = ("horizon", "guarantee", "plan", "source")
 # Follow from other fields. Words may change with a version, last digits with a machine.
 _DERIVED = ("promise", "worst_case", "window_loss")
-_OF_SOURCE = ("source", "replayable")
 _KEPT = 256  # releases that were read, in memory
 
 Directory = str | os.PathLike[str]
@@ -107,24 +106,29 @@ def begin_horizon(directory: Directory, card: HorizonCard, new_id: str) -> str:
     return horizon_id
 
 
-def check_promise(directory: Directory, card: HorizonCard) -> None:
-    """Refuses to release what the horizon of a directory does not promise; another source may be.
+def check_promise(directory: Directory, card: HorizonCard) -> str | None:
+    """Refuses to release what the horizon of a directory does not promise.
 
     Args:
         directory: of a horizon; where none was begun, nothing is refused.
-        card: what would be promised.
+        card: what would be promised. Its source may say less, and whether it is replayable is not
+            compared.
+
+    Returns:
+        The id of the horizon; None where none was begun.
 
     Raises:
         InputError: naming the first field that differs.
         ReleaseError: if its ``horizon.json`` is damaged.
     """
     begun = _read_begun(store_for(directory, "output"), directory)
-    if begun is not None:
-        ours, theirs = (
-            {name: value for name, value in each.promised().items() if name not in _OF_SOURCE}
-            for each in (card, begun[1])
-        )
-        _refuse_difference(ours, theirs, directory)
+    if begun is None:
+        return None
+    horizon_id, found = begun
+    source = {name: found.source[name] for name in card.source if name in found.source}
+    stated = {"source": source, "replayable": card.replayable}
+    _refuse_difference(card.promised(), {**found.promised(), **stated}, directory)
+    return horizon_id
 
 
 @dataclass(frozen=True)
@@ -323,17 +327,15 @@ def _refuse_difference(
         if name in _NESTED and isinstance(own, Mapping) and isinstance(begun, Mapping):
             _refuse_difference(own, begun, directory)
             continue
-        condition = (
-            f"must be {shown(begun)}, as {HORIZON} in {os.fspath(directory)!r} says: a horizon goes"
-            " on as it was begun, and another one needs another directory"
-        )
-        raise InputError(name, own, condition)
+        file = f"{HORIZON} in {os.fspath(directory)!r}"
+        condition = f"must be {shown(begun)}, as {file} says: a horizon goes on as it was begun"
+        if name not in theirs:
+            condition = f"must be what the horizon was begun with, and {file} does not say what"
+        raise InputError(name, own, f"{condition}, and another one needs another directory")
 
 
 def _refuse_other_records(card: HorizonCard) -> None:
-    unit = card.unit
-    is_of_each_window = (unit.protected_windows, unit.max_windows_per_unit) == (1, 1)
-    if not card.replayable and (card.block is not None or not is_of_each_window):
+    if card.needs_same_records and not card.replayable:
         condition = (
             "must be True for a horizon that was begun before, unless protected_windows is 1 and no"
             " blocks are measured: which windows of a unit are kept follows from all its records"

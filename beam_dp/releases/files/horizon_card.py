@@ -92,6 +92,16 @@ class HorizonCard:
         """How many blocks are measured."""
         return 0 if self.block is None else len(Blocks(self.horizon.num_windows, self.block))
 
+    @property
+    def needs_same_records(self) -> bool:
+        """Whether a job that goes on must find the records that the job before it found.
+
+        Which windows of a unit are kept follows from all its records since the start. Only windows
+        that are promised each for itself need no others.
+        """
+        of_each = (self.unit.protected_windows, self.unit.max_windows_per_unit) == (1, 1)
+        return self.block is not None or not of_each
+
     def promised(self) -> dict[str, Any]:
         """Returns what tells two horizons apart, as JSON values."""
         return {

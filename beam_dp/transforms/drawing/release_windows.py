@@ -22,6 +22,7 @@ from beam_dp.releases.files.horizon import (
     begin_horizon,
     block_directory,
     check_promise,
+    released,
     window_directory,
 )
 from beam_dp.releases.files.horizon_card import HorizonCard
@@ -30,6 +31,8 @@ from beam_dp.summaries import HistogramAccumulator, Marginals
 from beam_dp.transforms.counting.beam_windows import BeamWindows
 from beam_dp.transforms.counting.count_windows import CountWindows, SumTables
 from beam_dp.transforms.errors import show_setup, withhold_messages
+from beam_dp.transforms.reading.read_arrivals import ReadArrivals
+from beam_dp.transforms.reading.seen_files import SeenFiles
 
 WindowsPlan = WindowTablesPlan | WindowDatabasesPlan
 Level = Literal["window", "block"]
@@ -65,6 +68,8 @@ def begin_windows(
     directory: str | os.PathLike[str],
     source: Mapping[str, Any] | None = None,
     *,
+    event_time: str,
+    arrival: str,
     replayable: bool,
 ) -> str:
     """Begins a horizon in a directory, or goes on with the same one there: ``begin_horizon``.
@@ -73,7 +78,9 @@ def begin_windows(
         plan: of the windows.
         directory: empty, or of this horizon.
         source: of the records, as JSON values: what must be the same after a restart, such as the
-            pattern of files and the columns of times.
+            pattern of files, or the ``source`` of ``ReadKafka``.
+        event_time: the column with the time of a record's event.
+        arrival: the column with the time at which its source had it.
         replayable: whether the source can be read again from the start, and then has the same
             records with the same arrivals. What a job that goes on promises depends on it.
 
@@ -85,7 +92,8 @@ def begin_windows(
         ReleaseError: if its ``horizon.json`` is damaged.
     """
     check_is("plan", plan, WindowTablesPlan, WindowDatabasesPlan)
-    card = horizon_card(plan, source, replayable=replayable)
+    stated = {**(source or {}), "event_time": event_time, "arrival": arrival}
+    card = horizon_card(plan, stated, replayable=replayable)
     return begin_horizon(directory, card, NoiseSource().draw_id())
 
 
@@ -111,7 +119,8 @@ class ReleaseWindows(beam.PTransform):
     Raises:
         InputError: if the plan's domain has more cells than a histogram holds; when applied, if the
             records are windowed, or lack a column, the directory's horizon promises something else,
-            or Flink is to make checkpoints without ``--finish_bundle_before_checkpointing``.
+            or names other columns of times or another topic, a file of ``ReadArrivals`` changed, or
+            Flink is to make checkpoints without ``--finish_bundle_before_checkpointing``.
 
     Input: as for ``CountWindows``. Output: for each window and block its level and number, once its
     release is in its folder.
@@ -143,7 +152,7 @@ class ReleaseWindows(beam.PTransform):
     def expand(self, records: beam.PCollection[Any]) -> beam.PCollection[tuple[str, int]]:
         """Counts windows, and draws each of them, and each block of them."""
         _refuse_open_bundles(records.pipeline.options)
-        check_promise(self.directory, horizon_card(self.plan, replayable=True))
+        self._check_begun(records)
         windows = records | "Count" >> self.count
         plan, draw = self.plan, partial(_DrawEach, self.plan, self.horizon_id)
         place = _Place(self.directory, None)
@@ -154,6 +163,21 @@ class ReleaseWindows(beam.PTransform):
             place = _Place(self.directory, plan.block)
             drawn.append(blocks | "Draw blocks" >> draw(plan.draw_block, place))
         return drawn | beam.Flatten()
+
+    def _check_begun(self, records: beam.PCollection[Any]) -> None:
+        """Refuses what is not as the horizon was begun, if it was."""
+        reader: Any = getattr(records, "reader", None)
+        seen = None
+        if isinstance(reader, ReadArrivals):
+            seen = SeenFiles(self.directory, reader.private_folder)
+        source = {"event_time": self.count.event_time, "arrival": self.count.arrival}
+        source |= getattr(records, "source", {})
+        card = horizon_card(self.plan, source, replayable=True)
+        if check_promise(self.directory, card) == self.horizon_id and seen is not None:
+            found, is_strict = released(self.directory, card), card.needs_same_records
+            is_lost = is_strict and bool(found.windows or found.blocks)
+            seen.begin(self.horizon_id, may_be_new=not is_lost)
+            reader.keep(seen, may_be_removed=not is_strict)
 
 
 def _refuse_open_bundles(options: PipelineOptions) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import datetime
+import os
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 
 import apache_beam as beam
 from apache_beam.coders import StrUtf8Coder, TupleCoder, VarIntCoder
@@ -16,6 +17,7 @@ from beam_dp.domain import Attribute
 from beam_dp.encoding.column_types import NEED_TIMES
 from beam_dp.errors import InputError
 from beam_dp.flags.windows import FILE_TIME
+from beam_dp.transforms.errors import ReadError
 from beam_dp.transforms.reading.formats import format_of
 from beam_dp.transforms.reading.listing import (
     check_folder,
@@ -25,6 +27,7 @@ from beam_dp.transforms.reading.listing import (
     timed_files,
 )
 from beam_dp.transforms.reading.read import ReadRecords
+from beam_dp.transforms.reading.seen_files import SeenFiles
 from beam_dp.windows import Horizon, seconds_of_duration
 
 _MICROSECONDS = 10**6
@@ -36,15 +39,15 @@ class ReadArrivals(ReadRecords):
     All records of a file arrive when the file did: at its time of modification, which no record
     can change. It stands in one more column, ``file_time``, in seconds. The watermark is the clock
     less ``settle``, never a time of an event. So files must be written elsewhere and moved here
-    whole, or be closed, within ``settle`` of their time; a file that appears later may be missing
-    in windows that are over. What was read is not read again: a file must not be changed.
+    whole, within ``settle`` of their time.
 
     Read again from the start, the same files have the same arrivals. A copy or a restore must keep
     the times of files (``cp -p``).
 
-    Privacy: which windows of a unit are used follows from all its records since the start. So of a
-    horizon with limits for units, files must stay as they are until it is over, also where a job
-    is started again, and none may appear later than ``settle``.
+    Privacy: which windows of a unit are used follows from all its records since the start. So
+    ``ReleaseWindows``, applied to what this returns, keeps a list of the files: one that changes
+    stops the job, one that appears later than ``settle`` never counts, and one that is gone is
+    refused when a job goes on, where units are limited over windows.
 
     Args:
         pattern: a path or glob on any filesystem that Beam knows.
@@ -55,6 +58,9 @@ class ReadArrivals(ReadRecords):
         settle: how long after its time of modification a file may appear, written alike; >= 0.
         replay: whether to read the files that are there, as a bounded collection: the same tables.
             Not before the horizon is over.
+        private_folder: in which ``ReleaseWindows`` keeps the path, size and time of each file that
+            was read, so that another job on the horizon reads the same: see ``SeenFiles``. By
+            default beside a local output.
 
     Raises:
         InputError: if a value is out of range, or a file that is there is refused as by
@@ -74,8 +80,10 @@ class ReadArrivals(ReadRecords):
         poll: int | str,
         settle: int | str,
         replay: bool = False,
+        private_folder: str | os.PathLike[str] | None = None,
     ) -> None:
         self.replay = replay
+        self.private_folder = private_folder
         self.poll_seconds = seconds_of_duration("poll", poll, least=1)
         self.polling = _Poll(horizon, seconds_of_duration("settle", settle, least=0))
         if replay and time.time() - self.polling.settle < self.polling.ends:
@@ -115,6 +123,19 @@ class ReadArrivals(ReadRecords):
         stored = {name: each for name, each in columns.items() if name != FILE_TIME}
         super().need(stored, integers, attributes)
 
+    def keep(self, seen: SeenFiles, *, may_be_removed: bool) -> None:
+        """Reads only the files that count on a horizon that is begun, and notes down new ones.
+
+        Args:
+            seen: by all jobs on the horizon.
+            may_be_removed: whether files that count may be gone.
+
+        Raises:
+            InputError: naming a file that changed or is gone.
+        """
+        seen.counted(list(timed_files(self.pattern)), may_be_removed=may_be_removed)
+        self.polling.seen = seen
+
     def _found(self) -> list[tuple[str, int]]:
         return super()._found() if self.replay else list(list_files(self.pattern))
 
@@ -126,11 +147,8 @@ class ReadArrivals(ReadRecords):
     def _listed(self, pipeline: beam.Pipeline) -> beam.PCollection[tuple[str, int]]:
         pattern = pipeline | "Pattern" >> beam.Create([self.pattern])
         if self.replay:
-            return (
-                pattern
-                | "List files" >> beam.FlatMap(arrived_files).with_output_types(tuple[str, int])
-                | "Spread files" >> beam.Reshuffle()
-            )
+            listing = beam.FlatMap(self.polling.replayed).with_output_types(tuple[str, int])
+            return pattern | "List files" >> listing | "Spread files" >> beam.Reshuffle()
         watch = Watch(
             self.polling,
             poll_interval=self.poll_seconds,
@@ -153,6 +171,8 @@ class _Poll(PollFn):
         settle: seconds.
     """
 
+    seen: SeenFiles | None = None  # of a horizon that is begun
+
     def __init__(self, horizon: Horizon, settle: int) -> None:
         self.ends = horizon.closes(horizon.num_windows - 1)
         self.settle = settle
@@ -160,11 +180,32 @@ class _Poll(PollFn):
     def __call__(self, pattern: str) -> PollResult[tuple[str, int]]:
         """Returns all files that are there, stamped, and how far the watermark is."""
         settled = time.time() - self.settle  # read before the files are listed
-        found = list(arrived_files(pattern))
+        found = self._arrived(pattern, settled)
         if settled >= self.ends:
             return PollResult.complete(found)
         watermark = Timestamp(micros=int(settled * _MICROSECONDS))
         return PollResult.incomplete(found).with_watermark(watermark)
+
+    def replayed(self, pattern: str) -> list[TimestampedValue]:
+        """Returns all files that are there, stamped."""
+        return self._arrived(pattern, time.time() - self.settle)
+
+    def _arrived(self, pattern: str, settled: float) -> list[TimestampedValue]:
+        """Returns files with their sizes, each stamped with its arrival.
+
+        Raises:
+            OSError, ReadError: as by ``timed_files``; or naming a file that changed.
+        """
+        found = list(timed_files(pattern))
+        if self.seen is not None:
+            try:
+                found = self.seen.counted(found, settled)
+            except InputError as error:
+                raise ReadError(f"{error.value}: {error.condition}") from None
+        return [
+            TimestampedValue((path, num_bytes), Timestamp(micros=int(modified * _MICROSECONDS)))
+            for path, num_bytes, modified in found
+        ]
 
     def default_output_coder(self) -> TupleCoder:
         """Returns the coder of a path and a size."""
@@ -173,13 +214,3 @@ class _Poll(PollFn):
 
 def _path_of(file: tuple[str, int]) -> str:
     return file[0]
-
-
-def arrived_files(pattern: str) -> Iterator[TimestampedValue]:
-    """Yields the files that match a pattern, with their sizes, each stamped with its arrival.
-
-    Raises:
-        OSError, ReadError: as by ``timed_files``.
-    """
-    for path, num_bytes, modified in timed_files(pattern):
-        yield TimestampedValue((path, num_bytes), Timestamp(micros=int(modified * _MICROSECONDS)))

@@ -90,14 +90,19 @@ class ReadKafka(beam.PTransform):
         settings: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__()
-        self.source = _Topic(
+        self.topic = _Topic(
             {**(settings or {}), "bootstrap.servers": servers},
             topic,
             horizon,
             seconds_of_duration("settle", settle, least=1),
         )
         self.decode = decode
-        self.num_partitions = _checked_partitions(self.source)
+        self.num_partitions = _checked_partitions(self.topic)
+
+    @property
+    def source(self) -> dict[str, Any]:
+        """What ``begin_windows`` writes down, and must be the same after a restart."""
+        return {"topic": self.topic.name, "num_partitions": self.num_partitions}
 
     def expand(self, begin: beam.pvalue.PBegin) -> beam.PCollection[Any]:
         """Reads each partition, in bundles of about a second.
@@ -109,12 +114,14 @@ class ReadKafka(beam.PTransform):
         if "Prism" in runner:
             condition = "lost messages of a topic in some windows; must be FlinkRunner or such"
             raise InputError("runner", runner, condition)
-        return (
+        records = (
             begin
             | "Partitions" >> beam.Create(range(self.num_partitions))
             | "Spread partitions" >> beam.Reshuffle()
-            | "Read" >> beam.ParDo(_ReadPartition(self.source, self.num_partitions, self.decode))
+            | "Read" >> beam.ParDo(_ReadPartition(self.topic, self.num_partitions, self.decode))
         )
+        records.source = self.source
+        return records
 
 
 @dataclasses.dataclass(frozen=True)

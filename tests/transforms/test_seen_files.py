@@ -1,0 +1,256 @@
+"""The list of files that a horizon has read: what a restart counts, and what it refuses."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import pickle
+import shutil
+import sqlite3
+import stat
+from types import SimpleNamespace
+from typing import Any
+
+import apache_beam as beam
+import numpy as np
+import pytest
+from fakes import pipeline
+
+from beam_dp.domain import Domain, IntegerAttribute
+from beam_dp.errors import InputError
+from beam_dp.mechanisms.window_tables import plan_window_tables
+from beam_dp.queries.workload import marginals
+from beam_dp.releases.files.horizon import read_windows
+from beam_dp.transforms.drawing.release_windows import ReleaseWindows, begin_windows
+from beam_dp.transforms.errors import ReadError
+from beam_dp.transforms.reading import read_arrivals
+from beam_dp.transforms.reading.read_arrivals import FILE_TIME, ReadArrivals
+from beam_dp.transforms.reading.seen_files import SeenFiles
+from beam_dp.windows import Horizon, WindowUnit
+
+HORIZON = Horizon(1000, 10, 3, 5)
+FIRST, SECOND = "1" * 32, "2" * 32
+
+
+class Folder:
+    """Where files appear, and a clock that tests move."""
+
+    def __init__(self, folder: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.output = folder / "out"
+        self.private = folder / "out.private"
+        self.landing = folder / "landing"
+        self.landing.mkdir()
+        self.monkeypatch = monkeypatch
+
+    def drop(self, name: str, modified: float, size: int = 3) -> pathlib.Path:
+        path = self.landing / f"{name}.csv"
+        path.write_bytes(b"a\n1"[:size])
+        os.utime(path, (modified, modified))
+        return path
+
+    def reader(self, horizon_id: str = FIRST, **options: Any) -> ReadArrivals:
+        """That of a new job; by default of a horizon with limits, of which windows are released."""
+        read = ReadArrivals(f"{self.landing}/*.csv", HORIZON, poll=1, settle=20)
+        seen = SeenFiles(self.output, None)
+        seen.begin(horizon_id, may_be_new=options.get("may_be_new", not self.private.exists()))
+        read.keep(seen, may_be_removed=options.get("may_be_removed", False))
+        return read
+
+    def look(self, read: ReadArrivals, clock: float) -> list[str]:
+        """What a worker finds at some moment."""
+        self.monkeypatch.setattr(read_arrivals, "time", SimpleNamespace(time=lambda: clock))
+        polling = pickle.loads(pickle.dumps(read.polling))
+        found = polling(read.pattern).outputs
+        return sorted(pathlib.Path(each.value[0]).stem for each in found)
+
+
+@pytest.fixture
+def folder(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Folder:
+    return Folder(tmp_path, monkeypatch)
+
+
+def test_file_that_appears_after_settle_counts_neither_in_the_stream_nor_after_restart(
+    folder: Folder,
+) -> None:
+    folder.drop("at-first", 900)
+    read = folder.reader()
+    assert folder.look(read, 1010) == ["at-first"]  # settled: 990
+    folder.drop("late", 989.9)
+    folder.drop("in-time", 990)
+    assert folder.look(read, 1020) == ["at-first", "in-time"]
+    assert folder.look(folder.reader(), 1021) == ["at-first", "in-time"]
+    # Nor one that appeared while no job ran.
+    folder.drop("late-again", 999)
+    folder.drop("in-time-again", 1005)
+    assert folder.look(folder.reader(), 1090) == ["at-first", "in-time", "in-time-again"]
+
+
+def test_look_that_was_not_finished_decides_nothing(
+    folder: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = folder.reader()
+
+    def broken(pattern: str) -> Any:
+        raise OSError("the bucket can't be listed")
+
+    with monkeypatch.context() as patch, pytest.raises(OSError, match="listed"):
+        patch.setattr(read_arrivals, "timed_files", broken)
+        folder.look(read, 1090)
+    folder.drop("in-time", 1000)
+    assert folder.look(read, 1020) == ["in-time"]
+
+
+def test_two_jobs_on_a_horizon_count_the_same_files(folder: Folder) -> None:
+    one, other = folder.reader(), folder.reader()
+    folder.look(one, 1010)
+    folder.drop("late", 985)
+    assert folder.look(other, 1000) == folder.look(one, 1011) == []
+
+
+@pytest.mark.parametrize(("modified", "size"), [(901, 3), (900, 2)])
+def test_changed_file_is_refused_and_only_its_name_is_told(
+    folder: Folder, modified: float, size: int
+) -> None:
+    folder.drop("before", 900)
+    read = folder.reader()
+    folder.look(read, 1010)
+    path = folder.drop("before", modified, size)
+    with pytest.raises(InputError) as refused:
+        folder.reader()
+    expected = "must not change before its horizon is over, and did since it was first seen"
+    assert str(refused.value) == f"input: {str(path)!r} is refused; {expected}"
+    with pytest.raises(ReadError) as stopped:
+        folder.look(read, 1020)
+    assert str(stopped.value) == f"{path}: {expected}"
+
+
+def test_removed_file_is_refused_where_the_promise_rests_on_it(folder: Folder) -> None:
+    path = folder.drop("before", 900)
+    folder.drop("after", 980)
+    folder.look(folder.reader(), 1010)
+    path.unlink()
+    with pytest.raises(InputError, match=r"before.csv' is refused; must not be removed before"):
+        folder.reader()
+    assert folder.look(folder.reader(may_be_removed=True), 1020) == ["after"]
+
+
+def test_removed_file_that_never_counted_is_not_missed(folder: Folder) -> None:
+    read = folder.reader()
+    folder.look(read, 1010)
+    path = folder.drop("late", 900)
+    folder.look(read, 1020)
+    path.unlink()
+    assert folder.look(folder.reader(), 1030) == []
+
+
+def test_files_are_the_same_from_another_current_folder(
+    folder: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder.drop("before", 900)
+    folder.look(folder.reader(), 1010)
+    monkeypatch.chdir(folder.landing)
+    read = ReadArrivals("*.csv", HORIZON, poll=1, settle=20)
+    read.keep(SeenFiles(folder.output, None), may_be_removed=False)
+    assert folder.look(read, 1020) == ["before"]
+
+
+def test_private_folder_is_its_owner_s_alone(folder: Folder) -> None:
+    folder.reader()
+    assert stat.S_IMODE(folder.private.stat().st_mode) == 0o700
+    assert not folder.output.exists()
+    folder.private.chmod(0o750)
+    with pytest.raises(
+        InputError, match=r"^private_folder: .* must be closed to all but its owner"
+    ):
+        folder.reader()
+
+
+def test_private_folder_of_another_horizon_is_refused(folder: Folder) -> None:
+    folder.reader()
+    with pytest.raises(InputError, match=r"^private_folder: .* must not be that of another"):
+        folder.reader(SECOND)
+
+
+def test_lost_private_folder_is_refused_once_windows_are_released(folder: Folder) -> None:
+    folder.drop("before", 900)
+    folder.look(folder.reader(), 1010)
+    for path in folder.private.iterdir():
+        path.unlink()
+    with pytest.raises(InputError, match=r"^private_folder: .* must be that which knows the files"):
+        folder.reader(may_be_new=False)
+    assert folder.look(folder.reader(may_be_new=True), 1020) == ["before"]
+
+
+@pytest.mark.parametrize("content", [b"", b"no database" * 1000])
+def test_damaged_list_is_refused(folder: Folder, content: bytes) -> None:
+    read = folder.reader()
+    (folder.private / "files.sqlite").write_bytes(content)
+    with pytest.raises(InputError, match=r"^private_folder: "):
+        folder.reader()
+    with pytest.raises(ReadError, match="must be a folder that every worker sees and can write"):
+        folder.look(read, 1010)
+
+
+def test_worker_without_the_private_folder_makes_no_list_of_its_own(folder: Folder) -> None:
+    read = folder.reader()
+    (folder.private / "files.sqlite").unlink()
+    with pytest.raises(ReadError, match="must be a folder that every worker sees and can write"):
+        folder.look(read, 1010)
+    assert list(folder.private.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("output", "private", "condition"),
+    [
+        ("out", "out", "must not be in the output, .*, which is public"),
+        ("out", "out/files", "must not be in the output"),
+        ("out", "elsewhere/../out/files", "must not be in the output"),
+        ("gs://releases/out", None, "must name a local folder, for the output is in a bucket"),
+        ("out", "s3://releases/files", "must be a local directory"),
+        ("out", "a-file/files", "must be a folder that can be written"),
+    ],
+)
+def test_unfit_private_folder_is_refused(
+    tmp_path: pathlib.Path,
+    monkeypatch: pytest.MonkeyPatch,
+    output: str,
+    private: str | None,
+    condition: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a-file").touch()
+    with pytest.raises(InputError, match=f"^private_folder: .* is refused; {condition}"):
+        SeenFiles(output, private).begin(FIRST, may_be_new=True)
+    assert [path.name for path in tmp_path.iterdir()] == ["a-file"]
+
+
+def test_list_holds_what_was_seen(folder: Folder) -> None:
+    path = folder.drop("before", 900)
+    folder.look(folder.reader(), 1010)
+    with sqlite3.connect(folder.private / "files.sqlite") as connection:
+        assert connection.execute("SELECT * FROM files").fetchall() == [(str(path), 3, 900.0, 1)]
+        assert connection.execute("SELECT * FROM horizon").fetchall() == [(FIRST, 990.0)]
+
+
+def test_stream_that_goes_on_counts_no_file_that_appeared_too_late(tmp_path: pathlib.Path) -> None:
+    """Through Beam, on a horizon that is over; the last window is lost before the second job."""
+    domain = Domain((IntegerAttribute("a", 0, 1),))
+    unit = WindowUnit("person", 9, 3, 3)
+    plan = plan_window_tables(marginals(domain, ways=1), HORIZON, unit, 2e4, 0.0)
+    out = tmp_path / "out"
+    times = {"event_time": "t", "arrival": FILE_TIME}
+    for name, arrived in (("1", 1010), ("late", 1026)):
+        path = tmp_path / f"{name}.csv"
+        path.write_text("a,t,person\n1,1001,7\n1,1021,7\n")
+        os.utime(path, (arrived, arrived + 0.5))
+        horizon_id = begin_windows(plan, out, **times, replayable=True)
+        with pipeline() as p:
+            arrivals = ReadArrivals(f"{tmp_path}/*.csv", HORIZON, poll=1, settle=0)
+            _ = p | arrivals | ReleaseWindows(plan, out, horizon_id, *times.values())
+        found = read_windows(out).answer(plan.workload, slice(0, 3))[0].values
+        np.testing.assert_allclose(found, [0, 1], atol=0.1)
+        shutil.rmtree(out / "windows" / "000002")
+    (tmp_path / "1.csv").touch()
+    arrivals = ReadArrivals(f"{tmp_path}/*.csv", HORIZON, poll=1, settle=0)
+    with pytest.raises(InputError, match=r"1\.csv' is refused; must not change"):
+        _ = beam.Pipeline() | arrivals | ReleaseWindows(plan, out, horizon_id, *times.values())
