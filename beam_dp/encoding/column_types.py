@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from beam_dp.domain import Attribute, BooleanAttribute, CategoricalAttribute
 from beam_dp.domain.dates import TimeAttribute
+from beam_dp.encoding.layouts import may_be_address
 
 # The arguments of columns that would drop every record, or count nothing, if no value matches.
 NEED_LEVELS = ("domain", "key", "weight")
@@ -47,11 +48,18 @@ class ColumnType:
         name: as its source calls it.
         kinds: what its values may mean; several for a union.
         stored: what keys and weights are read from; None for the same.
+        may_be_address: whether its values may be addresses of objects (``may_be_address``).
     """
 
     name: str
     kinds: frozenset[Kind]
     stored: frozenset[Kind] | None = None
+    may_be_address: bool = False
+
+    @classmethod
+    def of_arrow(cls, kind: pa.DataType) -> ColumnType:
+        """Returns the type of a column of Arrow's."""
+        return cls(str(kind), frozenset((arrow_kind(kind),)), may_be_address=may_be_address(kind))
 
     def is_readable(self, attribute: Attribute | None) -> bool:
         """Returns whether any value of this type may have a level, or be a key.
@@ -72,6 +80,11 @@ def unfit(kind: ColumnType, argument: str, attribute: Attribute | None) -> str |
         argument: that asks for the column.
         attribute: whose levels it is to hold, if that is what it is for.
     """
+    if argument == "privacy_unit" and kind.may_be_address:
+        return (
+            "ids that are not 8 bytes of fixed size, which may be addresses in memory"
+            " (cast such ids to binary)"
+        )
     if argument in NEED_TIMES and _TIMES.isdisjoint(kind.kinds):
         return "times, dates, text or numbers of seconds since 1970"
     if argument in NEED_LEVELS and not kind.is_readable(attribute):

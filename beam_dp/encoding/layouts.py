@@ -19,6 +19,22 @@ def is_indirect(kind: pa.DataType) -> bool:
     return bool(pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind))
 
 
+def may_be_address(kind: pa.DataType) -> bool:
+    """Whether values of this type may be addresses of objects, which polars exports as 8 bytes.
+
+    Two records of one person hold two addresses. An id of 8 bytes is one as ``binary``.
+    """
+    import pyarrow as pa
+
+    if isinstance(kind, pa.BaseExtensionType):
+        return may_be_address(kind.storage_type)
+    if is_indirect(kind):
+        return may_be_address(kind.value_type)
+    if pa.types.is_nested(kind):
+        return any(may_be_address(kind.field(place).type) for place in range(kind.num_fields))
+    return bool(pa.types.is_fixed_size_binary(kind) and kind.byte_width == 8)
+
+
 def values_and_places(array: pa.Array) -> tuple[pa.Array, pa.Array]:
     """Returns the values of a dictionary or of runs, and where each of the array's stands there.
 

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
 
 from beam_dp.domain import Attribute, nearest_known
-from beam_dp.encoding.column_types import ColumnType, arrow_kind, unfit
+from beam_dp.encoding.column_types import ColumnType, unfit
 from beam_dp.encoding.frames import frame_batch, is_frame_class
 from beam_dp.errors import InputError
 
 _TABLE = (
-    "must be a pandas or polars frame, an Arrow table, or anything else that has __arrow_c_stream__"
+    "must be a pandas frame, a polars frame that is collected, an Arrow table, or another object"
+    " with __arrow_c_stream__"
 )
 _READABLE = "must be readable as Arrow arrays"
 
@@ -33,6 +35,7 @@ class Table:
 
     def __init__(self, table: Any) -> None:
         self._frame = table if is_frame_class(type(table)) else None
+        self._objects = _polars_objects(table)
         self.types: Mapping[str, pa.DataType | None]
         if self._frame is not None:
             # The type of a column of objects would be that of its values: of the records.
@@ -66,10 +69,16 @@ class Table:
         if column not in self.types:
             near = nearest_known(column, self.types)
             raise InputError(argument, column, f"must be a column of the table; {near}")
+        if column in self._objects:
+            condition = (
+                "must be a column of values; it is Object, which polars exports as addresses in"
+                " memory: make it text, for example"
+            )
+            raise InputError(argument, column, condition)
         found = self.types[column]
         if found is None:
             return
-        kind = ColumnType(str(found), frozenset((arrow_kind(found),)))
+        kind = ColumnType.of_arrow(found)
         wanted = unfit(kind, argument, attribute)
         if wanted is not None:
             condition = f"must be a column of {wanted}; it is {kind.name}"
@@ -91,6 +100,14 @@ class Table:
                 yield from self._reader
         except Exception:  # an OSError of a stream, too, has the words of the library
             raise InputError("table", "a column", _READABLE) from None
+
+
+def _polars_objects(table: Any) -> frozenset[str]:
+    """The columns of Python objects, if this is a polars frame; polars is not loaded for it."""
+    polars = sys.modules.get("polars")
+    if polars is None or not isinstance(table, polars.DataFrame):
+        return frozenset()
+    return frozenset(name for name, kind in table.schema.items() if kind == polars.Object)
 
 
 def _type_of(kind: Any) -> pa.DataType | None:

@@ -31,6 +31,7 @@ from beam_dp.encoding.layouts import (
     by_values,
     gather,
     is_indirect,
+    may_be_address,
     not_null,
 )
 
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 _SHORT_BYTES = 15
 _LONG_INTEGER, _DIGEST = 0x80, 0xFF  # tags in the last byte, where short values have their length
 _INTEGER = re.compile(rb"-?[1-9][0-9]*")
+_ADDRESS = re.compile(rb"<.* at 0x[0-9A-Fa-f]+>", re.DOTALL)  # Python's text of any object
 # Children of a mixed column; of times those in microseconds and, with _NANO, in nanoseconds.
 _NULL, _BOOLEAN, _INTEGER64, _FLOAT, _TEXT, _OPAQUE, _DATE, _TIME, _MOMENT, *_NANO = range(11)
 # By exact type: a subclass, or another type that Arrow would take as one of these, means what it
@@ -164,8 +166,8 @@ def unit_fingerprints(
     """Returns each record's unit as 128 bits, and where there is one.
 
     Args:
-        column: an Arrow array of any type. Null, NaN and what has no text
-            (``canonical_bytes``) are no unit.
+        column: an Arrow array of any type. Null, NaN, values without a text
+            (``canonical_bytes``), and addresses of objects are not units (``may_be_address``).
 
     Returns:
         Shape (2, n), well mixed, and shape (n,), False where the record has no unit.
@@ -203,6 +205,8 @@ def _fingerprints(chunk: pa.Array) -> tuple[NDArray[np.uint64], NDArray[np.bool_
     import pyarrow as pa
 
     kind = chunk.type
+    if may_be_address(kind):
+        return np.zeros((2, len(chunk)), np.uint64), np.zeros(len(chunk), np.bool_)
     if pa.types.is_floating(kind):
         chunk = _whole_floats_as_integers(chunk)
         kind = chunk.type
@@ -215,7 +219,7 @@ def _fingerprints(chunk: pa.Array) -> tuple[NDArray[np.uint64], NDArray[np.bool_
     if texts is None:
         return _object_fingerprints(chunk)
     if pa.types.is_binary(texts.type):
-        return _bytes_fingerprints(texts), not_null(chunk)
+        return _bytes_fingerprints(texts)
     encoded = texts.dictionary_encode()
     of_value, has_unit = _fingerprints(pa.array(encoded.dictionary.to_pylist(), pa.binary()))
     return gather(of_value, encoded.indices), gather(has_unit, encoded.indices)
@@ -245,21 +249,21 @@ def _integer_fingerprints(numbers: NDArray[np.int64]) -> NDArray[np.uint64]:
     return found
 
 
-def _bytes_fingerprints(column: pa.Array) -> NDArray[np.uint64]:
+def _bytes_fingerprints(column: pa.Array) -> tuple[NDArray[np.uint64], NDArray[np.bool_]]:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    column = plain_integers(column)
+    column, has_unit = plain_integers(column), not_null(column)
     lengths = pc.binary_length(column).fill_null(0).to_numpy(zero_copy_only=False)
     long = lengths > _SHORT_BYTES
     found = _pack_short(column)
     if long.any():
         encoded = column.filter(pa.array(long)).dictionary_encode()
-        of_value = np.frombuffer(
-            b"".join(map(_long_fingerprint, encoded.dictionary.to_pylist())), "<u8"
-        ).reshape(-1, 2)
-        found[:, long] = of_value[encoded.indices.to_numpy()].T
-    return found
+        texts, places = encoded.dictionary.to_pylist(), encoded.indices.to_numpy()
+        of_value = np.frombuffer(b"".join(map(_long_fingerprint, texts)), "<u8").reshape(-1, 2)
+        found[:, long] = of_value[places].T
+        has_unit[long] = np.array([_ADDRESS.fullmatch(text) is None for text in texts])[places]
+    return found, has_unit
 
 
 def _pack_short(column: pa.Array) -> NDArray[np.uint64]:
@@ -337,6 +341,8 @@ def _read(scalar: pa.Scalar) -> object:
     if not scalar.is_valid:
         return None
     kind = scalar.type
+    if may_be_address(kind):
+        raise ValueError("what may be an address has no text")
     if isinstance(scalar, (pa.ExtensionScalar, pa.UnionScalar)) or is_indirect(kind):
         return _read(scalar.value)
     if pa.types.is_temporal(kind) and not pa.types.is_interval(kind):

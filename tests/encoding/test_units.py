@@ -340,3 +340,32 @@ def test_what_stands_in_a_dictionary_or_in_runs_is_the_same_unit(column: pa.Arra
     for start in range(len(column)):
         part = column.slice(start, 2)
         assert fingerprints(part) == fingerprints(arrow_column(part.to_pylist()))
+
+
+ADDRESSES = pa.array([number.to_bytes(8, "little") for number in range(9)], pa.binary(8))
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        ADDRESSES,
+        ADDRESSES.dictionary_encode(),
+        pa.StructArray.from_arrays([ADDRESSES], ["id"]),
+        pa.FixedSizeListArray.from_arrays(ADDRESSES, 1),
+        pa.array([f"<a.Visit object at {hex(2**40 + number)}>" for number in range(9)]),
+        pa.array([f"<function f at {hex(2**40 + number)}>".encode() for number in range(9)]),
+        pa.array(
+            [f"<Visit at 0x{2**40 + number:016X}>" for number in range(9)]
+        ).dictionary_encode(),
+    ],
+)
+def test_addresses_in_memory_are_not_units(column: pa.Array) -> None:
+    """One person's objects have as many addresses as there are objects."""
+    _, has_unit = unit_fingerprints(column)
+    assert not has_unit.any()
+
+
+def test_texts_that_only_resemble_addresses_are_units() -> None:
+    texts = ["<a@b.example at 0x>", "Visit object at 0x7f00", "<at home, 0x7f0000000000>", "0x7f00"]
+    _, has_unit = unit_fingerprints(pa.array(texts))
+    assert has_unit.all()

@@ -179,6 +179,15 @@ def test_a_parquet_column_is_accepted_where_its_type_has_levels(
     assert accepted(ReadRecords(str(path)).check_column) == expected
 
 
+def test_refuses_a_parquet_unit_of_8_bytes_which_may_be_addresses(tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "a.parquet"
+    pyarrow.parquet.write_table(pa.table({"a": pa.array([b"12345678"], pa.binary(8))}), path)
+    reader = ReadRecords(str(path))
+    with pytest.raises(InputError, match=r"privacy_unit: 'a' is refused; .*fixed_size_binary\[8\]"):
+        reader.check_column("privacy_unit", "a")
+    reader.check_column("domain", "a", CategoricalAttribute("a", ("12345678",)))
+
+
 PYTHON: dict[Any, list[Attribute]] = {
     **dict.fromkeys((int, float, bool, str, bytes, decimal.Decimal, typing.Any), ALL),
     **dict.fromkeys((datetime.date, datetime.datetime, datetime.time, datetime.timedelta), NONE),

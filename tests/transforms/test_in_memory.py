@@ -8,6 +8,7 @@ import json
 import pathlib
 import subprocess
 import sys
+import uuid
 from collections.abc import Iterator
 from typing import Any
 
@@ -163,6 +164,47 @@ def test_a_value_that_cannot_be_compared_costs_its_own_record_alone() -> None:
     frame.at[7, "age"] = decimal.Decimal("sNaN")
     found = dp.release(frame, DOMAIN, WORKLOAD, guarantee(), mechanism=EXACT)
     assert found.num_records == 998
+
+
+ADDRESSES = pa.array([number.to_bytes(8, "little") for number in range(400)], pa.binary(8))
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        ADDRESSES,
+        ADDRESSES.dictionary_encode(),
+        pa.StructArray.from_arrays([ADDRESSES], ["id"]),
+        pa.FixedSizeListArray.from_arrays(ADDRESSES, 1),
+        pa.ExtensionArray.from_storage(pa.opaque(pa.binary(8), "id", "test"), ADDRESSES),
+    ],
+    ids=["plain", "dictionary", "struct", "list", "extension"],
+)
+def test_refuses_units_of_8_bytes_which_may_be_addresses(column: pa.Array) -> None:
+    table = TABLE.append_column("who", column)
+    with pytest.raises(InputError, match=r"privacy_unit: 'who' is refused; .*cast.* to binary"):
+        dp.release(table, DOMAIN, WORKLOAD, guarantee("who"))
+
+
+def test_accepts_units_of_8_bytes_that_were_cast_to_binary() -> None:
+    table = TABLE.append_column("who", ADDRESSES.cast(pa.binary()))
+    found = dp.release(table, DOMAIN, WORKLOAD, guarantee("who"), mechanism=EXACT)
+    assert (
+        found.num_records
+        == dp.release(TABLE, DOMAIN, WORKLOAD, guarantee(), mechanism=EXACT).num_records
+    )
+
+
+@pytest.mark.parametrize("unit", ["age", "who"])
+def test_refuses_polars_columns_of_objects(unit: str) -> None:
+    polars = pytest.importorskip("polars")
+    ids = [uuid.UUID(int=7)] * 3
+    columns = {"age": [1] * 3, "sex": ["f"] * 3, "smokes": [True] * 3, "who": ["a"] * 3}
+    frame = polars.DataFrame(columns | {unit: polars.Series(ids, dtype=polars.Object)})
+    with pytest.raises(InputError, match=rf"'{unit}' is refused; .*Object.*text"):
+        dp.release(frame, DOMAIN, WORKLOAD, guarantee("who"))
+    with pytest.raises(InputError, match=r"table: 'LazyFrame' is refused; must be .* collected"):
+        dp.release(frame.lazy(), DOMAIN, WORKLOAD, guarantee("who"))
 
 
 @pytest.mark.parametrize(

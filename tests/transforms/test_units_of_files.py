@@ -6,6 +6,7 @@ import gzip
 import pathlib
 from typing import Any
 
+import apache_beam as beam
 import fastavro
 import numpy as np
 import pyarrow as pa
@@ -79,3 +80,14 @@ def test_a_unit_in_two_files_keeps_as_many_records_as_in_one(tmp_path: pathlib.P
         _ = encoded | LimitContributions(domain, 1, cost_limit=None) | collect("kept")
     kept = np.concatenate([batch.cells for batch in COLLECTED["kept"]])
     assert len(kept) == 3 and {2, 5} <= set(kept.tolist())
+
+
+def test_leaves_out_arrow_records_whose_unit_may_be_an_address() -> None:
+    """A pipeline learns the type in a worker, where it refuses nothing."""
+    domain = Domain((IntegerAttribute("x", 0, 9),))
+    addresses = pa.array([number.to_bytes(8, "little") for number in range(5)], pa.binary(8))
+    tables = [pa.table({"x": [1] * 5, "id": each}) for each in (addresses, range(5))]
+    with pipeline() as p:
+        encode = EncodeRecords(domain, "id", as_cells=True)
+        _ = p | beam.Create(tables) | encode | collect("kept")
+    assert sum(len(each.cells) for each in COLLECTED["kept"]) == 5

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 import pyarrow.parquet
 
-from beam_dp.encoding.column_types import ColumnType, arrow_kind
+from beam_dp.encoding.column_types import ColumnType
 from beam_dp.transforms.errors import FileError, ReadError
 from beam_dp.transforms.reading import avro_blocks, csv_lines
 from beam_dp.transforms.reading.compressed import compression_of, open_file
@@ -111,10 +111,7 @@ class Parquet:
         """Returns the top-level columns."""
         with open_file(path, decompress=False) as file:
             schema = pyarrow.parquet.ParquetFile(file).schema_arrow
-        return [
-            (field.name, ColumnType(str(field.type), frozenset((arrow_kind(field.type),))))
-            for field in schema
-        ]
+        return [(field.name, ColumnType.of_arrow(field.type)) for field in schema]
 
     def ranges(self, path: str, num_bytes: int) -> list[tuple[int, int]]:
         """Returns ranges of row groups of together about 64 MiB."""
