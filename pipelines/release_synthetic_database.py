@@ -13,6 +13,7 @@ written. `beam-dp release-synthetic-database --help` lists the flags.
 from __future__ import annotations
 
 import shlex
+import sys
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -29,10 +30,12 @@ from beam_dp.mechanisms import MWEM, MarginalsPlan, Mechanism, SmallDB, plan_rel
 from beam_dp.mechanisms.marginals.textbook_mwem import TextbookPlan
 from beam_dp.mechanisms.registry import SYNTHETIC, options_of
 from beam_dp.mechanisms.small_db.plan import SmallDBPlan
+from beam_dp.mechanisms.within_bins import middles_warning
 from beam_dp.noise.bound import FAILURE_PROBABILITY
 from beam_dp.privacy.ledger import Token
 from beam_dp.queries.linear_workload import LinearWorkload, parse_linear_workload
 from beam_dp.queries.workload import Workload, parse_workload
+from beam_dp.releases import Release, SyntheticDatabase
 from beam_dp.transforms.drawing.release import ReleasePlanned
 
 from . import program, starting_point
@@ -142,6 +145,13 @@ class Job(program.ReleaseJob):
             "--sampler search: how long it takes depends on the records; use it only where nobody"
             " else sees the time"
         ]
+
+    def tell(self, release: Release) -> None:
+        """Prints where the release is, and whether values are the middles of bins after all."""
+        assert isinstance(release, SyntheticDatabase)
+        if (told := middles_warning(release, self.plan.within_bins)) is not None:
+            print(f"warning: {told}", file=sys.stderr)
+        super().tell(release)
 
     def advice(self) -> tuple[str, str]:
         """Returns what to say of the release, and how to ask it."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 import os
 from collections.abc import Iterator
 from typing import Any, Literal
@@ -22,6 +23,7 @@ from beam_dp.mechanisms import MWEM, MarginalsPlan, Mechanism
 from beam_dp.mechanisms.draw_database import draw_database
 from beam_dp.mechanisms.left_out import with_left_out
 from beam_dp.mechanisms.registry import plan_release
+from beam_dp.mechanisms.within_bins import middles_warning
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.advice import warn_of_epsilon, warn_of_record_unit
 from beam_dp.privacy.guarantee import RECORD, Guarantee
@@ -33,6 +35,8 @@ from beam_dp.queries.workload import Workload
 from beam_dp.releases import SyntheticDatabase, probe_output, write_release
 from beam_dp.summaries import Histogram, HistogramAccumulator, Marginals
 from beam_dp.summaries.choice import choose_accumulator
+
+_LOG = logging.getLogger(__name__)
 
 
 def release(
@@ -139,6 +143,8 @@ def release(
         _write(drawn, output)
     if ledger is not None and token is not None:
         ledger.mark_released(token, drawn.draw_id)
+    if (told := middles_warning(drawn, within_bins)) is not None:
+        _LOG.warning("%s", told)  # a warning that is made an error would lose the release
     return drawn
 
 

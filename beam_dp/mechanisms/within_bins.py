@@ -27,7 +27,7 @@ def with_bin_values(release: SyntheticDatabase, noise: NoiseSource) -> Synthetic
 
     Cost: 20 ns and 8 bytes a value.
     """
-    if num_bin_values(release.domain, release.num_records) > MAX_BIN_VALUES:
+    if _is_too_large(release):
         return release
     values = {}
     for attribute, codes in zip(release.domain, release.codes, strict=True):
@@ -39,3 +39,22 @@ def with_bin_values(release: SyntheticDatabase, noise: NoiseSource) -> Synthetic
         drawn = attribute.values_within(bins, noise.uniforms(len(bins)))
         values[attribute.name] = np.where(is_in_bin, drawn, 0)
     return dataclasses.replace(release, bin_values=values)
+
+
+def middles_warning(release: SyntheticDatabase, within_bins: str) -> str | None:
+    """Returns what to say of a release whose values could not be drawn in their bins as asked.
+
+    Args:
+        release: that is committed, whose number of records is public.
+        within_bins: what was asked for.
+    """
+    if within_bins != "uniform" or not _is_too_large(release):
+        return None
+    return (
+        f"each value with bins is the middle of its bin, as with midpoint: there are more than"
+        f" {MAX_BIN_VALUES:,} such values (records times attributes with bins)"
+    )
+
+
+def _is_too_large(release: SyntheticDatabase) -> bool:
+    return num_bin_values(release.domain, release.num_records) > MAX_BIN_VALUES

@@ -17,6 +17,7 @@ from yaml_jobs import RELEASE, build, read, step
 
 import beam_dp as dp
 from beam_dp.cli.main import main
+from beam_dp.mechanisms import within_bins
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.advice import PrivacyWarning, _names_people
 from beam_dp.summaries import Histogram
@@ -138,6 +139,30 @@ def test_program_hints_at_a_column_of_people_where_the_unit_is_the_record(
     assert program.main([*flags, "--validate_only"]) == 0
     (line,) = warnings_of(capfd.readouterr().err)
     assert "privacy_unit: 'record' protects single records" in line and "'user_id'" in line
+
+
+def test_middles_of_bins_are_told_on_the_terminal(
+    tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = PROGRAMS["release_synthetic_database"]
+    monkeypatch.setattr(within_bins, "MAX_BIN_VALUES", 99)
+    flags = [flag for flag in program.flags(tmp_path) if "--output=" not in flag]
+    assert program.main([*flags, f"--output={tmp_path / 'one'}"]) == 0
+    told = "warning: each value with bins is the middle of its bin, as with midpoint"
+    assert told in capfd.readouterr().err
+    midpoints = [f"--output={tmp_path / 'two'}", "--within_bins=midpoint"]
+    assert program.main([*flags, *midpoints]) == 0
+    assert "middle of its bin" not in capfd.readouterr().err
+
+
+def test_middles_of_bins_are_told_in_python(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    binned = dp.Domain((dp.NumericAttribute("age", (0, 3)),))
+    table, workload = pa.table({"age": [1.0] * 9}), dp.marginals(binned, ways=1)
+    monkeypatch.setattr(within_bins, "MAX_BIN_VALUES", 5)
+    dp.release(table, binned, workload, promise(10.0))
+    assert "there are more than 5 such values" in caplog.text
 
 
 @pytest.mark.parametrize(
