@@ -33,6 +33,7 @@ SECONDS_BETWEEN_TICKS = 30.0
 PUBLIC_ERRORS = (InputError, ReadError, SetupError)
 # What steps that may be long say of themselves.
 _USUAL_SECONDS = re.compile(r"^(.+): about (\d+) to (\d+) s$")
+_COUNTS = re.compile(r": (\d+) of (\d+)$")
 # The last line of a Python traceback, which an engine sends back inside an error of its own.
 _SENT_BACK = re.compile(
     r"^beam_dp\.[a-z_.]*\.(?:InputError|ReadError|SetupError): (.*)$", re.MULTILINE
@@ -156,7 +157,9 @@ class Progress:
     def hear(self, text: str) -> None:
         """Remembers the step that a worker's line is about, which ticks then speak of."""
         step = Step.told_by(text, time.monotonic(), time.process_time())
-        if self._step is None or self._step.name != step.name:
+        is_same = self._step is not None and self._step.name == step.name
+        # A step that is begun again has an estimate of its own; a count goes on with the old one.
+        if not (is_same and _COUNTS.search(text)):
             self._step = step
 
     def say(self, text: str) -> None:
@@ -228,7 +231,7 @@ class _Handler(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         text = record.getMessage()
         self._progress.hear(text)
-        counts = re.search(r": (\d+) of (\d+)$", text)
+        counts = _COUNTS.search(text)
         if counts:
             done, total = int(counts[1]), max(int(counts[2]), 1)
             if done > 1 and done * NUM_LINES // total == (done - 1) * NUM_LINES // total:

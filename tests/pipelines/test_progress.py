@@ -75,6 +75,24 @@ def test_the_time_that_is_left_goes_at_the_pace_of_the_time_so_far(busy: int, to
     assert Step.told_by("fit: about 60 to 240 s", 0.0, 0.0).at(80.0, float(busy)) == told
 
 
+def test_an_estimate_is_replaced_by_that_of_the_same_step_begun_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = 0.0
+    monkeypatch.setattr("pipelines.progress.time.monotonic", lambda: now)
+    monkeypatch.setattr("pipelines.progress.time.process_time", lambda: now)
+    shown = Progress()
+    for now, heard, told in (
+        (0.0, "fit: about 60 to 240 s", "fit for 10 s, about 50 to 230 s left"),
+        (300.0, "fit: about 20 to 40 s", "fit for 10 s, about 10 to 30 s left"),
+        (400.0, "fit", "fit for 10 s"),
+        (500.0, "fit: 2 of 3", "fit for 110 s"),
+    ):
+        shown.hear(heard)
+        assert shown._step is not None
+        assert shown._step.at(now + 10, now + 10) == told
+
+
 def test_a_long_silence_tells_which_step_goes_on_since_it_began(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
