@@ -1,11 +1,12 @@
-"""Run a pipeline of Beam YAML, as Beam's own program does, with one line for what is refused.
+"""Run a Beam YAML pipeline, as Beam's own program does, but with one-line error messages.
 
     beam-dp run-yaml --yaml_pipeline_file visits.yaml
 
-Beam's own program shows a traceback, and of a job that fails whatever was raised, which may quote
-records. Here a refused field, a mistake in the file or a missing module costs one line and exit
-code 2 before the job runs; of a job that fails a line says no more than the other programs do. When
-it has ended, private drafts are removed from the outputs of the transforms of this package.
+Beam's own program shows a traceback, also of a job that fails, which may quote records. Here
+whatever fails before the job runs (a refused field, a mistake in the file, a transform that can't
+be built, a missing module) is reported in one line, with exit code 2. The line about a job that
+fails says no more than that of the other programs. When a job has ended, private drafts are removed
+from the outputs of the transforms of this package.
 `beam-dp run-yaml --help` lists the flags.
 """
 
@@ -31,17 +32,20 @@ from . import flags
 from .common import pipeline_of
 from .progress import Progress, nothing
 from .running import run_main, run_pipeline
-from .yaml_config import ConfigError
 
 NAME = "run_yaml"
 FLAGS = (
     Flag("yaml_pipeline_file", "the pipeline, in Beam YAML", "FILE", True, form="file"),
     Flag("jinja_variables", "a JSON object of the variables of a file that is a template", "JSON"),
 )
-# What reads the file, and nothing else: a mistake that is found there shows nothing but the file.
-_READERS = (
-    *("/apache_beam/yaml/", "/yaml/", "/jinja2/", "/jsonschema/"),
-    *("/json/decoder.py", "/argparse.py"),  # and not pandas/io/json, which reads records
+# Libraries that transforms read records with, also while they are built: messages may quote these.
+_READ_RECORDS = (
+    "/pandas/",
+    "/polars/",
+    "/pyarrow/",
+    "/fastavro/",
+    "/duckdb/",
+    "/apache_beam/dataframe/",
 )
 _SCHEMA_FOLLOWS = "Failed validating "
 
@@ -99,22 +103,34 @@ def _read(
 def _told(error: BaseException, path: str = "") -> str:
     """Returns one line about a pipeline that can't be built.
 
-    A transform may look into its files while it is built, as Beam's ``ReadFromCsv`` does, and quote
-    a record. So a message is shown if what was wrong was found by what reads the YAML, or by our
-    own transforms, whose words are public; and a module that is missing, if the file names it.
+    No record has been read yet, so the message is shown, whichever transform it is from. The
+    exception is a transform that looks into its files while it is built, as Beam's ``ReadFromCsv``
+    does, where it fails inside a library that reads records; and a module that is missing, unless
+    the YAML names it.
     """
-    cause = error
-    while cause.__cause__ is not None or (cause.__context__ and not cause.__suppress_context__):
-        cause = cause.__cause__ or cause.__context__ or cause
-    place = traceback.extract_tb(cause.__traceback__)[-1].filename.replace("\\", "/")
-    if isinstance(cause, ConfigError) or any(reader in place for reader in _READERS):
+    chain = [error]
+    while (before := chain[-1]).__cause__ or (
+        before.__context__ and not before.__suppress_context__
+    ):
+        chain.append(before.__cause__ or before.__context__ or before)
+    cause = chain[-1]
+    places = [
+        frame.filename.replace("\\", "/")
+        for each in chain
+        for frame in traceback.extract_tb(each.__traceback__)
+    ]
+    if isinstance(cause, ImportError):
+        is_shown = (fault := public_fault(cause)) is not None and _is_named(cause, path)
+        text = f"the pipeline can't be built: {fault}"
+    else:
+        is_shown = not any(reader in place for reader in _READ_RECORDS for place in places)
         # Where a file does not fit Beam's schema, the schema itself follows, over pages.
-        text = str(error).partition(_SCHEMA_FOLLOWS)[0]
-        return " ".join(text.split()) or type(error).__name__
-    if (fault := public_fault(cause)) is not None and _is_named(cause, path):
-        return f"the pipeline can't be built: {fault}"
+        text = " ".join(str(error).partition(_SCHEMA_FOLLOWS)[0].split()) or type(error).__name__
+    if is_shown:
+        return text
+    place = places[-1].rpartition("/")[2]
     return (
-        f"the pipeline can't be built: {type(cause).__name__} in {place.rpartition('/')[2]}; its"
+        f"the pipeline can't be built: {type(cause).__name__} in {place}; its"
         " message is withheld, because it may quote records, and nothing of it was kept"
     )
 

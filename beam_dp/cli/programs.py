@@ -29,7 +29,7 @@ PROGRAMS = {
     "release_projection": "release one artifact for sparse queries over a huge universe of keys",
     "release_windows": "release the windows of a stream, each once it closes",
     "release_synthetic_database": "release synthetic records that answer a workload",
-    "run_yaml": "run a pipeline of Beam YAML: what is refused costs one line",
+    "run_yaml": "run a Beam YAML pipeline, with one-line error messages",
 }
 
 

@@ -7,6 +7,7 @@ import re
 from typing import Any
 
 import apache_beam as beam
+import pandas as pd
 import pytest
 import yaml
 from apache_beam.yaml import main as _  # noqa: F401  # whose import takes seconds
@@ -46,7 +47,14 @@ class Quoting(beam.PTransform):
     """Looks into its input while it is built, and fails with what it has seen."""
 
     def expand(self, records: Any) -> Any:
-        raise ValueError("alice is 34")
+        return records | beam.Map(pd.to_numeric(["alice is 34"]))
+
+
+class Refusing(beam.PTransform):
+    """Refuses its parameters while it is built."""
+
+    def expand(self, records: Any) -> Any:
+        raise ValueError("size: must be given,\nsuch as 7")
 
 
 class Failing(beam.PTransform):
@@ -131,6 +139,15 @@ def test_what_may_quote_a_record_is_withheld(
 
 
 @pytest.mark.slow
+def test_shows_the_message_of_a_transform_that_fails_while_it_is_built(
+    tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    rows = step("Create", elements=[{"household": 1, "age": 3}])
+    path = file_of(tmp_path, rows, step("Refusing"), Refusing=f"{__name__}.Refusing")
+    assert "size: must be given, such as 7" in line(capfd, "--yaml_pipeline_file", path)
+
+
+@pytest.mark.slow
 def test_a_release_is_made(tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert run_yaml.main(["--yaml_pipeline_file", file_of(tmp_path, *job(tmp_path))]) == 0
     assert f"beam-dp describe {tmp_path / 'out'}" in capfd.readouterr().out
@@ -151,7 +168,15 @@ def test_a_job_that_fails_leaves_no_draft(
 
 @pytest.mark.parametrize(
     ("place", "is_told"),
-    [("json/decoder.py", True), ("pandas/io/json/_json.py", False), ("pandas/core/a.py", False)],
+    [
+        ("json/decoder.py", True),
+        ("apache_beam/io/filebasedsource.py", True),
+        ("own/transform.py", True),
+        ("pandas/io/json/_json.py", False),
+        ("pandas/core/a.py", False),
+        ("pyarrow/parquet/core.py", False),
+        ("apache_beam/dataframe/io.py", False),
+    ],
 )
 def test_what_reads_records_is_not_quoted_while_a_pipeline_is_built(
     place: str, is_told: bool
