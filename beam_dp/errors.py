@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 import errno
+import functools
 import math
 import os
 import re
 import reprlib
+from collections.abc import Callable, Iterator
+from typing import Any, ParamSpec, TypeVar
 
+# What is said with every message that is withheld.
+NOTHING_KEPT = (
+    "nothing of it was kept; `beam-dp check-domain` tries a domain on public or made-up rows"
+)
+_PRIVATE_STEP = f"a step on private data failed; its message is withheld, and {NOTHING_KEPT}"
+P = ParamSpec("P")
+T = TypeVar("T")
 _SHOWN_LETTERS = 400
 _MODULE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*")
 _MODULE_LETTERS = 100
@@ -38,6 +48,44 @@ class InputError(ValueError):
 
     def __str__(self) -> str:
         return f"{self.name}: {shown(self.value)} is refused; {self.condition}"
+
+
+class UnreadableError(InputError):
+    """Another library cannot read a table; nothing in the message is that library's own words."""
+
+
+class PrivateStepError(RuntimeError):
+    """A step that holds private data failed; what it had to say may show records."""
+
+    def __init__(self, message: str = _PRIVATE_STEP) -> None:
+        super().__init__(message)  # Beam makes a copy that says which step it was
+
+
+def withhold_messages(step: Callable[P, T]) -> Callable[P, T]:
+    """Replaces whatever a step on private data raises by one constant message.
+
+    Steps are written so that they raise nothing that depends on data; this is for the day
+    that one does. The traceback stays: it shows code, not values. ``UnreadableError`` passes.
+    """
+
+    @functools.wraps(step)
+    def guarded(*args: P.args, **kwargs: P.kwargs) -> Any:
+        try:
+            result = step(*args, **kwargs)
+        except UnreadableError:
+            raise
+        except Exception as error:
+            raise PrivateStepError().with_traceback(error.__traceback__) from None
+        return _guarded_items(result) if isinstance(result, Iterator) else result
+
+    return guarded
+
+
+def _guarded_items(items: Iterator[Any]) -> Iterator[Any]:
+    try:
+        yield from items
+    except Exception as error:
+        raise PrivateStepError().with_traceback(error.__traceback__) from None
 
 
 def shown(value: object) -> str:

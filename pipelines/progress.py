@@ -21,10 +21,9 @@ from typing import Any
 
 from apache_beam.runners.worker import sdk_worker
 
-from beam_dp.errors import InputError, public_fault
+from beam_dp.errors import NOTHING_KEPT, InputError, public_fault
 from beam_dp.privacy.advice import PrivacyWarning
 from beam_dp.transforms import ReadError, SetupError
-from beam_dp.transforms.errors import NOTHING_KEPT
 
 PROGRESS_LOGGER = "beam_dp.progress"
 NUM_LINES = 10

@@ -11,7 +11,7 @@ import pyarrow as pa
 from beam_dp.domain import Attribute, nearest_known
 from beam_dp.encoding.column_types import ColumnType, unfit
 from beam_dp.encoding.frames import frame_batch, is_frame_class
-from beam_dp.errors import InputError
+from beam_dp.errors import InputError, UnreadableError
 
 _TABLE = (
     "must be a pandas frame, a polars frame that is collected, an Arrow table, or another object"
@@ -91,7 +91,7 @@ class Table:
             columns: that are needed, each there.
 
         Raises:
-            InputError: if the library fails; its own words may quote a record.
+            UnreadableError: if the library fails; its own words may quote a record.
         """
         try:
             if self._frame is not None:
@@ -99,7 +99,7 @@ class Table:
             else:
                 yield from self._reader
         except Exception:  # an OSError of a stream, too, has the words of the library
-            raise InputError("table", "a column", _READABLE) from None
+            raise UnreadableError("table", "a column", _READABLE) from None
 
 
 def _polars_objects(table: Any) -> frozenset[str]:

@@ -18,7 +18,7 @@ from beam_dp.encoding.records import encode_all_records, encode_records
 from beam_dp.encoding.tables import Table
 from beam_dp.encoding.unit_costs import CostLimit
 from beam_dp.encoding.words import RecordWords
-from beam_dp.errors import InputError
+from beam_dp.errors import InputError, withhold_messages
 from beam_dp.mechanisms import MWEM, MarginalsPlan, Mechanism
 from beam_dp.mechanisms.draw_database import draw_database
 from beam_dp.mechanisms.left_out import with_left_out
@@ -89,6 +89,8 @@ def release(
         InputError: if an argument is refused, or the table lacks a column or has one whose type no
             value of the domain has; then nothing was spent, drawn or written.
         LedgerError: if the ledger can't be used.
+        PrivateStepError: if encoding, counting or drawing fails, as in a job: without a message
+            that could quote a record.
         ReleaseError: if what was written was lost.
         Exception: whatever kept the release from being written; its ``release`` is the release,
             for the budget is spent and another draw would cost it again.
@@ -176,6 +178,7 @@ def _check_columns(records: Table, domain: Domain, privacy_unit: str) -> list[st
     return list(domain.names)
 
 
+@withhold_messages
 def _count(
     plan: MarginalsPlan, records: Table, columns: list[str]
 ) -> tuple[Histogram | Marginals, NDArray[np.int64] | None]:
@@ -237,6 +240,7 @@ def _spend(
     return ledger.spend(dataset_id, guarantee, plan.loss, plan.mechanism, parameters, origin)
 
 
+@withhold_messages
 def _draw(
     mechanism: Mechanism,
     plan: MarginalsPlan,

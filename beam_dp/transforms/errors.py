@@ -5,15 +5,14 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Callable, Iterator
-from typing import Any, ParamSpec, TypeVar
+from typing import ParamSpec, TypeVar
 
-from beam_dp.errors import public_fault
-
-# What is said with every message that is withheld.
-NOTHING_KEPT = (
-    "nothing of it was kept; `beam-dp check-domain` tries a domain on public or made-up rows"
+from beam_dp.errors import (
+    PrivateStepError as PrivateStepError,
+    public_fault,
+    withhold_messages as withhold_messages,
 )
-_PRIVATE_STEP = f"a step on private data failed; its message is withheld, and {NOTHING_KEPT}"
+
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -28,38 +27,6 @@ class SetupError(RuntimeError):
 
 class FileError(ValueError):
     """What must be true of a file and is not, to be said of it: words that hold nothing of it."""
-
-
-class PrivateStepError(RuntimeError):
-    """A step that holds private data failed; what it had to say may show records."""
-
-    def __init__(self, message: str = _PRIVATE_STEP) -> None:
-        super().__init__(message)  # Beam makes a copy that says which step it was
-
-
-def withhold_messages(step: Callable[P, T]) -> Callable[P, T]:
-    """Replaces whatever a step on private data raises by one constant message.
-
-    Steps are written so that they raise nothing that depends on data; this is for the day
-    that one does. The traceback stays: it shows code, not values.
-    """
-
-    @functools.wraps(step)
-    def guarded(*args: P.args, **kwargs: P.kwargs) -> Any:
-        try:
-            result = step(*args, **kwargs)
-        except Exception as error:
-            raise PrivateStepError().with_traceback(error.__traceback__) from None
-        return _guarded_items(result) if isinstance(result, Iterator) else result
-
-    return guarded
-
-
-def _guarded_items(items: Iterator[Any]) -> Iterator[Any]:
-    try:
-        yield from items
-    except Exception as error:
-        raise PrivateStepError().with_traceback(error.__traceback__) from None
 
 
 def show_setup(setup: Callable[P, T]) -> Callable[P, T]:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import dataclasses
 import decimal
 import json
+import operator
 import pathlib
 import subprocess
 import sys
+import traceback
 import uuid
 from collections.abc import Iterator
 from typing import Any
@@ -22,7 +24,7 @@ from noise_sources import NoNoise
 from source_imports import ROOT
 
 import beam_dp as dp
-from beam_dp.errors import InputError
+from beam_dp.errors import InputError, PrivateStepError
 from beam_dp.in_memory import release_table
 from beam_dp.mechanisms import Mechanism
 from beam_dp.noise.source import NoiseSource
@@ -46,6 +48,7 @@ BINNED = dp.Domain(
     )
 )
 EXACT: Any = NoPrivacy()
+QUOTED = "canary-4711"  # by its name, for tracebacks show code
 
 
 def by_beam(
@@ -260,6 +263,23 @@ def test_a_stream_that_breaks_off_is_told_without_a_value(kind: type[Exception])
     with pytest.raises(InputError) as error:
         dp.release(Failing(), DOMAIN, WORKLOAD, guarantee())
     assert str(error.value) == "table: 'a column' is refused; must be readable as Arrow arrays"
+
+
+@pytest.mark.parametrize(
+    "step", ["encode_records", "limit_records", "HistogramAccumulator.add_batch", "draw_database"]
+)
+def test_withholds_what_a_step_on_records_raises(
+    step: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any) -> Any:
+        raise InputError("age", QUOTED, "must be something else")
+
+    owner, _, name = f"release_table.{step}".rpartition(".")
+    monkeypatch.setattr(operator.attrgetter(owner)(sys.modules[__name__]), name, fail)
+    with pytest.raises(PrivateStepError) as error:
+        dp.release(TABLE, DOMAIN, WORKLOAD, guarantee("household"))
+    assert QUOTED not in "".join(traceback.format_exception(error.value))
+    assert "its message is withheld" in str(error.value)
 
 
 def test_the_ledger_is_paid_before_noise_is_drawn_and_told_of_the_release(
