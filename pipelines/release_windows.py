@@ -125,6 +125,7 @@ class Job:
         source: makes that of the records, a new one for each pipeline.
         is_replay: whether it ends with the files that are there.
         times: the columns of events and of arrivals.
+        private_folder: of what is known of files, if one is named.
         plan: of all windows.
         card: what ``horizon.json`` says.
         ledger: that pays, if one does.
@@ -139,6 +140,7 @@ class Job:
     source: Callable[[], ReadArrivals]
     is_replay: bool
     times: tuple[str, str]
+    private_folder: str | None
     plan: WindowTablesPlan | WindowDatabasesPlan
     card: HorizonCard
     ledger: Ledger | None
@@ -176,13 +178,13 @@ def parse_arguments(argv: Sequence[str]) -> Job:
         poll=given["poll"],
         settle=given["settle"],
         replay=is_replay,
-        private_folder=given.get("private_folder"),
     )
     card = horizon_card(plan, _source(given), replayable=True)
     return Job(
         source=source,
         is_replay=is_replay,
         times=(given["event_time"], given["arrival"]),
+        private_folder=given.get("private_folder"),
         plan=plan,
         card=card,
         ledger=read_ledger(given),
@@ -290,7 +292,7 @@ def _build(job: Job, horizon_id: str) -> beam.Pipeline:
     if not job.is_replay and is_local and runner != PRISM_RUNNER:
         condition = "can't run a stream; must be PrismRunner, FlinkRunner or such, or give --replay"
         raise refused("runner", runner, condition)
-    release = ReleaseWindows(job.plan, job.output, horizon_id, *job.times)
+    release = ReleaseWindows(job.plan, job.output, horizon_id, *job.times, job.private_folder)
     _ = pipeline | "Read" >> job.source() | "Release" >> release
     return pipeline
 

@@ -24,6 +24,7 @@ from beam_dp.releases.files.horizon import read_windows
 from beam_dp.transforms.drawing.release_windows import ReleaseWindows, begin_windows
 from beam_dp.transforms.errors import ReadError
 from beam_dp.transforms.reading import read_arrivals
+from beam_dp.transforms.reading.read import ReadRecords
 from beam_dp.transforms.reading.read_arrivals import FILE_TIME, ReadArrivals
 from beam_dp.transforms.reading.seen_files import SeenFiles
 from beam_dp.windows import Horizon, WindowUnit
@@ -254,3 +255,34 @@ def test_stream_that_goes_on_counts_no_file_that_appeared_too_late(tmp_path: pat
     arrivals = ReadArrivals(f"{tmp_path}/*.csv", HORIZON, poll=1, settle=0)
     with pytest.raises(InputError, match=r"1\.csv' is refused; must not change"):
         _ = beam.Pipeline() | arrivals | ReleaseWindows(plan, out, horizon_id, *times.values())
+
+
+@pytest.mark.parametrize("fault", ["changed", "removed", "new"])
+def test_files_that_are_read_once_are_the_same_after_restart(
+    tmp_path: pathlib.Path, fault: str
+) -> None:
+    def records() -> Any:
+        return beam.Pipeline() | ReadRecords(f"{tmp_path}/*.csv")
+
+    domain, times = Domain((IntegerAttribute("a", 0, 1),)), ("t", "arrival")
+    for name in ("1", "2"):
+        (tmp_path / f"{name}.csv").write_text("a,t,arrival,person\n1,1001,1002,7\n")
+    of_each = WindowUnit("person", 9, 1, 1)
+    for unit in (WindowUnit("person", 9, 1, 3), of_each):
+        plan = plan_window_tables(marginals(domain, ways=1), HORIZON, unit, 1.0, 0.0)
+        out = tmp_path / f"out-{unit.protected_windows}"
+        horizon_id = begin_windows(plan, out, event_time="t", arrival="arrival", replayable=True)
+        release = ReleaseWindows(plan, out, horizon_id, *times, tmp_path / f"{out.name}-mine")
+        for _ in range(2):
+            _ = records() | release
+        if unit is of_each:
+            break
+        if fault == "removed":
+            (tmp_path / "2.csv").unlink()
+        else:
+            name = "2" if fault == "changed" else "3"
+            (tmp_path / f"{name}.csv").write_text("a,t,arrival,person\n1,1001,1002,77\n")
+        name = "3" if fault == "new" else "2"
+        with pytest.raises(InputError, match=rf"^input: '.*{name}\.csv' is refused; must not"):
+            _ = records() | release
+    assert not (tmp_path / "out-1-mine").exists()

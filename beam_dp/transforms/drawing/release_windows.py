@@ -31,6 +31,7 @@ from beam_dp.summaries import HistogramAccumulator, Marginals
 from beam_dp.transforms.counting.beam_windows import BeamWindows
 from beam_dp.transforms.counting.count_windows import CountWindows, SumTables
 from beam_dp.transforms.errors import show_setup, withhold_messages
+from beam_dp.transforms.reading.read import ReadRecords
 from beam_dp.transforms.reading.read_arrivals import ReadArrivals
 from beam_dp.transforms.reading.seen_files import SeenFiles
 
@@ -115,12 +116,16 @@ class ReleaseWindows(beam.PTransform):
         horizon_id: that ``begin_windows`` returned.
         event_time: the column with the time of a record's event.
         arrival: the column with the time at which its source had it.
+        private_folder: where the path, size and time of each file that was read are kept, so that
+            another job on the horizon reads the same: see ``SeenFiles``. By default beside a local
+            directory. Of records that are not taken from ``ReadArrivals`` or ``ReadRecords``
+            directly nothing is kept.
 
     Raises:
         InputError: if the plan's domain has more cells than a histogram holds; when applied, if the
             records are windowed, or lack a column, the directory's horizon promises something else,
-            or names other columns of times or another topic, a file of ``ReadArrivals`` changed, or
-            Flink is to make checkpoints without ``--finish_bundle_before_checkpointing``.
+            or names other columns of times or another topic, a file that was read changed, or Flink
+            is to make checkpoints without ``--finish_bundle_before_checkpointing``.
 
     Input: as for ``CountWindows``. Output: for each window and block its level and number, once its
     release is in its folder.
@@ -133,6 +138,7 @@ class ReleaseWindows(beam.PTransform):
         horizon_id: str,
         event_time: str,
         arrival: str,
+        private_folder: str | os.PathLike[str] | None = None,
     ) -> None:
         super().__init__()
         check_is("plan", plan, WindowTablesPlan, WindowDatabasesPlan)
@@ -140,6 +146,7 @@ class ReleaseWindows(beam.PTransform):
         self.plan = plan
         self.directory = os.fspath(directory)
         self.horizon_id = horizon_id
+        self.private_folder = private_folder
         self.count = CountWindows(
             plan.workload.domain,
             plan.horizon,
@@ -166,15 +173,15 @@ class ReleaseWindows(beam.PTransform):
 
     def _check_begun(self, records: beam.PCollection[Any]) -> None:
         """Refuses what is not as the horizon was begun, if it was."""
-        reader: Any = getattr(records, "reader", None)
-        seen = None
-        if isinstance(reader, ReadArrivals):
-            seen = SeenFiles(self.directory, reader.private_folder)
         source = {"event_time": self.count.event_time, "arrival": self.count.arrival}
         source |= getattr(records, "source", {})
         card = horizon_card(self.plan, source, replayable=True)
+        is_strict, seen = card.needs_same_records, None
+        reader: Any = getattr(records, "reader", None)
+        if isinstance(reader, ReadArrivals) or (isinstance(reader, ReadRecords) and is_strict):
+            seen = SeenFiles(self.directory, self.private_folder)
         if check_promise(self.directory, card) == self.horizon_id and seen is not None:
-            found, is_strict = released(self.directory, card), card.needs_same_records
+            found = released(self.directory, card)
             is_lost = is_strict and bool(found.windows or found.blocks)
             seen.begin(self.horizon_id, may_be_new=not is_lost)
             reader.keep(seen, may_be_removed=not is_strict)

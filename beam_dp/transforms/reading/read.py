@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -17,8 +18,14 @@ from beam_dp.encoding.column_types import NEED_TIMES, ColumnType, unfit
 from beam_dp.errors import InputError
 from beam_dp.transforms.errors import FileError, ReadError, name_file_only
 from beam_dp.transforms.reading.formats import FORMATS, Wanted, format_of
-from beam_dp.transforms.reading.listing import list_files, plain_pattern
+from beam_dp.transforms.reading.listing import (
+    check_times,
+    list_files,
+    plain_pattern,
+    timed_files,
+)
 from beam_dp.transforms.reading.records import RecordBatches
+from beam_dp.transforms.reading.seen_files import SeenFiles
 
 _CHECKED_FILES = 64
 _MICROSECONDS = 10**6
@@ -148,6 +155,24 @@ class ReadRecords(beam.PTransform):
         reading.needed = list(dict.fromkeys([*reading.needed, *columns]))
         reading.texts = reading.texts | (set(columns) - set(integers))
         reading.integers = (reading.integers | set(integers)) - reading.texts
+
+    def keep(self, seen: SeenFiles, *, may_be_removed: bool) -> None:
+        """Reads the files of a horizon that is begun: those that other jobs on it read.
+
+        Args:
+            seen: by all jobs on the horizon.
+            may_be_removed: whether files that count may be gone.
+
+        Raises:
+            InputError: naming a file that changed, is gone or is new; or if no times are known.
+        """
+        check_times(self.pattern)
+        found = list(timed_files(self.pattern))
+        counted = seen.counted(found, math.inf, may_be_removed=may_be_removed)
+        for file in found:
+            if file not in counted:
+                condition = "must not appear after the files of its horizon were read"
+                raise InputError("input", file.path, condition)
 
     def _found(self) -> list[tuple[str, int]]:
         """Returns the files that are there now, with their sizes."""

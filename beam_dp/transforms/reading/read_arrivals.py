@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import os
 import time
 from collections.abc import Collection, Mapping
 
@@ -58,9 +57,6 @@ class ReadArrivals(ReadRecords):
         settle: how long after its time of modification a file may appear, written alike; >= 0.
         replay: whether to read the files that are there, as a bounded collection: the same tables.
             Not before the horizon is over.
-        private_folder: in which ``ReleaseWindows`` keeps the path, size and time of each file that
-            was read, so that another job on the horizon reads the same: see ``SeenFiles``. By
-            default beside a local output.
 
     Raises:
         InputError: if a value is out of range, or a file that is there is refused as by
@@ -80,10 +76,8 @@ class ReadArrivals(ReadRecords):
         poll: int | str,
         settle: int | str,
         replay: bool = False,
-        private_folder: str | os.PathLike[str] | None = None,
     ) -> None:
         self.replay = replay
-        self.private_folder = private_folder
         self.poll_seconds = seconds_of_duration("poll", poll, least=1)
         self.polling = _Poll(horizon, seconds_of_duration("settle", settle, least=0))
         if replay and time.time() - self.polling.settle < self.polling.ends:
@@ -124,15 +118,7 @@ class ReadArrivals(ReadRecords):
         super().need(stored, integers, attributes)
 
     def keep(self, seen: SeenFiles, *, may_be_removed: bool) -> None:
-        """Reads only the files that count on a horizon that is begun, and notes down new ones.
-
-        Args:
-            seen: by all jobs on the horizon.
-            may_be_removed: whether files that count may be gone.
-
-        Raises:
-            InputError: naming a file that changed or is gone.
-        """
+        """Reads only the files that count on a horizon that is begun, and notes down new ones."""
         seen.counted(list(timed_files(self.pattern)), may_be_removed=may_be_removed)
         self.polling.seen = seen
 
