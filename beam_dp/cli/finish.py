@@ -63,8 +63,11 @@ def run_finish(options: argparse.Namespace) -> None:
         raise ReleaseError(broken[0], f"{condition}; {removed}")
     if holds_horizon(directory):
         state = _state_of_horizon(directory)
+    elif done[directory]:
+        state = "the release is complete"
     else:
-        state = "the release is complete" if done[directory] else "no release was committed"
+        # A writer that is still alive publishes nothing from them any more.
+        state, removed = "no release was committed", f"drafts withdrawn: {num_drafts}"
     print(f"{directory}: {state}; {removed}")
 
 

@@ -23,7 +23,7 @@ from collections.abc import Iterator
 from typing import BinaryIO, NamedTuple, Protocol
 
 from beam_dp.errors import InputError
-from beam_dp.storage.store import DRAFT_PREFIX, FREE, PayloadFile, Store, check_size
+from beam_dp.storage.store import DRAFT_PREFIX, FREE, TRIAL, PayloadFile, Store, check_size
 
 _COMMIT = "commit"
 # Names of drafts and files are appended, and the services allow 1,024 bytes in all.
@@ -151,7 +151,7 @@ class BucketStore:
     @contextlib.contextmanager
     def trial(self) -> Iterator[Store]:
         """Returns a new draft as a store of its own."""
-        draft = self.open_draft("trial")
+        draft = self.open_draft(TRIAL)
         inside = copy.copy(self)
         inside._folder, inside._versions = f"{self._folder}{draft}/", {}
         try:

@@ -15,6 +15,7 @@ from beam_dp.errors import InputError
 from beam_dp.storage.store import (
     DRAFT_PREFIX,
     FREE,
+    TRIAL,
     DamagedFileError,
     PayloadFile,
     Store,
@@ -61,7 +62,7 @@ class LocalStore:
     @contextlib.contextmanager
     def trial(self) -> Iterator[Store]:
         """Returns a new folder as a store: in the directory, or in what it would be made in."""
-        folder = Path(tempfile.mkdtemp(prefix=f"{DRAFT_PREFIX}trial-", dir=self._existing()))
+        folder = Path(tempfile.mkdtemp(prefix=f"{DRAFT_PREFIX}{TRIAL}-", dir=self._existing()))
         try:
             yield LocalStore(folder, self._name)
         finally:

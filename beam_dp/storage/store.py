@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 DRAFT_PREFIX = ".draft-"
+TRIAL = "trial"  # the draw id of a trial's draft
 MAX_CARD_BYTES = 2**26
 FREE = "must be a directory that does not exist yet, or an empty one"
 

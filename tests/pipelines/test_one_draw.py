@@ -21,6 +21,7 @@ from barriers import remove_barrier
 from jobs import breaks_later, everything_under, files_of_one_draw, job_flags, released_records
 
 import beam_dp.transforms.writing.write as write_module
+from beam_dp.cli.main import main as beam_dp_main
 from beam_dp.noise.source import NoiseSource
 from beam_dp.releases import read_release
 from beam_dp.releases.files.commit import Draw
@@ -213,8 +214,8 @@ def test_a_writer_that_fails_for_good_leaves_no_draft(
 
 
 @pytest.mark.slow
-def test_a_job_killed_before_the_card_leaves_nothing_once_another_one_released(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+def test_a_job_killed_before_the_card_leaves_drafts_that_the_next_one_must_not_overwrite(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     with monkeypatch.context() as patch:
         _killed_before_card(patch)
@@ -223,6 +224,10 @@ def test_a_job_killed_before_the_card_leaves_nothing_once_another_one_released(
         with pytest.raises(Exception, match="CrashError"):  # and the program: nobody tidies up
             pipeline.run().wait_until_finish()
     assert [path[:7] for path in everything_under(tmp_path / "out")][:1] == [".draft-"]
+    assert main(job_flags(tmp_path)) == 2
+    assert "must hold no drafts of another job" in capfd.readouterr().err
+    assert len(set(DRAWS)) == 1
+    assert beam_dp_main(["finish", str(tmp_path / "out")]) == 0
     assert main(job_flags(tmp_path)) == 0
     assert len(set(DRAWS)) == 2
     assert_one_draw(tmp_path)

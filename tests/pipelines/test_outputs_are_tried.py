@@ -9,12 +9,16 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from engines.programs import PROGRAMS
 from jobs import everything_under, job_flags, people
 from yaml_jobs import RELEASE, read, run, step
 
+import beam_dp as dp
+from beam_dp.errors import InputError
 from beam_dp.privacy.ledger import Ledger
+from beam_dp.releases import finish_writing
 from pipelines import answer_queries, release_synthetic_database
 
 
@@ -54,6 +58,65 @@ def test_an_output_without_hard_links_costs_one_line(
     line = refusal(capfd, program.main(argv))
     assert re.match(r"error: --output: '.*out' is refused; .*: Operation not permitted$", line)
     assert ledger.entries("people") == [] and everything_under(tmp_path) == before
+
+
+def draft_in(output: pathlib.Path) -> None:
+    """What the writer of another job leaves while it runs, or when it is killed."""
+    draft = output / f".draft-{'0' * 32}-1"
+    draft.mkdir(parents=True)
+    (draft / "records-000.avro").write_bytes(b"private")
+
+
+OTHER_JOB = "must hold no drafts of another job: stop that job if it is running, then run"
+
+
+@pytest.mark.mostly_slow(one_in=2, start=0)
+@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize("is_preview", [False, True])
+def test_drafts_of_another_job_are_refused_before_a_program_pays(
+    tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str], name: str, is_preview: bool
+) -> None:
+    program = PROGRAMS[name]
+    flags = program.flags(tmp_path)
+    unit = next(flag for flag in flags if flag.startswith("--privacy_unit=")).partition("=")[2]
+    ledger = declared(tmp_path, unit)
+    argv = [*flags, f"--ledger={ledger.name}", "--dataset_id=people"]
+    draft_in(tmp_path / "out")
+    before = everything_under(tmp_path)
+    line = refusal(capfd, program.main([*argv, "--validate_only"] if is_preview else argv))
+    assert line.startswith(f"error: --output: '{tmp_path}/out' is refused; {OTHER_JOB} `beam-dp fi")
+    assert ledger.entries("people") == [] and everything_under(tmp_path) == before
+
+
+def test_drafts_of_another_job_are_refused_before_a_table_is_paid_for(
+    tmp_path: pathlib.Path,
+) -> None:
+    ledger = declared(tmp_path, "record")
+    domain = dp.read_domain('{"age": 2}')
+    given = dp.Guarantee(1.0, 1e-9, "add_or_remove_one", "record", 1)
+    paid: dict[str, Any] = {"ledger": ledger, "dataset_id": "people", "output": tmp_path / "out"}
+    draft_in(tmp_path / "out")
+    table = pa.table({"age": [0, 1, 1]})
+    with pytest.raises(InputError, match=f"output: .* {OTHER_JOB}"):
+        dp.release(table, domain, dp.marginals(domain, ways=1), given, **paid)
+    assert ledger.entries("people") == []
+    assert finish_writing(tmp_path / "out") is False
+    dp.release(table, domain, dp.marginals(domain, ways=1), given, **paid)
+
+
+@pytest.mark.parametrize("is_paid", [False, True])
+def test_drafts_of_another_job_are_refused_when_a_transform_is_built(
+    tmp_path: pathlib.Path, is_paid: bool
+) -> None:
+    ledger = declared(tmp_path, "household")
+    paid = {"ledger": ledger.name, "dataset_id": "people"} if is_paid else {}
+    draft_in(tmp_path / "out")
+    with pytest.raises(InputError, match=f"output: .* {OTHER_JOB}"):
+        dp.WriteRelease(tmp_path / "out")
+    fields = {**RELEASE, **paid, "output": str(tmp_path / "out")}
+    with pytest.raises(ValueError, match=f"output: .* {OTHER_JOB}"):
+        run(read(tmp_path), step("ReleaseSyntheticDatabase", **fields))
+    assert ledger.entries("people") == []
 
 
 def test_without_a_ledger_it_is_tried_before_the_job_runs(

@@ -35,6 +35,14 @@ class Place:
     names: Callable[[], list[str]]
 
 
+def draft_in(url: str, draw_id: str = "0" * 32) -> str:
+    """Leaves a draft in a folder, as a writer that was killed does; returns its name."""
+    store = of_url.store_for(url, "output")
+    draft = store.open_draft(draw_id)
+    store.write_draft(draft, "records-000.avro", b"private")
+    return draft
+
+
 @pytest.fixture(params=["local", "bucket"])
 def place(
     request: pytest.FixtureRequest, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch

@@ -10,13 +10,20 @@ from typing import Any
 import pytest
 from horizons import FIRST, SECOND, WORKLOAD, card_of, leveled
 from interruptions import orders, stepping
-from places import Place
+from places import Place, draft_in
 from tiny import domain_of
 from window_plans import RECORD, person, plan_of
 
 from beam_dp.errors import InputError
 from beam_dp.queries.workload import marginals
-from beam_dp.releases import HorizonCard, ReleaseError, begin_horizon, read_horizon, read_release
+from beam_dp.releases import (
+    HorizonCard,
+    ReleaseError,
+    begin_horizon,
+    finish_writing,
+    read_horizon,
+    read_release,
+)
 from beam_dp.storage.local import LocalStore
 from beam_dp.windows import Horizon
 
@@ -152,14 +159,20 @@ def test_a_directory_of_something_else_is_refused(tmp_path: pathlib.Path) -> Non
     assert [path.name for path in tmp_path.iterdir()] == ["notes"]
 
 
-def test_drafts_of_a_job_that_crashed_are_no_hindrance(place: Place) -> None:
-    begin_horizon(place.url(), CARD, FIRST)
-    names = place.names()
-    place.new()
-    if place.owner is LocalStore:
-        (pathlib.Path(place.url()) / ".draft-x").mkdir(parents=True)
-    assert begin_horizon(place.url(), CARD, SECOND) == SECOND
-    assert [name for name in place.names() if not name.startswith(".draft")] == names
+def test_drafts_of_another_job_stop_a_new_horizon_and_not_one_that_goes_on(place: Place) -> None:
+    for is_begun in (False, True):
+        place.new()
+        if is_begun:
+            begin_horizon(place.url(), CARD, FIRST)
+        draft_in(place.url())
+        if is_begun:
+            assert begin_horizon(place.url(), CARD, SECOND) == FIRST
+            continue
+        with pytest.raises(InputError, match=r"^output: .* must hold no drafts of another job"):
+            begin_horizon(place.url(), CARD, FIRST)
+        assert "horizon.json" not in place.names()
+        assert finish_writing(place.url()) is False
+        assert begin_horizon(place.url(), CARD, SECOND) == SECOND
 
 
 @pytest.mark.parametrize("num_stops", [1, pytest.param(2, marks=pytest.mark.slow)])

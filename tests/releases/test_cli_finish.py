@@ -55,11 +55,11 @@ def test_what_was_committed_is_completed(
     assert finish(capfd, tmp_path) == f"{expected}: 0"
 
 
-def test_drafts_without_a_release_are_removed(
+def test_drafts_without_a_release_are_withdrawn(
     tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     draft_in(tmp_path)
-    assert finish(capfd, tmp_path) == f"{tmp_path}: no release was committed; drafts removed: 1"
+    assert finish(capfd, tmp_path) == f"{tmp_path}: no release was committed; drafts withdrawn: 1"
     assert everything_under(tmp_path) == []
 
 

@@ -10,15 +10,24 @@ import dataclasses
 import errno
 import functools
 import itertools
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from memory_bucket import MemoryBucket
-from places import Place
+from places import Place, draft_in
 from release_examples import release_of, same_release
 
 from beam_dp.errors import InputError
-from beam_dp.releases import check_output, commit_release, finish_writing, read_release
+from beam_dp.releases import (
+    Release,
+    check_output,
+    commit_release,
+    finish_writing,
+    probe_output,
+    read_release,
+    write_release,
+)
 from beam_dp.storage import of_url
 
 OURS = release_of()
@@ -135,12 +144,42 @@ def test_what_is_written_otherwise_than_it_was_drawn_is_never_committed(
     assert place.names() == []
 
 
-def test_a_place_with_only_drafts_of_a_crashed_job_may_be_written(place: Place) -> None:
+@pytest.mark.parametrize("check", [check_output, probe_output])
+def test_drafts_of_another_job_are_refused_until_they_are_withdrawn(
+    place: Place, check: Callable[[str], None]
+) -> None:
     assert dies(place, 3, after=True)
-    assert place.names() and all(name.startswith(".draft-") for name in place.names())
+    before = place.names()
+    assert before and all(name.startswith(".draft-") for name in before)
+    with pytest.raises(InputError) as error:
+        check(place.url())
+    assert str(error.value) == (
+        f"output: '{place.url()}' is refused; must hold no drafts of another job: stop that job if"
+        f" it is running, then run `beam-dp finish {place.url()}`, which withdraws its drafts"
+    )
+    assert place.names() == before
+    assert finish_writing(place.url()) is False and place.names() == []
+    check(place.url())
+
+
+@pytest.mark.parametrize("release", [OURS, OTHERS], ids=["same draw", "other draw"])
+@pytest.mark.parametrize("write", [commit_release, write_release])
+def test_a_writer_that_is_retried_passes_over_drafts(
+    place: Place, write: Callable[..., object], release: Release
+) -> None:
+    """Of its own job, or of one that started at the same moment: the first complete one wins."""
+    assert dies(place, 3, after=True)
+    write(release, place.url())
+    assert same_release(read_release(place.url()), release)
+    assert len(place.names()) == 3
+
+
+def test_drafts_that_hold_no_draw_stop_no_job(place: Place) -> None:
+    """Jobs that start at the same moment try the same folder, and may begin the same horizon."""
+    for draw_id in ("trial", "horizon-" + "0" * 32):
+        draft_in(place.url(), draw_id)
     check_output(place.url())
-    assert commit_release(OTHERS, place.url())
-    assert same_release(read_release(place.url()), OTHERS)
+    probe_output(place.url())
 
 
 def test_a_card_whose_copy_was_reported_as_refused_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:

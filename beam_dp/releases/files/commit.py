@@ -28,13 +28,20 @@ from beam_dp.errors import InputError
 from beam_dp.releases.files.card import CARD, Card, ReleaseError
 from beam_dp.storage.of_url import store_for
 from beam_dp.storage.store import (
+    DRAFT_PREFIX,
     FREE,
     MAX_CARD_BYTES,
+    TRIAL,
     DamagedFileError,
     PayloadFile,
     Store,
     check_size,
 )
+
+# The draw id, for drafts, of the file that begins a horizon.
+BEGINNING = "horizon"
+# Drafts that hold no draw: jobs that start at the same moment may see each other's.
+_WITHOUT_DRAW = tuple(f"{DRAFT_PREFIX}{each}-" for each in (TRIAL, BEGINNING))
 
 
 @dataclass(frozen=True)
@@ -83,16 +90,38 @@ class Draw:
 
 
 def check_output(directory: str | os.PathLike[str]) -> None:
-    """Refuses a directory that a release can't be written to; writes nothing.
+    """Refuses a directory that a new job can't release to; writes nothing.
+
+    Call it before the job is paid for. Writers don't: a stage that is retried finds drafts of its
+    own job, and of two jobs that start at the same moment the first complete attempt wins.
+
+    Args:
+        directory: where the release is to be.
+
+    Raises:
+        InputError: as ``check_free``, and if it holds drafts of another job, which may be running.
+    """
+    check_free(directory)
+    store = store_for(directory, "output")
+    if any(not draft.startswith(_WITHOUT_DRAW) for draft in store.drafts()):
+        condition = (
+            "must hold no drafts of another job: stop that job if it is running, then run"
+            f" `beam-dp finish {shlex.quote(os.fspath(directory))}`, which withdraws its drafts"
+        )
+        raise InputError("output", os.fspath(directory), condition)
+
+
+def check_free(directory: str | os.PathLike[str]) -> None:
+    """Refuses a directory that a release can't be committed in; writes nothing.
 
     Args:
         directory: where the release is to be.
 
     Raises:
         InputError: if no release can be committed on its filesystem, it is a file, holds anything
-            but drafts of an attempt that crashed, or can't be made or written; or is in a bucket
-            that keeps what is deleted or that anybody may read. Where drafts are left beside
-            something else, it names the command that completes a release.
+            but drafts, or can't be made or written; or is in a bucket that keeps what is deleted
+            or that anybody may read. Where drafts are left beside something else, it names the
+            command that completes a release.
     """
     store = store_for(directory, "output")
     try:

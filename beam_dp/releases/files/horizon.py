@@ -17,7 +17,7 @@ from typing import Any
 
 from beam_dp.errors import InputError, shown
 from beam_dp.releases.files.card import CARD, HORIZON, READ_ERRORS, ReleaseError, told
-from beam_dp.releases.files.commit import advice_on_drafts, check_output
+from beam_dp.releases.files.commit import BEGINNING, advice_on_drafts
 from beam_dp.releases.files.horizon_card import HorizonCard
 from beam_dp.releases.files.kinds import read_release
 from beam_dp.releases.files.probe import probe_output
@@ -87,7 +87,6 @@ def begin_horizon(directory: Directory, card: HorizonCard, new_id: str) -> str:
     begun = _read_begun(store, directory)
     if begun is None:
         try:
-            check_output(directory)
             probe_output(directory)
             _create(store, card.text(new_id).encode(), new_id)
         except OSError as error:
@@ -304,7 +303,7 @@ def _read_begun(store: Store, directory: Directory) -> tuple[str, HorizonCard] |
 
 def _create(store: Store, text: bytes, new_id: str) -> None:
     """Publishes the file whole, unless another one was; the draft goes."""
-    draft = store.open_draft(new_id)
+    draft = store.open_draft(f"{BEGINNING}-{new_id}")
     try:
         store.publish(draft, HORIZON, text)
     finally:

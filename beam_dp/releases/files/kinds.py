@@ -24,7 +24,7 @@ from beam_dp.releases.files.card import (
 from beam_dp.releases.files.commit import (
     Draw,
     advice_on_drafts,
-    check_output,
+    check_free,
     commit_draw,
     committed_card,
 )
@@ -109,7 +109,7 @@ def write_release(release: Release, directory: str | os.PathLike[str]) -> None:
     """
     check_is("release", release, Release)
     if committed_card(store_for(directory, "output"), directory) is None:
-        check_output(directory)
+        check_free(directory)
     if not commit_release(release, directory):
         raise InputError("output", os.fspath(directory), FREE)
 

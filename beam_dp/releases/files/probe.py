@@ -6,6 +6,7 @@ import errno
 import os
 
 from beam_dp.errors import InputError
+from beam_dp.releases.files.commit import check_output
 from beam_dp.storage.of_url import store_for
 from beam_dp.storage.store import Store
 
@@ -24,12 +25,12 @@ def probe_output(directory: str | os.PathLike[str]) -> None:
             a moment, in it or in the nearest directory above that exists.
 
     Raises:
-        InputError: if it is not free, or no release can be committed in it.
+        InputError: if ``check_output`` refuses it, or no release can be committed in it.
 
     Cost: some milliseconds; in a bucket about 50 requests.
     """
+    check_output(directory)
     store = store_for(directory, "output")
-    store.check_free()
     try:
         with store.trial() as inside:
             _commit(inside)

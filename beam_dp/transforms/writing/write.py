@@ -26,8 +26,8 @@ class WriteRelease(beam.PTransform):
             ``s3://BUCKET/FOLDER``; it does not exist yet, or is empty.
 
     Raises:
-        InputError: if the directory holds something, or can't be written; when applied, if the
-            shards are windowed, or the pipeline writes there already.
+        InputError: if the directory holds something, also drafts of another job, or can't be
+            written; when applied, if the shards are windowed, or the pipeline writes there already.
 
     Output: the directory, once a release is in it.
     """
