@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import os
 import pathlib
 import runpy
 import subprocess
@@ -230,3 +231,54 @@ def test_a_flag_that_reads_a_number_says_so() -> None:
     for name in ("num_rounds", "size", "num_records", "num_questions", "num_windows", "block"):
         assert forms[name] == "integer"
     assert nearest("--epsilom", [f"--{name}" for name in forms]) == "--epsilon"
+
+
+COMMANDS_WITHOUT_NOISE = {
+    "plan": [*PLANNED[:3], "--privacy_unit=record", "--num_records=9", "--workload=marginals:1"],
+    "check-domain": ["--sample=sample.csv"],
+}
+# A third of a second each.
+SLOW_TO_LOAD = ("scipy.optimize", "scipy.stats")
+SHOW = "print(); print(*sys.modules)"
+DRAWS = f"""
+import sys
+import numpy as np
+from beam_dp.noise.source import NoiseSource
+noise = NoiseSource()
+noise.laplace(np.zeros(2, np.int64), 1.0), noise.gaussian(np.zeros(2, np.int64), 1.0)
+noise.select(np.zeros(2, np.int64), 1.0)
+assert "opendp" in sys.modules
+{SHOW}
+"""
+
+
+def loaded(folder: pathlib.Path, code: str) -> set[str]:
+    """The modules that a process has loaded, where scikit-learn is installed."""
+    (folder / "sklearn").mkdir()
+    for name in ("__init__", "base", "decomposition", "linear_model"):
+        (folder / "sklearn" / f"{name}.py").write_text("BaseEstimator = object\nPCA = object\n")
+    path = os.pathsep.join([str(folder), str(ROOT)])
+    python = [sys.executable, "-c", code]
+    environment = {**os.environ, "PYTHONPATH": path}
+    done = subprocess.run(python, capture_output=True, text=True, cwd=folder, env=environment)
+    assert done.returncode == 0, done.stderr
+    return {*done.stdout.splitlines()[-1].split()}
+
+
+@pytest.mark.parametrize("command", COMMANDS_WITHOUT_NOISE)
+def test_a_command_that_draws_nothing_loads_no_noise(command: str, tmp_path: pathlib.Path) -> None:
+    (tmp_path / "domain.json").write_text('{"a": 3}')
+    (tmp_path / "sample.csv").write_text("a\n1\n")
+    argv = [command, "--domain=domain.json", *COMMANDS_WITHOUT_NOISE[command]]
+    main = f"from beam_dp.cli.main import main; assert main({argv}) == 0"
+    found = loaded(tmp_path, f"import sys; {main}; {SHOW}")
+    assert "numpy" in found and not {"opendp", "sklearn", *SLOW_TO_LOAD} & found
+
+
+def test_a_program_loads_nothing_slow_before_it_is_needed(tmp_path: pathlib.Path) -> None:
+    found = loaded(tmp_path, f"import sys, pipelines.release_synthetic_database; {SHOW}")
+    assert "apache_beam" in found and not {"opendp", *SLOW_TO_LOAD} & found
+
+
+def test_a_draw_does_not_load_scikit_learn(tmp_path: pathlib.Path) -> None:
+    assert "sklearn" not in loaded(tmp_path, DRAWS)

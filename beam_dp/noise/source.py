@@ -8,20 +8,26 @@ not pickle and hold no state worth cloning: build a ``NoiseSource`` where it is 
 from __future__ import annotations
 
 import functools
+import importlib.util
 import math
 import secrets
 from collections.abc import Callable
 from fractions import Fraction
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
-import opendp.prelude as opendp
 from numpy.typing import NDArray
 
 from beam_dp.errors import InputError
 from beam_dp.noise.exponentials import exp_bounds
 
-opendp.enable_features("contrib")
+if TYPE_CHECKING:
+    from opendp.mod import Measurement
+
+# OpenDP is loaded by the first draw, because plans draw nothing; that it is missing shows here,
+# before anything is paid. Its `prelude` would load scikit-learn, where that is installed.
+if importlib.util.find_spec("opendp") is None:
+    raise ModuleNotFoundError("No module named 'opendp'", name="opendp")
 
 MAX_SCALE = 2.0**50
 _FIRST_BITS = 32
@@ -224,23 +230,29 @@ _remembered = functools.lru_cache(maxsize=256)
 
 
 @_remembered
-def _sampler(kind: _Kind, size: int, scale: float) -> opendp.Measurement | None:
+def _sampler(kind: _Kind, size: int, scale: float) -> Measurement | None:
     """Returns what draws so many values, or None where the scale gives no privacy at all."""
-    domain = opendp.vector_domain(opendp.atom_domain(T="i64"), size=size)
+    from opendp import domains, measurements, metrics, mod
+
+    mod.enable_features("contrib")
+    domain = domains.vector_domain(domains.atom_domain(T="i64"), size=size)
     if kind == "laplace":
-        measurement = opendp.m.make_laplace(domain, opendp.l1_distance(T="i64"), scale=scale)
+        measurement = measurements.make_laplace(domain, metrics.l1_distance(T="i64"), scale=scale)
         loss = measurement.map(1)
     else:
-        measurement = opendp.m.make_gaussian(domain, opendp.l2_distance(T="f64"), scale=scale)
+        measurement = measurements.make_gaussian(domain, metrics.l2_distance(T="f64"), scale=scale)
         loss = measurement.map(1.0)
     return measurement if loss < math.inf else None
 
 
 @_remembered
-def _noisy_max(size: int, scale: float) -> opendp.Measurement:
-    return opendp.m.make_noisy_max(
-        opendp.vector_domain(opendp.atom_domain(T="i64"), size=size),
-        opendp.linf_distance(T="i64", monotonic=False),
-        opendp.zero_concentrated_divergence(),
+def _noisy_max(size: int, scale: float) -> Measurement:
+    from opendp import domains, measurements, measures, metrics, mod
+
+    mod.enable_features("contrib")
+    return measurements.make_noisy_max(
+        domains.vector_domain(domains.atom_domain(T="i64"), size=size),
+        metrics.linf_distance(T="i64", monotonic=False),
+        measures.zero_concentrated_divergence(),
         scale=scale,
     )

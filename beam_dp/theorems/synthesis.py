@@ -5,8 +5,6 @@ from __future__ import annotations
 import functools
 import math
 
-from scipy.optimize import brentq
-
 from beam_dp.errors import InputError
 from beam_dp.mechanisms.marginals.textbook_noise import best_num_rounds, published_error
 from beam_dp.mechanisms.online.plan import (
@@ -119,6 +117,8 @@ def sharper_small_db_theorem(
         >>> sharper_small_db_theorem(1024, 1024, 1.0, 0.05).records_needed(0.1)
         768845
     """
+    from scipy.optimize import brentq  # imported here because it loads slowly
+
     _check_published(num_cells, num_queries, epsilon, failure_probability)
     checked_parameters(counts={"max_records_per_unit": max_records_per_unit}, reals={})
     of_record = epsilon / max_records_per_unit

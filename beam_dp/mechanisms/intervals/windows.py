@@ -10,7 +10,6 @@ from __future__ import annotations
 import functools
 
 import numpy as np
-from scipy.optimize import minimize
 
 from beam_dp.hypotheses.threads import on_one_thread
 from beam_dp.interval_strategies.hierarchy import Hierarchy, tree
@@ -96,6 +95,8 @@ def _optimise(shape: tuple[int, int], spread: float, noise: float) -> Values:
         spread: variance of a block's own tree.
         noise: of a prefix within a block.
     """
+    from scipy.optimize import minimize  # imported here because it loads slowly
+
     # No two windows start alike, or they would stay alike: multiples of squares are irregular.
     irregular = (np.arange(1.0, shape[0] * shape[1] + 1) ** 2 * 0.6180339887498949) % 1
     found = minimize(

@@ -17,7 +17,6 @@ from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import binom
 
 from beam_dp.hashing.folding import collisions
 from beam_dp.mechanisms.sketches.key_profile import KeyProfile
@@ -209,6 +208,8 @@ def _median_variance(law: NDArray[np.float64], sketch: SketchNoise, groups: Grou
     Beyond half of the law a cell is as large as the one heavy key that it holds. Two rows of few
     keys hold heavy ones, but those keys err so much that they may make up a good part of the mean.
     """
+    from scipy.stats import binom  # imported here because it loads slowly
+
     num_rows = sketch.num_blocks
     half = len(law) // 2
     above = np.append(np.cumsum(law[::-1])[::-1], 0.0)[1:]  # P(cell > t)

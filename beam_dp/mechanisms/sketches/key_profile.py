@@ -8,7 +8,6 @@ from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import brentq
 
 from beam_dp.checks import checked_integer
 from beam_dp.errors import InputError, magnitude
@@ -74,6 +73,8 @@ class KeyProfile:
     @cached_property
     def groups(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Counts, and how many keys have each: of groups of neighbouring ranks."""
+        from scipy.optimize import brentq  # imported here because it loads slowly
+
         num_keys, largest = self.num_keys, self.largest_count
         edges = [*range(1, min(_EXACT_RANKS, num_keys) + 1)]
         while edges[-1] < num_keys:
