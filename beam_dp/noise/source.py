@@ -232,27 +232,29 @@ _remembered = functools.lru_cache(maxsize=256)
 @_remembered
 def _sampler(kind: _Kind, size: int, scale: float) -> Measurement | None:
     """Returns what draws so many values, or None where the scale gives no privacy at all."""
-    from opendp import domains, measurements, metrics, mod
+    from opendp import domains, measurements, mod
+    from opendp.metrics import l1_distance, l2_distance
 
     mod.enable_features("contrib")
     domain = domains.vector_domain(domains.atom_domain(T="i64"), size=size)
     if kind == "laplace":
-        measurement = measurements.make_laplace(domain, metrics.l1_distance(T="i64"), scale=scale)
+        measurement = measurements.make_laplace(domain, l1_distance(T="i64"), scale=scale)
         loss = measurement.map(1)
     else:
-        measurement = measurements.make_gaussian(domain, metrics.l2_distance(T="f64"), scale=scale)
+        measurement = measurements.make_gaussian(domain, l2_distance(T="f64"), scale=scale)
         loss = measurement.map(1.0)
     return measurement if loss < math.inf else None
 
 
 @_remembered
 def _noisy_max(size: int, scale: float) -> Measurement:
-    from opendp import domains, measurements, measures, metrics, mod
+    from opendp import domains, measurements, measures, mod
+    from opendp.metrics import linf_distance
 
     mod.enable_features("contrib")
     return measurements.make_noisy_max(
         domains.vector_domain(domains.atom_domain(T="i64"), size=size),
-        metrics.linf_distance(T="i64", monotonic=False),
+        linf_distance(T="i64", monotonic=False),
         measures.zero_concentrated_divergence(),
         scale=scale,
     )
