@@ -156,7 +156,7 @@ def pipeline_of(options: PipelineOptions) -> beam.Pipeline:
         raise refused("runner", standard.runner, condition) from None
 
 
-def refuse_unshared_output(output: str, runner: str) -> None:
+def refuse_unshared_output(output: str, runner: str, name: str = "output") -> None:
     """Refuses a folder of one machine for a runner whose workers share none.
 
     Raises:
@@ -164,4 +164,4 @@ def refuse_unshared_output(output: str, runner: str) -> None:
     """
     if "://" not in output and runner_name(runner) in _DATAFLOW:
         condition = "must not be a folder of one machine with --runner"
-        raise refused("output", output, f"{condition} {runner}: its workers share none")
+        raise refused(name, output, f"{condition} {runner}: its workers share none")

@@ -57,7 +57,13 @@ from beam_dp.windows import Horizon, seconds_of_duration, span_text
 
 from . import flags
 from .beam_flags import runner_name
-from .common import make_pipeline, read_domain, read_ledger, read_origin
+from .common import (
+    make_pipeline,
+    read_domain,
+    read_ledger,
+    read_origin,
+    refuse_unshared_output,
+)
 from .empty_pipeline import LOCAL_RUNNER
 from .preview import check_json_flag, marginals_error, print_json, print_preview
 from .prism import RUNNER as PRISM_RUNNER
@@ -288,6 +294,8 @@ def _build(job: Job, horizon_id: str) -> beam.Pipeline:
     """
     pipeline = make_pipeline(job.beam_flags, job.output)
     runner = runner_name(pipeline.options.view_as(StandardOptions).runner or LOCAL_RUNNER)
+    if job.private_folder is not None:
+        refuse_unshared_output(job.private_folder, runner, "private_folder")
     is_local = runner == LOCAL_RUNNER or runner in StandardOptions.LOCAL_RUNNERS
     if not job.is_replay and is_local and runner != PRISM_RUNNER:
         condition = "can't run a stream; must be PrismRunner, FlinkRunner or such, or give --replay"

@@ -184,7 +184,9 @@ def lose_last_window(folder: pathlib.Path) -> None:
     shutil.rmtree(window_directory(folder / "out", 2))
 
 
-@pytest.mark.parametrize("fault", ["touched", "grown", "removed"])
+@pytest.mark.parametrize(
+    "fault", [pytest.param("touched", marks=pytest.mark.slow), "grown", "removed"]
+)
 def test_a_job_that_goes_on_refuses_files_that_changed(
     tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str], fault: str
 ):
@@ -209,6 +211,7 @@ def test_a_job_that_goes_on_refuses_files_that_changed(
     assert bytes_under(tmp_path / "out") == before
 
 
+@pytest.mark.slow
 def test_files_that_were_read_may_go_where_each_window_is_promised_for_itself(
     tmp_path: pathlib.Path,
 ):
@@ -222,6 +225,7 @@ def test_files_that_were_read_may_go_where_each_window_is_promised_for_itself(
     assert counts_of(tmp_path) == COUNTS
 
 
+@pytest.mark.slow
 def test_a_file_that_appears_too_late_does_not_count_after_a_restart(tmp_path: pathlib.Path):
     argv = window_flags(tmp_path, **PERSONS)
     assert main(argv) == 0
@@ -241,6 +245,17 @@ def test_what_is_known_of_files_is_private(tmp_path: pathlib.Path):
     assert not any("sqlite" in name for name in everything_under(tmp_path / "out"))
     public = (tmp_path / "out" / "horizon.json").read_text()
     assert "mine" not in public and str(START + 18) not in public
+
+
+def test_a_private_folder_that_workers_do_not_share_is_refused(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(release_windows, "runner_name", lambda runner: "DataflowRunner")
+    assert main(window_flags(tmp_path, private_folder="mine")) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(
+        "error: --private_folder: 'mine' is refused; must not be a folder of one"
+    )
 
 
 def test_another_private_folder_is_refused_once_windows_are_released(
