@@ -280,6 +280,57 @@ def test_a_mapping_that_cannot_be_meant_is_refused_in_one_line(fields, condition
     assert "\n" not in message
 
 
+@pytest.mark.parametrize(
+    ("fields", "edges"),
+    [
+        ({"min": 0, "max": 512, "bins": 4}, [0, 128, 256, 384, 512]),
+        ({"min": 0.1, "max": 0.7, "bins": 6}, [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7]),
+        ({"min": -1e-5, "max": 1, "bins": 1}, [-1e-5, 1]),
+        ({"min": 0, "max": 1, "bins": 3}, [0, 1 / 3, 2 / 3, 1]),
+        ({"min": -1.7e308, "max": 1.7e308, "bins": 2}, [-1.7e308, 0, 1.7e308]),
+        ({"min": 0, "max": 9, "bins": 3, "whole": True, "clip": True}, [0, 3, 6, 9]),
+    ],
+)
+def test_bins_of_equal_width_have_exact_edges(fields, edges):
+    (attribute,) = parse_domain(entry(type="numeric", **fields)).attributes
+    assert attribute.edges == tuple(map(float, edges))
+    assert attribute.clip == fields.get("clip", False)
+    domain = parse_domain(entry(type="numeric", **fields))
+    assert domain_from_json(domain.to_json()) == domain
+    assert "bins" not in domain.to_json()["attributes"][0]
+
+
+EQUAL = {"type": "numeric", "min": 0, "max": 9, "bins": 3}
+
+
+@pytest.mark.parametrize(
+    ("fields", "condition"),
+    [
+        ({**EQUAL, "edges": [0, 3, 6, 9]}, "'a' must have either edges, or min, max and bins"),
+        ({**EQUAL, "edges_from": ORIGIN}, "'a' must have either edges_from, or min, max and bins"),
+        ({"type": "numeric", "edges": [0, 1], "min": 0}, "must have either edges, or min, max"),
+        ({"type": "numeric", "min": 0, "max": 9}, "attribute 'a' must have 'bins'"),
+        ({"type": "numeric", "bins": 3, "max": 9}, "attribute 'a' must have 'min'"),
+        ({**EQUAL, "bins": 0}, "bins = 0: must be an integer from 1 to 1,000,000"),
+        ({**EQUAL, "bins": 2.0}, "bins = 2.0: must be an integer from 1"),
+        ({**EQUAL, "bins": 10**9}, "must be an integer from 1 to 1,000,000"),
+        ({**EQUAL, "bins": True}, "bins = True: must be an integer from 1"),
+        ({**EQUAL, "max": 0}, "max = 0: must be > the min 0"),
+        ({**EQUAL, "min": "0"}, "min = '0': must be a finite number"),
+        ({**EQUAL, "max": 10**400}, "must be a finite number"),
+        ({**EQUAL, "max": 1e-323}, "must be > the edge before it"),
+        ({**EQUAL, "whole": True, "bins": 30}, "must have a whole number in each bin"),
+        ({**AGES, "bins": 3}, "'a' is integer; bins applies only to numeric"),
+        ({**DATES, "bins": 3}, "'a' is date; bins applies only to numeric"),
+    ],
+)
+def test_refuses_bins_of_equal_width_that_contradict_themselves(fields, condition):
+    with pytest.raises(InputError) as caught:
+        parse_domain(entry(**fields), "d.json")
+    assert condition in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
 MAPPED = [
     {**DATES, "edges_from": ORIGIN},
     {"type": "numeric", "edges": [0.0, 1.0], "clip": True, "edges_from": ORIGIN},

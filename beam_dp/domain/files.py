@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Mapping, Sequence
+from fractions import Fraction
 from typing import Any
 
-from beam_dp.checks import is_integer
+from beam_dp.checks import is_integer, is_number
 from beam_dp.domain.attributes import Attribute, nearest_known
 from beam_dp.domain.dates import DateAttribute, DatetimeAttribute
 from beam_dp.domain.listed import BooleanAttribute, CategoricalAttribute
@@ -24,8 +26,15 @@ _KINDS: dict[str, _Kind] = {
     "date": (DateAttribute, ("edges",), ("clip", "edges_from")),
     "datetime": (DatetimeAttribute, ("edges",), ("clip", "edges_from")),
     "integer": (IntegerAttribute, ("min", "max"), ("clip",)),
-    "numeric": (NumericAttribute, ("edges",), ("whole", "clip", "edges_from")),
+    "numeric": (
+        NumericAttribute,
+        ("edges",),
+        ("whole", "clip", "edges_from", "min", "max", "bins"),
+    ),
 }
+# What may be given for the edges of numbers: bins of equal width.
+_EQUAL_WIDTH = ("min", "max", "bins")
+_MAX_BINS = 1_000_000
 _SHARED = ("other", "nullable", "null_values", "case", "trim")
 _ARGUMENTS = {"min": "minimum", "max": "maximum"}
 
@@ -66,7 +75,8 @@ def parse_domain(text: str | Mapping[str, Any], source: str = "<text>") -> Domai
 
     Which texts mean what may be declared too (see ``Attribute``): ``"null_values"``, ``"case":
     "ignore"``, ``"trim": true``; of a boolean ``"true_values"`` and ``"false_values"``; of ordered
-    types ``"clip": true``. A column of numbers that are all whole may say ``"whole": true``.
+    types ``"clip": true``. A column of numbers that are all whole may say ``"whole": true``. For
+    bins of equal width, ``"min": 0, "max": 512, "bins": 32`` stand for the edges.
 
     The short form gives sizes, for columns that already hold codes: ``{"age": 85, "sex": 2}``.
 
@@ -179,6 +189,8 @@ def _from_entry(entry: object, position: int, source: str) -> Attribute:
     for key in entry:
         if key not in known:
             raise InputError("domain", source, f"{place} {_unknown_key(str(key), kind, known)}")
+    if kind == "numeric" and not entry.keys().isdisjoint(_EQUAL_WIDTH):
+        entry = _with_edges(entry, place, source)
     for key in required:
         if key not in entry:
             raise InputError("domain", source, f"{place} must have {shown(key)}")
@@ -188,6 +200,33 @@ def _from_entry(entry: object, position: int, source: str) -> Attribute:
         return build(**arguments)
     except InputError as error:
         raise _at(source, error) from None
+
+
+def _with_edges(entry: dict[str, Any], place: str, source: str) -> dict[str, Any]:
+    """Returns the entry with its bins of equal width as edges, each rounded once."""
+    for key in ("edges", "edges_from"):
+        if key in entry:
+            condition = f"{place} must have either {key}, or min, max and bins"
+            raise InputError("domain", source, condition)
+    for key in _EQUAL_WIDTH:
+        if key not in entry:
+            raise InputError("domain", source, f"{place} must have {shown(key)}")
+    low, high, bins = (entry[key] for key in _EQUAL_WIDTH)
+    for key, value in (("min", low), ("max", high)):
+        if not is_number(value) or not abs(value) <= sys.float_info.max:
+            condition = f"{place}, {key} = {shown(value)}: must be a finite number"
+            raise InputError("domain", source, condition)
+    if low >= high:
+        condition = f"{place}, max = {shown(high)}: must be > the min {shown(low)}"
+        raise InputError("domain", source, condition)
+    if not is_integer(bins) or not 1 <= bins <= _MAX_BINS:
+        condition = f"{place}, bins = {shown(bins)}: must be an integer from 1 to {_MAX_BINS:,}"
+        raise InputError("domain", source, condition)
+    # As they are written: 0.1 is a tenth here, and not the float next to it.
+    start, width = Fraction(str(low)), (Fraction(str(high)) - Fraction(str(low))) / bins
+    edges = [float(start + width * place) for place in range(bins + 1)]
+    rest = {key: value for key, value in entry.items() if key not in _EQUAL_WIDTH}
+    return {**rest, "edges": edges}
 
 
 def _unknown_key(key: str, kind: str, known: Sequence[str]) -> str:
