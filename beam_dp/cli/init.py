@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 _FLAGS = (
     ("output", "FILE", "the domain file to write; must not exist (required)"),
     ("from", "KIND", "how to read SOURCE, where neither its name nor its JSON tells: arrow, avro,"
-     " bigquery, domain, json_schema, parquet, pydantic, sizes or sql"),
+     " bigquery, csv, domain, json_schema, parquet, pydantic, sizes or sql"),
+    ("null", "declared|none", "declared (the default): each column whose schema allows null gets a"
+     " level for it; none: no column does, for files whose schema allows null everywhere"),
     ("table", "NAME", "of SQL that creates several tables: which one"),
     ("dialect", "NAME", "of SQL: whose it is, as sqlglot names it, such as mysql"),
     ("edges_from", "DIR", "a release of interval counts, paid for by a ledger, whose attribute gets"
@@ -34,7 +36,7 @@ def add_init(commands: Any) -> None:
         metavar="SOURCE",
         help="where a schema is declared: a Parquet, Arrow or Avro file, an .avsc, a CREATE TABLE,"
         " JSON of BigQuery, a JSON schema, sizes by name, a domain file, or module:Class of"
-        " pydantic",
+        " pydantic; or a CSV file, of which the header is read",
     )
     for flag, metavar, meaning in _FLAGS:
         init.add_argument(f"--{flag}", metavar=metavar, action=Once, help=meaning)
@@ -71,7 +73,13 @@ def run_init(options: argparse.Namespace) -> None:
 def _draft(source: str, given: dict[str, str | None]) -> DomainDraft:
     from beam_dp.schemas import domain_draft
 
-    draft = domain_draft(source, given["from"], table=given["table"], dialect=given["dialect"])
+    draft = domain_draft(
+        source,
+        given["from"],
+        table=given["table"],
+        dialect=given["dialect"],
+        null=given["null"] or "declared",  # type: ignore[arg-type]  # which it checks
+    )
     if given["edges_from"] is None or given["bins"] is None:
         return draft
     from beam_dp.releases import read_release
@@ -105,9 +113,12 @@ def _tell(draft: DomainDraft, output: str) -> None:
     if nullable := [str(each["name"]) for each in draft.attributes if each.get("nullable") is True]:
         names = ", ".join(nullable[:_SHOWN_NAMES]) + (", ..." if nullable[_SHOWN_NAMES:] else "")
         console.print(
-            plain_text(f"Null is admitted by the schema, and is one more level, in {names}.")
+            plain_text(
+                f"The schema allows null in {names}; each of these columns gets an extra level."
+            )
         )
-        print('Each level costs accuracy: remove "nullable" where null cannot occur.')
+        print('Each level costs accuracy: remove "nullable" where null cannot occur, or use')
+        print("--null none where it occurs nowhere.")
         print()
     if points:
         print("Fill open points in from public knowledge, never from the records, or remove the")

@@ -13,7 +13,8 @@ from typing import Any, Literal, Self
 
 from beam_dp.checks import is_integer, is_number
 
-Kind = Literal["boolean", "categorical", "date", "datetime", "integer", "numeric"]
+# An open one is for people to choose: the schema declares none.
+Kind = Literal["boolean", "categorical", "date", "datetime", "integer", "numeric", "open"]
 
 NESTED = "nested values have no levels"
 NO_LEVELS = "times of day and durations have no levels"

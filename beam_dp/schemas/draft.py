@@ -19,6 +19,8 @@ from beam_dp.privacy.advice import IDS, words_of
 from beam_dp.schemas.columns import Column
 from beam_dp.storage.new_file import write_new_file
 
+_ANY_TYPE = '"boolean", "categorical", "date", "datetime", "integer" or "numeric", and its keys'
+
 
 @dataclass(frozen=True)
 class DomainDraft:
@@ -81,6 +83,15 @@ class DomainDraft:
         """
         write_new_file(path, self.text().encode())
 
+    def without_null(self) -> DomainDraft:
+        """Returns the draft without levels for null, where null does not occur in the records."""
+        keys = ("nullable", "null_values")
+        changed = [
+            {key: value for key, value in each.items() if key not in keys}
+            for each in self.attributes
+        ]
+        return replace(self, attributes=tuple(changed))
+
     def with_attribute(self, attribute: Attribute) -> DomainDraft:
         """Returns the draft with a column's entry replaced; null keeps the level that it has.
 
@@ -132,11 +143,12 @@ def _entry(column: Column) -> dict[str, Any]:
     assert column.kind is not None
     keys = _KEYS[column.kind](column)
     nullable = {"nullable": True} if column.nullable else {}
-    kind: Any = column.kind
+    is_open = column.kind == "open"
+    kind: Any = to_fill_in(f"write {_ANY_TYPE}") if is_open else column.kind
     if _names_units(column):
         kind = to_fill_in(
             f"remove this attribute if it tells people or things apart, as a privacy unit does;"
-            f' else write "{column.kind}"'
+            f" else write {_ANY_TYPE if is_open else json.dumps(column.kind)}"
         )
     return {"name": column.name, "type": kind, **keys, **nullable}
 
@@ -145,7 +157,8 @@ def _names_units(column: Column) -> bool:
     """Whether a column is likely to tell units apart, by its name and its declared type alone."""
     is_listed = bool(column.values) or column.is_domain
     last = words_of(column.name)[-1:]
-    return column.kind in ("integer", "categorical") and not is_listed and not IDS.isdisjoint(last)
+    is_likely = column.kind in ("integer", "categorical", "open") and not is_listed
+    return is_likely and not IDS.isdisjoint(last)
 
 
 def _categorical(column: Column) -> dict[str, Any]:
@@ -168,7 +181,8 @@ def _numeric(column: Column) -> dict[str, Any]:
     ends = (("at least", column.low), ("at most", column.high))
     declared = " and ".join(f"{words} {end}" for words, end in ends if end is not None)
     told = f" (the schema declares {declared})" if declared else ""
-    return {"edges": to_fill_in(f"list edges of bins, such as [0, 10, 20]{told}")}
+    example = 'list edges of bins, such as [0, 10, 20], or write "min", "max" and "bins" instead'
+    return {"edges": to_fill_in(f"{example}{told}")}
 
 
 def _date(_: Column) -> dict[str, Any]:
@@ -190,4 +204,5 @@ _KEYS: dict[str, Callable[[Column], dict[str, Any]]] = {
     "datetime": _datetime,
     "integer": _integer,
     "numeric": _numeric,
+    "open": lambda _: {},
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from beam_dp.checks import check_choice
 from beam_dp.domain.strict_json import checked_json, json_text
@@ -18,6 +18,7 @@ KINDS: dict[str, tuple[str, ...]] = {
     "arrow": (".arrow", ".arrows", ".feather", ".ipc"),
     "avro": (".avro", ".avsc"),
     "bigquery": (),
+    "csv": (".csv",),
     "domain": (),
     "json_schema": (),
     "parquet": (".parquet", ".pq"),
@@ -25,7 +26,7 @@ KINDS: dict[str, tuple[str, ...]] = {
     "sizes": (),
     "sql": (".ddl", ".sql"),
 }
-_WITHOUT_SCHEMA = (".csv", ".jsonl", ".ndjson", ".tsv", ".txt", ".xlsx")
+_WITHOUT_SCHEMA = (".jsonl", ".ndjson", ".tsv", ".txt", ".xlsx")
 _CLASS = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 
 
@@ -35,21 +36,26 @@ def domain_draft(
     *,
     table: str | None = None,
     dialect: str | None = None,
+    null: Literal["declared", "none"] = "declared",
 ) -> DomainDraft:
     """Returns the domain that a declared schema makes, with open points where it says nothing.
 
-    Privacy: of a file that holds records, only the names, the types and the nullability of its
-    columns are used: neither statistics, row counts, dictionary values nor any metadata. Two files
-    of one schema give the same draft. What Avro's enumerations and SQL's declare is written by
-    people, and must be confirmed.
+    Privacy: only the names, the types and the nullability of the columns of a file or frame of
+    records are used: neither statistics, row counts, the values of dictionaries and categories, nor
+    any metadata. Two files of one schema give the same draft. The values of an enumeration in Avro,
+    SQL or polars were written by people, and must be confirmed. The header of a CSV file is read,
+    and no other line.
 
     Args:
         source: a local file with a schema: Parquet, Arrow, Avro or .avsc, SQL, JSON of BigQuery,
-            JSON schema, sizes by name, or a domain file; ``module:Class`` for a pydantic model; or
-            in Python a ``pyarrow.Schema``, such a class, or parsed JSON.
+            JSON schema, sizes by name, or a domain file; a CSV file, whose types are all open;
+            ``module:Class`` for a pydantic model; or in Python a pandas or polars frame, an Arrow
+            table or schema, such a class, or parsed JSON.
         kind: one of ``KINDS``, where neither the extension nor the JSON itself tells.
         table: of SQL: which table.
         dialect: of SQL, as sqlglot names it.
+        null: ``"none"`` if null does not occur in the records, although the schema allows it: many
+            writers make every column nullable.
 
     Returns:
         The draft: ``write`` makes the file, ``open_points`` says what to fill in.
@@ -62,6 +68,12 @@ def domain_draft(
         >>> draft.attributes[0]["type"], len(draft.open_points)
         ('integer', 2)
     """
+    check_choice("null", null, ("declared", "none"))
+    draft = _draft(source, kind, table, dialect)
+    return draft.without_null() if null == "none" else draft
+
+
+def _draft(source: Any, kind: str | None, table: str | None, dialect: str | None) -> DomainDraft:
     if kind is not None:
         check_choice("from", kind, KINDS)
     if isinstance(source, str | os.PathLike):
@@ -76,10 +88,16 @@ def domain_draft(
     if type(source).__module__.partition(".")[0] == "pyarrow":
         from beam_dp.schemas.arrow import arrow_columns
 
-        if hasattr(source, "field") and not hasattr(source, "column"):  # a table has records
-            return draft_of(arrow_columns(source), told)
+        schema = getattr(source, "schema", source)  # of a table, which has records too
+        if hasattr(schema, "field"):
+            return draft_of(arrow_columns(schema), told)
+    from beam_dp.schemas.frames import frame_columns
+
+    columns = frame_columns(source)
+    if columns is not None:
+        return draft_of(columns, told)
     raise InputError(
-        "schema", told, "must be a path, parsed JSON, a pydantic model or Arrow schema"
+        "schema", told, "must be a path, parsed JSON, a pydantic model, a frame or an Arrow schema"
     )
 
 
@@ -93,12 +111,16 @@ def _of_text(source: str, kind: str | None, table: str | None, dialect: str | No
         from beam_dp.schemas.json_schema import model_columns, model_of
 
         return draft_of(model_columns(model_of(source), source), source)
-    if kind in ("arrow", "avro", "parquet") and not os.path.exists(source):
+    if kind in ("arrow", "avro", "csv", "parquet") and not os.path.exists(source):
         raise InputError("schema", source, "must be a file that exists")
     if kind == "parquet":
         from beam_dp.schemas.arrow import parquet_columns
 
         return draft_of(parquet_columns(source), source)
+    if kind == "csv":
+        from beam_dp.schemas.csv_header import csv_columns
+
+        return draft_of(csv_columns(source), source)
     if kind == "arrow":
         from beam_dp.schemas.arrow import ipc_columns
 
@@ -124,7 +146,10 @@ def _kind_of_name(source: str) -> str:
         if suffix in suffixes:
             return kind
     if suffix in _WITHOUT_SCHEMA:
-        condition = "must declare types, and such files do not: give what they were made from"
+        condition = (
+            "must declare types, which such files do not: give the Parquet file, Avro file or SQL"
+            " schema that the data came from"
+        )
         raise InputError("schema", source, condition)
     if _CLASS.fullmatch(source):
         return "pydantic"
