@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from beam_dp.domain import Domain
-from beam_dp.domain.dates import TimeAttribute
 from beam_dp.errors import InputError
 from beam_dp.flags.flag import Flag
 from beam_dp.mechanisms.marginals.starting_records import StartingRecords
 from beam_dp.releases import SyntheticDatabase, read_release
 from beam_dp.transforms import ReadRecords
-from beam_dp.transforms.errors import ReadError, name_file_only
-from beam_dp.transforms.reading.formats import FORMATS, Wanted, format_of
+from beam_dp.transforms.errors import ReadError
+from beam_dp.transforms.reading.formats import format_of
 
 if TYPE_CHECKING:
-    import pyarrow as pa
+    pass
 
 RELEASE = Flag(
     "start_from", "directory of a synthetic database of the same domain to start from", "DIR"
@@ -63,20 +61,9 @@ def start_records(given: dict[str, str], domain: Domain) -> StartingRecords | No
         reader = ReadRecords(path, domain.names)
         for attribute in domain:
             reader.check_column("column", attribute.name, attribute)
-        return StartingRecords.of_batches(_batches(reader, domain), domain)
+        return StartingRecords.of_batches(reader.batches(domain.names, domain), domain)
     except InputError as error:
         column = f"column {error.value!r} " if error.name == "column" else ""
         raise InputError("start_from", path, f"{column}{error.condition}") from None
     except ReadError as error:
         raise InputError("start_from", path, str(error)) from None
-
-
-def _batches(reader: ReadRecords, domain: Domain) -> Iterator[pa.RecordBatch]:
-    """Yields what a reader would read, in this process."""
-    file_format = FORMATS[reader.file_format]
-    times = {each.name for each in domain if isinstance(each, TimeAttribute)}
-    wanted = Wanted(domain.names, times=times)
-    for path, num_bytes in reader.files:
-        with name_file_only(path):
-            for start, stop in file_format.ranges(path, num_bytes):
-                yield from file_format.batches(path, start, stop, wanted)

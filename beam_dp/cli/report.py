@@ -33,10 +33,10 @@ def add_report(commands: Any) -> None:
     )
     parser.add_argument(
         "--against",
-        metavar="TABLE",
+        metavar="GLOB",
         action=Once,
-        help="for the owner of the records: compares with this Parquet, CSV or Avro file; the page"
-        " is then private",
+        help="for the owner of the records: compares with these Parquet, CSV or Avro files; the"
+        " page is then private",
     )
 
 
@@ -77,7 +77,7 @@ def report(
         directory: that holds a release, of any kind.
         output: the page, which must not exist yet; by default the directory's name with ``.html``.
         ledger: URL of the ledger that paid, whose entry is shown.
-        against: a Parquet, CSV or Avro file of the records, to compare with.
+        against: Parquet, CSV or Avro files of the records, to compare with: a path or a glob.
 
     Returns:
         The page's path.
@@ -111,10 +111,11 @@ def report(
 
 
 def _truth(release: Release | HorizonRelease, path: str) -> Truth:
-    """Reads the records: what only needs a release needs no reader of tables."""
-    from beam_dp.reports.truth import read_truth
+    """Reads the records as a job does: what only needs a release needs no reader of files."""
+    from beam_dp.cli.programs import import_program
 
-    return read_truth(release, path)
+    truth: Truth = import_program("truth").read_truth(release, path)
+    return truth
 
 
 def _beside(directory: str) -> str:

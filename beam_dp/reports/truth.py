@@ -1,4 +1,4 @@
-"""The truth beside a release, for the owner of the records: the one file here that reads them.
+"""The truth beside a release, for the owner of the records: the one file here that counts them.
 
 What it returns is as secret as the records. A report that shows it says so on each page.
 """
@@ -7,18 +7,15 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import os
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from beam_dp.domain import Domain
 from beam_dp.encoding.contributions import limit_records
-from beam_dp.encoding.files import read_table
 from beam_dp.encoding.records import encode_records
-from beam_dp.encoding.tables import Table
 from beam_dp.encoding.unit_costs import CostLimit
 from beam_dp.encoding.words import RecordWords
 from beam_dp.errors import InputError
@@ -28,6 +25,9 @@ from beam_dp.releases.synthetic_database import SyntheticDatabase
 from beam_dp.releases.unit_costs import unit_costs
 from beam_dp.reports.about import AnyRelease
 from beam_dp.reports.cells import Groups
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
@@ -70,41 +70,36 @@ class Truth:
         return counts
 
 
-def read_truth(release: AnyRelease, path: str | os.PathLike[str]) -> Truth:
-    """Returns the records of a file that a release is about: the limit of each unit is kept, too.
+def truth_domain(release: AnyRelease, path: str) -> Domain:
+    """Returns the domain of the records that a release is about.
 
-    Of the same records the same ones are kept as when it was made.
+    Raises:
+        InputError: naming ``against`` and the path, if the release is of another kind.
+    """
+    if isinstance(release, SyntheticDatabase):
+        return release.domain
+    if isinstance(release, IntervalRelease):
+        return Domain((release.attribute,))
+    condition = "applies only to synthetic databases and interval counts"
+    raise InputError("against", path, condition)
+
+
+def truth_of(release: AnyRelease, domain: Domain, batches: Iterable[pa.RecordBatch]) -> Truth:
+    """Returns the records that a release is about; the limit of each unit is kept, too.
+
+    From the same records the same ones are kept as when it was made.
 
     Args:
         release: a synthetic database, or interval counts.
-        path: of a Parquet, CSV or Avro file with the records that it was made from.
+        domain: that of ``truth_domain``.
+        batches: the records that it was made from.
 
-    Raises:
-        InputError: naming ``against``, if the release is of another kind, or the file can't be
-            read, lacks a column of the domain or that of the unit, or has one of a type that no
-            level has.
-
-    Cost: the memory of the columns; as ``encode_records``.
+    Cost: the memory of the codes; as ``encode_records``.
     """
-    if isinstance(release, SyntheticDatabase):
-        domain = release.domain
-    elif isinstance(release, IntervalRelease):
-        domain = Domain((release.attribute,))
-    else:
-        condition = "applies only to synthetic databases and interval counts"
-        raise InputError("against", os.fspath(path), condition)
-    unit = release.guarantee.privacy_unit
-    columns = list(dict.fromkeys((*domain.names, *(() if unit == RECORD else (unit,)))))
-    try:
-        held = read_table(path, columns)
-        table = Table(held)
-        for attribute in domain:
-            table.check_column("against", attribute.name, attribute)
-        if unit != RECORD:
-            table.check_column("against", unit)
-    except InputError as error:
-        raise InputError("against", error.value, error.condition) from None
-    inside = [encode_records(domain, unit, False, each) for each in table.batches(columns)]
+    unit, num_rows, inside = release.guarantee.privacy_unit, 0, []
+    for batch in batches:
+        num_rows += batch.num_rows
+        inside.append(encode_records(domain, unit, False, batch))
     num_inside = sum(len(each.code_columns(domain)[0]) for each in inside)
     kept = inside
     if unit != RECORD:
@@ -114,7 +109,7 @@ def read_truth(release: AnyRelease, path: str | os.PathLike[str]) -> Truth:
     codes = [np.concatenate(column) for column in zip(*parts, strict=True)]
     if not codes:
         codes = [np.zeros(0, np.int64) for _ in domain]
-    return Truth(domain, codes, held.num_rows - num_inside, num_inside - len(codes[0]))
+    return Truth(domain, codes, num_rows - num_inside, num_inside - len(codes[0]))
 
 
 def _cost_limit(release: AnyRelease, words: RecordWords) -> CostLimit | None:

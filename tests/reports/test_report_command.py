@@ -24,7 +24,7 @@ from beam_dp.in_memory import release
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.ledger import Ledger
 from beam_dp.queries.workload import marginals
-from beam_dp.reports.truth import read_truth
+from pipelines.truth import read_truth
 
 DOMAIN = Domain((IntegerAttribute("age", 0, 9), CategoricalAttribute("sex", ("f", "m"))))
 # Of each person three records, of which two are used; one record is outside the domain.
@@ -92,6 +92,19 @@ def test_the_truth_keeps_the_records_that_the_release_is_about(
     truth = read_truth(read_release(directory), write(tmp_path / f"people.{extension}"))
     assert (truth.num_records, truth.num_left_out, truth.num_beyond) == (400, 1, 200)
     assert repr(truth) == "Truth(secret)"
+
+
+def test_the_truth_has_the_lines_of_csv_that_a_job_reads(
+    directory: str, tmp_path: pathlib.Path
+) -> None:
+    """An open quote ends with its line, and quoted fields hold no line ends."""
+    lines = ["age,sex,person"] + [f"{place % 7},f,{place}" for place in range(9)]
+    lines[3:3] = ['1,"f,a', "4,m"]
+    lines += ['5,"x ""y""",d', '3,"m",c']
+    path = tmp_path / "people.csv"
+    path.write_text("\n".join(lines) + "\n")
+    truth = read_truth(dp.read_release(directory), str(path))
+    assert (truth.num_records, truth.num_left_out, truth.num_beyond) == (10, 1, 0)
 
 
 def test_a_page_with_the_truth_is_marked_private(
@@ -176,8 +189,11 @@ def test_refusals_cost_one_line_and_leave_no_file(
 ) -> None:
     before = sorted(os.listdir(tmp_path))
     text = refusal(capfd, directory, "--against", "people.txt")
-    assert "--against: 'people.txt' is refused; must be a file that ends in .parquet" in text
-    assert "can be read" in refusal(capfd, directory, "--against", "none.parquet")
+    assert "--against: 'people.txt' is refused; must match a file" in text
+    (tmp_path / "people.txt").write_text("secret")
+    text = refusal(capfd, directory, "--against", str(tmp_path / "people.txt"))
+    assert "must match files of one extension" in text and "secret" not in text
+    (tmp_path / "people.txt").unlink()
     assert "directory that exists" in refusal(capfd, directory, "--output", "none/a.html")
     text = refusal(
         capfd, str(GOLDEN / "horizon_1"), "--against", "a.csv", "--output", f"{tmp_path}/h"
@@ -196,7 +212,7 @@ def test_a_damaged_table_tells_nothing_of_its_records(
     for name in ("a.parquet", "a.avro"):
         (tmp_path / name).write_bytes(b"secret words")
         text = refusal(capfd, directory, "--against", str(tmp_path / name))
-        assert f"must be readable as {name[2:]}" in text and "secret" not in text
+        assert f"must be a readable {name[2:]} file" in text and "secret" not in text
         (tmp_path / name).unlink()
     (tmp_path / "people.csv").write_text("age,person\nsecret,1\n")
     text = refusal(capfd, directory, "--against", str(tmp_path / "people.csv"))

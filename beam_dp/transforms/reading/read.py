@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import apache_beam as beam
@@ -173,6 +173,25 @@ class ReadRecords(beam.PTransform):
             if file not in counted:
                 condition = "must not appear after the files of its horizon were read"
                 raise InputError("input", file.path, condition)
+
+    def batches(
+        self, columns: Sequence[str], attributes: Iterable[Attribute]
+    ) -> Iterator[pa.RecordBatch]:
+        """Yields the records in this process, as workers read them.
+
+        Args:
+            columns: to read.
+            attributes: whose levels columns are to hold.
+
+        Raises:
+            ReadError: if a file is damaged, or lacks a column.
+        """
+        times = {each.name for each in attributes if isinstance(each, TimeAttribute)}
+        file_format, wanted = FORMATS[self.file_format], Wanted(columns, times=times)
+        for path, num_bytes in self.files:
+            with name_file_only(path):
+                for start, stop in file_format.ranges(path, num_bytes):
+                    yield from file_format.batches(path, start, stop, wanted)
 
     def _found(self) -> list[tuple[str, int]]:
         """Returns the files that are there now, with their sizes."""
