@@ -47,7 +47,7 @@ from beam_dp.mechanisms.window_tables import (
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.ledger import Ledger, Origin
 from beam_dp.queries.workload import parse_workload
-from beam_dp.releases import finish_writing
+from beam_dp.releases import check_output, finish_writing
 from beam_dp.releases.files.horizon import begin_horizon, holds_horizon, released
 from beam_dp.releases.files.horizon_card import HorizonCard
 from beam_dp.transforms.drawing.release_windows import ReleaseWindows, horizon_card
@@ -321,6 +321,8 @@ def _public_card(job: Job) -> dict[str, Any]:
 
 def _preview(job: Job) -> None:
     """Prints what would be released; nothing is read, paid or written."""
+    if not holds_horizon(job.output):
+        check_output(job.output)
     card = _public_card(job)
     if job.as_json:
         print_json(card)

@@ -321,6 +321,20 @@ def test_nothing_is_left_where_the_budget_is_too_small(
     assert len(capsys.readouterr().err.splitlines()) == 1
 
 
+@pytest.mark.parametrize("preview", [{}, {"validate_only": ""}])
+def test_drafts_of_another_job_are_refused_before_a_horizon_is_paid_for(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str], preview: dict[str, str]
+):
+    ledger = Ledger(str(tmp_path / "ledger.sqlite"))
+    ledger.declare("visits", 2000.0, 1e-9, "record", "add_or_remove_one")
+    argv = window_flags(tmp_path, ledger=ledger.name, dataset_id="visits", **preview)
+    (tmp_path / "out" / f".draft-{'0' * 32}-1").mkdir(parents=True)
+    assert main(argv) == 2
+    line = f"error: --output: '{tmp_path}/out' is refused; must hold no drafts of another job: "
+    assert line in capsys.readouterr().err
+    assert ledger.entries("visits") == [] and not (tmp_path / "out" / "horizon.json").exists()
+
+
 @pytest.mark.parametrize("mechanism", ["tables", "mwem"])
 def test_a_page_says_what_windows_would_be_released(
     tmp_path: pathlib.Path,
