@@ -165,6 +165,14 @@ def test_a_saved_run_is_left_to_the_program(name: str) -> None:
         beam_dp.yaml.AnswerQueries(**{name: "x"})
 
 
+def test_reads_a_glob_of_the_current_folder(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a.csv").write_text("x\n1\n")
+    monkeypatch.chdir(tmp_path)
+    beam_dp.yaml.ReadRecords(input="*.csv")
+
+
 def test_a_reader_refuses_what_is_not_its_own(tmp_path: pathlib.Path) -> None:
     with pytest.raises(ValueError, match=r"^inputs: unknown field; .* nearest is 'input'"):
         beam_dp.yaml.ReadRecords(inputs="x")
