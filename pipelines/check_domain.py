@@ -1,4 +1,4 @@
-"""Say what becomes of each value of a sample of public or made-up rows, before any release.
+"""Show how the domain maps each value in a public or made-up sample, before any release.
 
     beam-dp check-domain --domain visits.json --sample made_up_visits.csv
 
@@ -20,7 +20,7 @@ from beam_dp.cli.programs import command_of
 from beam_dp.domain import Domain
 from beam_dp.domain.dates import TimeAttribute
 from beam_dp.domain.files import parse_domain
-from beam_dp.encoding.check import LEFT_OUT_FATE, ColumnCheck, DomainCheck
+from beam_dp.encoding.check import ColumnCheck, DomainCheck
 from beam_dp.errors import InputError
 from beam_dp.flags import shared
 from beam_dp.flags.flag import Flag, FlagError
@@ -50,7 +50,8 @@ LIMIT = Flag(
     default="20",
     form="integer",
 )
-FLAGS = (shared.DOMAIN, SAMPLE, shared.INPUT_FORMAT, LIMIT)
+JSON = Flag("json", "JSON for machines, with the values of the sample", is_switch=True)
+FLAGS = (shared.DOMAIN, SAMPLE, shared.INPUT_FORMAT, LIMIT, JSON)
 
 
 def check_sample(domain: Domain, sample: ReadRecords) -> tuple[DomainCheck, list[str]]:
@@ -108,6 +109,21 @@ def _main(argv: Sequence[str], _: Progress) -> int:
         name = "sample" if error.name == "input" else error.name
         raise InputError(name, error.value, error.condition) from None
     check, refusals = check_sample(domain, sample)
+    if "json" in given:
+        found = {
+            "rows": check.num_rows,
+            "left_out": check.num_left_out,
+            "impossible": check.num_impossible,
+            "refusals": refusals,
+            "attributes": [column.to_json(limit) for column in check.columns],
+        }
+        print(json.dumps(found, ensure_ascii=False))
+    else:
+        _print(check, refusals, limit)
+    return EXIT_LEFT_OUT if check.num_left_out or refusals else 0
+
+
+def _print(check: DomainCheck, refusals: Sequence[str], limit: int) -> None:
     print("The rows of this sample are taken to be public or made up: their values are shown.\n")
     for column in check.columns:
         _print_column(column, limit)
@@ -116,18 +132,22 @@ def _main(argv: Sequence[str], _: Progress) -> int:
     if check.num_impossible:
         print(f"{check.num_impossible:,} rows match an impossible combination and are left out")
     print(f"{check.num_left_out:,} of {check.num_rows:,} rows are left out of a release")
-    return EXIT_LEFT_OUT if check.num_left_out or refusals else 0
 
 
 def _print_column(check: ColumnCheck, limit: int) -> None:
     print(f"{check.attribute.name} ({check.attribute.kind})")
-    ordered = sorted(
-        check.fates.items(), key=lambda each: (each[0][1] != LEFT_OUT_FATE, -each[1], each[0])
-    )
+    ordered = check.ordered_fates()
     for (value, fate), count in ordered[:limit]:
         print(f"  {count:>9,}  {value} -> {fate}")
     if len(ordered) > limit:
         print(f"  and {len(ordered) - limit:,} more values; --limit shows more")
+    if check.has_bins:
+        levels = [*check.rows_by_level().items()]
+        print("  rows by bin")
+        for label, count in levels[:limit]:
+            print(f"  {count:>9,}  {label}")
+        if len(levels) > limit:
+            print(f"  and {len(levels) - limit:,} more bins; --limit shows more")
     if check.num_left_out:
         rows = "1 row is" if check.num_left_out == 1 else f"{check.num_left_out:,} rows are"
         print(f"  {rows} left out: no level has their value")

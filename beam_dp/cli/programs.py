@@ -24,7 +24,7 @@ BEAM_FLAGS_FILE = pathlib.Path(__file__).with_name("beam_flags.json")
 # Each with what it is for, in a few words.
 PROGRAMS = {
     "answer_queries": "answer linear queries one after the other, or a file of them at once",
-    "check_domain": "what a domain makes of each value of public or made-up rows",
+    "check_domain": "how the domain maps each value in a public or made-up sample",
     "release_intervals": "release counts of every interval of one ordered column",
     "release_projection": "release one artifact for sparse queries over a huge universe of keys",
     "release_windows": "release the windows of a stream, each once it closes",

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from beam_dp.domain import Attribute, Domain, OrderedAttribute
 from beam_dp.domain.files import domain_from_json
+from beam_dp.domain.ordered import BinnedAttribute
 from beam_dp.encoding.columns import column_of, encode_batch, encode_column
 from beam_dp.errors import InputError, shown
 
@@ -44,12 +45,14 @@ class ColumnCheck:
     Args:
         attribute: as it is declared.
         fates: how many rows had each value, as it is shown, and what this became.
+        codes: how many rows had each code; -1 for none.
         left_out: the values without a level, as the encoder got them.
         kept: those with one.
     """
 
     attribute: Attribute
     fates: Counter[tuple[str, str]] = dataclasses.field(default_factory=Counter)
+    codes: Counter[int] = dataclasses.field(default_factory=Counter)
     left_out: list[pa.Array] = dataclasses.field(default_factory=list)
     kept: list[pa.Array] = dataclasses.field(default_factory=list)
 
@@ -72,9 +75,43 @@ class ColumnCheck:
         fates = {(code, is_clipped): self._fate(code, is_clipped) for code, is_clipped in inner}
         pairs = zip(texts, (fates[each] for each in inner), strict=True)
         self.fates.update(pairs)
+        self.codes.update(codes.tolist())
         for parts, here in ((self.left_out, codes == LEFT_OUT), (self.kept, codes != LEFT_OUT)):
             if here.any():
                 parts.append(column.filter(pa.array(here)))
+
+    @property
+    def has_bins(self) -> bool:
+        """Whether the levels are bins, of which an empty one may be a wrong edge."""
+        return isinstance(self.attribute, BinnedAttribute)
+
+    def rows_by_level(self) -> dict[str, int]:
+        """Returns how many rows have each level, in order: of all bins, or of levels with rows."""
+        known = range(self.attribute.size) if self.has_bins else sorted(self.codes.keys() - {-1})
+        return {self.attribute.label(code): self.codes[code] for code in known}
+
+    def ordered_fates(self) -> list[tuple[tuple[str, str], int]]:
+        """Returns the values, what they became and their rows: those left out, then the others."""
+        return sorted(
+            self.fates.items(), key=lambda each: (each[0][1] != LEFT_OUT_FATE, -each[1], each[0])
+        )
+
+    def to_json(self, limit: int) -> dict[str, Any]:
+        """Returns what became of the values as JSON values, with so many values at most."""
+        values = [
+            {"value": value, "becomes": fate, "rows": rows}
+            for (value, fate), rows in self.ordered_fates()[:limit]
+        ]
+        keys, kept = self.suggestion() or ({}, 0)
+        return {
+            "name": self.attribute.name,
+            "type": self.attribute.kind,
+            "left_out": self.num_left_out,
+            "levels": [{"level": level, "rows": n} for level, n in self.rows_by_level().items()],
+            "values": values,
+            "num_values": len(self.fates),
+            "suggestion": {"keys": keys, "rows": kept},
+        }
 
     def suggestion(self) -> tuple[dict[str, Any], int] | None:
         """Returns the keys that would keep the most rows that are left out, and how many.

@@ -167,6 +167,55 @@ def test_few_values_are_shown_where_few_are_asked_for(
     assert "9  '8' -> 8" in printed and "'6'" not in printed and "and 7 more values" in printed
 
 
+FARE: dict[str, Any] = {"name": "fare", "type": "numeric", "min": 0, "max": 30, "bins": 3}
+
+
+def test_rows_are_counted_by_bin(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fare = {**FARE, "other": True, "nullable": True}
+    rows = "fare,age\n1,1\n9.5,1\n30,1\n77,1\n"
+    assert check(tmp_path, rows, fare, AGE) == 0
+    printed = capsys.readouterr().out
+    counts = "".join(
+        f"  {count:>9}  {level}\n"
+        for count, level in ((2, "[0, 10)"), (0, "[10, 20)"), (1, "[20, 30]"), (1, "other"))
+    )
+    assert f"  rows by bin\n{counts}  {0:>9}  null\n" in printed
+    assert printed.count("rows by bin") == 1
+    assert check(tmp_path, rows, fare, AGE, flags=["--limit", "2"]) == 0
+    assert "[10, 20)\n  and 3 more bins; --limit shows more\n" in capsys.readouterr().out
+
+
+def test_json_has_the_rows_of_each_level_and_value(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = "fare,age,smoker\n1,1,yes\n30,1,true\n77,1,true\n"
+    assert check(tmp_path, rows, FARE, AGE, SMOKER, flags=["--json", "--limit", "1"]) == 1
+    found = json.loads(capsys.readouterr().out)
+    assert (found["rows"], found["left_out"], found["impossible"]) == (3, 2, 0)
+    fare, age, smoker = found["attributes"]
+    assert fare["levels"] == [
+        {"level": "[0, 10)", "rows": 1},
+        {"level": "[10, 20)", "rows": 0},
+        {"level": "[20, 30]", "rows": 1},
+    ]
+    assert fare["values"] == [{"value": "'77'", "becomes": "left out", "rows": 1}]
+    assert (fare["num_values"], fare["left_out"]) == (3, 1)
+    assert fare["suggestion"] == {"keys": {"clip": True}, "rows": 1}
+    assert age["levels"] == [{"level": "1", "rows": 3}]
+    assert age["suggestion"] == {"keys": {}, "rows": 0}
+    assert smoker["left_out"] == 1 and found["refusals"] == []
+
+
+def test_json_has_the_reason_why_a_release_would_refuse_the_files(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert check(tmp_path, "agee\n1\n", AGE, flags=["--json"]) == 1
+    (refusal,) = json.loads(capsys.readouterr().out)["refusals"]
+    assert refusal.startswith("age: must be a column of")
+
+
 OPTIONS = [
     {"type": "boolean"},
     {"type": "boolean", "true_values": ["yes", 1], "false_values": ["no"], "case": "ignore"},
