@@ -156,10 +156,16 @@ def test_a_release_is_made(tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[
 
 @pytest.mark.slow
 def test_a_job_that_fails_leaves_no_draft(
-    tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]
+    tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     draft = tmp_path / "out" / f".draft-{'0' * 32}-abcdefgh"
-    draft.mkdir(parents=True)
+    original = run_yaml.run_pipeline
+
+    def leaving_a_draft(*arguments: Any) -> bool:
+        draft.mkdir(parents=True)
+        return original(*arguments)
+
+    monkeypatch.setattr(run_yaml, "run_pipeline", leaving_a_draft)
     read, release = job(tmp_path)
     path = file_of(tmp_path, read, step("Failing"), release, Failing=f"{__name__}.Failing")
     assert "the job failed" in line(capfd, "--yaml_pipeline_file", path, code=1)
