@@ -200,11 +200,14 @@ def test_a_job_stops_at_a_file_without_a_header_that_was_not_looked_into(
 
 
 @pytest.mark.parametrize("content", [b"", b"\xef\xbb\xbf"])
-def test_an_empty_file_has_no_records_and_needs_no_header(
+def test_an_empty_file_beside_others_has_no_records_and_needs_no_header(
     tmp_path: pathlib.Path, content: bytes
 ) -> None:
     (tmp_path / "a.csv").write_bytes(content)
-    ReadRecords(str(tmp_path / "a.csv"))
+    with pytest.raises(InputError, match="must match a file with the names of its columns"):
+        ReadRecords(str(tmp_path / "*.csv"))
+    (tmp_path / "b.csv").write_text("id\n1\n")
+    ReadRecords(str(tmp_path / "*.csv"), ["id"])
     assert num_records(tmp_path / "a.csv") == 0
 
 

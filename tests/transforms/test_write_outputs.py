@@ -55,6 +55,7 @@ def test_a_second_writer_of_a_directory_is_refused(
 @pytest.mark.parametrize("scheme", ["gs", "s3"])
 def test_folders_of_buckets_are_told_apart(monkeypatch: pytest.MonkeyPatch, scheme: str) -> None:
     monkeypatch.setattr(BucketStore, "check_free", lambda self: None)
+    monkeypatch.setattr(BucketStore, "drafts", lambda self: [])
     pipeline = beam.Pipeline("FnApiRunner")
     for url in ("one/out", "one/out2", "two/out"):
         apply(pipeline, "release", f"{scheme}://{url}")
