@@ -166,7 +166,7 @@ def test_the_worst_analyst_stays_within_delta(case: str) -> None:
 def test_that_analyst_catches_a_filter_for_all_of_epsilon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Account, "_rest", property(lambda account: account.epsilon))
     for case, (epsilon, delta, steps) in CASES.items():
-        if case not in ("in many steps", "slacks"):
+        if case != "in many steps":  # which costs too much of delta
             assert reached(pure_first(epsilon, delta), steps, most=6) > 1.15 * delta, case
 
 

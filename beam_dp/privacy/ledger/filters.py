@@ -77,10 +77,11 @@ transcripts, trivially so where nothing follows. Hence
         <= sum over h of e^e1(h) Q(h) e^(epsilon - e1(h)) Q(S | h) + delta sum over h of P(h)
          = e^epsilon Q(S) + delta.
 
-Both inequalities hold with P and Q exchanged, whichever relation makes them neighbours. A pure run
-that is still open at the switch is the only thing that h does not complete. As shown below, it may
-draw a randomised response when it is paid for and go on without the records. Let h contain that
-response, which only tells more: the run's later answers are the analyst's own coins.
+Both inequalities hold with P and Q exchanged, whichever relation makes them neighbours. Two things
+that were paid for before the switch may be shown after it, and h contains them whole, which only
+tells more. Windows are one release, whose pieces depend on nothing that is done with earlier ones.
+A pure run that is still open may, as shown above, draw a randomised response when it is paid for
+and go on without the records: h contains the response, and later answers are the analyst's coins.
 
 e1 must be fixed when the filter is. If later pure releases also came off the filter's epsilon,
 the analyst could choose that epsilon by the filter's own noise. Where epsilon - e1 is below 1e-6,
