@@ -10,6 +10,7 @@ from hypothesis import given, strategies as st
 from beam_dp.domain import (
     BooleanAttribute,
     CategoricalAttribute,
+    DatetimeAttribute,
     Domain,
     IntegerAttribute,
     NumericAttribute,
@@ -212,3 +213,20 @@ def test_fields_that_make_no_attribute_are_refused(build, condition):
         build()
     assert condition in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("edges", "label"),
+    [
+        (("2020-01-01T00:00", "2020-04-01"), "[2020-01-01, 2020-04-01]"),
+        (("2020-01-01", "2020-01-01T12:00"), "[2020-01-01T00:00:00, 2020-01-01T12:00:00]"),
+        (
+            ("2020-01-01T00:00Z", "2020-04-01T00:00Z"),
+            "[2020-01-01T00:00:00+00:00, 2020-04-01T00:00:00+00:00]",
+        ),
+    ],
+)
+def test_bins_that_begin_at_midnight_are_labelled_by_their_days(edges, label):
+    attribute = DatetimeAttribute("at", edges)
+    assert attribute.labels() == (label,)
+    assert "T00:00:00" in attribute.to_json()["edges"][0]

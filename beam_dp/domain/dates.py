@@ -171,6 +171,14 @@ class DatetimeAttribute(TimeAttribute):
         is_alike = edge is not None and (edge.tzinfo is not None) == self.has_zone
         return super().edge_place(edge) if is_alike else None
 
+    @cached_property
+    def _has_whole_days(self) -> bool:
+        midnight = datetime.time()
+        return not self.has_zone and all(edge.time() == midnight for edge in self.edges)
+
+    def _edge_label(self, edge: datetime.datetime) -> str:
+        return (edge.date() if self._has_whole_days else edge).isoformat()
+
     def _checked_edge(self, edge: Any, before: Sequence[Any]) -> Any:
         if before and (edge.tzinfo is None) != (before[0].tzinfo is None):
             raise self._refusal("edges", edge.isoformat(), "must have a zone like the other edges")
