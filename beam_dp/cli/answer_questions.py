@@ -24,7 +24,7 @@ from beam_dp.releases.questions import (
     group_text,
 )
 
-_KINDS = {"exact": "exact", "approximate": "approximate", "model_based": "by a model"}
+_KINDS = {"exact": "exact", "approximate": "approximate", "model_based": "model-based"}
 # The names of arguments, and the flags that they come from.
 _FLAGS = {"column": ("mean", "sum")}
 
@@ -120,8 +120,8 @@ def print_answers(table: AnswerTable, title: str, limit: int) -> None:
         print(line)
     if any(each is not None for each in table.columns.get("bound", ())):
         print(
-            "± (proved): all of these answers are as near to the truth, except with probability"
-            f" {FAILURE_PROBABILITY:g}"
+            f"± (proved): with probability {1 - FAILURE_PROBABILITY:.0%}, every answer here is"
+            " within this distance of the truth"
         )
 
 
@@ -130,12 +130,12 @@ def _explained(kinds: set[Any], reasons: set[str], bars: Sequence[str]) -> list[
     lines = {
         "exact": "exact: the error follows from the noise alone, whatever the data",
         "approximate": "approximate: predicted, of a fit to what was measured, or of a ratio",
-        "model_based": "by a model: predicted, for columns that were not fitted together",
+        "model_based": "model-based: predicted; these columns were not measured together",
     }
     found = [text for kind, text in lines.items() if kind in kinds]
     found += [f"no error bar: {reason}" for reason in sorted(reasons - {""})]
     if "within_bins" in bars:
-        found.append("± in bins: more, because where values lie in their bins is not known")
+        found.append("± in bins: extra uncertainty, because positions within bins are not known")
     return found
 
 

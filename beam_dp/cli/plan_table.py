@@ -66,8 +66,8 @@ def legend_of_errors(job: PlanningJob) -> str:
     """Returns what the errors in a table are, and in which unit."""
     of = "a cell" if isinstance(job.workload, Workload) else "an answer"
     return (
-        f"error: expected of {of}, root mean squared; bound: of the largest error of all, except"
-        f" with probability {job.failure_probability:g}; both in records"
+        f"error: expected of {of}, root mean squared; bound: with probability"
+        f" {1 - job.failure_probability:.6g}, no error is larger; both in records"
     )
 
 
@@ -188,7 +188,8 @@ def options_table(
         shown.append((name + (f" [{mark}]" if mark else ""), *cells))
     below = [f"[{mark}] {note}" for note, mark in notes.items()]
     if refusals and not show_refused:
-        refusals = [f"not possible: {counted(len(refusals), 'more mechanism')}; --all says why"]
+        more = counted(len(refusals), "other mechanism")
+        refusals = [f"{more} cannot do this job; --all explains why"]
     table = numbers_table(("mechanism", *columns), shown)
     return Group(Text(title), Text(), table, Text(), *map(Text, [*legend, *below, *refusals]))
 

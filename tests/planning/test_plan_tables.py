@@ -114,7 +114,7 @@ def test_the_longest_rows_that_there_can_be_fit() -> None:
 def test_refusals_are_counted_and_shown_with_all(capsys: pytest.CaptureFixture[str]) -> None:
     words = argv(KINDS["marginals"], epsilon="1")
     few = "\n".join(lines_of(capsys, words))
-    assert "not possible: 4 more mechanisms; --all says why" in few
+    assert "4 other mechanisms cannot do this job; --all explains why" in few
     assert "intervals, tight" not in few
     told = " ".join(" ".join(lines_of(capsys, [*words, "--all"])).split())
     assert "intervals, tight: not possible: workload: 26 is refused; must be intervals" in told
@@ -123,7 +123,7 @@ def test_refusals_are_counted_and_shown_with_all(capsys: pytest.CaptureFixture[s
 
 def test_one_refusal_is_one_mechanism(capsys: pytest.CaptureFixture[str]) -> None:
     words = argv(KINDS["intervals"], epsilon="1")
-    assert "not possible: 1 more mechanism; --all says why" in lines_of(capsys, words)
+    assert "1 other mechanism cannot do this job; --all explains why" in lines_of(capsys, words)
 
 
 @pytest.mark.parametrize(

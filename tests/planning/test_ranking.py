@@ -189,7 +189,7 @@ def test_the_table_shows_every_mechanism_and_what_to_type(
     monkeypatch.setenv("COLUMNS", "80")
     assert main(flags(tmp_path, max_error="0.05")) == 0
     text = capsys.readouterr().out
-    for word in ("mwem, tight", "private_mw, textbook", "except with probability 0.05"):
+    for word in ("mwem, tight", "private_mw, textbook", "with probability 0.95, no error"):
         assert word in " ".join(text.split())
     command = text.splitlines()[-1]
     assert command.startswith("beam-dp release-synthetic-database ")

@@ -102,7 +102,7 @@ def test_histograms_that_do_not_fit_are_refused(capsys):
     words = ["--delta", "1e-6", "--num_records", "4000000"]
     profile = ["--num_keys", "4000", "--largest_count", "1000"]
     assert main(["plan", "--max_sparsity", "5", *words, *profile, *PROMISE, "--size", "64"]) == 0
-    assert "not possible: 3 more mechanisms; --all says why" in capsys.readouterr().out
+    assert "3 other mechanisms cannot do this job; --all explains why" in capsys.readouterr().out
     given = ["plan", "--max_sparsity", "5", *words, *profile, *PROMISE, "--size", "64", "--all"]
     assert main(given) == 0
     told = " ".join(capsys.readouterr().out.split())

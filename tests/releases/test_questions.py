@@ -208,7 +208,7 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> str:
     [
         (["--count"], ["count", "± (95 %)", "exact: the error follows"]),
         (["--where", "sex == 'F'", "--group_by", "town"], ["town", "other", "exact"]),
-        (["--group_by", "town,sex", "--mean", "age"], ["mean_age", "± in bins", "by a model"]),
+        (["--group_by", "town,sex", "--mean", "age"], ["mean_age", "± in bins", "model-based"]),
         (["--share", "age < 20", "--where", "town == 'a'"], ["share"]),
         (["--quantile", "0.5", "--of", "age"], ["quantile_age", "from (95 %)"]),
         (["--marginal", "sex,town"], ["sex x town", "count"]),
