@@ -286,3 +286,28 @@ def test_files_that_are_read_once_are_the_same_after_restart(
         with pytest.raises(InputError, match=rf"^input: '.*{name}\.csv' is refused; must not"):
             _ = records() | release
     assert not (tmp_path / "out-1-mine").exists()
+
+
+def test_files_are_compared_behind_a_step_of_the_user(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "1.csv").write_text("a,t\n1,1001\n")
+    domain, times = Domain((IntegerAttribute("a", 0, 1),)), ("t", FILE_TIME)
+    unit = WindowUnit("person", 9, 1, 3)
+    plan = plan_window_tables(marginals(domain, ways=1), HORIZON, unit, 1.0, 0.0)
+    out = tmp_path / "out"
+    horizon_id = begin_windows(plan, out, event_time="t", arrival=FILE_TIME, replayable=True)
+    release = ReleaseWindows(plan, out, horizon_id, *times)
+
+    def read(start: beam.Pipeline, label: str = "Read") -> Any:
+        return start | label >> ReadArrivals(f"{tmp_path}/*.csv", HORIZON, poll=1, settle=0)
+
+    def changed(records: Any) -> Any:
+        return records | beam.Map(lambda batch: batch) | "Again" >> beam.Filter(bool)
+
+    _ = changed(read(beam.Pipeline())) | release
+    os.utime(tmp_path / "1.csv", (1, 1))
+    with pytest.raises(InputError, match=r"1\.csv' is refused; must not change"):
+        _ = changed(read(beam.Pipeline())) | release
+    start = beam.Pipeline()
+    several = (read(start), read(start, "Read others")) | beam.Flatten()
+    with pytest.raises(InputError, match=r"^records: 'of 2 readers' is refused; must be of one"):
+        _ = several | release

@@ -120,14 +120,14 @@ class ReleaseWindows(beam.PTransform):
         arrival: the column with the time at which its source had it.
         private_folder: where the path, size and time of each file that was read are kept, so that
             another job on the horizon reads the same: see ``SeenFiles``. By default beside a local
-            directory. Of records that are not taken from ``ReadArrivals`` or ``ReadRecords``
-            directly nothing is kept.
+            directory.
 
     Raises:
         InputError: if the plan's domain has more cells than a histogram holds; when applied, if the
             records are windowed, or lack a column, the directory's horizon promises something else,
-            or names other columns of times or another topic, a file that was read changed, or Flink
-            is to make checkpoints without ``--finish_bundle_before_checkpointing``.
+            or names other columns of times or another topic, a file that was read changed, the
+            records are of several readers of files or topics, or Flink is to make checkpoints
+            without ``--finish_bundle_before_checkpointing``.
 
     Input: as for ``CountWindows``. Output: for each window and block its level and number, once its
     release is in its folder.
@@ -175,18 +175,34 @@ class ReleaseWindows(beam.PTransform):
 
     def _check_begun(self, records: beam.PCollection[Any]) -> None:
         """Refuses what is not as the horizon was begun, if it was."""
-        source = {"event_time": self.count.event_time, "arrival": self.count.arrival}
-        source |= getattr(records, "source", {})
+        is_strict = horizon_card(self.plan, replayable=True).needs_same_records
+        kept = (ReadArrivals, ReadRecords) if is_strict else ReadArrivals
+        made_of = list(_made_of(records))
+        readers = [each.reader for each in made_of if isinstance(getattr(each, "reader", 0), kept)]
+        sources = [each.source for each in made_of if hasattr(each, "source")]
+        if len(readers) + len(sources) > 1:
+            condition = "must be of one, for a horizon knows what it has read of one alone"
+            raise InputError("records", f"of {len(readers) + len(sources)} readers", condition)
+        seen = SeenFiles(self.directory, self.private_folder) if readers else None
+        times = {"event_time": self.count.event_time, "arrival": self.count.arrival}
+        source = {name: value for each in (times, *sources) for name, value in each.items()}
         card = horizon_card(self.plan, source, replayable=True)
-        is_strict, seen = card.needs_same_records, None
-        reader: Any = getattr(records, "reader", None)
-        if isinstance(reader, ReadArrivals) or (isinstance(reader, ReadRecords) and is_strict):
-            seen = SeenFiles(self.directory, self.private_folder)
         if check_promise(self.directory, card) == self.horizon_id and seen is not None:
             found = released(self.directory, card)
             is_lost = is_strict and bool(found.windows or found.blocks)
             seen.begin(self.horizon_id, may_be_new=not is_lost)
-            reader.keep(seen, may_be_removed=not is_strict)
+            readers[0].keep(seen, may_be_removed=not is_strict)
+
+
+def _made_of(records: beam.PCollection[Any]) -> Iterator[Any]:
+    """Yields a collection, and all that it was made of."""
+    left, met = [records], set()
+    while left:
+        each = left.pop()
+        if each not in met:
+            met.add(each)
+            yield each
+            left += () if each.producer is None else each.producer.inputs
 
 
 def _refuse_open_bundles(options: PipelineOptions) -> None:
