@@ -219,6 +219,7 @@ def read_windows(directory: Directory) -> HorizonRelease:
     horizon_id, card = read_horizon(directory)
     try:
         found = released(directory, card)
+        _refuse_unpromised(directory, card, found)
     except OSError as error:
         raise ReleaseError(os.fspath(directory), f"cannot be read: {error.strerror}") from None
 
@@ -284,6 +285,19 @@ def _read_one(
     if release.workload != card.workload or release.guarantee.to_json() != promised:
         raise ReleaseError(place, f"must have the promise and the workload of its {HORIZON}")
     return release
+
+
+def _refuse_unpromised(directory: Directory, card: HorizonCard, found: Released) -> None:
+    """Refuses a directory with releases that are no window, and no block, of its horizon."""
+    store, known = store_for(directory, "release"), {_WINDOWS: found.windows}
+    if card.block is not None:
+        known[f"{_LEVELS}/{card.block}"] = found.blocks
+    for inside in (_WINDOWS, *(f"{_LEVELS}/{size}" for size in store.folders(_LEVELS))):
+        promised = {f"{number:06d}" for number in known.get(inside, ())}
+        for name in store.folders(inside, CARD):
+            if name not in promised:
+                condition = f"holds a release in {inside}/{name} that {HORIZON} does not promise"
+                raise ReleaseError(os.fspath(directory), condition)
 
 
 def _object(value: Any) -> Mapping[str, Any]:

@@ -13,7 +13,13 @@ from beam_dp.domain.files import domain_from_json
 from beam_dp.errors import InputError
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.workload import Workload, workload_from_json
-from beam_dp.releases.files.card import SCHEMA_VERSION, check_fields, check_types, parsed_card
+from beam_dp.releases.files.card import (
+    HORIZON,
+    SCHEMA_VERSION,
+    check_fields,
+    check_types,
+    parsed_card,
+)
 from beam_dp.releases.plain import library_versions, plain_json
 from beam_dp.windows import Blocks, Horizon, WindowUnit
 from beam_dp.windows.promise import MECHANISM, stated_horizon, stated_promise, whole_promise
@@ -154,6 +160,11 @@ class HorizonCard:
             **{name: parsed[name] for name in ("plan", "source", "replayable")},
         )
         stated = card._stated()
+        unknown = set(parsed) - {*card.promised(), *_TYPES, "schema_version", "versions"}
+        for name in sorted(unknown):
+            raise InputError(
+                name, parsed[name], f"must not be in {HORIZON}: nothing is known of it"
+            )
         # Words may change with a version: whoever shows them makes them of the numbers.
         for name in ("worst_case", "horizon"):
             if parsed[name] != stated[name]:
