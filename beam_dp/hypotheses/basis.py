@@ -15,6 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from beam_dp.domain import Domain
 from beam_dp.hypotheses.contrasts import Support, coefficients_table, support_slices
 
 
@@ -165,6 +166,33 @@ def carry_over(
     for support, where in new.slices.items():
         if support in old:
             result[where] = coefficients[old[support]]
+    return result
+
+
+def importance_of(
+    domain: Domain,
+    basis: Coefficients,
+    marginals: Sequence[Sequence[str]],
+    weights: Sequence[float],
+) -> NDArray[np.float64]:
+    """Returns the weight of each coefficient in the mean squared error of a cell.
+
+    The mean over marginals, by their weights, of the mean squared error of a marginal's cells is
+    the sum of these weights times the squared errors of the coefficients.
+
+    Returns:
+        shape (num_coefficients,), float64.
+    """
+    result = np.zeros(basis.num_coefficients)
+    total = sum(weights)
+    for names, weight in zip(marginals, weights, strict=True):
+        axes = domain.axes(names)
+        cells = math.prod(domain.shape[axis] for axis in axes)
+        for support in subsets(axes):
+            # What the basis does not hold cannot be told from its coefficients.
+            where = basis.slices.get(support, slice(0, 0))
+            ratio = squared_scale(basis, support, axes)
+            result[where] += weight / total * ratio / cells
     return result
 
 

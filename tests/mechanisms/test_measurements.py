@@ -14,11 +14,11 @@ from noise_sources import NoNoise
 from tiny import domain_of
 
 from beam_dp.domain import Domain
+from beam_dp.hypotheses.basis import importance_of
 from beam_dp.hypotheses.residual_basis import ResidualBasis
 from beam_dp.mechanisms.marginals.measurements import (
     Measurement,
     freedoms,
-    importance_of,
     num_noisy_cells,
     residual_norm,
     residual_query,

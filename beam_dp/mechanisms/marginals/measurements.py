@@ -9,13 +9,13 @@ nothing is paid for twice (Xiao, He, Zhang and Kifer, 2023, ResidualPlanner).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 import numpy as np
 from numpy.typing import NDArray
 
 from beam_dp.domain import Domain
-from beam_dp.hypotheses.basis import Coefficients, squared_scale, subsets
+from beam_dp.hypotheses.basis import subsets
 from beam_dp.hypotheses.residual_basis import Support
 from beam_dp.noise.source import NoiseSource
 from beam_dp.releases.measured_tables import MeasuredTable
@@ -92,30 +92,6 @@ def closure_of(sets: Iterable[Support]) -> list[Support]:
     """
     inside = {subset for axes in sets for subset in subsets(axes)}
     return sorted(inside | {()}, key=lambda axes: (len(axes), axes))
-
-
-def importance_of(
-    domain: Domain, basis: Coefficients, marginals: Sequence[Names], weights: Sequence[float]
-) -> NDArray[np.float64]:
-    """Returns the weight of each coefficient in the mean squared error of a cell.
-
-    The mean over marginals, by their weights, of the mean squared error of a marginal's cells is
-    the sum of these weights times the squared errors of the coefficients.
-
-    Returns:
-        shape (num_coefficients,), float64.
-    """
-    result = np.zeros(basis.num_coefficients)
-    total = sum(weights)
-    for names, weight in zip(marginals, weights, strict=True):
-        axes = domain.axes(names)
-        cells = math.prod(domain.shape[axis] for axis in axes)
-        for support in subsets(axes):
-            # What the basis does not hold cannot be told from its coefficients.
-            where = basis.slices.get(support, slice(0, 0))
-            ratio = squared_scale(basis, support, axes)
-            result[where] += weight / total * ratio / cells
-    return result
 
 
 def num_noisy_cells(domain: Domain, measurements: Iterable[Measurement]) -> int:

@@ -16,6 +16,7 @@ from beam_dp.hypotheses.basis import (
     Coefficients,
     MarginalCoefficients,
     carry_over,
+    importance_of,
     log_potentials,
     marginal_of,
     squared_scale,
@@ -34,7 +35,6 @@ from beam_dp.mechanisms.marginals.measurements import (
     Measurement,
     Names,
     closure_of,
-    importance_of,
 )
 from beam_dp.mechanisms.marginals.plan import MarginalsPlan, fits_an_array
 from beam_dp.mechanisms.marginals.released_records import (

@@ -11,10 +11,9 @@ from numpy.typing import NDArray
 from scipy.special import softmax
 
 from beam_dp.errors import InputError
-from beam_dp.hypotheses.basis import marginal_of
+from beam_dp.hypotheses.basis import importance_of, marginal_of
 from beam_dp.hypotheses.residual_basis import ResidualBasis
 from beam_dp.mechanisms.contract import NumRecords, Progress
-from beam_dp.mechanisms.marginals.measurements import importance_of
 from beam_dp.mechanisms.marginals.plan import MarginalsPlan, check_array
 from beam_dp.mechanisms.marginals.released_records import array_release
 from beam_dp.mechanisms.marginals.scores import answer_on_grid, score_grid
