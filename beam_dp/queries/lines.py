@@ -14,7 +14,7 @@ from beam_dp.errors import InputError, shown
 from beam_dp.queries.linear_workload_forms import MAX_QUERIES
 from beam_dp.queries.reader import LinearQueries
 
-_SHOWN_LETTERS = 2000
+SHOWN_LETTERS = 2000
 
 
 class QueryReader(Protocol):
@@ -124,4 +124,4 @@ def _identity(given: Any) -> str | None:
 
 def _text(text: str) -> str:
     """What Avro can hold: not too long, and no lone surrogate."""
-    return text[:_SHOWN_LETTERS].encode(errors="replace").decode()
+    return text[:SHOWN_LETTERS].encode(errors="replace").decode()

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 from beam_dp.privacy.guarantee import Guarantee
 
@@ -18,10 +19,14 @@ class Release:
     Args:
         draw_id: names one draw of noise; 32 hexadecimal digits.
         guarantee: what was promised to the people in the data.
+
+    Attributes:
+        read_from: the JSON values of the card that it was read from; None if it was made here.
     """
 
     draw_id: str
     guarantee: Guarantee
+    read_from: Mapping[str, Any] | None = field(default=None, init=False, repr=False)
 
     def noisy_number(self) -> tuple[float, float] | None:
         """Returns the noisy number of records, and its standard error.

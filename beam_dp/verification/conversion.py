@@ -79,6 +79,8 @@ def zcdp_epsilon(rho: Fraction, delta: Fraction) -> float:
     """
     if rho == 0:
         return 0.0
+    if rho > _LARGEST_MU**2:
+        return math.inf
     # Of less than a double can tell any alpha does.
     spent, log_delta = max(float(rho), _TINY), math.log(delta)
 

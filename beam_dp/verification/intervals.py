@@ -14,6 +14,7 @@ from beam_dp.interval_strategies.textbook_tree import TextbookTree
 from beam_dp.noise.bound import noise_variance
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.releases.intervals import IntervalRelease
+from beam_dp.verification.fields import check_fields
 from beam_dp.verification.left_out import left_out_figures, left_out_steps, of_release
 from beam_dp.verification.steps import Step, noise_step
 from beam_dp.verification.verdict import Figures, Verification, judged
@@ -22,6 +23,7 @@ from beam_dp.verification.verdict import Figures, Verification, judged
 def verify_intervals(release: IntervalRelease) -> Verification:
     """Returns what the card of interval counts, and the matrix in its payload, come to."""
     figures = Figures()
+    check_fields("parameters", release.parameters, (), ("ledger_release",))
     name, distribution = release.choice
     guarantee = of_release(release.guarantee, release.left_out)
     steps = interval_steps(
@@ -31,7 +33,7 @@ def verify_intervals(release: IntervalRelease) -> Verification:
     if release.left_out is not None:
         domain = Domain((release.attribute,))
         beside = left_out_steps(release.left_out, release.guarantee, domain)
-        left_out_figures(release.left_out, release.guarantee, domain, figures)
+        left_out_figures(release.left_out, release.guarantee, domain, steps, figures)
     variance = noise_variance(distribution, release.scale)  # type: ignore[arg-type]
     figures.same("noise.variance", release.noise_variance, variance)
     error = variance / release.grid**2 * release.strategy.errors.mean()

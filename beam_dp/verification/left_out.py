@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Sequence
 
 from beam_dp.domain import Domain
 from beam_dp.noise.bound import laplace_bound, noise_bound, noise_variance
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.releases.left_out import LeftOut
 from beam_dp.verification.steps import Step, laplace_step
+from beam_dp.verification.total import total
 from beam_dp.verification.verdict import Figures
 
 
@@ -30,9 +32,21 @@ def left_out_steps(left_out: LeftOut, promise: Guarantee, domain: Domain) -> lis
 
 
 def left_out_figures(
-    left_out: LeftOut, promise: Guarantee, domain: Domain, figures: Figures
+    left_out: LeftOut,
+    promise: Guarantee,
+    domain: Domain,
+    of_steps: Sequence[Step],
+    figures: Figures,
 ) -> None:
-    """Compares the errors of the counts, and how the budget was split."""
+    """Compares the errors of the counts, and how the budget was split.
+
+    Args:
+        left_out: the counts.
+        promise: of the release with them.
+        domain: of the release.
+        of_steps: what the release does besides.
+        figures: that they are compared by.
+    """
     counts = len(domain.names) + bool(domain.impossible)
     beta = left_out.failure_probability
     variance = noise_variance("discrete_laplace", left_out.scale)
@@ -49,6 +63,11 @@ def left_out_figures(
     assert step.claims.epsilon is not None
     stated = left_out.budget["left_out"]["epsilon"]
     figures.same("left_out.budget", stated, float(step.claims.epsilon))
+    for name, delta in (("release", promise.delta), ("left_out", 0.0)):
+        figures.same(f"left_out.budget.{name}.delta", left_out.budget[name]["delta"], delta)
+    own = of_release(promise, left_out)
+    _, epsilon = total(of_steps, own)
+    figures.at_least("left_out.budget.release.epsilon", own.epsilon, epsilon)
     both = stated + left_out.budget["release"]["epsilon"]
     figures.number += 1
     if both > promise.epsilon * (1 + 1e-9):

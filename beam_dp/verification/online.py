@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from beam_dp.checks import checked_integer, checked_number
+from beam_dp.checks import check_choice, checked_integer, checked_number
+from beam_dp.domain.files import domain_from_json
 from beam_dp.errors import InputError
-from beam_dp.privacy.guarantee import Guarantee
+from beam_dp.privacy.guarantee import Guarantee, Neighboring
 from beam_dp.privacy.rounding import lowered
 from beam_dp.queries.linear import VALUE_BITS
 from beam_dp.releases.answers import AnswersRelease
-from beam_dp.verification.claims import Claims
+from beam_dp.verification.claims import Claims, composed
+from beam_dp.verification.fields import check_fields
+from beam_dp.verification.linear_answers import CARD, CARD_OPTIONAL
 from beam_dp.verification.steps import (
     Step,
     Unstated,
@@ -31,6 +34,28 @@ _COUNT_SCALE = "count_scale"
 _COUNT_FAILURE = 0.25  # share of the failure probability that is the noisy count's
 _COUNT_SHARE = 0.05  # of epsilon, at most; of cards that do not state the scale of the count
 _GRID = 1 << VALUE_BITS
+_MAX_RECORDS = 2**40  # that settings are made for
+_START_SHARE = 0.001  # of a hypothesis that starts from a release, which stays uniform
+_ROUTES = ("hypothesis", "update", "exhausted")
+_MECHANISMS = {"private_mw": "starts_from_release", "sparse_mw": "max_sparsity"}
+# Whether the threshold is drawn again after an answer above it, and the noise of answers.
+_METHODS = {
+    "pure": (False, "discrete_laplace"),
+    "zcdp": (True, "discrete_gaussian"),
+    "textbook": (True, "discrete_laplace"),
+}
+_PLAN = (
+    *("guarantee", "num_records", "num_questions", "failure_probability"),
+    *("calibration", "max_error", "max_updates", "loss"),
+)
+_SETTINGS = (
+    *("total", "total_bound", "max_error", "learning_rate", "noise", "threshold", "gap"),
+    *("hypothesis_bound", "update_bound", "exhausted_bound", "is_vacuous"),
+)
+_NOISE = (
+    *("method", "max_above", "threshold_scale", "question_scale", "redraws_threshold"),
+    *("answer_noise", "answer_scale", "loss"),
+)
 
 
 def verify_online(release: AnswersRelease) -> Verification:
@@ -39,10 +64,18 @@ def verify_online(release: AnswersRelease) -> Verification:
     plan, settings = card["plan"], card.get("settings")
     if not isinstance(settings, Mapping):
         raise InputError("settings", settings, "must be there: without them no noise is stated")
-    figures.equal("plan.guarantee", plan.get("guarantee"), release.guarantee.to_json())
+    _check_names(card, plan, settings)
+    _card_figures(release, plan, settings, figures)
     steps = online_steps(release.guarantee, plan, settings)
+    is_counted = plan["num_records"] == "noisy"
+    # Before the number is known, what is left to the rest is stated at its most.
+    figures.loss("plan.loss", plan["loss"], _claims(steps), is_exact=not is_counted)
+    figures.loss("noise.loss", settings["noise"]["loss"], _claims(steps[is_counted:]))
     _setting_figures(plan, settings, figures)
+    _choice_figures(card, plan, settings, figures)
     for row in release.rows:
+        if row["error"] is None:
+            check_choice("route of an answer", row["route"], _ROUTES)
         if row["error"] is None and row["bound"] is not None:
             name = f"{row['route']}_bound"
             figures.same(f"bound of an answer, {row['route']}", row["bound"], settings.get(name))
@@ -52,6 +85,98 @@ def verify_online(release: AnswersRelease) -> Verification:
     if updates > most:
         figures.faults.append(f"{updates:,} answers are updates; must be at most {most:,}")
     return judged("answers", str(card["mechanism"]), release.guarantee, steps, figures)
+
+
+def _claims(steps: Sequence[Step]) -> Claims:
+    return composed(step.claims for step in steps)
+
+
+def _check_names(
+    card: Mapping[str, Any], plan: Mapping[str, Any], settings: Mapping[str, Any]
+) -> None:
+    check_choice("mechanism", card.get("mechanism"), _MECHANISMS)
+    check_fields("card", card, (*CARD, "settings"), CARD_OPTIONAL)
+    # Cards of version 0.1 do not state the scale of the count.
+    later = (_COUNT_SCALE,) if plan.get("num_records") == "noisy" else ()
+    own = _MECHANISMS[card["mechanism"]]
+    if own == "starts_from_release":
+        domain_from_json(card.get("domain"), "card")
+        if not isinstance(plan.get(own), bool):
+            raise InputError(own, plan.get(own), "must be true or false")
+    elif "domain" in card:
+        raise InputError("domain", "a universe", "must not be stated for keys")
+    check_fields("plan", plan, (*_PLAN, own), (*later, "ledger_release"))
+    check_fields("settings", settings, _SETTINGS)
+    check_fields("settings.noise", settings["noise"], _NOISE)
+    check_choice("calibration", plan["calibration"], ("tight", "textbook"))
+
+
+def _card_figures(
+    release: AnswersRelease,
+    plan: Mapping[str, Any],
+    settings: Mapping[str, Any],
+    figures: Figures,
+) -> None:
+    """Compares what a card states twice, and what its settings are for."""
+    figures.equal("plan.guarantee", plan["guarantee"], release.guarantee.to_json())
+    noise, is_counted = settings["noise"], plan["num_records"] == "noisy"
+    stated = release.card["num_records"]
+    check_fields("num_records", stated, ("noisy" if is_counted else "public",))
+    (number,) = stated.values()
+    checked_integer("num_records", number)
+    figures.equal("settings.total", settings["total"], min(max(1, number), _MAX_RECORDS))
+    if is_counted:
+        figures.equal("neighboring", release.guarantee.neighboring, Neighboring.ADD_OR_REMOVE_ONE)
+    else:
+        figures.equal("plan.num_records", plan["num_records"], number)
+    check_choice("method", noise["method"], _METHODS)
+    redraws, answers = _METHODS[noise["method"]]
+    figures.equal("redraws_threshold", noise["redraws_threshold"], redraws)
+    figures.equal("answer_noise", noise["answer_noise"], answers)
+    if plan["calibration"] == "textbook":
+        figures.equal("method", noise["method"], "textbook")
+    if plan["max_updates"] is not None:
+        figures.equal("max_updates", plan["max_updates"], noise["max_above"])
+
+
+def _choice_figures(
+    card: Mapping[str, Any],
+    plan: Mapping[str, Any],
+    settings: Mapping[str, Any],
+    figures: Figures,
+) -> None:
+    """Compares alpha, the gap of an update and its step, of which one follows from the others."""
+    most, gap = settings["total"] + settings["total_bound"], settings["gap"]
+    alpha = gap / most
+    if plan["calibration"] == "textbook":
+        figures.same("learning_rate", settings["learning_rate"], alpha / 2)
+    else:
+        least = plan["max_error"]
+        if least is None:
+            least = 0.0 if plan["max_updates"] is not None else _least_error(card, plan, settings)
+        found = max(least * most, settings["update_bound"] + 1 / _GRID)
+        figures.same("gap", gap, found)
+        figures.same("learning_rate", settings["learning_rate"], 4 * min(1.0, alpha))
+        alpha = least or alpha
+    figures.same("max_error", settings["max_error"], alpha)
+    if plan["max_error"] is not None:
+        figures.same("plan.max_error", plan["max_error"], settings["max_error"])
+
+
+def _least_error(
+    card: Mapping[str, Any], plan: Mapping[str, Any], settings: Mapping[str, Any]
+) -> float:
+    """The alpha for which the tight number of updates is just enough."""
+    updates = settings["noise"]["max_above"] + 1
+    if card["mechanism"] == "sparse_mw":
+        divergence = math.log(
+            checked_integer("max_sparsity", plan["max_sparsity"], 1) * updates + 1
+        )
+    else:
+        divergence = math.log(domain_from_json(card.get("domain"), "card").num_cells)
+        if plan["starts_from_release"]:
+            divergence -= math.log(_START_SHARE)
+    return math.sqrt(divergence / (2 * updates)) * (1 + 1e-9) or 1e-9
 
 
 def online_steps(
@@ -148,6 +273,8 @@ def _setting_figures(
             figures.same("total_bound", settings.get("total_bound"), total_bound)
         total_bound = settings["total_bound"]
         beta *= 1 - _COUNT_FAILURE
+    else:
+        figures.equal("total_bound", settings["total_bound"], 0.0)
     is_textbook, share = plan.get("calibration") == "textbook", beta / 3
     asked = plan["num_questions"] * (2 if is_textbook else 1)
     thresholds = noise["max_above"] if noise["redraws_threshold"] else 1
@@ -156,6 +283,8 @@ def _setting_figures(
         + math.ceil(noise["question_scale"] * _GRID * math.log(asked / share))
     ) / _GRID
     log_term = math.log(noise["max_above"] / share)
+    if not plan["num_questions"] >= 1:
+        raise InputError("num_questions", plan["num_questions"], "must be an integer >= 1")
     scale = noise["answer_scale"] * _GRID
     update = math.ceil(scale * log_term) / _GRID
     if noise["answer_noise"] == "discrete_gaussian":
@@ -165,7 +294,9 @@ def _setting_figures(
     if is_textbook:
         threshold = settings["threshold"] / _GRID  # rounded up to the grid
         figures.at_least("threshold", threshold, 2 * gap + total_bound)
-        figures.at_least("hypothesis_bound", settings["hypothesis_bound"], threshold + margin)
+        bound = threshold + margin
+        stated = settings["hypothesis_bound"]
+        figures.at_least("hypothesis_bound", stated, bound, bound + 2 / _GRID)
     else:
         threshold = gap + total_bound + margin
         figures.equal("threshold", settings["threshold"], math.ceil(threshold * _GRID))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -13,6 +14,7 @@ from beam_dp.releases.release import Release
 from beam_dp.releases.sketches import SparseRelease
 from beam_dp.releases.synthetic_database import SyntheticDatabase
 from beam_dp.releases.window_tables import WindowTables
+from beam_dp.verification.fields import misread
 from beam_dp.verification.intervals import verify_intervals
 from beam_dp.verification.linear_answers import verify_linear_answers
 from beam_dp.verification.online import verify_online
@@ -71,7 +73,10 @@ def verify_release(release: Release | HorizonRelease) -> Verification:
         True
     """
     try:
-        return VERIFIERS[type(release)](release)
+        found = VERIFIERS[type(release)](release)
+        if isinstance(release, HorizonRelease):
+            return found
+        return dataclasses.replace(found, faults=(*found.faults, *misread(release)))
     except InputError:
         raise
     except _DAMAGE as error:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from beam_dp.checks import check_choice, checked_integer
+from beam_dp.checks import check_choice, checked_integer, checked_number
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.releases.measured_tables import MAX_GRID, MeasuredTable
 from beam_dp.releases.synthetic_database import SyntheticDatabase
@@ -54,13 +54,12 @@ def rounds_steps(
     l1, l2_squared = moved * k * grid, moved * (k * grid) ** 2
     one = noise_step("measure the selected one", distribution, l1, l2_squared, scale)
     steps = [selections, repeated(one, num_units)]
-    total_scale = parameters.get("total_scale")
-    if total_scale:
-        of_total = noise_step("count the records", distribution, l1, l1**2, total_scale)
-        steps.insert(0, of_total)
+    total_scale = checked_number("total_scale", parameters.get("total_scale"), least=0)
+    totals = [total_scale] if total_scale else []
     if tables is not None:
+        totals = [each.scale for each in tables if not each.names]
         _compare(parameters, tables, figures)
-    return steps
+    return [noise_step("count the records", distribution, l1, l1**2, s) for s in totals] + steps
 
 
 def _compare(
@@ -69,6 +68,8 @@ def _compare(
     """Compares what was measured with what the rounds pay for."""
     distribution, grid = parameters["distribution"], _grid(parameters)
     rounds = [each for each in tables if each.names]
+    is_counted = bool(parameters["total_scale"])
+    figures.equal("noise of the total, entries", len(tables) - len(rounds), int(is_counted))
     for each in tables:
         kind = (each.kind, each.distribution, each.grid)
         figures.equal("noise", kind, ("table", distribution, grid))
@@ -152,7 +153,7 @@ def _stopped_bound(release: SyntheticDatabase, figures: Figures) -> None:
     found += rounded(parameters["stop_question_scale"], math.log(4 * rounds / beta))
     found += selection_scale * math.log(4 * release.workload.num_cells() * rounds / beta)
     figures.same("bound_when_stopped", parameters.get("bound_when_stopped"), found)
-    updates = checked_integer("num_updates", parameters.get("num_updates"), 0)
+    updates = checked_integer("num_updates", parameters["num_updates"], 0)
     figures.number += 1
     if updates > rounds:
         figures.faults.append(f"{updates:,} updates were made; must be at most {rounds:,}")

@@ -11,7 +11,7 @@ from typing import Any
 from beam_dp.checks import checked_integer, checked_number
 from beam_dp.domain import Domain
 from beam_dp.privacy.guarantee import Guarantee
-from beam_dp.privacy.rounding import down, root_up
+from beam_dp.privacy.rounding import down, root_up, up
 from beam_dp.releases.measured_tables import MeasuredTable
 from beam_dp.releases.pair_distances import PairDistances
 from beam_dp.verification.steps import Step, Unstated, above, gaussian_vector, selection_step
@@ -65,6 +65,8 @@ def selection_steps(
             figures.same("score_deviation", deviation, scale / grid)
         else:
             steps.append(_unstated_scores(what, l2_squared, deviation))
+    if _CHOICES in parameters:
+        _share_figures(domain, guarantee, parameters, fit, tables, steps, figures)
     squares = _squares(parameters, steps)
     measured = table_steps(domain, tables, guarantee)
     if _CHOICES in parameters:
@@ -91,11 +93,68 @@ def _choices(
     if fit is not None:
         number = checked_integer(_ADDED, fit.get(_ADDED), 0)
         figures.at_least(_CHOICES, most, number)
-    scale = parameters.get("choice_scale", 0.0)
-    one = selection_step(
-        "choose a pair that was left out", guarantee.max_records_per_unit, scale, number
-    )
+    one = _choice(guarantee, parameters, number)
     return [one] if number else []
+
+
+def _choice(guarantee: Guarantee, parameters: Mapping[str, Any], number: int = 1) -> Step:
+    what, scale = "choose a pair that was left out", parameters.get("choice_scale", 0.0)
+    return selection_step(what, guarantee.max_records_per_unit, scale, number)
+
+
+def _added_figures(
+    domain: Domain,
+    guarantee: Guarantee,
+    tables: Sequence[MeasuredTable],
+    fit: Mapping[str, Any],
+    squared_mu: float,
+    figures: Figures,
+) -> None:
+    """Compares how many pairs were added with those that were measured last, each by itself."""
+    added = 0
+    for each in reversed(tables):
+        (step,) = table_steps(domain, [each], guarantee)
+        found = step.claims.mu_squared
+        if (
+            len(each.names) != 2
+            or found is None
+            or not math.isclose(up(found), squared_mu, rel_tol=1e-9)
+        ):
+            break
+        added += 1
+    figures.equal(f"fit.{_ADDED}", fit[_ADDED], added)
+
+
+def _share_figures(
+    domain: Domain,
+    guarantee: Guarantee,
+    parameters: Mapping[str, Any],
+    fit: Mapping[str, Any] | None,
+    tables: Sequence[MeasuredTable],
+    scores: Sequence[Step],
+    figures: Figures,
+) -> None:
+    """Compares the shares of all mu^2 with what each step may spend."""
+    shares = {
+        name: checked_number(name, parameters[name], above=0, below=1)
+        for name in ("attributes_share", "scores_share", "choice_share", "added_share")
+    }
+    of_attributes = Fraction(checked_number("mu", parameters["attributes_mu"], above=0)) ** 2
+    whole = of_attributes / Fraction(shares["attributes_share"])
+    of_pairs = Fraction(checked_number("mu", parameters["pairs_mu"], above=0)) ** 2
+    rest = 1 - Fraction(shares["attributes_share"]) - Fraction(shares["scores_share"])
+    figures.same("pairs_mu", float(of_pairs), float(whole * rest))
+    if fit is not None:
+        _added_figures(
+            domain, guarantee, tables, fit, float(whole) * shares["added_share"], figures
+        )
+    spent = [
+        ("choice_share", _choice(guarantee, parameters)),
+        *(("scores_share", s) for s in scores),
+    ]
+    for name, step in spent:
+        found = step.claims.mu_squared
+        figures.same(name, shares[name], None if found is None else up(found / whole))
 
 
 def score_figures(
@@ -167,7 +226,7 @@ def _reserved(step: Step, squares: Fraction, figures: Figures) -> Step:
     if found is None:
         return step
     figures.number += 1
-    if math.sqrt(found) > math.sqrt(max(squares, _ZERO)) * (1 + 1e-9):
+    if root_up(found) > root_up(max(squares, _ZERO)) * (1 + 1e-9):
         figures.faults.append(
             f"noise: what is measured has mu^2 {above(found)}; must be at most {above(squares)}"
         )

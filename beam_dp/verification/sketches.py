@@ -14,21 +14,50 @@ from beam_dp.noise.bound import DISTRIBUTIONS
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.releases.sketches import SparseRelease
 from beam_dp.verification.claims import Claims
+from beam_dp.verification.fields import check_fields
 from beam_dp.verification.steps import Step, above, gaussian_vector, laplace_step, positive
 from beam_dp.verification.verdict import Figures, Verification, judged
 
 THRESHOLD = "Korolova and others (2009); Bun, Nissim and Stemmer (2016)"
 
 
+_PARAMETERS = (
+    *("calibration", "noise", "histogram_share", "sketch", "histogram", "bound", "key"),
+    "ledger_release",
+)
+_OF_MECHANISM = {
+    "sparse_project": ("calibration", "sketch"),
+    "count_sketch": ("noise", "sketch"),
+    "stability_histogram": ("histogram",),
+    "hybrid_sketch": ("histogram_share", "sketch", "histogram"),
+}
+_SKETCH = (
+    *("family", "projection_width", "num_blocks", "distribution", "scale"),
+    *("estimator", "max_squared_norm", "grid"),
+)
+
+
 def verify_sketch(release: SparseRelease) -> Verification:
     """Returns what the card of a release for sparse queries comes to."""
     figures, public = Figures(), release.public
+    check_fields("parameters", public, (), _PARAMETERS)
+    if "calibration" in public:
+        check_choice("calibration", public["calibration"], ("tight", "textbook"))
+    if "noise" in public and release.sketch is not None:
+        check_choice("noise", public["noise"], ("laplace", "gaussian"))
+        figures.equal("noise", release.sketch.distribution, f"discrete_{public['noise']}")
+    is_limited = (release.mechanism, public.get("noise")) == ("count_sketch", "gaussian")
+    if not is_limited and isinstance(public.get("sketch"), Mapping):
+        figures.equal("max_squared_norm", public["sketch"].get("max_squared_norm"), None)
+    for name in _OF_MECHANISM.get(release.mechanism, ()):
+        check_fields("parameters", public, (name,), public)
     steps = sketch_steps(release.guarantee, release.max_weight, public)
     for name, part in (("sketch", release.sketch), ("histogram", release.histogram)):
         stated = public.get(name)
         figures.equal(name, stated is not None, part is not None)
         if part is None or not isinstance(stated, Mapping):
             continue
+        check_fields(name, stated, _SKETCH if name == "sketch" else ("scale", "threshold"))
         for field in dataclasses.fields(part):
             if field.name in stated:
                 figures.equal(f"{name}.{field.name}", getattr(part, field.name), stated[field.name])
@@ -37,8 +66,8 @@ def verify_sketch(release: SparseRelease) -> Verification:
         figures.equal("projection_width", len(release.sketch.cells), width)
         if "bound" in public:  # which earlier versions did not state
             _check_bound(release, public["bound"], figures)
-    share = public.get("histogram_share")
-    if share is not None and release.histogram is not None:
+    if "histogram_share" in public and release.histogram is not None:
+        share = public["histogram_share"]
         epsilon = steps[-1].claims.epsilon
         assert epsilon is not None
         figures.same("histogram_share", share, float(epsilon) / release.guarantee.epsilon)
@@ -46,7 +75,9 @@ def verify_sketch(release: SparseRelease) -> Verification:
 
 
 def _check_bound(release: SparseRelease, stated: Any, figures: Figures) -> None:
-    known = stated if isinstance(stated, Mapping) else {}
+    fields = ("num_queries", "failure_probability", "noise", "distortion_of_norm")
+    check_fields("bound", stated, fields)
+    known: Mapping[str, Any] = dict(stated)
     try:
         bounds = release.bounds(known.get("num_queries", 0), known.get("failure_probability", 0))
     except InputError:

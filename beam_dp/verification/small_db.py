@@ -9,16 +9,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from beam_dp.checks import checked_integer
+from beam_dp.checks import check_choice, checked_integer
 from beam_dp.domain import Domain
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.linear import VALUE_BITS, LinearQuery
 from beam_dp.releases.synthetic_database import NUM_RECORDS, SyntheticDatabase
+from beam_dp.verification.fields import check_fields
 from beam_dp.verification.steps import Step, laplace_step, selection_step
 from beam_dp.verification.verdict import Figures
 
 # More records than any version chooses.
 _MAX_SIZE = 2**20
+_CHOICE = "choice of the records"
+_LAWS = {_CHOICE: "exponential", NUM_RECORDS: "discrete_laplace"}
 
 
 def small_db_steps(
@@ -35,13 +38,17 @@ def small_db_steps(
     """
     size = checked_integer("size", parameters.get("size"), 1, _MAX_SIZE)
     k = guarantee.max_records_per_unit
+    moved = size * denominator_of(domain, queries) * k
     steps = []
     for entry in noise:
-        if entry.get("what") == NUM_RECORDS:
-            steps.append(laplace_step("count the records", k, entry.get("scale", 0.0)))
-    moved = size * denominator_of(domain, queries) * k
-    scale = parameters.get("selection_scale", 0.0)
-    return [*steps, selection_step(f"choose {size:,} records", moved, scale)]
+        check_fields("noise", entry, ("what", "distribution", "scale"))
+        check_choice("what", entry["what"], (_CHOICE, NUM_RECORDS))
+        check_choice("distribution", entry["distribution"], (_LAWS[entry["what"]],))
+        if entry["what"] == NUM_RECORDS:
+            steps.append(laplace_step("count the records", k, entry["scale"]))
+        else:
+            steps.append(selection_step(f"choose {size:,} records", moved, entry["scale"]))
+    return steps
 
 
 def denominator_of(domain: Domain, queries: Sequence[LinearQuery]) -> int:
@@ -57,11 +64,11 @@ def denominator_of(domain: Domain, queries: Sequence[LinearQuery]) -> int:
 def small_db_figures(release: SyntheticDatabase, figures: Figures) -> None:
     """Compares the scales of the card, which it states twice, and the bounds that follow."""
     parameters, k = release.parameters, release.guarantee.max_records_per_unit
-    scales = {entry.get("what"): entry.get("scale") for entry in release.noise}
-    figures.equal(
-        "selection_scale", parameters.get("selection_scale"), scales.get("choice of the records")
-    )
-    figures.equal("total_scale", parameters.get("total_scale"), scales.get(NUM_RECORDS))
+    scales = [(_CHOICE, parameters["selection_scale"]), (NUM_RECORDS, parameters["total_scale"])]
+    listed = [(entry["what"], entry["scale"]) for entry in release.noise]
+    figures.equal("noise", listed, [each for each in scales if each[1] is not None])
+    figures.equal("num_records", release.num_records_is_public, True)
+    figures.equal("num_represented", release.num_represented is not None, True)
     figures.equal("num_queries", parameters.get("num_queries"), len(release.queries))
     figures.equal("size", parameters.get("size"), release.num_records)
     size, epsilon = parameters["size"], parameters["selection_epsilon"]
@@ -78,11 +85,14 @@ def small_db_figures(release: SyntheticDatabase, figures: Figures) -> None:
     bound = share * total + 2 * k / epsilon * (log_ways - math.log(each_beta))
     if total_scale is not None:
         bound += (1 + share) * math.ceil(total_scale * math.log(1 / each_beta))
-    figures.same("query_error.bound", release.query_error.get("bound"), bound)
-    for names, error in release.errors.items():
-        figures.same(f"bound of {','.join(names)}", error.get("bound"), bound)
-    if "bound" in parameters:
+    known = {"standard_error": None, "failure_probability": beta}
+    for error in (release.query_error, *release.errors.values()):
+        figures.same("bound of an answer", error.get("bound"), bound)
+        figures.equal("error of an answer", {name: error.get(name) for name in known}, known)
+    figures.equal("record_tables", release.record_tables, ((),))
+    if total_scale is None:
         figures.same("bound", parameters["bound"], bound)
+        figures.equal("bound_is_vacuous", parameters["bound_is_vacuous"], bound >= total)
 
 
 def _possible(domain: Domain) -> NDArray[np.bool_]:

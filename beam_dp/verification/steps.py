@@ -230,8 +230,7 @@ def above(value: Fraction | float, digits: int = _SHOWN_DIGITS) -> str:
         >>> above(1.0000001), above(0.25), above(0.25 + 1e-15), number(1.0000001)
         ('1.00001', '0.25', '0.25', '1')
     """
-    exact = Fraction(value)
-    if up(exact) == math.inf:
+    if value == math.inf or up(exact := Fraction(value)) == math.inf:
         return "infinite"
     nearest = f"{float(exact):.{digits}g}"
     if exact <= Fraction(nearest) * (1 + _AGREEMENT):

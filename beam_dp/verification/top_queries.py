@@ -11,7 +11,15 @@ from beam_dp.noise.bound import choice_margin
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.linear import VALUE_BITS
 from beam_dp.releases.answers import AnswersRelease
-from beam_dp.verification.linear_answers import distinct_queries, error_figures, stated_probability
+from beam_dp.verification.claims import composed
+from beam_dp.verification.fields import check_fields
+from beam_dp.verification.linear_answers import (
+    PLAN,
+    card_figures,
+    distinct_queries,
+    error_figures,
+    stated_probability,
+)
 from beam_dp.verification.steps import Step, flip_step, noise_step, selection_step
 from beam_dp.verification.verdict import Figures, Verification, judged
 
@@ -19,6 +27,7 @@ ONE_SHOT = "geometric"
 _METHODS = (ONE_SHOT, "exponential", "permute_and_flip")
 _THEOREM = "one shot of geometric noise, as Dwork and Roth (2014), Claim 3.9"
 _UNIT = 1 << VALUE_BITS
+_CHOICE = ("top", "choice", "choice_grid", "choice_scale", "margin")
 
 
 def verify_top_queries(release: AnswersRelease) -> Verification:
@@ -28,12 +37,15 @@ def verify_top_queries(release: AnswersRelease) -> Verification:
     file whole; that of the others stands on the card alone.
     """
     figures, plan = Figures(), release.card["plan"]
-    figures.equal("plan.guarantee", plan.get("guarantee"), release.guarantee.to_json())
+    check_fields("plan", plan, (*PLAN, *_CHOICE), ("ledger_release",))
+    card_figures(release, plan, figures)
     steps = top_query_steps(plan, release.guarantee)
+    figures.loss("plan.loss", plan["loss"], composed(step.claims for step in steps))
     number, half = plan["top"], stated_probability(plan) / 2
-    chosen = distinct_queries(release, domain_from_json(release.card.get("domain"), "card"))
-    if chosen is not None:
-        figures.equal("top", number, len(chosen))
+    domain = domain_from_json(release.card.get("domain"), "card")
+    chosen, num_cut = distinct_queries(release, domain, figures)
+    figures.at_least("top", number, len(chosen) + bool(num_cut), len(chosen) + num_cut)
+    figures.at_least("num_queries", plan["num_queries"], number)
     error_figures(release, plan, figures, number, half)
     is_one_shot, num_queries = plan["choice"] == ONE_SHOT, plan["num_queries"]
     margin = choice_margin(is_one_shot, plan["choice_scale"], number, num_queries, half)

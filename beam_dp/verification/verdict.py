@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from fractions import Fraction
 from typing import Any
 
 from beam_dp.checks import is_number
 from beam_dp.privacy.guarantee import Guarantee
+from beam_dp.privacy.loss import Loss
+from beam_dp.privacy.rounding import root_up, up
+from beam_dp.verification.claims import Claims
+from beam_dp.verification.fields import AGREEMENT
 from beam_dp.verification.steps import Step, above
 from beam_dp.verification.total import excess, more_than, total
 
-# Figures that follow from others agree to so many digits.
-_AGREEMENT = 1e-9
 # A mechanism that spends less than this share of its promise was perhaps made for another one.
 _WELL_SPENT = 0.9
 
@@ -30,6 +34,15 @@ class Figures:
         self.number = 0
         self.faults: list[str] = []
 
+    @contextlib.contextmanager
+    def following(self, name: str) -> Iterator[None]:
+        """Notes a fault where figures are infinite: the verdict on the noise is not withheld."""
+        try:
+            yield
+        except ArithmeticError:
+            self.number += 1
+            self.faults.append(f"{name} cannot follow from the noise of the card")
+
     def same(self, name: str, stated: Any, found: float | None) -> None:
         """Compares what a card states with what follows: to 1e-9, relatively."""
         self.number += 1
@@ -37,7 +50,7 @@ class Figures:
             agrees = stated is found
         else:
             agrees = is_number(stated) and (
-                stated == found or math.isclose(stated, found, rel_tol=_AGREEMENT)
+                stated == found or math.isclose(stated, found, rel_tol=AGREEMENT)
             )
         if not agrees:
             self.faults.append(f"{name} is {_shown(stated)}; must be {_shown(found)}")
@@ -45,7 +58,7 @@ class Figures:
     def near(self, name: str, stated: Any, found: float, error: float) -> None:
         """Compares what a card states with what follows but for a known error: to 1e-9 beside."""
         self.number += 1
-        allowed = error + _AGREEMENT * abs(found)
+        allowed = error + AGREEMENT * abs(found)
         if not (is_number(stated) and abs(stated - found) <= allowed):
             self.faults.append(f"{name} is {_shown(stated)}; must be {_shown(found)}")
 
@@ -55,11 +68,49 @@ class Figures:
         if stated != found:
             self.faults.append(f"{name} is {stated!r}; must be {found!r}")
 
-    def at_least(self, name: str, stated: Any, least: float) -> None:
-        """Compares what a card states with what it can't be less than."""
+    def at_least(self, name: str, stated: Any, least: float, most: float = math.inf) -> None:
+        """Compares what a card states with what it can't be less than, and perhaps not more."""
         self.number += 1
-        if not (is_number(stated) and stated >= least * (1 - _AGREEMENT)):
-            self.faults.append(f"{name} is {_shown(stated)}; must be at least {_shown(least)}")
+        fits = is_number(stated) and least * (1 - AGREEMENT) <= stated <= most * (1 + AGREEMENT)
+        if not fits:
+            bounds = f"at least {_shown(least)}" + f", and at most {_shown(most)}" * (
+                most < math.inf
+            )
+            self.faults.append(f"{name} is {_shown(stated)}; must be {bounds}")
+
+    def loss(self, name: str, stated: Any, claims: Claims, *, is_exact: bool = True) -> None:
+        """Compares a loss that a card states for a ledger with what is proved.
+
+        Args:
+            name: of the loss.
+            stated: the loss, as JSON values.
+            claims: that are proved.
+            is_exact: whether it is no larger either than what its epsilon, or its mu, implies.
+
+        Raises:
+            InputError: if it is not a loss.
+        """
+        loss = Loss.from_json(stated)
+        self.equal(f"{name}.slack", loss.slack, None)
+        proved = {
+            "mu": None if claims.mu_squared is None else root_up(claims.mu_squared),
+            "rho": claims.rho,
+        }
+        implied = loss
+        if loss.epsilon is not None:
+            implied = Loss.pure(loss.epsilon)
+            self.same(f"{name}.epsilon", loss.epsilon, _double(claims.epsilon))
+            self.equal(f"{name}.mu", loss.mu is not None, implied.mu is not None)
+        elif loss.mu is not None:
+            implied = Loss.gaussian(loss.mu)
+        for field, found in proved.items():
+            value, most = getattr(loss, field), getattr(implied, field)
+            if value is None:
+                continue
+            least = math.inf if found is None else up(found)
+            if loss.epsilon is None and (field == "mu" or loss.mu is None):
+                most = least if is_exact else math.inf
+            self.at_least(f"{name}.{field}", value, min(least, most or math.inf), most)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -193,6 +244,10 @@ def _unstated(steps: Sequence[Step], promise: Guarantee, beside: Sequence[Step])
         f"{note} If you do not rely on that, count the release with epsilon {true},"
         f" {excess(worst, promise.epsilon)}: that holds whatever it was."
     ]
+
+
+def _double(value: Fraction | None) -> float | None:
+    return None if value is None else up(value)
 
 
 def _shown(value: Any) -> str:

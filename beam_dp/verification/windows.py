@@ -17,12 +17,25 @@ from beam_dp.releases.synthetic_database import SyntheticDatabase
 from beam_dp.releases.window_tables import WindowTables
 from beam_dp.verification.claims import Claims, composed
 from beam_dp.verification.conversion import rounded_up
+from beam_dp.verification.fields import check_fields, differences, misread
 from beam_dp.verification.steps import Step, above, claims_json, number
 from beam_dp.verification.synthetic import verify_synthetic
 from beam_dp.verification.tables import table_steps
 from beam_dp.verification.verdict import Figures, Verification, judged
+from beam_dp.windows import Blocks, Horizon, WindowUnit
+from beam_dp.windows.promise import protects_horizon, whole_promise, window_promise
 
 WINDOWS = "Kellaris and others (2014)"
+_PLAN = ("strategy", "window_loss")
+_LEVELS = ("block", "share")
+_PROMISE = (
+    *("max_records_per_unit", "max_windows_per_unit", "protected_windows", "promise"),
+    *("worst_case", "horizon"),
+)
+_HORIZON = ("start", "window", "num_windows", "grace")
+# Words may change with a version, and an entry of a ledger says nothing of the noise.
+_FREE = ("promise", "ledger_release")
+_OWN = ("horizon_id", "number")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,14 +77,21 @@ def verify_window(release: WindowTables) -> Verification:
     Where blocks are measured, too, the other level is taken to spend its stated share.
     """
     figures, stated, notes = Figures(), release.parameters, []
+    share = share_of_blocks(stated)
+    levels = () if share is None else _LEVELS
+    check_fields("parameters", stated, (*_PLAN, *levels, *_PROMISE), ("ledger_release",))
     limits = Limits.of(stated)
     promise_figures(release.guarantee, stated, limits, figures)
+    _time_figures(release, figures)
     own = _of_window(release.guarantee, limits)
     of_one = table_steps(release.domain, release.measured, own)
-    share = share_of_blocks(stated)
     steps = level_steps(of_one, release.level, limits, stated.get("block"))
     if release.level == "window":
-        loss_figures(of_one, stated, figures)
+        figures.loss("window_loss", stated["window_loss"], _together(of_one))
+        if share is not None:
+            _share_figures(share, _together(steps), None, release.guarantee, figures)
+    else:
+        figures.equal("strategy", share is not None, True)
     if share is not None:
         part = 1 - Fraction(math.nextafter(share, 0.0))
         if release.level == "block":
@@ -96,6 +116,14 @@ def verify_horizon(release: HorizonRelease) -> Verification:
     limits = Limits.of(stated)
     promise_figures(release.guarantee, stated, limits, figures)
     plan = stated["plan"]
+    share = None if "window" in plan else share_of_blocks(plan)
+    levels = () if share is None else _LEVELS
+    needed = ("window",) if "window" in plan else (*_PLAN, *levels)
+    check_fields("plan", plan, needed, ("ledger_release",))
+    if "window" in plan:
+        _database_figures(plan["window"], limits, release, figures)
+    for place, each in (*release.windows.items(), *release.blocks.items()):
+        figures.faults += [f"{place}: {fault}" for fault in _of_horizon(each, stated)]
     steps: list[Step] = []
     if not release.windows:
         notes.append("No window is released yet: what is shown follows from the plan alone.")
@@ -103,7 +131,7 @@ def verify_horizon(release: HorizonRelease) -> Verification:
     elif "window" in plan:
         steps = [_database_step(release, limits, figures)]
     else:
-        own, share = _of_window(release.guarantee, limits), share_of_blocks(plan)
+        own, found = _of_window(release.guarantee, limits), dict[str, list[Step]]()
         for level, held in (("window", release.windows), ("block", release.blocks)):
             measured = dict.fromkeys(
                 each.measured for each in held.values() if isinstance(each, WindowTables)
@@ -111,10 +139,14 @@ def verify_horizon(release: HorizonRelease) -> Verification:
             for tables in measured:
                 of_one = table_steps(release.workload.domain, tables, own)
                 if level == "window":
-                    loss_figures(of_one, plan, figures)
-                steps += level_steps(of_one, level, limits, plan.get("block"))
+                    figures.loss("window_loss", plan["window_loss"], _together(of_one))
+                found[level] = level_steps(of_one, level, limits, plan.get("block"))
+                steps += found[level]
             if len(measured) > 1:
                 notes.append(f"Not every {level} has the same noise: what is shown is their sum.")
+        if share is not None:
+            blocks = _together(found["block"]) if release.blocks else None
+            _share_figures(share, _together(found["window"]), blocks, release.guarantee, figures)
         if share is not None and not release.blocks:
             notes.append("No block is released yet: blocks are taken to spend their share.")
             part = 1 - Fraction(math.nextafter(share, 0.0))
@@ -145,8 +177,13 @@ def promise_figures(
 
     The horizon is at most ceil(W / P) runs of P windows, whose epsilons and deltas add up.
     """
-    most = limits.records * limits.windows
-    figures.equal("guarantee.max_records_per_unit", promise.max_records_per_unit, most)
+    check_fields("horizon", stated["horizon"], _HORIZON)
+    horizon, unit = Horizon(**stated["horizon"]), _unit_of(promise, limits)
+    whole = whole_promise(horizon, unit, promise.epsilon, promise.delta, True)
+    if stated.get("plan", stated).get("block") is not None:
+        figures.equal("the promise is of the horizon", protects_horizon(horizon, unit), True)
+    for name, value in promise.to_json().items():
+        figures.equal(f"guarantee.{name}", value, whole.to_json()[name])
     figures.number += 1
     if not limits.windows <= limits.protected <= limits.num_windows:
         figures.faults.append("max_windows_per_unit, protected_windows and num_windows must ascend")
@@ -154,7 +191,8 @@ def promise_figures(
     if promise.privacy_unit == RECORD:
         periods = 1  # a record is in one window
     worst = stated.get("worst_case")
-    worst = worst if isinstance(worst, Mapping) else {}
+    check_fields("worst_case", worst, ("periods", "epsilon", "delta"))
+    assert isinstance(worst, Mapping)
     figures.equal("worst_case.periods", worst.get("periods"), periods)
     epsilon = up(periods * Fraction(promise.epsilon))
     figures.same("worst_case.epsilon", worst.get("epsilon"), epsilon)
@@ -204,18 +242,73 @@ def level_steps(
     ]
 
 
-def loss_figures(of_one: Iterable[Step], stated: Mapping[str, Any], figures: Figures) -> None:
-    """Compares what one window is said to reveal by itself."""
-    loss, claims = stated.get("window_loss"), composed(step.claims for step in of_one)
-    loss = loss if isinstance(loss, Mapping) else {}
-    if claims.epsilon is not None:
-        figures.same("window_loss.epsilon", loss.get("epsilon"), float(claims.epsilon))
-        assert claims.rho is not None
-        # Each may be larger than it need be: of several tables by the epsilon of them all.
-        figures.at_least("window_loss.rho", loss.get("rho"), float(claims.rho))
-    elif claims.mu_squared is not None:
-        figures.same("window_loss.mu", loss.get("mu"), math.sqrt(claims.mu_squared))
-        figures.same("window_loss.rho", loss.get("rho"), float(claims.mu_squared / 2))
+def _unit_of(promise: Guarantee, limits: Limits) -> WindowUnit:
+    """Whom a promise protects: its words begin with the column, unless a unit is a record."""
+    column = promise.privacy_unit.split(" in any ")[0]
+    return WindowUnit(column, limits.records, limits.windows, limits.protected)
+
+
+def _time_figures(release: WindowTables, figures: Figures) -> None:
+    """Compares the times of a window, or of a block, with its number in the horizon."""
+    horizon = Horizon(**release.parameters["horizon"])
+    windows = range(release.number, release.number + 1)
+    if release.level == "block":
+        windows = Blocks(horizon.num_windows, release.parameters["block"]).windows(release.number)
+    figures.equal("start and end", (release.start, release.end), horizon.times(windows))
+    is_within = windows.stop <= horizon.num_windows
+    figures.equal("number is within the horizon", is_within, True)
+
+
+def _share_figures(
+    share: float, windows: Claims, blocks: Claims | None, promise: Guarantee, figures: Figures
+) -> None:
+    """Compares the share of the budget for blocks with what both levels spend.
+
+    Before a block is released it is known of epsilons alone what the whole budget is.
+    """
+    spent, whole = windows.epsilon, Fraction(promise.epsilon)
+    if blocks is not None:
+        losses = [
+            each.mu_squared if each.epsilon is None else each.epsilon for each in (windows, blocks)
+        ]
+        if None in losses:
+            return
+        spent, of_blocks = losses
+        assert spent is not None and of_blocks is not None
+        whole = spent + of_blocks
+    if spent is not None:
+        figures.same("share", 1 - share, float(spent / whole))
+
+
+def _database_figures(
+    stated: object, limits: Limits, release: HorizonRelease, figures: Figures
+) -> None:
+    """Compares what a horizon says is promised of one of its windows with the whole promise."""
+    check_fields("plan.window", stated, ("mechanism", "guarantee"))
+    assert isinstance(stated, Mapping)
+    own, unit = Guarantee.from_json(stated["guarantee"]), _unit_of(release.guarantee, limits)
+    one = window_promise(release.horizon, unit, own.epsilon, own.delta)
+    for name, value in own.to_json().items():
+        figures.equal(f"plan.window.guarantee.{name}", value, one.to_json()[name])
+    for place, each in release.windows.items():
+        assert isinstance(each, SyntheticDatabase)
+        figures.equal(f"window {place}: mechanism", each.mechanism, stated["mechanism"])
+
+
+def _of_horizon(release: WindowTables | SyntheticDatabase, stated: Mapping[str, Any]) -> list[str]:
+    """Where the card of a window states other things than the horizon that it is of."""
+    said = release.parameters
+    if isinstance(release, SyntheticDatabase):
+        said = said["windows"]
+        check_fields("windows", said, (*_PROMISE, "window", "horizon_id", "number"), _FREE)
+    own = {name: said[name] for name in said if name not in _FREE and name not in _OWN}
+    known = {**stated["plan"], **{name: stated[name] for name in _PROMISE}}
+    whole = {name: value for name, value in known.items() if name not in _FREE}
+    return [*misread(release), *differences(own, whole)]
+
+
+def _together(steps: Iterable[Step]) -> Claims:
+    return composed(step.claims for step in steps)
 
 
 def _of_window(promise: Guarantee, limits: Limits) -> Guarantee:

@@ -27,7 +27,7 @@ def test_each_step_is_told_by_formula_theorem_and_numbers(
         "numbers 6 / 20 = epsilon 0.3; P(a key of one unit >= 418) = 9.97956e-10",
         "numbers 0.7 + 0.3 = epsilon 1 at delta 1e-09, of which 9.97956e-10 is used up",
         "where sensitivity how far one unit can move what is measured",
-        "holds: epsilon 1 at delta 1e-09, where 1 was promised; 12 figures",
+        "holds: epsilon 1 at delta 1e-09, where 1 was promised; 13 figures",
     ):
         assert expected in words
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import pathlib
+import shutil
 from typing import Any
 
 import pytest
@@ -158,4 +159,100 @@ def test_databases_of_windows_keep_their_promise_together(
         tmp_path / "out" / "windows" / "000001" / "card.json",
         lambda card: card["parameters"].update(predicted_cell_error=1.0, num_units=5),
     )
-    assert not verify_release(read_windows(tmp_path / "out")).holds
+    with contextlib.suppress(InputError):  # or the strategy has no such parameter
+        assert not verify_release(read_windows(tmp_path / "out")).holds
+
+
+def each_card(directory: pathlib.Path, change: Change) -> None:
+    """Changes the cards of all windows and blocks of a horizon."""
+    for place in (*directory.glob("windows/*/card.json"), *directory.glob("levels/*/*/card.json")):
+        edit(place, change)
+
+
+def does_not_hold(directory: pathlib.Path) -> bool:
+    try:
+        return not verify_release(read_windows(directory)).holds
+    except InputError:
+        return True
+
+
+WINDOW_FORGERIES: list[Change] = [
+    lambda card: card["parameters"].update(second_scale=1e-6),
+    lambda card: card["parameters"]["window_loss"].update(mu=1e-3),
+    lambda card: card["parameters"]["window_loss"].update(more=1),
+    lambda card: card["parameters"]["worst_case"].update(more=1),
+    lambda card: card["parameters"]["horizon"].update(num_windows=100),
+    lambda card: card["parameters"]["horizon"].update(start=0),
+    lambda card: card["parameters"].update(max_records_per_unit=1, max_windows_per_unit=6),
+    lambda card: card["noise"][0].update(standard_deviation=1.0),
+    lambda card: card.update(more_noise=[]),
+    lambda card: card["guarantee"].update(privacy_unit="visit_id"),
+]
+
+
+@pytest.mark.parametrize("change", WINDOW_FORGERIES)
+def test_forged_windows_do_not_hold(change: Change, tmp_path: pathlib.Path) -> None:
+    plan = plan_of(10, person(2, 5, 3), WORKLOAD)
+    released_horizon(str(tmp_path), plan, range(2))
+    each_card(tmp_path, change)
+    assert does_not_hold(tmp_path)
+    with contextlib.suppress(InputError):
+        assert not verify_release(read_release(tmp_path / "windows" / "000000")).holds
+
+
+@pytest.mark.parametrize("moved", ["windows/000010", "windows/000003", "levels/3/000000"])
+def test_releases_that_the_horizon_does_not_promise_are_refused(
+    moved: str, tmp_path: pathlib.Path
+) -> None:
+    plan = plan_of(10, person(2, 5, 3), WORKLOAD)
+    released_horizon(str(tmp_path), plan, range(3))
+    (tmp_path / moved).parent.mkdir(parents=True, exist_ok=True)
+    shutil.copytree(tmp_path / "windows" / "000000", tmp_path / moved)
+    assert does_not_hold(tmp_path)
+    if moved != "windows/000003":  # of the horizon, but with the number of another window
+        with pytest.raises(InputError, match=f"a release in {moved} that horizon.json does not"):
+            read_windows(tmp_path)
+
+
+def test_levels_under_a_horizon_of_independent_windows_are_refused(tmp_path: pathlib.Path) -> None:
+    released_horizon(str(tmp_path), leveled(), range(6), range(2))
+
+    def independent(card: Any) -> None:
+        for name in ("block", "share"):
+            del card["plan"][name]
+        card["plan"]["strategy"] = "independent"
+
+    edit(tmp_path / "horizon.json", independent)
+    with pytest.raises(InputError, match="levels/3/000000"):
+        read_windows(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda card: card.update(more=1),
+        lambda card: card["plan"].update(second_scale=1e-6),
+        lambda card: card["plan"]["window_loss"].update(rho=1e-9),
+        lambda card: card["plan"].update(share=0.02),
+        lambda card: card.update(max_records_per_unit=100, max_windows_per_unit=6),
+    ],
+)
+def test_a_forged_horizon_does_not_hold(change: Change, tmp_path: pathlib.Path) -> None:
+    released_horizon(str(tmp_path), leveled(delta=0.0), range(6), range(2))
+    edit(tmp_path / "horizon.json", change)
+    assert does_not_hold(tmp_path)
+
+
+def test_more_records_in_the_horizon_than_in_its_windows_do_not_hold(
+    tmp_path: pathlib.Path,
+) -> None:
+    plan = dp.plan_window_databases(dp.MWEM(), WORKLOAD, horizon_of(6), person(1, 6), 1.0, 1e-9)
+    released_horizon(str(tmp_path), plan, range(2))
+
+    def hundred(card: Any) -> None:
+        card["max_records_per_unit"] = card["guarantee"]["max_records_per_unit"] = 100
+
+    edit(tmp_path / "horizon.json", hundred)
+    assert not verify_release(read_windows(tmp_path)).holds
+    each_card(tmp_path, lambda card: card["parameters"]["windows"].update(max_records_per_unit=100))
+    assert not verify_release(read_windows(tmp_path)).holds

@@ -81,16 +81,25 @@ KINDS = (
 _BY_NAME = {kind.name: kind for kind in KINDS}
 
 
+def card_fields(release: Release) -> Mapping[str, Any]:
+    """Returns what a card says of a release of any kind, except its head and its files."""
+    return _kind_of(release).fields(release)
+
+
 def draw_of(release: Release) -> Draw:
     """Returns a release of any kind as it is written.
 
     Cost: about 1 microsecond a distinct record of 8 attributes, 50 ns a cell of a sketch; memory
     of the files.
     """
-    kind = next(kind for kind in KINDS if isinstance(release, kind.value))
+    kind = _kind_of(release)
     payload = kind.payload(release)
     text = card_text(kind.name, release.draw_id, kind.fields(release), payload)
     return Draw(text.encode(), payload)
+
+
+def _kind_of(release: Release) -> Kind:
+    return next(kind for kind in KINDS if isinstance(release, kind.value))
 
 
 def write_release(release: Release, directory: str | os.PathLike[str]) -> None:
@@ -210,7 +219,9 @@ def _read(
         card = Card.from_text(read_text().decode())
         check_choice("kind", card.kind, _BY_NAME)
         payload = Payload(card, read_file)
-        return _BY_NAME[card.kind].read(card, payload)
+        release = _BY_NAME[card.kind].read(card, payload)
+        object.__setattr__(release, "read_from", card.fields)
+        return release
     except ReleaseError:
         raise
     except READ_ERRORS as error:

@@ -1,0 +1,299 @@
+"""Forged cards with right checksums: none of them is found to hold, except where it may."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from kinds_of_releases import COUNTS, RELEASES, guarantee, synthetic
+from tiny import on_trees
+from verification.forgeries import card_of, forged, verified
+
+import beam_dp as dp
+from beam_dp.errors import InputError
+from beam_dp.releases import Release, release_from_bytes, release_to_bytes
+from beam_dp.verification import verify_release
+
+# Changes that may be found to hold: fields, what is done to them, and why.
+ALLOWED = (
+    # The promise is weaker than what the noise keeps.
+    (r"guarantee\.epsilon", r"x1.01|x2", "more epsilon"),
+    (r"guarantee\.delta", r"x.*", "another delta, which is charged at what it is"),
+    (
+        r"guarantee\.max_records_per_unit|max_weight",
+        "-1",
+        "fewer records, or less weight",
+    ),
+    (r"guarantee\.neighboring", "add_or_remove_one", "a unit moves more where it is replaced"),
+    (r"guarantee\.neighboring", "replace_one", "the same sensitivity under either relation"),
+    (r"guarantee\.epsilon", "x0.*", "textbook noise is larger than it must be"),
+    # Limits that the noise is for, and that a card cannot prove.
+    (
+        r"guarantee\.max_records_per_unit|max_weight",
+        r"\+.*|doubled",
+        "another limit",
+    ),
+    (r"parameters\.sketch\.max_squared_norm", "-1", "a smaller limit of a unit's sketch"),
+    (r"parameters\.num_rounds|parameters\.num_updates", ".*", "fewer rounds are charged for less"),
+    (r"parameters\.(selection|measurement)_scale", "x1.01|x2", "more noise, and stated once"),
+    (
+        r"parameters\.distribution",
+        "discrete_laplace",
+        "other noise that keeps it, too",
+    ),
+    (r"parameters\.most_choices", ".*", "the choices that were made are charged"),
+    (r"parameters\.added_share", "x.*", "no pair was added"),
+    (r"parameters\.selection|plan\.choice", "exponential.*|permute_and_flip", "the same epsilon"),
+    (r"noise\.#\.measured", "table|residual", "the same information"),
+    # Less is stated.
+    (r"left_out", "deleted", "a release without these counts"),
+    (r"errors\.#", "deleted", "an error fewer, of a small database"),
+    (r"errors\.#\.marginal\.#", "deleted", "small databases state one bound for all"),
+    (r"errors\.#\.bound", "x1.01|x2", "a larger bound"),
+    (r".*failure_probability", "x.*", "the bound has room for it"),
+    (r"settings\.exhausted_bound", "null", "a bound fewer"),
+    (
+        r"measurements\.bounds",
+        "deleted",
+        "bounds that were not proved: a note",
+    ),
+    (r"plan\.count_scale|plan\.l2_sensitivity_squared", "deleted", "version 0.1: a note says so"),
+    (r"parameters\.bound", "deleted", "earlier versions state no bound"),
+    (r".*loss\.(epsilon|mu)", "deleted|null", "a claim fewer"),
+    (r".*loss\.(mu|rho)", "x.*", "between what is proved and what its epsilon implies"),
+    # Names and figures of what was asked, of how it was computed, and of draws.
+    (r"mechanism", ".*", "a name; its strategy is what is charged"),
+    (r"guarantee\.privacy_unit|attribute\.name|domain\.attributes\.#\.name", "other text", "names"),
+    (
+        r"domain\.attributes\.#(\.min|\.max)?",
+        "-1|\\+.*|doubled|deleted",
+        "of online answers",
+    ),
+    (r"workload\.weights\.#", "x.*", "weights of errors"),
+    (r"parameters\.calibration", "textbook|tight", "a label of noise that is charged"),
+    (r"fit\.(steps|estimated_cell_error)", ".*", "how the fit went: chance has a part in it"),
+    (r"fit\.mismatch", "x.*", "nothing but the attributes is fitted"),
+    (r"measurements\.distances\..*", "x.*", "noisy draws"),
+    (r"parameters\.max_tree_cells", ".*", "a limit of sizes"),
+    (r"parameters\.(sized_by|sampler.*|num_distinct_.*|num_multisets|vc_.*)", ".*", "of a search"),
+    (r"queries\..*", ".*", "other queries of the same sensitivity"),
+    (r"max_sparsity", ".*", "a limit of queries"),
+    (r"plan\.starts_from_release|plan\.max_error", ".*", "what updates were planned for"),
+    (r"settings\.threshold", ".1", "within the room of its bound"),
+)
+
+
+def fields(path: tuple[str | int, ...]) -> str:
+    return ".".join("#" if isinstance(each, int) else each for each in path)
+
+
+def reason(path: str, label: str) -> str | None:
+    for where, what, why in ALLOWED:
+        if re.fullmatch(where, path) and re.fullmatch(what, label):
+            return why
+    return None
+
+
+def lies(name: str, every: int) -> list[str]:
+    """The forgeries of a release that are found to hold, and may not."""
+    release, found = RELEASES[name](), []
+    card = card_of(release)
+    for number, (path, label, changed) in enumerate(forged(card)):
+        place = fields(path)
+        if number % every == len(name) % every and reason(place, label) is None:
+            verdict = verified(release, changed)
+            if not isinstance(verdict, InputError) and verdict.holds:
+                found.append(f"{place}: {label}")
+    return found
+
+
+@pytest.mark.parametrize("name", [name for name in RELEASES if "replace" not in name])
+def test_sampled_changes_of_a_card_do_not_hold(name: str) -> None:
+    assert lies(name, 41) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", RELEASES)
+def test_no_change_of_a_card_holds(name: str) -> None:
+    assert lies(name, 1) == []
+
+
+ADDED = "add_or_remove_one"
+Change = Callable[[dict[str, Any]], object]
+
+
+def popped(where: str, *names: str) -> Change:
+    return lambda card: [card[where].pop(name) for name in names]
+
+
+def put(where: str, **values: Any) -> Change:
+    return lambda card: card[where].update(values)
+
+
+def all_of(*changes: Change) -> Change:
+    return lambda card: [change(card) for change in changes]
+
+
+def total_of(card: dict[str, Any]) -> None:
+    entry = next(each for each in card["noise"] if not each["attributes"])
+    card["noise"] += [entry] * 1000
+
+
+FORGERIES: list[tuple[str, Change]] = [
+    (
+        "selection",
+        all_of(popped("parameters", "most_choices"), put("parameters", choice_scale=1e-6)),
+    ),
+    (
+        "checked selection",
+        all_of(popped("fit", "num_added_pairs"), put("parameters", choice_scale=1e-6)),
+    ),
+    (
+        "checked selection",
+        all_of(put("fit", num_added_pairs=0), put("parameters", choice_scale=1e-6)),
+    ),
+    ("selection", put("parameters", choice_share=0.02)),
+    ("selection", put("parameters", attributes_share=0.2)),
+    ("textbook that stops", popped("parameters", "stop_below")),
+    ("textbook", lambda card: card["noise"].append({"what": "all records", "scale": 1e-6})),
+    ("small_db", lambda card: card["noise"].append({**card["noise"][0], "scale": 1e-6})),
+    ("small_db", lambda card: card["noise"].append({**card["noise"][1], "scale": 1e-6})),
+    ("small_db", lambda card: card["noise"].append({"what": "records", "scale": 1e-6})),
+    ("small_db", lambda card: card["noise"].append({"what": "records"})),
+    ("mwem", put("parameters", second_scale=1e-6)),
+    ("mwem", lambda card: card.update(more_noise=[{"scale": 1e-6}])),
+    ("mwem", lambda card: card["errors"].append(card["errors"][0])),
+    ("mwem", lambda card: card["errors"].append({**card["errors"][0], "bound": 0.0})),
+    ("mwem", put("fit", mismatch=0.5)),
+    ("laplace", put("parameters", strategy="of its own")),
+    ("private_mw", put("settings", learning_rate=0.1)),
+    ("private_mw", put("settings", max_error=0.1)),
+    ("private_mw", put("settings", total=317_000)),
+    ("private_mw pure", put("settings", gap=1.0)),
+    ("private_mw pure", lambda card: card["settings"]["noise"]["loss"].update(epsilon=0.1)),
+    ("laplace answers", lambda card: card["plan"]["loss"].update(epsilon=0.1)),
+    ("gaussian answers", lambda card: card["plan"]["loss"].update(mu=0.1)),
+    ("left out", lambda card: card["left_out"]["budget"]["release"].update(epsilon=0.1)),
+    ("left out", lambda card: card["left_out"]["budget"]["release"].update(delta=1e-12)),
+    ("left out", lambda card: card["left_out"].update(more=1)),
+    ("sine", put("errors", root_mean_squared_error=1.0)),
+    ("sine", put("errors", intervals=1)),
+    ("sparse_project", lambda card: card["parameters"]["sketch"].update(max_squared_norm=1)),
+    ("count_sketch", put("parameters", second_sketch={"scale": 1e-6})),
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "change"), FORGERIES, ids=[f"{name}-{n}" for n, (name, _) in enumerate(FORGERIES)]
+)
+def test_a_forged_card_does_not_hold(name: str, change: Change) -> None:
+    assert not holds(*forgery(f"{name}, {ADDED}", change))
+
+
+def forgery(name: str, change: Change) -> tuple[Release, dict[str, Any]]:
+    release = RELEASES[name]()
+    card = card_of(release)
+    change(card)
+    return release, card
+
+
+def holds(release: Release, card: dict[str, Any]) -> bool:
+    found = verified(release, card)
+    return not isinstance(found, InputError) and found.holds
+
+
+@pytest.mark.parametrize("name", ["rounds", "annealed pure"])
+def test_charges_each_noisy_total_that_is_listed(name: str) -> None:
+    release: Any = RELEASES[f"{name}, {ADDED}"]()
+    measured = release.measurements
+    place = next(n for n, each in enumerate(measured.described) if not each.names)
+    more = dataclasses.replace(
+        measured,
+        described=(*measured.described, *[measured.described[place]] * 1000),
+        tables=(*measured.tables, *[measured.tables[place]] * 1000),
+    )
+    noise = [*release.noise, *[release.noise[place]] * 1000]
+    found = verify_release(dataclasses.replace(release, noise=noise, measurements=more))
+    assert not found.holds and found.epsilon > 1.5
+
+
+@pytest.mark.parametrize("name", ["laplace answers", "gaussian answers", "top queries"])
+def test_charges_each_other_answer_to_one_query(name: str) -> None:
+    release: Any = RELEASES[f"{name}, {ADDED}"]()
+    once = dataclasses.replace(release, rows=[*release.rows, release.rows[0]])
+    assert verify_release(once).holds  # the same answer costs nothing more
+    others = [{**release.rows[0], "value": float(n)} for n in range(100)]
+    assert not verify_release(dataclasses.replace(release, rows=[*release.rows, *others])).holds
+
+
+@pytest.mark.parametrize("name", [name for name in RELEASES if ADDED in name])
+@pytest.mark.parametrize("factor", [1e-6, 1e-300])
+def test_states_the_verdict_on_hardly_any_noise(name: str, factor: float) -> None:
+    def scaled(value: Any) -> None:
+        for key, below in value.items() if isinstance(value, dict) else enumerate(value):
+            if isinstance(below, dict | list):
+                scaled(below)
+            elif str(key).endswith("scale") and isinstance(below, float):
+                value[key] = below * factor
+
+    found = verified(*forgery(name, scaled))
+    assert not isinstance(found, InputError), str(found)
+    assert not found.holds and found.epsilon > 1000
+
+
+def test_a_limit_by_cost_is_of_no_more_records_than_can_be_compared() -> None:
+    limited = synthetic(dp.MWEM(max_unit_cost=2.0), guarantee(records=100))
+    card = card_of(limited)
+    assert holds(limited, card)
+    card["guarantee"]["max_records_per_unit"] = 2**40
+    assert not holds(limited, card)
+
+
+def other_records(release: Any, cells: np.ndarray) -> Release:
+    """A release with other records, so many in each cell."""
+    where = np.flatnonzero(cells)
+    changed = dataclasses.replace(
+        release,
+        codes=release.domain.codes(where),
+        counts=cells[where],
+        num_records=int(cells.sum()),
+        bin_values={},
+    )
+    return release_from_bytes(release_to_bytes(changed))
+
+
+@pytest.mark.parametrize("relation", [ADDED, "replace_one"])
+@pytest.mark.parametrize("name", ["mwem", "gaussian", "rounds", "annealed pure"])
+def test_records_that_are_not_of_the_hypothesis_do_not_hold(name: str, relation: str) -> None:
+    release: Any = RELEASES[f"{name}, {relation}"]()
+    raw = COUNTS.copy()
+    raw[0] += release.num_records - raw.sum()  # their number is released as it is
+    if raw[0] >= 0:
+        assert not verify_release(other_records(release, raw)).holds
+    in_one = np.zeros_like(raw)
+    in_one[5] = release.num_records
+    assert not verify_release(other_records(release, in_one)).holds
+
+
+@pytest.mark.parametrize("name", ["mwem", "rounds", "selection"])
+def test_a_number_of_records_that_is_not_the_noisy_one_does_not_hold(name: str) -> None:
+    release: Any = RELEASES[f"{name}, {ADDED}"]()
+    for step in (-20, 20):
+        cells = np.zeros(24, np.int64)
+        np.add.at(cells, release.domain.cell_index(release.codes), release.counts)
+        cells[np.argmax(cells)] += step
+        found = verify_release(other_records(release, cells))
+        assert any("num_records" in fault for fault in found.faults)
+
+
+def test_records_of_a_tree_in_one_cell_do_not_hold() -> None:
+    with on_trees():
+        release: Any = synthetic(dp.MWEM(), guarantee())
+    assert "tree_cells" in release.fit and verify_release(release).holds
+    cells = np.zeros(24, np.int64)
+    cells[5] = release.num_records
+    assert not verify_release(other_records(release, cells)).holds
