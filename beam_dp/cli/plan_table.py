@@ -34,9 +34,9 @@ def ranking_table(ranking: Ranking, *, show_refused: bool = False) -> Renderable
     best = ranking.best
     if best is not None and best.noisy_cells is not None:
         legend.append(
-            f"too noisy to use: {best.noisy_cells:,} of {job.num_queries:,} cells of"
-            f" {name_of(best)}, if the records are spread evenly: their error bar is longer than"
-            " half of the count"
+            f"too noisy to use with {name_of(best)}: {best.noisy_cells:,} of"
+            f" {job.num_queries:,} cells, if the records are spread evenly; their error bar is"
+            " longer than half of the count"
         )
 
     def cells(option: Option) -> list[str]:

@@ -27,7 +27,7 @@ def large_epsilon(epsilon: float) -> str | None:
 
     Example:
         >>> large_epsilon(20)
-        'epsilon 20 protects little: one privacy unit may change the odds of a result by e^20'
+        'epsilon 20 protects little: one privacy unit may change the odds of a result e^20-fold'
         >>> large_epsilon(10) is None
         True
     """
@@ -35,7 +35,7 @@ def large_epsilon(epsilon: float) -> str | None:
         return None
     return (
         f"epsilon {epsilon:g} protects little: one privacy unit may change the odds of a result"
-        f" by e^{epsilon:g}"
+        f" e^{epsilon:g}-fold"
     )
 
 
