@@ -9,7 +9,7 @@ WORKERS ?= 2
 
 .PHONY: help demo demo-stream journeys notebooks test test-slow test-all style types lint generated \
   bench audit fuzz flink kafka prism docs test-docs dist test-pythons \
-  test-wheel test-engines test-faults test-images clean
+  test-oldest test-wheel test-engines test-faults test-images clean
 
 help:
 	@echo "make demo          release a synthetic copy of 336,776 real flights and compare it with the truth"
@@ -18,6 +18,7 @@ help:
 	@echo "make notebooks     the same three people in Jupyter: runs every cell of examples/notebooks"
 	@echo "make test          lint, types, and the tests that are not slow: three minutes"
 	@echo "make test-all      the same, then the slow tests"
+	@echo "make test-oldest   the fast tests of what touches Beam, on the oldest Beam that is taken"
 	@echo "make generated     write what is made of the flags, and of recorded benchmarks, anew"
 	@echo "make docs          build the site of these documents and the reference into build/site"
 	@echo "make test-docs     the tests of that site"
@@ -89,6 +90,19 @@ test: style
 	@types=$$(mktemp); $(MYPY) > $$types 2>&1 & \
 	$(PYTEST) -m 'not (slow or $(SEPARATE))' --dearest 10; code=$$?; \
 	wait $$! || code=1; cat $$types; rm $$types; exit $$code
+
+# The oldest Beam and pyarrow that setup.py takes, in an environment of their own.
+OLDEST_VENV := .venv-oldest
+OLDEST := $(shell sed -nE 's/^ *"(apache-beam|pyarrow)>=([0-9.]+).*/"\1==\2.*"/p' setup.py)
+$(OLDEST_VENV)/.stamp: $(INSTALLED)
+	$(PYTHON) -m venv $(OLDEST_VENV)
+	$(OLDEST_VENV)/bin/python -m pip --disable-pip-version-check install --quiet \
+	  --editable '.[test]' $(OLDEST)
+	@touch $@
+
+test-oldest: $(OLDEST_VENV)/.stamp
+	$(OLDEST_VENV)/bin/python -m pytest -n $(WORKERS) --dist worksteal \
+	  -m 'not (slow or $(SEPARATE))' tests/encoding tests/transforms tests/pipelines
 
 test-slow: $(VENV)/.stamp-test
 	$(PYTEST) -m 'slow and not ($(SEPARATE))'
@@ -242,4 +256,4 @@ test-images: $(IMAGES_VENV)/.stamp $(VENV)/.stamp-test
 
 clean:
 	rm -f beam_dp/hashing/*.so
-	rm -rf $(VENV) $(SITE_VENV) $(DIST_VENV) $(IMAGES_VENV) demo-output build dist $(FLINK_JARS) $(KAFKA_JARS) $(PRISM_BIN) *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(OLDEST_VENV) $(SITE_VENV) $(DIST_VENV) $(IMAGES_VENV) demo-output build dist $(FLINK_JARS) $(KAFKA_JARS) $(PRISM_BIN) *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

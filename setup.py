@@ -59,13 +59,12 @@ setup(
     ext_modules=[KERNEL],
     options={"bdist_wheel": {"py_limited_api": "cp311"}},
     install_requires=[
-        "apache-beam>=2.77,<3",
+        "apache-beam>=2.72,<3",
         "cramjam>=2",  # Avro's snappy blocks
         "fastavro>=1.9",
-        "numpy>=1.26",
-        "numpy>=2; sys_platform == 'win32'",  # whose integers have 32 bits there in earlier ones
+        "numpy>=2",
         "opendp>=0.16,<0.17",
-        "pyarrow>=18",
+        "pyarrow>=19",
         "rich>=13",
         "scipy>=1.11",
         "shtab>=1.13",  # completions of shells; earlier ones know no fish

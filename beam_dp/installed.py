@@ -43,8 +43,8 @@ def missing_part(error: ModuleNotFoundError) -> str | None:
     if str(error) == READS_ARROW:
         return READS_ARROW
     modules = {module.partition(".")[0]: package for package, module in MAKING.items()}
-    name = (error.name or "").partition(".")[0]  # of a module, or of a package without metadata
-    package = modules.get(name.replace("-", "_"))
+    # Of a module, or of a package without metadata; a part that another version has is no library.
+    package = modules.get((error.name or "").replace("-", "_"))
     if package is None:
         return None
     return f"{package} is not installed, and what makes releases needs it: pip install beam_dp"

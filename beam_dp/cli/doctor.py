@@ -170,13 +170,13 @@ def _print(title: str, findings: Iterable[Finding]) -> None:
     """Prints a section; with nothing but Python, as what prints tables may be what is broken."""
     print(f"{title}:")
     for finding in findings:
-        start = f"  {finding.state:<8} {finding.what:<15} "
+        start = f"  {finding.state:<8} {finding.what:<16} "
         told = "".join(letter if letter.isprintable() else "?" for letter in finding.told)
         lines = textwrap.wrap(
             told,
             80,
             initial_indent=start,
-            subsequent_indent=" " * 27,
+            subsequent_indent=" " * 28,
             break_long_words=False,
             break_on_hyphens=False,
         )

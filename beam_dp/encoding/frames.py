@@ -54,7 +54,9 @@ def _column(frame: Any, name: str) -> pa.Array:
 
 def _series(index: Any) -> Any:
     """An index as a series of the same type, which pandas would guess from its values."""
-    return _pandas().Series(index.array, dtype=index.dtype)
+    # Before pandas 3.1 the objects of its own array would be compared with themselves.
+    values = index.values if isinstance(index.dtype, np.dtype) else index.array
+    return _pandas().Series(values, dtype=index.dtype)
 
 
 def _array(values: Any) -> pa.Array:

@@ -14,6 +14,7 @@ import apache_beam as beam
 import pytest
 from apache_beam.options.pipeline_options import JobServerOptions, PipelineOptions
 from jobs import everything_under, job_flags
+from versions import since
 
 from pipelines.flink import prepare_flink
 from pipelines.release_synthetic_database import main
@@ -186,6 +187,7 @@ def test_a_jar_of_another_beam(refused: Refused, tmp_path: pathlib.Path) -> None
     refused(pattern, flink_job_server_jar=path)
 
 
+@since("apache-beam", "2.77")  # the first to know Flink 2.0
 def test_the_jar_that_the_repository_builds_is_accepted_whatever_beam_is_installed(
     refused: Refused, tmp_path: pathlib.Path
 ) -> None:

@@ -135,7 +135,7 @@ def test_a_zipped_prism_is_unpacked(
     assert found == tmp_path / "cache" / "prism" and found.stat().st_mode & stat.S_IEXEC
 
 
-@pytest.mark.parametrize("runner", JAR_SERVERS)
+@pytest.mark.parametrize("runner", sorted({*JAR_SERVERS} & {*StandardOptions.KNOWN_RUNNER_NAMES}))
 def test_a_jar_is_missing_damaged_or_not_there(
     refused: Refused, tmp_path: pathlib.Path, runner: str
 ) -> None:

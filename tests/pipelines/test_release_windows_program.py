@@ -14,6 +14,7 @@ import pyarrow.parquet
 import pytest
 from jobs import everything_under
 from preview_pages import check_page
+from versions import since
 
 from beam_dp.cli import main as cli
 from beam_dp.privacy.ledger import Ledger
@@ -415,6 +416,7 @@ def test_a_bad_argument_costs_one_line(
     assert not (tmp_path / "out").exists()
 
 
+@since("apache-beam", "2.76")
 def test_a_stream_may_start_with_an_empty_folder(
     tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ):

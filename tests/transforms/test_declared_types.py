@@ -18,6 +18,7 @@ import pyarrow as pa
 import pytest
 from apache_beam.utils.timestamp import Duration, Timestamp
 from fakes import guarantee, pipeline
+from versions import since
 
 from beam_dp.domain import Domain, IntegerAttribute
 from beam_dp.errors import InputError
@@ -172,7 +173,7 @@ WITHOUT_LEVELS = [
     (tuple[int, int], "Tuple[int, int]"),
     (Mapping[str, int], "Mapping[str, int]"),
     (Person, "Person"),
-    (np.ndarray, "ndarray"),
+    pytest.param(np.ndarray, "ndarray", marks=since("apache-beam", "2.77"), id="ndarray-ndarray"),
     (np.datetime64, "datetime64"),
     (np.timedelta64, "timedelta64"),
     (uuid.UUID | None, "Union[NoneType, UUID]"),

@@ -12,6 +12,7 @@ import fake_amazon_storage
 import fake_google_storage
 import pytest
 from fake_storage import FakeStorage
+from versions import since
 
 from beam_dp.errors import InputError
 from beam_dp.transforms.reading.listing import timed_files
@@ -71,6 +72,7 @@ def test_time_of_a_local_file_is_in_utc(tmp_path: pathlib.Path) -> None:
     assert sorted(found(f"{tmp_path}/*.csv")) == expected
 
 
+@since("apache-beam", "2.76")
 def test_filesystem_with_times_of_the_worker_s_zone_is_refused() -> None:
     with pytest.raises(InputError, match=r"^input: 'azfs://.*' is refused; must be local, gs:"):
         ReadArrivals("azfs://account/box/*.csv", Horizon(0, 10, 3, 5), poll=1, settle=0)

@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 from apache_beam.utils.timestamp import Timestamp
 from fakes import pipeline
+from versions import since
 
 from beam_dp.domain import Domain, IntegerAttribute
 from beam_dp.errors import InputError
@@ -24,6 +25,7 @@ from beam_dp.transforms.reading import read_arrivals
 from beam_dp.transforms.reading.read_arrivals import FILE_TIME, ReadArrivals
 from beam_dp.windows import Horizon, WindowUnit
 
+pytestmark = since("apache-beam", "2.76")
 DOMAIN = Domain((IntegerAttribute("a", 0, 3),))
 HORIZON = Horizon(1000, 10, 3, 5)
 RECORDS = WindowUnit("record", 1, 1, 1)
@@ -171,6 +173,14 @@ def test_what_can_be_no_source_is_refused(
     given: dict[str, Any] = {"pattern": f"{tmp_path}/*.parquet", "poll": 1, "settle": 0, **changed}
     with pytest.raises(InputError, match=f"^{condition}"):
         ReadArrivals(given.pop("pattern"), HORIZON, **given)
+
+
+def test_rejects_a_stream_where_beam_cannot_watch_a_folder(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(read_arrivals, "Watch", None)
+    with pytest.raises(InputError, match=r"^apache-beam: '2\..*must be 2.76 or newer"):
+        ReadArrivals(f"{tmp_path}/*.csv", HORIZON, poll=1, settle=0)
 
 
 def test_a_folder_may_be_empty_yet(tmp_path: pathlib.Path):

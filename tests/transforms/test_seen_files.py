@@ -15,6 +15,7 @@ import apache_beam as beam
 import numpy as np
 import pytest
 from fakes import pipeline
+from versions import since
 
 from beam_dp.domain import Domain, IntegerAttribute
 from beam_dp.errors import InputError
@@ -29,6 +30,7 @@ from beam_dp.transforms.reading.read_arrivals import FILE_TIME, ReadArrivals
 from beam_dp.transforms.reading.seen_files import SeenFiles
 from beam_dp.windows import Horizon, WindowUnit
 
+pytestmark = since("apache-beam", "2.76")  # streams of files
 HORIZON = Horizon(1000, 10, 3, 5)
 FIRST, SECOND = "1" * 32, "2" * 32
 

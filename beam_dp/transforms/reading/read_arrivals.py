@@ -8,7 +8,6 @@ from collections.abc import Collection, Mapping
 
 import apache_beam as beam
 from apache_beam.coders import StrUtf8Coder, TupleCoder, VarIntCoder
-from apache_beam.io.watch import PollFn, PollResult, Watch
 from apache_beam.transforms.window import TimestampedValue
 from apache_beam.utils.timestamp import Timestamp
 
@@ -28,6 +27,11 @@ from beam_dp.transforms.reading.listing import (
 from beam_dp.transforms.reading.read import ReadRecords
 from beam_dp.transforms.reading.seen_files import SeenFiles
 from beam_dp.windows import Horizon, seconds_of_duration
+
+try:
+    from apache_beam.io.watch import PollFn, PollResult, Watch
+except ImportError:  # of a Beam before 2.76
+    Watch, PollFn = None, object
 
 _MICROSECONDS = 10**6
 
@@ -59,8 +63,8 @@ class ReadArrivals(ReadRecords):
             Not before the horizon is over.
 
     Raises:
-        InputError: if a value is out of range, or a file that is there is refused as by
-            ``ReadRecords``.
+        InputError: if a value is out of range, a file that is there is refused as by
+            ``ReadRecords``, or Beam is too old to watch a folder.
 
     Output: Arrow batches, each with the time of its file as its timestamp.
     """
@@ -87,6 +91,10 @@ class ReadArrivals(ReadRecords):
                 f"can't be given before the last window has closed, at {closes}, and settled"
             )
             raise InputError("replay", True, condition)
+        if Watch is None and not replay:
+            raise InputError(
+                "apache-beam", beam.__version__, "must be 2.76 or newer for a stream of files"
+            )
         pattern = plain_pattern(pattern)
         check_times(pattern)
         if file_format is None and (found := format_of(pattern)) is not None:
