@@ -48,6 +48,7 @@ _TABLE_CELLS = 2**24
 _PAIR_CELLS = 2**16
 _NUM_PAIRS = 256
 _FEW_RECORDS = 5
+_ROUNDING = 1e-9
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,6 +101,12 @@ class Estimates:
         return (found[place] for place in range(len(queries)))
 
     def means(self, counted: Sequence[VectorQuery], axis: int, values: Vector) -> list[Estimate]:
+        """Returns the better answer of each of ``both_means``."""
+        return [self.better(*both) for both in self.both_means(counted, axis, values)]
+
+    def both_means(
+        self, counted: Sequence[VectorQuery], axis: int, values: Vector
+    ) -> list[tuple[Estimate, Estimate | None]]:
         """Returns the means of a column over the records that each query counts.
 
         Args:
@@ -108,13 +115,30 @@ class Estimates:
             values: of its codes, shape (size,).
 
         Returns:
-            In the unit of the values; as of ``ratios``.
+            As of ``both_ratios``. The second is None, too, where it is outside the range of the
+            values, as noise may take it, and the first has an error bar.
         """
-        return self.ratios(counted, [(axis, values)] * len(counted))
+        found = []
+        ratios = self.both_ratios(counted, [(axis, values)] * len(counted))
+        for query, (fitted, unbiased) in zip(counted, ratios, strict=True):
+            vectors = dict(zip(query.axes, query.vectors, strict=True))
+            held = values[vectors[axis] != 0] if axis in vectors else values
+            slack = _ROUNDING * np.abs(held).max(initial=0.0)
+            if unbiased is not None and fitted.standard_error is not None and len(held):
+                is_mean = held.min() - slack <= unbiased.value <= held.max() + slack
+                unbiased = unbiased if is_mean else None
+            found.append((fitted, unbiased))
+        return found
 
     def ratios(
         self, counted: Sequence[VectorQuery], values: Sequence[tuple[int, Vector]]
     ) -> list[Estimate]:
+        """Returns the better answer of each of ``both_ratios``."""
+        return [self.better(*both) for both in self.both_ratios(counted, values)]
+
+    def both_ratios(
+        self, counted: Sequence[VectorQuery], values: Sequence[tuple[int, Vector]]
+    ) -> list[tuple[Estimate, Estimate | None]]:
         """Returns means of values of one attribute, each over the records that a query counts.
 
         Args:
@@ -123,10 +147,11 @@ class Estimates:
                 0 and 1 make a share.
 
         Returns:
-            In the unit of the values. The error is that of the ratio by the delta method: to first
-            order a mean m of values x moves by the sum of x - m over the number of records, so that
-            noise which the sum and the number share is not counted twice. None is stated where the
-            number of records may be 0.
+            The fitted and the unbiased answer of each, as of ``both``, in the unit of the values.
+            The error is that of the ratio by the delta method: to first order a mean m of values x
+            moves by the sum of x - m over the number of records, so that noise which the sum and
+            the number share is not counted twice. None is stated where the number of records may
+            be 0.
         """
         asked = list(zip(counted, values, strict=True))
         # Sums and numbers of the same attributes share their tables, and so do centred sums.
@@ -142,13 +167,12 @@ class Estimates:
             for (query, (axis, each)), ratios in zip(asked, both, strict=True)
         ]
         moved = list(self.both(centred))
-        answers = []
-        for ratios, fitted, unbiased in zip(
-            both, moved[: len(asked)], moved[len(asked) :], strict=True
-        ):
-            known = ratios[0].with_error(fitted[0])
-            answers.append(self.better(_known(known), ratios[1].with_error(unbiased[1])))
-        return answers
+        return [
+            (_known(ratios[0].with_error(fitted[0])), ratios[1].with_error(unbiased[1]))
+            for ratios, fitted, unbiased in zip(
+                both, moved[: len(asked)], moved[len(asked) :], strict=True
+            )
+        ]
 
     @staticmethod
     def better(fitted: Estimate, unbiased: Estimate | None) -> Estimate:

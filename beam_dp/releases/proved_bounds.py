@@ -81,7 +81,12 @@ class ProvedBounds:
 
     release: SyntheticDatabase
 
-    def of(self, queries: Sequence[VectorQuery], num_answers: int | None = None) -> list[Estimate]:
+    def of(
+        self,
+        queries: Sequence[VectorQuery],
+        num_answers: int | None = None,
+        prefers_fitted: Sequence[bool] | None = None,
+    ) -> list[Estimate]:
         """Returns the better answer of each query, with its bound.
 
         All bounds hold together, except with probability 0.05, for queries that were not chosen
@@ -90,6 +95,8 @@ class ProvedBounds:
         Args:
             queries: of the release's domain.
             num_answers: that are bounded together; by default as many as there are queries.
+            prefers_fitted: of each query, whether its fitted answer is taken if that has an error
+                bar, even the larger one; by default none is.
 
         Raises:
             InputError: as of ``Estimates.of``; its cost is the same.
@@ -104,8 +111,11 @@ class ProvedBounds:
         left_out = [query for query in queries if query.axes in pairs]
         most = self._most(left_out, number, probability / 2)
         found = []
-        for query, (fitted, unbiased) in zip(queries, estimates.both(queries), strict=True):
-            shown = estimates.better(fitted, unbiased)
+        preferred = prefers_fitted or [False] * len(queries)
+        answers = zip(queries, preferred, estimates.both(queries), strict=True)
+        for query, prefers, (fitted, unbiased) in answers:
+            takes_fitted = prefers and fitted.standard_error is not None
+            shown = fitted if takes_fitted else estimates.better(fitted, unbiased)
             if unbiased is not None and unbiased.standard_error is not None:
                 variance = unbiased.standard_error**2
                 of_noise = self._noise.of(query.axes, variance, number, probability)

@@ -61,7 +61,8 @@ class AnswerTable:
             probability 0.05; None where none is), ``error``
             (exact, approximate or model_based; None where there is no error bar) and ``reason``
             (why there is none). Of binned values ``within_bins`` is how far the answer may be off
-            besides, because where values lie in their bins is not known.
+            besides, wherever values lie in their bins: an upper bound that holds as often as a
+            margin does.
         num_groups: how many of the columns name the groups: integers, booleans and texts as the
             released records hold them, the label of a bin, None for null.
 
@@ -174,16 +175,19 @@ class Question:
         return self._table("count", answers, has_bounds=True)
 
     def sum(self, name: str) -> AnswerTable:
-        """Returns the sums of a column, of binned values from the middle of their bins."""
+        """Returns the sums of a column, of binned values from the middle of their bins.
+
+        A sum is fitted where the mean of its records is, so it is about their number times their
+        mean.
+        """
         axis, values, widths = self._numbers(name)
         counted = [*self._regular(axis).values()]
+        means = self._estimates.both_means(counted, axis, values)
         asked = [each.with_vectors({axis: values}) for each in counted]
-        answers = self.release.bounded.of(asked)
-        if widths is None:
-            return self._table(f"sum_{name}", answers, has_bounds=True)
-        within = self._estimates.of([each.with_vectors({axis: widths}) for each in counted])
-        widest = [max(each.value, 0.0) for each in within]
-        return self._table(f"sum_{name}", answers, widest, has_bounds=True)
+        are_fitted = [self._estimates.better(*both) is both[0] for both in means]
+        answers = self.release.bounded.of(asked, prefers_fitted=are_fitted)
+        within = None if widths is None else self._summed_widths(axis, widths)
+        return self._table(f"sum_{name}", answers, within, has_bounds=True)
 
     def mean(self, name: str) -> AnswerTable:
         """Returns the means of a column, of the records where it is neither null nor other."""
@@ -193,7 +197,8 @@ class Question:
         if widths is None:
             return self._table(f"mean_{name}", answers)
         within = self._estimates.means(counted, axis, widths)
-        bounds = [each.value if each.value >= 0 else float(widths.max()) for each in within]
+        least = widths[: self.release.domain.attributes[axis].num_levels].min()
+        bounds = np.clip([*map(_most, within)], least, widths.max()).tolist()
         return self._table(f"mean_{name}", answers, bounds)
 
     def share(self, condition: str) -> AnswerTable:
@@ -300,6 +305,22 @@ class Question:
             condition += f"; for a yes/no column ask for share({asked!r})"
         raise InputError("column", name, condition)
 
+    def _summed_widths(self, axis: int, widths: Vector) -> list[float]:
+        """How far the sum of each group may be off, as its records may lie anywhere in their bins.
+
+        Where there is no error bar of the sum of half the widths of the records' bins, the number
+        of records times the largest one holds, of the group or else of all groups.
+        """
+        summed = [each.with_vectors({axis: widths}) for each in self._regular(axis).values()]
+        counted, everybody = [*self._counted().values()], VectorQuery((), ())
+        answers = self._estimates.of([*summed, *counted, everybody])
+        everything = self.release.represented if answers[-1].margin is None else _most(answers[-1])
+        bounds = zip(answers[: len(summed)], answers[len(summed) : -1], strict=True)
+        widest = float(widths.max())
+        return [
+            min(_most(width), widest * min(_most(number), everything)) for width, number in bounds
+        ]
+
     def _table(
         self,
         name: str,
@@ -359,6 +380,11 @@ def _values_of(attribute: Attribute, codes: Sequence[int]) -> list[Any]:
     if isinstance(attribute, BinnedAttribute):
         return [None if code == attribute.null_code else attribute.label(code) for code in codes]
     return [*column_values(attribute, codes)]
+
+
+def _most(answer: Estimate) -> float:
+    """What the truth, which is not negative, exceeds in one of 40 cases; infinite if unknown."""
+    return math.inf if answer.margin is None else max(answer.value, 0.0) + answer.margin
 
 
 def _indicator(size: int, code: int) -> NDArray[np.float64]:
