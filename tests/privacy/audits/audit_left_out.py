@@ -190,8 +190,8 @@ def skip_limit(patch: Patch) -> None:
     patch.setattr(
         limited_module,
         "limited",
-        lambda encoded, domain, guarantee, label="", unit_costs=None: (
-            encoded if "left out" in label else original(encoded, domain, guarantee)
+        lambda encoded, domain, guarantee, label="Limit", **limits: (
+            encoded if "left out" in label else original(encoded, domain, guarantee, **limits)
         ),
     )
 
