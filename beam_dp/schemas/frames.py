@@ -31,8 +31,8 @@ def frame_columns(frame: Any) -> list[Column] | None:
 
     Example:
         >>> import pandas
-        >>> [each.kind for each in frame_columns(pandas.DataFrame({"age": [3], "sex": ["F"]}))]
-        ['integer', 'open']
+        >>> [each.kind for each in frame_columns(pandas.DataFrame({"age": [3], "child": [True]}))]
+        ['integer', 'boolean']
     """
     pandas, polars = map(sys.modules.get, ("pandas", "polars"))
     if pandas is not None and isinstance(frame, pandas.DataFrame):
