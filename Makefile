@@ -6,6 +6,8 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 WORKERS ?= 2
+# Hundreds of processes import the package and its tests: they are compiled once.
+export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: help demo demo-stream journeys notebooks test test-slow test-all style types lint generated \
   bench audit fuzz flink kafka prism docs test-docs dist test-pythons \

@@ -33,6 +33,12 @@ def parsed(path: str, source: str) -> ast.Module:
 
 
 @functools.cache
+def nodes(path: str, source: str) -> tuple[ast.AST, ...]:
+    """Every node of a source, found once for all rules."""
+    return tuple(ast.walk(parsed(path, source)))
+
+
+@functools.cache
 def imports(path: str, source: str) -> list[tuple[str, bool]]:
     """Absolute names of everything imported, and whether that happens when the file is imported."""
     package = module_name(path).split(".")

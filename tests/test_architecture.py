@@ -12,7 +12,7 @@ import sys
 
 import pytest
 from declared_packages import declared_modules
-from source_imports import ROOT, imports, is_under, module_name, parsed
+from source_imports import ROOT, imports, is_under, module_name, nodes
 
 MAX_LINES = 500
 MAX_FUNCTION_LINES = 60
@@ -158,7 +158,7 @@ def randomness_violations(files: dict[str, str]) -> list[str]:
             or is_under(name, "os.urandom")
             or is_under(name, "os.getrandom")
         ]
-        for node in ast.walk(parsed(path, source)):
+        for node in nodes(path, source):
             if isinstance(node, ast.Attribute) and node.attr in ("urandom", "getrandom"):
                 found.append(f"{path}:{node.lineno} uses {ast.unparse(node)}")
     return found
@@ -168,7 +168,7 @@ def numpy_random_violations(files: dict[str, str]) -> list[str]:
     found = []
     for path, source in files.items():
         aliases = {"numpy"}
-        for node in ast.walk(parsed(path, source)):
+        for node in nodes(path, source):
             if isinstance(node, ast.Import):
                 aliases |= {a.asname or a.name for a in node.names if a.name == "numpy"}
         found += [
@@ -176,7 +176,7 @@ def numpy_random_violations(files: dict[str, str]) -> list[str]:
             for name, _ in imports(path, source)
             if is_under(name, "numpy.random")
         ]
-        for node in ast.walk(parsed(path, source)):
+        for node in nodes(path, source):
             if (
                 isinstance(node, ast.Attribute)
                 and node.attr == "random"
@@ -201,7 +201,7 @@ def audit_tools_violations(files: dict[str, str]) -> list[str]:
 def metrics_violations(files: dict[str, str]) -> list[str]:
     found = []
     for path, source in files.items():
-        for node in ast.walk(parsed(path, source)):
+        for node in nodes(path, source):
             names = []
             if isinstance(node, ast.Name):
                 names = [node.id]
@@ -229,7 +229,7 @@ def long_function_violations(files: dict[str, str]) -> list[str]:
     found = []
     for path, source in files.items():
         lines = source.splitlines()
-        for node in ast.walk(parsed(path, source)):
+        for node in nodes(path, source):
             if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 continue
             code = lines[node.lineno - 1 : node.end_lineno]
@@ -247,7 +247,7 @@ def layout_violations(files: dict[str, str]) -> list[str]:
     return [
         f"{path} imports {name} absolutely"
         for path, source in files.items()
-        for node in ast.walk(parsed(path, source))
+        for node in nodes(path, source)
         if isinstance(node, ast.Import | ast.ImportFrom) and not getattr(node, "level", 0)
         for name in (
             [alias.name for alias in node.names]

@@ -23,6 +23,7 @@ EXPONENTS = [
 ]
 
 
+@pytest.mark.mostly_slow(one_in=4)
 @pytest.mark.parametrize("exponent", EXPONENTS, ids=str)
 @pytest.mark.parametrize("bits", [1, 31, 32, 33, 64, 100, 2000])
 def test_bounds_hold_and_are_close(exponent: Fraction, bits: int):
@@ -33,6 +34,7 @@ def test_bounds_hold_and_are_close(exponent: Fraction, bits: int):
         assert low <= exact <= high
 
 
+@pytest.mark.mostly_slow(one_in=4)
 @pytest.mark.parametrize("exponent", EXPONENTS[:-1], ids=str)
 @pytest.mark.parametrize("bits", [0, 10, 60, 500, 1500, 3000])
 def test_upper_bounds_hold_and_are_close(exponent: Fraction, bits: int):

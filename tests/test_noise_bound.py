@@ -37,6 +37,7 @@ def tail(distribution: Distribution, scale: float, weights: list[int], bound: fl
     return float(mass[np.abs(places) > bound].sum())
 
 
+@pytest.mark.mostly_slow(one_in=4)
 @pytest.mark.parametrize("weights", WEIGHTS, ids=str)
 @pytest.mark.parametrize("scale", [0.4, 2.0, 12.0])
 @pytest.mark.parametrize("distribution", ["discrete_laplace", "discrete_gaussian"])

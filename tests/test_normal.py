@@ -46,6 +46,7 @@ def test_the_quantile_is_the_inverse(log_probability: float) -> None:
     assert point == pytest.approx(float(ndtri_exp(log_probability)), rel=1e-11)
 
 
+@pytest.mark.mostly_slow(one_in=7)
 @pytest.mark.parametrize("log_probability", -np.logspace(14, 308, 99))
 def test_the_quantile_of_what_no_noise_reaches(log_probability: float) -> None:
     # Never above what is right, so that no loss is stated too small by it.

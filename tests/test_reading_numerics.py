@@ -21,6 +21,7 @@ def test_the_sine_transform_is_that_of_type_1_and_its_own_inverse(length: int) -
     np.testing.assert_allclose(sine_transform(sine_transform(values)), values, atol=1e-12)
 
 
+@pytest.mark.mostly_slow(one_in=10)
 @pytest.mark.parametrize("least", [*range(1, 200), 1025, 65_537, 1_000_007, 2**21 + 1])
 def test_fast_lengths_are_the_least_of_their_kind(least: int) -> None:
     found = fast_length(least)

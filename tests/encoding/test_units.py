@@ -110,6 +110,7 @@ TEXT_TYPES = [
 ]
 
 
+@pytest.mark.mostly_slow(one_in=5)
 @pytest.mark.parametrize("length", [1, 13, 14, 15, 18, 19, 20, 40])
 @pytest.mark.parametrize("kind", TEXT_TYPES, ids=str)
 def test_an_integer_written_as_a_float_is_its_unit_in_every_type_of_text(

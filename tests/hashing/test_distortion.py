@@ -65,6 +65,7 @@ def test_no_moment_is_larger_than_what_a_bound_follows_from(case, order):
     assert (found**order).mean() <= moment * (1 + 1e-12)
 
 
+@pytest.mark.mostly_slow(one_in=3)
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("probability", [0.9, 0.5, 0.25, 0.1, 0.01])
 def test_bounds_are_exceeded_no_more_often_than_they_may(case, probability):

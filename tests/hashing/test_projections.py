@@ -95,6 +95,7 @@ def test_queries_see_the_matrix_of_the_definition(backend: str, projection: Proj
 
 
 # 128 keys are a tile of the compiled kernel, 255 and 4096 are tiles in numpy.
+@pytest.mark.mostly_slow(one_in=7)
 @pytest.mark.parametrize("size", [0, 1, 2, 15, 16, 17, 127, 128, 129, 255, 256, 300, 4100])
 def test_sums_are_the_weighted_columns_at_every_size(
     backend: str, projection: Projection, size: int
@@ -131,6 +132,7 @@ def test_counts_hold_when_every_key_has_the_same_bits(backend: str, projection: 
     assert np.array_equal(projection.project(keys, weights), expected)
 
 
+@pytest.mark.mostly_slow(one_in=3)
 @pytest.mark.parametrize("independence", [1, 2, 3, 8, 33, 48, 49])
 def test_backends_agree_at_every_independence(
     monkeypatch: pytest.MonkeyPatch, independence: int

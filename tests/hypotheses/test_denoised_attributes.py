@@ -66,6 +66,7 @@ def test_without_noise_nothing_changes():
     np.testing.assert_allclose(found.means, exact, atol=5e-3)
 
 
+@pytest.mark.mostly_slow(one_in=3)
 @pytest.mark.parametrize("shape, most", [("bump", 0.6), ("decay", 0.6), ("spikes", 1.0)], ids=str)
 def test_an_order_lowers_the_error(shape: str, most: float):
     believed, plain, stated = squared_errors(counts_of(shape), 300.0, True, seed=1)
@@ -73,6 +74,7 @@ def test_an_order_lowers_the_error(shape: str, most: float):
     assert 0.4 < believed / stated < 1.6
 
 
+@pytest.mark.mostly_slow(one_in=3)
 @pytest.mark.parametrize("deviation", [30.0, 300.0])
 @pytest.mark.parametrize("is_ordered", [True, False])
 def test_codes_in_no_order_lose_little(deviation: float, is_ordered: bool):

@@ -78,6 +78,7 @@ def random_case(seed: int) -> tuple[tuple[int, ...], list[Axes]]:
     return shape, sets
 
 
+@pytest.mark.mostly_slow(one_in=5)
 @pytest.mark.parametrize("size", [0.0, 1.0, 30.0, 800.0])
 @pytest.mark.parametrize("name", CASES)
 def test_calibration_is_that_of_the_whole_domain(name: str, size: float):
@@ -85,12 +86,14 @@ def test_calibration_is_that_of_the_whole_domain(name: str, size: float):
     check(shape, sets, potentials_of(shape, sets, size))
 
 
+@pytest.mark.mostly_slow(one_in=5)
 @pytest.mark.parametrize("seed", range(60))
 def test_calibration_of_random_sets(seed: int):
     shape, sets = random_case(seed)
     check(shape, sets, potentials_of(shape, sets, 10.0 ** (seed % 4), seed))
 
 
+@pytest.mark.mostly_slow(one_in=3)
 @pytest.mark.parametrize("seed", range(40))
 def test_impossible_cells_get_no_mass(seed: int):
     shape, sets = random_case(seed)
@@ -190,6 +193,7 @@ def test_all_marginals_up_to_four_ways(name: str):
         np.testing.assert_allclose(table, marginal(weights, axes), rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.mostly_slow(one_in=5)
 @pytest.mark.parametrize("seed", range(60))
 def test_marginals_of_random_sets(seed: int):
     shape, sets = random_case(seed)

@@ -174,6 +174,7 @@ def test_independent_start_has_the_observed_one_way_marginals():
     np.testing.assert_allclose(table, np.outer(table.sum(1), table.sum(0)), atol=1e-9)
 
 
+@pytest.mark.mostly_slow(one_in=7)
 @pytest.mark.parametrize("shape", [(1,), (2,), (1, 1), (2, 1, 3), (9, 1)])
 @pytest.mark.parametrize("total", [1, 10**9])
 @pytest.mark.parametrize("variance", [1e-18, 1.0, 1e14])

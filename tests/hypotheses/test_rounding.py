@@ -29,6 +29,7 @@ def weights_of(kind: str, num_cells: int) -> np.ndarray:
 KINDS = ("uniform", "random", "skewed", "one cell", "last cell", "tiny")
 
 
+@pytest.mark.mostly_slow(one_in=5)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("num_records", [0, 1, 2, 7, 1000, 10**9, 2**40])
 @pytest.mark.parametrize("num_cells", [1, 2, 120])
@@ -43,6 +44,7 @@ def test_systematic_rounding_stays_within_one_on_every_prefix(
     assert not counts[weights < 1e-9 / max(num_records, 1)].any()
 
 
+@pytest.mark.mostly_slow(one_in=5)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("num_records", [0, 1, 2, 50, 5000, 10**9, 2**40])
 def test_rounding_keeps_the_sum_and_is_no_worse_than_systematic(kind: str, num_records: int):

@@ -78,6 +78,7 @@ def test_known_errors_of_single_strategies():
     assert planned(1024, APPROXIMATE, ("tree", "discrete_laplace")).mean_squared_error < 158
 
 
+@pytest.mark.mostly_slow(one_in=3)
 @pytest.mark.parametrize("num_leaves", [1, 2, 3, 20, 130])
 @pytest.mark.parametrize("delta", [0.0, 1e-9])
 @pytest.mark.parametrize("neighboring", [ADD, REPLACE])

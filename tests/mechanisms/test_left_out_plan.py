@@ -77,6 +77,7 @@ def test_of_one_count_no_replacement_moves_more_than_k() -> None:
     assert planned(promise(ADD, most=4), two).sensitivity == 4
 
 
+@pytest.mark.mostly_slow(one_in=7)
 @pytest.mark.parametrize("mechanism", MECHANISMS, ids=lambda each: repr(each)[:40])
 @pytest.mark.parametrize("delta", [PURE, APPROXIMATE, 1e-5, 1e-300])
 @pytest.mark.parametrize("relation", [ADD, REPLACE])

@@ -172,6 +172,7 @@ def test_public_parameters_state_what_is_used(guarantee: Guarantee):
     assert public["num_rounds"] == 4
 
 
+@pytest.mark.mostly_slow(one_in=5)
 @pytest.mark.parametrize("epsilon", [1e-6, 1e-3, 1.0, 1e3])
 @pytest.mark.parametrize("num_records", [1, 10**9, 2**40])
 @pytest.mark.parametrize("neighboring", [ADD, REPLACE])

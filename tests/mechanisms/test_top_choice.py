@@ -164,6 +164,7 @@ def test_the_margin_holds_and_is_not_loose_by_far(method):
     assert choice.margin(100, 0.2) == choice_margin(method == "geometric", 20.0, 3, 100, 0.2)
 
 
+@pytest.mark.mostly_slow(one_in=3)
 @pytest.mark.parametrize("workload", [PAIRS, FRACTIONAL])
 @pytest.mark.parametrize("relation", [ADD, REPLACE])
 @pytest.mark.parametrize("delta", [0.0, APPROXIMATE])

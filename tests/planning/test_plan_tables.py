@@ -126,6 +126,7 @@ def test_one_refusal_is_one_mechanism(capsys: pytest.CaptureFixture[str]) -> Non
     assert "1 other mechanism cannot do this job; --all explains why" in lines_of(capsys, words)
 
 
+@pytest.mark.mostly_slow(one_in=3)
 @pytest.mark.parametrize(
     ("kind", "asked"),
     [

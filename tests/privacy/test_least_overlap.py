@@ -44,6 +44,7 @@ def drawn(seed: int) -> tuple[tuple[int, ...], Supports, np.ndarray]:
     return shape, supports, rng.gamma(0.5, 1.0, len(supports))
 
 
+@pytest.mark.mostly_slow(one_in=4)
 @pytest.mark.parametrize("seed", range(60))
 def test_no_pair_of_records_is_below_the_bound(seed: int) -> None:
     shape, supports, precisions = drawn(seed)

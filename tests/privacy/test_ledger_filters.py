@@ -320,6 +320,7 @@ def best_adversary(account: Account, steps: tuple[Step, ...]) -> float:
     return best(None, (0,) * len(steps), (0,) * len(steps))
 
 
+@pytest.mark.mostly_slow(one_in=4)
 @pytest.mark.parametrize("composition", ["auto", "zcdp", "gaussian"])
 @pytest.mark.parametrize(("epsilon", "delta"), [(1.0, 0.05), (1.5, 0.01), (0.5, 0.1)])
 def test_the_best_adaptive_adversary_stays_within_delta(
@@ -329,6 +330,7 @@ def test_the_best_adaptive_adversary_stays_within_delta(
     assert reached <= delta
 
 
+@pytest.mark.mostly_slow(one_in=5)
 @pytest.mark.parametrize("composition", ["auto", "zcdp", "gaussian", "with_slack"])
 @pytest.mark.parametrize(("epsilon", "delta"), [(1.0, 0.05), (1.5, 0.01), (0.5, 0.1)])
 @pytest.mark.parametrize("share", [0.15, 0.5, 1.0])

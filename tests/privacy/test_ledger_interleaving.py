@@ -57,6 +57,7 @@ def test_the_answers_of_a_run_are_as_private_as_it_says(run: Run) -> None:
     assert most == pytest.approx(math.exp(run.epsilon))
 
 
+@pytest.mark.mostly_slow(one_in=5)
 @pytest.mark.parametrize("run", RUNS)
 @pytest.mark.parametrize("composition", ["auto", "zcdp", "gaussian"])
 def test_the_best_analyst_of_interleaved_runs_stays_within_delta(

@@ -150,6 +150,7 @@ def test_an_avro_column_is_accepted_where_its_type_has_levels(
         assert (codes >= 0).any() == (attribute in expected), attribute
 
 
+@pytest.mark.mostly_slow(one_in=3)
 @pytest.mark.parametrize("argument", ["key", "weight"])
 @pytest.mark.parametrize("name", AVRO)
 def test_an_avro_column_is_a_key_or_a_weight_where_its_values_are(

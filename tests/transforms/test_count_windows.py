@@ -152,6 +152,7 @@ def compare(arriving: list[list[dict[str, int]]], unit: WindowUnit) -> None:
     assert counted(batch, units) == expected
 
 
+@pytest.mark.mostly_slow(one_in=3)
 @pytest.mark.parametrize("number", range(3))
 @settings(max_examples=1)
 @given(arriving=schedules().filter(lambda arriving: sum(map(len, arriving)) > 9), unit=units())

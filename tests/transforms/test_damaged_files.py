@@ -57,6 +57,7 @@ def test_every_compression_that_beam_knows_by_its_extension_is_tested() -> None:
     assert beams == kinds - {CompressionTypes.AUTO, CompressionTypes.UNCOMPRESSED}
 
 
+@pytest.mark.mostly_slow(one_in=3)
 @pytest.mark.parametrize("extension", COMPRESSIONS)
 def test_a_compressed_file_that_was_cut_anywhere_stops_the_job(
     tmp_path: pathlib.Path, extension: str
@@ -90,6 +91,7 @@ def test_what_stands_behind_a_compressed_stream_and_is_none_stops_the_job(
         num_records(path)
 
 
+@pytest.mark.mostly_slow(one_in=3)
 @pytest.mark.parametrize("extension", COMPRESSIONS)
 def test_a_compressed_file_of_many_blocks_is_read_once(
     tmp_path: pathlib.Path, extension: str

@@ -67,6 +67,7 @@ def rows_of(release: Any) -> list[Any]:
     return sorted(rows, key=repr)
 
 
+@pytest.mark.mostly_slow(one_in=3)
 @pytest.mark.parametrize(("unit", "k"), [("record", 1), ("household", 1), ("household", 3)])
 def test_the_exact_summary_is_that_of_the_pipeline(
     tmp_path: pathlib.Path, unit: str, k: int
@@ -93,6 +94,7 @@ def test_whatever_is_counted_the_records_are_the_same(unit: str, tables: Any) ->
     assert np.array_equal(summary.tables[tables[0]], whole.record_marginal(tables[0]))
 
 
+@pytest.mark.mostly_slow(one_in=3)
 @pytest.mark.parametrize(
     ("unit", "mechanism", "options"),
     [

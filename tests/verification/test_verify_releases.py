@@ -42,6 +42,7 @@ def again(release: Release) -> Release:
     return release_from_bytes(release_to_bytes(release))
 
 
+@pytest.mark.mostly_slow(one_in=4)
 @pytest.mark.parametrize("name", RELEASES)
 def test_a_genuine_release_keeps_its_promise_and_states_what_follows(name: str) -> None:
     found = verify_release(again(RELEASES[name]()))
@@ -376,6 +377,7 @@ def test_how_much_is_missing_and_what_to_do_is_told(tmp_path: pathlib.Path) -> N
     )
 
 
+@pytest.mark.mostly_slow(one_in=5)
 @pytest.mark.parametrize("mechanism", [dp.MWEM(), dp.Gaussian(), dp.Laplace()], ids=repr)
 @pytest.mark.parametrize("relation", ["add_or_remove_one", "replace_one"])
 def test_bounds_of_cells_agree_to_1e_9_of_themselves_up_to_ten_million_records(

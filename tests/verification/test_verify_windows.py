@@ -144,6 +144,7 @@ def test_a_horizon_adds_up_the_noise_of_its_windows_and_blocks(tmp_path: pathlib
         read_windows(directory)
 
 
+@pytest.mark.mostly_slow(one_in=5)
 @pytest.mark.parametrize("delta", DELTAS)
 @pytest.mark.parametrize(
     "mechanism", [dp.MWEM(), dp.Laplace(), dp.MWEM(num_rounds=2)], ids=lambda each: repr(each)

@@ -53,6 +53,7 @@ def kept_by_hand(held: frozenset[int], most: int, protected: int) -> set[int]:
     return kept
 
 
+@pytest.mark.mostly_slow(one_in=4)
 @pytest.mark.parametrize("first_words", [64, 5, 1])
 @pytest.mark.parametrize(("most", "protected"), LIMITS)
 def test_windows_are_kept_by_the_rule(most: int, protected: int, first_words: int):
