@@ -61,7 +61,12 @@ def record_figures(release: SyntheticDatabase, figures: Figures) -> None:
         noise = _fit_figures(release, observed, layout, figures)
     if not release.potentials:
         return
-    if "tree_cells" not in release.fit and release.domain.num_cells <= _MAX_CELLS:
+    marginals = [set(names) for names in release.workload]
+    for names, _ in release.potentials:
+        is_asked = any(marginal.issuperset(names) for marginal in marginals) or len(names) < 2
+        figures.equal(f"hypothesis of {','.join(names)} is asked for", is_asked, True)
+    is_rounded = measured is not None or release.parameters.get("strategy") == "textbook"
+    if is_rounded and "tree_cells" not in release.fit and release.domain.num_cells <= _MAX_CELLS:
         _rounded_figures(release, noise, figures)
     else:
         _drawn_figures(release, figures)

@@ -19,10 +19,9 @@ from beam_dp.verification.intervals import verify_intervals
 from beam_dp.verification.linear_answers import verify_linear_answers
 from beam_dp.verification.online import verify_online
 from beam_dp.verification.sketches import verify_sketch
-from beam_dp.verification.synthetic import verify_synthetic
 from beam_dp.verification.top_queries import verify_top_queries
 from beam_dp.verification.verdict import Verification
-from beam_dp.verification.windows import verify_horizon, verify_window
+from beam_dp.verification.windows import verify_database, verify_horizon, verify_window
 
 # What a card without a field, or with one of another type, may raise.
 _DAMAGE = (ArithmeticError, AssertionError, LookupError, TypeError, ValueError)
@@ -39,7 +38,7 @@ def verify_answers(release: AnswersRelease) -> Verification:
 
 
 VERIFIERS: dict[type[Release | HorizonRelease], Callable[[Any], Verification]] = {
-    SyntheticDatabase: verify_synthetic,
+    SyntheticDatabase: verify_database,
     IntervalRelease: verify_intervals,
     SparseRelease: verify_sketch,
     AnswersRelease: verify_answers,

@@ -120,6 +120,9 @@ def verify_synthetic(release: SyntheticDatabase) -> Verification:
         if release.mechanism in _OWN and not (is_first and "strategy" not in release.parameters):
             condition = f"must be one of {', '.join(_STRATEGIES)} for {release.mechanism}"
             raise InputError("strategy", strategy, condition)
+        for name in release.parameters:
+            if name.endswith("_scale"):
+                figures.faults.append(f"parameters.{name} is the noise of nothing that is charged")
         notes.append(
             "The card states no strategy that this version knows: what is shown holds if the"
             " mechanism drew no more than the tables that the card states."

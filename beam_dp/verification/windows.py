@@ -107,6 +107,25 @@ def verify_window(release: WindowTables) -> Verification:
     )
 
 
+def verify_database(release: SyntheticDatabase) -> Verification:
+    """Returns what the card of a synthetic database comes to, which may be of a window."""
+    found, stated = verify_synthetic(release), release.parameters.get("windows")
+    if stated is None:
+        return found
+    figures, note = Figures(), "It is of a window: verify the directory of its horizon, too."
+    check_fields("windows", stated, (*_PROMISE, "window", *_OWN), _FREE)
+    own = {"mechanism": release.mechanism, "guarantee": release.guarantee.to_json()}
+    figures.equal("windows.window", stated["window"], own)
+    records = release.guarantee.max_records_per_unit
+    figures.equal("windows.max_records_per_unit", stated["max_records_per_unit"], records)
+    return dataclasses.replace(
+        found,
+        num_figures=found.num_figures + figures.number,
+        faults=(*found.faults, *figures.faults),
+        notes=(*found.notes, note),
+    )
+
+
 def verify_horizon(release: HorizonRelease) -> Verification:
     """Returns what the cards of a horizon come to: of all windows and blocks that are released.
 

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import re
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
-from kinds_of_releases import COUNTS, RELEASES, guarantee, synthetic
+from kinds_of_releases import COUNTS, DOMAIN, NOISE, RELEASES, guarantee, synthetic
 from tiny import on_trees
 from verification.forgeries import card_of, forged, verified
+from window_plans import horizon_of, marginals_of, person
 
 import beam_dp as dp
 from beam_dp.errors import InputError
+from beam_dp.queries.workload import marginals
 from beam_dp.releases import Release, release_from_bytes, release_to_bytes
 from beam_dp.verification import verify_release
 
@@ -297,3 +300,35 @@ def test_records_of_a_tree_in_one_cell_do_not_hold() -> None:
     cells = np.zeros(24, np.int64)
     cells[5] = release.num_records
     assert not verify_release(other_records(release, cells)).holds
+
+
+def test_a_scale_of_an_unknown_strategy_that_nothing_is_charged_for_does_not_hold() -> None:
+    release, card = forgery(f"laplace, {ADDED}", lambda card: card.update(mechanism="favourite"))
+    card["parameters"] = {"strategy": "of its own"}
+    assert holds(release, card)
+    card["parameters"]["selection_scale"] = 1e-6
+    assert not holds(release, card)
+
+
+def test_a_hypothesis_of_more_than_the_workload_asks_for_does_not_hold() -> None:
+    release: Any = RELEASES[f"mwem, {ADDED}"]()
+    everything = (release.domain.names, np.zeros(release.domain.shape))
+    more = dataclasses.replace(release, potentials=[*release.potentials, everything])
+    assert any("a,b,c is asked for" in fault for fault in verify_release(more).faults)
+
+
+def test_a_database_of_a_window_states_its_own_promise_twice() -> None:
+    plan = dp.plan_window_databases(
+        dp.MWEM(), marginals(DOMAIN, ways=1), horizon_of(6), person(1, 6), 1.0, 1e-9
+    )
+    release = plan.draw(0, marginals_of(plan, COUNTS), NOISE, "1" * 32)
+    card = card_of(release)
+    assert holds(release, card)
+    for change in (
+        lambda windows: windows.update(max_records_per_unit=100),
+        lambda windows: windows["window"]["guarantee"].update(epsilon=0.01),
+        lambda windows: windows.update(second_scale=1e-6),
+    ):
+        changed = json.loads(json.dumps(card))
+        change(changed["parameters"]["windows"])
+        assert not holds(release, changed)
