@@ -44,7 +44,7 @@ def check_fields(
 
 
 def differences(stated: Any, found: Any, place: str = "") -> Iterator[str]:
-    """Yields where a card states other values than what was read from it: numbers to 1e-9."""
+    """Yields where a card states other values than were read from it: fractions to 1e-9."""
     if isinstance(stated, Mapping) and isinstance(found, Mapping):
         for name in {**stated, **found}:
             below = f"{place}.{name}".lstrip(".")
@@ -56,7 +56,8 @@ def differences(stated: Any, found: Any, place: str = "") -> Iterator[str]:
         for number, pair in enumerate(zip(stated, found, strict=True)):
             yield from differences(*pair, f"{place}.{number}")
     elif is_number(stated) and is_number(found):
-        if stated != found and not math.isclose(stated, found, rel_tol=AGREEMENT):
+        is_whole = isinstance(stated, int) and isinstance(found, int)
+        if stated != found and (is_whole or not math.isclose(stated, found, rel_tol=AGREEMENT)):
             yield f"{place} is {stated!r}; must be {found!r}"
     elif stated != found or isinstance(stated, bool) != isinstance(found, bool):
         yield f"{place} is {_short(stated)}; must be {_short(found)}"

@@ -279,7 +279,8 @@ def _misfits(release: SyntheticDatabase, covered: Iterable[Names]) -> dict[Names
     number = release.num_records if release.num_records_is_public else None
     unbiased = unbiased_tables(asked, measured.described, measured.tables, number)
     answers = release.answer(asked)
-    return {
+    total = release.represented - float(unbiased[names[0]].sum())
+    return {(): abs(total)} | {
         each.attributes: float(np.abs(each.values - unbiased[each.attributes]).max())
         for each in answers
     }

@@ -32,6 +32,7 @@ _PROMISE = (
     *("max_records_per_unit", "max_windows_per_unit", "protected_windows", "promise"),
     *("worst_case", "horizon"),
 )
+_WORST = ("periods", "epsilon", "delta")
 _HORIZON = ("start", "window", "num_windows", "grace")
 # Words may change with a version, and an entry of a ledger says nothing of the noise.
 _FREE = ("promise", "ledger_release")
@@ -91,7 +92,9 @@ def verify_window(release: WindowTables) -> Verification:
         if share is not None:
             _share_figures(share, _together(steps), None, release.guarantee, figures)
     else:
-        figures.equal("strategy", share is not None, True)
+        assert share is not None  # else there is no block
+        of_others = Fraction(1 - share) / Fraction(share) / limits.windows
+        figures.loss("window_loss", stated["window_loss"], _scaled(_together(steps), of_others))
     if share is not None:
         part = 1 - Fraction(math.nextafter(share, 0.0))
         if release.level == "block":
@@ -114,10 +117,14 @@ def verify_database(release: SyntheticDatabase) -> Verification:
         return found
     figures, note = Figures(), "It is of a window: verify the directory of its horizon, too."
     check_fields("windows", stated, (*_PROMISE, "window", *_OWN), _FREE)
+    limits = Limits.of(stated)
+    check_fields("horizon", stated["horizon"], _HORIZON)
+    check_fields("worst_case", stated["worst_case"], _WORST)
+    checked_integer("number", stated["number"], 0, limits.num_windows - 1)
     own = {"mechanism": release.mechanism, "guarantee": release.guarantee.to_json()}
     figures.equal("windows.window", stated["window"], own)
     records = release.guarantee.max_records_per_unit
-    figures.equal("windows.max_records_per_unit", stated["max_records_per_unit"], records)
+    figures.equal("windows.max_records_per_unit", limits.records, records)
     return dataclasses.replace(
         found,
         num_figures=found.num_figures + figures.number,
@@ -210,7 +217,7 @@ def promise_figures(
     if promise.privacy_unit == RECORD:
         periods = 1  # a record is in one window
     worst = stated.get("worst_case")
-    check_fields("worst_case", worst, ("periods", "epsilon", "delta"))
+    check_fields("worst_case", worst, _WORST)
     assert isinstance(worst, Mapping)
     figures.equal("worst_case.periods", worst.get("periods"), periods)
     epsilon = up(periods * Fraction(promise.epsilon))
@@ -326,6 +333,17 @@ def _of_horizon(release: WindowTables | SyntheticDatabase, stated: Mapping[str, 
     return [*misread(release), *differences(own, whole)]
 
 
+def _scaled(claims: Claims, factor: Fraction) -> Claims:
+    """What spends another share of the same budget."""
+    if claims.epsilon is not None:
+        return Claims.pure(claims.epsilon * factor)
+    rho, mu_squared = claims.rho, claims.mu_squared
+    return Claims(
+        rho=None if rho is None else rounded_up(rho * factor),
+        mu_squared=None if mu_squared is None else rounded_up(mu_squared * factor),
+    )
+
+
 def _together(steps: Iterable[Step]) -> Claims:
     return composed(step.claims for step in steps)
 
@@ -347,14 +365,9 @@ def _times(step: Step, where: str, factor: int, law: Callable[[Claims], Claims])
 
 def _with_other_level(step: Step, part: Fraction) -> Step:
     """The step with the level beside it, which spends the rest of the budget."""
-    rho, mu_squared, epsilon = step.claims.rho, step.claims.mu_squared, step.claims.epsilon
-    if epsilon is not None:
-        claims = Claims(epsilon=epsilon / part)
-    else:
-        claims = Claims(
-            rho=None if rho is None else rounded_up(rho / part),
-            mu_squared=None if mu_squared is None else rounded_up(mu_squared / part),
-        )
+    claims = _scaled(step.claims, 1 / part)
+    if claims.epsilon is not None:
+        claims = Claims(epsilon=claims.epsilon)
     share = number(part)
     return dataclasses.replace(
         step,

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import pathlib
+import re
 import shutil
 from typing import Any
 
@@ -11,6 +13,8 @@ import pytest
 from horizons import DOMAIN, WORKLOAD, leveled, released_horizon
 from kinds_of_releases import Change, edit
 from tiny import domain_of
+from verification.forgeries import forged
+from verification.test_forged_cards import fields, reason
 from window_plans import RECORD, horizon_of, person, plan_of, whole
 
 import beam_dp as dp
@@ -257,3 +261,35 @@ def test_more_records_in_the_horizon_than_in_its_windows_do_not_hold(
     assert not verify_release(read_windows(tmp_path)).holds
     each_card(tmp_path, lambda card: card["parameters"]["windows"].update(max_records_per_unit=100))
     assert not verify_release(read_windows(tmp_path)).holds
+
+
+# Words that may change with a version, and what says nothing of the noise.
+FREE = r"(parameters\.)?(windows\.)?promise|source(\..*)?|replayable"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["levels", "levels pure", "sliding", "database"])
+def test_no_change_of_a_horizon_or_of_its_cards_holds(kind: str, tmp_path: pathlib.Path) -> None:
+    plan: Any = leveled(delta=0.0 if kind == "levels pure" else 1e-9)
+    if kind == "sliding":
+        plan = plan_of(11, person(2, 5, 3), WORKLOAD)
+    elif kind == "database":
+        plan = dp.plan_window_databases(
+            dp.MWEM(), WORKLOAD, horizon_of(6), person(2, 3, 2), 1.0, 1e-9
+        )
+    blocks = range(2) if kind.startswith("levels") else ()
+    released_horizon(str(tmp_path), plan, range(6 if blocks else 2), blocks)
+    found = []
+    for name in ("horizon.json", "windows/000000/card.json", "levels/3/000000/card.json"):
+        if not (tmp_path / name).exists():
+            continue
+        text = (tmp_path / name).read_text()
+        for path, label, card in forged(json.loads(text)):
+            place = fields(path)
+            if re.fullmatch(FREE, place) or reason(place, label):
+                continue
+            (tmp_path / name).write_text(json.dumps(card))
+            if not does_not_hold(tmp_path):
+                found.append(f"{name} {place}: {label}")
+        (tmp_path / name).write_text(text)
+    assert found == []
