@@ -13,9 +13,19 @@ from engines import moments
 from engines.cluster import ROOT, FlinkCluster, answers, find_jar, free_ports, missing
 from engines.moments import Moments
 from fake_google_storage import FakeGoogleStorage, serving
-from patience import wait_for
+from patience import HANG_SECONDS, wait_for
 
+from pipelines import beam_flags, flink as flink_checks
 from pipelines.prism import VARIABLE
+
+
+@pytest.fixture(scope="session", autouse=True)
+def patient_programs() -> Iterator[None]:
+    """Programs wait for an engine's answer as long as the tests do."""
+    with pytest.MonkeyPatch.context() as patched:
+        for module in (beam_flags, flink_checks):
+            patched.setattr(module, "SECONDS_TO_ANSWER", HANG_SECONDS)
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from patience import HANG_SECONDS
 
 from pipelines.flink import cancel_job
 
@@ -51,7 +52,8 @@ def jobs() -> list[dict[str, Any]]:
 
 
 @pytest.fixture
-def cluster(jobs: list[dict[str, Any]]) -> Iterator[Cluster]:
+def cluster(jobs: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
+    monkeypatch.setattr("pipelines.flink.SECONDS_TO_ANSWER", HANG_SECONDS)
     found = Cluster(jobs)
     with found.server as server:
         thread = threading.Thread(target=server.serve_forever)

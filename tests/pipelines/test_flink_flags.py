@@ -14,6 +14,7 @@ import apache_beam as beam
 import pytest
 from apache_beam.options.pipeline_options import JobServerOptions, PipelineOptions
 from jobs import everything_under, job_flags
+from patience import HANG_SECONDS
 from versions import since
 
 from pipelines.flink import prepare_flink
@@ -64,8 +65,9 @@ def new_jar(path: pathlib.Path) -> str:
 
 
 @pytest.fixture
-def cluster() -> Iterator[str]:
-    """Answers as a job manager that runs Flink 1.19 does."""
+def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """Answers as a job manager that runs Flink 1.19 does, however late."""
+    monkeypatch.setattr("pipelines.flink.SECONDS_TO_ANSWER", HANG_SECONDS)
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:
