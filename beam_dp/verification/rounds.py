@@ -57,15 +57,21 @@ def rounds_steps(
     total_scale = checked_number("total_scale", parameters.get("total_scale"), least=0)
     totals = [total_scale] if total_scale else []
     if tables is not None:
-        totals = [each.scale for each in tables if not each.names]
-        _compare(parameters, tables, figures)
+        # Of two scales that do not agree the smaller one is charged, and each total that is listed.
+        totals = [min([each.scale, *totals]) for each in tables if not each.names]
+        steps += [
+            noise_step(
+                "measure what the rounds do not pay for", distribution, l1, l2_squared, finer
+            )
+            for finer in _compare(parameters, tables, figures)
+        ]
     return [noise_step("count the records", distribution, l1, l1**2, s) for s in totals] + steps
 
 
 def _compare(
     parameters: Mapping[str, Any], tables: Sequence[MeasuredTable], figures: Figures
-) -> None:
-    """Compares what was measured with what the rounds pay for."""
+) -> list[float]:
+    """Compares what was measured with what the rounds pay for; returns the scales if it is more."""
     distribution, grid = parameters["distribution"], _grid(parameters)
     rounds = [each for each in tables if each.names]
     is_counted = bool(parameters["total_scale"])
@@ -93,6 +99,8 @@ def _compare(
         figures.equal("num_rounds", parameters.get("num_rounds"), len(rounds))
         for each in rounds:
             figures.same("scale of a round", each.scale, unit)
+    is_paid = spent <= parameters["num_units"] * (1 + _ROUNDING)
+    return [] if is_paid else [each.scale for each in rounds]
 
 
 def _grid(parameters: Mapping[str, Any]) -> int:

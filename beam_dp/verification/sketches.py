@@ -51,7 +51,7 @@ def verify_sketch(release: SparseRelease) -> Verification:
         figures.equal("max_squared_norm", public["sketch"].get("max_squared_norm"), None)
     for name in _OF_MECHANISM.get(release.mechanism, ()):
         check_fields("parameters", public, (name,), public)
-    steps = sketch_steps(release.guarantee, release.max_weight, public)
+    steps = sketch_steps(release.guarantee, release.max_weight, _at_least_noise(release))
     for name, part in (("sketch", release.sketch), ("histogram", release.histogram)):
         stated = public.get(name)
         figures.equal(name, stated is not None, part is not None)
@@ -72,6 +72,17 @@ def verify_sketch(release: SparseRelease) -> Verification:
         assert epsilon is not None
         figures.same("histogram_share", share, float(epsilon) / release.guarantee.epsilon)
     return judged("sparse_release", release.mechanism, release.guarantee, steps, figures)
+
+
+def _at_least_noise(release: SparseRelease) -> dict[str, Any]:
+    """The parameters, with the smaller one of two scales that do not agree."""
+    found = dict(release.public)
+    for name, part in (("sketch", release.sketch), ("histogram", release.histogram)):
+        stated = found.get(name)
+        if part is not None and isinstance(stated, Mapping) and "scale" in stated:
+            scale = min(map(positive, (stated["scale"], part.scale)))
+            found[name] = {**stated, "scale": float(scale)}
+    return found
 
 
 def _check_bound(release: SparseRelease, stated: Any, figures: Figures) -> None:

@@ -15,12 +15,13 @@ from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.linear import VALUE_BITS, LinearQuery
 from beam_dp.releases.synthetic_database import NUM_RECORDS, SyntheticDatabase
 from beam_dp.verification.fields import check_fields
-from beam_dp.verification.steps import Step, laplace_step, selection_step
+from beam_dp.verification.steps import Step, laplace_step, positive, selection_step
 from beam_dp.verification.verdict import Figures
 
 # More records than any version chooses.
 _MAX_SIZE = 2**20
 _CHOICE = "choice of the records"
+_SCALES = {_CHOICE: "selection_scale", NUM_RECORDS: "total_scale"}
 _LAWS = {_CHOICE: "exponential", NUM_RECORDS: "discrete_laplace"}
 
 
@@ -44,10 +45,13 @@ def small_db_steps(
         check_fields("noise", entry, ("what", "distribution", "scale"))
         check_choice("what", entry["what"], (_CHOICE, NUM_RECORDS))
         check_choice("distribution", entry["distribution"], (_LAWS[entry["what"]],))
+        # Of two scales that do not agree the smaller one is charged.
+        name = _SCALES[entry["what"]]
+        scale = min(map(positive, (entry["scale"], parameters.get(name) or entry["scale"])))
         if entry["what"] == NUM_RECORDS:
-            steps.append(laplace_step("count the records", k, entry["scale"]))
+            steps.append(laplace_step("count the records", k, float(scale)))
         else:
-            steps.append(selection_step(f"choose {size:,} records", moved, entry["scale"]))
+            steps.append(selection_step(f"choose {size:,} records", moved, float(scale)))
     return steps
 
 

@@ -332,3 +332,27 @@ def test_a_database_of_a_window_states_its_own_promise_twice() -> None:
         changed = json.loads(json.dumps(card))
         change(changed["parameters"]["windows"])
         assert not holds(release, changed)
+
+
+@pytest.mark.parametrize(
+    ("name", "place"),
+    [
+        ("rounds", ("parameters", "total_scale")),
+        ("annealed pure", ("noise", 1, "scale")),
+        ("small_db", ("parameters", "selection_scale")),
+        ("hybrid", ("histogram", "scale")),
+        ("sparse_project", ("sketch", "scale")),
+    ],
+)
+def test_charges_the_smaller_of_two_scales_that_do_not_agree(
+    name: str, place: tuple[str | int, ...]
+) -> None:
+    def scaled(card: Any) -> None:
+        *above, last = place
+        for key in above:
+            card = card[key]
+        card[last] *= 1e-6
+
+    found = verified(*forgery(f"{name}, {ADDED}", scaled))
+    assert not isinstance(found, InputError)
+    assert not found.holds and found.epsilon > 1000
