@@ -275,6 +275,7 @@ def test_a_command_that_draws_nothing_loads_no_noise(command: str, tmp_path: pat
     assert "numpy" in found and not {"opendp", "sklearn", *SLOW_TO_LOAD} & found
 
 
+@pytest.mark.slow
 def test_a_program_loads_nothing_slow_before_it_is_needed(tmp_path: pathlib.Path) -> None:
     found = loaded(tmp_path, f"import sys, pipelines.release_synthetic_database; {SHOW}")
     assert "apache_beam" in found and not {"opendp", *SLOW_TO_LOAD} & found

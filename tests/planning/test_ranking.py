@@ -55,6 +55,7 @@ def test_every_mechanism_has_a_row_and_the_least_error_is_first():
             assert option.expected_error < option.bound.max_error
 
 
+@pytest.mark.slow
 def test_cells_that_will_be_too_noisy_are_counted_by_the_rule_of_reports():
     domain = domain_of(100, 4, 2)
     workload = dp.marginals(domain, ways=1)

@@ -165,6 +165,7 @@ def test_a_private_number_of_records_under_replace_one_is_refused():
         SparsePlanningJob(promise, KeyProfile(10, 10, 1), 5)
 
 
+@pytest.mark.slow
 def test_projections_have_a_bound_that_grows_with_the_number_of_queries():
     promise = Guarantee(1.0, 1e-9, "add_or_remove_one", "record", 1)
     profile = KeyProfile(300_000, 300_000, 1)
