@@ -93,9 +93,9 @@ test: style
 	$(PYTEST) -m 'not (slow or $(SEPARATE))' --dearest 10; code=$$?; \
 	wait $$! || code=1; cat $$types; rm $$types; exit $$code
 
-# The oldest Beam and pyarrow that setup.py takes, in an environment of their own.
+# The oldest Beam, numpy and pyarrow that setup.py takes, in an environment of their own.
 OLDEST_VENV := .venv-oldest
-OLDEST := $(shell sed -nE 's/^ *"(apache-beam|pyarrow)>=([0-9.]+).*/"\1==\2.*"/p' setup.py)
+OLDEST := $(shell sed -nE 's/^ *"(apache-beam|numpy|pyarrow)>=([0-9.]+).*/"\1==\2.*"/p' setup.py)
 $(OLDEST_VENV)/.stamp: $(INSTALLED)
 	$(PYTHON) -m venv $(OLDEST_VENV)
 	$(OLDEST_VENV)/bin/python -m pip --disable-pip-version-check install --quiet \

@@ -62,7 +62,7 @@ setup(
         "apache-beam>=2.72,<3",
         "cramjam>=2",  # Avro's snappy blocks
         "fastavro>=1.9",
-        "numpy>=2",
+        "numpy>=2.1",
         "opendp>=0.16,<0.17",
         "pyarrow>=19",
         "rich>=13",

@@ -27,8 +27,9 @@ DOMAIN = {
     ]
 }
 IN_MEMORY = """
-import beam_dp as dp, pyarrow.csv
+import warnings, beam_dp as dp, pyarrow.csv
 
+warnings.filterwarnings("ignore", "epsilon 1000 protects little")
 domain = dp.read_domain("domain.json")
 guarantee = dp.Guarantee(1000, 1e-9, "add_or_remove_one", "record", 1)
 people = pyarrow.csv.read_csv("people.csv")
