@@ -15,6 +15,7 @@ from fuzz.damaged_releases import CARD, fuzz_folder
 from fuzz.mutations import mutate_json, raised_by
 from horizons import leveled, released_horizon
 from rich.console import Console
+from verification.forgeries import fields, forged_at, places, reason
 from verification.kinds_of_releases import RELEASES
 
 from beam_dp.checks import is_number
@@ -78,8 +79,12 @@ def _good(name: str) -> tuple[pathlib.Path, str, str, float]:
 def verify_target(data: bytes) -> None:
     """A real card after any damage; or one that states less noise, or promises more, than is so."""
     choices = Choices(data)
-    place, file, text, epsilon = _good(choices.one_of(NAMES))
+    name = choices.one_of(NAMES)
+    place, file, text, epsilon = _good(name)
     card, is_worse = json.loads(text), bool(choices.number(2))
+    if name in RELEASES and not choices.number(3):
+        _check_forgery(place / file, card, choices)
+        return
     if is_worse:
         if choices.number(2):
             _delete_one(card, choices)
@@ -89,6 +94,22 @@ def verify_target(data: bytes) -> None:
         text = mutate_json(card, choices)
     (place / file).write_text(text, "utf-8")
     raised_by(lambda: _check(_verified(place), epsilon if is_worse else 0.0), InputError)
+
+
+def _check_forgery(file: pathlib.Path, card: Any, choices: Choices) -> None:
+    """A card with one small change does not hold, except where it may."""
+    path = choices.one_of(list(places(card)))
+    changes = list(forged_at(card, path))
+    if not changes:
+        return
+    label, changed = choices.one_of(changes)
+    file.write_text(json.dumps(changed), "utf-8")
+
+    def check() -> None:
+        may_hold = reason(fields(path), label) is not None
+        assert may_hold or not _verified(file.parent).holds, (path, label)
+
+    raised_by(check, InputError)
 
 
 def _verified(place: pathlib.Path) -> Verification:

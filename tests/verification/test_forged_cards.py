@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import re
 from collections.abc import Callable
 from typing import Any
 
@@ -12,7 +11,7 @@ import numpy as np
 import pytest
 from kinds_of_releases import COUNTS, DOMAIN, NOISE, RELEASES, guarantee, synthetic
 from tiny import on_trees
-from verification.forgeries import card_of, forged, verified
+from verification.forgeries import card_of, fields, forged, reason, verified
 from window_plans import horizon_of, marginals_of, person
 
 import beam_dp as dp
@@ -20,85 +19,6 @@ from beam_dp.errors import InputError
 from beam_dp.queries.workload import marginals
 from beam_dp.releases import Release, release_from_bytes, release_to_bytes
 from beam_dp.verification import verify_release
-
-# Changes that may be found to hold: fields, what is done to them, and why.
-ALLOWED = (
-    # The promise is weaker than what the noise keeps.
-    (r"guarantee\.epsilon", r"x1.01|x2", "more epsilon"),
-    (r"guarantee\.delta", r"x.*", "another delta, which is charged at what it is"),
-    (
-        r"guarantee\.max_records_per_unit|max_weight",
-        "-1",
-        "fewer records, or less weight",
-    ),
-    (r"guarantee\.neighboring", "add_or_remove_one", "a unit moves more where it is replaced"),
-    (r"guarantee\.neighboring", "replace_one", "the same sensitivity under either relation"),
-    (r"guarantee\.epsilon", "x0.*", "textbook noise is larger than it must be"),
-    # Limits that the noise is for, and that a card cannot prove.
-    (
-        r"guarantee\.max_records_per_unit|max_weight",
-        r"\+.*|doubled",
-        "another limit",
-    ),
-    (r"parameters\.sketch\.max_squared_norm", "-1", "a smaller limit of a unit's sketch"),
-    (r"parameters\.num_rounds|parameters\.num_updates", ".*", "fewer rounds are charged for less"),
-    (r"parameters\.(selection|measurement)_scale", "x1.01|x2", "more noise, and stated once"),
-    (
-        r"parameters\.distribution",
-        "discrete_laplace",
-        "other noise that keeps it, too",
-    ),
-    (r"parameters\.most_choices", ".*", "the choices that were made are charged"),
-    (r"parameters\.added_share", "x.*", "no pair was added"),
-    (r"parameters\.selection|plan\.choice", "exponential.*|permute_and_flip", "the same epsilon"),
-    (r"noise\.#\.measured", "table|residual", "the same information"),
-    # Less is stated.
-    (r"left_out", "deleted", "a release without these counts"),
-    (r"errors\.#", "deleted", "an error fewer, of a small database"),
-    (r"errors\.#\.marginal\.#", "deleted", "small databases state one bound for all"),
-    (r"errors\.#\.bound", "x1.01|x2", "a larger bound"),
-    (r".*failure_probability", "x.*", "the bound has room for it"),
-    (r"settings\.exhausted_bound", "null", "a bound fewer"),
-    (
-        r"measurements\.bounds",
-        "deleted",
-        "bounds that were not proved: a note",
-    ),
-    (r"plan\.count_scale|plan\.l2_sensitivity_squared", "deleted", "version 0.1: a note says so"),
-    (r"parameters\.bound", "deleted", "earlier versions state no bound"),
-    (r".*loss\.(epsilon|mu)", "deleted|null", "a claim fewer"),
-    (r".*loss\.(mu|rho)", "x.*", "between what is proved and what its epsilon implies"),
-    # Names and figures of what was asked, of how it was computed, and of draws.
-    (r"mechanism", ".*", "a name; its strategy is what is charged"),
-    (r"guarantee\.privacy_unit|attribute\.name|domain\.attributes\.#\.name", "other text", "names"),
-    (
-        r"domain\.attributes\.#(\.min|\.max)?",
-        "-1|\\+.*|doubled|deleted",
-        "of online answers",
-    ),
-    (r"workload\.weights\.#", "x.*", "weights of errors"),
-    (r"parameters\.calibration", "textbook|tight", "a label of noise that is charged"),
-    (r"fit\.(steps|estimated_cell_error)", ".*", "how the fit went: chance has a part in it"),
-    (r"fit\.mismatch", "x.*", "nothing but the attributes is fitted"),
-    (r"measurements\.distances\..*", "x.*", "noisy draws"),
-    (r"parameters\.max_tree_cells", ".*", "a limit of sizes"),
-    (r"parameters\.(sized_by|sampler.*|num_distinct_.*|num_multisets|vc_.*)", ".*", "of a search"),
-    (r"queries\..*", ".*", "other queries of the same sensitivity"),
-    (r"max_sparsity", ".*", "a limit of queries"),
-    (r"plan\.starts_from_release|plan\.max_error", ".*", "what updates were planned for"),
-    (r"settings\.threshold", ".1", "within the room of its bound"),
-)
-
-
-def fields(path: tuple[str | int, ...]) -> str:
-    return ".".join("#" if isinstance(each, int) else each for each in path)
-
-
-def reason(path: str, label: str) -> str | None:
-    for where, what, why in ALLOWED:
-        if re.fullmatch(where, path) and re.fullmatch(what, label):
-            return why
-    return None
 
 
 def lies(name: str, every: int) -> list[str]:

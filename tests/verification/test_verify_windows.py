@@ -13,8 +13,7 @@ import pytest
 from horizons import DOMAIN, WORKLOAD, leveled, released_horizon
 from kinds_of_releases import Change, edit
 from tiny import domain_of
-from verification.forgeries import forged
-from verification.test_forged_cards import fields, reason
+from verification.forgeries import fields, forged, reason
 from window_plans import RECORD, horizon_of, person, plan_of, whole
 
 import beam_dp as dp
