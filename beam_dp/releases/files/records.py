@@ -40,7 +40,7 @@ from beam_dp.storage.store import DamagedFileError
 _Reader = tuple[list[int], list[int], dict[bytes, int], Callable[[bytes, int], tuple[int, int]]]
 _CHUNK_RECORDS = 2**16
 _LISTED_CODES = 2**12
-_MOST_FORMS = 2**17
+_MOST_FORMS = 2**20  # distinct records that are kept as bytes, about 100 each
 _AVRO_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -388,7 +388,12 @@ def _record_forms(release: SyntheticDatabase) -> Iterator[list[bytes]]:
         ]
         return [b"".join(parts) for parts in zip(*columns, strict=True)]
 
+    is_few = not release.bin_values and len(release.counts) <= _MOST_FORMS
+    every = forms(np.arange(len(release.counts)), {}) if is_few else []
     for block in release.rows():
+        if is_few:
+            yield [every[record] for record in block.records.tolist()]
+            continue
         if not block.values:
             distinct = forms(block.distinct, {})
             yield [distinct[place] for place in block.which.tolist()]
