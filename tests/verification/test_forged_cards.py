@@ -208,10 +208,11 @@ def test_records_that_are_not_of_the_hypothesis_do_not_hold(name: str, relation:
 @pytest.mark.parametrize("name", ["mwem", "rounds", "selection"])
 def test_a_number_of_records_that_is_not_the_noisy_one_does_not_hold(name: str) -> None:
     release: Any = RELEASES[f"{name}, {ADDED}"]()
-    for step in (-20, 20):
+    for step in (-1, 1):
         cells = np.zeros(24, np.int64)
         np.add.at(cells, release.domain.cell_index(release.codes), release.counts)
-        cells[np.argmax(cells)] += step
+        for _ in range(20):
+            cells[np.argmax(cells)] += step
         found = verify_release(other_records(release, cells))
         assert any("num_records" in fault for fault in found.faults)
 
