@@ -326,6 +326,10 @@ def _error_figures(release: SyntheticDatabase, figures: Figures) -> None:
         for names in release.workload.closure()
     }
     covered = [names for names, variance in by_names.items() if math.isfinite(variance)]
+    noise = max((by_names[names] for names in covered), default=0.0)
+    # The distance of two counts that may be as large as all records, or as the noise: 1e-9 of a
+    # bound is more than their rounding up to 70,000 times as many records as that.
+    rounding = _ROUNDING * (release.represented + math.sqrt(noise))
     misfits, together = _misfits(release, covered), _num_bounded_cells(release)
     figures.equal("errors", [*sorted(release.errors)], [*sorted(by_names)])
     # Bounds of rounds may hold together for more cells than those of a marginal.
@@ -343,9 +347,6 @@ def _error_figures(release: SyntheticDatabase, figures: Figures) -> None:
             least = bounds.of(domain.axes(names), variance, cells, beta)
             figures.at_least(f"bound of {label}", error.get("bound"), least)
             if names in misfits:
-                # The distance of two counts that may be as large as all records: 1e-9 of a bound
-                # is more than their rounding up to 70,000 times as many records as that.
-                rounding = _ROUNDING * release.represented
                 found = least + misfits[names]
                 if is_determined:
                     figures.near(f"bound of {label}", error.get("bound"), found, rounding)
