@@ -67,13 +67,13 @@ def left_lines(epsilons: Mapping[str, float], slack: float) -> list[str]:
     Example:
         >>> left_lines({"pure": 0.0, "gaussian": 0.4, "zcdp": 0.0}, 0.0)
         ['epsilon 0.4 for one with Gaussian noise', 'nothing for others']
-        >>> left_lines({"pure": 0.0, "gaussian": 0.0, "zcdp": 0.0}, 0.0)
+        >>> left_lines({"pure": 0.0, "gaussian": 0.0, "zcdp": 0.0}, 1e-9)
         ['nothing']
     """
     left = {kind: rounded_down(epsilon) for kind, epsilon in epsilons.items()}
     told = [f"epsilon {left[kind]} for {words}" for kind, words in _KINDS if float(left[kind]) > 0]
     held = rounded_down(slack)
-    if float(held) > 0:
+    if told and float(held) > 0:  # such a release needs some epsilon, too
         told.append(f"delta {held} for a histogram of keys")
     if not told:
         return ["nothing"]
