@@ -41,7 +41,9 @@ def test_a_paid_release_says_nothing_of_beams_and_is_marked(
     assert (entry.state, entry.draw_id) == ("released", card(tmp_path / "out")["draw_id"])
     assert everything_under(tmp_path / "out") == files_of_one_draw(tmp_path / "out")
     _, err = capfd.readouterr()
-    assert all(re.match(r"\[ +[0-9.]+ s\] ", line) for line in err.splitlines()), err
+    warning, *lines = err.splitlines()
+    assert warning.startswith("warning: epsilon 1000 protects little: ")
+    assert all(re.match(r"\[ +[0-9.]+ s\] ", line) for line in lines), err
 
 
 @pytest.mark.parametrize(
