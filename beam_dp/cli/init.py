@@ -36,7 +36,7 @@ def add_init(commands: Any) -> None:
         metavar="SOURCE",
         help="where a schema is declared: a Parquet, Arrow or Avro file, an .avsc, a CREATE TABLE,"
         " JSON of BigQuery, a JSON schema, sizes by name, a domain file, or module:Class of"
-        " pydantic; or a CSV file, of which the header is read",
+        " pydantic; or a CSV file, whose header alone is read",
     )
     for flag, metavar, meaning in _FLAGS:
         init.add_argument(f"--{flag}", metavar=metavar, action=Once, help=meaning)

@@ -82,7 +82,7 @@ class ColumnCheck:
 
     @property
     def has_bins(self) -> bool:
-        """Whether the levels are bins, of which an empty one may be a wrong edge."""
+        """Whether the levels are bins: an empty bin may be a wrong edge."""
         return isinstance(self.attribute, BinnedAttribute)
 
     def rows_by_level(self) -> dict[str, int]:

@@ -1,4 +1,4 @@
-"""The truth beside a release, for the owner of the records: the one file here that counts them.
+"""The truth next to a release, for the owner of the records: the one file here that counts them.
 
 What it returns is as secret as the records. A report that shows it says so on each page.
 """

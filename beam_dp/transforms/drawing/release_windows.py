@@ -104,8 +104,8 @@ class ReleaseWindows(beam.PTransform):
     Privacy: of any ``protected_windows`` windows, with their blocks, what is committed keeps
     ``plan.guarantee``, as ``plan_window_tables`` says. The distributed part is the exact histogram
     of each window (``CountWindows``), as secret as the records: a function of these and of their
-    arrivals, the same in a stream, in batch and after a replay that are given the same files, none
-    of which appeared late. The promise rests on this, so files that were read are compared when a
+    arrivals, the same in a stream, in batch and after a replay that are given the same files, if no
+    file appeared late. The promise rests on this, so files that were read are compared when a
     job goes on (``SeenFiles``). A window is drawn by one step, and the first draw that is committed
     is its release (``commit_draw``): one that a replay draws again is discarded, unseen, and one
     that is there is not drawn again. Windows without records are released as well.
