@@ -6,59 +6,71 @@ is first used, so that ``import beam_dp`` stays quick and needs no Beam.
 
 from __future__ import annotations
 
+import ast
 import importlib
+import pathlib
 from typing import TYPE_CHECKING, Any
 
 from beam_dp.installed import missing_part
 
 if TYPE_CHECKING:
     from beam_dp.cli.report import report as report
-    from beam_dp.domain import (
-        BooleanAttribute as BooleanAttribute,
-        CategoricalAttribute as CategoricalAttribute,
+    from beam_dp.domain.dates import (
         DateAttribute as DateAttribute,
         DatetimeAttribute as DatetimeAttribute,
-        Domain as Domain,
+    )
+    from beam_dp.domain.files import parse_domain as parse_domain, read_domain as read_domain
+    from beam_dp.domain.listed import (
+        BooleanAttribute as BooleanAttribute,
+        CategoricalAttribute as CategoricalAttribute,
+    )
+    from beam_dp.domain.ordered import (
         IntegerAttribute as IntegerAttribute,
         NumericAttribute as NumericAttribute,
     )
-    from beam_dp.domain.files import parse_domain as parse_domain, read_domain as read_domain
+    from beam_dp.domain.universe import Domain as Domain
     from beam_dp.errors import InputError as InputError
-    from beam_dp.in_memory import release as release
-    from beam_dp.mechanisms import (
-        MWEM as MWEM,
-        CountSketch as CountSketch,
-        Gaussian as Gaussian,
-        HybridSketch as HybridSketch,
-        Laplace as Laplace,
-        MultisetChoice as MultisetChoice,
-        PrivateMW as PrivateMW,
-        SmallDB as SmallDB,
-        SparseMW as SparseMW,
-        SparseProject as SparseProject,
-        StabilityHistogram as StabilityHistogram,
-        choose_top as choose_top,
-        draw_top_queries as draw_top_queries,
+    from beam_dp.in_memory.release_table import release as release
+    from beam_dp.mechanisms.choosing_top import choose_top as choose_top, top_choice as top_choice
+    from beam_dp.mechanisms.linear_answers.answers import (
         draw_workload_answers as draw_workload_answers,
-        plan_conjunctions as plan_conjunctions,
-        plan_private_mw as plan_private_mw,
-        plan_sparse_mw as plan_sparse_mw,
-        plan_top_queries as plan_top_queries,
-        plan_window_databases as plan_window_databases,
-        plan_window_tables as plan_window_tables,
         plan_workload_answers as plan_workload_answers,
-        release_conjunctions as release_conjunctions,
-        release_sparse as release_sparse,
-        top_choice as top_choice,
     )
+    from beam_dp.mechanisms.linear_answers.top_queries import (
+        draw_top_queries as draw_top_queries,
+        plan_top_queries as plan_top_queries,
+    )
+    from beam_dp.mechanisms.marginals.gaussian import Gaussian as Gaussian
+    from beam_dp.mechanisms.marginals.laplace import Laplace as Laplace
+    from beam_dp.mechanisms.marginals.mwem import MWEM as MWEM
+    from beam_dp.mechanisms.online.conjunctions import (
+        plan_conjunctions as plan_conjunctions,
+        release_conjunctions as release_conjunctions,
+    )
+    from beam_dp.mechanisms.online.private_mw import PrivateMW as PrivateMW
+    from beam_dp.mechanisms.online.private_mw_plan import plan_private_mw as plan_private_mw
+    from beam_dp.mechanisms.online.sparse_mw import SparseMW as SparseMW
+    from beam_dp.mechanisms.online.sparse_mw_plan import plan_sparse_mw as plan_sparse_mw
+    from beam_dp.mechanisms.sketches.count_sketch import CountSketch as CountSketch
+    from beam_dp.mechanisms.sketches.hybrid import HybridSketch as HybridSketch
     from beam_dp.mechanisms.sketches.key_profile import KeyProfile as KeyProfile
+    from beam_dp.mechanisms.sketches.release import release_sparse as release_sparse
+    from beam_dp.mechanisms.sketches.sparse_project import SparseProject as SparseProject
+    from beam_dp.mechanisms.sketches.stability_histogram import (
+        StabilityHistogram as StabilityHistogram,
+    )
+    from beam_dp.mechanisms.small_db.choice import MultisetChoice as MultisetChoice
+    from beam_dp.mechanisms.small_db.small_db import SmallDB as SmallDB
+    from beam_dp.mechanisms.windows.databases import plan_window_databases as plan_window_databases
+    from beam_dp.mechanisms.windows.plan import plan_window_tables as plan_window_tables
     from beam_dp.planning.job import PlanningJob as PlanningJob
     from beam_dp.planning.ranking import rank_mechanisms as rank_mechanisms
     from beam_dp.planning.sketches.choices import plan_sparse_release as plan_sparse_release
     from beam_dp.planning.sketches.job import SparsePlanningJob as SparsePlanningJob
     from beam_dp.planning.sketches.ranking import rank_sparse_mechanisms as rank_sparse_mechanisms
     from beam_dp.privacy.guarantee import Guarantee as Guarantee, Neighboring as Neighboring
-    from beam_dp.privacy.ledger import Ledger as Ledger, LedgerError as LedgerError
+    from beam_dp.privacy.ledger.ledger import Ledger as Ledger
+    from beam_dp.privacy.ledger.url import LedgerError as LedgerError
     from beam_dp.queries.linear_workload import (
         LinearWorkload as LinearWorkload,
         parse_linear_workload as parse_linear_workload,
@@ -78,130 +90,54 @@ if TYPE_CHECKING:
         marginals as marginals,
         parse_workload as parse_workload,
     )
-    from beam_dp.releases import (
-        HorizonRelease as HorizonRelease,
-        IntervalRelease as IntervalRelease,
-        ReleaseError as ReleaseError,
-        SparseRelease as SparseRelease,
-        SyntheticDatabase as SyntheticDatabase,
-        compare_releases as compare_releases,
-        read_release as read_release,
-        read_windows as read_windows,
-        write_release as write_release,
-    )
-    from beam_dp.schemas import DomainDraft as DomainDraft, domain_draft as domain_draft
-    from beam_dp.transforms import (
-        AnswerQueries as AnswerQueries,
-        AnswerSparseQueries as AnswerSparseQueries,
-        AnswerWorkload as AnswerWorkload,
-        KeyColumns as KeyColumns,
-        ReadArrivals as ReadArrivals,
-        ReadKafka as ReadKafka,
-        ReadRecords as ReadRecords,
-        ReleaseIntervals as ReleaseIntervals,
-        ReleaseProjection as ReleaseProjection,
+    from beam_dp.releases.differences import compare_releases as compare_releases
+    from beam_dp.releases.files.card import ReleaseError as ReleaseError
+    from beam_dp.releases.intervals.release import IntervalRelease as IntervalRelease
+    from beam_dp.releases.kinds import read_release as read_release, write_release as write_release
+    from beam_dp.releases.sketches.release import SparseRelease as SparseRelease
+    from beam_dp.releases.synthetic_database.release import SyntheticDatabase as SyntheticDatabase
+    from beam_dp.releases.verify import verify_release as verify_release
+    from beam_dp.releases.windows.horizon import HorizonRelease as HorizonRelease
+    from beam_dp.releases.windows.horizon_files import read_windows as read_windows
+    from beam_dp.schemas.draft import DomainDraft as DomainDraft
+    from beam_dp.schemas.read import domain_draft as domain_draft
+    from beam_dp.transforms.counting.encode_keys import KeyColumns as KeyColumns
+    from beam_dp.transforms.drawing.answer_queries import AnswerQueries as AnswerQueries
+    from beam_dp.transforms.drawing.answer_sparse import AnswerSparseQueries as AnswerSparseQueries
+    from beam_dp.transforms.drawing.answer_workload import AnswerWorkload as AnswerWorkload
+    from beam_dp.transforms.drawing.release import (
         ReleaseSyntheticDatabase as ReleaseSyntheticDatabase,
+    )
+    from beam_dp.transforms.drawing.release_intervals import ReleaseIntervals as ReleaseIntervals
+    from beam_dp.transforms.drawing.release_projection import ReleaseProjection as ReleaseProjection
+    from beam_dp.transforms.drawing.release_windows import (
         ReleaseWindows as ReleaseWindows,
-        SyntheticRows as SyntheticRows,
-        WriteAnswers as WriteAnswers,
-        WriteRelease as WriteRelease,
         begin_windows as begin_windows,
     )
-    from beam_dp.verification import (
-        Verification as Verification,
-        verify_release as verify_release,
-    )
-    from beam_dp.windows import Horizon as Horizon, WindowUnit as WindowUnit
+    from beam_dp.transforms.reading.read import ReadRecords as ReadRecords
+    from beam_dp.transforms.reading.read_arrivals import ReadArrivals as ReadArrivals
+    from beam_dp.transforms.reading.read_kafka import ReadKafka as ReadKafka
+    from beam_dp.transforms.reading.synthetic_rows import SyntheticRows as SyntheticRows
+    from beam_dp.transforms.writing.write import WriteRelease as WriteRelease
+    from beam_dp.transforms.writing.write_answers import WriteAnswers as WriteAnswers
+    from beam_dp.verification.verdict import Verification as Verification
+    from beam_dp.windows.horizon import Horizon as Horizon
+    from beam_dp.windows.unit import WindowUnit as WindowUnit
 
-_MODULES = {
-    "beam_dp.cli.report": ("report",),
-    "beam_dp.domain": (
-        "BooleanAttribute",
-        "CategoricalAttribute",
-        "DateAttribute",
-        "DatetimeAttribute",
-        "Domain",
-        "IntegerAttribute",
-        "NumericAttribute",
-    ),
-    "beam_dp.domain.files": ("parse_domain", "read_domain"),
-    "beam_dp.errors": ("InputError",),
-    "beam_dp.in_memory": ("release",),
-    "beam_dp.mechanisms": (
-        "MWEM",
-        "CountSketch",
-        "Gaussian",
-        "HybridSketch",
-        "Laplace",
-        "MultisetChoice",
-        "PrivateMW",
-        "SmallDB",
-        "SparseMW",
-        "SparseProject",
-        "StabilityHistogram",
-        "choose_top",
-        "draw_top_queries",
-        "draw_workload_answers",
-        "plan_conjunctions",
-        "plan_private_mw",
-        "plan_sparse_mw",
-        "plan_top_queries",
-        "plan_window_databases",
-        "plan_window_tables",
-        "plan_workload_answers",
-        "release_conjunctions",
-        "release_sparse",
-        "top_choice",
-    ),
-    "beam_dp.mechanisms.sketches.key_profile": ("KeyProfile",),
-    "beam_dp.planning.sketches.choices": ("plan_sparse_release",),
-    "beam_dp.planning.job": ("PlanningJob",),
-    "beam_dp.planning.ranking": ("rank_mechanisms",),
-    "beam_dp.planning.sketches.job": ("SparsePlanningJob",),
-    "beam_dp.planning.sketches.ranking": ("rank_sparse_mechanisms",),
-    "beam_dp.privacy.guarantee": ("Guarantee", "Neighboring"),
-    "beam_dp.privacy.ledger": ("Ledger", "LedgerError"),
-    "beam_dp.queries.linear_workload": ("LinearWorkload", "parse_linear_workload"),
-    "beam_dp.queries.reader": ("LinearQueries",),
-    "beam_dp.queries.row_families": ("RowConjunctions",),
-    "beam_dp.queries.sparse": ("SparseQuery",),
-    "beam_dp.queries.sparse_files": ("read_sparse_query",),
-    "beam_dp.queries.sparse_rows": ("row_conjunction", "row_disjunction", "row_parity"),
-    "beam_dp.queries.vc_dimension": ("workload_vc_dimension",),
-    "beam_dp.queries.workload": ("Workload", "marginals", "parse_workload"),
-    "beam_dp.releases": (
-        "HorizonRelease",
-        "IntervalRelease",
-        "ReleaseError",
-        "SparseRelease",
-        "SyntheticDatabase",
-        "compare_releases",
-        "read_release",
-        "read_windows",
-        "write_release",
-    ),
-    "beam_dp.schemas": ("DomainDraft", "domain_draft"),
-    "beam_dp.transforms": (
-        "AnswerQueries",
-        "AnswerSparseQueries",
-        "AnswerWorkload",
-        "KeyColumns",
-        "ReadArrivals",
-        "ReadKafka",
-        "ReadRecords",
-        "ReleaseIntervals",
-        "ReleaseProjection",
-        "ReleaseSyntheticDatabase",
-        "ReleaseWindows",
-        "SyntheticRows",
-        "WriteAnswers",
-        "WriteRelease",
-        "begin_windows",
-    ),
-    "beam_dp.verification": ("Verification", "verify_release"),
-    "beam_dp.windows": ("Horizon", "WindowUnit"),
-}
-_HOMES = {name: module for module, names in _MODULES.items() for name in names}
+
+def _homes() -> dict[str, str]:
+    """Returns the module of each name that the imports above give to type checkers."""
+    tree = ast.parse(pathlib.Path(__file__).read_text("utf-8"))
+    block = next(node for node in tree.body if isinstance(node, ast.If))
+    return {
+        alias.name: node.module or ""
+        for node in block.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+
+
+_HOMES = _homes()
 
 __all__ = sorted(_HOMES)
 

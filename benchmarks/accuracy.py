@@ -32,13 +32,16 @@ from numpy.typing import NDArray
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 
-from beam_dp.domain import Domain
-from beam_dp.mechanisms import MWEM, Gaussian, Laplace, Mechanism
+from beam_dp.domain.universe import Domain
+from beam_dp.mechanisms.contract import Mechanism
+from beam_dp.mechanisms.marginals.gaussian import Gaussian
+from beam_dp.mechanisms.marginals.laplace import Laplace
+from beam_dp.mechanisms.marginals.mwem import MWEM
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.accounting import discrete_gaussian_mu
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.workload import Workload, marginals
-from beam_dp.summaries import Marginals
+from beam_dp.summaries.marginals import Marginals
 from benchmarks.recorded import Figure, Row, add_flag, keep
 from benchmarks.tables import table
 

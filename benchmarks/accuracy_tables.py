@@ -13,11 +13,10 @@ import numpy as np
 import pyarrow.csv
 from numpy.typing import NDArray
 
-from beam_dp.domain import Domain
 from beam_dp.domain.files import read_domain
+from beam_dp.domain.universe import Domain
 from beam_dp.encoding.batch import EncodedBatch
-from beam_dp.summaries import Marginals
-from beam_dp.summaries.marginals import MarginalsAccumulator
+from beam_dp.summaries.marginals import Marginals, MarginalsAccumulator
 
 ADULT7 = [
     "workclass",

@@ -29,16 +29,18 @@ import numpy as np
 from accuracy_tables import Codes
 from numpy.typing import NDArray
 
-from beam_dp.domain import Domain
 from beam_dp.domain.files import parse_domain
+from beam_dp.domain.universe import Domain
 from beam_dp.encoding.columns import encode_batch
-from beam_dp.mechanisms import MWEM, Gaussian, Laplace
+from beam_dp.mechanisms.marginals.gaussian import Gaussian
+from beam_dp.mechanisms.marginals.laplace import Laplace
+from beam_dp.mechanisms.marginals.mwem import MWEM
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.vector_query import VectorQuery
 from beam_dp.queries.workload import Workload, marginals
-from beam_dp.releases import SyntheticDatabase
 from beam_dp.releases.error_bars import Estimate
+from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 
 MECHANISMS = {"mwem": MWEM, "laplace": Laplace, "gaussian": Gaussian}
 KINDS = ("conjunction", "interval", "mean")

@@ -38,16 +38,18 @@ from numpy.typing import NDArray
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 
-from beam_dp.domain import Domain
 from beam_dp.domain.files import parse_domain
-from beam_dp.mechanisms import MWEM, PrivateMW, plan_private_mw
+from beam_dp.domain.universe import Domain
+from beam_dp.mechanisms.marginals.mwem import MWEM
+from beam_dp.mechanisms.online.private_mw import PrivateMW
+from beam_dp.mechanisms.online.private_mw_plan import plan_private_mw
 from beam_dp.mechanisms.small_db.choice import MultisetChoice
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.accounting import discrete_gaussian_mu
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.linear import Explicit, LinearQuery
 from beam_dp.queries.workload import Workload, marginals
-from beam_dp.summaries import Histogram
+from beam_dp.summaries.histogram import Histogram
 from benchmarks import tables
 from benchmarks.recorded import Figure, Row, add_flag, keep
 

@@ -28,8 +28,9 @@ import pyarrow as pa
 from apache_beam.options.pipeline_options import PipelineOptions
 from engines.cluster import FlinkCluster, find_jar, missing
 
-from beam_dp.domain import Domain, IntegerAttribute
-from beam_dp.summaries import HistogramAccumulator
+from beam_dp.domain.ordered import IntegerAttribute
+from beam_dp.domain.universe import Domain
+from beam_dp.summaries.histogram import HistogramAccumulator
 from beam_dp.transforms import EncodeRecords
 from beam_dp.transforms.counting.summarise import Summarise
 

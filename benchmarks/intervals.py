@@ -22,8 +22,15 @@ import time
 import numpy as np
 from numpy.typing import NDArray
 
-from beam_dp.mechanisms.intervals import IntervalPlan, plan_intervals, release_intervals
-from beam_dp.mechanisms.intervals.plan import GAUSSIAN, PURE, Choice, planned
+from beam_dp.mechanisms.intervals.plan import (
+    GAUSSIAN,
+    PURE,
+    Choice,
+    IntervalPlan,
+    plan_intervals,
+    planned,
+    release_intervals,
+)
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import Guarantee
 

@@ -37,14 +37,15 @@ from error_by_queries import PAIRS, WAYS, four_valued, histogram
 from numpy.typing import NDArray
 from scipy.stats import norm
 
-from beam_dp.mechanisms import MWEM, PrivateMW, plan_private_mw
-from beam_dp.mechanisms.online.private_mw_plan import PrivateMWPlan
+from beam_dp.mechanisms.marginals.mwem import MWEM
+from beam_dp.mechanisms.online.private_mw import PrivateMW
+from beam_dp.mechanisms.online.private_mw_plan import PrivateMWPlan, plan_private_mw
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.accounting import discrete_gaussian_mu
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.workload import marginals
-from beam_dp.releases import SyntheticDatabase
-from beam_dp.summaries import Histogram
+from beam_dp.releases.synthetic_database.release import SyntheticDatabase
+from beam_dp.summaries.histogram import Histogram
 
 EPSILON, DELTA, FAILURE = 1.0, 1e-9, 0.05
 NUM_QUESTIONS = 10**6  # that bounds of PrivateMW are stated for

@@ -22,12 +22,14 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from beam_dp.domain import BooleanAttribute, Domain
-from beam_dp.mechanisms import PrivateAnswer, PrivateMW, plan_private_mw
+from beam_dp.domain.listed import BooleanAttribute
+from beam_dp.domain.universe import Domain
+from beam_dp.mechanisms.online.private_mw import PrivateAnswer, PrivateMW
+from beam_dp.mechanisms.online.private_mw_plan import plan_private_mw
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.linear import LinearQuery, Parity, Product
-from beam_dp.summaries import Histogram
+from beam_dp.summaries.histogram import Histogram
 
 _DENSE = 500  # queries of the slow way
 

@@ -13,7 +13,8 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 
-from beam_dp.domain import Domain, IntegerAttribute
+from beam_dp.domain.ordered import IntegerAttribute
+from beam_dp.domain.universe import Domain
 
 SIZES = (8, 4, 4, 8, 4, 4, 8, 8)  # 2^20 cells
 DOMAIN = Domain(tuple(IntegerAttribute(f"c{i}", 0, size - 1) for i, size in enumerate(SIZES)))

@@ -23,8 +23,10 @@ from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 
-from beam_dp.hashing import DenseSigns, HashKey, active_backend
-from beam_dp.summaries import ProjectionAccumulator
+from beam_dp.hashing.backend import active_backend
+from beam_dp.hashing.keys import HashKey
+from beam_dp.hashing.projections import DenseSigns
+from beam_dp.summaries.projection import ProjectionAccumulator
 from beam_dp.transforms import KeyColumns, ReadRecords
 from beam_dp.transforms.counting.encode_keys import EncodeKeys
 from beam_dp.transforms.counting.summarise import Summarise

@@ -20,14 +20,14 @@ import numpy as np
 from accuracy_tables import Codes
 from numpy.typing import NDArray
 
-from beam_dp.domain import Domain
-from beam_dp.mechanisms import MWEM
+from beam_dp.domain.universe import Domain
 from beam_dp.mechanisms.contract import NumRecords
+from beam_dp.mechanisms.marginals.mwem import MWEM
 from beam_dp.mechanisms.marginals.plan import MarginalsPlan
 from beam_dp.mechanisms.marginals.starting_records import StartingRecords
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.workload import Workload, marginals
-from beam_dp.releases.records import distinct_records
+from beam_dp.releases.synthetic_database.records import distinct_records
 
 SEED = 20_261_123
 SHARES = {"half": 0.5, "tenth": 0.1}

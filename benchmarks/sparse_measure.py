@@ -16,23 +16,20 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from beam_dp.hashing import DenseSigns
 from beam_dp.hashing.folding import cell_of, collisions, num_buckets
-from beam_dp.mechanisms import (
-    CountSketch,
-    HybridSketch,
-    SparseMechanism,
-    SparsePlan,
-    SparseProject,
-    SparseSummary,
-    release_sparse,
-)
+from beam_dp.hashing.projections import DenseSigns
+from beam_dp.mechanisms.sketches.count_sketch import CountSketch
+from beam_dp.mechanisms.sketches.hybrid import HybridSketch
 from beam_dp.mechanisms.sketches.key_profile import KeyProfile
+from beam_dp.mechanisms.sketches.plan import SparseMechanism, SparsePlan
+from beam_dp.mechanisms.sketches.release import SparseSummary, release_sparse
+from beam_dp.mechanisms.sketches.sparse_project import SparseProject
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import Guarantee, Neighboring
-from beam_dp.releases.sketch_estimates import estimates_by_element, variance_of_median
-from beam_dp.releases.sketches import SparseRelease
-from beam_dp.summaries import ElementCounts, Projection
+from beam_dp.releases.sketches.estimates import estimates_by_element, variance_of_median
+from beam_dp.releases.sketches.release import SparseRelease
+from beam_dp.summaries.element_counts import ElementCounts
+from beam_dp.summaries.projection import Projection
 
 GUARANTEE = Guarantee(1.0, 1e-9, Neighboring.ADD_OR_REMOVE_ONE, "record", 1)
 MAX_SPARSITY = 4096

@@ -22,17 +22,17 @@ import numpy as np
 from accuracy_tables import Codes
 from numpy.typing import NDArray
 
-from beam_dp.domain import Domain
+from beam_dp.domain.universe import Domain
 from beam_dp.encoding.batch import EncodedBatch
 from beam_dp.encoding.contributions import limit_records
 from beam_dp.encoding.unit_costs import CostLimit
 from beam_dp.encoding.words import RecordWords
-from beam_dp.mechanisms import MWEM
+from beam_dp.mechanisms.marginals.mwem import MWEM
 from beam_dp.mechanisms.marginals.plan import MarginalsPlan
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.workload import marginals
-from beam_dp.releases import SyntheticDatabase
+from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 
 SEED = 20_261_123
 MAX_RECORDS = 1000

@@ -22,13 +22,15 @@ import pyarrow as pa
 import pyarrow.parquet
 from apache_beam.transforms.window import FixedWindows, TimestampedValue
 
-from beam_dp.domain import Domain, IntegerAttribute
+from beam_dp.domain.ordered import IntegerAttribute
+from beam_dp.domain.universe import Domain
 from beam_dp.privacy.guarantee import Guarantee
-from beam_dp.summaries import HistogramAccumulator
+from beam_dp.summaries.histogram import HistogramAccumulator
 from beam_dp.transforms import ReadRecords
 from beam_dp.transforms.counting.count_cells import CountCells
 from beam_dp.transforms.counting.count_windows import CountWindows
-from beam_dp.windows import Horizon, WindowUnit, counted_windows
+from beam_dp.windows.horizon import Horizon, counted_windows
+from beam_dp.windows.unit import WindowUnit
 from benchmarks.pass_runs import interleaved, run_pipeline
 from benchmarks.recorded import Figure, Row, add_flag, keep
 from benchmarks.tables import table

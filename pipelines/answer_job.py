@@ -9,13 +9,17 @@ from typing import Any
 
 import apache_beam as beam
 
-from beam_dp.cli.tables import counted, short
 from beam_dp.errors import InputError, magnitude
-from beam_dp.mechanisms import PrivateMWPlan, SparseMWPlan, TopQueriesPlan
 from beam_dp.mechanisms.linear_answers.plan import LinearAnswersPlan
-from beam_dp.privacy.ledger import Token
+from beam_dp.mechanisms.linear_answers.top_queries import TopQueriesPlan
+from beam_dp.mechanisms.online.private_mw_plan import PrivateMWPlan
+from beam_dp.mechanisms.online.sparse_mw_plan import SparseMWPlan
+from beam_dp.privacy.ledger.entries import Token
 from beam_dp.queries.lines import QueryLine
-from beam_dp.releases import AnswersRelease, Release, SyntheticDatabase
+from beam_dp.releases.answers.release import AnswersRelease
+from beam_dp.releases.release import Release
+from beam_dp.releases.synthetic_database.release import SyntheticDatabase
+from beam_dp.reports.terminal import counted, short
 from beam_dp.transforms import (
     AnswerQueries,
     AnswerSparseQueries,

@@ -17,9 +17,9 @@ import pyarrow as pa
 
 from beam_dp.checks import checked_integer
 from beam_dp.cli.programs import command_of
-from beam_dp.domain import Domain
 from beam_dp.domain.dates import TimeAttribute
 from beam_dp.domain.files import parse_domain
+from beam_dp.domain.universe import Domain
 from beam_dp.encoding.check import ColumnCheck, DomainCheck
 from beam_dp.errors import InputError
 from beam_dp.flags import shared

@@ -9,12 +9,13 @@ from functools import partial
 import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions
 
-from beam_dp.domain import Domain
 from beam_dp.domain.files import parse_domain
+from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError
 from beam_dp.flags.flag import FlagError, nearest, refused
-from beam_dp.privacy.ledger import Ledger, Origin, check_edges_paid
-from beam_dp.privacy.ledger.origin import place_text
+from beam_dp.privacy.ledger.edges import check_edges_paid
+from beam_dp.privacy.ledger.ledger import Ledger
+from beam_dp.privacy.ledger.origin import Origin, place_text
 from beam_dp.transforms.errors import FileError
 from beam_dp.transforms.reading.compressed import open_file
 from beam_dp.transforms.reading.listing import plain_path

@@ -18,9 +18,9 @@ from typing import Any
 
 from beam_dp.domain.strict_json import checked_json
 from beam_dp.errors import shown
-from beam_dp.privacy.ledger import Token
-from beam_dp.releases import Release
+from beam_dp.privacy.ledger.entries import Token
 from beam_dp.releases.files.card import CARD
+from beam_dp.releases.release import Release
 from beam_dp.storage.of_url import store_for
 
 

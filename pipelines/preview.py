@@ -9,14 +9,13 @@ from typing import Any
 from rich.console import Console, Group
 from rich.text import Text
 
-from beam_dp.cli.describe import plain_table, plain_text, promise_facts
 from beam_dp.cli.ledger_table import rounded_down
-from beam_dp.cli.tables import short
 from beam_dp.flags.flag import FlagError
 from beam_dp.mechanisms.contract import NumRecords, Plan
 from beam_dp.mechanisms.marginals.measure_all import MeasureAllPlan
 from beam_dp.mechanisms.marginals.plan import MarginalsPlan
-from beam_dp.privacy.ledger import Origin
+from beam_dp.privacy.ledger.origin import Origin
+from beam_dp.reports.terminal import plain_table, plain_text, promise_facts, short
 
 _SHOWN_WARNINGS = 3
 

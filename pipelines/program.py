@@ -24,8 +24,12 @@ from beam_dp.flags.shared import read_guarantee
 from beam_dp.mechanisms.contract import Plan
 from beam_dp.mechanisms.online.saved_runs import Payment
 from beam_dp.privacy.guarantee import Guarantee
-from beam_dp.privacy.ledger import Ledger, Origin, Token
-from beam_dp.releases import Release, probe_output, read_release
+from beam_dp.privacy.ledger.entries import Token
+from beam_dp.privacy.ledger.ledger import Ledger
+from beam_dp.privacy.ledger.origin import Origin
+from beam_dp.releases.files.probe import probe_output
+from beam_dp.releases.kinds import read_release
+from beam_dp.releases.release import Release
 from beam_dp.transforms import ReadRecords, WriteRelease
 
 from . import flags

@@ -14,7 +14,7 @@ from beam_dp.errors import InputError
 from beam_dp.flags.numbers import integer
 from beam_dp.flags.shared import EXPECT_RECORDS
 from beam_dp.mechanisms.contract import MAX_RECORDS
-from beam_dp.releases import Release
+from beam_dp.releases.release import Release
 
 # So many standard errors away is no accident.
 _STANDARD_ERRORS = 3

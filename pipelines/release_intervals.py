@@ -17,13 +17,12 @@ from typing import Any, get_args
 
 import apache_beam as beam
 
-from beam_dp.cli.tables import short
-from beam_dp.domain import Domain
+from beam_dp.domain.universe import Domain
 from beam_dp.flags import shared
 from beam_dp.flags.flag import Flag
-from beam_dp.mechanisms.intervals import IntervalPlan
-from beam_dp.mechanisms.intervals.plan import StrategyName
-from beam_dp.privacy.ledger import Token
+from beam_dp.mechanisms.intervals.plan import IntervalPlan, StrategyName
+from beam_dp.privacy.ledger.entries import Token
+from beam_dp.reports.terminal import short
 from beam_dp.transforms.drawing.release_intervals import ReleasePlannedIntervals, plan_attribute
 
 from . import program

@@ -18,13 +18,13 @@ from typing import Any, cast
 
 import apache_beam as beam
 
-from beam_dp.cli.tables import counted, short
 from beam_dp.flags import shared
 from beam_dp.flags.flag import Flag, FlagError
 from beam_dp.flags.numbers import integer
 from beam_dp.mechanisms.sketches.plan import SparsePlan
-from beam_dp.privacy.ledger import Token
+from beam_dp.privacy.ledger.entries import Token
 from beam_dp.queries.sparse import KeyType
+from beam_dp.reports.terminal import counted, short
 from beam_dp.transforms import KeyColumns, ReleaseProjection
 
 from . import program

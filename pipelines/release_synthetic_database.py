@@ -19,23 +19,27 @@ from typing import Any, Literal
 
 import apache_beam as beam
 
-from beam_dp.cli.tables import counted
-from beam_dp.domain import Domain
+from beam_dp.domain.universe import Domain
 from beam_dp.errors import magnitude
 from beam_dp.flags import shared
 from beam_dp.flags.flag import Flag, FlagError, check_applies
 from beam_dp.flags.options import flags_of, values_of
 from beam_dp.flags.shared import read_num_records
-from beam_dp.mechanisms import MWEM, MarginalsPlan, Mechanism, SmallDB, plan_release
+from beam_dp.mechanisms.contract import Mechanism
+from beam_dp.mechanisms.marginals.mwem import MWEM
+from beam_dp.mechanisms.marginals.plan import MarginalsPlan
 from beam_dp.mechanisms.marginals.textbook_mwem import TextbookPlan
-from beam_dp.mechanisms.registry import SYNTHETIC, options_of
+from beam_dp.mechanisms.registry import SYNTHETIC, options_of, plan_release
 from beam_dp.mechanisms.small_db.plan import SmallDBPlan
+from beam_dp.mechanisms.small_db.small_db import SmallDB
 from beam_dp.mechanisms.within_bins import middles_warning
 from beam_dp.noise.bound import FAILURE_PROBABILITY
-from beam_dp.privacy.ledger import Token
+from beam_dp.privacy.ledger.entries import Token
 from beam_dp.queries.linear_workload import LinearWorkload, parse_linear_workload
 from beam_dp.queries.workload import Workload, parse_workload
-from beam_dp.releases import Release, SyntheticDatabase
+from beam_dp.releases.release import Release
+from beam_dp.releases.synthetic_database.release import SyntheticDatabase
+from beam_dp.reports.terminal import counted
 from beam_dp.transforms.drawing.release import ReleasePlanned
 
 from . import program, starting_point

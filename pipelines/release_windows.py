@@ -32,28 +32,26 @@ from apache_beam.options.pipeline_options import StandardOptions
 
 from beam_dp.checks import checked_integer
 from beam_dp.cli.programs import command_of
-from beam_dp.cli.tables import counted, short
 from beam_dp.flags import shared, windows as window_flags
 from beam_dp.flags.flag import Flag, refused
 from beam_dp.flags.numbers import integer, number
 from beam_dp.mechanisms.marginals.strategies import predicted_variance
 from beam_dp.mechanisms.registry import SYNTHETIC
-from beam_dp.mechanisms.window_tables import (
-    WindowDatabasesPlan,
-    WindowTablesPlan,
-    plan_window_databases,
-    plan_window_tables,
-)
+from beam_dp.mechanisms.windows.databases import WindowDatabasesPlan, plan_window_databases
+from beam_dp.mechanisms.windows.plan import WindowTablesPlan, plan_window_tables
 from beam_dp.noise.source import NoiseSource
-from beam_dp.privacy.ledger import Ledger, Origin
+from beam_dp.privacy.ledger.ledger import Ledger
+from beam_dp.privacy.ledger.origin import Origin
 from beam_dp.queries.workload import parse_workload
-from beam_dp.releases import check_output, finish_writing
-from beam_dp.releases.files.horizon import begin_horizon, holds_horizon, released
-from beam_dp.releases.files.horizon_card import HorizonCard
+from beam_dp.releases.files.commit import check_output
+from beam_dp.releases.leftovers import finish_writing
+from beam_dp.releases.windows.horizon_card import HorizonCard
+from beam_dp.releases.windows.horizon_files import begin_horizon, holds_horizon, released
+from beam_dp.reports.terminal import counted, short
 from beam_dp.transforms.drawing.release_windows import ReleaseWindows, horizon_card
 from beam_dp.transforms.reading.listing import plain_path
 from beam_dp.transforms.reading.read_arrivals import ReadArrivals
-from beam_dp.windows import Horizon, seconds_of_duration, span_text
+from beam_dp.windows.horizon import Horizon, seconds_of_duration, span_text
 
 from . import flags
 from .beam_flags import runner_name

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from beam_dp.domain import Domain
+from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError
 from beam_dp.flags.flag import Flag
 from beam_dp.mechanisms.marginals.starting_records import StartingRecords
-from beam_dp.releases import SyntheticDatabase, read_release
+from beam_dp.releases.kinds import read_release
+from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 from beam_dp.transforms import ReadRecords
 from beam_dp.transforms.errors import ReadError
 from beam_dp.transforms.reading.formats import format_of

@@ -19,7 +19,7 @@ from beam_dp.flags.command_line import in_words_of_flags
 from beam_dp.flags.flag import Flag, FlagError
 from beam_dp.flags.shared import INPUT, INPUT_FORMAT
 from beam_dp.privacy.ledger.url import holds_secrets
-from beam_dp.releases import probe_output
+from beam_dp.releases.files.probe import probe_output
 from beam_dp.transforms import ReadRecords as ReadFiles, SyntheticRows as RowsOfRelease
 from beam_dp.transforms.reading.records import refuse_windows
 from beam_dp.transforms.writing.write_outputs import refuse_taken_output

@@ -17,12 +17,12 @@ from noise_sources import Draw
 from sparse_vector_laws import REACH, above, laplace_pmf
 from tiny import domain_of, plan_of, summary, with_unit, workload_of
 
-from beam_dp.mechanisms import MWEM
 from beam_dp.mechanisms.marginals import (
     scores as scores_module,
     textbook_mwem as module,
     textbook_noise as noise_module,
 )
+from beam_dp.mechanisms.marginals.mwem import MWEM
 from beam_dp.mechanisms.marginals.textbook_mwem import Stop, TextbookPlan
 from beam_dp.mechanisms.sparse_vector.mechanisms import AboveThreshold
 from beam_dp.noise.source import NoiseSource

@@ -6,7 +6,7 @@ import numpy as np
 from noise_sources import Seeded
 
 from beam_dp.interval_strategies.strategy import Prefixes, Strategy
-from beam_dp.mechanisms.intervals import IntervalPlan, release_intervals
+from beam_dp.mechanisms.intervals.plan import IntervalPlan, release_intervals
 
 INTERVALS_A_RUN = 4000
 

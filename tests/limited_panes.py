@@ -8,14 +8,16 @@ import numpy as np
 import pyarrow as pa
 from apache_beam.utils.timestamp import Timestamp
 
-from beam_dp.domain import Domain, IntegerAttribute
+from beam_dp.domain.ordered import IntegerAttribute
+from beam_dp.domain.universe import Domain
 from beam_dp.encoding.records import encode_windows
 from beam_dp.encoding.words import RecordWords, WindowWords
 from beam_dp.privacy.unit_costs import UnitCosts
-from beam_dp.summaries import HistogramAccumulator
+from beam_dp.summaries.histogram import HistogramAccumulator
 from beam_dp.transforms.counting.limit_contributions import PartitionUnits
 from beam_dp.transforms.counting.limit_windows import _CountInOrder, _SendPanes
-from beam_dp.windows import Horizon, WindowUnit
+from beam_dp.windows.horizon import Horizon
+from beam_dp.windows.unit import WindowUnit
 
 DOMAIN = Domain((IntegerAttribute("a", 0, 3),))
 HORIZON = Horizon(0, 10, 6, 5)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from beam_dp.hypotheses.basis import marginal_of
 from beam_dp.mechanisms.marginals.plan import MarginalsPlan
 from beam_dp.mechanisms.marginals.synthesis import plan_basis
+from beam_dp.models.basis import marginal_of
 from beam_dp.noise.source import NoiseSource
-from beam_dp.releases.unbiased_tables import Combination
-from beam_dp.summaries import Histogram
+from beam_dp.releases.synthetic_database.unbiased_tables import Combination
+from beam_dp.summaries.histogram import Histogram
 
 
 def table_errors(plan: MarginalsPlan, counts: NDArray[np.int64]) -> NDArray[np.float64]:

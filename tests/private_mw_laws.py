@@ -14,16 +14,16 @@ from noise_sources import NoNoise
 from sparse_vector_laws import transcript_law
 from tiny import REPLACE, domain_of, promise
 
-from beam_dp.domain import Domain
-from beam_dp.hypotheses import sparse_weights as sparse_weights_module
+from beam_dp.domain.universe import Domain
 from beam_dp.mechanisms.online import plan as plan_module, private_mw as module
 from beam_dp.mechanisms.online.private_mw import PrivateMW, SavedRun
 from beam_dp.mechanisms.online.private_mw_plan import plan_private_mw
 from beam_dp.mechanisms.sparse_vector.mechanisms import SparseState
+from beam_dp.models import sparse_weights as sparse_weights_module
 from beam_dp.queries import linear as linear_module, sparse as sparse_module
 from beam_dp.queries.linear import Product
 from beam_dp.queries.reader import LinearQueries
-from beam_dp.summaries import Histogram
+from beam_dp.summaries.histogram import Histogram
 from beam_dp.testing.audit import discrete_laplace
 
 

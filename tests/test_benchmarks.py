@@ -128,7 +128,7 @@ def test_errors_over_all_supports_are_their_mean_over_each():
 def test_the_errors_of_other_places_change_no_mean():
     import sparse_measure
 
-    from beam_dp.mechanisms import CountSketch
+    from beam_dp.mechanisms.sketches.count_sketch import CountSketch
 
     generator = np.random.default_rng(0)
     counts = np.append(np.ones(2000, np.int64), 300)
@@ -159,7 +159,8 @@ def test_limits_of_costs_and_numbers_are_compared(monkeypatch, capsys):
     import accuracy_tables
     import unit_costs
 
-    from beam_dp.domain import Domain, IntegerAttribute
+    from beam_dp.domain.ordered import IntegerAttribute
+    from beam_dp.domain.universe import Domain
 
     domain = Domain(tuple(IntegerAttribute(name, 0, 1) for name in "abcd"))
     columns = [*np.random.default_rng(3).integers(0, 2, (4, 3000))]

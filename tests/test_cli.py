@@ -12,13 +12,16 @@ import numpy as np
 import pytest
 
 from beam_dp.cli.main import main
-from beam_dp.domain import CategoricalAttribute, Domain
 from beam_dp.domain.files import parse_domain
+from beam_dp.domain.listed import CategoricalAttribute
+from beam_dp.domain.universe import Domain
 from beam_dp.privacy.guarantee import Guarantee
-from beam_dp.privacy.ledger import Ledger, Origin
+from beam_dp.privacy.ledger.ledger import Ledger
+from beam_dp.privacy.ledger.origin import Origin
 from beam_dp.privacy.loss import KINDS, Loss
 from beam_dp.queries.workload import marginals
-from beam_dp.releases import SyntheticDatabase, write_release
+from beam_dp.releases.kinds import write_release
+from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 
 DOMAIN = parse_domain(
     """{"attributes": [

@@ -16,7 +16,7 @@ from source_imports import ROOT
 from beam_dp import installed
 from beam_dp.cli import doctor
 from beam_dp.cli.main import main
-from beam_dp.privacy.ledger import Ledger
+from beam_dp.privacy.ledger.ledger import Ledger
 
 FOR_DEVELOPERS = {"demo", "fuzz", "mbi", "test"}
 

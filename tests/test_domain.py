@@ -7,19 +7,15 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, strategies as st
 
-from beam_dp.domain import (
-    BooleanAttribute,
-    CategoricalAttribute,
-    DatetimeAttribute,
-    Domain,
-    IntegerAttribute,
-    NumericAttribute,
-)
+from beam_dp.domain.dates import DatetimeAttribute
 from beam_dp.domain.files import read_domain
+from beam_dp.domain.listed import BooleanAttribute, CategoricalAttribute
+from beam_dp.domain.ordered import IntegerAttribute, NumericAttribute
+from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError
-from beam_dp.in_memory import release
+from beam_dp.in_memory.release_table import release
 from beam_dp.privacy.guarantee import Guarantee
-from beam_dp.queries import marginals
+from beam_dp.queries.workload import marginals
 
 ENTRIES = [
     {"name": "degree", "type": "categorical", "values": ["BA", "MA", 7], "other": True}

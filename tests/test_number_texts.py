@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from beam_dp.cli.answer_intervals import _level
-from beam_dp.domain import NumericAttribute
+from beam_dp.domain.ordered import NumericAttribute
 from beam_dp.errors import InputError
 from beam_dp.flags.numbers import integer, number
+from beam_dp.releases.intervals.answer import _level
 
 SHARE = NumericAttribute("share", (0, 0.5, 10))
 

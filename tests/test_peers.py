@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from patience import HANG_SECONDS
 
-from beam_dp.domain import Domain, IntegerAttribute
+from beam_dp.domain.ordered import IntegerAttribute
+from beam_dp.domain.universe import Domain
 
 BENCHMARKS = pathlib.Path(__file__).parents[1] / "benchmarks"
 SIZES = (2, 3, 4)

@@ -14,7 +14,7 @@ from newcomers import GOLDEN, GOLDEN_RELEASES
 
 import beam_dp as dp
 from beam_dp import installed
-from beam_dp.releases.files.records_columns import read_columns
+from beam_dp.releases.synthetic_database.records_columns import read_columns
 
 WITHOUT = tuple(module.partition(".")[0] for module in installed.MAKING.values())
 PROGRAM = """

@@ -9,8 +9,8 @@ from scipy.optimize import isotonic_regression
 from scipy.stats import binom
 
 from beam_dp.interval_strategies.transforms import fast_length, sine_transform
-from beam_dp.releases.intervals import _nearest_increasing
-from beam_dp.releases.sketch_estimates import _more_than_half
+from beam_dp.releases.intervals.release import _nearest_increasing
+from beam_dp.releases.sketches.estimates import _more_than_half
 
 
 @pytest.mark.parametrize("length", [1, 2, 3, 10, 1000, 4097])

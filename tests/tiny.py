@@ -19,9 +19,9 @@ import numpy as np
 import pytest
 from noise_sources import Draw, Scripted
 
-from beam_dp.domain import Domain, IntegerAttribute
-from beam_dp.mechanisms import Mechanism
-from beam_dp.mechanisms.contract import NumRecords
+from beam_dp.domain.ordered import IntegerAttribute
+from beam_dp.domain.universe import Domain
+from beam_dp.mechanisms.contract import Mechanism, NumRecords
 from beam_dp.mechanisms.marginals import (
     left_out_check as check_module,
     pair_choice as pair_choice_module,
@@ -33,7 +33,8 @@ from beam_dp.mechanisms.marginals.plan import MarginalsPlan
 from beam_dp.privacy.accounting import discrete_gaussian_mu, zcdp_rho
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.workload import Workload, marginals
-from beam_dp.summaries import Histogram, Marginals
+from beam_dp.summaries.histogram import Histogram
+from beam_dp.summaries.marginals import Marginals
 
 ADD = "add_or_remove_one"
 REPLACE = "replace_one"

@@ -6,10 +6,10 @@ import argparse
 from typing import Any
 
 from beam_dp.flags.flag import FlagError, Once
+from beam_dp.flags.questions import is_given
 
 # What is asked, of which a command line has one; and where, which goes with questions.
 _WHAT = ("marginal", "queries", "sparse", "interval", "quantile", "count", "mean", "sum", "share")
-QUESTIONS = ("where", "group_by", "count", "mean", "sum", "share", "of")
 # Those that take several columns, separated by commas.
 COLUMN_FLAGS = ("group_by", "marginal")
 _OF_RECORDS = ("count", "mean", "sum", "share", "quantile")
@@ -91,8 +91,8 @@ def check_answer(options: argparse.Namespace) -> None:
     Raises:
         FlagError: naming the flags.
     """
-    asked = [name for name in _WHAT if _is_given(options, name)]
-    limits = [name for name in ("where", "group_by") if _is_given(options, name)]
+    asked = [name for name in _WHAT if is_given(options, name)]
+    limits = [name for name in ("where", "group_by") if is_given(options, name)]
     if len(asked) > 1:
         raise FlagError(f"--{asked[1]}: must not be given with --{asked[0]}")
     if not asked and not limits:
@@ -102,13 +102,3 @@ def check_answer(options: argparse.Namespace) -> None:
         raise FlagError(f"--{limits[0]}: must not be given with --{asked[0]}")
     if options.of is not None and asked != ["quantile"]:
         raise FlagError("--of: must be given with --quantile")
-
-
-def asks_a_question(options: argparse.Namespace) -> bool:
-    """Returns whether synthetic records are asked for counts, means and such."""
-    return any(_is_given(options, name) for name in QUESTIONS)
-
-
-def _is_given(options: argparse.Namespace, name: str) -> bool:
-    """Whether a flag stands on the command line, be it with an empty text."""
-    return getattr(options, name) not in (None, False)

@@ -6,13 +6,14 @@ import argparse
 import json
 from typing import TYPE_CHECKING, Any
 
-from beam_dp.cli.tables import counted, print_table
 from beam_dp.errors import InputError
 from beam_dp.flags.flag import refused
+from beam_dp.reports.terminal import counted, print_table
 
 if TYPE_CHECKING:
     from beam_dp.queries.workload import Workload
-    from beam_dp.releases import CellDifference, Release
+    from beam_dp.releases.differences import CellDifference
+    from beam_dp.releases.release import Release
 
 _FAR = 3.0  # standard errors
 NO_ERROR_BAR = "no error bar"
@@ -39,7 +40,8 @@ def run_diff(options: argparse.Namespace) -> None:
         FlagError: if a flag is refused.
         InputError: if a directory holds no release, or the two do not hold the same cells.
     """
-    from beam_dp.releases import holds_horizon, read_release
+    from beam_dp.releases.kinds import read_release
+    from beam_dp.releases.windows.horizon_files import holds_horizon
 
     if options.limit < 1:
         raise refused("limit", options.limit, "must be >= 1")
@@ -65,7 +67,7 @@ def run_diff(options: argparse.Namespace) -> None:
 
 
 def _compared(first: Release, second: Release, workload: Workload | None) -> list[CellDifference]:
-    from beam_dp.releases import compare_releases
+    from beam_dp.releases.differences import compare_releases
 
     try:
         return compare_releases(first, second, workload)
@@ -99,7 +101,8 @@ def _summary(found: list[CellDifference]) -> str:
 
 def _workload(release: Release, given: list[str]) -> Workload:
     from beam_dp.queries.workload import Workload
-    from beam_dp.releases import SyntheticDatabase, WindowTables
+    from beam_dp.releases.synthetic_database.release import SyntheticDatabase
+    from beam_dp.releases.windows.window import WindowTables
 
     if not isinstance(release, SyntheticDatabase | WindowTables):
         raise refused("marginal", given[0], "applies only to releases of marginals")

@@ -147,7 +147,7 @@ def _extras() -> Iterator[Finding]:
 
 
 def _ledger(url: str) -> Finding:
-    from beam_dp.privacy.ledger import Ledger
+    from beam_dp.privacy.ledger.ledger import Ledger
 
     try:
         ledger = Ledger(url, wait_seconds=_LEDGER_SECONDS)

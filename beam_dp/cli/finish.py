@@ -29,9 +29,9 @@ def run_finish(options: argparse.Namespace) -> None:
         InputError: if there is no such directory, or drafts can't be removed.
         ReleaseError: if a card was committed and its release can't be completed.
     """
-    from beam_dp.releases import ReleaseError, finish_each, holds_horizon
-    from beam_dp.releases.files.card import CARD
-    from beam_dp.releases.files.horizon import release_directories
+    from beam_dp.releases.files.card import CARD, ReleaseError
+    from beam_dp.releases.leftovers import finish_each
+    from beam_dp.releases.windows.horizon_files import holds_horizon, release_directories
     from beam_dp.storage.of_url import store_for
 
     directory = options.directory
@@ -72,7 +72,7 @@ def run_finish(options: argparse.Namespace) -> None:
 
 
 def _state_of_horizon(directory: str) -> str:
-    from beam_dp.releases import read_horizon, released
+    from beam_dp.releases.windows.horizon_files import read_horizon, released
 
     _, card = read_horizon(directory)
     found = released(directory, card)

@@ -11,7 +11,7 @@ from beam_dp.flags.flag import FlagError, Once, refused
 from beam_dp.flags.numbers import integer
 
 if TYPE_CHECKING:
-    from beam_dp.schemas import DomainDraft
+    from beam_dp.schemas.draft import DomainDraft
 
 _FLAGS = (
     ("output", "FILE", "the domain file to write; must not exist (required)"),
@@ -71,7 +71,7 @@ def run_init(options: argparse.Namespace) -> None:
 
 
 def _draft(source: str, given: dict[str, str | None]) -> DomainDraft:
-    from beam_dp.schemas import domain_draft
+    from beam_dp.schemas.read import domain_draft
 
     draft = domain_draft(
         source,
@@ -82,7 +82,7 @@ def _draft(source: str, given: dict[str, str | None]) -> DomainDraft:
     )
     if given["edges_from"] is None or given["bins"] is None:
         return draft
-    from beam_dp.releases import read_release
+    from beam_dp.releases.kinds import read_release
     from beam_dp.schemas.edges import binned_attribute
 
     num_bins = integer("bins", given["bins"])
@@ -96,7 +96,7 @@ def _draft(source: str, given: dict[str, str | None]) -> DomainDraft:
 def _tell(draft: DomainDraft, output: str) -> None:
     from rich.console import Console
 
-    from beam_dp.cli.describe import plain_table, plain_text
+    from beam_dp.reports.terminal import plain_table, plain_text
 
     points, console = draft.open_points, Console()
     open_rows = [(str(each.attribute), each.key, each.task) for each in points]

@@ -6,27 +6,26 @@ import argparse
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from beam_dp.cli.answer_flags import QUESTIONS
-from beam_dp.cli.answer_horizon import answer_horizon
-from beam_dp.cli.answer_intervals import answer_intervals
-from beam_dp.cli.answer_records import answer_synthetic
-from beam_dp.cli.answer_sketches import answer_sparse
-from beam_dp.cli.describe import describe, describe_answers
-from beam_dp.cli.describe_horizon import describe_horizon
-from beam_dp.cli.describe_intervals import describe_intervals
-from beam_dp.cli.describe_sketches import describe_sparse
-from beam_dp.cli.describe_windows import describe_window
 from beam_dp.errors import InputError
 from beam_dp.flags.flag import FlagError
-from beam_dp.releases import (
-    AnswersRelease,
-    HorizonRelease,
-    IntervalRelease,
-    Release,
-    SparseRelease,
-    SyntheticDatabase,
-    WindowTables,
-)
+from beam_dp.flags.questions import QUESTIONS
+from beam_dp.releases.answers.describe import describe_answers
+from beam_dp.releases.answers.release import AnswersRelease
+from beam_dp.releases.intervals.answer import answer_intervals
+from beam_dp.releases.intervals.describe import describe_intervals
+from beam_dp.releases.intervals.release import IntervalRelease
+from beam_dp.releases.release import Release
+from beam_dp.releases.sketches.answer import answer_sparse
+from beam_dp.releases.sketches.describe import describe_sparse
+from beam_dp.releases.sketches.release import SparseRelease
+from beam_dp.releases.synthetic_database.answer import answer_synthetic
+from beam_dp.releases.synthetic_database.describe import describe
+from beam_dp.releases.synthetic_database.release import SyntheticDatabase
+from beam_dp.releases.windows.answer import answer_horizon
+from beam_dp.releases.windows.describe import describe_window
+from beam_dp.releases.windows.describe_horizon import describe_horizon
+from beam_dp.releases.windows.horizon import HorizonRelease
+from beam_dp.releases.windows.window import WindowTables
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

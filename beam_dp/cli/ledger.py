@@ -12,7 +12,8 @@ from beam_dp.flags.flag import FlagError, Once, refused
 from beam_dp.flags.numbers import number
 
 if TYPE_CHECKING:
-    from beam_dp.privacy.ledger import Dataset, Ledger
+    from beam_dp.privacy.ledger.entries import Dataset
+    from beam_dp.privacy.ledger.ledger import Ledger
 
 # The flags that go with `ledger --declare`; all but the last must be given.
 DECLARATION = (
@@ -62,7 +63,7 @@ def run_ledger(options: argparse.Namespace) -> None:
     from rich.console import Console
 
     from beam_dp.cli.ledger_table import ledger_table
-    from beam_dp.privacy.ledger import Ledger
+    from beam_dp.privacy.ledger.ledger import Ledger
 
     ledger = Ledger(options.url)
     if options.declare is not None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from beam_dp.checks import is_integer, is_number
-from beam_dp.cli.describe import below_each_other, plain_table, plain_text
+from beam_dp.reports.terminal import below_each_other, plain_table, plain_text
 from beam_dp.windows.promise import MECHANISM
 
 if TYPE_CHECKING:

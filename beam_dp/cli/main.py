@@ -196,7 +196,8 @@ def _answer(options: argparse.Namespace) -> None:
 
 def _read(directory: str) -> tuple[Any, bool]:
     """Returns the release of a directory, or the horizon, and whether it is one."""
-    from beam_dp.releases import holds_horizon, read_release, read_windows
+    from beam_dp.releases.kinds import read_release
+    from beam_dp.releases.windows.horizon_files import holds_horizon, read_windows
 
     is_horizon = holds_horizon(directory)
     return (read_windows if is_horizon else read_release)(directory), is_horizon

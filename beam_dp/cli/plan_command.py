@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from beam_dp.cli.programs import command_of
-from beam_dp.domain import Domain
 from beam_dp.domain.edges_from import released_edges
 from beam_dp.domain.files import read_domain
+from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError
 from beam_dp.flags.numbers import integer, number
 from beam_dp.flags.options import values_of

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 from beam_dp.cli.plan_command import failure_probability, is_public
 from beam_dp.cli.plan_table import Row, options_table
-from beam_dp.cli.tables import guarantee_text
 from beam_dp.domain.files import read_domain
 from beam_dp.flags.numbers import integer, number
 from beam_dp.flags.shared import read_guarantee
 from beam_dp.planning.query_counts import QueryCount, QueryCountJob, count_queries
+from beam_dp.reports.terminal import guarantee_text
 from beam_dp.theorems.query_counts import MAX_EXACT, MAX_QUERIES
 
 if TYPE_CHECKING:

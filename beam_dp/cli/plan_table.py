@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from beam_dp.cli.tables import counted, guarantee_text, numbers_table, short
 from beam_dp.errors import magnitude
 from beam_dp.planning.job import Option, PlanningJob
 from beam_dp.planning.ranking import Ranking
 from beam_dp.planning.sketches.job import SparseOption, SparsePlanningJob
 from beam_dp.planning.sketches.ranking import SparseRanking
 from beam_dp.queries.workload import Workload
+from beam_dp.reports.terminal import counted, guarantee_text, numbers_table, short
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

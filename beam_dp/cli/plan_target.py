@@ -19,7 +19,6 @@ from beam_dp.cli.plan_table import (
     options_table,
     sparse_name,
 )
-from beam_dp.cli.tables import short
 from beam_dp.flags.numbers import number
 from beam_dp.planning.job import Option, PlanningJob
 from beam_dp.planning.least_epsilon import Least
@@ -27,6 +26,7 @@ from beam_dp.planning.sketches.job import SparseOption
 from beam_dp.planning.target import Target, TargetRanking, rank_for_target
 from beam_dp.privacy.advice import large_epsilon
 from beam_dp.privacy.guarantee import Guarantee
+from beam_dp.reports.terminal import short
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -11,15 +11,15 @@ from rich.text import Text
 from beam_dp.cli.plan_command import paying_flags, typed
 from beam_dp.cli.plan_flags import HORIZON
 from beam_dp.cli.plan_target import large_epsilon_lines, target_title, with_epsilon
-from beam_dp.cli.tables import numbers_table, short
-from beam_dp.domain import Domain
 from beam_dp.domain.files import read_domain
+from beam_dp.domain.universe import Domain
 from beam_dp.flags.numbers import number
 from beam_dp.flags.windows import FILE_TIME, UNIT, read_horizon, read_measured, read_window_unit
 from beam_dp.planning.target import Target, rank_windows_for_target
 from beam_dp.planning.windows import WindowsOption, rank_window_strategies
 from beam_dp.privacy.guarantee import Neighboring
 from beam_dp.queries.workload import parse_workload
+from beam_dp.reports.terminal import numbers_table, short
 from beam_dp.windows.promise import stated_promise, whole_promise
 
 

@@ -12,10 +12,11 @@ from beam_dp.flags.flag import FlagError, Once, refused
 from beam_dp.storage.new_file import write_new_file
 
 if TYPE_CHECKING:
-    from beam_dp.privacy.ledger import Entry
-    from beam_dp.releases import HorizonRelease, Release
+    from beam_dp.privacy.ledger.entries import Entry
+    from beam_dp.releases.release import Release
+    from beam_dp.releases.windows.horizon import HorizonRelease
     from beam_dp.reports.truth import Truth
-    from beam_dp.verification import Verification
+    from beam_dp.verification.verdict import Verification
 
 
 def add_report(commands: Any) -> None:
@@ -90,8 +91,10 @@ def report(
         PosixPath('out/visits.html')
     """
     from beam_dp.cli.kinds import described
-    from beam_dp.releases import holds_horizon, read_release, read_windows
-    from beam_dp.reports import Beside, report_page
+    from beam_dp.releases.kinds import read_release
+    from beam_dp.releases.windows.horizon_files import holds_horizon, read_windows
+    from beam_dp.reports.about import Beside
+    from beam_dp.reports.page import report_page
 
     place = os.fspath(directory)
     page = pathlib.Path(_beside(place) if output is None else output)
@@ -137,7 +140,7 @@ def _check_output(output: pathlib.Path) -> None:
 def _verified(release: Release | HorizonRelease) -> tuple[Verification | None, str]:
     """Returns what `beam-dp verify` finds, and what it says last, or why it refuses the card."""
     from beam_dp.cli.verify import verdict
-    from beam_dp.verification import verify_release
+    from beam_dp.releases.verify import verify_release
 
     try:
         found = verify_release(release)
@@ -152,8 +155,8 @@ def _entry(url: str, release: Release | HorizonRelease) -> Entry:
     Raises:
         InputError: if the ledger has none, or can't be read.
     """
-    from beam_dp.privacy.ledger import Ledger
-    from beam_dp.reports import name_of, paid_by
+    from beam_dp.privacy.ledger.ledger import Ledger
+    from beam_dp.reports.about import name_of, paid_by
 
     ledger, named, own = Ledger(url), paid_by(release), name_of(release)
     entries = [each for data in ledger.datasets() for each in ledger.entries(data.dataset_id)]

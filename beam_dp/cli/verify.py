@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from beam_dp.verification import Step, Verification
+    from beam_dp.verification.steps import Step
+    from beam_dp.verification.verdict import Verification
 
 EXIT_DOES_NOT_HOLD = 1
 _SHOWN_FAULTS = 20
@@ -45,8 +46,9 @@ def run_verify(options: argparse.Namespace) -> int:
     """
     from rich.console import Console
 
-    from beam_dp.releases import holds_horizon, read_release, read_windows
-    from beam_dp.verification import verify_release
+    from beam_dp.releases.kinds import read_release
+    from beam_dp.releases.verify import verify_release
+    from beam_dp.releases.windows.horizon_files import holds_horizon, read_windows
 
     read = read_windows if holds_horizon(options.directory) else read_release
     found = verify_release(read(options.directory))
@@ -59,7 +61,7 @@ def run_verify(options: argparse.Namespace) -> int:
 
 def told(found: Verification) -> RenderableType:
     """Returns the steps, what their words mean, what is wrong or to be noted, and the verdict."""
-    from beam_dp.cli.describe import below_each_other, plain_table, plain_text, promise_facts
+    from beam_dp.reports.terminal import below_each_other, plain_table, plain_text, promise_facts
 
     kind = found.kind.replace("_", " ")
     facts = {"mechanism": found.mechanism, **promise_facts(found.promise)}

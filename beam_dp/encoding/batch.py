@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from beam_dp.domain import Domain
+from beam_dp.domain.universe import Domain
 from beam_dp.encoding.texts import Mask
 
 

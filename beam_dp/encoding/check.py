@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from beam_dp.domain import Attribute, Domain, OrderedAttribute
+from beam_dp.domain.attributes import Attribute
 from beam_dp.domain.files import domain_from_json
-from beam_dp.domain.ordered import BinnedAttribute
+from beam_dp.domain.ordered import BinnedAttribute, OrderedAttribute
+from beam_dp.domain.universe import Domain
 from beam_dp.encoding.columns import column_of, encode_batch, encode_column
 from beam_dp.errors import InputError, shown
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from beam_dp.domain import Attribute
+from beam_dp.domain.attributes import Attribute
 from beam_dp.encoding.texts import Mask, TextFinder
 
 if TYPE_CHECKING:

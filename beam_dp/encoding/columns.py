@@ -26,9 +26,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from beam_dp.domain import Attribute, Domain
+from beam_dp.domain.attributes import Attribute
 from beam_dp.domain.impossible import any_impossible
 from beam_dp.domain.texts import DAY
+from beam_dp.domain.universe import Domain
 from beam_dp.encoding.canonical import NANOSECONDS
 from beam_dp.encoding.coded import Coded, Levels, inside
 from beam_dp.encoding.layouts import as_bytes, union_parts

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from beam_dp.domain import Attribute, IntegerAttribute, NumericAttribute
+from beam_dp.domain.attributes import Attribute
 from beam_dp.domain.dates import TimeAttribute
 from beam_dp.domain.listed import BooleanAttribute, ListedAttribute
+from beam_dp.domain.ordered import IntegerAttribute, NumericAttribute
 from beam_dp.encoding.coded import Levels
 from beam_dp.encoding.dates import TimeLevels
 from beam_dp.encoding.listed import ListedLevels

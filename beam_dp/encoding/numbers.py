@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from beam_dp.domain import Attribute, NumericAttribute
+from beam_dp.domain.attributes import Attribute
+from beam_dp.domain.ordered import NumericAttribute
 from beam_dp.domain.texts import integer_of
 from beam_dp.encoding.coded import Coded, Levels, also_outside, inside
 from beam_dp.encoding.texts import (

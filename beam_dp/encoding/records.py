@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from beam_dp.domain import Domain
+from beam_dp.domain.universe import Domain
 from beam_dp.encoding.batch import EncodedBatch, WindowBatch, left_out_records
 from beam_dp.encoding.columns import column_of, encode_batch, encode_cells
 from beam_dp.encoding.seconds import seconds_of
 from beam_dp.encoding.texts import Mask
 from beam_dp.encoding.units import unit_fingerprints
 from beam_dp.privacy.guarantee import RECORD
-from beam_dp.windows import Horizon, counted_windows
+from beam_dp.windows.horizon import Horizon, counted_windows
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from beam_dp.domain import Attribute, nearest_known
+from beam_dp.domain.attributes import Attribute, nearest_known
 from beam_dp.encoding.column_types import ColumnType, unfit
 from beam_dp.encoding.frames import frame_batch, is_frame_class
 from beam_dp.errors import InputError, UnreadableError

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from beam_dp.domain import Attribute
+from beam_dp.domain.attributes import Attribute
 from beam_dp.domain.texts import int64_of, number_of
 from beam_dp.encoding.layouts import gather, not_null
 

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from beam_dp.domain import Domain
+from beam_dp.domain.universe import Domain
 from beam_dp.encoding.batch import EncodedBatch, WindowBatch
 from beam_dp.encoding.key_batch import KeyBatch
 

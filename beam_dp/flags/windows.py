@@ -12,7 +12,8 @@ from beam_dp.flags.flag import Flag, FlagError
 from beam_dp.flags.numbers import integer
 
 if TYPE_CHECKING:
-    from beam_dp.windows import Horizon, WindowUnit
+    from beam_dp.windows.horizon import Horizon
+    from beam_dp.windows.unit import WindowUnit
 
 START = Flag("start", "when the first window starts, such as 2026-11-23T00:00Z", "TIME", True)
 WINDOW = Flag("window", "how long a window is, such as 90s, 30m, 1h or 7d", "LENGTH", True)
@@ -78,7 +79,7 @@ def read_horizon(given: Mapping[str, str]) -> Horizon:
     Raises:
         InputError: a value is refused.
     """
-    from beam_dp.windows import Horizon
+    from beam_dp.windows.horizon import Horizon
 
     return Horizon(
         start=given["start"],
@@ -96,7 +97,7 @@ def read_window_unit(given: Mapping[str, str]) -> WindowUnit:
         InputError: a value is refused.
     """
     from beam_dp.flags.shared import read_max_records_per_unit
-    from beam_dp.windows import WindowUnit
+    from beam_dp.windows.unit import WindowUnit
 
     return WindowUnit(
         given["privacy_unit"],

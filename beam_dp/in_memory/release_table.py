@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from beam_dp.domain import Domain
+from beam_dp.domain.universe import Domain
 from beam_dp.encoding.batch import EncodedBatch
 from beam_dp.encoding.contributions import limit_records
 from beam_dp.encoding.records import encode_all_records, encode_records
@@ -19,22 +19,29 @@ from beam_dp.encoding.tables import Table
 from beam_dp.encoding.unit_costs import CostLimit
 from beam_dp.encoding.words import RecordWords
 from beam_dp.errors import InputError, withhold_messages
-from beam_dp.mechanisms import MWEM, MarginalsPlan, Mechanism
+from beam_dp.mechanisms.contract import Mechanism
 from beam_dp.mechanisms.draw_database import draw_database
 from beam_dp.mechanisms.left_out import with_left_out
+from beam_dp.mechanisms.marginals.mwem import MWEM
+from beam_dp.mechanisms.marginals.plan import MarginalsPlan
 from beam_dp.mechanisms.registry import plan_release
 from beam_dp.mechanisms.within_bins import middles_warning
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.advice import warn_of_epsilon, warn_of_record_unit
 from beam_dp.privacy.guarantee import RECORD, Guarantee
-from beam_dp.privacy.ledger import Ledger, Token, check_edges_paid
+from beam_dp.privacy.ledger.edges import check_edges_paid
+from beam_dp.privacy.ledger.entries import Token
+from beam_dp.privacy.ledger.ledger import Ledger
 from beam_dp.privacy.ledger.origin import Origin, place_text
 from beam_dp.privacy.unit_costs import UnitCosts
 from beam_dp.queries.linear_workload import LinearWorkload
 from beam_dp.queries.workload import Workload
-from beam_dp.releases import SyntheticDatabase, probe_output, write_release
-from beam_dp.summaries import Histogram, HistogramAccumulator, Marginals
+from beam_dp.releases.files.probe import probe_output
+from beam_dp.releases.kinds import write_release
+from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 from beam_dp.summaries.choice import choose_accumulator
+from beam_dp.summaries.histogram import Histogram, HistogramAccumulator
+from beam_dp.summaries.marginals import Marginals
 
 _LOG = logging.getLogger(__name__)
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, runtime_checkable
 
 from beam_dp.checks import check_choice, check_is, checked_integer, checked_number
-from beam_dp.domain import Domain
+from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError
 from beam_dp.flags import shared
 from beam_dp.flags.numbers import number
@@ -27,9 +27,9 @@ from beam_dp.verification.total import more_than, told_steps, total
 if TYPE_CHECKING:
     from beam_dp.mechanisms.left_out import LeftOutPlan
     from beam_dp.mechanisms.marginals.plan import MarginalsPlan
-    from beam_dp.privacy.ledger import Token
-    from beam_dp.releases import SyntheticDatabase
-    from beam_dp.summaries import Marginals
+    from beam_dp.privacy.ledger.entries import Token
+    from beam_dp.releases.synthetic_database.release import SyntheticDatabase
+    from beam_dp.summaries.marginals import Marginals
 
 Progress = Callable[[str, int, int], None]
 NumRecords = int | Literal["noisy"]
@@ -89,7 +89,7 @@ class Plan(ABC):
         warn_of_epsilon(self.promised.epsilon)
         if token is None:
             return {}
-        from beam_dp.privacy.ledger import Token
+        from beam_dp.privacy.ledger.entries import Token
 
         check_is("ledger_token", token, Token)
         token.check(self.mechanism, self.promised, self.loss)

@@ -8,8 +8,9 @@ from beam_dp.mechanisms.contract import Mechanism, Progress
 from beam_dp.mechanisms.marginals.plan import MarginalsPlan
 from beam_dp.mechanisms.within_bins import with_bin_values
 from beam_dp.noise.source import NoiseSource
-from beam_dp.releases import SyntheticDatabase
-from beam_dp.summaries import Histogram, Marginals
+from beam_dp.releases.synthetic_database.release import SyntheticDatabase
+from beam_dp.summaries.histogram import Histogram
+from beam_dp.summaries.marginals import Marginals
 
 
 def draw_database(

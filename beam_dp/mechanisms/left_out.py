@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beam_dp.checks import check_is
-from beam_dp.domain import Domain, IntegerAttribute
+from beam_dp.domain.ordered import IntegerAttribute
+from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError
 from beam_dp.mechanisms.contract import check_noise
 from beam_dp.noise.bound import laplace_bound, noise_bound, noise_variance
@@ -18,8 +19,9 @@ from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.ledger.filters import cost, loss_of
 from beam_dp.privacy.loss import Loss
-from beam_dp.releases import IntervalRelease, SyntheticDatabase
+from beam_dp.releases.intervals.release import IntervalRelease
 from beam_dp.releases.left_out import LeftOut
+from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 
 # Of epsilon; the release gets the rest.
 LEFT_OUT_SHARE = 0.05

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from beam_dp.checks import check_choice, check_is
-from beam_dp.domain import Domain
+from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError
 from beam_dp.flags.flag import Flag
 from beam_dp.flags.options import flags_of
@@ -36,7 +36,7 @@ from beam_dp.mechanisms.small_db.small_db import SmallDB
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.linear_workload import LinearWorkload
 from beam_dp.queries.workload import Workload
-from beam_dp.releases.records import WITHIN_BINS, check_records_format
+from beam_dp.releases.synthetic_database.records import WITHIN_BINS, check_records_format
 
 # Release synthetic databases.
 SYNTHETIC: Mapping[str, type[Mechanism]] = {

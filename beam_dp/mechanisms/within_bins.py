@@ -8,8 +8,8 @@ import numpy as np
 
 from beam_dp.domain.ordered import BinnedAttribute
 from beam_dp.noise.source import NoiseSource
-from beam_dp.releases import SyntheticDatabase
-from beam_dp.releases.records import MAX_BIN_VALUES, num_bin_values
+from beam_dp.releases.synthetic_database.records import MAX_BIN_VALUES, num_bin_values
+from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 
 
 def with_bin_values(release: SyntheticDatabase, noise: NoiseSource) -> SyntheticDatabase:

@@ -9,7 +9,7 @@ from beam_dp.mechanisms.marginals.plan import MarginalsPlan
 from beam_dp.queries.linear import LiteralQuery
 from beam_dp.queries.linear_workload import LinearWorkload
 from beam_dp.queries.workload import Workload
-from beam_dp.releases.measured_tables import query_variance, support_variances
+from beam_dp.releases.synthetic_database.measured_tables import query_variance, support_variances
 
 # A command line is for people.
 _MAX_SPECIFICATION = 2000

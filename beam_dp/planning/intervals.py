@@ -8,13 +8,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beam_dp.errors import InputError
-from beam_dp.mechanisms.intervals import plan_intervals
+from beam_dp.mechanisms.intervals.plan import plan_intervals
 from beam_dp.mechanisms.resources import intervals_resources
 from beam_dp.planning.job import Option, PlanningJob
 from beam_dp.planning.synthetic_databases import needed
 from beam_dp.queries.linear import Product
 from beam_dp.queries.workload import Workload
-from beam_dp.releases.intervals import check_ordered
+from beam_dp.releases.intervals.release import check_ordered
 from beam_dp.theorems.intervals import intervals_theorem
 
 Ends = NDArray[np.int64]

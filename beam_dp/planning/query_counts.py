@@ -8,7 +8,8 @@ from collections.abc import Callable
 from typing import Any, get_args
 
 from beam_dp.checks import check_is, checked_integer, checked_number
-from beam_dp.domain import Domain, IntegerAttribute
+from beam_dp.domain.ordered import IntegerAttribute
+from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError, magnitude
 from beam_dp.mechanisms.contract import MAX_RECORDS, NumRecords, check_failure_probability
 from beam_dp.mechanisms.online.plan import OnlinePlan

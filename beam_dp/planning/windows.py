@@ -7,18 +7,19 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from beam_dp.mechanisms.marginals.plan import check_request
-from beam_dp.mechanisms.window_tables.choices import (
+from beam_dp.mechanisms.windows.choices import (
     DEFAULT_BLOCK,
     Choice,
     DistributionChoice,
     Strategy,
     ranked_choices,
 )
-from beam_dp.mechanisms.window_tables.questions import Question, default_questions
+from beam_dp.mechanisms.windows.questions import Question, default_questions
 from beam_dp.noise.bound import Distribution
 from beam_dp.queries.workload import Workload
-from beam_dp.windows import Horizon, WindowUnit
+from beam_dp.windows.horizon import Horizon
 from beam_dp.windows.promise import whole_promise
+from beam_dp.windows.unit import WindowUnit
 
 
 @dataclasses.dataclass(frozen=True)

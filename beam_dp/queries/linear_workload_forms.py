@@ -9,7 +9,8 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from itertools import combinations, product
 
-from beam_dp.domain import Domain, nearest_known
+from beam_dp.domain.attributes import nearest_known
+from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError, magnitude, shown
 from beam_dp.queries.disjunction import Disjunction
 from beam_dp.queries.linear import LinearQuery, Parity, Product, Range, complement

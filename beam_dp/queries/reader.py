@@ -9,9 +9,10 @@ from typing import Any
 from numpy.typing import ArrayLike
 
 from beam_dp.checks import check_is, checked_integer
-from beam_dp.domain import Domain, nearest_known
+from beam_dp.domain.attributes import nearest_known
 from beam_dp.domain.impossible import LevelReader
 from beam_dp.domain.ordered import BinnedAttribute, OrderedAttribute
+from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError, magnitude, shown
 from beam_dp.queries.disjunction import Disjunction, negation
 from beam_dp.queries.linear import (

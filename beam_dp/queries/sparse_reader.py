@@ -7,7 +7,8 @@ from typing import Any
 
 from beam_dp.domain.plain_integers import plain_integer
 from beam_dp.errors import InputError, shown
-from beam_dp.hashing import HashKey, universe_elements
+from beam_dp.hashing.elements import universe_elements
+from beam_dp.hashing.keys import HashKey
 from beam_dp.queries.row_families import conjunction_of_text
 from beam_dp.queries.sparse import Element, KeyType, SparseQuery
 

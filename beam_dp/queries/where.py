@@ -16,9 +16,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from beam_dp.domain import Attribute, Domain, IntegerAttribute, nearest_known
+from beam_dp.domain.attributes import Attribute, nearest_known
 from beam_dp.domain.impossible import LevelReader
-from beam_dp.domain.ordered import BinnedAttribute
+from beam_dp.domain.ordered import BinnedAttribute, IntegerAttribute
+from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError, shown
 
 Mask = NDArray[np.bool_]

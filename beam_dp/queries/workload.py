@@ -10,8 +10,9 @@ from itertools import combinations
 from typing import Any
 
 from beam_dp.checks import check_is, checked_integer, checked_number
-from beam_dp.domain import Domain, nearest_known
+from beam_dp.domain.attributes import nearest_known
 from beam_dp.domain.strict_json import json_text, parsed_lines
+from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError, shown
 
 Names = tuple[str, ...]

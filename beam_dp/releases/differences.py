@@ -12,11 +12,11 @@ import numpy as np
 
 from beam_dp.errors import InputError
 from beam_dp.queries.workload import Workload
-from beam_dp.releases.intervals import IntervalRelease
+from beam_dp.releases.intervals.release import IntervalRelease
 from beam_dp.releases.release import Release
-from beam_dp.releases.released_answers import MarginalAnswer
-from beam_dp.releases.synthetic_database import SyntheticDatabase
-from beam_dp.releases.window_tables import WindowTables
+from beam_dp.releases.synthetic_database.release import SyntheticDatabase
+from beam_dp.releases.synthetic_database.released_answers import MarginalAnswer
+from beam_dp.releases.windows.window import WindowTables
 
 Tables = SyntheticDatabase | WindowTables
 

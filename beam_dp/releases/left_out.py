@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any, Self
 
 from beam_dp.checks import is_integer, is_number
-from beam_dp.domain import Domain
+from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError
 
 _ERRORS = ("standard_error", "bound", "sum_standard_error", "sum_bound", "failure_probability")

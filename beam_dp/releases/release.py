@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from beam_dp.privacy.guarantee import Guarantee
 
@@ -23,6 +23,8 @@ class Release:
     Attributes:
         read_from: the JSON values of the card that it was read from; None if it was made here.
     """
+
+    KIND: ClassVar[str]  # its name in cards
 
     draw_id: str
     guarantee: Guarantee

@@ -8,20 +8,20 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from beam_dp.privacy.guarantee import RECORD, Guarantee, Neighboring
-from beam_dp.releases.answers import AnswersRelease
-from beam_dp.releases.horizon import HorizonRelease
+from beam_dp.releases.answers.release import AnswersRelease
 from beam_dp.releases.plain import library_versions
 from beam_dp.releases.release import Release
-from beam_dp.releases.sketches import SparseRelease
-from beam_dp.releases.window_tables import WindowTables
+from beam_dp.releases.sketches.release import SparseRelease
+from beam_dp.releases.windows.horizon import HorizonRelease
+from beam_dp.releases.windows.window import WindowTables
 from beam_dp.reports.markup import facts, number, paragraph, section, table, text
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from beam_dp.privacy.ledger import Entry
+    from beam_dp.privacy.ledger.entries import Entry
     from beam_dp.reports.truth import Truth
-    from beam_dp.verification import Verification
+    from beam_dp.verification.verdict import Verification
 
 AnyRelease = Release | HorizonRelease
 

@@ -12,15 +12,17 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from beam_dp.domain import Attribute, Domain, OrderedAttribute
+from beam_dp.domain.attributes import Attribute
+from beam_dp.domain.ordered import OrderedAttribute
+from beam_dp.domain.universe import Domain
 from beam_dp.noise.bound import FAILURE_PROBABILITY, NOISY_SHARE, noise_bound
 from beam_dp.queries.vector_query import VectorQuery
 from beam_dp.queries.workload import Workload
 from beam_dp.releases.error_bars import Estimate
-from beam_dp.releases.intervals import IntervalRelease
-from beam_dp.releases.measured_tables import query_variance
-from beam_dp.releases.noisy_tables import NoisyTables
-from beam_dp.releases.synthetic_database import SyntheticDatabase
+from beam_dp.releases.intervals.release import IntervalRelease
+from beam_dp.releases.synthetic_database.measured_tables import query_variance
+from beam_dp.releases.synthetic_database.noisy_tables import NoisyTables
+from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 
 # Above so many levels they are grouped in order, and not by size: to ask of each takes too long.
 _MAX_ASKED = 2_000

@@ -10,13 +10,13 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from beam_dp.noise.bound import FAILURE_PROBABILITY, noise_bound
-from beam_dp.releases.answers import AnswersRelease
+from beam_dp.releases.answers.release import AnswersRelease
 from beam_dp.releases.error_bars import ErrorKind, Estimate
-from beam_dp.releases.horizon import HorizonRelease
-from beam_dp.releases.intervals import IntervalRelease
-from beam_dp.releases.sketches import SparseRelease
-from beam_dp.releases.synthetic_database import SyntheticDatabase
-from beam_dp.releases.window_tables import WindowTables
+from beam_dp.releases.intervals.release import IntervalRelease
+from beam_dp.releases.sketches.release import SparseRelease
+from beam_dp.releases.synthetic_database.release import SyntheticDatabase
+from beam_dp.releases.windows.horizon import HorizonRelease
+from beam_dp.releases.windows.window import WindowTables
 from beam_dp.reports.about import AnyRelease, noise_section, noisy_number_fact
 from beam_dp.reports.cells import (
     Cell,

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
-from beam_dp.domain import Attribute
+from beam_dp.domain.attributes import Attribute
 from beam_dp.reports.about import words_of
 from beam_dp.reports.cells import (
     Answers,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pathlib
 from typing import TYPE_CHECKING
 
-from beam_dp.releases.horizon import HorizonRelease
+from beam_dp.releases.windows.horizon import HorizonRelease
 from beam_dp.reports.about import (
     AnyRelease,
     Beside,

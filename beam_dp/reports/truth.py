@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from beam_dp.domain import Domain
+from beam_dp.domain.universe import Domain
 from beam_dp.encoding.contributions import limit_records
 from beam_dp.encoding.records import encode_records
 from beam_dp.encoding.unit_costs import CostLimit
 from beam_dp.encoding.words import RecordWords
 from beam_dp.errors import InputError
 from beam_dp.privacy.guarantee import RECORD
-from beam_dp.releases.intervals import IntervalRelease
-from beam_dp.releases.synthetic_database import SyntheticDatabase
-from beam_dp.releases.unit_costs import unit_costs
+from beam_dp.releases.intervals.release import IntervalRelease
+from beam_dp.releases.synthetic_database.release import SyntheticDatabase
+from beam_dp.releases.synthetic_database.unit_costs import unit_costs
 from beam_dp.reports.about import AnyRelease
 from beam_dp.reports.cells import Groups
 

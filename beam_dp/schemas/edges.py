@@ -13,11 +13,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beam_dp.checks import checked_integer
-from beam_dp.domain import IntegerAttribute, NumericAttribute, OrderedAttribute
 from beam_dp.domain.edges_from import EdgesFrom
-from beam_dp.domain.ordered import BinnedAttribute
+from beam_dp.domain.ordered import (
+    BinnedAttribute,
+    IntegerAttribute,
+    NumericAttribute,
+    OrderedAttribute,
+)
 from beam_dp.errors import InputError
-from beam_dp.releases.intervals import IntervalRelease
+from beam_dp.releases.intervals.release import IntervalRelease
 from beam_dp.releases.release import Release
 
 MAX_BINS = 10_000

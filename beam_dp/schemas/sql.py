@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from beam_dp.domain import nearest_known
+from beam_dp.domain.attributes import nearest_known
 from beam_dp.errors import InputError, shown
 from beam_dp.schemas.columns import NESTED, NO_LEVELS, Column, Kind
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from beam_dp.domain import Domain
+from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError
 from beam_dp.summaries.histogram import HistogramAccumulator
 from beam_dp.summaries.marginals import MarginalsAccumulator

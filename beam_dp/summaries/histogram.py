@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from beam_dp.domain import Domain
+from beam_dp.domain.universe import Domain
 from beam_dp.encoding.batch import EncodedBatch
 from beam_dp.errors import InputError
 from beam_dp.queries.dense_tables import marginal_tables

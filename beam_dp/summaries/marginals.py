@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from beam_dp.domain import Domain
+from beam_dp.domain.universe import Domain
 from beam_dp.encoding.batch import EncodedBatch
 from beam_dp.errors import InputError, magnitude
 from beam_dp.queries.dense_tables import marginal_tables

@@ -6,8 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beam_dp.encoding.key_batch import KeyBatch
-from beam_dp.hashing import BlockSigns
 from beam_dp.hashing.folding import cell_of
+from beam_dp.hashing.projections import BlockSigns
 
 
 def within_squared_norm(

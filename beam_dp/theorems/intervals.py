@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from beam_dp.interval_strategies.strategy import Values
-from beam_dp.mechanisms.intervals import IntervalPlan
+from beam_dp.mechanisms.intervals.plan import IntervalPlan
 from beam_dp.noise.bound import noise_bound, noise_variance
 from beam_dp.theorems.theorem import Theorem, constant
 

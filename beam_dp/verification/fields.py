@@ -8,7 +8,7 @@ from typing import Any
 
 from beam_dp.checks import is_number
 from beam_dp.errors import InputError
-from beam_dp.releases.files.kinds import card_fields
+from beam_dp.releases.kinds import card_fields
 from beam_dp.releases.plain import plain_json
 from beam_dp.releases.release import Release
 

@@ -6,7 +6,7 @@ import dataclasses
 import math
 from collections.abc import Sequence
 
-from beam_dp.domain import Domain
+from beam_dp.domain.universe import Domain
 from beam_dp.noise.bound import laplace_bound, noise_bound, noise_variance
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.releases.left_out import LeftOut

@@ -10,7 +10,7 @@ from claim_rows.claim import Agreement, Claim, Failures, Slack, failures
 from numpy.typing import NDArray
 
 from beam_dp.interval_strategies.textbook_tree import TextbookTree
-from beam_dp.mechanisms.intervals import plan_intervals, release_intervals
+from beam_dp.mechanisms.intervals.plan import plan_intervals, release_intervals
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import Guarantee, Neighboring
 from beam_dp.theorems.intervals import intervals_theorem

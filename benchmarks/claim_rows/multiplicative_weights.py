@@ -12,15 +12,16 @@ import numpy as np
 from claim_rows.adversaries import CALIBRATIONS, FALL, Calibration, Cells, Taught, rate, teach
 from claim_rows.claim import Claim, Failures, Slack, failures
 
-from beam_dp.domain import Domain, IntegerAttribute
-from beam_dp.mechanisms import PrivateMW, plan_private_mw
+from beam_dp.domain.ordered import IntegerAttribute
+from beam_dp.domain.universe import Domain
 from beam_dp.mechanisms.online.plan import GRID
-from beam_dp.mechanisms.online.private_mw_plan import PrivateMWPlan
+from beam_dp.mechanisms.online.private_mw import PrivateMW
+from beam_dp.mechanisms.online.private_mw_plan import PrivateMWPlan, plan_private_mw
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.linear import LinearQuery
 from beam_dp.queries.reader import LinearQueries
-from beam_dp.summaries import Histogram
+from beam_dp.summaries.histogram import Histogram
 from beam_dp.testing.exact import audit_law
 from beam_dp.testing.laws import largest_log_ratio
 from beam_dp.theorems.synthesis import online_theorem

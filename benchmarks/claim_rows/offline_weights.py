@@ -9,13 +9,13 @@ from claim_rows.claim import Claim, Failures, failures
 from claim_rows.multiplicative_weights import BETA, DELTA, domain_of, promise
 from numpy.typing import NDArray
 
-from beam_dp.hypotheses.dense_weights import DenseWeights
-from beam_dp.mechanisms import MWEM
+from beam_dp.mechanisms.marginals.mwem import MWEM
 from beam_dp.mechanisms.marginals.textbook_noise import published_error
+from beam_dp.models.dense_weights import DenseWeights
 from beam_dp.noise.source import NoiseSource
 from beam_dp.queries.linear import Explicit
 from beam_dp.queries.workload import marginals
-from beam_dp.summaries import Histogram
+from beam_dp.summaries.histogram import Histogram
 from beam_dp.theorems.early_stop import best_early_stop
 
 

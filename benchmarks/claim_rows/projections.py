@@ -9,17 +9,18 @@ import numpy as np
 from claim_rows.claim import Agreement, Claim, Failures, Measured, Slack, failures
 from numpy.typing import NDArray
 
-from beam_dp.hashing import BlockSigns, DenseSigns, HashKey
 from beam_dp.hashing.distortion import Distortion
 from beam_dp.hashing.field import BinaryField
-from beam_dp.hashing.keys import num_words
+from beam_dp.hashing.keys import HashKey, num_words
 from beam_dp.hashing.polynomials import PolynomialFamily
-from beam_dp.mechanisms import SparseProject, SparseSummary, release_sparse
+from beam_dp.hashing.projections import BlockSigns, DenseSigns
 from beam_dp.mechanisms.sketches.plan import SparsePlan
+from beam_dp.mechanisms.sketches.release import SparseSummary, release_sparse
+from beam_dp.mechanisms.sketches.sparse_project import SparseProject
 from beam_dp.noise.bound import weighted_noise_bound
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import Guarantee
-from beam_dp.summaries import Projection
+from beam_dp.summaries.projection import Projection
 from beam_dp.theorems.sparse import (
     projection_theorem,
     published_largest_entry,

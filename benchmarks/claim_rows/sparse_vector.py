@@ -11,14 +11,12 @@ from claim_rows.claim import Agreement, Claim, Failures, Measured, Slack, failur
 from claim_rows.selection import BETA, DELTA, promise
 from dp_accounting.pld.privacy_loss_distribution import from_laplace_mechanism
 
-from beam_dp.mechanisms import (
-    AboveThreshold,
-    NumericSparse,
-    Sparse,
+from beam_dp.mechanisms.sparse_vector.mechanisms import AboveThreshold, NumericSparse, Sparse
+from beam_dp.mechanisms.sparse_vector.noise import (
     SparseVectorNoise,
+    published_accuracy,
     sparse_vector_noise,
 )
-from beam_dp.mechanisms.sparse_vector.noise import published_accuracy
 from beam_dp.noise.source import NoiseSource
 from beam_dp.theorems.noise import sparse_vector_theorem
 

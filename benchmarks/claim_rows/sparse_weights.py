@@ -9,16 +9,16 @@ import numpy as np
 from claim_rows.adversaries import CALIBRATIONS, FALL, Calibration, Slots, Taught, rate, teach
 from claim_rows.claim import Agreement, Claim, Failures, Slack, failures
 
-from beam_dp.hypotheses.dense_weights import DenseWeights
-from beam_dp.hypotheses.sparse_weights import SparseWeights
-from beam_dp.mechanisms import SparseMW, plan_sparse_mw
 from beam_dp.mechanisms.online.plan import GRID
-from beam_dp.mechanisms.online.sparse_mw_plan import num_slots
+from beam_dp.mechanisms.online.sparse_mw import SparseMW
+from beam_dp.mechanisms.online.sparse_mw_plan import num_slots, plan_sparse_mw
+from beam_dp.models.dense_weights import DenseWeights
+from beam_dp.models.sparse_weights import SparseWeights
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.linear import Explicit
 from beam_dp.queries.sparse import SparseQuery
-from beam_dp.summaries import KeyCounts
+from beam_dp.summaries.key_counts import KeyCounts
 
 BETA, DELTA = 0.05, 1e-6
 

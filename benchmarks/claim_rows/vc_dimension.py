@@ -11,28 +11,24 @@ import numpy as np
 from claim_rows.claim import Agreement, Claim, Measured, Slack, failures
 from numpy.typing import NDArray
 
-from beam_dp.domain import Domain, IntegerAttribute
+from beam_dp.domain.ordered import IntegerAttribute
+from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError
-from beam_dp.mechanisms.small_db import MultisetChoice, SmallDB
+from beam_dp.mechanisms.small_db.choice import MultisetChoice
 from beam_dp.mechanisms.small_db.size import (
     VCBound,
     small_db_size,
     small_db_size_by_vc,
     small_db_size_for_intervals,
 )
+from beam_dp.mechanisms.small_db.small_db import SmallDB
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import Guarantee
-from beam_dp.queries import (
-    LinearQueries,
-    LinearWorkload,
-    family_vc_dimension,
-    matrix_vc_dimension,
-    parse_linear_workload,
-    sauer_bound,
-    short_conjunctions_vc_bounds,
-)
+from beam_dp.queries.linear_workload import LinearWorkload, parse_linear_workload
 from beam_dp.queries.query_matrix import MAX_MATRIX_VALUES
-from beam_dp.queries.vc_dimension import log_sauer_bound
+from beam_dp.queries.reader import LinearQueries
+from beam_dp.queries.vc_dimension import log_sauer_bound, matrix_vc_dimension, sauer_bound
+from beam_dp.queries.vc_families import family_vc_dimension, short_conjunctions_vc_bounds
 from beam_dp.theorems.synthesis import best_small_db_size, small_db_theorem
 
 Matrix = NDArray[np.int64]

@@ -18,8 +18,9 @@ from documents.blocks import ROOT
 
 import beam_dp as dp
 from beam_dp.cli import main as cli
-from beam_dp.privacy.ledger import Ledger, Origin
-from beam_dp.summaries import Histogram
+from beam_dp.privacy.ledger.ledger import Ledger
+from beam_dp.privacy.ledger.origin import Origin
+from beam_dp.summaries.histogram import Histogram
 
 MADE = runpy.run_path(str(ROOT / "examples" / "visits.py"))
 DOMAIN: dict[str, Any] = MADE["DOMAIN"]

@@ -7,8 +7,9 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from beam_dp.domain import Domain, IntegerAttribute
 from beam_dp.domain.files import domain_from_json
+from beam_dp.domain.ordered import IntegerAttribute
+from beam_dp.domain.universe import Domain
 from beam_dp.encoding import columns
 from beam_dp.encoding.columns import encode_batch, encode_cells, encode_column
 from beam_dp.errors import InputError

@@ -10,14 +10,9 @@ from column_reference import code_of
 from executed_lines import lines_below
 from hypothesis import example, given, settings, strategies as st
 
-from beam_dp.domain import (
-    BooleanAttribute,
-    CategoricalAttribute,
-    DateAttribute,
-    DatetimeAttribute,
-    IntegerAttribute,
-    NumericAttribute,
-)
+from beam_dp.domain.dates import DateAttribute, DatetimeAttribute
+from beam_dp.domain.listed import BooleanAttribute, CategoricalAttribute
+from beam_dp.domain.ordered import IntegerAttribute, NumericAttribute
 from beam_dp.encoding import columns
 from beam_dp.encoding.columns import encode_column
 from beam_dp.encoding.units import arrow_column

@@ -6,13 +6,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from beam_dp.domain import (
-    BooleanAttribute,
-    CategoricalAttribute,
-    Domain,
-    IntegerAttribute,
-    NumericAttribute,
-)
+from beam_dp.domain.listed import BooleanAttribute, CategoricalAttribute
+from beam_dp.domain.ordered import IntegerAttribute, NumericAttribute
+from beam_dp.domain.universe import Domain
 from beam_dp.encoding.columns import encode_batch, encode_cells
 from beam_dp.encoding.records import encode_records
 

@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 from value_kinds import ATTRIBUTES, DAY, DECLARED, KINDS
 
-from beam_dp.domain import CategoricalAttribute
+from beam_dp.domain.listed import CategoricalAttribute
 from beam_dp.encoding.columns import encode_column
 from beam_dp.encoding.keys import clamped_numbers, key_elements
 from beam_dp.encoding.units import arrow_column, unit_fingerprints
-from beam_dp.hashing import HashKey
+from beam_dp.hashing.keys import HashKey
 from beam_dp.queries.sparse import KEY_TYPES
 
 KEY = HashKey.draw(4)

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from beam_dp.domain import Domain, IntegerAttribute
+from beam_dp.domain.ordered import IntegerAttribute
+from beam_dp.domain.universe import Domain
 from beam_dp.encoding.contributions import select_records
 from beam_dp.encoding.unit_costs import CostLimit
 from beam_dp.encoding.words import RecordWords

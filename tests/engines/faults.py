@@ -22,8 +22,9 @@ from engines.programs import Program
 from fake_google_storage import FakeGoogleStorage
 from patience import HANG_SECONDS, wait_for
 
-from beam_dp.privacy.ledger import Ledger
-from beam_dp.releases import finish_writing, read_release
+from beam_dp.privacy.ledger.ledger import Ledger
+from beam_dp.releases.kinds import read_release
+from beam_dp.releases.leftovers import finish_writing
 from beam_dp.storage.of_url import store_for
 from beam_dp.storage.store import DRAFT_PREFIX
 

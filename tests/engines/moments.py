@@ -19,13 +19,16 @@ from typing import Any
 
 from patience import wait_for
 
-from beam_dp import summaries
-from beam_dp.mechanisms.window_tables import WindowTables, WindowTablesPlan
+from beam_dp.mechanisms.windows.plan import WindowTablesPlan
 from beam_dp.noise.source import NoiseSource
+from beam_dp.releases.windows.window import WindowTables
 from beam_dp.storage.bucket import BucketStore
 from beam_dp.storage.google import GoogleBucket
 from beam_dp.storage.local import LocalStore
-from beam_dp.summaries import Marginals
+from beam_dp.summaries.element_counts import ElementCounts
+from beam_dp.summaries.histogram import HistogramAccumulator
+from beam_dp.summaries.marginals import Marginals, MarginalsAccumulator
+from beam_dp.summaries.projection import ProjectionAccumulator
 
 VARIABLE = "BEAM_DP_TEST_MOMENTS"  # names the folder
 COUNTING = "in the distributed pass"
@@ -38,9 +41,9 @@ AFTER_CARD = "after the card, before the payload"
 BEFORE_TIDYING = "before drafts are removed"
 WRITING = (EMPTY_DRAFT, HALF_DRAFT, BEFORE_CARD, AFTER_CARD, BEFORE_TIDYING)
 _COUNTERS = (
-    (summaries.HistogramAccumulator, "add_batch"),
-    (summaries.MarginalsAccumulator, "add_batch"),
-    (summaries.ProjectionAccumulator, "add_batch"),
+    (HistogramAccumulator, "add_batch"),
+    (MarginalsAccumulator, "add_batch"),
+    (ProjectionAccumulator, "add_batch"),
 )
 
 
@@ -172,7 +175,7 @@ def install(control: str) -> None:
     WindowTablesPlan.draw = draw_window  # type: ignore[method-assign]
     for owner, name in _COUNTERS:
         _wrap(owner, name, before=pause(COUNTING))
-    _wrap(summaries.ElementCounts, "of", before=pause(COUNTING))
+    _wrap(ElementCounts, "of", before=pause(COUNTING))
     _wrap(NoiseSource, "draw_id", after=drawn)
     LocalStore.write_draft = write  # type: ignore[method-assign]
     for store in (LocalStore, BucketStore):

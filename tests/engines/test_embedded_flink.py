@@ -10,9 +10,9 @@ import pytest
 from engines.contracts import PROGRAMS, card, check_answers, check_contract
 from jobs import breaks_later, everything_under, files_of_one_draw, job_flags
 
-from beam_dp.privacy.ledger import Ledger
+from beam_dp.privacy.ledger.ledger import Ledger
 from beam_dp.storage.local import LocalStore
-from beam_dp.summaries import HistogramAccumulator
+from beam_dp.summaries.histogram import HistogramAccumulator
 from pipelines import release_synthetic_database
 
 pytestmark = pytest.mark.engines

@@ -16,11 +16,14 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from jobs import DOMAIN, people
 from numpy.typing import NDArray
 
-from beam_dp.domain import Domain
 from beam_dp.domain.files import parse_domain
-from beam_dp.hashing import BlockSigns, HashKey
+from beam_dp.domain.universe import Domain
+from beam_dp.hashing.keys import HashKey
+from beam_dp.hashing.projections import BlockSigns
 from beam_dp.privacy.guarantee import Guarantee, Neighboring
-from beam_dp.summaries import HistogramAccumulator, MarginalsAccumulator, ProjectionAccumulator
+from beam_dp.summaries.histogram import HistogramAccumulator
+from beam_dp.summaries.marginals import MarginalsAccumulator
+from beam_dp.summaries.projection import ProjectionAccumulator
 from beam_dp.transforms import EncodeRecords, KeyColumns, ReadRecords, Summarise
 from beam_dp.transforms.counting.count_cells import CountCells
 from beam_dp.transforms.counting.count_elements import CountElements, counts_of_shards

@@ -15,14 +15,16 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from engines import kafka_broker
 from patience import HANG_SECONDS
 
-from beam_dp.domain import Domain, IntegerAttribute
+from beam_dp.domain.ordered import IntegerAttribute
+from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError
-from beam_dp.mechanisms.window_tables import plan_window_tables
+from beam_dp.mechanisms.windows.plan import plan_window_tables
 from beam_dp.queries.workload import marginals
-from beam_dp.releases import read_windows
+from beam_dp.releases.windows.horizon_files import read_windows
 from beam_dp.transforms.drawing.release_windows import ReleaseWindows, begin_windows
 from beam_dp.transforms.reading.read_kafka import ReadKafka
-from beam_dp.windows import Horizon, WindowUnit, counted_windows
+from beam_dp.windows.horizon import Horizon, counted_windows
+from beam_dp.windows.unit import WindowUnit
 
 pytestmark = pytest.mark.engines
 NUM_CELLS = 8

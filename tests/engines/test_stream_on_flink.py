@@ -11,7 +11,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from jobs import DOMAIN, people, write_table
 
 from beam_dp.domain.files import parse_domain
-from beam_dp.mechanisms import plan_private_mw
+from beam_dp.mechanisms.online.private_mw_plan import plan_private_mw
 from beam_dp.privacy.guarantee import Guarantee, Neighboring
 from beam_dp.transforms import AnswerQueries, ReadRecords
 from beam_dp.transforms.drawing.answer_queries import AnswerBatch

@@ -12,7 +12,7 @@ from fuzz.damaged_releases import fuzz_folder
 from fuzz.mutations import mutate_bytes, mutate_json, raised_by
 
 from beam_dp.errors import InputError
-from beam_dp.schemas import domain_draft
+from beam_dp.schemas.read import domain_draft
 
 _AVRO: dict[str, Any] = {
     "type": "record",

@@ -10,9 +10,12 @@ from fuzz.damaged_releases import fuzz_folder
 from fuzz.mutations import mutate_bytes, mutate_json, raised_by
 from horizons import DOMAIN, FIRST, card_of, leveled, released_horizon
 
-from beam_dp.cli.describe_horizon import describe_horizon
 from beam_dp.queries.workload import Workload
-from beam_dp.releases import HorizonRelease, ReleaseError, finish_writing, read_windows
+from beam_dp.releases.files.card import ReleaseError
+from beam_dp.releases.leftovers import finish_writing
+from beam_dp.releases.windows.describe_horizon import describe_horizon
+from beam_dp.releases.windows.horizon import HorizonRelease
+from beam_dp.releases.windows.horizon_files import read_windows
 
 HORIZON = "horizon.json"
 

@@ -8,20 +8,15 @@ import numpy as np
 from fuzz.damaged_releases import damaged_release
 from fuzz.mutations import raised_by
 
-from beam_dp.cli.describe_sketches import describe_sparse
-from beam_dp.hashing import HashKey
+from beam_dp.hashing.keys import HashKey
 from beam_dp.privacy.guarantee import Guarantee
-from beam_dp.releases import (
-    NoisyCounts,
-    NoisySketch,
-    ReleaseError,
-    SparseRelease,
-    SyntheticDatabase,
-    read_release,
-)
-from beam_dp.releases.files.card import card_text
-from beam_dp.releases.files.sketches import fields, payload
-from beam_dp.releases.sketch_keys import key_type_of
+from beam_dp.releases.files.card import ReleaseError, card_text
+from beam_dp.releases.kinds import read_release
+from beam_dp.releases.sketches.describe import describe_sparse
+from beam_dp.releases.sketches.files import fields, payload
+from beam_dp.releases.sketches.keys import key_type_of
+from beam_dp.releases.sketches.release import NoisyCounts, NoisySketch, SparseRelease
+from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 
 DRAW = "0123456789abcdef0123456789abcdef"
 

@@ -21,20 +21,21 @@ from fuzz.verify_target import verify_target
 from fuzz.window_target import read_window_target
 from releases.release_examples import DOMAIN, DRAW, release_of
 
-from beam_dp.cli.describe import describe
 from beam_dp.domain.files import parse_domain
 from beam_dp.errors import InputError
 from beam_dp.queries.workload import Workload, parse_workload
-from beam_dp.releases import ReleaseError, SyntheticDatabase, read_release
-from beam_dp.releases.files import records as avro
-from beam_dp.releases.files.card import card_text
+from beam_dp.releases.files.card import ReleaseError, card_text
 from beam_dp.releases.files.container import file_name, sync_marker
-from beam_dp.releases.files.records_card import fields, payload
 from beam_dp.releases.files.values import encode_bytes, encode_long
-from beam_dp.releases.independent_tables import IndependentTables
-from beam_dp.releases.measured_tables import MeasuredTable
-from beam_dp.releases.noisy_measurements import NoisyMeasurements
-from beam_dp.releases.pair_distances import PairDistances
+from beam_dp.releases.kinds import read_release
+from beam_dp.releases.synthetic_database import records_file as avro
+from beam_dp.releases.synthetic_database.describe import describe
+from beam_dp.releases.synthetic_database.files import fields, payload
+from beam_dp.releases.synthetic_database.independent_tables import IndependentTables
+from beam_dp.releases.synthetic_database.measured_tables import MeasuredTable
+from beam_dp.releases.synthetic_database.noisy_measurements import NoisyMeasurements
+from beam_dp.releases.synthetic_database.pair_distances import PairDistances
+from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 
 RECORDS = avro.records_file(DRAW)
 HYPOTHESIS = file_name(DRAW, "hypothesis")

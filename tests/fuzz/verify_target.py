@@ -21,8 +21,10 @@ from verification.kinds_of_releases import RELEASES
 from beam_dp.checks import is_number
 from beam_dp.cli.verify import told
 from beam_dp.errors import InputError
-from beam_dp.releases import holds_horizon, read_release, read_windows, write_release
-from beam_dp.verification import Verification, verify_release
+from beam_dp.releases.kinds import read_release, write_release
+from beam_dp.releases.verify import verify_release
+from beam_dp.releases.windows.horizon_files import holds_horizon, read_windows
+from beam_dp.verification.verdict import Verification
 
 HORIZON, WINDOW = "horizon", "window of a horizon"
 NAMES = (*RELEASES, HORIZON, WINDOW)

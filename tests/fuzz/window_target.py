@@ -8,14 +8,18 @@ import numpy as np
 from fuzz.damaged_releases import damaged_release
 from fuzz.mutations import raised_by
 
-from beam_dp.cli.describe_windows import describe_window
-from beam_dp.domain import BooleanAttribute, Domain, IntegerAttribute
+from beam_dp.domain.listed import BooleanAttribute
+from beam_dp.domain.ordered import IntegerAttribute
+from beam_dp.domain.universe import Domain
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.workload import Workload
-from beam_dp.releases import Release, ReleaseError, WindowTables, read_release
-from beam_dp.releases.files.card import card_text
-from beam_dp.releases.files.window_tables import fields, payload
-from beam_dp.releases.measured_tables import MeasuredTable
+from beam_dp.releases.files.card import ReleaseError, card_text
+from beam_dp.releases.kinds import read_release
+from beam_dp.releases.release import Release
+from beam_dp.releases.synthetic_database.measured_tables import MeasuredTable
+from beam_dp.releases.windows.describe import describe_window
+from beam_dp.releases.windows.files import fields, payload
+from beam_dp.releases.windows.window import WindowTables
 
 DRAW = "0123456789abcdef0123456789abcdef"
 

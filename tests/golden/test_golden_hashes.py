@@ -9,10 +9,12 @@ import hashlib
 import numpy as np
 import pytest
 
-from beam_dp.hashing import BlockSigns, DenseSigns, HashKey, universe_elements
 from beam_dp.hashing.backend import ENVIRONMENT_VARIABLE, available_backends
+from beam_dp.hashing.elements import universe_elements
 from beam_dp.hashing.folding import cell_of, fold
-from beam_dp.releases.files.sketches import HASH_FAMILY
+from beam_dp.hashing.keys import HashKey
+from beam_dp.hashing.projections import BlockSigns, DenseSigns
+from beam_dp.releases.sketches.files import HASH_FAMILY
 
 ELEMENTS = ["alice@example.org", "", "é", b"alice@example.org", b"\xff\0", 0, 17, 2**64 - 1]
 COUNTS = np.arange(1, len(ELEMENTS) + 1, dtype=np.int64)

@@ -6,17 +6,14 @@ import pathlib
 import numpy as np
 import pytest
 
-from beam_dp.hashing import universe_elements
-from beam_dp.queries import marginals
+from beam_dp.hashing.elements import universe_elements
 from beam_dp.queries.sparse import SparseQuery
-from beam_dp.releases import (
-    IntervalRelease,
-    SparseRelease,
-    WindowTables,
-    read_release,
-    read_windows,
-    write_release,
-)
+from beam_dp.queries.workload import marginals
+from beam_dp.releases.intervals.release import IntervalRelease
+from beam_dp.releases.kinds import read_release, write_release
+from beam_dp.releases.sketches.release import SparseRelease
+from beam_dp.releases.windows.horizon_files import read_windows
+from beam_dp.releases.windows.window import WindowTables
 
 GOLDEN = pathlib.Path(__file__).parent
 

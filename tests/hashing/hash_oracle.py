@@ -6,8 +6,7 @@ import hashlib
 
 import numpy as np
 
-from beam_dp.hashing import HashKey
-from beam_dp.hashing.keys import num_words
+from beam_dp.hashing.keys import HashKey, num_words
 
 
 def multiply(a: int, b: int, degree: int = 64, modulus: int = 0b11011) -> int:

@@ -15,8 +15,7 @@ import pytest
 from package_sources import copy_sources
 
 from beam_dp.errors import InputError
-from beam_dp.hashing import active_backend, available_backends
-from beam_dp.hashing.backend import ENVIRONMENT_VARIABLE, kernel
+from beam_dp.hashing.backend import ENVIRONMENT_VARIABLE, active_backend, available_backends, kernel
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 needs_kernel = pytest.mark.skipif(kernel is None, reason="the kernel is not built")
@@ -50,11 +49,13 @@ def test_without_the_kernel_numpy_works_and_says_so_once() -> None:
 import sys
 sys.modules["beam_dp.hashing._kernel"] = None
 import numpy as np
-from beam_dp import hashing
-signs = hashing.DenseSigns(hashing.HashKey.draw(4), 64)
+from beam_dp.hashing.backend import active_backend, available_backends
+from beam_dp.hashing.keys import HashKey
+from beam_dp.hashing.projections import DenseSigns
+signs = DenseSigns(HashKey.draw(4), 64)
 for _ in range(2):
     signs.project(np.zeros(2, np.uint64), np.array([1, -1]))
-print(hashing.active_backend(), hashing.available_backends())
+print(active_backend(), available_backends())
 """
     environment = {k: v for k, v in os.environ.items() if k != ENVIRONMENT_VARIABLE}
     result = subprocess.run(

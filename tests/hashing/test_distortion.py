@@ -13,9 +13,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from beam_dp.hashing import BlockSigns, DenseSigns, HashKey
 from beam_dp.hashing.distortion import Distortion, _moments
 from beam_dp.hashing.folding import cell_of, num_buckets
+from beam_dp.hashing.keys import HashKey
+from beam_dp.hashing.projections import BlockSigns, DenseSigns
 
 Reals = NDArray[np.float64]
 RARE = 1e-60

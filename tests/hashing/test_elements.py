@@ -9,7 +9,8 @@ import pyarrow as pa
 import pytest
 
 from beam_dp.errors import InputError
-from beam_dp.hashing import HashKey, universe_elements
+from beam_dp.hashing.elements import universe_elements
+from beam_dp.hashing.keys import HashKey
 
 KEY = hash_oracle.fixed_key(2)
 

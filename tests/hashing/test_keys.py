@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from beam_dp.errors import InputError
-from beam_dp.hashing import HashKey
 from beam_dp.hashing.field import GF64
+from beam_dp.hashing.keys import HashKey
 from beam_dp.hashing.polynomials import PolynomialFamily
 
 

@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 from beam_dp.errors import InputError
-from beam_dp.hashing import BlockSigns, DenseSigns, HashKey, available_backends
-from beam_dp.hashing.backend import ENVIRONMENT_VARIABLE
+from beam_dp.hashing.backend import ENVIRONMENT_VARIABLE, available_backends
+from beam_dp.hashing.keys import HashKey
+from beam_dp.hashing.projections import BlockSigns, DenseSigns
 
 Projection = DenseSigns | BlockSigns
 KEY = hash_oracle.fixed_key(7)

@@ -7,12 +7,12 @@ import math
 import numpy as np
 import pytest
 
-from beam_dp.domain import Domain
 from beam_dp.domain.files import read_domain
-from beam_dp.hypotheses import denoised_attributes
-from beam_dp.hypotheses.denoised_attributes import denoised, denoised_counts, follows_before
-from beam_dp.hypotheses.maximum_entropy import NoisyCoefficients, fit_maximum_entropy
-from beam_dp.hypotheses.residual_basis import ResidualBasis
+from beam_dp.domain.universe import Domain
+from beam_dp.models import denoised_attributes
+from beam_dp.models.denoised_attributes import denoised, denoised_counts, follows_before
+from beam_dp.models.maximum_entropy import NoisyCoefficients, fit_maximum_entropy
+from beam_dp.models.residual_basis import ResidualBasis
 
 TOTAL = 40_000
 RUNS = 24

@@ -8,9 +8,9 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from beam_dp.hypotheses.elimination import cliques_fit, num_clique_cells
-from beam_dp.hypotheses.junction_tree import JunctionTree
-from beam_dp.hypotheses.tree_marginals import tree_marginals
+from beam_dp.models.elimination import cliques_fit, num_clique_cells
+from beam_dp.models.junction_tree import JunctionTree
+from beam_dp.models.tree_marginals import tree_marginals
 
 Axes = tuple[int, ...]
 

@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 from scipy.optimize import approx_fprime
 
-from beam_dp.hypotheses import maximum_entropy
-from beam_dp.hypotheses.maximum_entropy import (
+from beam_dp.models import maximum_entropy
+from beam_dp.models.maximum_entropy import (
     NoisyCoefficients,
     fit_maximum_entropy,
     independent_log_weights,
     refit,
 )
-from beam_dp.hypotheses.residual_basis import ResidualBasis
+from beam_dp.models.residual_basis import ResidualBasis
 
 SHAPE = (3, 2, 4)
 PAIRS = [s for size in range(3) for s in combinations(range(3), size)]

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 from hypothesis import assume, given, settings, strategies as st
 
-from beam_dp.hypotheses.contrasts import (
+from beam_dp.models.contrasts import (
     coefficients_table,
     contrast_matrix,
     num_contrasts,
     table_coefficients,
 )
-from beam_dp.hypotheses.residual_basis import ResidualBasis
+from beam_dp.models.residual_basis import ResidualBasis
 
 Support = tuple[int, ...]
 

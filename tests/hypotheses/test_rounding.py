@@ -5,9 +5,9 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from beam_dp.hypotheses import rounding
-from beam_dp.hypotheses.residual_basis import ResidualBasis
-from beam_dp.hypotheses.rounding import round_systematically, round_to_records
+from beam_dp.models import rounding
+from beam_dp.models.residual_basis import ResidualBasis
+from beam_dp.models.rounding import round_systematically, round_to_records
 
 SHAPE = (3, 4, 2, 5)
 SUPPORTS = [s for size in range(3) for s in combinations(range(4), size)]

@@ -8,7 +8,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from beam_dp.hypotheses.basis import (
+from beam_dp.models.basis import (
     Basis,
     carry_over,
     log_potentials,
@@ -16,15 +16,15 @@ from beam_dp.hypotheses.basis import (
     marginal_of,
     squared_scale,
 )
-from beam_dp.hypotheses.contrasts import Support, num_contrasts
-from beam_dp.hypotheses.maximum_entropy import (
+from beam_dp.models.contrasts import Support, num_contrasts
+from beam_dp.models.maximum_entropy import (
     NoisyCoefficients,
     fit_maximum_entropy,
     independent_log_weights,
     refit,
 )
-from beam_dp.hypotheses.residual_basis import ResidualBasis
-from beam_dp.hypotheses.tree_basis import TreeBasis
+from beam_dp.models.residual_basis import ResidualBasis
+from beam_dp.models.tree_basis import TreeBasis
 
 
 def closure(sets: list[Support]) -> list[Support]:

@@ -11,9 +11,11 @@ from hypothesis import given, settings, strategies as st
 
 import beam_dp.summaries.cell_counts as cell_counts
 import beam_dp.summaries.shards as shards
-from beam_dp.domain import Domain, IntegerAttribute
+from beam_dp.domain.ordered import IntegerAttribute
+from beam_dp.domain.universe import Domain
 from beam_dp.encoding.batch import EncodedBatch
-from beam_dp.summaries import Histogram, HistogramAccumulator, Marginals, MarginalsAccumulator
+from beam_dp.summaries.histogram import Histogram, HistogramAccumulator
+from beam_dp.summaries.marginals import Marginals, MarginalsAccumulator
 
 
 def domain_of(*sizes: int) -> Domain:

@@ -6,8 +6,8 @@ import numpy as np
 from noise_sources import Seeded
 from tiny import ADD, APPROXIMATE, domain_of, on_trees, plan_of, promise, summary, workload_of
 
-from beam_dp.mechanisms import MWEM
 from beam_dp.mechanisms.marginals import pair_choice as pair_choice_module
+from beam_dp.mechanisms.marginals.mwem import MWEM
 from beam_dp.mechanisms.marginals.plan import growing_tree, tree_cells
 
 

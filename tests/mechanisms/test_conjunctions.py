@@ -10,9 +10,10 @@ import beam_dp as dp
 from beam_dp.errors import InputError
 from beam_dp.mechanisms.online import conjunctions as module
 from beam_dp.mechanisms.online.sparse_mw import SparseMW
-from beam_dp.privacy.ledger import Ledger, LedgerError
+from beam_dp.privacy.ledger.ledger import Ledger
+from beam_dp.privacy.ledger.url import LedgerError
 from beam_dp.queries.row_families import RowConjunctions, conjunction_of_text
-from beam_dp.summaries import KeyCounts
+from beam_dp.summaries.key_counts import KeyCounts
 
 FAMILY = RowConjunctions(6, 5, is_monotone=True)
 ROWS = ["111111"] * 40_000 + ["011111"] * 9_000 + ["110000", "", "1x1111"]

@@ -14,7 +14,6 @@ from tiny import ADD, REPLACE, domain_of, workload_of
 
 from beam_dp.errors import InputError
 from beam_dp.interval_strategies.hierarchy import tree
-from beam_dp.mechanisms import CountSketch, HybridSketch, SparseProject
 from beam_dp.mechanisms.choosing import selection_scale
 from beam_dp.mechanisms.intervals.plan import calibrated
 from beam_dp.mechanisms.linear_answers.answers import plan_workload_answers
@@ -25,7 +24,10 @@ from beam_dp.mechanisms.marginals.rounds import round_budget
 from beam_dp.mechanisms.marginals.selection import selection_budget
 from beam_dp.mechanisms.marginals.strategies import residual_strategy, table_strategy
 from beam_dp.mechanisms.online.private_mw_plan import plan_private_mw
-from beam_dp.mechanisms.sparse_vector import sparse_vector_noise
+from beam_dp.mechanisms.sketches.count_sketch import CountSketch
+from beam_dp.mechanisms.sketches.hybrid import HybridSketch
+from beam_dp.mechanisms.sketches.sparse_project import SparseProject
+from beam_dp.mechanisms.sparse_vector.noise import sparse_vector_noise
 from beam_dp.privacy.accounting import discrete_gaussian_mu, zcdp_rho
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.linear_workload import parse_linear_workload

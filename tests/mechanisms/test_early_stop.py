@@ -21,11 +21,11 @@ from tiny import (
 )
 
 from beam_dp.errors import InputError
-from beam_dp.mechanisms import MWEM
+from beam_dp.mechanisms.marginals.mwem import MWEM
 from beam_dp.mechanisms.marginals.textbook_noise import round_noise
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.accounting import zcdp_rho
-from beam_dp.releases import SyntheticDatabase
+from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 
 COUNTS = np.array([70, 10, 10, 10])
 WORKLOAD = workload_of(domain_of(2, 2), 1)

@@ -11,13 +11,16 @@ from noise_sources import NoNoise, Scripted, Seeded
 from tiny import ADD, APPROXIMATE, PURE, REPLACE, domain_of, plan_of, promise, summary, workload_of
 
 from beam_dp.errors import InputError
-from beam_dp.mechanisms import MWEM, Gaussian, Laplace, Mechanism
-from beam_dp.mechanisms.contract import NumRecords
+from beam_dp.mechanisms.contract import Mechanism, NumRecords
+from beam_dp.mechanisms.marginals.gaussian import Gaussian
+from beam_dp.mechanisms.marginals.laplace import Laplace
+from beam_dp.mechanisms.marginals.mwem import MWEM
 from beam_dp.mechanisms.marginals.plan import MarginalsPlan
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.workload import Workload, marginals
-from beam_dp.releases import SyntheticDatabase, release_from_bytes, release_to_bytes
+from beam_dp.releases.kinds import release_from_bytes, release_to_bytes
+from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 
 # A warning of numpy's is a line of log that depends on what was measured.
 pytestmark = pytest.mark.filterwarnings("error::RuntimeWarning")

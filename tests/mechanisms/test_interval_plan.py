@@ -15,8 +15,7 @@ from intervals import squared_errors
 from tiny import ADD, REPLACE, promise
 
 from beam_dp.errors import InputError
-from beam_dp.mechanisms.intervals import plan_intervals
-from beam_dp.mechanisms.intervals.plan import GAUSSIAN, PURE, choices, planned
+from beam_dp.mechanisms.intervals.plan import GAUSSIAN, PURE, choices, plan_intervals, planned
 from beam_dp.noise.source import MAX_SCALE
 
 APPROXIMATE = promise(ADD, 1e-9)

@@ -10,8 +10,14 @@ from noise_sources import NoNoise, Seeded
 from tiny import ADD, promise
 
 from beam_dp.errors import InputError
-from beam_dp.mechanisms.intervals import IntervalPlan, plan_intervals, release_intervals
-from beam_dp.mechanisms.intervals.plan import GAUSSIAN, PURE, planned
+from beam_dp.mechanisms.intervals.plan import (
+    GAUSSIAN,
+    PURE,
+    IntervalPlan,
+    plan_intervals,
+    planned,
+    release_intervals,
+)
 from beam_dp.noise.source import NoiseSource
 
 GUARANTEE = promise(ADD, 1e-9)

@@ -17,17 +17,22 @@ from beam_dp.hashing.folding import fold, num_buckets
 from beam_dp.interval_strategies.hierarchy import tree
 from beam_dp.interval_strategies.sine import SineStrategy
 from beam_dp.interval_strategies.textbook_tree import TextbookTree
-from beam_dp.mechanisms import Gaussian, PrivateMW, SmallDB, plan_private_mw, plan_workload_answers
 from beam_dp.mechanisms.intervals.windows import windows
-from beam_dp.mechanisms.linear_answers.answers import draw_workload_answers
+from beam_dp.mechanisms.linear_answers.answers import draw_workload_answers, plan_workload_answers
+from beam_dp.mechanisms.marginals.gaussian import Gaussian
 from beam_dp.mechanisms.marginals.measurements import residual_query
+from beam_dp.mechanisms.online.private_mw import PrivateMW
+from beam_dp.mechanisms.online.private_mw_plan import plan_private_mw
 from beam_dp.mechanisms.online.sparse_mw import SparseMW
 from beam_dp.mechanisms.online.sparse_mw_plan import plan_sparse_mw
+from beam_dp.mechanisms.small_db.small_db import SmallDB
 from beam_dp.queries.linear_workload import LinearWorkload, parse_linear_workload
 from beam_dp.queries.reader import LinearQueries
 from beam_dp.queries.sparse import SparseQuery
-from beam_dp.summaries import Histogram, KeyCounts, Marginals
 from beam_dp.summaries.clipped_counts import MAX_TOTAL, clipped_counts
+from beam_dp.summaries.histogram import Histogram
+from beam_dp.summaries.key_counts import KeyCounts
+from beam_dp.summaries.marginals import Marginals
 
 LARGEST = 2**63 - 1
 DOMAIN = domain_of(4, 2)

@@ -30,8 +30,7 @@ from tiny import (
     workload_of,
 )
 
-from beam_dp.domain import Domain
-from beam_dp.mechanisms import MWEM
+from beam_dp.domain.universe import Domain
 from beam_dp.mechanisms.marginals import selection as selection_module
 from beam_dp.mechanisms.marginals.left_out_check import (
     ADDED_SHARE,
@@ -42,13 +41,15 @@ from beam_dp.mechanisms.marginals.left_out_check import (
     is_off,
     num_choices,
 )
+from beam_dp.mechanisms.marginals.mwem import MWEM
 from beam_dp.mechanisms.marginals.plan import MarginalsPlan
 from beam_dp.mechanisms.marginals.scores import score_grid
 from beam_dp.mechanisms.marginals.strategies import residual_measurements
 from beam_dp.privacy.accounting import discrete_gaussian_mu, range_mu
-from beam_dp.releases import release_to_bytes
-from beam_dp.releases.measured_tables import MeasuredTable
-from beam_dp.summaries import Histogram, Marginals
+from beam_dp.releases.kinds import release_to_bytes
+from beam_dp.releases.synthetic_database.measured_tables import MeasuredTable
+from beam_dp.summaries.histogram import Histogram
+from beam_dp.summaries.marginals import Marginals
 
 DOMAIN = domain_of(3, 2, 2)
 PAIRS = [(0, 1), (0, 2), (1, 2)]

@@ -14,17 +14,22 @@ import pytest
 from noise_sources import NoNoise
 from tiny import ADD, APPROXIMATE, PURE, REPLACE, domain_of, promise, workload_of
 
-from beam_dp.domain import Domain
+from beam_dp.domain.universe import Domain
 from beam_dp.encoding.records import encode_all_records
 from beam_dp.errors import InputError
-from beam_dp.mechanisms import MWEM, Gaussian, Laplace, Mechanism, SmallDB, plan_release
-from beam_dp.mechanisms.intervals import plan_intervals
+from beam_dp.mechanisms.contract import Mechanism
+from beam_dp.mechanisms.intervals.plan import plan_intervals
 from beam_dp.mechanisms.left_out import LeftOutPlan, plan_left_out, share_guarantee
+from beam_dp.mechanisms.marginals.gaussian import Gaussian
+from beam_dp.mechanisms.marginals.laplace import Laplace
+from beam_dp.mechanisms.marginals.mwem import MWEM
+from beam_dp.mechanisms.registry import plan_release
+from beam_dp.mechanisms.small_db.small_db import SmallDB
 from beam_dp.noise.bound import laplace_bound, noise_variance
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.ledger.filters import Account
 from beam_dp.privacy.loss import Loss
-from beam_dp.summaries import HistogramAccumulator
+from beam_dp.summaries.histogram import HistogramAccumulator
 from beam_dp.testing import audit
 
 DOMAIN = domain_of(2, 2).with_impossible([{"a0": [0], "a1": [0]}])

@@ -24,8 +24,11 @@ from sparse_mw_laws import member, simple_plan
 from tiny import domain_of, promise
 
 from beam_dp.errors import InputError
-from beam_dp.mechanisms import PrivateMW, SparseMW, live, plan_private_mw
+from beam_dp.mechanisms import live
 from beam_dp.mechanisms.live import HaltedError
+from beam_dp.mechanisms.online.private_mw import PrivateMW
+from beam_dp.mechanisms.online.private_mw_plan import plan_private_mw
+from beam_dp.mechanisms.online.sparse_mw import SparseMW
 from beam_dp.mechanisms.sparse_vector.mechanisms import (
     AboveThreshold,
     NumericSparse,
@@ -34,7 +37,8 @@ from beam_dp.mechanisms.sparse_vector.mechanisms import (
 )
 from beam_dp.mechanisms.sparse_vector.noise import noise_candidates, sparse_vector_noise
 from beam_dp.noise.source import NoiseSource
-from beam_dp.summaries import Histogram, KeyCounts
+from beam_dp.summaries.histogram import Histogram
+from beam_dp.summaries.key_counts import KeyCounts
 from beam_dp.transforms.drawing import answer_queries
 
 HELD = KeyCounts({"a": 80_000})

@@ -13,9 +13,7 @@ import pytest
 from noise_sources import NoNoise
 from tiny import domain_of
 
-from beam_dp.domain import Domain
-from beam_dp.hypotheses.basis import importance_of
-from beam_dp.hypotheses.residual_basis import ResidualBasis
+from beam_dp.domain.universe import Domain
 from beam_dp.mechanisms.marginals.measurements import (
     Measurement,
     freedoms,
@@ -23,11 +21,17 @@ from beam_dp.mechanisms.marginals.measurements import (
     residual_norm,
     residual_query,
 )
+from beam_dp.models.basis import importance_of
+from beam_dp.models.residual_basis import ResidualBasis
 from beam_dp.queries.disjunction import Disjunction
 from beam_dp.queries.linear import LiteralQuery, Parity, Product
-from beam_dp.releases.measured_tables import cell_variance, query_variance, support_variances
-from beam_dp.releases.unbiased_tables import Combination
-from beam_dp.summaries import Histogram
+from beam_dp.releases.synthetic_database.measured_tables import (
+    cell_variance,
+    query_variance,
+    support_variances,
+)
+from beam_dp.releases.synthetic_database.unbiased_tables import Combination
+from beam_dp.summaries.histogram import Histogram
 
 Support = tuple[int, ...]
 

@@ -16,22 +16,24 @@ from private_mw_laws import cells
 from tiny import REPLACE, domain_of, promise
 
 from beam_dp.errors import InputError
-from beam_dp.mechanisms import (
-    PrivateMW,
-    SparseMW,
+from beam_dp.mechanisms.online import saved_runs as module
+from beam_dp.mechanisms.online.private_mw import PrivateMW
+from beam_dp.mechanisms.online.private_mw_plan import plan_private_mw
+from beam_dp.mechanisms.online.saved_private_mw import (
     check_private_mw,
-    plan_private_mw,
-    plan_sparse_mw,
     restart_private_mw,
     resume_private_mw,
-    resume_sparse_mw,
     save_private_mw,
-    save_sparse_mw,
 )
-from beam_dp.mechanisms.online import saved_runs as module
-from beam_dp.privacy.ledger import Ledger, LedgerError, Token
+from beam_dp.mechanisms.online.saved_sparse_mw import resume_sparse_mw, save_sparse_mw
+from beam_dp.mechanisms.online.sparse_mw import SparseMW
+from beam_dp.mechanisms.online.sparse_mw_plan import plan_sparse_mw
+from beam_dp.privacy.ledger.entries import Token
+from beam_dp.privacy.ledger.ledger import Ledger
+from beam_dp.privacy.ledger.url import LedgerError
 from beam_dp.queries.sparse import SparseQuery
-from beam_dp.summaries import Histogram, KeyCounts
+from beam_dp.summaries.histogram import Histogram
+from beam_dp.summaries.key_counts import KeyCounts
 
 GUARANTEE = promise(REPLACE, 0.0, 5.0)
 PLAN = plan_private_mw(domain_of(8), GUARANTEE, 80_000, num_questions=4, max_updates=3)

@@ -9,9 +9,11 @@ from itertools import combinations
 import pytest
 from tiny import ADD, APPROXIMATE, PURE, REPLACE, domain_of, plan_of, promise, workload_of
 
-from beam_dp.domain import Impossible
+from beam_dp.domain.impossible import Impossible
 from beam_dp.errors import InputError
-from beam_dp.mechanisms import MWEM, Gaussian, Laplace
+from beam_dp.mechanisms.marginals.gaussian import Gaussian
+from beam_dp.mechanisms.marginals.laplace import Laplace
+from beam_dp.mechanisms.marginals.mwem import MWEM
 from beam_dp.queries.workload import Workload
 
 TEXTBOOK = MWEM(calibration="textbook")

@@ -10,23 +10,20 @@ import pytest
 from noise_sources import NoNoise
 from tiny import ADD, REPLACE, domain_of, on_trees, promise, summary, workload_of
 
-from beam_dp.hashing import HashKey
-from beam_dp.mechanisms import (
-    MWEM,
-    CountSketch,
-    Gaussian,
-    HybridSketch,
-    Laplace,
-    SmallDB,
-    SparseProject,
-    SparseSummary,
-    StabilityHistogram,
-    plan_workload_answers,
-    release_sparse,
-)
-from beam_dp.mechanisms.linear_answers.answers import draw_workload_answers
+from beam_dp.hashing.keys import HashKey
+from beam_dp.mechanisms.linear_answers.answers import draw_workload_answers, plan_workload_answers
+from beam_dp.mechanisms.marginals.gaussian import Gaussian
+from beam_dp.mechanisms.marginals.laplace import Laplace
+from beam_dp.mechanisms.marginals.mwem import MWEM
+from beam_dp.mechanisms.sketches.count_sketch import CountSketch
+from beam_dp.mechanisms.sketches.hybrid import HybridSketch
+from beam_dp.mechanisms.sketches.release import SparseSummary, release_sparse
+from beam_dp.mechanisms.sketches.sparse_project import SparseProject
+from beam_dp.mechanisms.sketches.stability_histogram import StabilityHistogram
+from beam_dp.mechanisms.small_db.small_db import SmallDB
 from beam_dp.queries.linear_workload import parse_linear_workload
-from beam_dp.summaries import ElementCounts, Projection
+from beam_dp.summaries.element_counts import ElementCounts
+from beam_dp.summaries.projection import Projection
 
 TABLES = {
     "laplace": (Laplace(), promise(ADD)),

@@ -16,7 +16,7 @@ from noise_sources import NoNoise, Seeded
 from private_mw_laws import cells, run_of, small_run
 from tiny import ADD, REPLACE, domain_of, promise
 
-from beam_dp.domain import Domain
+from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError
 from beam_dp.mechanisms.online.plan import GRID
 from beam_dp.mechanisms.online.private_mw import PrivateMW
@@ -26,7 +26,7 @@ from beam_dp.privacy.accounting import zcdp_rho
 from beam_dp.privacy.guarantee import Neighboring
 from beam_dp.queries.linear import Product
 from beam_dp.queries.reader import LinearQueries
-from beam_dp.summaries import Histogram
+from beam_dp.summaries.histogram import Histogram
 
 # Accuracy.
 

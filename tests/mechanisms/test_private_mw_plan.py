@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from tiny import REPLACE, domain_of, promise
 
-from beam_dp.hypotheses.dense_weights import DenseWeights
 from beam_dp.mechanisms.online.plan import GRID, published_error
 from beam_dp.mechanisms.online.private_mw_plan import plan_private_mw
 from beam_dp.mechanisms.sparse_vector.noise import published_accuracy
+from beam_dp.models.dense_weights import DenseWeights
 from beam_dp.queries.linear import Product
 
 

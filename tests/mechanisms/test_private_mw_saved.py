@@ -11,7 +11,8 @@ import pytest
 from noise_sources import NoNoise, Seeded
 from private_mw_laws import cells, small_run
 
-from beam_dp.domain import Domain, IntegerAttribute
+from beam_dp.domain.ordered import IntegerAttribute
+from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError
 from beam_dp.mechanisms.online import plan as online_plan, saved_runs
 from beam_dp.mechanisms.online.saved_private_mw import (
@@ -22,7 +23,7 @@ from beam_dp.mechanisms.online.saved_private_mw import (
 from beam_dp.mechanisms.sparse_vector.mechanisms import HaltedError
 from beam_dp.queries.disjunction import negation
 from beam_dp.queries.reader import LinearQueries
-from beam_dp.summaries import Histogram
+from beam_dp.summaries.histogram import Histogram
 
 
 def test_a_saved_run_goes_on_as_if_nothing_had_happened(tmp_path):

@@ -7,10 +7,10 @@ from itertools import combinations
 import numpy as np
 from tiny import domain_of
 
-from beam_dp.hypotheses.record_moves import Target
-from beam_dp.hypotheses.tree_basis import TreeBasis
 from beam_dp.mechanisms.marginals.measurements import closure_of
 from beam_dp.mechanisms.marginals.released_records import tree_release
+from beam_dp.models.record_moves import Target
+from beam_dp.models.tree_basis import TreeBasis
 
 SIZES = (6, 5, 7, 4, 6)
 NUM_RECORDS = 4000

@@ -26,14 +26,17 @@ from tiny import (
     workload_of,
 )
 
-from beam_dp.domain import Domain, Impossible
+from beam_dp.domain.impossible import Impossible
+from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError
-from beam_dp.mechanisms import MWEM, Gaussian, Laplace, Mechanism
-from beam_dp.mechanisms.contract import MAX_RECORDS, NumRecords
+from beam_dp.mechanisms.contract import MAX_RECORDS, Mechanism, NumRecords
 from beam_dp.mechanisms.marginals import (
     released_records as records_module,
     selection as selection_module,
 )
+from beam_dp.mechanisms.marginals.gaussian import Gaussian
+from beam_dp.mechanisms.marginals.laplace import Laplace
+from beam_dp.mechanisms.marginals.mwem import MWEM
 from beam_dp.mechanisms.marginals.plan import (
     MAX_SELECTED_CELLS,
     MarginalsPlan,
@@ -44,8 +47,9 @@ from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.accounting import discrete_gaussian_mu
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.workload import Workload
-from beam_dp.releases import SyntheticDatabase, release_from_bytes, release_to_bytes
-from beam_dp.summaries import Marginals
+from beam_dp.releases.kinds import release_from_bytes, release_to_bytes
+from beam_dp.releases.synthetic_database.release import SyntheticDatabase
+from beam_dp.summaries.marginals import Marginals
 
 pytestmark = pytest.mark.filterwarnings("error::RuntimeWarning")
 

@@ -15,19 +15,17 @@ from test_multiset_choice import law_by_hand
 from tiny import ADD, REPLACE, domain_of, promise, summary
 
 from beam_dp.errors import InputError
-from beam_dp.mechanisms import MWEM, MultisetChoice, SmallDB, plan_release
+from beam_dp.mechanisms.marginals.mwem import MWEM
+from beam_dp.mechanisms.registry import plan_release
+from beam_dp.mechanisms.small_db.choice import MultisetChoice
 from beam_dp.mechanisms.small_db.plan import SmallDBPlan
+from beam_dp.mechanisms.small_db.small_db import SmallDB
 from beam_dp.queries.linear_workload import LinearWorkload, parse_linear_workload
 from beam_dp.queries.query_matrix import query_matrix
 from beam_dp.queries.reader import LinearQueries
 from beam_dp.queries.workload import marginals
-from beam_dp.releases import (
-    SyntheticDatabase,
-    read_release,
-    release_from_bytes,
-    release_to_bytes,
-    write_release,
-)
+from beam_dp.releases.kinds import read_release, release_from_bytes, release_to_bytes, write_release
+from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 from beam_dp.testing import audit
 
 

@@ -16,21 +16,19 @@ from tiny import ADD
 
 from beam_dp.errors import InputError
 from beam_dp.hashing.folding import cell_of, num_buckets
-from beam_dp.mechanisms import (
-    CountSketch,
-    HybridSketch,
-    SparseProject,
-    SparseSummary,
-    StabilityHistogram,
-    release_sparse,
-)
+from beam_dp.mechanisms.sketches.count_sketch import CountSketch
 from beam_dp.mechanisms.sketches.errors import cell_law, element_law, held_keys, sparse_error
+from beam_dp.mechanisms.sketches.hybrid import HybridSketch
 from beam_dp.mechanisms.sketches.key_profile import KeyProfile
 from beam_dp.mechanisms.sketches.plan import HistogramNoise, SketchNoise
+from beam_dp.mechanisms.sketches.release import SparseSummary, release_sparse
+from beam_dp.mechanisms.sketches.sparse_project import SparseProject
+from beam_dp.mechanisms.sketches.stability_histogram import StabilityHistogram
 from beam_dp.planning.sketches.choices import error_of_nothing, plan_sparse_release
 from beam_dp.privacy.guarantee import Guarantee
-from beam_dp.releases.sketch_estimates import estimates_by_element, variance_of_median
-from beam_dp.summaries import ElementCounts, Projection
+from beam_dp.releases.sketches.estimates import estimates_by_element, variance_of_median
+from beam_dp.summaries.element_counts import ElementCounts
+from beam_dp.summaries.projection import Projection
 
 PROMISE = Guarantee(1.0, 1e-9, ADD, "record", 1)
 PROFILES = {

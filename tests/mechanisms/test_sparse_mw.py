@@ -17,15 +17,15 @@ from sparse_mw_laws import member, records, run_of, simple_plan
 from tiny import ADD, REPLACE, promise
 
 from beam_dp.errors import InputError
-from beam_dp.hypotheses.sparse_weights import SparseWeights
 from beam_dp.mechanisms.online import plan as online_plan
 from beam_dp.mechanisms.online.plan import GRID
 from beam_dp.mechanisms.online.saved_sparse_mw import resume_sparse_mw, save_sparse_mw
 from beam_dp.mechanisms.online.sparse_mw_plan import num_slots, plan_sparse_mw
 from beam_dp.mechanisms.sparse_vector.mechanisms import HaltedError
+from beam_dp.models.sparse_weights import SparseWeights
 from beam_dp.noise.source import NoiseSource
 from beam_dp.queries.sparse import SparseQuery
-from beam_dp.summaries import KeyCounts
+from beam_dp.summaries.key_counts import KeyCounts
 
 CALIBRATIONS = ["tight", "textbook"]
 

@@ -15,12 +15,12 @@ from sparse_mw_laws import interact, member, probed, run_of, simple_plan, tiny_p
 from tiny import ADD, REPLACE, promise
 
 from beam_dp.errors import InputError
-from beam_dp.hypotheses.sparse_weights import SparseWeights
 from beam_dp.mechanisms.online.plan import GRID
 from beam_dp.mechanisms.online.sparse_mw import SparseMW
 from beam_dp.mechanisms.online.sparse_mw_plan import plan_sparse_mw
+from beam_dp.models.sparse_weights import SparseWeights
 from beam_dp.queries.sparse import SparseQuery
-from beam_dp.summaries import KeyCounts
+from beam_dp.summaries.key_counts import KeyCounts
 from beam_dp.testing.audit import audit_law
 
 PLANS = [

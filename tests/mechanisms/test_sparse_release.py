@@ -13,22 +13,24 @@ from sketch_laws import Shifted, batch_of, promise, seeded_key, summary_of
 from tiny import ADD, REPLACE
 
 from beam_dp.errors import InputError
-from beam_dp.hashing import HashKey, universe_elements
-from beam_dp.mechanisms import (
-    CountSketch,
-    HybridSketch,
-    SparseProject,
-    SparseSummary,
+from beam_dp.hashing.elements import universe_elements
+from beam_dp.hashing.keys import HashKey
+from beam_dp.mechanisms.sketches.count_sketch import CountSketch
+from beam_dp.mechanisms.sketches.hybrid import HybridSketch
+from beam_dp.mechanisms.sketches.release import SparseSummary, release_sparse
+from beam_dp.mechanisms.sketches.sparse_project import SparseProject
+from beam_dp.mechanisms.sketches.stability_histogram import (
     StabilityHistogram,
-    release_sparse,
+    release_probability,
+    stability_threshold,
 )
-from beam_dp.mechanisms.sketches.stability_histogram import release_probability, stability_threshold
 from beam_dp.noise.bound import noise_variance
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.sparse import SparseQuery
-from beam_dp.releases import SparseRelease
-from beam_dp.summaries import ElementCounts, Projection
+from beam_dp.releases.sketches.release import SparseRelease
+from beam_dp.summaries.element_counts import ElementCounts
+from beam_dp.summaries.projection import Projection
 from beam_dp.testing.audit import discrete_laplace
 
 PROMISE = Guarantee(1.0, 1e-9, ADD, "record", 1)

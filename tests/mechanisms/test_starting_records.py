@@ -12,16 +12,19 @@ import pytest
 from noise_sources import NoNoise
 from tiny import domain_of, promise, summary, workload_of
 
-from beam_dp.domain import Domain
 from beam_dp.domain.files import parse_domain
+from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError
-from beam_dp.hypotheses.residual_basis import ResidualBasis
-from beam_dp.mechanisms import MWEM, Gaussian, Laplace, SmallDB
+from beam_dp.mechanisms.marginals.gaussian import Gaussian
+from beam_dp.mechanisms.marginals.laplace import Laplace
+from beam_dp.mechanisms.marginals.mwem import MWEM
 from beam_dp.mechanisms.marginals.starting_records import StartingRecords
 from beam_dp.mechanisms.registry import plan_release
+from beam_dp.mechanisms.small_db.small_db import SmallDB
+from beam_dp.models.residual_basis import ResidualBasis
 from beam_dp.noise.source import NoiseSource
-from beam_dp.summaries import Histogram
-from beam_dp.verification import verify_release
+from beam_dp.releases.verify import verify_release
+from beam_dp.summaries.histogram import Histogram
 
 SHAPE = (6, 5, 4, 3)
 DOMAIN = domain_of(*SHAPE)

@@ -26,7 +26,7 @@ from tiny import (
     workload_of,
 )
 
-from beam_dp.domain import Domain
+from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError
 from beam_dp.mechanisms.marginals import strategies
 from beam_dp.mechanisms.marginals.gaussian import Gaussian
@@ -40,7 +40,7 @@ from beam_dp.mechanisms.marginals.strategies import (
 )
 from beam_dp.privacy.guarantee import Guarantee, Neighboring
 from beam_dp.queries.workload import Workload, marginals
-from beam_dp.summaries import Histogram
+from beam_dp.summaries.histogram import Histogram
 from beam_dp.testing import audit
 
 SHAPES = [(2,), (1,), (3, 2), (2, 2, 2), (4, 1, 2), (5, 3)]

@@ -21,7 +21,8 @@ from beam_dp.noise.bound import choice_margin
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.accounting import zcdp_rho
 from beam_dp.privacy.loss import Loss
-from beam_dp.queries import LinearQueries, LinearWorkload, parse_linear_workload
+from beam_dp.queries.linear_workload import LinearWorkload, parse_linear_workload
+from beam_dp.queries.reader import LinearQueries
 from beam_dp.testing import audit
 
 APPROXIMATE = 1e-9

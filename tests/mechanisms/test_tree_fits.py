@@ -13,16 +13,19 @@ import pytest
 from noise_sources import Seeded
 from tiny import ADD, APPROXIMATE, domain_of, on_trees, plan_of, promise, summary, workload_of
 
-from beam_dp.domain import Domain
 from beam_dp.domain.files import read_domain
+from beam_dp.domain.universe import Domain
 from beam_dp.encoding.columns import encode_cells
-from beam_dp.mechanisms import MWEM, Gaussian, Laplace, Mechanism
-from beam_dp.mechanisms.contract import NumRecords
+from beam_dp.mechanisms.contract import Mechanism, NumRecords
 from beam_dp.mechanisms.marginals import selection as selection_module
+from beam_dp.mechanisms.marginals.gaussian import Gaussian
+from beam_dp.mechanisms.marginals.laplace import Laplace
+from beam_dp.mechanisms.marginals.mwem import MWEM
 from beam_dp.mechanisms.marginals.plan import MarginalsPlan
 from beam_dp.queries.workload import Workload
-from beam_dp.releases import SyntheticDatabase
-from beam_dp.summaries import Histogram, Marginals
+from beam_dp.releases.synthetic_database.release import SyntheticDatabase
+from beam_dp.summaries.histogram import Histogram
+from beam_dp.summaries.marginals import Marginals
 
 DATA = os.environ.get("BEAM_DP_DATA")
 needs_data = pytest.mark.skipif(not DATA, reason="BEAM_DP_DATA is not set")

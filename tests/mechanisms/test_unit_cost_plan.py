@@ -13,15 +13,16 @@ import pytest
 from tiny import ADD, domain_of, promise, workload_of
 
 import beam_dp as dp
-from beam_dp.domain import Domain
+from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError
-from beam_dp.mechanisms import MWEM, Gaussian
 from beam_dp.mechanisms.contract import check_promise
+from beam_dp.mechanisms.marginals.gaussian import Gaussian
 from beam_dp.mechanisms.marginals.measurements import Measurement
+from beam_dp.mechanisms.marginals.mwem import MWEM
 from beam_dp.mechanisms.marginals.plan import MarginalsPlan
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.unit_costs import MAX_RECORDS, PARTS
-from beam_dp.verification import verify_release
+from beam_dp.releases.verify import verify_release
 
 DELTA = 1e-9
 

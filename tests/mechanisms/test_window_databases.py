@@ -13,16 +13,16 @@ from tiny import domain_of, workload_of
 from window_plans import HORIZON_ID, RECORD, horizon_of, person
 
 from beam_dp.errors import InputError
-from beam_dp.mechanisms import MWEM, Gaussian, Laplace, SmallDB
-from beam_dp.mechanisms.window_tables import (
-    WindowDatabasesPlan,
-    databases as databases_module,
-    plan_window_databases,
-)
+from beam_dp.mechanisms.marginals.gaussian import Gaussian
+from beam_dp.mechanisms.marginals.laplace import Laplace
+from beam_dp.mechanisms.marginals.mwem import MWEM
+from beam_dp.mechanisms.small_db.small_db import SmallDB
+from beam_dp.mechanisms.windows import databases as databases_module
+from beam_dp.mechanisms.windows.databases import WindowDatabasesPlan, plan_window_databases
 from beam_dp.privacy.accounting import discrete_gaussian_mu, zcdp_rho
 from beam_dp.privacy.loss import Loss
-from beam_dp.releases import read_release, write_release
-from beam_dp.summaries import Histogram
+from beam_dp.releases.kinds import read_release, write_release
+from beam_dp.summaries.histogram import Histogram
 
 WORKLOAD = workload_of(domain_of(3, 2, 2), 2)
 EPSILON, DELTA = 1.0, 1e-9

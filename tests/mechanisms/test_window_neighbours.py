@@ -11,7 +11,7 @@ from tiny import domain_of, share_spent, workload_of
 from window_plans import RECORD, handed_out, kept_sets, person, placements, plan_of, whole
 
 from beam_dp.queries.workload import Workload
-from beam_dp.windows import WindowUnit
+from beam_dp.windows.unit import WindowUnit
 
 CELLS = whole(domain_of(2))
 LAPLACE = {"distribution": "discrete_laplace"}

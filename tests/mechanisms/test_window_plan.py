@@ -15,12 +15,12 @@ from tiny import domain_of, workload_of
 from window_plans import HORIZON_ID, RECORD, horizon_of, marginals_of, person, plan_of, whole
 
 from beam_dp.errors import InputError
-from beam_dp.mechanisms.window_tables.levels import most_squares
+from beam_dp.mechanisms.windows.levels import most_squares
 from beam_dp.noise.bound import noise_variance
 from beam_dp.privacy.accounting import discrete_gaussian_mu
 from beam_dp.privacy.loss import Loss
 from beam_dp.queries.workload import Workload
-from beam_dp.windows import WindowUnit
+from beam_dp.windows.unit import WindowUnit
 
 TABLE = domain_of(4, 3)
 

@@ -15,7 +15,8 @@ from beam_dp.mechanisms.linear_answers.answers import draw_workload_answers, pla
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.accounting import discrete_gaussian_mu
 from beam_dp.privacy.loss import Loss
-from beam_dp.queries import LinearQueries, LinearWorkload, parse_linear_workload
+from beam_dp.queries.linear_workload import LinearWorkload, parse_linear_workload
+from beam_dp.queries.reader import LinearQueries
 
 DOMAIN = domain_of(4, 2, 3)
 COUNTS = np.random.default_rng(0).integers(0, 50, DOMAIN.num_cells)

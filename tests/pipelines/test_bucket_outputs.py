@@ -12,8 +12,8 @@ from fake_google_storage import Answer, FakeGoogleStorage, serving
 from jobs import breaks_later, interval_flags, job_flags, people
 
 from beam_dp.cli.main import main as beam_dp
-from beam_dp.privacy.ledger import Ledger
-from beam_dp.releases import read_release
+from beam_dp.privacy.ledger.ledger import Ledger
+from beam_dp.releases.kinds import read_release
 from pipelines import answer_queries, release_intervals, release_synthetic_database
 
 OUT = "gs://releases/out"

@@ -17,7 +17,8 @@ from test_release_windows_program import window_flags
 import beam_dp as dp
 from beam_dp.cli.main import main as cli
 from beam_dp.privacy.guarantee import Guarantee
-from beam_dp.privacy.ledger import Ledger, Token
+from beam_dp.privacy.ledger.entries import Token
+from beam_dp.privacy.ledger.ledger import Ledger
 from beam_dp.privacy.loss import Loss
 from beam_dp.yaml import ReleaseIntervals
 from pipelines import (

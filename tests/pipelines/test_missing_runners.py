@@ -20,7 +20,7 @@ from apache_beam.options.pipeline_options import (
 from apache_beam.runners.portability.prism_runner import PrismJobServer
 from jobs import everything_under, job_flags
 
-from beam_dp.privacy.ledger import Ledger
+from beam_dp.privacy.ledger.ledger import Ledger
 from pipelines import common
 from pipelines.job_servers import JAR_SERVERS, prepare_jar_server
 from pipelines.prism import prepare_prism

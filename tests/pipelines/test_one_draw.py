@@ -23,8 +23,8 @@ from jobs import breaks_later, everything_under, files_of_one_draw, job_flags, r
 import beam_dp.transforms.writing.write as write_module
 from beam_dp.cli.main import main as beam_dp_main
 from beam_dp.noise.source import NoiseSource
-from beam_dp.releases import read_release
 from beam_dp.releases.files.commit import Draw
+from beam_dp.releases.kinds import read_release
 from beam_dp.storage.local import LocalStore
 from beam_dp.transforms.drawing import one_worker
 from pipelines.program import build

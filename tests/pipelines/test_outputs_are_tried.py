@@ -17,8 +17,8 @@ from yaml_jobs import RELEASE, read, run, step
 
 import beam_dp as dp
 from beam_dp.errors import InputError
-from beam_dp.privacy.ledger import Ledger
-from beam_dp.releases import finish_writing
+from beam_dp.privacy.ledger.ledger import Ledger
+from beam_dp.releases.leftovers import finish_writing
 from pipelines import answer_queries, release_synthetic_database
 
 

@@ -10,7 +10,8 @@ import pytest
 from jobs import everything_under, job_flags, people
 
 import beam_dp as dp
-from beam_dp.privacy.ledger import Origin, Token
+from beam_dp.privacy.ledger.entries import Token
+from beam_dp.privacy.ledger.origin import Origin
 from beam_dp.privacy.loss import Loss
 from pipelines.release_synthetic_database import main
 

@@ -13,15 +13,13 @@ from calls import calls_of
 from engines.programs import PROGRAMS
 from yaml_jobs import PAID_JOBS, build, paid, read
 
-from beam_dp.mechanisms import (
-    MWEM,
-    CountSketch,
-    plan_private_mw,
-    plan_sparse_mw,
-    plan_workload_answers,
-)
-from beam_dp.mechanisms.intervals import plan_intervals
-from beam_dp.privacy.ledger import Ledger
+from beam_dp.mechanisms.intervals.plan import plan_intervals
+from beam_dp.mechanisms.linear_answers.answers import plan_workload_answers
+from beam_dp.mechanisms.marginals.mwem import MWEM
+from beam_dp.mechanisms.online.private_mw_plan import plan_private_mw
+from beam_dp.mechanisms.online.sparse_mw_plan import plan_sparse_mw
+from beam_dp.mechanisms.sketches.count_sketch import CountSketch
+from beam_dp.privacy.ledger.ledger import Ledger
 
 PLANNERS: dict[str, Callable[..., Any]] = {
     "release_synthetic_database": MWEM.plan,

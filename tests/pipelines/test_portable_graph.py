@@ -27,7 +27,7 @@ from jobs import interval_flags, job_flags, people
 
 from beam_dp.privacy.ledger.entries import Token
 from beam_dp.queries.workload import marginals
-from beam_dp.releases import read_release
+from beam_dp.releases.kinds import read_release
 from pipelines import (
     answer_queries,
     release_intervals,

@@ -8,7 +8,7 @@ import pytest
 from engines.programs import PROGRAMS
 from preview_pages import check_page
 
-from beam_dp.privacy.ledger import Ledger
+from beam_dp.privacy.ledger.ledger import Ledger
 
 FACTS = {
     "release_synthetic_database": ("records expected of a cell, root mean squared", "marginals"),

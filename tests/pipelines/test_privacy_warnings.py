@@ -20,7 +20,7 @@ from beam_dp.cli.main import main
 from beam_dp.mechanisms import within_bins
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.advice import PrivacyWarning, _names_people
-from beam_dp.summaries import Histogram
+from beam_dp.summaries.histogram import Histogram
 from pipelines import release_windows
 
 DOMAIN = dp.read_domain({"age": 3})

@@ -23,8 +23,11 @@ from tiny import ADD, PURE, domain_of, promise, summary, workload_of
 import beam_dp as dp
 from beam_dp.cli.main import main as cli
 from beam_dp.domain.files import domain_from_json
-from beam_dp.mechanisms import MWEM, Laplace, Mechanism, SmallDB
-from beam_dp.mechanisms.intervals import plan_intervals, release_intervals
+from beam_dp.mechanisms.contract import Mechanism
+from beam_dp.mechanisms.intervals.plan import plan_intervals, release_intervals
+from beam_dp.mechanisms.marginals.laplace import Laplace
+from beam_dp.mechanisms.marginals.mwem import MWEM
+from beam_dp.mechanisms.small_db.small_db import SmallDB
 from pipelines import record_number, release_synthetic_database
 from pipelines.record_number import warning_of_number
 from pipelines.release_intervals import main as main_of_intervals

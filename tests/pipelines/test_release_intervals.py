@@ -15,8 +15,9 @@ from jobs import everything_under, interval_flags, people
 
 from beam_dp.cli import main as cli
 from beam_dp.noise.source import NoiseSource
-from beam_dp.privacy.ledger import Ledger
-from beam_dp.releases import IntervalRelease, read_release
+from beam_dp.privacy.ledger.ledger import Ledger
+from beam_dp.releases.intervals.release import IntervalRelease
+from beam_dp.releases.kinds import read_release
 from beam_dp.transforms.drawing import one_worker
 from pipelines.release_intervals import main
 

@@ -17,8 +17,9 @@ from jobs import everything_under, write_table
 
 from beam_dp.cli import main as cli
 from beam_dp.noise.source import NoiseSource
-from beam_dp.privacy.ledger import Ledger
-from beam_dp.releases import SparseRelease, read_release
+from beam_dp.privacy.ledger.ledger import Ledger
+from beam_dp.releases.kinds import read_release
+from beam_dp.releases.sketches.release import SparseRelease
 from beam_dp.storage.local import LocalStore
 from beam_dp.transforms.drawing import one_worker
 from pipelines.program import build

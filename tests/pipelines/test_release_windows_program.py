@@ -17,9 +17,8 @@ from preview_pages import check_page
 from versions import since
 
 from beam_dp.cli import main as cli
-from beam_dp.privacy.ledger import Ledger
-from beam_dp.releases import read_windows
-from beam_dp.releases.files.horizon import window_directory
+from beam_dp.privacy.ledger.ledger import Ledger
+from beam_dp.releases.windows.horizon_files import read_windows, window_directory
 from pipelines import release_windows
 from pipelines.release_windows import main
 

@@ -14,7 +14,7 @@ import pytest
 from jobs import everything_under, job_flags, people
 
 from beam_dp.mechanisms.online import saved_runs
-from beam_dp.privacy.ledger import Ledger
+from beam_dp.privacy.ledger.ledger import Ledger
 from pipelines.answer_queries import main
 from pipelines.saved_state import keep_state
 

@@ -19,8 +19,8 @@ from yaml_jobs import NAMES, PROMISE, RELEASE, read, run, step
 import beam_dp.yaml
 from beam_dp.errors import InputError
 from beam_dp.flags.flag import FlagError
-from beam_dp.privacy.ledger import Ledger
-from beam_dp.releases import read_release
+from beam_dp.privacy.ledger.ledger import Ledger
+from beam_dp.releases.kinds import read_release
 from pipelines import release_synthetic_database
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent

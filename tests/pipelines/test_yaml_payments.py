@@ -13,8 +13,8 @@ from jobs import people, write_table
 from yaml_jobs import PAID_JOBS, RELEASE, paid, read, run, step
 
 import beam_dp.yaml
-from beam_dp.privacy.ledger import Ledger
-from beam_dp.releases import read_release
+from beam_dp.privacy.ledger.ledger import Ledger
+from beam_dp.releases.kinds import read_release
 
 LOGGER = "beam_dp.yaml"
 

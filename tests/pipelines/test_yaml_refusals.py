@@ -10,7 +10,7 @@ import pytest
 from apache_beam.runners.dataflow.dataflow_runner import DataflowRunner
 from yaml_jobs import PROMISE, RELEASE, build, read, step
 
-from beam_dp.privacy.ledger import Ledger
+from beam_dp.privacy.ledger.ledger import Ledger
 
 
 @pytest.fixture

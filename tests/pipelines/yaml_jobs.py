@@ -11,7 +11,7 @@ from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from apache_beam.yaml.yaml_transform import expand_pipeline
 from jobs import DOMAIN, people, write_table
 
-from beam_dp.privacy.ledger import Ledger
+from beam_dp.privacy.ledger.ledger import Ledger
 
 NAMES = (
     "AnswerQueries",

@@ -15,20 +15,17 @@ import pytest
 from planning_estimates import table_errors
 from tiny import ADD, REPLACE, domain_of, plan_of, promise, summary, workload_of
 
-from beam_dp.domain import Domain
-from beam_dp.mechanisms import (
-    MWEM,
-    Gaussian,
-    Laplace,
-    Mechanism,
-    NumericSparse,
-    PrivateMW,
-    draw_workload_answers,
-    plan_private_mw,
-    plan_workload_answers,
-)
+from beam_dp.domain.universe import Domain
+from beam_dp.mechanisms.contract import Mechanism
+from beam_dp.mechanisms.linear_answers.answers import draw_workload_answers, plan_workload_answers
+from beam_dp.mechanisms.marginals.gaussian import Gaussian
+from beam_dp.mechanisms.marginals.laplace import Laplace
+from beam_dp.mechanisms.marginals.mwem import MWEM
+from beam_dp.mechanisms.online.private_mw import PrivateMW
+from beam_dp.mechanisms.online.private_mw_plan import plan_private_mw
 from beam_dp.mechanisms.resources import fit_resources
 from beam_dp.mechanisms.small_db.choice import MultisetChoice
+from beam_dp.mechanisms.sparse_vector.mechanisms import NumericSparse
 from beam_dp.noise.source import NoiseSource
 from beam_dp.planning.covering_marginals import covering_marginals
 from beam_dp.planning.job import PlanningJob
@@ -36,7 +33,7 @@ from beam_dp.planning.linear_answers import answers_option
 from beam_dp.planning.ranking import rank_mechanisms
 from beam_dp.planning.synthetic_databases import synthetic_option
 from beam_dp.queries.linear_workload import parse_linear_workload
-from beam_dp.summaries import Histogram
+from beam_dp.summaries.histogram import Histogram
 from beam_dp.theorems.small_db import expected_small_db_error
 
 pytestmark = pytest.mark.slow

@@ -11,9 +11,9 @@ from rich.console import Console
 
 from beam_dp.cli.main import main
 from beam_dp.cli.plan_table import Row, bound_of, cost, options_table
-from beam_dp.cli.tables import short
 from beam_dp.mechanisms.resources import Resources
 from beam_dp.planning.job import Option
+from beam_dp.reports.terminal import short
 from beam_dp.theorems.theorem import Bound
 
 WIDTH = 80

@@ -14,7 +14,8 @@ from beam_dp.cli.main import main
 from beam_dp.domain.files import read_domain
 from beam_dp.planning.windows import rank_window_strategies
 from beam_dp.queries.workload import Workload
-from beam_dp.windows import Horizon, WindowUnit
+from beam_dp.windows.horizon import Horizon
+from beam_dp.windows.unit import WindowUnit
 from pipelines import release_windows
 
 GIVEN = {

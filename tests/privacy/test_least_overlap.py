@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from tiny import REPLACE, domain_of, promise, workload_of
 
-from beam_dp.mechanisms import Gaussian
 from beam_dp.mechanisms.marginals import strategies
+from beam_dp.mechanisms.marginals.gaussian import Gaussian
 from beam_dp.mechanisms.marginals.strategies import residual_sensitivity
 from beam_dp.privacy.guarantee import Neighboring
 from beam_dp.privacy.least_overlap import least_overlap
-from beam_dp.verification.release import verify_release
-from beam_dp.verification.tables import largest_change
+from beam_dp.releases.synthetic_database.verify_tables import largest_change
+from beam_dp.releases.verify import verify_release
 
 Supports = list[tuple[int, ...]]
 
@@ -82,14 +82,14 @@ def test_many_attributes_need_much_less_noise_than_twice_that_of_one_record() ->
 def test_what_is_verified_is_what_was_planned(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also of a card, whose precisions differ from the plan's by their rounding."""
     from beam_dp.noise.source import NoiseSource
-    from beam_dp.verification import tables
+    from beam_dp.releases.synthetic_database import verify_tables as tables
 
     monkeypatch.setattr(strategies, "_MAX_PATTERN_ATTRIBUTES", 2)
     monkeypatch.setattr(tables, "_MAX_PATTERNS", 2)
     domain = domain_of(2, 3, 4, 2)
     guarantee = promise(REPLACE, 1e-9)
     plan = Gaussian().plan(domain, workload_of(domain, 3), guarantee, 50)
-    from beam_dp.summaries import Histogram
+    from beam_dp.summaries.histogram import Histogram
 
     exact = Histogram(domain, np.full(48, 1, np.int64)).marginals(plan.summary_tables)
     found = verify_release(plan.release(exact, NoiseSource()))

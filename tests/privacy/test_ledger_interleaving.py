@@ -16,14 +16,16 @@ import numpy as np
 import pytest
 from tiny import domain_of
 
-from beam_dp.mechanisms import PrivateMW, plan_private_mw
+from beam_dp.mechanisms.online.private_mw import PrivateMW
+from beam_dp.mechanisms.online.private_mw_plan import plan_private_mw
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import Guarantee
-from beam_dp.privacy.ledger import Ledger, LedgerError
 from beam_dp.privacy.ledger.filters import Account, Composition
+from beam_dp.privacy.ledger.ledger import Ledger
+from beam_dp.privacy.ledger.url import LedgerError
 from beam_dp.privacy.loss import Loss
 from beam_dp.queries.reader import LinearQueries
-from beam_dp.summaries import Histogram
+from beam_dp.summaries.histogram import Histogram
 
 sys.path.append(str(pathlib.Path(__file__).parents[2] / "benchmarks"))
 

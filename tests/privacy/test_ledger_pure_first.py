@@ -19,8 +19,10 @@ import pytest
 
 from beam_dp.privacy.accounting import discrete_gaussian_mu, zcdp_rho
 from beam_dp.privacy.guarantee import Guarantee
-from beam_dp.privacy.ledger import Ledger, LedgerError, OverBudgetError
+from beam_dp.privacy.ledger.entries import OverBudgetError
 from beam_dp.privacy.ledger.filters import Account, Composition, Filter, loss_of
+from beam_dp.privacy.ledger.ledger import Ledger
+from beam_dp.privacy.ledger.url import LedgerError
 from beam_dp.privacy.loss import Loss
 
 sys.path.append(str(pathlib.Path(__file__).parents[2] / "benchmarks"))

@@ -14,7 +14,7 @@ import pytest
 from ledger_workers import TINY, release_for_ever, submit
 from patience import HANG_SECONDS, wait_for
 
-from beam_dp.privacy.ledger import Ledger
+from beam_dp.privacy.ledger.ledger import Ledger
 from beam_dp.privacy.loss import Loss
 
 # A server that has the imports done forks quickly, and has no threads of a test's.

@@ -32,7 +32,7 @@ from tiny import (
     workload_of,
 )
 
-from beam_dp.mechanisms import MWEM, Gaussian, Laplace, Mechanism
+from beam_dp.mechanisms.contract import Mechanism
 from beam_dp.mechanisms.marginals import (
     measure_all as measure_all_module,
     measurements,
@@ -42,11 +42,14 @@ from beam_dp.mechanisms.marginals import (
     textbook_mwem as textbook_module,
     textbook_noise as textbook_noise_module,
 )
+from beam_dp.mechanisms.marginals.gaussian import Gaussian
+from beam_dp.mechanisms.marginals.laplace import Laplace
 from beam_dp.mechanisms.marginals.measurements import Measurement
+from beam_dp.mechanisms.marginals.mwem import MWEM
 from beam_dp.mechanisms.marginals.plan import MarginalsPlan
 from beam_dp.mechanisms.marginals.rounds import RoundBudget, round_budget
 from beam_dp.privacy.guarantee import Guarantee, Neighboring
-from beam_dp.summaries import Marginals
+from beam_dp.summaries.marginals import Marginals
 from beam_dp.testing.exact import audit_law
 
 ROUNDS = MWEM(num_rounds=2)

@@ -13,10 +13,10 @@ from distributed import HERE, built
 from interpreters import interpreter, named_versions
 from newcomers import GOLDEN, GOLDEN_RELEASES, Home, installed, reading_line
 
-from beam_dp.hashing import available_backends
-from beam_dp.hashing.backend import ENVIRONMENT_VARIABLE
+from beam_dp.hashing.backend import ENVIRONMENT_VARIABLE, available_backends
 from beam_dp.queries.sparse import SparseQuery
-from beam_dp.releases import SparseRelease, read_release
+from beam_dp.releases.kinds import read_release
+from beam_dp.releases.sketches.release import SparseRelease
 
 pytestmark = pytest.mark.wheel
 CHOSEN = os.environ.get("PYTHONS", "").split() or named_versions("setup.py")

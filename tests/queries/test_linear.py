@@ -7,13 +7,9 @@ import math
 import numpy as np
 import pytest
 
-from beam_dp.domain import (
-    BooleanAttribute,
-    CategoricalAttribute,
-    Domain,
-    IntegerAttribute,
-    NumericAttribute,
-)
+from beam_dp.domain.listed import BooleanAttribute, CategoricalAttribute
+from beam_dp.domain.ordered import IntegerAttribute, NumericAttribute
+from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError
 from beam_dp.queries.disjunction import negation
 from beam_dp.queries.linear import VALUE_BITS, Explicit, Parity, Product

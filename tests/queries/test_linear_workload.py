@@ -9,17 +9,18 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from beam_dp.domain import BooleanAttribute, CategoricalAttribute, Domain, IntegerAttribute
+from beam_dp.domain.listed import BooleanAttribute, CategoricalAttribute
+from beam_dp.domain.ordered import IntegerAttribute
+from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError
 from beam_dp.queries import (
-    LinearQueries,
-    LinearWorkload,
     linear_workload as linear_workload_module,
     linear_workload_forms as forms,
-    parse_linear_workload,
 )
 from beam_dp.queries.disjunction import Disjunction
 from beam_dp.queries.linear import Explicit, Parity, Product
+from beam_dp.queries.linear_workload import LinearWorkload, parse_linear_workload
+from beam_dp.queries.reader import LinearQueries
 
 MIXED = Domain(
     (

@@ -11,7 +11,7 @@ import pytest
 
 from beam_dp.domain.files import read_domain
 from beam_dp.errors import InputError
-from beam_dp.hashing import HashKey
+from beam_dp.hashing.keys import HashKey
 from beam_dp.queries.linear_workload import parse_linear_workload
 from beam_dp.queries.row_families import (
     RowConjunctions,

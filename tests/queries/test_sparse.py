@@ -12,7 +12,7 @@ from itertools import product
 import pytest
 
 from beam_dp.errors import InputError
-from beam_dp.hashing import HashKey
+from beam_dp.hashing.keys import HashKey
 from beam_dp.queries.sparse import SparseQuery
 from beam_dp.queries.sparse_files import read_sparse_query
 from beam_dp.queries.sparse_reader import SparseQueries, with_plain_keys

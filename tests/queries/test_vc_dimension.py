@@ -12,21 +12,21 @@ from executed_lines import lines_below
 from tiny import domain_of
 
 from beam_dp.errors import InputError
-from beam_dp.queries import (
-    LinearQueries,
-    LinearQuery,
-    LinearWorkload,
-    Product,
-    family_vc_dimension,
+from beam_dp.queries.linear import LinearQuery, Product
+from beam_dp.queries.linear_workload import LinearWorkload, parse_linear_workload
+from beam_dp.queries.reader import LinearQueries
+from beam_dp.queries.vc_dimension import (
     is_shattered,
+    log_sauer_bound,
     matrix_vc_dimension,
-    parse_linear_workload,
     sauer_bound,
-    short_conjunctions_vc_bounds,
     workload_vc_dimension,
 )
-from beam_dp.queries.vc_dimension import log_sauer_bound
-from beam_dp.queries.vc_families import products_bound
+from beam_dp.queries.vc_families import (
+    family_vc_dimension,
+    products_bound,
+    short_conjunctions_vc_bounds,
+)
 
 TINY = [(1,), (2,), (3,), (4,), (5,), (1, 1), (1, 3), (2, 2), (2, 3), (3, 3), (4, 2), (2, 2, 2)]
 

@@ -5,14 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from beam_dp.domain import (
-    BooleanAttribute,
-    CategoricalAttribute,
-    DateAttribute,
-    Domain,
-    IntegerAttribute,
-    NumericAttribute,
-)
+from beam_dp.domain.dates import DateAttribute
+from beam_dp.domain.listed import BooleanAttribute, CategoricalAttribute
+from beam_dp.domain.ordered import IntegerAttribute, NumericAttribute
+from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError
 from beam_dp.queries.where import read_condition
 

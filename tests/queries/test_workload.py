@@ -7,7 +7,7 @@ from hypothesis import given, strategies as st
 
 from beam_dp.domain.files import domain_from_json
 from beam_dp.errors import InputError
-from beam_dp.queries import Workload, marginals, parse_workload, workload_from_json
+from beam_dp.queries.workload import Workload, marginals, parse_workload, workload_from_json
 
 DOMAIN = domain_from_json({"age": 85, "sex": 2, "education": 16, "a,b; c": 3})
 

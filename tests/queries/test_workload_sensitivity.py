@@ -7,9 +7,11 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from test_linear_workload import FORMS, domain_of, workloads
 
-from beam_dp.domain import BooleanAttribute, Domain
-from beam_dp.queries import LinearWorkload, parse_linear_workload, sensitivity as sensitivity_module
+from beam_dp.domain.listed import BooleanAttribute
+from beam_dp.domain.universe import Domain
+from beam_dp.queries import sensitivity as sensitivity_module
 from beam_dp.queries.linear import Explicit, Product
+from beam_dp.queries.linear_workload import LinearWorkload, parse_linear_workload
 from beam_dp.queries.sensitivity import WorkloadSensitivity, workload_sensitivity
 
 ADD, REPLACE = "add_or_remove_one", "replace_one"

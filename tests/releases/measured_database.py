@@ -10,14 +10,17 @@ import numpy as np
 from noise_sources import Seeded
 from numpy.typing import NDArray
 
-from beam_dp.domain import BooleanAttribute, CategoricalAttribute, Domain, NumericAttribute
-from beam_dp.mechanisms import Gaussian, Laplace
+from beam_dp.domain.listed import BooleanAttribute, CategoricalAttribute
+from beam_dp.domain.ordered import NumericAttribute
+from beam_dp.domain.universe import Domain
+from beam_dp.mechanisms.marginals.gaussian import Gaussian
+from beam_dp.mechanisms.marginals.laplace import Laplace
 from beam_dp.mechanisms.marginals.plan import MarginalsPlan
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.workload import marginals
-from beam_dp.releases import SyntheticDatabase
-from beam_dp.releases.noisy_measurements import NoisyMeasurements
-from beam_dp.summaries import Histogram
+from beam_dp.releases.synthetic_database.noisy_measurements import NoisyMeasurements
+from beam_dp.releases.synthetic_database.release import SyntheticDatabase
+from beam_dp.summaries.histogram import Histogram
 
 DOMAIN = Domain(
     (

@@ -2,16 +2,13 @@
 
 import numpy as np
 
-from beam_dp.domain import (
-    BooleanAttribute,
-    CategoricalAttribute,
-    Domain,
-    IntegerAttribute,
-    NumericAttribute,
-)
+from beam_dp.domain.listed import BooleanAttribute, CategoricalAttribute
+from beam_dp.domain.ordered import IntegerAttribute, NumericAttribute
+from beam_dp.domain.universe import Domain
 from beam_dp.privacy.guarantee import Guarantee
-from beam_dp.queries import marginals
-from beam_dp.releases import SyntheticDatabase, distinct_records
+from beam_dp.queries.workload import marginals
+from beam_dp.releases.synthetic_database.records import distinct_records
+from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 
 DOMAIN = Domain(
     (

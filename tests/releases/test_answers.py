@@ -7,10 +7,10 @@ import pytest
 from executed_lines import lines_below
 from hypothesis import given, settings, strategies as st
 
-from beam_dp.domain import Impossible
+from beam_dp.domain.impossible import Impossible
 from beam_dp.errors import InputError
-from beam_dp.releases import marginal_weights as answers
-from beam_dp.releases.marginal_weights import connected, marginal_weights
+from beam_dp.releases.synthetic_database import marginal_weights as answers
+from beam_dp.releases.synthetic_database.marginal_weights import connected, marginal_weights
 
 
 def brute_force(shape, potentials, wanted):

@@ -12,22 +12,17 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from release_examples import DOMAIN, DRAW, GUARANTEE, release_of
 
-from beam_dp.domain import (
-    BooleanAttribute,
-    CategoricalAttribute,
-    DateAttribute,
-    DatetimeAttribute,
-    Domain,
-    IntegerAttribute,
-    NumericAttribute,
-)
+from beam_dp.domain.dates import DateAttribute, DatetimeAttribute
 from beam_dp.domain.files import domain_from_json
+from beam_dp.domain.listed import BooleanAttribute, CategoricalAttribute
+from beam_dp.domain.ordered import IntegerAttribute, NumericAttribute
+from beam_dp.domain.universe import Domain
 from beam_dp.encoding.columns import encode_batch
 from beam_dp.encoding.units import arrow_column
-from beam_dp.releases import records
-from beam_dp.releases.files import container as avro_container, records as avro
-from beam_dp.releases.files.tables import SCHEMAS, read_tables, table_bytes
+from beam_dp.releases.files import container as avro_container
 from beam_dp.releases.files.values import decode_bytes, decode_long, encode_bytes, encode_long
+from beam_dp.releases.synthetic_database import records, records_file as avro
+from beam_dp.releases.synthetic_database.tables_file import SCHEMAS, read_tables, table_bytes
 from beam_dp.storage.store import DamagedFileError
 
 

@@ -16,16 +16,13 @@ from window_plans import RECORD, person, plan_of
 
 from beam_dp.errors import InputError
 from beam_dp.queries.workload import marginals
-from beam_dp.releases import (
-    HorizonCard,
-    ReleaseError,
-    begin_horizon,
-    finish_writing,
-    read_horizon,
-    read_release,
-)
+from beam_dp.releases.files.card import ReleaseError
+from beam_dp.releases.kinds import read_release
+from beam_dp.releases.leftovers import finish_writing
+from beam_dp.releases.windows.horizon_card import HorizonCard
+from beam_dp.releases.windows.horizon_files import begin_horizon, read_horizon
 from beam_dp.storage.local import LocalStore
-from beam_dp.windows import Horizon
+from beam_dp.windows.horizon import Horizon
 
 CARD = card_of(leveled())
 

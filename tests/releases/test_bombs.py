@@ -18,17 +18,20 @@ import pytest
 from release_examples import release_of
 from window_examples import window_of
 
-from beam_dp.hashing import HashKey
-from beam_dp.mechanisms import CountSketch, SparseSummary, release_sparse
-from beam_dp.mechanisms.intervals import plan_intervals, release_intervals
+from beam_dp.hashing.keys import HashKey
+from beam_dp.mechanisms.intervals.plan import plan_intervals, release_intervals
+from beam_dp.mechanisms.sketches.count_sketch import CountSketch
+from beam_dp.mechanisms.sketches.release import SparseSummary, release_sparse
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import Guarantee
-from beam_dp.releases import AnswersRelease, ReleaseError, read_release, write_release
-from beam_dp.releases.files.answers import ANSWER_SCHEMA, read_rows
+from beam_dp.releases.answers.files import ANSWER_SCHEMA, read_rows
+from beam_dp.releases.answers.release import AnswersRelease
+from beam_dp.releases.files.card import ReleaseError
 from beam_dp.releases.files.container import read_header, read_values, write_container
 from beam_dp.releases.files.values import encode_bytes, encode_long
+from beam_dp.releases.kinds import read_release, write_release
 from beam_dp.storage.store import DamagedFileError
-from beam_dp.summaries import Projection
+from beam_dp.summaries.projection import Projection
 
 PROMISE = Guarantee(1.0, 0.0, "add_or_remove_one", "record", 1)
 EXPANDED, ALLOWED = 2**27, 2**25

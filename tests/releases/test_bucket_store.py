@@ -20,15 +20,11 @@ from fake_storage import skip_waits
 from release_examples import release_of, same_release
 
 from beam_dp.errors import InputError
-from beam_dp.releases import (
-    ReleaseError,
-    check_output,
-    commit_release,
-    finish_writing,
-    read_release,
-    write_release,
-)
-from beam_dp.releases.files.answers import write_batch
+from beam_dp.releases.answers.files import write_batch
+from beam_dp.releases.files.card import ReleaseError
+from beam_dp.releases.files.commit import check_output
+from beam_dp.releases.kinds import commit_release, read_release, write_release
+from beam_dp.releases.leftovers import finish_writing
 from beam_dp.storage.amazon import AmazonBucket
 from beam_dp.storage.bucket import BucketStore
 from beam_dp.storage.google import GoogleBucket

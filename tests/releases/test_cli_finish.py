@@ -10,7 +10,7 @@ from jobs import everything_under
 from release_examples import release_of
 
 from beam_dp.cli.main import main
-from beam_dp.releases import commit_release, read_release
+from beam_dp.releases.kinds import commit_release, read_release
 from beam_dp.storage.local import LocalStore
 
 

@@ -9,13 +9,13 @@ import pytest
 from horizons import DOMAIN, FIRST, WORKLOAD, card_of, commit_window, leveled, released_horizon
 from window_plans import person, plan_of
 
-from beam_dp.cli.answer_horizon import windows_of
 from beam_dp.cli.main import main
 from beam_dp.flags.flag import FlagError
-from beam_dp.mechanisms import MWEM
-from beam_dp.mechanisms.window_tables.databases import plan_window_databases
+from beam_dp.mechanisms.marginals.mwem import MWEM
+from beam_dp.mechanisms.windows.databases import plan_window_databases
 from beam_dp.queries.workload import Workload
-from beam_dp.releases import begin_horizon, read_windows
+from beam_dp.releases.windows.answer import windows_of
+from beam_dp.releases.windows.horizon_files import begin_horizon, read_windows
 
 PLAN = leveled()
 MARGINAL = ("--marginal", "a1")

@@ -19,15 +19,11 @@ from places import Place, draft_in
 from release_examples import release_of, same_release
 
 from beam_dp.errors import InputError
-from beam_dp.releases import (
-    Release,
-    check_output,
-    commit_release,
-    finish_writing,
-    probe_output,
-    read_release,
-    write_release,
-)
+from beam_dp.releases.files.commit import check_output
+from beam_dp.releases.files.probe import probe_output
+from beam_dp.releases.kinds import commit_release, read_release, write_release
+from beam_dp.releases.leftovers import finish_writing
+from beam_dp.releases.release import Release
 from beam_dp.storage import of_url
 
 OURS = release_of()

@@ -4,14 +4,16 @@ import numpy as np
 import rich.console
 from release_examples import release_of
 
-from beam_dp.cli.describe import describe, describe_answers
-from beam_dp.cli.describe_sketches import describe_sparse
 from beam_dp.domain.files import domain_from_json
-from beam_dp.mechanisms import SparseProject, SparseSummary, release_sparse
+from beam_dp.mechanisms.sketches.release import SparseSummary, release_sparse
+from beam_dp.mechanisms.sketches.sparse_project import SparseProject
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import Guarantee
-from beam_dp.releases.answers import AnswersRelease
-from beam_dp.summaries import Projection
+from beam_dp.releases.answers.describe import describe_answers
+from beam_dp.releases.answers.release import AnswersRelease
+from beam_dp.releases.sketches.describe import describe_sparse
+from beam_dp.releases.synthetic_database.describe import describe
+from beam_dp.summaries.projection import Projection
 
 
 def text_of(release, width=200, told=describe):

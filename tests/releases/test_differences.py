@@ -14,14 +14,16 @@ from window_plans import HORIZON_ID, RECORD, marginals_of, plan_of
 
 import beam_dp as dp
 from beam_dp.cli.main import main
-from beam_dp.domain import IntegerAttribute
 from beam_dp.domain.files import read_domain
+from beam_dp.domain.ordered import IntegerAttribute
 from beam_dp.errors import InputError
-from beam_dp.mechanisms import plan_release
-from beam_dp.mechanisms.intervals import plan_intervals, release_intervals
+from beam_dp.mechanisms.intervals.plan import plan_intervals, release_intervals
+from beam_dp.mechanisms.registry import plan_release
 from beam_dp.noise.source import NoiseSource
-from beam_dp.releases import Release, compare_releases, write_release
-from beam_dp.summaries import Histogram
+from beam_dp.releases.differences import compare_releases
+from beam_dp.releases.kinds import write_release
+from beam_dp.releases.release import Release
+from beam_dp.summaries.histogram import Histogram
 
 DOMAIN = read_domain('{"sex": 2, "class": 3}')
 PAIRS = dp.marginals(DOMAIN, ways=2)

@@ -12,21 +12,24 @@ from measured_database import DOMAIN, counts, database, drawn_again
 from noise_sources import Seeded
 from release_examples import release_of
 
-from beam_dp.domain import CategoricalAttribute, Domain
 from beam_dp.domain.files import read_domain
-from beam_dp.hypotheses.basis import subsets
-from beam_dp.mechanisms import Gaussian, Laplace, Mechanism
+from beam_dp.domain.listed import CategoricalAttribute
+from beam_dp.domain.universe import Domain
+from beam_dp.mechanisms.contract import Mechanism
+from beam_dp.mechanisms.marginals.gaussian import Gaussian
+from beam_dp.mechanisms.marginals.laplace import Laplace
+from beam_dp.models.basis import subsets
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.disjunction import negation
 from beam_dp.queries.linear import Parity, Product
 from beam_dp.queries.vector_query import VectorQuery, sums_of
 from beam_dp.queries.workload import marginals
-from beam_dp.releases import read_release, write_release
 from beam_dp.releases.error_bars import Estimate
-from beam_dp.releases.estimates import Estimates
-from beam_dp.releases.fitted_errors import FittedErrors
-from beam_dp.releases.measured_tables import query_variance, support_variances
-from beam_dp.summaries import Histogram
+from beam_dp.releases.kinds import read_release, write_release
+from beam_dp.releases.synthetic_database.estimates import Estimates
+from beam_dp.releases.synthetic_database.fitted_errors import FittedErrors
+from beam_dp.releases.synthetic_database.measured_tables import query_variance, support_variances
+from beam_dp.summaries.histogram import Histogram
 
 TABLE = counts().reshape(DOMAIN.shape)
 AGES = np.array([10.0, 30.0, 70.0, 0.0])

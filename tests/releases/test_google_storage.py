@@ -12,7 +12,9 @@ from fake_storage import skip_waits
 from release_examples import release_of
 
 from beam_dp.errors import InputError
-from beam_dp.releases import ReleaseError, check_output, commit_release, read_release
+from beam_dp.releases.files.card import ReleaseError
+from beam_dp.releases.files.commit import check_output
+from beam_dp.releases.kinds import commit_release, read_release
 from beam_dp.storage.google import GoogleBucket
 
 OUT = "gs://releases/out"

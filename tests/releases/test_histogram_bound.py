@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from beam_dp.hashing import HashKey
+from beam_dp.hashing.keys import HashKey
 from beam_dp.mechanisms.sketches.plan import INDEPENDENCE
 from beam_dp.privacy.guarantee import Guarantee
-from beam_dp.releases.sketch_estimates import selected_noise_bound
-from beam_dp.releases.sketches import NoisyCounts, SparseRelease
+from beam_dp.releases.sketches.estimates import selected_noise_bound
+from beam_dp.releases.sketches.release import NoisyCounts, SparseRelease
 
 _RUNS = 1000
 _FAILURE = 0.05

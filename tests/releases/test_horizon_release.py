@@ -16,9 +16,10 @@ from tiny import domain_of, workload_of
 from window_plans import HORIZON_ID, RECORD, horizon_of, marginals_of, plan_of, whole
 
 from beam_dp.errors import InputError
-from beam_dp.mechanisms.window_tables import WindowTablesPlan
+from beam_dp.mechanisms.windows.plan import WindowTablesPlan
 from beam_dp.queries.linear import Product
-from beam_dp.releases import HorizonRelease, WindowTables
+from beam_dp.releases.windows.horizon import HorizonRelease
+from beam_dp.releases.windows.window import WindowTables
 
 ALL = range(1000)
 GAUSSIAN = {"distribution": "discrete_gaussian"}

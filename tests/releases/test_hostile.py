@@ -8,14 +8,15 @@ import pytest
 from executed_lines import lines_below
 from release_examples import DRAW, release_of
 
-from beam_dp.cli.describe import describe
 from beam_dp.domain.files import domain_from_json, parse_domain
 from beam_dp.errors import InputError, shown
 from beam_dp.queries.workload import Workload, parse_workload
-from beam_dp.releases import ReleaseError, read_release, write_release
-from beam_dp.releases.files import records as avro
+from beam_dp.releases.files.card import ReleaseError
 from beam_dp.releases.files.container import file_name, write_container
-from beam_dp.releases.files.tables import SCHEMAS
+from beam_dp.releases.kinds import read_release, write_release
+from beam_dp.releases.synthetic_database import records_file as avro
+from beam_dp.releases.synthetic_database.describe import describe
+from beam_dp.releases.synthetic_database.tables_file import SCHEMAS
 
 
 @pytest.fixture

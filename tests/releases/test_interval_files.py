@@ -13,21 +13,15 @@ from damaged_files import refusal_of
 from intervals import all_intervals
 from noise_sources import Seeded
 
-from beam_dp.domain import IntegerAttribute, NumericAttribute
+from beam_dp.domain.ordered import IntegerAttribute, NumericAttribute
 from beam_dp.errors import InputError
 from beam_dp.interval_strategies.tables import strategy_from_tables, strategy_tables
-from beam_dp.mechanisms.intervals import release_intervals
-from beam_dp.mechanisms.intervals.plan import GAUSSIAN, PURE, Choice, planned
+from beam_dp.mechanisms.intervals.plan import GAUSSIAN, PURE, Choice, planned, release_intervals
 from beam_dp.privacy.guarantee import Guarantee, Neighboring
-from beam_dp.releases import (
-    IntervalRelease,
-    read_release,
-    release_from_bytes,
-    release_to_bytes,
-    write_release,
-)
 from beam_dp.releases.files.container import read_container, sync_marker, write_container
-from beam_dp.releases.files.intervals import TABLE_SCHEMA
+from beam_dp.releases.intervals.files import TABLE_SCHEMA
+from beam_dp.releases.intervals.release import IntervalRelease
+from beam_dp.releases.kinds import read_release, release_from_bytes, release_to_bytes, write_release
 
 ADD = Neighboring.ADD_OR_REMOVE_ONE
 # More cells than blocks of windows, so that there are trees below.

@@ -11,20 +11,20 @@ import rich.console
 from noise_sources import NoNoise
 from release_examples import DOMAIN, release_of
 
-from beam_dp.cli.describe import describe
 from beam_dp.domain.files import domain_from_json
 from beam_dp.errors import InputError
-from beam_dp.mechanisms.intervals import plan_intervals, release_intervals
+from beam_dp.mechanisms.intervals.plan import plan_intervals, release_intervals
 from beam_dp.privacy.guarantee import Guarantee
-from beam_dp.releases import (
-    ReleaseError,
+from beam_dp.releases.files.card import ReleaseError
+from beam_dp.releases.kinds import (
+    draw_of,
     read_release,
     release_from_bytes,
     release_to_bytes,
     write_release,
 )
-from beam_dp.releases.files.kinds import draw_of
 from beam_dp.releases.left_out import LeftOut
+from beam_dp.releases.synthetic_database.describe import describe
 
 
 def left_out_of(domain, start=-3, **fields):

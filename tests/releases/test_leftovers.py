@@ -12,7 +12,8 @@ import pytest
 from jobs import everything_under
 from release_examples import release_of
 
-from beam_dp.releases import commit_release, finish_writing, read_release
+from beam_dp.releases.kinds import commit_release, read_release
+from beam_dp.releases.leftovers import finish_writing
 from beam_dp.storage.local import LocalStore
 
 

@@ -8,7 +8,9 @@ from places import Place
 from release_examples import GUARANTEE
 
 from beam_dp.errors import InputError
-from beam_dp.releases import AnswersRelease, commit_release, finish_writing, read_release
+from beam_dp.releases.answers.release import AnswersRelease
+from beam_dp.releases.kinds import commit_release, read_release
+from beam_dp.releases.leftovers import finish_writing
 
 # Of one file, for there are many orders; crashes and races are tested with two.
 OURS, OTHERS = (

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from scipy.stats import binomtest
 from tiny import ADD, APPROXIMATE, PURE, domain_of, on_trees, plan_of, promise, summary, workload_of
 
-from beam_dp.domain import Impossible
-from beam_dp.mechanisms import MWEM
+from beam_dp.domain.impossible import Impossible
+from beam_dp.mechanisms.marginals.mwem import MWEM
 from beam_dp.mechanisms.marginals.plan import MarginalsPlan
 from beam_dp.mechanisms.marginals.selection import SelectionPlan
 from beam_dp.noise import bound as bound_module
@@ -28,12 +28,14 @@ from beam_dp.planning.synthetic_databases import selected_tables_theorem
 from beam_dp.queries.disjunction import Disjunction, negation
 from beam_dp.queries.linear import Product
 from beam_dp.queries.vector_query import VectorQuery, sums_of
-from beam_dp.releases import ReleaseError, SyntheticDatabase, read_release, write_release
-from beam_dp.releases.measured_tables import MeasuredTable
-from beam_dp.releases.noise_bounds import NoiseBounds
-from beam_dp.releases.pair_distances import PairDistances
-from beam_dp.releases.proved_bounds import ProvedBounds, ScoredPair
-from beam_dp.verification import verify_release
+from beam_dp.releases.files.card import ReleaseError
+from beam_dp.releases.kinds import read_release, write_release
+from beam_dp.releases.synthetic_database.measured_tables import MeasuredTable
+from beam_dp.releases.synthetic_database.noise_bounds import NoiseBounds
+from beam_dp.releases.synthetic_database.pair_distances import PairDistances
+from beam_dp.releases.synthetic_database.proved_bounds import ProvedBounds, ScoredPair
+from beam_dp.releases.synthetic_database.release import SyntheticDatabase
+from beam_dp.releases.verify import verify_release
 
 Patch = pytest.MonkeyPatch
 

@@ -16,15 +16,17 @@ from measured_database import DOMAIN, counts, database
 
 import beam_dp as dp
 from beam_dp.cli.main import main
-from beam_dp.domain import CategoricalAttribute, Domain, NumericAttribute
 from beam_dp.domain.files import domain_from_json
+from beam_dp.domain.listed import CategoricalAttribute
+from beam_dp.domain.ordered import NumericAttribute
+from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError
-from beam_dp.in_memory import release
+from beam_dp.in_memory.release_table import release
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.workload import marginals
-from beam_dp.releases import write_release
 from beam_dp.releases.error_bars import Estimate, weakest_kind
-from beam_dp.releases.questions import AnswerTable, _reached
+from beam_dp.releases.kinds import write_release
+from beam_dp.releases.synthetic_database.questions import AnswerTable, _reached
 
 TABLE = counts().reshape(DOMAIN.shape)
 

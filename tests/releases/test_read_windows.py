@@ -27,23 +27,22 @@ from release_examples import release_of
 from window_plans import person, plan_of
 
 from beam_dp.errors import InputError
-from beam_dp.mechanisms import MWEM
-from beam_dp.mechanisms.window_tables.databases import plan_window_databases
+from beam_dp.mechanisms.marginals.mwem import MWEM
+from beam_dp.mechanisms.windows.databases import plan_window_databases
 from beam_dp.queries.workload import Workload, marginals
-from beam_dp.releases import (
+from beam_dp.releases.files.card import ReleaseError
+from beam_dp.releases.kinds import commit_release, read_release
+from beam_dp.releases.leftovers import finish_writing
+from beam_dp.releases.windows import horizon_files as horizon_files
+from beam_dp.releases.windows.horizon_files import (
     Released,
-    ReleaseError,
     begin_horizon,
     block_directory,
-    commit_release,
-    finish_writing,
     read_horizon,
-    read_release,
     read_windows,
     released,
     window_directory,
 )
-from beam_dp.releases.files import horizon as horizon_files
 
 PLAN = leveled()
 

@@ -13,13 +13,16 @@ from noise_sources import Seeded
 from release_examples import DRAW, release_of, same_release
 from test_arrow import DOMAIN as TYPES
 
-from beam_dp.domain import CategoricalAttribute, Domain, NumericAttribute
 from beam_dp.domain.files import domain_from_json
+from beam_dp.domain.listed import CategoricalAttribute
+from beam_dp.domain.ordered import NumericAttribute
+from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError
 from beam_dp.mechanisms.within_bins import with_bin_values
-from beam_dp.releases import ReleaseError, read_release, row_order, write_release
-from beam_dp.releases.files import records_columns
-from beam_dp.releases.files.records_columns import columns_bytes, read_columns
+from beam_dp.releases.files.card import ReleaseError
+from beam_dp.releases.kinds import read_release, write_release
+from beam_dp.releases.synthetic_database import records_columns, row_order
+from beam_dp.releases.synthetic_database.records_columns import columns_bytes, read_columns
 from beam_dp.storage.store import DamagedFileError
 
 FORMATS = ("parquet", "csv")

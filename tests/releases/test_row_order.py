@@ -16,11 +16,15 @@ from noise_sources import Seeded
 from release_examples import DRAW, release_of
 
 import beam_dp as dp
-from beam_dp.domain import CategoricalAttribute, Domain, NumericAttribute
+from beam_dp.domain.listed import CategoricalAttribute
+from beam_dp.domain.ordered import NumericAttribute
+from beam_dp.domain.universe import Domain
 from beam_dp.mechanisms.within_bins import with_bin_values
-from beam_dp.releases import SyntheticDatabase, read_release, row_order, write_release
-from beam_dp.releases.files.records import records_bytes
-from beam_dp.releases.row_order import row_blocks
+from beam_dp.releases.kinds import read_release, write_release
+from beam_dp.releases.synthetic_database import row_order
+from beam_dp.releases.synthetic_database.records_file import records_bytes
+from beam_dp.releases.synthetic_database.release import SyntheticDatabase
+from beam_dp.releases.synthetic_database.row_order import row_blocks
 
 DOMAIN = Domain(
     (

@@ -13,18 +13,12 @@ import numpy as np
 import pytest
 from executed_lines import lines_below
 
-from beam_dp.hashing import HashKey
+from beam_dp.hashing.keys import HashKey
 from beam_dp.privacy.guarantee import Guarantee
-from beam_dp.releases import (
-    NoisyCounts,
-    NoisySketch,
-    ReleaseError,
-    SparseRelease,
-    read_release,
-    write_release,
-)
-from beam_dp.releases.files.kinds import release_from_bytes, release_to_bytes
+from beam_dp.releases.files.card import ReleaseError
 from beam_dp.releases.files.values import encode_longs
+from beam_dp.releases.kinds import read_release, release_from_bytes, release_to_bytes, write_release
+from beam_dp.releases.sketches.release import NoisyCounts, NoisySketch, SparseRelease
 
 DRAW = "0123456789abcdef0123456789abcdef"
 KEY = HashKey.draw(8)

@@ -10,7 +10,9 @@ from release_examples import DRAW, release_of, same_release
 
 from beam_dp.domain.files import domain_from_json
 from beam_dp.errors import InputError
-from beam_dp.releases import ReleaseError, check_output, commit_release, read_release, write_release
+from beam_dp.releases.files.card import ReleaseError
+from beam_dp.releases.files.commit import check_output
+from beam_dp.releases.kinds import commit_release, read_release, write_release
 from beam_dp.storage import local as filesystem
 from beam_dp.storage.local import LocalStore
 

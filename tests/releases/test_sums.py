@@ -10,12 +10,15 @@ import pytest
 from noise_sources import Seeded
 from numpy.typing import NDArray
 
-from beam_dp.domain import CategoricalAttribute, Domain, IntegerAttribute, NumericAttribute
-from beam_dp.mechanisms import MWEM, Gaussian
+from beam_dp.domain.listed import CategoricalAttribute
+from beam_dp.domain.ordered import IntegerAttribute, NumericAttribute
+from beam_dp.domain.universe import Domain
+from beam_dp.mechanisms.marginals.gaussian import Gaussian
+from beam_dp.mechanisms.marginals.mwem import MWEM
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.workload import marginals
-from beam_dp.releases import SyntheticDatabase
-from beam_dp.summaries import Histogram
+from beam_dp.releases.synthetic_database.release import SyntheticDatabase
+from beam_dp.summaries.histogram import Histogram
 
 EDGES = np.array([0, 8, 15, 31, 248, 512.0])  # the last bin is 264 wide, and nearly empty
 DOMAIN = Domain(

@@ -6,21 +6,17 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from release_examples import DOMAIN, GUARANTEE, release_of, same_release
 
-from beam_dp.domain import Domain, IntegerAttribute
 from beam_dp.domain.files import domain_from_json
+from beam_dp.domain.ordered import IntegerAttribute
+from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError
-from beam_dp.queries import Workload, marginals
-from beam_dp.releases import (
-    ReleaseError,
-    SyntheticDatabase,
-    distinct_records,
-    read_release,
-    release_from_bytes,
-    release_to_bytes,
-    row_order,
-    write_release,
-)
+from beam_dp.queries.workload import Workload, marginals
+from beam_dp.releases.files.card import ReleaseError
+from beam_dp.releases.kinds import read_release, release_from_bytes, release_to_bytes, write_release
 from beam_dp.releases.plain import library_versions
+from beam_dp.releases.synthetic_database import row_order
+from beam_dp.releases.synthetic_database.records import distinct_records
+from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 
 
 def test_answers_come_from_the_hypothesis_with_the_errors_of_the_card():

@@ -13,13 +13,10 @@ from release_examples import GUARANTEE, release_of
 
 from beam_dp.cli.main import main as beam_dp
 from beam_dp.errors import InputError
-from beam_dp.releases import (
-    AnswersRelease,
-    ReleaseError,
-    check_output,
-    commit_release,
-    read_release,
-)
+from beam_dp.releases.answers.release import AnswersRelease
+from beam_dp.releases.files.card import ReleaseError
+from beam_dp.releases.files.commit import check_output
+from beam_dp.releases.kinds import commit_release, read_release
 from beam_dp.storage.local import LocalStore
 from pipelines import release_intervals, release_synthetic_database
 

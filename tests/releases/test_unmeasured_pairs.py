@@ -14,15 +14,17 @@ from measured_database import DOMAIN, counts
 from noise_sources import Seeded
 from tiny import on_trees
 
-from beam_dp.mechanisms import MWEM
 from beam_dp.mechanisms.marginals import selection as selection_module
+from beam_dp.mechanisms.marginals.mwem import MWEM
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.vector_query import VectorQuery, sums_of
 from beam_dp.queries.workload import marginals
-from beam_dp.releases import ReleaseError, SyntheticDatabase, read_release, write_release
-from beam_dp.releases.fitted_errors import FittedErrors
-from beam_dp.releases.unmeasured_pairs import UnmeasuredPair
-from beam_dp.summaries import Histogram
+from beam_dp.releases.files.card import ReleaseError
+from beam_dp.releases.kinds import read_release, write_release
+from beam_dp.releases.synthetic_database.fitted_errors import FittedErrors
+from beam_dp.releases.synthetic_database.release import SyntheticDatabase
+from beam_dp.releases.synthetic_database.unmeasured_pairs import UnmeasuredPair
+from beam_dp.summaries.histogram import Histogram
 
 YOUNG, TOWN = [1, 1, 0, 0], [1, 0, 0, 0]
 

@@ -16,18 +16,18 @@ from window_examples import GAUSSIAN, block_of, window_of
 
 from beam_dp.cli.main import main
 from beam_dp.errors import InputError
-from beam_dp.releases import (
-    ReleaseError,
-    WindowTables,
+from beam_dp.releases.files.card import ReleaseError
+from beam_dp.releases.files.container import write_container
+from beam_dp.releases.files.values import encode
+from beam_dp.releases.kinds import (
     commit_release,
     read_release,
     release_from_bytes,
     release_to_bytes,
     write_release,
 )
-from beam_dp.releases.files.container import write_container
-from beam_dp.releases.files.values import encode
-from beam_dp.releases.files.window_tables import TABLE_SCHEMA
+from beam_dp.releases.windows.files import TABLE_SCHEMA
+from beam_dp.releases.windows.window import WindowTables
 
 
 def assert_same(one: Any, other: Any) -> None:

@@ -12,14 +12,18 @@ from hypothesis import given, settings, strategies as st
 from noise_sources import Seeded
 from release_examples import DRAW, release_of
 
-from beam_dp.domain import DateAttribute, DatetimeAttribute, Domain, NumericAttribute
+from beam_dp.domain.dates import DateAttribute, DatetimeAttribute
 from beam_dp.domain.files import domain_from_json
+from beam_dp.domain.ordered import NumericAttribute
+from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError
 from beam_dp.mechanisms import within_bins
 from beam_dp.mechanisms.within_bins import with_bin_values
-from beam_dp.releases import ReleaseError, read_release, row_order, write_release
-from beam_dp.releases.files import container, records as avro
+from beam_dp.releases.files import container
+from beam_dp.releases.files.card import ReleaseError
 from beam_dp.releases.files.values import encode_long
+from beam_dp.releases.kinds import read_release, write_release
+from beam_dp.releases.synthetic_database import records_file as avro, row_order
 from beam_dp.storage.store import DamagedFileError
 
 BINNED = (

@@ -26,14 +26,14 @@ for release in sys.argv[1:]:
         assert main([*command, release]) == 0
 """
 WRITE = """
-from beam_dp.releases import read_release, write_release
+from beam_dp.releases.kinds import read_release, write_release
 write_release(read_release(sys.argv[1]), "again")
 print(read_release("again").query("member").count())
 """
 JOIN = """
 import ntpath
 os.path = sys.modules["os.path"] = ntpath
-from beam_dp.releases.files.horizon import block_directory, window_directory
+from beam_dp.releases.windows.horizon_files import block_directory, window_directory
 print(window_directory("s3://a/b", 7), block_directory(r"C:\\week", 24, 0))
 """
 

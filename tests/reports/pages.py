@@ -8,17 +8,15 @@ import pathlib
 import numpy as np
 
 from beam_dp.cli.kinds import described
-from beam_dp.domain import Domain
+from beam_dp.domain.universe import Domain
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.workload import marginals
-from beam_dp.releases import (
-    SyntheticDatabase,
-    distinct_records,
-    holds_horizon,
-    read_release,
-    read_windows,
-)
-from beam_dp.reports import Beside, report_page
+from beam_dp.releases.kinds import read_release
+from beam_dp.releases.synthetic_database.records import distinct_records
+from beam_dp.releases.synthetic_database.release import SyntheticDatabase
+from beam_dp.releases.windows.horizon_files import holds_horizon, read_windows
+from beam_dp.reports.about import Beside
+from beam_dp.reports.page import report_page
 
 GOLDEN = pathlib.Path(__file__).parents[1] / "golden"
 KINDS = [path.parent.name for path in sorted(GOLDEN.glob("*/*.json"))]

@@ -10,11 +10,14 @@ import pyarrow as pa
 import pytest
 from pages import GOLDEN, KINDS, Parsed, page_of, random_release, read
 
-from beam_dp.domain import CategoricalAttribute, Domain, IntegerAttribute
-from beam_dp.in_memory import release as release_table
+from beam_dp.domain.listed import CategoricalAttribute
+from beam_dp.domain.ordered import IntegerAttribute
+from beam_dp.domain.universe import Domain
+from beam_dp.in_memory.release_table import release as release_table
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.workload import Workload, marginals
-from beam_dp.releases import AnswersRelease, SyntheticDatabase
+from beam_dp.releases.answers.release import AnswersRelease
+from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 
 MAX_BYTES = 2_000_000
 HOSTILE = "</title></style><script>alert(1)</script><img src=x onerror=alert(1)>\"'\u202e&"

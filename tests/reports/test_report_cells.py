@@ -5,9 +5,16 @@ from __future__ import annotations
 import numpy as np
 from pages import random_release
 
-from beam_dp.domain import CategoricalAttribute, Domain, IntegerAttribute, NumericAttribute
+from beam_dp.domain.listed import CategoricalAttribute
+from beam_dp.domain.ordered import IntegerAttribute, NumericAttribute
+from beam_dp.domain.universe import Domain
 from beam_dp.releases.error_bars import Estimate
-from beam_dp.reports.cells import Cell, RecordAnswers, cells_of, groups_of
+from beam_dp.reports.cells import (
+    Cell,
+    RecordAnswers,
+    cells_of,
+    groups_of,
+)
 from beam_dp.reports.marginals import cramers_v
 from beam_dp.reports.truth import Truth
 

@@ -19,10 +19,12 @@ from pages import GOLDEN, Parsed
 
 import beam_dp as dp
 from beam_dp.cli.main import main
-from beam_dp.domain import CategoricalAttribute, Domain, IntegerAttribute
-from beam_dp.in_memory import release
+from beam_dp.domain.listed import CategoricalAttribute
+from beam_dp.domain.ordered import IntegerAttribute
+from beam_dp.domain.universe import Domain
+from beam_dp.in_memory.release_table import release
 from beam_dp.privacy.guarantee import Guarantee
-from beam_dp.privacy.ledger import Ledger
+from beam_dp.privacy.ledger.ledger import Ledger
 from beam_dp.queries.workload import marginals
 from pipelines.truth import read_truth
 
@@ -87,7 +89,7 @@ def test_a_page_is_written_beside_the_release_once(
 def test_the_truth_keeps_the_records_that_the_release_is_about(
     extension: str, directory: str, tmp_path: pathlib.Path
 ) -> None:
-    from beam_dp.releases import read_release
+    from beam_dp.releases.kinds import read_release
 
     truth = read_truth(read_release(directory), write(tmp_path / f"people.{extension}"))
     assert (truth.num_records, truth.num_left_out, truth.num_beyond) == (400, 1, 200)
@@ -249,6 +251,6 @@ def test_a_ledger_that_did_not_pay_is_told_without_its_password(
         def datasets(self) -> list[object]:
             return []
 
-    monkeypatch.setattr("beam_dp.privacy.ledger.Ledger", Empty)
+    monkeypatch.setattr("beam_dp.privacy.ledger.ledger.Ledger", Empty)
     told = refusal(capfd, directory, "--ledger", "postgresql://bob:tell-tale@host/db")
     assert "'postgresql://bob:***@host/db' is refused; must be the ledger that paid" in told

@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 import beam_dp as dp
 from beam_dp.cli.main import main
-from beam_dp.domain import Attribute
-from beam_dp.mechanisms.intervals import plan_intervals, release_intervals
-from beam_dp.releases import IntervalRelease
+from beam_dp.domain.attributes import Attribute
+from beam_dp.mechanisms.intervals.plan import plan_intervals, release_intervals
+from beam_dp.releases.intervals.release import IntervalRelease
 from beam_dp.schemas.edges import binned_attribute
 
 PAID = {"ledger_release": "visits/1"}

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from beam_dp.encoding.key_batch import KeyBatch
-from beam_dp.summaries import ElementCounts
-from beam_dp.summaries.element_counts import MOST
+from beam_dp.summaries.element_counts import MOST, ElementCounts
 
 
 def batch(*pairs: tuple[int, int]) -> KeyBatch:

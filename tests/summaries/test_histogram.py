@@ -5,9 +5,10 @@ import itertools
 import numpy as np
 import pytest
 
-from beam_dp.domain import Domain, IntegerAttribute
+from beam_dp.domain.ordered import IntegerAttribute
+from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError
-from beam_dp.summaries import Histogram, HistogramAccumulator
+from beam_dp.summaries.histogram import Histogram, HistogramAccumulator
 
 
 def domain_of(*sizes: int) -> Domain:

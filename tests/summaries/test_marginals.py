@@ -6,10 +6,10 @@ import math
 import numpy as np
 import pytest
 
-from beam_dp.domain import Domain, IntegerAttribute
+from beam_dp.domain.ordered import IntegerAttribute
+from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError
-from beam_dp.summaries import Marginals, MarginalsAccumulator
-from beam_dp.summaries.marginals import merge_tables
+from beam_dp.summaries.marginals import Marginals, MarginalsAccumulator, merge_tables
 
 
 def domain_of(*sizes: int) -> Domain:

@@ -7,9 +7,11 @@ from sketch_laws import seeded_key
 
 from beam_dp.encoding.key_batch import KeyBatch
 from beam_dp.errors import InputError
-from beam_dp.hashing import BlockSigns, DenseSigns
 from beam_dp.hashing.folding import fold, num_buckets
-from beam_dp.summaries import ElementCounts, ProjectionAccumulator, projection as projection_module
+from beam_dp.hashing.projections import BlockSigns, DenseSigns
+from beam_dp.summaries import projection as projection_module
+from beam_dp.summaries.element_counts import ElementCounts
+from beam_dp.summaries.projection import ProjectionAccumulator
 from beam_dp.summaries.shards import BLOCK_CELLS, add_shard, merge_shards, write_shard
 from beam_dp.summaries.unit_sketches import within_squared_norm
 

@@ -18,23 +18,19 @@ from planning_estimates import table_errors
 from scipy.stats import binom
 from tiny import REPLACE, domain_of, plan_of, promise, workload_of
 
-from beam_dp.hashing import HashKey
-from beam_dp.mechanisms import (
-    MWEM,
-    Gaussian,
-    Laplace,
-    PrivateMW,
-    SparseMW,
-    SparseProject,
-    SparseSummary,
-    draw_workload_answers,
-    plan_private_mw,
-    plan_sparse_mw,
-    plan_workload_answers,
-    release_sparse,
-)
+from beam_dp.hashing.keys import HashKey
 from beam_dp.mechanisms.choosing import exponential_mechanism, geometric_noisy_max, permute_and_flip
-from beam_dp.mechanisms.intervals import plan_intervals, release_intervals
+from beam_dp.mechanisms.intervals.plan import plan_intervals, release_intervals
+from beam_dp.mechanisms.linear_answers.answers import draw_workload_answers, plan_workload_answers
+from beam_dp.mechanisms.marginals.gaussian import Gaussian
+from beam_dp.mechanisms.marginals.laplace import Laplace
+from beam_dp.mechanisms.marginals.mwem import MWEM
+from beam_dp.mechanisms.online.private_mw import PrivateMW
+from beam_dp.mechanisms.online.private_mw_plan import plan_private_mw
+from beam_dp.mechanisms.online.sparse_mw import SparseMW
+from beam_dp.mechanisms.online.sparse_mw_plan import plan_sparse_mw
+from beam_dp.mechanisms.sketches.release import SparseSummary, release_sparse
+from beam_dp.mechanisms.sketches.sparse_project import SparseProject
 from beam_dp.mechanisms.small_db.choice import MultisetChoice
 from beam_dp.mechanisms.small_db.size import small_db_size
 from beam_dp.mechanisms.sparse_vector.mechanisms import HaltedError, NumericSparse, Sparse
@@ -47,7 +43,9 @@ from beam_dp.privacy.accounting import zcdp_rho
 from beam_dp.queries.linear_workload import parse_linear_workload
 from beam_dp.queries.reader import LinearQueries
 from beam_dp.queries.sparse import SparseQuery
-from beam_dp.summaries import Histogram, KeyCounts, Projection
+from beam_dp.summaries.histogram import Histogram
+from beam_dp.summaries.key_counts import KeyCounts
+from beam_dp.summaries.projection import Projection
 from beam_dp.theorems.early_stop import best_early_stop
 from beam_dp.theorems.intervals import intervals_theorem
 from beam_dp.theorems.noise import (

@@ -12,16 +12,18 @@ from apache_beam.internal import pickler
 from apache_beam.portability.api import beam_runner_api_pb2
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
-from beam_dp.domain import BooleanAttribute, CategoricalAttribute, Domain, IntegerAttribute
+from beam_dp.domain.listed import BooleanAttribute, CategoricalAttribute
+from beam_dp.domain.ordered import IntegerAttribute
+from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError
 from beam_dp.mechanisms.contract import Plan
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.loss import Loss
 from beam_dp.queries.workload import Workload
-from beam_dp.releases import SyntheticDatabase
-from beam_dp.summaries import Marginals
-from beam_dp.verification import Step
+from beam_dp.releases.synthetic_database.release import SyntheticDatabase
+from beam_dp.summaries.marginals import Marginals
+from beam_dp.verification.steps import Step
 
 DOMAIN = Domain(
     (

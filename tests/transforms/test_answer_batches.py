@@ -12,11 +12,12 @@ from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
 import beam_dp.transforms.drawing.answer_batches as batches_module
 from beam_dp import Guarantee
-from beam_dp.domain import BooleanAttribute, Domain
-from beam_dp.mechanisms import plan_private_mw
+from beam_dp.domain.listed import BooleanAttribute
+from beam_dp.domain.universe import Domain
+from beam_dp.mechanisms.online.private_mw_plan import plan_private_mw
 from beam_dp.privacy.guarantee import Neighboring
-from beam_dp.releases import read_release
-from beam_dp.releases.files.answers import answers_file, read_rows
+from beam_dp.releases.answers.files import answers_file, read_rows
+from beam_dp.releases.kinds import read_release
 from beam_dp.transforms import AnswerBatch, AnswerQueries, WriteAnswers
 from beam_dp.transforms.drawing.answer_batches import answer_batches, each_query, numbered_queries
 

@@ -15,11 +15,10 @@ from apache_beam.transforms.window import FixedWindows
 from fakes import COLLECTED, DOMAIN, collect, pipeline
 
 from beam_dp.errors import InputError
-from beam_dp.mechanisms import plan_private_mw
-from beam_dp.mechanisms.online.private_mw_plan import PrivateMWPlan
+from beam_dp.mechanisms.online.private_mw_plan import PrivateMWPlan, plan_private_mw
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import Guarantee
-from beam_dp.releases.files.answers import read_rows
+from beam_dp.releases.answers.files import read_rows
 from beam_dp.summaries.shards import write_shard
 from beam_dp.transforms import AnswerBatch, AnswerQueries, PrivateStepError, WriteAnswers
 from beam_dp.transforms.drawing import answer_queries as module, one_worker
@@ -451,7 +450,7 @@ def test_a_stream_is_written_batch_by_batch(tmp_path):
 
 @pytest.mark.slow
 def test_of_two_attempts_at_a_batch_the_first_stays(tmp_path):
-    from beam_dp.releases.files.answers import write_batch
+    from beam_dp.releases.answers.files import write_batch
 
     (batch,) = answer([FIRST])
     other = [{**batch.answers[0], "value": 1.0}]

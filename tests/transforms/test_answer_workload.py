@@ -6,8 +6,8 @@ import pytest
 from tiny import ADD, domain_of, promise
 
 from beam_dp.mechanisms.linear_answers.answers import plan_workload_answers
-from beam_dp.privacy.ledger import Ledger
-from beam_dp.queries import parse_linear_workload
+from beam_dp.privacy.ledger.ledger import Ledger
+from beam_dp.queries.linear_workload import parse_linear_workload
 from beam_dp.transforms import AnswerWorkload, WriteAnswers
 
 PAIRS = parse_linear_workload("conjunctions:2", domain_of(4, 2, 3))

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 import beam_dp.transforms.reading.avro_blocks as avro_blocks
-from beam_dp.domain import DateAttribute
+from beam_dp.domain.dates import DateAttribute
 from beam_dp.encoding.columns import encode_column
 from beam_dp.releases.files.container import encode_header
 

@@ -18,18 +18,14 @@ import pytest
 from fakes import pipeline
 
 import beam_dp.transforms.reading.read as read_module
-from beam_dp.domain import (
-    Attribute,
-    BooleanAttribute,
-    CategoricalAttribute,
-    Domain,
-    IntegerAttribute,
-    NumericAttribute,
-)
+from beam_dp.domain.attributes import Attribute
+from beam_dp.domain.listed import BooleanAttribute, CategoricalAttribute
+from beam_dp.domain.ordered import IntegerAttribute, NumericAttribute
+from beam_dp.domain.universe import Domain
 from beam_dp.encoding.columns import encode_column
 from beam_dp.encoding.keys import key_elements
 from beam_dp.errors import InputError
-from beam_dp.hashing import HashKey
+from beam_dp.hashing.keys import HashKey
 from beam_dp.queries.sparse import KEY_TYPES
 from beam_dp.transforms import EncodeRecords, ReadRecords
 from beam_dp.transforms.reading.declared_types import check_field

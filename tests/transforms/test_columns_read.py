@@ -10,7 +10,8 @@ import apache_beam as beam
 import pytest
 from fakes import COLLECTED, collect, pipeline, reading
 
-from beam_dp.domain import Domain, IntegerAttribute
+from beam_dp.domain.ordered import IntegerAttribute
+from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError
 from beam_dp.transforms import EncodeRecords, ReadRecords
 

@@ -17,13 +17,15 @@ from apache_beam.utils.timestamp import Timestamp
 from fakes import pipeline
 from hypothesis import given, settings, strategies as st
 
-from beam_dp.domain import Domain, IntegerAttribute
+from beam_dp.domain.ordered import IntegerAttribute
+from beam_dp.domain.universe import Domain
 from beam_dp.encoding.contributions import select_records
 from beam_dp.encoding.units import unit_fingerprints
 from beam_dp.errors import InputError
-from beam_dp.summaries import HistogramAccumulator
+from beam_dp.summaries.histogram import HistogramAccumulator
 from beam_dp.transforms.counting.count_windows import CountWindows
-from beam_dp.windows import Horizon, WindowUnit
+from beam_dp.windows.horizon import Horizon
+from beam_dp.windows.unit import WindowUnit
 
 DOMAIN = Domain((IntegerAttribute("a", 0, 3), IntegerAttribute("b", 0, 1)))
 HORIZON = Horizon(100, 10, 12, 5)

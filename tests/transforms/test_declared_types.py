@@ -20,9 +20,10 @@ from apache_beam.utils.timestamp import Duration, Timestamp
 from fakes import guarantee, pipeline
 from versions import since
 
-from beam_dp.domain import Domain, IntegerAttribute
+from beam_dp.domain.ordered import IntegerAttribute
+from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError
-from beam_dp.mechanisms import CountSketch
+from beam_dp.mechanisms.sketches.count_sketch import CountSketch
 from beam_dp.transforms import EncodeRecords, KeyColumns, ReleaseProjection
 
 if typing.TYPE_CHECKING:

@@ -17,7 +17,7 @@ from versions import since
 from beam_dp.errors import InputError
 from beam_dp.transforms.reading.listing import timed_files
 from beam_dp.transforms.reading.read_arrivals import ReadArrivals
-from beam_dp.windows import Horizon
+from beam_dp.windows.horizon import Horizon
 
 SUMMER, WINTER = 1_782_907_200, 1_796_817_600  # 2026-07-01T12:00Z and 2026-12-09T12:00Z
 SERVICES = {"gs": fake_google_storage, "s3": fake_amazon_storage}

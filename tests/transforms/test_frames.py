@@ -13,7 +13,9 @@ import pandas as pd
 import pytest
 from fakes import COLLECTED, collect, pipeline
 
-from beam_dp.domain import BooleanAttribute, CategoricalAttribute, Domain, IntegerAttribute
+from beam_dp.domain.listed import BooleanAttribute, CategoricalAttribute
+from beam_dp.domain.ordered import IntegerAttribute
+from beam_dp.domain.universe import Domain
 from beam_dp.encoding.units import arrow_column, unit_fingerprints
 from beam_dp.transforms import EncodeRecords
 

@@ -13,14 +13,17 @@ import pytest
 from fakes import DOMAIN, NoPrivacy, guarantee, pipeline
 from noise_sources import NoNoise
 
-from beam_dp.domain import Domain, IntegerAttribute
+from beam_dp.domain.ordered import IntegerAttribute
+from beam_dp.domain.universe import Domain
 from beam_dp.encoding.records import encode_all_records, encode_records
 from beam_dp.errors import InputError
-from beam_dp.mechanisms import Laplace
+from beam_dp.mechanisms.marginals.laplace import Laplace
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.workload import marginals
-from beam_dp.releases import IntervalRelease, SyntheticDatabase, read_release
+from beam_dp.releases.intervals.release import IntervalRelease
+from beam_dp.releases.kinds import read_release
 from beam_dp.releases.left_out import LeftOut
+from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 from beam_dp.transforms import ReleaseIntervals, ReleaseSyntheticDatabase, WriteRelease
 from beam_dp.transforms.drawing import one_worker
 from beam_dp.transforms.drawing.release_intervals import ReleasePlannedIntervals, plan_attribute

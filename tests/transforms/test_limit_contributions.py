@@ -20,11 +20,12 @@ from collisions import colliding_cells, colliding_weights, kept_by_definition
 from fakes import COLLECTED, collect
 from hypothesis import given, settings, strategies as st
 
-from beam_dp.domain import Domain, IntegerAttribute
+from beam_dp.domain.ordered import IntegerAttribute
+from beam_dp.domain.universe import Domain
 from beam_dp.encoding.key_batch import KeyBatch
 from beam_dp.encoding.units import unit_fingerprints
 from beam_dp.encoding.words import KeyWords
-from beam_dp.hashing import HashKey
+from beam_dp.hashing.keys import HashKey
 from beam_dp.transforms import EncodeRecords, KeyColumns, LimitContributions
 from beam_dp.transforms.counting import limit_contributions as limit_module
 from beam_dp.transforms.counting.encode_keys import EncodeKeys

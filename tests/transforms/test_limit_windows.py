@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings, strategies as st
 from limited_panes import HORIZON, IN_ORDER, Rows, counted
 
-from beam_dp.windows import WindowUnit
+from beam_dp.windows.unit import WindowUnit
 
 # Also of the future, too late, beyond the horizon, and outside the domain.
 EVENTS = st.integers(-5, 65)

@@ -15,7 +15,8 @@ from fakes import COLLECTED, collect, pipeline
 
 import beam_dp.transforms.reading.formats as formats
 import beam_dp.transforms.reading.read as read_module
-from beam_dp.domain import Domain, IntegerAttribute
+from beam_dp.domain.ordered import IntegerAttribute
+from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError
 from beam_dp.transforms import EncodeRecords, ReadRecords
 

@@ -17,13 +17,15 @@ from apache_beam.utils.timestamp import Timestamp
 from fakes import pipeline
 from versions import since
 
-from beam_dp.domain import Domain, IntegerAttribute
+from beam_dp.domain.ordered import IntegerAttribute
+from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError
-from beam_dp.summaries import HistogramAccumulator
+from beam_dp.summaries.histogram import HistogramAccumulator
 from beam_dp.transforms.counting.count_windows import CountWindows
 from beam_dp.transforms.reading import read_arrivals
 from beam_dp.transforms.reading.read_arrivals import FILE_TIME, ReadArrivals
-from beam_dp.windows import Horizon, WindowUnit
+from beam_dp.windows.horizon import Horizon
+from beam_dp.windows.unit import WindowUnit
 
 pytestmark = since("apache-beam", "2.76")
 DOMAIN = Domain((IntegerAttribute("a", 0, 3),))

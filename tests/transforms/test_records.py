@@ -14,9 +14,10 @@ import pyarrow.parquet
 import pytest
 from fakes import COLLECTED, DOMAIN, collect, pipeline
 
-from beam_dp.domain import Domain, IntegerAttribute
+from beam_dp.domain.ordered import IntegerAttribute
+from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError
-from beam_dp.summaries import HistogramAccumulator
+from beam_dp.summaries.histogram import HistogramAccumulator
 from beam_dp.transforms import EncodeRecords, LimitContributions, ReadRecords, Summarise
 
 

@@ -15,13 +15,16 @@ from barriers import remove_barrier
 from fakes import COLLECTED, DOMAIN, DRAWS, WORKLOAD, NoPrivacy, collect, guarantee, pipeline
 
 import beam_dp.transforms.drawing.release as release_module
-from beam_dp.domain import BooleanAttribute, Domain, IntegerAttribute
+from beam_dp.domain.listed import BooleanAttribute
+from beam_dp.domain.ordered import IntegerAttribute
+from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError
 from beam_dp.noise.source import NoiseSource
 from beam_dp.queries.workload import Workload, marginals
-from beam_dp.releases import read_release
-from beam_dp.summaries import HistogramAccumulator, MarginalsAccumulator
+from beam_dp.releases.kinds import read_release
 from beam_dp.summaries.choice import choose_accumulator
+from beam_dp.summaries.histogram import HistogramAccumulator
+from beam_dp.summaries.marginals import MarginalsAccumulator
 from beam_dp.transforms import PrivateStepError, ReleaseSyntheticDatabase, WriteRelease
 from beam_dp.transforms.drawing import one_worker
 

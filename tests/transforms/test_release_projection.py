@@ -13,13 +13,19 @@ import pyarrow as pa
 import pytest
 
 from beam_dp.errors import InputError
-from beam_dp.hashing import HashKey, universe_elements
-from beam_dp.mechanisms import CountSketch, HybridSketch, SparseProject, StabilityHistogram
+from beam_dp.hashing.elements import universe_elements
+from beam_dp.hashing.keys import HashKey
+from beam_dp.mechanisms.sketches.count_sketch import CountSketch
+from beam_dp.mechanisms.sketches.hybrid import HybridSketch
 from beam_dp.mechanisms.sketches.plan import SparsePlan
+from beam_dp.mechanisms.sketches.sparse_project import SparseProject
+from beam_dp.mechanisms.sketches.stability_histogram import StabilityHistogram
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.sparse import SparseQuery
-from beam_dp.releases import SparseRelease, read_release
-from beam_dp.summaries import ElementCounts, ProjectionAccumulator
+from beam_dp.releases.kinds import read_release
+from beam_dp.releases.sketches.release import SparseRelease
+from beam_dp.summaries.element_counts import ElementCounts
+from beam_dp.summaries.projection import ProjectionAccumulator
 from beam_dp.transforms import KeyColumns, ReleaseProjection, WriteRelease
 from beam_dp.transforms.counting.count_elements import CountElements, counts_of_shards
 from beam_dp.transforms.counting.encode_keys import EncodeKeys

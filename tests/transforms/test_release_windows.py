@@ -19,24 +19,27 @@ from apache_beam.transforms.window import TimestampedValue
 from apache_beam.utils.timestamp import Timestamp
 from fakes import COLLECTED, collect, pipeline
 
-from beam_dp.domain import Domain, IntegerAttribute
+from beam_dp.domain.ordered import IntegerAttribute
+from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError
-from beam_dp.mechanisms import MWEM, Gaussian, Laplace, Mechanism
-from beam_dp.mechanisms.window_tables import plan_window_databases, plan_window_tables
+from beam_dp.mechanisms.contract import Mechanism
+from beam_dp.mechanisms.marginals.gaussian import Gaussian
+from beam_dp.mechanisms.marginals.laplace import Laplace
+from beam_dp.mechanisms.marginals.mwem import MWEM
+from beam_dp.mechanisms.windows.databases import plan_window_databases
+from beam_dp.mechanisms.windows.plan import plan_window_tables
 from beam_dp.queries.workload import marginals
-from beam_dp.releases import SyntheticDatabase, read_release
-from beam_dp.releases.files.horizon import (
-    block_directory,
-    read_windows,
-    window_directory,
-)
-from beam_dp.summaries import HistogramAccumulator
+from beam_dp.releases.kinds import read_release
+from beam_dp.releases.synthetic_database.release import SyntheticDatabase
+from beam_dp.releases.windows.horizon_files import block_directory, read_windows, window_directory
+from beam_dp.summaries.histogram import HistogramAccumulator
 from beam_dp.transforms.drawing.release_windows import (
     ReleaseWindows,
     WindowsPlan,
     begin_windows,
 )
-from beam_dp.windows import Horizon, WindowUnit
+from beam_dp.windows.horizon import Horizon
+from beam_dp.windows.unit import WindowUnit
 
 DOMAIN = Domain((IntegerAttribute("a", 0, 3), IntegerAttribute("b", 0, 1)))
 HORIZON = Horizon(100, 10, 6, 5)

@@ -17,18 +17,20 @@ import pytest
 from fakes import pipeline
 from versions import since
 
-from beam_dp.domain import Domain, IntegerAttribute
+from beam_dp.domain.ordered import IntegerAttribute
+from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError
-from beam_dp.mechanisms.window_tables import plan_window_tables
+from beam_dp.mechanisms.windows.plan import plan_window_tables
 from beam_dp.queries.workload import marginals
-from beam_dp.releases.files.horizon import read_windows
+from beam_dp.releases.windows.horizon_files import read_windows
 from beam_dp.transforms.drawing.release_windows import ReleaseWindows, begin_windows
 from beam_dp.transforms.errors import ReadError
 from beam_dp.transforms.reading import read_arrivals
 from beam_dp.transforms.reading.read import ReadRecords
 from beam_dp.transforms.reading.read_arrivals import FILE_TIME, ReadArrivals
 from beam_dp.transforms.reading.seen_files import SeenFiles
-from beam_dp.windows import Horizon, WindowUnit
+from beam_dp.windows.horizon import Horizon
+from beam_dp.windows.unit import WindowUnit
 
 pytestmark = since("apache-beam", "2.76")  # streams of files
 HORIZON = Horizon(1000, 10, 3, 5)

@@ -16,18 +16,25 @@ import pytest
 from apache_beam.utils.timestamp import Timestamp
 from fakes import COLLECTED, NoPrivacy, collect, pipeline, reading
 
-from beam_dp.domain import CategoricalAttribute, Domain, IntegerAttribute
+from beam_dp.domain.listed import CategoricalAttribute
+from beam_dp.domain.ordered import IntegerAttribute
+from beam_dp.domain.universe import Domain
 from beam_dp.encoding.units import canonical_bytes
 from beam_dp.errors import InputError
-from beam_dp.mechanisms import CountSketch, plan_private_mw, plan_sparse_mw, plan_workload_answers
+from beam_dp.mechanisms.linear_answers.answers import plan_workload_answers
+from beam_dp.mechanisms.online.private_mw_plan import plan_private_mw
+from beam_dp.mechanisms.online.sparse_mw_plan import plan_sparse_mw
+from beam_dp.mechanisms.sketches.count_sketch import CountSketch
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.linear_workload import parse_linear_workload
 from beam_dp.queries.lines import read_line
 from beam_dp.queries.reader import LinearQueries
 from beam_dp.queries.sparse import SparseQuery
 from beam_dp.queries.workload import marginals
-from beam_dp.releases import SparseRelease, SyntheticDatabase, release_from_bytes
-from beam_dp.summaries import ElementCounts
+from beam_dp.releases.kinds import release_from_bytes
+from beam_dp.releases.sketches.release import SparseRelease
+from beam_dp.releases.synthetic_database.release import SyntheticDatabase
+from beam_dp.summaries.element_counts import ElementCounts
 from beam_dp.transforms import (
     AnswerQueries,
     AnswerSparseQueries,

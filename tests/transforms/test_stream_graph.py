@@ -13,7 +13,7 @@ from apache_beam.portability.api import beam_runner_api_pb2
 from barriers import remove_barrier
 from fakes import DOMAIN, guarantee, pipeline
 
-from beam_dp.mechanisms import plan_private_mw
+from beam_dp.mechanisms.online.private_mw_plan import plan_private_mw
 from beam_dp.planning.worker_memory import worker_bytes
 from beam_dp.transforms import AnswerQueries
 

@@ -12,7 +12,7 @@ from fakes import COLLECTED, DOMAIN, WORKLOAD, NoPrivacy, collect, guarantee, pi
 
 import beam_dp as dp
 from beam_dp.errors import InputError
-from beam_dp.releases import write_release
+from beam_dp.releases.kinds import write_release
 
 PEOPLE = [
     {"age": i % 10, "sex": "fm"[i % 2], "smokes": [True, False, None][i % 3]} for i in range(90)

@@ -16,7 +16,8 @@ from apache_beam.testing.util import assert_that, equal_to
 from apache_beam.utils.timestamp import Timestamp
 from fakes import pipeline
 
-from beam_dp.domain import DateAttribute, DatetimeAttribute, Domain
+from beam_dp.domain.dates import DateAttribute, DatetimeAttribute
+from beam_dp.domain.universe import Domain
 from beam_dp.encoding.columns import encode_column
 from beam_dp.errors import InputError
 from beam_dp.transforms import EncodeRecords, ReadRecords

@@ -11,8 +11,8 @@ import pytest
 
 import beam_dp as dp
 from beam_dp.mechanisms.contract import Plan
-from beam_dp.mechanisms.intervals import plan_intervals
-from beam_dp.privacy.ledger import Token
+from beam_dp.mechanisms.intervals.plan import plan_intervals
+from beam_dp.privacy.ledger.entries import Token
 from beam_dp.privacy.loss import Loss
 from beam_dp.transforms.drawing.answer_workload import AnswerWorkload
 from beam_dp.transforms.drawing.release_intervals import ReleasePlannedIntervals

@@ -14,7 +14,8 @@ import pyarrow.parquet
 from fakes import COLLECTED, collect, pipeline
 from versions import since
 
-from beam_dp.domain import Domain, IntegerAttribute
+from beam_dp.domain.ordered import IntegerAttribute
+from beam_dp.domain.universe import Domain
 from beam_dp.encoding.units import unit_fingerprints
 from beam_dp.transforms import EncodeRecords, ReadRecords
 from beam_dp.transforms.counting.limit_contributions import LimitContributions

@@ -15,18 +15,16 @@ from fakes import COLLECTED, NoPrivacy, NoPrivacyPlan, collect, guarantee, pipel
 from jobs import write_table
 
 import beam_dp.summaries.marginals as marginals_module
-from beam_dp.domain import (
-    BooleanAttribute,
-    CategoricalAttribute,
-    Domain,
-    IntegerAttribute,
-    NumericAttribute,
-)
+from beam_dp.domain.listed import BooleanAttribute, CategoricalAttribute
+from beam_dp.domain.ordered import IntegerAttribute, NumericAttribute
+from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError
 from beam_dp.queries.workload import Workload, marginals
-from beam_dp.releases import SyntheticDatabase, distinct_records, read_release
-from beam_dp.summaries import MarginalsAccumulator
+from beam_dp.releases.kinds import read_release
+from beam_dp.releases.synthetic_database.records import distinct_records
+from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 from beam_dp.summaries.choice import choose_accumulator
+from beam_dp.summaries.marginals import MarginalsAccumulator
 from beam_dp.transforms import (
     EncodeRecords,
     LimitContributions,

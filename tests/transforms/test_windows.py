@@ -16,9 +16,9 @@ from test_sources import PLANS, TRANSFORMS
 
 from beam_dp import transforms
 from beam_dp.errors import InputError
-from beam_dp.mechanisms.window_tables import plan_window_tables
+from beam_dp.mechanisms.windows.plan import plan_window_tables
 from beam_dp.queries.workload import marginals
-from beam_dp.summaries import HistogramAccumulator
+from beam_dp.summaries.histogram import HistogramAccumulator
 from beam_dp.transforms import (
     EncodeRecords,
     LimitContributions,
@@ -28,7 +28,8 @@ from beam_dp.transforms import (
     WriteRelease,
 )
 from beam_dp.transforms.counting.count_elements import CountElements
-from beam_dp.windows import Horizon, WindowUnit
+from beam_dp.windows.horizon import Horizon
+from beam_dp.windows.unit import WindowUnit
 
 GUARDED: dict[str, Callable[[Any, pathlib.Path], Any]] = {
     **{name: lambda records, _, apply=apply: apply(records) for name, apply in TRANSFORMS.items()},

@@ -21,18 +21,16 @@ import pytest
 from fakes import DOMAIN, WORKLOAD, NoPrivacy, guarantee, pipeline
 
 import beam_dp.transforms
-from beam_dp.mechanisms import (
-    CountSketch,
-    StabilityHistogram,
-    plan_private_mw,
-    plan_sparse_mw,
-    plan_workload_answers,
-)
-from beam_dp.mechanisms.window_tables import plan_window_tables
+from beam_dp.mechanisms.linear_answers.answers import plan_workload_answers
+from beam_dp.mechanisms.online.private_mw_plan import plan_private_mw
+from beam_dp.mechanisms.online.sparse_mw_plan import plan_sparse_mw
+from beam_dp.mechanisms.sketches.count_sketch import CountSketch
+from beam_dp.mechanisms.sketches.stability_histogram import StabilityHistogram
+from beam_dp.mechanisms.windows.plan import plan_window_tables
 from beam_dp.queries.linear_workload import parse_linear_workload
 from beam_dp.queries.lines import read_line
 from beam_dp.queries.reader import LinearQueries
-from beam_dp.summaries import HistogramAccumulator
+from beam_dp.summaries.histogram import HistogramAccumulator
 from beam_dp.transforms import (
     AnswerQueries,
     AnswerSparseQueries,
@@ -45,7 +43,8 @@ from beam_dp.transforms import (
 )
 from beam_dp.transforms.counting.count_windows import CountWindows
 from beam_dp.transforms.drawing.release_windows import _Draw, _Place
-from beam_dp.windows import Horizon, WindowUnit
+from beam_dp.windows.horizon import Horizon
+from beam_dp.windows.unit import WindowUnit
 
 FOLDER = pathlib.Path(beam_dp.transforms.__file__).parent
 # Methods that a runner calls without elements, before a bundle holds any.

@@ -10,7 +10,7 @@ import pytest
 
 from beam_dp.domain.files import parse_domain
 from beam_dp.errors import InputError
-from beam_dp.mechanisms import plan_private_mw
+from beam_dp.mechanisms.online.private_mw_plan import plan_private_mw
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.storage.bucket import BucketStore
 from beam_dp.transforms import WriteAnswers, WriteRelease

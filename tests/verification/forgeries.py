@@ -9,10 +9,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from beam_dp.errors import InputError
-from beam_dp.releases import Release
 from beam_dp.releases.files.commit import Draw
-from beam_dp.releases.files.kinds import draw_of, release_from_bytes
-from beam_dp.verification import Verification, verify_release
+from beam_dp.releases.kinds import draw_of, release_from_bytes
+from beam_dp.releases.release import Release
+from beam_dp.releases.verify import verify_release
+from beam_dp.verification.verdict import Verification
 
 Path = tuple[str | int, ...]
 # Names that stand for one another somewhere: each is replaced by the others of its group.

@@ -12,23 +12,26 @@ import numpy as np
 from tiny import on_trees
 
 import beam_dp as dp
-from beam_dp.domain import Domain
 from beam_dp.domain.files import read_domain
-from beam_dp.hashing import HashKey
-from beam_dp.mechanisms import plan_release
-from beam_dp.mechanisms.intervals import plan_intervals, release_intervals
+from beam_dp.domain.universe import Domain
+from beam_dp.hashing.keys import HashKey
+from beam_dp.mechanisms.intervals.plan import plan_intervals, release_intervals
 from beam_dp.mechanisms.left_out import plan_left_out, share_guarantee, with_left_out
-from beam_dp.mechanisms.linear_answers import LinearAnswersPlan
+from beam_dp.mechanisms.linear_answers.plan import LinearAnswersPlan
 from beam_dp.mechanisms.marginals import selection as selection_module
 from beam_dp.mechanisms.marginals.plan import MarginalsPlan
 from beam_dp.mechanisms.marginals.selection import plan_selection
 from beam_dp.mechanisms.online.private_mw import PrivateMW
-from beam_dp.mechanisms.sketches import SparseSummary
+from beam_dp.mechanisms.registry import plan_release
+from beam_dp.mechanisms.sketches.release import SparseSummary
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.linear_workload import LinearWorkload, parse_linear_workload
-from beam_dp.releases import AnswersRelease, Release
-from beam_dp.summaries import ElementCounts, Histogram, Projection
+from beam_dp.releases.answers.release import AnswersRelease
+from beam_dp.releases.release import Release
+from beam_dp.summaries.element_counts import ElementCounts
+from beam_dp.summaries.histogram import Histogram
+from beam_dp.summaries.projection import Projection
 
 DOMAIN: Domain = read_domain('{"a": 2, "b": 3, "c": 4}')
 COUNTS = np.arange(24, dtype=np.int64) % 7 * 5

@@ -21,7 +21,11 @@ from beam_dp.mechanisms.sketches.stability_histogram import (
 from beam_dp.privacy import accounting
 from beam_dp.privacy.guarantee import Neighboring
 from beam_dp.privacy.loss import Loss
-from beam_dp.releases.measured_tables import MeasuredTable
+from beam_dp.releases.intervals.verify import column_norms
+from beam_dp.releases.sketches.verify import release_probability
+from beam_dp.releases.synthetic_database.measured_tables import MeasuredTable
+from beam_dp.releases.synthetic_database.verify_rounds import rounds_steps
+from beam_dp.releases.synthetic_database.verify_tables import largest_change
 from beam_dp.verification.claims import Claims, composed, covers
 from beam_dp.verification.conversion import (
     gaussian_delta,
@@ -29,11 +33,7 @@ from beam_dp.verification.conversion import (
     rounded_up,
     zcdp_epsilon,
 )
-from beam_dp.verification.intervals import column_norms
-from beam_dp.verification.rounds import rounds_steps
-from beam_dp.verification.sketches import release_probability
 from beam_dp.verification.steps import above, number
-from beam_dp.verification.tables import largest_change
 from beam_dp.verification.verdict import Figures
 
 

@@ -14,18 +14,19 @@ from window_plans import horizon_of, person, plan_of
 
 import beam_dp as dp
 from beam_dp.errors import InputError
-from beam_dp.mechanisms import Mechanism, Plan, check_promise, plan_release
-from beam_dp.mechanisms.intervals import plan_intervals
+from beam_dp.mechanisms.contract import Mechanism, Plan, check_promise
+from beam_dp.mechanisms.intervals.plan import plan_intervals
 from beam_dp.mechanisms.marginals.measure_all import measure_all_plan
 from beam_dp.mechanisms.marginals.measurements import Measurement
 from beam_dp.mechanisms.marginals.plan import MarginalsPlan
 from beam_dp.mechanisms.marginals.selection import plan_selection
 from beam_dp.mechanisms.online.plan import OnlinePlan
+from beam_dp.mechanisms.registry import plan_release
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.loss import Loss
 from beam_dp.queries.linear_workload import parse_linear_workload
-from beam_dp.summaries import Histogram
+from beam_dp.summaries.histogram import Histogram
 
 RELATIONS = ("add_or_remove_one", "replace_one")
 PAIRS = dp.marginals(DOMAIN, ways=2)

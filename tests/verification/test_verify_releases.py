@@ -22,17 +22,13 @@ from kinds_of_releases import (
 
 import beam_dp as dp
 from beam_dp.errors import InputError
-from beam_dp.mechanisms import plan_release
-from beam_dp.releases import (
-    Release,
-    read_release,
-    read_windows,
-    release_from_bytes,
-    release_to_bytes,
-    write_release,
-)
-from beam_dp.summaries import Histogram
-from beam_dp.verification import Verification, verify_release
+from beam_dp.mechanisms.registry import plan_release
+from beam_dp.releases.kinds import read_release, release_from_bytes, release_to_bytes, write_release
+from beam_dp.releases.release import Release
+from beam_dp.releases.verify import verify_release
+from beam_dp.releases.windows.horizon_files import read_windows
+from beam_dp.summaries.histogram import Histogram
+from beam_dp.verification.verdict import Verification
 
 GOLDEN = pathlib.Path(__file__).parent.parent / "golden"
 
@@ -384,7 +380,7 @@ def test_bounds_of_cells_agree_to_1e_9_of_themselves_up_to_ten_million_records(
     mechanism: Any, relation: str, times: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without the room for the rounding of counts, which only more records need."""
-    monkeypatch.setattr("beam_dp.verification.synthetic._ROUNDING", 0.0)
+    monkeypatch.setattr("beam_dp.releases.synthetic_database.verify._ROUNDING", 0.0)
     promise, counts = guarantee(relation=relation), times * COUNTS
     number = "noisy" if relation == ADDED else int(counts.sum())
     workload = dp.marginals(CELLS, ways=2)

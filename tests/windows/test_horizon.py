@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from beam_dp.errors import InputError
-from beam_dp.windows import Horizon, counted_windows
+from beam_dp.windows.horizon import Horizon, counted_windows
 
 ENDS = st.sampled_from([-(2**63), -(2**63) + 1, 2**63 - 2, 2**63 - 1])
 SECONDS = st.integers(-60, 160) | ENDS

@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beam_dp.checks import check_is, checked_integer
-from beam_dp.domain import Attribute, IntegerAttribute
+from beam_dp.domain.attributes import Attribute
+from beam_dp.domain.ordered import IntegerAttribute
 from beam_dp.errors import InputError
 from beam_dp.interval_strategies.hierarchy import tree
 from beam_dp.interval_strategies.sine import SineStrategy
@@ -31,8 +32,8 @@ from beam_dp.privacy.accounting import discrete_gaussian_mu, discrete_parameter
 from beam_dp.privacy.guarantee import Guarantee, Neighboring
 from beam_dp.privacy.loss import Loss
 from beam_dp.privacy.rounding import root_up, up
-from beam_dp.releases.intervals import IntervalRelease
-from beam_dp.verification.intervals import interval_steps
+from beam_dp.releases.intervals.release import IntervalRelease
+from beam_dp.releases.intervals.verify import interval_steps
 from beam_dp.verification.steps import Step
 
 StrategyName = Literal["histogram", "textbook_tree", "tree", "windows", "sine"]

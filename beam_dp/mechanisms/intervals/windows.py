@@ -11,9 +11,9 @@ import functools
 
 import numpy as np
 
-from beam_dp.hypotheses.threads import on_one_thread
 from beam_dp.interval_strategies.hierarchy import Hierarchy, tree
 from beam_dp.interval_strategies.strategy import Values
+from beam_dp.models.threads import on_one_thread
 
 MAX_BLOCKS = 1024
 # Wider blocks are measured themselves, and not only their cells: it pays from 8 cells on.

@@ -9,7 +9,7 @@ from abc import abstractmethod
 import numpy as np
 from numpy.typing import NDArray
 
-from beam_dp.domain import Domain
+from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError
 from beam_dp.mechanisms.contract import (
     FAILURE_PROBABILITY,

@@ -6,7 +6,7 @@ import dataclasses
 from fractions import Fraction
 from typing import ClassVar, Literal
 
-from beam_dp.domain import Domain
+from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError
 from beam_dp.mechanisms.contract import CALIBRATION, Mechanism, NumRecords, check_calibration
 from beam_dp.mechanisms.marginals.measure_all import measure_all_plan, unit_cost_plan

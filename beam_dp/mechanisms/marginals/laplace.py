@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import ClassVar, Literal
 
-from beam_dp.domain import Domain
+from beam_dp.domain.universe import Domain
 from beam_dp.mechanisms.contract import CALIBRATION, Mechanism, NumRecords, check_calibration
 from beam_dp.mechanisms.marginals.measure_all import measure_all_plan
 from beam_dp.mechanisms.marginals.plan import MAX_CELLS, MarginalsPlan, check_request

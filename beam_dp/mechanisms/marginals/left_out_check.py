@@ -17,19 +17,19 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from beam_dp.domain import Domain
-from beam_dp.hypotheses.maximum_entropy import refit
-from beam_dp.hypotheses.residual_basis import Support, coefficients_table, table_coefficients
+from beam_dp.domain.universe import Domain
 from beam_dp.mechanisms.marginals.measurements import Measurement, freedoms
 from beam_dp.mechanisms.marginals.plan import MarginalsPlan
 from beam_dp.mechanisms.marginals.released_records import beyond_noise
 from beam_dp.mechanisms.marginals.scores import largest_cell_score, score_grid
 from beam_dp.mechanisms.marginals.synthesis import independent_start, names_of, plan_basis
+from beam_dp.models.maximum_entropy import refit
+from beam_dp.models.residual_basis import Support, coefficients_table, table_coefficients
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.accounting import range_mu
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.rounding import root_down, up
-from beam_dp.summaries import Marginals
+from beam_dp.summaries.marginals import Marginals
 
 MOST_CHOICES = 5
 # Of all records. The exponential mechanism misses the worst of m cells by about its scale times

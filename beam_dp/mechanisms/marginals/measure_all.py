@@ -19,9 +19,9 @@ from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.loss import Loss
 from beam_dp.privacy.unit_costs import UnitCosts
 from beam_dp.queries.workload import Workload
-from beam_dp.releases import SyntheticDatabase
-from beam_dp.releases.unit_costs import chance_cost, unit_costs
-from beam_dp.summaries import Marginals
+from beam_dp.releases.synthetic_database.release import SyntheticDatabase
+from beam_dp.releases.synthetic_database.unit_costs import chance_cost, unit_costs
+from beam_dp.summaries.marginals import Marginals
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

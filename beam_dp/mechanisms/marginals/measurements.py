@@ -14,12 +14,12 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
-from beam_dp.domain import Domain
-from beam_dp.hypotheses.basis import subsets
-from beam_dp.hypotheses.residual_basis import Support
+from beam_dp.domain.universe import Domain
+from beam_dp.models.basis import subsets
+from beam_dp.models.residual_basis import Support
 from beam_dp.noise.source import NoiseSource
-from beam_dp.releases.measured_tables import MeasuredTable
-from beam_dp.summaries import Marginals
+from beam_dp.releases.synthetic_database.measured_tables import MeasuredTable
+from beam_dp.summaries.marginals import Marginals
 
 Names = tuple[str, ...]
 

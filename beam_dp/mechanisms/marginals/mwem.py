@@ -6,7 +6,7 @@ import dataclasses
 from typing import ClassVar, Literal
 
 from beam_dp.checks import checked_integer, checked_number
-from beam_dp.domain import Domain
+from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError
 from beam_dp.flags.numbers import integer, number
 from beam_dp.flags.options import OrWord, option

@@ -9,10 +9,10 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from beam_dp.domain import Domain
-from beam_dp.hypotheses.residual_basis import Support
+from beam_dp.domain.universe import Domain
 from beam_dp.mechanisms.marginals.measurements import Measurement
 from beam_dp.mechanisms.marginals.plan import MAX_SELECTED_CELLS, growing_tree, tree_fits
+from beam_dp.models.residual_basis import Support
 
 # A fit leaves about this share of the noise of a measured table.
 _REMAINING_NOISE = 0.6

@@ -9,24 +9,24 @@ from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar
 
 from beam_dp.checks import check_is
-from beam_dp.domain import Domain
+from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError, magnitude
-from beam_dp.hypotheses.elimination import cliques_fit, num_clique_cells
-from beam_dp.hypotheses.growing_tree import GrowingTree
-from beam_dp.hypotheses.residual_basis import Support
 from beam_dp.mechanisms.contract import NumRecords, Plan, Progress, check_num_records
 from beam_dp.mechanisms.marginals.measurements import Measurement, Names, num_noisy_cells
 from beam_dp.mechanisms.marginals.starting_records import StartingRecords
 from beam_dp.mechanisms.resources import Resources, fit_resources
+from beam_dp.models.elimination import cliques_fit, num_clique_cells
+from beam_dp.models.growing_tree import GrowingTree
+from beam_dp.models.residual_basis import Support
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.linear import LinearQuery
 from beam_dp.queries.workload import Workload
-from beam_dp.releases import SyntheticDatabase
-from beam_dp.releases.unit_costs import unit_costs
-from beam_dp.summaries import Marginals
+from beam_dp.releases.synthetic_database.release import SyntheticDatabase
+from beam_dp.releases.synthetic_database.unit_costs import unit_costs
+from beam_dp.releases.synthetic_database.verify import Stated, synthetic_steps
+from beam_dp.summaries.marginals import Marginals
 from beam_dp.verification.steps import Step
-from beam_dp.verification.synthetic import Stated, synthetic_steps
 from beam_dp.verification.verdict import Figures
 
 # A hypothesis is one array up to this many cells, and a junction tree above.

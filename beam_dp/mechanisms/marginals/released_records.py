@@ -10,20 +10,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from beam_dp.domain import Domain
-from beam_dp.hypotheses.basis import Coefficients
-from beam_dp.hypotheses.maximum_entropy import NoisyCoefficients
-from beam_dp.hypotheses.record_moves import Target, improve_records
-from beam_dp.hypotheses.residual_basis import (
+from beam_dp.domain.universe import Domain
+from beam_dp.models.basis import Coefficients
+from beam_dp.models.maximum_entropy import NoisyCoefficients
+from beam_dp.models.record_moves import Target, improve_records
+from beam_dp.models.residual_basis import (
     ResidualBasis,
     Support,
     coefficients_table,
     table_coefficients,
 )
-from beam_dp.hypotheses.rounding import round_systematically, round_to_records
-from beam_dp.hypotheses.tree_basis import TreeBasis
-from beam_dp.hypotheses.tree_records import tree_records
-from beam_dp.releases.records import distinct_records
+from beam_dp.models.rounding import round_systematically, round_to_records
+from beam_dp.models.tree_basis import TreeBasis
+from beam_dp.models.tree_records import tree_records
+from beam_dp.releases.synthetic_database.records import distinct_records
 
 Records = tuple[Sequence[NDArray[Any]], NDArray[np.int64]]
 

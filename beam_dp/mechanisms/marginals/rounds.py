@@ -16,11 +16,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from beam_dp.domain import Domain
-from beam_dp.hypotheses.basis import carry_over
-from beam_dp.hypotheses.maximum_entropy import refit
-from beam_dp.hypotheses.residual_basis import Support
-from beam_dp.hypotheses.threads import on_one_thread
+from beam_dp.domain.universe import Domain
 from beam_dp.mechanisms.contract import NumRecords, Progress, check_noise
 from beam_dp.mechanisms.marginals.measurements import Measurement, Names
 from beam_dp.mechanisms.marginals.plan import (
@@ -34,6 +30,10 @@ from beam_dp.mechanisms.marginals.plan import (
 from beam_dp.mechanisms.marginals.scores import l1_score, score_grid
 from beam_dp.mechanisms.marginals.strategies import TOTAL_SHARE, fine_grid
 from beam_dp.mechanisms.marginals.synthesis import noisy_total, plan_basis, synthesise
+from beam_dp.models.basis import carry_over
+from beam_dp.models.maximum_entropy import refit
+from beam_dp.models.residual_basis import Support
+from beam_dp.models.threads import on_one_thread
 from beam_dp.noise.bound import Distribution
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.accounting import (
@@ -46,10 +46,10 @@ from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.loss import Loss
 from beam_dp.privacy.rounding import root_down, root_up, up
 from beam_dp.queries.workload import Workload
-from beam_dp.releases import SyntheticDatabase
-from beam_dp.releases.independent_tables import MAX_SCORE
-from beam_dp.releases.unbiased_tables import Combination
-from beam_dp.summaries import Marginals
+from beam_dp.releases.synthetic_database.independent_tables import MAX_SCORE
+from beam_dp.releases.synthetic_database.release import SyntheticDatabase
+from beam_dp.releases.synthetic_database.unbiased_tables import Combination
+from beam_dp.summaries.marginals import Marginals
 
 Selection = Literal["permute_and_flip", "exponential_mechanism"]
 # Selection is cheap: a marginal that is nearly the worst is nearly as good.

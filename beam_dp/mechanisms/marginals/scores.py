@@ -7,7 +7,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from beam_dp.releases.independent_tables import MAX_SCORE
+from beam_dp.releases.synthetic_database.independent_tables import MAX_SCORE
 
 # Scores are compared on a grid of which this many units are the noise of the selection, or nearly;
 # hypothetical answers are rounded to it before subtraction.

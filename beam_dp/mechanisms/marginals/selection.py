@@ -19,11 +19,8 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from beam_dp.domain import Domain
+from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError
-from beam_dp.hypotheses.basis import log_potentials
-from beam_dp.hypotheses.residual_basis import Support
-from beam_dp.hypotheses.threads import on_one_thread
 from beam_dp.mechanisms.contract import NumRecords, Progress, check_noise
 from beam_dp.mechanisms.marginals.left_out_check import (
     ADDED_SHARE,
@@ -53,16 +50,19 @@ from beam_dp.mechanisms.marginals.synthesis import (
     plan_basis,
     synthesise,
 )
+from beam_dp.models.basis import log_potentials
+from beam_dp.models.residual_basis import Support
+from beam_dp.models.threads import on_one_thread
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.accounting import discrete_gaussian_mu, discrete_parameter
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.loss import Loss
 from beam_dp.privacy.rounding import down, root_down, root_up
 from beam_dp.queries.workload import Workload
-from beam_dp.releases import SyntheticDatabase
-from beam_dp.releases.independent_tables import IndependentTables
-from beam_dp.releases.pair_distances import PairDistances
-from beam_dp.summaries import Marginals
+from beam_dp.releases.synthetic_database.independent_tables import IndependentTables
+from beam_dp.releases.synthetic_database.pair_distances import PairDistances
+from beam_dp.releases.synthetic_database.release import SyntheticDatabase
+from beam_dp.summaries.marginals import Marginals
 
 # Of mu^2. The scores need little: each is one number of sensitivity 1. What the attributes alone
 # get is not lost, because they are measured again with the pairs and both are combined.

@@ -9,21 +9,21 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from beam_dp.domain import Domain
+from beam_dp.domain.universe import Domain
 from beam_dp.encoding.records import encode_records
 from beam_dp.encoding.tables import Table
 from beam_dp.errors import InputError
-from beam_dp.hypotheses.basis import Basis
-from beam_dp.hypotheses.maximum_entropy import (
+from beam_dp.mechanisms.marginals.released_records import record_coefficients
+from beam_dp.models.basis import Basis
+from beam_dp.models.maximum_entropy import (
     NoisyCoefficients,
     fit_maximum_entropy,
     independent_log_weights,
     independent_variances,
 )
-from beam_dp.mechanisms.marginals.released_records import record_coefficients
 from beam_dp.privacy.guarantee import RECORD
-from beam_dp.releases import SyntheticDatabase
-from beam_dp.releases.records import distinct_records
+from beam_dp.releases.synthetic_database.records import distinct_records
+from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 
 if TYPE_CHECKING:
     import pyarrow as pa

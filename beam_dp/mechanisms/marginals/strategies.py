@@ -13,18 +13,18 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from beam_dp.domain import Domain
+from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError
-from beam_dp.hypotheses.basis import subsets, supports_inside
-from beam_dp.hypotheses.residual_basis import Support
 from beam_dp.mechanisms.marginals.measurements import Measurement, Names, freedoms, residual_norm
+from beam_dp.models.basis import subsets, supports_inside
+from beam_dp.models.residual_basis import Support
 from beam_dp.privacy.accounting import discrete_gaussian_mu, discrete_parameter
 from beam_dp.privacy.guarantee import Guarantee, Neighboring
 from beam_dp.privacy.least_overlap import least_overlap
 from beam_dp.privacy.rounding import raised, root_up, up
 from beam_dp.queries.workload import Workload
-from beam_dp.releases.measured_tables import cell_variance, support_variances
-from beam_dp.releases.unit_costs import agreement_overlaps
+from beam_dp.releases.synthetic_database.measured_tables import cell_variance, support_variances
+from beam_dp.releases.synthetic_database.unit_costs import agreement_overlaps
 from beam_dp.summaries.marginals import merge_tables
 
 # On a grid this fine the discreteness of Gaussian noise costs less than 1e-6 of it.

@@ -10,26 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from beam_dp.domain import Domain
-from beam_dp.hypotheses.basis import (
-    Basis,
-    Coefficients,
-    MarginalCoefficients,
-    carry_over,
-    importance_of,
-    log_potentials,
-    marginal_of,
-    squared_scale,
-)
-from beam_dp.hypotheses.denoised_attributes import denoised
-from beam_dp.hypotheses.maximum_entropy import (
-    Fit,
-    NoisyCoefficients,
-    fit_maximum_entropy,
-    independent_log_weights,
-)
-from beam_dp.hypotheses.residual_basis import ResidualBasis, Support
-from beam_dp.hypotheses.tree_basis import TreeBasis
+from beam_dp.domain.universe import Domain
 from beam_dp.mechanisms.contract import MAX_RECORDS, Progress
 from beam_dp.mechanisms.marginals.measurements import (
     Measurement,
@@ -43,13 +24,32 @@ from beam_dp.mechanisms.marginals.released_records import (
     record_coefficients,
     tree_release,
 )
+from beam_dp.models.basis import (
+    Basis,
+    Coefficients,
+    MarginalCoefficients,
+    carry_over,
+    importance_of,
+    log_potentials,
+    marginal_of,
+    squared_scale,
+)
+from beam_dp.models.denoised_attributes import denoised
+from beam_dp.models.maximum_entropy import (
+    Fit,
+    NoisyCoefficients,
+    fit_maximum_entropy,
+    independent_log_weights,
+)
+from beam_dp.models.residual_basis import ResidualBasis, Support
+from beam_dp.models.tree_basis import TreeBasis
 from beam_dp.noise.source import NoiseSource
 from beam_dp.queries.workload import Workload
-from beam_dp.releases import SyntheticDatabase
-from beam_dp.releases.measured_tables import cell_variance, support_variances
-from beam_dp.releases.noisy_measurements import NoisyMeasurements
-from beam_dp.releases.pair_distances import PairDistances
-from beam_dp.releases.unbiased_tables import Combination
+from beam_dp.releases.synthetic_database.measured_tables import cell_variance, support_variances
+from beam_dp.releases.synthetic_database.noisy_measurements import NoisyMeasurements
+from beam_dp.releases.synthetic_database.pair_distances import PairDistances
+from beam_dp.releases.synthetic_database.release import SyntheticDatabase
+from beam_dp.releases.synthetic_database.unbiased_tables import Combination
 
 _FAILURE_PROBABILITY = 0.05  # of the bounds of errors
 # Rounding to records may add this share of the fit's own error.

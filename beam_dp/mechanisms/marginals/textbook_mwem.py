@@ -11,8 +11,6 @@ from numpy.typing import NDArray
 from scipy.special import softmax
 
 from beam_dp.errors import InputError
-from beam_dp.hypotheses.basis import importance_of, marginal_of
-from beam_dp.hypotheses.residual_basis import ResidualBasis
 from beam_dp.mechanisms.contract import NumRecords, Progress
 from beam_dp.mechanisms.marginals.plan import MarginalsPlan, check_array
 from beam_dp.mechanisms.marginals.released_records import array_release
@@ -25,14 +23,16 @@ from beam_dp.mechanisms.marginals.textbook_noise import (
 )
 from beam_dp.mechanisms.sparse_vector.mechanisms import AboveThreshold
 from beam_dp.mechanisms.sparse_vector.noise import SparseVectorNoise
+from beam_dp.models.basis import importance_of, marginal_of
+from beam_dp.models.residual_basis import ResidualBasis
 from beam_dp.noise.bound import FAILURE_PROBABILITY, Distribution
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.accounting import zcdp_rho
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.loss import Loss
 from beam_dp.queries.workload import Workload
-from beam_dp.releases import SyntheticDatabase
-from beam_dp.summaries import Marginals
+from beam_dp.releases.synthetic_database.release import SyntheticDatabase
+from beam_dp.summaries.marginals import Marginals
 
 # Counts saturate here in scores, so that no score wraps.
 _MAX_COUNT = 2**45

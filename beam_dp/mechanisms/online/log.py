@@ -21,7 +21,7 @@ from beam_dp.noise.source import NoiseSource
 from beam_dp.queries.linear import LinearQuery
 from beam_dp.queries.lines import QueryReader, read_line
 from beam_dp.queries.reader import LinearQueries
-from beam_dp.summaries import Histogram
+from beam_dp.summaries.histogram import Histogram
 
 Row = dict[str, Any]
 

@@ -11,16 +11,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beam_dp.errors import InputError
-from beam_dp.hypotheses.dense_weights import DenseWeights
 from beam_dp.mechanisms.live import Live
 from beam_dp.mechanisms.online.plan import GRID, OnlinePlan, Settings
 from beam_dp.mechanisms.online.private_mw_plan import PrivateMWPlan, Start, start_weights
 from beam_dp.mechanisms.online.saved_runs import Payment, check_settings, pay
 from beam_dp.mechanisms.sparse_vector.mechanisms import NumericSparse, SparseState
+from beam_dp.models.dense_weights import DenseWeights
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.ledger.entries import Token
 from beam_dp.queries.linear import LinearQuery
-from beam_dp.summaries import Histogram
+from beam_dp.summaries.histogram import Histogram
 
 Route = Literal["hypothesis", "update", "exhausted"]
 QueryT = TypeVar("QueryT")

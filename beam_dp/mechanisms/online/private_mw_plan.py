@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from beam_dp.checks import check_is
-from beam_dp.domain import Domain
+from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError
 from beam_dp.mechanisms.contract import NumRecords
 from beam_dp.mechanisms.marginals.plan import check_array
@@ -19,7 +19,7 @@ from beam_dp.mechanisms.resources import online_resources
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.loss import Loss
 from beam_dp.queries.workload import marginals
-from beam_dp.releases import SyntheticDatabase
+from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 
 Start = SyntheticDatabase | ArrayLike
 

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import softmax
 
-from beam_dp.domain import Domain
+from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError
 from beam_dp.mechanisms.online.plan import ready
 from beam_dp.mechanisms.online.private_mw import PrivateAnswer, PrivateMW, SavedRun
@@ -35,10 +35,10 @@ from beam_dp.mechanisms.online.saved_runs import (
     write_run,
 )
 from beam_dp.noise.source import NoiseSource
-from beam_dp.privacy.ledger import Ledger
+from beam_dp.privacy.ledger.ledger import Ledger
 from beam_dp.queries.linear import LinearQuery
 from beam_dp.queries.reader import LinearQueries
-from beam_dp.summaries import Histogram
+from beam_dp.summaries.histogram import Histogram
 
 VERSION = 2
 _HYPOTHESIS = "hypothesis.npz"

@@ -20,8 +20,8 @@ from beam_dp.mechanisms.live import HaltedError
 from beam_dp.mechanisms.online.plan import OnlinePlan, Settings
 from beam_dp.mechanisms.sparse_vector.mechanisms import SparseState
 from beam_dp.privacy.advice import warn_of_epsilon
-from beam_dp.privacy.ledger import Ledger
 from beam_dp.privacy.ledger.entries import Token
+from beam_dp.privacy.ledger.ledger import Ledger
 from beam_dp.storage.local import sync_directory
 
 SavedT = TypeVar("SavedT")

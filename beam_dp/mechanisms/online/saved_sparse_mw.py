@@ -25,9 +25,9 @@ from beam_dp.mechanisms.online.saved_runs import (
 from beam_dp.mechanisms.online.sparse_mw import SparseMW
 from beam_dp.mechanisms.online.sparse_mw_plan import SparseMWPlan
 from beam_dp.noise.source import NoiseSource
-from beam_dp.privacy.ledger import Ledger
+from beam_dp.privacy.ledger.ledger import Ledger
 from beam_dp.queries.sparse import SparseQuery
-from beam_dp.summaries import KeyCounts
+from beam_dp.summaries.key_counts import KeyCounts
 
 VERSION = 2
 

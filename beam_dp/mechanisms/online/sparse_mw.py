@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from beam_dp.errors import InputError
-from beam_dp.hypotheses.sparse_weights import SparseWeights
 from beam_dp.mechanisms.online.private_mw import OnlineMW, SavedRun
 from beam_dp.mechanisms.online.sparse_mw_plan import SparseMWPlan
+from beam_dp.models.sparse_weights import SparseWeights
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.ledger.entries import Token
 from beam_dp.queries.sparse import Element, SparseQuery
-from beam_dp.summaries import KeyCounts
+from beam_dp.summaries.key_counts import KeyCounts
 
 
 class SparseMW(OnlineMW[SparseQuery]):

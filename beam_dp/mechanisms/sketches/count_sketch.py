@@ -24,7 +24,7 @@ from beam_dp.mechanisms.sketches.plan import (
 )
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.loss import Loss
-from beam_dp.releases.sketches import Distribution, Estimator
+from beam_dp.releases.sketches.release import Distribution, Estimator
 
 
 @dataclasses.dataclass(frozen=True)

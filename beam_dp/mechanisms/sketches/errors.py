@@ -22,7 +22,7 @@ from beam_dp.hashing.folding import collisions
 from beam_dp.mechanisms.sketches.key_profile import KeyProfile
 from beam_dp.mechanisms.sketches.plan import HistogramNoise, SketchNoise, SparsePlan
 from beam_dp.noise.bound import noise_variance
-from beam_dp.releases.sketch_estimates import clipped_mean
+from beam_dp.releases.sketches.estimates import clipped_mean
 
 Groups = tuple[NDArray[np.float64], NDArray[np.float64]]
 

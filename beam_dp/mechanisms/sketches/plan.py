@@ -21,7 +21,8 @@ from beam_dp.errors import InputError
 from beam_dp.flags.flag import Flag
 from beam_dp.flags.numbers import integer
 from beam_dp.flags.options import option, option_of
-from beam_dp.hashing import BlockSigns, DenseSigns, HashKey
+from beam_dp.hashing.keys import HashKey
+from beam_dp.hashing.projections import BlockSigns, DenseSigns
 from beam_dp.mechanisms.contract import Plan
 from beam_dp.mechanisms.resources import sketch_bytes
 from beam_dp.noise.bound import FAILURE_PROBABILITY
@@ -30,10 +31,10 @@ from beam_dp.privacy.accounting import discrete_gaussian_mu, discrete_parameter
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.loss import Loss
 from beam_dp.privacy.rounding import Real, root_up, up
-from beam_dp.releases.projection_bounds import ProjectionBounds, bounds_of
-from beam_dp.releases.sketches import Distribution, Estimator, Family, folded, signs_of
+from beam_dp.releases.sketches.projection_bounds import ProjectionBounds, bounds_of
+from beam_dp.releases.sketches.release import Distribution, Estimator, Family, folded, signs_of
+from beam_dp.releases.sketches.verify import sketch_steps
 from beam_dp.summaries.projection import MAX_PROJECTION_WIDTH
-from beam_dp.verification.sketches import sketch_steps
 from beam_dp.verification.steps import Step
 
 

@@ -7,8 +7,9 @@ import dataclasses
 from beam_dp.checks import check_is
 from beam_dp.mechanisms.sketches.plan import SparsePlan
 from beam_dp.noise.source import NoiseSource
-from beam_dp.releases.sketches import NoisyCounts, NoisySketch, SparseRelease
-from beam_dp.summaries import ElementCounts, Projection
+from beam_dp.releases.sketches.release import NoisyCounts, NoisySketch, SparseRelease
+from beam_dp.summaries.element_counts import ElementCounts
+from beam_dp.summaries.projection import Projection
 
 
 @dataclasses.dataclass(frozen=True)

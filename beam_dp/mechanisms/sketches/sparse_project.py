@@ -24,7 +24,7 @@ from beam_dp.privacy.accounting import zcdp_epsilon
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.loss import Loss
 from beam_dp.privacy.rounding import raised
-from beam_dp.releases.sketches import Distribution, Family
+from beam_dp.releases.sketches.release import Distribution, Family
 
 
 @dataclasses.dataclass(frozen=True)

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from beam_dp.domain import Domain
+from beam_dp.domain.universe import Domain
 from beam_dp.errors import magnitude
 from beam_dp.mechanisms.contract import (
     MAX_RECORDS,
@@ -28,9 +28,9 @@ from beam_dp.queries.linear import LinearQuery, Product
 from beam_dp.queries.linear_workload import LinearWorkload
 from beam_dp.queries.query_matrix import query_matrix
 from beam_dp.queries.vc_dimension import VCDimension
-from beam_dp.releases import SyntheticDatabase
-from beam_dp.summaries import Marginals
+from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 from beam_dp.summaries.clipped_counts import clipped_counts
+from beam_dp.summaries.marginals import Marginals
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beam_dp.checks import check_is, checked_integer, checked_number
-from beam_dp.domain import Domain
+from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError, magnitude
 from beam_dp.flags.numbers import integer, number
 from beam_dp.flags.options import option

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 from beam_dp.checks import check_is
 from beam_dp.errors import InputError
-from beam_dp.hashing import HashKey
+from beam_dp.hashing.keys import HashKey
 from beam_dp.mechanisms.sketches.count_sketch import CountSketch
 from beam_dp.mechanisms.sketches.errors import ErrorLaw, held_keys, mean_product, sparse_error
 from beam_dp.mechanisms.sketches.hybrid import HybridSketch

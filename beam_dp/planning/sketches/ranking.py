@@ -10,8 +10,9 @@ from typing import Any
 from beam_dp.checks import check_is
 from beam_dp.errors import InputError, magnitude
 from beam_dp.flags.options import texts_of
-from beam_dp.mechanisms import SparseMechanism, plan_sparse_mw
+from beam_dp.mechanisms.online.sparse_mw_plan import plan_sparse_mw
 from beam_dp.mechanisms.registry import SKETCHES
+from beam_dp.mechanisms.sketches.plan import SparseMechanism
 from beam_dp.planning.sketches.choices import error_of_nothing, plan_sparse_release
 from beam_dp.planning.sketches.job import SparseOption, SparsePlanningJob
 from beam_dp.theorems.sparse import projection_theorem

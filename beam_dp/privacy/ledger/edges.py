@@ -7,8 +7,8 @@ e2)-private for the people of both. A ledger adds that up if both are entries of
 
 from __future__ import annotations
 
-from beam_dp.domain import Domain
 from beam_dp.domain.edges_from import EdgesFrom, released_edges
+from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError, shown
 from beam_dp.privacy.ledger.ledger import Ledger
 from beam_dp.privacy.ledger.url import LedgerError

@@ -9,7 +9,7 @@ import apache_beam as beam
 from apache_beam.transforms.window import FixedWindows, IntervalWindow, TimestampedValue
 from apache_beam.utils.timestamp import Timestamp
 
-from beam_dp.windows import Horizon
+from beam_dp.windows.horizon import Horizon
 
 _MICROSECONDS = 10**6
 _MILLISECOND = 1000

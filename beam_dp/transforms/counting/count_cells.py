@@ -6,10 +6,10 @@ from typing import Any
 
 import apache_beam as beam
 
-from beam_dp.domain import Domain
+from beam_dp.domain.universe import Domain
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.unit_costs import UnitCosts
-from beam_dp.summaries import HistogramAccumulator
+from beam_dp.summaries.histogram import HistogramAccumulator
 from beam_dp.transforms.counting.limited_records import limited_records
 from beam_dp.transforms.counting.summarise import Summarise
 

@@ -12,7 +12,7 @@ from apache_beam.utils.windowed_value import WindowedValue
 from beam_dp.encoding.contributions import split_by_unit
 from beam_dp.encoding.key_batch import KeyBatch
 from beam_dp.encoding.units import mix
-from beam_dp.summaries import ElementCounts
+from beam_dp.summaries.element_counts import ElementCounts
 from beam_dp.transforms.errors import withhold_messages
 from beam_dp.transforms.reading.records import refuse_windows
 

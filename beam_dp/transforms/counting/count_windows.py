@@ -11,20 +11,21 @@ import pyarrow as pa
 from apache_beam.transforms.window import GlobalWindow, IntervalWindow
 from apache_beam.utils.windowed_value import WindowedValue
 
-from beam_dp.domain import Domain
+from beam_dp.domain.universe import Domain
 from beam_dp.encoding.records import encode_window_cells
 from beam_dp.errors import InputError, magnitude
 from beam_dp.privacy.guarantee import RECORD
 from beam_dp.privacy.unit_costs import UnitCosts
-from beam_dp.summaries import HistogramAccumulator
 from beam_dp.summaries.cell_counts import CellCounts
+from beam_dp.summaries.histogram import HistogramAccumulator
 from beam_dp.summaries.shards import num_blocks, write_shard
 from beam_dp.transforms.counting.beam_windows import BeamWindows, of_each_window, stamp
 from beam_dp.transforms.counting.encode import DomainBatches
 from beam_dp.transforms.counting.limit_windows import CountLimited
 from beam_dp.transforms.counting.summarise import add_shards
 from beam_dp.transforms.errors import withhold_messages
-from beam_dp.windows import Horizon, WindowUnit
+from beam_dp.windows.horizon import Horizon
+from beam_dp.windows.unit import WindowUnit
 
 # Of all windows together: a replay may hold the tables of all of them at once.
 MAX_CELLS = 2**32

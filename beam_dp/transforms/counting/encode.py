@@ -8,7 +8,8 @@ from typing import Any
 import apache_beam as beam
 import pyarrow as pa
 
-from beam_dp.domain import Domain, IntegerAttribute
+from beam_dp.domain.ordered import IntegerAttribute
+from beam_dp.domain.universe import Domain
 from beam_dp.encoding.batch import EncodedBatch
 from beam_dp.encoding.records import encode_all_records, encode_records
 from beam_dp.transforms.errors import withhold_messages

@@ -16,7 +16,7 @@ from beam_dp.encoding.key_batch import KeyBatch
 from beam_dp.encoding.keys import clamped_numbers, key_elements
 from beam_dp.encoding.units import unit_fingerprints
 from beam_dp.errors import InputError
-from beam_dp.hashing import HashKey
+from beam_dp.hashing.keys import HashKey
 from beam_dp.privacy.guarantee import RECORD
 from beam_dp.queries.sparse import KEY_TYPES, KeyType
 from beam_dp.transforms.errors import withhold_messages

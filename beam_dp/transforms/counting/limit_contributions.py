@@ -11,7 +11,7 @@ import numpy as np
 from apache_beam.transforms.window import GlobalWindows
 from apache_beam.utils.windowed_value import WindowedValue
 
-from beam_dp.domain import Domain
+from beam_dp.domain.universe import Domain
 from beam_dp.encoding.contributions import add_identical, select_records, split_by_unit
 from beam_dp.encoding.unit_costs import CostLimit
 from beam_dp.encoding.words import Columns, RecordWords, Words, from_bytes, record_bytes, to_bytes

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from beam_dp.encoding.key_batch import KeyBatch
 from beam_dp.encoding.words import Columns, KeyWords
-from beam_dp.hashing import BlockSigns
+from beam_dp.hashing.projections import BlockSigns
 from beam_dp.mechanisms.sketches.plan import SparsePlan
 from beam_dp.privacy.guarantee import RECORD
 from beam_dp.summaries.unit_sketches import within_squared_norm

@@ -20,7 +20,7 @@ from apache_beam.transforms.window import (
 )
 from apache_beam.utils.windowed_value import WindowedValue
 
-from beam_dp.domain import Domain
+from beam_dp.domain.universe import Domain
 from beam_dp.encoding.batch import EncodedBatch, WindowBatch
 from beam_dp.encoding.contributions import distinct_units, select_records
 from beam_dp.encoding.records import encode_windows
@@ -28,11 +28,12 @@ from beam_dp.encoding.split import split_by
 from beam_dp.encoding.unit_costs import CostLimit
 from beam_dp.encoding.words import Columns, RecordWords, WindowWords, from_bytes, to_bytes
 from beam_dp.privacy.unit_costs import UnitCosts
-from beam_dp.summaries import HistogramAccumulator
+from beam_dp.summaries.histogram import HistogramAccumulator
 from beam_dp.transforms.counting.beam_windows import BeamWindows, of_each_window, stamp
 from beam_dp.transforms.counting.limit_contributions import PartitionUnits
 from beam_dp.transforms.errors import withhold_messages
-from beam_dp.windows import Horizon, KeptWindows, WindowUnit, keep_windows
+from beam_dp.windows.horizon import Horizon
+from beam_dp.windows.unit import KeptWindows, WindowUnit, keep_windows
 
 Pane = tuple[int, tuple[int, Iterable[bytes]]]  # partition, window, its records
 

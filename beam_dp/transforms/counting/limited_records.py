@@ -6,12 +6,12 @@ from typing import Any
 
 import apache_beam as beam
 
-from beam_dp.domain import Domain
+from beam_dp.domain.universe import Domain
 from beam_dp.encoding.batch import EncodedBatch
 from beam_dp.mechanisms.left_out import LeftOutPlan
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.unit_costs import UnitCosts
-from beam_dp.summaries import HistogramAccumulator
+from beam_dp.summaries.histogram import HistogramAccumulator
 from beam_dp.transforms.counting.encode import INSIDE, LEFT_OUT, EncodeRecords
 from beam_dp.transforms.counting.limit_contributions import limited
 from beam_dp.transforms.counting.summarise import Summarise

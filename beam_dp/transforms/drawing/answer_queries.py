@@ -27,11 +27,12 @@ from beam_dp.mechanisms.online.saved_private_mw import (
 )
 from beam_dp.noise.source import NoiseSource
 from beam_dp.planning.worker_memory import worker_bytes
-from beam_dp.privacy.ledger import Ledger
 from beam_dp.privacy.ledger.entries import Token
+from beam_dp.privacy.ledger.ledger import Ledger
 from beam_dp.queries.reader import LinearQueries
-from beam_dp.releases import SyntheticDatabase, release_from_bytes, release_to_bytes
-from beam_dp.summaries import Histogram, HistogramAccumulator
+from beam_dp.releases.kinds import release_from_bytes, release_to_bytes
+from beam_dp.releases.synthetic_database.release import SyntheticDatabase
+from beam_dp.summaries.histogram import Histogram, HistogramAccumulator
 from beam_dp.transforms.counting.count_cells import CountCells
 from beam_dp.transforms.drawing.answer_batches import answer_batches, each_query
 from beam_dp.transforms.drawing.one_worker import draw_once

@@ -13,7 +13,8 @@ from apache_beam.transforms.window import GlobalWindows
 from beam_dp.checks import check_is
 from beam_dp.encoding.words import KeyWords
 from beam_dp.errors import InputError
-from beam_dp.hashing import HashKey, universe_elements
+from beam_dp.hashing.elements import universe_elements
+from beam_dp.hashing.keys import HashKey
 from beam_dp.mechanisms.online.log import answer_line
 from beam_dp.mechanisms.online.sparse_mw import SparseMW
 from beam_dp.mechanisms.online.sparse_mw_plan import SparseMWPlan
@@ -22,7 +23,8 @@ from beam_dp.planning.worker_memory import worker_bytes
 from beam_dp.privacy.ledger.entries import Token
 from beam_dp.queries.sparse import Element
 from beam_dp.queries.sparse_reader import SparseQueries
-from beam_dp.summaries import ElementCounts, KeyCounts
+from beam_dp.summaries.element_counts import ElementCounts
+from beam_dp.summaries.key_counts import KeyCounts
 from beam_dp.transforms.counting.count_elements import CountElements, counts_of_shards
 from beam_dp.transforms.counting.encode_keys import EncodeKeys, KeyColumns
 from beam_dp.transforms.counting.limit_contributions import limited

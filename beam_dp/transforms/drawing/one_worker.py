@@ -10,8 +10,9 @@ import apache_beam as beam
 
 from beam_dp.mechanisms.left_out import LeftOutPlan, with_left_out
 from beam_dp.noise.source import NoiseSource
-from beam_dp.releases import Release, release_to_bytes
-from beam_dp.summaries import HistogramAccumulator
+from beam_dp.releases.kinds import release_to_bytes
+from beam_dp.releases.release import Release
+from beam_dp.summaries.histogram import HistogramAccumulator
 from beam_dp.transforms.elements import ReleaseShard
 from beam_dp.transforms.errors import show_setup, withhold_messages
 

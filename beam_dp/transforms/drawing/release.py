@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import apache_beam as beam
 
-from beam_dp.domain import Domain
 from beam_dp.domain.edges_from import check_edges_budget
+from beam_dp.domain.universe import Domain
 from beam_dp.mechanisms.draw_database import draw_database
 from beam_dp.mechanisms.registry import plan_release
 from beam_dp.noise.source import NoiseSource
@@ -19,16 +19,18 @@ from beam_dp.planning.worker_memory import worker_bytes
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.linear_workload import LinearWorkload
 from beam_dp.queries.workload import Workload
-from beam_dp.releases import SyntheticDatabase
-from beam_dp.summaries import HistogramAccumulator, MarginalsAccumulator
+from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 from beam_dp.summaries.choice import choose_accumulator
+from beam_dp.summaries.histogram import HistogramAccumulator
+from beam_dp.summaries.marginals import MarginalsAccumulator
 from beam_dp.transforms.counting.limited_records import limited_records
 from beam_dp.transforms.counting.summarise import Summarise
 from beam_dp.transforms.drawing.one_worker import draw_release
 from beam_dp.transforms.elements import ReleaseShard
 
 if TYPE_CHECKING:
-    from beam_dp.mechanisms import MarginalsPlan, Mechanism
+    from beam_dp.mechanisms.contract import Mechanism
+    from beam_dp.mechanisms.marginals.plan import MarginalsPlan
     from beam_dp.privacy.ledger.entries import Token
 
 

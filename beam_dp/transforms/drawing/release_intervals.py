@@ -10,18 +10,21 @@ from typing import TYPE_CHECKING, Any
 import apache_beam as beam
 import numpy as np
 
-from beam_dp.domain import Domain
 from beam_dp.domain.edges_from import check_edges_budget
+from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError
-from beam_dp.mechanisms.intervals import IntervalPlan, plan_intervals, release_intervals
-from beam_dp.mechanisms.intervals.plan import StrategyChoice
+from beam_dp.mechanisms.intervals.plan import (
+    IntervalPlan,
+    StrategyChoice,
+    plan_intervals,
+    release_intervals,
+)
 from beam_dp.mechanisms.left_out import plan_left_out, share_guarantee
 from beam_dp.noise.source import NoiseSource
 from beam_dp.planning.worker_memory import worker_bytes
 from beam_dp.privacy.guarantee import Guarantee
-from beam_dp.releases import IntervalRelease
-from beam_dp.releases.intervals import ordered_domain
-from beam_dp.summaries import HistogramAccumulator
+from beam_dp.releases.intervals.release import IntervalRelease, ordered_domain
+from beam_dp.summaries.histogram import HistogramAccumulator
 from beam_dp.transforms.counting.limited_records import limited_records
 from beam_dp.transforms.counting.summarise import Summarise
 from beam_dp.transforms.drawing.one_worker import draw_release

@@ -16,8 +16,8 @@ from beam_dp.noise.source import NoiseSource
 from beam_dp.planning.worker_memory import worker_bytes
 from beam_dp.privacy.ledger.entries import Token
 from beam_dp.queries.sparse_reader import KEY_RULE
-from beam_dp.releases import SparseRelease
-from beam_dp.summaries import ProjectionAccumulator
+from beam_dp.releases.sketches.release import SparseRelease
+from beam_dp.summaries.projection import ProjectionAccumulator
 from beam_dp.transforms.counting.count_elements import CountElements, counts_of_shards
 from beam_dp.transforms.counting.encode_keys import EncodeKeys, KeyColumns
 from beam_dp.transforms.counting.limit_keys import LimitKeys

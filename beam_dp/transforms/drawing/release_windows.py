@@ -14,20 +14,22 @@ from apache_beam.transforms.window import GlobalWindows
 
 from beam_dp.checks import check_is
 from beam_dp.errors import InputError
-from beam_dp.mechanisms.window_tables import WindowDatabasesPlan, WindowTablesPlan
+from beam_dp.mechanisms.windows.databases import WindowDatabasesPlan
+from beam_dp.mechanisms.windows.plan import WindowTablesPlan
 from beam_dp.noise.source import NoiseSource
 from beam_dp.planning.worker_memory import worker_bytes
 from beam_dp.releases.files.commit import Draw, commit_draw, complete_committed, holds_card
-from beam_dp.releases.files.horizon import (
+from beam_dp.releases.kinds import release_to_bytes
+from beam_dp.releases.windows.horizon_card import HorizonCard
+from beam_dp.releases.windows.horizon_files import (
     begin_horizon,
     block_directory,
     check_promise,
     released,
     window_directory,
 )
-from beam_dp.releases.files.horizon_card import HorizonCard
-from beam_dp.releases.files.kinds import release_to_bytes
-from beam_dp.summaries import HistogramAccumulator, Marginals
+from beam_dp.summaries.histogram import HistogramAccumulator
+from beam_dp.summaries.marginals import Marginals
 from beam_dp.transforms.counting.beam_windows import BeamWindows
 from beam_dp.transforms.counting.count_windows import CountWindows, SumTables
 from beam_dp.transforms.errors import show_setup, withhold_messages

@@ -19,7 +19,7 @@ from apache_beam.typehints.native_type_compatibility import convert_to_beam_type
 from apache_beam.typehints.row_type import RowTypeConstraint
 from apache_beam.utils.timestamp import Duration, Timestamp
 
-from beam_dp.domain import Attribute, nearest_known
+from beam_dp.domain.attributes import Attribute, nearest_known
 from beam_dp.encoding.column_types import ColumnType, Kind, unfit
 from beam_dp.encoding.frames import is_frame_class
 from beam_dp.errors import InputError

@@ -12,7 +12,7 @@ import pyarrow as pa
 from apache_beam.pipeline import AppliedPTransform, PipelineVisitor
 from apache_beam.utils.timestamp import Timestamp
 
-from beam_dp.domain import Attribute, nearest_known
+from beam_dp.domain.attributes import Attribute, nearest_known
 from beam_dp.domain.dates import TimeAttribute
 from beam_dp.encoding.column_types import NEED_TIMES, ColumnType, unfit
 from beam_dp.errors import InputError

@@ -11,7 +11,7 @@ from apache_beam.coders import StrUtf8Coder, TupleCoder, VarIntCoder
 from apache_beam.transforms.window import TimestampedValue
 from apache_beam.utils.timestamp import Timestamp
 
-from beam_dp.domain import Attribute
+from beam_dp.domain.attributes import Attribute
 from beam_dp.encoding.column_types import NEED_TIMES
 from beam_dp.errors import InputError
 from beam_dp.flags.windows import FILE_TIME
@@ -26,7 +26,7 @@ from beam_dp.transforms.reading.listing import (
 )
 from beam_dp.transforms.reading.read import ReadRecords
 from beam_dp.transforms.reading.seen_files import SeenFiles
-from beam_dp.windows import Horizon, seconds_of_duration
+from beam_dp.windows.horizon import Horizon, seconds_of_duration
 
 try:
     from apache_beam.io.watch import PollFn, PollResult, Watch

@@ -12,7 +12,7 @@ from apache_beam.transforms.window import GlobalWindows, TimestampedValue
 from apache_beam.utils.timestamp import MAX_TIMESTAMP, Timestamp
 from apache_beam.utils.windowed_value import WindowedValue
 
-from beam_dp.domain import Attribute
+from beam_dp.domain.attributes import Attribute
 from beam_dp.encoding.frames import frame_batch, is_frame_class
 from beam_dp.encoding.units import arrow_column
 from beam_dp.errors import InputError

@@ -11,11 +11,12 @@ import apache_beam as beam
 import pyarrow as pa
 from apache_beam.typehints.row_type import RowTypeConstraint
 
-from beam_dp.domain import Domain
+from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError
-from beam_dp.releases import SyntheticDatabase, read_release
-from beam_dp.releases.arrow import arrow_type
-from beam_dp.releases.files.records import avro_names
+from beam_dp.releases.kinds import read_release
+from beam_dp.releases.synthetic_database.arrow import arrow_type
+from beam_dp.releases.synthetic_database.records_file import avro_names
+from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 from beam_dp.transforms.reading.records import refuse_windows
 
 _ROWS = 2**14

@@ -7,8 +7,7 @@ from collections.abc import Iterable, Iterator
 
 import apache_beam as beam
 
-from beam_dp.releases import check_output
-from beam_dp.releases.files.commit import Draw, commit_draw
+from beam_dp.releases.files.commit import Draw, check_output, commit_draw
 from beam_dp.transforms.elements import ReleaseShard
 from beam_dp.transforms.reading.records import refuse_windows
 from beam_dp.transforms.writing.write_outputs import take_output

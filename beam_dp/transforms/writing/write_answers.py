@@ -10,8 +10,10 @@ import apache_beam as beam
 from beam_dp.checks import check_is
 from beam_dp.mechanisms.contract import AnswersPlan
 from beam_dp.privacy.ledger.entries import Token
-from beam_dp.releases import AnswersRelease, check_output, commit_release
-from beam_dp.releases.files.answers import write_batch
+from beam_dp.releases.answers.files import write_batch
+from beam_dp.releases.answers.release import AnswersRelease
+from beam_dp.releases.files.commit import check_output
+from beam_dp.releases.kinds import commit_release
 from beam_dp.storage.of_url import store_for
 from beam_dp.transforms.elements import AnswerBatch
 from beam_dp.transforms.reading.records import refuse_windows

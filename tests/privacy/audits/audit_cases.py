@@ -20,20 +20,17 @@ import selection_bugs
 from audit_views import CHECKS, Case, Finding, promised
 from tiny import ADD, PURE, REPLACE
 
-from beam_dp.mechanisms import (
-    MWEM,
-    Gaussian,
-    Laplace,
-    contract as contract_module,
-    registry as registry_module,
-)
+from beam_dp.mechanisms import contract as contract_module, registry as registry_module
 from beam_dp.mechanisms.marginals import (
     mwem as mwem_module,
     rounds as rounds_module,
     strategies,
     textbook_noise as textbook_module,
 )
+from beam_dp.mechanisms.marginals.gaussian import Gaussian
+from beam_dp.mechanisms.marginals.laplace import Laplace
 from beam_dp.mechanisms.marginals.measurements import Measurement
+from beam_dp.mechanisms.marginals.mwem import MWEM
 from beam_dp.mechanisms.marginals.rounds import RoundBudget, round_budget
 from beam_dp.noise import source as noise_module
 from beam_dp.noise.source import NoiseSource

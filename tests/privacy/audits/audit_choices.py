@@ -24,7 +24,7 @@ from audit_cases import Audit, Mutant, Patch, unchecked
 from audit_views import Finding, from_black_box
 from tiny import ADD, REPLACE, domain_of, promise, with_unit
 
-from beam_dp.mechanisms import SmallDB, choosing as choose
+from beam_dp.mechanisms import choosing as choose
 from beam_dp.mechanisms.small_db import (
     choice as multiset_choice,
     enumerated as multisets_enumerated,
@@ -32,6 +32,7 @@ from beam_dp.mechanisms.small_db import (
     searched as multisets_searched,
 )
 from beam_dp.mechanisms.small_db.plan import SmallDBPlan
+from beam_dp.mechanisms.small_db.small_db import SmallDB
 from beam_dp.noise import source as noise_module
 from beam_dp.noise.exponentials import exp_above, exp_bounds
 from beam_dp.noise.source import NoiseSource
@@ -39,7 +40,7 @@ from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.linear_workload import LinearWorkload, parse_linear_workload
 from beam_dp.queries.query_matrix import query_matrix
 from beam_dp.queries.reader import LinearQueries
-from beam_dp.releases import SyntheticDatabase
+from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 from beam_dp.testing import audit
 from beam_dp.transforms import ReleaseSyntheticDatabase
 from beam_dp.transforms.drawing import one_worker

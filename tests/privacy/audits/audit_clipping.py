@@ -22,11 +22,11 @@ from sketch_laws import batch_of, colliding_key, promise, seeded_key, summary_of
 from tiny import ADD, REPLACE, share_spent
 
 from beam_dp.encoding.key_batch import KeyBatch, merged_keys
-from beam_dp.mechanisms import CountSketch
 from beam_dp.mechanisms.sketches import (
     count_sketch as count_sketch_module,
     release as release_module,
 )
+from beam_dp.mechanisms.sketches.count_sketch import CountSketch
 from beam_dp.mechanisms.sketches.plan import SparseMechanism, SparsePlan
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.summaries.unit_sketches import within_squared_norm

@@ -17,7 +17,8 @@ from audit_views import Finding
 from numpy.typing import NDArray
 from tiny import ADD
 
-from beam_dp.domain import Domain, IntegerAttribute
+from beam_dp.domain.ordered import IntegerAttribute
+from beam_dp.domain.universe import Domain
 from beam_dp.encoding import contributions
 from beam_dp.encoding.units import mix, unit_fingerprints
 from beam_dp.privacy.guarantee import Guarantee

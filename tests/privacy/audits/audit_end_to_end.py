@@ -40,15 +40,17 @@ from audit_cases import (
 from audit_views import Finding, from_black_box
 from tiny import ADD, REPLACE, promise
 
-from beam_dp.domain import Domain, IntegerAttribute
+from beam_dp.domain.ordered import IntegerAttribute
+from beam_dp.domain.universe import Domain
 from beam_dp.encoding import contributions
-from beam_dp.mechanisms import Laplace
 from beam_dp.mechanisms.marginals import measure_all as measure_all_module
+from beam_dp.mechanisms.marginals.laplace import Laplace
 from beam_dp.mechanisms.marginals.measurements import Measurement
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.workload import Workload
-from beam_dp.releases import IntervalRelease, release_from_bytes
+from beam_dp.releases.intervals.release import IntervalRelease
+from beam_dp.releases.kinds import release_from_bytes
 from beam_dp.summaries.shards import read_shards
 from beam_dp.testing import audit
 from beam_dp.transforms import ReleaseIntervals, ReleaseSyntheticDatabase

@@ -20,8 +20,14 @@ from tiny import ADD, REPLACE, neighbours, promise, share_spent, units, with_uni
 
 from beam_dp.interval_strategies.hierarchy import Hierarchy, tree
 from beam_dp.interval_strategies.textbook_tree import TextbookTree
-from beam_dp.mechanisms.intervals import IntervalPlan, plan as plan_module, release_intervals
-from beam_dp.mechanisms.intervals.plan import GAUSSIAN, PURE, Choice
+from beam_dp.mechanisms.intervals import plan as plan_module
+from beam_dp.mechanisms.intervals.plan import (
+    GAUSSIAN,
+    PURE,
+    Choice,
+    IntervalPlan,
+    release_intervals,
+)
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import Guarantee, Neighboring
 from beam_dp.testing import audit

@@ -27,12 +27,12 @@ from tiny import ADD, REPLACE, domain_of, promise, share_spent, workload_of
 
 from beam_dp.encoding import records as encode_module
 from beam_dp.encoding.batch import EncodedBatch
-from beam_dp.mechanisms import Laplace
 from beam_dp.mechanisms.left_out import LEFT_OUT_SHARE, LeftOutPlan
+from beam_dp.mechanisms.marginals.laplace import Laplace
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import RECORD, Guarantee
 from beam_dp.privacy.loss import Loss
-from beam_dp.summaries import HistogramAccumulator
+from beam_dp.summaries.histogram import HistogramAccumulator
 from beam_dp.testing import audit
 from beam_dp.transforms import ReleaseSyntheticDatabase
 from beam_dp.transforms.counting import limited_records as limited_module

@@ -24,11 +24,15 @@ from sparse_mw_laws import member
 from sparse_vector_laws import transcript_law
 from tiny import REPLACE, domain_of, promise
 
-from beam_dp.mechanisms import PrivateMW, SparseMW, live, plan_private_mw, plan_sparse_mw
+from beam_dp.mechanisms import live
 from beam_dp.mechanisms.live import HaltedError, Live
+from beam_dp.mechanisms.online.private_mw import PrivateMW
+from beam_dp.mechanisms.online.private_mw_plan import plan_private_mw
+from beam_dp.mechanisms.online.sparse_mw import SparseMW
+from beam_dp.mechanisms.online.sparse_mw_plan import plan_sparse_mw
 from beam_dp.mechanisms.sparse_vector.mechanisms import AboveThreshold, NumericSparse, Sparse
 from beam_dp.mechanisms.sparse_vector.noise import SparseVectorNoise, sparse_vector_noise
-from beam_dp.summaries import KeyCounts
+from beam_dp.summaries.key_counts import KeyCounts
 from beam_dp.testing import audit
 
 GUARANTEE = promise(REPLACE, 0.0, 1.0)

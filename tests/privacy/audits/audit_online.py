@@ -26,8 +26,9 @@ from private_mw_laws import cells, law_of, probed, tiny_plan, whole_records
 from sparse_vector_laws import transcript_law
 from tiny import ADD, PURE, REPLACE, domain_of, promise
 
-from beam_dp.mechanisms import PrivateMW, plan_private_mw
 from beam_dp.mechanisms.online.plan import GRID
+from beam_dp.mechanisms.online.private_mw import PrivateMW
+from beam_dp.mechanisms.online.private_mw_plan import plan_private_mw
 from beam_dp.mechanisms.sparse_vector import mechanisms as module
 from beam_dp.mechanisms.sparse_vector.mechanisms import AboveThreshold, NumericSparse, Sparse
 from beam_dp.mechanisms.sparse_vector.noise import SparseVectorNoise, noise_candidates

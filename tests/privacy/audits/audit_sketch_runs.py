@@ -24,18 +24,22 @@ from sketch_laws import LARGE_DELTA, Record, batch_of, draws_of, promise, seeded
 from tiny import ADD, REPLACE
 
 from beam_dp.encoding.key_batch import KeyBatch
-from beam_dp.mechanisms import CountSketch, HybridSketch, SparseProject, StabilityHistogram
 from beam_dp.mechanisms.sketches import (
     release as release_module,
     stability_histogram as histogram_module,
 )
+from beam_dp.mechanisms.sketches.count_sketch import CountSketch
+from beam_dp.mechanisms.sketches.hybrid import HybridSketch
 from beam_dp.mechanisms.sketches.plan import SparseMechanism, SparsePlan
 from beam_dp.mechanisms.sketches.release import SparseSummary
+from beam_dp.mechanisms.sketches.sparse_project import SparseProject
+from beam_dp.mechanisms.sketches.stability_histogram import StabilityHistogram
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import Guarantee
-from beam_dp.releases import SparseRelease
-from beam_dp.releases.files.sketches import fields
-from beam_dp.summaries import ElementCounts, Projection
+from beam_dp.releases.sketches.files import fields
+from beam_dp.releases.sketches.release import SparseRelease
+from beam_dp.summaries.element_counts import ElementCounts
+from beam_dp.summaries.projection import Projection
 from beam_dp.testing.audit import audit_black_box, discrete_gaussian, discrete_laplace
 
 Patch = pytest.MonkeyPatch

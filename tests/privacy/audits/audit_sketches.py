@@ -29,7 +29,6 @@ from sketch_laws import (
 )
 from tiny import ADD, REPLACE
 
-from beam_dp.mechanisms import CountSketch, HybridSketch, SparseProject, StabilityHistogram
 from beam_dp.mechanisms.sketches import (
     count_sketch as count_sketch_module,
     hybrid as hybrid_module,
@@ -37,11 +36,15 @@ from beam_dp.mechanisms.sketches import (
     sparse_project as project_module,
     stability_histogram as histogram_module,
 )
+from beam_dp.mechanisms.sketches.count_sketch import CountSketch
+from beam_dp.mechanisms.sketches.hybrid import HybridSketch
 from beam_dp.mechanisms.sketches.plan import SparseMechanism, SparsePlan
 from beam_dp.mechanisms.sketches.release import SparseSummary, release_sparse
+from beam_dp.mechanisms.sketches.sparse_project import SparseProject
+from beam_dp.mechanisms.sketches.stability_histogram import StabilityHistogram
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import Guarantee, Neighboring
-from beam_dp.summaries import Projection
+from beam_dp.summaries.projection import Projection
 from beam_dp.testing.audit import Law, audit_black_box, audit_law, discrete_laplace, product_law
 
 Patch = pytest.MonkeyPatch

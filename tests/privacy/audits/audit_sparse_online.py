@@ -17,9 +17,9 @@ from private_mw_laws import law_of, whole_records
 from sparse_mw_laws import interact, member, probed, records, tiny_plan
 from tiny import ADD, REPLACE, promise
 
-from beam_dp.hypotheses.sparse_weights import SparseWeights
-from beam_dp.mechanisms import SparseMW
 from beam_dp.mechanisms.online.plan import GRID
+from beam_dp.mechanisms.online.sparse_mw import SparseMW
+from beam_dp.models.sparse_weights import SparseWeights
 from beam_dp.testing import audit
 
 DELTA = 1e-6

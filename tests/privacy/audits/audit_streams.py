@@ -24,15 +24,15 @@ from limited_panes import DOMAIN, HORIZON, IN_ORDER, Rows, counted
 from numpy.typing import NDArray
 
 from beam_dp.encoding import records as encode_module
-from beam_dp.summaries import HistogramAccumulator
+from beam_dp.summaries.histogram import HistogramAccumulator
 from beam_dp.transforms.counting import (
     beam_windows,
     count_windows as count_windows_module,
     limit_windows as limit_module,
 )
 from beam_dp.transforms.counting.count_windows import CountWindows
-from beam_dp.windows import WindowUnit
 from beam_dp.windows.promise import whole_promise
+from beam_dp.windows.unit import WindowUnit
 
 Patch = pytest.MonkeyPatch
 UNIT = WindowUnit("person", 2, 2, HORIZON.num_windows)

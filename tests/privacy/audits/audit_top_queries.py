@@ -25,7 +25,8 @@ from beam_dp.mechanisms.linear_answers.top_queries import (
 )
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import Guarantee, Neighboring
-from beam_dp.queries import LinearQueries, LinearWorkload, parse_linear_workload
+from beam_dp.queries.linear_workload import LinearWorkload, parse_linear_workload
+from beam_dp.queries.reader import LinearQueries
 from beam_dp.testing import audit
 
 RUNS = 3000

@@ -25,18 +25,21 @@ from beam_dp.encoding import contributions as contributions_module
 from beam_dp.encoding.batch import EncodedBatch
 from beam_dp.encoding.unit_costs import CostLimit
 from beam_dp.in_memory import release_table
-from beam_dp.mechanisms import MWEM, Gaussian, Mechanism
+from beam_dp.mechanisms.contract import Mechanism
 from beam_dp.mechanisms.marginals import measure_all as measure_all_module
+from beam_dp.mechanisms.marginals.gaussian import Gaussian
+from beam_dp.mechanisms.marginals.mwem import MWEM
 from beam_dp.mechanisms.marginals.plan import MarginalsPlan
-from beam_dp.mechanisms.window_tables import plan_window_databases
+from beam_dp.mechanisms.windows.databases import plan_window_databases
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.unit_costs import PARTS, UnitCosts
 from beam_dp.queries.workload import Workload
-from beam_dp.releases import unit_costs as unit_costs_module
-from beam_dp.summaries import Histogram, Marginals
+from beam_dp.releases.synthetic_database import unit_costs as unit_costs_module
 from beam_dp.summaries.choice import choose_accumulator
+from beam_dp.summaries.histogram import Histogram
+from beam_dp.summaries.marginals import Marginals
 from beam_dp.transforms.counting import limit_windows as limit_windows_module
-from beam_dp.windows import WindowUnit
+from beam_dp.windows.unit import WindowUnit
 
 Patch = pytest.MonkeyPatch
 

@@ -30,9 +30,7 @@ from tiny import (
     workload_of as marginals_of,
 )
 
-from beam_dp.hypotheses.residual_basis import ResidualBasis
-from beam_dp.mechanisms import Mechanism
-from beam_dp.mechanisms.contract import NumRecords
+from beam_dp.mechanisms.contract import Mechanism, NumRecords
 from beam_dp.mechanisms.marginals import (
     left_out_check as check_module,
     measure_all as measure_all_module,
@@ -43,9 +41,10 @@ from beam_dp.mechanisms.marginals import (
     textbook_mwem as textbook_module,
 )
 from beam_dp.mechanisms.marginals.plan import MarginalsPlan
+from beam_dp.models.residual_basis import ResidualBasis
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import Guarantee
-from beam_dp.releases import unbiased_tables as unbiased_tables_module
+from beam_dp.releases.synthetic_database import unbiased_tables as unbiased_tables_module
 from beam_dp.testing import audit
 
 # Log-likelihood ratios are rounded to this.

@@ -20,13 +20,14 @@ from audit_views import Finding, from_black_box
 from tiny import domain_of, share_spent
 from window_plans import HORIZON_ID, handed_out, marginals_of, person, placements, plan_of, whole
 
-from beam_dp.mechanisms.window_tables import WindowTablesPlan, plan as plan_module
+from beam_dp.mechanisms.windows import plan as plan_module
+from beam_dp.mechanisms.windows.plan import WindowTablesPlan
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import Guarantee
-from beam_dp.releases import HorizonRelease
+from beam_dp.releases.windows.horizon import HorizonRelease
 from beam_dp.testing import audit
-from beam_dp.windows import WindowUnit, keep_windows
 from beam_dp.windows.promise import whole_promise
+from beam_dp.windows.unit import WindowUnit, keep_windows
 
 NUM_WINDOWS = 4
 CELLS = whole(domain_of(2))

@@ -23,9 +23,10 @@ from beam_dp.mechanisms.linear_answers.answers import (
 )
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import Guarantee, Neighboring
-from beam_dp.queries import LinearQueries, LinearWorkload, parse_linear_workload
 from beam_dp.queries.disjunction import Disjunction
 from beam_dp.queries.linear import Product
+from beam_dp.queries.linear_workload import LinearWorkload, parse_linear_workload
+from beam_dp.queries.reader import LinearQueries
 from beam_dp.queries.sensitivity import WorkloadSensitivity, workload_sensitivity
 from beam_dp.testing import audit
 

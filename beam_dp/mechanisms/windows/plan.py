@@ -1,0 +1,358 @@
+"""Plans of tables of windows: strategy and noise, decided before any record is read."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import Any
+
+from beam_dp.checks import check_is, checked_integer
+from beam_dp.errors import InputError
+from beam_dp.mechanisms.contract import Plan, check_noise
+from beam_dp.mechanisms.marginals.measurements import Measurement, Names, num_noisy_cells
+from beam_dp.mechanisms.marginals.plan import check_request
+from beam_dp.mechanisms.marginals.strategies import predicted_variance
+from beam_dp.mechanisms.resources import fit_resources
+from beam_dp.mechanisms.windows.choices import (
+    DEFAULT_BLOCK,
+    Choice,
+    DistributionChoice,
+    Strategy,
+    StrategyChoice,
+    ranked_choices,
+)
+from beam_dp.mechanisms.windows.levels import (
+    gaussian_level,
+    laplace_level,
+    laplace_tables,
+    most_squares,
+)
+from beam_dp.mechanisms.windows.questions import Moment, Question
+from beam_dp.noise.source import NoiseSource
+from beam_dp.privacy.accounting import discrete_gaussian_mu
+from beam_dp.privacy.guarantee import Guarantee
+from beam_dp.privacy.loss import Loss
+from beam_dp.privacy.rounding import root_up, up
+from beam_dp.queries.workload import Workload
+from beam_dp.releases.synthetic_database.measured_tables import MeasuredTable
+from beam_dp.releases.synthetic_database.unbiased_tables import unbiased_tables
+from beam_dp.releases.synthetic_database.verify_tables import table_steps
+from beam_dp.releases.windows.verify import Limits, level_steps
+from beam_dp.releases.windows.window import Level, WindowTables, check_subsets
+from beam_dp.summaries.marginals import Marginals
+from beam_dp.verification.steps import Step
+from beam_dp.windows.blocks import Blocks
+from beam_dp.windows.horizon import Horizon
+from beam_dp.windows.promise import (
+    MECHANISM,
+    stated_horizon,
+    stated_promise,
+    whole_promise,
+)
+from beam_dp.windows.unit import WindowUnit
+
+# Of so many coordinates that a unit may move, discreteness is of no account: see
+# ``privacy.ledger.filters``.
+_MAX_GAUSSIAN_CELLS = 2**28
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class WindowTablesPlan(Plan):
+    """The public parameters of the tables of all windows of a horizon.
+
+    ``guarantee`` and ``loss`` are of the whole promise: of any ``protected_windows`` windows
+    together, with their blocks. One window by itself reveals less.
+
+    Args: as of ``Plan``, and
+        horizon: the windows.
+        unit: of whom how much is used.
+        workload: the marginals that are released of each window.
+        measurements: of each window.
+        block: how many windows a block has; None where no blocks are measured.
+        share: of the budget for blocks.
+        block_measurements: of each block.
+    """
+
+    mechanism: str = MECHANISM
+    horizon: Horizon
+    unit: WindowUnit
+    workload: Workload
+    measurements: tuple[Measurement, ...]
+    block: int | None = None
+    share: Fraction = Fraction(0)
+    block_measurements: tuple[Measurement, ...] = ()
+
+    @property
+    def strategy(self) -> Strategy:
+        """Its name."""
+        return "independent" if self.block is None else "levels"
+
+    @property
+    def blocks(self) -> Blocks | None:
+        """The blocks of the horizon, where they are measured."""
+        return None if self.block is None else Blocks(self.horizon.num_windows, self.block)
+
+    @property
+    def summary_tables(self) -> tuple[Names, ...]:
+        """The attribute sets whose exact tables are read, of a window and of a block."""
+        names = dict.fromkeys(each.names for each in self.measurements)
+        return tuple(each for each in names if not any(set(each) < set(other) for other in names))
+
+    @property
+    def steps(self) -> Sequence[Step]:
+        """See ``Plan``: of all windows that are promised together, and of all blocks."""
+        limits = Limits.of(self.public)
+        own = dataclasses.replace(
+            self.guarantee, max_records_per_unit=limits.records, allow_large_delta=True
+        )
+        domain = self.workload.domain
+        of_window = table_steps(domain, self.measurements, own)
+        of_block = table_steps(domain, self.block_measurements, own)
+        return [
+            *level_steps(of_window, "window", limits, self.block),
+            *(level_steps(of_block, "block", limits, self.block) if of_block else ()),
+        ]
+
+    @property
+    def memory_bytes(self) -> float:
+        """Memory of the worker that draws a window or a block, without the exact tables."""
+        measured = num_noisy_cells(self.workload.domain, self.measurements)
+        return fit_resources(0, measured + self.workload.num_cells()).memory_bytes
+
+    @property
+    def window_loss(self) -> Loss:
+        """What the tables of one window reveal by themselves."""
+        part = (1 - self.share) / self.unit.max_windows_per_unit
+        if self.loss.epsilon is not None:
+            return Loss.pure(up(Fraction(self.loss.epsilon) * part))
+        assert self.loss.mu is not None
+        return Loss.gaussian(root_up(Fraction(self.loss.mu) ** 2 * part))
+
+    @property
+    def choice(self) -> Choice:
+        """The variances that the measurements leave."""
+        window, block = (
+            predicted_variance(self.workload, measured, False) if measured else 0.0
+            for measured in (self.measurements, self.block_measurements)
+        )
+        return Choice(
+            self.measurements[0].distribution,
+            self.horizon.num_windows,
+            window,
+            self.block,
+            self.share,
+            block,
+        )
+
+    def error(self, question: str, moment: Moment = "now") -> float:
+        """Returns the root mean squared error of sums of windows, in records a cell.
+
+        It is averaged over the cells of the workload, by its weights, and over the sums of the
+        horizon that the question asks for.
+
+        Args:
+            question: ``one``, ``trailing:N`` or ``running``.
+            moment: when it is asked: as soon as it can be (``now``), or in the ``end``.
+
+        Raises:
+            InputError: if there is no such question.
+        """
+        return self.choice.error(Question.parse(question, self.horizon.num_windows), moment)
+
+    def draw(
+        self, number: int, marginals: Marginals, noise: NoiseSource, horizon_id: str
+    ) -> WindowTables:
+        """Returns the release of one window: with those of the others it keeps ``guarantee``.
+
+        Args:
+            number: of the window.
+            marginals: its exact tables, that hold ``summary_tables``; secret.
+            noise: of this draw.
+            horizon_id: names the horizon, 32 hexadecimal digits.
+
+        Cost: 1e-5 s a noisy cell.
+        """
+        checked_integer("number", number, 0, self.horizon.num_windows - 1)
+        windows = range(number, number + 1)
+        return self._draw(
+            "window", number, windows, self.measurements, marginals, noise, horizon_id
+        )
+
+    def draw_block(
+        self, number: int, marginals: Marginals, noise: NoiseSource, horizon_id: str
+    ) -> WindowTables:
+        """Returns the release of one block, with noise of its own: see ``draw``.
+
+        Args:
+            number: of the block.
+            marginals: exact tables of all its windows together; secret.
+            noise: of this draw.
+            horizon_id: names the horizon.
+        """
+        if self.blocks is None:
+            raise InputError("block", number, "must be of a plan that measures blocks")
+        checked_integer("number", number, 0, len(self.blocks) - 1)
+        windows, measured = self.blocks.windows(number), self.block_measurements
+        return self._draw("block", number, windows, measured, marginals, noise, horizon_id)
+
+    def _draw(
+        self,
+        level: Level,
+        number: int,
+        windows: range,
+        measurements: tuple[Measurement, ...],
+        marginals: Marginals,
+        noise: NoiseSource,
+        horizon_id: str,
+    ) -> WindowTables:
+        noisy = [each.draw(marginals, noise) for each in measurements]
+        start, end = self.horizon.times(windows)
+        return WindowTables(
+            draw_id=noise.draw_id(),
+            guarantee=self.guarantee,
+            horizon_id=horizon_id,
+            level=level,
+            number=number,
+            start=start,
+            end=end,
+            workload=self.workload,
+            tables=unbiased_tables(self.workload, measurements, noisy),
+            measured=tuple(map(_public, measurements)),
+            parameters=self.public,
+        )
+
+    def _stated(self) -> dict[str, Any]:
+        levels = {} if self.block is None else {"block": self.block, "share": float(self.share)}
+        return {
+            "strategy": self.strategy,
+            **levels,
+            **stated_promise(self.horizon, self.unit, self.guarantee),
+            "window_loss": self.window_loss.to_json(),
+            "horizon": stated_horizon(self.horizon),
+        }
+
+
+def plan_window_tables(
+    workload: Workload,
+    horizon: Horizon,
+    unit: WindowUnit,
+    epsilon: float,
+    delta: float,
+    *,
+    distribution: DistributionChoice = "auto",
+    strategy: StrategyChoice = "independent",
+    block: int = DEFAULT_BLOCK,
+    share: float | None = None,
+    questions: Sequence[str] | None = None,
+    allow_large_delta: bool = False,
+) -> WindowTablesPlan:
+    """Returns how the tables of all windows of a horizon will be measured.
+
+    Privacy: (epsilon, delta) of what any P = ``protected_windows`` consecutive windows reveal
+    together of one unit, which is added or removed, if in these windows at most c =
+    ``max_windows_per_unit`` hold records of it, at most k = ``max_records_per_unit`` each
+    (``windows.keep_windows``). A record is in one window: then c = 1 and the promise is of the
+    whole horizon. ``independent`` noise: windows are disjoint parts of the records, so a unit moves
+    what is measured of P windows together by c times the L1 norm, and sqrt(c) times the L2 norm, of
+    what k records move in one. Laplace noise has epsilon / c a window, Gaussian noise mu / sqrt(c)
+    with the mu of (epsilon, delta). ``levels`` measures blocks of n windows as well, with noise of
+    their own when they end, from a share of the budget: epsilons add up, and so do squares of mu.
+    All c windows of a unit may lie in one block and in one cell: see ``levels``. Where the promise
+    is of P windows and not of the horizon, blocks are refused: a run of P windows cuts them.
+
+    Accuracy: tables are unbiased, never clipped, with exact variances. Errors of sums of windows
+    are known in closed form: see ``WindowTablesPlan.error``.
+
+    Args:
+        workload: the marginals that are released of each window; it holds the domain.
+        horizon: the windows.
+        unit: whom the promise protects, and over how long a time.
+        epsilon: of the promise.
+        delta: of the promise; 0 for pure privacy.
+        distribution: of the noise; ``auto`` takes that which errs less.
+        strategy: ``independent``, ``levels``, or the ``best`` of both for the questions.
+        block: windows of a block; ``best`` compares it with those that divide the horizon.
+        share: of the budget for blocks, above 0 and below 1; by default the best for the questions.
+        questions: whose errors matter, with equal weights: ``one``, ``trailing:N``, ``running``; by
+            default ``one``, ``trailing:24`` where there are so many windows, and ``running``.
+        allow_large_delta: see ``Guarantee``.
+
+    Raises:
+        InputError: if a number or name is out of range, blocks are asked for where the promise is
+            not of the whole horizon, delta is 0 for Gaussian noise, or the workload or its noise
+            is too large.
+
+    Cost: milliseconds; with ``best`` see ``choices.ranked_choices``.
+
+    Example:
+        >>> from beam_dp.domain.files import read_domain
+        >>> domain = read_domain('{"age": 10}')
+        >>> week = Horizon("2026-11-23T00:00Z", "1h", 168, "30m")
+        >>> people = WindowUnit("person_id", 1, 7, 168)
+        >>> plan = plan_window_tables(Workload(domain, (("age",),)), week, people, 1.0, 1e-9)
+        >>> plan.guarantee.privacy_unit, round(plan.error("one"), 1)
+        ('person_id in any 168 consecutive windows of 1h', 9.9)
+    """
+    check_is("workload", workload, Workload)
+    check_is("horizon", horizon, Horizon)
+    check_is("unit", unit, WindowUnit)
+    promise = whole_promise(horizon, unit, epsilon, delta, allow_large_delta)
+    check_request(workload.domain, workload, promise, "noisy")
+    check_subsets(workload)
+    best, *_ = ranked_choices(
+        workload,
+        horizon,
+        unit,
+        promise,
+        distribution=distribution,
+        strategy=strategy,
+        block=block,
+        share=share,
+        questions=questions,
+    )
+    return _planned(best, workload, horizon, unit, promise)
+
+
+def _planned(
+    choice: Choice, workload: Workload, horizon: Horizon, unit: WindowUnit, promise: Guarantee
+) -> WindowTablesPlan:
+    """Returns the plan of a choice: only its names and its share are used, no variances."""
+    most = unit.max_windows_per_unit
+    # Parts of the budget, and the squares of windows that a unit may have in one.
+    parts = [(1 - choice.share, most_squares(most))]
+    if choice.block is not None:
+        parts.append((choice.share, most_squares(most, choice.block)))
+    if choice.distribution == "discrete_laplace":
+        whole = laplace_tables(workload, promise)
+        measured = [laplace_level(whole, part) for part, _ in parts]
+        loss = Loss.pure(promise.epsilon)
+    else:
+        measured = [
+            gaussian_level(workload, promise, unit, part, squares) for part, squares in parts
+        ]
+        loss = Loss.gaussian(discrete_gaussian_mu(promise.epsilon, promise.delta))
+        moved = most * sum(num_noisy_cells(workload.domain, each) for each in measured)
+        if moved > _MAX_GAUSSIAN_CELLS:
+            condition = "noisy cells of max_windows_per_unit windows: must be at most 2^28"
+            raise InputError("workload", f"{moved:,}", condition)
+    check_noise(promise, [each.scale for level in measured for each in level])
+    return WindowTablesPlan(
+        guarantee=promise,
+        loss=loss,
+        horizon=horizon,
+        unit=unit,
+        workload=workload,
+        measurements=measured[0],
+        block=choice.block,
+        share=choice.share,
+        block_measurements=measured[1] if len(measured) > 1 else (),
+    )
+
+
+def _public(measurement: Measurement) -> MeasuredTable:
+    """The same numbers, without the way to draw."""
+    fields = {
+        each.name: getattr(measurement, each.name) for each in dataclasses.fields(measurement)
+    }
+    return MeasuredTable(**fields)

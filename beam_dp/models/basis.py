@@ -1,0 +1,233 @@
+"""The interface that all representations of a log-linear distribution share.
+
+The same coefficients describe log-weights and marginals, whether the weights fill one array or
+the cliques of a junction tree. The representations differ in scale alone: a support's coefficients
+are those of its marginal, divided by the root of ``cells_summed``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import combinations
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from beam_dp.domain.universe import Domain
+from beam_dp.models.contrasts import Support, coefficients_table, support_slices
+
+
+class Coefficients(Protocol):
+    """Where the coefficients of some supports stand in a vector, and how they are scaled.
+
+    Attributes:
+        shape: number of codes of every attribute.
+        supports: attribute sets, as ascending axes, without duplicates.
+        slices: for each support, where its coefficients stand (row-major over its axes).
+        num_coefficients: length of a coefficient vector.
+        num_cells: of the domain.
+    """
+
+    shape: tuple[int, ...]
+    supports: tuple[Support, ...]
+    slices: dict[Support, slice]
+    num_coefficients: int
+    num_cells: int
+
+    def cells_summed(self, axes: Support) -> int:
+        """Returns how many cells of the described table a cell of this marginal sums up."""
+
+
+class Basis(Coefficients, Protocol):
+    """Coefficients that describe log-weights as well: ``ResidualBasis`` or ``TreeBasis``."""
+
+    def log_moments(
+        self, log_weights: NDArray[np.float64], shift: float
+    ) -> tuple[float, NDArray[np.float64]]:
+        """Returns the log of the sum of weights, and the coefficients of their distribution.
+
+        Args:
+            log_weights: shape (num_coefficients,).
+            shift: a guess of the logarithm, which may save a pass.
+        """
+
+    def marginals(
+        self, log_weights: NDArray[np.float64], wanted: Iterable[Support]
+    ) -> list[NDArray[np.float64]]:
+        """Returns marginals of the distribution, over any attributes; each sums to 1."""
+
+
+class MarginalCoefficients:
+    """Coefficients of each support's own marginal: over 10^300 cells a domain's overflow a float.
+
+    Args:
+        shape: number of codes of every attribute, in domain order.
+        supports: the wanted supports, as tuples of ascending axes; () is the constant.
+
+    Attributes: as of ``Coefficients``.
+    """
+
+    def __init__(self, shape: Sequence[int], supports: Iterable[Support]) -> None:
+        self.shape = tuple(shape)
+        self.supports = tuple(dict.fromkeys(supports))
+        self.slices, self.num_coefficients = support_slices(self.shape, self.supports)
+        self.num_cells = math.prod(self.shape)
+
+    def cells_summed(self, axes: Support) -> int:
+        """Returns 1: the coefficients are the marginal's own."""
+        return 1
+
+
+def squared_scale(basis: Coefficients, support: Support, axes: Support) -> float:
+    """Returns the square of the factor between two scales of a support's coefficients.
+
+    Args:
+        basis: whose coefficients times the factor give the other ones.
+        support: lies inside the axes.
+        axes: of the marginal whose orthonormal coefficients are the other ones.
+    """
+    sizes = [math.prod(basis.shape[axis] for axis in each) for each in (support, axes)]
+    return basis.cells_summed(support) * sizes[0] / sizes[1]
+
+
+def marginal_of(
+    basis: Coefficients, coefficients: NDArray[np.float64], axes: Support
+) -> NDArray[np.float64]:
+    """Returns the marginal that coefficients describe.
+
+    Args:
+        basis: must hold every support inside the axes.
+        coefficients: shape (num_coefficients,), float64.
+        axes: ascending.
+
+    Returns:
+        one axis an attribute, float64.
+    """
+    return _table(basis, coefficients, axes, is_sum=True)
+
+
+def log_table(
+    basis: Coefficients, log_weights: NDArray[np.float64], axes: Support
+) -> NDArray[np.float64]:
+    """Returns what the supports inside some axes add to the logarithm of each of their cells.
+
+    Args:
+        basis: supports that it does not hold add nothing.
+        log_weights: shape (num_coefficients,), float64.
+        axes: ascending.
+
+    Returns:
+        one axis an attribute, float64.
+    """
+    return _table(basis, log_weights, axes, is_sum=False)
+
+
+def log_potentials(
+    basis: Coefficients, log_weights: NDArray[np.float64], sets: Sequence[Support]
+) -> list[NDArray[np.float64]]:
+    """Returns the log-weights as one table a set, each coefficient in the first set that fits.
+
+    Args:
+        basis: the constant support is left out: it changes no distribution.
+        log_weights: shape (num_coefficients,), float64.
+        sets: ascending axes; must hold every support that has a weight.
+    """
+    left = log_weights.copy()
+    if () in basis.slices:
+        left[basis.slices[()]] = 0.0
+    potentials = []
+    for axes in sets:
+        taken = np.zeros_like(left)
+        for support in subsets(axes):
+            where = basis.slices.get(support)
+            if where is not None:
+                taken[where], left[where] = left[where], 0.0
+        potentials.append(log_table(basis, taken, axes))
+    return potentials
+
+
+def carry_over(
+    old: Mapping[Support, slice],
+    coefficients: NDArray[np.float64],
+    new: Coefficients,
+    start: float = 0.0,
+) -> NDArray[np.float64]:
+    """Returns coefficients of the same scale for other supports.
+
+    Args:
+        old: slices of the basis of ``coefficients``.
+        coefficients: one number each.
+        new: supports that it lacks are forgotten.
+        start: of supports of its own.
+    """
+    result = np.full(new.num_coefficients, start)
+    for support, where in new.slices.items():
+        if support in old:
+            result[where] = coefficients[old[support]]
+    return result
+
+
+def importance_of(
+    domain: Domain,
+    basis: Coefficients,
+    marginals: Sequence[Sequence[str]],
+    weights: Sequence[float],
+) -> NDArray[np.float64]:
+    """Returns the weight of each coefficient in the mean squared error of a cell.
+
+    The mean over marginals, by their weights, of the mean squared error of a marginal's cells is
+    the sum of these weights times the squared errors of the coefficients.
+
+    Returns:
+        shape (num_coefficients,), float64.
+    """
+    result = np.zeros(basis.num_coefficients)
+    total = sum(weights)
+    for names, weight in zip(marginals, weights, strict=True):
+        axes = domain.axes(names)
+        cells = math.prod(domain.shape[axis] for axis in axes)
+        for support in subsets(axes):
+            # What the basis does not hold cannot be told from its coefficients.
+            where = basis.slices.get(support, slice(0, 0))
+            ratio = squared_scale(basis, support, axes)
+            result[where] += weight / total * ratio / cells
+    return result
+
+
+def subsets(axes: Support) -> Iterator[Support]:
+    """Returns the sets of axes that lie inside one, smallest first: () and itself among them."""
+    return (each for size in range(len(axes) + 1) for each in combinations(axes, size))
+
+
+def supports_inside(axes: Support, supports: Mapping[Support, Any]) -> list[Support]:
+    """Returns the supports that lie inside some axes."""
+    if len(axes) < 20 and 1 << len(axes) < len(supports):
+        return [subset for subset in subsets(axes) if subset in supports]
+    within = set(axes)
+    return [support for support in supports if within.issuperset(support)]
+
+
+def _table(
+    basis: Coefficients, coefficients: NDArray[np.float64], axes: Support, is_sum: bool
+) -> NDArray[np.float64]:
+    shape = tuple(basis.shape[axis] for axis in axes)
+    table = np.zeros(shape)
+    for support in subsets(axes):
+        sizes = [basis.shape[axis] for axis in support]
+        # With an attribute of one code it has no coefficients, and no basis needs to hold it.
+        if 1 in sizes:
+            continue
+        where = basis.slices[support] if is_sum else basis.slices.get(support, slice(0, 0))
+        if where.start == where.stop:
+            continue
+        part = coefficients_table(coefficients[where], sizes)
+        own = tuple(basis.shape[axis] if axis in support else 1 for axis in axes)
+        scale = math.sqrt(basis.cells_summed(support))
+        if is_sum:
+            summed = math.prod(basis.shape[axis] for axis in axes if axis not in support)
+            table += part.reshape(own) * (scale / summed)
+        else:
+            table += part.reshape(own) / scale
+    return table

@@ -1,0 +1,345 @@
+"""An orthonormal basis of tables in which a marginal is a few coefficients.
+
+Each attribute of ``size`` codes has an orthonormal basis whose first vector is constant. Products
+of these vectors are a basis of all tables over the domain. The *support* of a product is the set
+of attributes in which it is not constant; a marginal over attributes B depends on exactly the
+coefficients whose support lies inside B. So the marginals of a workload are the coefficients of
+its closure, with nothing said twice (McKenna et al. call the blocks *residuals*).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from beam_dp.models.cascades import Cascade
+from beam_dp.models.contrasts import (
+    Support,
+    coefficients_table,
+    num_contrasts,
+    support_slices,
+    table_coefficients,
+)
+from beam_dp.models.residual_levels import Blocks, Level, compile_levels
+
+__all__ = ["ChosenCells", "ResidualBasis", "Support", "coefficients_table", "table_coefficients"]
+
+_CACHED_CELLS = 2**15
+_SMALLEST_SUM = 1e-200
+
+
+class ResidualBasis:
+    """The coefficients of dense tables whose supports are in a given collection.
+
+    Axes are consumed from the smallest to the largest, several at a time: see ``residual_levels``.
+    Its own numbers of cells follow that order of axes; others follow that of the domain.
+
+    Args:
+        shape: number of codes of every attribute, in domain order.
+        supports: the wanted supports, as tuples of ascending axes; () is the constant. At least
+            one must have coefficients.
+
+    Attributes:
+        supports: as given, without duplicates.
+        slices: for each support, where its coefficients stand (row-major over its axes).
+        num_coefficients: length of a coefficient vector.
+        num_cells: of the domain.
+    """
+
+    def __init__(self, shape: Sequence[int], supports: Iterable[Support]) -> None:
+        self.shape = tuple(shape)
+        self.supports = tuple(dict.fromkeys(supports))
+        self.slices, self.num_coefficients = support_slices(self.shape, self.supports)
+        self.num_cells = math.prod(self.shape)
+        # Small axes first: a piece of the table is then a product with few functions of the rest.
+        self._axes = tuple(sorted(range(len(self.shape)), key=lambda axis: self.shape[axis]))
+        self._sizes = tuple(self.shape[axis] for axis in self._axes)
+        places = {axis: place for place, axis in enumerate(self._axes)}
+        # An attribute of one code has no contrasts: supports that name it are empty.
+        filled = {
+            tuple(sorted(places[axis] for axis in support)): support
+            for support, where in self.slices.items()
+            if where.start < where.stop
+        }
+        self._levels, labels = compile_levels(self._sizes, tuple(filled))
+        self._positions = self._order(labels, filled)
+
+    def analyse(self, table: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Returns the coefficients of a dense table.
+
+        Args:
+            table: shape (num_cells,), float64, C order of the domain.
+
+        Returns:
+            shape (num_coefficients,), float64.
+
+        Cost: a few passes over the table, most of it matrix products.
+        """
+        cells = table.reshape(self.shape).transpose(self._axes).reshape(1, -1)
+        return self._gather(self._contract([cells], self._levels))
+
+    def synthesise(self, coefficients: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Returns the dense table with the given coefficients, all others 0.
+
+        The transpose of ``analyse``, and its right inverse up to the unnamed supports.
+
+        Args:
+            coefficients: shape (num_coefficients,), float64.
+
+        Returns:
+            shape (num_cells,), float64, C order of the domain.
+        """
+        table = np.empty(self.num_cells)
+        for where, cells in self.pieces(coefficients):
+            table.reshape(self._levels[0].axis_size, -1)[:, where] = cells
+        return table.reshape(self._sizes).transpose(np.argsort(self._axes)).ravel()
+
+    def pieces(
+        self, coefficients: NDArray[np.float64]
+    ) -> Iterator[tuple[slice, NDArray[np.float64]]]:
+        """Yields the table with the given coefficients, a piece that fits the cache at a time.
+
+        Args:
+            coefficients: shape (num_coefficients,), float64.
+
+        Returns:
+            Some columns of the table, one row for each combination of its first axes and
+            ``num_columns`` columns for those of the others, and their cells, shape (number of
+            rows, columns), which the caller may change.
+        """
+        first, inner, ended = self._opened(coefficients)
+        for where in self._columns():
+            width = where.stop - where.start
+            (cells,) = first.expand([block[:, where] for block in inner], ended, width)
+            yield where, cells.reshape(first.axis_size, width)
+
+    @property
+    def num_columns(self) -> int:
+        """Number of columns of the table as ``pieces`` cuts it."""
+        return self._levels[0].rest_cells
+
+    def exponential_moments(
+        self, coefficients: NDArray[np.float64], shift: float
+    ) -> tuple[float, NDArray[np.float64]]:
+        """Returns the sum and the coefficients of exp(table - shift), without forming the table.
+
+        Equal to synthesising, exponentiating and analysing, but a piece that fits the cache at a
+        time: what a fit spends all its time on.
+
+        Args:
+            coefficients: of the table, shape (num_coefficients,), float64.
+            shift: subtracted from every cell first.
+
+        Returns:
+            The sum (infinite if a cell overflows), and shape (num_coefficients,), float64.
+        """
+        first = self._levels[0]
+        outer = [np.empty((rows, first.rest_cells)) for rows in first.target_rows]
+        ended = np.zeros(first.num_ended)
+        total = 0.0
+        with np.errstate(over="ignore", invalid="ignore"):
+            for where, cells in self.pieces(coefficients):
+                cells -= shift
+                np.exp(cells, out=cells)
+                total += float(cells.sum())
+                parts, more = first.contract([cells.reshape(1, -1)])
+                ended += more
+                for block, part in zip(outer, parts, strict=True):
+                    block[:, where] = part
+            # Where a cell overflowed the coefficients are of no use; the sum tells.
+            later = self._contract(outer, self._levels[1:])
+            return total, self._gather(np.concatenate([ended, later]))
+
+    def log_moments(
+        self, log_weights: NDArray[np.float64], shift: float
+    ) -> tuple[float, NDArray[np.float64]]:
+        """Returns the log of the sum of weights, and the coefficients of their distribution.
+
+        Args:
+            log_weights: shape (num_coefficients,), float64.
+            shift: a guess of the logarithm: a good one saves two passes over the cells.
+
+        Returns:
+            The logarithm, and shape (num_coefficients,), float64.
+        """
+        weight_sum, coefficients = self.exponential_moments(log_weights, shift)
+        if not _SMALLEST_SUM < weight_sum < math.inf:
+            shift = max(float(cells.max()) for _, cells in self.pieces(log_weights))
+            weight_sum, coefficients = self.exponential_moments(log_weights, shift)
+        return shift + math.log(weight_sum), coefficients / weight_sum
+
+    def weights(self, log_weights: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Returns the distribution as an array of shape (num_cells,), float64, that sums to 1."""
+        weights = self.synthesise(log_weights)
+        weights -= weights.max()
+        np.exp(weights, out=weights)
+        weights /= weights.sum()
+        return weights
+
+    def marginals(
+        self, log_weights: NDArray[np.float64], wanted: Iterable[Support]
+    ) -> list[NDArray[np.float64]]:
+        """Returns marginals of the distribution, over any attributes.
+
+        Args:
+            log_weights: shape (num_coefficients,), float64.
+            wanted: attribute sets, as ascending axes.
+
+        Returns:
+            For each set a table with one axis an attribute, which sums to 1.
+
+        Cost: a few passes over the cells; memory of one array of them.
+        """
+        weights = self.weights(log_weights)
+        sets = list(wanted)
+        distinct = list(dict.fromkeys(sets))
+        cascade = Cascade(tuple(range(len(self.shape))), self.shape, distinct)
+        tables = dict(zip(distinct, cascade.sum_down(weights.reshape(self.shape)), strict=True))
+        return [tables[axes].copy() for axes in sets]
+
+    def cells_summed(self, axes: Support) -> int:
+        """Returns how many cells of the described table a cell of this marginal sums up.
+
+        The coefficients of a support are those of its marginal, divided by the root of this.
+        """
+        return self.num_cells // math.prod(self.shape[axis] for axis in axes)
+
+    def chosen(self, cells: NDArray[np.int64]) -> ChosenCells:
+        """Returns transforms of tables that are 0, or of no interest, outside some cells.
+
+        Args:
+            cells: their distinct numbers in the basis's own order.
+        """
+        return ChosenCells(self, cells)
+
+    def own_cells(self, cells: NDArray[np.intp]) -> NDArray[np.int64]:
+        """Returns the numbers that cells have here, of their numbers in C order of the domain."""
+        digits = np.unravel_index(cells, self.shape)
+        own = np.ravel_multi_index([digits[axis] for axis in self._axes], self._sizes)
+        return np.asarray(own, dtype=np.int64)
+
+    def domain_cells(self, cells: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Returns the numbers of cells in C order of the domain, of their numbers here."""
+        digits = np.unravel_index(cells, self._sizes)
+        places = np.argsort(self._axes)
+        ordered = np.ravel_multi_index([digits[place] for place in places], self.shape)
+        return np.asarray(ordered, dtype=np.int64)
+
+    def _columns(self) -> Iterator[slice]:
+        """Yields the columns of one piece after the other."""
+        first = self._levels[0]
+        width = max(1, _CACHED_CELLS // first.axis_size)
+        for start in range(0, first.rest_cells, width):
+            yield slice(start, min(start + width, first.rest_cells))
+
+    def _opened(
+        self, coefficients: NDArray[np.float64]
+    ) -> tuple[Level, Blocks, NDArray[np.float64]]:
+        """Returns the first level, and the blocks and coefficients that it expands."""
+        first = self._levels[0]
+        ended = coefficients[self._positions]
+        return (
+            first,
+            self._expand(ended[first.num_ended :], self._levels[1:]),
+            ended[: first.num_ended],
+        )
+
+    def _gather(self, ended: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Returns coefficients in documented order, of those in the order in which they end."""
+        coefficients = np.empty(self.num_coefficients)
+        coefficients[self._positions] = ended
+        return coefficients
+
+    @staticmethod
+    def _contract(blocks: Blocks, levels: Sequence[Level]) -> NDArray[np.float64]:
+        """Returns the coefficients that end with some levels, all that are left."""
+        all_ended = [np.empty(0)]
+        for level in levels:
+            blocks, ended = level.contract(blocks)
+            all_ended.append(ended)
+        return np.concatenate(all_ended)
+
+    @staticmethod
+    def _expand(ended: NDArray[np.float64], levels: Sequence[Level]) -> Blocks:
+        """Returns the blocks before some levels, all that are left: the transpose."""
+        blocks: Blocks = []
+        for level in reversed(levels):
+            ended, own = np.split(ended, [len(ended) - level.num_ended])
+            blocks = level.expand(blocks, own, level.rest_cells)
+        return blocks
+
+    def _order(
+        self, labels: NDArray[np.int64], filled: dict[Support, Support]
+    ) -> NDArray[np.int64]:
+        """Returns, for every coefficient in the order in which they end, its place in a vector.
+
+        Args:
+            labels: of the basis vectors, over axes in the order in which they are consumed.
+            filled: for each support that has coefficients, by consumed axes, its domain axes.
+        """
+        radices = [num_contrasts(size) + 1 for size in self._sizes]
+        digits = np.unravel_index(labels, radices)
+        codes = np.zeros(len(labels), dtype=np.int64)
+        local = np.zeros(len(labels), dtype=np.int64)
+        # Within a support coefficients are row-major over ascending domain axes.
+        for axis in np.argsort(self._axes):
+            used = digits[axis] > 0
+            codes[used] += np.int64(1) << axis
+            local[used] = local[used] * (radices[axis] - 1) + digits[axis][used] - 1
+        starts = {
+            sum(1 << axis for axis in own): self.slices[support].start
+            for own, support in filled.items()
+        }
+        known, inverse = np.unique(codes, return_inverse=True)
+        firsts = np.array([starts[int(code)] for code in known], dtype=np.int64)
+        positions: NDArray[np.int64] = firsts[inverse] + local
+        return positions
+
+
+class ChosenCells:
+    """Transforms between coefficients and a few cells, all others being 0 or left out.
+
+    Args:
+        basis: of the coefficients.
+        cells: their distinct numbers in the basis's own order.
+    """
+
+    def __init__(self, basis: ResidualBasis, cells: NDArray[np.int64]) -> None:
+        self._basis = basis
+        # At every level, of each column that is left: its code, and which of the next ones it is.
+        self._steps: list[tuple[NDArray[np.int64], NDArray[np.int64], int]] = []
+        for level in basis._levels:
+            codes, rest = np.divmod(cells, level.rest_cells)
+            cells, columns = np.unique(rest, return_inverse=True)
+            self._steps.append((codes, columns, len(cells)))
+
+    def analyse(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Returns the coefficients of the table with these values, shape (number of cells,)."""
+        blocks = [values.reshape(1, -1)]
+        all_ended = []
+        for level, (codes, columns, width) in zip(self._basis._levels, self._steps, strict=True):
+            spread = []
+            for block in blocks:
+                cells = np.zeros((len(block), level.axis_size, width))
+                cells[:, codes, columns] = block
+                spread.append(cells.reshape(len(block), -1))
+            blocks, ended = level.contract(spread)
+            all_ended.append(ended)
+        return self._basis._gather(np.concatenate(all_ended))
+
+    def synthesise(self, coefficients: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Returns the values of these cells in the table with the given coefficients."""
+        ended = coefficients[self._basis._positions]
+        blocks: Blocks = []
+        for level, (codes, columns, width) in zip(
+            reversed(self._basis._levels), reversed(self._steps), strict=True
+        ):
+            ended, own = np.split(ended, [len(ended) - level.num_ended])
+            blocks = [
+                block.reshape(len(block), level.axis_size, width)[:, codes, columns]
+                for block in level.expand(blocks, own, width)
+            ]
+        return blocks[0].ravel()

@@ -1,0 +1,319 @@
+"""Products of a table with basis vectors, a few axes at a time.
+
+Merged axes are consumed from the first to the last. Partial supports that may be continued in the
+same ways share one block, so that all k-way marginals need k blocks whatever the number of
+attributes, and nothing that no support reaches is ever computed. Supports that nothing continues
+end where their last axis does: what is left to sum is the same for all of them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from beam_dp.models.contrasts import DENSE_AXIS_SIZE, Support, contrast_matrix, num_contrasts
+
+# Neighbouring small axes are merged up to this many codes, so that one matrix product serves
+# several attributes.
+_MERGED_AXIS_SIZE = 64
+
+Blocks = list[NDArray[np.float64]]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Products:
+    """Basis vectors of one merged axis.
+
+    Args:
+        num_rows: how many.
+        matrix: shape (num_rows, axis size). None stands for a large axis: one row is its constant
+            vector, more rows centre it.
+    """
+
+    num_rows: int
+    matrix: NDArray[np.float64] | None
+
+    def apply(self, cells: NDArray[np.float64], out: NDArray[np.float64]) -> None:
+        """Writes the products with cells of shape (axis size, anything)."""
+        if self.matrix is not None:
+            np.matmul(self.matrix, cells, out=out)
+        elif self.num_rows == 1:
+            np.multiply(cells.sum(axis=0), len(cells) ** -0.5, out=out[0])
+        else:
+            np.subtract(cells, cells.mean(axis=0), out=out)
+
+    def spread(self, rows: NDArray[np.float64], axis_size: int) -> NDArray[np.float64]:
+        """Returns the cells that products describe: the transpose."""
+        if self.matrix is not None:
+            return self.matrix.T @ rows
+        if self.num_rows == 1:
+            return np.repeat(rows * axis_size**-0.5, axis_size, axis=0)
+        centred: NDArray[np.float64] = rows - rows.mean(axis=0)
+        return centred
+
+
+@dataclasses.dataclass(frozen=True)
+class _Step:
+    """Some products of a source block land in a target block, from row ``start`` on."""
+
+    products: _Products
+    target: int
+    start: int
+
+
+@dataclasses.dataclass(frozen=True)
+class _Source:
+    """A block of partial supports, and what one more merged axis makes of it.
+
+    A block has shape (rows, rest): basis vectors of the axes consumed so far, times the cells of
+    the axes that are left.
+
+    Args:
+        rows: of the block.
+        steps: products that later axes continue.
+        endings: products that nothing continues.
+        joined: all products of the steps, where they are one matrix.
+    """
+
+    rows: int
+    steps: tuple[_Step, ...]
+    endings: tuple[_Products, ...]
+    joined: _Products | None
+
+
+@dataclasses.dataclass(frozen=True)
+class Level:
+    """One merged axis.
+
+    Args:
+        axis_size: number of its codes.
+        rest_cells: of the axes after it.
+        sources: of the blocks before it.
+        target_rows: of the blocks after it.
+    """
+
+    axis_size: int
+    rest_cells: int
+    sources: tuple[_Source, ...]
+    target_rows: tuple[int, ...]
+
+    @property
+    def num_ended(self) -> int:
+        """How many supports' coefficients end here."""
+        return sum(
+            products.num_rows * source.rows
+            for source in self.sources
+            for products in source.endings
+        )
+
+    def contract(self, blocks: Sequence[NDArray[np.float64]]) -> tuple[Blocks, NDArray[np.float64]]:
+        """Returns the blocks after this axis, and the coefficients of supports that end with it.
+
+        Args:
+            blocks: before it, each of shape (rows, axis size x rest); the rest may be a part of
+                the cells of later axes.
+
+        Returns:
+            The blocks, of shape (rows, rest), and what this part adds to the coefficients.
+        """
+        rest = blocks[0].shape[1] // self.axis_size
+        targets = [np.empty((rows, rest)) for rows in self.target_rows]
+        ended = np.empty(self.num_ended)
+        start = 0
+        summed = np.full(rest, self.rest_cells**-0.5)
+        for source, block in zip(self.sources, blocks, strict=True):
+            cells: NDArray[np.float64] = block.reshape(source.rows, self.axis_size, rest)
+            if source.endings:
+                sums = cells.reshape(source.rows * self.axis_size, rest) @ summed
+                sums = sums.reshape(source.rows, self.axis_size).T
+                for products in source.endings:
+                    end = start + products.num_rows * source.rows
+                    products.apply(sums, ended[start:end].reshape(-1, source.rows))
+                    start = end
+            if source.steps:
+                cells = cells.transpose(1, 0, 2).reshape(self.axis_size, source.rows * rest)
+                for step, rows in self._parts(source, targets):
+                    step.products.apply(cells, rows)
+        return targets, ended
+
+    def expand(
+        self, targets: Sequence[NDArray[np.float64]], ended: NDArray[np.float64], rest: int
+    ) -> Blocks:
+        """Returns the blocks before this axis: the transpose of ``contract``.
+
+        Args:
+            targets: blocks after it, of shape (rows, rest).
+            ended: coefficients of the supports that end with it.
+            rest: number of cells of later axes that the blocks hold.
+        """
+        blocks = []
+        start = 0
+        for source in self.sources:
+            parts = list(self._parts(source, targets))
+            if not parts:
+                cells = np.zeros((self.axis_size, source.rows * rest))
+            elif source.joined is not None:
+                rows = [each for _, each in parts]
+                stacked = rows[0] if len(rows) == 1 else np.concatenate(rows)
+                cells = source.joined.spread(stacked, self.axis_size)
+            else:
+                spread = [step.products.spread(each, self.axis_size) for step, each in parts]
+                cells = spread[0]
+                for each in spread[1:]:
+                    cells = cells + each
+            if source.endings:
+                sums = np.zeros((self.axis_size, source.rows))
+                for products in source.endings:
+                    end = start + products.num_rows * source.rows
+                    ending = ended[start:end].reshape(-1, source.rows)
+                    sums += products.spread(ending, self.axis_size)
+                    start = end
+                sums *= self.rest_cells**-0.5
+                three = cells.reshape(self.axis_size, source.rows, rest)
+                three += sums[:, :, None]
+            blocks.append(
+                cells.reshape(self.axis_size, source.rows, rest)
+                .transpose(1, 0, 2)
+                .reshape(source.rows, self.axis_size * rest)
+            )
+        return blocks
+
+    def _parts(
+        self, source: _Source, targets: Sequence[NDArray[np.float64]]
+    ) -> Iterator[tuple[_Step, NDArray[np.float64]]]:
+        """Yields the steps of a source with views of the target rows that they fill."""
+        for step in source.steps:
+            end = step.start + step.products.num_rows * source.rows
+            rows = targets[step.target][step.start : end]
+            yield step, rows.reshape(step.products.num_rows, source.rows * rows.shape[1])
+
+
+def _merge_axes(shape: Sequence[int]) -> list[range]:
+    """Returns runs of neighbouring axes whose product of sizes stays small."""
+    runs: list[range] = []
+    start = 0
+    size = 1
+    for axis, axis_size in enumerate(shape):
+        if axis > start and size * axis_size > _MERGED_AXIS_SIZE:
+            runs.append(range(start, axis))
+            start, size = axis, 1
+        size *= axis_size
+    runs.append(range(start, len(shape)))
+    return runs
+
+
+def _axis_rows(
+    shape: Sequence[int], strides: list[int], run: range, support: Support
+) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """Returns the basis vectors of a merged axis with one support, and their labels."""
+    matrix: NDArray[np.float64] = np.ones((1, 1))
+    labels = np.zeros(1, dtype=np.int64)
+    for axis in run:
+        size = shape[axis]
+        if axis in support:
+            rows = contrast_matrix(size)
+            steps = strides[axis] * np.arange(1, len(rows) + 1)
+        else:
+            rows = np.full((1, size), size**-0.5)
+            steps = np.zeros(1, dtype=np.int64)
+        # Their Kronecker product; numpy's own takes four times as long on matrices so small.
+        products = matrix[:, None, :, None] * rows[None, :, None, :]
+        matrix = products.reshape(len(matrix) * len(rows), matrix.shape[1] * size)
+        labels = (labels[:, None] + steps).ravel()
+    return matrix, labels
+
+
+def compile_levels(
+    shape: Sequence[int], supports: Sequence[Support]
+) -> tuple[list[Level], NDArray[np.int64]]:
+    """Returns the products level by level, and the label of every coefficient that they end with.
+
+    A label is the mixed-radix number of the basis vector, digit 0 being the constant one.
+
+    Args:
+        shape: number of codes of every axis.
+        supports: that have coefficients, as ascending axes.
+    """
+    strides = [1] * len(shape)
+    for axis in range(len(shape) - 2, -1, -1):
+        strides[axis] = strides[axis + 1] * (num_contrasts(shape[axis + 1]) + 1)
+    # A block is known by the ways in which its partial supports may be continued.
+    blocks: dict[frozenset[Support], NDArray[np.int64]] = {
+        frozenset(supports): np.zeros(1, dtype=np.int64)
+    }
+    levels: list[Level] = []
+    all_ended: list[NDArray[np.int64]] = []
+    rest_cells = math.prod(shape)
+    for run in _merge_axes(shape):
+        axis_size = math.prod(shape[axis] for axis in run)
+        rest_cells //= axis_size
+        targets: dict[frozenset[Support], list[NDArray[np.int64]]] = {}
+        num_rows: dict[frozenset[Support], int] = {}
+        sources = []
+        for continuations, source_labels in blocks.items():
+            by_target: dict[frozenset[Support], list[Support]] = {}
+            for part, rests in _split(continuations, run).items():
+                by_target.setdefault(frozenset(rests), []).append(part)
+            steps: list[_Step] = []
+            endings: list[_Products] = []
+            for rests_key, parts in by_target.items():
+                for products, labels in _products(shape, strides, run, parts):
+                    reached = (labels[:, None] + source_labels).ravel()
+                    if rests_key == {()}:
+                        endings.append(products)
+                        all_ended.append(reached)
+                        continue
+                    start = num_rows.setdefault(rests_key, 0)
+                    num_rows[rests_key] += len(reached)
+                    targets.setdefault(rests_key, []).append(reached)
+                    steps.append(_Step(products, list(targets).index(rests_key), start))
+            sources.append(
+                _Source(len(source_labels), tuple(steps), tuple(endings), _joined(steps))
+            )
+        levels.append(Level(axis_size, rest_cells, tuple(sources), tuple(num_rows.values())))
+        blocks = {key: np.concatenate(parts) for key, parts in targets.items()}
+        if not blocks:  # No support reaches the axes that are left.
+            break
+    return levels, np.concatenate(all_ended)
+
+
+def _joined(steps: Sequence[_Step]) -> _Products | None:
+    """Returns the products of all steps as one matrix, unless an axis is too large for that."""
+    matrices = [step.products.matrix for step in steps if step.products.matrix is not None]
+    if not steps or len(matrices) < len(steps):
+        return None
+    joined = np.concatenate(matrices)
+    return _Products(len(joined), joined)
+
+
+def _split(continuations: frozenset[Support], run: range) -> dict[Support, set[Support]]:
+    """Returns what lies in a merged axis, each with what may follow it."""
+    result: dict[Support, set[Support]] = {}
+    for continuation in sorted(continuations):
+        part = tuple(axis for axis in continuation if axis in run)
+        rest = tuple(axis for axis in continuation if axis not in run)
+        result.setdefault(part, set()).add(rest)
+    return result
+
+
+def _is_large(shape: Sequence[int], run: range) -> bool:
+    """True for an axis that is contracted without a matrix."""
+    return shape[run[0]] > DENSE_AXIS_SIZE
+
+
+def _products(
+    shape: Sequence[int], strides: list[int], run: range, parts: list[Support]
+) -> list[tuple[_Products, NDArray[np.int64]]]:
+    """Returns the products that serve some supports within one merged axis, with their labels."""
+    if _is_large(shape, run):
+        size = shape[run[0]]
+        constant = _Products(1, None), np.zeros(1, dtype=np.int64)
+        centred = _Products(size, None), strides[run[0]] * np.arange(1, size + 1)
+        return [centred if part else constant for part in parts]
+    rows = [_axis_rows(shape, strides, run, part) for part in parts]
+    matrix = np.concatenate([each for each, _ in rows])
+    return [(_Products(len(matrix), matrix), np.concatenate([labels for _, labels in rows]))]

@@ -1,0 +1,172 @@
+"""``ResidualBasis`` for domains whose distribution is a junction tree.
+
+Log-weights that are sums of small tables, and the marginals of the distribution they describe,
+need only the cliques of a junction tree. Coefficients here are those of each support's own
+marginal: over 10^300 cells the whole domain's would not fit a float.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from beam_dp.models.basis import MarginalCoefficients
+from beam_dp.models.contrasts import Support, contrast_matrix, num_contrasts
+from beam_dp.models.elimination import axes_of, mask_of, maximal_masks
+from beam_dp.models.junction_tree import JunctionTree
+from beam_dp.models.tree_marginals import tree_marginals
+
+# Above this many codes a product with the matrix of contrasts costs more than subtracting means.
+_DENSE_AXIS_SIZE = 64
+
+
+class TreeBasis(MarginalCoefficients):
+    """The coefficients of tables whose supports lie inside the cliques of a junction tree.
+
+    Args:
+        shape: number of codes of every attribute, in domain order.
+        supports: the wanted supports, as tuples of ascending axes; () is the constant.
+        impossible: (axes, table) with True in the cells of a marginal that get no mass.
+
+    Attributes:
+        supports: as given, without duplicates.
+        slices: for each support, where its coefficients stand (row-major over its axes).
+        num_coefficients: length of a coefficient vector.
+        num_cells: of the domain; an exact integer of any size.
+        sets: the supports that lie inside no other one.
+        tree: with these sets, then those of the impossible cells.
+    """
+
+    def __init__(
+        self,
+        shape: Sequence[int],
+        supports: Iterable[Support],
+        impossible: Sequence[tuple[Support, NDArray[np.bool_]]] = (),
+    ) -> None:
+        super().__init__(shape, supports)
+        masks = maximal_masks(mask_of(support) for support in self.supports)
+        self.sets = tuple(axes_of(mask) for mask in masks)
+        self.tree = JunctionTree(self.shape, [*self.sets, *(axes for axes, _ in impossible)])
+        self._impossible = [np.where(cells, -np.inf, 0.0) for _, cells in impossible]
+        self._positions = self._positions_of(masks)
+        self._num_products = sum(math.prod(self._extended(axes)) for axes in self.sets)
+
+    def log_moments(
+        self, log_weights: NDArray[np.float64], shift: float = 0.0
+    ) -> tuple[float, NDArray[np.float64]]:
+        """Returns the log of the sum of weights, and the coefficients of their distribution.
+
+        Args:
+            log_weights: shape (num_coefficients,).
+            shift: not needed here.
+
+        Returns:
+            The logarithm, and shape (num_coefficients,), float64.
+
+        Cost: about ten passes over the cells of the tree's cliques.
+        """
+        log_sum, marginals = self.tree.calibrate(self._tables(log_weights))
+        products = np.empty(self._num_products)
+        start = 0
+        for table in marginals[: len(self.sets)]:
+            for position in range(table.ndim):
+                table = _contract(table, position)
+            products[start : start + table.size] = table.ravel()
+            start += table.size
+        return log_sum, products[self._positions]
+
+    def marginals(
+        self, log_weights: NDArray[np.float64], wanted: Iterable[Support]
+    ) -> list[NDArray[np.float64]]:
+        """Returns marginals of the distribution, over any attributes.
+
+        Args:
+            log_weights: shape (num_coefficients,).
+            wanted: attribute sets, as ascending axes.
+
+        Returns:
+            For each set a table with one axis an attribute, which sums to 1.
+        """
+        self.calibrate(log_weights)
+        return tree_marginals(self.tree, wanted)
+
+    def calibrate(self, log_weights: NDArray[np.float64]) -> float:
+        """Calibrates the tree, for marginals and records; returns the log of the sum of weights."""
+        return self.tree.calibrate(self._tables(log_weights))[0]
+
+    def _tables(self, log_weights: NDArray[np.float64]) -> list[NDArray[np.float64]]:
+        """Returns the log-potentials of the tree, a table for each of its sets."""
+        products = np.zeros(self._num_products)
+        products[self._positions] = log_weights
+        tables = []
+        start = 0
+        for axes in self.sets:
+            sizes = self._extended(axes)
+            end = start + math.prod(sizes)
+            table = products[start:end].reshape(sizes)
+            for position, axis in enumerate(axes):
+                table = _expand(table, position, self.shape[axis])
+            tables.append(table)
+            start = end
+        return tables + self._impossible
+
+    def _extended(self, axes: Support) -> tuple[int, ...]:
+        """Returns the numbers of contrasts, each with the constant before them."""
+        return tuple(1 + num_contrasts(self.shape[axis]) for axis in axes)
+
+    def _positions_of(self, masks: Sequence[int]) -> NDArray[np.int64]:
+        """Returns, for every coefficient, where it stands among the products of all sets."""
+        positions = np.empty(self.num_coefficients, dtype=np.int64)
+        left = dict(self.slices)
+        start = 0
+        for mask, axes in zip(masks, self.sets, strict=True):
+            sizes = self._extended(axes)
+            numbers = np.arange(start, start + math.prod(sizes)).reshape(sizes)
+            start += numbers.size
+            for support in [each for each in left if mask_of(each) & ~mask == 0]:
+                # The constant is number 0 of an axis.
+                chosen = tuple(slice(1, None) if axis in support else 0 for axis in axes)
+                positions[left.pop(support)] = numbers[chosen].ravel()
+        return positions
+
+
+def _contract(table: NDArray[np.float64], position: int) -> NDArray[np.float64]:
+    """Returns a table with one axis replaced by its sum and its products with the contrasts."""
+    size = table.shape[position]
+    before, after = math.prod(table.shape[:position]), math.prod(table.shape[position + 1 :])
+    cells = table.reshape(before, size, after)
+    if size > _DENSE_AXIS_SIZE:
+        sums = cells.sum(axis=1, keepdims=True)
+        result = np.concatenate([sums, cells - sums / size], axis=1)
+    elif after == 1:
+        result = cells[:, :, 0] @ _products(size).T
+    else:
+        result = np.matmul(_products(size), cells)
+    return result.reshape(*table.shape[:position], -1, *table.shape[position + 1 :])
+
+
+def _expand(table: NDArray[np.float64], position: int, size: int) -> NDArray[np.float64]:
+    """Returns the table that an axis of products describes: the transpose."""
+    before, after = math.prod(table.shape[:position]), math.prod(table.shape[position + 1 :])
+    result: NDArray[np.float64]
+    cells = table.reshape(before, table.shape[position], after)
+    if size > _DENSE_AXIS_SIZE:
+        centred = cells[:, 1:]
+        result = cells[:, :1] + centred - centred.mean(axis=1, keepdims=True)
+    elif after == 1:
+        result = cells[:, :, 0] @ _products(size)
+    else:
+        result = np.matmul(_products(size).T, cells)
+    return result.reshape(*table.shape[:position], size, *table.shape[position + 1 :])
+
+
+@functools.cache
+def _products(size: int) -> NDArray[np.float64]:
+    """Returns what an axis is multiplied with: ones, then the contrasts, as rows."""
+    products = np.ones((1 + num_contrasts(size), size))
+    products[1:] = contrast_matrix(size)
+    return products

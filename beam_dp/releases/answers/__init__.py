@@ -1,0 +1,1 @@
+"""Answers to queries: their values, files, verification, and the words about them."""

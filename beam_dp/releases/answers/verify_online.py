@@ -1,0 +1,310 @@
+"""Answers to queries one after the other: a sparse vector, numeric answers, perhaps a count."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from beam_dp.checks import check_choice, checked_integer, checked_number
+from beam_dp.domain.files import domain_from_json
+from beam_dp.errors import InputError
+from beam_dp.privacy.guarantee import Guarantee, Neighboring
+from beam_dp.privacy.rounding import lowered
+from beam_dp.queries.linear import VALUE_BITS
+from beam_dp.releases.answers.release import AnswersRelease
+from beam_dp.releases.answers.verify_linear import CARD, CARD_OPTIONAL
+from beam_dp.verification.claims import Claims, composed
+from beam_dp.verification.fields import check_fields
+from beam_dp.verification.steps import (
+    Step,
+    Unstated,
+    above,
+    laplace_step,
+    noise_step,
+    number,
+    positive,
+    repeated,
+)
+from beam_dp.verification.verdict import Figures, Verification, judged
+
+SPARSE_VECTOR = "Lyu, Su and Li (2017), Algorithm 7; Dwork and Roth (2014), Theorem 3.23"
+_COUNT_SCALE = "count_scale"
+_COUNT_FAILURE = 0.25  # share of the failure probability that is the noisy count's
+_COUNT_SHARE = 0.05  # of epsilon, at most; of cards that do not state the scale of the count
+_GRID = 1 << VALUE_BITS
+_MAX_RECORDS = 2**40  # that settings are made for
+_START_SHARE = 0.001  # of a hypothesis that starts from a release, which stays uniform
+_ROUTES = ("hypothesis", "update", "exhausted")
+_MECHANISMS = {"private_mw": "starts_from_release", "sparse_mw": "max_sparsity"}
+# Whether the threshold is drawn again after an answer above it, and the noise of answers.
+_METHODS = {
+    "pure": (False, "discrete_laplace"),
+    "zcdp": (True, "discrete_gaussian"),
+    "textbook": (True, "discrete_laplace"),
+}
+_PLAN = (
+    *("guarantee", "num_records", "num_questions", "failure_probability"),
+    *("calibration", "max_error", "max_updates", "loss"),
+)
+_SETTINGS = (
+    *("total", "total_bound", "max_error", "learning_rate", "noise", "threshold", "gap"),
+    *("hypothesis_bound", "update_bound", "exhausted_bound", "is_vacuous"),
+)
+_NOISE = (
+    *("method", "max_above", "threshold_scale", "question_scale", "redraws_threshold"),
+    *("answer_noise", "answer_scale", "loss"),
+)
+
+
+def verify_online(release: AnswersRelease) -> Verification:
+    """Returns what the card of a run that answers from a hypothesis comes to."""
+    figures, card = Figures(), release.card
+    plan, settings = card["plan"], card.get("settings")
+    if not isinstance(settings, Mapping):
+        raise InputError("settings", settings, "must be there: without them no noise is stated")
+    _check_names(card, plan, settings)
+    _card_figures(release, plan, settings, figures)
+    steps = online_steps(release.guarantee, plan, settings)
+    is_counted = plan["num_records"] == "noisy"
+    # Before the number is known, what is left to the rest is stated at its most.
+    figures.loss("plan.loss", plan["loss"], _claims(steps), is_exact=not is_counted)
+    figures.loss("noise.loss", settings["noise"]["loss"], _claims(steps[is_counted:]))
+    _setting_figures(plan, settings, figures)
+    _choice_figures(card, plan, settings, figures)
+    for row in release.rows:
+        if row["error"] is None:
+            check_choice("route of an answer", row["route"], _ROUTES)
+        if row["error"] is None and row["bound"] is not None:
+            name = f"{row['route']}_bound"
+            figures.same(f"bound of an answer, {row['route']}", row["bound"], settings.get(name))
+    most = settings["noise"]["max_above"]
+    updates = sum(row["route"] == "update" for row in release.rows)
+    figures.number += 1
+    if updates > most:
+        figures.faults.append(f"{updates:,} answers are updates; must be at most {most:,}")
+    return judged("answers", str(card["mechanism"]), release.guarantee, steps, figures)
+
+
+def _claims(steps: Sequence[Step]) -> Claims:
+    return composed(step.claims for step in steps)
+
+
+def _check_names(
+    card: Mapping[str, Any], plan: Mapping[str, Any], settings: Mapping[str, Any]
+) -> None:
+    check_choice("mechanism", card.get("mechanism"), _MECHANISMS)
+    check_fields("card", card, (*CARD, "settings"), CARD_OPTIONAL)
+    # Cards of version 0.1 do not state the scale of the count.
+    later = (_COUNT_SCALE,) if plan.get("num_records") == "noisy" else ()
+    own = _MECHANISMS[card["mechanism"]]
+    if own == "starts_from_release":
+        domain_from_json(card.get("domain"), "card")
+        if not isinstance(plan.get(own), bool):
+            raise InputError(own, plan.get(own), "must be true or false")
+    elif "domain" in card:
+        raise InputError("domain", "a universe", "must not be stated for keys")
+    check_fields("plan", plan, (*_PLAN, own), (*later, "ledger_release"))
+    check_fields("settings", settings, _SETTINGS)
+    check_fields("settings.noise", settings["noise"], _NOISE)
+    check_choice("calibration", plan["calibration"], ("tight", "textbook"))
+
+
+def _card_figures(
+    release: AnswersRelease,
+    plan: Mapping[str, Any],
+    settings: Mapping[str, Any],
+    figures: Figures,
+) -> None:
+    """Compares what a card states twice, and what its settings are for."""
+    figures.equal("plan.guarantee", plan["guarantee"], release.guarantee.to_json())
+    noise, is_counted = settings["noise"], plan["num_records"] == "noisy"
+    stated = release.card["num_records"]
+    check_fields("num_records", stated, ("noisy" if is_counted else "public",))
+    (number,) = stated.values()
+    checked_integer("num_records", number)
+    figures.equal("settings.total", settings["total"], min(max(1, number), _MAX_RECORDS))
+    if is_counted:
+        figures.equal("neighboring", release.guarantee.neighboring, Neighboring.ADD_OR_REMOVE_ONE)
+    else:
+        figures.equal("plan.num_records", plan["num_records"], number)
+    check_choice("method", noise["method"], _METHODS)
+    redraws, answers = _METHODS[noise["method"]]
+    figures.equal("redraws_threshold", noise["redraws_threshold"], redraws)
+    figures.equal("answer_noise", noise["answer_noise"], answers)
+    if plan["calibration"] == "textbook":
+        figures.equal("method", noise["method"], "textbook")
+    if plan["max_updates"] is not None:
+        figures.equal("max_updates", plan["max_updates"], noise["max_above"])
+
+
+def _choice_figures(
+    card: Mapping[str, Any],
+    plan: Mapping[str, Any],
+    settings: Mapping[str, Any],
+    figures: Figures,
+) -> None:
+    """Compares alpha, the gap of an update and its step, of which one follows from the others."""
+    most, gap = settings["total"] + settings["total_bound"], settings["gap"]
+    alpha = gap / most
+    if plan["calibration"] == "textbook":
+        figures.same("learning_rate", settings["learning_rate"], alpha / 2)
+    else:
+        least = plan["max_error"]
+        if least is None:
+            least = 0.0 if plan["max_updates"] is not None else _least_error(card, plan, settings)
+        found = max(least * most, settings["update_bound"] + 1 / _GRID)
+        figures.same("gap", gap, found)
+        figures.same("learning_rate", settings["learning_rate"], 4 * min(1.0, alpha))
+        alpha = least or alpha
+    figures.same("max_error", settings["max_error"], alpha)
+    if plan["max_error"] is not None:
+        figures.same("plan.max_error", plan["max_error"], settings["max_error"])
+
+
+def _least_error(
+    card: Mapping[str, Any], plan: Mapping[str, Any], settings: Mapping[str, Any]
+) -> float:
+    """The alpha for which the tight number of updates is just enough."""
+    updates = settings["noise"]["max_above"] + 1
+    if card["mechanism"] == "sparse_mw":
+        divergence = math.log(
+            checked_integer("max_sparsity", plan["max_sparsity"], 1) * updates + 1
+        )
+    else:
+        divergence = math.log(domain_from_json(card.get("domain"), "card").num_cells)
+        if plan["starts_from_release"]:
+            divergence -= math.log(_START_SHARE)
+    return math.sqrt(divergence / (2 * updates)) * (1 + 1e-9) or 1e-9
+
+
+def online_steps(
+    guarantee: Guarantee, plan: Mapping[str, Any], settings: Mapping[str, Any]
+) -> list[Step]:
+    """Returns the steps of comparisons with a threshold and of numeric answers.
+
+    A unit moves a question, and what the answer to it is, by k records, under either relation. One
+    threshold for c answers above it costs k / threshold_scale once, and 2 c k / question_scale;
+    where the threshold is drawn anew after each, each costs k / threshold_scale and
+    2 k / question_scale.
+
+    Args:
+        guarantee: of the run.
+        plan: what a card states of it.
+        settings: the noise, as a card states it.
+    """
+    noise = settings.get("noise")
+    if not isinstance(noise, Mapping):
+        raise InputError("settings", "noise", "must be there")
+    k = guarantee.max_records_per_unit
+    most = checked_integer("max_above", noise.get("max_above"), 1)
+    steps = []
+    if plan.get("num_records") == "noisy":
+        steps.append(_count_step(guarantee, plan, settings))
+    steps.append(comparisons_step(noise, k, most))
+    distribution, scale = noise.get("answer_noise"), noise.get("answer_scale")
+    if scale is not None:
+        one = noise_step(
+            "measure an answer", distribution, k * _GRID, (k * _GRID) ** 2, scale * _GRID
+        )
+        steps.append(repeated(one, most))
+    return steps
+
+
+def _count_step(guarantee: Guarantee, plan: Mapping[str, Any], settings: Mapping[str, Any]) -> Step:
+    """The step of the noisy number of records.
+
+    Cards of version 0.1 state the bound that its scale rounds up to, but not the scale.
+    """
+    k, what = guarantee.max_records_per_unit, "count the records"
+    if _COUNT_SCALE in plan:
+        return laplace_step(what, k, checked_number(_COUNT_SCALE, plan[_COUNT_SCALE], above=0))
+    bound = checked_number("total_bound", settings.get("total_bound"), least=1)
+    log_term = math.log(1 / (plan["failure_probability"] * _COUNT_FAILURE))
+    least = max((bound - 1) / log_term * (1 - 1e-12), math.ulp(0.0))
+    at_worst = laplace_step(what, k, least)
+    scale = k / lowered(guarantee.epsilon * _COUNT_SHARE, 64)
+    if math.ceil(scale * log_term) != bound:
+        return at_worst
+    rule = f"Every such version gave that count {_COUNT_SHARE:.0%} of epsilon, as its bound fits"
+    unstated = Unstated(_COUNT_SCALE, rule, at_worst.claims)
+    return dataclasses.replace(laplace_step(what, k, scale), unstated=unstated)
+
+
+def comparisons_step(noise: Mapping[str, Any], k: int, most: int) -> Step:
+    """Returns the step of questions that are compared with a noisy threshold.
+
+    Args:
+        noise: ``threshold_scale``, ``question_scale`` and ``redraws_threshold``.
+        k: how far a unit moves a question.
+        most: c, how many may be above the threshold.
+    """
+    threshold = k / positive(noise.get("threshold_scale"))
+    question = 2 * k / positive(noise.get("question_scale"))
+    ends = number(noise["threshold_scale"]), number(noise["question_scale"])
+    redraws = noise.get("redraws_threshold")
+    if not isinstance(redraws, bool):
+        raise InputError("redraws_threshold", redraws, "must be true or false")
+    if redraws:
+        claims = Claims.pure(threshold + question).repeated(most)
+        numbers = f"{most:,} x ({k} / {ends[0]} + 2 x {k} / {ends[1]})"
+        formula = "epsilon = c (k / threshold scale + 2 k / question scale)"
+    else:
+        claims = Claims.pure(threshold + most * question)
+        numbers = f"{k} / {ends[0]} + 2 x {most:,} x {k} / {ends[1]}"
+        formula = "epsilon = k / threshold scale + 2 c k / question scale"
+    assert claims.epsilon is not None
+    numbers += f" = epsilon {above(claims.epsilon)}"
+    what = f"compare questions with a threshold, of which c = {most:,} may be above it"
+    return Step(what, formula, SPARSE_VECTOR, numbers, claims)
+
+
+def _setting_figures(
+    plan: Mapping[str, Any], settings: Mapping[str, Any], figures: Figures
+) -> None:
+    """Compares the bounds of a run, which follow from its noise."""
+    beta, noise = plan["failure_probability"], settings["noise"]
+    total_bound = 0.0
+    if plan.get("num_records") == "noisy":
+        if _COUNT_SCALE in plan:
+            log_term = math.log(1 / (beta * _COUNT_FAILURE))
+            total_bound = float(math.ceil(plan[_COUNT_SCALE] * log_term))
+            figures.same("total_bound", settings.get("total_bound"), total_bound)
+        total_bound = settings["total_bound"]
+        beta *= 1 - _COUNT_FAILURE
+    else:
+        figures.equal("total_bound", settings["total_bound"], 0.0)
+    is_textbook, share = plan.get("calibration") == "textbook", beta / 3
+    asked = plan["num_questions"] * (2 if is_textbook else 1)
+    thresholds = noise["max_above"] if noise["redraws_threshold"] else 1
+    margin = (
+        math.ceil(noise["threshold_scale"] * _GRID * math.log(thresholds / share))
+        + math.ceil(noise["question_scale"] * _GRID * math.log(asked / share))
+    ) / _GRID
+    log_term = math.log(noise["max_above"] / share)
+    if not plan["num_questions"] >= 1:
+        raise InputError("num_questions", plan["num_questions"], "must be an integer >= 1")
+    scale = noise["answer_scale"] * _GRID
+    update = math.ceil(scale * log_term) / _GRID
+    if noise["answer_noise"] == "discrete_gaussian":
+        update = scale * math.sqrt(2 * (log_term + math.log(2))) / _GRID
+    figures.same("update_bound", settings.get("update_bound"), update)
+    gap = settings["gap"]
+    if is_textbook:
+        threshold = settings["threshold"] / _GRID  # rounded up to the grid
+        figures.at_least("threshold", threshold, 2 * gap + total_bound)
+        bound = threshold + margin
+        stated = settings["hypothesis_bound"]
+        figures.at_least("hypothesis_bound", stated, bound, bound + 2 / _GRID)
+    else:
+        threshold = gap + total_bound + margin
+        figures.equal("threshold", settings["threshold"], math.ceil(threshold * _GRID))
+        figures.same(
+            "hypothesis_bound", settings["hypothesis_bound"], threshold + margin + 2 / _GRID
+        )
+    if settings["exhausted_bound"] is not None:
+        exhausted = gap + total_bound + 2 / _GRID
+        figures.same("exhausted_bound", settings["exhausted_bound"], exhausted)
+    is_vacuous = settings["hypothesis_bound"] >= settings["total"]
+    figures.equal("is_vacuous", settings.get("is_vacuous"), is_vacuous)

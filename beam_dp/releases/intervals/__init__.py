@@ -1,0 +1,1 @@
+"""Interval counts: their values, files, verification, and the words about them."""

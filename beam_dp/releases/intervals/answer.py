@@ -1,0 +1,130 @@
+"""The part of `beam-dp answer` for releases of interval counts."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import pathlib
+from collections.abc import Sequence
+
+import numpy as np
+
+from beam_dp.domain.attributes import Attribute
+from beam_dp.domain.dates import TimeAttribute
+from beam_dp.domain.ordered import OrderedAttribute
+from beam_dp.domain.universe import Domain
+from beam_dp.errors import InputError
+from beam_dp.flags.numbers import integer, number
+from beam_dp.queries.linear import LinearQuery, Product
+from beam_dp.queries.linear_workload import parse_linear_workload
+from beam_dp.releases.intervals.release import IntervalRelease
+from beam_dp.reports.terminal import print_table
+
+Cells = tuple[int, int]
+
+COLUMNS = ("interval", "standard error", "within (records)", "records")
+_FLAGS = ("marginal", "interval", "queries", "quantile")
+
+
+def answer_intervals(options: argparse.Namespace, release: IntervalRelease) -> None:
+    """Prints what a command line asks of a release.
+
+    Args:
+        options: of `beam-dp answer`.
+        release: interval counts.
+
+    Raises:
+        InputError: naming the flag, if its value can't be answered.
+    """
+    (flag,) = (name for name in _FLAGS if getattr(options, name) is not None)
+    try:
+        if flag == "marginal":
+            condition = "must be --interval LOW HIGH: interval counts have no marginals"
+            raise InputError(flag, options.marginal, condition)
+        if flag == "quantile":
+            _print_quantiles(options, release)
+        elif flag == "queries":
+            _print_intervals(options, release, *_of_file(release, options.queries))
+        else:
+            cells = [
+                release.cells(*(_level(release.attribute, end) for end in pair))
+                for pair in options.interval
+            ]
+            names = [f"{low} to {high}" for low, high in options.interval]
+            _print_intervals(options, release, names, cells)
+    except InputError as error:
+        raise InputError(f"--{flag}", error.value, error.condition) from None
+
+
+def _of_file(release: IntervalRelease, path: str) -> tuple[list[str], list[Cells]]:
+    """Returns the intervals and prefixes that are asked for in JSON lines."""
+    if not pathlib.Path(path).is_file():
+        raise InputError("queries", path, "must be a file that can be read")
+    assert isinstance(release.attribute, OrderedAttribute)
+    ordered = release.attribute.regular()
+    workload = parse_linear_workload(path, Domain((ordered,)))
+    cells = [_range(query, release.num_leaves) for query in workload]
+    return [f"{ordered.label(low)} to {ordered.label(high)}" for low, high in cells], cells
+
+
+def _print_intervals(
+    options: argparse.Namespace,
+    release: IntervalRelease,
+    names: Sequence[str],
+    cells: Sequence[Cells],
+) -> None:
+    low, high = np.array(cells, np.int64).T
+    answers = release.answer(low, high)
+    columns = (answers.standard_errors, answers.bounds, answers.values)
+    numbers = list(zip(*(column.tolist() for column in columns), strict=True))
+    if options.json:
+        found = [
+            {
+                "interval": name,
+                "value": value,
+                "standard_error": error,
+                "bound": bound,
+                "failure_probability": answers.failure_probability,
+            }
+            for name, (error, bound, value) in zip(names, numbers, strict=True)
+        ]
+        print(json.dumps(found))
+        return
+    shown = list(zip(names, numbers, strict=True))[: options.limit]
+    rows = [(name, *(f"{value:,.1f}" for value in each)) for name, each in shown]
+    print_table(release.attribute.name, COLUMNS, rows)
+    if len(names) > len(rows):
+        print(f"{len(rows)} of {len(names):,} intervals; --limit shows more")
+    beta = answers.failure_probability
+    print(f"each error is within its bound, except with probability {beta:g}")
+
+
+def _print_quantiles(options: argparse.Namespace, release: IntervalRelease) -> None:
+    shares = [number("value", share) for share in options.quantile]
+    levels = [release.attribute.label(cell) for cell in release.quantiles(shares).tolist()]
+    pairs = list(zip(shares, levels, strict=True))
+    if options.json:
+        print(json.dumps([{"share": share, "level": level} for share, level in pairs]))
+        return
+    rows = [(level, f"{share:g}") for share, level in pairs]
+    print_table(release.attribute.name, ("reached in", "share of records"), rows)
+
+
+def _range(query: LinearQuery, num_leaves: int) -> Cells:
+    if isinstance(query, Product):
+        if not query.ranges:
+            return 0, num_leaves - 1
+        if len(query.ranges[0]) == 1:
+            ((start, stop),) = query.ranges[0]
+            return start, stop - 1
+    raise InputError("queries", query.to_json(), "must be an interval or a prefix")
+
+
+def _level(attribute: Attribute, text: str) -> int | float | str:
+    """An integer where it is written as one: a float has no room for all digits of a long one."""
+    if isinstance(attribute, TimeAttribute):
+        return text
+    try:
+        return integer("value", text)
+    except InputError:
+        return number("value", text)

@@ -1,0 +1,204 @@
+"""Files of interval counts: the card, and tables in Avro.
+
+A directory holds ``card.json`` and ``intervals-DRAW.avro``: the estimated prefixes (of the textbook
+tree, its noisy nodes) and the integers of the strategy, in pieces of 2^16 numbers. A strategy found
+numerically may differ between machines, so the one that was used is part of the release, and
+standard errors are computed from it when it is read.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from beam_dp.checks import check_choice, checked_integer, checked_number
+from beam_dp.domain.files import domain_from_json
+from beam_dp.errors import InputError
+from beam_dp.interval_strategies.strategy import Measured, Prefixes
+from beam_dp.interval_strategies.tables import measured_from_tables, strategy_tables
+from beam_dp.interval_strategies.textbook_tree import Nodes, TextbookTree
+from beam_dp.noise.bound import DISTRIBUTIONS
+from beam_dp.privacy.guarantee import Guarantee
+from beam_dp.releases.files.card import Card, Payload
+from beam_dp.releases.files.container import file_name, read_values, write_container
+from beam_dp.releases.files.values import encode
+from beam_dp.releases.intervals.release import IntervalRelease, check_ordered
+from beam_dp.releases.plain import plain_json
+from beam_dp.storage.store import DamagedFileError
+
+TABLE_SCHEMA: dict[str, Any] = {
+    "type": "record",
+    "name": "IntervalTable",
+    "doc": "A piece of a table, in C order; 'estimate' is in records. See docs/intervals.md.",
+    "fields": [
+        {"name": "table", "type": "string"},
+        {"name": "shape", "type": {"type": "array", "items": "long"}},
+        {"name": "start", "type": "long"},
+        {"name": "values", "type": {"type": "array", "items": "double"}},
+    ],
+}
+_ESTIMATE = "estimate"
+_PURPOSE = "intervals"
+_PIECE = 2**16
+_MAX_BLOCK_BYTES = 8 * _PIECE + 2**12
+# The largest strategy has 2^21 numbers in a table, and no more than four tables.
+_MAX_TABLE, _MAX_TABLES = 2**22, 4
+_TYPES = {
+    "mechanism": str,
+    "guarantee": dict,
+    "attribute": dict,
+    "parameters": dict,
+    "noise": dict,
+    "errors": dict,
+}
+
+
+def fields(release: IntervalRelease) -> dict[str, Any]:
+    """Returns what the card says, as JSON values."""
+    return {
+        "mechanism": release.choice[0],
+        "guarantee": release.guarantee.to_json(),
+        "attribute": release.attribute.to_json(),
+        "parameters": plain_json(release.parameters),
+        "noise": {
+            "distribution": release.choice[1],
+            "scale": release.scale,
+            "grid": release.grid,
+            "variance": release.noise_variance,
+        },
+        "errors": {
+            "intervals": release.num_leaves * (release.num_leaves + 1) // 2,
+            "mean_squared_error": release.mean_squared_error,
+            "root_mean_squared_error": math.sqrt(release.mean_squared_error),
+        },
+        **({} if release.left_out is None else {"left_out": release.left_out.to_json()}),
+        "versions": dict(release.versions),
+    }
+
+
+def payload(release: IntervalRelease) -> dict[str, bytes]:
+    """Returns the one file: the estimate and the strategy."""
+    blocks = _blocks(_tables(release))
+    data = write_container(TABLE_SCHEMA, release.draw_id, _PURPOSE, blocks, deflate=True)
+    return {file_name(release.draw_id, _PURPOSE): data}
+
+
+def read(card: Card, payload: Payload) -> IntervalRelease:
+    """Returns the release of a card and its payload.
+
+    Raises:
+        InputError: if the card is none of interval counts, or the tables are not of it.
+        DamagedFileError: if the file holds no tables.
+    """
+    name = file_name(card.draw_id, _PURPOSE)
+    card.check_files([name])
+    card.check_types(_TYPES)
+    parsed = card.fields
+    domain = domain_from_json({"attributes": [parsed["attribute"]]}, "card")
+    (attribute,) = domain.attributes
+    check_ordered(attribute)
+    noise = parsed["noise"]
+    grid = checked_integer("grid", noise.get("grid"), 1, 2**62 - 1)
+    check_choice("distribution", noise.get("distribution"), DISTRIBUTIONS)
+    stated = parsed["errors"].get("mean_squared_error")
+    error = checked_number("mean_squared_error", stated, above=0)
+    guarantee = Guarantee.from_json(parsed["guarantee"])
+    scale = checked_number("scale", noise.get("scale"), above=0)
+    variance = checked_number("variance", noise.get("variance"), above=0)
+    left_out = card.left_out(domain)
+
+    def release(data: bytes) -> IntervalRelease:
+        tables = _read_tables(data, card.draw_id)
+        values = tables.pop(_ESTIMATE, np.zeros(0))
+        integers = {name: _as_integers(name, table) for name, table in tables.items()}
+        strategy = measured_from_tables(
+            parsed["mechanism"], attribute.num_levels, guarantee.neighboring, integers
+        )
+        with np.errstate(all="ignore"):
+            # A matrix that answers nothing has none, and that of another strategy has another one.
+            found = variance / grid**2 * strategy.errors.mean()
+        if not math.isclose(found, error, rel_tol=1e-6):
+            condition = "must be that of the strategy in the payload"
+            raise InputError("mean_squared_error", error, condition)
+        return IntervalRelease(
+            draw_id=card.draw_id,
+            attribute=attribute,
+            guarantee=guarantee,
+            choice=(parsed["mechanism"], noise["distribution"]),
+            scale=scale,
+            grid=grid,
+            noise_variance=variance,
+            mean_squared_error=error,
+            strategy=strategy,
+            estimate=_estimate(strategy, values),
+            parameters=parsed["parameters"],
+            versions=parsed["versions"],
+            left_out=left_out,
+        )
+
+    return payload.read(name, release)
+
+
+def _estimate(strategy: Measured, values: NDArray[np.float64]) -> Prefixes | Nodes:
+    sizes = (
+        strategy.node_sizes() if isinstance(strategy, TextbookTree) else [strategy.num_leaves + 1]
+    )
+    if values.shape != (sum(sizes),):
+        raise InputError(_ESTIMATE, values.shape, f"must have the shape ({sum(sizes)},)")
+    if not (np.abs(values) < 2.0**63).all():
+        raise InputError(_ESTIMATE, values.shape, "must hold numbers below 2^63")
+    if isinstance(strategy, TextbookTree):
+        return Nodes(np.split(values, np.cumsum(sizes)[:-1]))
+    return Prefixes(values)
+
+
+def _tables(release: IntervalRelease) -> dict[str, NDArray[np.float64]]:
+    estimate = release.estimate
+    values = estimate.values if isinstance(estimate, Prefixes) else np.concatenate(estimate.levels)
+    # Integers below 2^53 are doubles without rounding.
+    strategy = strategy_tables(release.strategy)
+    return {_ESTIMATE: values, **{name: each.astype(float) for name, each in strategy.items()}}
+
+
+def _blocks(tables: Mapping[str, NDArray[np.float64]]) -> Iterator[tuple[int, bytes]]:
+    for name, table in tables.items():
+        flat = table.ravel()
+        for start in range(0, max(flat.size, 1), _PIECE):
+            values = flat[start : start + _PIECE]
+            piece = {"table": name, "shape": table.shape, "start": start, "values": values}
+            yield 1, encode(TABLE_SCHEMA, piece)
+
+
+def _read_tables(data: bytes, draw_id: str) -> dict[str, NDArray[np.float64]]:
+    found: dict[str, NDArray[np.float64]] = {}
+    filled: dict[str, int] = {}
+    for piece in read_values(data, TABLE_SCHEMA, draw_id, _PURPOSE, _MAX_BLOCK_BYTES):
+        name, start, values = piece["table"], piece["start"], piece["values"]
+        shape = tuple(piece["shape"].tolist())
+        if len(shape) not in (1, 2):
+            raise DamagedFileError("has a table that is neither a vector nor a matrix")
+        if not all(0 <= size <= _MAX_TABLE for size in shape):
+            raise DamagedFileError("has a table that is larger than it can be")
+        if name not in found:
+            if len(found) == _MAX_TABLES or math.prod(shape) > _MAX_TABLE:
+                raise DamagedFileError("has more tables than it can have, or larger ones")
+            found[name], filled[name] = np.zeros(shape), 0
+        table = found[name].reshape(-1)
+        if shape != found[name].shape or start != filled[name] or start + len(values) > table.size:
+            raise DamagedFileError("has pieces of a table that do not fit together")
+        table[start : start + len(values)] = values
+        filled[name] += len(values)
+    for name, table in found.items():
+        if filled[name] != table.size:
+            raise DamagedFileError("has a table of which a piece is missing")
+    return found
+
+
+def _as_integers(name: str, table: NDArray[np.float64]) -> NDArray[np.int64]:
+    if not (np.abs(table) < 2**53).all() or not (table == np.rint(table)).all():
+        raise InputError(name, table.shape, "must hold integers")
+    return table.astype(np.int64)

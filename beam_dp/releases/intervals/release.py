@@ -1,0 +1,279 @@
+"""Released interval counts: every interval, prefix and quantile of one attribute."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from beam_dp.checks import check_is, checked_number
+from beam_dp.domain.attributes import Attribute
+from beam_dp.domain.ordered import OrderedAttribute
+from beam_dp.domain.universe import Domain
+from beam_dp.errors import InputError
+from beam_dp.interval_strategies.strategy import MAX_LEAVES, Indices, Measured, Prefixes, Values
+from beam_dp.interval_strategies.textbook_tree import Nodes
+from beam_dp.noise.bound import noise_bound
+from beam_dp.queries.reader import LinearQueries
+from beam_dp.releases.left_out import LeftOut
+from beam_dp.releases.plain import library_versions
+from beam_dp.releases.release import Release
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class IntervalAnswers:
+    """Estimated counts of intervals.
+
+    Args:
+        values: number of records in each interval, float64, unbiased.
+        standard_errors: of each, from the noise alone.
+        bounds: each error is within its bound, except with ``failure_probability``.
+        failure_probability: of one answer, or of all of the release's at once where asked for.
+    """
+
+    values: Values
+    standard_errors: Values
+    bounds: Values
+    failure_probability: float
+
+
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True, repr=False)
+class IntervalRelease(Release):
+    """Counts of all intervals of one ordered attribute: everything here is public.
+
+    Answers of intervals that share an end add up, but those of the textbook tree. The levels
+    "other" and null have no place in the order: no interval holds them, and they are not counted.
+
+    Args:
+        attribute: whose levels are the cells, in their order: integers, or bins of numbers.
+        guarantee: what was promised.
+        choice: names of the strategy and of the noise.
+        scale: of the noise of each measurement, in grid units.
+        grid: grid units that make one unit of the strategy.
+        noise_variance: of each measurement, in squared grid units.
+        mean_squared_error: over all intervals, in squared records.
+        strategy: what was measured, in integers.
+        estimate: of the counts.
+        draw_id: names this one draw of noise.
+        parameters: what else is public, such as the entry of a ledger.
+        versions: of the libraries that made it.
+        left_out: a noisy count of the records outside the attribute's levels, where it was paid
+            for.
+    """
+
+    KIND: ClassVar[str] = "intervals"
+
+    attribute: Attribute
+    choice: tuple[str, str]
+    scale: float
+    grid: int
+    noise_variance: float
+    mean_squared_error: float
+    strategy: Measured
+    estimate: Prefixes | Nodes
+    parameters: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    versions: Mapping[str, str] = dataclasses.field(default_factory=library_versions)
+    left_out: LeftOut | None = None
+
+    def __repr__(self) -> str:
+        return (
+            f"IntervalRelease(attribute={self.attribute.name!r}, num_leaves={self.num_leaves},"
+            f" choice={self.choice!r}, draw_id={self.draw_id!r})"
+        )
+
+    @property
+    def num_leaves(self) -> int:
+        """The number d of cells."""
+        return self.strategy.num_leaves
+
+    def noisy_number(self) -> tuple[float, float]:
+        """See ``Release``: what all cells together are answered."""
+        everything = self.answer(0, self.num_leaves - 1)
+        return float(everything.values), float(everything.standard_errors)
+
+    def not_counted(self) -> str:
+        """See ``Release``: those that are in no interval."""
+        has_others = self.attribute.size > self.num_leaves
+        return "counted in no interval: other or null" if has_others else ""
+
+    def cells(self, low: Any, high: Any) -> tuple[int, int]:
+        """Returns the first and the last cell of an interval of the attribute's own values.
+
+        Args:
+            low: the first integer; of an attribute with bins the edge where the first one starts.
+            high: the last integer, included; or the edge where the last bin ends.
+
+        Raises:
+            InputError: unless both are levels, or edges, and low <= high, or < for edges.
+
+        Example:
+            >>> release.cells(25, 44)  # doctest: +SKIP
+            (25, 44)
+        """
+        if isinstance(low, int | float) and isinstance(high, int | float) and low > high:
+            raise InputError("interval", [low, high], "must have low <= high")
+        assert isinstance(self.attribute, OrderedAttribute)
+        ordered = self.attribute.regular()
+        query = LinearQueries(Domain((ordered,))).interval(ordered.name, low, high)
+        start, stop = query.ranges[0][0] if query.ranges else (0, self.num_leaves)
+        return start, stop - 1
+
+    def answer(
+        self,
+        low: ArrayLike,
+        high: ArrayLike,
+        *,
+        failure_probability: float = 0.05,
+        all_at_once: bool = False,
+    ) -> IntervalAnswers:
+        """Returns the number of records in the cells low..high, both included.
+
+        Standard errors are exact, but for ``square_root``, where they are those of the last
+        interval of the same length, the largest; and for ``sine`` above 1,024 cells, where they
+        are interpolated (to 0.2 % at 4,096 cells).
+
+        Args:
+            low: integers, any shape.
+            high: integers >= low and < d, same shape.
+            failure_probability: of a bound, in (0, 1).
+            all_at_once: whether all bounds of all intervals are to hold at once.
+
+        Returns:
+            Arrays of the same shape.
+
+        Raises:
+            InputError: if an end is out of range or no integer.
+
+        Cost: O(1) an interval, O(log d) for trees; about a quarter of a second for 1e6. The first
+        call prepares the variances: for ``sine`` 2 s with 65,536 cells and 20 s with 2^20, for
+        the others up to a second.
+        """
+        first, last = self._checked(low, high)
+        checked_number("failure_probability", failure_probability, above=0, below=1)
+        shape = first.shape
+        first, last = first.ravel(), last.ravel()
+        deviation = math.sqrt(self.noise_variance) / self.grid
+        # Rounding may leave a variance of 0 a little below.
+        errors = deviation * np.sqrt(np.maximum(self.strategy.errors.variances(first, last), 0.0))
+        num_bounds = self.num_leaves * (self.num_leaves + 1) // 2 if all_at_once else 1
+        is_laplace = self.choice[1] == "discrete_laplace"
+        laplace_variance = self.noise_variance if is_laplace else None
+        factor = noise_bound(1.0, num_bounds, laplace_variance, failure_probability)
+        return IntervalAnswers(
+            self.estimate.answer(first, last).reshape(shape),
+            errors.reshape(shape),
+            (factor * errors).reshape(shape),
+            failure_probability,
+        )
+
+    def prefixes(self) -> Values:
+        """Returns the unbiased counts of the first 0, 1, ..., d cells, shape (d + 1,)."""
+        ends = np.arange(self.num_leaves)
+        return np.append(0.0, self.estimate.answer(np.zeros_like(ends), ends))
+
+    def histogram(self) -> Values:
+        """Returns the unbiased counts of the cells, shape (d,); some may be negative."""
+        cells = np.arange(self.num_leaves)
+        return self.estimate.answer(cells, cells)
+
+    def increasing_prefixes(self) -> Values:
+        """Returns the nearest prefixes that start at 0 and never decrease, shape (d + 1,).
+
+        The histogram of these, their differences, has no negative count. Nearness is in the sum
+        of squares over prefixes. The error is smaller where most cells are empty, but it is
+        biased: small counts come out too large, and no standard error is known.
+
+        Cost: O(d).
+        """
+        fitted = _nearest_increasing(self.prefixes()[1:])
+        return np.append(0.0, np.maximum(fitted, 0.0))
+
+    def quantiles(self, shares: ArrayLike) -> NDArray[np.int64]:
+        """Returns the cells in which given shares of the records are reached.
+
+        Args:
+            shares: in [0, 1], any shape.
+
+        Returns:
+            For each the first cell c such that at least this share lies in the cells 0..c, by
+            ``increasing_prefixes``.
+
+        Raises:
+            InputError: if a share is out of range.
+        """
+        asked = np.asarray(shares, np.float64)
+        if not np.all((asked >= 0) & (asked <= 1)):
+            raise InputError("shares", shares, "must be from 0 to 1")
+        prefixes = self.increasing_prefixes()[1:]
+        found = np.searchsorted(prefixes, asked * prefixes[-1])
+        result: NDArray[np.int64] = np.minimum(found, self.num_leaves - 1).astype(np.int64)
+        return result
+
+    def _checked(self, low: ArrayLike, high: ArrayLike) -> tuple[Indices, Indices]:
+        ends = []
+        for name, given in (("low", low), ("high", high)):
+            array = np.asarray(given)
+            if not array.size:
+                array = array.astype(np.int64)  # An empty list tells no type.
+            if array.dtype.kind not in "iu":
+                raise InputError(name, given, "must be integers")
+            ends.append(array)
+        if ends[0].shape != ends[1].shape:
+            raise InputError("high", ends[1].shape, f"must have the shape of low, {ends[0].shape}")
+        if not np.all(ends[0] >= 0):
+            raise InputError("low", low, "must be >= 0")
+        if not np.all((ends[0] <= ends[1]) & (ends[1] < self.num_leaves)):
+            raise InputError("high", high, f"must be >= low and < {self.num_leaves}")
+        return ends[0].astype(np.int64), ends[1].astype(np.int64)
+
+
+def check_ordered(attribute: Attribute) -> None:
+    """Refuses an attribute whose intervals cannot be counted.
+
+    Raises:
+        InputError: unless it has integers or bins, from 2 to 2^20 of them.
+    """
+    if not isinstance(attribute, OrderedAttribute):
+        kinds = "an integer, numeric, date or datetime attribute"
+        condition = f"must be {kinds}; it is {attribute.kind}, unordered"
+        raise InputError("attribute", attribute.name, condition)
+    if not 2 <= attribute.num_levels <= MAX_LEAVES:
+        condition = f"must have from 2 to {MAX_LEAVES:,} levels; it has {attribute.num_levels:,}"
+        raise InputError("attribute", attribute.name, condition)
+
+
+def ordered_domain(domain: Domain, name: str) -> Domain:
+    """Returns the domain of one ordered attribute.
+
+    Raises:
+        InputError: if it has none of this name, or it is not ordered.
+    """
+    check_is("domain", domain, Domain)
+    attribute = domain[name]
+    check_ordered(attribute)
+    return Domain((attribute,))
+
+
+def _nearest_increasing(values: Values) -> Values:
+    """Returns the numbers that never fall and are nearest in the sum of squares.
+
+    Neighbours that fall are replaced by their mean, over and over: the result does not depend on
+    the order (Barlow and others, 1972).
+
+    Cost: O(d), 0.15 s for 2^20 numbers.
+    """
+    means: list[float] = []
+    sizes: list[int] = []
+    for value in values.tolist():
+        mean, size = value, 1
+        while means and means[-1] >= mean:
+            before = sizes.pop()
+            mean = (mean * size + means.pop() * before) / (size + before)
+            size += before
+        means.append(mean)
+        sizes.append(size)
+    return np.repeat(means, sizes)

@@ -1,0 +1,101 @@
+"""Counts of intervals: one integer matrix, measured with the same noise in every row."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from beam_dp.domain.universe import Domain
+from beam_dp.errors import InputError
+from beam_dp.interval_strategies.hierarchy import Hierarchy
+from beam_dp.interval_strategies.sine import SineStrategy
+from beam_dp.interval_strategies.strategy import Measured
+from beam_dp.interval_strategies.tables import SquareRootErrors
+from beam_dp.interval_strategies.textbook_tree import TextbookTree
+from beam_dp.noise.bound import noise_variance
+from beam_dp.privacy.guarantee import Guarantee
+from beam_dp.releases.intervals.release import IntervalRelease
+from beam_dp.verification.fields import check_fields
+from beam_dp.verification.left_out import left_out_figures, left_out_steps, of_release
+from beam_dp.verification.steps import Step, noise_step
+from beam_dp.verification.verdict import Figures, Verification, judged
+
+
+def verify_intervals(release: IntervalRelease) -> Verification:
+    """Returns what the card of interval counts, and the matrix in its payload, come to."""
+    figures = Figures()
+    check_fields("parameters", release.parameters, (), ("ledger_release",))
+    name, distribution = release.choice
+    guarantee = of_release(release.guarantee, release.left_out)
+    steps = interval_steps(
+        name, release.strategy, guarantee, distribution, release.scale, release.grid
+    )
+    beside: list[Step] = []
+    if release.left_out is not None:
+        domain = Domain((release.attribute,))
+        beside = left_out_steps(release.left_out, release.guarantee, domain)
+        left_out_figures(release.left_out, release.guarantee, domain, steps, figures)
+    variance = noise_variance(distribution, release.scale)  # type: ignore[arg-type]
+    figures.same("noise.variance", release.noise_variance, variance)
+    error = variance / release.grid**2 * release.strategy.errors.mean()
+    figures.same("mean_squared_error", release.mean_squared_error, error)
+    return judged("intervals", name, release.guarantee, steps, figures, beside)
+
+
+def interval_steps(
+    name: str,
+    strategy: Measured,
+    guarantee: Guarantee,
+    distribution: str,
+    scale: float,
+    grid: int,
+) -> list[Step]:
+    """Returns the step that measures a matrix.
+
+    One record adds a column, a replacement the difference of two. No entry is negative, so that
+    the difference has at most twice the squared L2 norm. k records of a unit may be in one cell.
+
+    Args:
+        name: of the strategy.
+        strategy: the matrix.
+        guarantee: of which the relation and the records of a unit are used.
+        distribution: of the noise.
+        scale: of the noise, in grid units.
+        grid: grid units that make one unit of the matrix.
+    """
+    l1, l2_squared = column_norms(strategy)
+    moved, k = guarantee.neighboring.num_moved, guarantee.max_records_per_unit
+    what = f"measure {strategy.num_leaves:,} cells by the strategy {name}"
+    l1, l2_squared = moved * k * l1 * grid, moved * (k * grid) ** 2 * l2_squared
+    return [noise_step(what, distribution, l1, l2_squared, scale)]
+
+
+def column_norms(strategy: Measured) -> tuple[int, int]:
+    """Returns the largest L1 norm and the largest squared L2 norm of a column, exactly."""
+    if isinstance(strategy, Hierarchy):
+        return _path_norms(strategy, 1), _path_norms(strategy, 2)
+    if isinstance(strategy, TextbookTree):
+        return len(strategy.node_sizes()), len(strategy.node_sizes())
+    if isinstance(strategy, SquareRootErrors):
+        coefficients = strategy.coefficients.astype(object)
+        return int(coefficients.sum()), int((coefficients**2).sum())
+    if isinstance(strategy, SineStrategy):
+        half = strategy.kernel[: strategy.num_leaves + 2]
+        if (np.diff(half) > 0).any():
+            raise InputError("kernel", int(half[0]), "must not increase: else entries are negative")
+        return strategy.l1_sensitivity, strategy.l2_sensitivity_squared
+    raise InputError("strategy", type(strategy).__name__, "must be one that this version knows")
+
+
+def _path_norms(strategy: Hierarchy, power: int) -> int:
+    """The largest norm of what a cell's path of nodes, and the matrix above them, weigh."""
+    place = np.arange(strategy.num_leaves)
+    total = np.zeros(strategy.num_leaves, np.int64)  # of at most 21 squares up to 2^52
+    for level in range(len(strategy.sizes) - 1, 0, -1):
+        total += strategy.weights[level - 1][place] ** power
+        place = place * strategy.sizes[level - 1] // strategy.sizes[level]
+    below = np.zeros(strategy.sizes[0], np.int64)
+    np.maximum.at(below, place, total)
+    above = np.zeros(strategy.sizes[0], object)  # of any number of rows, so in Python's integers
+    for row in strategy.top.astype(object):
+        above = above + row**power
+    return int((above + below.astype(object)).max())

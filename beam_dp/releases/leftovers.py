@@ -1,0 +1,85 @@
+"""Finding and removing what killed writers left in a directory."""
+
+from __future__ import annotations
+
+import os
+
+from beam_dp.domain.strict_json import checked_json
+from beam_dp.errors import InputError
+from beam_dp.releases.files.card import CARD, payload_file
+from beam_dp.releases.files.commit import place_payload, read_card
+from beam_dp.releases.windows.horizon_files import (
+    holds_horizon,
+    read_horizon,
+    release_directories,
+    released,
+)
+from beam_dp.storage.of_url import store_for
+from beam_dp.storage.store import DamagedFileError, PayloadFile, Store
+
+
+def finish_writing(directory: str | os.PathLike[str]) -> bool:
+    """Completes a release that a killed writer had committed, and removes all drafts.
+
+    For when a job has ended, however it did: a draft may be a second draw of noise, which nobody
+    should see. A release without its card is none, and goes. A writer that is still alive, and
+    has not published its card by now, finds its draft withdrawn and fails; one that starts later
+    follows the rules of ``commit``. Of a horizon, the folders of all windows and blocks alike.
+
+    Args:
+        directory: the output of the job. It need not exist.
+
+    Returns:
+        Whether it holds a committed release with all its files; of a horizon, whether all its
+        windows and blocks are such.
+
+    Raises:
+        InputError: if it is on a filesystem where no release can be committed.
+        ReleaseError: if it holds a horizon whose ``horizon.json`` is damaged; drafts are gone.
+        OSError: if drafts can't be read or removed.
+    """
+    first, *inside = finish_each(directory).values()
+    if not holds_horizon(directory):
+        return first
+    _, card = read_horizon(directory)
+    return all(inside) and released(directory, card).num_missing == 0
+
+
+def finish_each(directory: str | os.PathLike[str]) -> dict[str, bool]:
+    """Finishes a directory, and those of all windows and blocks in it: see ``finish_writing``.
+
+    Returns:
+        For each directory, itself first, whether it holds a committed release with all its files.
+
+    Raises:
+        InputError: as ``finish_writing``.
+        OSError: as ``finish_writing``.
+    """
+    return {place: _finish(place) for place in release_directories(directory)}
+
+
+def _finish(directory: str) -> bool:
+    """Does it for one directory that holds one release, or will."""
+    store = store_for(directory, "output")
+    drafts, files = store.drafts(), _committed_files(store)
+    if files is None:
+        # A card may be published while we look: what was withdrawn before it goes, or is placed.
+        drafts = [store.withdraw(draft) for draft in drafts]
+        files = _committed_files(store) or {}
+    missing = place_payload(store, files)
+    for draft in drafts:
+        store.remove_draft(draft)
+    return bool(files) and not missing
+
+
+def _committed_files(store: Store) -> dict[str, PayloadFile] | None:
+    """Returns what a card promises, nothing where it is none of ours; None without a card."""
+    try:
+        card = read_card(store)
+        if card is None:
+            return None
+        entries = checked_json("card", CARD, card.decode())["files"].items()
+        files = {name: payload_file(name, entry) for name, entry in entries}
+        return files if all(os.path.basename(name) == name for name in files) else {}
+    except (AttributeError, DamagedFileError, InputError, LookupError, TypeError, ValueError):
+        return {}  # whoever reads the release says so

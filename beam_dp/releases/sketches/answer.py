@@ -1,0 +1,62 @@
+"""The part of `beam-dp answer` for sparse queries."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+
+from beam_dp.errors import InputError
+from beam_dp.flags.flag import FlagError
+from beam_dp.queries.sparse import SparseQuery
+from beam_dp.queries.sparse_files import read_sparse_query
+from beam_dp.queries.sparse_reader import of_type
+from beam_dp.releases.sketches.keys import key_type_of
+from beam_dp.releases.sketches.release import SparseRelease
+
+
+def answer_sparse(options: argparse.Namespace, release: SparseRelease) -> None:
+    """Prints the answer of the sparse query in a file.
+
+    Args:
+        options: of `beam-dp answer`; keys of the file's lines are of the release's type.
+        release: of which it is asked.
+
+    Raises:
+        InputError: if the file or the query is refused.
+        FlagError: if no such query is asked.
+    """
+    path = options.sparse
+    if path is None:
+        raise FlagError("--sparse: missing; must be given: this release answers no other")
+    try:
+        query = read_query(release, path)
+        answer = release.answer_query(query)
+    except InputError as error:
+        # What is wrong with a line names the file and the line.
+        if error.name.startswith(path):
+            raise
+        raise InputError("--sparse", error.value, error.condition) from None
+    if options.json:
+        print(json.dumps({"num_elements": query.sparsity, **dataclasses.asdict(answer)}))
+        return
+    unit = "records" if release.max_weight == 1 else "in weight"
+    print(
+        f"{answer.value:,.1f} {unit}, of {query.sparsity:,} keys\n"
+        f"standard error {answer.standard_error:,.1f}\n"
+        f"within {answer.bound:,.1f} of the truth,"
+        f" except with probability {answer.failure_probability:g}"
+    )
+
+
+def read_query(release: SparseRelease, path: str) -> SparseQuery:
+    """Returns the query in a file, whose keys are of the type of a release's.
+
+    Raises:
+        InputError: if the file is refused, or a key is of another type.
+    """
+    key_type = key_type_of(release.public)
+    query = read_sparse_query(path, keys="integer" if key_type == "integer" else "text")
+    if key_type is None:
+        return query
+    return of_type(query, key_type)

@@ -1,0 +1,190 @@
+"""Estimates from the cells of a sketch, and their variances.
+
+For one element that has no records, the cell of each of its rows is a random one, with a random
+sign: noise, and what other elements left there. So the released cells hold the law of the error.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from beam_dp.hashing.folding import cell_of
+from beam_dp.hashing.projections import BlockSigns, DenseSigns
+from beam_dp.noise.bound import noise_variance
+
+# In noise scales: about the best for three to five rows of Laplace noise, with collisions or not.
+_CLIP = 1.5
+
+
+def squared_norm(cells: NDArray[np.float64], num_blocks: int, noise: float) -> float:
+    """Returns an estimate of the sum of all squared counts, not less than 0.
+
+    In expectation over signs and noise, each block's cells have a sum of squares of ``||x||^2``
+    plus the noise of its cells.
+    """
+    total = float(cells @ cells)
+    return max(0.0, (total - len(cells) * noise) / num_blocks)
+
+
+def variance_of_mean(
+    norm: float, squared_norm: float, value: float, own: float, projection_width: float
+) -> float:
+    """Returns what hashing adds to the variance of a mean over rows.
+
+    (|q|^2 |x|^2 + <q, x>^2 - 2 sum q^2 x^2) / T for dense signs and blocks alike.
+
+    Args:
+        norm: the sum of the squared values of the query.
+        squared_norm: of the counts.
+        value: the estimate of the query.
+        own: the sum of squared values times squared estimates.
+        projection_width: T.
+    """
+    return max(0.0, norm * squared_norm + value**2 - 2 * own) / projection_width
+
+
+def variance_of_median(cells: NDArray[np.float64], num_blocks: int) -> float:
+    """Returns the variance of the median of one random cell of each block, with random signs.
+
+    The median passes t if most rows do: P(|median| > t) = 2 P(Binomial(s, p) > s / 2) for
+    p = P(|cell| > t) / 2, and E median^2 is the integral of 2 t P(|median| > t).
+
+    Args:
+        cells: of all blocks, that have the same law.
+        num_blocks: s, odd.
+
+    Cost: one sort.
+
+    Example:
+        >>> variance_of_median(np.array([-3.0, 3.0, 3.0, 3.0]), 1)
+        9.0
+    """
+    sizes = np.sort(np.abs(cells))
+    beyond = np.arange(len(sizes), 0, -1) / len(sizes)  # share of cells of at least this size
+    passing = 2 * _more_than_half(num_blocks, beyond / 2)
+    steps = np.diff(sizes**2, prepend=0.0)
+    return float(steps @ passing)
+
+
+def _more_than_half(number: int, probability: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Returns the probabilities that more than half of a number of independent events happen."""
+    result = np.zeros_like(probability)
+    some = probability > 0
+    log_yes, log_no = np.log(probability[some]), np.log1p(-probability[some])
+    for happened in range(number // 2 + 1, number + 1):
+        log_ways = math.log(math.comb(number, happened))
+        result[some] += np.exp(log_ways + happened * log_yes + (number - happened) * log_no)
+    return result
+
+
+def clipped_mean(rows: NDArray[np.float64], scale: float) -> NDArray[np.float64]:
+    """Returns the mean of the rows of each element, clipped near their median.
+
+    A row that a heavy element shares counts as if it were 1.5 scales away. Odd and equivariant, so
+    unbiased where the errors of rows are symmetric.
+
+    Args:
+        rows: shape (m, num_rows).
+        scale: of the noise of a row; 0 gives the median.
+
+    Example:
+        >>> clipped_mean(np.array([[1.0, 2.0, 900.0]]), 2.0)
+        array([2.66666667])
+    """
+    middle = np.median(rows, axis=1)
+    away = np.clip(rows - middle[:, None], -_CLIP * scale, _CLIP * scale)
+    return np.asarray(middle + away.mean(axis=1))
+
+
+def variance_of_clipped_mean(cells: NDArray[np.float64], num_blocks: int, scale: float) -> float:
+    """Returns the variance of the clipped mean of one random cell of each block, with random signs.
+
+    The mean over the places j of a row, of the squared estimate from cell j of each row, whose
+    signs alternate. Cells of different rows are as good as independent, because their hashes are.
+
+    Args:
+        cells: block by block.
+        num_blocks: the rows.
+        scale: of the noise.
+
+    Cost: a few passes over the cells.
+    """
+    rows = cells.reshape(num_blocks, -1).T
+    total = 0.0
+    # Turning the sign of a row changes no law, and makes more of the same cells.
+    for turned in range(num_blocks):
+        signs = np.where(np.arange(num_blocks) == turned, -1.0, 1.0)
+        total += float((clipped_mean(rows * signs, scale) ** 2).mean())
+    return total / num_blocks
+
+
+def estimates_by_element(
+    cells: NDArray[np.float64], signs: BlockSigns, support: NDArray[np.uint64]
+) -> NDArray[np.float64]:
+    """Returns what each row says of each element, shape (m, num_blocks)."""
+    buckets, entries = signs.buckets_and_signs(support)
+    row_width = len(cells) // signs.num_blocks
+    where = cell_of(buckets, row_width) + np.arange(signs.num_blocks) * row_width
+    found: NDArray[np.float64] = entries * cells[where]
+    return found
+
+
+def dense_estimate(
+    cells: NDArray[np.float64],
+    signs: DenseSigns,
+    support: NDArray[np.uint64],
+    weights: NDArray[np.float64],
+) -> tuple[float, float, float]:
+    """Returns the estimate of a query from a dense sketch, and two sums for its variance.
+
+    Returns:
+        <q, x> as estimated; the sum of squares of the coefficients of the cells, which times the
+        variance of the noise is the variance that noise causes; and the sum of q^2 x^2 as
+        estimated.
+    """
+    width = signs.projection_width
+    coefficients = np.zeros(width)
+    own = 0.0
+    for part, entries in signs.sign_tiles(support):
+        columns = entries.astype(np.float64)
+        coefficients += weights[part] @ columns
+        own += float((weights[part] ** 2) @ (columns @ cells / width) ** 2)
+    coefficients /= width
+    return float(coefficients @ cells), float(coefficients @ coefficients), own
+
+
+def selected_noise_bound(
+    scale: float,
+    weights: NDArray[np.float64],
+    selected_weight: float,
+    failure_probability: float,
+) -> float:
+    """Returns what the weighted noise of any selection of a query's elements passes rarely.
+
+    Which elements a histogram keeps depends on their noise Z, so that the noise of those that
+    are kept is biased upwards. But whatever is selected, its weighted noise is at most the sum of
+    w max(Z, 0) over all elements of the query, and at least minus that of w max(-Z, 0). These are
+    sums of independent terms that know of no selection. Cantelli bounds each; the largest of all
+    Z, and of all -Z, has a union bound. Each of the four fails with a quarter of the probability.
+    Where none fails both bounds hold at once, so the smaller one does too.
+
+    Args:
+        scale: of the discrete Laplace noise, b; q = e^(-1 / b).
+        weights: shape (m,), float64, at least 0, of all elements of the query.
+        selected_weight: the sum of the weights of what is selected; may depend on the noise.
+        failure_probability: in (0, 1).
+
+    Source: P(Z >= k) = q^k / (1 + q) for k >= 1, so E max(Z, 0) = q / (1 - q^2); half of the
+    second moment of Z is that of max(Z, 0).
+    """
+    each = failure_probability / 4
+    ratio = math.exp(-1 / scale)
+    mean = ratio / (1 - ratio**2)
+    variance = noise_variance("discrete_laplace", scale) / 2 - mean**2
+    norm = float((weights**2).sum())
+    summed = mean * float(weights.sum()) + math.sqrt(variance * norm * (1 - each) / each)
+    largest = scale * math.log(max(len(weights), 1) / (each * (1 + ratio)))
+    return min(summed, largest * selected_weight)

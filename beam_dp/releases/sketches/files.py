@@ -1,0 +1,268 @@
+"""Files of releases for sparse queries: card, hash key, sums, and counts of elements."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from beam_dp.checks import check_choice, checked_integer, checked_number
+from beam_dp.errors import InputError
+from beam_dp.hashing.keys import HashKey
+from beam_dp.privacy.guarantee import Guarantee
+from beam_dp.releases.files.card import Card, Payload
+from beam_dp.releases.files.container import (
+    check_end,
+    file_name,
+    read_container,
+    read_values,
+    sync_marker,
+    write_container,
+)
+from beam_dp.releases.files.values import decode_longs, encode, encode_longs
+from beam_dp.releases.plain import library_versions
+from beam_dp.releases.sketches.keys import key_rule_of, key_type_of
+from beam_dp.releases.sketches.release import NoisyCounts, NoisySketch, SparseRelease, signs_of
+from beam_dp.storage.store import DamagedFileError
+
+# How elements become cells; another family gives other cells for the same key.
+HASH_FAMILY = "bivariate polynomials over GF(2^64), 1"
+
+_MAX_WIDTH = 2**26
+_MAX_SCALE = 2.0**50
+_MAX_INTEGER = 2**62
+_MAX_GRID = 2**32
+_TYPES = {
+    "mechanism": str,
+    "guarantee": dict,
+    "max_sparsity": int,
+    "max_weight": int,
+    "parameters": dict,
+    "hash_family": str,
+}
+_SKETCH_CHOICES = {
+    "family": ("dense", "blocks"),
+    "distribution": ("discrete_laplace", "discrete_gaussian"),
+    "estimator": ("mean", "median", "clipped_mean"),
+}
+# Cells of one record, and counts of one block.
+_SHARD_CELLS = 2**16
+
+# By the purpose of each file.
+_SCHEMAS: dict[str, dict[str, Any]] = {
+    "hash key": {
+        "type": "record",
+        "name": "HashKey",
+        "doc": "The public key of the hash functions.",
+        "fields": [{"name": "family", "type": "string"}, {"name": "key", "type": "bytes"}],
+    },
+    "projection": {
+        "type": "record",
+        "name": "ProjectionShard",
+        "doc": "Noisy sums of the cells from first_cell on, in units of the grid of the card.",
+        "fields": [
+            {"name": "first_cell", "type": "long"},
+            {"name": "cells", "type": {"type": "array", "items": "long"}},
+        ],
+    },
+    "histogram": {
+        "type": "record",
+        "name": "ElementCount",
+        "fields": [
+            {
+                "name": "element",
+                "type": "long",
+                "doc": "64 bits: an integer key itself (from 2^63 on less 2^64), or the"
+                " fingerprint of a text under the hash key. Ascending as unsigned numbers.",
+            },
+            {"name": "count", "type": "long", "doc": "Noisy, in weight."},
+        ],
+    },
+}
+
+
+def fields(release: SparseRelease) -> dict[str, Any]:
+    """Returns what the card says, as JSON values."""
+    sketch, histogram = release.sketch, release.histogram
+    return {
+        "mechanism": release.mechanism,
+        "guarantee": release.guarantee.to_json(),
+        "max_sparsity": release.max_sparsity,
+        "max_weight": release.max_weight,
+        "parameters": dict(release.public),
+        "hash_family": HASH_FAMILY,
+        "sketch": None
+        if sketch is None
+        else {**_without_arrays(sketch), "projection_width": len(sketch.cells)},
+        "histogram": None
+        if histogram is None
+        else {**_without_arrays(histogram), "num_elements": len(histogram.elements)},
+        "versions": library_versions(),
+    }
+
+
+def payload(release: SparseRelease) -> dict[str, bytes]:
+    """Returns the files, by name."""
+    draw_id = release.draw_id
+    key = {"family": HASH_FAMILY, "key": release.hash_key.to_bytes()}
+    blocks = {"hash key": iter([(1, encode(_SCHEMAS["hash key"], key))])}
+    if release.sketch is not None:
+        blocks["projection"] = _cell_blocks(release.sketch.cells)
+    if release.histogram is not None:
+        counts = release.histogram.elements.view(np.int64), release.histogram.counts
+        blocks["histogram"] = _count_blocks(np.stack(counts, axis=1))
+    return {
+        file_name(draw_id, purpose): write_container(
+            _SCHEMAS[purpose], draw_id, purpose, each, deflate=False
+        )
+        for purpose, each in blocks.items()
+    }
+
+
+def read(card: Card, payload: Payload) -> SparseRelease:
+    """Returns the release of a card and its payload.
+
+    Raises:
+        InputError: if the card is none for sparse queries, or of a hash family that this version
+            can't read, or a file is not of the card.
+        DamagedFileError: if a file is not what it should be.
+    """
+    card.check_types(_TYPES)
+    parsed, draw_id = card.fields, card.draw_id
+    if parsed["hash_family"] != HASH_FAMILY:
+        raise InputError("hash_family", parsed["hash_family"], f"must be {HASH_FAMILY!r}")
+    guarantee = Guarantee.from_json(parsed["guarantee"])
+    max_sparsity = checked_integer("max_sparsity", parsed["max_sparsity"], 1, 2**31)
+    max_weight = checked_integer("max_weight", parsed["max_weight"], 1, 2**32)
+    of_sketch, of_histogram = _sketch(parsed.get("sketch")), _histogram(parsed.get("histogram"))
+    if of_sketch is None and of_histogram is None:
+        raise InputError("card", None, "must have a sketch or a histogram")
+    key_type_of(parsed["parameters"])
+    key_rule_of(parsed["parameters"])
+    given = {"hash key": True, "projection": of_sketch, "histogram": of_histogram}
+    names = {each: file_name(draw_id, each) for each, held in given.items() if held is not None}
+    card.check_files(list(names.values()))
+    hash_key = payload.read(names["hash key"], lambda data: _read_hash_key(data, draw_id))
+    sketch = histogram = None
+    if of_sketch is not None:
+        width = of_sketch.pop("projection_width")
+        signs_of(of_sketch["family"], hash_key, width, of_sketch["num_blocks"])
+        cells = payload.read(names["projection"], lambda data: _read_cells(data, draw_id, width))
+        sketch = NoisySketch(**of_sketch, cells=cells)
+    if of_histogram is not None:
+        number = of_histogram.pop("num_elements")
+        elements, counts = payload.read(
+            names["histogram"],
+            lambda data: _read_counts(data, draw_id, number, of_histogram["threshold"]),
+        )
+        histogram = NoisyCounts(**of_histogram, elements=elements, counts=counts)
+    return SparseRelease(
+        draw_id=draw_id,
+        mechanism=parsed["mechanism"],
+        guarantee=guarantee,
+        hash_key=hash_key,
+        max_sparsity=max_sparsity,
+        max_weight=max_weight,
+        public=parsed["parameters"],
+        sketch=sketch,
+        histogram=histogram,
+    )
+
+
+def _without_arrays(part: NoisySketch | NoisyCounts) -> dict[str, Any]:
+    fields = {field.name: getattr(part, field.name) for field in dataclasses.fields(part)}
+    return {name: value for name, value in fields.items() if not isinstance(value, np.ndarray)}
+
+
+def _sketch(parsed: Any) -> dict[str, Any] | None:
+    if parsed is None:
+        return None
+    fields = (*_SKETCH_CHOICES, "num_blocks", "scale", "grid", "projection_width")
+    _check_fields(parsed, "sketch", fields)
+    for name, choices in _SKETCH_CHOICES.items():
+        check_choice(name, parsed[name], choices)
+    width = checked_integer("projection_width", parsed["projection_width"], 1, _MAX_WIDTH)
+    rows = checked_integer("num_blocks", parsed["num_blocks"], 1, width)
+    checked_integer("grid", parsed["grid"], 1, _MAX_GRID)
+    if parsed["family"] == "dense" and (rows != width or parsed["estimator"] != "mean"):
+        raise InputError("sketch", "dense", "must have as many rows as cells, and a mean of them")
+    checked_number("scale", parsed["scale"], above=0, most=_MAX_SCALE)
+    return dict(parsed)
+
+
+def _histogram(parsed: Any) -> dict[str, Any] | None:
+    if parsed is None:
+        return None
+    _check_fields(parsed, "histogram", ("scale", "threshold", "num_elements"))
+    checked_integer("threshold", parsed["threshold"], 1, _MAX_INTEGER)
+    checked_integer("num_elements", parsed["num_elements"], 0, _MAX_INTEGER)
+    checked_number("scale", parsed["scale"], above=0, most=_MAX_SCALE)
+    return dict(parsed)
+
+
+def _check_fields(parsed: Any, name: str, fields: tuple[str, ...]) -> None:
+    if not isinstance(parsed, dict) or set(parsed) != set(fields):
+        raise InputError(name, type(parsed).__name__, f"must have the fields {', '.join(fields)}")
+
+
+def _read_hash_key(data: bytes, draw_id: str) -> HashKey:
+    records = read_values(data, _SCHEMAS["hash key"], draw_id, "hash key", None)
+    first, second = next(records, None), next(records, None)
+    if first is None or second is not None:
+        raise DamagedFileError("must hold one hash key")
+    if first["family"] != HASH_FAMILY:
+        raise DamagedFileError("has a hash family that is not its card's")
+    return HashKey.from_bytes(first["key"])
+
+
+def _cell_blocks(cells: NDArray[np.int64]) -> Iterator[tuple[int, bytes]]:
+    for start in range(0, len(cells), _SHARD_CELLS):
+        shard = {"first_cell": start, "cells": cells[start : start + _SHARD_CELLS]}
+        yield 1, encode(_SCHEMAS["projection"], shard)
+
+
+def _read_cells(data: bytes, draw_id: str, width: int) -> NDArray[np.int64]:
+    shards, read = [np.zeros(0, np.int64)], 0
+    for shard in read_values(data, _SCHEMAS["projection"], draw_id, "projection", None):
+        length = len(shard["cells"])
+        if shard["first_cell"] != read or not 0 < length <= width - read:
+            raise DamagedFileError("has cells that are not in their place")
+        shards.append(shard["cells"])
+        read += length
+    if read != width:
+        raise DamagedFileError("has fewer cells than its card says")
+    return np.concatenate(shards)
+
+
+def _count_blocks(rows: NDArray[np.int64]) -> Iterator[tuple[int, bytes]]:
+    for start in range(0, len(rows), _SHARD_CELLS):
+        part = rows[start : start + _SHARD_CELLS]
+        yield len(part), encode_longs(part.ravel())
+
+
+def _read_counts(
+    data: bytes, draw_id: str, num_elements: int, threshold: int
+) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
+    rows, read = [np.zeros((0, 2), np.int64)], 0
+    sync = sync_marker(draw_id, "histogram")
+    for num_records, block in read_container(
+        data, _SCHEMAS["histogram"], sync, max_block_bytes=None
+    ):
+        if num_records > min(_SHARD_CELLS, num_elements - read):
+            raise DamagedFileError("has more elements than its card says")
+        numbers, position = decode_longs(block, 0, 2 * num_records)
+        check_end(block, position)
+        rows.append(numbers.reshape(-1, 2))
+        read += num_records
+    if read != num_elements:
+        raise DamagedFileError("has fewer elements than its card says")
+    both = np.concatenate(rows)
+    elements, counts = both[:, 0].copy().view(np.uint64), both[:, 1].copy()
+    if not (elements[1:] > elements[:-1]).all():
+        raise InputError("elements", len(elements), "must be ascending, each given once")
+    if len(counts) and int(counts.min()) < threshold:
+        raise InputError("counts", len(counts), "must each reach the threshold of the card")
+    return elements, counts

@@ -1,0 +1,396 @@
+"""Releases for sparse queries: a sketch, a histogram, or both.
+
+No element of a sketch can be read off it; the hash key, that is public, says where an element is
+to be looked for. A histogram does name the elements that it holds: their discovery is what its
+delta pays for.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from beam_dp.errors import InputError
+from beam_dp.hashing.elements import universe_elements
+from beam_dp.hashing.folding import collisions, fold, num_buckets
+from beam_dp.hashing.keys import HashKey
+from beam_dp.hashing.projections import BlockSigns, DenseSigns
+from beam_dp.noise.bound import noise_variance
+from beam_dp.queries.sparse import SparseQuery
+from beam_dp.queries.sparse_reader import with_plain_keys
+from beam_dp.releases.release import Release
+from beam_dp.releases.sketches.estimates import (
+    clipped_mean,
+    dense_estimate,
+    estimates_by_element,
+    selected_noise_bound,
+    squared_norm,
+    variance_of_clipped_mean,
+    variance_of_mean,
+    variance_of_median,
+)
+from beam_dp.releases.sketches.keys import key_rule_of
+from beam_dp.releases.sketches.projection_bounds import ProjectionBounds, bounds_of
+
+Family = Literal["dense", "blocks"]
+Distribution = Literal["discrete_laplace", "discrete_gaussian"]
+Estimator = Literal["mean", "median", "clipped_mean"]
+
+FAILURE_PROBABILITY = 0.05
+
+
+@dataclasses.dataclass(frozen=True)
+class SparseAnswer:
+    """The answer of a sparse query.
+
+    Args:
+        value: in weight: records, where every record weighs 1.
+        standard_error: of the value over the noise and the hash; computed from the release alone.
+        bound: what the error exceeds with the failure probability at most.
+        failure_probability: of the bound.
+    """
+
+    value: float
+    standard_error: float
+    bound: float
+    failure_probability: float
+
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class NoisySketch:
+    """The noisy sums of a projection.
+
+    Args:
+        family: ``dense`` or ``blocks``.
+        num_blocks: rows that an element is in: the blocks, or, of a dense sketch, all rows.
+        cells: shape (projection_width,), int64, in units of the grid.
+        distribution: of the noise of each cell.
+        scale: of that noise, in weight.
+        estimator: how the rows of an element become its estimate: their ``mean``; or their
+            ``median``, or ``clipped_mean`` around it, which heavy elements that share one of its
+            rows move little.
+        grid: units of a cell that make a weight of one, an integer >= 1.
+    """
+
+    family: Family
+    num_blocks: int
+    cells: NDArray[np.int64]
+    distribution: Distribution
+    scale: float
+    estimator: Estimator
+    grid: int = 1
+
+    def signs(self, key: HashKey) -> DenseSigns | BlockSigns:
+        """Returns the projection that the cells are sums of; of blocks before they are folded."""
+        return signs_of(self.family, key, len(self.cells), self.num_blocks)
+
+    def fold(self, sums: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Returns the cells of the sums of a projection."""
+        return folded(self.family, sums, len(self.cells), self.num_blocks)
+
+    @property
+    def row_width(self) -> int:
+        """Cells of a row."""
+        return len(self.cells) // self.num_blocks
+
+    @property
+    def effective_width(self) -> float:
+        """The cells of a projection with as many collisions whose cells are all alike."""
+        if self.family == "dense":
+            return len(self.cells)
+        return len(self.cells) / collisions(self.row_width)
+
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class NoisyCounts:
+    """The elements whose noisy counts reached a threshold.
+
+    Args:
+        elements: shape (n,), uint64, ascending.
+        counts: shape (n,), int64, each at least the threshold.
+        scale: of the discrete Laplace noise, in weight.
+        threshold: the least noisy count that is released.
+    """
+
+    elements: NDArray[np.uint64]
+    counts: NDArray[np.int64]
+    scale: float
+    threshold: int
+
+    def look_up(self, support: NDArray[np.uint64]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        """Returns the counts of elements, 0 where one is not released, and which are."""
+        if not len(self.elements):
+            return np.zeros(len(support), np.int64), np.zeros(len(support), np.bool_)
+        where = np.minimum(np.searchsorted(self.elements, support), len(self.elements) - 1)
+        found = self.elements[where] == support
+        return np.where(found, self.counts[where], 0), found
+
+
+def signs_of(
+    family: Family, key: HashKey, projection_width: int, num_blocks: int
+) -> DenseSigns | BlockSigns:
+    """Returns the projection of a family; of blocks the one that ``fold`` makes cells of.
+
+    Raises:
+        InputError: if the width or the number of blocks is out of range.
+    """
+    if family == "dense":
+        return DenseSigns(key, projection_width)
+    if num_blocks < 1 or projection_width < num_blocks or projection_width % num_blocks:
+        condition = f"must be a multiple of the number of rows, {num_blocks}"
+        raise InputError("projection_width", projection_width, condition)
+    buckets = num_buckets(projection_width // num_blocks)
+    return BlockSigns(key, num_blocks * buckets, num_blocks)
+
+
+def folded(
+    family: Family, sums: NDArray[np.int64], projection_width: int, num_blocks: int
+) -> NDArray[np.int64]:
+    """Returns the cells of a sketch from the sums of its projection, exactly."""
+    if family == "dense":
+        return sums
+    return fold(sums, num_blocks, projection_width // num_blocks)
+
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class SparseRelease(Release):
+    """What a sparse mechanism publishes.
+
+    Args:
+        draw_id: of the noise.
+        mechanism: its name.
+        guarantee: what was promised.
+        hash_key: public; drawn before any record was read.
+        max_sparsity: the most elements that a query may have.
+        max_weight: the most that one record weighs.
+        public: the other public parameters, as JSON values.
+        sketch: noisy sums, or None.
+        histogram: noisy counts of some elements, or None. With a sketch beside it, answers add
+            the sketch of what the histogram leaves out.
+    """
+
+    KIND: ClassVar[str] = "sparse_release"
+
+    mechanism: str
+    hash_key: HashKey
+    max_sparsity: int
+    max_weight: int
+    public: Mapping[str, Any]
+    sketch: NoisySketch | None = None
+    histogram: NoisyCounts | None = None
+
+    def __repr__(self) -> str:
+        return f"SparseRelease(mechanism={self.mechanism!r})"
+
+    def public_keys(self) -> dict[str, str]:
+        """See ``Release``: the hash key."""
+        return {"hash_key": self.hash_key.to_bytes().hex()}
+
+    def answer_query(self, query: SparseQuery) -> SparseAnswer:
+        """Returns the answer of a query; see ``answer``.
+
+        Raises:
+            InputError: if two elements of the query are one key of this release (``7.0`` and ``7``,
+                see ``key_rule_of``), or there are more than ``max_sparsity``.
+        """
+        if key_rule_of(self.public) > 1:
+            query = with_plain_keys(query)
+        values = np.asarray(query.numerators, np.float64) / 2**16
+        return self.answer(universe_elements(query.elements, self.hash_key), values)
+
+    def answer(self, support: NDArray[np.uint64], values: NDArray[np.float64]) -> SparseAnswer:
+        """Returns the sum of values times weights over all records of some elements.
+
+        Accuracy: the value of a sketch is unbiased over hash and noise (a median because the
+        errors of its rows are symmetric). Its bound is Chebyshev's at the standard error, which
+        estimates what other elements add from the released cells; with medians and clipped means
+        it leaves out that two elements of the query that share cells err alike, which matters
+        where the query holds a good part of all there is. A histogram alone answers 0
+        for what it does not hold: its standard error is that of its noise, and only the bound
+        covers what is missing. That bound is a theorem: an element that is missing has a count
+        below the threshold minus its noise, so the error is that of ``selected_noise_bound`` over
+        the whole query, and the threshold for each missing element. With a sketch beside it each
+        part has half of the failure probability. No bound with a sketch is a theorem: hashing has
+        none that holds for all data with a fixed key; see docs/sparse_queries.md.
+
+        Args:
+            support: shape (m,), uint64, each element once; m at most ``max_sparsity``.
+            values: shape (m,), float64, in [0, 1].
+
+        Raises:
+            InputError: if the query is too large, repeats an element, or has values out of range.
+
+        Cost: one evaluation of the hash for each element, of all rows where it is dense.
+        """
+        _check(support, values, self.max_sparsity)
+        weights = np.asarray(values, np.float64)
+        if self.histogram is None:
+            value, variance = self._from_sketch(support, weights)
+            return _answer(value, variance)
+        counts, found = self.histogram.look_up(support)
+        value = float(weights @ counts)
+        noise = noise_variance("discrete_laplace", self.histogram.scale)
+        if self.sketch is None:
+            variance = noise * float((weights[found] ** 2).sum())
+            # What is missing has a count below the threshold minus its noise.
+            bound = self.histogram.threshold * float(weights[~found].sum()) + selected_noise_bound(
+                self.histogram.scale, weights, float(weights.sum()), FAILURE_PROBABILITY
+            )
+            return SparseAnswer(value, math.sqrt(variance), bound, FAILURE_PROBABILITY)
+        share = self._residual_share(found)
+        rest, variance = self._from_sketch(support, weights * share)
+        kept = weights[found] * (1 - share[found])
+        # All that are held have the same share.
+        counted = 1 - noise / (noise + self._element_variance)
+        bound = _chebyshev(variance, FAILURE_PROBABILITY / 2) + counted * selected_noise_bound(
+            self.histogram.scale, weights, float(weights[found].sum()), FAILURE_PROBABILITY / 2
+        )
+        error = math.sqrt(variance + noise * float((kept**2).sum()))
+        return SparseAnswer(value + rest, error, bound, FAILURE_PROBABILITY)
+
+    def bounds(
+        self, num_queries: int = 1, failure_probability: float = FAILURE_PROBABILITY
+    ) -> ProjectionBounds | None:
+        """Returns what is proved of the errors of so many queries; None where nothing is.
+
+        Raises:
+            InputError: if an argument is out of range.
+        """
+        if self.sketch is None or self.histogram is not None:
+            return None
+        return bounds_of(
+            self.sketch,
+            len(self.sketch.cells),
+            self.hash_key,
+            self.max_sparsity,
+            num_queries,
+            failure_probability,
+        )
+
+    def estimates(self, support: NDArray[np.uint64]) -> NDArray[np.float64]:
+        """Returns what each of some elements is answered alone; answers add these, times values.
+
+        Args:
+            support: shape (n,), uint64, any number of elements.
+
+        Returns:
+            shape (n,), float64, in weight.
+
+        Cost: that of ``answer``, for all elements at once.
+        """
+        if self.histogram is None:
+            return self._sketched(support)
+        counts, found = self.histogram.look_up(support)
+        if self.sketch is None:
+            return counts.astype(np.float64)
+        return np.asarray(counts + self._residual_share(found) * self._sketched(support))
+
+    @cached_property
+    def _signs(self) -> DenseSigns | BlockSigns:
+        assert self.sketch is not None
+        return self.sketch.signs(self.hash_key)
+
+    @cached_property
+    def _cells(self) -> NDArray[np.float64]:
+        """The sketch of what the histogram leaves out, in weight: post-processing."""
+        assert self.sketch is not None
+        cells = self.sketch.cells / self.sketch.grid
+        if self.histogram is None:
+            return cells
+        held = self._signs.project(self.histogram.elements, self.histogram.counts)
+        return np.asarray(cells - self.sketch.fold(held))
+
+    @cached_property
+    def _squared_norm(self) -> float:
+        assert self.sketch is not None
+        noise = noise_variance(self.sketch.distribution, self.sketch.scale)
+        return squared_norm(self._cells, self.sketch.num_blocks, noise)
+
+    @cached_property
+    def _element_variance(self) -> float:
+        """The variance of the estimate of one light element."""
+        assert self.sketch is not None
+        if self.sketch.estimator == "median":
+            return variance_of_median(self._cells, self.sketch.num_blocks)
+        if self.sketch.estimator == "clipped_mean":
+            return variance_of_clipped_mean(self._cells, self.sketch.num_blocks, self.sketch.scale)
+        noise = noise_variance(self.sketch.distribution, self.sketch.scale)
+        return noise / self.sketch.num_blocks + self._squared_norm / self.sketch.effective_width
+
+    def _residual_share(self, found: NDArray[np.bool_]) -> NDArray[np.float64]:
+        """How much of what the sketch finds beside the histogram each element is answered.
+
+        There are two estimates of an element that the histogram holds: the count, and the count
+        plus what the sketch finds beside it. The second gets the weight that makes the variance
+        least.
+        """
+        assert self.histogram is not None
+        noise = noise_variance("discrete_laplace", self.histogram.scale)
+        return np.where(found, noise / (noise + self._element_variance), 1.0)
+
+    def _sketched(self, support: NDArray[np.uint64]) -> NDArray[np.float64]:
+        """What the sketch says of each element."""
+        assert self.sketch is not None
+        signs = self._signs
+        if isinstance(signs, DenseSigns):
+            found = np.empty(len(support))
+            for part, entries in signs.sign_tiles(support):
+                found[part] = entries.astype(np.float64) @ self._cells / signs.projection_width
+            return found
+        rows = estimates_by_element(self._cells, signs, support)
+        if self.sketch.estimator == "mean":
+            return np.asarray(rows.mean(axis=1))
+        clip = self.sketch.scale if self.sketch.estimator == "clipped_mean" else 0.0
+        return clipped_mean(rows, clip)
+
+    def _from_sketch(
+        self, support: NDArray[np.uint64], weights: NDArray[np.float64]
+    ) -> tuple[float, float]:
+        """The value of a query and its variance, from the sketch."""
+        assert self.sketch is not None
+        signs = self._signs
+        norm = float((weights**2).sum())
+        noise = noise_variance(self.sketch.distribution, self.sketch.scale)
+        if isinstance(signs, DenseSigns):
+            value, squares, own = dense_estimate(self._cells, signs, support, weights)
+            noise_of_value = noise * squares
+        else:
+            found = self._sketched(support)
+            value = float(weights @ found)
+            if self.sketch.estimator != "mean":
+                return value, norm * self._element_variance
+            own = float((weights * found) @ (weights * found))
+            noise_of_value = noise * norm / self.sketch.num_blocks
+        width = self.sketch.effective_width
+        hashing = variance_of_mean(norm, self._squared_norm, value, own, width)
+        return value, noise_of_value + hashing
+
+
+def _answer(value: float, variance: float) -> SparseAnswer:
+    bound = _chebyshev(variance, FAILURE_PROBABILITY)
+    return SparseAnswer(value, math.sqrt(variance), bound, FAILURE_PROBABILITY)
+
+
+def _chebyshev(variance: float, failure_probability: float) -> float:
+    return math.sqrt(variance / failure_probability)
+
+
+def _check(support: NDArray[np.uint64], values: NDArray[np.float64], max_sparsity: int) -> None:
+    if support.dtype != np.uint64 or support.ndim != 1:
+        found = f"{support.dtype} {support.shape}"
+        raise InputError("support", found, "must be uint64 of shape (m,)")
+    if len(support) > max_sparsity:
+        condition = f"must have at most max_sparsity = {max_sparsity:,}"
+        raise InputError("support", f"{len(support):,} elements", condition)
+    if values.shape != support.shape:
+        raise InputError("values", values.shape, f"must be of shape {support.shape}")
+    if len(np.unique(support)) < len(support):
+        raise InputError("support", len(support), "must name each element once")
+    if not ((values >= 0) & (values <= 1)).all():
+        raise InputError("values", values, "must be from 0 to 1")

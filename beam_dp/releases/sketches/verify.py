@@ -1,0 +1,202 @@
+"""Sketches and histograms of keys: noise on hashed sums, and a threshold for counts."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from decimal import Decimal, localcontext
+from fractions import Fraction
+from typing import Any
+
+from beam_dp.checks import check_choice, checked_integer
+from beam_dp.errors import InputError
+from beam_dp.noise.bound import DISTRIBUTIONS
+from beam_dp.privacy.guarantee import Guarantee
+from beam_dp.releases.sketches.release import SparseRelease
+from beam_dp.verification.claims import Claims
+from beam_dp.verification.fields import check_fields
+from beam_dp.verification.steps import Step, above, gaussian_vector, laplace_step, positive
+from beam_dp.verification.verdict import Figures, Verification, judged
+
+THRESHOLD = "Korolova and others (2009); Bun, Nissim and Stemmer (2016)"
+
+
+_PARAMETERS = (
+    *("calibration", "noise", "histogram_share", "sketch", "histogram", "bound", "key"),
+    "ledger_release",
+)
+_OF_MECHANISM = {
+    "sparse_project": ("calibration", "sketch"),
+    "count_sketch": ("noise", "sketch"),
+    "stability_histogram": ("histogram",),
+    "hybrid_sketch": ("histogram_share", "sketch", "histogram"),
+}
+_SKETCH = (
+    *("family", "projection_width", "num_blocks", "distribution", "scale"),
+    *("estimator", "max_squared_norm", "grid"),
+)
+
+
+def verify_sketch(release: SparseRelease) -> Verification:
+    """Returns what the card of a release for sparse queries comes to."""
+    figures, public = Figures(), release.public
+    check_fields("parameters", public, (), _PARAMETERS)
+    if "calibration" in public:
+        check_choice("calibration", public["calibration"], ("tight", "textbook"))
+    if "noise" in public and release.sketch is not None:
+        check_choice("noise", public["noise"], ("laplace", "gaussian"))
+        figures.equal("noise", release.sketch.distribution, f"discrete_{public['noise']}")
+    is_limited = (release.mechanism, public.get("noise")) == ("count_sketch", "gaussian")
+    if not is_limited and isinstance(public.get("sketch"), Mapping):
+        figures.equal("max_squared_norm", public["sketch"].get("max_squared_norm"), None)
+    for name in _OF_MECHANISM.get(release.mechanism, ()):
+        check_fields("parameters", public, (name,), public)
+    steps = sketch_steps(release.guarantee, release.max_weight, _at_least_noise(release))
+    for name, part in (("sketch", release.sketch), ("histogram", release.histogram)):
+        stated = public.get(name)
+        figures.equal(name, stated is not None, part is not None)
+        if part is None or not isinstance(stated, Mapping):
+            continue
+        check_fields(name, stated, _SKETCH if name == "sketch" else ("scale", "threshold"))
+        for field in dataclasses.fields(part):
+            if field.name in stated:
+                figures.equal(f"{name}.{field.name}", getattr(part, field.name), stated[field.name])
+    if release.sketch is not None and "sketch" in public:
+        width = (public["sketch"] or {}).get("projection_width")
+        figures.equal("projection_width", len(release.sketch.cells), width)
+        if "bound" in public:  # which earlier versions did not state
+            _check_bound(release, public["bound"], figures)
+    if "histogram_share" in public and release.histogram is not None:
+        share = public["histogram_share"]
+        epsilon = steps[-1].claims.epsilon
+        assert epsilon is not None
+        figures.same("histogram_share", share, float(epsilon) / release.guarantee.epsilon)
+    return judged("sparse_release", release.mechanism, release.guarantee, steps, figures)
+
+
+def _at_least_noise(release: SparseRelease) -> dict[str, Any]:
+    """The parameters, with the smaller one of two scales that do not agree."""
+    found = dict(release.public)
+    for name, part in (("sketch", release.sketch), ("histogram", release.histogram)):
+        stated = found.get(name)
+        if part is not None and isinstance(stated, Mapping) and "scale" in stated:
+            scale = min(map(positive, (stated["scale"], part.scale)))
+            found[name] = {**stated, "scale": float(scale)}
+    return found
+
+
+def _check_bound(release: SparseRelease, stated: Any, figures: Figures) -> None:
+    fields = ("num_queries", "failure_probability", "noise", "distortion_of_norm")
+    check_fields("bound", stated, fields)
+    known: Mapping[str, Any] = dict(stated)
+    try:
+        bounds = release.bounds(known.get("num_queries", 0), known.get("failure_probability", 0))
+    except InputError:
+        bounds = None
+    if bounds is None:
+        figures.equal("bound", stated, None)
+        return
+    figures.same("bound.noise", known.get("noise"), bounds.noise)
+    found = bounds.distortion_of_norm
+    figures.same("bound.distortion_of_norm", known.get("distortion_of_norm"), found)
+
+
+def sketch_steps(guarantee: Guarantee, max_weight: int, public: Mapping[str, Any]) -> list[Step]:
+    """Returns the steps of a sketch, of a histogram, or of both.
+
+    A unit moves all counts together by w = k x (the most that a record weighs) at most; twice as
+    much where it is replaced. An element is in one cell of each of R rows.
+
+    Args:
+        guarantee: of both.
+        max_weight: of a record.
+        public: the parameters of the mechanism.
+    """
+    moved = guarantee.neighboring.num_moved * guarantee.max_records_per_unit * max_weight
+    steps = []
+    sketch, histogram = public.get("sketch"), public.get("histogram")
+    for name, stated in (("sketch", sketch), ("histogram", histogram)):
+        if stated is not None and not isinstance(stated, Mapping):
+            raise InputError(name, stated, "must be a JSON object")
+    if sketch is not None:
+        steps.append(_sketch_step(sketch, moved, guarantee))
+    if histogram is not None:
+        steps.append(_histogram_step(histogram, moved, guarantee, max_weight))
+    return steps
+
+
+def _sketch_step(sketch: Mapping[str, Any], moved: int, guarantee: Guarantee) -> Step:
+    distribution, scale = sketch.get("distribution"), sketch.get("scale", 0.0)
+    check_choice("distribution", distribution, DISTRIBUTIONS)
+    rows = checked_integer("num_blocks", sketch.get("num_blocks"), 1)
+    width = checked_integer("projection_width", sketch.get("projection_width"), 1)
+    if sketch.get("family") == "dense" and rows != width:
+        raise InputError("num_blocks", rows, f"must be {width:,}, as the family is dense")
+    grid = checked_integer("grid", sketch.get("grid", 1), 1)
+    what = f"add noise to {width:,} cells in {rows:,} rows"
+    if distribution == "discrete_laplace":
+        step = laplace_step(what, rows * moved, scale)
+        # Rows are disjoint: each has a pure epsilon of its own, and their rhos add up.
+        one = Claims.pure(Fraction(moved) / positive(scale))
+        assert one.rho is not None and step.claims.rho is not None
+        rho = min(step.claims.rho, rows * one.rho)
+        claims = dataclasses.replace(step.claims, rho=rho)
+        return dataclasses.replace(step, numbers=f"{step.numbers}, rho {above(rho)}", claims=claims)
+    squared_norm = moved**2 * rows
+    limit = sketch.get("max_squared_norm")
+    if limit is not None:
+        most = checked_integer("max_squared_norm", limit, 1)
+        squared_norm = min(squared_norm, guarantee.neighboring.num_moved**2 * most)
+    return gaussian_vector(what, squared_norm * grid**2, float(Fraction(scale) * grid))
+
+
+def _histogram_step(
+    histogram: Mapping[str, Any], moved: int, guarantee: Guarantee, max_weight: int
+) -> Step:
+    scale = histogram.get("scale", 0.0)
+    threshold = checked_integer("threshold", histogram.get("threshold"), 1)
+    step = laplace_step("count keys above a threshold", moved, scale)
+    delta = release_probability(scale, threshold, guarantee.max_records_per_unit, max_weight)
+    claims = dataclasses.replace(step.claims, delta=delta)
+    numbers = f"{step.numbers}; P(a key of one unit >= {threshold:,}) = {above(delta)}"
+    return dataclasses.replace(
+        step,
+        formula=f"{step.formula}; delta = P(key of one unit)",
+        theorem=THRESHOLD,
+        numbers=numbers,
+        claims=claims,
+    )
+
+
+def release_probability(
+    scale: float, threshold: int, max_records_per_unit: int, max_weight: int
+) -> Fraction:
+    """Returns the largest probability that a key is released which one unit alone has.
+
+    The unit's k records are of j keys. f(x) = -ln(1 - P(x + noise >= threshold)) is convex in the
+    weight x below the threshold, so for each j the worst is one key with k - j + 1 records and
+    j - 1 with one each; and (j - 1) f(w) + f((k - j + 1) w) is convex in j, so that all records are
+    of one key, or each of its own. Rounded up.
+
+    Args:
+        scale: of the discrete Laplace noise.
+        threshold: the least noisy count that is released.
+        max_records_per_unit: k.
+        max_weight: of a record.
+    """
+    k, heaviest = max_records_per_unit, max_records_per_unit * max_weight
+    if threshold <= heaviest:
+        return Fraction(1)
+    with localcontext() as context:
+        context.prec = 400  # deltas go down to 1e-300
+        exact = Decimal(scale)
+        ratio = (-1 / exact).exp()
+
+        def tail(weight: int) -> Decimal:
+            return (-Decimal(threshold - weight) / exact).exp() / (1 + ratio)
+
+        # In the number of keys the exponent is convex, so that the worst is at an end.
+        alone = (1 - tail(heaviest)).ln()
+        each = k * (1 - tail(max_weight)).ln()
+        worst = min(alone, each)
+        return Fraction((1 - worst.exp()) * (1 + Decimal("1e-30")) + Decimal("1e-350"))

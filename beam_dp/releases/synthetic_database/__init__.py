@@ -1,0 +1,1 @@
+"""Synthetic databases: their values, files, verification, and the words about them."""

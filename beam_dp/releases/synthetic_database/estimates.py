@@ -1,0 +1,424 @@
+"""The better of two answers to a question about a synthetic database, with its error.
+
+The *unbiased* answer sums the noisy tables that the release was made from. The *fitted* one comes
+from the distribution, or the records, that were fitted to them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from itertools import combinations
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from beam_dp.domain.universe import Domain
+from beam_dp.models.basis import subsets
+from beam_dp.models.residual_basis import Support
+from beam_dp.queries.vector_query import (
+    Axes,
+    Vector,
+    VectorQuery,
+    affine_parts,
+    sums_of,
+    sums_over_records,
+)
+from beam_dp.queries.workload import Workload
+from beam_dp.releases.error_bars import ErrorKind, Estimate, Ratio
+from beam_dp.releases.synthetic_database.exact_errors import exact_variances
+from beam_dp.releases.synthetic_database.fitted_errors import MAX_ATTRIBUTES, FittedErrors
+from beam_dp.releases.synthetic_database.measured_tables import support_variances
+from beam_dp.releases.synthetic_database.unbiased_tables import unbiased_tables
+from beam_dp.releases.synthetic_database.unmeasured_pairs import UnmeasuredPair
+
+if TYPE_CHECKING:
+    from beam_dp.releases.synthetic_database.release import SyntheticDatabase
+
+# A fitted answer is taken if its error is predicted to be at most this much of the unbiased one's:
+# the latter is known, and the prediction is not.
+_ENOUGH_BETTER = 0.75
+# How many standard errors hold 95 % of the errors. One Laplace noise is within 2.12 of them; sums
+# of many are within fewer. Errors that are predicted by a model have longer tails than a normal's.
+_DEVIATIONS = {"discrete_gaussian": 1.96, "discrete_laplace": 2.12, "fitted": 2.0}
+_TABLE_CELLS = 2**24
+_PAIR_CELLS = 2**16
+_NUM_PAIRS = 256
+_FEW_RECORDS = 5
+_ROUNDING = 1e-9
+
+
+@dataclass(frozen=True, eq=False)
+class Estimates:
+    """What a synthetic database answers, and how well.
+
+    Args:
+        release: to ask.
+    """
+
+    release: SyntheticDatabase
+
+    def of(self, queries: Sequence[VectorQuery]) -> list[Estimate]:
+        """Returns the better answer of each query, in order.
+
+        Args:
+            queries: of the release's domain.
+
+        Raises:
+            InputError: if one needs more than 2^28 cells at once.
+
+        Cost: the tables of all sets of attributes that are asked about; then about 100 us a query.
+        """
+        return [self.better(*both) for both in self.both(queries)]
+
+    def both(self, queries: Sequence[VectorQuery]) -> Iterator[tuple[Estimate, Estimate | None]]:
+        """Yields the fitted and the unbiased answer of each query, in order.
+
+        The second is None for what no measured tables cover.
+        """
+        queries = [each if each.axes else self._everybody for each in queries]
+        by_axes: dict[Axes, list[int]] = {}
+        for place, query in enumerate(queries):
+            by_axes.setdefault(query.axes, []).append(place)
+        found: dict[int, tuple[Estimate, Estimate | None]] = {}
+        for part in self._parts(by_axes):
+            fitted = self._fitted_tables([each for each in part if not self._is_sparse(each)])
+            self._learn_pairs(part)
+            covered = [axes for axes in part if self.covers(axes)]
+            unbiased = self._unbiased_tables(covered)
+            for axes in part:
+                places = by_axes[axes]
+                asked = [queries[place] for place in places]
+                answers = zip(
+                    self._fitted(asked, fitted.get(axes)),
+                    self._unbiased(asked, unbiased.get(axes)),
+                    strict=True,
+                )
+                found |= zip(places, answers, strict=True)
+        return (found[place] for place in range(len(queries)))
+
+    def means(self, counted: Sequence[VectorQuery], axis: int, values: Vector) -> list[Estimate]:
+        """Returns the better answer of each of ``both_means``."""
+        return [self.better(*both) for both in self.both_means(counted, axis, values)]
+
+    def both_means(
+        self, counted: Sequence[VectorQuery], axis: int, values: Vector
+    ) -> list[tuple[Estimate, Estimate | None]]:
+        """Returns the means of a column over the records that each query counts.
+
+        Args:
+            counted: each 1 or 0 for every code, of any attributes.
+            axis: of the column.
+            values: of its codes, shape (size,).
+
+        Returns:
+            As of ``both_ratios``. The second is None, too, where it is outside the range of the
+            values, as noise may take it, and the first has an error bar.
+        """
+        found = []
+        ratios = self.both_ratios(counted, [(axis, values)] * len(counted))
+        for query, (fitted, unbiased) in zip(counted, ratios, strict=True):
+            vectors = dict(zip(query.axes, query.vectors, strict=True))
+            held = values[vectors[axis] != 0] if axis in vectors else values
+            slack = _ROUNDING * np.abs(held).max(initial=0.0)
+            if unbiased is not None and fitted.standard_error is not None and len(held):
+                is_mean = held.min() - slack <= unbiased.value <= held.max() + slack
+                unbiased = unbiased if is_mean else None
+            found.append((fitted, unbiased))
+        return found
+
+    def ratios(
+        self, counted: Sequence[VectorQuery], values: Sequence[tuple[int, Vector]]
+    ) -> list[Estimate]:
+        """Returns the better answer of each of ``both_ratios``."""
+        return [self.better(*both) for both in self.both_ratios(counted, values)]
+
+    def both_ratios(
+        self, counted: Sequence[VectorQuery], values: Sequence[tuple[int, Vector]]
+    ) -> list[tuple[Estimate, Estimate | None]]:
+        """Returns means of values of one attribute, each over the records that a query counts.
+
+        Args:
+            counted: each 1 or 0 for every code, of any attributes.
+            values: for each, the position of an attribute and a value of each code, shape (size,);
+                0 and 1 make a share.
+
+        Returns:
+            The fitted and the unbiased answer of each, as of ``both``, in the unit of the values.
+            The error is that of the ratio by the delta method: to first order a mean m of values x
+            moves by the sum of x - m over the number of records, so that noise which the sum and
+            the number share is not counted twice. None is stated where the number of records may
+            be 0.
+        """
+        asked = list(zip(counted, values, strict=True))
+        # Sums and numbers of the same attributes share their tables, and so do centred sums.
+        sums = [query.with_vectors({axis: each}) for query, (axis, each) in asked]
+        found = list(self.both([*sums, *counted]))
+        both = [
+            tuple(map(Ratio, totals, numbers))
+            for totals, numbers in zip(found[: len(asked)], found[len(asked) :], strict=True)
+        ]
+        centred = [
+            query.with_vectors({axis: each - ratios[place].value})
+            for place in range(2)
+            for (query, (axis, each)), ratios in zip(asked, both, strict=True)
+        ]
+        moved = list(self.both(centred))
+        return [
+            (_known(ratios[0].with_error(fitted[0])), ratios[1].with_error(unbiased[1]))
+            for ratios, fitted, unbiased in zip(
+                both, moved[: len(asked)], moved[len(asked) :], strict=True
+            )
+        ]
+
+    @staticmethod
+    def better(fitted: Estimate, unbiased: Estimate | None) -> Estimate:
+        """Returns the one with the smaller error; of like ones the unbiased."""
+        if unbiased is None or unbiased.standard_error is None:
+            return fitted
+        if fitted.standard_error is None:
+            return unbiased
+        enough = _ENOUGH_BETTER * unbiased.standard_error
+        return fitted if fitted.standard_error < enough else unbiased
+
+    def covers(self, axes: Axes) -> bool:
+        """Whether measured tables cover everything that some attributes say together."""
+        variances = self._variances(axes)
+        return bool(variances) and all(
+            math.isfinite(variances[support])
+            for support in subsets(axes)
+            if all(self._domain.shape[axis] > 1 for axis in support)
+        )
+
+    @cached_property
+    def _everybody(self) -> VectorQuery:
+        """The number of records, as a sum over all codes of an attribute."""
+        axes = range(self._domain.num_attributes)
+        axis = next((axis for axis in axes if self.covers((axis,))), 0)
+        return VectorQuery((axis,), (np.ones(self._domain.shape[axis]),))
+
+    @property
+    def _domain(self) -> Domain:
+        return self.release.domain
+
+    def _parts(self, sets: Iterable[Axes]) -> Iterator[list[Axes]]:
+        """The sets of attributes in parts whose tables fit the memory together."""
+        part: list[Axes] = []
+        cells = 0
+        for axes in sets:
+            size = math.prod(self._domain.shape[axis] for axis in axes)
+            if part and cells + size > _TABLE_CELLS:
+                yield part
+                part, cells = [], 0
+            part.append(axes)
+            cells += size
+        if part:
+            yield part
+
+    def _workload(self, sets: Iterable[Axes]) -> Workload:
+        names = self._domain.names
+        return Workload(self._domain, tuple(tuple(names[axis] for axis in axes) for axes in sets))
+
+    def _fitted_tables(self, sets: Sequence[Axes]) -> dict[Axes, NDArray[np.float64]]:
+        if not sets:
+            return {}
+        answers = self.release.answer(self._workload(sets))
+        return {axes: answer.values for axes, answer in zip(sets, answers, strict=True)}
+
+    def _is_sparse(self, axes: Axes) -> bool:
+        """Whether records answer for a table that has more cells than there are records."""
+        release, shape = self.release, self._domain.shape
+        names = [self._domain.names[axis] for axis in axes]
+        is_larger = math.prod(shape[axis] for axis in axes) > len(release.counts)
+        return is_larger and release.is_answered_by_records(names)
+
+    def _record_sums(self, queries: Sequence[VectorQuery]) -> Vector:
+        release = self.release
+        scale = release.represented / max(release.num_records, 1)
+        return sums_over_records(release.codes, release.counts, queries) * scale
+
+    def _unbiased_tables(self, sets: Sequence[Axes]) -> Mapping[Axes, NDArray[np.float64]]:
+        measured = self.release.measurements
+        if not sets or measured is None:
+            return {}
+        public = self.release.num_records if self.release.num_records_is_public else None
+        workload = self._workload(sets)
+        tables = unbiased_tables(workload, measured.described, measured.tables, public)
+        return {axes: tables[names] for axes, names in zip(sets, workload, strict=True)}
+
+    def _unbiased(
+        self, queries: Sequence[VectorQuery], table: NDArray[np.float64] | None
+    ) -> list[Estimate] | list[None]:
+        """Answers from noisy tables: their error is that of the noise, whatever the data."""
+        measured = self.release.measurements
+        if table is None or measured is None:
+            return [None] * len(queries)
+        variances = self._variances(queries[0].axes)
+        is_laplace = any(each.distribution == "discrete_laplace" for each in measured.described)
+        deviations = _DEVIATIONS["discrete_laplace" if is_laplace else "discrete_gaussian"]
+        kind: ErrorKind = "exact" if measured.are_fixed else "approximate"
+        found = []
+        errors = np.sqrt(exact_variances(self._domain, queries, variances))
+        # Noise on a grid stays within half a step more as often as noise without one.
+        margins = errors * deviations
+        steps = max(1 / each.grid for each in measured.described) * _largest_weights(queries)
+        margins += np.where(errors > 0, steps / 2, 0.0)
+        columns = (sums_of(table, queries).tolist(), errors.tolist(), margins.tolist())
+        for value, error, margin in zip(*columns, strict=True):
+            found.append(Estimate(value, error, margin, kind))
+        return found
+
+    def _fitted(
+        self, queries: Sequence[VectorQuery], table: NDArray[np.float64] | None
+    ) -> Iterator[Estimate]:
+        """Answers from the fitted distribution, with the errors that the model predicts."""
+        axes = queries[0].axes
+        sums = self._record_sums if table is None else partial(sums_of, table)
+        values = sums(queries).tolist()
+        reason = self._no_error(axes)
+        if reason:
+            yield from (Estimate(value, reason=reason) for value in values)
+            return
+        held = sums([query.held for query in queries])
+        is_covered = self.covers(axes) and self._is_fitted(axes)
+        kind: ErrorKind = "approximate" if is_covered else "model_based"
+        errors = self._model(axes).of(queries, held)
+        for value, error in zip(values, errors.tolist(), strict=True):
+            yield Estimate(value, error, error * _DEVIATIONS["fitted"], kind)
+
+    def _no_error(self, axes: Axes) -> str:
+        """Returns why no error of a fitted answer can be stated; empty where one can."""
+        if self.release.measurements is None:
+            return "the release keeps no measurements"
+        if len(axes) > MAX_ATTRIBUTES:
+            return f"more than {MAX_ATTRIBUTES} attributes are concerned"
+        if len(axes) > 2 and self._dependence is None and not self.covers(axes):
+            return "no two attributes were measured together"
+        domain, variances = self._domain, self._variances(axes)
+        for support in subsets(axes):
+            if len(support) > 2:
+                break
+            if support in self._scored or any(domain.shape[axis] == 1 for axis in support):
+                continue
+            if not (math.isfinite(variances[support]) and self._is_fitted(support)):
+                names = " with ".join(domain.names[axis] for axis in support)
+                return f"{names or 'the number of records'} was not measured"
+        return ""
+
+    @cached_property
+    def _scored(self) -> dict[Support, float]:
+        """The noisy distances from independence of pairs that were scored and not measured."""
+        measured = self.release.measurements
+        if measured is None or measured.distances is None:
+            return {}
+        pairs = {self._domain.axes(names): each for names, each in measured.distances.pairs.items()}
+        return {axes: each for axes, each in pairs.items() if not self._is_fitted(axes)}
+
+    @cached_property
+    def _known_pairs(self) -> dict[Support, UnmeasuredPair]:
+        return {}
+
+    def _learn_pairs(self, sets: Iterable[Axes]) -> None:
+        """Takes in what is known of the pairs that were not measured, of some sets together."""
+        measured = self.release.measurements
+        if measured is None or measured.distances is None:
+            return
+        inside = {pair for axes in sets for pair in combinations(axes, 2) if pair in self._scored}
+        number, deviation = self.release.represented, measured.distances.deviation
+        for part in self._parts(sorted(inside - self._known_pairs.keys())):
+            for pair, table in self._fitted_tables(part).items():
+                expected = number * np.outer(*(self._shares[axis] for axis in pair))
+                known = UnmeasuredPair(self._scored[pair], deviation, table, expected)
+                self._known_pairs[pair] = known
+
+    def _is_fitted(self, support: Support) -> bool:
+        """Whether the fit knows of what was measured of some attributes."""
+        return any(held.issuperset(support) for held in self._fitted_sets)
+
+    @cached_property
+    def _fitted_sets(self) -> list[set[int]]:
+        release = self.release
+        names = [*(names for names, _ in release.potentials), *release.record_tables]
+        return [set(self._domain.axes(each)) for each in names]
+
+    @cached_property
+    def _known_variances(self) -> dict[Support, float]:
+        return {}
+
+    def _variances(self, axes: Axes) -> dict[Support, float]:
+        """The variances of the coefficients of all sets of attributes inside some."""
+        measured = self.release.measurements
+        if measured is None or len(axes) > MAX_ATTRIBUTES:
+            return {}
+        inside, known = list(subsets(axes)), self._known_variances
+        unknown = [support for support in inside if support not in known]
+        if unknown:
+            known |= support_variances(
+                self._domain, unknown, measured.described, self.release.num_records_is_public
+            )
+        return {support: known[support] for support in inside}
+
+    def _model(self, axes: Axes) -> FittedErrors:
+        variances = self._variances(axes)
+        return FittedErrors(
+            self._domain,
+            self._shares,
+            self._dependence,
+            self.release.represented,
+            {each: variances[each] for each in variances if self._is_fitted(each)},
+            {pair: known for pair, known in self._known_pairs.items() if set(pair) <= set(axes)},
+        )
+
+    @cached_property
+    def _shares(self) -> list[Vector]:
+        """The share of records of each code of each attribute."""
+        singles = [(axis,) for axis in range(self._domain.num_attributes)]
+        return [_normalised(table) for table in self._fitted_tables(singles).values()]
+
+    @cached_property
+    def _dependence(self) -> float | None:
+        """The root mean square of Cramer's V over pairs of attributes that were measured.
+
+        Cells that are expected to be nearly empty say more of noise than of dependence: their
+        weight is lowered.
+        """
+        domain = self._domain
+        pairs = [
+            pair
+            for pair in combinations(range(domain.num_attributes), 2)
+            if self._is_fitted(pair)
+            and self.covers(pair)
+            and min(domain.shape[axis] for axis in pair) > 1
+            and math.prod(domain.shape[axis] for axis in pair) <= _PAIR_CELLS
+        ]
+        pairs = pairs[:: max(1, len(pairs) // _NUM_PAIRS)]
+        few = _FEW_RECORDS / max(self.release.represented, 1)
+        squares = []
+        for part in self._parts(pairs):
+            for (first, second), table in self._fitted_tables(part).items():
+                expected = np.outer(self._shares[first], self._shares[second])
+                moved = (_normalised(table) - expected) ** 2 / (expected + few)
+                squares.append(float(moved.sum()) / (min(table.shape) - 1))
+        return math.sqrt(sum(squares) / len(squares)) if squares else None
+
+
+def _known(fitted: Estimate | None) -> Estimate:
+    """Every question has a fitted answer."""
+    assert fitted is not None
+    return fitted
+
+
+def _largest_weights(queries: Sequence[VectorQuery]) -> Vector:
+    """Returns what one record counts for at most, in each query."""
+    largest = [math.prod(float(np.abs(each).max()) for each in query.vectors) for query in queries]
+    constant, factor = affine_parts(queries)
+    weights: Vector = np.abs(constant) + np.abs(factor) * np.array(largest)
+    return weights
+
+
+def _normalised(table: NDArray[np.float64]) -> NDArray[np.float64]:
+    total = float(table.sum())
+    return table / total if total > 0 else np.full(table.shape, 1 / table.size)

@@ -1,0 +1,160 @@
+"""How wrong answers of a fitted distribution are, from public numbers alone.
+
+The exact error of a fitted answer is not known: the fit shrinks noise, and invents what was not
+measured. This is a model of it. An answer's error has a part for each set of attributes inside its
+own, the *interaction* of these. A measured interaction has the variance V of its noise; any
+interaction is as large as its order lets expect, tau; a fit does about as well as the best mixture
+of both, V tau / (V + tau), and where nothing was measured, tau is what is left.
+
+Interactions are measured in units of Lancaster's expansion around independent attributes, in which
+a set S of them changes a count by N r_S times the product of sqrt(p (1 - p)) over S and of p over
+the other attributes (p: the share of records that a literal holds for). For pairs r is a
+correlation. How strongly the attributes of this table depend on each other is said by V, the root
+mean square of Cramer's coefficient over the pairs that were measured. What a maximum-entropy fit
+of all pairs leaves of orders three and more was 0.03 V to 0.07 V on six tables (nltcs and two
+halves of it, seven and five columns of adult, flights), and each order that is measured more left
+0.4 times as much; beside it stands what chance makes of interactions in a table of N records,
+1 / sqrt(N). Pairs that were scored and not measured have a model of their own, in
+``unmeasured_pairs.py``. ``benchmarks/error_bars.py`` measures how often the errors hold.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from itertools import compress, product
+
+import numpy as np
+
+from beam_dp.domain.universe import Domain
+from beam_dp.models.residual_basis import Support
+from beam_dp.queries.vector_query import Vector, VectorQuery, affine_parts
+from beam_dp.releases.synthetic_database.unmeasured_pairs import UnmeasuredPair
+
+# Of the interactions that the fit of all smaller ones leaves, in units of V.
+_THIRD_ORDER = 0.05
+_NEXT_ORDER = 0.4
+# An answer of so many attributes has 2^that many interactions.
+MAX_ATTRIBUTES = 12
+_MAX_LIFT = 1e6
+
+
+class FittedErrors:
+    """The model of one release.
+
+    Args:
+        domain: the universe.
+        shares: for each attribute, the share of records of each code, as fitted.
+        dependence: V, the root mean square of Cramer's V; None where no pair was measured.
+        num_records: that the release stands for.
+        variances: of the orthonormal coefficients of each set of attributes that was measured and
+            that the fit knows of, in squared records; infinite for all others.
+        unmeasured: what is known of other pairs of attributes.
+    """
+
+    def __init__(
+        self,
+        domain: Domain,
+        shares: Sequence[Vector],
+        dependence: float | None,
+        num_records: float,
+        variances: Mapping[Support, float],
+        unmeasured: Mapping[Support, UnmeasuredPair],
+    ) -> None:
+        self._domain = domain
+        self._shares = shares
+        self._dependence = dependence
+        self._num_records = num_records
+        self._variances = variances
+        self._unmeasured = unmeasured
+
+    def of(self, queries: Sequence[VectorQuery], held: Vector) -> Vector:
+        """Returns the root mean squared errors that the model predicts.
+
+        Args:
+            queries: all of the same axes, at most 12.
+            held: for each, the fitted number of records that it counts anything of.
+
+        Returns:
+            shape (num_queries,), records; infinite where nothing is known of an interaction of one
+            or two attributes.
+
+        Cost: 2^k steps of numpy for k attributes, however many queries.
+        """
+        axes = queries[0].axes
+        own, free, seen, spread = (np.empty((len(axes), len(queries))) for _ in range(4))
+        chances = np.ones(len(queries))
+        constant, factor = affine_parts(queries)
+        least_share = 0.5 / max(self._num_records, 1.0)
+        for place, axis in enumerate(axes):
+            size, share = self._domain.shape[axis], self._shares[axis]
+            vectors = np.array([query.vectors[place] for query in queries])
+            sums, squares = vectors.sum(axis=1), (vectors**2).sum(axis=1)
+            own[place] = np.maximum(squares - sums**2 / size, 0.0)
+            free[place] = (sums / size) ** 2
+            means = vectors @ share
+            seen[place] = means**2
+            spread[place] = np.maximum(vectors**2 @ share - means**2, 0.0)
+            # A fit may give a code next to nothing of which records hold one.
+            chances *= (vectors != 0) @ np.maximum(share, least_share)
+        # How much more often the literals hold together than if they were independent.
+        lift = np.clip(
+            np.maximum(held, 0.0) / np.maximum(self._num_records * chances, 1e-9), 1.0, _MAX_LIFT
+        )
+        total = np.zeros(len(queries))
+        for inside in product((False, True), repeat=len(axes)):
+            support = tuple(compress(axes, inside))
+            mask = np.array(inside, bool)
+            of_noise = own[mask].prod(axis=0) * np.maximum(
+                seen[~mask].prod(axis=0) * lift**2, free[~mask].prod(axis=0)
+            )
+            if not support:
+                # What the total sees of the product may have the constant's sign, or not.
+                of_noise = (np.abs(constant / factor) + np.sqrt(of_noise)) ** 2
+            of_prior = spread[mask].prod(axis=0) * seen[~mask].prod(axis=0) * lift
+            total += _mixed(
+                of_noise, self._variances.get(support, math.inf), of_prior, self._prior(support)
+            )
+        for pair, known in self._unmeasured.items():
+            first, second = (
+                np.array([query.vectors[axes.index(axis)] for query in queries]) for axis in pair
+            )
+            of_others = seen[~np.isin(axes, pair)].prod(axis=0)
+            own_lift = known.lift(first != 0, second != 0)
+            total += known.invented(first, second) ** 2 * of_others * np.maximum(lift / own_lift, 1)
+        return np.abs(factor) * np.sqrt(total)
+
+    def _prior(self, support: Support) -> float:
+        """The variance of an interaction before it is measured, in units of its expansion."""
+        order = len(support)
+        if order < 2:
+            return math.inf
+        if order == 2 and not math.isfinite(self._variances.get(support, math.inf)):
+            # Which pairs are measured was somebody's choice: others may be anything.
+            known = self._unmeasured.get(support)
+            return math.inf if known is None else known.size**2
+        if self._dependence is None:
+            return math.inf
+        if order == 2:
+            return (self._num_records * self._dependence) ** 2
+        size = self._dependence * _THIRD_ORDER * _NEXT_ORDER ** (order - 3)
+        # Chance alone, of who is in the table, makes an interaction of about 1 / sqrt(N).
+        return (self._num_records * size) ** 2 + self._num_records
+
+
+def _mixed(of_noise: Vector, variance: float, of_prior: Vector, prior: float) -> Vector:
+    """V tau / (V + tau), where either may be infinite; nothing of what the query can't see."""
+    noise, expected = times(of_noise, variance), times(of_prior, prior)
+    if math.isinf(prior):
+        return noise
+    if math.isinf(variance):
+        return expected
+    both = noise + expected
+    mixed: Vector = np.divide(noise * expected, both, out=np.zeros_like(both), where=both > 0)
+    return mixed
+
+
+def times(factor: Vector, variance: float) -> Vector:
+    """Returns their product, where 0 times anything is 0."""
+    found: Vector = np.multiply(factor, variance, out=np.zeros_like(factor), where=factor > 0)
+    return found

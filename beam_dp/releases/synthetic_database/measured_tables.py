@@ -1,0 +1,174 @@
+"""What was measured of tables, in public numbers, and the variance of all that follows from it."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal, Self, cast
+
+from beam_dp.checks import check_choice, checked_integer, checked_number
+from beam_dp.domain.universe import Domain
+from beam_dp.errors import InputError
+from beam_dp.models.basis import subsets, supports_inside
+from beam_dp.models.residual_basis import Support
+from beam_dp.noise.bound import DISTRIBUTIONS, Distribution, noise_variance
+from beam_dp.queries.linear import LiteralQuery, Product
+
+Names = tuple[str, ...]
+Kind = Literal["table", "residual"]
+
+_FIELDS = ("attributes", "measured", "distribution", "scale", "grid", "standard_deviation")
+MAX_GRID = 2**62
+
+
+@dataclasses.dataclass(frozen=True)
+class MeasuredTable:
+    """One noisy measurement, described by public numbers.
+
+    Args:
+        names: attributes of the marginal, in domain order.
+        kind: what of it is measured: the whole table, or its residual.
+        distribution: of the noise of each cell.
+        scale: of that noise, in grid units.
+        grid: grid units that make one record, an integer >= 1.
+    """
+
+    names: Names
+    kind: Kind
+    distribution: Distribution
+    scale: float
+    grid: int = 1
+
+    @property
+    def variance(self) -> float:
+        """Variance of the noise of one cell, in squared records."""
+        return noise_variance(self.distribution, self.scale) / self.grid**2
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the measurement as the card states it."""
+        return {
+            "attributes": list(self.names),
+            "measured": self.kind,
+            "distribution": self.distribution,
+            "scale": self.scale,
+            "grid": self.grid,
+            "standard_deviation": math.sqrt(self.variance),
+        }
+
+    @classmethod
+    def from_json(cls, parsed: Any, domain: Domain) -> Self:
+        """Returns the measurement that a card states.
+
+        Raises:
+            InputError: if it states none of this domain.
+        """
+        if not isinstance(parsed, dict) or set(parsed) != set(_FIELDS):
+            condition = f"must have exactly the fields {', '.join(_FIELDS)}"
+            raise InputError("noise", type(parsed).__name__, condition)
+        names = parsed["attributes"]
+        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+            raise InputError("attributes", type(names).__name__, "must be a list of names")
+        axes = domain.axes(names)
+        if list(axes) != sorted(set(axes)):
+            raise InputError("attributes", names, "must be distinct and in domain order")
+        check_choice("measured", parsed["measured"], ("table", "residual"))
+        check_choice("distribution", parsed["distribution"], DISTRIBUTIONS)
+        scale = checked_number("scale", parsed["scale"], above=0)
+        grid = checked_integer("grid", parsed["grid"], 1, MAX_GRID)
+        kind, distribution = cast(Kind, parsed["measured"]), parsed["distribution"]
+        return cls(tuple(names), kind, distribution, scale, grid)
+
+
+def laplace_variance(measured: Iterable[MeasuredTable]) -> float | None:
+    """Returns the smallest variance of a Laplace noise; None where all are Gaussian."""
+    of_laplace = [each.variance for each in measured if each.distribution == "discrete_laplace"]
+    return min(of_laplace, default=None)
+
+
+def support_variances(
+    domain: Domain,
+    supports: Iterable[Support],
+    measurements: Iterable[MeasuredTable],
+    total_is_public: bool,
+) -> dict[Support, float]:
+    """Returns the variance that measurements leave in each residual, were they all used best.
+
+    Args:
+        domain: the universe.
+        supports: attribute sets, as ascending axes.
+        measurements: the measurements.
+        total_is_public: then the support () has variance 0.
+
+    Returns:
+        for each support the variance of an orthonormal coefficient of that marginal's table, in
+        squared records; infinite where nothing measures it.
+    """
+    precisions = dict.fromkeys(supports, 0.0)
+    for measurement in measurements:
+        axes = domain.axes(measurement.names)
+        if measurement.kind == "residual":
+            if axes in precisions:
+                precisions[axes] += 1 / measurement.variance
+            continue
+        for support in supports_inside(axes, precisions):
+            summed = math.prod(domain.shape[axis] for axis in axes if axis not in support)
+            precisions[support] += 1 / (measurement.variance * summed)
+    variances = {
+        support: 1 / precision if precision > 0 else math.inf
+        for support, precision in precisions.items()
+    }
+    if total_is_public and () in variances:
+        variances[()] = 0.0
+    return variances
+
+
+def cell_variance(domain: Domain, variances: Mapping[Support, float], axes: Support) -> float:
+    """Returns the variance of one cell of a marginal's unbiased estimate, in squared records."""
+    return query_variance(domain, variances, axes, [1] * len(axes))
+
+
+def query_variance(
+    domain: Domain,
+    variances: Mapping[Support, float],
+    axes: Support,
+    held: Sequence[int],
+    kind: type[LiteralQuery] = Product,
+) -> float:
+    """Returns the variance of a query's unbiased estimate from a marginal, in squared records.
+
+    The query is (constant + sign P) / divisor, where P is a product over attributes of vectors with
+    sum s and squared norm n; of P a residual sees s^2 / d^2 of the attributes that were summed out,
+    and n - s^2 / d of the others. The constant is seen by the total alone.
+
+    Args:
+        domain: the universe.
+        variances: of orthonormal coefficients, see ``support_variances``.
+        axes: of the marginal, ascending.
+        held: for each axis, the number of codes where the query's literal holds.
+        kind: of the query: conjunction, disjunction or parity.
+    """
+    sizes = [domain.shape[axis] for axis in axes]
+    constant, sign, divisor, inside, outside = kind.factors
+    sums = [
+        inside * count + outside * (size - count) for size, count in zip(sizes, held, strict=True)
+    ]
+    squares = [
+        inside**2 * count + outside**2 * (size - count)
+        for size, count in zip(sizes, held, strict=True)
+    ]
+    means = [total / size for total, size in zip(sums, sizes, strict=True)]
+    free = [
+        square - total**2 / size for square, total, size in zip(squares, sums, sizes, strict=True)
+    ]
+    variance = 0.0
+    for support in subsets(axes):
+        factor = math.prod(
+            within if axis in support else mean**2
+            for axis, within, mean in zip(axes, free, means, strict=True)
+        )
+        if not support:
+            factor = (constant + sign * math.prod(means)) ** 2
+        if factor:
+            variance += factor / divisor**2 * variances[support]
+    return variance

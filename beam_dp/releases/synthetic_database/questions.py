@@ -1,0 +1,424 @@
+"""Questions of analysts: counts, sums, means, shares and quantiles of some records, in groups."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from beam_dp.checks import checked_number
+from beam_dp.domain.attributes import NULL_LABEL, Attribute, nearest_known
+from beam_dp.domain.listed import BooleanAttribute
+from beam_dp.domain.ordered import (
+    BinnedAttribute,
+    IntegerAttribute,
+    NumericAttribute,
+    OrderedAttribute,
+)
+from beam_dp.errors import InputError
+from beam_dp.installed import check_arrow
+from beam_dp.queries.vector_query import Vector, VectorQuery
+from beam_dp.queries.where import Mask, read_condition
+from beam_dp.releases.error_bars import Estimate, weakest_kind
+from beam_dp.releases.synthetic_database.arrow import column_values
+from beam_dp.releases.synthetic_database.estimates import Estimates
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from beam_dp.releases.synthetic_database.release import SyntheticDatabase
+
+MAX_GROUPS = 2**16
+# What stands beside answers; no column of labels has one of these names.
+BESIDE_ANSWERS = (
+    "standard_error",
+    "margin",
+    "bound",
+    "within_bins",
+    "low",
+    "high",
+    "error",
+    "reason",
+)
+_MAX_SHOWN = 50  # rows of a table that is printed
+
+
+@dataclass(frozen=True, repr=False)
+class AnswerTable:
+    """Answers with their error bars, a row a group; it prints as a table.
+
+    Args:
+        columns: values by name: those of the groups (with ``_`` behind the name of one that is
+            called as a column of the answers is), then the answer, ``standard_error``,
+            ``margin`` (the answer is within so much of the truth in 95 % of cases), of counts and
+            sums ``bound`` (proved: all answers of the table are within theirs, except with
+            probability 0.05; None where none is), ``error``
+            (exact, approximate or model_based; None where there is no error bar) and ``reason``
+            (why there is none). Of binned values ``within_bins`` is how far the answer may be off
+            besides, wherever values lie in their bins: an upper bound that holds as often as a
+            margin does.
+        num_groups: how many of the columns name the groups: integers, booleans and texts as the
+            released records hold them, the label of a bin, None for null.
+
+    Example:
+        >>> AnswerTable({"sex": ["Female", "Male"], "count": [1094.125, 85.9], "reason": ["", ""]})
+        sex       count
+        Female  1,094.1
+        Male       85.9
+    """
+
+    columns: Mapping[str, Sequence[Any]]
+    num_groups: int = 0
+
+    def __len__(self) -> int:
+        return len(next(iter(self.columns.values())))
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """Yields the rows."""
+        for values in zip(*self.columns.values(), strict=True):
+            yield dict(zip(self.columns, values, strict=True))
+
+    def __repr__(self) -> str:
+        columns = []
+        for place, (name, values) in enumerate(self.columns.items()):
+            if name == "reason" and not any(values):
+                continue
+            # Numbers stand on the right, below one another.
+            is_group = place < self.num_groups
+            is_text = is_group or all(isinstance(value, str | None) for value in values)
+            written = group_text if is_group else answer_text
+            texts = [name, *map(written, values[:_MAX_SHOWN])]
+            width = max(map(len, texts))
+            columns.append([text.ljust(width) if is_text else text.rjust(width) for text in texts])
+        lines = ["  ".join(row).rstrip() for row in zip(*columns, strict=True)]
+        if len(self) > _MAX_SHOWN:
+            lines.append(f"{_MAX_SHOWN} of {len(self):,} rows; to_arrow() has all")
+        return "\n".join(lines)
+
+    def to_arrow(self) -> pa.Table:
+        """Returns the answers as an Arrow table.
+
+        Raises:
+            ModuleNotFoundError: without pyarrow.
+        """
+        check_arrow()
+        import pyarrow as pa
+
+        return pa.table({name: list(values) for name, values in self.columns.items()})
+
+    def to_pandas(self) -> Any:
+        """Returns the answers as a frame of pandas."""
+        return self.to_arrow().to_pandas()
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """Returns what polars, DuckDB and others read of an Arrow table."""
+        return self.to_arrow().__arrow_c_stream__(requested_schema)
+
+
+@dataclass(frozen=True, eq=False)
+class Question:
+    """Some records of a release, perhaps in groups; made by ``SyntheticDatabase.query``.
+
+    Args:
+        release: that is asked.
+        masks: the codes that count, of each attribute that is concerned, by position.
+        groups: names of attributes: an answer for each combination of their levels.
+
+    Example:
+        >>> young = release.query("sex == 'female' and age < 40")  # doctest: +SKIP
+        >>> young.group_by("class").mean("fare").to_pandas()  # doctest: +SKIP
+    """
+
+    release: SyntheticDatabase
+    masks: Mapping[int, Mask]
+    groups: tuple[str, ...] = ()
+
+    def where(self, condition: str) -> Question:
+        """Returns those of the records for which one more condition holds: ``read_condition``."""
+        masks = dict(self.masks)
+        for axis, mask in read_condition(self.release.domain, condition).items():
+            masks[axis] = masks[axis] & mask if axis in masks else mask
+            if not masks[axis].any():
+                raise InputError("where", condition, "must hold for some of the records")
+        return replace(self, masks=masks)
+
+    def group_by(self, *names: str | list[str] | tuple[str, ...]) -> Question:
+        """Returns the same records in groups: one for each combination of the levels that count.
+
+        Args:
+            names: of attributes, or lists of names.
+
+        Raises:
+            InputError: if a name is unknown or given twice, or there are more than 2^16 groups.
+        """
+        flat = list[str]()
+        for name in names:
+            flat.extend(name if isinstance(name, list | tuple) else [name])
+        asked = replace(self, groups=(*self.groups, *flat))
+        axes = [asked._axis(name, "group_by") for name in asked.groups]
+        if len(set(axes)) < len(axes):
+            raise InputError("group_by", list(asked.groups), "must name each attribute once")
+        number = math.prod(int(asked._mask(axis).sum()) for axis in axes)
+        if number > MAX_GROUPS:
+            raise InputError("group_by", flat, f"must make at most {MAX_GROUPS:,} groups")
+        return asked
+
+    def count(self) -> AnswerTable:
+        """Returns the numbers of records."""
+        answers = self.release.bounded.of([*self._counted().values()])
+        return self._table("count", answers, has_bounds=True)
+
+    def sum(self, name: str) -> AnswerTable:
+        """Returns the sums of a column, of binned values from the middle of their bins.
+
+        A sum is fitted where the mean of its records is, so it is about their number times their
+        mean.
+        """
+        axis, values, widths = self._numbers(name)
+        counted = [*self._regular(axis).values()]
+        means = self._estimates.both_means(counted, axis, values)
+        asked = [each.with_vectors({axis: values}) for each in counted]
+        are_fitted = [self._estimates.better(*both) is both[0] for both in means]
+        answers = self.release.bounded.of(asked, prefers_fitted=are_fitted)
+        within = None if widths is None else self._summed_widths(axis, widths)
+        return self._table(f"sum_{name}", answers, within, has_bounds=True)
+
+    def mean(self, name: str) -> AnswerTable:
+        """Returns the means of a column, of the records where it is neither null nor other."""
+        axis, values, widths = self._numbers(name)
+        counted = [*self._regular(axis).values()]
+        answers = self._estimates.means(counted, axis, values)
+        if widths is None:
+            return self._table(f"mean_{name}", answers)
+        within = self._estimates.means(counted, axis, widths)
+        least = widths[: self.release.domain.attributes[axis].num_levels].min()
+        bounds = np.clip([*map(_most, within)], least, widths.max()).tolist()
+        return self._table(f"mean_{name}", answers, bounds)
+
+    def share(self, condition: str) -> AnswerTable:
+        """Returns the shares of the records for which a condition on one attribute holds."""
+        masks = read_condition(self.release.domain, condition)
+        if len(masks) != 1:
+            raise InputError("share", condition, "must be a condition on one attribute")
+        ((axis, mask),) = masks.items()
+        counted = [*self._counted().values()]
+        answers = self._estimates.means(counted, axis, mask.astype(np.float64))
+        return self._table("share", answers)
+
+    def quantile(self, name: str, share: float) -> AnswerTable:
+        """Returns the values below which a share of the records lie.
+
+        Args:
+            name: of an ordered column.
+            share: above 0, below 1; 0.5 is the median.
+
+        Returns:
+            Values, within bins as if they were spread evenly there, and ``low`` and ``high``, which
+            hold the truth in about 95 % of cases: where the share less its margin, and with it, are
+            reached (Woodruff, 1952).
+        """
+        checked_number("quantile", share, above=0, below=1)
+        axis = self._axis(name, "of")
+        attribute = self.release.domain.attributes[axis]
+        if not isinstance(attribute, IntegerAttribute | NumericAttribute):
+            raise InputError("of", name, "must be an integer or a numeric attribute")
+        counted = self._regular(axis)
+        codes, levels = np.arange(attribute.size), range(1, attribute.num_levels + 1)
+        prefixes = [(codes < end).astype(np.float64) for end in levels]
+        asked = [query for query in counted.values() for _ in prefixes]
+        below = self._estimates.ratios(asked, [(axis, each) for each in prefixes] * len(counted))
+        rows: list[tuple[Any, ...]] = []
+        for start in range(0, len(below), len(prefixes)):
+            part = below[start : start + len(prefixes)]
+            value, low, high = _reached(attribute, part, share)
+            reason = next((each.reason for each in part if each.margin is None), None)
+            if reason is None:
+                rows.append((value, low, high, weakest_kind(part), ""))
+            else:
+                rows.append((value, None, None, None, reason))
+        names = (f"quantile_{name}", "low", "high", "error", "reason")
+        columns = [list(column) for column in zip(*rows, strict=True)]
+        return self._with_groups(dict(zip(names, columns, strict=True)))
+
+    @property
+    def _estimates(self) -> Estimates:
+        return self.release.estimates
+
+    def _axis(self, name: str, argument: str) -> int:
+        domain = self.release.domain
+        if not isinstance(name, str) or name not in domain:
+            condition = f"is not an attribute; {nearest_known(str(name), domain.names)}"
+            raise InputError(argument, name, condition)
+        return domain.axes((name,))[0]
+
+    def _mask(self, axis: int) -> Mask:
+        size = self.release.domain.shape[axis]
+        return self.masks.get(axis, np.ones(size, np.bool_))
+
+    def _counted(self) -> dict[tuple[int, ...], VectorQuery]:
+        """The number of records of each group, by the codes of its attributes."""
+        axes = [self._axis(name, "group_by") for name in self.groups]
+        vectors = {axis: mask.astype(np.float64) for axis, mask in self.masks.items()}
+        found = {}
+        held = [np.flatnonzero(self._mask(axis)).tolist() for axis in axes]
+        for codes in itertools.product(*held):
+            own = {
+                axis: _indicator(self.release.domain.shape[axis], code)
+                for axis, code in zip(axes, codes, strict=True)
+            }
+            found[codes] = VectorQuery.of({**vectors, **own})
+        return found
+
+    def _regular(self, axis: int) -> dict[tuple[int, ...], VectorQuery]:
+        """The same, of records where an attribute is neither null nor other."""
+        attribute = self.release.domain.attributes[axis]
+        regular = (np.arange(attribute.size) < attribute.num_levels).astype(np.float64)
+        return {
+            codes: query.with_vectors({axis: regular}) for codes, query in self._counted().items()
+        }
+
+    def _numbers(self, name: str) -> tuple[int, Vector, Vector | None]:
+        """A column, its values by code, and half the widths of its bins, where it has bins."""
+        axis = self._axis(name, "column")
+        attribute = self.release.domain.attributes[axis]
+        values = np.zeros(attribute.size)
+        if isinstance(attribute, IntegerAttribute):
+            values[: attribute.num_levels] = np.arange(attribute.minimum, attribute.maximum + 1)
+            return axis, values, None
+        if isinstance(attribute, NumericAttribute):
+            edges = np.array(attribute.edges, np.float64)
+            # Of whole numbers the largest below an edge is one less.
+            low, high = attribute.whole_ends or (edges[:-1], edges[1:])
+            values[: attribute.num_levels] = (low + high) / 2
+            widths = np.zeros(attribute.size)
+            widths[: attribute.num_levels] = (high - low) / 2
+            return axis, values, widths
+        condition = "must be an integer or a numeric attribute"
+        if isinstance(attribute, BooleanAttribute):
+            asked = name if name.isidentifier() else f"`{name}`"
+            condition += f"; for a yes/no column ask for share({asked!r})"
+        raise InputError("column", name, condition)
+
+    def _summed_widths(self, axis: int, widths: Vector) -> list[float]:
+        """How far the sum of each group may be off, as its records may lie anywhere in their bins.
+
+        Where there is no error bar of the sum of half the widths of the records' bins, the number
+        of records times the largest one holds, of the group or else of all groups.
+        """
+        summed = [each.with_vectors({axis: widths}) for each in self._regular(axis).values()]
+        counted, everybody = [*self._counted().values()], VectorQuery((), ())
+        answers = self._estimates.of([*summed, *counted, everybody])
+        everything = self.release.represented if answers[-1].margin is None else _most(answers[-1])
+        bounds = zip(answers[: len(summed)], answers[len(summed) : -1], strict=True)
+        widest = float(widths.max())
+        return [
+            min(_most(width), widest * min(_most(number), everything)) for width, number in bounds
+        ]
+
+    def _table(
+        self,
+        name: str,
+        answers: Sequence[Estimate],
+        within: Sequence[float] | None = None,
+        *,
+        has_bounds: bool = False,
+    ) -> AnswerTable:
+        columns: dict[str, Sequence[Any]] = {
+            name: [each.value for each in answers],
+            "standard_error": [each.standard_error for each in answers],
+            "margin": [each.margin for each in answers],
+        }
+        if has_bounds:
+            columns["bound"] = [each.bound for each in answers]
+        if within is not None:
+            columns["within_bins"] = within
+        columns["error"] = [each.kind for each in answers]
+        columns["reason"] = [each.reason for each in answers]
+        return self._with_groups(columns)
+
+    def _with_groups(self, answers: Mapping[str, Sequence[Any]]) -> AnswerTable:
+        """The answers behind the values of their groups, each column under a name of its own."""
+        domain, columns = self.release.domain, dict[str, Sequence[Any]]()
+        groups = [*self._counted()]
+        for place, name in enumerate(self.groups):
+            column = name
+            while column in BESIDE_ANSWERS or column in answers or column in columns:
+                column += "_"
+            columns[column] = _values_of(domain[name], [codes[place] for codes in groups])
+        return AnswerTable({**columns, **answers}, len(self.groups))
+
+
+def answer_text(value: str | float | None) -> str:
+    """Returns a number or a text as people read it."""
+    if isinstance(value, str) or value is None:
+        return value or ""
+    if not math.isfinite(value):
+        return "none"
+    return f"{value:,.1f}" if abs(value) >= 100 else f"{value:,.4g}"
+
+
+def group_text(value: str | float | None) -> str:
+    """Returns the value of a group as people read it.
+
+    Example:
+        >>> group_text(None), group_text(True), group_text(12345)
+        ('null', 'true', '12345')
+    """
+    if value is None:
+        return NULL_LABEL
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _values_of(attribute: Attribute, codes: Sequence[int]) -> list[Any]:
+    """Values of some codes in the type of the released records; of a bin, its label."""
+    if isinstance(attribute, BinnedAttribute):
+        return [None if code == attribute.null_code else attribute.label(code) for code in codes]
+    return [*column_values(attribute, codes)]
+
+
+def _most(answer: Estimate) -> float:
+    """What the truth, which is not negative, exceeds in one of 40 cases; infinite if unknown."""
+    return math.inf if answer.margin is None else max(answer.value, 0.0) + answer.margin
+
+
+def _indicator(size: int, code: int) -> NDArray[np.float64]:
+    vector = np.zeros(size)
+    vector[code] = 1.0
+    return vector
+
+
+def _reached(
+    attribute: OrderedAttribute, below: Sequence[Estimate], share: float
+) -> tuple[float, float, float]:
+    """Where a share of the records is reached, and where it is at the ends of its error bar.
+
+    Args:
+        attribute: with numbers as levels.
+        below: the share of records up to the end of each level.
+        share: the one that is looked for.
+    """
+    if any(math.isnan(each.value) for each in below):  # there are no records
+        return math.nan, math.nan, math.nan
+    margins = np.array([each.margin or 0.0 for each in below])
+    shares = np.maximum.accumulate([each.value for each in below])
+    found = []
+    for moved in (shares, shares + margins, shares - margins):
+        place = int(np.searchsorted(np.maximum.accumulate(moved), share))
+        found.append(_value_at(attribute, min(place, len(below) - 1), moved, share))
+    return found[0], found[1], found[2]
+
+
+def _value_at(attribute: OrderedAttribute, place: int, shares: Vector, share: float) -> float:
+    if isinstance(attribute, IntegerAttribute):
+        return float(attribute.minimum + place)
+    assert isinstance(attribute, NumericAttribute)
+    low, high = attribute.edges[place : place + 2]
+    before = float(shares[place - 1]) if place else 0.0
+    inside = float(shares[place]) - before
+    part = min(max((share - before) / inside, 0.0), 1.0) if inside > 0 else 1.0
+    return float(low + part * (high - low))

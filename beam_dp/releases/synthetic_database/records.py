@@ -1,0 +1,244 @@
+"""Released records as columns of codes: the distinct ones in one canonical order."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from beam_dp.checks import check_choice
+from beam_dp.domain.listed import ListedAttribute
+from beam_dp.domain.ordered import BinnedAttribute
+from beam_dp.domain.universe import Domain
+from beam_dp.errors import InputError
+
+Codes = tuple[NDArray[Any], ...]
+
+# What stands for the values of a bin: any of them, or its middle.
+WITHIN_BINS = ("uniform", "midpoint")
+# So many values are drawn at most, and of more the middle of each bin is released: one takes 8
+# bytes in memory and in the file, where equal records take next to nothing.
+MAX_BIN_VALUES = 2**25
+# Distinct records of parts of a file, before they are joined.
+_MOST_WAITING = 2**20
+
+
+def code_type(size: int) -> np.dtype[Any]:
+    """Returns the smallest unsigned integer type that holds the codes 0 to ``size - 1``.
+
+    Example:
+        >>> code_type(256), code_type(257)
+        (dtype('uint8'), dtype('uint16'))
+    """
+    return np.min_scalar_type(size - 1)
+
+
+def distinct_records(
+    domain: Domain, codes: Sequence[NDArray[Any]], counts: NDArray[np.int64] | None = None
+) -> tuple[Codes, NDArray[Any]]:
+    """Returns the distinct records among many, in the order of a release, and how many of each.
+
+    Args:
+        domain: the universe, of any size.
+        codes: one array of shape (n,) an attribute, integers in ``0..size-1``, in any order.
+        counts: shape (n,), how many records each of these stands for; by default one.
+
+    Returns:
+        One array of shape (m,) an attribute, the smallest unsigned type that holds its codes, in
+        ascending lexicographic order; and shape (m,), int64, how many records equal each.
+
+    Raises:
+        IndexError: if a code is not one of its attribute's.
+
+    Cost: one sort by as many 64-bit words as the cells of the domain need; 0.3 seconds for
+    10^6 records of 35 columns.
+
+    Example:
+        >>> from beam_dp.domain.files import read_domain
+        >>> domain = read_domain('{"age": 85, "sex": 2}')
+        >>> columns = [np.array([30, 7, 30]), np.array([1, 0, 1])]
+        >>> (age, sex), counts = distinct_records(domain, columns)
+        >>> age.tolist(), sex.tolist(), counts.tolist()
+        ([7, 30], [0, 1], [1, 2])
+    """
+    words = list(domain.words(codes))
+    order = lexicographic_order(words)
+    first = np.zeros(order.size, bool)
+    first[:1] = True
+    for word in words:
+        ordered = word[order]
+        first[1:] |= ordered[1:] != ordered[:-1]
+    starts = np.flatnonzero(first)
+    if counts is None:
+        counts = np.diff(starts, append=order.size)
+    elif len(starts):
+        counts = np.add.reduceat(counts[order], starts)
+    chosen = order[starts]
+    distinct = tuple(
+        np.asarray(column)[chosen].astype(code_type(size))
+        for column, size in zip(codes, domain.shape, strict=True)
+    )
+    return distinct, counts.astype(np.int64)
+
+
+def lexicographic_order(words: Sequence[NDArray[np.int64]]) -> NDArray[np.intp]:
+    """Returns the places of records in ascending order, equal ones as they were given.
+
+    Args:
+        words: of ``Domain.words``.
+    """
+    return np.lexsort(words[::-1]) if len(words) > 1 else np.argsort(words[0], kind="stable")
+
+
+class ReadRecords:
+    """Records that are read part by part, in any order, as the fields of a release.
+
+    Rows without drawn values are counted part by part; of those with values, every row is kept.
+
+    Args:
+        domain: of the records.
+    """
+
+    def __init__(self, domain: Domain) -> None:
+        self._domain = domain
+        self._codes = [[np.zeros(0, code_type(size))] for size in domain.shape]
+        self._counts = [np.zeros(0, np.int64)]
+        self._values: dict[str, list[NDArray[Any]]] = {}
+        self._num_waiting = 0
+        self._num_distinct = 0
+
+    def add(self, codes: Sequence[NDArray[Any]], counts: NDArray[np.int64] | None = None) -> None:
+        """Takes records without values, each as often as ``counts`` says, by default once."""
+        self._append(*distinct_records(self._domain, codes, counts))
+        self._num_waiting += len(self._counts[-1])
+        if self._num_waiting > _MOST_WAITING + self._num_distinct:
+            distinct, numbers = self._counted()
+            self._codes, self._counts = [[each] for each in distinct], [numbers]
+            self._num_waiting, self._num_distinct = 0, len(numbers)
+
+    def add_rows(self, codes: Sequence[NDArray[Any]], values: Mapping[str, NDArray[Any]]) -> None:
+        """Takes rows with the values that were drawn within their bins."""
+        self._append(codes, np.ones(len(codes[0]), np.int64))
+        for name, drawn in values.items():
+            self._values.setdefault(name, []).append(drawn)
+
+    def fields(self) -> tuple[Codes, NDArray[np.int64], dict[str, NDArray[Any]]]:
+        """Returns ``codes``, ``counts`` and ``bin_values`` of a ``SyntheticDatabase``."""
+        values = {}
+        if self._values:
+            columns = [np.concatenate(each) for each in self._codes]
+            order = lexicographic_order(list(self._domain.words(columns)))
+            values = {name: np.concatenate(each)[order] for name, each in self._values.items()}
+        return *self._counted(), values
+
+    def _append(self, codes: Sequence[NDArray[Any]], counts: NDArray[np.int64]) -> None:
+        for collected, column in zip(self._codes, codes, strict=True):
+            collected.append(column.astype(collected[0].dtype))
+        self._counts.append(counts)
+
+    def _counted(self) -> tuple[Codes, NDArray[np.int64]]:
+        columns = [np.concatenate(each) for each in self._codes]
+        return distinct_records(self._domain, columns, np.concatenate(self._counts))
+
+
+RECORDS_FORMATS = ("avro", "parquet", "csv")
+
+
+def check_records_format(domain: Domain, records_format: str) -> None:
+    """Refuses a format that is none, or in which the records of a domain cannot stand.
+
+    Raises:
+        InputError: naming the format.
+    """
+    check_choice("records_format", records_format, RECORDS_FORMATS)
+    texts = [*domain.names]
+    for attribute in domain:
+        if isinstance(attribute, ListedAttribute):
+            texts += [str(value) for value, _ in attribute.listed()]
+    # Others read CSV line by line.
+    if records_format == "csv" and any("\n" in text or "\r" in text for text in texts):
+        condition = "must be avro or parquet: a name or a value of the domain has a line break"
+        raise InputError("records_format", records_format, condition)
+
+
+def num_bin_values(domain: Domain, num_records: int) -> int:
+    """Returns how many values within bins so many records of a domain have."""
+    return num_records * sum(isinstance(attribute, BinnedAttribute) for attribute in domain)
+
+
+def checked_values(
+    domain: Domain, codes: Codes, counts: NDArray[np.int64], values: Mapping[str, Any]
+) -> dict[str, NDArray[Any]]:
+    """Returns values within bins in the types of ``BinnedAttribute.values_within``.
+
+    Args:
+        domain: the universe.
+        codes: of the distinct records.
+        counts: how many records equal each.
+        values: for each attribute with bins one vector of a value a record, or nothing at all.
+
+    Raises:
+        InputError: if they are not that, or one is not in the bin of its record. What stands
+            where the record is in no bin is 0.
+    """
+    binned = [each for each in domain if isinstance(each, BinnedAttribute)]
+    if set(values) != ({each.name for each in binned} if values else set()):
+        raise InputError("bin_values", sorted(values), "must be of all attributes with bins")
+    checked = {}
+    for attribute in binned if values else ():
+        kind = np.float64 if attribute.whole_ends is None else np.int64
+        given = np.asarray(values[attribute.name])
+        of_records = np.repeat(codes[domain.axes((attribute.name,))[0]], counts)
+        if given.shape != of_records.shape or given.dtype != kind:
+            condition = f"must be a vector of {len(of_records)} values, {kind.__name__}"
+            raise InputError("bin_values", attribute.name, condition)
+        is_in_bin = of_records < attribute.num_levels
+        is_right = np.where(is_in_bin, attribute.bins_of(given) == of_records, given == 0)
+        if not is_right.all():
+            raise InputError("bin_values", attribute.name, "must each lie in the bin of its record")
+        checked[attribute.name] = given
+    return checked
+
+
+def checked_codes(domain: Domain, codes: Sequence[Any], num_distinct: int) -> Codes:
+    """Returns columns of codes in their narrowest types.
+
+    Args:
+        domain: the universe.
+        codes: one vector of integers an attribute.
+        num_distinct: how long each must be.
+
+    Raises:
+        InputError: if they are not that, not of the domain, not distinct or not ascending.
+    """
+    if len(codes) != domain.num_attributes:
+        condition = f"must be one column an attribute, {domain.num_attributes}"
+        raise InputError("codes", len(codes), condition)
+    columns = []
+    for attribute, given in zip(domain, codes, strict=True):
+        column = np.asarray(given)
+        if column.ndim != 1 or column.dtype.kind not in "iu":
+            raise InputError("codes", column.shape, "must be vectors of integers")
+        if len(column) != num_distinct:
+            raise InputError("codes", len(column), f"must be as many as {num_distinct} counts")
+        for extreme in (column.min(), column.max()) if len(column) else ():
+            if not 0 <= int(extreme) < attribute.size:
+                raise InputError("codes", int(extreme), f"must be in 0..{attribute.size - 1}")
+        columns.append(column.astype(code_type(attribute.size)))
+    if not _is_ascending(columns, num_distinct):
+        raise InputError("codes", num_distinct, "must be of distinct records, ascending")
+    return tuple(columns)
+
+
+def _is_ascending(columns: Sequence[NDArray[Any]], num_distinct: int) -> bool:
+    """Whether each record is, lexicographically, greater than the one before it."""
+    tied = np.ones(max(0, num_distinct - 1), bool)
+    for column in columns:
+        if (tied & (column[:-1] > column[1:])).any():
+            return False
+        tied &= column[:-1] == column[1:]
+        if not tied.any():
+            return True
+    return not tied.any()

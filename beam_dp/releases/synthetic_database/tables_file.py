@@ -1,0 +1,92 @@
+"""Tables over attributes, in Avro: the hypothesis of a synthetic database, and its measurements.
+
+Blocks are not compressed: how long a file is depends on nothing but the shapes of its tables.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from beam_dp.domain.universe import Domain
+from beam_dp.releases.files.container import read_values, write_container
+from beam_dp.releases.files.values import encode
+from beam_dp.releases.synthetic_database.measured_tables import Names
+from beam_dp.storage.store import DamagedFileError
+
+Tables = Iterable[tuple[Names, NDArray[np.float64]]]
+
+_FIELDS = [
+    {"name": "attributes", "type": {"type": "array", "items": "string"}},
+    {"name": "shape", "type": {"type": "array", "items": "long"}},
+    {"name": "values", "type": {"type": "array", "items": "double"}},
+]
+SCHEMAS: dict[str, dict[str, Any]] = {
+    "hypothesis": {
+        "type": "record",
+        "name": "LogPotential",
+        "doc": "The weight of a cell is proportional to exp of the sum of these tables at its"
+        " codes.",
+        "fields": _FIELDS,
+    },
+    "independent": {
+        "type": "record",
+        "name": "IndependentLogPotential",
+        "doc": "The same of independent attributes, which scores of pairs are distances from.",
+        "fields": _FIELDS,
+    },
+    "measurements": {
+        "type": "record",
+        "name": "NoisyTable",
+        "doc": "A noisy table as it was drawn, in records; the card says what each of them is.",
+        "fields": _FIELDS,
+    },
+}
+
+
+def table_bytes(purpose: str, draw_id: str, tables: Tables) -> bytes:
+    """Returns the file of some tables, one record each.
+
+    Args:
+        purpose: of the file: one of ``SCHEMAS``.
+        draw_id: of the release.
+        tables: names of attributes in domain order, with one axis each.
+    """
+    schema = SCHEMAS[purpose]
+    rows = (
+        {"attributes": names, "shape": table.shape, "values": table.ravel()}
+        for names, table in tables
+    )
+    blocks = ((1, encode(schema, row)) for row in rows)
+    return write_container(schema, draw_id, purpose, blocks, deflate=False)
+
+
+def read_tables(
+    purpose: str, data: bytes, domain: Domain, draw_id: str
+) -> list[tuple[Names, NDArray[np.float64]]]:
+    """Returns the tables in a file.
+
+    Args:
+        purpose: of the file: one of ``SCHEMAS``.
+        data: the whole file.
+        domain: of the tables.
+        draw_id: of the release.
+
+    Raises:
+        DamagedFileError: if the file does not hold tables over this domain.
+    """
+    tables = []
+    for each in read_values(data, SCHEMAS[purpose], draw_id, purpose, None):
+        names, values = tuple(each["attributes"]), each["values"]
+        axes = domain.axes(names) if all(name in domain for name in names) else None
+        if axes is None or list(axes) != sorted(set(axes)):
+            raise DamagedFileError("has a table of attributes that are not in its domain")
+        shape = [domain.shape[axis] for axis in axes]
+        if each["shape"].tolist() != shape or values.size != math.prod(shape):
+            raise DamagedFileError("has a table whose shape is not its domain's")
+        tables.append((names, values.reshape(shape)))
+    return tables

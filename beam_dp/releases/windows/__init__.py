@@ -1,0 +1,1 @@
+"""Windows of a stream: their values, files, verification, and the words about them."""

@@ -1,0 +1,145 @@
+"""Files of tables of windows: the card, and the tables in Avro.
+
+A directory holds ``card.json`` and ``tables-DRAW.avro``, a row a marginal. Blocks are not
+compressed: how long the file is must not depend on the counts in it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from beam_dp.checks import check_choice
+from beam_dp.domain.files import domain_from_json
+from beam_dp.errors import InputError
+from beam_dp.privacy.guarantee import Guarantee
+from beam_dp.queries.workload import Workload, workload_from_json
+from beam_dp.releases.files.card import Card, Payload
+from beam_dp.releases.files.container import file_name, read_values, write_container
+from beam_dp.releases.files.values import encode
+from beam_dp.releases.synthetic_database.measured_tables import MeasuredTable, Names
+from beam_dp.releases.windows.window import WindowTables
+from beam_dp.storage.store import DamagedFileError
+from beam_dp.windows.promise import MECHANISM
+
+TABLE_SCHEMA: dict[str, Any] = {
+    "type": "record",
+    "name": "WindowTable",
+    "doc": "A marginal: unbiased counts of its cells in C order, in records, and the variance of"
+    " each of them.",
+    "fields": [
+        {"name": "attributes", "type": {"type": "array", "items": "string"}},
+        {"name": "shape", "type": {"type": "array", "items": "long"}},
+        {"name": "values", "type": {"type": "array", "items": "double"}},
+        {"name": "variance", "type": "double"},
+    ],
+}
+_PURPOSE = "tables"
+_TYPES = {
+    "mechanism": str,
+    "guarantee": dict,
+    "horizon_id": str,
+    "level": str,
+    "number": int,
+    "start": int,
+    "end": int,
+    "domain": dict,
+    "workload": dict,
+    "noise": list,
+    "parameters": dict,
+}
+
+
+def fields(release: WindowTables) -> dict[str, Any]:
+    """Returns what the card says, as JSON values."""
+    return {
+        "mechanism": MECHANISM,
+        "guarantee": release.guarantee.to_json(),
+        "horizon_id": release.horizon_id,
+        "level": release.level,
+        "number": release.number,
+        "start": release.start,
+        "end": release.end,
+        "domain": release.domain.to_json(),
+        "workload": release.workload.to_json(),
+        "noise": [each.to_json() for each in release.measured],
+        "parameters": dict(release.parameters),
+        "versions": dict(release.versions),
+    }
+
+
+def payload(release: WindowTables) -> dict[str, bytes]:
+    """Returns the one file: the tables."""
+    blocks = _blocks(release)
+    data = write_container(TABLE_SCHEMA, release.draw_id, _PURPOSE, blocks, deflate=False)
+    return {file_name(release.draw_id, _PURPOSE): data}
+
+
+def read(card: Card, payload: Payload) -> WindowTables:
+    """Returns the release of a card and its payload.
+
+    Raises:
+        InputError: if the card is none of a window, or the tables are not of it.
+        DamagedFileError: if the file holds no tables.
+    """
+    name = file_name(card.draw_id, _PURPOSE)
+    card.check_files([name])
+    card.check_types(_TYPES)
+    parsed = card.fields
+    check_choice("mechanism", parsed["mechanism"], (MECHANISM,))
+    domain = domain_from_json(parsed["domain"], "card")
+    workload = workload_from_json(parsed["workload"], domain)
+    measured = tuple(MeasuredTable.from_json(each, domain) for each in parsed["noise"])
+    guarantee = Guarantee.from_json(parsed["guarantee"])
+    kept = ("horizon_id", "level", "number", "start", "end", "parameters", "versions")
+
+    def release(data: bytes) -> WindowTables:
+        tables, variances = _read_tables(data, card.draw_id, workload)
+        found = WindowTables(
+            draw_id=card.draw_id,
+            guarantee=guarantee,
+            workload=workload,
+            tables=tables,
+            measured=measured,
+            **{name: parsed[name] for name in kept},
+        )
+        for names, variance in variances.items():
+            if not math.isclose(variance, found.variance(names), rel_tol=1e-6):
+                raise InputError("variance", variance, "must be that of the card's noise")
+        return found
+
+    return payload.read(name, release)
+
+
+def _blocks(release: WindowTables) -> Iterator[tuple[int, bytes]]:
+    for names in release.workload:
+        table = release.tables[names]
+        row = {
+            "attributes": names,
+            "shape": table.shape,
+            "values": table,
+            "variance": release.variance(names),
+        }
+        yield 1, encode(TABLE_SCHEMA, row)
+
+
+def _read_tables(
+    data: bytes, draw_id: str, workload: Workload
+) -> tuple[dict[Names, NDArray[np.float64]], dict[Names, float]]:
+    tables: dict[Names, NDArray[np.float64]] = {}
+    variances: dict[Names, float] = {}
+    for row in read_values(data, TABLE_SCHEMA, draw_id, _PURPOSE, None):
+        names = tuple(row["attributes"])
+        if names in tables or names not in workload.marginals:
+            raise DamagedFileError("has a table of no marginal of its card, or one twice")
+        axes = workload.domain.axes(names)
+        shape = [workload.domain.shape[axis] for axis in axes]
+        if row["shape"].tolist() != shape or row["values"].size != math.prod(shape):
+            raise DamagedFileError("has a table whose shape is not its domain's")
+        tables[names] = row["values"].reshape(shape)
+        variances[names] = row["variance"]
+    return tables, variances

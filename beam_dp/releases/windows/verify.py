@@ -1,0 +1,436 @@
+"""Tables of windows of a stream: any P windows together, their blocks, and the whole horizon."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Iterable, Mapping
+from fractions import Fraction
+from typing import Any
+
+from beam_dp.checks import check_choice, checked_integer, checked_number
+from beam_dp.errors import InputError
+from beam_dp.privacy.guarantee import RECORD, Guarantee
+from beam_dp.privacy.rounding import up
+from beam_dp.releases.synthetic_database.release import SyntheticDatabase
+from beam_dp.releases.synthetic_database.verify import verify_synthetic
+from beam_dp.releases.synthetic_database.verify_tables import table_steps
+from beam_dp.releases.windows.horizon import HorizonRelease
+from beam_dp.releases.windows.window import WindowTables
+from beam_dp.verification.claims import Claims, composed
+from beam_dp.verification.conversion import rounded_up
+from beam_dp.verification.fields import check_fields, differences, misread
+from beam_dp.verification.steps import Step, above, claims_json, number
+from beam_dp.verification.verdict import Figures, Verification, judged
+from beam_dp.windows.blocks import Blocks
+from beam_dp.windows.horizon import Horizon
+from beam_dp.windows.promise import protects_horizon, whole_promise, window_promise
+from beam_dp.windows.unit import WindowUnit
+
+WINDOWS = "Kellaris and others (2014)"
+_PLAN = ("strategy", "window_loss")
+_LEVELS = ("block", "share")
+_PROMISE = (
+    *("max_records_per_unit", "max_windows_per_unit", "protected_windows", "promise"),
+    *("worst_case", "horizon"),
+)
+_WORST = ("periods", "epsilon", "delta")
+_HORIZON = ("start", "window", "num_windows", "grace")
+# Words may change with a version, and an entry of a ledger says nothing of the noise.
+_FREE = ("promise", "ledger_release")
+_OWN = ("horizon_id", "number")
+
+
+@dataclasses.dataclass(frozen=True)
+class Limits:
+    """How much of a unit is used.
+
+    Args:
+        records: k, of a window.
+        windows: c, of any P consecutive windows.
+        protected: P.
+        num_windows: W, of the horizon.
+    """
+
+    records: int
+    windows: int
+    protected: int
+    num_windows: int
+
+    @classmethod
+    def of(cls, stated: Mapping[str, Any]) -> Limits:
+        """Returns what a card states.
+
+        Raises:
+            InputError: if a number is missing or out of range.
+        """
+        horizon = stated.get("horizon")
+        windows = horizon.get("num_windows") if isinstance(horizon, Mapping) else None
+        return cls(
+            checked_integer("max_records_per_unit", stated.get("max_records_per_unit"), 1),
+            checked_integer("max_windows_per_unit", stated.get("max_windows_per_unit"), 1),
+            checked_integer("protected_windows", stated.get("protected_windows"), 1),
+            checked_integer("num_windows", windows, 1),
+        )
+
+
+def verify_window(release: WindowTables) -> Verification:
+    """Returns what the card of one window, or of one block, comes to with all others like it.
+
+    Where blocks are measured, too, the other level is taken to spend its stated share.
+    """
+    figures, stated, notes = Figures(), release.parameters, []
+    share = share_of_blocks(stated)
+    levels = () if share is None else _LEVELS
+    check_fields("parameters", stated, (*_PLAN, *levels, *_PROMISE), ("ledger_release",))
+    limits = Limits.of(stated)
+    promise_figures(release.guarantee, stated, limits, figures)
+    _time_figures(release, figures)
+    own = _of_window(release.guarantee, limits)
+    of_one = table_steps(release.domain, release.measured, own)
+    steps = level_steps(of_one, release.level, limits, stated.get("block"))
+    if release.level == "window":
+        figures.loss("window_loss", stated["window_loss"], _together(of_one))
+        if share is not None:
+            _share_figures(share, _together(steps), None, release.guarantee, figures)
+    else:
+        assert share is not None  # else there is no block
+        of_others = Fraction(1 - share) / Fraction(share) / limits.windows
+        figures.loss("window_loss", stated["window_loss"], _scaled(_together(steps), of_others))
+    if share is not None:
+        part = 1 - Fraction(math.nextafter(share, 0.0))
+        if release.level == "block":
+            part = Fraction(math.nextafter(share, 1.0))
+        steps = [_with_other_level(step, part) for step in steps]
+        other = "blocks" if release.level == "window" else "windows"
+        notes.append(
+            f"The {other} are taken to spend their share, and were not read: to have them verified,"
+            " too, verify the directory of the horizon."
+        )
+    return judged(
+        f"tables of a {release.level}", "windows", release.guarantee, steps, figures, notes=notes
+    )
+
+
+def verify_database(release: SyntheticDatabase) -> Verification:
+    """Returns what the card of a synthetic database comes to, which may be of a window."""
+    found, stated = verify_synthetic(release), release.parameters.get("windows")
+    if stated is None:
+        return found
+    figures, note = Figures(), "It is of a window: verify the directory of its horizon, too."
+    check_fields("windows", stated, (*_PROMISE, "window", *_OWN), _FREE)
+    limits = Limits.of(stated)
+    check_fields("horizon", stated["horizon"], _HORIZON)
+    check_fields("worst_case", stated["worst_case"], _WORST)
+    checked_integer("number", stated["number"], 0, limits.num_windows - 1)
+    own = {"mechanism": release.mechanism, "guarantee": release.guarantee.to_json()}
+    figures.equal("windows.window", stated["window"], own)
+    records = release.guarantee.max_records_per_unit
+    figures.equal("windows.max_records_per_unit", limits.records, records)
+    return dataclasses.replace(
+        found,
+        num_figures=found.num_figures + figures.number,
+        faults=(*found.faults, *figures.faults),
+        notes=(*found.notes, note),
+    )
+
+
+def verify_horizon(release: HorizonRelease) -> Verification:
+    """Returns what the cards of a horizon come to: of all windows and blocks that are released.
+
+    Cost: that of reading all of them; synthetic databases are each verified by themselves.
+    """
+    figures, stated, notes = Figures(), release.parameters, []
+    limits = Limits.of(stated)
+    promise_figures(release.guarantee, stated, limits, figures)
+    plan = stated["plan"]
+    share = None if "window" in plan else share_of_blocks(plan)
+    levels = () if share is None else _LEVELS
+    needed = ("window",) if "window" in plan else (*_PLAN, *levels)
+    check_fields("plan", plan, needed, ("ledger_release",))
+    if "window" in plan:
+        _database_figures(plan["window"], limits, release, figures)
+    for place, each in (*release.windows.items(), *release.blocks.items()):
+        figures.faults += [f"{place}: {fault}" for fault in _of_horizon(each, stated)]
+    steps: list[Step] = []
+    if not release.windows:
+        notes.append("No window is released yet: what is shown follows from the plan alone.")
+        steps = [_planned_step(plan, limits)]
+    elif "window" in plan:
+        steps = [_database_step(release, limits, figures)]
+    else:
+        own, found = _of_window(release.guarantee, limits), dict[str, list[Step]]()
+        for level, held in (("window", release.windows), ("block", release.blocks)):
+            measured = dict.fromkeys(
+                each.measured for each in held.values() if isinstance(each, WindowTables)
+            )
+            for tables in measured:
+                of_one = table_steps(release.workload.domain, tables, own)
+                if level == "window":
+                    figures.loss("window_loss", plan["window_loss"], _together(of_one))
+                found[level] = level_steps(of_one, level, limits, plan.get("block"))
+                steps += found[level]
+            if len(measured) > 1:
+                notes.append(f"Not every {level} has the same noise: what is shown is their sum.")
+        if share is not None:
+            blocks = _together(found["block"]) if release.blocks else None
+            _share_figures(share, _together(found["window"]), blocks, release.guarantee, figures)
+        if share is not None and not release.blocks:
+            notes.append("No block is released yet: blocks are taken to spend their share.")
+            part = 1 - Fraction(math.nextafter(share, 0.0))
+            steps = [_with_other_level(step, part) for step in steps]
+    return judged("horizon", "windows", release.guarantee, steps, figures, notes=notes)
+
+
+def share_of_blocks(stated: Mapping[str, Any]) -> float | None:
+    """Returns the share of the budget that blocks spend; None where windows alone are measured.
+
+    Raises:
+        InputError: if it is missing, or it is not said which of the two it is.
+    """
+    check_choice("strategy", stated.get("strategy"), ("independent", "levels"))
+    if stated["strategy"] == "independent":
+        if stated.get("block") is not None:
+            condition = "must not be there where windows alone are measured"
+            raise InputError("block", stated["block"], condition)
+        return None
+    checked_integer("block", stated.get("block"), 2)
+    return checked_number("share", stated.get("share"), above=0, below=1)
+
+
+def promise_figures(
+    promise: Guarantee, stated: Mapping[str, Any], limits: Limits, figures: Figures
+) -> None:
+    """Compares what is promised with the limits of a unit, and the worst case with the horizon.
+
+    The horizon is at most ceil(W / P) runs of P windows, whose epsilons and deltas add up.
+    """
+    check_fields("horizon", stated["horizon"], _HORIZON)
+    horizon, unit = Horizon(**stated["horizon"]), _unit_of(promise, limits)
+    whole = whole_promise(horizon, unit, promise.epsilon, promise.delta, True)
+    if stated.get("plan", stated).get("block") is not None:
+        figures.equal("the promise is of the horizon", protects_horizon(horizon, unit), True)
+    for name, value in promise.to_json().items():
+        figures.equal(f"guarantee.{name}", value, whole.to_json()[name])
+    figures.number += 1
+    if not limits.windows <= limits.protected <= limits.num_windows:
+        figures.faults.append("max_windows_per_unit, protected_windows and num_windows must ascend")
+    periods = -(-limits.num_windows // limits.protected)
+    if promise.privacy_unit == RECORD:
+        periods = 1  # a record is in one window
+    worst = stated.get("worst_case")
+    check_fields("worst_case", worst, _WORST)
+    assert isinstance(worst, Mapping)
+    figures.equal("worst_case.periods", worst.get("periods"), periods)
+    epsilon = up(periods * Fraction(promise.epsilon))
+    figures.same("worst_case.epsilon", worst.get("epsilon"), epsilon)
+    delta = min(up(periods * Fraction(promise.delta)), 1.0)
+    figures.same("worst_case.delta", worst.get("delta"), delta)
+
+
+def level_steps(
+    of_one: Iterable[Step], level: str, limits: Limits, block: int | None
+) -> list[Step]:
+    """Returns the steps of all windows that are promised together, or of all blocks.
+
+    A unit is in c windows at most. Windows are disjoint, so what it moves of them adds up c times.
+    Of blocks of n windows it moves one by at most a times as much, where it is in a of its windows:
+    Laplace noise costs c times as much in all, Gaussian noise the sum of a^2, largest where the
+    windows lie in as few blocks as they can.
+
+    Args:
+        of_one: the steps of one window, or of one block for k records.
+        level: ``window`` or ``block``.
+        limits: k, c, P and W.
+        block: n.
+    """
+    most = limits.windows
+    if level == "window":
+        return [
+            _times(step, f"in {most:,} windows", most, lambda claims: claims.repeated(most))
+            for step in of_one
+        ]
+    size = checked_integer("block", block, 2)
+    whole, rest = divmod(most, size)
+    squares = whole * size**2 + rest**2
+
+    def of_blocks(claims: Claims) -> Claims:
+        if claims.epsilon is not None:
+            return Claims.pure(most * claims.epsilon)
+        return claims.repeated(squares)
+
+    return [
+        _times(
+            step,
+            f"in blocks of {size:,} windows",
+            most if step.claims.epsilon is not None else squares,
+            of_blocks,
+        )
+        for step in of_one
+    ]
+
+
+def _unit_of(promise: Guarantee, limits: Limits) -> WindowUnit:
+    """Whom a promise protects: its words begin with the column, unless a unit is a record."""
+    column = promise.privacy_unit.split(" in any ")[0]
+    return WindowUnit(column, limits.records, limits.windows, limits.protected)
+
+
+def _time_figures(release: WindowTables, figures: Figures) -> None:
+    """Compares the times of a window, or of a block, with its number in the horizon."""
+    horizon = Horizon(**release.parameters["horizon"])
+    windows = range(release.number, release.number + 1)
+    if release.level == "block":
+        windows = Blocks(horizon.num_windows, release.parameters["block"]).windows(release.number)
+    figures.equal("start and end", (release.start, release.end), horizon.times(windows))
+    is_within = windows.stop <= horizon.num_windows
+    figures.equal("number is within the horizon", is_within, True)
+
+
+def _share_figures(
+    share: float, windows: Claims, blocks: Claims | None, promise: Guarantee, figures: Figures
+) -> None:
+    """Compares the share of the budget for blocks with what both levels spend.
+
+    Before a block is released it is known of epsilons alone what the whole budget is.
+    """
+    spent, whole = windows.epsilon, Fraction(promise.epsilon)
+    if blocks is not None:
+        losses = [
+            each.mu_squared if each.epsilon is None else each.epsilon for each in (windows, blocks)
+        ]
+        if None in losses:
+            return
+        spent, of_blocks = losses
+        assert spent is not None and of_blocks is not None
+        whole = spent + of_blocks
+    if spent is not None:
+        figures.same("share", 1 - share, float(spent / whole))
+
+
+def _database_figures(
+    stated: object, limits: Limits, release: HorizonRelease, figures: Figures
+) -> None:
+    """Compares what a horizon says is promised of one of its windows with the whole promise."""
+    check_fields("plan.window", stated, ("mechanism", "guarantee"))
+    assert isinstance(stated, Mapping)
+    own, unit = Guarantee.from_json(stated["guarantee"]), _unit_of(release.guarantee, limits)
+    one = window_promise(release.horizon, unit, own.epsilon, own.delta)
+    for name, value in own.to_json().items():
+        figures.equal(f"plan.window.guarantee.{name}", value, one.to_json()[name])
+    for place, each in release.windows.items():
+        assert isinstance(each, SyntheticDatabase)
+        figures.equal(f"window {place}: mechanism", each.mechanism, stated["mechanism"])
+
+
+def _of_horizon(release: WindowTables | SyntheticDatabase, stated: Mapping[str, Any]) -> list[str]:
+    """Where the card of a window states other things than the horizon that it is of."""
+    said = release.parameters
+    if isinstance(release, SyntheticDatabase):
+        said = said["windows"]
+        check_fields("windows", said, (*_PROMISE, "window", "horizon_id", "number"), _FREE)
+    own = {name: said[name] for name in said if name not in _FREE and name not in _OWN}
+    known = {**stated["plan"], **{name: stated[name] for name in _PROMISE}}
+    whole = {name: value for name, value in known.items() if name not in _FREE}
+    return [*misread(release), *differences(own, whole)]
+
+
+def _scaled(claims: Claims, factor: Fraction) -> Claims:
+    """What spends another share of the same budget."""
+    if claims.epsilon is not None:
+        return Claims.pure(claims.epsilon * factor)
+    rho, mu_squared = claims.rho, claims.mu_squared
+    return Claims(
+        rho=None if rho is None else rounded_up(rho * factor),
+        mu_squared=None if mu_squared is None else rounded_up(mu_squared * factor),
+    )
+
+
+def _together(steps: Iterable[Step]) -> Claims:
+    return composed(step.claims for step in steps)
+
+
+def _of_window(promise: Guarantee, limits: Limits) -> Guarantee:
+    return dataclasses.replace(promise, max_records_per_unit=limits.records, allow_large_delta=True)
+
+
+def _times(step: Step, where: str, factor: int, law: Callable[[Claims], Claims]) -> Step:
+    return dataclasses.replace(
+        step,
+        what=f"{step.what}, {where}",
+        formula=f"{factor:,} times: {step.formula}",
+        theorem=f"{step.theorem}; {WINDOWS}",
+        numbers=f"{factor:,} x ({step.numbers})",
+        claims=law(step.claims),
+    )
+
+
+def _with_other_level(step: Step, part: Fraction) -> Step:
+    """The step with the level beside it, which spends the rest of the budget."""
+    claims = _scaled(step.claims, 1 / part)
+    if claims.epsilon is not None:
+        claims = Claims(epsilon=claims.epsilon)
+    share = number(part)
+    return dataclasses.replace(
+        step,
+        formula=f"{step.formula}; / {share}, its share",
+        numbers=f"{step.numbers} / {share}",
+        claims=claims,
+    )
+
+
+def _planned_step(plan: Mapping[str, Any], limits: Limits) -> Step:
+    """What the plan of a horizon says of a window, before one is released."""
+    loss = plan.get("window_loss")
+    claims = Claims.nothing()
+    if isinstance(loss, Mapping):
+        mu, epsilon = loss.get("mu"), loss.get("epsilon")
+        claims = Claims(
+            rho=Fraction(checked_number("rho", loss.get("rho"), above=0)),
+            mu_squared=None if mu is None else Fraction(checked_number("mu", mu, above=0)) ** 2,
+            epsilon=None
+            if epsilon is None
+            else Fraction(checked_number("epsilon", epsilon, above=0)),
+        )
+    losses = claims_json(claims).items()
+    stated = ", ".join(f"{name} {above(loss)}" for name, loss in losses).replace("_squared", "^2")
+    most = limits.windows
+    return Step(
+        f"measure {most:,} windows, as planned",
+        f"{most:,} times: the loss of one window, as stated",
+        WINDOWS,
+        f"{most:,} x ({stated})",
+        claims.repeated(most),
+    )
+
+
+def _database_step(release: HorizonRelease, limits: Limits, figures: Figures) -> Step:
+    """The step of the synthetic databases of c windows, each verified by itself."""
+    most: list[Claims] = []
+    words = ""
+    for place, each in release.windows.items():
+        assert isinstance(each, SyntheticDatabase)
+        found = verify_synthetic(each)
+        figures.number += found.num_figures
+        figures.faults += [f"window {place}: {fault}" for fault in found.faults]
+        claims = composed(step.claims for step in found.steps)
+        words = found.together.numbers
+        if claims not in most:
+            most.append(claims)
+    formula = f"{limits.windows:,} times: what one window reveals"
+    claims = composed(each.repeated(limits.windows) for each in _largest(most))
+    what = f"synthetic databases of {limits.windows:,} windows"
+    return Step(what, formula, WINDOWS, f"one window: {words}", claims)
+
+
+def _largest(claims: list[Claims]) -> list[Claims]:
+    """One of several claims that is the largest in all that it claims; else all of them."""
+    for one in claims:
+        if all(_is_above(one, other) for other in claims):
+            return [one]
+    return claims
+
+
+def _is_above(one: Claims, other: Claims) -> bool:
+    pairs = zip(dataclasses.astuple(one), dataclasses.astuple(other), strict=True)
+    return all((a is None) == (b is None) and (a is None or b is None or a >= b) for a, b in pairs)

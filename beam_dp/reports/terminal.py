@@ -1,0 +1,256 @@
+"""Tables, facts and words of releases on a terminal."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Container, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+from beam_dp.checks import is_integer
+from beam_dp.privacy.guarantee import Guarantee
+from beam_dp.releases.left_out import LeftOut
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.table import Table
+    from rich.text import Text
+
+
+_SHOWN_NOISE = 10
+_SHOWN_ITEMS = 6
+
+
+def print_table(
+    title: str,
+    columns: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    numbers: Container[int] | None = None,
+) -> None:
+    """Prints a table.
+
+    Args:
+        title: above it.
+        columns: their names.
+        rows: a text for each column.
+        numbers: the places of columns that hold numbers; by default the last one.
+    """
+    from rich.console import Console
+
+    table = _table_without_lines(title=plain_text(title), title_justify="left")
+    on_the_right = (len(columns) - 1,) if numbers is None else numbers
+    for place, name in enumerate(columns):
+        justify: Literal["left", "right"] = "right" if place in on_the_right else "left"
+        table.add_column(plain_text(name), justify=justify, overflow="fold")
+    for row in rows:
+        table.add_row(*map(plain_text, row))
+    Console().print(table)
+
+
+def numbers_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
+    """Returns a table without lines, of names on the left and numbers right of them."""
+    table = _table_without_lines()
+    for place, name in enumerate(columns):
+        justify: Literal["left", "right"] = "right" if place else "left"
+        table.add_column(plain_text(name), justify=justify, overflow="fold")
+    for row in rows:
+        table.add_row(*map(plain_text, row))
+    return table
+
+
+def _table_without_lines(**settings: Any) -> Table:
+    from rich.table import Table
+
+    return Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold", **settings)
+
+
+def counted(number: int, noun: str, plural: str | None = None) -> str:
+    """Returns how many there are of something.
+
+    Example:
+        >>> counted(1, "marginal"), counted(2000, "marginal"), counted(2, "query", "queries")
+        ('1 marginal', '2,000 marginals', '2 queries')
+    """
+    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
+
+
+def short(number: float) -> str:
+    """Returns a number in at most seven characters."""
+    if not math.isfinite(number):
+        return "none"
+    if number >= 999_999.5:
+        return f"{number:.1e}"
+    return f"{number:,.0f}" if number >= 100 else f"{number:.3g}"
+
+
+def guarantee_text(guarantee: Guarantee) -> str:
+    """Returns a promise in a few words."""
+    relation = guarantee.neighboring.value.replace("_", " ")
+    return f"epsilon {guarantee.epsilon:g}, delta {guarantee.delta:g}, {relation}"
+
+
+def unit_text(guarantee: Guarantee) -> str:
+    """Returns what a promise protects, in a few words."""
+    if guarantee.privacy_unit == "record":
+        return "a record"
+    most = guarantee.max_records_per_unit
+    used = "1 record is used" if most == 1 else f"{most:,} records are used"
+    return f"one {guarantee.privacy_unit}, of which at most {used}"
+
+
+def promise_facts(guarantee: Guarantee) -> dict[str, str]:
+    """Returns what was promised, and to whom."""
+    return {"promise": guarantee_text(guarantee), "protects": unit_text(guarantee)}
+
+
+def below_each_other(parts: Sequence[RenderableType]) -> RenderableType:
+    """Returns tables with an empty line between them."""
+    from rich.console import Group
+    from rich.text import Text
+
+    spaced: list[RenderableType] = []
+    for part in parts:
+        spaced += [part, Text()]
+    return Group(*spaced[:-1])
+
+
+def left_out_facts(left_out: LeftOut | None) -> dict[str, str]:
+    """Returns how many records were left out, and from what budget that was paid."""
+    if left_out is None:
+        return {}
+    shares = [
+        f"epsilon {part['epsilon']:.4g}, delta {part['delta']:g} for {what}"
+        for what, part in (
+            ("the release", left_out.budget["release"]),
+            ("the count of what was left out", left_out.budget["left_out"]),
+        )
+    ]
+    beta = short_value(left_out.failure_probability)
+    return {
+        "budget": "; ".join(shares),
+        "left out": f"{left_out.total:,} records outside the domain (a noisy count, standard error"
+        f" {left_out.sum_standard_error:,.1f}; except with probability {beta} within"
+        f" {left_out.sum_bound:,.0f} of the truth)",
+    }
+
+
+def left_out_table(left_out: LeftOut) -> RenderableType:
+    """Returns the counts of records outside the domain, the largest first."""
+    counts = sorted(left_out.counts.items(), key=lambda each: -each[1])
+    rows = [(f"attribute {name}", value) for name, value in counts[:_SHOWN_NOISE]]
+    if left_out.impossible is not None:
+        rows.append(("an impossible combination", left_out.impossible))
+    errors = (left_out.standard_error, left_out.bound, left_out.failure_probability)
+    shown = [(place, f"{value:,}", *map(short_value, errors)) for place, value in rows]
+    if len(counts) > _SHOWN_NOISE:
+        shown.append((f"and {len(counts) - _SHOWN_NOISE:,} more: see card.json", "", "", "", ""))
+    header = ("left out at", "records", "standard error", "bound", "fails with")
+    return plain_table(header, shown)
+
+
+def plain_table(header: tuple[str, ...], rows: Any) -> RenderableType:
+    """Returns a table without lines, of texts that a release may have chosen."""
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="bold")
+    for column in header:
+        table.add_column(plain_text(column), overflow="fold")
+    for row in rows:
+        table.add_row(*map(plain_text, row))
+    return table
+
+
+def facts_tables(facts: Mapping[str, Mapping[str, Any]]) -> list[RenderableType]:
+    """Returns a table of names and values for each title that has any."""
+    return [
+        plain_table((title, ""), [(key, short_value(value)) for key, value in values.items()])
+        for title, values in facts.items()
+        if values
+    ]
+
+
+def first_lines(title: str, entries: Sequence[Mapping[str, Any]]) -> RenderableType:
+    """A table of the first entries of a card, one a line."""
+    lines = [
+        ", ".join(f"{key} {short_value(value)}" for key, value in entry.items())
+        for entry in entries[:_SHOWN_NOISE]
+    ]
+    if len(entries) > _SHOWN_NOISE:
+        lines.append(f"and {len(entries) - _SHOWN_NOISE:,} more: see card.json")
+    return plain_table((title,), [(line,) for line in lines])
+
+
+def noise_table(entries: Sequence[Mapping[str, Any]]) -> RenderableType:
+    """Returns what got noise, of which distribution, and how much of it.
+
+    Args:
+        entries: as a card states them; the first ones are shown, one a line.
+    """
+    from rich.console import Group
+    from rich.text import Text
+
+    rows = [_noise_row(entry) for entry in entries[:_SHOWN_NOISE]]
+    if len(entries) > _SHOWN_NOISE:
+        rows.append((f"and {len(entries) - _SHOWN_NOISE:,} more: see card.json", "", "", ""))
+    header = ("noise", "of a cell", "scale", "standard deviation")
+    parts: list[RenderableType] = [plain_table(header, rows)]
+    if any("standard_deviation" in entry for entry in entries):
+        parts.append(Text("scale and standard deviation of one cell's noise, in records"))
+    if any(_is_residual(entry) for entry in entries):
+        parts.append(Text("(beyond): what a table tells beyond those of fewer of its attributes"))
+    return Group(*parts)
+
+
+def _noise_row(entry: Mapping[str, Any]) -> tuple[str, ...]:
+    names = entry.get("attributes")
+    if isinstance(names, list):
+        measured = ", ".join(map(str, names)) or "number of records"
+        measured += " (beyond)" if names and _is_residual(entry) else ""
+    else:
+        measured = short_value(entry.get("what", entry.get("tables")))
+    scale, grid = entry.get("scale"), entry.get("grid", 1)
+    if isinstance(scale, float) and is_integer(grid) and 0 < grid < 2**53:
+        scale /= grid  # units of the grid make one record
+    deviation = entry.get("standard_deviation")
+    told = "" if deviation is None else short_value(deviation)
+    return measured, noise_text(entry.get("distribution")), short_value(scale), told
+
+
+def noise_text(distribution: Any) -> str:
+    """Returns the name of a distribution as people write it.
+
+    Example:
+        >>> noise_text("discrete_laplace")
+        'discrete Laplace'
+    """
+    words = short_value(distribution).replace("_", " ")
+    return words.replace("laplace", "Laplace").replace("gaussian", "Gaussian")
+
+
+def _is_residual(entry: Mapping[str, Any]) -> bool:
+    return entry.get("measured") == "residual"
+
+
+def short_value(value: Any) -> str:
+    """Returns a value of a card, short enough for a table."""
+    if value is None:
+        return "not stated"
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    if isinstance(value, list):
+        shown = " ".join(short_value(each) for each in value[:_SHOWN_ITEMS])
+        return shown + (f" ... ({len(value):,})" if len(value) > _SHOWN_ITEMS else "")
+    if isinstance(value, dict):
+        return "; ".join(f"{key} {short_value(each)}" for key, each in value.items())
+    return str(value)
+
+
+def plain_text(text: str) -> Text:
+    """Returns the text without markup, and without control characters, which a terminal would obey.
+
+    Args:
+        text: anything, such as a name that a release holds.
+    """
+    from rich.text import Text
+
+    shown = (letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text)
+    return Text("".join(shown))
