@@ -186,7 +186,7 @@ def check_is(name: str, value: object, *kinds: type[Any], methods: tuple[str, ..
         InputError: naming the classes, and how their objects are made.
 
     Example:
-        >>> from beam_dp.domain import Domain
+        >>> from beam_dp.domain.universe import Domain
         >>> check_is("domain", "visits.json", Domain)
         Traceback (most recent call last):
         beam_dp.errors.InputError: domain: 'visits.json' is refused; must be a Domain, such as \

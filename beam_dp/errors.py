@@ -109,9 +109,6 @@ def public_fault(error: BaseException) -> str | None:
     Told by fields of the error that can't hold more: the name of a module, where it has the form
     of one, and the system's own words for an error number. Its message is never read.
 
-    Args:
-        error: of the construction or the submission of a job, or of a worker's setup.
-
     Returns:
         A few words; None for any other error, which must be withheld.
 

@@ -34,9 +34,6 @@ def check_arrow() -> None:
 def missing_part(error: ModuleNotFoundError) -> str | None:
     """Returns how to get a library that makes releases, where an import failed for lack of it.
 
-    Args:
-        error: of the import.
-
     Returns:
         One line; None if another module is missing.
     """

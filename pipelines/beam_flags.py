@@ -45,10 +45,6 @@ def runner_name(text: str) -> str:
 def check_beam_flags(options: PipelineOptions, runner: str) -> None:
     """Refuses flags that no job can run with.
 
-    Args:
-        options: Beam's.
-        runner: its ``runner_name``.
-
     Raises:
         FlagError: naming the flag.
     """

@@ -57,10 +57,6 @@ FLAGS = (shared.DOMAIN, SAMPLE, shared.INPUT_FORMAT, LIMIT, JSON)
 def check_sample(domain: Domain, sample: ReadRecords) -> tuple[DomainCheck, list[str]]:
     """Reads a sample as a release would.
 
-    Args:
-        domain: what the columns are declared to hold.
-        sample: where the rows are.
-
     Returns:
         What becomes of them, and in a line each why a release would refuse the files.
     """

@@ -112,10 +112,6 @@ _PREPARED: dict[str, Callable[[PipelineOptions], None]] = {
 def make_pipeline(beam_flags: Sequence[str], output: str) -> beam.Pipeline:
     """Returns an empty pipeline for Beam's flags: on FnApiRunner unless a runner is named.
 
-    Args:
-        beam_flags: Beam's own flags.
-        output: where the release is written.
-
     Raises:
         FlagError: Beam knows no such runner or can't load it, no job could run with its flags, it
             lacks a program, a jar or a library, or Dataflow's workers could not share the output.
@@ -127,9 +123,6 @@ def make_pipeline(beam_flags: Sequence[str], output: str) -> beam.Pipeline:
 
 def pipeline_of(options: PipelineOptions) -> beam.Pipeline:
     """Returns an empty pipeline for Beam's options: on FnApiRunner unless a runner is named.
-
-    Args:
-        options: which are given that runner.
 
     Raises:
         FlagError: Beam knows no such runner or can't load it, no job could run with its flags, or

@@ -39,9 +39,6 @@ _TESTED = ("2.70.0",)
 def prepare_flink(options: PipelineOptions) -> None:
     """Checks what FlinkRunner needs; fills in the jar and the Java that the environment names.
 
-    Args:
-        options: Beam's, with FlinkRunner as the runner.
-
     Raises:
         FlagError: Java or the jar is missing, the jar is damaged or of another Beam or Flink, or
             the cluster does not answer or runs another Flink.

@@ -51,10 +51,6 @@ JAR_SERVERS = {
 def prepare_jar_server(options: PipelineOptions, runner: str) -> None:
     """Checks what a runner of ``JAR_SERVERS`` needs, and fills in the Java of the environment.
 
-    Args:
-        options: Beam's.
-        runner: its ``runner_name``.
-
     Raises:
         FlagError: Java or the jar is missing, or the jar is damaged.
     """
@@ -78,11 +74,6 @@ def prepare_jar_server(options: PipelineOptions, runner: str) -> None:
 
 def find_java(launcher: str, runner: str, least: int) -> str:
     """Returns the program that starts Java: Beam's own default ignores ``JAVA_HOME``.
-
-    Args:
-        launcher: of Beam's options.
-        runner: that needs it.
-        least: the oldest version that will do.
 
     Raises:
         FlagError: if there is none.

@@ -31,9 +31,6 @@ _LOGGERS = (PrismJobServer.__name__, "apache_beam.utils.subprocess_server")
 def prepare_prism(options: PipelineOptions) -> None:
     """Checks that Prism can be started, fills in where it is, and silences it.
 
-    Args:
-        options: Beam's, with PrismRunner as the runner.
-
     Raises:
         FlagError: if Prism is missing, or is another program.
     """

@@ -125,11 +125,7 @@ class Job(ABC):
 
     @abstractmethod
     def tell(self, release: Release) -> None:
-        """Prints where the release is, and what can be done with it.
-
-        Args:
-            release: as it was committed and read back.
-        """
+        """Prints where the release is, and what can be done with it."""
 
     def warnings(self) -> list[str]:
         """Returns what to tell before anything is paid."""
@@ -263,12 +259,6 @@ def build(
 ) -> None:
     """Adds a job to a pipeline. Every refusal that planning left happens here, before any record.
 
-    Args:
-        job: what to release.
-        pipeline: to which it is added.
-        token: as for ``Job.add``.
-        save_in: as for ``Job.add``.
-
     Raises:
         InputError: the input, the output or a combination of parameters is refused.
     """
@@ -353,11 +343,6 @@ def _promised(job: Job) -> dict[str, Any]:
 
 def run(job: Job, pipeline: beam.Pipeline, progress: Progress) -> int:
     """Pays for a release, runs the pipeline that makes it, and returns the exit code.
-
-    Args:
-        job: what to release.
-        pipeline: into which it was built, so that what is refused is known.
-        progress: of the program.
 
     Raises:
         InputError: if the output, the place of the state or the ledger refuses; then nothing was

@@ -170,12 +170,7 @@ class Progress:
     def listening(
         self, *, silence_beam: bool, alive: Callable[[], str] = is_working
     ) -> Iterator[None]:
-        """Shows what workers in this process log as progress, and, locally, nothing of Beam's.
-
-        Args:
-            silence_beam: whether the job runs in this process.
-            alive: what is said now and then, whatever the job is doing.
-        """
+        """Shows what workers in this process log as progress, and, locally, nothing of Beam's."""
         handler = _Handler(self)
         options_logger = logging.getLogger("apache_beam.options.pipeline_options")
         logger, beam_logger = logging.getLogger(PROGRESS_LOGGER), logging.getLogger("apache_beam")
@@ -263,10 +258,6 @@ def failure(error: Exception) -> str:
 
 def early_failure(error: Exception, typed: Mapping[str, object]) -> str | None:
     """Returns one line about an error that came before any record: a module, or a path.
-
-    Args:
-        error: of the construction or the submission of a job, and of nothing later.
-        typed: what the user gave, by flag. A path that fails is shown as it was typed there.
 
     Returns:
         The line; None for any other error, and for a path that nobody typed.

@@ -185,13 +185,7 @@ def stage_pipeline(pipeline: beam.Pipeline, progress: Progress) -> int:
 
 
 def mark_released(ledger: Ledger, token: Token, draw_id: str) -> None:
-    """Marks a release that is complete; a ledger that has gone by now changes no budget.
-
-    Args:
-        ledger: that was paid from.
-        token: what this job has paid.
-        draw_id: of its release.
-    """
+    """Marks a release that is complete; a ledger that has gone by now changes no budget."""
     try:
         ledger.mark_released(token, draw_id)
     except LedgerError as error:

@@ -26,11 +26,7 @@ _Handler = Callable[..., Any] | int | None
 
 
 class Stopped(BaseException):
-    """A signal asked the program to stop; like KeyboardInterrupt, no Exception.
-
-    Args:
-        signal: that came.
-    """
+    """A signal asked the program to stop; like KeyboardInterrupt, no Exception."""
 
     def __init__(self, signal: signal.Signals) -> None:
         super().__init__(signal)

@@ -12,10 +12,6 @@ from beam_dp.transforms import ReadError, ReadRecords
 def read_truth(release: AnyRelease, path: str) -> Truth:
     """Returns the records that a release is about.
 
-    Args:
-        release: a synthetic database, or interval counts.
-        path: of the Parquet, CSV or Avro files with the records that it was made from, or a glob.
-
     Raises:
         InputError: if the release is of another kind, or a file can't be read, lacks a column of
             the domain or of the unit, or has one of a type without levels.

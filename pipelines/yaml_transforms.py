@@ -78,9 +78,6 @@ class ReadRecords(beam.PTransform):
 class _Release(beam.PTransform):
     """What all releases do alike: read the fields, refuse, pay, release and write.
 
-    Args:
-        config: the fields.
-
     Raises:
         ConfigError: if a field is refused; when applied, if the records are no one collection,
             windowed or unbounded, or lack a column, the output is refused, or the ledger refuses.
@@ -162,9 +159,6 @@ class SyntheticRows(beam.PTransform):
 
 class ReadSyntheticRows(beam.PTransform):
     """Gives the records of a release that is there as rows: ``beam_dp.SyntheticRows``.
-
-    Args:
-        config: the field ``release``, its directory.
 
     Raises:
         ConfigError: if the field or the release is refused; when applied, if there is an input.

@@ -66,9 +66,6 @@ def add_doctor(commands: Any) -> None:
 def run_doctor(options: argparse.Namespace) -> int:
     """Prints what was found.
 
-    Args:
-        options: of `beam-dp doctor`.
-
     Returns:
         The exit code: 1 if something is broken that making a release needs, else 0.
     """

@@ -22,9 +22,6 @@ def run_finish(options: argparse.Namespace) -> None:
 
     Of a horizon, the releases of all its windows and blocks.
 
-    Args:
-        options: of `beam-dp finish`.
-
     Raises:
         InputError: if there is no such directory, or drafts can't be removed.
         ReleaseError: if a card was committed and its release can't be completed.

@@ -45,9 +45,6 @@ def add_init(commands: Any) -> None:
 def run_init(options: argparse.Namespace) -> None:
     """Writes the file, and says what is open in it.
 
-    Args:
-        options: of `beam-dp init`.
-
     Raises:
         FlagError: if a flag is missing or refused.
         InputError: if the schema, the release or the output is refused.

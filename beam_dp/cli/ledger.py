@@ -53,9 +53,6 @@ def add_ledger(commands: Any) -> None:
 def run_ledger(options: argparse.Namespace) -> None:
     """Declares a budget, or prints what was spent and what is left.
 
-    Args:
-        options: of `beam-dp ledger`.
-
     Raises:
         FlagError: if a flag is refused.
         InputError: if the ledger refuses.

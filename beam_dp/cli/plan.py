@@ -25,9 +25,6 @@ def add_plan(commands: Any) -> None:
 def run_plan(options: argparse.Namespace) -> None:
     """Prints what every mechanism would make of a job.
 
-    Args:
-        options: of `beam-dp plan`.
-
     Raises:
         FlagError: if a flag is refused.
     """

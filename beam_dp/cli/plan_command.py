@@ -108,13 +108,7 @@ def read_workload(spec: str, domain: Domain) -> Workload | LinearWorkload:
 def command_line(
     job: PlanningJob | SparsePlanningJob, option: Option, texts: Mapping[str, str | None]
 ) -> str | None:
-    """Returns what to type to run an option; None where no program runs it.
-
-    Args:
-        job: that was planned.
-        option: one of its options.
-        texts: the text of each flag.
-    """
+    """Returns what to type to run an option; None where no program runs it."""
     if option.program is None or not option.is_feasible:
         return None
     guarantee = job.guarantee

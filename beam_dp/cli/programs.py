@@ -66,10 +66,6 @@ def check_beam_names(rest: Sequence[str], own: Sequence[Flag]) -> None:
 
     Only where the installed Beam is of the version whose flags were kept; any other judges itself.
 
-    Args:
-        rest: what the flags of a program left of a command line.
-        own: these flags.
-
     Raises:
         FlagError: naming the first unknown flag, and the nearest known one.
 
@@ -96,9 +92,6 @@ def _kept() -> dict[str, Any]:
 
 def import_program(name: str) -> ModuleType:
     """Imports a module of ``pipelines/``.
-
-    Args:
-        name: of the module.
 
     Raises:
         ModuleNotFoundError: if the package is neither installed nor in a checkout.

@@ -60,11 +60,7 @@ def read_edges_from(given: Any) -> EdgesFrom | None:
 
 
 def released_edges(attributes: Iterable[object]) -> Iterator[tuple[str, EdgesFrom]]:
-    """Yields the releases that edges of attributes came from, each told in words before.
-
-    Args:
-        attributes: of a domain, or the domain itself.
-    """
+    """Yields the releases that edges of attributes came from, each told in words before."""
     for attribute in attributes:
         origin: EdgesFrom | None = getattr(attribute, "edges_from", None)
         if origin is not None:

@@ -44,9 +44,6 @@ class Impossible:
 
         ``np.where(mask, -np.inf, 0.0)`` is the log-potential that leaves them no weight.
 
-        Args:
-            shape: the sizes of all attributes of the domain.
-
         Returns:
             One axis an attribute of ``axes``.
 
@@ -204,12 +201,7 @@ def restrict_combinations(
 def any_impossible(
     impossible: Sequence[Impossible], codes: Sequence[NDArray[Any]]
 ) -> NDArray[np.bool_] | None:
-    """Returns which records match a combination, shape (n,), or None where none does.
-
-    Args:
-        impossible: combinations.
-        codes: as for ``Impossible.matches``.
-    """
+    """Returns which records match a combination, shape (n,), or None where none does."""
     if not impossible:
         return None
     found = np.zeros(len(codes[0]), np.bool_)

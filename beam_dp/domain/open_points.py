@@ -16,14 +16,7 @@ _OPEN, _CONFIRM = "open", "confirm"
 
 
 class OpenPoint(NamedTuple):
-    """One key of an attribute that is open.
-
-    Args:
-        attribute: its name.
-        key: which key.
-        is_declared: whether a schema declares a value, which is to be confirmed.
-        told: that value, or what to fill in.
-    """
+    """One key of an attribute that is open."""
 
     attribute: Any
     key: str

@@ -23,13 +23,7 @@ _LARGEST_WHOLE = 2.0**53  # up to here every integer is a float
 
 @dataclass(frozen=True)
 class OrderedAttribute(Attribute):
-    """An attribute whose levels follow each other: intervals of them can be counted.
-
-    Args:
-        clip: whether what is below the first level counts in that, and what is above the last
-            in the last. Neither NaN nor an infinity does.
-        name, other, nullable, null_values, case, trim: see ``Attribute``.
-    """
+    """An attribute whose levels follow each other: intervals of them can be counted."""
 
     clip: bool = field(default=False, kw_only=True)
 

@@ -48,9 +48,6 @@ def integer_key(text: bytes) -> int | None:
 def plain_integers(column: pa.Array) -> pa.Array:
     """Returns a column of texts with ``plain_integer`` of each.
 
-    Args:
-        column: of type binary or large binary; null stays null.
-
     Returns:
         An array of the same type; the column itself where nothing changes.
 

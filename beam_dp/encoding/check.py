@@ -181,11 +181,7 @@ class ColumnCheck:
 
 @dataclasses.dataclass
 class DomainCheck:
-    """What became of the rows of a sample.
-
-    Args:
-        domain: as it is declared.
-    """
+    """What became of the rows of a sample."""
 
     domain: Domain
     num_rows: int = 0

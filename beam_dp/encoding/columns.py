@@ -47,10 +47,6 @@ _WINDOW = 2**16  # records worked on at once: eight narrow columns of them stay 
 def encode_column(attribute: Attribute, column: pa.Array | pa.ChunkedArray) -> NDArray[Any]:
     """Returns the code of each value of a column.
 
-    Args:
-        attribute: what the column was declared to hold.
-        column: an Arrow array of any type.
-
     Returns:
         Shape (n,), the smallest signed integer type that holds the attribute's codes; -1 where
         the value is outside the domain.
@@ -59,7 +55,7 @@ def encode_column(attribute: Attribute, column: pa.Array | pa.ChunkedArray) -> N
 
     Example:
         >>> import pyarrow as pa
-        >>> from beam_dp.domain import IntegerAttribute
+        >>> from beam_dp.domain.ordered import IntegerAttribute
         >>> encode_column(IntegerAttribute("age", 17, 90), pa.array(["17", "90", "x", None]))
         array([ 0, 73, -1, -1], dtype=int8)
     """

@@ -33,9 +33,6 @@ def merged_keys(batch: KeyBatch) -> KeyBatch:
 
     Else it comes back as it is: hashing a few keys twice costs less than merging weights.
 
-    Args:
-        batch: without units.
-
     Cost: a sort, of about 5 ns a record; 50 more where weights differ and are merged.
 
     Example:

@@ -39,11 +39,6 @@ def key_elements(
     element: null, fractions, dates, nested values; as ``integer`` also what is not from 0 to
     2^64 - 1. Nothing is raised or told.
 
-    Args:
-        column: an Arrow array of any type.
-        key_type: what the keys of the release are.
-        hash_key: public, of the release.
-
     Returns:
         Shapes (n,) and (n,); what stands where there is no element is arbitrary.
 
@@ -70,10 +65,6 @@ def clamped_numbers(
     """Returns each record's whole number, moved into 0..largest, and where there is one.
 
     What is a whole number is as for the keys of ``key_elements``; a negative one becomes 0.
-
-    Args:
-        column: an Arrow array of any type.
-        largest: below 2^63.
 
     Example:
         >>> import pyarrow as pa

@@ -39,9 +39,6 @@ def values_and_places(array: pa.Array) -> tuple[pa.Array, pa.Array]:
     """Returns the values of a dictionary or of runs, and where each of the array's stands there.
 
     Place by place, and null for null: many types of values cannot be taken out by Arrow.
-
-    Args:
-        array: a dictionary or run-end-encoded array.
     """
     import pyarrow as pa
 

@@ -32,9 +32,6 @@ _LARGEST = 2**62  # beyond it floats and unsigned integers are no time
 def seconds_of(column: pa.Array) -> NDArray[np.int64]:
     """Returns the seconds since 1970 of each value of a column, ``NO_TIME`` where it has no time.
 
-    Args:
-        column: an Arrow array of any type.
-
     Returns:
         shape (n,), int64; null is no time.
 

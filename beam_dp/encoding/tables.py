@@ -87,9 +87,6 @@ class Table:
     def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Yields the records, once.
 
-        Args:
-            columns: that are needed, each there.
-
         Raises:
             UnreadableError: if the library fails; its own words may quote a record.
         """

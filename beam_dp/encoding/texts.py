@@ -22,12 +22,7 @@ _PLAIN_NUMBER = r"^[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?$"
 
 
 class TextFinder:
-    """Finds texts among the declared ones of an attribute, as it compares them.
-
-    Args:
-        attribute: says what texts are compared by.
-        texts: the declared ones.
-    """
+    """Finds texts among the declared ones of an attribute, as it compares them."""
 
     def __init__(self, attribute: Attribute, texts: Sequence[str]) -> None:
         self._attribute = attribute

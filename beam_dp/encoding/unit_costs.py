@@ -13,12 +13,7 @@ from beam_dp.privacy.unit_costs import UnitCosts
 
 @dataclass(frozen=True, eq=False)
 class CostLimit:
-    """``UnitCosts`` of records that travel.
-
-    Args:
-        words: how they do.
-        costs: what they cost.
-    """
+    """``UnitCosts`` of records that travel."""
 
     words: RecordWords
     costs: UnitCosts

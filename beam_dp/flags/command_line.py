@@ -71,12 +71,6 @@ def no_flag(
 ) -> FlagError:
     """Returns the line about an argument without a flag, with what was probably meant.
 
-    Args:
-        text: the argument.
-        argv: the command line.
-        columns: the flags that take several columns.
-        patterns: the flags that take a pattern, which a shell may have expanded.
-
     Example:
         >>> str(no_flag("b", ["--group_by", "a", "b"], columns=["group_by"]))
         "unexpected argument 'b'; separate columns by commas: --group_by a,b"

@@ -62,12 +62,7 @@ def option_of(flag: Flag, read: Callable[[str, str], Any] = as_text) -> dict[str
 
 @dataclasses.dataclass(frozen=True)
 class OrWord:
-    """What reads a number, or one word.
-
-    Args:
-        read: ``number`` or ``integer``.
-        word: that is valid, too.
-    """
+    """What reads a number, or one word."""
 
     read: Callable[[str, str, str], float]
     word: str
@@ -88,10 +83,6 @@ def flags_of(*options: type[Any]) -> tuple[Flag, ...]:
 
 def values_of(options: type[Any], given: Mapping[str, str]) -> dict[str, Any]:
     """Returns the fields that flags give, by their own names.
-
-    Args:
-        options: the dataclass.
-        given: the texts of the flags that were given.
 
     Raises:
         InputError: if a text is no such value, naming the flag.

@@ -16,12 +16,7 @@ _BATCH_KEYS = 4096  # numpy's keys at a time
 
 
 class Evaluator:
-    """Values of a family, and the sums of signs that they give.
-
-    Args:
-        key: the family's key.
-        num_polynomials: >= 1.
-    """
+    """Values of a family, and the sums of signs that they give."""
 
     def __init__(self, key: HashKey, num_polynomials: int) -> None:
         self.family = PolynomialFamily(GF64, key.independence, key.words, num_polynomials)

@@ -109,7 +109,7 @@ def release(
     Example:
         >>> import pyarrow as pa
         >>> from beam_dp.domain.files import read_domain
-        >>> from beam_dp.queries import marginals
+        >>> from beam_dp.queries.workload import marginals
         >>> domain = read_domain('{"age": 85, "sex": 2}')
         >>> table = pa.table({"age": [30, 41, 41], "sex": [0, 1, 1]})
         >>> guarantee = Guarantee(1.0, 1e-9, "add_or_remove_one", "record", 1)

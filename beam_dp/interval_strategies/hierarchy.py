@@ -125,10 +125,6 @@ class Hierarchy:
 
 
 def tree(sizes: tuple[int, ...]) -> Hierarchy:
-    """Returns a tree of one root that is not measured, all other nodes with a weight of 1.
-
-    Args:
-        sizes: numbers of nodes of the levels below the root, to the number of cells.
-    """
+    """Returns a tree of one root that is not measured, all other nodes with a weight of 1."""
     weights = tuple(np.ones(size, np.int64) for size in sizes)
     return Hierarchy((1, *sizes), weights, np.zeros((0, 1), np.int64))

@@ -125,10 +125,6 @@ class SineErrors:
     The mean is exact. The variance of an interval is exact up to 1,024 cells. Above, it is that
     of a strategy whose scales were constant, which is a closed form, times a smooth ratio that is
     exact at some 64 prefixes and their differences and linear between.
-
-    Args:
-        eigenvalues: of C.
-        scales: the diagonal of E.
     """
 
     def __init__(self, eigenvalues: Values, scales: Integers) -> None:

@@ -142,12 +142,6 @@ def strategy_from_tables(
 ) -> Strategy:
     """Returns the strategy that ``strategy_tables`` described.
 
-    Args:
-        name: of the strategy.
-        num_leaves: the number of cells.
-        neighboring: the relation that it was planned for.
-        tables: not trusted.
-
     Raises:
         InputError: if they describe none.
     """

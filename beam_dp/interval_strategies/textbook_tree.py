@@ -26,10 +26,6 @@ class TextbookTree:
     because the number of records is public: the whole domain is the sum of its two halves, so
     that nothing is assumed of records outside the domain. A replacement changes 2 h nodes.
 
-    Args:
-        num_leaves: cells before padding.
-        has_root: whether the root is measured.
-
     Cost: O(d).
     Reference: Dwork, Naor, Pitassi and Rothblum (2010); Chan, Shi and Song (2011).
     """
@@ -101,12 +97,7 @@ class Nodes:
 
 
 class TextbookErrors:
-    """The numbers of nodes of all answers: their variances, for noise of variance 1.
-
-    Args:
-        num_leaves: cells before padding.
-        num_levels: that are measured.
-    """
+    """The numbers of nodes of all answers: their variances, for noise of variance 1."""
 
     def __init__(self, num_leaves: int, num_levels: int) -> None:
         self._num_leaves = num_leaves

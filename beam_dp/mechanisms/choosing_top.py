@@ -73,10 +73,6 @@ class TopChoice:
         Accuracy: with probability 1 - beta, for R candidates and scale s: the integer just below
         s ln(R / beta) of one shot, and s ln(R c / beta) of rounds; see ``choice_margin``.
 
-        Args:
-            num_candidates: R, at least c.
-            failure_probability: beta, in (0, 1).
-
         Returns:
             a distance in units of the scores.
 

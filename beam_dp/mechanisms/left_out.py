@@ -143,11 +143,6 @@ def plan_left_out(domain: Domain, guarantee: Guarantee, main_loss: Loss) -> Left
     as much as is left: the loss of both together is at most that of a release which spends all of
     the guarantee in the same way, so that one payment of that guarantee covers both.
 
-    Args:
-        domain: which records are left out of.
-        guarantee: of both together.
-        main_loss: of the release.
-
     Raises:
         InputError: if the noise would not fit 64-bit integers.
     """
@@ -175,12 +170,6 @@ def with_left_out(
     release: ReleaseT, plan: LeftOutPlan, counts: NDArray[np.int64], noise: NoiseSource
 ) -> ReleaseT:
     """Returns a release with noisy counts of what was left out, of the same draw.
-
-    Args:
-        release: that keeps ``plan.main``.
-        plan: of the counts.
-        counts: exact, as for ``LeftOutPlan.release``.
-        noise: where the noise comes from.
 
     Returns:
         A release that keeps ``plan.guarantee``.

@@ -51,12 +51,7 @@ _MAX_BLOCKS = 1024
 
 @dataclasses.dataclass(frozen=True)
 class Resources:
-    """What a mechanism takes on one worker, to an order of magnitude.
-
-    Args:
-        memory_bytes: at most at once.
-        seconds: of one core.
-    """
+    """What a mechanism takes on one worker, to an order of magnitude."""
 
     memory_bytes: float
     seconds: float

@@ -18,10 +18,6 @@ def with_bin_values(release: SyntheticDatabase, noise: NoiseSource) -> Synthetic
     Each is uniform in its bin and independent of all others, so that nothing but the bin, which
     the release holds anyway, tells of the data: post-processing, at no cost.
 
-    Args:
-        release: of midpoints.
-        noise: of this draw.
-
     Returns:
         The release as it is, where there are more than 2^25 such values.
 

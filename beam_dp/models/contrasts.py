@@ -23,9 +23,6 @@ def contrast_matrix(size: int) -> NDArray[np.float64]:
     the ``size`` centred unit vectors instead: a tight frame with the same inner products, whose
     product with a table costs one subtraction per cell.
 
-    Args:
-        size: number of codes, >= 1.
-
     Returns:
         shape (size - 1, size) or, above 64 codes, (size, size); float64; every row sums to 0.
 

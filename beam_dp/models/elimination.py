@@ -48,12 +48,7 @@ def maximal_masks(masks: Iterable[int]) -> list[int]:
 
 @dataclasses.dataclass(frozen=True)
 class Triangulation:
-    """The cliques of an elimination order.
-
-    Args:
-        cliques: maximal ones, as masks; together they name every attribute.
-        num_cells: of all cliques' tables together.
-    """
+    """The cliques of an elimination order."""
 
     cliques: tuple[int, ...]
     num_cells: int

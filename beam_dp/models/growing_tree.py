@@ -93,9 +93,6 @@ class GrowingTree:
     def join(self, pair: Axes) -> bool:
         """Adds a pair if the tree stays small enough with it, and returns whether it does.
 
-        Args:
-            pair: two axes.
-
         Cost: about 0.1 ms for 60 attributes, 5 ms where all are triangulated anew.
         """
         mask = mask_of(pair)

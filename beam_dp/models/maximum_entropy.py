@@ -74,12 +74,7 @@ class NoisyCoefficients:
         return np.flatnonzero(is_observed)
 
     def restricted(self, layout: Coefficients, to: Coefficients) -> NoisyCoefficients:
-        """Returns those of other supports, at the same scale; nothing is observed of new ones.
-
-        Args:
-            layout: where the coefficients stand.
-            to: where they shall stand.
-        """
+        """Returns those of other supports, at the same scale; nothing is observed of new ones."""
         values = carry_over(layout.slices, self.values, to)
         variances = carry_over(layout.slices, self.variances, to, start=np.inf)
         return NoisyCoefficients(values, variances)
@@ -288,11 +283,6 @@ def independent_log_weights(
     """Returns the hypothesis of independent attributes, each fitted to its own coefficients.
 
     Attributes without an observation stay uniform.
-
-    Args:
-        basis: coefficients of the domain.
-        observed: noisy coefficients in that basis.
-        total: number of records.
 
     Returns:
         shape (num_coefficients,), zero outside one-attribute supports.

@@ -153,12 +153,7 @@ class _Moves:
         return (draws + self._offset) % 1.0
 
     def _strides(self, axes: Axes, without: int) -> NDArray[np.float64]:
-        """Returns by how much each code counts in the number of a cell of a table.
-
-        Args:
-            axes: of the table.
-            without: the one of its axes that is left out.
-        """
+        """Returns by how much each code counts in the number of a cell of a table."""
         strides = np.zeros(len(self._shape))
         stride = 1
         for axis in reversed(axes):

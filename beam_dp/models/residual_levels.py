@@ -87,14 +87,7 @@ class _Source:
 
 @dataclasses.dataclass(frozen=True)
 class Level:
-    """One merged axis.
-
-    Args:
-        axis_size: number of its codes.
-        rest_cells: of the axes after it.
-        sources: of the blocks before it.
-        target_rows: of the blocks after it.
-    """
+    """One merged axis."""
 
     axis_size: int
     rest_cells: int

@@ -198,12 +198,7 @@ class _Records:
         return self.changed(self.cells, whole)
 
     def moves(self, gradient: NDArray[np.float64], most: int) -> _Moves:
-        """Returns moves down a gradient, at most so many, each of which helps.
-
-        Args:
-            gradient: of the error, as coefficients of a table over all cells.
-            most: >= 0.
-        """
+        """Returns moves down a gradient, at most so many, each of which helps."""
         most = min(most, len(self.cells))
         lowest = _Lowest(most)
         here = np.empty(len(self.cells))
@@ -224,11 +219,7 @@ class _Records:
 
 
 class _Lowest:
-    """The cells with the smallest values of a table that is seen piece by piece.
-
-    Args:
-        number: how many are sought.
-    """
+    """The cells with the smallest values of a table that is seen piece by piece."""
 
     def __init__(self, number: int) -> None:
         self._number = number

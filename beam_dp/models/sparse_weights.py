@@ -19,9 +19,6 @@ class SparseWeights:
     least one stays free. c updates of at most m elements each need m c + 1 slots; beyond
     them, slots are added.
 
-    Args:
-        num_slots: s, at least 2.
-
     Cost: memory by the elements of updates; a mean and an update are O(m), but for sums that are
         made anew, O(slots taken), after the total has moved by many powers of two.
     Reference: Blum and Roth (2011), Algorithm 1, with a slot that is never taken.

@@ -25,10 +25,6 @@ _Message = tuple[int, int, int]
 def tree_marginals(tree: JunctionTree, wanted: Iterable[Axes]) -> list[NDArray[np.float64]]:
     """Returns marginals of the distribution that a tree is calibrated to.
 
-    Args:
-        tree: calibrated.
-        wanted: attribute sets, as ascending axes.
-
     Returns:
         For each set a table with one axis an attribute, which sums to 1; its own copy.
 

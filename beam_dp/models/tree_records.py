@@ -24,10 +24,6 @@ _BELOW_ONE = 1 - 1e-9
 def tree_records(tree: JunctionTree, num_records: int) -> NDArray[np.int32]:
     """Returns records whose marginals inside cliques are close to the tree's.
 
-    Args:
-        tree: calibrated.
-        num_records: >= 0.
-
     Returns:
         shape (number of attributes, num_records), int32: the codes of each attribute. No record
         is in a cell of probability 0. Their order means nothing.
@@ -60,12 +56,7 @@ def tree_records(tree: JunctionTree, num_records: int) -> NDArray[np.int32]:
 
 
 def _positions(length: int, seed: int) -> NDArray[np.float64]:
-    """Returns a scrambled van der Corput sequence, in [0, 1).
-
-    Args:
-        length: at most 2^32.
-        seed: sequences of different seeds are independent for all practical purposes.
-    """
+    """Returns a scrambled van der Corput sequence, in [0, 1)."""
     bits = np.arange(length, dtype=np.uint32) + np.uint32((seed + 1) * 0x9E3779B9 % 2**32)
     for multiplier in _MULTIPLIERS:
         bits ^= bits * np.uint32(multiplier)

@@ -39,11 +39,6 @@ def laplace_bound(scale: float, num_values: int, failure_probability: float) -> 
     """Returns what no discrete Laplace noise of several exceeds, except with a probability.
 
     P(|z| > t) = 2 a^(t + 1) / (1 + a) with a = exp(-1 / scale), and the union bound.
-
-    Args:
-        scale: of each.
-        num_values: how many there are.
-        failure_probability: in (0, 1).
     """
     above = 2 * num_values / (failure_probability * (1 + math.exp(-1 / scale)))
     return float(max(0, math.ceil(scale * math.log(above) * (1 + _ROUNDING)) - 1))
@@ -56,12 +51,6 @@ def largest_noise(
 
     Of discrete Laplace noise see ``laplace_bound``; discrete Gaussian noise has P(Z >= m) <=
     P(N(0, sigma^2) >= m - 1) (Canonne, Kamath and Steinke, 2020, Proposition 25).
-
-    Args:
-        distribution: of the noise.
-        scale: of each.
-        num_values: how many there are.
-        failure_probability: in (0, 1).
     """
     if distribution == "discrete_laplace":
         return laplace_bound(scale, num_values, failure_probability)

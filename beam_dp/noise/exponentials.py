@@ -18,10 +18,6 @@ _DIGITS = 53
 def exp_bounds(exponent: Fraction, bits: int) -> tuple[int, int]:
     """Returns integers around exp(-exponent) 2^bits, at most 4 apart.
 
-    Args:
-        exponent: >= 0, of any size.
-        bits: >= 1.
-
     Reference: ``decimal`` rounds exponentials correctly; the bounds are one unit of its last digit
     to either side.
 

@@ -21,9 +21,6 @@ def log_normal(point: float) -> float:
 
     The error is a few units of rounding, relative to the result.
 
-    Args:
-        point: any double.
-
     Reference: the asymptotic series of Abramowitz and Stegun (1964), 26.2.12, in the far tail.
 
     Example:
@@ -48,9 +45,6 @@ def normal_quantile(log_probability: float) -> float:
 
     The error is a few units of rounding, absolute near 0 and relative elsewhere; below the
     logarithm -1e15 the result is too low, by 2e-14 of it at most.
-
-    Args:
-        log_probability: its logarithm, at most ln(1/2).
 
     Cost: some steps of Newton's method. The logarithm of the distribution is concave, so that they
     rise to the root from a start below it, and stop where rounding makes them turn.

@@ -140,10 +140,6 @@ class NoiseSource:
 
         Discrete Laplace noise, given that it is not negative.
 
-        Args:
-            size: how many values.
-            scale: in (0, 2^50].
-
         Returns:
             shape (size,), int64.
 

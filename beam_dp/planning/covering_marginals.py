@@ -46,10 +46,6 @@ def specification(marginals: Workload) -> str:
 def query_errors(queries: LinearWorkload, plan: MarginalsPlan) -> tuple[float, float]:
     """Returns the mean and the largest variance of the queries' unbiased estimates.
 
-    Args:
-        queries: that the plan's marginals cover.
-        plan: of a mechanism that measures all of them.
-
     Returns:
         both in squared records.
 

@@ -36,7 +36,7 @@ def worker_bytes(plan: Plan, summary_cells: int) -> int:
 
     Example:
         >>> from beam_dp import Guarantee
-        >>> from beam_dp.mechanisms.intervals import plan_intervals
+        >>> from beam_dp.mechanisms.intervals.plan import plan_intervals
         >>> plan = plan_intervals(16, Guarantee(1.0, 0.0, "replace_one", "record", 1))
         >>> worker_bytes(plan, 16) // 2**20
         512

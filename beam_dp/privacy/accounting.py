@@ -35,10 +35,6 @@ def gaussian_delta(mu: float, epsilon: float) -> float:
 
     ``mu`` is the L2 sensitivity divided by the standard deviation of the noise.
 
-    Args:
-        mu: > 0.
-        epsilon: >= 0.
-
     Returns:
         The smallest delta, in [0, 1], rounded up by more than the errors of the arithmetic.
 
@@ -64,10 +60,6 @@ def gaussian_mu(epsilon: float, delta: float) -> float:
     """Returns the largest mu such that mu-Gaussian privacy implies (epsilon, delta).
 
     Its inverse is the standard deviation of continuous Gaussian noise for L2 sensitivity 1.
-
-    Args:
-        epsilon: finite, > 0.
-        delta: in (0, 1).
 
     Returns:
         mu > 0.
@@ -100,10 +92,6 @@ def discrete_gaussian_mu(epsilon: float, delta: float) -> float:
 
     The margin is not for rounding: the parameters of noise are rounded up apart from it.
 
-    Args:
-        epsilon: finite, > 0.
-        delta: in (0, 1).
-
     Returns:
         mu > 0.
     """
@@ -127,9 +115,6 @@ def range_mu(epsilon: Real) -> Fraction:
     that distance either: this is mu-Gaussian privacy. P and Q may change places.
 
     At z = 0 the bound is equal: no smaller multiple of epsilon does for small epsilon.
-
-    Args:
-        epsilon: the range, >= 0.
 
     Reference: Dong, Durfee and Rogers (2020) for the range; Dong, Roth and Su (2022) for mu.
     """
@@ -170,10 +155,6 @@ def squared_deviation(parameter: Real) -> Fraction:
 def zcdp_epsilon(rho: float, delta: float) -> float:
     """Returns the epsilon that rho-zero-concentrated differential privacy implies at delta.
 
-    Args:
-        rho: >= 0.
-        delta: in (0, 1).
-
     Returns:
         epsilon >= 0, rounded up by more than the errors of the arithmetic.
 
@@ -208,10 +189,6 @@ def zcdp_rho(epsilon: float, delta: float) -> float:
     """Returns the largest rho whose zero-concentrated privacy implies (epsilon, delta).
 
     zCDP adds up under adaptively chosen parameters, so this rho is also the limit of a filter.
-
-    Args:
-        epsilon: finite, > 0.
-        delta: in (0, 1).
 
     Returns:
         rho > 0.

@@ -83,9 +83,6 @@ class Loss:
         a grid, a vector whose mu^2 is the sum of d^2 / (s^2 - 4) has the smaller rho of sum
         d^2 / (2 s^2) (Canonne, Kamath and Steinke, 2020, Theorem 4) and mu up to a factor e^g of
         all probabilities, g < 1e-25 for fewer than 2^28 coordinates (``discrete_gaussian_mu``).
-
-        Args:
-            mu: L2 sensitivity over standard deviation.
         """
         mu = as_float("loss", mu)
         return cls(rho=_half_square(mu), mu=mu)
@@ -138,9 +135,6 @@ class Loss:
         """Returns the loss of a mechanism that is run so often on the same records.
 
         Privacy: as of ``composed``, of so many, and rounded up once.
-
-        Args:
-            times: >= 1.
 
         Example:
             >>> Loss.pure(0.25).repeated(4).epsilon, Loss.gaussian(0.5).repeated(4).mu

@@ -75,11 +75,6 @@ def workload_sensitivity(
 
     Combinations that a domain declares impossible are not left out.
 
-    Args:
-        workload: the queries.
-        neighboring: the relation.
-        max_records_per_unit: k >= 1.
-
     Cost: a few passes over the cells; where all pairs are compared, a few seconds.
 
     Example:

@@ -23,11 +23,6 @@ class SparseQueries:
 
     Two keys of one query never share a fingerprint: else one record would count for both, and
     could change the query's sum by more than one. Whoever knows the hash key can find such keys.
-
-    Args:
-        key_type: what the keys of the records are.
-        max_sparsity: the most elements that a query may have.
-        hash_key: of the fingerprints.
     """
 
     def __init__(self, key_type: KeyType, max_sparsity: int, hash_key: HashKey) -> None:

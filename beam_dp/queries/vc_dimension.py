@@ -188,10 +188,6 @@ def sauer_bound(num_points: int, dimension: int) -> int:
     induction: of queries that differ on n points, those that still differ on n - 1 of them, and
     those of which both extensions are there, whose dimension is less by one.
 
-    Args:
-        num_points: n >= 0.
-        dimension: v >= 0.
-
     Raises:
         InputError: if one is out of range.
 
@@ -229,11 +225,7 @@ class _OutOfStepsError(Exception):
 
 
 class _Search:
-    """Looks for shattered sets; distinct queries are bits of integers, one integer a cell.
-
-    Args:
-        matrix: of distinct queries.
-    """
+    """Looks for shattered sets; distinct queries are bits of integers, one integer a cell."""
 
     def __init__(self, matrix: NDArray[np.uint8]) -> None:
         # A cell whose values are all flipped is shattered along with the same others.

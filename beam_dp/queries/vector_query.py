@@ -74,10 +74,6 @@ class VectorQuery:
 def sums_of(table: NDArray[np.float64], queries: Sequence[VectorQuery]) -> Vector:
     """Returns the answers of queries about the attributes of one table.
 
-    Args:
-        table: one axis an attribute of the queries.
-        queries: all of the same axes.
-
     Returns:
         shape (num_queries,), float64.
 

@@ -102,13 +102,7 @@ def paid_by(release: AnyRelease) -> str | None:
 
 
 def promise_section(release: AnyRelease, beside: Beside, told: Mapping[str, str]) -> str:
-    """Returns the promise in plain words, and whether the card's noise keeps it.
-
-    Args:
-        release: of any kind.
-        beside: for what was verified.
-        told: more facts, by their names.
-    """
+    """Returns the promise in plain words, and whether the card's noise keeps it."""
     promised = release.guarantee
     unit = _unit(promised)
     parts = [paragraph(text(words, 1_000), kind) for words, kind in _words(promised, unit)]
@@ -175,12 +169,7 @@ def _words(promised: Guarantee, unit: str) -> Iterable[tuple[str, str]]:
 
 
 def noise_section(entries: Iterable[Mapping[str, Any]], *words: str) -> str:
-    """Returns what was added to which tables; empty if nothing is told.
-
-    Args:
-        entries: as the card states them.
-        words: paragraphs, as text.
-    """
+    """Returns what was added to which tables; empty if nothing is told."""
     rows = [{**each} for each in entries]
     names = list(dict.fromkeys(name for row in rows for name in row))
     parts = [paragraph(text(each)) for each in words]

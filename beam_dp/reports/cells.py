@@ -30,12 +30,7 @@ _MAX_ASKED = 2_000
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Group:
-    """Levels of an attribute that are shown as one.
-
-    Args:
-        label: in words.
-        codes: of the levels, ascending.
-    """
+    """Levels of an attribute that are shown as one."""
 
     label: str
     codes: NDArray[np.int64]

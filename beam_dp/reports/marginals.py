@@ -303,13 +303,7 @@ def _in_words(cells: Sequence[Cell]) -> str:
 
 
 def pairs_of(sets: Iterable[Axes], num_attributes: int, most: int) -> list[Axes]:
-    """Returns pairs of attributes: all, if they are few, else those inside some sets.
-
-    Args:
-        sets: positions of attributes, ascending.
-        num_attributes: of the domain.
-        most: how many are few.
-    """
+    """Returns pairs of attributes: all, if they are few, else those inside some sets."""
     if math.comb(num_attributes, 2) <= most:
         return list(itertools.combinations(range(num_attributes), 2))
     inside = (pair for axes in sets for pair in itertools.combinations(axes, 2))

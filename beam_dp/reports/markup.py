@@ -15,10 +15,6 @@ MAX_ROWS = 300
 def text(value: object, most: int = MAX_LETTERS) -> str:
     """Returns a value as text of a page: escaped, of bounded length, without control characters.
 
-    Args:
-        value: anything; an attribute's value in double quotes may be it, too.
-        most: characters kept of it.
-
     Example:
         >>> text('<b> & "c"'), text("abcdef", 4)
         ('&lt;b&gt; &amp; &quot;c&quot;', 'abc…')

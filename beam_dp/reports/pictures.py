@@ -23,12 +23,7 @@ _SHADES = 10
 
 
 def bars(title: str, cells: Sequence[Cell]) -> str:
-    """Returns a bar a cell with its error bar, and a mark at the truth where it is known.
-
-    Args:
-        title: what is counted, for those who don't see the picture.
-        cells: of one attribute.
-    """
+    """Returns a bar a cell with its error bar, and a mark at the truth where it is known."""
     return _lying(title, cells) if len(cells) <= MAX_LYING else standing(title, cells)
 
 
@@ -64,13 +59,7 @@ def _lying(title: str, cells: Sequence[Cell]) -> str:
 
 
 def standing(title: str, cells: Sequence[Cell], *, is_line: bool = False) -> str:
-    """Returns cells in their order from left to right, as bars or as points joined by a line.
-
-    Args:
-        title: as of ``bars``.
-        cells: of one attribute, or of one window after the other.
-        is_line: whether they are points.
-    """
+    """Returns cells in their order from left to right, as bars or as points joined by a line."""
     low, high = _ends(cells)
     left, right, top, bottom = 46, WIDTH - 4, 8, 168
     step = (right - left) / len(cells)
@@ -110,14 +99,7 @@ def standing(title: str, cells: Sequence[Cell], *, is_line: bool = False) -> str
 
 
 def heat_map(title: str, cells: Sequence[Cell], num_columns: int, names: tuple[str, str]) -> str:
-    """Returns a table of two attributes, in which more records are a stronger colour.
-
-    Args:
-        title: as of ``bars``.
-        cells: the second attribute fastest.
-        num_columns: the number of groups of the second.
-        names: of both attributes.
-    """
+    """Returns a table of two attributes, in which more records are a stronger colour."""
     labels = [cell.labels[1] for cell in cells[:num_columns]]
     most = max((cell.answer.value for cell in cells), default=0.0)
     header = 26.0 + int(min(max(map(len, labels)), 12) * 4.9)

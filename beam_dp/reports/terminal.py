@@ -180,11 +180,7 @@ def first_lines(title: str, entries: Sequence[Mapping[str, Any]]) -> RenderableT
 
 
 def noise_table(entries: Sequence[Mapping[str, Any]]) -> RenderableType:
-    """Returns what got noise, of which distribution, and how much of it.
-
-    Args:
-        entries: as a card states them; the first ones are shown, one a line.
-    """
+    """Returns what got noise, of which distribution, and how much of it."""
     from rich.console import Group
     from rich.text import Text
 
@@ -245,11 +241,7 @@ def short_value(value: Any) -> str:
 
 
 def plain_text(text: str) -> Text:
-    """Returns the text without markup, and without control characters, which a terminal would obey.
-
-    Args:
-        text: anything, such as a name that a release holds.
-    """
+    """Returns the text without markup and without control characters."""
     from rich.text import Text
 
     shown = (letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text)

@@ -89,11 +89,6 @@ def truth_of(release: AnyRelease, domain: Domain, batches: Iterable[pa.RecordBat
 
     From the same records the same ones are kept as when it was made.
 
-    Args:
-        release: a synthetic database, or interval counts.
-        domain: that of ``truth_domain``.
-        batches: the records that it was made from.
-
     Cost: the memory of the codes; as ``encode_records``.
     """
     unit, num_rows, inside = release.guarantee.privacy_unit, 0, []

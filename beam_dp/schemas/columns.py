@@ -107,13 +107,7 @@ def common_kind(members: Sequence[Column]) -> Column:
 
 
 def resolved(schema: Any, named: Mapping[str, Any], depth: int = 0) -> Any:
-    """Returns what a name stands for, through a few names at most.
-
-    Args:
-        schema: a type, or the name of one.
-        named: types by name.
-        depth: how many names were followed.
-    """
+    """Returns what a name stands for, through a few names at most."""
     if not isinstance(schema, str) or schema not in named or depth > _MAX_DEPTH:
         return schema
     return resolved(named[schema], named, depth + 1)

@@ -33,7 +33,7 @@ class DomainDraft:
         rest: what else a domain file holds beside its attributes.
 
     Example:
-        >>> from beam_dp.schemas import domain_draft
+        >>> from beam_dp.schemas.read import domain_draft
         >>> draft = domain_draft({"age": 85, "sex": {"values": ["F", "M"]}})
         >>> [point.attribute for point in draft.open_points]
         ['sex']
@@ -112,10 +112,6 @@ class DomainDraft:
 
 def draft_of(columns: Sequence[Column], source: str) -> DomainDraft:
     """Returns the draft that a schema makes.
-
-    Args:
-        columns: of the schema, in order.
-        source: where it came from.
 
     Raises:
         InputError: if no attribute can be made of any of them.

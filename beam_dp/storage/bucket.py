@@ -31,11 +31,7 @@ _MAX_FOLDER_BYTES = 800
 
 
 class BucketSettingsError(Exception):
-    """A bucket is set up so that no private draft should be written there.
-
-    Args:
-        condition: what a valid bucket is.
-    """
+    """A bucket is set up so that no private draft should be written there."""
 
     def __init__(self, condition: str) -> None:
         super().__init__(condition)
@@ -106,11 +102,6 @@ class Bucket(Protocol):
 
 class BucketStore:
     """A folder of a bucket.
-
-    Args:
-        bucket: that holds it.
-        url: of the folder, as the user wrote it.
-        name: the argument or flag that is refused with it.
 
     Raises:
         InputError: if the URL names no folder.

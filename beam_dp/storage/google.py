@@ -24,9 +24,6 @@ class GoogleBucket:
     """A bucket, spoken to with the application's default credentials once it is needed.
 
     ``STORAGE_EMULATOR_HOST`` names another service, as for all programs of Google's library.
-
-    Args:
-        name: of the bucket.
     """
 
     def __init__(self, name: str) -> None:

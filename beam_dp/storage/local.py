@@ -30,12 +30,7 @@ for _flag in ("O_BINARY", "O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC"):
 
 
 class LocalStore:
-    """A directory of the local filesystem, which must know hard links.
-
-    Args:
-        path: of the directory.
-        name: the argument or flag that is refused with it.
-    """
+    """A directory of the local filesystem, which must know hard links."""
 
     def __init__(self, path: Path, name: str = "output") -> None:
         self._path = path

@@ -10,11 +10,6 @@ from beam_dp.errors import InputError
 def write_new_file(path: str | os.PathLike[str], data: bytes, *, is_private: bool = False) -> None:
     """Writes a file that must not exist yet; of one that can't be written whole nothing is left.
 
-    Args:
-        path: of the file.
-        data: all of it.
-        is_private: whether nobody but its owner may read it.
-
     Raises:
         InputError: naming the output, if there is such a file already, or it can't be written.
 

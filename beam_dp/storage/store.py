@@ -18,12 +18,7 @@ class DamagedFileError(Exception):
 
 @dataclass(frozen=True)
 class PayloadFile:
-    """What a file holds, as the card of a release states it.
-
-    Args:
-        sha256: checksum, 64 hexadecimal digits.
-        num_bytes: size.
-    """
+    """What a file holds, as the card of a release states it."""
 
     sha256: str
     num_bytes: int

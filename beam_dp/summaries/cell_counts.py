@@ -23,9 +23,6 @@ class CellCounts:
     Small tables are one dense array from the first record on. Large ones hold the distinct
     cells met so far, sorted, so that a bundle of few records over 2^28 cells stays small,
     and turn dense when the distinct cells would take half the memory of the dense array.
-
-    Args:
-        num_cells: number of cells.
     """
 
     def __init__(self, num_cells: int) -> None:

@@ -39,9 +39,6 @@ class ElementCounts:
         Sums end at ``MOST``: like those below it they do not depend on the order of batches, and
         a record moves them by its weight at most.
 
-        Args:
-            batches: weights from 0 to ``MOST``.
-
         Cost: one sort; memory by records.
         """
         parts = [(batch.keys, batch.weights) for batch in batches]

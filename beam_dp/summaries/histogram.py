@@ -82,7 +82,7 @@ class HistogramAccumulator:
         InputError: if the domain has more cells.
 
     Example:
-        >>> from beam_dp.domain import BooleanAttribute
+        >>> from beam_dp.domain.listed import BooleanAttribute
         >>> accumulator = HistogramAccumulator(Domain((BooleanAttribute("member"),)))
         >>> state = accumulator.create()
         >>> state = accumulator.add_batch(state, EncodedBatch(cells=np.array([1, 0, 1])))

@@ -75,11 +75,6 @@ def merge_tables(
     united while their union has at most ``max_cells`` cells: each goes into the union that
     it enlarges least. A table above the limit stays alone with those it contains.
 
-    Args:
-        domain: the universe.
-        tables: sets of attributes.
-        max_cells: cells of a union.
-
     Returns:
         Sets of attributes in domain order, sorted so that neighbours share first attributes.
     """
@@ -141,16 +136,12 @@ class MarginalsAccumulator:
     Tables are united into fewer, larger ones (``merge_tables``), whose joint indices are
     built attribute by attribute and shared where tables begin alike.
 
-    Args:
-        domain: the universe, of any size.
-        tables: sets of attributes whose tables are wanted.
-
     Raises:
         InputError: if an attribute is unknown or all tables together have more than 2^28 cells;
             it names the largest.
 
     Example:
-        >>> from beam_dp.domain import BooleanAttribute
+        >>> from beam_dp.domain.listed import BooleanAttribute
         >>> domain = Domain(tuple(BooleanAttribute(name) for name in "abc"))
         >>> accumulator = MarginalsAccumulator(domain, [("a", "b"), ("b", "c")])
         >>> state = accumulator.create()

@@ -64,7 +64,7 @@ class ProjectionAccumulator:
     Cost: that of ``signs.add``; 8 bytes a row on each worker, once there are records.
 
     Example:
-        >>> from beam_dp.hashing import HashKey
+        >>> from beam_dp.hashing.keys import HashKey
         >>> accumulator = ProjectionAccumulator(BlockSigns(HashKey.draw(4), 8, 1))
         >>> batch = KeyBatch(np.array([7, 7], np.uint64), np.array([1, 2]))
         >>> state = accumulator.add_batch(accumulator.create(), batch)

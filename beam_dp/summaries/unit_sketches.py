@@ -39,7 +39,7 @@ def within_squared_norm(
     Cost: a step of Python for each record.
 
     Example:
-        >>> from beam_dp.hashing import HashKey
+        >>> from beam_dp.hashing.keys import HashKey
         >>> batch = KeyBatch(np.array([5, 5, 5], np.uint64), np.array([1, 1, 1]))
         >>> signs = BlockSigns(HashKey.draw(4), 6, 3)
         >>> len(within_squared_norm(batch, np.zeros(3, np.int64), signs, 2, 12).keys)

@@ -21,10 +21,6 @@ _LARGEST_EXPONENT = 700.0  # of which a double holds the power of e
 def largest_log_ratio(first: Law, second: Law) -> float:
     """Returns the least epsilon of pure differential privacy for two output laws.
 
-    Args:
-        first: law on some data.
-        second: law on neighbouring data.
-
     Returns:
         max |ln(P(outcome) / Q(outcome))| over all outcomes; infinite where one law alone has it.
 
@@ -45,11 +41,6 @@ def largest_log_ratio(first: Law, second: Law) -> float:
 
 def hockey_stick(first: Law, second: Law, epsilon: float) -> float:
     """Returns the least delta for two output laws and an epsilon, the larger of both directions.
-
-    Args:
-        first: law on some data.
-        second: law on neighbouring data.
-        epsilon: >= 0.
 
     Returns:
         max over events of P(event) - exp(epsilon) Q(event), in [0, 1].
@@ -105,10 +96,6 @@ def discrete_gaussian(sigma: float, value: int, low: int, high: int) -> dict[int
 
 def exponential_mechanism(scores: Sequence[float], scale: float) -> dict[int, float]:
     """Returns the law of a selection, P(index) proportional to exp(score / scale).
-
-    Args:
-        scores: exact scores.
-        scale: > 0.
 
     Example:
         >>> [round(each, 4) for each in exponential_mechanism([10, 9, 5, 0], 2.0).values()]

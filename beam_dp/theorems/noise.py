@@ -59,11 +59,6 @@ def gaussian_deviation(epsilon: float, delta: float, calibration: Calibration = 
     ``tight`` is the analytic calibration of continuous noise, exact; ``textbook`` goes through
     zero-concentrated privacy, which also admits any discrete Gaussian.
 
-    Args:
-        epsilon: finite, > 0.
-        delta: in (0, 1).
-        calibration: ``tight`` or ``textbook``.
-
     Raises:
         InputError: if an argument is out of range.
 
@@ -94,14 +89,6 @@ def gaussian_error(
     probability at least 1 - beta none is wrong by more than s sqrt(2 ln(2k / beta)). Discrete
     Gaussians are subgaussian with the same deviation, so this holds for them, too.
 
-    Args:
-        num_queries: k >= 1.
-        l2_sensitivity: D2, > 0.
-        epsilon: finite and > 0.
-        delta: in (0, 1).
-        failure_probability: beta, in (0, 1).
-        calibration: see ``gaussian_deviation``.
-
     Raises:
         InputError: if an argument is out of range.
 
@@ -128,13 +115,6 @@ def selection_shortfall(
 
     Accuracy: (2D / epsilon) (ln R + ln(1 / beta)) with probability 1 - beta, for R candidates: the
     exponential mechanism, and permute and flip. Add one for geometric noisy maximum.
-
-    Args:
-        num_candidates: R >= 1.
-        sensitivity: D, an integer >= 1.
-        epsilon: > 0.
-        failure_probability: beta, in (0, 1).
-        monotone: as in ``mechanisms.choosing.exponential_mechanism``.
 
     Raises:
         InputError: if an argument is out of range.

@@ -74,9 +74,6 @@ class Theorem:
     def records_needed(self, max_error_fraction: float) -> int | None:
         """Returns the least number of records for which no error exceeds that share of them.
 
-        Args:
-            max_error_fraction: in (0, 1].
-
         Returns:
             The number, or None where 2^40 records, the most there may be, are not enough.
 

@@ -67,10 +67,6 @@ def zcdp_epsilon(rho: Fraction, delta: Fraction) -> float:
     For every alpha > 1: alpha rho + ln(1 / (alpha delta)) / (alpha - 1) + ln(1 - 1 / alpha). The
     one that is taken was searched for in floating point; the claim is then computed for it.
 
-    Args:
-        rho: >= 0.
-        delta: in (0, 1).
-
     Reference: Canonne, Kamath and Steinke (2020), Proposition 7.
 
     Example:
@@ -110,10 +106,6 @@ def gaussian_epsilon(mu_squared: Fraction, delta: Fraction) -> float:
     of d^2 / (s^2 - 4): then it is within a factor e^g, g < 1e-20, of a function of continuous noise
     at every outcome (the proof is in ``privacy.accounting.discrete_gaussian_mu``). So delta is
     taken for smaller, and epsilon raised, by that much.
-
-    Args:
-        mu_squared: >= 0.
-        delta: in (0, 1).
 
     Reference: Balle and Wang (2018), Theorem 5; Dong, Roth and Su (2022), Corollary 2.13.
 

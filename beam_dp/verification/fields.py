@@ -23,12 +23,6 @@ def check_fields(
 ) -> None:
     """Refuses a JSON object with a field that is missing, or one that no check would charge.
 
-    Args:
-        name: of the object on the card.
-        stated: the object.
-        needed: its fields.
-        optional: fields that some cards lack.
-
     Raises:
         InputError: naming the first such field.
     """

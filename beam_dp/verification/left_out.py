@@ -38,15 +38,7 @@ def left_out_figures(
     of_steps: Sequence[Step],
     figures: Figures,
 ) -> None:
-    """Compares the errors of the counts, and how the budget was split.
-
-    Args:
-        left_out: the counts.
-        promise: of the release with them.
-        domain: of the release.
-        of_steps: what the release does besides.
-        figures: that they are compared by.
-    """
+    """Compares the errors of the counts, and how the budget was split."""
     counts = len(domain.names) + bool(domain.impossible)
     beta = left_out.failure_probability
     variance = noise_variance("discrete_laplace", left_out.scale)

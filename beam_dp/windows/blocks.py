@@ -39,12 +39,7 @@ class Blocks:
         return range(start, min(start + self.size, self.num_windows))
 
     def parts(self, first: int, stop: int) -> Iterator[tuple[int, range]]:
-        """Yields the blocks that hold windows of a run, each with those that it holds.
-
-        Args:
-            first: window of the run.
-            stop: the window after its last one, > first.
-        """
+        """Yields the blocks that hold windows of a run, each with those that it holds."""
         for number in range(first // self.size, (stop - 1) // self.size + 1):
             windows = self.windows(number)
             yield number, range(max(first, windows.start), min(stop, windows.stop))
@@ -60,11 +55,6 @@ def block_weight(num_summed: int, num_windows: int, variance_ratio: float) -> fl
     sum and 0 outside. Its variance v (j (1 - w)^2 + (n - j) w^2) + u w^2 is least at
     w = j / (n + u / v), where it is j v - j^2 v^2 / (n v + u): the least squares estimate, which is
     the best unbiased one (Gauss and Markov).
-
-    Args:
-        num_summed: j.
-        num_windows: n.
-        variance_ratio: u / v.
 
     Returns:
         w.

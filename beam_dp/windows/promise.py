@@ -32,13 +32,6 @@ def whole_promise(
     as its unit says in words, and the L1 distance of tables follows from it alone. That no more
     than k of them are in one window makes the L2 distance smaller, and is in the plan.
 
-    Args:
-        horizon: the windows.
-        unit: k, c and P.
-        epsilon: of the promise.
-        delta: of the promise.
-        allow_large_delta: see ``Guarantee``.
-
     Raises:
         InputError: if the unit does not fit the horizon, or a number is out of range.
     """

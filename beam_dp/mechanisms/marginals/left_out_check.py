@@ -66,10 +66,6 @@ def check_budget(guarantee: Guarantee, squared_mu: Fraction) -> CheckBudget:
     at most 1 for one record more or less, either way; for a replacement as well, which moves two
     cells by 1 each. k records of a unit move it by k. So a choice has the range 2 k / scale, and
     the mu of that (``range_mu``); its square and that of the measurement's mu add up.
-
-    Args:
-        guarantee: of which the records of a unit are used.
-        squared_mu: of the whole guarantee.
     """
     choice = Fraction(CHOICE_SHARE) * squared_mu
     added = Fraction(ADDED_SHARE) * squared_mu
@@ -84,11 +80,6 @@ def num_choices(budget: CheckBudget, num_left_out: int, num_records: float) -> i
     """Returns how many pairs are chosen among so many: half of them at most.
 
     None where a choice would be all but blind, so that its budget is better spent on other pairs.
-
-    Args:
-        budget: of one choice.
-        num_left_out: pairs.
-        num_records: public or noisy.
     """
     number = min(MOST_CHOICES, num_left_out // 2)
     if number and budget.choice_scale * math.log(num_left_out) > LARGEST_MISS * num_records:

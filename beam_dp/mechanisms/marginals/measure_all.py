@@ -126,13 +126,6 @@ def unit_cost_plan(
 ) -> MeasureAllPlan:
     """Returns the plan that measures all residuals of records limited by what a unit costs.
 
-    Args:
-        mechanism: its name.
-        workload: what the release must answer.
-        guarantee: what it keeps.
-        num_records: ``"noisy"``.
-        max_unit_cost: C, or ``"planned"``.
-
     Raises:
         InputError: as ``check_unit_cost`` and ``measure_all_plan``.
     """

@@ -57,10 +57,6 @@ def residual_query(table: NDArray[np.int64], grid: int) -> NDArray[np.int64]:
 
     Along an axis of size s the residual is the table less its mean; s times it is whole.
 
-    Args:
-        table: counts, one axis an attribute.
-        grid: a multiple of the number of cells.
-
     Returns:
         same shape, int64. One more record changes it by ``grid^2 prod(1 - 1 / size)`` in squared
         L2 norm.

@@ -185,10 +185,6 @@ def joins_fit(workload: Workload) -> bool:
 def check_joins(workload: Workload, advice: str) -> None:
     """Refuses a workload whose marginals no one hypothesis can join.
 
-    Args:
-        workload: whose marginals are all measured.
-        advice: what else would fit.
-
     Raises:
         InputError: naming the workload.
     """

@@ -331,15 +331,7 @@ def _pair_measurements(
     num_choices: int,
     pairs: Sequence[Support],
 ) -> tuple[Measurement, ...]:
-    """Returns the measurements of chosen pairs, and of every attribute once more.
-
-    Args:
-        workload: what the release must answer.
-        guarantee: of which the relation and the records of a unit are used.
-        budget: of the selection.
-        num_choices: that the last check then makes.
-        pairs: that were chosen by their scores.
-    """
+    """Returns the measurements of chosen pairs, and of every attribute once more."""
     supports = [each for each in closure_of([*pairs, *_singles(workload.domain)]) if each]
     return residual_measurements(workload, supports, guarantee, budget.chosen(num_choices))
 

@@ -235,11 +235,6 @@ def gaussian_table(names: Names, guarantee: Guarantee, mu: float) -> Measurement
     Privacy: mu-Gaussian, but for the discreteness that ``discrete_gaussian_mu`` makes room for. A
     record changes one cell by 1, a replacement two; k records of a unit k times as much: the
     squared L2 sensitivity is k^2, or 2 k^2.
-
-    Args:
-        names: of its attributes.
-        guarantee: of which the relation and the records of a unit are used.
-        mu: to be spent.
     """
     squared_norm = guarantee.max_records_per_unit**2 * guarantee.neighboring.num_moved
     variance = Fraction(squared_norm) / Fraction(mu) ** 2

@@ -72,11 +72,6 @@ class RoundNoise:
         where |e| >= a > |z|, by (a - z)(15 a + z) / 32. T updates with T times that above ln|X|
         are impossible: a = (7 z + sqrt(64 z^2 + 480 ln|X| / T)) / 15. Less than a N is what a
         comparison with this threshold finds in one of T rounds.
-
-        Args:
-            num_cells: |X|.
-            num_records: N.
-            failure_probability: beta.
         """
         log_term = math.log(4 * self.num_rounds / failure_probability)
         if self.distribution == "discrete_laplace":
@@ -106,11 +101,6 @@ def round_noise(guarantee: Guarantee, num_rounds: int, stops: bool = False) -> R
     and costs a tenth of epsilon or rho, however many they are: it halts when the rounds do. Given
     all that was released the questions are fixed, so its factor of the likelihood ratio is as by
     itself; a pure loss of e is e^2 / 2 of rho, also where other steps come in between.
-
-    Args:
-        guarantee: of all rounds.
-        num_rounds: T.
-        stops: whether a comparison may end them.
 
     Raises:
         InputError: if noise would not fit.

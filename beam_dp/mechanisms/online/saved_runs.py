@@ -137,12 +137,6 @@ def check_settings(name: str, value: str, saved: Any, settings: Settings) -> Non
 
     They follow from the plan, but a version of this package may choose others for the same plan.
 
-    Args:
-        name: of what is refused.
-        value: of that.
-        saved: the settings that the run had, as JSON values.
-        settings: of the plan.
-
     Raises:
         InputError: naming the first that differs.
     """
@@ -238,12 +232,6 @@ def use_secret(
     Of several that try, one succeeds: the one that removes the secret. Killed before that, where no
     ledger is asked, nothing has happened; killed after it, the state is lost, and no trace of it is
     left.
-
-    Args:
-        path: the folder.
-        found: from ``check_secret``.
-        payment: from ``payment_of``.
-        ledger: that paid, if one did.
 
     Raises:
         LedgerError: if the state was used before, from this folder or from another one.

@@ -67,10 +67,6 @@ def sparse_error(plan: SparsePlan, profile: KeyProfile) -> ErrorLaw:
     * A histogram: v for the share of keys that reach the threshold, and the counts that do not.
     * A hybrid: a sketch of the residual; a key that is held has both its count and the residual.
 
-    Args:
-        plan: of any sparse mechanism.
-        profile: the keys; every record weighs one.
-
     Cost: a few Fourier transforms of up to 2^17 numbers.
     """
     groups = profile.groups

@@ -288,10 +288,6 @@ def check_width(projection_width: int, name: str = "projection_width") -> None:
 def checked_scale(guarantee: Guarantee, exact: Real) -> float:
     """Returns a scale of noise, rounded up.
 
-    Args:
-        guarantee: what the noise is for.
-        exact: the scale; a rational number, or a double that is rounded up already.
-
     Raises:
         InputError: if such noise would not fit 64-bit integers, naming epsilon.
     """

@@ -81,12 +81,6 @@ def stability_threshold(
     is convex up to the threshold: for each j the worst is one element with k - j + 1 records and
     j - 1 with one each. All j are tried.
 
-    Args:
-        scale: of the discrete Laplace noise.
-        delta: in (0, 1).
-        max_records_per_unit: k.
-        max_weight: w.
-
     Example:
         >>> stability_threshold(1.0, 1e-9, 1)
         22
@@ -108,12 +102,6 @@ def release_probability(
     scale: float, threshold: int, max_records_per_unit: int, max_weight: int = 1
 ) -> float:
     """Returns the largest probability that any element of one unit alone is released.
-
-    Args:
-        scale: of the discrete Laplace noise.
-        threshold: above k w, all that a unit can hold.
-        max_records_per_unit: k.
-        max_weight: w.
 
     Returns:
         The probability, rounded up.

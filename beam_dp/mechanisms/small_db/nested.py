@@ -74,9 +74,6 @@ class NestedSampler:
     on the weights of losses, by which one is drawn; it is kept with probability weight / bound,
     tossed exactly, which fails once in 10^9 draws.
 
-    Args:
-        law: to draw from.
-
     Raises:
         InputError: if the queries are not nested.
 

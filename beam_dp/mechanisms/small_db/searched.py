@@ -97,9 +97,6 @@ class SearchSampler:
     rounding, and sums of them over sets are exact, so that parts never outweigh the whole; the
     last step, weight(y) over its upper bound, is tossed exactly.
 
-    Args:
-        law: to draw from.
-
     Cost: time and memory depend on the data: they tell how well the data can be answered.
     Use it only where nobody else sees how long it takes. It is never chosen unasked.
 

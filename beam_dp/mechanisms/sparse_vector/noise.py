@@ -90,12 +90,7 @@ class SparseVectorNoise:
         ) / grid
 
     def answer_bound(self, failure_probability: float, grid: int = 1) -> float:
-        """Returns what no numeric answer is wrong by, with probability 1 - beta / 3, in records.
-
-        Args:
-            failure_probability: beta, in (0, 1).
-            grid: units of an answer that make one record.
-        """
+        """Returns what no numeric answer is wrong by, with probability 1 - beta / 3, in records."""
         assert self.answer_scale is not None
         log_term = math.log(3 * self.max_above / failure_probability)
         scale = self.answer_scale * grid

@@ -183,13 +183,6 @@ def window_mechanism_plan(
     Where the mechanism's plan limits what they cost (``unit_costs``), the records of each window
     are limited so, too.
 
-    Args:
-        mechanism: that makes synthetic databases.
-        workload: the marginals; it holds the domain.
-        horizon: the windows.
-        unit: k, c and P.
-        promise: of all windows together: ``whole_promise``.
-
     Raises:
         InputError: if the mechanism refuses the workload, or epsilon is too small for c windows.
 

@@ -63,10 +63,6 @@ def laplace_level(whole: tuple[Measurement, ...], part: Fraction) -> tuple[Measu
     counts in one cell of each table of one window, and of one block: the L1 sensitivity of a table
     is k c, wherever they lie, and all of them together have epsilon at the scales of the whole.
     Neighbours: one unit is added or removed.
-
-    Args:
-        whole: ``laplace_tables``.
-        part: of epsilon.
     """
     return tuple(dataclasses.replace(each, scale=up(Fraction(each.scale) / part)) for each in whole)
 

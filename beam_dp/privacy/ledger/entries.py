@@ -69,15 +69,7 @@ class Dataset:
 
 @dataclasses.dataclass(frozen=True)
 class Token:
-    """Says that one release was paid for.
-
-    Args:
-        dataset_id: from whose budget.
-        number: of the release, from 1.
-        mechanism: its name.
-        guarantee: what was paid for.
-        loss: what it may reveal.
-    """
+    """Says that one release was paid for."""
 
     dataset_id: str
     number: int
@@ -92,11 +84,6 @@ class Token:
 
     def check(self, mechanism: str, guarantee: Guarantee, loss: Loss) -> None:
         """Refuses to stand for what it did not pay for.
-
-        Args:
-            mechanism: what is to be done.
-            guarantee: what that promises.
-            loss: what that may reveal.
 
         Raises:
             InputError: if it paid for another mechanism, guarantee or loss.

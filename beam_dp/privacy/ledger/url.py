@@ -46,9 +46,6 @@ class LedgerError(InputError):
 def parse_url(text: str) -> sa.URL:
     """Returns the URL of a ledger, whose driver is sqlite's or psycopg.
 
-    Args:
-        text: a path, or a URL.
-
     Raises:
         LedgerError: if it names no ledger, or one that could not be locked; without the password.
     """

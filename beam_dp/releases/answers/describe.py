@@ -23,9 +23,6 @@ _CARD_OF_ANSWERS = (
 def describe_answers(release: AnswersRelease) -> RenderableType:
     """Returns what a release of answers promises, and how its queries were answered.
 
-    Args:
-        release: the answers.
-
     Returns:
         Tables of the card, and of the numbers of answers by route.
     """

@@ -158,15 +158,7 @@ def error_figures(
     num_answers: int,
     failure_probability: float,
 ) -> None:
-    """Compares the errors that are stated, of all answers and of each, with those of the noise.
-
-    Args:
-        release: with noise on each answer.
-        plan: what its card states.
-        figures: that they are compared by.
-        num_answers: that the bound holds for at once.
-        failure_probability: with which it does not.
-    """
+    """Compares the errors that are stated, of all answers and of each, with those of the noise."""
     distribution, scale, grid = plan["distribution"], plan["scale"], plan["grid"]
     error = math.sqrt(noise_variance(distribution, scale)) / grid
     bound = largest_noise(distribution, scale, num_answers, failure_probability) / grid

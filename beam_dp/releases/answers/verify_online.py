@@ -233,13 +233,7 @@ def _count_step(guarantee: Guarantee, plan: Mapping[str, Any], settings: Mapping
 
 
 def comparisons_step(noise: Mapping[str, Any], k: int, most: int) -> Step:
-    """Returns the step of questions that are compared with a noisy threshold.
-
-    Args:
-        noise: ``threshold_scale``, ``question_scale`` and ``redraws_threshold``.
-        k: how far a unit moves a question.
-        most: c, how many may be above the threshold.
-    """
+    """Returns the step of questions that are compared with a noisy threshold."""
     threshold = k / positive(noise.get("threshold_scale"))
     question = 2 * k / positive(noise.get("question_scale"))
     ends = number(noise["threshold_scale"]), number(noise["question_scale"])

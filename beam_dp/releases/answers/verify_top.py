@@ -58,10 +58,6 @@ def top_query_steps(plan: Mapping[str, Any], guarantee: Guarantee) -> list[Step]
 
     A unit moves each answer by at most its records, whatever the queries: all of them the same way
     where it is added or removed, and either way where it is replaced.
-
-    Args:
-        plan: what a card states of it: scales in grid steps.
-        guarantee: whose relation and records of a unit count.
     """
     number = checked_integer("top", plan.get("top"), 1)
     moved, ways = guarantee.max_records_per_unit, guarantee.neighboring.num_moved

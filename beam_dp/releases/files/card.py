@@ -42,14 +42,7 @@ class ReleaseError(InputError):
 
 @dataclass(frozen=True)
 class Card:
-    """A card, as far as all kinds agree on what it says.
-
-    Args:
-        kind: of the release.
-        draw_id: of its noise.
-        files: the payload, by file name.
-        fields: all that the card says, as JSON values.
-    """
+    """A card, as far as all kinds agree on what it says."""
 
     kind: str
     draw_id: str

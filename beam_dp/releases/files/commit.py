@@ -134,10 +134,6 @@ def check_free(directory: str | os.PathLike[str]) -> None:
 def commit_draw(draw: Draw, directory: str | os.PathLike[str]) -> bool:
     """Writes a draw unless another one was committed first; may be repeated at any time.
 
-    Args:
-        draw: complete.
-        directory: see ``write_release``.
-
     Returns:
         Whether the release in the directory, complete on return, is of this draw. If it is of
         another one, this draw's drafts are gone.
@@ -206,10 +202,6 @@ def _complete(card: Card, store: Store, directory: str | os.PathLike[str]) -> No
 
 def place_payload(store: Store, files: Mapping[str, PayloadFile]) -> list[str]:
     """Moves a committed payload into place, from whichever drafts hold it.
-
-    Args:
-        store: where the card was published.
-        files: what the card names.
 
     Returns:
         The names of files that are in no draft either.

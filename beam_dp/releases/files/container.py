@@ -95,11 +95,7 @@ def write_container(
 
 
 def in_blocks(parts: Iterable[Sequence[bytes]]) -> Iterator[tuple[int, bytes]]:
-    """Yields records in blocks of about a mebibyte: their number and their bytes.
-
-    Args:
-        parts: the records, in parts of any lengths; a block is of one part.
-    """
+    """Yields records in blocks of about a mebibyte: their number and their bytes."""
     for records in parts:
         ends = np.cumsum(np.fromiter(map(len, records), np.int64, len(records)))
         start, written = 0, 0
@@ -173,13 +169,6 @@ def read_values(
     """Yields the records of a file that has one in each block.
 
     So a record costs a block's sync marker, and a small file can't hold a great many of them.
-
-    Args:
-        data: the whole file.
-        schema: what its schema must be.
-        draw_id: of the noise.
-        purpose: of the file: see ``sync_marker``.
-        max_block_bytes: see ``read_container``.
 
     Raises:
         DamagedFileError: at the first thing that is wrong.

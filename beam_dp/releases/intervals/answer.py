@@ -29,10 +29,6 @@ _FLAGS = ("marginal", "interval", "queries", "quantile")
 def answer_intervals(options: argparse.Namespace, release: IntervalRelease) -> None:
     """Prints what a command line asks of a release.
 
-    Args:
-        options: of `beam-dp answer`.
-        release: interval counts.
-
     Raises:
         InputError: naming the flag, if its value can't be answered.
     """

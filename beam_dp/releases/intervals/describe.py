@@ -21,9 +21,6 @@ if TYPE_CHECKING:
 def describe_intervals(release: IntervalRelease) -> RenderableType:
     """Returns what a release of interval counts promises and how wrong it can be.
 
-    Args:
-        release: the release.
-
     Returns:
         Tables for ``rich`` to print: the guarantee, the attribute, errors, noise.
     """

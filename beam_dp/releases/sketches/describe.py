@@ -20,9 +20,6 @@ if TYPE_CHECKING:
 def describe_sparse(release: SparseRelease) -> RenderableType:
     """Returns what a release for sparse queries promises, for ``rich`` to print.
 
-    Args:
-        release: the release.
-
     Returns:
         Tables of the guarantee, the sketch, the histogram and the parameters.
     """

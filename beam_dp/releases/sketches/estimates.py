@@ -52,10 +52,6 @@ def variance_of_median(cells: NDArray[np.float64], num_blocks: int) -> float:
     The median passes t if most rows do: P(|median| > t) = 2 P(Binomial(s, p) > s / 2) for
     p = P(|cell| > t) / 2, and E median^2 is the integral of 2 t P(|median| > t).
 
-    Args:
-        cells: of all blocks, that have the same law.
-        num_blocks: s, odd.
-
     Cost: one sort.
 
     Example:
@@ -104,11 +100,6 @@ def variance_of_clipped_mean(cells: NDArray[np.float64], num_blocks: int, scale:
 
     The mean over the places j of a row, of the squared estimate from cell j of each row, whose
     signs alternate. Cells of different rows are as good as independent, because their hashes are.
-
-    Args:
-        cells: block by block.
-        num_blocks: the rows.
-        scale: of the noise.
 
     Cost: a few passes over the cells.
     """

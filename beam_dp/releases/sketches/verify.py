@@ -106,11 +106,6 @@ def sketch_steps(guarantee: Guarantee, max_weight: int, public: Mapping[str, Any
 
     A unit moves all counts together by w = k x (the most that a record weighs) at most; twice as
     much where it is replaced. An element is in one cell of each of R rows.
-
-    Args:
-        guarantee: of both.
-        max_weight: of a record.
-        public: the parameters of the mechanism.
     """
     moved = guarantee.neighboring.num_moved * guarantee.max_records_per_unit * max_weight
     steps = []
@@ -177,12 +172,6 @@ def release_probability(
     weight x below the threshold, so for each j the worst is one key with k - j + 1 records and
     j - 1 with one each; and (j - 1) f(w) + f((k - j + 1) w) is convex in j, so that all records are
     of one key, or each of its own. Rounded up.
-
-    Args:
-        scale: of the discrete Laplace noise.
-        threshold: the least noisy count that is released.
-        max_records_per_unit: k.
-        max_weight: of a record.
     """
     k, heaviest = max_records_per_unit, max_records_per_unit * max_weight
     if threshold <= heaviest:

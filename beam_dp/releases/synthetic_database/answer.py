@@ -38,10 +38,6 @@ class _Answering(Protocol):
 def answer_synthetic(options: argparse.Namespace, release: _Answering) -> None:
     """Prints what a command line asks of a release.
 
-    Args:
-        options: of `beam-dp answer`.
-        release: a synthetic database, or tables of windows.
-
     Raises:
         FlagError: if a flag is refused.
     """

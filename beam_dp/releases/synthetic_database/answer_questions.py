@@ -32,10 +32,6 @@ _FLAGS = {"column": ("mean", "sum")}
 def answer_question(options: argparse.Namespace, release: SyntheticDatabase) -> None:
     """Prints what is asked: of records for which a condition holds, perhaps in groups.
 
-    Args:
-        options: of `beam-dp answer`.
-        release: that is asked.
-
     Raises:
         FlagError: if a flag is refused.
     """
@@ -84,13 +80,7 @@ def _answers(options: argparse.Namespace, asked: Question) -> list[AnswerTable]:
 
 
 def print_answers(table: AnswerTable, title: str, limit: int) -> None:
-    """Prints answers with their error bars, and what these mean.
-
-    Args:
-        table: the answers.
-        title: above the table.
-        limit: of its rows.
-    """
+    """Prints answers with their error bars, and what these mean."""
     names = [name for name in table.columns if name not in BESIDE_ANSWERS]
     has_ends = "low" in table.columns
     more = [name for name in ("bound", "within_bins") if name in table.columns]

@@ -38,9 +38,6 @@ _LABEL_LETTERS = 44  # of all that are shown of an attribute: its row fits 80 co
 def describe(release: SyntheticDatabase) -> RenderableType:
     """Returns what a release promises and how wrong it can be, for ``rich`` to print.
 
-    Args:
-        release: the release.
-
     Returns:
         Tables of the guarantee, the attributes, the errors and the noise.
 

@@ -53,19 +53,12 @@ _ROUNDING = 1e-9
 
 @dataclass(frozen=True, eq=False)
 class Estimates:
-    """What a synthetic database answers, and how well.
-
-    Args:
-        release: to ask.
-    """
+    """What a synthetic database answers, and how well."""
 
     release: SyntheticDatabase
 
     def of(self, queries: Sequence[VectorQuery]) -> list[Estimate]:
         """Returns the better answer of each query, in order.
-
-        Args:
-            queries: of the release's domain.
 
         Raises:
             InputError: if one needs more than 2^28 cells at once.

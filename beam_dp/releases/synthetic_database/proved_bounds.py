@@ -73,11 +73,7 @@ class ScoredPair:
 
 @dataclass(frozen=True, eq=False)
 class ProvedBounds:
-    """What a synthetic database answers, with bounds where there are any.
-
-    Args:
-        release: to ask.
-    """
+    """What a synthetic database answers, with bounds where there are any."""
 
     release: SyntheticDatabase
 

@@ -150,9 +150,6 @@ class Question:
     def group_by(self, *names: str | list[str] | tuple[str, ...]) -> Question:
         """Returns the same records in groups: one for each combination of the levels that count.
 
-        Args:
-            names: of attributes, or lists of names.
-
         Raises:
             InputError: if a name is unknown or given twice, or there are more than 2^16 groups.
         """

@@ -84,11 +84,7 @@ def distinct_records(
 
 
 def lexicographic_order(words: Sequence[NDArray[np.int64]]) -> NDArray[np.intp]:
-    """Returns the places of records in ascending order, equal ones as they were given.
-
-    Args:
-        words: of ``Domain.words``.
-    """
+    """Returns the places of records in ascending order, equal ones as they were given."""
     return np.lexsort(words[::-1]) if len(words) > 1 else np.argsort(words[0], kind="stable")
 
 
@@ -204,11 +200,6 @@ def checked_values(
 
 def checked_codes(domain: Domain, codes: Sequence[Any], num_distinct: int) -> Codes:
     """Returns columns of codes in their narrowest types.
-
-    Args:
-        domain: the universe.
-        codes: one vector of integers an attribute.
-        num_distinct: how long each must be.
 
     Raises:
         InputError: if they are not that, not of the domain, not distinct or not ascending.

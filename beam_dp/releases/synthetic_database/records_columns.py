@@ -75,13 +75,6 @@ def read_columns(
 ) -> Records:
     """Returns the records in a file.
 
-    Args:
-        data: the whole file.
-        domain: of the records.
-        num_records: that there must be.
-        records_format: ``"parquet"`` or ``"csv"``.
-        is_drawn: whether values of attributes with bins may be any in their bin.
-
     Raises:
         DamagedFileError: if the file does not hold the card's number of records of its domain.
         ModuleNotFoundError: without pyarrow.

@@ -119,13 +119,6 @@ def read_records(
 ) -> Records:
     """Returns the records in a file.
 
-    Args:
-        data: the whole file.
-        domain: of the records.
-        draw_id: of the release.
-        num_records: that there must be.
-        is_drawn: whether values of attributes with bins may be any in their bin.
-
     Raises:
         DamagedFileError: if the file does not hold the card's number of records of its domain.
 

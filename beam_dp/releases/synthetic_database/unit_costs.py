@@ -62,11 +62,6 @@ def chance_cost(domain: Domain, measurements: Sequence[MeasuredTable], num_recor
     Two records with independent and uniform codes have, on average, nothing in common but what
     each adds to the total: the inner products of all other residuals average to 0.
 
-    Args:
-        domain: the universe.
-        measurements: as of ``unit_costs``.
-        num_records: K >= 1.
-
     Returns:
         A whole number from 1 to K.
     """

@@ -54,10 +54,6 @@ class UnmeasuredPair:
     def invented(self, first: Table, second: Table) -> Vector:
         """Returns how wrong the fit's own dependence is expected to be.
 
-        Args:
-            first: a vector of the first attribute a row.
-            second: and of the other one.
-
         Returns:
             shape (rows,), records.
         """

@@ -20,10 +20,6 @@ _SHOWN_RUNS = 6
 def answer_horizon(options: argparse.Namespace, release: HorizonRelease) -> None:
     """Prints what a command line asks of some windows together.
 
-    Args:
-        options: of `beam-dp answer`.
-        release: the windows that are released so far.
-
     Raises:
         FlagError: if a flag is missing or refused.
         InputError: if a window is damaged, or can't be summed with others.

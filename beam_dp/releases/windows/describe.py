@@ -26,9 +26,6 @@ _SHOWN_MARGINALS = 20
 def describe_window(release: WindowTables) -> RenderableType:
     """Returns what the release of a window promises and how wrong it can be.
 
-    Args:
-        release: of a window, or of a block of windows.
-
     Returns:
         Tables for ``rich`` to print: the guarantee, the window, errors, noise.
     """

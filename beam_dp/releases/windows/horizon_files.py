@@ -148,10 +148,6 @@ class Released:
 def released(directory: Directory, card: HorizonCard) -> Released:
     """Returns which releases of a horizon have a card, without reading one.
 
-    Args:
-        directory: of the horizon.
-        card: what its ``horizon.json`` says.
-
     Raises:
         OSError: if the directory can't be listed.
 

@@ -43,14 +43,7 @@ _OWN = ("horizon_id", "number")
 
 @dataclasses.dataclass(frozen=True)
 class Limits:
-    """How much of a unit is used.
-
-    Args:
-        records: k, of a window.
-        windows: c, of any P consecutive windows.
-        protected: P.
-        num_windows: W, of the horizon.
-    """
+    """How much of a unit is used."""
 
     records: int
     windows: int
@@ -237,12 +230,6 @@ def level_steps(
     Of blocks of n windows it moves one by at most a times as much, where it is in a of its windows:
     Laplace noise costs c times as much in all, Gaussian noise the sum of a^2, largest where the
     windows lie in as few blocks as they can.
-
-    Args:
-        of_one: the steps of one window, or of one block for k records.
-        level: ``window`` or ``block``.
-        limits: k, c, P and W.
-        block: n.
     """
     most = limits.windows
     if level == "window":

@@ -56,13 +56,7 @@ def of_each_window(
     horizon: Horizon,
     elements: Callable[[int], Iterable[tuple[int, bytes]]],
 ) -> beam.PCollection[tuple[int, bytes]]:
-    """Returns elements of each window, stamped, so that no window is without one.
-
-    Args:
-        pipeline: they are made in.
-        horizon: the windows.
-        elements: returns those of a window, of its number.
-    """
+    """Returns elements of each window, stamped, so that no window is without one."""
     each = beam.ParDo(_OfEachWindow(horizon, elements)).with_output_types(tuple[int, bytes])
     return pipeline | "Begin" >> beam.Impulse() | "Of each window" >> each
 

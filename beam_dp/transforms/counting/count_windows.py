@@ -126,10 +126,6 @@ class CountWindows(beam.PTransform):
 class SumTables(beam.PTransform):
     """Adds up the shards of each of Beam's windows.
 
-    Args:
-        windows: those of the collection.
-        num_cells: of a table.
-
     Input: shards, in each window at least one. Output: as that of ``CountWindows``.
     """
 

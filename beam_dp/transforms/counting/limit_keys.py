@@ -27,9 +27,6 @@ class LimitKeys(beam.PTransform):
     ``max_squared_norm``, those up to the first that would take the unit's own sketch beyond it
     (``within_squared_norm``), in the order of their elements.
 
-    Args:
-        plan: whose guarantee names the unit and k.
-
     Input: ``KeyBatch``, with units where the unit is not the record. Output: without units.
     """
 

@@ -146,12 +146,7 @@ class _Encode(beam.DoFn):
 
 @dataclasses.dataclass(frozen=True)
 class _SendPanes:
-    """Sends the records of a partition to the panes of their windows.
-
-    Args:
-        words: how they travel, once their window is known.
-        horizon: the windows.
-    """
+    """Sends the records of a partition to the panes of their windows."""
 
     words: RecordWords
     horizon: Horizon

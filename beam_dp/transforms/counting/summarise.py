@@ -27,9 +27,6 @@ from beam_dp.transforms.reading.records import refuse_windows
 class Summarise(beam.PTransform):
     """Reduces encoded records to a summary: in each bundle, then block by block in a tree.
 
-    Args:
-        accumulator: what to count.
-
     Raises:
         InputError: when applied, if the records are windowed or unbounded.
 

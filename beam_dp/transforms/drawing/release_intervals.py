@@ -37,12 +37,6 @@ if TYPE_CHECKING:
 class ReleasePlannedIntervals(beam.PTransform):
     """``ReleaseIntervals`` of what was planned before: a plan takes seconds.
 
-    Args:
-        domain: as for ``ReleaseIntervals``.
-        attribute: as for ``ReleaseIntervals``.
-        plan: from ``plan_attribute``, for this attribute.
-        ledger_token: as for ``ReleaseIntervals``.
-
     Raises:
         InputError: if the attribute is not that of the plan, or the token paid for something else.
     """

@@ -58,10 +58,6 @@ class Decompressed:
 
     Damage raises as far as the format notices it: all have an end that must be there; ``.lzma``
     has no checksum, ``.zst`` has one where its writer wanted it.
-
-    Args:
-        file: at its beginning.
-        compression: one of ``CompressionTypes``.
     """
 
     def __init__(self, file: IO[bytes], compression: str) -> None:

@@ -34,9 +34,6 @@ _PIECE_BYTES = 2**17
 def read_header(file: IO[bytes]) -> tuple[list[str], int]:
     """Returns the column names and where the first record starts; no names for an empty file.
 
-    Args:
-        file: at its beginning.
-
     Raises:
         FileError: if the first line is no header: blank, not UTF-8, malformed, or too long.
     """

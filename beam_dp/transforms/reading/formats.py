@@ -63,14 +63,7 @@ class FileFormat(Protocol):
         """Returns ranges that cover the file."""
 
     def batches(self, path: str, start: int, stop: int, wanted: Wanted) -> Iterator[pa.RecordBatch]:
-        """Yields the records of one range.
-
-        Args:
-            path: the file.
-            start: first position of the range.
-            stop: position behind it.
-            wanted: of each record.
-        """
+        """Yields the records of one range."""
 
 
 class Avro:

@@ -158,12 +158,7 @@ class ReadArrivals(ReadRecords):
 
 
 class _Poll(PollFn):
-    """Looks which files are there; the watermark is the clock less what files may take to appear.
-
-    Args:
-        horizon: of the windows.
-        settle: seconds.
-    """
+    """Lists the files; the watermark is the clock minus the time files may take to appear."""
 
     seen: SeenFiles | None = None  # of a horizon that is begun
 

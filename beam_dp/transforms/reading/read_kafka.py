@@ -126,14 +126,7 @@ class ReadKafka(beam.PTransform):
 
 @dataclasses.dataclass(frozen=True)
 class _Topic:
-    """What is read, and until when.
-
-    Args:
-        settings: of clients.
-        name: of the topic.
-        horizon: of the windows.
-        settle: seconds.
-    """
+    """What is read, and until when."""
 
     settings: Mapping[str, str]
     name: str

@@ -30,10 +30,6 @@ def refuse_windows(records: beam.PCollection[Any], *, may_be_unbounded: bool = F
     Every transform of ``beam_dp.transforms`` starts with it. Steps that group would count a unit's
     records pane by pane, and keep so many of each.
 
-    Args:
-        records: of a transform.
-        may_be_unbounded: for those that make windows themselves.
-
     Raises:
         InputError: if the collection is unbounded, or not in the global window with the default
             trigger, accumulation mode, lateness and timestamps.
