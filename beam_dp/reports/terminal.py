@@ -7,13 +7,14 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from beam_dp.checks import is_integer
-from beam_dp.privacy.guarantee import Guarantee
-from beam_dp.releases.left_out import LeftOut
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
     from rich.text import Text
+
+    from beam_dp.privacy.guarantee import Guarantee
+    from beam_dp.releases.left_out import LeftOut
 
 
 _SHOWN_NOISE = 10
