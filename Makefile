@@ -112,7 +112,7 @@ test-slow: $(VENV)/.stamp-test
 test-all: test test-slow
 
 generated: $(VENV)/.stamp-demo
-	$(BIN)/python docs/write_flags.py
+	$(BIN)/python tools/write_flags.py
 	$(BIN)/python benchmarks/write_pages.py
 
 # Pytest's exit code 5 means that no test has the marker yet: said plainly, not passed off as a success.
@@ -155,7 +155,7 @@ fuzz: $(VENV)/.stamp-test
 	done
 
 # The job server of the installed Beam is taken from Maven's registry; of the versions of Flink that
-# Beam knows, the newest. A registry that lacks it may still hold the parts of flink/pom.xml.
+# Beam knows, the newest. A registry that lacks it may still hold the parts of deploy/flink/pom.xml.
 FLINK_JARS := flink-jars
 FLINK_VERSION ?=
 PRINT_ARTIFACT := import sys, apache_beam; \
@@ -172,15 +172,15 @@ flink: $(VENV)/.stamp-demo
 	  echo "job server: $$artifact, which Maven found"; \
 	elif [ -n "$(FLINK_VERSION)" ]; then \
 	  echo "error: FLINK_VERSION: Maven finds no $$artifact"; exit 2; \
-	elif $(MAVEN) --file flink/pom.xml package && mkdir -p $(FLINK_JARS) && \
+	elif $(MAVEN) --file deploy/flink/pom.xml package && mkdir -p $(FLINK_JARS) && \
 	  mv build/flink/beam-dp-flink-*-job-server-*.jar $(FLINK_JARS)/; then \
-	  echo "job server: built from flink/pom.xml, for Maven finds no $$artifact"; \
-	else echo "error: flink: Maven finds neither $$artifact nor the parts of flink/pom.xml"; exit 2; fi
+	  echo "job server: built from deploy/flink/pom.xml, for Maven finds no $$artifact"; \
+	else echo "error: flink: Maven finds neither $$artifact nor the parts of deploy/flink/pom.xml"; exit 2; fi
 	@ls $(FLINK_JARS)/*.jar
 
 # The site has an environment of its own: nothing of it is needed by the package or its tests.
 SITE_VENV := .venv-site
-$(SITE_VENV)/.stamp: docs/site/requirements.txt
+$(SITE_VENV)/.stamp: tools/site/requirements.txt
 	$(PYTHON) -m venv $(SITE_VENV)
 	$(SITE_VENV)/bin/python -m pip --disable-pip-version-check install --quiet --requirement $<
 	@touch $@
@@ -195,13 +195,13 @@ test-docs: $(SITE_VENV)/.stamp $(VENV)/.stamp-test
 
 # So do the distributions. They are built from the last commit, the same bytes each time.
 DIST_VENV := .venv-dist
-$(DIST_VENV)/.stamp: distributions/requirements.txt
+$(DIST_VENV)/.stamp: tools/distributions/requirements.txt
 	$(PYTHON) -m venv $(DIST_VENV)
 	$(DIST_VENV)/bin/python -m pip --disable-pip-version-check install --quiet --requirement $<
 	@touch $@
 
 dist: $(DIST_VENV)/.stamp
-	$(DIST_VENV)/bin/python distributions/build.py
+	$(DIST_VENV)/bin/python tools/distributions/build.py
 
 # `make test-pythons PYTHONS=3.13` takes one of the versions.
 test-pythons: dist $(VENV)/.stamp-test

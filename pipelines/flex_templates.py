@@ -1,8 +1,8 @@
 """The metadata of a Dataflow Flex Template for each program, made from its flags.
 
-`dataflow/NAME.json` is for `gcloud dataflow flex-template build --metadata-file`; CONTRIBUTING.md
-says how to write it anew. A test holds the files in the repository to be what this writes, so that
-no flag is added or changed without them. The fields are those of `TemplateMetadata` and
+`deploy/dataflow/NAME.json` is for `gcloud dataflow flex-template build --metadata-file`;
+CONTRIBUTING.md says how to write it again. A test compares the files of the repository with
+what this writes. The fields are those of `TemplateMetadata` and
 `ParameterMetadata` of Dataflow's API, v1b3.
 """
 

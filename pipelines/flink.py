@@ -32,7 +32,7 @@ _JAR_FLAG = "flink_job_server_jar"
 _JAVA = 17
 _EMBEDDED = ("[local]", "[auto]")
 _JAR_NAME = re.compile(r"beam-(runners|dp)-flink-(?P<flink>\d+\.\d+)-job-server-(?P<beam>.+)\.jar")
-# Not the installed Beam, but tested with it by `make test-engines`: what flink/pom.xml builds.
+# Built by deploy/flink/pom.xml; `make test-engines` tests it with the installed Beam.
 _TESTED = ("2.70.0",)
 
 

@@ -10,7 +10,7 @@ import zipfile
 import pytest
 from source_imports import ROOT
 
-from distributions.checks import KERNEL, odd_in_sources, odd_in_wheel
+from tools.distributions.checks import KERNEL, odd_in_sources, odd_in_wheel
 
 X86 = "beam_dp-0.1.0-cp311-abi3-manylinux2014_x86_64.manylinux_2_17_x86_64.whl"
 ELF = {

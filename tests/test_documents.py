@@ -77,7 +77,7 @@ def test_the_listing_of_folders_names_every_folder_in_thirty_lines() -> None:
 
 
 def test_the_tables_of_flags_are_those_of_the_programs() -> None:
-    page = runpy.run_path(str(ROOT / "docs" / "write_flags.py"))["page"]()
+    page = runpy.run_path(str(ROOT / "tools" / "write_flags.py"))["page"]()
     assert (ROOT / "docs" / "flags.md").read_text("utf-8") == page, "run `make generated`"
 
 

@@ -31,7 +31,7 @@ PROGRAMS = {
 }
 # A folder of that name exists in a checkout only; CONTRIBUTING.md says so to developers.
 OF_A_CHECKOUT = re.compile(r"-m (?:beam_dp\.)?pipelines|\bpipelines[./](?:answer|release)_\w+")
-DOCUMENTS = ["README.md", "CHANGELOG.md", "docs/*.md", "examples/**/*", "dataflow/*"]
+DOCUMENTS = ["README.md", "CHANGELOG.md", "docs/*.md", "examples/**/*", "deploy/dataflow/*"]
 SOURCES = ["beam_dp/**/*.py", "pipelines/*.py", "Makefile"]
 
 

@@ -144,13 +144,13 @@ def test_the_flags_that_are_known_without_a_program_are_its_own(name: str) -> No
 
 
 def test_the_file_of_flags_is_made_from_the_programs() -> None:
-    made = runpy.run_path(str(ROOT / "docs" / "write_flags.py"))["kept_flags"]()
+    made = runpy.run_path(str(ROOT / "tools" / "write_flags.py"))["kept_flags"]()
     kept = (ROOT / "beam_dp" / "cli" / "program_flags.json").read_text("utf-8")
     assert kept == made, "run `make generated`"
 
 
 def test_the_file_of_beams_flags_is_made_from_beam() -> None:
-    made = runpy.run_path(str(ROOT / "docs" / "write_flags.py"))["kept_beam_flags"]()
+    made = runpy.run_path(str(ROOT / "tools" / "write_flags.py"))["kept_beam_flags"]()
     kept = (ROOT / "beam_dp" / "cli" / "beam_flags.json").read_text("utf-8")
     if json.loads(made)["version"] == json.loads(kept)["version"]:
         assert kept == made, "run `make generated`"

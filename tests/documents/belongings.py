@@ -18,6 +18,7 @@ from documents.blocks import ROOT
 
 import beam_dp as dp
 from beam_dp.cli import main as cli
+from beam_dp.mechanisms.registry import plan_release
 from beam_dp.privacy.ledger.ledger import Ledger
 from beam_dp.privacy.ledger.origin import Origin
 from beam_dp.summaries.histogram import Histogram
@@ -141,9 +142,7 @@ def paid(names: Names) -> None:
     """What is paid for in the ledger that the page shows."""
     book = Ledger("budgets.sqlite")
     given = dp.parse_domain(DOMAIN)
-    plan = dp.mechanisms.plan_release(
-        dp.MWEM(), given, dp.marginals(given, ways=2), PERSON, "noisy"
-    )
+    plan = plan_release(dp.MWEM(), given, dp.marginals(given, ways=2), PERSON, "noisy")
     origin = Origin("alice", "the monthly report", "/data/out/visits")
     token = book.spend("visits", PERSON, plan.loss, plan.mechanism, plan.public, origin)
     book.mark_released(token, "0" * 32)

@@ -19,9 +19,9 @@ NOT_RUN: Mapping[str, Mapping[str, str]] = {
     },
     "docs/claims.md": {"python benchmarks/claims.py": "KEY is a placeholder: tests/test_claims.py"},
     "docs/images.md": {
-        "docker build --tag beam_dp .": "Docker: make test-images",
-        "docker build --target dataflow": "Docker: make test-images",
-        "mkdir landing": "Docker's Compose: make test-images",
+        "docker build --file deploy/Dockerfile --tag beam_dp .": "Docker: make test-images",
+        "docker build --file deploy/Dockerfile --target dataflow": "Docker: make test-images",
+        "cd deploy": "Docker's Compose: make test-images",
         "docker compose run": "Docker's Compose: make test-images",
         "docker compose down": "Docker's Compose: make test-images",
     },

@@ -46,13 +46,13 @@ def missing() -> str | None:
 @functools.cache
 def arguments() -> dict[str, str]:
     """The arguments of the Dockerfile that have a default."""
-    text = (ROOT / "Dockerfile").read_text(encoding="utf-8")
+    text = (ROOT / "deploy" / "Dockerfile").read_text(encoding="utf-8")
     return dict(re.findall(r"^ARG (\w+)=(\S+)$", text, re.M))
 
 
 def stand_ins() -> dict[str, str]:
     """The images that are played: which stage of ``stand_ins/Dockerfile`` plays each."""
-    compose = (ROOT / "compose.yaml").read_text(encoding="utf-8")
+    compose = (ROOT / "deploy" / "compose.yaml").read_text(encoding="utf-8")
     named = re.findall(r"^ +image: (flink|apache/\S+_job_server|postgres):(\S+)$", compose, re.M)
     stages = {"flink": "flink", "postgres": "postgres"}
     played = {f"{name}:{tag}": stages.get(name, "job-server") for name, tag in named}
@@ -83,7 +83,9 @@ class Storage:
         # A stand-in takes packages of Debian only, and may write such files itself.
         mounted = [f"--volume={path}:{path}:ro" for path in exist if context == ROOT]
         command = ["buildah", *self.options, "build", "--isolation=chroot", "--network=host"]
-        command += ["--pull=never", "--layers", *mounted, f"--tag={tag}", *given, str(context)]
+        command += ["--pull=never", "--layers", *mounted, f"--tag={tag}", *given]
+        file = ROOT / "deploy" / "Dockerfile" if context == ROOT else context / "Dockerfile"
+        command += [f"--file={file}", str(context)]
         run(command)
 
     def build_stand_ins(self) -> None:

@@ -28,12 +28,13 @@ class Composed:
     """
 
     def __init__(self, storage: Storage, folder: pathlib.Path, settings: dict[str, str]) -> None:
-        self.storage, self.folder, self.settings = storage, folder, settings
-        text = (ROOT / "compose.yaml").read_text(encoding="utf-8")
+        self.storage, self.settings = storage, settings
+        self.folder = folder / "deploy"
+        text = (ROOT / "deploy" / "compose.yaml").read_text(encoding="utf-8")
         assert _INTERNAL in text
-        (folder / "compose.yaml").write_text(text.replace(_INTERNAL, _OPEN), encoding="utf-8")
+        (self.folder / "landing").mkdir(parents=True)
+        (self.folder / "compose.yaml").write_text(text.replace(_INTERNAL, _OPEN), encoding="utf-8")
         shutil.copytree(ROOT / "examples" / "stream", folder / "examples" / "stream")
-        (folder / "landing").mkdir()
         self.services = yaml.safe_load(text)["services"]
         self._started: set[str] = set()
         self.set_up()
@@ -46,7 +47,11 @@ class Composed:
 
     def arrive(self, number: int) -> subprocess.Popen[bytes]:
         """Lets so many files arrive, one every five seconds."""
-        command = [str(self.folder / "examples" / "stream" / "arrive.sh"), "landing", str(number)]
+        command = [
+            str(self.folder.parent / "examples" / "stream" / "arrive.sh"),
+            "landing",
+            str(number),
+        ]
         return subprocess.Popen(command, cwd=self.folder, stdout=subprocess.DEVNULL)
 
     def compose(self, *command: str, check: bool = True) -> subprocess.CompletedProcess[str]:

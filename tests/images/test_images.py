@@ -48,7 +48,7 @@ def storage() -> Iterator[Storage]:
 def test_a_linter_finds_nothing() -> None:
     if not (TOOLS / "hadolint").exists():
         pytest.skip("no .venv-images: `make test-images` makes it")
-    assert run([str(TOOLS / "hadolint"), "Dockerfile"], folder=ROOT).stdout == ""
+    assert run([str(TOOLS / "hadolint"), "deploy/Dockerfile"], folder=ROOT).stdout == ""
 
 
 def configuration(storage: Storage, image: str) -> Any:
@@ -97,7 +97,9 @@ def test_the_image_holds_the_versions_that_are_pinned(storage: Storage) -> None:
     # Of the base, and the package itself.
     others = re.compile(r"(pip|setuptools|wheel|beam[-_]dp)==")
     installed = [line for line in listed.splitlines() if not others.match(line)]
-    pinned = (ROOT / "images" / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    pinned = (
+        (ROOT / "deploy" / "images" / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    )
     assert [line for line in pinned if not line.startswith("#")] == installed
 
 

@@ -18,7 +18,7 @@ from pipelines import flags, release_intervals
 from pipelines.flex_templates import PROGRAMS, main, metadata, text
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
-FOLDER = ROOT / "dataflow"
+FOLDER = ROOT / "deploy" / "dataflow"
 
 # The fields of Dataflow's API, v1b3: TemplateMetadata, ParameterMetadata and its enum options;
 # which must be given is said in "Template metadata" of the guide to Flex Templates.
@@ -141,7 +141,7 @@ def test_other_forms_are_seen(broken: dict[str, Any]) -> None:
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_files_are_what_the_flags_say(name: str) -> None:
     written = (FOLDER / f"{name}.json").read_text(encoding="utf-8")
-    assert written == text(name), "write them anew: python -m pipelines.flex_templates dataflow"
+    assert written == text(name), "run `make generated`"
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
@@ -183,9 +183,11 @@ def test_files_are_written_and_nothing_else_is_taken(
 def test_the_image_holds_what_the_launcher_runs(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    stage = (ROOT / "Dockerfile").read_text(encoding="utf-8").partition(" AS dataflow\n")[2]
+    stage = (
+        (ROOT / "deploy" / "Dockerfile").read_text(encoding="utf-8").partition(" AS dataflow\n")[2]
+    )
     (path,) = re.findall(r"FLEX_TEMPLATE_PYTHON_PY_FILE=(\S+)", stage)
-    assert f"COPY dataflow/main.py {path}\n" in stage
+    assert f"COPY deploy/dataflow/main.py {path}\n" in stage
     # Installed, the programs are in `beam_dp.pipelines`; here they are in `pipelines`.
     tree = ast.parse((FOLDER / "main.py").read_text(encoding="utf-8"))
     assert "beam_dp.pipelines." in ast.unparse(tree)

@@ -48,7 +48,7 @@ def test_the_wheel_holds_every_committed_file_and_the_kernel() -> None:
 @pytest.mark.skipif(not TOOLS.exists(), reason="no .venv-dist: `make dist` makes it")
 def test_another_build_gives_the_same_bytes(tmp_path: pathlib.Path) -> None:
     again = tmp_path / "again"
-    subprocess.run([TOOLS, ROOT / "distributions" / "build.py", again], check=True)
+    subprocess.run([TOOLS, ROOT / "tools" / "distributions" / "build.py", again], check=True)
     assert digests(again) == digests(DIST)
 
 

@@ -1,7 +1,7 @@
 """What is made from the flags themselves: tables of them, and the templates for Dataflow.
 
-`make generated` writes docs/flags.md, beam_dp/cli/*_flags.json and dataflow/*.json. Tests fail
-while what is committed is not what this makes.
+`make generated` writes docs/flags.md, beam_dp/cli/*_flags.json and deploy/dataflow/*.json.
+Tests fail while what is committed is not what this makes.
 """
 
 from __future__ import annotations
@@ -119,4 +119,4 @@ if __name__ == "__main__":
     BEAM_FLAGS_FILE.write_text(kept_beam_flags(), encoding="utf-8")
     PAGE.write_text(page(), encoding="utf-8")
     print(*(path.relative_to(ROOT) for path in (PAGE, FLAGS_FILE, BEAM_FLAGS_FILE)), sep="\n")
-    sys.exit(import_program("flex_templates").main([str(ROOT / "dataflow")]))
+    sys.exit(import_program("flex_templates").main([str(ROOT / "deploy" / "dataflow")]))

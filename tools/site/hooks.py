@@ -127,14 +127,12 @@ def reference() -> dict[str, str]:
 def public_names() -> dict[str, list[str]]:
     """Returns the names that `import beam_dp` offers, by the room that they come from."""
     tree = ast.parse((ROOT / "beam_dp" / "__init__.py").read_text("utf-8"))
-    modules = next(
-        ast.literal_eval(node.value)
-        for node in tree.body
-        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "_MODULES"
-    )
+    block = next(node for node in tree.body if isinstance(node, ast.If))
     rooms: dict[str, list[str]] = {}
-    for module, names in modules.items():
-        rooms.setdefault(module.split(".")[1], []).extend(names)
+    for node in block.body:
+        if isinstance(node, ast.ImportFrom) and node.module:
+            names = [alias.name for alias in node.names]
+            rooms.setdefault(node.module.split(".")[1], []).extend(names)
     return {room: sorted(names, key=str.lower) for room, names in sorted(rooms.items())}
 
 

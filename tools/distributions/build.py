@@ -19,7 +19,7 @@ import tempfile
 
 from checks import odd_in_sources, odd_in_wheel
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 GLIBC = "2.17"
 # Zig must not compile for x86-64: its run-time library takes every processor for the oldest, so
 # that the kernel would be right and many times slower.
