@@ -10,7 +10,7 @@ import pathlib
 import re
 from dataclasses import dataclass
 
-DOCS = pathlib.Path(__file__).parents[1]
+DOCS = pathlib.Path(__file__).parents[2] / "docs"
 
 
 @dataclass(frozen=True)
