@@ -1,0 +1,277 @@
+"""Which package may import which: only those in layers below its own, and in no circle.
+
+Rules are functions of source texts, so that tests can show what breaks them.
+"""
+
+from __future__ import annotations
+
+import ast
+import fnmatch
+
+import pytest
+from source_imports import imports, is_under, module_name
+
+# From the bottom up. A package imports those in the layers below its own. The families of
+# mechanisms share a layer, as the kinds of releases do, and may import each other there.
+LAYERS = (
+    ("errors", "installed"),
+    ("checks",),
+    ("domain", "noise", "storage"),
+    ("hashing",),
+    ("privacy",),
+    ("queries", "windows"),
+    ("flags",),
+    ("interval_strategies", "models"),
+    ("encoding",),
+    ("privacy.ledger",),
+    ("releases.release", "releases.error_bars", "releases.plain", "releases.left_out"),
+    ("releases.files",),
+    ("releases.kinds",),
+    ("verification",),
+    ("reports.terminal", "reports.markup"),
+    ("releases.*",),
+    ("releases.verify", "releases.leftovers", "releases.differences"),
+    ("schemas",),
+    ("reports.*",),
+    ("summaries",),
+    ("mechanisms.*",),
+    ("mechanisms",),
+    ("theorems",),
+    ("planning",),
+    ("testing",),
+    ("in_memory",),
+    ("transforms.errors", "transforms.elements"),
+    ("transforms.reading",),
+    ("transforms.counting",),
+    ("transforms.drawing", "transforms.writing"),
+    ("transforms",),
+    ("cli",),
+    ("beam_dp",),
+    ("yaml",),
+    ("pipelines",),
+)
+SHARED_LAYERS = ("mechanisms", "releases", "reports")
+# Folders whose folders and files count as packages of their own: all, or these.
+PACKAGES_WITHIN = {
+    "mechanisms": None,
+    "transforms": None,
+    "privacy": {"ledger"},
+    "releases": None,
+    "reports": None,
+}
+
+
+def package_of(path: str) -> str:
+    """Returns the package of a file."""
+    top, *parts = path.removesuffix(".py").removesuffix("/__init__").split("/")
+    if top == "pipelines" or not parts:
+        return top
+    inner = PACKAGES_WITHIN.get(parts[0], set())
+    if len(parts) > 1 and (inner is None or parts[1] in inner):
+        return f"{parts[0]}.{parts[1]}"
+    return parts[0]
+
+
+def layer_of(package: str) -> int | None:
+    family = package.partition(".")[0]
+    names = (package, f"{family}.*") if "." in package and family in SHARED_LAYERS else (package,)
+    found = (number for name in names for number, packages in enumerate(LAYERS) if name in packages)
+    return next(found, None)
+
+
+Arrows = dict[tuple[str, str], str]
+
+
+def arrows(files: dict[str, str]) -> Arrows:
+    """Returns each pair of packages where one imports the other, with a file that does."""
+    paths = {module_name(path): path for path in files}
+    found = {}
+    for path, source in files.items():
+        if path.endswith("__init__.py"):
+            continue
+        for name, _ in imports(path, source):
+            # `from a.b import c` names the module a.b.c, or the name c of the module a.b.
+            target = paths.get(name) or paths.get(name.rpartition(".")[0])
+            if target is not None and package_of(target) != package_of(path):
+                found.setdefault((package_of(path), package_of(target)), f"{path} imports {name}")
+    return found
+
+
+def upward(found: Arrows) -> list[str]:
+    """Returns imports, also for types, of a package that is not in a layer below."""
+    wrong = []
+    for (package, other), example in found.items():
+        here, there = layer_of(package), layer_of(other)
+        if here is None or there is None:
+            wrong.append(f"{package if here is None else other} has no layer")
+            continue
+        is_shared = here == there and "." in package and package.partition(".")[0] in SHARED_LAYERS
+        if there >= here and not is_shared:
+            wrong.append(example)
+    return wrong
+
+
+def without_types(source: str) -> str:
+    """Returns a source without the imports that only type checkers read."""
+    if "TYPE_CHECKING" not in source:
+        return source
+
+    class Running(ast.NodeTransformer):
+        def visit_If(self, node: ast.If) -> ast.AST | list[ast.stmt]:
+            is_for_types = getattr(node.test, "id", "") == "TYPE_CHECKING"
+            return node.orelse if is_for_types else self.generic_visit(node)
+
+    return ast.unparse(Running().visit(ast.parse(source)))
+
+
+def circles(files: dict[str, str]) -> list[str]:
+    """Returns packages that import each other at run time, also inside functions."""
+    graph: dict[str, set[str]] = {}
+    for package, other in arrows({path: without_types(text) for path, text in files.items()}):
+        graph.setdefault(package, set()).add(other)
+    done: set[str] = set()
+    found: list[str] = []
+
+    def visit(package: str, trail: tuple[str, ...]) -> None:
+        if package in trail:
+            found.append(" -> ".join([*trail[trail.index(package) :], package]))
+        elif package not in done:
+            for other in sorted(graph.get(package, ())):
+                visit(other, (*trail, package))
+            done.add(package)
+
+    for package in sorted(graph):
+        visit(package, ())
+    return found
+
+
+def test_no_package_imports_one_above_it(sources: dict[str, str]) -> None:
+    assert upward(arrows(sources)) == []
+
+
+def test_no_packages_import_each_other_in_a_circle(sources: dict[str, str]) -> None:
+    assert circles(sources) == []
+
+
+TARGETS = dict.fromkeys(
+    (
+        "beam_dp/domain/universe.py",
+        "beam_dp/mechanisms/__init__.py",
+        "beam_dp/mechanisms/sketches/plan.py",
+        "beam_dp/mechanisms/left_out.py",
+        "beam_dp/releases/files/card.py",
+        "beam_dp/releases/kinds.py",
+        "beam_dp/transforms/errors.py",
+        "beam_dp/transforms/counting/limited_records.py",
+        "beam_dp/transforms/drawing/release.py",
+        "beam_dp/transforms/writing/write.py",
+        "pipelines/flags.py",
+    ),
+    "",
+)
+
+
+@pytest.mark.parametrize(
+    ("path", "source"),
+    [
+        ("beam_dp/errors.py", "from beam_dp.domain.universe import Domain\n"),
+        ("beam_dp/noise/source.py", "import beam_dp.domain.universe\n"),
+        ("beam_dp/releases/files/card.py", "def f():\n    import beam_dp.releases.kinds\n"),
+        ("beam_dp/summaries/a.py", "import beam_dp.mechanisms\n"),
+        ("beam_dp/mechanisms/sketches/plan.py", "from beam_dp.mechanisms import MWEM\n"),
+        ("beam_dp/transforms/counting/a.py", "from beam_dp.transforms.drawing import release\n"),
+        ("beam_dp/transforms/drawing/a.py", "from beam_dp.transforms.writing.write import f\n"),
+        ("beam_dp/transforms/writing/a.py", "from beam_dp.transforms.drawing import release\n"),
+        ("beam_dp/flags/flag.py", "from pipelines.flags import Flag\n"),
+        ("beam_dp/attic/a.py", "import beam_dp.domain.universe\n"),
+        (
+            "beam_dp/releases/files/card.py",
+            "if TYPE_CHECKING:\n    from beam_dp.mechanisms.left_out import LeftOutPlan\n",
+        ),
+    ],
+)
+def test_finds_an_import_upward(path: str, source: str) -> None:
+    assert len(upward(arrows({**TARGETS, path: source}))) == 1
+
+
+def test_families_may_import_each_other_but_not_in_a_circle() -> None:
+    one = {"beam_dp/mechanisms/sketches/plan.py": "import beam_dp.mechanisms.left_out\n"}
+    back = "from beam_dp.mechanisms.sketches.plan import SparsePlan\n"
+    for_types = f"if TYPE_CHECKING:\n    {back}"
+    later = f"def f():\n    {back}"
+    for text, is_circle in (("", False), (for_types, False), (back, True), (later, True)):
+        files = {**TARGETS, **one, "beam_dp/mechanisms/left_out.py": text}
+        assert upward(arrows(files)) == []
+        assert bool(circles(files)) == is_circle
+
+
+_SECRET = ("summaries", "encoding", "noise.source")
+# Imports that the layers would allow. Releases and their readers are public: none of them
+# can import, hold or pickle exact data. Verification shares no code with the planner's accountant.
+APART = {
+    "summaries/": ("noise", "models"),
+    "models/": ("noise",),
+    "interval_strategies/": ("noise",),
+    "releases/": ("encoding", "noise.source"),
+    "releases/*/release.py": ("releases.files",),
+    "verification/": ("privacy.accounting", *_SECRET),
+    "schemas/": _SECRET,
+    "reports/": _SECRET,
+    "theorems/": ("releases", *_SECRET),
+    "planning/": _SECRET,
+    "testing/": ("mechanisms", "releases", "noise", *_SECRET),
+    "cli/": _SECRET,
+}
+# Only `plan` needs mechanisms; only the owner's report counts records.
+EXCEPT = {"reports/truth.py": ("encoding",)}
+
+
+def joined(files: dict[str, str]) -> list[str]:
+    """Returns imports that ``APART`` forbids."""
+    found = []
+    for path, source in files.items():
+        inner = path.removeprefix("beam_dp/")
+        forbidden = {
+            name
+            for part, names in APART.items()
+            if (inner.startswith(part) or fnmatch.fnmatch(inner, part))
+            for name in names
+        } - {*EXCEPT.get(inner, ())}
+        if inner.startswith("cli/") and not inner.startswith("cli/plan"):
+            forbidden.add("mechanisms")
+        for name, _ in imports(path, source):
+            for other in forbidden:
+                target = f"beam_dp.{other}"
+                # An import of a whole folder includes the file in it.
+                wholes = (target.rpartition(".")[0], target.rpartition(".")[0] + ".*")
+                if is_under(name, target) or ("." in other and name in wholes):
+                    found.append(f"{path} imports {name}")
+    return found
+
+
+def test_what_is_kept_apart_stays_apart(sources: dict[str, str]) -> None:
+    assert joined(sources) == []
+
+
+@pytest.mark.parametrize(
+    ("path", "source"),
+    [
+        ("beam_dp/releases/intervals/release.py", "from ..files.card import Card\n"),
+        ("beam_dp/releases/a.py", "from beam_dp import noise\n"),
+        ("beam_dp/releases/a.py", "def f():\n    from beam_dp.encoding import columns\n"),
+        ("beam_dp/planning/a.py", "from beam_dp.noise.source import NoiseSource\n"),
+        ("beam_dp/planning/a.py", "import beam_dp.noise as noise\n"),
+        ("beam_dp/cli/a.py", "from beam_dp.noise import *\n"),
+        ("beam_dp/cli/ledger.py", "from beam_dp.mechanisms.registry import plan_release\n"),
+        ("beam_dp/schemas/a.py", "from beam_dp.encoding import columns\n"),
+        ("beam_dp/reports/page.py", "from beam_dp.encoding import tables\n"),
+        ("beam_dp/verification/a.py", "from beam_dp.privacy.accounting import gaussian_mu\n"),
+        ("beam_dp/summaries/a.py", "from beam_dp.noise.source import NoiseSource\n"),
+        ("beam_dp/models/a.py", "from beam_dp import noise\n"),
+        ("beam_dp/testing/a.py", "import beam_dp.mechanisms.registry\n"),
+        ("beam_dp/theorems/a.py", "import beam_dp.releases.kinds\n"),
+        ("beam_dp/interval_strategies/a.py", "import beam_dp.noise.source\n"),
+    ],
+)
+def test_finds_an_import_of_what_is_kept_apart(path: str, source: str) -> None:
+    assert joined({path: source}) != []
