@@ -193,7 +193,7 @@ def test_a_jar_of_another_beam(refused: Refused, tmp_path: pathlib.Path) -> None
 def test_the_jar_that_the_repository_builds_is_accepted_whatever_beam_is_installed(
     refused: Refused, tmp_path: pathlib.Path
 ) -> None:
-    properties = (ROOT / "flink" / "pom.xml").read_text(encoding="utf-8")
+    properties = (ROOT / "deploy" / "flink" / "pom.xml").read_text(encoding="utf-8")
     flink, built = (
         re.findall(rf"<{name}.version>([0-9.]+)</", properties)[0] for name in ("flink", "beam")
     )
