@@ -1,0 +1,151 @@
+"""Every program on an embedded Flink and on Prism, compared with the same on FnApiRunner."""
+
+from __future__ import annotations
+
+import pathlib
+import re
+import signal
+from typing import Any
+
+import pytest
+from engines.contracts import PROGRAMS, card, check_answers, check_contract
+from jobs import breaks_later, everything_under, files_of_one_draw, job_flags
+from stopped_program import assert_stops
+
+from beam_dp.privacy.ledger.ledger import Ledger
+from beam_dp.storage.local import LocalStore
+from beam_dp.summaries.histogram import HistogramAccumulator
+from pipelines import release_synthetic_database
+
+pytestmark = pytest.mark.engines
+SECRET = "a count of 4711"
+
+
+@pytest.fixture(params=["flink", "prism"])
+def engine(request: pytest.FixtureRequest) -> list[str]:
+    """The flags of each engine, whose workers are threads of this process."""
+    flags: list[str] = request.getfixturevalue(request.param)
+    return flags
+
+
+def ledger_in(folder: pathlib.Path) -> Ledger:
+    ledger = Ledger(str(folder / "ledger.sqlite"))
+    ledger.declare("people", 1000.0, 1e-9, "record", "add_or_remove_one")
+    return ledger
+
+
+def assert_paid_and_released(ledger: Ledger, folder: pathlib.Path) -> None:
+    (entry,) = ledger.entries("people")
+    assert (entry.state, entry.draw_id) == ("released", card(folder / "out")["draw_id"])
+    assert everything_under(folder / "out") == files_of_one_draw(folder / "out")
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_program_keeps_its_contract(name: str, tmp_path: pathlib.Path, engine: list[str]) -> None:
+    check_contract(name, tmp_path, engine)
+
+
+def test_answers_are_near_the_truth_and_a_bad_line_has_an_error(
+    tmp_path: pathlib.Path, engine: list[str]
+) -> None:
+    check_answers(tmp_path, engine)
+
+
+def test_the_runner_that_users_name_starts_its_own_server(
+    tmp_path: pathlib.Path, job_server_jar: str
+) -> None:
+    ledger = ledger_in(tmp_path)
+    argv = job_flags(
+        tmp_path,
+        runner="FlinkRunner",
+        flink_master="[local]",
+        flink_job_server_jar=job_server_jar,
+        ledger=ledger.name,
+        dataset_id="people",
+    )
+    assert release_synthetic_database.main(argv) == 0
+    assert_paid_and_released(ledger, tmp_path)
+
+
+def test_a_paid_release_on_prism_is_marked_and_prints_no_logs_of_beam(
+    tmp_path: pathlib.Path, prism: list[str], capfd: pytest.CaptureFixture[str]
+) -> None:
+    ledger = ledger_in(tmp_path)
+    argv = [*job_flags(tmp_path, ledger=ledger.name, dataset_id="people"), *prism]
+    assert release_synthetic_database.main(argv) == 0
+    assert_paid_and_released(ledger, tmp_path)
+    _, err = capfd.readouterr()
+    warning, *lines = err.splitlines()
+    assert warning.startswith("warning: epsilon 1000 protects little: ")
+    assert all(re.match(r"\[ +[0-9.]+ s\] ", line) for line in lines), err
+
+
+def test_a_run_that_is_saved_is_refused(
+    tmp_path: pathlib.Path, engine: list[str], capfd: pytest.CaptureFixture[str]
+) -> None:
+    program = PROGRAMS["private_mw"]
+    state = f"--state={tmp_path / 'state'}"
+    assert program.main([*program.argv(tmp_path, tmp_path / "out"), state, *engine]) == 2
+    _, err = capfd.readouterr()
+    assert re.fullmatch(r"error: --state: '.*/state' is refused; .* --runner [^\n]+\n", err), err
+    assert not (tmp_path / "state").exists() and not (tmp_path / "out").exists()
+
+
+FAILED = "the job failed with RuntimeError"
+
+
+@pytest.mark.parametrize(
+    ("engine_name", "owner", "method", "line"),
+    [
+        ("flink", HistogramAccumulator, "from_shards", FAILED),
+        ("flink", LocalStore, "create_exclusively", "output: .* must be a directory that can be"),
+        ("prism", HistogramAccumulator, "from_shards", FAILED),
+        ("prism", LocalStore, "create_exclusively", FAILED),
+    ],
+)
+def test_a_job_that_fails_publishes_nothing_and_shows_nothing_of_records(
+    engine_name: str,
+    owner: type,
+    method: str,
+    line: str,
+    request: pytest.FixtureRequest,
+    tmp_path: pathlib.Path,
+    flink_log: pathlib.Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    tried: list[Any] = []
+    # Flink's tracebacks show the line that raises, so the error is named by a variable.
+    error = OSError if engine_name == "flink" else ArithmeticError
+
+    def fail(*_: Any) -> Any:
+        tried.append(method)
+        raise error(SECRET)
+
+    engine = request.getfixturevalue(engine_name)
+    ledger = ledger_in(tmp_path)
+    argv = [*job_flags(tmp_path, ledger=ledger.name, dataset_id="people"), *engine]
+    breaks_later(monkeypatch)
+    monkeypatch.setattr(owner, method, fail)
+    assert release_synthetic_database.main(argv) == 1
+    assert tried
+    (entry,) = ledger.entries("people")
+    assert entry.state == "spent"
+    assert everything_under(tmp_path / "out") == []
+    out, err = capfd.readouterr()
+    assert out == "" and len(re.findall(rf"^error: {line}[^\n]*$", err, re.M)) == 1, err
+    log = flink_log.read_text(encoding="utf-8") if engine_name == "flink" else ""
+    assert SECRET not in err + log
+    assert engine_name == "flink" or "Traceback" not in err
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_during_the_write_leaves_no_draft_on_flink(
+    tmp_path: pathlib.Path, job_server_jar: str, number: signal.Signals
+) -> None:
+    flags = [
+        "--runner=FlinkRunner",
+        "--flink_master=[local]",
+        f"--flink_job_server_jar={job_server_jar}",
+    ]
+    assert_stops(tmp_path, number, flags)
