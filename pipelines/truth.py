@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from beam_dp.errors import InputError
 from beam_dp.privacy.guarantee import RECORD
-from beam_dp.reports.about import AnyRelease
+from beam_dp.releases.release import AnyRelease
 from beam_dp.reports.truth import Truth, truth_domain, truth_of
 from beam_dp.transforms import ReadError, ReadRecords
 

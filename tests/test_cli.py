@@ -51,7 +51,7 @@ def directory(tmp_path: pathlib.Path) -> str:
             names: {"standard_error": 7.0, "bound": 30.5, "failure_probability": 0.05}
             for names in workload
         },
-        parameters={"num_rounds": 12},
+        plan={"num_rounds": 12},
         fit={"residual": 0.25},
     )
     write_release(release, tmp_path / "release")

@@ -40,8 +40,7 @@ def run_diff(options: argparse.Namespace) -> None:
         FlagError: if a flag is refused.
         InputError: if a directory holds no release, or the two do not hold the same cells.
     """
-    from beam_dp.releases.kinds import read_release
-    from beam_dp.releases.windows.horizon_files import holds_horizon
+    from beam_dp.releases.kinds import holds_horizon, read_release
 
     if options.limit < 1:
         raise refused("limit", options.limit, "must be >= 1")

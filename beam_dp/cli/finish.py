@@ -27,8 +27,9 @@ def run_finish(options: argparse.Namespace) -> None:
         ReleaseError: if a card was committed and its release can't be completed.
     """
     from beam_dp.releases.files.card import CARD, ReleaseError
+    from beam_dp.releases.kinds import holds_horizon
     from beam_dp.releases.leftovers import finish_each
-    from beam_dp.releases.windows.horizon_files import holds_horizon, release_directories
+    from beam_dp.releases.windows.horizon_files import release_directories
     from beam_dp.storage.of_url import store_for
 
     directory = options.directory

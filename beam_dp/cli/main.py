@@ -169,13 +169,14 @@ def _check_guarantee(flags: Sequence[Flag], given: Mapping[str, str]) -> None:
 def _describe(options: argparse.Namespace) -> None:
     from rich.console import Console
 
-    from beam_dp.cli.kinds import described
     from beam_dp.releases.files.card import CARD, HORIZON
+    from beam_dp.releases.kinds import of_kind, read_any
     from beam_dp.storage.of_url import store_for
 
-    release, is_horizon = _read(options.directory)
+    release: Any = read_any(options.directory)
+    is_horizon = release.KIND == "horizon"
     if not options.json:
-        Console().print(described(release))
+        Console().print(of_kind("describe", release))
         return
     # All of the release was verified when it was read, so this is its card.
     text = store_for(options.directory, "release").read(HORIZON if is_horizon else CARD).decode()
@@ -186,21 +187,12 @@ def _describe(options: argparse.Namespace) -> None:
 
 
 def _answer(options: argparse.Namespace) -> None:
-    from beam_dp.cli.kinds import answer
+    from beam_dp.releases.kinds import of_kind, read_any
 
     check_answer(options)
     if options.limit < 1:
         raise refused("limit", options.limit, "must be >= 1")
-    answer(options, _read(options.directory)[0])
-
-
-def _read(directory: str) -> tuple[Any, bool]:
-    """Returns the release of a directory, or the horizon, and whether it is one."""
-    from beam_dp.releases.kinds import read_release
-    from beam_dp.releases.windows.horizon_files import holds_horizon, read_windows
-
-    is_horizon = holds_horizon(directory)
-    return (read_windows if is_horizon else read_release)(directory), is_horizon
+    of_kind("answer", read_any(options.directory), options)
 
 
 if __name__ == "__main__":

@@ -13,8 +13,7 @@ from beam_dp.storage.new_file import write_new_file
 
 if TYPE_CHECKING:
     from beam_dp.privacy.ledger.entries import Entry
-    from beam_dp.releases.release import Release
-    from beam_dp.releases.windows.horizon import HorizonRelease
+    from beam_dp.releases.release import AnyRelease
     from beam_dp.reports.truth import Truth
     from beam_dp.verification.verdict import Verification
 
@@ -90,30 +89,27 @@ def report(
         >>> report("out/visits")  # doctest: +SKIP
         PosixPath('out/visits.html')
     """
-    from beam_dp.cli.kinds import described
-    from beam_dp.releases.kinds import read_release
-    from beam_dp.releases.windows.horizon_files import holds_horizon, read_windows
-    from beam_dp.reports.about import Beside
-    from beam_dp.reports.page import report_page
+    from beam_dp.releases.kinds import of_kind, read_any
+    from beam_dp.reports.page import Beside, report_page
 
     place = os.fspath(directory)
     page = pathlib.Path(_beside(place) if output is None else output)
     _check_output(page)
-    release = (read_windows if holds_horizon(place) else read_release)(place)
+    release = read_any(place)
     try:
         truth = None if against is None else _truth(release, os.fspath(against))
     except InputError as error:
         raise InputError("against", error.value, error.condition) from None
     entry = None if ledger is None else _entry(ledger, release)
     verification, verdict = _verified(release)
-    beside = Beside(described(release), verdict, verification, entry, truth)
+    beside = Beside(of_kind("describe", release), verdict, verification, entry, truth)
     # What compares with records is for nobody else's eyes.
     text = report_page(release, beside).encode()
     write_new_file(page, text, is_private=truth is not None)
     return page
 
 
-def _truth(release: Release | HorizonRelease, path: str) -> Truth:
+def _truth(release: AnyRelease, path: str) -> Truth:
     """Reads the records as a job does: what only needs a release needs no reader of files."""
     from beam_dp.cli.programs import import_program
 
@@ -137,7 +133,7 @@ def _check_output(output: pathlib.Path) -> None:
         raise InputError("output", str(output), "must be in a directory that exists")
 
 
-def _verified(release: Release | HorizonRelease) -> tuple[Verification | None, str]:
+def _verified(release: AnyRelease) -> tuple[Verification | None, str]:
     """Returns what `beam-dp verify` finds, and what it says last, or why it refuses the card."""
     from beam_dp.cli.verify import verdict
     from beam_dp.releases.verify import verify_release
@@ -149,16 +145,16 @@ def _verified(release: Release | HorizonRelease) -> tuple[Verification | None, s
     return found, verdict(found)
 
 
-def _entry(url: str, release: Release | HorizonRelease) -> Entry:
+def _entry(url: str, release: AnyRelease) -> Entry:
     """Returns the entry of a ledger that paid for a release.
 
     Raises:
         InputError: if the ledger has none, or can't be read.
     """
     from beam_dp.privacy.ledger.ledger import Ledger
-    from beam_dp.reports.about import name_of, paid_by
+    from beam_dp.reports.about import paid_by
 
-    ledger, named, own = Ledger(url), paid_by(release), name_of(release)
+    ledger, named, own = Ledger(url), paid_by(release), release.id
     entries = [each for data in ledger.datasets() for each in ledger.entries(data.dataset_id)]
     for entry in entries:
         ids = (entry.draw_id, entry.parameters.get("horizon_id"))

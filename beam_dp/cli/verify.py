@@ -46,12 +46,10 @@ def run_verify(options: argparse.Namespace) -> int:
     """
     from rich.console import Console
 
-    from beam_dp.releases.kinds import read_release
+    from beam_dp.releases.kinds import read_any
     from beam_dp.releases.verify import verify_release
-    from beam_dp.releases.windows.horizon_files import holds_horizon, read_windows
 
-    read = read_windows if holds_horizon(options.directory) else read_release
-    found = verify_release(read(options.directory))
+    found = verify_release(read_any(options.directory))
     if options.json:
         print(json.dumps(found.to_json(), ensure_ascii=False, indent=2))
     else:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, TypeVar, overload
 
 from beam_dp.checks import check_choice, check_is, with_article
@@ -26,17 +26,21 @@ from beam_dp.releases.files.commit import (
     commit_draw,
     committed_card,
 )
-from beam_dp.releases.release import Release
+from beam_dp.releases.release import AnyRelease, Release
 from beam_dp.storage.of_url import store_for
 from beam_dp.storage.store import FREE, DamagedFileError, Store
 
 ReleaseT = TypeVar("ReleaseT", bound=Release)
 
 
-# The folder beside this file of each kind, by its name in cards. Its ``files.py`` has ``fields``:
-# what the card says of a release, beside its kind, draw and files; ``payload``: its files, by
-# name; and ``read``: the release of a card and its payload, which may raise InputError or
-# DamagedFileError.
+# The folder of each kind, next to this file, by the name of the kind in cards. It has
+#   files.py     ``payload``: the files of a release, by name; and ``read``: the release of a card
+#                and its payload, which may raise InputError or DamagedFileError;
+#   verify.py    ``verify_KIND``: the verification of a release;
+#   describe.py  ``describe_KIND``: the tables that `beam-dp describe` prints;
+#   answer.py    ``answer_KIND``: prints the answers to a command line of `beam-dp answer`;
+#   report.py    ``report_KIND``: the sections of `beam-dp report`.
+# A module is imported when it is first needed: reading one kind loads nothing of the others.
 KINDS = {
     "synthetic_database": "synthetic_database",
     "intervals": "intervals",
@@ -44,17 +48,19 @@ KINDS = {
     "answers": "answers",
     "window_tables": "windows",
 }
+# A directory of many releases has no files of its own kind.
+_FOLDERS = {**KINDS, "horizon": "windows"}
 
 
-def _files(kind: str) -> Any:
-    """Returns the module that writes and reads a kind, loaded when it is first needed."""
-    return importlib.import_module(f"beam_dp.releases.{KINDS[kind]}.files")
+def part(kind: str, name: str) -> Any:
+    """Returns a module of a kind, such as ``part("intervals", "files")``."""
+    return importlib.import_module(f"beam_dp.releases.{_FOLDERS[kind]}.{name}")
 
 
-def card_fields(release: Release) -> Mapping[str, Any]:
-    """Returns what a card says of a release of any kind, except its head and its files."""
-    fields: Mapping[str, Any] = _files(release.KIND).fields(release)
-    return fields
+def of_kind(verb: str, release: AnyRelease, *arguments: Any) -> Any:
+    """Calls what the kind of a release has for a verb, such as ``describe_intervals``."""
+    function = getattr(part(release.KIND, verb), f"{verb}_{release.KIND}")
+    return function(release, *arguments)
 
 
 def draw_of(release: Release) -> Draw:
@@ -63,8 +69,8 @@ def draw_of(release: Release) -> Draw:
     Cost: about 1 microsecond a distinct record of 8 attributes, 50 ns a cell of a sketch; memory
     of the files.
     """
-    payload = _files(release.KIND).payload(release)
-    text = card_text(release.KIND, release.draw_id, card_fields(release), payload)
+    payload = part(release.KIND, "files").payload(release)
+    text = card_text(release.KIND, release.draw_id, release.card, payload)
     return Draw(text.encode(), payload)
 
 
@@ -164,6 +170,26 @@ def read_release(directory: str | os.PathLike[str], *, kind: Any = Release) -> R
     return release
 
 
+def holds_horizon(directory: str | os.PathLike[str]) -> bool:
+    """Returns whether a directory has a ``horizon.json``, damaged or not."""
+    try:
+        return store_for(directory, "release").fingerprint(HORIZON) is not None
+    except OSError:
+        return False  # what reads the directory reports it
+
+
+def read_any(directory: str | os.PathLike[str]) -> AnyRelease:
+    """Reads the release of a directory, or the windows of a stream: see ``read_windows``.
+
+    Raises:
+        ReleaseError: if the directory holds neither, or a damaged one.
+    """
+    if not holds_horizon(directory):
+        return read_release(directory)
+    found: AnyRelease = part("horizon", "horizon_files").read_windows(directory)
+    return found
+
+
 def _text_in(store: Store, directory: str | os.PathLike[str]) -> bytes:
     if not store.exists():
         raise ReleaseError(os.fspath(directory), "must be a directory that holds a release")
@@ -185,7 +211,7 @@ def _read(
         card = Card.from_text(read_text().decode())
         check_choice("kind", card.kind, KINDS)
         payload = Payload(card, read_file)
-        release: Release = _files(card.kind).read(card, payload)
+        release: Release = part(card.kind, "files").read(card, payload)
         object.__setattr__(release, "read_from", card.fields)
         return release
     except ReleaseError:

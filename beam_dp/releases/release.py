@@ -1,34 +1,87 @@
-"""The base class of all releases."""
+"""The base class of all releases, and what they have in common."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
+from beam_dp.domain.universe import Domain
 from beam_dp.privacy.guarantee import Guarantee
 
 
+class AnyRelease(Protocol):
+    """A release of any kind, or the directory of many windows: public values."""
+
+    KIND: ClassVar[str]  # a name in the table of kinds
+    ID_OF: ClassVar[str]  # what ``id`` names: a draw of noise, or a horizon
+
+    @property
+    def id(self) -> str:
+        """32 hexadecimal digits."""
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """The promise to the people in the data."""
+
+    @property
+    def mechanism(self) -> str:
+        """The name of the mechanism that made it."""
+
+    @property
+    def card(self) -> Mapping[str, Any]:
+        """The content of its card, as JSON values, except the head and the list of files."""
+
+    @property
+    def plan(self) -> Mapping[str, Any]:
+        """The public parameters of the plan that it was made by, as JSON values."""
+
+    @property
+    def noise(self) -> Sequence[Mapping[str, Any]]:
+        """The noise of each measurement: what was measured, the distribution and its scale."""
+
+    @property
+    def records_domain(self) -> Domain | None:
+        """The domain of the records, if their owner can compare them with the answers."""
+
+
+if TYPE_CHECKING:
+    _Base = AnyRelease
+else:
+    _Base = object  # what are properties of ``AnyRelease`` are fields of some kinds
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Release:
+class Release(_Base):
     """A release of any kind: public, so it may be copied and queried at no further cost.
 
-    What a kind says otherwise of itself it overrides. How it is read and written stands in
-    ``files.kinds``.
+    Each kind has the fields of ``AnyRelease``, and overrides the methods below where it knows more.
+    ``kinds`` reads and writes it.
 
     Args:
         draw_id: names one draw of noise; 32 hexadecimal digits.
-        guarantee: what was promised to the people in the data.
+        guarantee: the promise to the people in the data.
 
     Attributes:
         read_from: the JSON values of the card that it was read from; None if it was made here.
     """
 
-    KIND: ClassVar[str]  # its name in cards
+    KIND: ClassVar[str]
+    ID_OF: ClassVar[str] = "draw"
 
     draw_id: str
     guarantee: Guarantee
     read_from: Mapping[str, Any] | None = field(default=None, init=False, repr=False)
+
+    @property
+    def id(self) -> str:
+        """The id of the draw."""
+        return self.draw_id
+
+    @property
+    def records_domain(self) -> Domain | None:
+        """The domain of the records, if their owner can compare them with the answers."""
+        return None
 
     def noisy_number(self) -> tuple[float, float] | None:
         """Returns the noisy number of records, and its standard error.

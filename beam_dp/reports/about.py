@@ -2,28 +2,18 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from beam_dp.privacy.guarantee import RECORD, Guarantee, Neighboring
-from beam_dp.releases.answers.release import AnswersRelease
 from beam_dp.releases.plain import library_versions
-from beam_dp.releases.release import Release
-from beam_dp.releases.sketches.release import SparseRelease
-from beam_dp.releases.windows.horizon import HorizonRelease
-from beam_dp.releases.windows.window import WindowTables
+from beam_dp.releases.release import AnyRelease, Release
 from beam_dp.reports.markup import facts, number, paragraph, section, table, text
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
     from beam_dp.privacy.ledger.entries import Entry
-    from beam_dp.reports.truth import Truth
     from beam_dp.verification.verdict import Verification
-
-AnyRelease = Release | HorizonRelease
 
 _MAX_POWER = 20.0  # above, e^epsilon is no number that says anything
 _PAPERS = {
@@ -46,62 +36,31 @@ _PAPERS = {
 _BOOK = "C. Dwork, A. Roth. The algorithmic foundations of differential privacy. 2014"
 
 
-@dataclasses.dataclass(frozen=True)
-class Beside:
-    """What a report shows beside the release itself.
+class Told(NamedTuple):
+    """What a report tells of one kind of release.
 
     Args:
-        details: what `beam-dp describe` prints.
-        verdict: what `beam-dp verify` says last; or why it refuses the card.
-        verification: that led to it; None where there is none.
-        entry: of the ledger that paid, where it was asked.
-        truth: of the records, where their owner compares. Private.
+        title: what it is.
+        facts: beside the promise.
+        sections: with what it holds; empty ones are left out.
     """
 
-    details: RenderableType
-    verdict: str = ""
-    verification: Verification | None = None
-    entry: Entry | None = None
-    truth: Truth | None = None
-
-
-def name_of(release: AnyRelease) -> str:
-    """Returns the id that names the release: that of its draw, or of its horizon."""
-    return release.horizon_id if isinstance(release, HorizonRelease) else release.draw_id
-
-
-def mechanism_of(release: AnyRelease) -> str:
-    """Returns the name of the mechanism, as its card does."""
-    if isinstance(release, HorizonRelease | WindowTables):
-        return "windows"
-    if isinstance(release, AnswersRelease):
-        return str(release.card.get("mechanism", "not stated"))
-    choice = getattr(release, "choice", None)
-    return str(choice[0] if choice else getattr(release, "mechanism", "not stated"))
-
-
-def public_of(release: AnyRelease) -> Mapping[str, Any]:
-    """Returns the public parameters that the card states."""
-    if isinstance(release, AnswersRelease):
-        held = release.card.get("plan")
-        return held if isinstance(held, Mapping) else {}
-    if isinstance(release, SparseRelease):
-        return release.public
-    stated: Mapping[str, Any] = getattr(release, "parameters", {})
-    return stated
+    title: str
+    facts: Mapping[str, str]
+    sections: list[str]
 
 
 def paid_by(release: AnyRelease) -> str | None:
     """Returns the entry of a ledger that the card names; None if it names none."""
-    places = [public_of(release)]
-    if isinstance(release, AnswersRelease):
-        places += [each for each in release.card.values() if isinstance(each, Mapping)]
-        places.append(release.card)
+    inside = [each for each in release.card.values() if isinstance(each, Mapping)]
+    places = [release.plan, *inside, release.card]
     found = [each["ledger_release"] for each in places if "ledger_release" in each]
     return str(found[0]) if found else None
 
 
-def promise_section(release: AnyRelease, beside: Beside, told: Mapping[str, str]) -> str:
+def promise_section(
+    release: AnyRelease, told: Mapping[str, str], verdict: str, verification: Verification | None
+) -> str:
     """Returns the promise in plain words, and whether the card's noise keeps it."""
     promised = release.guarantee
     unit = _unit(promised)
@@ -115,12 +74,8 @@ def promise_section(release: AnyRelease, beside: Beside, told: Mapping[str, str]
         **told,
     }
     parts.insert(1, facts(entries))
-    if isinstance(release, HorizonRelease | WindowTables):
-        promise = public_of(release).get("promise")
-        if isinstance(promise, str):
-            parts.append(paragraph(text(f"Of windows: {promise}.", 1_000)))
-    if beside.verdict:
-        parts += _verified(beside.verdict, beside.verification)
+    if verdict:
+        parts += _verified(verdict, verification)
     return section("The promise", *parts)
 
 
@@ -229,12 +184,11 @@ def ledger_section(release: AnyRelease, entry: Entry | None) -> str:
 
 def citation_section(release: AnyRelease, verification: Verification | None) -> str:
     """Returns how to cite the release, what made it, and the papers behind it."""
-    promised, mechanism = release.guarantee, mechanism_of(release)
+    promised, mechanism = release.guarantee, release.mechanism
     versions = _versions(release)
     made = f"beam_dp {versions['beam_dp']}" if "beam_dp" in versions else "beam_dp"
-    what = "Horizon" if isinstance(release, HorizonRelease) else "Draw"
     citation = (
-        f"Differentially private release, {what.lower()} {name_of(release)}; mechanism {mechanism},"
+        f"Differentially private release, {release.ID_OF} {release.id}; mechanism {mechanism},"
         f" epsilon {promised.epsilon:g}, delta {promised.delta:g},"
         f" {promised.neighboring.value.replace('_', ' ')}, privacy unit {promised.privacy_unit};"
         f" made with {made}."
@@ -247,19 +201,14 @@ def citation_section(release: AnyRelease, verification: Verification | None) -> 
     return section(
         "How to cite",
         paragraph(f"<code>{text(citation, 600)}</code>"),
-        facts({what: name_of(release), **_capped(versions)}),
+        facts({release.ID_OF.capitalize(): release.id, **_capped(versions)}),
         f"<ul>{items}</ul>",
         paragraph(text(f"The promise follows by: {proofs}.", 1_000)) if proofs else "",
     )
 
 
 def _versions(release: AnyRelease) -> Mapping[str, str]:
-    if isinstance(release, AnswersRelease):
-        held: Any = release.card.get("versions")
-    elif isinstance(release, HorizonRelease):
-        held = release.parameters.get("versions")
-    else:
-        held = getattr(release, "versions", None)
+    held = (getattr(release, "read_from", None) or release.card).get("versions")
     known = held if isinstance(held, Mapping) else {}
     return {str(name): str(value) for name, value in known.items()}
 

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import math
-from collections.abc import Sequence
-from functools import cached_property
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,14 +13,9 @@ from numpy.typing import NDArray
 from beam_dp.domain.attributes import Attribute
 from beam_dp.domain.ordered import OrderedAttribute
 from beam_dp.domain.universe import Domain
-from beam_dp.noise.bound import FAILURE_PROBABILITY, NOISY_SHARE, noise_bound
-from beam_dp.queries.vector_query import VectorQuery
+from beam_dp.noise.bound import NOISY_SHARE
 from beam_dp.queries.workload import Workload
 from beam_dp.releases.error_bars import Estimate
-from beam_dp.releases.intervals.release import IntervalRelease
-from beam_dp.releases.synthetic_database.measured_tables import query_variance
-from beam_dp.releases.synthetic_database.noisy_tables import NoisyTables
-from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 
 # Above so many levels they are grouped in order, and not by size: to ask of each takes too long.
 _MAX_ASKED = 2_000
@@ -94,110 +87,6 @@ class Counts(Protocol):
         """Returns what ``Answers.of`` estimates, of one table. Private."""
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class RecordAnswers:
-    """Answers of a synthetic database."""
-
-    release: SyntheticDatabase
-
-    @property
-    def domain(self) -> Domain:
-        """See ``Answers``."""
-        return self.release.domain
-
-    def of(self, tables: Sequence[Asked]) -> list[list[Estimate]]:
-        """See ``Answers``."""
-        queries = [self._queries(*asked) for asked in tables]
-        found = iter(self.release.estimates.of(list(itertools.chain.from_iterable(queries))))
-        return [list(itertools.islice(found, len(each))) for each in queries]
-
-    def _queries(self, axes: tuple[int, ...], groups: Groups) -> list[VectorQuery]:
-        vectors = [
-            _indicators(group, self.domain.shape[axis])
-            for axis, group in zip(axes, groups, strict=True)
-        ]
-        return [
-            VectorQuery.of(dict(zip(axes, each, strict=True)))
-            for each in itertools.product(*vectors)
-        ]
-
-    def values(self, pairs: Sequence[tuple[int, ...]]) -> list[NDArray[np.float64]]:
-        """See ``Answers``."""
-        return _values(self.release, pairs)
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class TableAnswers:
-    """Answers of unbiased tables of windows."""
-
-    tables: NoisyTables
-
-    @property
-    def domain(self) -> Domain:
-        """See ``Answers``."""
-        return self.tables.domain
-
-    def of(self, tables: Sequence[Asked]) -> list[list[Estimate]]:
-        """See ``Answers``."""
-        return [self._table(*asked) for asked in tables]
-
-    def values(self, pairs: Sequence[tuple[int, ...]]) -> list[NDArray[np.float64]]:
-        """See ``Answers``."""
-        return _values(self.tables, pairs)
-
-    def _table(self, axes: tuple[int, ...], groups: Groups) -> list[Estimate]:
-        names = tuple(self.domain.names[axis] for axis in axes)
-        (answer,) = self.tables.answer(Workload(self.domain, (names,)))
-        values = answer.values
-        for place, (axis, group) in enumerate(zip(axes, groups, strict=True)):
-            matrix = np.array(_indicators(group, self.domain.shape[axis]))
-            values = np.moveaxis(np.tensordot(matrix, values, axes=(1, place)), 0, place)
-        sizes = itertools.product(*([len(each.codes) for each in group] for group in groups))
-        errors = map(self._error, itertools.repeat(axes), sizes)
-        return [
-            Estimate(value, error, margin, "exact")
-            for value, (error, margin) in zip(values.ravel().tolist(), errors, strict=True)
-        ]
-
-    def _error(self, axes: tuple[int, ...], held: tuple[int, ...]) -> tuple[float, float]:
-        variance = query_variance(self.domain, self.tables.variances, axes, held)
-        return math.sqrt(variance), noise_bound(
-            variance, 1, self.tables.laplace_variance, FAILURE_PROBABILITY
-        )
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class IntervalAnswers:
-    """Answers of interval counts, for groups of neighbouring levels."""
-
-    release: IntervalRelease
-
-    @cached_property
-    def domain(self) -> Domain:
-        """See ``Answers``; without the levels that no interval holds."""
-        assert isinstance(self.release.attribute, OrderedAttribute)
-        return Domain((self.release.attribute.regular(),))
-
-    def of(self, tables: Sequence[Asked]) -> list[list[Estimate]]:
-        """See ``Answers``."""
-        return [self._groups(group) for _, (group,) in tables]
-
-    def values(self, pairs: Sequence[tuple[int, ...]]) -> list[NDArray[np.float64]]:
-        """See ``Answers``: it has one attribute."""
-        return []
-
-    def _groups(self, groups: Sequence[Group]) -> list[Estimate]:
-        ends = np.array([(each.codes[0], each.codes[-1]) for each in groups])
-        found = self.release.answer(ends[:, 0], ends[:, 1], failure_probability=FAILURE_PROBABILITY)
-        triples = zip(
-            found.values.tolist(),
-            found.standard_errors.tolist(),
-            found.bounds.tolist(),
-            strict=True,
-        )
-        return [Estimate(value, error, margin, "exact") for value, error, margin in triples]
-
-
 def cells_of(answers: Answers, tables: Sequence[Asked], truth: Counts | None) -> list[list[Cell]]:
     """Returns the cells of some tables, the last attribute fastest.
 
@@ -258,17 +147,18 @@ def _span(first: str, last: str) -> str:
     return f"{low[0]}, {high[2]}" if are_bins else f"{first} to {last}"
 
 
-def _values(
-    release: SyntheticDatabase | NoisyTables, pairs: Sequence[tuple[int, ...]]
+def values_of(
+    domain: Domain, answer: Callable[[Workload], Sequence[Any]], pairs: Sequence[tuple[int, ...]]
 ) -> list[NDArray[np.float64]]:
+    """Returns the tables of pairs of attributes, level by level, without their errors."""
     if not pairs:
         return []
-    domain = release.domain
     names = tuple(tuple(domain.names[axis] for axis in axes) for axes in pairs)
-    return [answer.values for answer in release.answer(Workload(domain, names))]
+    return [marginal.values for marginal in answer(Workload(domain, names))]
 
 
-def _indicators(groups: Sequence[Group], size: int) -> list[NDArray[np.float64]]:
+def indicators(groups: Sequence[Group], size: int) -> list[NDArray[np.float64]]:
+    """Returns a vector for each group, with 1 at the codes of its levels."""
     found = []
     for group in groups:
         vector = np.zeros(size)

@@ -28,6 +28,7 @@ Axes = tuple[int, ...]
 
 # Together with the rest a report then stays under 2 MB.
 _PICTURE_BYTES = 900_000
+MAX_PAIRS = 400  # looked through for the strongest ones
 _SHOWN_PAIRS = 6
 _MAX_CELLS = 50_000
 _PAIR_CELLS = 2**14

@@ -2,31 +2,57 @@
 
 from __future__ import annotations
 
+import dataclasses
+import itertools
 import pathlib
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from beam_dp.releases.windows.horizon import HorizonRelease
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from beam_dp.releases.kinds import of_kind
+from beam_dp.releases.release import AnyRelease
 from beam_dp.reports.about import (
-    AnyRelease,
-    Beside,
+    Told,
     citation_section,
     ledger_section,
-    mechanism_of,
-    name_of,
     promise_section,
 )
-from beam_dp.reports.details import details
-from beam_dp.reports.kinds import told_of
-from beam_dp.reports.markup import folded, paragraph, section, text
+from beam_dp.reports.markup import folded, paragraph, section, table, text
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from beam_dp.privacy.ledger.entries import Entry
     from beam_dp.reports.truth import Truth
+    from beam_dp.verification.verdict import Verification
 
 STYLE = pathlib.Path(__file__).with_name("style.css")
 
 _PRIVATE = "PRIVATE: holds exact counts of records. Do not share."
 # Nothing is loaded and no script runs, even if a text should have slipped through unescaped.
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
+
+
+@dataclasses.dataclass(frozen=True)
+class Beside:
+    """What a report shows beside the release itself.
+
+    Args:
+        details: what `beam-dp describe` prints.
+        verdict: what `beam-dp verify` says last; or why it refuses the card.
+        verification: that led to it; None where there is none.
+        entry: of the ledger that paid, where it was asked.
+        truth: of the records, where their owner compares. Private.
+    """
+
+    details: RenderableType
+    verdict: str = ""
+    verification: Verification | None = None
+    entry: Entry | None = None
+    truth: Truth | None = None
 
 
 def report_page(release: AnyRelease, beside: Beside) -> str:
@@ -45,10 +71,10 @@ def report_page(release: AnyRelease, beside: Beside) -> str:
 
     Cost: the cells of all attributes and of up to 400 pairs are asked: seconds.
     """
-    told = told_of(release, beside.truth)
+    told: Told = of_kind("report", release, beside.truth)
     is_private = beside.truth is not None
-    title = f"{told.title}: differentially private release {name_of(release)[:8]}"
-    promise = promise_section(release, beside, told.facts)
+    title = f"{told.title}: differentially private release {release.id[:8]}"
+    promise = promise_section(release, told.facts, beside.verdict, beside.verification)
     shown = section(
         "All that the card says", folded("What beam-dp describe prints", details(beside.details))
     )
@@ -60,9 +86,8 @@ def report_page(release: AnyRelease, beside: Beside) -> str:
         citation_section(release, beside.verification),
         shown,
     ]
-    what = "horizon" if isinstance(release, HorizonRelease) else "draw"
-    name, mechanism = text(name_of(release)), text(mechanism_of(release))
-    lead = paragraph(f"Mechanism {mechanism}, {what} <code>{name}</code>", "muted")
+    name, mechanism = text(release.id), text(release.mechanism)
+    lead = paragraph(f"Mechanism {mechanism}, {release.ID_OF} <code>{name}</code>", "muted")
     kind = ' class="is-private"' if is_private else ""
     mark = f'<div class="each-page" aria-hidden="true">{_PRIVATE}</div>' if is_private else ""
     return (
@@ -91,3 +116,21 @@ def _truth_words(truth: Truth | None) -> str:
     if truth.num_beyond:
         words += f" and {truth.num_beyond:,} beyond the limit of their unit"
     return paragraph(text(f"{words}.", 400), "private")
+
+
+def details(shown: RenderableType) -> str:
+    """Returns tables and texts of ``rich`` as HTML, in their order."""
+    return "".join(_parts(shown))
+
+
+def _parts(shown: RenderableType) -> Iterator[str]:
+    if isinstance(shown, Group):
+        for each in shown.renderables:
+            yield from _parts(each)
+    elif isinstance(shown, Table):
+        header = [str(column.header) for column in shown.columns]
+        cells = [map(str, column.cells) for column in shown.columns]
+        rows = list(itertools.zip_longest(*cells, fillvalue=""))
+        yield table(header[0], ["" if not each.strip() else each for each in header], rows)
+    elif isinstance(shown, Text) and shown.plain.strip():
+        yield paragraph(text(shown.plain, 1_000))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import math
 from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
@@ -247,3 +248,12 @@ def plain_text(text: str) -> Text:
 
     shown = (letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text)
     return Text("".join(shown))
+
+
+def moment(seconds: int, form: str = "%Y-%m-%dT%H:%M:%SZ") -> str:
+    """Returns a time in UTC, or the seconds since 1970 where no calendar has it."""
+    try:
+        time = datetime.datetime.fromtimestamp(seconds, datetime.UTC)
+    except (OverflowError, OSError, ValueError):
+        return str(seconds)
+    return time.strftime(form)

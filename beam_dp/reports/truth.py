@@ -20,10 +20,9 @@ from beam_dp.encoding.unit_costs import CostLimit
 from beam_dp.encoding.words import RecordWords
 from beam_dp.errors import InputError
 from beam_dp.privacy.guarantee import RECORD
-from beam_dp.releases.intervals.release import IntervalRelease
+from beam_dp.releases.release import AnyRelease
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 from beam_dp.releases.synthetic_database.unit_costs import unit_costs
-from beam_dp.reports.about import AnyRelease
 from beam_dp.reports.cells import Groups
 
 if TYPE_CHECKING:
@@ -76,12 +75,10 @@ def truth_domain(release: AnyRelease, path: str) -> Domain:
     Raises:
         InputError: naming ``against`` and the path, if the release is of another kind.
     """
-    if isinstance(release, SyntheticDatabase):
-        return release.domain
-    if isinstance(release, IntervalRelease):
-        return Domain((release.attribute,))
-    condition = "applies only to synthetic databases and interval counts"
-    raise InputError("against", path, condition)
+    if release.records_domain is None:
+        condition = "applies only to synthetic databases and interval counts"
+        raise InputError("against", path, condition)
+    return release.records_domain
 
 
 def truth_of(release: AnyRelease, domain: Domain, batches: Iterable[pa.RecordBatch]) -> Truth:
@@ -111,7 +108,7 @@ def _cost_limit(release: AnyRelease, words: RecordWords) -> CostLimit | None:
     """What limited the records of a unit besides their number, as the card says."""
     if not isinstance(release, SyntheticDatabase) or release.measurements is None:
         return None
-    most = release.parameters.get("max_unit_cost")
+    most = release.plan.get("max_unit_cost")
     if most is None:
         return None
     return CostLimit(words, unit_costs(release.domain, release.measurements.described, most))

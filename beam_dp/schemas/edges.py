@@ -60,7 +60,7 @@ def binned_attribute(release: Release, num_bins: int) -> BinnedAttribute:
     if not isinstance(release, IntervalRelease):
         condition = "must be a release of interval counts: beam-dp release-intervals"
         raise InputError("edges_from", type(release).__name__, condition)
-    paid = release.parameters.get("ledger_release")
+    paid = release.plan.get("ledger_release")
     if not isinstance(paid, str):
         condition = (
             "must be paid for by a ledger (--ledger, --dataset_id): what is released with its"

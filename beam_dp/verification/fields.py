@@ -8,7 +8,6 @@ from typing import Any
 
 from beam_dp.checks import is_number
 from beam_dp.errors import InputError
-from beam_dp.releases.kinds import card_fields
 from beam_dp.releases.plain import plain_json
 from beam_dp.releases.release import Release
 
@@ -76,6 +75,6 @@ def misread(release: Release) -> list[str]:
     )
     stated, found = (
         {name: value for name, value in fields.items() if name not in _HEAD}
-        for fields in ({**later, **release.read_from}, {**later, **card_fields(release)})
+        for fields in ({**later, **release.read_from}, {**later, **release.card})
     )
     return [f"card: {each}" for each in differences(stated, plain_json(found))]

@@ -80,7 +80,7 @@ def _early_stop(trials: int) -> list[Failures]:
             release = plan.release(exact, NoiseSource())
             (answer,) = release.answer(workload)
             worst = float(np.abs(answer.values - counts).max()) / best.max_error
-            shares.append(worst if release.parameters["num_updates"] < rounds else math.inf)
+            shares.append(worst if release.plan["num_updates"] < rounds else math.inf)
         found.append(failures(shares, BETA))
     return found
 

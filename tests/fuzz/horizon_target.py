@@ -13,7 +13,7 @@ from horizons import DOMAIN, FIRST, card_of, leveled, released_horizon
 from beam_dp.queries.workload import Workload
 from beam_dp.releases.files.card import ReleaseError
 from beam_dp.releases.leftovers import finish_writing
-from beam_dp.releases.windows.describe_horizon import describe_horizon
+from beam_dp.releases.windows.describe import describe_horizon
 from beam_dp.releases.windows.horizon import HorizonRelease
 from beam_dp.releases.windows.horizon_files import read_windows
 

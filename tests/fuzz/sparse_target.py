@@ -12,8 +12,8 @@ from beam_dp.hashing.keys import HashKey
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.releases.files.card import ReleaseError, card_text
 from beam_dp.releases.kinds import read_release
-from beam_dp.releases.sketches.describe import describe_sparse
-from beam_dp.releases.sketches.files import fields, payload
+from beam_dp.releases.sketches.describe import describe_sparse_release
+from beam_dp.releases.sketches.files import payload
 from beam_dp.releases.sketches.keys import key_type_of
 from beam_dp.releases.sketches.release import NoisyCounts, NoisySketch, SparseRelease
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
@@ -31,7 +31,7 @@ def _good() -> tuple[SparseRelease, dict[str, bytes]]:
         hash_key=HashKey(2, np.arange(3, dtype=np.uint64), bytes(16)),
         max_sparsity=10,
         max_weight=7,
-        public={"key": {"key": "email", "key_type": "text", "weight": None}},
+        plan={"key": {"key": "email", "key_type": "text", "weight": None}},
         sketch=NoisySketch("blocks", 3, np.arange(-9, 9), "discrete_laplace", 3.5, "median"),
         histogram=NoisyCounts(elements, np.arange(50, 70), 2.5, 50),
     )
@@ -42,7 +42,7 @@ def read_sparse_release_target(data: bytes) -> None:
     """A valid release, damaged in its card or in a file; checksums made to fit."""
     release, files = _good()
     folder = damaged_release(
-        data, files, lambda damaged: card_text("sparse_release", DRAW, fields(release), damaged)
+        data, files, lambda damaged: card_text("sparse_release", DRAW, release.card, damaged)
     )
     raised_by(lambda: _use(read_release(folder)), ReleaseError)
 
@@ -51,8 +51,8 @@ def _use(release: SyntheticDatabase | SparseRelease) -> None:
     """What was read is a release: it can be described, asked, and written again."""
     assert isinstance(release, SparseRelease)
     repr(release)
-    describe_sparse(release)
-    key_type_of(release.public)
+    describe_sparse_release(release)
+    key_type_of(release.plan)
     answer = release.answer(np.array([5], np.uint64), np.ones(1))
     assert np.isfinite([answer.value, answer.standard_error, answer.bound]).all()
-    card_text("sparse_release", DRAW, fields(release), payload(release)).encode()
+    card_text("sparse_release", DRAW, release.card, payload(release)).encode()

@@ -29,8 +29,10 @@ from beam_dp.releases.files.container import file_name, sync_marker
 from beam_dp.releases.files.values import encode_bytes, encode_long
 from beam_dp.releases.kinds import read_release
 from beam_dp.releases.synthetic_database import records_file as avro
-from beam_dp.releases.synthetic_database.describe import describe
-from beam_dp.releases.synthetic_database.files import fields, payload
+from beam_dp.releases.synthetic_database.describe import (
+    describe_synthetic_database as describe,
+)
+from beam_dp.releases.synthetic_database.files import payload
 from beam_dp.releases.synthetic_database.independent_tables import IndependentTables
 from beam_dp.releases.synthetic_database.measured_tables import MeasuredTable
 from beam_dp.releases.synthetic_database.noisy_measurements import NoisyMeasurements
@@ -69,7 +71,7 @@ def _good() -> tuple[SyntheticDatabase, dict[str, bytes]]:
 
 def _card_of(files: dict[str, bytes]) -> Any:
     """The card as parsed JSON; its checksums are those of the files, damaged or not."""
-    return json.loads(card_text("synthetic_database", DRAW, fields(_good()[0]), files))
+    return json.loads(card_text("synthetic_database", DRAW, _good()[0].card, files))
 
 
 def _with_mutated_block(good: bytes, choices: Choices, *, deflate: bool) -> bytes:
@@ -133,7 +135,7 @@ def _use(release: SyntheticDatabase) -> None:
     assert int(release.counts.sum()) == release.num_records
     repr(release)
     describe(release)
-    card_text("synthetic_database", release.draw_id, fields(release), {}).encode()
+    card_text("synthetic_database", release.draw_id, release.card, {}).encode()
     payload(release)
 
 

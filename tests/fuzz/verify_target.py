@@ -6,7 +6,6 @@ import io
 import json
 import math
 import pathlib
-from collections.abc import Callable
 from functools import cache
 from typing import Any
 
@@ -21,9 +20,8 @@ from verification.kinds_of_releases import RELEASES
 from beam_dp.checks import is_number
 from beam_dp.cli.verify import told
 from beam_dp.errors import InputError
-from beam_dp.releases.kinds import read_release, write_release
+from beam_dp.releases.kinds import read_any, write_release
 from beam_dp.releases.verify import verify_release
-from beam_dp.releases.windows.horizon_files import holds_horizon, read_windows
 from beam_dp.verification.verdict import Verification
 
 HORIZON, WINDOW = "horizon", "window of a horizon"
@@ -115,9 +113,7 @@ def _check_forgery(file: pathlib.Path, card: Any, choices: Choices) -> None:
 
 
 def _verified(place: pathlib.Path) -> Verification:
-    directory = str(place)
-    read: Callable[[str], Any] = read_windows if holds_horizon(directory) else read_release
-    return verify_release(read(directory))
+    return verify_release(read_any(place))
 
 
 def _check(found: Verification, least: float) -> None:

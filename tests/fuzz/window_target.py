@@ -17,8 +17,8 @@ from beam_dp.releases.files.card import ReleaseError, card_text
 from beam_dp.releases.kinds import read_release
 from beam_dp.releases.release import Release
 from beam_dp.releases.synthetic_database.measured_tables import MeasuredTable
-from beam_dp.releases.windows.describe import describe_window
-from beam_dp.releases.windows.files import fields, payload
+from beam_dp.releases.windows.describe import describe_window_tables
+from beam_dp.releases.windows.files import payload
 from beam_dp.releases.windows.window import WindowTables
 
 DRAW = "0123456789abcdef0123456789abcdef"
@@ -42,7 +42,7 @@ def _good() -> tuple[WindowTables, dict[str, bytes]]:
             MeasuredTable(("age", "member"), "table", "discrete_laplace", 2.5),
             MeasuredTable(("member",), "residual", "discrete_gaussian", 700.0, 200),
         ),
-        parameters={"strategy": "independent"},
+        plan={"strategy": "independent"},
     )
     return release, payload(release)
 
@@ -51,7 +51,7 @@ def read_window_target(data: bytes) -> None:
     """A valid release, damaged in its card or in its file; checksums made to fit."""
     release, files = _good()
     folder = damaged_release(
-        data, files, lambda damaged: card_text("window_tables", DRAW, fields(release), damaged)
+        data, files, lambda damaged: card_text("window_tables", DRAW, release.card, damaged)
     )
     raised_by(lambda: _use(read_release(folder)), ReleaseError)
 
@@ -60,7 +60,7 @@ def _use(release: Release) -> None:
     """What was read is a release: it can be described, asked, and written again."""
     assert isinstance(release, WindowTables)
     repr(release)
-    describe_window(release)
+    describe_window_tables(release)
     for answer in release.answer(release.workload):
         assert np.isfinite(answer.values).all() and answer.standard_error is not None
-    card_text("window_tables", DRAW, fields(release), payload(release)).encode()
+    card_text("window_tables", DRAW, release.card, payload(release)).encode()

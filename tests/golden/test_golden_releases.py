@@ -46,7 +46,7 @@ def test_a_synthetic_database_of_schema_1_holds_the_records_that_it_did(release)
         "max_records_per_unit": 2,
     }
     assert not release.num_records_is_public and release.num_records == 60
-    assert release.parameters == {"calibration": "tight", "num_rounds": 3}
+    assert release.plan == {"calibration": "tight", "num_rounds": 3}
 
 
 # Value, standard error and bound of one query.
@@ -66,7 +66,7 @@ def test_a_sparse_release_of_schema_1_answers_as_it_did(mechanism):
     found = (answer.value, answer.standard_error, answer.bound)
     np.testing.assert_allclose(found, SPARSE[mechanism], atol=1e-6)
     assert (release.max_sparsity, release.max_weight) == (8, 3)
-    assert release.public["key"] == {"key": "email", "key_type": "text", "weight": "visits"}
+    assert release.plan["key"] == {"key": "email", "key_type": "text", "weight": "visits"}
     assert release.guarantee.delta == 1e-9 and release.guarantee.max_records_per_unit == 2
 
 
@@ -80,8 +80,8 @@ def test_keys_of_a_card_without_their_rule_are_texts_as_they_were_written(mechan
     assert release.answer_query(SparseQuery({"7.0": 1})) == written
     both = release.answer_query(SparseQuery({"7.0": 1, "7": 1}))
     assert both.value == pytest.approx(written.value + plain.value)
-    key = {**release.public["key"], "rule": 2}
-    new = dataclasses.replace(release, public={**release.public, "key": key})
+    key = {**release.plan["key"], "rule": 2}
+    new = dataclasses.replace(release, plan={**release.plan, "key": key})
     assert new.answer_query(SparseQuery({"7.0": 1})) == plain
 
 
@@ -127,7 +127,7 @@ def test_tables_of_a_window_of_schema_1_answer_as_they_did():
     np.testing.assert_allclose(member.values, both.values.sum(axis=0), atol=1e-6)
     assert (release.level, release.number, release.start) == ("window", 3, 1795402800)
     assert release.guarantee.privacy_unit == "person_id in any 5 consecutive windows of 1h"
-    assert release.parameters["worst_case"] == {"periods": 2, "epsilon": 2.0, "delta": 2e-9}
+    assert release.plan["worst_case"] == {"periods": 2, "epsilon": 2.0, "delta": 2e-9}
 
 
 def test_a_horizon_of_schema_1_answers_as_it_did():

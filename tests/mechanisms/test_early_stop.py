@@ -90,7 +90,7 @@ def test_it_stops_at_the_first_hypothesis_whose_worst_error_is_small(stop_below:
     expected = next(number for number, error in enumerate(errors) if error <= stop_below)
     noise = NoNoise()
     release = released(stopping(20, stop_below), noise)
-    assert release.parameters["num_updates"] == expected < 20
+    assert release.plan["num_updates"] == expected < 20
     measured = [draw for draw in noise.draws if draw.exact.ndim == 0]
     assert len(measured) == expected
     error = max(
@@ -106,20 +106,20 @@ def test_it_stops_at_the_first_hypothesis_whose_worst_error_is_small(stop_below:
 
 def test_a_stop_in_the_first_round_releases_the_uniform_hypothesis():
     release = released(stopping(20, 1.0))
-    assert release.parameters["num_updates"] == 0
+    assert release.plan["num_updates"] == 0
     (first, _) = release.answer(WORKLOAD)
     assert first.values.tolist() == pytest.approx([50, 50])
 
 
 def test_all_rounds_run_where_no_error_is_small():
     # Not even a record: the cells of a row cannot both be right.
-    assert released(stopping(3, 0.001)).parameters["num_updates"] == 3
+    assert released(stopping(3, 0.001)).plan["num_updates"] == 3
 
 
 def test_the_comparison_has_noise_of_its_own_in_every_round():
     noise = NoNoise()
     plan = plan_of(stopping(20, 0.1), WORKLOAD, promise(REPLACE), 100)
-    updates = plan.release(summary(plan, COUNTS), noise).parameters["num_updates"]
+    updates = plan.release(summary(plan, COUNTS), noise).plan["num_updates"]
     assert plan.public["num_rounds"] == 20 > updates > 2
     grid = plan.public["score_grid"]
     compared = [draw for draw in noise.draws if draw.kind == "laplace" and draw.exact.ndim]

@@ -84,7 +84,7 @@ def check(release: SyntheticDatabase, plan: MarginalsPlan) -> None:
         if answer.bound is not None:
             assert 0 <= answer.standard_error < math.inf and 0 <= answer.bound < math.inf
             assert answer.failure_probability == 0.05
-    json.dumps([release.noise, release.parameters, release.fit])
+    json.dumps([release.noise, release.plan, release.fit])
     if release.num_records <= MAX_WRITTEN:
         again = release_from_bytes(release_to_bytes(release))
         assert (again.counts == release.counts).all()
@@ -158,9 +158,7 @@ def test_structure_is_the_same_for_neighbours_and_for_no_data(name: str, delta: 
         potentials = tuple((names, table.shape) for names, table in release.potentials)
         noise = len(release.noise) if "rounds" not in name else None
         errors = tuple(release.errors) if "rounds" not in name else None
-        structures.add(
-            (potentials, noise, errors, tuple(release.fit), json.dumps(release.parameters))
-        )
+        structures.add((potentials, noise, errors, tuple(release.fit), json.dumps(release.plan)))
     assert len(structures) == 1
 
 

@@ -104,7 +104,7 @@ def test_a_sketch_draws_the_same_noise_whatever_is_done_to_what_it_states(name: 
         elements = ElementCounts(np.array([1], np.uint64), np.array([100]))
         exact = SparseSummary(Projection(np.arange(width)), elements)
         noise = Recording()
-        stated = release_sparse(plan, exact, noise).public
+        stated = release_sparse(plan, exact, noise).plan
         return drawn(noise), stated
 
     assert run(True) == run(False)

@@ -84,7 +84,7 @@ def check(release: SyntheticDatabase, plan: MarginalsPlan, selected_cells: int) 
         assert (answer.bound is None) == (answer.standard_error is None)
         if answer.bound is not None:
             assert 0 <= answer.standard_error < math.inf and 0 <= answer.bound < math.inf
-    json.dumps([release.noise, release.parameters, release.fit])
+    json.dumps([release.noise, release.plan, release.fit])
     again = release_from_bytes(release_to_bytes(release))
     assert (again.counts == release.counts).all()
     assert release.fit["hypothesis"] == "junction_tree"

@@ -266,7 +266,7 @@ def test_public_parameters_decide_everything_but_the_records():
     cards = []
     for counts in ([0, 0, 0, 0], [1, 0, 0, 0], [500, 2, 1, 9]):
         release = released(plan, counts, Seeded(1))
-        cards.append((release.num_records, release.parameters, release.noise, release.queries))
+        cards.append((release.num_records, release.plan, release.noise, release.queries))
     assert cards[0] == cards[1] == cards[2]
 
 

@@ -270,7 +270,7 @@ def test_no_data_gives_a_release_of_the_same_shape(name, relation):
         assert empty.sketch.cells.shape == full.sketch.cells.shape
         assert len(empty.sketch.cells) == plan.sketch.projection_width
         assert empty.sketch.cells.dtype == np.int64
-    assert empty.hash_key is plan.hash_key and empty.public == full.public
+    assert empty.hash_key is plan.hash_key and empty.plan == full.plan
 
 
 def test_a_sketch_holds_no_element():

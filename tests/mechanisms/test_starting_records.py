@@ -110,7 +110,7 @@ def test_a_release_that_started_from_another_is_verified_like_any():
     counts = drawn(distribution(1), 5000, 1)
     first = released(counts, None, 1.0)
     second = released(counts, first, 1.0)
-    assert second.parameters["start_from"] == first.draw_id
+    assert second.plan["start_from"] == first.draw_id
     assert verify_release(second).holds
 
 

@@ -174,17 +174,17 @@ def test_the_card_tells_of_it_and_is_verified() -> None:
     release = dp.release(
         frame(), domain, workload_of(domain, 2), guarantee, mechanism=MWEM(max_unit_cost=8.0)
     )
-    assert release.parameters["max_unit_cost"] == 8.0
+    assert release.plan["max_unit_cost"] == 8.0
     found = verify_release(release)
     assert not found.faults
     assert 0.999 < found.epsilon <= 1.0
     assert "cost of a unit 8" in found.steps[0].numbers
     # Who takes the field away, or lowers it, is told what the noise hides in truth.
-    wrong = dict(release.parameters)
+    wrong = dict(release.plan)
     del wrong["max_unit_cost"]
-    assert verify_release(dataclasses.replace(release, parameters=wrong)).epsilon > 3
-    larger = {**release.parameters, "max_unit_cost": 9.0}
-    assert verify_release(dataclasses.replace(release, parameters=larger)).epsilon > 1.1
+    assert verify_release(dataclasses.replace(release, plan=wrong)).epsilon > 3
+    larger = {**release.plan, "max_unit_cost": 9.0}
+    assert verify_release(dataclasses.replace(release, plan=larger)).epsilon > 1.1
 
 
 @pytest.mark.parametrize(

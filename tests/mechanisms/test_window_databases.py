@@ -101,7 +101,7 @@ def test_a_window_is_a_synthetic_database_that_says_where_it_is_from(tmp_path: A
     assert 400 < release.num_records < 800
     write_release(release, tmp_path / "window")
     stated: Any = read_release(tmp_path / "window")
-    windows = stated.parameters["windows"]
+    windows = stated.plan["windows"]
     assert (windows["number"], windows["horizon_id"]) == (5, HORIZON_ID)
     assert windows["worst_case"]["epsilon"] == 1.0 and windows["horizon"]["num_windows"] == 24
     assert stated.guarantee == plan.window.guarantee

@@ -181,7 +181,7 @@ def test_tables_are_those_of_the_window_and_name_it() -> None:
     block = plan.draw_block(2, marginals_of(plan, counts), NoNoise(), HORIZON_ID)
     assert (block.level, block.number) == ("block", 2)
     assert (block.start, block.end) == (start + 48 * 3600, start + 50 * 3600)
-    assert found.guarantee == plan.guarantee and found.parameters["strategy"] == "levels"
+    assert found.guarantee == plan.guarantee and found.plan["strategy"] == "levels"
 
 
 @pytest.mark.parametrize("noise", ["discrete_laplace", "discrete_gaussian"])

@@ -45,7 +45,7 @@ def test_a_release_is_paid_for_and_marked_when_complete(
     assert entry.origin == Origin("Zoë", "the monthly report", str(tmp_path / "out"))
     release = dp.read_release(str(tmp_path / "out"))
     assert (entry.state, entry.draw_id) == ("released", release.draw_id)
-    assert release.parameters["ledger_release"] == entry.release_id == "visits/1"
+    assert release.plan["ledger_release"] == entry.release_id == "visits/1"
     assert (entry.mechanism, entry.guarantee) == ("mwem", release.guarantee)
     assert entry.parameters["num_records"] == "noisy"
     assert ledger.total("visits") == pytest.approx(1000.0)
@@ -204,7 +204,7 @@ def test_a_token_names_the_entry_on_the_card(tmp_path: pathlib.Path) -> None:
             | dp.WriteRelease(str(tmp_path / "out"))
         )
     release = dp.read_release(str(tmp_path / "out"))
-    assert release.parameters["ledger_release"] == "visits/1"
+    assert release.plan["ledger_release"] == "visits/1"
     ledger.mark_released(token, release.draw_id)
     assert ledger.entries("visits")[0].draw_id == release.draw_id
 

@@ -148,7 +148,7 @@ def test_a_ledger_pays(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str
     paid = {"epsilon": "1", "delta": "0", "ledger": url, "dataset_id": "people"}
     release = released(tmp_path, **paid)
     (entry,) = Ledger(url).entries("people")
-    assert release.parameters["ledger_release"] == entry.release_id
+    assert release.plan["ledger_release"] == entry.release_id
     assert main(interval_flags(tmp_path, domain=domain(), **paid, output=f"{tmp_path}/b")) == 2
     assert "epsilon" in capsys.readouterr().err
 

@@ -280,7 +280,7 @@ def test_a_ledger_is_paid_and_named(
     (entry,) = ledger.entries("flights")
     release = read_release(tmp_path / "out")
     assert isinstance(release, SparseRelease)
-    assert release.public["ledger_release"] == entry.release_id
+    assert release.plan["ledger_release"] == entry.release_id
     # No second release of this size.
     assert main(flags(tmp_path, output=str(tmp_path / "second"), **paid)) == 2
     assert re.fullmatch(r"error: [^\n]+\n", capfd.readouterr().err.split("\n")[-2] + "\n")
@@ -308,7 +308,7 @@ def test_a_release_with_a_histogram_is_paid_while_delta_lasts(
     (entry,) = ledger.entries("flights")
     release = read_release(tmp_path / "out")
     assert isinstance(release, SparseRelease) and release.histogram is not None
-    assert release.public["ledger_release"] == entry.release_id
+    assert release.plan["ledger_release"] == entry.release_id
     assert entry.loss.slack == 1e-9 and entry.state == "released"
 
     # Half of delta is kept for histograms: no second one, and `auto` takes what else fits.

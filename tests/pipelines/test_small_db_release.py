@@ -99,7 +99,7 @@ def test_the_page_and_the_card_say_how_rich_the_queries_are(
     told = json.loads(capsys.readouterr().out)["parameters"]
     assert (told["vc_dimension"], told["vc_dimension_by"]) == (1, "products")
     assert main(flags) == 0
-    assert dp.read_release(tmp_path / "out").parameters["vc_dimension_at_least"] == 1
+    assert dp.read_release(tmp_path / "out").plan["vc_dimension_at_least"] == 1
 
 
 @pytest.mark.slow

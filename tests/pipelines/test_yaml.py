@@ -206,7 +206,7 @@ def test_a_ledger_is_paid_once_and_only_for_what_can_be_built(tmp_path: pathlib.
     assert ledger.entries("people") == []
     run(records, step("ReleaseSyntheticDatabase", output=str(tmp_path / "out"), **paid))
     (entry,) = ledger.entries("people")
-    assert read_release(tmp_path / "out").parameters["ledger_release"] == entry.release_id
+    assert read_release(tmp_path / "out").plan["ledger_release"] == entry.release_id
     # One more of twice the size does not fit.
     with pytest.raises(ValueError, match="epsilon"):
         more = {**paid, "epsilon": 2}

@@ -46,7 +46,7 @@ def release_of(domain=DOMAIN, *, num_records=50, seed=0, draw_id=DRAW, **fields)
         "draw_id": draw_id,
         "noise": [{"tables": "all", "distribution": "discrete_gaussian", "scale": 2.5}],
         "errors": dict.fromkeys(workload, error),
-        "parameters": {"calibration": "tight", "num_rounds": np.int64(3)},
+        "plan": {"calibration": "tight", "num_rounds": np.int64(3)},
         "fit": {"residual": 0.1},
     }
     return SyntheticDatabase(**{**given, **fields})
@@ -55,7 +55,7 @@ def release_of(domain=DOMAIN, *, num_records=50, seed=0, draw_id=DRAW, **fields)
 def same_release(one, other):
     """Whether two releases are equal in everything."""
     plain = ("domain", "workload", "guarantee", "mechanism", "num_records", "draw_id", "noise",
-             "num_records_is_public", "errors", "parameters", "fit", "versions")  # fmt: skip
+             "num_records_is_public", "errors", "plan", "fit", "versions")  # fmt: skip
     return (
         all(getattr(one, name) == getattr(other, name) for name in plain)
         and all(map(np.array_equal, one.codes, other.codes))

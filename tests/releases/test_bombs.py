@@ -40,7 +40,7 @@ ROW |= {"route": "update", "updates_left": 3, "questions_left": None, "error": N
 
 
 def write_answers_of(folder: pathlib.Path, rows: int = 3) -> None:
-    release = AnswersRelease(draw_id="a" * 32, guarantee=PROMISE, rows=[ROW] * rows, card={})
+    release = AnswersRelease(draw_id="a" * 32, guarantee=PROMISE, rows=[ROW] * rows, stated={})
     write_release(release, folder)
 
 

@@ -11,8 +11,10 @@ from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.releases.answers.describe import describe_answers
 from beam_dp.releases.answers.release import AnswersRelease
-from beam_dp.releases.sketches.describe import describe_sparse
-from beam_dp.releases.synthetic_database.describe import describe
+from beam_dp.releases.sketches.describe import describe_sparse_release
+from beam_dp.releases.synthetic_database.describe import (
+    describe_synthetic_database as describe,
+)
 from beam_dp.summaries.projection import Projection
 
 
@@ -131,7 +133,7 @@ def test_answers_say_their_promise_once():
     card = {"mechanism": "laplace", "num_records": None, "settings": None}
     card |= {"guarantee": promise.to_json(), "plan": {"scale": 11.0, "guarantee": {"epsilon": 1}}}
     rows = [{"error": None, "route": "measured"}, {"error": "no", "route": None}]
-    release = AnswersRelease(draw_id="a" * 32, guarantee=promise, rows=rows, card=card)
+    release = AnswersRelease(draw_id="a" * 32, guarantee=promise, rows=rows, stated=card)
     console = rich.console.Console(file=io.StringIO(), width=80)
     console.print(describe_answers(release))
     told = " ".join(console.file.getvalue().split())
@@ -145,7 +147,7 @@ def test_what_is_proved_of_a_projection_is_shown():
     plan = SparseProject(64).plan(promise, max_sparsity=3)
     empty = SparseSummary(Projection(np.zeros(64, np.int64)))
     release = release_sparse(plan, empty, NoiseSource())
-    text, bounds = text_of(release, told=describe_sparse), release.bounds()
+    text, bounds = text_of(release, told=describe_sparse_release), release.bounds()
     for part in (
         "one query, except with probability 0.05",
         f"at most {bounds.noise:,.1f}",

@@ -46,7 +46,7 @@ def released(
         windows={each.number: each for each in drawn if each.number in windows},
         block=plan.block,
         blocks={each.number: each for each in totals if each.number in blocks},
-        parameters=plan.public,
+        card=plan.public,
     )
 
 

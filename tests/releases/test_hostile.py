@@ -15,7 +15,9 @@ from beam_dp.releases.files.card import ReleaseError
 from beam_dp.releases.files.container import file_name, write_container
 from beam_dp.releases.kinds import read_release, write_release
 from beam_dp.releases.synthetic_database import records_file as avro
-from beam_dp.releases.synthetic_database.describe import describe
+from beam_dp.releases.synthetic_database.describe import (
+    describe_synthetic_database as describe,
+)
 from beam_dp.releases.synthetic_database.tables_file import SCHEMAS
 
 

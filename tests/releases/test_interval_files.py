@@ -43,7 +43,7 @@ def assert_same(one: IntervalRelease, other: IntervalRelease) -> None:
     for name, value in vars(one.answer(*ends)).items():
         np.testing.assert_array_equal(value, getattr(other.answer(*ends), name))
     for field in ("attribute", "guarantee", "choice", "scale", "grid", "noise_variance",
-                  "mean_squared_error", "draw_id", "parameters", "versions"):  # fmt: skip
+                  "mean_squared_error", "draw_id", "plan", "versions"):  # fmt: skip
         assert getattr(one, field) == getattr(other, field)
 
 

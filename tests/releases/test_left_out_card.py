@@ -24,7 +24,9 @@ from beam_dp.releases.kinds import (
     write_release,
 )
 from beam_dp.releases.left_out import LeftOut
-from beam_dp.releases.synthetic_database.describe import describe
+from beam_dp.releases.synthetic_database.describe import (
+    describe_synthetic_database as describe,
+)
 
 
 def left_out_of(domain, start=-3, **fields):

@@ -14,7 +14,7 @@ from beam_dp.releases.leftovers import finish_writing
 
 # Of one file, for there are many orders; crashes and races are tested with two.
 OURS, OTHERS = (
-    AnswersRelease(draw_id=letter * 32, guarantee=GUARANTEE, rows=[], card={}) for letter in "af"
+    AnswersRelease(draw_id=letter * 32, guarantee=GUARANTEE, rows=[], stated={}) for letter in "af"
 )
 
 

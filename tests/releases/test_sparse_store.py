@@ -36,7 +36,7 @@ def release_of(width: int = 3 * 2**16, *, sketch: bool = True, histogram: bool =
         hash_key=KEY,
         max_sparsity=10,
         max_weight=7,
-        public={"key": {"key": "email", "key_type": "text", "weight": None}},
+        plan={"key": {"key": "email", "key_type": "text", "weight": None}},
         sketch=NoisySketch("blocks", 3, cells, "discrete_laplace", 3.5, "clipped_mean", 4)
         if sketch
         else None,
@@ -49,7 +49,7 @@ def release_of(width: int = 3 * 2**16, *, sketch: bool = True, histogram: bool =
 def assert_same(one: SparseRelease, other: SparseRelease) -> None:
     for name in ("draw_id", "mechanism", "guarantee", "hash_key", "max_sparsity", "max_weight"):
         assert getattr(one, name) == getattr(other, name)
-    assert dict(one.public) == dict(other.public)
+    assert dict(one.plan) == dict(other.plan)
     for part in ("sketch", "histogram"):
         mine, theirs = getattr(one, part), getattr(other, part)
         assert (mine is None) == (theirs is None)

@@ -120,7 +120,7 @@ def test_the_text_of_a_release_is_short():
         ({"potentials": [(("members",), np.zeros(2))]}, "the nearest known is 'member'"),
         ({"errors": {("member",): {"mean": 1}}}, "must be among standard_error"),
         ({"errors": {("member",): {"bound": np.inf}}}, "finite numbers only"),
-        ({"parameters": {"x": object()}}, "JSON values only"),
+        ({"plan": {"x": object()}}, "JSON values only"),
         ({"fit": {"x": [np.nan]}}, "finite numbers only"),
         ({"workload": marginals(domain_from_json({"a": 2}), ways=1)}, "the release's domain"),
     ],

@@ -20,7 +20,7 @@ from beam_dp.releases.kinds import commit_release, read_release
 from beam_dp.storage.local import LocalStore
 from pipelines import release_intervals, release_synthetic_database
 
-ANSWERS = AnswersRelease(draw_id="a" * 32, guarantee=GUARANTEE, rows=[], card={})
+ANSWERS = AnswersRelease(draw_id="a" * 32, guarantee=GUARANTEE, rows=[], stated={})
 
 
 class KilledError(BaseException):

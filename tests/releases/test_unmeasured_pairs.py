@@ -53,7 +53,7 @@ def test_a_selection_keeps_the_noisy_scores_of_all_pairs() -> None:
     measured = selected().measurements
     assert measured is not None and measured.distances is not None
     assert list(measured.distances.pairs) == list(marginals(DOMAIN, ways=2))
-    assert measured.distances.deviation == selected().parameters["score_deviation"]
+    assert measured.distances.deviation == selected().plan["score_deviation"]
     assert not {("age", "in/out"), ("age", "town")} & {each.names for each in measured.described}
 
 

@@ -33,7 +33,7 @@ from beam_dp.releases.windows.window import WindowTables
 def assert_same(one: Any, other: Any) -> None:
     assert isinstance(other, WindowTables)
     for name in ("draw_id", "guarantee", "horizon_id", "level", "number", "start", "end",
-                 "workload", "measured", "parameters", "versions"):  # fmt: skip
+                 "workload", "measured", "plan", "versions"):  # fmt: skip
         assert getattr(one, name) == getattr(other, name)
     assert set(one.tables) == set(other.tables)
     for names, table in one.tables.items():

@@ -7,16 +7,13 @@ import pathlib
 
 import numpy as np
 
-from beam_dp.cli.kinds import described
 from beam_dp.domain.universe import Domain
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.workload import marginals
-from beam_dp.releases.kinds import read_release
+from beam_dp.releases.kinds import of_kind, read_any
 from beam_dp.releases.synthetic_database.records import distinct_records
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
-from beam_dp.releases.windows.horizon_files import holds_horizon, read_windows
-from beam_dp.reports.about import Beside
-from beam_dp.reports.page import report_page
+from beam_dp.reports.page import Beside, report_page
 
 GOLDEN = pathlib.Path(__file__).parents[1] / "golden"
 KINDS = [path.parent.name for path in sorted(GOLDEN.glob("*/*.json"))]
@@ -57,11 +54,11 @@ class Parsed(html.parser.HTMLParser):
 
 
 def read(directory: pathlib.Path):
-    return (read_windows if holds_horizon(directory) else read_release)(directory)
+    return read_any(directory)
 
 
 def page_of(release, **beside) -> str:
-    return report_page(release, Beside(described(release), **beside))
+    return report_page(release, Beside(of_kind("describe", release), **beside))
 
 
 def random_release(domain: Domain, num_records: int = 50) -> SyntheticDatabase:

@@ -75,7 +75,7 @@ def test_answers_have_a_page_and_their_queries_are_escaped() -> None:
     rows = [{**row, "route": "noisy", "error": None}, {**row, "route": None, "error": HOSTILE}]
     card = {"mechanism": "private_mw", "plan": {"scale": 2.0, "ledger_release": "visits/7"}}
     guarantee = Guarantee(1.0, 0.0, "replace_one", "record", 1)
-    page = page_of(AnswersRelease(draw_id="0" * 32, guarantee=guarantee, rows=rows, card=card))
+    page = page_of(AnswersRelease(draw_id="0" * 32, guarantee=guarantee, rows=rows, stated=card))
     check_page(page)
     assert "Queries answered: 1; refused: 1" in page and "visits/7" in page
 
@@ -120,5 +120,5 @@ def test_a_page_of_many_attributes_stays_small() -> None:
 
 def test_a_card_that_names_its_entry_shows_it() -> None:
     release = small_release()
-    object.__setattr__(release, "parameters", {"ledger_release": "visits/3"})
+    object.__setattr__(release, "plan", {"ledger_release": "visits/3"})
     assert "entry visits/3 of a ledger paid" in page_of(release)

@@ -209,7 +209,7 @@ def early_stop(delta: float) -> Violated:
         release = mechanism.release(plan, held, NoiseSource())
         (answer,) = release.answer(workload)
         is_wrong = np.abs(answer.values - counts).max() > factor * best.max_error
-        return bool(is_wrong) or release.parameters["num_updates"] == 30
+        return bool(is_wrong) or release.plan["num_updates"] == 30
 
     return violated
 

@@ -305,7 +305,7 @@ def test_the_ledger_is_paid_before_noise_is_drawn_and_told_of_the_release(
     assert states == ["spent"]
     (entry,) = ledger.entries("people")
     assert (entry.state, entry.draw_id) == ("released", release.draw_id)
-    assert release.parameters["ledger_release"] == entry.release_id
+    assert release.plan["ledger_release"] == entry.release_id
     assert entry.parameters["workload"] == WORKLOAD.to_json()
     assert entry.origin is not None
     assert (entry.origin.purpose, entry.origin.output) == ("the report", str(tmp_path / "out"))

@@ -137,7 +137,7 @@ def linear_answers(promise: Guarantee, spec: str = "conjunctions:1", **options: 
 
 def answers_of(plan: Any, number: int | None, rows: list[dict[str, Any]]) -> Release:
     return AnswersRelease(
-        draw_id=NOISE.draw_id(), guarantee=plan.guarantee, rows=rows, card=plan.card(number)
+        draw_id=NOISE.draw_id(), guarantee=plan.guarantee, rows=rows, stated=plan.card(number)
     )
 
 

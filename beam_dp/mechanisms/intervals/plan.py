@@ -222,7 +222,7 @@ def release_intervals(
         strategy=plan.strategy,
         estimate=plan.strategy.estimate(noisy),
         draw_id=noise.draw_id(),
-        parameters=parameters or {},
+        plan=parameters or {},
     )
 
 

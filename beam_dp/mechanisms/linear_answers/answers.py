@@ -28,7 +28,7 @@ from beam_dp.privacy.rounding import up
 from beam_dp.queries.linear import VALUE_BITS
 from beam_dp.queries.linear_workload import LinearWorkload
 from beam_dp.queries.sensitivity import WorkloadSensitivity, workload_sensitivity
-from beam_dp.releases.answers.verify_linear import linear_answer_steps
+from beam_dp.releases.answers.verify import linear_answer_steps
 from beam_dp.verification.steps import Step
 
 Choice = Literal["auto", "discrete_laplace", "discrete_gaussian"]

@@ -35,7 +35,7 @@ from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.rounding import lowered, root_up, up
 from beam_dp.queries.linear import VALUE_BITS
 from beam_dp.queries.linear_workload import LinearWorkload
-from beam_dp.releases.answers.verify_top import top_query_steps
+from beam_dp.releases.answers.verify import top_query_steps
 from beam_dp.verification.claims import composed
 from beam_dp.verification.steps import Step
 

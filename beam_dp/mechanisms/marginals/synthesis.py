@@ -154,7 +154,7 @@ def synthesise(
         noise=[measurement.to_json() for measurement in measurements],
         measurements=held,
         errors=marginal_errors(plan, layout, held, misfit, num_bounded_cells),
-        parameters=plan.public,
+        plan=plan.public,
         fit={**_stated_fit(plan, basis, found), **(fit or {})},
     )
 

@@ -178,7 +178,7 @@ class TextbookPlan(MarginalsPlan):
             counts=counts,
             potentials=list(potentials.items()),
             draw_id=noise.draw_id(),
-            parameters=stated,
+            plan=stated,
         )
 
 

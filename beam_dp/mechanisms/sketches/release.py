@@ -72,7 +72,7 @@ def release_sparse(plan: SparsePlan, summary: SparseSummary, noise: NoiseSource)
         hash_key=plan.hash_key,
         max_sparsity=plan.max_sparsity,
         max_weight=plan.max_weight,
-        public=plan.public,
+        plan=plan.public,
         sketch=sketch,
         histogram=histogram,
     )

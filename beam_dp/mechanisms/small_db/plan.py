@@ -159,7 +159,7 @@ class SmallDBPlan(MarginalsPlan):
             errors=dict.fromkeys(answered_tables(domain, self.queries.queries), error),
             queries=self.queries.queries,
             query_error=error,
-            parameters=self.public,
+            plan=self.public,
         )
 
     def error_bound(self, total: int, num_cells: int) -> float:

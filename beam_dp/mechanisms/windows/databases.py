@@ -109,7 +109,7 @@ class WindowDatabasesPlan(Plan):
         checked_integer("number", number, 0, self.horizon.num_windows - 1)
         found = self.window.release(marginals, noise, progress)
         of_window = {"horizon_id": horizon_id, "number": number, **self.public}
-        return dataclasses.replace(found, parameters={**found.parameters, "windows": of_window})
+        return dataclasses.replace(found, plan={**found.plan, "windows": of_window})
 
     def _stated(self) -> dict[str, Any]:
         return {

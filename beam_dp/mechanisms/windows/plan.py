@@ -219,7 +219,7 @@ class WindowTablesPlan(Plan):
             workload=self.workload,
             tables=unbiased_tables(self.workload, measurements, noisy),
             measured=tuple(map(_public, measurements)),
-            parameters=self.public,
+            plan=self.public,
         )
 
     def _stated(self) -> dict[str, Any]:

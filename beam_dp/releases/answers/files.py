@@ -27,7 +27,6 @@ from beam_dp.releases.files.container import (
     write_container,
 )
 from beam_dp.releases.files.values import decode, encode
-from beam_dp.releases.plain import library_versions
 from beam_dp.storage.of_url import store_for
 from beam_dp.storage.store import DamagedFileError
 
@@ -63,17 +62,6 @@ def answers_file(draw_id: str, number: int | None = None) -> str:
     return f"answers-{draw_id}.avro" if number is None else f"answers-{draw_id}-{number:08d}.avro"
 
 
-def fields(release: AnswersRelease) -> dict[str, Any]:
-    """Returns what the card says, as JSON values."""
-    return {
-        **release.card,
-        "guarantee": release.guarantee.to_json(),
-        "num_answers": sum(row["error"] is None for row in release.rows),
-        "num_refused": sum(row["error"] is not None for row in release.rows),
-        "versions": release.card.get("versions", library_versions()),
-    }
-
-
 def payload(release: AnswersRelease) -> dict[str, bytes]:
     """Returns the one file."""
     return {answers_file(release.draw_id): rows_bytes(release.rows, release.draw_id)}
@@ -95,7 +83,7 @@ def read(card: Card, payload: Payload) -> AnswersRelease:
     rows = payload.read(name, lambda data: read_rows(data, num_rows))
     said = {name: each for name, each in card.fields.items() if name not in _HEAD}
     guarantee = Guarantee.from_json(card.fields["guarantee"])
-    return AnswersRelease(draw_id=card.draw_id, guarantee=guarantee, rows=rows, card=said)
+    return AnswersRelease(draw_id=card.draw_id, guarantee=guarantee, rows=rows, stated=said)
 
 
 class AnswerRows(Sequence[Row]):

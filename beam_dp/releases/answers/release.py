@@ -4,21 +4,53 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar
 
+from beam_dp.releases.plain import library_versions
 from beam_dp.releases.release import Release
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class AnswersRelease(Release):
-    """Answers of one run, complete, and what was promised with them.
+    """The answers of one complete run, and the promise of it.
 
     Args: as of ``Release``, and
-        rows: the answers, by the names of ``files.answers.ANSWER_SCHEMA``.
-        card: what the card says beside its payload, as JSON values: mechanism, guarantee, plan.
+        rows: the answers, by the names of ``files.ANSWER_SCHEMA``.
+        stated: the content of the card, as JSON values: mechanism, plan and settings. ``card`` adds
+            the guarantee and how many queries were answered and refused.
     """
 
     KIND: ClassVar[str] = "answers"
 
     rows: Sequence[Mapping[str, Any]]
-    card: Mapping[str, Any]
+    stated: Mapping[str, Any]
+
+    @cached_property
+    def card(self) -> dict[str, Any]:
+        """The content of its card, as JSON values."""
+        return {
+            **self.stated,
+            "guarantee": self.guarantee.to_json(),
+            "num_answers": sum(row["error"] is None for row in self.rows),
+            "num_refused": sum(row["error"] is not None for row in self.rows),
+            "versions": self.stated.get("versions", library_versions()),
+        }
+
+    @property
+    def mechanism(self) -> str:
+        """The name of the mechanism, as far as the card states it."""
+        return str(self.stated.get("mechanism", "not stated"))
+
+    @property
+    def plan(self) -> Mapping[str, Any]:
+        """The public parameters of the plan; empty if the card states none."""
+        held = self.stated.get("plan")
+        return held if isinstance(held, Mapping) else {}
+
+    @property
+    def noise(self) -> Sequence[Mapping[str, Any]]:
+        """The noise of each answer; empty if the answers have no noise of their own."""
+        names = ("distribution", "scale", "grid")
+        found = {name: self.plan[name] for name in names if name in self.plan}
+        return [found] if found else []

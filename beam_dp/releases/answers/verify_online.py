@@ -14,7 +14,6 @@ from beam_dp.privacy.guarantee import Guarantee, Neighboring
 from beam_dp.privacy.rounding import lowered
 from beam_dp.queries.linear import VALUE_BITS
 from beam_dp.releases.answers.release import AnswersRelease
-from beam_dp.releases.answers.verify_linear import CARD, CARD_OPTIONAL
 from beam_dp.verification.claims import Claims, composed
 from beam_dp.verification.fields import check_fields
 from beam_dp.verification.steps import (
@@ -36,6 +35,9 @@ _COUNT_SHARE = 0.05  # of epsilon, at most; of cards that do not state the scale
 _GRID = 1 << VALUE_BITS
 _MAX_RECORDS = 2**40  # that settings are made for
 _START_SHARE = 0.001  # of a hypothesis that starts from a release, which stays uniform
+
+CARD = ("mechanism", "guarantee", "num_records", "plan")
+CARD_OPTIONAL = ("domain", "ledger_release", "versions", "num_answers", "num_refused")
 _ROUTES = ("hypothesis", "update", "exhausted")
 _MECHANISMS = {"private_mw": "starts_from_release", "sparse_mw": "max_sparsity"}
 # Whether the threshold is drawn again after an answer above it, and the noise of answers.

@@ -15,6 +15,7 @@ from beam_dp.domain.ordered import OrderedAttribute
 from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError
 from beam_dp.flags.numbers import integer, number
+from beam_dp.flags.questions import refuse_others
 from beam_dp.queries.linear import LinearQuery, Product
 from beam_dp.queries.linear_workload import parse_linear_workload
 from beam_dp.releases.intervals.release import IntervalRelease
@@ -26,12 +27,13 @@ COLUMNS = ("interval", "standard error", "within (records)", "records")
 _FLAGS = ("marginal", "interval", "queries", "quantile")
 
 
-def answer_intervals(options: argparse.Namespace, release: IntervalRelease) -> None:
+def answer_intervals(release: IntervalRelease, options: argparse.Namespace) -> None:
     """Prints what a command line asks of a release.
 
     Raises:
         InputError: naming the flag, if its value can't be answered.
     """
+    refuse_others(options, ("interval", "quantile"))
     (flag,) = (name for name in _FLAGS if getattr(options, name) is not None)
     try:
         if flag == "marginal":

@@ -41,5 +41,5 @@ def describe_intervals(release: IntervalRelease) -> RenderableType:
     left_out = [name for field, name in levels.items() if getattr(attribute, field)]
     if left_out:
         facts["not counted"] = f"records whose {attribute.name} is {' and '.join(left_out)}"
-    tables = {"release": facts, "parameter": release.parameters, "made with": release.versions}
+    tables = {"release": facts, "parameter": release.plan, "made with": release.versions}
     return below_each_other(facts_tables(tables))

@@ -27,7 +27,6 @@ from beam_dp.releases.files.card import Card, Payload
 from beam_dp.releases.files.container import file_name, read_values, write_container
 from beam_dp.releases.files.values import encode
 from beam_dp.releases.intervals.release import IntervalRelease, check_ordered
-from beam_dp.releases.plain import plain_json
 from beam_dp.storage.store import DamagedFileError
 
 TABLE_SCHEMA: dict[str, Any] = {
@@ -55,29 +54,6 @@ _TYPES = {
     "noise": dict,
     "errors": dict,
 }
-
-
-def fields(release: IntervalRelease) -> dict[str, Any]:
-    """Returns what the card says, as JSON values."""
-    return {
-        "mechanism": release.choice[0],
-        "guarantee": release.guarantee.to_json(),
-        "attribute": release.attribute.to_json(),
-        "parameters": plain_json(release.parameters),
-        "noise": {
-            "distribution": release.choice[1],
-            "scale": release.scale,
-            "grid": release.grid,
-            "variance": release.noise_variance,
-        },
-        "errors": {
-            "intervals": release.num_leaves * (release.num_leaves + 1) // 2,
-            "mean_squared_error": release.mean_squared_error,
-            "root_mean_squared_error": math.sqrt(release.mean_squared_error),
-        },
-        **({} if release.left_out is None else {"left_out": release.left_out.to_json()}),
-        "versions": dict(release.versions),
-    }
 
 
 def payload(release: IntervalRelease) -> dict[str, bytes]:
@@ -135,7 +111,7 @@ def read(card: Card, payload: Payload) -> IntervalRelease:
             mean_squared_error=error,
             strategy=strategy,
             estimate=_estimate(strategy, values),
-            parameters=parsed["parameters"],
+            plan=parsed["parameters"],
             versions=parsed["versions"],
             left_out=left_out,
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
@@ -20,7 +21,7 @@ from beam_dp.interval_strategies.textbook_tree import Nodes
 from beam_dp.noise.bound import noise_bound
 from beam_dp.queries.reader import LinearQueries
 from beam_dp.releases.left_out import LeftOut
-from beam_dp.releases.plain import library_versions
+from beam_dp.releases.plain import library_versions, plain_json
 from beam_dp.releases.release import Release
 
 
@@ -59,7 +60,7 @@ class IntervalRelease(Release):
         strategy: what was measured, in integers.
         estimate: of the counts.
         draw_id: names this one draw of noise.
-        parameters: what else is public, such as the entry of a ledger.
+        plan: what else is public, such as the entry of a ledger.
         versions: of the libraries that made it.
         left_out: a noisy count of the records outside the attribute's levels, where it was paid
             for.
@@ -75,7 +76,7 @@ class IntervalRelease(Release):
     mean_squared_error: float
     strategy: Measured
     estimate: Prefixes | Nodes
-    parameters: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    plan: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     versions: Mapping[str, str] = dataclasses.field(default_factory=library_versions)
     left_out: LeftOut | None = None
 
@@ -89,6 +90,51 @@ class IntervalRelease(Release):
     def num_leaves(self) -> int:
         """The number d of cells."""
         return self.strategy.num_leaves
+
+    @cached_property
+    def card(self) -> dict[str, Any]:
+        """The content of its card, as JSON values."""
+        return {
+            "mechanism": self.choice[0],
+            "guarantee": self.guarantee.to_json(),
+            "attribute": self.attribute.to_json(),
+            "parameters": plain_json(self.plan),
+            "noise": {
+                "distribution": self.choice[1],
+                "scale": self.scale,
+                "grid": self.grid,
+                "variance": self.noise_variance,
+            },
+            "errors": {
+                "intervals": self.num_leaves * (self.num_leaves + 1) // 2,
+                "mean_squared_error": self.mean_squared_error,
+                "root_mean_squared_error": math.sqrt(self.mean_squared_error),
+            },
+            **({} if self.left_out is None else {"left_out": self.left_out.to_json()}),
+            "versions": dict(self.versions),
+        }
+
+    @property
+    def mechanism(self) -> str:
+        """The name of the strategy."""
+        return self.choice[0]
+
+    @property
+    def noise(self) -> list[dict[str, Any]]:
+        """The noise of each measurement; its standard deviation is in units of the strategy."""
+        entry = {
+            "measured": self.choice[0],
+            "distribution": self.choice[1],
+            "scale": self.scale,
+            "grid": self.grid,
+            "standard_deviation": math.sqrt(self.noise_variance) / self.grid,
+        }
+        return [entry]
+
+    @property
+    def records_domain(self) -> Domain:
+        """The domain of the attribute."""
+        return Domain((self.attribute,))
 
     def noisy_number(self) -> tuple[float, float]:
         """See ``Release``: what all cells together are answered."""

@@ -23,7 +23,7 @@ from beam_dp.verification.verdict import Figures, Verification, judged
 def verify_intervals(release: IntervalRelease) -> Verification:
     """Returns what the card of interval counts, and the matrix in its payload, come to."""
     figures = Figures()
-    check_fields("parameters", release.parameters, (), ("ledger_release",))
+    check_fields("parameters", release.plan, (), ("ledger_release",))
     name, distribution = release.choice
     guarantee = of_release(release.guarantee, release.left_out)
     steps = interval_steps(

@@ -8,6 +8,7 @@ import json
 
 from beam_dp.errors import InputError
 from beam_dp.flags.flag import FlagError
+from beam_dp.flags.questions import refuse_others
 from beam_dp.queries.sparse import SparseQuery
 from beam_dp.queries.sparse_files import read_sparse_query
 from beam_dp.queries.sparse_reader import of_type
@@ -15,7 +16,7 @@ from beam_dp.releases.sketches.keys import key_type_of
 from beam_dp.releases.sketches.release import SparseRelease
 
 
-def answer_sparse(options: argparse.Namespace, release: SparseRelease) -> None:
+def answer_sparse_release(release: SparseRelease, options: argparse.Namespace) -> None:
     """Prints the answer of the sparse query in a file.
 
     Args:
@@ -26,6 +27,7 @@ def answer_sparse(options: argparse.Namespace, release: SparseRelease) -> None:
         InputError: if the file or the query is refused.
         FlagError: if no such query is asked.
     """
+    refuse_others(options, ("sparse",))
     path = options.sparse
     if path is None:
         raise FlagError("--sparse: missing; must be given: this release answers no other")
@@ -55,7 +57,7 @@ def read_query(release: SparseRelease, path: str) -> SparseQuery:
     Raises:
         InputError: if the file is refused, or a key is of another type.
     """
-    key_type = key_type_of(release.public)
+    key_type = key_type_of(release.plan)
     query = read_sparse_query(path, keys="integer" if key_type == "integer" else "text")
     if key_type is None:
         return query

@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 
-def describe_sparse(release: SparseRelease) -> RenderableType:
+def describe_sparse_release(release: SparseRelease) -> RenderableType:
     """Returns what a release for sparse queries promises, for ``rich`` to print.
 
     Returns:
         Tables of the guarantee, the sketch, the histogram and the parameters.
     """
-    columns = release.public.get("key") or {}
+    columns = release.plan.get("key") or {}
     weight = columns.get("weight")
     facts = {
         "mechanism": release.mechanism,
@@ -60,7 +60,7 @@ def describe_sparse(release: SparseRelease) -> RenderableType:
         }
     tables["parameter"] = {
         name: value
-        for name, value in release.public.items()
+        for name, value in release.plan.items()
         if name not in ("sketch", "histogram", "key", "bound")
     }
     return below_each_other(facts_tables(tables))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
@@ -23,13 +22,15 @@ from beam_dp.releases.files.container import (
     write_container,
 )
 from beam_dp.releases.files.values import decode_longs, encode, encode_longs
-from beam_dp.releases.plain import library_versions
 from beam_dp.releases.sketches.keys import key_rule_of, key_type_of
-from beam_dp.releases.sketches.release import NoisyCounts, NoisySketch, SparseRelease, signs_of
+from beam_dp.releases.sketches.release import (
+    HASH_FAMILY,
+    NoisyCounts,
+    NoisySketch,
+    SparseRelease,
+    signs_of,
+)
 from beam_dp.storage.store import DamagedFileError
-
-# How elements become cells; another family gives other cells for the same key.
-HASH_FAMILY = "bivariate polynomials over GF(2^64), 1"
 
 _MAX_WIDTH = 2**26
 _MAX_SCALE = 2.0**50
@@ -82,26 +83,6 @@ _SCHEMAS: dict[str, dict[str, Any]] = {
         ],
     },
 }
-
-
-def fields(release: SparseRelease) -> dict[str, Any]:
-    """Returns what the card says, as JSON values."""
-    sketch, histogram = release.sketch, release.histogram
-    return {
-        "mechanism": release.mechanism,
-        "guarantee": release.guarantee.to_json(),
-        "max_sparsity": release.max_sparsity,
-        "max_weight": release.max_weight,
-        "parameters": dict(release.public),
-        "hash_family": HASH_FAMILY,
-        "sketch": None
-        if sketch is None
-        else {**_without_arrays(sketch), "projection_width": len(sketch.cells)},
-        "histogram": None
-        if histogram is None
-        else {**_without_arrays(histogram), "num_elements": len(histogram.elements)},
-        "versions": library_versions(),
-    }
 
 
 def payload(release: SparseRelease) -> dict[str, bytes]:
@@ -166,15 +147,10 @@ def read(card: Card, payload: Payload) -> SparseRelease:
         hash_key=hash_key,
         max_sparsity=max_sparsity,
         max_weight=max_weight,
-        public=parsed["parameters"],
+        plan=parsed["parameters"],
         sketch=sketch,
         histogram=histogram,
     )
-
-
-def _without_arrays(part: NoisySketch | NoisyCounts) -> dict[str, Any]:
-    fields = {field.name: getattr(part, field.name) for field in dataclasses.fields(part)}
-    return {name: value for name, value in fields.items() if not isinstance(value, np.ndarray)}
 
 
 def _sketch(parsed: Any) -> dict[str, Any] | None:

@@ -24,6 +24,7 @@ from beam_dp.hashing.projections import BlockSigns, DenseSigns
 from beam_dp.noise.bound import noise_variance
 from beam_dp.queries.sparse import SparseQuery
 from beam_dp.queries.sparse_reader import with_plain_keys
+from beam_dp.releases.plain import library_versions
 from beam_dp.releases.release import Release
 from beam_dp.releases.sketches.estimates import (
     clipped_mean,
@@ -43,6 +44,8 @@ Distribution = Literal["discrete_laplace", "discrete_gaussian"]
 Estimator = Literal["mean", "median", "clipped_mean"]
 
 FAILURE_PROBABILITY = 0.05
+# How elements become cells; another family gives other cells for the same key.
+HASH_FAMILY = "bivariate polynomials over GF(2^64), 1"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -169,7 +172,7 @@ class SparseRelease(Release):
         hash_key: public; drawn before any record was read.
         max_sparsity: the most elements that a query may have.
         max_weight: the most that one record weighs.
-        public: the other public parameters, as JSON values.
+        plan: the other public parameters, as JSON values.
         sketch: noisy sums, or None.
         histogram: noisy counts of some elements, or None. With a sketch beside it, answers add
             the sketch of what the histogram leaves out.
@@ -181,12 +184,44 @@ class SparseRelease(Release):
     hash_key: HashKey
     max_sparsity: int
     max_weight: int
-    public: Mapping[str, Any]
+    plan: Mapping[str, Any]
     sketch: NoisySketch | None = None
     histogram: NoisyCounts | None = None
 
     def __repr__(self) -> str:
         return f"SparseRelease(mechanism={self.mechanism!r})"
+
+    @cached_property
+    def card(self) -> dict[str, Any]:
+        """The content of its card, as JSON values."""
+        sketch, histogram = self.sketch, self.histogram
+        return {
+            "mechanism": self.mechanism,
+            "guarantee": self.guarantee.to_json(),
+            "max_sparsity": self.max_sparsity,
+            "max_weight": self.max_weight,
+            "parameters": dict(self.plan),
+            "hash_family": HASH_FAMILY,
+            "sketch": None
+            if sketch is None
+            else {**_without_arrays(sketch), "projection_width": len(sketch.cells)},
+            "histogram": None
+            if histogram is None
+            else {**_without_arrays(histogram), "num_elements": len(histogram.elements)},
+            "versions": library_versions(),
+        }
+
+    @property
+    def noise(self) -> list[dict[str, Any]]:
+        """The noise of a cell of the sketch, and of a count of the histogram."""
+        found: list[dict[str, Any]] = []
+        if self.sketch is not None:
+            measured = f"sketch of {len(self.sketch.cells):,} cells"
+            found.append({"measured": measured, **_noise(self.sketch.distribution, self.sketch)})
+        if self.histogram is not None:
+            measured = f"counts of keys, released from {self.histogram.threshold:,}"
+            found.append({"measured": measured, **_noise("discrete_laplace", self.histogram)})
+        return found
 
     def public_keys(self) -> dict[str, str]:
         """See ``Release``: the hash key."""
@@ -199,7 +234,7 @@ class SparseRelease(Release):
             InputError: if two elements of the query are one key of this release (``7.0`` and ``7``,
                 see ``key_rule_of``), or there are more than ``max_sparsity``.
         """
-        if key_rule_of(self.public) > 1:
+        if key_rule_of(self.plan) > 1:
             query = with_plain_keys(query)
         values = np.asarray(query.numerators, np.float64) / 2**16
         return self.answer(universe_elements(query.elements, self.hash_key), values)
@@ -370,6 +405,15 @@ class SparseRelease(Release):
         width = self.sketch.effective_width
         hashing = variance_of_mean(norm, self._squared_norm, value, own, width)
         return value, noise_of_value + hashing
+
+
+def _without_arrays(part: NoisySketch | NoisyCounts) -> dict[str, Any]:
+    fields = {field.name: getattr(part, field.name) for field in dataclasses.fields(part)}
+    return {name: value for name, value in fields.items() if not isinstance(value, np.ndarray)}
+
+
+def _noise(distribution: str, part: NoisySketch | NoisyCounts) -> dict[str, Any]:
+    return {"distribution": distribution, "scale": part.scale}
 
 
 def _answer(value: float, variance: float) -> SparseAnswer:

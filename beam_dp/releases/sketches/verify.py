@@ -37,9 +37,9 @@ _SKETCH = (
 )
 
 
-def verify_sketch(release: SparseRelease) -> Verification:
+def verify_sparse_release(release: SparseRelease) -> Verification:
     """Returns what the card of a release for sparse queries comes to."""
-    figures, public = Figures(), release.public
+    figures, public = Figures(), release.plan
     check_fields("parameters", public, (), _PARAMETERS)
     if "calibration" in public:
         check_choice("calibration", public["calibration"], ("tight", "textbook"))
@@ -76,7 +76,7 @@ def verify_sketch(release: SparseRelease) -> Verification:
 
 def _at_least_noise(release: SparseRelease) -> dict[str, Any]:
     """The parameters, with the smaller one of two scales that do not agree."""
-    found = dict(release.public)
+    found = dict(release.plan)
     for name, part in (("sketch", release.sketch), ("histogram", release.histogram)):
         stated = found.get(name)
         if part is not None and isinstance(stated, Mapping) and "scale" in stated:

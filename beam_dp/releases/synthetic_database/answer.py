@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError
 from beam_dp.flags.flag import refused
-from beam_dp.flags.questions import asks_a_question
+from beam_dp.flags.questions import QUESTIONS, asks_a_question, refuse_others
 from beam_dp.queries.linear import LinearQuery
 from beam_dp.queries.linear_workload import LinearWorkload, parse_linear_workload
 from beam_dp.queries.workload import Workload, parse_workload
@@ -35,7 +35,17 @@ class _Answering(Protocol):
     def answer_queries(self, queries: Sequence[LinearQuery]) -> list[QueryAnswer]: ...
 
 
-def answer_synthetic(options: argparse.Namespace, release: _Answering) -> None:
+def answer_synthetic_database(release: SyntheticDatabase, options: argparse.Namespace) -> None:
+    """Prints what a command line asks of a synthetic database.
+
+    Raises:
+        FlagError: if a flag is refused.
+    """
+    refuse_others(options, ("quantile", *QUESTIONS))
+    answer_tables(release, options)
+
+
+def answer_tables(release: _Answering, options: argparse.Namespace) -> None:
     """Prints what a command line asks of a release.
 
     Raises:

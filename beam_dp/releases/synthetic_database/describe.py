@@ -35,14 +35,14 @@ _SHOWN_LABELS = 6
 _LABEL_LETTERS = 44  # of all that are shown of an attribute: its row fits 80 columns
 
 
-def describe(release: SyntheticDatabase) -> RenderableType:
+def describe_synthetic_database(release: SyntheticDatabase) -> RenderableType:
     """Returns what a release promises and how wrong it can be, for ``rich`` to print.
 
     Returns:
         Tables of the guarantee, the attributes, the errors and the noise.
 
     Example:
-        >>> rich.print(describe(read_release("out/visits")))  # doctest: +SKIP
+        >>> rich.print(describe_synthetic_database(read_release("out/visits")))  # doctest: +SKIP
     """
     origin = "public" if release.num_records_is_public else "a noisy count"
     error = release.errors.get((), {}).get("standard_error")
@@ -72,7 +72,7 @@ def describe(release: SyntheticDatabase) -> RenderableType:
     parts.append(_errors(release))
     if release.noise:
         parts.append(noise_table(release.noise))
-    rest = {"parameter": release.parameters, "fit": release.fit, "made with": release.versions}
+    rest = {"parameter": release.plan, "fit": release.fit, "made with": release.versions}
     return below_each_other([*parts, *facts_tables(rest)])
 
 

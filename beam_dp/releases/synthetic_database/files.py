@@ -21,7 +21,7 @@ from beam_dp.releases.files.card import Card, Payload, is_count
 from beam_dp.releases.files.container import file_name
 from beam_dp.releases.synthetic_database.independent_tables import IndependentTables
 from beam_dp.releases.synthetic_database.measured_tables import MeasuredTable
-from beam_dp.releases.synthetic_database.noisy_measurements import NoisyMeasurements
+from beam_dp.releases.synthetic_database.noisy_measurements import PROVED, NoisyMeasurements
 from beam_dp.releases.synthetic_database.pair_distances import PairDistances
 from beam_dp.releases.synthetic_database.records import (
     MAX_BIN_VALUES,
@@ -40,7 +40,6 @@ from beam_dp.releases.synthetic_database.release import Names, SyntheticDatabase
 from beam_dp.releases.synthetic_database.tables_file import read_tables, table_bytes
 
 _INDEPENDENT = "independent"  # of the card, and of the file
-_PROVED = "of_any_choice"  # for whatever noise chose to measure; earlier cards do not say so
 _TYPES = {
     "mechanism": str,
     "guarantee": dict,
@@ -52,38 +51,6 @@ _TYPES = {
     "errors": list,
     "fit": dict,
 }
-
-
-def fields(release: SyntheticDatabase) -> dict[str, Any]:
-    """Returns what the card says, as JSON values."""
-    number = "public" if release.num_records_is_public else "noisy"
-    measured = release.measurements
-    small: dict[str, Any] = {}
-    if release.num_represented is not None:
-        small["num_represented"] = release.num_represented
-    if release.queries:
-        small["queries"] = [query.to_json() for query in release.queries]
-        small["query_error"] = dict(release.query_error)
-    if release.bin_values:
-        small["within_bins"] = release.within_bins
-    if release.records_format != "avro":
-        small["records_format"] = release.records_format
-    return {
-        "mechanism": release.mechanism,
-        "guarantee": release.guarantee.to_json(),
-        "num_records": {number: release.num_records},
-        "domain": release.domain.to_json(),
-        "workload": release.workload.to_json(),
-        "parameters": dict(release.parameters),
-        "noise": list(release.noise),
-        **({} if measured is None else {"measurements": _stated_measurements(measured)}),
-        "errors": [{"marginal": list(names), **e} for names, e in release.errors.items()],
-        "fit": dict(release.fit),
-        "record_tables": [list(names) for names in release.record_tables],
-        **small,
-        **({} if release.left_out is None else {"left_out": release.left_out.to_json()}),
-        "versions": dict(release.versions),
-    }
 
 
 def payload(release: SyntheticDatabase) -> dict[str, bytes]:
@@ -153,7 +120,8 @@ def read(card: Card, payload: Payload) -> SyntheticDatabase:
         "workload": workload_from_json(parsed["workload"], domain),
         "errors": dict(_error_of(entry, domain) for entry in parsed["errors"]),
         "left_out": card.left_out(domain),
-        **{name: parsed[name] for name in ("mechanism", "parameters", "noise", "fit", "versions")},
+        "plan": parsed["parameters"],
+        **{name: parsed[name] for name in ("mechanism", "noise", "fit", "versions")},
     }
     tables = {}
     for purpose, name in zip(purposes, files, strict=True):
@@ -171,13 +139,6 @@ def read(card: Card, payload: Payload) -> SyntheticDatabase:
         measurements=_measurements(parsed, domain, tables),
         **shared,
     )
-
-
-def _stated_measurements(measured: NoisyMeasurements) -> dict[str, Any]:
-    scored = {} if measured.distances is None else {"distances": measured.distances.to_json()}
-    is_said = measured.has_proved_bounds and not measured.are_fixed
-    proved = {"bounds": _PROVED} if is_said else {}
-    return {"fixed": measured.are_fixed, **proved, **scored}
 
 
 def _holds_independent(parsed: Mapping[str, Any]) -> bool:
@@ -200,7 +161,7 @@ def _measurements(
     if not isinstance(stated, dict) or not {"fixed"} <= set(stated) <= known:
         raise InputError("measurements", type(stated).__name__, "must say whether they are fixed")
     if "bounds" in stated:
-        check_choice("bounds", stated["bounds"], (_PROVED,))
+        check_choice("bounds", stated["bounds"], (PROVED,))
     described = tuple(MeasuredTable.from_json(each, domain) for each in parsed["noise"])
     if [each.names for each in described] != [names for names, _ in tables["measurements"]]:
         raise InputError("measurements", len(described), "must be those of the card's noise")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +13,8 @@ from beam_dp.errors import InputError
 from beam_dp.releases.synthetic_database.measured_tables import MeasuredTable
 from beam_dp.releases.synthetic_database.noise_bounds import Choice, NoiseBounds
 from beam_dp.releases.synthetic_database.pair_distances import PairDistances
+
+PROVED = "of_any_choice"  # for whatever noise chose to measure; earlier cards do not say so
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,6 +49,13 @@ class NoisyMeasurements:
         object.__setattr__(self, "tables", tables)
         if not isinstance(self.are_fixed, bool):
             raise InputError("measurements", self.are_fixed, "must say whether they are fixed")
+
+    def stated(self) -> dict[str, Any]:
+        """Returns what a card says of them, as JSON values."""
+        scored = {} if self.distances is None else {"distances": self.distances.to_json()}
+        is_said = self.has_proved_bounds and not self.are_fixed
+        proved = {"bounds": PROVED} if is_said else {}
+        return {"fixed": self.are_fixed, **proved, **scored}
 
     def bounds(self, domain: Domain, total_is_public: bool) -> NoiseBounds:
         """Returns what errors of unbiased estimates from these tables are bounded by."""

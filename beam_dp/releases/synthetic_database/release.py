@@ -79,7 +79,7 @@ class SyntheticDatabase(Release):
         noise: what was added to which tables, as the card states it.
         errors: for marginals of the workload, and those inside them: standard_error, bound,
             failure_probability.
-        parameters: the mechanism's public parameters.
+        plan: the mechanism's public parameters.
         fit: how well the hypothesis fits the noisy measurements.
         versions: of the libraries that made it.
         left_out: noisy counts of the records outside the domain, where they were paid for.
@@ -108,7 +108,7 @@ class SyntheticDatabase(Release):
     query_error: Mapping[str, float | None] = field(default_factory=dict)
     noise: Sequence[Mapping[str, Any]] = ()
     errors: Mapping[Names, Mapping[str, float | None]] = field(default_factory=dict)
-    parameters: Mapping[str, Any] = field(default_factory=dict)
+    plan: Mapping[str, Any] = field(default_factory=dict)
     fit: Mapping[str, Any] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=library_versions)
     left_out: LeftOut | None = None
@@ -136,7 +136,7 @@ class SyntheticDatabase(Release):
         object.__setattr__(self, "queries", tuple(self.queries))
         object.__setattr__(self, "query_error", _error(self.query_error))
         object.__setattr__(self, "noise", plain_json(list(self.noise)))
-        for name in ("parameters", "fit", "versions"):
+        for name in ("plan", "fit", "versions"):
             object.__setattr__(self, name, plain_json(dict(getattr(self, name))))
         if self.left_out is not None:
             self.left_out.check(self.domain)
@@ -148,6 +148,43 @@ class SyntheticDatabase(Release):
             f"SyntheticDatabase(mechanism={self.mechanism!r}, num_records={self.num_records},"
             f" attributes={list(self.domain.names)}, draw_id={self.draw_id!r})"
         )
+
+    @cached_property
+    def card(self) -> dict[str, Any]:
+        """The content of its card, as JSON values."""
+        number = "public" if self.num_records_is_public else "noisy"
+        measured = self.measurements
+        small: dict[str, Any] = {}
+        if self.num_represented is not None:
+            small["num_represented"] = self.num_represented
+        if self.queries:
+            small["queries"] = [query.to_json() for query in self.queries]
+            small["query_error"] = dict(self.query_error)
+        if self.bin_values:
+            small["within_bins"] = self.within_bins
+        if self.records_format != "avro":
+            small["records_format"] = self.records_format
+        return {
+            "mechanism": self.mechanism,
+            "guarantee": self.guarantee.to_json(),
+            "num_records": {number: self.num_records},
+            "domain": self.domain.to_json(),
+            "workload": self.workload.to_json(),
+            "parameters": dict(self.plan),
+            "noise": list(self.noise),
+            **({} if measured is None else {"measurements": measured.stated()}),
+            "errors": [{"marginal": list(names), **e} for names, e in self.errors.items()],
+            "fit": dict(self.fit),
+            "record_tables": [list(names) for names in self.record_tables],
+            **small,
+            **({} if self.left_out is None else {"left_out": self.left_out.to_json()}),
+            "versions": dict(self.versions),
+        }
+
+    @property
+    def records_domain(self) -> Domain:
+        """The domain."""
+        return self.domain
 
     def answer(self, workload: Workload) -> list[MarginalAnswer]:
         """Returns the marginals of a workload, from the hypothesis or the records.

@@ -115,20 +115,20 @@ class Stated:
         return self.workload.domain
 
 
-def verify_synthetic(release: SyntheticDatabase) -> Verification:
+def verify_synthetic_database(release: SyntheticDatabase) -> Verification:
     """Returns what the card of a synthetic database comes to.
 
     Raises:
         InputError: if a field that its steps follow from is missing or damaged.
     """
     figures, notes = Figures(), []
-    measured, strategy = release.measurements, release.parameters.get("strategy")
+    measured, strategy = release.measurements, release.plan.get("strategy")
     if strategy not in _STRATEGIES:
         is_first = measured is None and release.mechanism not in _SELECTING
-        if release.mechanism in _OWN and not (is_first and "strategy" not in release.parameters):
+        if release.mechanism in _OWN and not (is_first and "strategy" not in release.plan):
             condition = f"must be one of {', '.join(_STRATEGIES)} for {release.mechanism}"
             raise InputError("strategy", strategy, condition)
-        for name in release.parameters:
+        for name in release.plan:
             if name.endswith("_scale"):
                 figures.faults.append(f"parameters.{name} is the noise of nothing that is charged")
         notes.append(
@@ -144,7 +144,7 @@ def verify_synthetic(release: SyntheticDatabase) -> Verification:
     stated = Stated(
         guarantee,
         release.workload,
-        release.parameters,
+        release.plan,
         release.noise,
         release.queries,
         release.fit,
@@ -157,7 +157,7 @@ def verify_synthetic(release: SyntheticDatabase) -> Verification:
         left_out_figures(release.left_out, release.guarantee, release.domain, steps, figures)
     if measured is not None and measured.distances is not None:
         public = release.num_records if release.num_records_is_public else None
-        score_figures(measured.distances, release.parameters, public, figures)
+        score_figures(measured.distances, release.plan, public, figures)
     with figures.following("errors"):
         if strategy == "small_db":
             small_db_figures(release, figures)
@@ -173,7 +173,7 @@ def verify_synthetic(release: SyntheticDatabase) -> Verification:
 
 def _card_figures(release: SyntheticDatabase, figures: Figures) -> None:
     """Compares what the card of a known strategy states beside its noise."""
-    strategy, measured = release.parameters["strategy"], release.measurements
+    strategy, measured = release.plan["strategy"], release.measurements
     if not release.num_records_is_public:
         figures.equal("neighboring", release.guarantee.neighboring, Neighboring.ADD_OR_REMOVE_ONE)
         figures.equal("noise of the number of records", bool(release.noise), True)
@@ -192,8 +192,8 @@ def _card_figures(release: SyntheticDatabase, figures: Figures) -> None:
     if strategy != "measure_all":
         calibration = "textbook" if strategy == "textbook" else "tight"
         if strategy != "small_db":
-            figures.equal("calibration", release.parameters["calibration"], calibration)
-    check_choice("calibration", release.parameters["calibration"], ("tight", "textbook"))
+            figures.equal("calibration", release.plan["calibration"], calibration)
+    check_choice("calibration", release.plan["calibration"], ("tight", "textbook"))
 
 
 def synthetic_steps(stated: Stated, figures: Figures) -> list[Step]:
@@ -308,7 +308,7 @@ def _num_bounded_cells(release: SyntheticDatabase) -> int | None:
 
 def _error_figures(release: SyntheticDatabase, figures: Figures) -> None:
     """Compares the standard errors of what was measured, and of all marginals that follow."""
-    domain, parameters = release.domain, release.parameters
+    domain, parameters = release.domain, release.plan
     if parameters.get("strategy") == "textbook":
         figures.equal("errors", len(release.errors), 0)
         textbook_bound(release, figures)

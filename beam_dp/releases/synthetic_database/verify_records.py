@@ -62,7 +62,7 @@ def record_figures(release: SyntheticDatabase, figures: Figures) -> None:
     for names, _ in release.potentials:
         is_asked = any(marginal.issuperset(names) for marginal in marginals) or len(names) < 2
         figures.equal(f"hypothesis of {','.join(names)} is asked for", is_asked, True)
-    is_rounded = measured is not None or release.parameters.get("strategy") == "textbook"
+    is_rounded = measured is not None or release.plan.get("strategy") == "textbook"
     if is_rounded and "tree_cells" not in release.fit and release.domain.num_cells <= _MAX_CELLS:
         _rounded_figures(release, noise, figures)
     else:
@@ -108,11 +108,11 @@ def _fit_figures(
     """Compares what is said of the fit; returns the weighted error of the noise alone."""
     domain, fit = release.domain, release.fit
     names = _sets([names for names, _ in release.potentials])
-    is_tree, is_selection = "tree_cells" in fit, release.parameters.get("strategy") == "selection"
+    is_tree, is_selection = "tree_cells" in fit, release.plan.get("strategy") == "selection"
     needed = [*_FIT, *(["tree_cells"] if is_tree else []), *(_PAIRS if is_selection else [])]
-    if is_selection and "most_choices" in release.parameters:
+    if is_selection and "most_choices" in release.plan:
         needed.append(_ADDED)
-    if "start_from" in release.parameters:
+    if "start_from" in release.plan:
         needed.append("start_was_used")
     check_fields("fit", fit, needed)
     checked_integer("fit.steps", fit["steps"], 0)
@@ -125,7 +125,7 @@ def _fit_figures(
         figures.equal("fit.tree_cells", fit["tree_cells"], num_clique_cells(domain.shape, sets))
         if is_selection:
             least = int(fit["tree_cells"])
-            checked_integer("max_tree_cells", release.parameters["max_tree_cells"], least)
+            checked_integer("max_tree_cells", release.plan["max_tree_cells"], least)
     if is_selection:
         pairs = [sum(len(each) > 1 for each in sets) for sets in (names, release.record_tables)]
         figures.equal("fit.num_joined_pairs", fit["num_joined_pairs"], pairs[0])

@@ -131,9 +131,9 @@ def textbook_bound(release: SyntheticDatabase, figures: Figures) -> None:
 
     It is of all T rounds. Where they may end early there is another one.
     """
-    if "stop_below" in release.parameters:
+    if "stop_below" in release.plan:
         _stopped_bound(release, figures)
-    parameters, guarantee = release.parameters, of_release(release.guarantee, release.left_out)
+    parameters, guarantee = release.plan, of_release(release.guarantee, release.left_out)
     rounds, found = parameters["num_rounds"], None
     num_queries = release.workload.num_cells()
     if guarantee.delta == 0 and "stop_below" not in parameters:
@@ -149,7 +149,7 @@ def textbook_bound(release: SyntheticDatabase, figures: Figures) -> None:
 
 def _stopped_bound(release: SyntheticDatabase, figures: Figures) -> None:
     """Compares the bound of all errors where the rounds ended early, and how many they were."""
-    parameters, rounds = release.parameters, release.parameters["num_rounds"]
+    parameters, rounds = release.plan, release.plan["num_rounds"]
     selection_scale, beta = parameters["selection_scale"], parameters["failure_probability"]
     grid = checked_integer("score_grid", parameters.get("score_grid"), 1, MAX_GRID)
 

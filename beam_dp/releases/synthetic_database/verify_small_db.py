@@ -67,7 +67,7 @@ def denominator_of(domain: Domain, queries: Sequence[LinearQuery]) -> int:
 
 def small_db_figures(release: SyntheticDatabase, figures: Figures) -> None:
     """Compares the scales of the card, which it states twice, and the bounds that follow."""
-    parameters, k = release.parameters, release.guarantee.max_records_per_unit
+    parameters, k = release.plan, release.guarantee.max_records_per_unit
     scales = [(_CHOICE, parameters["selection_scale"]), (NUM_RECORDS, parameters["total_scale"])]
     listed = [(entry["what"], entry["scale"]) for entry in release.noise]
     figures.equal("noise", listed, [each for each in scales if each[1] is not None])

@@ -4,26 +4,38 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Iterable
 
 from beam_dp.errors import InputError
 from beam_dp.flags.flag import FlagError, refused
-from beam_dp.releases.synthetic_database.answer import answer_synthetic
-from beam_dp.releases.windows.describe import moment
+from beam_dp.flags.questions import refuse_others
+from beam_dp.releases.synthetic_database.answer import answer_tables
+from beam_dp.releases.windows.describe import shown_runs
 from beam_dp.releases.windows.horizon import HorizonRelease
+from beam_dp.releases.windows.window import WindowTables
+from beam_dp.reports.terminal import moment
 
 _CONDITION = "must be one window, such as 7, or some, such as 10:34, :24 or -24:"
 _NUMBER = "-?[0-9]{1,7}"
-_SHOWN_RUNS = 6
 
 
-def answer_horizon(options: argparse.Namespace, release: HorizonRelease) -> None:
+def answer_window_tables(release: WindowTables, options: argparse.Namespace) -> None:
+    """Prints what a command line asks of one window, or of one block of windows.
+
+    Raises:
+        FlagError: if a flag is refused.
+    """
+    refuse_others(options, ())
+    answer_tables(release, options)
+
+
+def answer_horizon(release: HorizonRelease, options: argparse.Namespace) -> None:
     """Prints what a command line asks of some windows together.
 
     Raises:
         FlagError: if a flag is missing or refused.
         InputError: if a window is damaged, or can't be summed with others.
     """
+    refuse_others(options, ("windows",))
     if options.windows is None:
         raise FlagError(f"--windows: missing; {_CONDITION}")
     windows = windows_of(options.windows, release.horizon.num_windows)
@@ -41,7 +53,7 @@ def answer_horizon(options: argparse.Namespace, release: HorizonRelease) -> None
         asked = range(windows.start, windows.stop)
         between = " to ".join(map(moment, release.horizon.times(asked)))
         print(f"windows {shown_runs(asked)}: {between}")
-    answer_synthetic(options, estimate)
+    answer_tables(estimate, options)
 
 
 def windows_of(text: str, num_windows: int) -> slice:
@@ -68,35 +80,6 @@ def windows_of(text: str, num_windows: int) -> slice:
         condition = f"must be some of the {num_windows:,} windows of the horizon, from 0 on"
         raise refused("windows", text, condition)
     return slice(first, stop)
-
-
-def runs(numbers: Iterable[int]) -> list[range]:
-    """Returns ascending numbers as runs of consecutive ones.
-
-    Example:
-        >>> runs([0, 1, 2, 7])
-        [range(0, 3), range(7, 8)]
-    """
-    found: list[range] = []
-    for number in numbers:
-        if found and found[-1].stop == number:
-            found[-1] = range(found[-1].start, number + 1)
-        else:
-            found.append(range(number, number + 1))
-    return found
-
-
-def shown_runs(numbers: Iterable[int]) -> str:
-    """Returns ascending numbers in a few words.
-
-    Example:
-        >>> shown_runs([0, 1, 2, 7])
-        '0 to 2, 7'
-    """
-    found = runs(numbers)
-    texts = [f"{run.start}" if len(run) == 1 else f"{run.start} to {run[-1]}" for run in found]
-    more = [f"{len(texts) - _SHOWN_RUNS:,} more runs"] if len(texts) > _SHOWN_RUNS else []
-    return ", ".join([*texts[:_SHOWN_RUNS], *more])
 
 
 def _from_start(text: str, num_windows: int) -> int:

@@ -1,29 +1,36 @@
-"""Plain tables of the card of tables of a window."""
+"""What `beam-dp describe` prints of the tables of a window, and of a horizon."""
 
 from __future__ import annotations
 
-import datetime
 import math
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from beam_dp.releases.synthetic_database.describe import workload_text
+from beam_dp.releases.windows.horizon import HorizonRelease
 from beam_dp.releases.windows.window import WindowTables
 from beam_dp.reports.terminal import (
     below_each_other,
+    counted,
     facts_tables,
+    moment,
     noise_table,
     plain_table,
     promise_facts,
     short_value,
 )
+from beam_dp.windows.blocks import Blocks
+from beam_dp.windows.horizon import span_text
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
 _SHOWN_MARGINALS = 20
+_SHOWN_RUNS = 20  # rows of a table
+_WRITTEN_RUNS = 6  # in a line
 
 
-def describe_window(release: WindowTables) -> RenderableType:
+def describe_window_tables(release: WindowTables) -> RenderableType:
     """Returns what the release of a window promises and how wrong it can be.
 
     Returns:
@@ -42,7 +49,7 @@ def describe_window(release: WindowTables) -> RenderableType:
         *facts_tables({"release": facts}),
         errors_table(release),
         noise_table([each.to_json() for each in release.measured]),
-        *facts_tables({"parameter": release.parameters, "made with": release.versions}),
+        *facts_tables({"parameter": release.plan, "made with": release.versions}),
     ]
     return below_each_other(parts)
 
@@ -58,10 +65,76 @@ def errors_table(release: WindowTables) -> RenderableType:
     return plain_table(("marginal", "standard error of a cell (records)"), errors)
 
 
-def moment(seconds: int) -> str:
-    """Returns a time in UTC, or the seconds since 1970 where no calendar has it."""
-    try:
-        time = datetime.datetime.fromtimestamp(seconds, datetime.UTC)
-    except (OverflowError, OSError, ValueError):
-        return str(seconds)
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ")
+def describe_horizon(release: HorizonRelease) -> RenderableType:
+    """Returns what is promised of a horizon, what is released of it, and how wrong that can be.
+
+    Args:
+        release: as ``read_windows`` returned it. Of the windows that are there it reads one, as all
+            have the same noise.
+
+    Returns:
+        Tables for ``rich`` to print.
+
+    Raises:
+        ReleaseError: if that window is damaged.
+    """
+    horizon, stated = release.horizon, release.card
+    found = runs(release.released)
+    parts = facts_tables({"horizon": _facts(release)})
+    if found:
+        rows = [(shown_runs(run), *map(moment, horizon.times(run))) for run in found[:_SHOWN_RUNS]]
+        if len(found) > _SHOWN_RUNS:
+            rows.append((f"and {counted(len(found) - _SHOWN_RUNS, 'more run')}", "", ""))
+        parts.append(plain_table(("released windows", "from", "to"), rows))
+        first = release.windows[found[0].start]
+        if isinstance(first, WindowTables):
+            parts.append(errors_table(first))
+    return below_each_other([*parts, *facts_tables({n: stated[n] for n in ("source", "plan")})])
+
+
+def _facts(release: HorizonRelease) -> dict[str, str]:
+    horizon, stated = release.horizon, release.card
+    ends = f"{moment(horizon.start)} to {moment(horizon.end)}"
+    facts = {
+        **promise_facts(release.guarantee),
+        "promise": stated["promise"],
+        "windows": f"{horizon.num_windows:,} of {horizon.window_text}, {ends}; each waits"
+        f" {span_text(horizon.grace)} for late records",
+        "released": f"{len(release.windows):,} of {horizon.num_windows:,} windows",
+        "workload": workload_text(release.workload),
+        "source": "can be read again" if stated["replayable"] else "can't be read again",
+        "horizon": release.horizon_id,
+    }
+    if release.block is not None:
+        most = len(Blocks(horizon.num_windows, release.block))
+        facts["blocks"] = f"{len(release.blocks):,} of {most:,} released, {release.block:,} windows"
+    return facts
+
+
+def runs(numbers: Iterable[int]) -> list[range]:
+    """Returns ascending numbers as runs of consecutive ones.
+
+    Example:
+        >>> runs([0, 1, 2, 7])
+        [range(0, 3), range(7, 8)]
+    """
+    found: list[range] = []
+    for number in numbers:
+        if found and found[-1].stop == number:
+            found[-1] = range(found[-1].start, number + 1)
+        else:
+            found.append(range(number, number + 1))
+    return found
+
+
+def shown_runs(numbers: Iterable[int]) -> str:
+    """Returns ascending numbers in a few words.
+
+    Example:
+        >>> shown_runs([0, 1, 2, 7])
+        '0 to 2, 7'
+    """
+    found = runs(numbers)
+    texts = [f"{run.start}" if len(run) == 1 else f"{run.start} to {run[-1]}" for run in found]
+    more = [f"{len(texts) - _WRITTEN_RUNS:,} more runs"] if len(texts) > _WRITTEN_RUNS else []
+    return ", ".join([*texts[:_WRITTEN_RUNS], *more])

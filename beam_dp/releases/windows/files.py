@@ -54,24 +54,6 @@ _TYPES = {
 }
 
 
-def fields(release: WindowTables) -> dict[str, Any]:
-    """Returns what the card says, as JSON values."""
-    return {
-        "mechanism": MECHANISM,
-        "guarantee": release.guarantee.to_json(),
-        "horizon_id": release.horizon_id,
-        "level": release.level,
-        "number": release.number,
-        "start": release.start,
-        "end": release.end,
-        "domain": release.domain.to_json(),
-        "workload": release.workload.to_json(),
-        "noise": [each.to_json() for each in release.measured],
-        "parameters": dict(release.parameters),
-        "versions": dict(release.versions),
-    }
-
-
 def payload(release: WindowTables) -> dict[str, bytes]:
     """Returns the one file: the tables."""
     blocks = _blocks(release)
@@ -95,7 +77,7 @@ def read(card: Card, payload: Payload) -> WindowTables:
     workload = workload_from_json(parsed["workload"], domain)
     measured = tuple(MeasuredTable.from_json(each, domain) for each in parsed["noise"])
     guarantee = Guarantee.from_json(parsed["guarantee"])
-    kept = ("horizon_id", "level", "number", "start", "end", "parameters", "versions")
+    kept = ("horizon_id", "level", "number", "start", "end", "versions")
 
     def release(data: bytes) -> WindowTables:
         tables, variances = _read_tables(data, card.draw_id, workload)
@@ -105,6 +87,7 @@ def read(card: Card, payload: Payload) -> WindowTables:
             workload=workload,
             tables=tables,
             measured=measured,
+            plan=parsed["parameters"],
             **{name: parsed[name] for name in kept},
         )
         for names, variance in variances.items():

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -23,6 +23,7 @@ from beam_dp.releases.synthetic_database.released_answers import MarginalAnswer,
 from beam_dp.releases.windows.window import Level, WindowTables
 from beam_dp.windows.blocks import Blocks, block_weight
 from beam_dp.windows.horizon import Horizon
+from beam_dp.windows.promise import MECHANISM
 
 WindowRelease = WindowTables | SyntheticDatabase
 _ALL = slice(None)
@@ -45,11 +46,15 @@ class HorizonRelease:
             database. It may read them when they are asked for.
         block: how many windows a block has; None where none are measured.
         blocks: the tables of each block that is there, by its number.
-        parameters: what its ``horizon.json`` says, as JSON values.
+        card: what its ``horizon.json`` says, as JSON values.
 
     Raises:
         InputError: if a field is not as described.
     """
+
+    KIND: ClassVar[str] = "horizon"
+    ID_OF: ClassVar[str] = "horizon"
+    mechanism: ClassVar[str] = MECHANISM
 
     horizon: Horizon
     horizon_id: str
@@ -58,20 +63,40 @@ class HorizonRelease:
     windows: Mapping[int, WindowRelease]
     block: int | None = None
     blocks: Mapping[int, WindowTables] = field(default_factory=dict)
-    parameters: Mapping[str, Any] = field(default_factory=dict)
+    card: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not re.fullmatch("[0-9a-f]{32}", str(self.horizon_id)):
             raise InputError("horizon_id", self.horizon_id, "must be 32 hexadecimal digits")
         if self.block is not None:
             Blocks(self.horizon.num_windows, self.block)
-        object.__setattr__(self, "parameters", plain_json(dict(self.parameters)))
+        object.__setattr__(self, "card", plain_json(dict(self.card)))
 
     def __repr__(self) -> str:
         return (
             f"HorizonRelease(released={len(self.windows)} of {self.horizon.num_windows} windows,"
             f" horizon_id={self.horizon_id!r})"
         )
+
+    @property
+    def id(self) -> str:
+        """The id of the horizon."""
+        return self.horizon_id
+
+    @property
+    def plan(self) -> Mapping[str, Any]:
+        """The public parameters of the plan, which each release of a window repeats."""
+        stated: Mapping[str, Any] = self.card.get("plan", {})
+        return stated
+
+    @property
+    def noise(self) -> Sequence[Mapping[str, Any]]:
+        """Empty: each release of a window states its own noise."""
+        return ()
+
+    @property
+    def records_domain(self) -> None:
+        """None: records of windows are not compared with the answers."""
 
     @property
     def domain(self) -> Domain:

@@ -170,14 +170,6 @@ def release_directories(directory: Directory) -> list[str]:
     return [os.fspath(directory), *(posixpath.join(directory, each) for each in inside)]
 
 
-def holds_horizon(directory: Directory) -> bool:
-    """Returns whether a directory has a ``horizon.json``, damaged or not."""
-    try:
-        return store_for(directory, "release").fingerprint(HORIZON) is not None
-    except OSError:
-        return False  # whoever reads it says so
-
-
 def read_horizon(directory: Directory) -> tuple[str, HorizonCard]:
     """Returns the id of the horizon of a directory, and what its ``horizon.json`` says.
 
@@ -230,7 +222,7 @@ def read_windows(directory: Directory) -> HorizonRelease:
         windows=of("window", found.windows),
         block=card.block,
         blocks=of("block", found.blocks),
-        parameters=card.promised(),
+        card=card.promised(),
     )
 
 
@@ -269,7 +261,7 @@ def _read_one(
         stated: Any = (release.horizon_id, release.level, release.number)
     elif isinstance(release, SyntheticDatabase):
         promised = _object(card.plan.get("window")).get("guarantee")
-        of_window = _object(release.parameters.get("windows"))
+        of_window = _object(release.plan.get("windows"))
         stated = (of_window.get("horizon_id"), "window", of_window.get("number"))
     else:
         raise ReleaseError(place, f"must be a {level} of a horizon")

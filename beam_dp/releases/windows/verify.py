@@ -12,8 +12,9 @@ from beam_dp.checks import check_choice, checked_integer, checked_number
 from beam_dp.errors import InputError
 from beam_dp.privacy.guarantee import RECORD, Guarantee
 from beam_dp.privacy.rounding import up
+from beam_dp.releases.release import Release
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
-from beam_dp.releases.synthetic_database.verify import verify_synthetic
+from beam_dp.releases.synthetic_database.verify import verify_synthetic_database
 from beam_dp.releases.synthetic_database.verify_tables import table_steps
 from beam_dp.releases.windows.horizon import HorizonRelease
 from beam_dp.releases.windows.window import WindowTables
@@ -67,12 +68,12 @@ class Limits:
         )
 
 
-def verify_window(release: WindowTables) -> Verification:
+def verify_window_tables(release: WindowTables) -> Verification:
     """Returns what the card of one window, or of one block, comes to with all others like it.
 
     Where blocks are measured, too, the other level is taken to spend its stated share.
     """
-    figures, stated, notes = Figures(), release.parameters, []
+    figures, stated, notes = Figures(), release.plan, []
     share = share_of_blocks(stated)
     levels = () if share is None else _LEVELS
     check_fields("parameters", stated, (*_PLAN, *levels, *_PROMISE), ("ledger_release",))
@@ -105,12 +106,10 @@ def verify_window(release: WindowTables) -> Verification:
     )
 
 
-def verify_database(release: SyntheticDatabase) -> Verification:
-    """Returns what the card of a synthetic database comes to, which may be of a window."""
-    found, stated = verify_synthetic(release), release.parameters.get("windows")
-    if stated is None:
-        return found
-    figures, note = Figures(), "It is of a window: verify the directory of its horizon, too."
+def of_one_window(found: Verification, release: Release) -> Verification:
+    """Adds what the card of a release states about the window that it is of."""
+    figures, stated = Figures(), release.plan["windows"]
+    note = "It is of a window: verify the directory of its horizon, too."
     check_fields("windows", stated, (*_PROMISE, "window", *_OWN), _FREE)
     limits = Limits.of(stated)
     check_fields("horizon", stated["horizon"], _HORIZON)
@@ -133,7 +132,7 @@ def verify_horizon(release: HorizonRelease) -> Verification:
 
     Cost: that of reading all of them; synthetic databases are each verified by themselves.
     """
-    figures, stated, notes = Figures(), release.parameters, []
+    figures, stated, notes = Figures(), release.card, []
     limits = Limits.of(stated)
     promise_figures(release.guarantee, stated, limits, figures)
     plan = stated["plan"]
@@ -265,10 +264,10 @@ def _unit_of(promise: Guarantee, limits: Limits) -> WindowUnit:
 
 def _time_figures(release: WindowTables, figures: Figures) -> None:
     """Compares the times of a window, or of a block, with its number in the horizon."""
-    horizon = Horizon(**release.parameters["horizon"])
+    horizon = Horizon(**release.plan["horizon"])
     windows = range(release.number, release.number + 1)
     if release.level == "block":
-        windows = Blocks(horizon.num_windows, release.parameters["block"]).windows(release.number)
+        windows = Blocks(horizon.num_windows, release.plan["block"]).windows(release.number)
     figures.equal("start and end", (release.start, release.end), horizon.times(windows))
     is_within = windows.stop <= horizon.num_windows
     figures.equal("number is within the horizon", is_within, True)
@@ -312,7 +311,7 @@ def _database_figures(
 
 def _of_horizon(release: WindowTables | SyntheticDatabase, stated: Mapping[str, Any]) -> list[str]:
     """Where the card of a window states other things than the horizon that it is of."""
-    said = release.parameters
+    said = release.plan
     if isinstance(release, SyntheticDatabase):
         said = said["windows"]
         check_fields("windows", said, (*_PROMISE, "window", "horizon_id", "number"), _FREE)
@@ -397,7 +396,7 @@ def _database_step(release: HorizonRelease, limits: Limits, figures: Figures) ->
     words = ""
     for place, each in release.windows.items():
         assert isinstance(each, SyntheticDatabase)
-        found = verify_synthetic(each)
+        found = verify_synthetic_database(each)
         figures.number += found.num_figures
         figures.faults += [f"window {place}: {fault}" for fault in found.faults]
         claims = composed(step.claims for step in found.steps)

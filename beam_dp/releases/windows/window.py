@@ -31,6 +31,7 @@ from beam_dp.releases.synthetic_database.measured_tables import (
 from beam_dp.releases.synthetic_database.noisy_tables import NoisyTables
 from beam_dp.releases.synthetic_database.released_answers import MarginalAnswer, QueryAnswer
 from beam_dp.windows.horizon import MAX_WINDOWS
+from beam_dp.windows.promise import MECHANISM
 
 Level = Literal["window", "block"]
 
@@ -54,7 +55,7 @@ class WindowTables(Release):
         workload: the marginals.
         tables: of each marginal, one axis an attribute, float64, records.
         measured: what was measured, with how much noise; it covers every marginal.
-        parameters: of the plan, as JSON values; public.
+        plan: its public parameters, as JSON values; public.
         versions: of the libraries that made it.
 
     Raises:
@@ -62,6 +63,7 @@ class WindowTables(Release):
     """
 
     KIND: ClassVar[str] = "window_tables"
+    mechanism: ClassVar[str] = MECHANISM
 
     horizon_id: str
     level: Level
@@ -71,7 +73,7 @@ class WindowTables(Release):
     workload: Workload
     tables: Mapping[Names, NDArray[np.float64]]
     measured: tuple[MeasuredTable, ...]
-    parameters: Mapping[str, Any] = field(default_factory=dict)
+    plan: Mapping[str, Any] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=library_versions)
 
     def __post_init__(self) -> None:
@@ -92,7 +94,7 @@ class WindowTables(Release):
                 raise InputError("tables", ",".join(names), condition)
             if not math.isfinite(self.variance(names)):
                 raise InputError("noise", ",".join(names), "must measure every marginal")
-        for name in ("parameters", "versions"):
+        for name in ("plan", "versions"):
             object.__setattr__(self, name, plain_json(dict(getattr(self, name))))
 
     def __repr__(self) -> str:
@@ -100,6 +102,29 @@ class WindowTables(Release):
             f"WindowTables(level={self.level!r}, number={self.number},"
             f" marginals={len(self.workload)}, draw_id={self.draw_id!r})"
         )
+
+    @functools.cached_property
+    def card(self) -> dict[str, Any]:
+        """The content of its card, as JSON values."""
+        return {
+            "mechanism": self.mechanism,
+            "guarantee": self.guarantee.to_json(),
+            "horizon_id": self.horizon_id,
+            "level": self.level,
+            "number": self.number,
+            "start": self.start,
+            "end": self.end,
+            "domain": self.domain.to_json(),
+            "workload": self.workload.to_json(),
+            "noise": self.noise,
+            "parameters": dict(self.plan),
+            "versions": dict(self.versions),
+        }
+
+    @property
+    def noise(self) -> list[dict[str, Any]]:
+        """What was measured, with how much noise."""
+        return [each.to_json() for each in self.measured]
 
     @property
     def domain(self) -> Domain:

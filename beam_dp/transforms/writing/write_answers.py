@@ -98,7 +98,7 @@ class _WriteRun(beam.DoFn):
             card = {**self.plan.card(first.num_records), **self.paid}
             rows = [row for number in sorted(by_number) for row in by_number[number].answers]
             release = AnswersRelease(
-                draw_id=run_id, guarantee=self.plan.guarantee, rows=rows, card=card
+                draw_id=run_id, guarantee=self.plan.guarantee, rows=rows, stated=card
             )
             commit_release(release, self.directory)
             yield self.directory

@@ -287,7 +287,7 @@ def named_keys(plan: SparsePlan, summary: SparseSummary, release: SparseRelease)
     """The cells that hold anything, which tell the elements to who knows the hash key."""
     assert summary.projection is not None
     held = np.flatnonzero(summary.projection.sums).tolist()
-    return dataclasses.replace(release, public={**release.public, "held": held})
+    return dataclasses.replace(release, plan={**release.plan, "held": held})
 
 
 def exact_counts(plan: SparsePlan, summary: SparseSummary, release: SparseRelease) -> SparseRelease:

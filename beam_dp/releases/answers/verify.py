@@ -1,4 +1,4 @@
-"""Noisy answers to a declared workload of linear queries, all at once."""
+"""Noisy answers to a declared workload of linear queries: to all, or to the largest of them."""
 
 from __future__ import annotations
 
@@ -7,42 +7,55 @@ from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any
 
-from beam_dp.checks import checked_integer, checked_number
+from beam_dp.checks import check_choice, checked_integer, checked_number
 from beam_dp.domain.files import domain_from_json
 from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError
-from beam_dp.noise.bound import largest_noise, noise_variance
-from beam_dp.privacy.guarantee import Neighboring
+from beam_dp.noise.bound import choice_margin, largest_noise, noise_variance
+from beam_dp.privacy.guarantee import Guarantee, Neighboring
 from beam_dp.queries.linear import VALUE_BITS, LinearQuery
 from beam_dp.queries.linear_workload import LinearWorkload
 from beam_dp.queries.lines import SHOWN_LETTERS, read_line
 from beam_dp.queries.reader import LinearQueries
 from beam_dp.queries.sensitivity import WorkloadSensitivity, workload_sensitivity
 from beam_dp.releases.answers.release import AnswersRelease
+from beam_dp.releases.answers.verify_online import CARD, CARD_OPTIONAL, verify_online
 from beam_dp.verification.claims import composed
 from beam_dp.verification.fields import check_fields
-from beam_dp.verification.steps import Step, noise_step
+from beam_dp.verification.steps import Step, flip_step, noise_step, selection_step
 from beam_dp.verification.verdict import Figures, Verification, judged
 
 _UNIT = 1 << VALUE_BITS
 _SQUARED = "l2_sensitivity_squared"
 _SENSITIVITIES = ("l1_sensitivity", "l2_sensitivity", "sensitivity_is_exact")
-PLAN = (
+_PLAN = (
     *("mechanism", "distribution", "scale", "grid", "num_queries", "num_records"),
     *("standard_error", "bound", "failure_probability", "guarantee", "loss"),
 )
-CARD = ("mechanism", "guarantee", "num_records", "plan")
-CARD_OPTIONAL = ("domain", "ledger_release", "versions", "num_answers", "num_refused")
+_ONE_SHOT = "geometric"
+_METHODS = (_ONE_SHOT, "exponential", "permute_and_flip")
+_THEOREM = "one shot of geometric noise, as Dwork and Roth (2014), Claim 3.9"
+_CHOICE = ("top", "choice", "choice_grid", "choice_scale", "margin")
 
 
-def verify_linear_answers(release: AnswersRelease) -> Verification:
+def verify_answers(release: AnswersRelease) -> Verification:
+    """Returns what the card of answers comes to: noise on each, or a hypothesis that learns."""
+    plan = release.stated.get("plan")
+    if not isinstance(plan, Mapping):
+        raise InputError("plan", plan, "must be there: without it no noise is stated")
+    if "choice" in plan:
+        return _verify_top_queries(release)
+    return _verify_linear_answers(release) if "distribution" in plan else verify_online(release)
+
+
+def _verify_linear_answers(release: AnswersRelease) -> Verification:
     """Returns what the card of answers with noise on each comes to, and the queries beside them."""
     figures, plan = Figures(), release.card["plan"]
     domain = domain_from_json(release.card.get("domain"), "card")
-    check_fields("plan", plan, (*PLAN, *_SENSITIVITIES), (_SQUARED, "ledger_release"))
-    card_figures(release, plan, figures)
+    check_fields("plan", plan, (*_PLAN, *_SENSITIVITIES), (_SQUARED, "ledger_release"))
+    _card_figures(release, plan, figures)
     notes = []
-    queries, num_cut = distinct_queries(release, domain, figures)
+    queries, num_cut = _distinct_queries(release, domain, figures)
     found = None
     if queries:
         found = workload_sensitivity(
@@ -60,7 +73,7 @@ def verify_linear_answers(release: AnswersRelease) -> Verification:
         )
     steps = linear_answer_steps(plan, None if num_cut else found)
     figures.loss("plan.loss", plan["loss"], composed(step.claims for step in steps))
-    error_figures(release, plan, figures, plan["num_queries"], stated_probability(plan))
+    _error_figures(release, plan, figures, plan["num_queries"], _stated_probability(plan))
     return judged(
         "answers", str(release.card["mechanism"]), release.guarantee, steps, figures, notes=notes
     )
@@ -91,7 +104,7 @@ def linear_answer_steps(
     return [noise_step(what, distribution, steps, l2_squared * grid**2, plan.get("scale", 0.0))]
 
 
-def card_figures(release: AnswersRelease, plan: Mapping[str, Any], figures: Figures) -> None:
+def _card_figures(release: AnswersRelease, plan: Mapping[str, Any], figures: Figures) -> None:
     """Compares what a card of answers with noise on each states twice."""
     check_fields("card", release.card, CARD, CARD_OPTIONAL)
     figures.equal("plan.guarantee", plan["guarantee"], release.guarantee.to_json())
@@ -105,7 +118,7 @@ def card_figures(release: AnswersRelease, plan: Mapping[str, Any], figures: Figu
         figures.equal("num_records", release.card["num_records"], {"public": number})
 
 
-def distinct_queries(
+def _distinct_queries(
     release: AnswersRelease, domain: Domain, figures: Figures
 ) -> tuple[list[LinearQuery], int]:
     """Returns the distinct queries that were answered, and how many of the file are cut off.
@@ -151,7 +164,7 @@ def _compare(
         figures.equal("sensitivity_is_exact", plan["sensitivity_is_exact"], found.is_exact)
 
 
-def error_figures(
+def _error_figures(
     release: AnswersRelease,
     plan: Mapping[str, Any],
     figures: Figures,
@@ -170,7 +183,7 @@ def error_figures(
             figures.same("bound of an answer", row["bound"], bound)
 
 
-def stated_probability(plan: Mapping[str, Any]) -> float:
+def _stated_probability(plan: Mapping[str, Any]) -> float:
     """Returns with which probability the errors that a card states do not hold.
 
     Raises:
@@ -180,3 +193,55 @@ def stated_probability(plan: Mapping[str, Any]) -> float:
     if not isinstance(beta, float) or not 0 < beta < 1:
         raise InputError("failure_probability", beta, "must be > 0 and < 1")
     return beta
+
+
+def _verify_top_queries(release: AnswersRelease) -> Verification:
+    """Returns what the card of the largest answers comes to.
+
+    Their number is compared with what the card states, unless a query is too long to stand in the
+    file whole; that of the others stands on the card alone.
+    """
+    figures, plan = Figures(), release.card["plan"]
+    check_fields("plan", plan, (*_PLAN, *_CHOICE), ("ledger_release",))
+    _card_figures(release, plan, figures)
+    steps = top_query_steps(plan, release.guarantee)
+    figures.loss("plan.loss", plan["loss"], composed(step.claims for step in steps))
+    number, half = plan["top"], _stated_probability(plan) / 2
+    domain = domain_from_json(release.card.get("domain"), "card")
+    chosen, num_cut = _distinct_queries(release, domain, figures)
+    figures.at_least("top", number, len(chosen) + bool(num_cut), len(chosen) + num_cut)
+    figures.at_least("num_queries", plan["num_queries"], number)
+    _error_figures(release, plan, figures, number, half)
+    is_one_shot, num_queries = plan["choice"] == _ONE_SHOT, plan["num_queries"]
+    margin = choice_margin(is_one_shot, plan["choice_scale"], number, num_queries, half)
+    figures.same("margin", plan.get("margin"), margin / plan["choice_grid"])
+    return judged("answers", str(release.card["mechanism"]), release.guarantee, steps, figures)
+
+
+def top_query_steps(plan: Mapping[str, Any], guarantee: Guarantee) -> list[Step]:
+    """Returns the steps: the choice, and noise on the answers to what was chosen.
+
+    A unit moves each answer by at most its records, whatever the queries: all of them the same way
+    where it is added or removed, and either way where it is replaced.
+    """
+    number = checked_integer("top", plan.get("top"), 1)
+    moved, ways = guarantee.max_records_per_unit, guarantee.neighboring.num_moved
+    grids = [checked_integer(name, plan.get(name), 1, _UNIT) for name in ("choice_grid", "grid")]
+    method, scale = plan.get("choice"), plan.get("choice_scale", 0.0)
+    check_choice("choice", method, _METHODS)
+    sensitivity, what = moved * grids[0], "choose one of the largest"
+    if method == "exponential":
+        choice = selection_step(what, sensitivity, scale, number, ways=ways)
+    elif method == "permute_and_flip":
+        choice = flip_step(what, sensitivity, scale, number, ways=ways)
+    else:
+        choice = flip_step(what, sensitivity, scale, number, ways=ways, theorem=_THEOREM)
+    step = moved * grids[1]
+    answers = noise_step(
+        f"answer {number:,} queries",
+        plan.get("distribution"),
+        number * step,
+        number * step**2,
+        plan.get("scale", 0.0),
+    )
+    return [choice, answers]

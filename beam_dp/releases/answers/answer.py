@@ -1,0 +1,22 @@
+"""The part of `beam-dp answer` for releases of answers, which have no more of them."""
+
+from __future__ import annotations
+
+import argparse
+from typing import NoReturn
+
+from beam_dp.errors import InputError
+from beam_dp.flags.questions import refuse_others
+from beam_dp.releases.answers.release import AnswersRelease
+
+
+def answer_answers(_: AnswersRelease, options: argparse.Namespace) -> NoReturn:
+    """Refuses every command line.
+
+    Raises:
+        FlagError: if a flag asks another kind of release.
+        InputError: else.
+    """
+    refuse_others(options, ("interval", "quantile", "sparse"))
+    condition = "holds answers and can answer no further queries: see beam-dp describe"
+    raise InputError("release", options.directory, condition)
