@@ -97,8 +97,8 @@ if TYPE_CHECKING:
     from beam_dp.releases.sketches.release import SparseRelease as SparseRelease
     from beam_dp.releases.synthetic_database.release import SyntheticDatabase as SyntheticDatabase
     from beam_dp.releases.verify import verify_release as verify_release
-    from beam_dp.releases.windows.horizon import HorizonRelease as HorizonRelease
     from beam_dp.releases.windows.horizon_files import read_windows as read_windows
+    from beam_dp.releases.windows.release import HorizonRelease as HorizonRelease
     from beam_dp.schemas.draft import DomainDraft as DomainDraft
     from beam_dp.schemas.read import domain_draft as domain_draft
     from beam_dp.transforms.counting.encode_keys import KeyColumns as KeyColumns

@@ -46,8 +46,7 @@ from beam_dp.queries.workload import parse_workload
 from beam_dp.releases.files.commit import check_output
 from beam_dp.releases.kinds import holds_horizon
 from beam_dp.releases.leftovers import finish_writing
-from beam_dp.releases.windows.horizon_card import HorizonCard
-from beam_dp.releases.windows.horizon_files import begin_horizon, released
+from beam_dp.releases.windows.horizon_files import HorizonCard, begin_horizon, released
 from beam_dp.reports.terminal import counted, short
 from beam_dp.transforms.drawing.release_windows import ReleaseWindows, horizon_card
 from beam_dp.transforms.reading.listing import plain_path

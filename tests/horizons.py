@@ -13,8 +13,12 @@ from beam_dp.mechanisms.windows.plan import WindowTablesPlan
 from beam_dp.noise.source import NoiseSource
 from beam_dp.queries.workload import Workload, marginals
 from beam_dp.releases.kinds import commit_release
-from beam_dp.releases.windows.horizon_card import HorizonCard
-from beam_dp.releases.windows.horizon_files import begin_horizon, block_directory, window_directory
+from beam_dp.releases.windows.horizon_files import (
+    HorizonCard,
+    begin_horizon,
+    block_directory,
+    window_directory,
+)
 
 DOMAIN = domain_of(2, 3)
 WORKLOAD: Workload = marginals(DOMAIN, ways=1)

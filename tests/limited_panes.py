@@ -14,8 +14,8 @@ from beam_dp.encoding.records import encode_windows
 from beam_dp.encoding.words import RecordWords, WindowWords
 from beam_dp.privacy.unit_costs import UnitCosts
 from beam_dp.summaries.histogram import HistogramAccumulator
+from beam_dp.transforms.counting.count_windows import _CountInOrder, _SendPanes
 from beam_dp.transforms.counting.limit_contributions import PartitionUnits
-from beam_dp.transforms.counting.limit_windows import _CountInOrder, _SendPanes
 from beam_dp.windows.horizon import Horizon
 from beam_dp.windows.unit import WindowUnit
 

@@ -101,7 +101,7 @@ def _summary(found: list[CellDifference]) -> str:
 def _workload(release: Release, given: list[str]) -> Workload:
     from beam_dp.queries.workload import Workload
     from beam_dp.releases.synthetic_database.release import SyntheticDatabase
-    from beam_dp.releases.windows.window import WindowTables
+    from beam_dp.releases.windows.release import WindowTables
 
     if not isinstance(release, SyntheticDatabase | WindowTables):
         raise refused("marginal", given[0], "applies only to releases of marginals")

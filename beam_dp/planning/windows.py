@@ -11,10 +11,11 @@ from beam_dp.mechanisms.windows.choices import (
     DEFAULT_BLOCK,
     Choice,
     DistributionChoice,
+    Question,
     Strategy,
+    default_questions,
     ranked_choices,
 )
-from beam_dp.mechanisms.windows.questions import Question, default_questions
 from beam_dp.noise.bound import Distribution
 from beam_dp.queries.workload import Workload
 from beam_dp.windows.horizon import Horizon

@@ -16,7 +16,7 @@ from beam_dp.releases.intervals.release import IntervalRelease
 from beam_dp.releases.release import Release
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 from beam_dp.releases.synthetic_database.released_answers import MarginalAnswer
-from beam_dp.releases.windows.window import WindowTables
+from beam_dp.releases.windows.release import WindowTables
 
 Tables = SyntheticDatabase | WindowTables
 

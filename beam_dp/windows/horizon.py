@@ -1,4 +1,4 @@
-"""The horizon of a stream: its windows, and the rule by which a record counts in one of them.
+"""The horizon of a stream: its windows, their blocks, and which window each record counts in.
 
 A record has the time of its event, and an arrival that its source stamped. Where it counts follows
 from these two alone, never from when an engine saw it: tables are the same in batch, in a stream
@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import re
+from collections.abc import Iterator
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +19,7 @@ from beam_dp.checks import checked_integer, is_integer
 from beam_dp.errors import InputError
 
 MAX_WINDOWS = 2**20
-# At a time: what is held meanwhile stays in the cache. All at once takes five times as long.
+# Rows are processed in parts that fit into the cache: all at once takes five times as long.
 _ROWS = 2**14
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 # Every time of a horizon has a calendar date.
@@ -51,7 +52,7 @@ class Horizon:
     num_windows: int
     grace: int
 
-    # What the constructor takes beside integers.
+    # The constructor also takes texts.
     def __init__(
         self, start: int | str, window: int | str, num_windows: int, grace: int | str
     ) -> None:
@@ -82,11 +83,11 @@ class Horizon:
         return self.start + self.num_windows * self.window
 
     def times(self, windows: range) -> tuple[int, int]:
-        """Returns the start of the first of some windows and the end of the last, in seconds."""
+        """Returns the start of the first window and the end of the last, in seconds."""
         return self.start + windows.start * self.window, self.start + windows.stop * self.window
 
     def closes(self, number: int) -> int:
-        """Returns the second from which on nothing that arrives counts in a window."""
+        """Returns the second from which no arrival counts in a window any more."""
         return self.start + (number + 1) * self.window + self.grace
 
 
@@ -95,16 +96,13 @@ def counted_windows(
 ) -> NDArray[np.int64]:
     """Returns the window in which each record counts, or -1 where it counts in none.
 
-    A record counts in the window that its event is in, if it arrived before that window closed and
-    not before its event: one that comes from the future has a clock that is wrong.
+    A record counts in the window of its event if it arrived before that window closed, and not
+    before its event: an event in the future comes from a wrong clock.
 
     Args:
         horizon: the windows.
         events: shape (n,), when each record's event was, in seconds, rounded down.
         arrivals: shape (n,), when each record reached its source, in seconds, rounded down.
-
-    Returns:
-        shape (n,), from -1 to ``num_windows`` - 1.
 
     Example:
         >>> horizon = Horizon(0, 10, 3, 5)
@@ -124,7 +122,7 @@ def _counted_windows(
     counts = events <= arrivals
     if events.min() < horizon.start or events.max() >= horizon.end:
         counts &= (events >= horizon.start) & (events < horizon.end)
-        # Others may be too far away for a difference of 64 bits.
+        # The others may be too far away for a difference of 64 bits.
         events = np.where(counts, events, horizon.start)
     numbers = events - horizon.start
     numbers //= horizon.window
@@ -136,15 +134,10 @@ def _counted_windows(
 
 
 def seconds_of_duration(name: str, value: object, least: int) -> int:
-    """Returns a duration in seconds.
-
-    Args:
-        name: what is refused with it.
-        value: seconds, or a text such as ``90s``, ``30m``, ``1h``, ``7d``.
-        least: the shortest one.
+    """Returns the seconds of a duration, which may be a text such as ``90s``, ``30m`` or ``7d``.
 
     Raises:
-        InputError: if it is none, shorter, or longer than 9,998 years.
+        InputError: naming ``name``, if it is shorter than ``least`` or longer than 9,998 years.
     """
     if isinstance(value, str):
         found = re.fullmatch(r"([0-9]{1,12})([smhd])", value)
@@ -181,3 +174,47 @@ def span_text(seconds: int) -> str:
     whole = [unit for unit in _SECONDS if seconds and seconds % _SECONDS[unit] == 0]
     unit = max(whole, key=_SECONDS.__getitem__, default="s")
     return f"{seconds // _SECONDS[unit]}{unit}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Blocks:
+    """The blocks of a horizon, of ``size`` windows each, from 2 on; the last one may have fewer.
+
+    Example:
+        >>> [list(Blocks(5, 2).windows(number)) for number in range(len(Blocks(5, 2)))]
+        [[0, 1], [2, 3], [4]]
+    """
+
+    num_windows: int
+    size: int
+
+    def __post_init__(self) -> None:
+        checked_integer("block", self.size, 2, self.num_windows, note=", of windows")
+
+    def __len__(self) -> int:
+        return -(-self.num_windows // self.size)
+
+    def windows(self, number: int) -> range:
+        """Returns the windows of a block."""
+        start = number * self.size
+        return range(start, min(start + self.size, self.num_windows))
+
+    def parts(self, first: int, stop: int) -> Iterator[tuple[int, range]]:
+        """Yields the number of each block that overlaps a run of windows, with the overlap."""
+        for number in range(first // self.size, (stop - 1) // self.size + 1):
+            windows = self.windows(number)
+            yield number, range(max(first, windows.start), min(stop, windows.stop))
+
+
+def block_weight(num_summed: int, num_windows: int, variance_ratio: float) -> float:
+    """Returns the share w of a block's residual that a sum of some of its windows gets.
+
+    Let n windows hold x_i, measured as y_i with noise of variance v, and let their total be
+    measured as B with noise of variance u, all independent. Of j of these windows the estimate is
+    P + w (B - S), where P and S are the sums of y_i over the j and over all n windows. It is
+    unbiased for every w: only such combinations are, for the coefficients of x_i must be 1 in the
+    sum and 0 outside. Its variance v (j (1 - w)^2 + (n - j) w^2) + u w^2 is least at
+    w = j / (n + u / v), where it is j v - j^2 v^2 / (n v + u): the least squares estimate, which is
+    the best unbiased one (Gauss and Markov).
+    """
+    return num_summed / (num_windows + variance_ratio)

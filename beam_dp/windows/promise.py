@@ -1,7 +1,8 @@
-"""What a windowed release promises as a whole, and what that leaves for one window."""
+"""The guarantee of a windowed release as a whole, and that of one window."""
 
 from __future__ import annotations
 
+import dataclasses
 from fractions import Fraction
 from typing import Any
 
@@ -31,9 +32,6 @@ def whole_promise(
     many records of a unit are used in any P consecutive windows: that is what the guarantee is of,
     as its unit says in words, and the L1 distance of tables follows from it alone. That no more
     than k of them are in one window makes the L2 distance smaller, and is in the plan.
-
-    Raises:
-        InputError: if the unit does not fit the horizon, or a number is out of range.
     """
     if unit.protected_windows > horizon.num_windows:
         condition = f"must be at most the {horizon.num_windows:,} windows of the horizon"
@@ -52,19 +50,19 @@ def whole_promise(
 
 
 def window_promise(horizon: Horizon, unit: WindowUnit, epsilon: float, delta: float) -> Guarantee:
-    """Returns a guarantee of one window alone, of which the whole promise is composed."""
+    """Returns a guarantee of one window alone; the whole promise is composed of these."""
     protected = _protected(horizon, unit, 1)
     relation = Neighboring.ADD_OR_REMOVE_ONE
     return Guarantee(epsilon, delta, relation, protected, unit.max_records_per_unit, True)
 
 
 def protects_horizon(horizon: Horizon, unit: WindowUnit) -> bool:
-    """Returns whether the promise is of the whole horizon: a record is in one window of it."""
+    """Returns whether the promise covers the whole horizon, as it does for a record."""
     return unit.privacy_unit == RECORD or unit.protected_windows == horizon.num_windows
 
 
 def stated_promise(horizon: Horizon, unit: WindowUnit, guarantee: Guarantee) -> dict[str, Any]:
-    """Returns the promise as a card states it: numbers, words, and the worst case over the horizon.
+    """Returns the promise as cards state it, and the worst case over the whole horizon.
 
     Privacy: the horizon is at most ceil(W / P) runs of P windows, each of which is (epsilon,
     delta)-private whatever the others released; their epsilons and deltas add up.
@@ -89,6 +87,7 @@ def stated_promise(horizon: Horizon, unit: WindowUnit, guarantee: Guarantee) -> 
         if periods > 1:
             words += f", and {together} at most epsilon {epsilon:g}, delta {delta:g}"
     return {
+        "horizon": dataclasses.asdict(horizon),
         "max_records_per_unit": unit.max_records_per_unit,
         "max_windows_per_unit": most,
         "protected_windows": protected,
@@ -97,18 +96,8 @@ def stated_promise(horizon: Horizon, unit: WindowUnit, guarantee: Guarantee) -> 
     }
 
 
-def stated_horizon(horizon: Horizon) -> dict[str, int]:
-    """Returns a horizon as a card states it, in seconds."""
-    return {
-        "start": horizon.start,
-        "window": horizon.window,
-        "num_windows": horizon.num_windows,
-        "grace": horizon.grace,
-    }
-
-
 def _protected(horizon: Horizon, unit: WindowUnit, num_windows: int) -> str:
-    """A unit in so many windows, in words that a ledger compares; a record is just that."""
+    """Returns the privacy unit in words that a ledger compares: a unit in ``num_windows``."""
     if unit.privacy_unit == RECORD:
         return RECORD
     windows = f"window of {horizon.window_text}"

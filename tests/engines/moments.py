@@ -21,7 +21,7 @@ from patience import wait_for
 
 from beam_dp.mechanisms.windows.plan import WindowTablesPlan
 from beam_dp.noise.source import NoiseSource
-from beam_dp.releases.windows.window import WindowTables
+from beam_dp.releases.windows.release import WindowTables
 from beam_dp.storage.bucket import BucketStore
 from beam_dp.storage.google import GoogleBucket
 from beam_dp.storage.local import LocalStore

@@ -14,8 +14,8 @@ from beam_dp.queries.workload import Workload
 from beam_dp.releases.files.card import ReleaseError
 from beam_dp.releases.leftovers import finish_writing
 from beam_dp.releases.windows.describe import describe_horizon
-from beam_dp.releases.windows.horizon import HorizonRelease
 from beam_dp.releases.windows.horizon_files import read_windows
+from beam_dp.releases.windows.release import HorizonRelease
 
 HORIZON = "horizon.json"
 

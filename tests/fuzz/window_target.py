@@ -19,7 +19,7 @@ from beam_dp.releases.release import Release
 from beam_dp.releases.synthetic_database.measured_tables import MeasuredTable
 from beam_dp.releases.windows.describe import describe_window_tables
 from beam_dp.releases.windows.files import payload
-from beam_dp.releases.windows.window import WindowTables
+from beam_dp.releases.windows.release import WindowTables
 
 DRAW = "0123456789abcdef0123456789abcdef"
 

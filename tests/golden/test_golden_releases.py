@@ -13,7 +13,7 @@ from beam_dp.releases.intervals.release import IntervalRelease
 from beam_dp.releases.kinds import read_release, write_release
 from beam_dp.releases.sketches.release import SparseRelease
 from beam_dp.releases.windows.horizon_files import read_windows
-from beam_dp.releases.windows.window import WindowTables
+from beam_dp.releases.windows.release import WindowTables
 
 GOLDEN = pathlib.Path(__file__).parent
 

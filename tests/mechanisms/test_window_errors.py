@@ -17,13 +17,13 @@ from noise_sources import Seeded
 from tiny import domain_of
 from window_plans import HORIZON_ID, RECORD, horizon_of, marginals_of, person, plan_of, whole
 
+from beam_dp.mechanisms.windows.choices import Question, mean_squared_error
 from beam_dp.mechanisms.windows.plan import WindowTablesPlan
-from beam_dp.mechanisms.windows.questions import Question, mean_squared_error
 from beam_dp.noise.source import NoiseSource
 from beam_dp.planning.windows import rank_window_strategies
-from beam_dp.releases.windows.horizon import HorizonRelease
+from beam_dp.releases.windows.release import HorizonRelease
 from beam_dp.testing import audit
-from beam_dp.windows.blocks import Blocks
+from beam_dp.windows.horizon import Blocks
 from beam_dp.windows.unit import WindowUnit
 
 HORIZONS = 400

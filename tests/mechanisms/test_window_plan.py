@@ -15,7 +15,7 @@ from tiny import domain_of, workload_of
 from window_plans import HORIZON_ID, RECORD, horizon_of, marginals_of, person, plan_of, whole
 
 from beam_dp.errors import InputError
-from beam_dp.mechanisms.windows.levels import most_squares
+from beam_dp.mechanisms.windows.choices import most_squares
 from beam_dp.noise.bound import noise_variance
 from beam_dp.privacy.accounting import discrete_gaussian_mu
 from beam_dp.privacy.loss import Loss

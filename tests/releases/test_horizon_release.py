@@ -18,8 +18,7 @@ from window_plans import HORIZON_ID, RECORD, horizon_of, marginals_of, plan_of, 
 from beam_dp.errors import InputError
 from beam_dp.mechanisms.windows.plan import WindowTablesPlan
 from beam_dp.queries.linear import Product
-from beam_dp.releases.windows.horizon import HorizonRelease
-from beam_dp.releases.windows.window import WindowTables
+from beam_dp.releases.windows.release import HorizonRelease, WindowTables
 
 ALL = range(1000)
 GAUSSIAN = {"distribution": "discrete_gaussian"}

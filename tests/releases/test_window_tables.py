@@ -21,7 +21,7 @@ from beam_dp.queries.linear import Explicit, LinearQuery, Parity, Product
 from beam_dp.queries.linear_workload import LinearWorkload, parse_linear_workload
 from beam_dp.queries.workload import Workload, marginals
 from beam_dp.releases.synthetic_database.unbiased_tables import unbiased_tables
-from beam_dp.releases.windows.window import WindowTables
+from beam_dp.releases.windows.release import WindowTables
 from beam_dp.summaries.histogram import Histogram
 
 SMALL = domain_of(3, 2, 2)

@@ -27,7 +27,7 @@ from beam_dp.releases.kinds import (
     write_release,
 )
 from beam_dp.releases.windows.files import TABLE_SCHEMA
-from beam_dp.releases.windows.window import WindowTables
+from beam_dp.releases.windows.release import WindowTables
 
 
 def assert_same(one: Any, other: Any) -> None:

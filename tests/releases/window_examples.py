@@ -11,7 +11,7 @@ from window_plans import HORIZON_ID, RECORD, marginals_of, plan_of
 
 from beam_dp.domain.universe import Domain
 from beam_dp.queries.workload import Workload
-from beam_dp.releases.windows.window import WindowTables
+from beam_dp.releases.windows.release import WindowTables
 
 AGES = Workload(DOMAIN, (("age", "member"), ("getting in/out of bed",)))
 # More than one table, with Gaussian noise; and one that both marginals are sums of.

@@ -67,9 +67,9 @@ UNGUARDED = {
     "read_kafka._Partitions.restriction_size": "sees offsets",
     "read_kafka._Partitions.truncate": "sees offsets",
     "read_arrivals.self.polling.replayed": "sees the pattern, and names of files",
-    "beam_windows._OfEachWindow.process": "sees nothing",
-    "limit_windows._Number.process": "looks at the window alone",
-    "count_windows._Number.process": "looks at the window alone",
+    "count_windows._OfEachWindow.process": "sees nothing",
+    "count_windows._NumberPane.process": "looks at the window alone",
+    "count_windows._NumberBlock.process": "looks at the window alone",
     "release_windows._shards": "looks at a key alone, which holds nothing of a record",
     "release_windows._Commit.process": "sees a release",
     "answer_queries._Batch.process": "sees queries, which are no records",
@@ -289,13 +289,13 @@ FAULTS: dict[str, tuple[str, dict[str, Any]]] = {
         "windows",
         {"count_windows.CellCounts.to_shards_of_tables": fail},
     ),
-    "limit_windows._Encode.process": (
+    "count_windows._Encode.process": (
         "windows of units",
-        {"limit_windows.encode_windows": fail},
+        {"count_windows.encode_windows": fail},
     ),
-    "limit_windows._CountInOrder.process": (
+    "count_windows._CountInOrder.process": (
         "windows of units",
-        {"limit_windows.select_records": fail},
+        {"count_windows.select_records": fail},
     ),
     "summarise._AddShards.add_input": (
         "intervals",

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from beam_dp.errors import InputError
-from beam_dp.windows.blocks import Blocks, block_weight
-from beam_dp.windows.horizon import Horizon
+from beam_dp.windows.horizon import Blocks, Horizon, block_weight
 
 
 def test_blocks_hold_every_window_once_and_the_last_one_may_be_shorter() -> None:

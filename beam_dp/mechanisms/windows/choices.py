@@ -3,31 +3,235 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
+import re
 from collections.abc import Sequence
 from fractions import Fraction
 from typing import Literal
 
+import numpy as np
+from numpy.typing import NDArray
+
 from beam_dp.checks import check_choice, checked_integer, checked_number
 from beam_dp.errors import InputError
 from beam_dp.mechanisms.contract import check_noise
-from beam_dp.mechanisms.marginals.strategies import predicted_variance
-from beam_dp.mechanisms.windows.levels import gaussian_level, laplace_tables, most_squares
-from beam_dp.mechanisms.windows.questions import (
-    Moment,
-    Question,
-    check_questions,
-    default_questions,
-    mean_squared_error,
+from beam_dp.mechanisms.marginals.measurements import Measurement
+from beam_dp.mechanisms.marginals.strategies import (
+    best_table_strategy,
+    gaussian_table,
+    predicted_variance,
+    residual_measurements,
 )
 from beam_dp.noise.bound import DISTRIBUTIONS, Distribution, noise_variance
 from beam_dp.noise.source import MAX_SCALE
+from beam_dp.privacy.accounting import discrete_gaussian_mu
 from beam_dp.privacy.guarantee import Guarantee
+from beam_dp.privacy.rounding import root_down, up
 from beam_dp.queries.workload import Workload
-from beam_dp.windows.blocks import Blocks
-from beam_dp.windows.horizon import MAX_WINDOWS, Horizon
+from beam_dp.windows.horizon import MAX_WINDOWS, Blocks, Horizon
 from beam_dp.windows.promise import LEVELS_CONDITION, protects_horizon
 from beam_dp.windows.unit import WindowUnit
+
+# When a sum is asked for: as soon as its last window is released, or after the whole horizon.
+Moment = Literal["now", "end"]
+Ends = NDArray[np.int64]
+
+_CONDITION = "must be 'one', 'running' or 'trailing:N' with N from 1 to"
+
+
+@dataclasses.dataclass(frozen=True)
+class Question:
+    """Sums of consecutive windows that are asked for at all times alike.
+
+    Args:
+        length: how many windows are summed; None for all of them since the start.
+    """
+
+    length: int | None
+
+    @classmethod
+    def parse(cls, text: object, num_windows: int) -> Question:
+        """Returns the question that a text names: ``one``, ``trailing:24`` or ``running``.
+
+        Raises:
+            InputError: if it names none, or a sum of more windows than there are.
+
+        Example:
+            >>> Question.parse("trailing:24", 168)
+            Question(length=24)
+        """
+        found = re.fullmatch(r"one|running|trailing:([1-9][0-9]{0,6})", str(text))
+        length = int(found[1]) if found and found[1] else 1
+        if found is None or length > num_windows:
+            raise InputError("questions", text, f"{_CONDITION} {num_windows:,}")
+        return cls(None if found[0] == "running" else length)
+
+    def ends(self, num_windows: int) -> tuple[Ends, Ends]:
+        """Returns the first windows of all sums that are asked for, and those after their last."""
+        stop = np.arange(self.length or 1, num_windows + 1)
+        return (stop - self.length if self.length else np.zeros_like(stop)), stop
+
+
+def default_questions(num_windows: int) -> tuple[str, ...]:
+    """Returns one window, the last 24 where there are so many, and the running total."""
+    return ("one", *(("trailing:24",) if num_windows >= 24 else ()), "running")
+
+
+def check_questions(questions: Sequence[str], num_windows: int) -> tuple[Question, ...]:
+    """Returns the questions that texts name.
+
+    Raises:
+        InputError: if there are none, or one is refused.
+    """
+    if isinstance(questions, str) or not questions:
+        raise InputError("questions", questions, f"{_CONDITION} {num_windows:,}, at least one")
+    return tuple(Question.parse(text, num_windows) for text in questions)
+
+
+def mean_squared_error(
+    question: Question,
+    num_windows: int,
+    window_variance: float,
+    block: int | None = None,
+    block_variance: float = 0.0,
+    moment: Moment = "now",
+) -> float:
+    """Returns the variance of the estimated sums of a question, averaged over the horizon.
+
+    A sum of m windows has m v without blocks. Where a block of n windows is released, j of which
+    are summed, it brings that down by j^2 v^2 / (n v + u): see ``windows.blocks.block_weight``.
+
+    Args:
+        question: which sums.
+        num_windows: of the horizon.
+        window_variance: v, of what is asked of one window.
+        block: windows of a block; None where none are measured.
+        block_variance: u, of the same of a block.
+        moment: which blocks have been released when a sum is asked for: those that end with it or
+            earlier, or all.
+    """
+    size = num_windows if block is None else block
+    mean_length, whole, shorter = _means(question, num_windows, size, moment)
+    error = mean_length * window_variance
+    if block is None:
+        return error
+    rest = num_windows % block
+    for windows, square in ((block, whole), (rest, shorter)):
+        gain = window_variance / (windows * window_variance + block_variance)
+        error -= square * gain * window_variance
+    return error
+
+
+@functools.lru_cache(maxsize=4096)
+def _means(
+    question: Question, num_windows: int, size: int, moment: Moment
+) -> tuple[float, float, float]:
+    """Returns means over the sums of a question, for blocks of a size.
+
+    Returns:
+        of the number of windows summed, of the sum over released blocks of the squared number that
+        is summed of each, and of that of the last block where it is shorter than the others.
+    """
+    first, stop = question.ends(num_windows)
+    last = (num_windows - 1) // size
+    seen = stop if moment == "now" else np.full_like(stop, num_windows)
+    left, right = first // size, (stop - 1) // size
+    # The blocks between lie inside the sum, and are released before it ends.
+    whole = np.maximum(right - left - 1, 0) * size**2
+    shorter = np.zeros_like(stop)
+    pieces = (
+        (left, np.minimum(stop, (left + 1) * size) - first),
+        (right, np.where(left < right, stop - right * size, 0)),
+    )
+    for block, held in pieces:
+        is_released = np.minimum((block + 1) * size, num_windows) <= seen
+        is_short = (block == last) & (num_windows % size > 0)
+        squares = np.where(is_released, held**2, 0)
+        shorter += np.where(is_short, squares, 0)
+        whole += np.where(is_short, 0, squares)
+    return float((stop - first).mean()), float(whole.mean()), float(shorter.mean())
+
+
+# Noise takes about 1e-5 s a cell, in every window: small tables are not united beyond this.
+_MAX_UNITED_CELLS = 2**20
+
+
+def most_squares(max_windows_per_unit: int, block: int | None = None) -> int:
+    """Returns the largest sum of squares of numbers of windows that a unit has in each block.
+
+    A unit is kept in c windows, at most n of them in one block. The sum of squares is convex, so
+    it is largest at a corner of what is possible: all but one of the numbers are 0 or n. With
+    c = q n + r and r < n that is q n^2 + r^2. Of windows alone, blocks of one, it is c.
+
+    Args:
+        max_windows_per_unit: c.
+        block: n; None for windows.
+
+    Example:
+        >>> most_squares(7), most_squares(7, 24), most_squares(7, 3)
+        (7, 49, 19)
+    """
+    whole, rest = divmod(max_windows_per_unit, block or 1)
+    return whole * (block or 1) ** 2 + rest**2
+
+
+def laplace_tables(workload: Workload, promise: Guarantee) -> tuple[Measurement, ...]:
+    """Returns the best Laplace measurements of one window, for the whole budget.
+
+    Args:
+        workload: what is asked.
+        promise: of which epsilon and the records of a unit are used.
+    """
+    domain = workload.domain
+    largest = max(
+        math.prod(domain.shape[axis] for axis in domain.axes(names)) for names in workload
+    )
+    return best_table_strategy(workload, promise, False, max(largest, _MAX_UNITED_CELLS))
+
+
+def laplace_level(whole: tuple[Measurement, ...], part: Fraction) -> tuple[Measurement, ...]:
+    """Returns Laplace measurements of each window, or of each block, for a part of the budget.
+
+    Privacy: part x epsilon, pure, of all windows that are promised together, or of all blocks of a
+    horizon. A unit has at most k c records in them, which their promise says, and each record
+    counts in one cell of each table of one window, and of one block: the L1 sensitivity of a table
+    is k c, wherever they lie, and all of them together have epsilon at the scales of the whole.
+    Neighbours: one unit is added or removed.
+    """
+    return tuple(dataclasses.replace(each, scale=up(Fraction(each.scale) / part)) for each in whole)
+
+
+def gaussian_level(
+    workload: Workload, promise: Guarantee, unit: WindowUnit, part: Fraction, squares: int
+) -> tuple[Measurement, ...]:
+    """Returns Gaussian measurements of each window, or of each block, for a part of the budget.
+
+    Privacy: the square root of part times the mu of (epsilon, delta), of all windows that are
+    promised together, or of all blocks of a horizon. A unit that has records in a windows of a
+    block moves what is measured there by at most k a times what one record does, in L2 norm, by
+    the triangle inequality. Squares of several blocks add up: each may have mu / sqrt(squares) by
+    itself, for k records. Neighbours: one unit is added or removed.
+
+    One marginal is measured as a table, which no residuals of it beat; several as residuals.
+
+    Args:
+        workload: what is asked.
+        promise: of all together.
+        unit: of which k is used.
+        part: of mu^2.
+        squares: ``most_squares``, of windows or of blocks.
+    """
+    mu = discrete_gaussian_mu(promise.epsilon, promise.delta)
+    own = root_down(Fraction(mu) ** 2 * part / squares)
+    of_window = dataclasses.replace(
+        promise, max_records_per_unit=unit.max_records_per_unit, allow_large_delta=True
+    )
+    if len(workload) == 1:
+        return (gaussian_table(workload.marginals[0], of_window, own),)
+    supports = [workload.domain.axes(names) for names in workload.closure()]
+    return residual_measurements(workload, supports, of_window, own, is_fitted=False)
+
 
 Strategy = Literal["independent", "levels"]
 StrategyChoice = Strategy | Literal["best"]

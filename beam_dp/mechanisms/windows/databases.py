@@ -27,7 +27,6 @@ from beam_dp.verification.steps import Step
 from beam_dp.windows.horizon import Horizon
 from beam_dp.windows.promise import (
     MECHANISM,
-    stated_horizon,
     stated_promise,
     whole_promise,
     window_promise,
@@ -118,7 +117,6 @@ class WindowDatabasesPlan(Plan):
                 "guarantee": self.window.guarantee.to_json(),
             },
             **stated_promise(self.horizon, self.unit, self.guarantee),
-            "horizon": stated_horizon(self.horizon),
         }
 
 

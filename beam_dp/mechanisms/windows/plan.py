@@ -18,17 +18,16 @@ from beam_dp.mechanisms.windows.choices import (
     DEFAULT_BLOCK,
     Choice,
     DistributionChoice,
+    Moment,
+    Question,
     Strategy,
     StrategyChoice,
-    ranked_choices,
-)
-from beam_dp.mechanisms.windows.levels import (
     gaussian_level,
     laplace_level,
     laplace_tables,
     most_squares,
+    ranked_choices,
 )
-from beam_dp.mechanisms.windows.questions import Moment, Question
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.accounting import discrete_gaussian_mu
 from beam_dp.privacy.guarantee import Guarantee
@@ -38,15 +37,13 @@ from beam_dp.queries.workload import Workload
 from beam_dp.releases.synthetic_database.measured_tables import MeasuredTable
 from beam_dp.releases.synthetic_database.unbiased_tables import unbiased_tables
 from beam_dp.releases.synthetic_database.verify_tables import table_steps
+from beam_dp.releases.windows.release import Level, WindowTables, check_subsets
 from beam_dp.releases.windows.verify import Limits, level_steps
-from beam_dp.releases.windows.window import Level, WindowTables, check_subsets
 from beam_dp.summaries.marginals import Marginals
 from beam_dp.verification.steps import Step
-from beam_dp.windows.blocks import Blocks
-from beam_dp.windows.horizon import Horizon
+from beam_dp.windows.horizon import Blocks, Horizon
 from beam_dp.windows.promise import (
     MECHANISM,
-    stated_horizon,
     stated_promise,
     whole_promise,
 )
@@ -229,7 +226,6 @@ class WindowTablesPlan(Plan):
             **levels,
             **stated_promise(self.horizon, self.unit, self.guarantee),
             "window_loss": self.window_loss.to_json(),
-            "horizon": stated_horizon(self.horizon),
         }
 
 

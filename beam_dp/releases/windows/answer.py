@@ -10,8 +10,7 @@ from beam_dp.flags.flag import FlagError, refused
 from beam_dp.flags.questions import refuse_others
 from beam_dp.releases.synthetic_database.answer import answer_tables
 from beam_dp.releases.windows.describe import shown_runs
-from beam_dp.releases.windows.horizon import HorizonRelease
-from beam_dp.releases.windows.window import WindowTables
+from beam_dp.releases.windows.release import HorizonRelease, WindowTables
 from beam_dp.reports.terminal import moment
 
 _CONDITION = "must be one window, such as 7, or some, such as 10:34, :24 or -24:"
@@ -29,7 +28,7 @@ def answer_window_tables(release: WindowTables, options: argparse.Namespace) -> 
 
 
 def answer_horizon(release: HorizonRelease, options: argparse.Namespace) -> None:
-    """Prints what a command line asks of some windows together.
+    """Prints the answers that a command line asks of some windows together.
 
     Raises:
         FlagError: if a flag is missing or refused.
@@ -41,8 +40,8 @@ def answer_horizon(release: HorizonRelease, options: argparse.Namespace) -> None
     windows = windows_of(options.windows, release.horizon.num_windows)
     missing = [each for each in range(windows.start, windows.stop) if each not in release.windows]
     if missing:
-        told = f"must be released, and {shown_runs(missing)} of them are not yet"
-        raise refused("windows", options.windows, told)
+        condition = f"must be released, and {shown_runs(missing)} of them are not yet"
+        raise refused("windows", options.windows, condition)
     try:
         estimate = release.summed(windows)
     except InputError as error:
@@ -59,10 +58,7 @@ def answer_horizon(release: HorizonRelease, options: argparse.Namespace) -> None
 def windows_of(text: str, num_windows: int) -> slice:
     """Returns the windows that a text names as Python does: ``7``, ``10:34``, ``:24`` or ``-24:``.
 
-    Unlike a slice of Python's, one that goes beyond the horizon is refused, as is an empty one.
-
-    Raises:
-        FlagError: if it names none.
+    Unlike Python's slices, empty ones and those beyond the horizon are refused with a FlagError.
 
     Example:
         >>> windows_of("-24:", 168), windows_of("7", 168)
@@ -83,5 +79,6 @@ def windows_of(text: str, num_windows: int) -> slice:
 
 
 def _from_start(text: str, num_windows: int) -> int:
+    """Returns a window number; negative ones count from the end of the horizon."""
     number = int(text)
     return number + num_windows if number < 0 else number

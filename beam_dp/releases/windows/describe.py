@@ -7,8 +7,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from beam_dp.releases.synthetic_database.describe import workload_text
-from beam_dp.releases.windows.horizon import HorizonRelease
-from beam_dp.releases.windows.window import WindowTables
+from beam_dp.releases.windows.release import HorizonRelease, WindowTables
 from beam_dp.reports.terminal import (
     below_each_other,
     counted,
@@ -19,8 +18,7 @@ from beam_dp.reports.terminal import (
     promise_facts,
     short_value,
 )
-from beam_dp.windows.blocks import Blocks
-from beam_dp.windows.horizon import span_text
+from beam_dp.windows.horizon import Blocks, span_text
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -31,11 +29,7 @@ _WRITTEN_RUNS = 6  # in a line
 
 
 def describe_window_tables(release: WindowTables) -> RenderableType:
-    """Returns what the release of a window promises and how wrong it can be.
-
-    Returns:
-        Tables for ``rich`` to print: the guarantee, the window, errors, noise.
-    """
+    """Returns what the release of a window promises and how wrong it can be."""
     number, error = release.noisy_number()
     facts = {
         release.level: f"{release.number:,}, {moment(release.start)} to {moment(release.end)}",
@@ -55,7 +49,7 @@ def describe_window_tables(release: WindowTables) -> RenderableType:
 
 
 def errors_table(release: WindowTables) -> RenderableType:
-    """Returns the errors of the marginals of a window: those of every window of a horizon."""
+    """Returns the errors of the marginals of a window; all windows of a horizon have the same."""
     errors = [
         (", ".join(names), short_value(math.sqrt(release.variance(names))))
         for names in release.workload.marginals[:_SHOWN_MARGINALS]
@@ -66,14 +60,9 @@ def errors_table(release: WindowTables) -> RenderableType:
 
 
 def describe_horizon(release: HorizonRelease) -> RenderableType:
-    """Returns what is promised of a horizon, what is released of it, and how wrong that can be.
+    """Returns what a horizon promises, what of it is released, and how wrong that can be.
 
-    Args:
-        release: as ``read_windows`` returned it. Of the windows that are there it reads one, as all
-            have the same noise.
-
-    Returns:
-        Tables for ``rich`` to print.
+    Reads one of the released windows, since all have the same noise.
 
     Raises:
         ReleaseError: if that window is damaged.
@@ -128,7 +117,7 @@ def runs(numbers: Iterable[int]) -> list[range]:
 
 
 def shown_runs(numbers: Iterable[int]) -> str:
-    """Returns ascending numbers in a few words.
+    """Returns ascending numbers as text, at most six runs of them.
 
     Example:
         >>> shown_runs([0, 1, 2, 7])

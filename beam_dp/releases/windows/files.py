@@ -22,7 +22,7 @@ from beam_dp.releases.files.card import Card, Payload
 from beam_dp.releases.files.container import file_name, read_values, write_container
 from beam_dp.releases.files.values import encode
 from beam_dp.releases.synthetic_database.measured_tables import MeasuredTable, Names
-from beam_dp.releases.windows.window import WindowTables
+from beam_dp.releases.windows.release import WindowTables
 from beam_dp.storage.store import DamagedFileError
 from beam_dp.windows.promise import MECHANISM
 
@@ -55,7 +55,7 @@ _TYPES = {
 
 
 def payload(release: WindowTables) -> dict[str, bytes]:
-    """Returns the one file: the tables."""
+    """Returns the single file, with the tables."""
     blocks = _blocks(release)
     data = write_container(TABLE_SCHEMA, release.draw_id, _PURPOSE, blocks, deflate=False)
     return {file_name(release.draw_id, _PURPOSE): data}
@@ -65,7 +65,7 @@ def read(card: Card, payload: Payload) -> WindowTables:
     """Returns the release of a card and its payload.
 
     Raises:
-        InputError: if the card is none of a window, or the tables are not of it.
+        InputError: if the card does not describe a window, or the tables contradict it.
         DamagedFileError: if the file holds no tables.
     """
     name = file_name(card.draw_id, _PURPOSE)

@@ -1,41 +1,198 @@
-"""The directory of a horizon: ``horizon.json``, and a release in a folder of its own each window.
+"""The directory of a horizon: ``horizon.json``, and a folder with the release of each window.
 
 A directory holds ``horizon.json``, which a job creates before anything else, ``windows/NNNNNN/``
-and, where blocks of N windows are measured, ``levels/N/NNNNNN/``. Each of these folders is that of
-one release, committed by ``commit_release``: attempts of several jobs on a horizon may meet there.
+and, where blocks of N windows are measured, ``levels/N/NNNNNN/``. Each of these folders holds
+one release, committed by ``commit_release``, so several jobs on a horizon may write at once.
 """
 
 from __future__ import annotations
 
+import json
 import os
-import posixpath  # buckets know slashes, and so does every system
+import posixpath  # slashes work in buckets and on every system
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any
+from typing import Any, Self
 
+from beam_dp.checks import check_choice
+from beam_dp.domain.files import domain_from_json
 from beam_dp.errors import InputError, shown
-from beam_dp.releases.files.card import CARD, HORIZON, READ_ERRORS, ReleaseError, told
+from beam_dp.privacy.guarantee import Guarantee
+from beam_dp.queries.workload import Workload, workload_from_json
+from beam_dp.releases.files.card import (
+    CARD,
+    HORIZON,
+    READ_ERRORS,
+    SCHEMA_VERSION,
+    ReleaseError,
+    check_fields,
+    check_types,
+    parsed_card,
+    told,
+)
 from beam_dp.releases.files.commit import BEGINNING, advice_on_drafts
 from beam_dp.releases.files.probe import probe_output
 from beam_dp.releases.kinds import read_release
+from beam_dp.releases.plain import library_versions, plain_json
 from beam_dp.releases.release import Release
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
-from beam_dp.releases.windows.horizon import HorizonRelease
-from beam_dp.releases.windows.horizon_card import HorizonCard
-from beam_dp.releases.windows.window import Level, WindowTables
+from beam_dp.releases.windows.release import HorizonRelease, Level, WindowTables
 from beam_dp.storage.of_url import store_for
 from beam_dp.storage.store import Store
-from beam_dp.windows.blocks import Blocks
+from beam_dp.windows.horizon import Blocks, Horizon
+from beam_dp.windows.promise import MECHANISM, stated_promise, whole_promise
+from beam_dp.windows.unit import WindowUnit
+
+KIND = "horizon"
+_HORIZON = ("start", "window", "num_windows", "grace")
+_UNIT = ("privacy_unit", "max_records_per_unit", "max_windows_per_unit", "protected_windows")
+_TYPES = {
+    **dict.fromkeys(("kind", "horizon_id", "mechanism", "privacy_unit", "promise"), str),
+    **dict.fromkeys(_UNIT[1:], int),
+    **dict.fromkeys(("worst_case", "horizon", "guarantee", "domain", "workload"), dict),
+    **dict.fromkeys(("plan", "source"), dict),
+    "replayable": bool,
+}
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class HorizonCard:
+    """What a horizon promises, and the parameters by which a job keeps it: all of it public.
+
+    Args:
+        horizon: the windows.
+        unit: whom the promise protects.
+        guarantee: of any ``protected_windows`` windows together.
+        workload: the marginals of each window; it holds the domain.
+        plan: of the noise, as JSON values: ``public`` of a plan of windows.
+        source: of the records, as JSON values: whatever must be the same after a restart, such as
+            the columns of times.
+        replayable: whether the source can be read again from the start.
+
+    Raises:
+        InputError: if the guarantee is not of these windows and this unit, or a field holds no
+            JSON values.
+    """
+
+    horizon: Horizon
+    unit: WindowUnit
+    guarantee: Guarantee
+    workload: Workload
+    plan: Mapping[str, Any]
+    replayable: bool
+    source: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        epsilon, delta = self.guarantee.epsilon, self.guarantee.delta
+        if self.guarantee != whole_promise(self.horizon, self.unit, epsilon, delta, True):
+            condition = "must be of any protected_windows windows of this unit"
+            raise InputError("guarantee", self.guarantee.to_json(), condition)
+        if not isinstance(self.replayable, bool):
+            raise InputError("replayable", self.replayable, "must be True or False")
+        stated = self._stated()
+        plan = {name: each for name, each in self.plan.items() if name not in stated}
+        object.__setattr__(self, "plan", plain_json(plan))
+        object.__setattr__(self, "source", plain_json(dict(self.source)))
+        if self.block is not None:
+            Blocks(self.horizon.num_windows, self.block)
+
+    @property
+    def block(self) -> int | None:
+        """How many windows a block has; None where no blocks are measured."""
+        return self.plan.get("block")
+
+    @property
+    def num_blocks(self) -> int:
+        """How many blocks are measured."""
+        return 0 if self.block is None else len(Blocks(self.horizon.num_windows, self.block))
+
+    @property
+    def needs_same_records(self) -> bool:
+        """Whether a job that goes on must find the records that the job before it found.
+
+        Which windows of a unit are kept follows from all its records since the start, unless each
+        window is promised for itself.
+        """
+        of_each = (self.unit.protected_windows, self.unit.max_windows_per_unit) == (1, 1)
+        return self.block is not None or not of_each
+
+    def promised(self) -> dict[str, Any]:
+        """Returns the JSON values in which two horizons differ."""
+        return {
+            "mechanism": MECHANISM,
+            **self._stated(),
+            "guarantee": self.guarantee.to_json(),
+            "domain": self.workload.domain.to_json(),
+            "workload": self.workload.to_json(),
+            "plan": dict(self.plan),
+            "source": dict(self.source),
+            "replayable": self.replayable,
+        }
+
+    def ledger_parameters(self, horizon_id: str) -> dict[str, Any]:
+        """Returns the parameters of the ledger's entry, as JSON values."""
+        return {"horizon_id": horizon_id, **self._stated(), "plan": dict(self.plan)}
+
+    def text(self, horizon_id: str) -> str:
+        """Returns the text of ``horizon.json``."""
+        card = {
+            "schema_version": SCHEMA_VERSION,
+            "kind": KIND,
+            "horizon_id": horizon_id,
+            **self.promised(),
+            "versions": library_versions(),
+        }
+        return json.dumps(card, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+    @classmethod
+    def from_text(cls, text: str) -> tuple[str, Self]:
+        """Returns the id of a horizon, and what its ``horizon.json`` says.
+
+        Raises:
+            InputError: if a field is missing or refused, or two contradict each other.
+        """
+        parsed = parsed_card(text)
+        check_fields(parsed, _TYPES)
+        check_choice("kind", parsed["kind"], (KIND,))
+        check_choice("mechanism", parsed["mechanism"], (MECHANISM,))
+        horizon_id = parsed["horizon_id"]
+        if not re.fullmatch("[0-9a-f]{32}", horizon_id):
+            raise InputError("horizon_id", horizon_id, "must be 32 hexadecimal digits")
+        check_types(parsed["horizon"], dict.fromkeys(_HORIZON, int))
+        domain = domain_from_json(parsed["domain"], "card")
+        card = cls(
+            horizon=Horizon(**{name: parsed["horizon"][name] for name in _HORIZON}),
+            unit=WindowUnit(**{name: parsed[name] for name in _UNIT}),
+            guarantee=Guarantee.from_json(parsed["guarantee"]),
+            workload=workload_from_json(parsed["workload"], domain),
+            **{name: parsed[name] for name in ("plan", "source", "replayable")},
+        )
+        stated = card._stated()
+        unknown = set(parsed) - {*card.promised(), *_TYPES, "schema_version", "versions"}
+        for name in sorted(unknown):
+            raise InputError(name, parsed[name], f"must not be in {HORIZON}: it is unknown")
+        # The words of the promise are not compared: they may change with a version.
+        for name in ("worst_case", "horizon"):
+            if parsed[name] != stated[name]:
+                raise InputError(name, parsed[name], "must follow from the other fields")
+        return horizon_id, card
+
+    def _stated(self) -> dict[str, Any]:
+        return {
+            "privacy_unit": self.unit.privacy_unit,
+            **stated_promise(self.horizon, self.unit, self.guarantee),
+        }
+
 
 _WINDOWS = "windows"
 _LEVELS = "levels"
-# What a card of a horizon says in these is told apart name by name.
+# Fields whose names are compared one by one.
 _NESTED = ("horizon", "guarantee", "plan", "source")
-# Follow from other fields. Words may change with a version, last digits with a machine.
+# Follow from other fields; words may change with a version, last digits with a machine.
 _DERIVED = ("promise", "worst_case", "window_loss")
-_KEPT = 256  # releases that were read, in memory
+_KEPT = 256  # releases in memory
 
 Directory = str | os.PathLike[str]
 
@@ -51,7 +208,7 @@ def window_directory(directory: Directory, number: int) -> str:
 
 
 def block_directory(directory: Directory, size: int, number: int) -> str:
-    """Returns the directory of the release of a block of so many windows.
+    """Returns the directory of the release of a block of ``size`` windows.
 
     Example:
         >>> block_directory("out/week", 24, 0)
@@ -61,26 +218,26 @@ def block_directory(directory: Directory, size: int, number: int) -> str:
 
 
 def begin_horizon(directory: Directory, card: HorizonCard, new_id: str) -> str:
-    """Creates the ``horizon.json`` of a directory, or finds that of a job that began before.
+    """Creates the ``horizon.json`` of a directory, or finds the one of an earlier job.
 
-    Call it before the ledger is paid from: the id tells the entry that was paid for. Of several
-    jobs that begin at once one creates the file, and all get its id.
+    Call it before the ledger is paid from, whose entry names the id. If several jobs begin at once,
+    one creates the file, and all get its id.
 
     Privacy: a job that goes on promises what the file says, or is refused; and it is refused where
     its source can't be read again from the start, unless each window is promised for itself: which
     windows of a unit are kept follows from all its records, and would not be the same.
 
     Args:
-        directory: of the horizon; it does not exist yet, is empty, or holds this horizon.
+        directory: missing, empty, or with this horizon.
         card: what the job promises.
-        new_id: 32 hexadecimal digits that no other horizon has: ``NoiseSource.draw_id``.
+        new_id: ``NoiseSource.draw_id()``.
 
     Returns:
-        The id of the horizon, as the file says.
+        The id of the horizon in the file.
 
     Raises:
-        InputError: if the directory holds something else, or can't be written; or the horizon was
-            begun with other parameters, the first of which it names.
+        InputError: if the directory holds something else, or can't be written; or naming the first
+            parameter that differs from those the horizon was begun with.
         ReleaseError: if its ``horizon.json`` is damaged.
     """
     store = store_for(directory, "output")
@@ -97,7 +254,7 @@ def begin_horizon(directory: Directory, card: HorizonCard, new_id: str) -> str:
                 raise
         begun = _read_begun(store, directory)
     if begun is None:
-        raise InputError("output", os.fspath(directory), "must be written by nobody else")
+        raise InputError("output", os.fspath(directory), "must not be written by other programs")
     horizon_id, found = begun
     _refuse_difference(card.promised(), found.promised(), directory)
     if horizon_id != new_id:
@@ -105,16 +262,10 @@ def begin_horizon(directory: Directory, card: HorizonCard, new_id: str) -> str:
     return horizon_id
 
 
-def check_promise(directory: Directory, card: HorizonCard) -> str | None:
-    """Refuses to release what the horizon of a directory does not promise.
+def check_same_horizon(directory: Directory, card: HorizonCard) -> str | None:
+    """Returns the id of the horizon in a directory, which must promise what a card does.
 
-    Args:
-        directory: of a horizon; where none was begun, nothing is refused.
-        card: what would be promised. Its source may say less, and whether it is replayable is not
-            compared.
-
-    Returns:
-        The id of the horizon; None where none was begun.
+    The card's source may say less, and ``replayable`` is not compared. None if none was begun.
 
     Raises:
         InputError: naming the first field that differs.
@@ -132,13 +283,7 @@ def check_promise(directory: Directory, card: HorizonCard) -> str | None:
 
 @dataclass(frozen=True)
 class Released:
-    """Which releases of a horizon have a card.
-
-    Args:
-        windows: numbers of windows, in ascending order.
-        blocks: numbers of blocks.
-        num_missing: how many windows and blocks have none yet.
-    """
+    """The numbers of windows and blocks that have a card, ascending; how many have none yet."""
 
     windows: tuple[int, ...]
     blocks: tuple[int, ...]
@@ -151,7 +296,7 @@ def released(directory: Directory, card: HorizonCard) -> Released:
     Raises:
         OSError: if the directory can't be listed.
 
-    Cost: a look at each folder, some microseconds; in a bucket a request for each 1,000 files.
+    Cost: some microseconds a folder; in a bucket a request for each 1,000 files.
     """
     store = store_for(directory, "output")
     most = card.horizon.num_windows
@@ -163,7 +308,7 @@ def released(directory: Directory, card: HorizonCard) -> Released:
 
 
 def release_directories(directory: Directory) -> list[str]:
-    """Returns a directory, and all in it in which releases of windows and blocks are written."""
+    """Returns a directory, and those inside it that windows and blocks are written to."""
     store = store_for(directory, "output")
     above = [_WINDOWS, *(f"{_LEVELS}/{size}" for size in store.folders(_LEVELS))]
     inside = [f"{each}/{name}" for each in above for name in store.folders(each)]
@@ -171,10 +316,10 @@ def release_directories(directory: Directory) -> list[str]:
 
 
 def read_horizon(directory: Directory) -> tuple[str, HorizonCard]:
-    """Returns the id of the horizon of a directory, and what its ``horizon.json`` says.
+    """Returns the id of the horizon of a directory, and its card.
 
     Raises:
-        ReleaseError: if it holds none, or a damaged one.
+        ReleaseError: if there is none, or it is damaged.
     """
     store = store_for(directory, "release")
     begun = _read_begun(store, directory)
@@ -187,9 +332,9 @@ def read_horizon(directory: Directory) -> tuple[str, HorizonCard]:
 def read_windows(directory: Directory) -> HorizonRelease:
     """Reads a horizon, whose windows need not all be released yet.
 
-    What is damaged or hostile is refused, as by ``read_release``; of a window when it is asked for:
-    a sum of 24 windows reads 24, and a description none, however many there are. Which windows are
-    released is what was there at this call.
+    Damaged and hostile files are refused, as by ``read_release``. A window is read when it is asked
+    for: a sum of 24 windows reads 24, however many there are. Windows that are released after this
+    call are not seen.
 
     Args:
         directory: of the horizon; local, ``gs://BUCKET/FOLDER`` or ``s3://BUCKET/FOLDER``.
@@ -198,7 +343,8 @@ def read_windows(directory: Directory) -> HorizonRelease:
         ReleaseError: if it holds no horizon, or a damaged one; later, naming its directory, if a
             window or block is damaged, or of another horizon, number, promise or workload.
 
-    Cost: that of ``released``. Up to 256 windows and blocks stay in memory once they were read.
+    Cost: some microseconds a window; in a bucket a request for each 1,000 files. Up to 256 windows
+    and blocks stay in memory once they were read.
 
     Example:
         >>> week = read_windows("out/week-48")  # doctest: +SKIP
@@ -276,7 +422,7 @@ def _read_one(
 
 
 def _refuse_unpromised(directory: Directory, card: HorizonCard, found: Released) -> None:
-    """Refuses a directory with releases that are no window, and no block, of its horizon."""
+    """Refuses a directory with releases that its horizon does not promise."""
     store, known = store_for(directory, "release"), {_WINDOWS: found.windows}
     if card.block is not None:
         known[f"{_LEVELS}/{card.block}"] = found.blocks
@@ -289,12 +435,12 @@ def _refuse_unpromised(directory: Directory, card: HorizonCard, found: Released)
 
 
 def _object(value: Any) -> Mapping[str, Any]:
-    """Returns a JSON object; nothing in the place of any other value."""
+    """Returns a JSON object, or an empty one for any other value."""
     return value if isinstance(value, Mapping) else {}
 
 
 def _read_begun(store: Store, directory: Directory) -> tuple[str, HorizonCard] | None:
-    """Returns what the ``horizon.json`` of a directory says, None where there is none."""
+    """Returns the id and the card in the ``horizon.json`` of a directory; None if there is none."""
     try:
         return HorizonCard.from_text(store.read(HORIZON).decode())
     except (FileNotFoundError, NotADirectoryError):
@@ -304,7 +450,7 @@ def _read_begun(store: Store, directory: Directory) -> tuple[str, HorizonCard] |
 
 
 def _create(store: Store, text: bytes, new_id: str) -> None:
-    """Publishes the file whole, unless another one was; the draft goes."""
+    """Publishes the whole file unless there is one already, and removes the draft."""
     draft = store.open_draft(f"{BEGINNING}-{new_id}")
     try:
         store.publish(draft, HORIZON, text)
@@ -320,7 +466,7 @@ def _numbers(names: Iterable[str], most: int) -> tuple[int, ...]:
 def _refuse_difference(
     ours: Mapping[str, Any], theirs: Mapping[str, Any], directory: Directory
 ) -> None:
-    """Raises InputError for the first field in which what a job promises is not what was begun."""
+    """Raises InputError for the first field that differs from what the horizon was begun with."""
     for name in {**ours, **theirs}:
         own, begun = ours.get(name), theirs.get(name)
         if own == begun or name in _DERIVED:

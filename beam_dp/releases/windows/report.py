@@ -18,8 +18,7 @@ from beam_dp.releases.error_bars import ErrorKind, Estimate
 from beam_dp.releases.synthetic_database.measured_tables import query_variance
 from beam_dp.releases.synthetic_database.noisy_tables import NoisyTables
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
-from beam_dp.releases.windows.horizon import HorizonRelease
-from beam_dp.releases.windows.window import WindowTables
+from beam_dp.releases.windows.release import HorizonRelease, WindowTables
 from beam_dp.reports.about import Told, noise_section, noisy_number_fact
 from beam_dp.reports.cells import Asked, Cell, Counts, Groups, indicators, values_of
 from beam_dp.reports.marginals import MAX_PAIRS, Marginals, bar_words, figure

@@ -20,18 +20,17 @@ from beam_dp.noise.source import NoiseSource
 from beam_dp.planning.worker_memory import worker_bytes
 from beam_dp.releases.files.commit import Draw, commit_draw, complete_committed, holds_card
 from beam_dp.releases.kinds import release_to_bytes
-from beam_dp.releases.windows.horizon_card import HorizonCard
 from beam_dp.releases.windows.horizon_files import (
+    HorizonCard,
     begin_horizon,
     block_directory,
-    check_promise,
+    check_same_horizon,
     released,
     window_directory,
 )
 from beam_dp.summaries.histogram import HistogramAccumulator
 from beam_dp.summaries.marginals import Marginals
-from beam_dp.transforms.counting.beam_windows import BeamWindows
-from beam_dp.transforms.counting.count_windows import CountWindows, SumTables
+from beam_dp.transforms.counting.count_windows import BeamWindows, CountWindows, SumTables
 from beam_dp.transforms.errors import show_setup, withhold_messages
 from beam_dp.transforms.reading.read import ReadRecords
 from beam_dp.transforms.reading.read_arrivals import ReadArrivals
@@ -189,7 +188,7 @@ class ReleaseWindows(beam.PTransform):
         times = {"event_time": self.count.event_time, "arrival": self.count.arrival}
         source = {name: value for each in (times, *sources) for name, value in each.items()}
         card = horizon_card(self.plan, source, replayable=True)
-        if check_promise(self.directory, card) == self.horizon_id and seen is not None:
+        if check_same_horizon(self.directory, card) == self.horizon_id and seen is not None:
             found = released(self.directory, card)
             is_lost = is_strict and bool(found.windows or found.blocks)
             seen.begin(self.horizon_id, may_be_new=not is_lost)

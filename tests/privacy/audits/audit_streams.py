@@ -25,11 +25,7 @@ from numpy.typing import NDArray
 
 from beam_dp.encoding import records as encode_module
 from beam_dp.summaries.histogram import HistogramAccumulator
-from beam_dp.transforms.counting import (
-    beam_windows,
-    count_windows as count_windows_module,
-    limit_windows as limit_module,
-)
+from beam_dp.transforms.counting import count_windows as count_windows_module
 from beam_dp.transforms.counting.count_windows import CountWindows
 from beam_dp.windows.promise import whole_promise
 from beam_dp.windows.unit import WindowUnit
@@ -122,12 +118,12 @@ def keep_all(patch: Patch) -> None:
     def mutant(remembered: Any, units: Any, *_: Any) -> Any:
         return np.ones(units.shape[1], np.bool_), remembered
 
-    patch.setattr(limit_module, "keep_windows", mutant)
+    patch.setattr(count_windows_module, "keep_windows", mutant)
 
 
 def count_as_it_comes(patch: Patch) -> None:
     """What was processed first is kept, instead of what is first."""
-    keep = limit_module.keep_windows
+    keep = count_windows_module.keep_windows
 
     def process(
         self: Any, pane: Any, next_window: Any, early: Any, waiting: Any, kept: Any
@@ -137,16 +133,16 @@ def count_as_it_comes(patch: Patch) -> None:
         next_window.write(turn + 1)
         with pytest.MonkeyPatch.context() as inner:
             inner.setattr(
-                limit_module,
+                count_windows_module,
                 "keep_windows",
                 lambda remembered, units, _, *limits: keep(remembered, units, turn, *limits),
             )
-            shards, after = self._count(number, list(rows), limit_module._read(kept.read()))
+            shards, after = self._count(number, list(rows), count_windows_module._read(kept.read()))
         kept.write(after.to_bytes())
         for shard in shards:
-            yield TimestampedValue(shard, beam_windows.stamp(self.horizon, number))
+            yield TimestampedValue(shard, count_windows_module.stamp(self.horizon, number))
 
-    patch.setattr(limit_module._CountInOrder, "process", process)
+    patch.setattr(count_windows_module._CountInOrder, "process", process)
 
 
 def count_late_records(patch: Patch) -> None:
@@ -165,11 +161,14 @@ def follow_events(patch: Patch) -> None:
 
 
 def skip_empty(patch: Patch) -> None:
-    patch.setattr(
-        count_windows_module,
-        "of_each_window",
-        lambda pipeline, *_: pipeline | "Nothing" >> beam.Create([], reshuffle=False),
-    )
+    original, shards = count_windows_module.of_each_window, count_windows_module._empty_shards
+
+    def mutant(pipeline: Any, horizon: Any, elements: Any) -> Any:
+        if elements is shards:
+            return pipeline | "Nothing" >> beam.Create([], reshuffle=False)
+        return original(pipeline, horizon, elements)
+
+    patch.setattr(count_windows_module, "of_each_window", mutant)
 
 
 def draw_early(patch: Patch) -> None:
@@ -181,7 +180,7 @@ def draw_early(patch: Patch) -> None:
             accumulation_mode=AccumulationMode.ACCUMULATING,
         )
 
-    patch.setattr(beam_windows.BeamWindows, "into", into)
+    patch.setattr(count_windows_module.BeamWindows, "into", into)
 
 
 def stream_audits() -> list[Audit]:

@@ -38,7 +38,7 @@ from beam_dp.releases.synthetic_database import unit_costs as unit_costs_module
 from beam_dp.summaries.choice import choose_accumulator
 from beam_dp.summaries.histogram import Histogram
 from beam_dp.summaries.marginals import Marginals
-from beam_dp.transforms.counting import limit_windows as limit_windows_module
+from beam_dp.transforms.counting import count_windows as count_windows_module
 from beam_dp.windows.unit import WindowUnit
 
 Patch = pytest.MonkeyPatch
@@ -189,7 +189,7 @@ def without_a_limit(patch: Patch) -> None:
 def windows_without_a_limit(patch: Patch) -> None:
     """The step that counts windows forgets the limit of its plan."""
     patch.setattr(
-        limit_windows_module,
+        count_windows_module,
         "select_records",
         lambda *given: contributions_module.select_records(*given[:4], None),
     )

@@ -24,7 +24,7 @@ from beam_dp.mechanisms.windows import plan as plan_module
 from beam_dp.mechanisms.windows.plan import WindowTablesPlan
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import Guarantee
-from beam_dp.releases.windows.horizon import HorizonRelease
+from beam_dp.releases.windows.release import HorizonRelease
 from beam_dp.testing import audit
 from beam_dp.windows.promise import whole_promise
 from beam_dp.windows.unit import WindowUnit, keep_windows

@@ -1,37 +1,199 @@
-"""The released windows of a horizon, and the answers of sums of them."""
+"""Released tables of a window or a block of windows, and a horizon, which answers sums of them."""
 
 from __future__ import annotations
 
+import functools
+import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from types import MappingProxyType
+from typing import Any, ClassVar, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
-from beam_dp.checks import is_integer
+from beam_dp.checks import check_choice, checked_integer, is_integer
 from beam_dp.domain.universe import Domain
-from beam_dp.errors import InputError
+from beam_dp.errors import InputError, magnitude
+from beam_dp.models.residual_basis import Support
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.linear import LinearQuery
 from beam_dp.queries.workload import Workload
-from beam_dp.releases.plain import plain_json
-from beam_dp.releases.synthetic_database.measured_tables import MeasuredTable, laplace_variance
+from beam_dp.releases.plain import library_versions, plain_json
+from beam_dp.releases.release import Release
+from beam_dp.releases.synthetic_database.measured_tables import (
+    MeasuredTable,
+    Names,
+    cell_variance,
+    laplace_variance,
+    support_variances,
+)
 from beam_dp.releases.synthetic_database.noisy_tables import NoisyTables
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 from beam_dp.releases.synthetic_database.released_answers import MarginalAnswer, QueryAnswer
-from beam_dp.releases.windows.window import Level, WindowTables
-from beam_dp.windows.blocks import Blocks, block_weight
-from beam_dp.windows.horizon import Horizon
+from beam_dp.windows.horizon import MAX_WINDOWS, Blocks, Horizon, block_weight
 from beam_dp.windows.promise import MECHANISM
 
-WindowRelease = WindowTables | SyntheticDatabase
+Level = Literal["window", "block"]
+
+_MAX_SUBSETS = 2**20  # attribute sets whose variances are added up
 _ALL = slice(None)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
+class WindowTables(Release):
+    """Unbiased tables of the records of one window, or of one block: everything here is public.
+
+    Counts may be negative, and need not be whole. They are never clipped: sums of many windows,
+    most of them empty, would be far too large.
+
+    Args: as of ``Release``, where ``guarantee`` is of all windows that are promised together, and
+        horizon_id: names the horizon that the window is of; 32 hexadecimal digits.
+        level: whether it is one window, or a block of them.
+        number: of the window, or of the block, from 0.
+        start: of the first window, in seconds since 1970 in UTC.
+        end: of the last window.
+        workload: the marginals.
+        tables: of each marginal, one axis an attribute, float64, records.
+        measured: what was measured, with how much noise; it covers every marginal.
+        plan: its public parameters, as JSON values; public.
+        versions: of the libraries that made it.
+
+    Raises:
+        InputError: if a field is not as described.
+    """
+
+    KIND: ClassVar[str] = "window_tables"
+    mechanism: ClassVar[str] = MECHANISM
+
+    horizon_id: str
+    level: Level
+    number: int
+    start: int
+    end: int
+    workload: Workload
+    tables: Mapping[Names, NDArray[np.float64]]
+    measured: tuple[MeasuredTable, ...]
+    plan: Mapping[str, Any] = field(default_factory=dict)
+    versions: Mapping[str, str] = field(default_factory=library_versions)
+
+    def __post_init__(self) -> None:
+        for name in ("draw_id", "horizon_id"):
+            if not re.fullmatch("[0-9a-f]{32}", str(getattr(self, name))):
+                raise InputError(name, getattr(self, name), "must be 32 hexadecimal digits")
+        check_choice("level", self.level, ("window", "block"))
+        checked_integer("number", self.number, 0, MAX_WINDOWS - 1)
+        checked_integer("start", self.start)
+        checked_integer("end", self.end, self.start + 1)
+        check_subsets(self.workload, self.measured)
+        if set(self.tables) != set(self.workload):
+            raise InputError("tables", len(self.tables), "must be one of each marginal")
+        for names in self.workload:
+            table, shape = self.tables[names], self.domain.restrict(names).shape
+            if table.shape != shape or table.dtype != np.float64 or not np.isfinite(table).all():
+                condition = f"must be of shape {shape} and finite"
+                raise InputError("tables", ",".join(names), condition)
+            if not math.isfinite(self.variance(names)):
+                raise InputError("noise", ",".join(names), "must measure every marginal")
+        for name in ("plan", "versions"):
+            object.__setattr__(self, name, plain_json(dict(getattr(self, name))))
+
+    def __repr__(self) -> str:
+        return (
+            f"WindowTables(level={self.level!r}, number={self.number},"
+            f" marginals={len(self.workload)}, draw_id={self.draw_id!r})"
+        )
+
+    @functools.cached_property
+    def card(self) -> dict[str, Any]:
+        """The content of its card, as JSON values."""
+        return {
+            "mechanism": self.mechanism,
+            "guarantee": self.guarantee.to_json(),
+            "horizon_id": self.horizon_id,
+            "level": self.level,
+            "number": self.number,
+            "start": self.start,
+            "end": self.end,
+            "domain": self.domain.to_json(),
+            "workload": self.workload.to_json(),
+            "noise": self.noise,
+            "parameters": dict(self.plan),
+            "versions": dict(self.versions),
+        }
+
+    @property
+    def noise(self) -> list[dict[str, Any]]:
+        """What was measured, with how much noise."""
+        return [each.to_json() for each in self.measured]
+
+    @property
+    def domain(self) -> Domain:
+        """The universe."""
+        return self.workload.domain
+
+    @property
+    def variances(self) -> Mapping[Support, float]:
+        """The variance of every coefficient, as ``support_variances`` returns them."""
+        return _variances(self.workload, self.measured)
+
+    def variance(self, names: Names) -> float:
+        """Returns the variance of a cell of one of its marginals, in squared records."""
+        return _cell_variances(self.workload, self.measured)[names]
+
+    @property
+    def estimate(self) -> NoisyTables:
+        """The tables as an estimate, which answers any question about attributes of one of them."""
+        smallest = laplace_variance(self.measured)
+        return NoisyTables(self.workload, self.tables, self.variances, smallest)
+
+    def answer(self, workload: Workload) -> list[MarginalAnswer]:
+        """Returns the marginals of a workload, each inside a released one."""
+        return self.estimate.answer(workload)
+
+    def answer_queries(self, queries: Iterable[LinearQuery]) -> list[QueryAnswer]:
+        """Returns the answers of linear queries about attributes of a released marginal."""
+        return self.estimate.answer_queries(queries)
+
+    def noisy_number(self) -> tuple[float, float]:
+        """Returns the sum of the smallest table, and its standard error."""
+        smallest = min(self.tables.values(), key=np.size)
+        return float(smallest.sum()), math.sqrt(self.variances[()])
+
+
+def check_subsets(workload: Workload, measured: Iterable[MeasuredTable] = ()) -> None:
+    """Refuses marginals and measured tables that contain too many sets of attributes."""
+    inside = sum(2 ** len(names) for names in workload)
+    if inside > _MAX_SUBSETS:
+        condition = "sets of attributes inside its marginals: must be at most 2^20"
+        raise InputError("workload", magnitude(inside), condition)
+    tables = sum(min(2 ** len(each.names), inside) for each in measured)
+    if tables > _MAX_SUBSETS:
+        condition = "sets of attributes inside what is measured: must be at most 2^20"
+        raise InputError("noise", magnitude(tables), condition)
+
+
+# Cached, since all windows of a horizon have the same.
+@functools.lru_cache(maxsize=16)
+def _variances(workload: Workload, measured: tuple[MeasuredTable, ...]) -> Mapping[Support, float]:
+    domain = workload.domain
+    supports = [domain.axes(names) for names in workload.closure()]
+    return MappingProxyType(support_variances(domain, supports, measured, False))
+
+
+@functools.lru_cache(maxsize=16)
+def _cell_variances(
+    workload: Workload, measured: tuple[MeasuredTable, ...]
+) -> Mapping[Names, float]:
+    domain, variances = workload.domain, _variances(workload, measured)
+    found = {names: cell_variance(domain, variances, domain.axes(names)) for names in workload}
+    return MappingProxyType(found)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class HorizonRelease:
-    """All that is released of a horizon so far: public, also while windows are still missing.
+    """Everything released of a horizon so far: public, also while windows are still missing.
 
     Sums of windows, such as sliding windows and running totals, are answered from their tables
     and from those of blocks, with the least squares estimate of what is released so far: nothing
@@ -60,7 +222,7 @@ class HorizonRelease:
     horizon_id: str
     guarantee: Guarantee
     workload: Workload
-    windows: Mapping[int, WindowRelease]
+    windows: Mapping[int, WindowTables | SyntheticDatabase]
     block: int | None = None
     blocks: Mapping[int, WindowTables] = field(default_factory=dict)
     card: Mapping[str, Any] = field(default_factory=dict)
@@ -105,7 +267,7 @@ class HorizonRelease:
 
     @property
     def released(self) -> tuple[int, ...]:
-        """The numbers of the windows that are released, in ascending order."""
+        """The numbers of the released windows, in ascending order."""
         return tuple(sorted(self.windows))
 
     def answer(self, workload: Workload, windows: slice = _ALL) -> list[MarginalAnswer]:
@@ -113,8 +275,7 @@ class HorizonRelease:
 
         Args:
             workload: any marginals that each lie inside one of the released ones.
-            windows: from the first to before the last one, such as ``slice(10, 34)``; by default
-                all of the horizon.
+            windows: such as ``slice(10, 34)``; by default the whole horizon.
 
         Returns:
             For each marginal its values, the standard error of a cell, and a bound that all its
@@ -123,7 +284,7 @@ class HorizonRelease:
         Raises:
             InputError: if one of the windows is not released yet, or the release can't answer.
 
-        Cost: that of reading these windows, and those of the blocks that they are in.
+        Cost: reading these windows, and the windows of their blocks.
         """
         return self.summed(windows).answer(workload)
 
@@ -147,9 +308,6 @@ class HorizonRelease:
 
     def summed(self, windows: slice) -> NoisyTables | SyntheticDatabase:
         """Returns the estimate of some windows together, which answers many questions.
-
-        Args:
-            windows: as of ``answer``.
 
         Raises:
             InputError: if one of the windows is not released yet, or they can't be summed.
@@ -177,7 +335,7 @@ class HorizonRelease:
         return NoisyTables(self.workload, tables, variances, laplace_variance(measured))
 
     def _ends(self, windows: slice) -> tuple[int, int]:
-        """The first window of a slice, and the one after its last."""
+        """Returns the first window of a slice, and the one after its last."""
         most = self.horizon.num_windows
         first = 0 if windows.start is None else windows.start
         stop = most if windows.stop is None else windows.stop
@@ -191,10 +349,10 @@ class HorizonRelease:
     def _terms(
         self, first: int, stop: int, window_variance: float
     ) -> Iterator[tuple[WindowTables, float]]:
-        """Yields the tables whose sum, by these factors, is the best estimate of some windows.
+        """Yields tables and factors whose weighted sum is the best estimate of some windows.
 
-        Where a block was released, and all its windows were, each of these has its factor less the
-        block's weight, and the block has the weight: see ``windows.blocks.block_weight``.
+        Where a block and all its windows were released, the block gets its ``block_weight``, and
+        each of these windows has its factor less that weight.
         """
         if self.block is None:
             for number in range(first, stop):
@@ -213,7 +371,7 @@ class HorizonRelease:
                 yield self._tables("window", each), (each in held) - weight
 
     def _tables(self, level: Level, number: int) -> WindowTables:
-        """The tables of a window or of a block, if they are of this horizon."""
+        """Returns the tables of a window or of a block, checked to be of this horizon."""
         release = self.windows[number] if level == "window" else self.blocks[number]
         if not isinstance(release, WindowTables):
             raise InputError(level, number, "must hold tables, as the others do")
