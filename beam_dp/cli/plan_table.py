@@ -11,7 +11,7 @@ from beam_dp.planning.ranking import Ranking
 from beam_dp.planning.sketches.job import SparseOption, SparsePlanningJob
 from beam_dp.planning.sketches.ranking import SparseRanking
 from beam_dp.queries.workload import Workload
-from beam_dp.reports.terminal import counted, guarantee_text, numbers_table, short
+from beam_dp.reports.terminal import counted, guarantee_text, plain_table, short
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -190,7 +190,7 @@ def options_table(
     if refusals and not show_refused:
         more = counted(len(refusals), "other mechanism")
         refusals = [f"{more} cannot do this job; --all explains why"]
-    table = numbers_table(("mechanism", *columns), shown)
+    table = plain_table(("mechanism", *columns), shown, range(1, len(columns) + 1))
     return Group(Text(title), Text(), table, Text(), *map(Text, [*legend, *below, *refusals]))
 
 

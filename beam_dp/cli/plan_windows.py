@@ -19,7 +19,7 @@ from beam_dp.planning.target import Target, rank_windows_for_target
 from beam_dp.planning.windows import WindowsOption, rank_window_strategies
 from beam_dp.privacy.guarantee import Neighboring
 from beam_dp.queries.workload import parse_workload
-from beam_dp.reports.terminal import numbers_table, short
+from beam_dp.reports.terminal import plain_table, short
 from beam_dp.windows.promise import stated_promise, whole_promise
 
 
@@ -114,7 +114,9 @@ def _table(
         rows.append((question, *asked))
         if final != asked:
             rows.append((f"{question}, in the end", *final))
-    table = numbers_table(("error", *(option.strategy for option in options)), rows)
+    table = plain_table(
+        ("error", *(option.strategy for option in options)), rows, range(1, len(options) + 1)
+    )
     below = [
         "error: expected of a cell of a sum of windows, root mean squared, in records; as soon as"
         " it can be asked, and after the whole horizon where that differs"

@@ -37,9 +37,9 @@ ReleaseT = TypeVar("ReleaseT", bound=Release)
 #   files.py     ``payload``: the files of a release, by name; and ``read``: the release of a card
 #                and its payload, which may raise InputError or DamagedFileError;
 #   verify.py    ``verify_KIND``: the verification of a release;
-#   describe.py  ``describe_KIND``: the tables that `beam-dp describe` prints;
-#   answer.py    ``answer_KIND``: prints the answers to a command line of `beam-dp answer`;
-#   report.py    ``report_KIND``: the sections of `beam-dp report`.
+#   describe.py  ``describe_KIND``: the tables that `beam-dp describe` prints; and ``report_KIND``:
+#                the sections of `beam-dp report`;
+#   answer.py    ``answer_KIND``: prints the answers to a command line of `beam-dp answer`.
 # A module is imported when it is first needed: reading one kind loads nothing of the others.
 KINDS = {
     "synthetic_database": "synthetic_database",
@@ -59,8 +59,8 @@ def part(kind: str, name: str) -> Any:
 
 def of_kind(verb: str, release: AnyRelease, *arguments: Any) -> Any:
     """Calls what the kind of a release has for a verb, such as ``describe_intervals``."""
-    function = getattr(part(release.KIND, verb), f"{verb}_{release.KIND}")
-    return function(release, *arguments)
+    module = part(release.KIND, "describe" if verb == "report" else verb)
+    return getattr(module, f"{verb}_{release.KIND}")(release, *arguments)
 
 
 def draw_of(release: Release) -> Draw:

@@ -1,4 +1,4 @@
-"""What a report says of any release: the promise, the noise, who paid, how to cite it."""
+"""Sections in the report of every release: the promise, the noise, the ledger, the citation."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from beam_dp.privacy.guarantee import RECORD, Guarantee, Neighboring
 from beam_dp.releases.plain import library_versions
 from beam_dp.releases.release import AnyRelease, Release
-from beam_dp.reports.markup import facts, number, paragraph, section, table, text
+from beam_dp.reports.markup import facts, paragraph, section, table, text
+from beam_dp.reports.terminal import short, short_value
 
 if TYPE_CHECKING:
     from beam_dp.privacy.ledger.entries import Entry
     from beam_dp.verification.verdict import Verification
 
-_MAX_POWER = 20.0  # above, e^epsilon is no number that says anything
+_MAX_POWER = 20.0  # above, the value of e^epsilon is not shown
 _PAPERS = {
     "mwem": "M. Hardt, K. Ligett, F. McSherry. A simple and practical algorithm for differentially"
     " private data release. NIPS 2012",
@@ -37,17 +38,11 @@ _BOOK = "C. Dwork, A. Roth. The algorithmic foundations of differential privacy.
 
 
 class Told(NamedTuple):
-    """What a report tells of one kind of release.
-
-    Args:
-        title: what it is.
-        facts: beside the promise.
-        sections: with what it holds; empty ones are left out.
-    """
+    """The part of a report that depends on the kind of the release."""
 
     title: str
-    facts: Mapping[str, str]
-    sections: list[str]
+    facts: Mapping[str, str]  # shown with the promise
+    sections: list[str]  # empty ones are left out
 
 
 def paid_by(release: AnyRelease) -> str | None:
@@ -80,7 +75,7 @@ def promise_section(
 
 
 def _verified(verdict: str, found: Verification | None) -> Iterable[str]:
-    """Yields paragraphs on what was recomputed of the promise, with all that was left open."""
+    """Yields paragraphs about the verification of the promise, with its notes."""
     if found is None:
         words = f"beam-dp verify can't recompute it from the noise on the card: {verdict}."
         yield paragraph(text(words, 600), "private")
@@ -105,8 +100,8 @@ def _words(promised: Guarantee, unit: str) -> Iterable[tuple[str, str]]:
         else "Neither its values nor its presence show, and the exact number of records is private."
     )
     yield (
-        f"This release protects {unit}: whatever anybody knows already, what they see would have"
-        f" been nearly as likely {change}. How nearly, epsilon and delta say. {hidden}",
+        f"This release protects {unit}: whatever someone already knows, this release would have"
+        f" been almost as likely {change}. Epsilon and delta say how nearly. {hidden}",
         "promise",
     )
     most = (
@@ -116,15 +111,15 @@ def _words(promised: Guarantee, unit: str) -> Iterable[tuple[str, str]]:
     )
     beside = f", plus at most {promised.delta:g}" if promised.delta else ""
     yield (
-        "Precisely, it is (epsilon, delta)-differentially private: whatever one looks for in a"
-        f" release, its probabilities {change} differ by a factor of at most {most}{beside}."
-        " What is computed from the release alone reveals nothing more.",
+        "Precisely, it is (epsilon, delta)-differentially private: the probabilities of any set of"
+        f" releases {change} differ by a factor of at most {most}{beside}."
+        " Anything computed from the release alone reveals nothing more.",
         "",
     )
 
 
 def noise_section(entries: Iterable[Mapping[str, Any]], *words: str) -> str:
-    """Returns what was added to which tables; empty if nothing is told."""
+    """Returns the noise of each measurement, after some words; empty without either."""
     rows = [{**each} for each in entries]
     names = list(dict.fromkeys(name for row in rows for name in row))
     parts = [paragraph(text(each)) for each in words]
@@ -141,29 +136,21 @@ def noise_section(entries: Iterable[Mapping[str, Any]], *words: str) -> str:
 
 
 def _value(value: Any) -> str:
-    if value is None:
-        return ""
-    if isinstance(value, float):
-        return f"{value:.5g}"
     if isinstance(value, list):
         return ", ".join(map(_value, value)) or "all records"
-    if isinstance(value, int) and not isinstance(value, bool):
-        return f"{value:,}"
-    if isinstance(value, dict):
-        return "; ".join(f"{key} {_value(each)}" for key, each in value.items())
-    return str(value).replace("discrete_", "discrete ")
+    return "" if value is None else short_value(value).replace("discrete_", "discrete ")
 
 
 def ledger_section(release: AnyRelease, entry: Entry | None) -> str:
-    """Returns who paid, by the card's words, and the ledger's entry where it was asked."""
+    """Returns the entry that the card names, and the ledger's entry if one was asked for."""
     named = paid_by(release)
     if entry is None and named is None:
         words = (
-            "The card names no entry of a ledger. Releases from the same records add up: what"
-            " others revealed of them stands nowhere in this one."
+            "This release was not paid for through a ledger. Privacy loss adds up across releases"
+            " from the same records; this page cannot show what other releases revealed."
         )
     elif named is None:
-        words = "The card names no entry of a ledger; the ledger that was asked has one for it."
+        words = "The card names no entry of a ledger, but the given ledger has one for it."
     else:
         words = f"The card says that entry {named} of a ledger paid for this release."
     parts = [paragraph(text(words, 600))]
@@ -183,7 +170,7 @@ def ledger_section(release: AnyRelease, entry: Entry | None) -> str:
 
 
 def citation_section(release: AnyRelease, verification: Verification | None) -> str:
-    """Returns how to cite the release, what made it, and the papers behind it."""
+    """Returns how to cite the release, the versions that made it, and the papers behind it."""
     promised, mechanism = release.guarantee, release.mechanism
     versions = _versions(release)
     made = f"beam_dp {versions['beam_dp']}" if "beam_dp" in versions else "beam_dp"
@@ -223,7 +210,7 @@ def noisy_number_fact(release: Release) -> dict[str, str]:
     if found is None:
         return {}
     value, error = found
-    return {"Records": f"{value:,.0f}, standard error {number(error)}"}
+    return {"Records": f"{value:,.0f}, standard error {short(error)}"}
 
 
 def words_of(values: Sequence[str], most: int = 3) -> str:

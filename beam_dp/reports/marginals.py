@@ -21,8 +21,19 @@ from beam_dp.reports.cells import (
     groups_of,
     single_levels,
 )
-from beam_dp.reports.markup import folded, number, paragraph, section, table, text
-from beam_dp.reports.pictures import MAX_LYING, MAX_STANDING, bars, heat_map, legend
+from beam_dp.reports.markup import (
+    MAX_LYING,
+    MAX_STANDING,
+    bars,
+    folded,
+    heat_map,
+    legend,
+    paragraph,
+    section,
+    table,
+    text,
+)
+from beam_dp.reports.terminal import short
 
 Axes = tuple[int, ...]
 
@@ -268,8 +279,8 @@ def _error_section(tables: dict[tuple[str, ...], list[Cell]]) -> str:
             (
                 words_of(names),
                 f"{len(cells):,}",
-                number(sum(errors) / len(errors)),
-                number(max(errors)),
+                short(sum(errors) / len(errors)),
+                short(max(errors)),
                 f"{sum(errors) / (2 * total):.4f}" if total else "",
                 f"{inside / len(with_bar):.0%}" if with_bar else "",
             )
@@ -299,7 +310,7 @@ def _turned(cell: Cell) -> Cell:
 def _in_words(cells: Sequence[Cell]) -> str:
     """The largest cells, for those who don't see a picture."""
     largest = sorted(cells, key=lambda cell: -cell.answer.value)[:3]
-    told = [f"{', '.join(cell.labels)[:60]} {number(cell.answer.value)}" for cell in largest]
+    told = [f"{', '.join(cell.labels)[:60]} {short(cell.answer.value)}" for cell in largest]
     return f"most are {'; '.join(told)}"
 
 

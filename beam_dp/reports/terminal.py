@@ -22,47 +22,49 @@ _SHOWN_NOISE = 10
 _SHOWN_ITEMS = 6
 
 
-def print_table(
-    title: str,
-    columns: Sequence[str],
-    rows: Sequence[Sequence[str]],
-    numbers: Container[int] | None = None,
-) -> None:
-    """Prints a table.
+def plain_table(
+    header: Sequence[str],
+    rows: Iterable[Sequence[Any]],
+    numbers: Container[int] = (),
+    title: str | None = None,
+) -> Table:
+    """Returns a table without lines, of texts that a release may have chosen.
 
     Args:
-        title: above it.
-        columns: their names.
+        header: a text for each column.
         rows: a text for each column.
-        numbers: the places of columns that hold numbers; by default the last one.
+        numbers: the places of the columns of numbers, which are aligned on the right.
+        title: above the table.
     """
-    from rich.console import Console
+    from rich.table import Table
 
-    table = _table_without_lines(title=plain_text(title), title_justify="left")
-    on_the_right = (len(columns) - 1,) if numbers is None else numbers
-    for place, name in enumerate(columns):
-        justify: Literal["left", "right"] = "right" if place in on_the_right else "left"
-        table.add_column(plain_text(name), justify=justify, overflow="fold")
-    for row in rows:
-        table.add_row(*map(plain_text, row))
-    Console().print(table)
-
-
-def numbers_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
-    """Returns a table without lines, of names on the left and numbers right of them."""
-    table = _table_without_lines()
-    for place, name in enumerate(columns):
-        justify: Literal["left", "right"] = "right" if place else "left"
+    table = Table(
+        box=None,
+        pad_edge=False,
+        padding=(0, 2 if numbers else 3, 0, 0),
+        header_style="bold",
+        title=None if title is None else plain_text(title),
+        title_justify="left",
+    )
+    for place, name in enumerate(header):
+        justify: Literal["left", "right"] = "right" if place in numbers else "left"
         table.add_column(plain_text(name), justify=justify, overflow="fold")
     for row in rows:
         table.add_row(*map(plain_text, row))
     return table
 
 
-def _table_without_lines(**settings: Any) -> Table:
-    from rich.table import Table
+def print_table(
+    title: str,
+    header: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    numbers: Container[int] | None = None,
+) -> None:
+    """Prints a ``plain_table``, where by default the last column holds numbers."""
+    from rich.console import Console
 
-    return Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold", **settings)
+    on_the_right = (len(header) - 1,) if numbers is None else numbers
+    Console().print(plain_table(header, rows, on_the_right, title))
 
 
 def counted(number: int, noun: str, plural: str | None = None) -> str:
@@ -76,12 +78,22 @@ def counted(number: int, noun: str, plural: str | None = None) -> str:
 
 
 def short(number: float) -> str:
-    """Returns a number in at most seven characters."""
+    """Returns a number in three digits, or rounded to an integer below a million.
+
+    Example:
+        >>> short(1094.06), short(-3.261), short(2_345_678), short(-0.0), short(math.inf)
+        ('1,094', '-3.26', '2.35 M', '0', 'none')
+    """
     if not math.isfinite(number):
         return "none"
-    if number >= 999_999.5:
-        return f"{number:.1e}"
-    return f"{number:,.0f}" if number >= 100 else f"{number:.3g}"
+    size = abs(number)
+    if size >= 999_999.5:
+        return next(
+            f"{number / unit:,.2f}{letter}" if size < 1e15 else f"{number:.2e}"
+            for unit, letter in ((1e12, " T"), (1e9, " G"), (1e6, " M"))
+            if size >= 0.999_999_5 * unit
+        )
+    return f"{number:,.0f}" if size >= 99.95 else f"{number or 0.0:.3g}"
 
 
 def guarantee_text(guarantee: Guarantee) -> str:
@@ -147,18 +159,6 @@ def left_out_table(left_out: LeftOut) -> RenderableType:
         shown.append((f"and {len(counts) - _SHOWN_NOISE:,} more: see card.json", "", "", "", ""))
     header = ("left out at", "records", "standard error", "bound", "fails with")
     return plain_table(header, shown)
-
-
-def plain_table(header: tuple[str, ...], rows: Any) -> RenderableType:
-    """Returns a table without lines, of texts that a release may have chosen."""
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="bold")
-    for column in header:
-        table.add_column(plain_text(column), overflow="fold")
-    for row in rows:
-        table.add_row(*map(plain_text, row))
-    return table
 
 
 def facts_tables(facts: Mapping[str, Mapping[str, Any]]) -> list[RenderableType]:

@@ -13,7 +13,6 @@ from beam_dp.cli.main import main
 from beam_dp.cli.plan_table import Row, bound_of, cost, options_table
 from beam_dp.mechanisms.resources import Resources
 from beam_dp.planning.job import Option
-from beam_dp.reports.terminal import short
 from beam_dp.theorems.theorem import Bound
 
 WIDTH = 80
@@ -81,13 +80,6 @@ def test_a_row_of_keys_is_a_line(
         monkeypatch.setenv("COLUMNS", str(WIDTH))
         lines = table_of(lines_of(capsys, words))
         assert [line.split() for line in lines] == [line.split() for line in wide]
-
-
-@pytest.mark.parametrize("number", [0.0, 1e-9, 0.12345, 99.99, 100, 99999.9, 999_999.4, 1e6, 1e300])
-def test_a_number_is_short(number: float) -> None:
-    assert len(short(number)) <= 8 and float(short(number).replace(",", "")) == pytest.approx(
-        number, rel=0.05
-    )
 
 
 def test_the_longest_rows_that_there_can_be_fit() -> None:

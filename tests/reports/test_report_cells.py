@@ -9,7 +9,7 @@ from beam_dp.domain.listed import CategoricalAttribute
 from beam_dp.domain.ordered import IntegerAttribute, NumericAttribute
 from beam_dp.domain.universe import Domain
 from beam_dp.releases.error_bars import Estimate
-from beam_dp.releases.synthetic_database.report import RecordAnswers
+from beam_dp.releases.synthetic_database.describe import RecordAnswers
 from beam_dp.reports.cells import (
     Cell,
     cells_of,

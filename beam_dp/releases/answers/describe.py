@@ -1,4 +1,4 @@
-"""What `beam-dp describe` shows of a release of answers."""
+"""What `beam-dp describe` and `beam-dp report` show of answers."""
 
 from __future__ import annotations
 
@@ -6,11 +6,20 @@ import collections
 from typing import TYPE_CHECKING, Any
 
 from beam_dp.releases.answers.release import AnswersRelease
+from beam_dp.reports.about import Told, noise_section
+from beam_dp.reports.cells import Counts
+from beam_dp.reports.markup import paragraph, section, table, text
+from beam_dp.reports.terminal import (
+    below_each_other,
+    facts_tables,
+    plain_table,
+    promise_facts,
+    short,
+)
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-from beam_dp.reports.terminal import below_each_other, facts_tables, plain_table, promise_facts
 
 _CARD_OF_ANSWERS = (
     ("num_records", "records"),
@@ -18,26 +27,49 @@ _CARD_OF_ANSWERS = (
     ("plan", "plan"),
     ("versions", "made with"),
 )
+_SHOWN_ANSWERS = 40
 
 
 def describe_answers(release: AnswersRelease) -> RenderableType:
-    """Returns what a release of answers promises, and how its queries were answered.
-
-    Returns:
-        Tables of the card, and of the numbers of answers by route.
-    """
+    """Returns tables of the card, and of the numbers of answers by route."""
     routes = collections.Counter(
         "refused" if row["error"] is not None else row["route"] for row in release.rows
     )
     rows = [(str(route), f"{number:,}") for route, number in routes.most_common()]
-    card = release.card
-    facts = {"mechanism": card.get("mechanism"), **promise_facts(release.guarantee)}
+    facts = {"mechanism": release.mechanism, **promise_facts(release.guarantee)}
     facts["draw"] = release.draw_id
     tables: dict[str, dict[str, Any]] = {"release": facts}
     for key, title in _CARD_OF_ANSWERS:
-        held = card.get(key)
+        held = release.card.get(key)
         if isinstance(held, dict):
-            # What the promise says is not said twice.
-            said = {name: value for name, value in held.items() if name != "guarantee"}
-            tables[title] = said
+            # The first table states the guarantee.
+            tables[title] = {name: value for name, value in held.items() if name != "guarantee"}
     return below_each_other([*facts_tables(tables), plain_table(("route", "answers"), rows)])
+
+
+def report_answers(release: AnswersRelease, _: Counts | None) -> Told:
+    """Returns the sections about the answers and about their noise."""
+    rows = [row for row in release.rows if row.get("error") is None]
+    refused = len(release.rows) - len(rows)
+    routes = collections.Counter(str(row.get("route")) for row in rows)
+    words = f"Queries answered: {len(rows):,}; refused: {refused:,}."
+    shown = []
+    for row in rows[:_SHOWN_ANSWERS]:
+        values = [row.get(name) for name in ("value", "standard_error", "bound")]
+        numbers = ["not stated" if each is None else short(each) for each in values]
+        shown.append((str(row.get("query", "")), *numbers))
+    header = ("query", "records", "standard error", "within")
+    caption = f"The first {len(shown):,} answers"
+    return Told(
+        "Answers",
+        {"Answers": f"{len(rows):,}"},
+        [
+            section(
+                "Answers",
+                paragraph(text(words)),
+                table("Answers by route", ("route", "answers"), routes.most_common(), (1,)),
+                table(caption, header, shown, (1, 2, 3)) if shown else "",
+            ),
+            noise_section(release.noise),
+        ],
+    )

@@ -1,17 +1,32 @@
-"""Plain tables of the card of interval counts."""
+"""What `beam-dp describe` and `beam-dp report` show of interval counts."""
 
 from __future__ import annotations
 
+import dataclasses
 import math
+from collections.abc import Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING
 
+import numpy as np
+from numpy.typing import NDArray
+
+from beam_dp.domain.ordered import OrderedAttribute
+from beam_dp.domain.universe import Domain
+from beam_dp.noise.bound import FAILURE_PROBABILITY
+from beam_dp.releases.error_bars import Estimate
 from beam_dp.releases.intervals.release import IntervalRelease
+from beam_dp.reports.about import Told, noise_section, noisy_number_fact
+from beam_dp.reports.cells import Asked, Counts, Group, cells_of, groups_of
+from beam_dp.reports.marginals import Marginals, bar_words, figure
+from beam_dp.reports.markup import MAX_STANDING, legend, paragraph, section, standing, text
 from beam_dp.reports.terminal import (
     below_each_other,
     facts_tables,
     left_out_facts,
     noise_text,
     promise_facts,
+    short,
 )
 
 if TYPE_CHECKING:
@@ -19,11 +34,7 @@ if TYPE_CHECKING:
 
 
 def describe_intervals(release: IntervalRelease) -> RenderableType:
-    """Returns what a release of interval counts promises and how wrong it can be.
-
-    Returns:
-        Tables for ``rich`` to print: the guarantee, the attribute, errors, noise.
-    """
+    """Returns tables of the guarantee, the attribute, the error and the noise."""
     attribute = release.attribute
     num_leaves = release.num_leaves
     facts = {
@@ -43,3 +54,62 @@ def describe_intervals(release: IntervalRelease) -> RenderableType:
         facts["not counted"] = f"records whose {attribute.name} is {' and '.join(left_out)}"
     tables = {"release": facts, "parameter": release.plan, "made with": release.versions}
     return below_each_other(facts_tables(tables))
+
+
+def report_intervals(release: IntervalRelease, truth: Counts | None) -> Told:
+    """Returns the sections about the counts and about the noise."""
+    answers = IntervalAnswers(release)
+    groups = groups_of(answers, 0, MAX_STANDING)
+    (cells,) = cells_of(answers, [((0,), (groups,))], truth)
+    name = release.attribute.name
+    picture = standing(f"Records by {name[:80]}", cells)
+    note = "" if len(groups) == release.num_leaves else f"{release.num_leaves:,} levels, grouped. "
+    error = math.sqrt(release.mean_squared_error)
+    num_intervals = release.num_leaves * (release.num_leaves + 1) // 2
+    drawn = section(
+        "Counts",
+        legend(has_truth=truth is not None, is_map=False),
+        figure(name, note + bar_words(cells), picture, cells),
+        paragraph(
+            text(
+                f"All {num_intervals:,} intervals can be asked: the root of their mean squared"
+                f" error is {short(error)} records."
+            )
+        ),
+    )
+    noisy = Marginals(answers, [0], [], truth).sections()[2:]
+    return Told(
+        "Interval counts", noisy_number_fact(release), [drawn, *noisy, noise_section(release.noise)]
+    )
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class IntervalAnswers:
+    """Answers of interval counts, for groups of neighbouring levels."""
+
+    release: IntervalRelease
+
+    @cached_property
+    def domain(self) -> Domain:
+        """See ``Answers``; without the levels that no interval holds."""
+        assert isinstance(self.release.attribute, OrderedAttribute)
+        return Domain((self.release.attribute.regular(),))
+
+    def of(self, tables: Sequence[Asked]) -> list[list[Estimate]]:
+        """See ``Answers``."""
+        return [self._groups(group) for _, (group,) in tables]
+
+    def values(self, pairs: Sequence[tuple[int, ...]]) -> list[NDArray[np.float64]]:
+        """See ``Answers``: it has one attribute."""
+        return []
+
+    def _groups(self, groups: Sequence[Group]) -> list[Estimate]:
+        ends = np.array([(each.codes[0], each.codes[-1]) for each in groups])
+        found = self.release.answer(ends[:, 0], ends[:, 1], failure_probability=FAILURE_PROBABILITY)
+        triples = zip(
+            found.values.tolist(),
+            found.standard_errors.tolist(),
+            found.bounds.tolist(),
+            strict=True,
+        )
+        return [Estimate(value, error, margin, "exact") for value, error, margin in triples]

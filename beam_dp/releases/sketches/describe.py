@@ -1,10 +1,13 @@
-"""Plain tables of the card of a release for sparse queries."""
+"""What `beam-dp describe` and `beam-dp report` show of a release for sparse queries."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 from beam_dp.releases.sketches.release import SparseRelease
+from beam_dp.reports.about import Told, noise_section
+from beam_dp.reports.cells import Counts
+from beam_dp.reports.markup import paragraph, section, text
 from beam_dp.reports.terminal import (
     below_each_other,
     counted,
@@ -18,11 +21,7 @@ if TYPE_CHECKING:
 
 
 def describe_sparse_release(release: SparseRelease) -> RenderableType:
-    """Returns what a release for sparse queries promises, for ``rich`` to print.
-
-    Returns:
-        Tables of the guarantee, the sketch, the histogram and the parameters.
-    """
+    """Returns tables of the guarantee, the sketch, the histogram and the parameters."""
     columns = release.plan.get("key") or {}
     weight = columns.get("weight")
     facts = {
@@ -64,3 +63,17 @@ def describe_sparse_release(release: SparseRelease) -> RenderableType:
         if name not in ("sketch", "histogram", "key", "bound")
     }
     return below_each_other(facts_tables(tables))
+
+
+def report_sparse_release(release: SparseRelease, _: Counts | None) -> Told:
+    """Returns the sections about the queries that it answers and about the noise."""
+    words = (
+        f"It answers sums over up to {release.max_sparsity:,} keys of a huge universe, with values"
+        " from 0 to 1. Keys are hashed, so no one can list them from the release."
+    )
+    parts = [paragraph(text(words))]
+    if release.histogram is not None:
+        held = f"{len(release.histogram.elements):,} keys have a count of their own."
+        parts.append(paragraph(text(held)))
+    sections = [section("What it answers", *parts), noise_section(release.noise)]
+    return Told("Sparse queries", {}, sections)

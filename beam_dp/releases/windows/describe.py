@@ -1,13 +1,30 @@
-"""What `beam-dp describe` prints of the tables of a window, and of a horizon."""
+"""What `beam-dp describe` and `beam-dp report` show of the tables of a window, and of a horizon."""
 
 from __future__ import annotations
 
+import dataclasses
+import functools
+import itertools
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
+import numpy as np
+from numpy.typing import NDArray
+
+from beam_dp.domain.universe import Domain
+from beam_dp.noise.bound import FAILURE_PROBABILITY, noise_bound
+from beam_dp.queries.workload import Workload
+from beam_dp.releases.error_bars import ErrorKind, Estimate
 from beam_dp.releases.synthetic_database.describe import workload_text
+from beam_dp.releases.synthetic_database.measured_tables import query_variance
+from beam_dp.releases.synthetic_database.noisy_tables import NoisyTables
+from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 from beam_dp.releases.windows.release import HorizonRelease, WindowTables
+from beam_dp.reports.about import Told, noise_section, noisy_number_fact
+from beam_dp.reports.cells import Asked, Cell, Counts, Groups, indicators, values_of
+from beam_dp.reports.marginals import MAX_PAIRS, Marginals, bar_words, figure
+from beam_dp.reports.markup import legend, paragraph, section, standing, text
 from beam_dp.reports.terminal import (
     below_each_other,
     counted,
@@ -26,6 +43,8 @@ if TYPE_CHECKING:
 _SHOWN_MARGINALS = 20
 _SHOWN_RUNS = 20  # rows of a table
 _WRITTEN_RUNS = 6  # in a line
+_MAX_WINDOWS = 96
+_moment = functools.partial(moment, form="%Y-%m-%d %H:%M")
 
 
 def describe_window_tables(release: WindowTables) -> RenderableType:
@@ -127,3 +146,114 @@ def shown_runs(numbers: Iterable[int]) -> str:
     texts = [f"{run.start}" if len(run) == 1 else f"{run.start} to {run[-1]}" for run in found]
     more = [f"{len(texts) - _WRITTEN_RUNS:,} more runs"] if len(texts) > _WRITTEN_RUNS else []
     return ", ".join([*texts[:_WRITTEN_RUNS], *more])
+
+
+def report_window_tables(release: WindowTables, _: Counts | None) -> Told:
+    """Returns the sections about the marginals of a window and about the noise."""
+    span = f"{_moment(release.start)} to {_moment(release.end)}"
+    sections = _window_sections(release)
+    facts = {
+        **noisy_number_fact(release),
+        release.level.capitalize(): f"{release.number:,}, {span}",
+        **_promise(release.plan.get("promise")),
+    }
+    noise = noise_section(release.noise)
+    return Told(f"Tables of a {release.level}", facts, [*sections, noise])
+
+
+def _window_sections(release: WindowTables) -> list[str]:
+    held = [release.domain.axes(names) for names in release.workload]
+    singles = sorted({axis for axes in held for axis in axes})
+    pairs = dict.fromkeys(pair for axes in held for pair in itertools.combinations(axes, 2))
+    shown = list(pairs)[:MAX_PAIRS]
+    return Marginals(TableAnswers(release.estimate), singles, shown).sections()
+
+
+def report_horizon(release: HorizonRelease, _: Counts | None) -> Told:
+    """Returns the sections about the windows over time, and about the last one."""
+    numbers = release.released
+    step = -(-len(numbers) // _MAX_WINDOWS) or 1
+    shown = numbers[::step]
+    cells = [_window_cell(release, each) for each in shown]
+    what = f"{len(numbers):,} of {release.horizon.num_windows:,} windows are released"
+    told = {
+        "Windows": f"{what}, each of {release.horizon.window_text}",
+        **_promise(release.card.get("promise")),
+    }
+    if not cells:
+        return Told(
+            "Windows of a stream", told, [section("Over time", paragraph(text(f"{what}.")))]
+        )
+    words = bar_words(cells) + (f" Every {step}th window is drawn." if step > 1 else "")
+    picture = standing("Records by window", cells, is_line=True)
+    drawn = section(
+        "Over time",
+        legend(has_truth=False, is_map=False),
+        figure("Records of each window", words, picture, cells),
+    )
+    sections, last = [drawn], release.windows[numbers[-1]]
+    if isinstance(last, WindowTables):
+        span = f"{_moment(last.start)} to {_moment(last.end)}"
+        sections.append(section("The last window", paragraph(text(f"What follows is of {span}."))))
+        sections += report_window_tables(last, None).sections
+    return Told("Windows of a stream", told, sections)
+
+
+def _window_cell(release: HorizonRelease, place: int) -> Cell:
+    window = release.windows[place]
+    label = (_moment(release.horizon.times(range(place, place + 1))[0]),)
+    found = window.noisy_number()
+    if found is None:
+        assert isinstance(window, SyntheticDatabase)
+        reason = "the release states none"
+        return Cell(label, Estimate(float(window.represented), reason=reason))
+    value, error = found
+    smallest = window.estimate.laplace_variance if isinstance(window, WindowTables) else None
+    margin = noise_bound(error**2, 1, smallest, FAILURE_PROBABILITY)
+    kind: ErrorKind = "exact" if isinstance(window, WindowTables) else "approximate"
+    return Cell(label, Estimate(value, error, margin, kind))
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class TableAnswers:
+    """Answers of unbiased tables of windows."""
+
+    tables: NoisyTables
+
+    @property
+    def domain(self) -> Domain:
+        """See ``Answers``."""
+        return self.tables.domain
+
+    def of(self, tables: Sequence[Asked]) -> list[list[Estimate]]:
+        """See ``Answers``."""
+        return [self._table(*asked) for asked in tables]
+
+    def values(self, pairs: Sequence[tuple[int, ...]]) -> list[NDArray[np.float64]]:
+        """See ``Answers``."""
+        return values_of(self.domain, self.tables.answer, pairs)
+
+    def _table(self, axes: tuple[int, ...], groups: Groups) -> list[Estimate]:
+        names = tuple(self.domain.names[axis] for axis in axes)
+        (answer,) = self.tables.answer(Workload(self.domain, (names,)))
+        values = answer.values
+        for place, (axis, group) in enumerate(zip(axes, groups, strict=True)):
+            matrix = np.array(indicators(group, self.domain.shape[axis]))
+            values = np.moveaxis(np.tensordot(matrix, values, axes=(1, place)), 0, place)
+        sizes = itertools.product(*([len(each.codes) for each in group] for group in groups))
+        errors = map(self._error, itertools.repeat(axes), sizes)
+        return [
+            Estimate(value, error, margin, "exact")
+            for value, (error, margin) in zip(values.ravel().tolist(), errors, strict=True)
+        ]
+
+    def _error(self, axes: tuple[int, ...], held: tuple[int, ...]) -> tuple[float, float]:
+        variance = query_variance(self.domain, self.tables.variances, axes, held)
+        return math.sqrt(variance), noise_bound(
+            variance, 1, self.tables.laplace_variance, FAILURE_PROBABILITY
+        )
+
+
+def _promise(words: object) -> dict[str, str]:
+    """The promise of all windows together, as a card states it."""
+    return {"Promise of windows": f"{words}."} if isinstance(words, str) else {}
