@@ -101,7 +101,7 @@ if TYPE_CHECKING:
     from beam_dp.releases.windows.release import HorizonRelease as HorizonRelease
     from beam_dp.schemas.draft import DomainDraft as DomainDraft
     from beam_dp.schemas.read import domain_draft as domain_draft
-    from beam_dp.transforms.counting.encode_keys import KeyColumns as KeyColumns
+    from beam_dp.transforms.counting.encode import KeyColumns as KeyColumns
     from beam_dp.transforms.drawing.answer_queries import AnswerQueries as AnswerQueries
     from beam_dp.transforms.drawing.answer_sparse import AnswerSparseQueries as AnswerSparseQueries
     from beam_dp.transforms.drawing.answer_workload import AnswerWorkload as AnswerWorkload

@@ -27,8 +27,7 @@ import pyarrow.parquet  # noqa: E402
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 
-from beam_dp.summaries.choice import choose_accumulator  # noqa: E402
-from beam_dp.summaries.histogram import HistogramAccumulator  # noqa: E402
+from beam_dp.summaries.histogram import HistogramAccumulator, choose_accumulator  # noqa: E402
 from beam_dp.transforms import (  # noqa: E402
     EncodeRecords,
     LimitContributions,

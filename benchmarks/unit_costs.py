@@ -23,10 +23,8 @@ from accuracy_tables import Codes
 from numpy.typing import NDArray
 
 from beam_dp.domain.universe import Domain
-from beam_dp.encoding.batch import EncodedBatch
+from beam_dp.encoding.batch import CostLimit, EncodedBatch, RecordWords
 from beam_dp.encoding.contributions import limit_records
-from beam_dp.encoding.unit_costs import CostLimit
-from beam_dp.encoding.words import RecordWords
 from beam_dp.mechanisms.marginals.mwem import MWEM
 from beam_dp.mechanisms.marginals.plan import MarginalsPlan
 from beam_dp.noise.source import NoiseSource

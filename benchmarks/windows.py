@@ -27,8 +27,8 @@ from beam_dp.domain.universe import Domain
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.summaries.histogram import HistogramAccumulator
 from beam_dp.transforms import ReadRecords
-from beam_dp.transforms.counting.count_cells import CountCells
 from beam_dp.transforms.counting.count_windows import CountWindows
+from beam_dp.transforms.counting.summarise import CountCells
 from beam_dp.windows.horizon import Horizon, counted_windows
 from beam_dp.windows.unit import WindowUnit
 from benchmarks.pass_runs import interleaved, run_pipeline

@@ -17,7 +17,7 @@ from beam_dp.privacy.ledger.edges import check_edges_paid
 from beam_dp.privacy.ledger.ledger import Ledger
 from beam_dp.privacy.ledger.origin import Origin, place_text
 from beam_dp.transforms.errors import FileError
-from beam_dp.transforms.reading.compressed import open_file
+from beam_dp.transforms.reading.formats import open_file
 from beam_dp.transforms.reading.listing import plain_path
 
 from .beam_flags import check_beam_flags, runner_name

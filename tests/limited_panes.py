@@ -10,8 +10,8 @@ from apache_beam.utils.timestamp import Timestamp
 
 from beam_dp.domain.ordered import IntegerAttribute
 from beam_dp.domain.universe import Domain
+from beam_dp.encoding.batch import RecordWords, WindowWords
 from beam_dp.encoding.records import encode_windows
-from beam_dp.encoding.words import RecordWords, WindowWords
 from beam_dp.privacy.unit_costs import UnitCosts
 from beam_dp.summaries.histogram import HistogramAccumulator
 from beam_dp.transforms.counting.count_windows import _CountInOrder, _SendPanes

@@ -15,7 +15,7 @@ import numpy as np
 from noise_sources import Draw, NoNoise
 from tiny import share_spent
 
-from beam_dp.encoding.key_batch import KeyBatch
+from beam_dp.encoding.batch import KeyBatch
 from beam_dp.hashing.keys import HashKey, num_words
 from beam_dp.hashing.projections import BlockSigns
 from beam_dp.mechanisms.sketches.plan import SparsePlan

@@ -12,7 +12,7 @@ from tiny import REPLACE, promise
 from beam_dp.mechanisms.online.sparse_mw import SparseMW
 from beam_dp.mechanisms.online.sparse_mw_plan import plan_sparse_mw
 from beam_dp.queries.sparse import SparseQuery
-from beam_dp.summaries.key_counts import KeyCounts
+from beam_dp.summaries.element_counts import KeyCounts
 
 KEYS = ("a", "b", "c")  # of records 0, 1 and 2; no query asks about c
 

@@ -162,7 +162,7 @@ TARGETS = dict.fromkeys(
         "beam_dp/releases/files/card.py",
         "beam_dp/releases/kinds.py",
         "beam_dp/transforms/errors.py",
-        "beam_dp/transforms/counting/limited_records.py",
+        "beam_dp/transforms/counting/summarise.py",
         "beam_dp/transforms/drawing/release.py",
         "beam_dp/transforms/writing/write.py",
         "pipelines/flags.py",

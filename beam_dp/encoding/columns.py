@@ -31,10 +31,8 @@ from beam_dp.domain.impossible import any_impossible
 from beam_dp.domain.texts import DAY
 from beam_dp.domain.universe import Domain
 from beam_dp.encoding.canonical import NANOSECONDS
-from beam_dp.encoding.coded import Coded, Levels, inside
-from beam_dp.encoding.layouts import as_bytes, union_parts
-from beam_dp.encoding.levels import levels_of
-from beam_dp.encoding.texts import Mask
+from beam_dp.encoding.layouts import Mask, as_bytes, union_parts
+from beam_dp.encoding.levels import Coded, Levels, inside, levels_of
 from beam_dp.encoding.units import arrow_column
 from beam_dp.errors import InputError
 

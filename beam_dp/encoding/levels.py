@@ -2,14 +2,399 @@
 
 from __future__ import annotations
 
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
 from beam_dp.domain.attributes import Attribute
 from beam_dp.domain.dates import TimeAttribute
 from beam_dp.domain.listed import BooleanAttribute, ListedAttribute
 from beam_dp.domain.ordered import IntegerAttribute, NumericAttribute
-from beam_dp.encoding.coded import Levels
-from beam_dp.encoding.dates import TimeLevels
-from beam_dp.encoding.listed import ListedLevels
-from beam_dp.encoding.numbers import BooleanLevels, IntegerLevels, NumericLevels
+from beam_dp.domain.texts import int64_of, integer_of, time_of
+from beam_dp.encoding.layouts import (
+    Mask,
+    TextFinder,
+    as_string,
+    by_distinct,
+    parse_integers,
+    parse_numbers,
+    positions,
+)
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class Coded(NamedTuple):
+    """Codes of a column, and which of its values have none.
+
+    codes: shape (n,), the smallest unsigned type that holds the attribute's codes; arbitrary
+        where outside. May be a read-only view of the column.
+    outside: shape (n,), or None when every value has a code.
+    """
+
+    codes: NDArray[Any]
+    outside: Mask | None
+
+
+class Levels(ABC):
+    """Codes the regular levels of one attribute, and the values that stand for null.
+
+    Null itself and ``other`` are the caller's. Every method takes a whole column, and none raises
+    on data.
+    """
+
+    def __init__(self, attribute: Attribute) -> None:
+        self.attribute = attribute
+        self.dtype = np.min_scalar_type(max(attribute.size - 1, 1))
+        texts = attribute.null_texts
+        self._null_texts = TextFinder(attribute, texts) if texts else None
+
+    def integers(self, values: NDArray[Any]) -> Coded:
+        """Codes integers of any numpy type."""
+        return self.nothing(values.size)
+
+    def floats(self, values: NDArray[np.float64]) -> Coded:
+        """Codes floats; NaN has no code."""
+        return self.nothing(values.size)
+
+    def texts(self, values: pa.Array) -> Coded:
+        """Codes UTF-8 strings, given as an array of (large) binary; null has any code."""
+        coded = self._texts(values)
+        if self._null_texts is None:
+            return coded
+        return self._as_null(coded, self._null_texts.find(values) >= 0)
+
+    @abstractmethod
+    def _texts(self, values: pa.Array) -> Coded:
+        """Codes the texts that do not stand for null."""
+
+    def times(self, values: NDArray[Any], unit: int, has_zone: bool) -> Coded:
+        """Codes dates and times.
+
+        Args:
+            values: shape (n,), int64 or Python integers, counted from 1970.
+            unit: nanoseconds of what they count; a day for dates.
+            has_zone: whether they are moments, in UTC; else what a clock on the wall shows.
+        """
+        return self.nothing(len(values))
+
+    def booleans(self, values: Mask) -> Coded:
+        """Codes booleans, as 0 and 1."""
+        return self.integers(values.view(np.uint8))
+
+    def nothing(self, length: int) -> Coded:
+        """What values of a type that has no meaning here are coded as."""
+        return Coded(np.zeros(length, self.dtype), np.ones(length, np.bool_))
+
+    def _narrow(self, codes: NDArray[Any]) -> Coded:
+        """From signed codes, -1 where there is none."""
+        outside = codes < 0
+        return Coded(codes.astype(self.dtype), outside if outside.any() else None)
+
+    def _whole_floats(self, values: NDArray[np.float64]) -> Coded:
+        """Codes floats that are integers, as those."""
+        whole = (values == np.trunc(values)) & (values >= -(2.0**63)) & (values < 2.0**63)
+        coded = self.integers(np.where(whole, values, 0).astype(np.int64))
+        return also_outside(coded, ~whole)
+
+    def _as_null(self, coded: Coded, places: Mask) -> Coded:
+        null = self.attribute.null_code
+        return coded if null is None else self._give(coded, places, null)
+
+    def _give(self, coded: Coded, places: Mask, code: int) -> Coded:
+        """One code for the values at some places, whatever they were coded as."""
+        if not places.any():
+            return coded
+        codes = coded.codes.copy()
+        codes[places] = code
+        return Coded(codes, None if coded.outside is None else coded.outside & ~places)
+
+
+def inside(coded: Coded) -> Mask:
+    """Returns which values have a code."""
+    return np.ones(len(coded.codes), np.bool_) if coded.outside is None else ~coded.outside
+
+
+def also_outside(coded: Coded, outside: Mask) -> Coded:
+    """Returns the codes where values at some more places have none."""
+    if not outside.any():
+        return coded
+    return Coded(coded.codes, outside if coded.outside is None else coded.outside | outside)
+
+
+_TABLE_SPAN = 2**16  # integers this close together are looked up instead of searched
+_COMPARED_EDGES = 128  # below, comparing with every edge is faster than a binary search
+
+
+class IntegerLevels(Levels):
+    """Codes a range of integers by subtraction."""
+
+    def __init__(
+        self, attribute: Attribute, minimum: int, maximum: int, *, clips: bool = False
+    ) -> None:
+        super().__init__(attribute)
+        self._minimum, self._maximum = minimum, maximum
+        self._clips = clips
+        # Integers of a fixed width form a ring: subtracting after narrowing gives the same codes
+        # as before, for every value in the range.
+        self._shift = self.dtype.type(minimum % 2 ** (8 * self.dtype.itemsize))
+
+    def integers(self, values: NDArray[Any]) -> Coded:
+        """Codes integers of any numpy type."""
+        coded = self._by_range(values)
+        # numpy compares with any integer of Python exactly.
+        if self._clips:
+            coded = self._to_ends(coded, values < self._minimum, values > self._maximum)
+        for null in self.attribute.null_natives:
+            coded = self._as_null(coded, values == null)
+        return coded
+
+    def floats(self, values: NDArray[np.float64]) -> Coded:
+        """Codes floats; NaN has no code."""
+        coded = self._whole_floats(values)
+        if not self._clips:
+            return coded
+        # A float of this size is whole, unless it is infinite.
+        finite = np.isfinite(values)
+        return self._to_ends(coded, finite & (values < -(2.0**63)), finite & (values >= 2.0**63))
+
+    def _texts(self, values: pa.Array) -> Coded:
+        integers, readable = parse_integers(values)
+        coded = also_outside(self.integers(integers), ~readable)
+        if not self._clips or coded.outside is None:
+            return coded
+        # Only integers of more than 64 bits are left.
+        unread = np.flatnonzero(coded.outside)
+        ends = np.zeros(len(values), np.int64)
+        ends[unread] = by_distinct(values.take(unread), _signs)
+        return self._to_ends(coded, ends == -1, ends == 1)
+
+    def _by_range(self, values: NDArray[Any]) -> Coded:
+        if not values.size:
+            return Coded(values.astype(self.dtype), None)
+        lowest, highest = int(values.min()), int(values.max())
+        codes = values.astype(self.dtype, copy=False)
+        if self._shift:
+            codes = codes - self._shift
+        if lowest >= self._minimum and highest <= self._maximum:
+            return Coded(codes, None)
+        if lowest > self._maximum or highest < self._minimum:
+            return self.nothing(values.size)
+        # The ends are clipped to what the column holds, hence to its type.
+        low, high = max(self._minimum, lowest), min(self._maximum, highest)
+        return Coded(codes, (values < low) | (values > high))
+
+    def _to_ends(self, coded: Coded, below: Mask, above: Mask) -> Coded:
+        coded = self._give(coded, below, 0)
+        return self._give(coded, above, self.attribute.num_levels - 1)
+
+
+class BooleanLevels(IntegerLevels):
+    """Codes false and true, also as 0 and 1, and as text in any capitals."""
+
+    def __init__(self, attribute: Attribute) -> None:
+        super().__init__(attribute, 0, 1)
+
+    def _texts(self, values: pa.Array) -> Coded:
+        import pyarrow.compute as pc
+
+        words = pc.ascii_lower(pc.ascii_trim_whitespace(as_string(values)))
+        codes = positions(words, ["false", "true"], [0, 1])
+        if (missing := np.flatnonzero(codes < 0)).size:
+            found = super()._texts(values.take(missing))
+            fits = inside(found)
+            codes[missing[fits]] = found.codes[fits]
+        return self._narrow(codes)
+
+
+class NumericLevels(Levels):
+    """Codes numbers by declared bins."""
+
+    def __init__(self, attribute: NumericAttribute) -> None:
+        super().__init__(attribute)
+        self._low, self._high = attribute.ends
+        self._clips = attribute.clip
+        self._inner = np.array(attribute.edges[1:-1], np.float64)
+
+    def integers(self, values: NDArray[Any]) -> Coded:
+        """Codes integers of any numpy type."""
+        return by_table(values, lambda column: self.floats(column.astype(np.float64)))
+
+    def floats(self, values: NDArray[np.float64]) -> Coded:
+        """Codes floats; NaN has no code."""
+        if len(self._inner) <= _COMPARED_EDGES:
+            codes = np.zeros(len(values), self.dtype)
+            for edge in self._inner:
+                np.add(codes, values >= edge, out=codes)
+        else:
+            codes = np.searchsorted(self._inner, values, side="right").astype(self.dtype)
+        # What lies beyond an end has the code of the end already.
+        fits = (
+            np.isfinite(values) if self._clips else (values >= self._low) & (values <= self._high)
+        )
+        coded = Coded(codes, None if fits.all() else ~fits)
+        for null in self.attribute.null_natives:
+            coded = self._as_null(coded, values == null)
+        return coded
+
+    def _texts(self, values: pa.Array) -> Coded:
+        numbers, readable = parse_numbers(values)
+        return also_outside(self.floats(numbers), ~readable)
+
+
+def _signs(texts: list[bytes]) -> NDArray[np.int64]:
+    """1 for an integer that is positive, -1 for a negative one; 0 for anything else."""
+    found = [integer_of(text) for text in texts]
+    signs = [0 if each is None or math.isinf(each) else (each > 0) - (each < 0) for each in found]
+    return np.array(signs, np.int64)
+
+
+def by_table(values: NDArray[Any], encode: Callable[[NDArray[Any]], Coded]) -> Coded:
+    """Codes integers through a table of all from lowest to highest, if shorter than the column."""
+    if not values.size:
+        return encode(values)
+    lowest, highest = int(values.min()), int(values.max())
+    if highest - lowest >= min(_TABLE_SPAN, values.size):
+        return encode(values)
+    # Built from Python's integers, which keep the ends of every type exact.
+    table = encode(np.array(range(lowest, highest + 1), values.dtype))
+    # A difference of signed integers may wrap; read as unsigned it is right.
+    place = (values - values.dtype.type(lowest)).view(f"u{values.dtype.itemsize}")
+    codes = table.codes.take(place)
+    return Coded(codes, None if table.outside is None else table.outside.take(place))
+
+
+class ListedLevels(Levels):
+    """Codes a list of strings and integers, among them those that stand for null.
+
+    A declared string that is the usual writing of an integer stands for the integer too, so that
+    ``"1"`` is found in a column of integers, and 1 in a column of texts.
+    """
+
+    def __init__(self, attribute: ListedAttribute) -> None:
+        super().__init__(attribute)
+        self._null_texts = None  # they are in the list
+        values, codes = zip(*attribute.listed(), strict=True)
+        texts = [attribute.normal(str(value)) for value in values]
+        self._finder = TextFinder(attribute, texts)
+        # Where a text is not there.
+        self._codes = np.array([*codes, -1], np.int64)
+        usual: dict[int, int] = {}
+        declared: dict[int, int] = {}
+        for value, text, code in zip(values, texts, codes, strict=True):
+            whole = int64_of(text.encode())
+            if whole is not None and str(whole) == text:
+                usual.setdefault(whole, code)
+                if isinstance(value, int):
+                    declared.setdefault(whole, code)
+        self._usual, self._declared = _Integers(usual), _Integers(declared)
+        words = (b"false", b"true")
+        self._boolean_codes = np.array([self._code_of_boolean(word) for word in words], np.int64)
+        if isinstance(attribute, BooleanAttribute):
+            self._boolean_codes = np.arange(2)
+
+    def integers(self, values: NDArray[Any]) -> Coded:
+        """Codes integers of any numpy type."""
+        if self._usual.is_empty:
+            return self.nothing(values.size)
+        return by_table(values, lambda column: self._narrow(self._usual.find(column)))
+
+    def floats(self, values: NDArray[np.float64]) -> Coded:
+        """Codes floats; NaN has no code."""
+        return self._whole_floats(values)
+
+    def booleans(self, values: Mask) -> Coded:
+        """Codes booleans."""
+        return self._narrow(self._boolean_codes[values.view(np.uint8)])
+
+    def _texts(self, values: pa.Array) -> Coded:
+        codes = self._codes.take(self._finder.find(values))
+        if not self._declared.is_empty and (missing := np.flatnonzero(codes < 0)).size:
+            # Other ways to write a declared integer, such as "01" or " 1 ".
+            integers, readable = parse_integers(values.take(missing))
+            codes[missing] = np.where(readable, self._declared.find(integers), -1)
+        return self._narrow(codes)
+
+    def _code_of_boolean(self, word: bytes) -> int:
+        import pyarrow as pa
+
+        code = int(self._codes[self._finder.find(pa.array([word]))[0]])
+        return code if code >= 0 else int(self._usual.find(np.array([word == b"true"], "u1"))[0])
+
+
+class _Integers:
+    """Looks integers up among some that have codes."""
+
+    def __init__(self, code_of: dict[int, int]) -> None:
+        self._values = np.array(sorted(code_of), np.int64)
+        self._codes = np.array([code_of[value] for value in sorted(code_of)], np.int64)
+        self.is_empty = not code_of
+
+    def find(self, values: NDArray[Any]) -> NDArray[np.int64]:
+        """Returns the code of each integer of any numpy type, -1 where it is not there."""
+        if self.is_empty:
+            return np.full(len(values), -1)
+        place = np.searchsorted(self._values, values.astype(np.int64))
+        np.minimum(place, len(self._values) - 1, out=place)
+        # Compared in the column's own type: a large uint64 must not wrap to a declared value.
+        same = (self._values[place] == values) & (values <= np.iinfo(np.int64).max)
+        return np.where(same, self._codes[place], -1)
+
+
+_INT64 = np.iinfo(np.int64)
+
+
+class TimeLevels(Levels):
+    """Codes dates and times by declared bins; numbers are neither."""
+
+    def __init__(self, attribute: TimeAttribute) -> None:
+        super().__init__(attribute)
+        self._resolution, self._has_zone = attribute.resolution, attribute.has_zone
+        self._edges = [attribute.units(edge) * self._resolution for edge in attribute.edges]
+        self._nulls = [null * self._resolution for null in attribute.null_natives]
+        self._clips = attribute.clip
+
+    def times(self, values: NDArray[Any], unit: int, has_zone: bool) -> Coded:
+        """Codes times of the kind of the edges."""
+        if has_zone != self._has_zone:
+            return self.nothing(len(values))
+        if unit < self._resolution:  # the day of a time
+            values, unit = values // (self._resolution // unit), self._resolution
+        # In the column's own units: what reaches an edge reaches the first unit from there on.
+        low, *inner = (-(-edge // unit) for edge in self._edges[:-1])
+        high = self._edges[-1] // unit
+        below = 0
+        if values.dtype != object:
+            # An edge that the column's type cannot hold is below all of its values, or above.
+            below = sum(edge < _INT64.min for edge in inner)
+            inner = [edge for edge in inner if _INT64.min <= edge <= _INT64.max]
+        places = np.searchsorted(np.array(inner, values.dtype), values, side="right") + below
+        # numpy compares with any integer of Python exactly.
+        outside = (values < low) | (values > high)
+        is_kept = self._clips or not outside.any()
+        coded = Coded(places.astype(self.dtype), None if is_kept else outside)
+        for null in self._nulls:
+            if null % unit == 0:
+                coded = self._as_null(coded, values == null // unit)
+        return coded
+
+    def _texts(self, values: pa.Array) -> Coded:
+        return self._narrow(by_distinct(values, self._code_texts))
+
+    def _code_texts(self, texts: list[bytes]) -> NDArray[np.int64]:
+        read = [time_of(text) for text in texts]
+        mine = np.array([each is not None and each[1] == self._has_zone for each in read], np.bool_)
+        # Nanoseconds of all years fit in no type of numpy's.
+        times = np.array([each[0] for each in read if each and each[1] == self._has_zone], object)
+        coded = self.times(times, 1, self._has_zone)
+        codes = np.full(len(texts), -1)
+        codes[mine] = np.where(inside(coded), coded.codes.astype(np.int64), -1)
+        return codes
 
 
 def levels_of(attribute: Attribute) -> Levels:

@@ -12,12 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beam_dp.domain.universe import Domain
-from beam_dp.encoding.batch import EncodedBatch
+from beam_dp.encoding.batch import CostLimit, EncodedBatch, RecordWords
 from beam_dp.encoding.contributions import limit_records
 from beam_dp.encoding.records import encode_all_records, encode_records
 from beam_dp.encoding.tables import Table
-from beam_dp.encoding.unit_costs import CostLimit
-from beam_dp.encoding.words import RecordWords
 from beam_dp.errors import InputError, withhold_messages
 from beam_dp.mechanisms.contract import Mechanism
 from beam_dp.mechanisms.draw_database import draw_database
@@ -39,8 +37,7 @@ from beam_dp.queries.workload import Workload
 from beam_dp.releases.files.probe import probe_output
 from beam_dp.releases.kinds import write_release
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
-from beam_dp.summaries.choice import choose_accumulator
-from beam_dp.summaries.histogram import Histogram, HistogramAccumulator
+from beam_dp.summaries.histogram import Histogram, HistogramAccumulator, choose_accumulator
 from beam_dp.summaries.marginals import Marginals
 
 _LOG = logging.getLogger(__name__)

@@ -14,10 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beam_dp.domain.universe import Domain
+from beam_dp.encoding.batch import CostLimit, RecordWords
 from beam_dp.encoding.contributions import limit_records
 from beam_dp.encoding.records import encode_records
-from beam_dp.encoding.unit_costs import CostLimit
-from beam_dp.encoding.words import RecordWords
 from beam_dp.errors import InputError
 from beam_dp.privacy.guarantee import RECORD
 from beam_dp.releases.release import AnyRelease

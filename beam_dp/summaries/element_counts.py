@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from beam_dp.encoding.key_batch import KeyBatch
+from beam_dp.encoding.batch import KeyBatch
+from beam_dp.queries.sparse import Element
 
 # A larger sum counts as this one. Sums of a sketch may wrap around 2^64, since all that follows is
 # modulo 2^64 too; these are compared with 0 and a threshold, where a sum that wraps would be gone.
@@ -53,3 +56,34 @@ class ElementCounts:
         counts = np.where(high < MOST >> _HALF, (high << _HALF) + (low & _LOW), MOST)
         held = counts > 0
         return cls(elements[held], counts[held])
+
+
+_KINDS = frozenset((str, bytes, int))
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class KeyCounts:
+    """Exact counts by key. Secret, its keys too: only a mechanism may read it.
+
+    Args:
+        counts: the number of records of each key that has any: text, bytes or integers.
+    """
+
+    counts: Mapping[Element, int]
+
+    def __repr__(self) -> str:
+        return "KeyCounts()"
+
+    @classmethod
+    def of(cls, keys: Iterable[Any]) -> KeyCounts:
+        """Returns the counts of records, given by their keys; those of other types are left out.
+
+        Cost: O(1) a record, memory by distinct keys.
+        """
+        # Refusing a record would tell that it is there.
+        return cls(dict(Counter(key for key in keys if type(key) in _KINDS)))
+
+    @property
+    def num_records(self) -> int:
+        """The number of records; secret."""
+        return sum(self.counts.values())

@@ -13,9 +13,38 @@ from beam_dp.encoding.batch import EncodedBatch
 from beam_dp.errors import InputError
 from beam_dp.queries.dense_tables import marginal_tables
 from beam_dp.summaries.cell_counts import CellCounts
-from beam_dp.summaries.clipped_counts import clipped_counts
-from beam_dp.summaries.marginals import Marginals
+from beam_dp.summaries.marginals import Marginals, MarginalsAccumulator
 from beam_dp.summaries.shards import read_shards
+
+MAX_TOTAL = 2**61
+
+
+def clipped_counts(counts: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Returns the counts of all cells of one table, each from 0 to 2^61 over their number.
+
+    The limit is public, and far above what any table holds. It is there because sums that wrap
+    are only private as long as nothing but sums and noise follows.
+
+    Privacy: sensitivities that are proved for the counts hold after clipping, for both relations.
+    Clipping a number is monotone and brings no two numbers further apart. Where a unit's records
+    are added, cell x gains c_x >= 0 and all cells at most k; after clipping it gains from 0 to
+    c_x: as if only some of these records had been added. Where they are replaced, some cells
+    gain and others lose, each at most k together; after clipping each moves the same way and no
+    further: as if fewer records had come or gone, which every sensitivity allows for, since a
+    record may always lie outside the domain. This needs that all that is computed is computed of
+    this one table: tables of several sets of attributes must not be clipped each by itself.
+
+    Args:
+        counts: any shape, int64.
+
+    Returns:
+        same shape; the same array where nothing was to be clipped.
+    """
+    most = MAX_TOTAL // max(counts.size, 1)
+    if counts.size and not (int(counts.min()) >= 0 and int(counts.max()) <= most):
+        return np.clip(counts, 0, most)
+    return counts
+
 
 MAX_CELLS = 2**28
 
@@ -118,3 +147,30 @@ class HistogramAccumulator:
     def from_shards(self, shards: Iterable[tuple[int, bytes]]) -> Histogram:
         """Returns the histogram of all shards."""
         return Histogram(self.domain, read_shards(shards, self.domain.num_cells))
+
+
+# Beyond this many merged tables a record is counted faster in one histogram of the domain,
+# whose tables are then summed up once; up to 2^26 cells (512 MiB) of it.
+_FEW_TABLES = 4
+_HISTOGRAM_CELLS = 2**26
+
+
+def choose_accumulator(
+    domain: Domain, tables: Iterable[tuple[str, ...]]
+) -> HistogramAccumulator | MarginalsAccumulator:
+    """Returns what to count so that all tables follow from it, by public sizes alone.
+
+    Raises:
+        InputError: if neither the domain nor the tables fit.
+    """
+    try:
+        marginals = MarginalsAccumulator(domain, tables)
+    except InputError:
+        if domain.num_cells > _HISTOGRAM_CELLS:
+            raise
+        return HistogramAccumulator(domain)
+    if domain.num_cells <= _HISTOGRAM_CELLS and (
+        marginals.num_merged_tables > _FEW_TABLES or marginals.num_cells >= domain.num_cells
+    ):
+        return HistogramAccumulator(domain)
+    return marginals

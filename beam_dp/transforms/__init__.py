@@ -1,7 +1,9 @@
 """The Beam layer: thin stages around the folders that know no Beam."""
 
-from beam_dp.transforms.counting.encode import EncodeRecords as EncodeRecords
-from beam_dp.transforms.counting.encode_keys import KeyColumns as KeyColumns
+from beam_dp.transforms.counting.encode import (
+    EncodeRecords as EncodeRecords,
+    KeyColumns as KeyColumns,
+)
 from beam_dp.transforms.counting.limit_contributions import LimitContributions as LimitContributions
 from beam_dp.transforms.counting.summarise import Summarise as Summarise
 from beam_dp.transforms.drawing.answer_queries import AnswerQueries as AnswerQueries

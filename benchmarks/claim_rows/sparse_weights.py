@@ -18,7 +18,7 @@ from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.linear import Explicit
 from beam_dp.queries.sparse import SparseQuery
-from beam_dp.summaries.key_counts import KeyCounts
+from beam_dp.summaries.element_counts import KeyCounts
 
 BETA, DELTA = 0.05, 1e-6
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings, strategies as st
 
 from beam_dp.domain.ordered import IntegerAttribute
 from beam_dp.domain.universe import Domain
-from beam_dp.encoding.batch import EncodedBatch
+from beam_dp.encoding.batch import EncodedBatch, RecordWords, from_bytes, record_bytes, to_bytes
 from beam_dp.encoding.contributions import (
     add_identical,
     distinct_units,
@@ -19,7 +19,6 @@ from beam_dp.encoding.contributions import (
     split_by_unit,
 )
 from beam_dp.encoding.units import unit_fingerprints
-from beam_dp.encoding.words import RecordWords, from_bytes, record_bytes, to_bytes
 
 Records = list[tuple[int, int]]  # unit, cell
 

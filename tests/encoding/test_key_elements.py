@@ -12,7 +12,7 @@ import pytest
 from arrow_layouts import INDIRECT, UNIONS
 from hypothesis import given, settings, strategies as st
 
-from beam_dp.encoding.key_batch import KeyBatch, merged_keys
+from beam_dp.encoding.batch import KeyBatch, merged_keys
 from beam_dp.encoding.keys import clamped_numbers, key_elements
 from beam_dp.encoding.units import arrow_column
 from beam_dp.hashing.elements import universe_elements

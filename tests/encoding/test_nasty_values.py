@@ -13,8 +13,8 @@ import pytest
 from value_kinds import ATTRIBUTES, DAY, DECLARED, KINDS
 
 from beam_dp.encoding.columns import encode_column
-from beam_dp.encoding.frames import frame_batch
-from beam_dp.encoding.seconds import seconds_of
+from beam_dp.encoding.records import seconds_of
+from beam_dp.encoding.tables import frame_batch
 from beam_dp.encoding.units import unit_fingerprints
 from beam_dp.transforms.reading.records import _batch
 

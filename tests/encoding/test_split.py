@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from beam_dp.encoding.split import split_by
+from beam_dp.encoding.contributions import split_by
 
 
 @given(

@@ -11,9 +11,8 @@ from hypothesis import given, settings, strategies as st
 
 from beam_dp.domain.ordered import IntegerAttribute
 from beam_dp.domain.universe import Domain
+from beam_dp.encoding.batch import CostLimit, RecordWords
 from beam_dp.encoding.contributions import select_records
-from beam_dp.encoding.unit_costs import CostLimit
-from beam_dp.encoding.words import RecordWords
 from beam_dp.privacy import unit_costs as module
 from beam_dp.privacy.unit_costs import PARTS, UnitCosts
 

@@ -13,7 +13,7 @@ from beam_dp.mechanisms.online.sparse_mw import SparseMW
 from beam_dp.privacy.ledger.ledger import Ledger
 from beam_dp.privacy.ledger.url import LedgerError
 from beam_dp.queries.row_families import RowConjunctions, conjunction_of_text
-from beam_dp.summaries.key_counts import KeyCounts
+from beam_dp.summaries.element_counts import KeyCounts
 
 FAMILY = RowConjunctions(6, 5, is_monotone=True)
 ROWS = ["111111"] * 40_000 + ["011111"] * 9_000 + ["110000", "", "1x1111"]

@@ -29,9 +29,8 @@ from beam_dp.mechanisms.small_db.small_db import SmallDB
 from beam_dp.queries.linear_workload import LinearWorkload, parse_linear_workload
 from beam_dp.queries.reader import LinearQueries
 from beam_dp.queries.sparse import SparseQuery
-from beam_dp.summaries.clipped_counts import MAX_TOTAL, clipped_counts
-from beam_dp.summaries.histogram import Histogram
-from beam_dp.summaries.key_counts import KeyCounts
+from beam_dp.summaries.element_counts import KeyCounts
+from beam_dp.summaries.histogram import MAX_TOTAL, Histogram, clipped_counts
 from beam_dp.summaries.marginals import Marginals
 
 LARGEST = 2**63 - 1

@@ -32,8 +32,8 @@ from beam_dp.privacy.ledger.entries import Token
 from beam_dp.privacy.ledger.ledger import Ledger
 from beam_dp.privacy.ledger.url import LedgerError
 from beam_dp.queries.sparse import SparseQuery
+from beam_dp.summaries.element_counts import KeyCounts
 from beam_dp.summaries.histogram import Histogram
-from beam_dp.summaries.key_counts import KeyCounts
 
 GUARANTEE = promise(REPLACE, 0.0, 5.0)
 PLAN = plan_private_mw(domain_of(8), GUARANTEE, 80_000, num_questions=4, max_updates=3)

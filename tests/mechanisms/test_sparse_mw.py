@@ -25,7 +25,7 @@ from beam_dp.mechanisms.sparse_vector.mechanisms import HaltedError
 from beam_dp.models.sparse_weights import SparseWeights
 from beam_dp.noise.source import NoiseSource
 from beam_dp.queries.sparse import SparseQuery
-from beam_dp.summaries.key_counts import KeyCounts
+from beam_dp.summaries.element_counts import KeyCounts
 
 CALIBRATIONS = ["tight", "textbook"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from beam_dp.encoding.key_batch import KeyBatch
+from beam_dp.encoding.batch import KeyBatch
 from beam_dp.summaries.element_counts import MOST, ElementCounts
 
 

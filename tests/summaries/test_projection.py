@@ -5,15 +5,14 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from sketch_laws import seeded_key
 
-from beam_dp.encoding.key_batch import KeyBatch
+from beam_dp.encoding.batch import KeyBatch
 from beam_dp.errors import InputError
 from beam_dp.hashing.folding import fold, num_buckets
 from beam_dp.hashing.projections import BlockSigns, DenseSigns
 from beam_dp.summaries import projection as projection_module
 from beam_dp.summaries.element_counts import ElementCounts
-from beam_dp.summaries.projection import ProjectionAccumulator
+from beam_dp.summaries.projection import ProjectionAccumulator, within_squared_norm
 from beam_dp.summaries.shards import BLOCK_CELLS, add_shard, merge_shards, write_shard
-from beam_dp.summaries.unit_sketches import within_squared_norm
 
 SIGNS = {
     "dense": DenseSigns(seeded_key(1), 128),

@@ -43,8 +43,8 @@ from beam_dp.privacy.accounting import zcdp_rho
 from beam_dp.queries.linear_workload import parse_linear_workload
 from beam_dp.queries.reader import LinearQueries
 from beam_dp.queries.sparse import SparseQuery
+from beam_dp.summaries.element_counts import KeyCounts
 from beam_dp.summaries.histogram import Histogram
-from beam_dp.summaries.key_counts import KeyCounts
 from beam_dp.summaries.projection import Projection
 from beam_dp.theorems.early_stop import best_early_stop
 from beam_dp.theorems.intervals import intervals_theorem

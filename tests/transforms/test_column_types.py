@@ -28,8 +28,8 @@ from beam_dp.errors import InputError
 from beam_dp.hashing.keys import HashKey
 from beam_dp.queries.sparse import KEY_TYPES
 from beam_dp.transforms import EncodeRecords, ReadRecords
-from beam_dp.transforms.reading.declared_types import check_field
 from beam_dp.transforms.reading.formats import FORMATS, Wanted
+from beam_dp.transforms.reading.records import check_field
 
 SOME = uuid.UUID(int=7)
 NOON = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)

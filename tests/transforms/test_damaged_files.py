@@ -25,7 +25,7 @@ import beam_dp.transforms.reading.read as read_module
 from beam_dp.errors import InputError
 from beam_dp.transforms import ReadRecords
 from beam_dp.transforms.errors import ReadError
-from beam_dp.transforms.reading.compressed import Decompressed
+from beam_dp.transforms.reading.formats import Decompressed
 from beam_dp.transforms.reading.read import _ReadRange, _SplitFile
 from pipelines.common import read_text
 

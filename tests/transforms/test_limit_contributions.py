@@ -22,13 +22,12 @@ from hypothesis import given, settings, strategies as st
 
 from beam_dp.domain.ordered import IntegerAttribute
 from beam_dp.domain.universe import Domain
-from beam_dp.encoding.key_batch import KeyBatch
+from beam_dp.encoding.batch import KeyBatch, KeyWords
 from beam_dp.encoding.units import unit_fingerprints
-from beam_dp.encoding.words import KeyWords
 from beam_dp.hashing.keys import HashKey
 from beam_dp.transforms import EncodeRecords, KeyColumns, LimitContributions
 from beam_dp.transforms.counting import limit_contributions as limit_module
-from beam_dp.transforms.counting.encode_keys import EncodeKeys
+from beam_dp.transforms.counting.encode import EncodeKeys
 
 Record = tuple[int, tuple[int, int]]  # unit; key and weight, or two codes
 WIDE = Domain((IntegerAttribute("left", 0, 2**62 - 1), IntegerAttribute("right", 0, 2**62 - 1)))

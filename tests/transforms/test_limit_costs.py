@@ -17,7 +17,7 @@ from beam_dp.in_memory import release_table
 from beam_dp.mechanisms.marginals.mwem import MWEM
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.workload import marginals
-from beam_dp.transforms.counting.limited_records import limited_records
+from beam_dp.transforms.counting.summarise import limited_records
 
 DOMAIN = Domain((IntegerAttribute("a", 0, 2), IntegerAttribute("b", 0, 3)))
 

@@ -45,7 +45,7 @@ from beam_dp.transforms import (
     ReleaseProjection,
     ReleaseSyntheticDatabase,
 )
-from beam_dp.transforms.counting.count_elements import counts_of_shards
+from beam_dp.transforms.counting.summarise import counts_of_shards
 from beam_dp.transforms.drawing import answer_queries, answer_sparse
 from beam_dp.transforms.drawing.answer_queries import _Starter
 

@@ -21,8 +21,8 @@ from beam_dp.domain.universe import Domain
 from beam_dp.encoding.columns import encode_column
 from beam_dp.errors import InputError
 from beam_dp.transforms import EncodeRecords, ReadRecords
-from beam_dp.transforms.reading.declared_types import check_field
 from beam_dp.transforms.reading.formats import FORMATS, Wanted
+from beam_dp.transforms.reading.records import check_field
 from pipelines.check_domain import main as check_domain
 
 NOON = datetime.datetime(2020, 1, 2, 12)

@@ -23,7 +23,7 @@ from beam_dp.queries.workload import Workload, marginals
 from beam_dp.releases.kinds import read_release
 from beam_dp.releases.synthetic_database.records import distinct_records
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
-from beam_dp.summaries.choice import choose_accumulator
+from beam_dp.summaries.histogram import choose_accumulator
 from beam_dp.summaries.marginals import MarginalsAccumulator
 from beam_dp.transforms import (
     EncodeRecords,

@@ -27,7 +27,7 @@ from beam_dp.transforms import (
     WriteAnswers,
     WriteRelease,
 )
-from beam_dp.transforms.counting.count_elements import CountElements
+from beam_dp.transforms.counting.summarise import CountElements
 from beam_dp.windows.horizon import Horizon
 from beam_dp.windows.unit import WindowUnit
 

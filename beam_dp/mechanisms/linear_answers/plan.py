@@ -21,7 +21,7 @@ from beam_dp.noise.bound import Distribution, largest_noise, noise_variance
 from beam_dp.noise.source import NoiseSource
 from beam_dp.queries.linear import VALUE_BITS
 from beam_dp.queries.linear_workload import LinearWorkload
-from beam_dp.summaries.clipped_counts import clipped_counts
+from beam_dp.summaries.histogram import clipped_counts
 
 DEFAULT_FAILURE_PROBABILITY = 0.05
 

@@ -15,7 +15,7 @@ from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.ledger.ledger import Ledger
 from beam_dp.queries.row_families import RowConjunctions, conjunction_of_text
-from beam_dp.summaries.key_counts import KeyCounts
+from beam_dp.summaries.element_counts import KeyCounts
 
 
 @dataclasses.dataclass(frozen=True, repr=False)

@@ -27,7 +27,7 @@ from beam_dp.mechanisms.online.sparse_mw_plan import SparseMWPlan
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.ledger.ledger import Ledger
 from beam_dp.queries.sparse import SparseQuery
-from beam_dp.summaries.key_counts import KeyCounts
+from beam_dp.summaries.element_counts import KeyCounts
 
 VERSION = 2
 

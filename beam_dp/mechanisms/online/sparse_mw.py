@@ -11,7 +11,7 @@ from beam_dp.models.sparse_weights import SparseWeights
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.ledger.entries import Token
 from beam_dp.queries.sparse import Element, SparseQuery
-from beam_dp.summaries.key_counts import KeyCounts
+from beam_dp.summaries.element_counts import KeyCounts
 
 
 class SparseMW(OnlineMW[SparseQuery]):

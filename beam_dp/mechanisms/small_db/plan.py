@@ -29,7 +29,7 @@ from beam_dp.queries.linear_workload import LinearWorkload
 from beam_dp.queries.query_matrix import query_matrix
 from beam_dp.queries.vc_dimension import VCDimension
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
-from beam_dp.summaries.clipped_counts import clipped_counts
+from beam_dp.summaries.histogram import clipped_counts
 from beam_dp.summaries.marginals import Marginals
 
 

@@ -23,12 +23,18 @@ from apache_beam.utils.timestamp import Timestamp
 from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_dp.domain.universe import Domain
-from beam_dp.encoding.batch import EncodedBatch, WindowBatch
-from beam_dp.encoding.contributions import distinct_units, select_records
+from beam_dp.encoding.batch import (
+    Columns,
+    CostLimit,
+    EncodedBatch,
+    RecordWords,
+    WindowBatch,
+    WindowWords,
+    from_bytes,
+    to_bytes,
+)
+from beam_dp.encoding.contributions import distinct_units, select_records, split_by
 from beam_dp.encoding.records import encode_window_cells, encode_windows
-from beam_dp.encoding.split import split_by
-from beam_dp.encoding.unit_costs import CostLimit
-from beam_dp.encoding.words import Columns, RecordWords, WindowWords, from_bytes, to_bytes
 from beam_dp.errors import InputError, magnitude
 from beam_dp.privacy.guarantee import RECORD
 from beam_dp.privacy.unit_costs import UnitCosts

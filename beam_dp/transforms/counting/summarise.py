@@ -11,15 +11,25 @@ from apache_beam.transforms.window import GlobalWindows
 from apache_beam.utils.windowed_value import WindowedValue
 from numpy.typing import NDArray
 
-from beam_dp.encoding.batch import EncodedBatch
-from beam_dp.summaries.accumulator import Accumulator
+from beam_dp.domain.universe import Domain
+from beam_dp.encoding.batch import EncodedBatch, KeyBatch
+from beam_dp.encoding.contributions import split_by_unit
+from beam_dp.encoding.units import mix
+from beam_dp.mechanisms.left_out import LeftOutPlan
+from beam_dp.privacy.guarantee import Guarantee
+from beam_dp.privacy.unit_costs import UnitCosts
+from beam_dp.summaries.element_counts import ElementCounts
+from beam_dp.summaries.histogram import HistogramAccumulator
 from beam_dp.summaries.shards import (
+    Accumulator,
     add_shard,
     merge_shards,
     shard_length,
     sum_shards,
     write_shard,
 )
+from beam_dp.transforms.counting.encode import INSIDE, LEFT_OUT, EncodeRecords
+from beam_dp.transforms.counting.limit_contributions import limited
 from beam_dp.transforms.errors import withhold_messages
 from beam_dp.transforms.reading.records import refuse_windows
 
@@ -43,11 +53,11 @@ class Summarise(beam.PTransform):
     ) -> beam.PCollection[tuple[int, bytes]]:
         """Counts each bundle, then adds the shards of each block."""
         refuse_windows(records)
-        count = beam.ParDo(_CountBundle(self.accumulator))
+        count = beam.ParDo(_SummariseBundle(self.accumulator))
         return add_shards(records | "Count bundles" >> count.with_output_types(tuple[int, bytes]))
 
 
-class _CountBundle(beam.DoFn):
+class _SummariseBundle(beam.DoFn):
     """Counts the records of a bundle, and sends the counts when it ends."""
 
     def __init__(self, accumulator: Accumulator[Any, Any, Any]) -> None:
@@ -100,3 +110,168 @@ class _AddShards(beam.CombineFn):
 
     def extract_output(self, accumulator: bytes | NDArray[np.int64]) -> bytes:
         return self.compact(accumulator)
+
+
+def limited_records(
+    records: beam.PCollection[Any],
+    domain: Domain,
+    guarantee: Guarantee,
+    *,
+    as_cells: bool,
+    unit_costs: UnitCosts | None,
+    left_out: LeftOutPlan | None = None,
+) -> tuple[beam.PCollection[EncodedBatch], beam.PCollection[tuple[int, bytes]] | None]:
+    """Returns the records inside a domain, at most k a unit, and how many others there are.
+
+    Records inside the domain and outside it are limited apart, each kind as a function of the
+    unit's own records of that kind: those outside do not push out those inside.
+
+    Args:
+        records: of any kind that ``EncodeRecords`` reads.
+        domain: the universe.
+        guarantee: whose unit and limit are kept.
+        as_cells: how to encode.
+        unit_costs: the plan's, which limit the records inside the domain; None where only their
+            number is limited.
+        left_out: how the others are counted; None to forget them.
+
+    Returns:
+        Encoded records; and shards of the exact counts of ``left_out.domain``, or None. Both are
+        as secret as the records.
+
+    Raises:
+        InputError: if the records are windowed or unbounded, or lack a column.
+    """
+    refuse_windows(records)
+    unit = guarantee.privacy_unit
+    encode = EncodeRecords(domain, unit, as_cells=as_cells, keep_left_out=left_out is not None)
+    encoded = records | "Encode" >> encode
+    if left_out is None:
+        return limited(encoded, domain, guarantee, unit_costs=unit_costs), None
+    inside = limited(encoded[INSIDE], domain, guarantee, unit_costs=unit_costs)
+    # Their noise is that for k of them.
+    outside = limited(
+        encoded[LEFT_OUT], left_out.domain, guarantee, "Limit left out", unit_costs=None
+    )
+    accumulator = HistogramAccumulator(left_out.domain)
+    return inside, outside | "Summarise left out" >> Summarise(accumulator)
+
+
+class CountCells(beam.PTransform):
+    """Encodes records, limits what a unit contributes, and counts the cells.
+
+    Args:
+        domain: the universe; records outside it are left out, silently.
+        guarantee: whose unit and limit are kept.
+        unit_costs: the plan's, which limit a unit's records as well; None where only their number
+            is limited.
+
+    Raises:
+        InputError: when applied, if the records are windowed or unbounded, or lack a column.
+
+    Output: shards for ``HistogramAccumulator.from_shards``, as secret as the records.
+    """
+
+    def __init__(
+        self, domain: Domain, guarantee: Guarantee, *, unit_costs: UnitCosts | None
+    ) -> None:
+        super().__init__()
+        self.unit_costs = unit_costs
+        self.domain = domain
+        self.guarantee = guarantee
+
+    def expand(self, records: beam.PCollection[Any]) -> beam.PCollection[tuple[int, bytes]]:
+        """Encodes, limits contributions, counts."""
+        encoded, _ = limited_records(
+            records, self.domain, self.guarantee, as_cells=True, unit_costs=self.unit_costs
+        )
+        return encoded | "Summarise" >> Summarise(HistogramAccumulator(self.domain))
+
+
+# Elements of one shard: at most 4 MiB.
+_SHARD_ELEMENTS = 2**18
+_BUFFERED_RECORDS = 2**20
+_PARTITIONS = 256
+
+
+class CountElements(beam.PTransform):
+    """Adds up the weights of each element: in each bundle, then by partitions of the elements.
+
+    Input: ``KeyBatch``.
+
+    Raises:
+        InputError: when applied, if the records are windowed or unbounded.
+
+    Output: shards for ``counts_of_shards``; every element is in one of them. They are as secret as
+    the records.
+    """
+
+    def expand(self, records: beam.PCollection[KeyBatch]) -> beam.PCollection[bytes]:
+        """Merges bundles, shuffles once, merges partitions."""
+        refuse_windows(records)
+        return (
+            records
+            | "Merge bundles" >> beam.ParDo(_MergeBundle()).with_output_types(tuple[int, bytes])
+            | "Group elements" >> beam.GroupByKey()
+            | "Merge partitions" >> beam.ParDo(_MergePartition()).with_output_types(bytes)
+        )
+
+
+def counts_of_shards(shards: Iterable[bytes]) -> ElementCounts:
+    """Returns the counts of all shards."""
+    return ElementCounts.of(map(_read_elements, shards))
+
+
+class _MergeBundle(beam.DoFn):
+    """Collects the elements of a bundle, and sends each one once, or now and then again."""
+
+    def start_bundle(self) -> None:
+        self._batches: list[KeyBatch] = []
+        self._num_buffered = 0
+
+    @withhold_messages
+    def process(self, batch: KeyBatch) -> Iterable[tuple[int, bytes]]:
+        self._batches.append(batch)
+        self._num_buffered += len(batch.keys)
+        if self._num_buffered < _BUFFERED_RECORDS:
+            return ()
+        counts = ElementCounts.of(self._batches)
+        self._batches = [KeyBatch(counts.elements, counts.counts)]
+        self._num_buffered = len(counts.elements)
+        # Elements that repeat themselves stay here; else there is nothing to be gained.
+        return self._flush() if 2 * self._num_buffered >= _BUFFERED_RECORDS else ()
+
+    @withhold_messages
+    def finish_bundle(self) -> Iterator[WindowedValue]:
+        return iter([GlobalWindows.windowed_value(shard) for shard in self._flush()])
+
+    def _flush(self) -> list[tuple[int, bytes]]:
+        counts = ElementCounts.of(self._batches)
+        self.start_bundle()
+        # Integers that follow each other spread over partitions only when they are mixed.
+        places = np.stack((mix(counts.elements), counts.elements))
+        return [
+            (number, shard)
+            for number, _, (elements, weights) in split_by_unit(
+                places, [counts.elements, counts.counts], _PARTITIONS
+            )
+            for shard in _write_elements(ElementCounts(elements, weights))
+        ]
+
+
+class _MergePartition(beam.DoFn):
+    @withhold_messages
+    def process(self, partition: tuple[int, Iterable[bytes]]) -> Iterator[bytes]:
+        return _write_elements(counts_of_shards(partition[1]))
+
+
+def _write_elements(counts: ElementCounts) -> Iterator[bytes]:
+    for start in range(0, len(counts.elements), _SHARD_ELEMENTS):
+        part = slice(start, start + _SHARD_ELEMENTS)
+        elements, sums = counts.elements[part], counts.counts[part]
+        yield elements.astype("<u8").tobytes() + sums.astype("<i8").tobytes()
+
+
+def _read_elements(shard: bytes) -> KeyBatch:
+    elements, sums = np.frombuffer(shard, "<u8").reshape(2, -1)
+    return KeyBatch(elements.astype(np.uint64), sums.view("<i8").astype(np.int64))

@@ -11,7 +11,7 @@ import numpy as np
 from apache_beam.transforms.window import GlobalWindows
 
 from beam_dp.checks import check_is
-from beam_dp.encoding.words import KeyWords
+from beam_dp.encoding.batch import KeyWords
 from beam_dp.errors import InputError
 from beam_dp.hashing.elements import universe_elements
 from beam_dp.hashing.keys import HashKey
@@ -23,11 +23,10 @@ from beam_dp.planning.worker_memory import worker_bytes
 from beam_dp.privacy.ledger.entries import Token
 from beam_dp.queries.sparse import Element
 from beam_dp.queries.sparse_reader import SparseQueries
-from beam_dp.summaries.element_counts import ElementCounts
-from beam_dp.summaries.key_counts import KeyCounts
-from beam_dp.transforms.counting.count_elements import CountElements, counts_of_shards
-from beam_dp.transforms.counting.encode_keys import EncodeKeys, KeyColumns
+from beam_dp.summaries.element_counts import ElementCounts, KeyCounts
+from beam_dp.transforms.counting.encode import EncodeKeys, KeyColumns
 from beam_dp.transforms.counting.limit_contributions import limited
+from beam_dp.transforms.counting.summarise import CountElements, counts_of_shards
 from beam_dp.transforms.drawing.answer_batches import answer_batches, each_query
 from beam_dp.transforms.drawing.one_worker import draw_once
 from beam_dp.transforms.elements import AnswerBatch

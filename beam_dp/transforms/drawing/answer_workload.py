@@ -18,7 +18,7 @@ from beam_dp.planning.worker_memory import worker_bytes
 from beam_dp.privacy.ledger.entries import Token
 from beam_dp.queries.lines import QueryLine
 from beam_dp.summaries.histogram import HistogramAccumulator
-from beam_dp.transforms.counting.count_cells import CountCells
+from beam_dp.transforms.counting.summarise import CountCells
 from beam_dp.transforms.drawing.answer_batches import answer_batches
 from beam_dp.transforms.drawing.one_worker import draw_once
 from beam_dp.transforms.elements import AnswerBatch, Row

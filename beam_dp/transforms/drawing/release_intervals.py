@@ -25,8 +25,7 @@ from beam_dp.planning.worker_memory import worker_bytes
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.releases.intervals.release import IntervalRelease, ordered_domain
 from beam_dp.summaries.histogram import HistogramAccumulator
-from beam_dp.transforms.counting.limited_records import limited_records
-from beam_dp.transforms.counting.summarise import Summarise
+from beam_dp.transforms.counting.summarise import Summarise, limited_records
 from beam_dp.transforms.drawing.one_worker import draw_release
 from beam_dp.transforms.elements import ReleaseShard
 

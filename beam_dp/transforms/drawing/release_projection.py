@@ -18,10 +18,9 @@ from beam_dp.privacy.ledger.entries import Token
 from beam_dp.queries.sparse_reader import KEY_RULE
 from beam_dp.releases.sketches.release import SparseRelease
 from beam_dp.summaries.projection import ProjectionAccumulator
-from beam_dp.transforms.counting.count_elements import CountElements, counts_of_shards
-from beam_dp.transforms.counting.encode_keys import EncodeKeys, KeyColumns
-from beam_dp.transforms.counting.limit_keys import LimitKeys
-from beam_dp.transforms.counting.summarise import Summarise
+from beam_dp.transforms.counting.encode import EncodeKeys, KeyColumns
+from beam_dp.transforms.counting.limit_contributions import LimitKeys
+from beam_dp.transforms.counting.summarise import CountElements, Summarise, counts_of_shards
 from beam_dp.transforms.drawing.one_worker import draw_release
 from beam_dp.transforms.elements import ReleaseShard
 from beam_dp.transforms.reading.records import refuse_windows

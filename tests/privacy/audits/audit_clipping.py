@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from sketch_laws import batch_of, colliding_key, promise, seeded_key, summary_of
 from tiny import ADD, REPLACE, share_spent
 
-from beam_dp.encoding.key_batch import KeyBatch, merged_keys
+from beam_dp.encoding.batch import KeyBatch, merged_keys
 from beam_dp.mechanisms.sketches import (
     count_sketch as count_sketch_module,
     release as release_module,
@@ -29,8 +29,8 @@ from beam_dp.mechanisms.sketches import (
 from beam_dp.mechanisms.sketches.count_sketch import CountSketch
 from beam_dp.mechanisms.sketches.plan import SparseMechanism, SparsePlan
 from beam_dp.privacy.guarantee import Guarantee
-from beam_dp.summaries.unit_sketches import within_squared_norm
-from beam_dp.transforms.counting import limit_keys as limit_keys_module
+from beam_dp.summaries.projection import within_squared_norm
+from beam_dp.transforms.counting import limit_contributions as limit_keys_module
 
 Patch = pytest.MonkeyPatch
 

@@ -16,7 +16,7 @@ from audit_views import Finding
 from numpy.typing import NDArray
 from tiny import ADD, domain_of, promise
 
-from beam_dp.encoding import frames as frames_module
+from beam_dp.encoding import tables as frames_module
 from beam_dp.encoding.records import encode_records
 from beam_dp.transforms.reading import records as records_module
 

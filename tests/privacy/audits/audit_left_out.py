@@ -35,7 +35,7 @@ from beam_dp.privacy.loss import Loss
 from beam_dp.summaries.histogram import HistogramAccumulator
 from beam_dp.testing import audit
 from beam_dp.transforms import ReleaseSyntheticDatabase
-from beam_dp.transforms.counting import limited_records as limited_module
+from beam_dp.transforms.counting import summarise as limited_module
 from beam_dp.transforms.drawing import one_worker, release as release_module
 
 DOMAIN = domain_of(3, 3).with_impossible([{"a0": [0], "a1": [0]}])

@@ -32,7 +32,7 @@ from beam_dp.mechanisms.online.sparse_mw import SparseMW
 from beam_dp.mechanisms.online.sparse_mw_plan import plan_sparse_mw
 from beam_dp.mechanisms.sparse_vector.mechanisms import AboveThreshold, NumericSparse, Sparse
 from beam_dp.mechanisms.sparse_vector.noise import SparseVectorNoise, sparse_vector_noise
-from beam_dp.summaries.key_counts import KeyCounts
+from beam_dp.summaries.element_counts import KeyCounts
 from beam_dp.testing import audit
 
 GUARANTEE = promise(REPLACE, 0.0, 1.0)

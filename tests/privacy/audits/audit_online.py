@@ -36,7 +36,7 @@ from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.accounting import zcdp_epsilon
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.testing import audit
-from beam_dp.transforms.counting.count_cells import CountCells
+from beam_dp.transforms.counting.summarise import CountCells
 from beam_dp.transforms.drawing import answer_queries as answer_module, one_worker
 
 DELTA = 1e-6

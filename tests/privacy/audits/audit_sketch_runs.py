@@ -23,7 +23,7 @@ from scipy import stats
 from sketch_laws import LARGE_DELTA, Record, batch_of, draws_of, promise, seeded_key, summary_of
 from tiny import ADD, REPLACE
 
-from beam_dp.encoding.key_batch import KeyBatch
+from beam_dp.encoding.batch import KeyBatch
 from beam_dp.mechanisms.sketches import (
     release as release_module,
     stability_histogram as histogram_module,

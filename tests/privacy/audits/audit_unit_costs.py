@@ -22,8 +22,7 @@ from numpy.typing import NDArray
 from tiny import ADD, domain_of, promise, share_spent, workload_of
 
 from beam_dp.encoding import contributions as contributions_module
-from beam_dp.encoding.batch import EncodedBatch
-from beam_dp.encoding.unit_costs import CostLimit
+from beam_dp.encoding.batch import CostLimit, EncodedBatch
 from beam_dp.in_memory import release_table
 from beam_dp.mechanisms.contract import Mechanism
 from beam_dp.mechanisms.marginals import measure_all as measure_all_module
@@ -35,8 +34,7 @@ from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.unit_costs import PARTS, UnitCosts
 from beam_dp.queries.workload import Workload
 from beam_dp.releases.synthetic_database import unit_costs as unit_costs_module
-from beam_dp.summaries.choice import choose_accumulator
-from beam_dp.summaries.histogram import Histogram
+from beam_dp.summaries.histogram import Histogram, choose_accumulator
 from beam_dp.summaries.marginals import Marginals
 from beam_dp.transforms.counting import count_windows as count_windows_module
 from beam_dp.windows.unit import WindowUnit
