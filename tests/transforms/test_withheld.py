@@ -54,7 +54,7 @@ UNGUARDED = {
     "read._SplitFile.process": "sees names of files, and becomes the file's name if it fails",
     "read._ReadRange.process": "becomes the file's name if it fails",
     "read.list_files": "sees the pattern",
-    "encode_keys.self._encode": "is a DoFn, whose methods are guarded",
+    "encode.self._encode": "is a DoFn, whose methods are guarded",
     "synthetic_rows._rows": "sees released records, which are public",
     "write._Write.process": "sees a release",
     "write_answers._WriteRun.process": "sees answers that are public",
@@ -255,7 +255,7 @@ FAULTS: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "records._BatchRows.finish_bundle": ("intervals", {"records._batch": fail}),
     "encode._Encode.process": ("intervals", {"encode.encode_records": fail}),
-    "encode_keys._Encode.process": ("histogram", {"encode_keys.key_elements": fail}),
+    "encode._EncodeKeys.process": ("histogram", {"encode.key_elements": fail}),
     "limit_contributions.PartitionUnits.process": (
         "database",
         {"limit_contributions.RecordWords.from_batch": fail},
@@ -272,17 +272,17 @@ FAULTS: dict[str, tuple[str, dict[str, Any]]] = {
         "database",
         {"limit_contributions.RecordWords.to_batch": fail},
     ),
-    "limit_keys._LeaveOutHeavy.process": (
+    "limit_contributions._LeaveOutHeavy.process": (
         "clipped",
-        {"encode_keys._Encode._encoded": lambda *_: Unreadable()},
+        {"encode._EncodeKeys._encoded": lambda *_: Unreadable()},
     ),
     "summarise._CountBundle.process": (
         "intervals",
-        {"limited_records.HistogramAccumulator.add_batch": fail},
+        {"summarise.HistogramAccumulator.add_batch": fail},
     ),
     "summarise._CountBundle.finish_bundle": (
         "intervals",
-        {"limited_records.HistogramAccumulator.to_shards": fail},
+        {"summarise.HistogramAccumulator.to_shards": fail},
     ),
     "count_windows._CountBundle.process": ("windows", {"count_windows.encode_window_cells": fail}),
     "count_windows._CountBundle.finish_bundle": (
@@ -300,29 +300,29 @@ FAULTS: dict[str, tuple[str, dict[str, Any]]] = {
     "summarise._AddShards.add_input": (
         "intervals",
         {
-            "limited_records.HistogramAccumulator.to_shards": shards_twice,
+            "summarise.HistogramAccumulator.to_shards": shards_twice,
             "summarise.sum_shards": fail,
         },
     ),
     "summarise._AddShards.compact": (
         "intervals",
         {
-            "limited_records.HistogramAccumulator.to_shards": shards_twice,
+            "summarise.HistogramAccumulator.to_shards": shards_twice,
             "summarise.write_shard": fail,
         },
     ),
     "summarise._AddShards.merge_accumulators": ("intervals", {"summarise.merge_shards": fail}),
-    "count_elements._MergeBundle.process": (
+    "summarise._MergeBundle.process": (
         "histogram",
-        {"count_elements._BUFFERED_RECORDS": 1, "count_elements.ElementCounts.of": fail},
+        {"summarise._BUFFERED_RECORDS": 1, "summarise.ElementCounts.of": fail},
     ),
-    "count_elements._MergeBundle.finish_bundle": (
+    "summarise._MergeBundle.finish_bundle": (
         "histogram",
-        {"count_elements.split_by_unit": fail},
+        {"summarise.split_by_unit": fail},
     ),
-    "count_elements._MergePartition.process": (
+    "summarise._MergePartition.process": (
         "histogram",
-        {"count_elements.counts_of_shards": fail},
+        {"summarise.counts_of_shards": fail},
     ),
     "release_windows._Draw.process": (
         "drawn windows",

@@ -44,7 +44,7 @@ class CountSketch(SparseMechanism):
     * ``gaussian``: (epsilon, delta) with delta > 0, at the L2 sensitivity w sqrt(s); or, with
       ``unit_norm`` c, at c sqrt(s): a unit's records are then kept in a fixed order while its own
       sketch has an L2 norm of at most c sqrt(s), in exact integers, and the rest is left out
-      (``summaries.unit_sketches``). Adding a unit then moves the cells by at most c sqrt(s),
+      (``summaries.projection``). Adding a unit then moves the cells by at most c sqrt(s),
       replacing it, by the triangle inequality, by at most 2 c sqrt(s).
 
     Accuracy: see ``errors.sparse_error``.

@@ -72,7 +72,7 @@ class SketchNoise:
         scale: of that noise, in weight.
         estimator: of the release.
         max_squared_norm: each unit's records were kept only while the sum of squares of its own
-            sketch is at most this (``summaries.unit_sketches``); None where they need not be.
+            sketch is at most this (``summaries.projection``); None where they need not be.
         grid: units of a cell that make a weight of one, an integer >= 1. Finer than one where
             Gaussian noise would otherwise pay for whole numbers.
     """

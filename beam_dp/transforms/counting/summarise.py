@@ -53,11 +53,11 @@ class Summarise(beam.PTransform):
     ) -> beam.PCollection[tuple[int, bytes]]:
         """Counts each bundle, then adds the shards of each block."""
         refuse_windows(records)
-        count = beam.ParDo(_SummariseBundle(self.accumulator))
+        count = beam.ParDo(_CountBundle(self.accumulator))
         return add_shards(records | "Count bundles" >> count.with_output_types(tuple[int, bytes]))
 
 
-class _SummariseBundle(beam.DoFn):
+class _CountBundle(beam.DoFn):
     """Counts the records of a bundle, and sends the counts when it ends."""
 
     def __init__(self, accumulator: Accumulator[Any, Any, Any]) -> None:
