@@ -244,7 +244,7 @@ def test_each_rule_catches_a_file_that_breaks_it(rule: str, files: dict[str, str
     assert RULES[rule](files)
 
 
-def test_no_rule_goes_without_a_broken_example() -> None:
+def test_every_rule_has_a_broken_example() -> None:
     assert {rule for rule, _ in BROKEN} == set(RULES)
 
 
@@ -263,5 +263,5 @@ INNOCENT = {
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_no_rule_refuses_what_is_allowed(rule: str) -> None:
+def test_no_rule_rejects_allowed_sources(rule: str) -> None:
     assert RULES[rule](INNOCENT) == []

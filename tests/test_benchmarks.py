@@ -32,7 +32,7 @@ def benchmarks(monkeypatch):
         ("distributed_pass", ["--only=parquet,csv,bounding", "--repeats=1"], "| peak of memory |"),
     ],
 )
-def test_benchmarks_are_quick_if_asked(name, flags, told):
+def test_quick_benchmarks_run(name, flags, told):
     done = subprocess.run(
         [sys.executable, str(BENCHMARKS / f"{name}.py"), "--quick", *flags],
         capture_output=True,
@@ -105,7 +105,7 @@ def test_online_contenders_are_compared():
     assert "| 2,000 | 0.2 | random | 50 | 50 | 50 | 50 (" in online_comparison.markdown(found)
 
 
-def test_fresh_noise_answers_as_many_as_the_target_allows():
+def test_fresh_noise_answers_up_to_the_target_error():
     import online_comparison
 
     # One answer has the deviation 5.49527 at epsilon 1 and delta 1e-9.
@@ -125,7 +125,7 @@ def test_errors_over_all_supports_are_their_mean_over_each():
     assert sparse_measure.over_supports(errors, 0.0, 9) == pytest.approx(3.5**2)
 
 
-def test_the_errors_of_other_places_change_no_mean():
+def test_errors_elsewhere_do_not_change_a_mean():
     import sparse_measure
 
     from beam_dp.mechanisms.sketches.count_sketch import CountSketch

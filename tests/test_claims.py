@@ -15,7 +15,7 @@ from claim_rows.claim import Agreement, Failures, Slack
 KEYS = [claim.key for claim in claims.all_claims()]
 
 
-def test_the_page_tells_what_is_measured():
+def test_claims_page_matches_the_measurements():
     written = claims.PAGE.read_text().splitlines()
     made = claims.page(dict.fromkeys(KEYS, "@")).splitlines()
     assert len(written) == len(made)
@@ -26,7 +26,7 @@ def test_the_page_tells_what_is_measured():
     assert "not yet" not in claims.written().values()
 
 
-def test_keys_name_one_statement_each():
+def test_claim_keys_are_unique():
     assert len(set(KEYS)) == len(KEYS)
 
 
@@ -37,14 +37,14 @@ def test_statements_hold(key: str):
     assert all(each.holds for each in found), [str(each) for each in found]
 
 
-def test_a_statement_that_fails_too_often_does_not_hold():
+def test_claim_that_fails_too_often_is_rejected():
     assert Failures(61, 1000, 0.05, 0.9).holds and not Failures(161, 1000, 0.05, 0.9).holds
     assert Slack(2.0, 2.0, 10, "updates").holds and not Slack(2.1, 2.0, 10, "updates").holds
     assert Agreement(0, 10, "a loop").holds and not Agreement(1, 10, "a loop").holds
     assert not Agreement(float("nan"), 10, "a loop", 1.0).holds
 
 
-def test_an_unknown_key_costs_one_line(capsys, monkeypatch):
+def test_unknown_claim_is_rejected_in_one_line(capsys, monkeypatch):
     monkeypatch.setattr(sys, "argv", ["claims.py", "--only", "small_bd"])
     with pytest.raises(SystemExit):
         claims.main()

@@ -53,13 +53,15 @@ def test_accepts_a_wheel_of_committed_files_and_its_kernel(commit: pathlib.Path)
         ({KERNEL: ELF["x86_64"], "beam_dp/x.dist-info/WHEEL": b""}, "does not belong"),
     ],
 )
-def test_an_odd_wheel_is_refused(commit: pathlib.Path, files: dict[str, bytes], told: str) -> None:
+def test_rejects_a_wheel_with_unexpected_files(
+    commit: pathlib.Path, files: dict[str, bytes], told: str
+) -> None:
     odd = odd_in_wheel(wheel(commit, X86, {**GOOD, **files}), "x86_64", "2.17", commit)
     assert odd and all(line.startswith(X86) for line in odd)
     assert any(told in line for line in odd)
 
 
-def test_a_wheel_that_says_that_it_runs_elsewhere_is_refused(commit: pathlib.Path) -> None:
+def test_rejects_a_wheel_tagged_for_another_platform(commit: pathlib.Path) -> None:
     compiled = wheel(commit, X86, {**GOOD, KERNEL: ELF["x86_64"]})
     assert odd_in_wheel(compiled, "x86_64", "2.28", commit)
 
@@ -71,7 +73,7 @@ def sources(commit: pathlib.Path, folder: str) -> pathlib.Path:
     return archive
 
 
-def test_sources_hold_what_is_committed_and_no_test(commit: pathlib.Path) -> None:
+def test_source_distribution_has_committed_files_without_tests(commit: pathlib.Path) -> None:
     packed, tests = sources(commit, "beam_dp"), sources(commit, "tests")
     assert odd_in_sources(packed, commit) == []
     (odd,) = odd_in_sources(tests, commit)
@@ -80,7 +82,7 @@ def test_sources_hold_what_is_committed_and_no_test(commit: pathlib.Path) -> Non
     assert odd_in_sources(packed, commit)
 
 
-def test_every_file_that_names_the_version_names_the_same() -> None:
+def test_every_file_has_the_same_version() -> None:
     (version,) = re.findall(r'^VERSION = "(.+)"', (ROOT / "setup.py").read_text("utf-8"), re.M)
     assert f"\nversion: {version}\n" in (ROOT / "CITATION.cff").read_text("utf-8")
     heading = "## [Unreleased]" if version.endswith(".dev0") else f"## [{version}] - 20"

@@ -18,7 +18,7 @@ def story_class() -> Any:
     return runpy.run_path(str(EXAMPLES / "story.py"))["Story"]
 
 
-def test_the_visits_are_the_same_each_time_and_lie_in_their_domain() -> None:
+def test_example_visits_are_reproducible_and_in_their_domain() -> None:
     made = runpy.run_path(str(EXAMPLES / "visits.py"))
     table = made["visits"]()
     assert table.equals(made["visits"]())
@@ -31,7 +31,7 @@ def test_the_visits_are_the_same_each_time_and_lie_in_their_domain() -> None:
     assert release.num_records == table.num_rows
 
 
-def test_a_story_shows_what_it_runs(
+def test_example_prints_the_commands_it_runs(
     story_class: Any, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def ask(number: int) -> int:
@@ -47,16 +47,12 @@ def test_a_story_shows_what_it_runs(
     assert capsys.readouterr().out.startswith("\n$ beam-dp descrbe x\n    error: ")
 
 
-def test_a_story_stops_where_a_command_ends_otherwise(
-    story_class: Any, tmp_path: pathlib.Path
-) -> None:
+def test_example_stops_at_an_unexpected_exit_code(story_class: Any, tmp_path: pathlib.Path) -> None:
     with pytest.raises(SystemExit, match="exit code 2; 0 was expected"):
         story_class(tmp_path / "told").run("beam-dp descrbe x")
 
 
-def test_a_story_begins_in_an_empty_folder_of_its_own(
-    story_class: Any, tmp_path: pathlib.Path
-) -> None:
+def test_example_starts_in_an_empty_folder(story_class: Any, tmp_path: pathlib.Path) -> None:
     (tmp_path / "mine").write_text("kept")
     story_class(tmp_path / "told").folder.joinpath("old").write_text("")
     assert list(story_class(tmp_path / "told").folder.iterdir()) == []

@@ -150,7 +150,7 @@ def faults(source: str, path: str = "tests/test_example.py") -> list[str]:
     return [f"{path}:{fault}" for fault in found]
 
 
-def test_no_test_compares_times_or_waits_shortly() -> None:
+def test_no_test_compares_times_or_has_a_short_timeout() -> None:
     sources = {
         path.relative_to(ROOT).as_posix(): path.read_text("utf-8")
         for path in pathlib.Path(ROOT, "tests").rglob("*.py")

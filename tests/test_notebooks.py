@@ -24,12 +24,12 @@ def code_cells(path: pathlib.Path) -> list[dict[str, Any]]:
     return [cell for cell in notebook(path)["cells"] if cell["cell_type"] == "code"]
 
 
-def test_there_is_a_notebook_for_each_reader() -> None:
+def test_each_reader_has_a_notebook() -> None:
     assert [path.stem for path in NOTEBOOKS] == ["analyst", "engineer", "officer"]
 
 
 @by_name
-def test_a_notebook_is_kept_as_if_it_never_ran(path: pathlib.Path) -> None:
+def test_notebooks_are_committed_without_outputs(path: pathlib.Path) -> None:
     """Without what cells showed, and without traces of the Jupyter that somebody used."""
     for cell in code_cells(path):
         assert (cell["outputs"], cell["execution_count"]) == ([], None), cell["source"]
@@ -41,7 +41,7 @@ def test_a_notebook_is_kept_as_if_it_never_ran(path: pathlib.Path) -> None:
 
 
 @by_name
-def test_a_notebook_begins_with_whom_it_is_for_and_how_long_it_takes(path: pathlib.Path) -> None:
+def test_notebooks_begin_with_their_reader_and_duration(path: pathlib.Path) -> None:
     first = notebook(path)["cells"][0]
     assert first["cell_type"] == "markdown"
     title, audience, *_ = "".join(first["source"]).split("\n\n")
@@ -51,7 +51,7 @@ def test_a_notebook_begins_with_whom_it_is_for_and_how_long_it_takes(path: pathl
 
 
 @by_name
-def test_cells_are_short_and_have_names_of_their_own(path: pathlib.Path) -> None:
+def test_notebook_cells_are_short_and_uniquely_named(path: pathlib.Path) -> None:
     names = [cell["id"] for cell in notebook(path)["cells"]]
     assert len(names) == len({*names})
     for cell in code_cells(path):
@@ -59,14 +59,14 @@ def test_cells_are_short_and_have_names_of_their_own(path: pathlib.Path) -> None
 
 
 @by_name
-def test_a_notebook_leads_to_the_others_and_is_found_from_the_journeys(path: pathlib.Path) -> None:
+def test_notebooks_link_to_each_other_and_from_the_journeys(path: pathlib.Path) -> None:
     others = {other.name for other in NOTEBOOKS} - {path.name}
     assert others <= {*LINK.findall(prose(path))}
     assert f"../examples/notebooks/{path.name}" in LINK.findall(prose(ROOT / "docs/journeys.md"))
 
 
 @by_name
-def test_a_cell_for_a_shell_is_one_command_or_stops_at_the_first_that_fails(
+def test_shell_cells_stop_at_the_first_failure(
     path: pathlib.Path,
 ) -> None:
     """The shell's exit code is that of its last command."""
@@ -87,9 +87,7 @@ def test_a_cell_for_a_shell_is_one_command_or_stops_at_the_first_that_fails(
         ("assert 1 + 1 == 2", ""),
     ],
 )
-def test_a_cell_that_fails_is_told_in_one_line(
-    code: str, told: str, tmp_path: pathlib.Path
-) -> None:
+def test_failing_cell_is_reported_in_one_line(code: str, told: str, tmp_path: pathlib.Path) -> None:
     pytest.importorskip("nbclient", reason="nbclient is not installed: `make notebooks` does")
     book = notebook(NOTEBOOKS[0])
     words = {**book["cells"][0], "source": "Words."}

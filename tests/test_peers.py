@@ -100,13 +100,13 @@ def test_released_records_are_compared_with_the_true_ones(compared):
         ("endless", 1, "over the limit of 1 CPU s"),
     ],
 )
-def test_a_run_that_is_not_done_ends_the_others_and_the_page_says_so(compared, body, limit, told):
+def test_failed_peer_run_is_recorded_on_the_page(compared, body, limit, told):
     runs, page = compared(*FAKE, "--limit", str(limit), body=body)
     assert len(runs) == 1
     assert row(page, "fake (numpy)")[1:] == [told, "", "", "", ""]
 
 
-def test_this_project_is_run_alone_and_what_was_kept_of_peers_stays(compared):
+def test_running_this_project_alone_keeps_peer_results(compared):
     compared(*FAKE, "--seeds", "1")
     own = ("--only", "beam_dp", "--seeds", "1")
     runs, page = compared(*own)
@@ -119,7 +119,7 @@ def test_this_project_is_run_alone_and_what_was_kept_of_peers_stays(compared):
     assert [run["name"] for run in compared(*own)[0]] == ["fake", "beam_dp"]
 
 
-def test_a_pass_keeps_the_rows_that_the_limit_allows(compared, monkeypatch):
+def test_pass_keeps_rows_within_the_limit(compared, monkeypatch):
     import side_by_side
 
     monkeypatch.setattr(side_by_side, "PASS_ROWS", 2000)

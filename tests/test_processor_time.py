@@ -72,7 +72,7 @@ def test_reports_nothing_unless_asked(pytester: pytest.Pytester) -> None:
     run.stdout.no_fnmatch_line("*dearest*")
 
 
-def test_of_mostly_slow_cases_one_in_so_many_is_not_slow(pytester: pytest.Pytester) -> None:
+def test_mostly_slow_marks_all_cases_except_every_nth(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(
         """
         import pytest

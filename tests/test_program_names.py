@@ -39,7 +39,7 @@ def test_every_program_is_a_command() -> None:
     assert {*PROGRAMS} == {*cli.PIPELINES}
 
 
-def test_the_help_says_what_each_program_is_for(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_describes_each_program(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         cli.main(["--help"])
     shown = " ".join(capsys.readouterr().out.split())
@@ -59,13 +59,13 @@ def test_help_shows_what_to_type(
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_the_example_of_a_program_is_what_to_type(name: str) -> None:
+def test_help_example_is_a_valid_command(name: str) -> None:
     program: ModuleType = PROGRAMS[name]
     assert f"\n    beam-dp {name} " in (program.__doc__ or "")
 
 
 @pytest.mark.parametrize("pattern", DOCUMENTS + SOURCES)
-def test_nothing_that_is_read_after_an_install_names_modules_of_a_checkout(pattern: str) -> None:
+def test_installed_texts_name_no_modules_of_a_checkout(pattern: str) -> None:
     paths = [path for path in ROOT.glob(pattern) if path.is_file() and path.suffix != ".pyc"]
     assert paths
     found = [

@@ -65,7 +65,7 @@ def told(without: tuple[str, ...], commands: list[list[str]]) -> str:
 
 
 @pytest.mark.parametrize("missing", ["apache_beam", "apache-beam", "opendp"])
-def test_a_missing_library_that_makes_releases_says_how_to_get_it(missing: str) -> None:
+def test_missing_library_is_named_with_its_install_command(missing: str) -> None:
     told = installed.missing_part(ModuleNotFoundError(name=missing))
     assert told is not None and told.endswith("needs it: pip install beam_dp")
     for other in ("rich", "apache_beam.io.absent"):
@@ -73,7 +73,7 @@ def test_a_missing_library_that_makes_releases_says_how_to_get_it(missing: str) 
 
 
 @pytest.mark.parametrize("made", ["tables", "records", "answers"])
-def test_without_pyarrow_tables_of_arrow_say_how_to_get_it(
+def test_to_arrow_without_pyarrow_says_how_to_install_it(
     made: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     release = dp.read_release(GOLDEN / "synthetic_database_1", kind=dp.SyntheticDatabase)
@@ -90,7 +90,7 @@ def test_without_pyarrow_tables_of_arrow_say_how_to_get_it(
 
 
 @pytest.mark.slow
-def test_what_is_read_without_what_makes_releases_is_the_same(tmp_path: pathlib.Path) -> None:
+def test_reading_without_heavy_packages_gives_the_same_values(tmp_path: pathlib.Path) -> None:
     domain = dp.parse_domain(DOMAIN)
     rows = [
         {"age": age, "children": age % 4, "day": None, "education": "HS", "smokes": age % 3 == 0}
@@ -106,7 +106,7 @@ def test_what_is_read_without_what_makes_releases_is_the_same(tmp_path: pathlib.
     assert told(WITHOUT, commands) == told((), commands)
 
 
-def test_reads_every_release_without_what_makes_one(tmp_path: pathlib.Path) -> None:
+def test_reads_every_kind_without_heavy_packages(tmp_path: pathlib.Path) -> None:
     commands = []
     for release in GOLDEN_RELEASES:
         place, page = str(GOLDEN / release), str(tmp_path / f"{release}.html")

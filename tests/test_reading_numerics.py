@@ -23,7 +23,7 @@ def test_the_sine_transform_is_that_of_type_1_and_its_own_inverse(length: int) -
 
 @pytest.mark.mostly_slow(one_in=10)
 @pytest.mark.parametrize("least", [*range(1, 200), 1025, 65_537, 1_000_007, 2**21 + 1])
-def test_fast_lengths_are_the_least_of_their_kind(least: int) -> None:
+def test_fast_lengths_are_minimal(least: int) -> None:
     found = fast_length(least)
     assert least <= found == scipy.fft.next_fast_len(least, real=True)
 

@@ -21,14 +21,14 @@ SVG = "{http://www.w3.org/2000/svg}"
 
 
 @pytest.mark.parametrize("path", HELD, ids=lambda path: path.name)
-def test_documents_tell_what_was_recorded(path):
+def test_documents_show_recorded_figures(path):
     text = path.read_text("utf-8")
     assert text.count("<!-- recorded: ") == len(write_pages.REGION.findall(text))
     assert text == write_pages.filled(text), "run `make generated`"
 
 
 @pytest.mark.parametrize("name", page_pictures.PICTURES)
-def test_pictures_show_what_was_recorded_and_say_it_in_words(name):
+def test_pictures_show_recorded_figures_and_have_alt_texts(name):
     text = (ROOT / name).read_text("utf-8")
     assert text == page_pictures.PICTURES[name](), "run `make generated`"
     root = xml.etree.ElementTree.fromstring(text)
@@ -39,7 +39,7 @@ def test_pictures_show_what_was_recorded_and_say_it_in_words(name):
     assert all(0 <= x <= 400 for x in inside)
 
 
-def test_no_figure_of_the_page_is_typed_and_every_file_is_used():
+def test_page_figures_are_generated_from_every_result_file():
     text = PAGE.read_text("utf-8")
     assert re.findall(r"\d", write_pages.REGION.sub("", text)) == []
     assert set(re.findall(r"<!-- recorded: (.+) -->", text)) <= set(page_regions.REGIONS)
@@ -47,13 +47,13 @@ def test_no_figure_of_the_page_is_typed_and_every_file_is_used():
     assert set(asked) == set(page_regions.REGIONS)
 
 
-def test_a_figure_that_is_changed_by_hand_is_found():
+def test_finds_a_figure_changed_by_hand():
     text = PAGE.read_text("utf-8")
     typed = text.replace("| MST (dpmm) | 2", "| MST (dpmm) | 3", 1)
     assert typed != text and write_pages.filled(typed) == text
 
 
-def test_a_run_takes_the_place_of_the_same_command_and_tells_no_path(tmp_path, monkeypatch):
+def test_new_run_replaces_the_same_command_and_records_no_path(tmp_path, monkeypatch):
     path = tmp_path / "kept.json"
     row = Row("one", {"time": Figure(1.234567, "times", 0.0123456)}, 3, "two", "<= 2")
 
@@ -100,7 +100,7 @@ def test_means_and_ratios_have_standard_errors():
         (Figure(0.02063, "share", 0.0002), "0.0206 ± 0.0002"),
     ],
 )
-def test_figures_are_told_in_their_units(figure, told):
+def test_figures_are_shown_in_their_units(figure, told):
     assert tables.told(figure) == told
 
 
@@ -119,7 +119,7 @@ def test_an_error_bar_reaches_as_far_as_the_error():
     assert (wide[1] - wide[0]) / math.log10(2.5 / 1.5) == pytest.approx(width, rel=0.02)
 
 
-def test_a_line_of_one_point_is_drawn():
+def test_draws_a_line_with_one_point():
     line = pictures.Line("alone", [(10.0, 0.5, 0.0)], 1)
     svg = pictures.lines("title", {"": [line]}, pictures.Axis("x"), pictures.Axis("y"))
     assert "alone: 10: 0.5." in svg and svg.count("<circle") == 1

@@ -61,7 +61,7 @@ def page(site: pathlib.Path, document: str) -> str:
     return (site / document.replace("README", "index")).with_suffix(".html").read_text("utf-8")
 
 
-def test_no_page_and_no_style_loads_anything_from_elsewhere(site: pathlib.Path) -> None:
+def test_site_loads_nothing_from_other_hosts(site: pathlib.Path) -> None:
     found = [
         (path.name, loaded)
         for path in site.rglob("*.html")
@@ -77,7 +77,7 @@ def test_no_page_and_no_style_loads_anything_from_elsewhere(site: pathlib.Path) 
     assert found == []
 
 
-def test_every_document_can_be_found_by_the_search(site: pathlib.Path) -> None:
+def test_search_finds_every_document(site: pathlib.Path) -> None:
     entries = json.loads((site / "search" / "search_index.json").read_text("utf-8"))["docs"]
     found = {entry["location"].partition("#")[0] for entry in entries}
     documents = {name.replace("README", "index").replace(".md", ".html") for name in DOCUMENTS}
@@ -85,7 +85,7 @@ def test_every_document_can_be_found_by_the_search(site: pathlib.Path) -> None:
 
 
 @pytest.mark.parametrize("document", DOCUMENTS)
-def test_a_page_has_the_lists_and_tables_that_a_code_host_shows(
+def test_pages_keep_the_lists_and_tables_of_their_markdown(
     site: pathlib.Path, document: str
 ) -> None:
     """The site's Markdown wants an empty line before a list, and four spaces inside one."""
@@ -105,7 +105,7 @@ def test_every_public_name_has_an_entry(site: pathlib.Path) -> None:
     assert [name for name in beam_dp.__all__ if f'id="beam_dp.{name}"' not in pages] == []
 
 
-def test_every_mechanism_that_can_be_asked_for_has_a_page(site: pathlib.Path) -> None:
+def test_every_mechanism_has_a_page(site: pathlib.Path) -> None:
     from beam_dp.cli.programs import PROGRAMS, flags_of_program
 
     choices = {
@@ -123,7 +123,7 @@ def test_every_mechanism_that_can_be_asked_for_has_a_page(site: pathlib.Path) ->
 
 
 @pytest.mark.skipif(BROWSER is None, reason="no browser: Debian's package chromium has one")
-def test_a_site_of_files_can_be_searched_without_a_network(site: pathlib.Path) -> None:
+def test_site_is_searchable_offline(site: pathlib.Path) -> None:
     shown = subprocess.run(
         [
             str(BROWSER),

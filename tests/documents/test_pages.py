@@ -22,7 +22,7 @@ def is_run(block: Block) -> bool:
 
 
 @pytest.mark.parametrize("lists", [NOT_RUN, BELONGINGS], ids=["not run", "belongings"])
-def test_what_is_listed_of_a_block_names_one_that_is_there(
+def test_every_listed_exception_names_an_existing_block(
     lists: Mapping[str, Mapping[str, object]],
 ) -> None:
     for page, listed in lists.items():

@@ -33,7 +33,7 @@ def released(folder: pathlib.Path) -> tuple[dict[str, Any], list[str]]:
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_a_release_has_equal_structure_and_guarantee(
+def test_cluster_release_has_the_same_structure_and_guarantee(
     tmp_path: pathlib.Path, cluster: FlinkCluster, name: str
 ) -> None:
     program = PROGRAMS[name]
@@ -61,7 +61,7 @@ def test_both_task_managers_work(tmp_path: pathlib.Path, cluster: FlinkCluster) 
     assert len(controls) == NUM_ENVIRONMENTS * len(cluster.task_managers)
 
 
-def test_the_flags_that_a_user_gives(
+def test_runs_with_the_flags_that_a_user_gives(
     tmp_path: pathlib.Path, cluster: FlinkCluster, job_server_jar: str
 ) -> None:
     """FlinkRunner with its own job server, which sends its jar to the cluster."""
@@ -73,7 +73,7 @@ def test_the_flags_that_a_user_gives(
     assert len(everything_under(tmp_path / "out")) == program.num_files
 
 
-def test_nothing_is_left_of_a_cluster(job_server_jar: str) -> None:
+def test_stopped_cluster_leaves_no_process_or_file(job_server_jar: str) -> None:
     cluster = FlinkCluster(job_server_jar, num_task_managers=1)
     with pytest.raises(ZeroDivisionError), cluster:
         pids = [process.pid for process in cluster.processes]

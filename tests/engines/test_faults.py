@@ -68,7 +68,7 @@ def test_a_fault_publishes_one_draw_or_none_in_a_bucket(
 
 
 @pytest.mark.engines
-def test_a_second_draw_is_seen(
+def test_careless_writers_are_caught(
     tmp_path: pathlib.Path, cluster: FlinkCluster, waiting: Moments
 ) -> None:
     """A writer that publishes file by file, as ordinary ones do; the checks are not blind."""

@@ -146,12 +146,14 @@ def test_windows_of_a_topic_are_exact_on_flink(
         ("none", "topic: 'none' is refused; must be a topic of the brokers"),
     ],
 )
-def test_topics_that_are_not_exact_are_refused(broker: str, topic: str, message: str) -> None:
+def test_rejects_topics_that_may_lose_or_repeat_records(
+    broker: str, topic: str, message: str
+) -> None:
     with pytest.raises(InputError, match=message.replace(".", r"\.")):
         ReadKafka(broker, topic, Horizon(int(time.time()), 1, 10, 5), settle=5)
 
 
-def test_prism_is_refused(broker: str) -> None:
+def test_rejects_prism_for_kafka(broker: str) -> None:
     source = ReadKafka(broker, TOPIC, Horizon(int(time.time()), 1, 10, 5), settle=5)
     options = PipelineOptions(["--runner=PrismRunner"])
     with pytest.raises(InputError, match="runner: 'PrismRunner' is refused"):

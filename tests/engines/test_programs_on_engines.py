@@ -80,7 +80,7 @@ def test_a_paid_release_on_prism_is_marked_and_prints_no_logs_of_beam(
     assert all(re.match(r"\[ +[0-9.]+ s\] ", line) for line in lines), err
 
 
-def test_a_run_that_is_saved_is_refused(
+def test_rejects_saving_a_run_on_engines(
     tmp_path: pathlib.Path, engine: list[str], capfd: pytest.CaptureFixture[str]
 ) -> None:
     program = PROGRAMS["private_mw"]

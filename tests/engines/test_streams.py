@@ -227,7 +227,7 @@ def kill_worker(cluster: FlinkCluster) -> None:
 
 @pytest.mark.engines
 @pytest.mark.parametrize("engine", ["prism", "flink"])
-def test_the_same_command_goes_on_with_a_job_that_was_cancelled(
+def test_same_command_resumes_a_cancelled_job(
     tmp_path: pathlib.Path, request: pytest.FixtureRequest, engine: str
 ) -> None:
     """From nothing: the engine remembers no job."""
@@ -272,7 +272,7 @@ def faulty(
 
 
 @pytest.mark.engines
-def test_windows_are_exact_where_task_managers_are_killed(
+def test_windows_stay_exact_after_task_managers_are_killed(
     tmp_path: pathlib.Path, cluster: FlinkCluster, waiting: Moments
 ) -> None:
     faulty(tmp_path, cluster, waiting, kill_task_manager, 60, 3)
@@ -281,7 +281,7 @@ def test_windows_are_exact_where_task_managers_are_killed(
 @pytest.mark.faults
 @pytest.mark.parametrize("number", range(NUM_TRIALS))
 @pytest.mark.parametrize("kill", [kill_task_manager, kill_worker])
-def test_windows_are_exact_whatever_is_killed(
+def test_windows_stay_exact_after_any_kill(
     tmp_path: pathlib.Path,
     cluster: FlinkCluster,
     waiting: Moments,
@@ -293,7 +293,7 @@ def test_windows_are_exact_whatever_is_killed(
 
 @pytest.mark.faults
 @pytest.mark.parametrize("number", range(NUM_TRIALS))
-def test_the_same_command_goes_on_after_the_job_manager_was_killed(
+def test_same_command_resumes_after_the_job_manager_was_killed(
     tmp_path: pathlib.Path, cluster: FlinkCluster, waiting: Moments, number: int
 ) -> None:
     """It has no memory of jobs: the job is lost, and started again."""

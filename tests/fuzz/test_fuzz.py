@@ -41,7 +41,7 @@ def test_memory_is_bounded(name: str) -> None:
 
 
 @pytest.mark.slow
-def test_a_check_that_is_missing_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fuzzer_finds_a_removed_check(monkeypatch: pytest.MonkeyPatch) -> None:
     """A target that cannot fail is no test: without this check, a card cannot be written again."""
     monkeypatch.setattr("beam_dp.releases.files.card._check_unicode", lambda text: None)
     generator = random.Random(7)

@@ -44,7 +44,7 @@ def folder(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.P
     return tmp_path
 
 
-def test_the_service_that_releases_is_paid_for_by_the_budget(
+def test_compose_release_is_paid_from_the_declared_budget(
     folder: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """What is declared is what the release protects; its flags are the program's and Beam's."""
@@ -64,7 +64,7 @@ def test_the_service_that_releases_is_paid_for_by_the_budget(
     assert f"--flink_master={flags('job-server')['flink-master']}" in job.beam_flags
 
 
-def test_the_files_that_arrive_have_the_columns_of_the_release(folder: pathlib.Path) -> None:
+def test_arriving_files_have_the_released_columns(folder: pathlib.Path) -> None:
     (file,) = (folder / "landing").iterdir()
     header, *rows = file.read_text(encoding="utf-8").splitlines()
     domain = yaml.safe_load((folder / "visits.json").read_text(encoding="utf-8"))
@@ -94,7 +94,7 @@ def test_services_find_each_other() -> None:
     assert flags("release")["ledger"] == url and url in MANUAL
 
 
-def test_services_share_what_they_must_and_publish_nothing() -> None:
+def test_services_share_volumes_and_publish_no_ports() -> None:
     assert SERVICES["workers"]["volumes"] == SERVICES["release"]["volumes"]
     staged = [SERVICES[name]["volumes"] for name in ("job-server", "task-manager")]
     assert [each[0].removesuffix(":ro") for each in staged] == [
@@ -111,7 +111,7 @@ def test_services_share_what_they_must_and_publish_nothing() -> None:
     assert COMPOSE["networks"]["default"] == {"internal": True}
 
 
-def test_whoever_is_waited_for_says_how_it_is() -> None:
+def test_every_awaited_service_has_a_health_check() -> None:
     waited = {
         (name, asked["condition"])
         for service in SERVICES.values()
@@ -122,14 +122,14 @@ def test_whoever_is_waited_for_says_how_it_is() -> None:
         assert ("healthcheck" in SERVICES[name]) == (condition == "service_healthy"), name
 
 
-def test_no_password_is_in_the_file() -> None:
+def test_compose_file_contains_no_password() -> None:
     for service in SERVICES.values():
         for name, value in (service.get("environment") or {}).items():
             assert "PASSWORD" not in name or value == "${LEDGER_PASSWORD:?must be in .env}"
     assert "LEDGER_PASSWORD=$(" in MANUAL
 
 
-def test_the_pinned_versions_are_those_that_the_package_needs() -> None:
+def test_pinned_versions_satisfy_the_package() -> None:
     """Beam's is the one of the image that the boot program is taken from."""
     lines = (
         (ROOT / "deploy" / "images" / "constraints.txt").read_text(encoding="utf-8").splitlines()
@@ -147,7 +147,7 @@ def test_the_pinned_versions_are_those_that_the_package_needs() -> None:
     ] == []
 
 
-def test_images_are_of_versions_that_work_together() -> None:
+def test_images_have_matching_versions() -> None:
     named = {name.partition(":")[0]: name.partition(":")[2] for name in stand_ins()}
     flink = ".".join(named["flink"].split(".")[:2])
     assert flink in FlinkRunnerOptions.PUBLISHED_FLINK_VERSIONS
@@ -159,7 +159,7 @@ def test_images_are_of_versions_that_work_together() -> None:
     assert re.findall(r'^VERSION = "(.+)"', setup, re.M) == [arguments()["VERSION"]]
 
 
-def test_a_build_is_given_what_it_needs_and_nothing_else(tmp_path: pathlib.Path) -> None:
+def test_docker_build_context_has_only_needed_files(tmp_path: pathlib.Path) -> None:
     lines = (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines()
     allowed = {line[1:] for line in lines if line.startswith("!")}
     assert "*" in lines and all((ROOT / name).exists() for name in allowed)
@@ -170,7 +170,7 @@ def test_a_build_is_given_what_it_needs_and_nothing_else(tmp_path: pathlib.Path)
     assert ours <= allowed
 
 
-def test_the_commands_of_the_manual_exist(capsys: pytest.CaptureFixture[str]) -> None:
+def test_commands_in_the_manual_exist(capsys: pytest.CaptureFixture[str]) -> None:
     lines = re.findall(r"^    (?:docker compose|docker build|docker run) .*$", MANUAL, re.M)
     assert len(lines) > 5
     for line in lines:

@@ -69,7 +69,7 @@ def test_a_release_is_answered(reading: Home) -> None:
     assert line["records"] == pytest.approx([54.514227, 5.485773], abs=1e-6)
 
 
-def test_its_kernel_is_as_fast_as_that_of_this_machine_and_gives_the_same(making: Home) -> None:
+def test_wheel_kernel_hashes_like_the_local_one(making: Home) -> None:
     """A compiler may make a kernel that is right, and takes each processor for the oldest."""
     program = "from beam_dp.hashing import available_backends as a; print(*a())"
     backends = making.run("python", "-c", program).split()

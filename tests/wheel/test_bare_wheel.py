@@ -90,7 +90,7 @@ def flags(**values: str) -> list[str]:
     return [word for name, value in values.items() for word in (f"--{name}", value)]
 
 
-def test_nothing_is_installed_but_what_is_declared(home: Home) -> None:
+def test_installs_only_declared_packages(home: Home) -> None:
     code = (
         "import importlib.util as u, beam_dp, beam_dp.pipelines, beam_dp.hashing.backend as b;"
         "print(beam_dp.__file__, b.active_backend(), *map(u.find_spec, {!r}))"
@@ -103,16 +103,16 @@ def test_nothing_is_installed_but_what_is_declared(home: Home) -> None:
 
 
 @pytest.mark.parametrize("command", [*PROGRAMS, *COMMANDS])
-def test_help_names_what_was_typed(home: Home, command: str) -> None:
+def test_help_shows_the_typed_command(home: Home, command: str) -> None:
     assert home.run("beam-dp", command, "--help").startswith(f"usage: beam-dp {command} [-h]")
 
 
-def test_help_names_every_command(home: Home) -> None:
+def test_help_lists_every_command(home: Home) -> None:
     assert {*PROGRAMS, *COMMANDS} <= {*home.run("beam-dp", "--help").split()}
 
 
 @pytest.mark.parametrize("file_format", ["parquet", "csv", "avro"])
-def test_a_synthetic_database_of_every_format_has_the_records(home: Home, file_format: str) -> None:
+def test_synthetic_records_are_written_in_every_format(home: Home, file_format: str) -> None:
     """Integers, floats, texts, booleans, and words for these: no value of any is left out."""
     argv = flags(
         input=f"people.{file_format}", domain="domain.json", workload="marginals:1",
@@ -135,7 +135,7 @@ def test_a_synthetic_database_of_every_format_has_the_records(home: Home, file_f
     assert "complete" in home.run("beam-dp", "finish", file_format)
 
 
-def test_a_domain_is_tried_on_a_sample(home: Home) -> None:
+def test_checks_a_domain_on_a_sample(home: Home) -> None:
     printed = home.run("beam-dp", "check-domain", *flags(domain="domain.json", sample="people.csv"))
     assert "' No' -> no" in printed and "'NA' -> null" in printed
     assert printed.endswith("0 of 300 rows are left out of a release\n")
@@ -155,7 +155,7 @@ def test_a_domain_is_tried_on_a_sample(home: Home) -> None:
         ),
     ],
 )  # fmt: skip
-def test_the_command_line_that_a_plan_prints_runs(home: Home, output: str, job: list[str]) -> None:
+def test_command_printed_by_plan_runs(home: Home, output: str, job: list[str]) -> None:
     asked = flags(**PROMISE, num_records="300", output=output)
     line = home.run("beam-dp", "plan", *job, *asked).splitlines()[-1]
     assert line.startswith("beam-dp ")
@@ -222,6 +222,6 @@ def test_a_pipeline_of_beam_yaml_needs_no_extra(home: Home) -> None:
     home.run("beam-dp", "answer", "out/intervals", "--interval", "30", "39")
 
 
-def test_what_needs_an_extra_says_which(home: Home) -> None:
+def test_missing_extra_is_named(home: Home) -> None:
     assert "beam_dp[gcs]" in home.refused("beam-dp", "describe", "gs://bucket/folder")
     assert "beam_dp[s3]" in home.refused("beam-dp", "describe", "s3://bucket/folder")

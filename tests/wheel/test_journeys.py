@@ -20,7 +20,7 @@ def written(home: Home) -> set[pathlib.Path]:
 
 
 @pytest.mark.parametrize(("command", "shown"), PAGE.commands())
-def test_a_journey_ends_as_the_page_says_and_writes_only_into_its_folder(
+def test_journey_matches_its_page_and_writes_only_into_its_folder(
     home: Home, command: str, shown: str
 ) -> None:
     script = command.removeprefix("python ")

@@ -30,7 +30,7 @@ def test_the_wheel_holds_every_source_and_the_kernel(wheels: pathlib.Path) -> No
     assert names == sources | programs | kernel
 
 
-def test_an_environment_that_reads_is_small(reading: Home) -> None:
+def test_reading_loads_no_heavy_packages(reading: Home) -> None:
     files = (reading.folder / "environment").rglob("*")
     assert sum(each.stat().st_size for each in files if each.is_file()) < MOST_BYTES
 
@@ -57,14 +57,14 @@ def test_it_answers_on_the_command_line_and_in_python(reading: Home) -> None:
         "run-yaml --yaml_pipeline_file domain.json",
     ],
 )
-def test_refuses_what_makes_releases_by_one_line(reading: Home, command: str) -> None:
+def test_commands_that_need_missing_packages_fail_in_one_line(reading: Home, command: str) -> None:
     domain = reading.folder / "elsewhere" / "domain.json"
     domain.write_text('{"attributes":[{"name":"a","type":"integer","min":0,"max":1}]}', "utf-8")
     words = command.split(" ")
     assert re.fullmatch(f"error: {words[0]}: {NO_PART}\n", reading.refused("beam-dp", *words))
 
 
-def test_names_of_what_makes_releases_say_how_to_get_it(reading: Home) -> None:
+def test_names_that_need_missing_packages_say_how_to_install_them(reading: Home) -> None:
     program = "import beam_dp\ntry: beam_dp.MWEM\nexcept ImportError as error: print(error)"
     assert re.fullmatch(rf"beam_dp\.MWEM: {NO_PART}\n", reading.run("python", "-c", program))
 

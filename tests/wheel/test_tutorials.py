@@ -26,7 +26,7 @@ NOTEBOOKS = sorted(path.stem for path in ROOT.glob("examples/notebooks/*.ipynb")
 STYLE = re.compile(r"\x1b\[[0-9;]*m")
 
 
-def test_the_readme_is_followed(home: Home) -> None:
+def test_readme_can_be_followed(home: Home) -> None:
     elsewhere = home.folder / "elsewhere"
     (elsewhere / "visits").mkdir()
     pq.write_table(MADE["visits"](), elsewhere / "visits" / "2024.parquet")
@@ -69,7 +69,7 @@ def showed(cell: dict[str, Any]) -> str:
 
 
 @pytest.mark.parametrize("name", NOTEBOOKS)
-def test_a_notebook_ends_with_the_figures_that_it_states(ran: pathlib.Path, name: str) -> None:
+def test_notebook_ends_with_its_stated_figures(ran: pathlib.Path, name: str) -> None:
     cells = json.loads((ran / f"{name}.ipynb").read_text("utf-8"))["cells"]
     printed = "".join(showed(cell) for cell in cells if cell["cell_type"] == "code")
     prose = "\n\n".join("".join(c["source"]) for c in cells if c["cell_type"] == "markdown")
