@@ -93,10 +93,13 @@ if TYPE_CHECKING:
     from beam_dp.releases.differences import compare_releases as compare_releases
     from beam_dp.releases.files.card import ReleaseError as ReleaseError
     from beam_dp.releases.intervals.release import IntervalRelease as IntervalRelease
-    from beam_dp.releases.kinds import read_release as read_release, write_release as write_release
+    from beam_dp.releases.kinds import (
+        read_release as read_release,
+        verify_release as verify_release,
+        write_release as write_release,
+    )
     from beam_dp.releases.sketches.release import SparseRelease as SparseRelease
     from beam_dp.releases.synthetic_database.release import SyntheticDatabase as SyntheticDatabase
-    from beam_dp.releases.verify import verify_release as verify_release
     from beam_dp.releases.windows.horizon_files import read_windows as read_windows
     from beam_dp.releases.windows.release import HorizonRelease as HorizonRelease
     from beam_dp.schemas.draft import DomainDraft as DomainDraft

@@ -136,7 +136,7 @@ def _check_output(output: pathlib.Path) -> None:
 def _verified(release: AnyRelease) -> tuple[Verification | None, str]:
     """Returns what `beam-dp verify` finds, and what it says last, or why it refuses the card."""
     from beam_dp.cli.verify import verdict
-    from beam_dp.releases.verify import verify_release
+    from beam_dp.releases.kinds import verify_release
 
     try:
         found = verify_release(release)
@@ -152,7 +152,7 @@ def _entry(url: str, release: AnyRelease) -> Entry:
         InputError: if the ledger has none, or can't be read.
     """
     from beam_dp.privacy.ledger.ledger import Ledger
-    from beam_dp.reports.about import paid_by
+    from beam_dp.reports.page import paid_by
 
     ledger, named, own = Ledger(url), paid_by(release), release.id
     entries = [each for data in ledger.datasets() for each in ledger.entries(data.dataset_id)]

@@ -46,8 +46,7 @@ def run_verify(options: argparse.Namespace) -> int:
     """
     from rich.console import Console
 
-    from beam_dp.releases.kinds import read_any
-    from beam_dp.releases.verify import verify_release
+    from beam_dp.releases.kinds import read_any, verify_release
 
     found = verify_release(read_any(options.directory))
     if options.json:

@@ -1,13 +1,22 @@
-"""The base class of all releases, and what they have in common."""
+"""The base class of all releases, their common fields, and the JSON values that they hold."""
 
 from __future__ import annotations
 
+import functools
+import importlib.metadata
+import math
+import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
+import numpy as np
+
 from beam_dp.domain.universe import Domain
+from beam_dp.errors import InputError
 from beam_dp.privacy.guarantee import Guarantee
+
+_LIBRARIES = ("beam_dp", "numpy", "scipy", "opendp")
 
 
 class AnyRelease(Protocol):
@@ -98,3 +107,30 @@ class Release(_Base):
     def public_keys(self) -> Mapping[str, str]:
         """Returns the public random values that were drawn before any record was read, by name."""
         return {}
+
+
+@functools.cache
+def library_versions() -> dict[str, str]:
+    """Returns the versions that a card states: Python, this package, what it computes with."""
+    versions = {"python": platform.python_version()}
+    for library in _LIBRARIES:
+        try:
+            versions[library] = importlib.metadata.version(library)
+        except importlib.metadata.PackageNotFoundError:
+            versions[library] = "not installed"
+    return versions
+
+
+def plain_json(value: Any) -> Any:
+    """Returns the value as JSON holds it: numpy numbers and tuples replaced, all numbers finite."""
+    if isinstance(value, np.generic):
+        return plain_json(value.item())
+    if isinstance(value, Mapping):
+        return {str(key): plain_json(each) for key, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain_json(each) for each in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        raise InputError("card", value, "must hold finite numbers only")
+    if value is None or isinstance(value, (str, bool, int, float)):
+        return value
+    raise InputError("card", type(value).__name__, "must hold JSON values only")

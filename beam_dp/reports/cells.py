@@ -81,7 +81,19 @@ class Answers(Protocol):
 
 
 class Counts(Protocol):
-    """The truth, as its owner knows it; see ``truth``."""
+    """The records, as their owner knows them: see ``truth``. Private."""
+
+    @property
+    def num_records(self) -> int:
+        """Number of records that count."""
+
+    @property
+    def num_left_out(self) -> int:
+        """Records outside the domain, or without a unit."""
+
+    @property
+    def num_beyond(self) -> int:
+        """Records beyond the limit of their unit."""
 
     def of(self, axes: tuple[int, ...], groups: Groups) -> list[int]:
         """Returns what ``Answers.of`` estimates, of one table. Private."""

@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 
 from beam_dp.domain.attributes import Attribute
-from beam_dp.reports.about import words_of
 from beam_dp.reports.cells import (
     Answers,
     Asked,
@@ -33,6 +32,7 @@ from beam_dp.reports.markup import (
     table,
     text,
 )
+from beam_dp.reports.page import words_of
 from beam_dp.reports.terminal import short
 
 Axes = tuple[int, ...]

@@ -4,67 +4,83 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import math
 import pathlib
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
+from beam_dp.privacy.guarantee import RECORD, Guarantee, Neighboring
 from beam_dp.releases.kinds import of_kind
-from beam_dp.releases.release import AnyRelease
-from beam_dp.reports.about import (
-    Told,
-    citation_section,
-    ledger_section,
-    promise_section,
-)
-from beam_dp.reports.markup import folded, paragraph, section, table, text
+from beam_dp.releases.release import AnyRelease, Release, library_versions
+from beam_dp.reports.markup import facts, folded, paragraph, section, table, text
+from beam_dp.reports.terminal import short, short_value
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from beam_dp.privacy.ledger.entries import Entry
-    from beam_dp.reports.truth import Truth
+    from beam_dp.reports.cells import Counts
     from beam_dp.verification.verdict import Verification
 
 STYLE = pathlib.Path(__file__).with_name("style.css")
 
 _PRIVATE = "PRIVATE: holds exact counts of records. Do not share."
-# Nothing is loaded and no script runs, even if a text should have slipped through unescaped.
+# Nothing is loaded and no script runs, even if a text was not escaped by mistake.
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
+_MAX_POWER = 20.0  # above, the value of e^epsilon is not shown
+_PAPERS = {
+    "mwem": "M. Hardt, K. Ligett, F. McSherry. A simple and practical algorithm for differentially"
+    " private data release. NIPS 2012",
+    "small_db": "A. Blum, K. Ligett, A. Roth. A learning theory approach to noninteractive database"
+    " privacy. J. ACM, 2013",
+    "private_mw": "M. Hardt, G. Rothblum. A multiplicative weights mechanism for privacy-preserving"
+    " data analysis. FOCS 2010",
+    "sparse_mw": "A. Blum, A. Roth. Fast private data release algorithms for sparse queries. 2011",
+    "top_queries": "D. Durfee, R. Rogers. Practical differentially private top-k selection with"
+    " pay-what-you-get composition. NeurIPS 2019",
+    "sparse_project": "A. Blum, A. Roth. Fast private data release algorithms for sparse queries."
+    " 2011",
+    "count_sketch": "M. Charikar, K. Chen, M. Farach-Colton. Finding frequent items in data"
+    " streams. ICALP 2002",
+    "stability_histogram": "A. Korolova, K. Kenthapadi, N. Mishra, A. Ntoulas. Releasing search"
+    " queries and clicks privately. WWW 2009",
+}
+_BOOK = "C. Dwork, A. Roth. The algorithmic foundations of differential privacy. 2014"
+
+
+class Told(NamedTuple):
+    """The part of a report that depends on the kind of the release."""
+
+    title: str
+    facts: Mapping[str, str]  # shown with the promise
+    sections: list[str]  # empty ones are left out
 
 
 @dataclasses.dataclass(frozen=True)
 class Beside:
-    """What a report shows beside the release itself.
+    """What a report shows besides the release itself."""
 
-    Args:
-        details: what `beam-dp describe` prints.
-        verdict: what `beam-dp verify` says last; or why it refuses the card.
-        verification: that led to it; None where there is none.
-        entry: of the ledger that paid, where it was asked.
-        truth: of the records, where their owner compares. Private.
-    """
-
-    details: RenderableType
-    verdict: str = ""
-    verification: Verification | None = None
-    entry: Entry | None = None
-    truth: Truth | None = None
+    details: RenderableType  # what `beam-dp describe` prints
+    verdict: str = ""  # the last line of `beam-dp verify`, or why it refuses the card
+    verification: Verification | None = None  # None where the card is refused
+    entry: Entry | None = None  # of the ledger that paid, where one was given
+    truth: Counts | None = None  # private: the records, where their owner compares
 
 
 def report_page(release: AnyRelease, beside: Beside) -> str:
     """Returns the report of a release as one HTML file.
 
     Args:
-        release: of any kind; every text that it holds may be hostile.
-        beside: what is known from elsewhere. With ``truth`` the page is as private as the records,
-            and says so in its title, on its screen, and on each printed page.
+        release: of any kind; every text in it may be hostile.
+        beside: known from elsewhere. With ``truth`` the page is as private as the records, and
+            says so in its title, on its screen, and on each printed page.
 
     Returns:
-        Of the same arguments the same text, of under 2 MB.
+        Under 2 MB; the same text for the same arguments.
 
     Raises:
         ReleaseError: if a window of a horizon is damaged.
@@ -74,16 +90,16 @@ def report_page(release: AnyRelease, beside: Beside) -> str:
     told: Told = of_kind("report", release, beside.truth)
     is_private = beside.truth is not None
     title = f"{told.title}: differentially private release {release.id[:8]}"
-    promise = promise_section(release, told.facts, beside.verdict, beside.verification)
+    promise = _promise_section(release, told.facts, beside)
     shown = section(
-        "All that the card says", folded("What beam-dp describe prints", details(beside.details))
+        "All that the card says", folded("What beam-dp describe prints", _details(beside.details))
     )
     parts = [
         _truth_words(beside.truth),
         promise,
         *told.sections,
-        ledger_section(release, beside.entry),
-        citation_section(release, beside.verification),
+        _ledger_section(release, beside.entry),
+        _citation_section(release, beside.verification),
         shown,
     ]
     name, mechanism = text(release.id), text(release.mechanism)
@@ -106,19 +122,19 @@ def report_page(release: AnyRelease, beside: Beside) -> str:
     )
 
 
-def _truth_words(truth: Truth | None) -> str:
+def _truth_words(truth: Counts | None) -> str:
     if truth is None:
         return ""
     words = (
         f"{_PRIVATE} It compares the release with the {truth.num_records:,} records that it is"
-        f" about. Left out were {truth.num_left_out:,} outside the domain"
+        f" about. Not counted: {truth.num_left_out:,} records outside the domain"
     )
     if truth.num_beyond:
         words += f" and {truth.num_beyond:,} beyond the limit of their unit"
     return paragraph(text(f"{words}.", 400), "private")
 
 
-def details(shown: RenderableType) -> str:
+def _details(shown: RenderableType) -> str:
     """Returns tables and texts of ``rich`` as HTML, in their order."""
     return "".join(_parts(shown))
 
@@ -134,3 +150,175 @@ def _parts(shown: RenderableType) -> Iterator[str]:
         yield table(header[0], ["" if not each.strip() else each for each in header], rows)
     elif isinstance(shown, Text) and shown.plain.strip():
         yield paragraph(text(shown.plain, 1_000))
+
+
+def paid_by(release: AnyRelease) -> str | None:
+    """Returns the entry of a ledger that the card names; None if it names none."""
+    inside = [each for each in release.card.values() if isinstance(each, Mapping)]
+    places = [release.plan, *inside, release.card]
+    found = [each["ledger_release"] for each in places if "ledger_release" in each]
+    return str(found[0]) if found else None
+
+
+def _promise_section(release: AnyRelease, told: Mapping[str, str], beside: Beside) -> str:
+    """Returns the promise in plain words, and whether the card's noise keeps it."""
+    promised = release.guarantee
+    unit = _unit(promised)
+    parts = [paragraph(text(words, 1_000), kind) for words, kind in _words(promised, unit)]
+    used = promised.max_records_per_unit
+    entries = {
+        "Epsilon": f"{promised.epsilon:g}",
+        "Delta": f"{promised.delta:g}",
+        "Protects": unit + (f", at most {used:,} records of each" if used > 1 else ""),
+        "Neighbouring data": promised.neighboring.value.replace("_", " "),
+        **told,
+    }
+    parts.insert(1, facts(entries))
+    if beside.verdict:
+        parts += _verified(beside.verdict, beside.verification)
+    return section("The promise", *parts)
+
+
+def _verified(verdict: str, found: Verification | None) -> Iterable[str]:
+    """Yields paragraphs about the verification of the promise, with its notes."""
+    if found is None:
+        words = f"beam-dp verify can't recompute it from the noise on the card: {verdict}."
+        yield paragraph(text(words, 600), "private")
+        return
+    words = f"As beam-dp verify recomputes from the noise on the card, it {verdict}."
+    yield paragraph(text(words, 600), "" if found.holds else "private")
+    yield from (paragraph(text(f"To be noted. {note}", 600)) for note in found.notes)
+
+
+def _unit(promised: Guarantee) -> str:
+    return "one record" if promised.privacy_unit == RECORD else f"one {promised.privacy_unit}"
+
+
+def _words(promised: Guarantee, unit: str) -> Iterable[tuple[str, str]]:
+    """Yields paragraphs, each with its class."""
+    is_replaced = promised.neighboring is Neighboring.REPLACE_ONE
+    other = "with other values" if is_replaced else "without it"
+    change = f"with {unit} in the data or {other}"
+    hidden = (
+        "The number of records is public; the values of the unit are not."
+        if is_replaced
+        else "Neither its values nor its presence show, and the exact number of records is private."
+    )
+    yield (
+        f"This release protects {unit}: whatever someone already knows, this release would have"
+        f" been almost as likely {change}. Epsilon and delta say how nearly. {hidden}",
+        "promise",
+    )
+    most = (
+        f"e^{promised.epsilon:g}"
+        if promised.epsilon > _MAX_POWER
+        else f"e^{promised.epsilon:g} = {math.exp(promised.epsilon):.3g}"
+    )
+    beside = f", plus at most {promised.delta:g}" if promised.delta else ""
+    yield (
+        "Precisely, it is (epsilon, delta)-differentially private: the probabilities of any set of"
+        f" releases {change} differ by a factor of at most {most}{beside}."
+        " Anything computed from the release alone reveals nothing more.",
+        "",
+    )
+
+
+def noise_section(entries: Iterable[Mapping[str, Any]], *words: str) -> str:
+    """Returns the noise of each measurement, after some words; empty without either."""
+    rows = [{**each} for each in entries]
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    parts = [paragraph(text(each)) for each in words]
+    if rows:
+        header = [name.replace("_", " ") for name in names]
+        shown = [[_value(row.get(name)) for name in names] for row in rows]
+        numeric = [
+            place
+            for place, name in enumerate(names)
+            if place and any(isinstance(row.get(name), int | float) for row in rows)
+        ]
+        parts.append(table("What was measured, with which noise", header, shown, numeric))
+    return section("The noise", *parts)
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, list):
+        return ", ".join(map(_value, value)) or "all records"
+    return "" if value is None else short_value(value).replace("discrete_", "discrete ")
+
+
+def _ledger_section(release: AnyRelease, entry: Entry | None) -> str:
+    """Returns the entry that the card names, and the ledger's entry if one was asked for."""
+    named = paid_by(release)
+    if entry is None and named is None:
+        words = (
+            "This release was not paid for through a ledger. Privacy loss adds up across releases"
+            " from the same records; this page cannot show what other releases revealed."
+        )
+    elif named is None:
+        words = "The card names no entry of a ledger, but the given ledger has one for it."
+    else:
+        words = f"The card says that entry {named} of a ledger paid for this release."
+    parts = [paragraph(text(words, 600))]
+    if entry is not None:
+        origin = entry.origin
+        told = {
+            "Entry": entry.release_id,
+            "Paid for": f"epsilon {entry.guarantee.epsilon:g}, delta {entry.guarantee.delta:g}",
+            "Paid at": entry.spent_at,
+            "Complete at": entry.released_at or "not marked as complete",
+            "By": origin.who if origin else None,
+            "For": origin.purpose if origin else None,
+            "To": origin.output if origin else None,
+        }
+        parts.append(facts({name: value for name, value in told.items() if value is not None}))
+    return section("The ledger", *parts)
+
+
+def _citation_section(release: AnyRelease, verification: Verification | None) -> str:
+    """Returns how to cite the release, the versions that made it, and the papers behind it."""
+    promised, mechanism = release.guarantee, release.mechanism
+    versions = _versions(release)
+    made = f"beam_dp {versions['beam_dp']}" if "beam_dp" in versions else "beam_dp"
+    citation = (
+        f"Differentially private release, {release.ID_OF} {release.id}; mechanism {mechanism},"
+        f" epsilon {promised.epsilon:g}, delta {promised.delta:g},"
+        f" {promised.neighboring.value.replace('_', ' ')}, privacy unit {promised.privacy_unit};"
+        f" made with {made}."
+    )
+    papers = [_PAPERS[mechanism]] if mechanism in _PAPERS else []
+    steps = () if verification is None else (*verification.steps, verification.together)
+    theorems = [part for step in steps for part in step.theorem.split("; ")]
+    items = "".join(f"<li>{text(each, 400)}</li>" for each in dict.fromkeys([*papers, _BOOK]))
+    proofs = "; ".join(dict.fromkeys(each for each in theorems if each))
+    return section(
+        "How to cite",
+        paragraph(f"<code>{text(citation, 600)}</code>"),
+        facts({release.ID_OF.capitalize(): release.id, **_capped(versions)}),
+        f"<ul>{items}</ul>",
+        paragraph(text(f"The promise follows by: {proofs}.", 1_000)) if proofs else "",
+    )
+
+
+def _versions(release: AnyRelease) -> Mapping[str, str]:
+    held = (getattr(release, "read_from", None) or release.card).get("versions")
+    known = held if isinstance(held, Mapping) else {}
+    return {str(name): str(value) for name, value in known.items()}
+
+
+def _capped(versions: Mapping[str, str]) -> dict[str, str]:
+    return dict(list(versions.items())[: 2 * len(library_versions())])
+
+
+def noisy_number_fact(release: Release) -> dict[str, str]:
+    """Returns the noisy number of records, where the release has one."""
+    found = release.noisy_number()
+    if found is None:
+        return {}
+    value, error = found
+    return {"Records": f"{value:,.0f}, standard error {short(error)}"}
+
+
+def words_of(values: Sequence[str], most: int = 3) -> str:
+    """Returns a few of some texts, and how many more there are."""
+    shown = ", ".join(values[:most])
+    return shown if len(values) <= most else f"{shown} and {len(values) - most:,} more"

@@ -8,8 +8,7 @@ from typing import Any
 
 from beam_dp.checks import is_number
 from beam_dp.errors import InputError
-from beam_dp.releases.plain import plain_json
-from beam_dp.releases.release import Release
+from beam_dp.releases.release import Release, plain_json
 
 # Fields of every card that say nothing about the noise.
 _HEAD = ("schema_version", "kind", "draw_id", "files", "versions")

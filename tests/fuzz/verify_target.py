@@ -20,8 +20,7 @@ from verification.kinds_of_releases import RELEASES
 from beam_dp.checks import is_number
 from beam_dp.cli.verify import told
 from beam_dp.errors import InputError
-from beam_dp.releases.kinds import read_any, write_release
-from beam_dp.releases.verify import verify_release
+from beam_dp.releases.kinds import read_any, verify_release, write_release
 from beam_dp.verification.verdict import Verification
 
 HORIZON, WINDOW = "horizon", "window of a horizon"

@@ -23,7 +23,7 @@ from beam_dp.mechanisms.registry import plan_release
 from beam_dp.mechanisms.small_db.small_db import SmallDB
 from beam_dp.models.residual_basis import ResidualBasis
 from beam_dp.noise.source import NoiseSource
-from beam_dp.releases.verify import verify_release
+from beam_dp.releases.kinds import verify_release
 from beam_dp.summaries.histogram import Histogram
 
 SHAPE = (6, 5, 4, 3)

@@ -22,7 +22,7 @@ from beam_dp.mechanisms.marginals.mwem import MWEM
 from beam_dp.mechanisms.marginals.plan import MarginalsPlan
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.unit_costs import MAX_RECORDS, PARTS
-from beam_dp.releases.verify import verify_release
+from beam_dp.releases.kinds import verify_release
 
 DELTA = 1e-9
 

@@ -14,8 +14,7 @@ from jobs import everything_under, job_flags, people
 from beam_dp.cli import main as cli
 from beam_dp.privacy.ledger.ledger import Ledger
 from beam_dp.releases.answers.files import ANSWER_SCHEMA
-from beam_dp.releases.kinds import read_release
-from beam_dp.releases.verify import verify_release
+from beam_dp.releases.kinds import read_release, verify_release
 from pipelines import release_synthetic_database
 from pipelines.answer_queries import main
 

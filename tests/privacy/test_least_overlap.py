@@ -14,8 +14,8 @@ from beam_dp.mechanisms.marginals.gaussian import Gaussian
 from beam_dp.mechanisms.marginals.strategies import residual_sensitivity
 from beam_dp.privacy.guarantee import Neighboring
 from beam_dp.privacy.least_overlap import least_overlap
+from beam_dp.releases.kinds import verify_release
 from beam_dp.releases.synthetic_database.verify_tables import largest_change
-from beam_dp.releases.verify import verify_release
 
 Supports = list[tuple[int, ...]]
 

@@ -29,13 +29,12 @@ from beam_dp.queries.disjunction import Disjunction, negation
 from beam_dp.queries.linear import Product
 from beam_dp.queries.vector_query import VectorQuery, sums_of
 from beam_dp.releases.files.card import ReleaseError
-from beam_dp.releases.kinds import read_release, write_release
+from beam_dp.releases.kinds import read_release, verify_release, write_release
 from beam_dp.releases.synthetic_database.measured_tables import MeasuredTable
 from beam_dp.releases.synthetic_database.noise_bounds import NoiseBounds
 from beam_dp.releases.synthetic_database.pair_distances import PairDistances
 from beam_dp.releases.synthetic_database.proved_bounds import ProvedBounds, ScoredPair
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
-from beam_dp.releases.verify import verify_release
 
 Patch = pytest.MonkeyPatch
 

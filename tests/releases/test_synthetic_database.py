@@ -13,7 +13,7 @@ from beam_dp.errors import InputError
 from beam_dp.queries.workload import Workload, marginals
 from beam_dp.releases.files.card import ReleaseError
 from beam_dp.releases.kinds import read_release, release_from_bytes, release_to_bytes, write_release
-from beam_dp.releases.plain import library_versions
+from beam_dp.releases.release import library_versions
 from beam_dp.releases.synthetic_database import row_order
 from beam_dp.releases.synthetic_database.records import distinct_records
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase

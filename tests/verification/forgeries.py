@@ -10,9 +10,8 @@ from typing import Any
 
 from beam_dp.errors import InputError
 from beam_dp.releases.files.commit import Draw
-from beam_dp.releases.kinds import draw_of, release_from_bytes
+from beam_dp.releases.kinds import draw_of, release_from_bytes, verify_release
 from beam_dp.releases.release import Release
-from beam_dp.releases.verify import verify_release
 from beam_dp.verification.verdict import Verification
 
 Path = tuple[str | int, ...]

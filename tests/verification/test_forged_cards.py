@@ -20,9 +20,8 @@ from window_plans import horizon_of, marginals_of, person
 import beam_dp as dp
 from beam_dp.errors import InputError
 from beam_dp.queries.workload import marginals
-from beam_dp.releases.kinds import release_from_bytes, release_to_bytes
+from beam_dp.releases.kinds import release_from_bytes, release_to_bytes, verify_release
 from beam_dp.releases.release import Release
-from beam_dp.releases.verify import verify_release
 
 
 def lies(name: str, every: int) -> list[str]:

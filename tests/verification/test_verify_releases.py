@@ -23,9 +23,14 @@ from kinds_of_releases import (
 import beam_dp as dp
 from beam_dp.errors import InputError
 from beam_dp.mechanisms.registry import plan_release
-from beam_dp.releases.kinds import read_release, release_from_bytes, release_to_bytes, write_release
+from beam_dp.releases.kinds import (
+    read_release,
+    release_from_bytes,
+    release_to_bytes,
+    verify_release,
+    write_release,
+)
 from beam_dp.releases.release import Release
-from beam_dp.releases.verify import verify_release
 from beam_dp.releases.windows.horizon_files import read_windows
 from beam_dp.summaries.histogram import Histogram
 from beam_dp.verification.verdict import Verification

@@ -18,8 +18,7 @@ from window_plans import RECORD, horizon_of, person, plan_of, whole
 
 import beam_dp as dp
 from beam_dp.errors import InputError
-from beam_dp.releases.kinds import read_release
-from beam_dp.releases.verify import verify_release
+from beam_dp.releases.kinds import read_release, verify_release
 from beam_dp.releases.windows.horizon_files import read_windows
 
 DELTAS = (0.0, 1e-9)

@@ -6,9 +6,9 @@ import collections
 from typing import TYPE_CHECKING, Any
 
 from beam_dp.releases.answers.release import AnswersRelease
-from beam_dp.reports.about import Told, noise_section
 from beam_dp.reports.cells import Counts
 from beam_dp.reports.markup import paragraph, section, table, text
+from beam_dp.reports.page import Told, noise_section
 from beam_dp.reports.terminal import (
     below_each_other,
     facts_tables,

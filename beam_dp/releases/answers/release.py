@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
 
-from beam_dp.releases.plain import library_versions
-from beam_dp.releases.release import Release
+from beam_dp.releases.release import Release, library_versions
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

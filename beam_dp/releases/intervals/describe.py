@@ -16,10 +16,10 @@ from beam_dp.domain.universe import Domain
 from beam_dp.noise.bound import FAILURE_PROBABILITY
 from beam_dp.releases.error_bars import Estimate
 from beam_dp.releases.intervals.release import IntervalRelease
-from beam_dp.reports.about import Told, noise_section, noisy_number_fact
 from beam_dp.reports.cells import Asked, Counts, Group, cells_of, groups_of
 from beam_dp.reports.marginals import Marginals, bar_words, figure
 from beam_dp.reports.markup import MAX_STANDING, legend, paragraph, section, standing, text
+from beam_dp.reports.page import Told, noise_section, noisy_number_fact
 from beam_dp.reports.terminal import (
     below_each_other,
     facts_tables,

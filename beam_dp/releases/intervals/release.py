@@ -21,8 +21,7 @@ from beam_dp.interval_strategies.textbook_tree import Nodes
 from beam_dp.noise.bound import noise_bound
 from beam_dp.queries.reader import LinearQueries
 from beam_dp.releases.left_out import LeftOut
-from beam_dp.releases.plain import library_versions, plain_json
-from beam_dp.releases.release import Release
+from beam_dp.releases.release import Release, library_versions, plain_json
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

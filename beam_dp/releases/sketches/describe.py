@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from beam_dp.releases.sketches.release import SparseRelease
-from beam_dp.reports.about import Told, noise_section
 from beam_dp.reports.cells import Counts
 from beam_dp.reports.markup import paragraph, section, text
+from beam_dp.reports.page import Told, noise_section
 from beam_dp.reports.terminal import (
     below_each_other,
     counted,

@@ -24,8 +24,7 @@ from beam_dp.hashing.projections import BlockSigns, DenseSigns
 from beam_dp.noise.bound import noise_variance
 from beam_dp.queries.sparse import SparseQuery
 from beam_dp.queries.sparse_reader import with_plain_keys
-from beam_dp.releases.plain import library_versions
-from beam_dp.releases.release import Release
+from beam_dp.releases.release import Release, library_versions
 from beam_dp.releases.sketches.estimates import (
     clipped_mean,
     dense_estimate,

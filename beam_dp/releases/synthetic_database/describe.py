@@ -20,10 +20,10 @@ from beam_dp.queries.vector_query import VectorQuery
 from beam_dp.queries.workload import Workload
 from beam_dp.releases.error_bars import Estimate
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
-from beam_dp.reports.about import Told, noise_section, noisy_number_fact
 from beam_dp.reports.cells import Asked, Counts, Groups, indicators, values_of
 from beam_dp.reports.marginals import MAX_PAIRS, Marginals, pairs_of
 from beam_dp.reports.markup import paragraph, section, table, text
+from beam_dp.reports.page import Told, noise_section, noisy_number_fact
 from beam_dp.reports.terminal import counted
 
 if TYPE_CHECKING:

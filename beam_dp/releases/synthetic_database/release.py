@@ -23,8 +23,7 @@ from beam_dp.queries.vector_query import VectorQuery
 from beam_dp.queries.workload import Workload
 from beam_dp.releases.error_bars import Estimate
 from beam_dp.releases.left_out import LeftOut
-from beam_dp.releases.plain import library_versions, plain_json
-from beam_dp.releases.release import Release
+from beam_dp.releases.release import Release, library_versions, plain_json
 from beam_dp.releases.synthetic_database.arrow import arrow_table
 from beam_dp.releases.synthetic_database.estimates import Estimates
 from beam_dp.releases.synthetic_database.marginal_weights import MAX_CELLS, marginal_weights

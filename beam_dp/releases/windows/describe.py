@@ -21,10 +21,10 @@ from beam_dp.releases.synthetic_database.measured_tables import query_variance
 from beam_dp.releases.synthetic_database.noisy_tables import NoisyTables
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 from beam_dp.releases.windows.release import HorizonRelease, WindowTables
-from beam_dp.reports.about import Told, noise_section, noisy_number_fact
 from beam_dp.reports.cells import Asked, Cell, Counts, Groups, indicators, values_of
 from beam_dp.reports.marginals import MAX_PAIRS, Marginals, bar_words, figure
 from beam_dp.reports.markup import legend, paragraph, section, standing, text
+from beam_dp.reports.page import Told, noise_section, noisy_number_fact
 from beam_dp.reports.terminal import (
     below_each_other,
     counted,

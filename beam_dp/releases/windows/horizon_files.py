@@ -35,8 +35,7 @@ from beam_dp.releases.files.card import (
 from beam_dp.releases.files.commit import BEGINNING, advice_on_drafts
 from beam_dp.releases.files.probe import probe_output
 from beam_dp.releases.kinds import read_release
-from beam_dp.releases.plain import library_versions, plain_json
-from beam_dp.releases.release import Release
+from beam_dp.releases.release import Release, library_versions, plain_json
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 from beam_dp.releases.windows.release import HorizonRelease, Level, WindowTables
 from beam_dp.storage.of_url import store_for

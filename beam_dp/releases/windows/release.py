@@ -20,8 +20,7 @@ from beam_dp.models.residual_basis import Support
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.linear import LinearQuery
 from beam_dp.queries.workload import Workload
-from beam_dp.releases.plain import library_versions, plain_json
-from beam_dp.releases.release import Release
+from beam_dp.releases.release import Release, library_versions, plain_json
 from beam_dp.releases.synthetic_database.measured_tables import (
     MeasuredTable,
     Names,
