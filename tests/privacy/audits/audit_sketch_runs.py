@@ -36,7 +36,6 @@ from beam_dp.mechanisms.sketches.sparse_project import SparseProject
 from beam_dp.mechanisms.sketches.stability_histogram import StabilityHistogram
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import Guarantee
-from beam_dp.releases.sketches.files import fields
 from beam_dp.releases.sketches.release import SparseRelease
 from beam_dp.summaries.element_counts import ElementCounts
 from beam_dp.summaries.projection import Projection
@@ -229,7 +228,7 @@ def form(mechanism: SparseMechanism, guarantee: Guarantee) -> Finding:
 
 def form_of(plan: SparsePlan, data: Data) -> str:
     release = release_module.release_sparse(plan, summary_of(plan, batch_of(data)), NoiseSource())
-    card = fields(release)
+    card = release.card
     arrays = []
     if release.sketch is not None:
         arrays.append((release.sketch.cells.dtype, release.sketch.cells.shape))
