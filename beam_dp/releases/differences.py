@@ -1,24 +1,29 @@
-"""The cells of two releases beside each other: how far they differ, and how far noise lets them."""
+"""Comparing the cells of two releases: their differences, and the error bars of these."""
 
 from __future__ import annotations
 
 import dataclasses
 import itertools
 import math
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, Protocol, runtime_checkable
 
-import numpy as np
-
+from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError
 from beam_dp.queries.workload import Workload
-from beam_dp.releases.intervals.release import IntervalRelease
+from beam_dp.releases.kinds import part
 from beam_dp.releases.release import Release
-from beam_dp.releases.synthetic_database.release import SyntheticDatabase
-from beam_dp.releases.synthetic_database.released_answers import MarginalAnswer
-from beam_dp.releases.windows.release import WindowTables
 
-Tables = SyntheticDatabase | WindowTables
+
+@runtime_checkable
+class _Tables(Protocol):
+    """A release of a workload of marginals, which it answers."""
+
+    domain: Domain
+    workload: Workload
+
+    def answer(self, workload: Workload) -> Sequence[Any]:
+        """Returns the values of each marginal, and the standard error of a cell."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,11 +31,11 @@ class CellDifference:
     """One cell of two releases.
 
     Args:
-        cell: its attributes, with the label of the level of each.
-        first: what the first release says, in records.
-        second: what the second one says.
-        standard_error: of the difference, from the noise of both; None where one of them states no
-            error of this cell, which then has no error bar.
+        cell: each attribute, with the label of its level.
+        first: the answer of the first release, in records.
+        second: the answer of the second release.
+        standard_error: of the difference, from the noise of both; None, so that there is no error
+            bar, where one of them states no error for this cell.
     """
 
     cell: tuple[tuple[str, str], ...]
@@ -88,18 +93,20 @@ def compare_releases(
     """
     if first.draw_id == second.draw_id:
         raise InputError("second", second.draw_id, "must be another draw than the first release")
-    if isinstance(first, IntervalRelease) and isinstance(second, IntervalRelease):
-        found = list(_levels(first, second))
-    elif isinstance(first, Tables) and isinstance(second, Tables):
-        found = list(_cells(first, second, workload))
-    else:
-        kinds = f"{type(first).__name__} and {type(second).__name__}"
-        condition = (
-            "must both be synthetic databases or tables of windows, of one domain, or both"
-            " interval counts"
-        )
-        raise InputError("releases", kinds, condition)
-    return sorted(found, key=_rank)
+    compare = getattr(part(first.KIND, "answer"), f"compare_{first.KIND}", None)
+    if compare is None:
+        raise not_comparable(first, second)
+    return sorted(compare(first, second, workload), key=_rank)
+
+
+def not_comparable(first: object, second: object) -> InputError:
+    """Returns the error for two releases that do not hold the same cells."""
+    kinds = f"{type(first).__name__} and {type(second).__name__}"
+    condition = (
+        "must both be synthetic databases or tables of windows, of one domain, or both"
+        " interval counts"
+    )
+    return InputError("releases", kinds, condition)
 
 
 def _rank(each: CellDifference) -> tuple[bool, float]:
@@ -107,20 +114,12 @@ def _rank(each: CellDifference) -> tuple[bool, float]:
     return each.z_score is None, -abs(size)
 
 
-def _levels(first: IntervalRelease, second: IntervalRelease) -> Iterator[CellDifference]:
-    attribute = first.attribute
-    if attribute != second.attribute:
-        condition = f"must be the attribute of the first release, {attribute.name!r}, as declared"
-        raise InputError("second", second.attribute.name, condition)
-    cells = np.arange(first.num_leaves)
-    answers = [each.answer(cells, cells) for each in (first, second)]
-    errors = np.hypot(*(each.standard_errors for each in answers))
-    columns = (*(each.values.tolist() for each in answers), errors.tolist())
-    for code, (one, other, error) in enumerate(zip(*columns, strict=True)):
-        yield CellDifference(((attribute.name, attribute.label(code)),), one, other, error)
-
-
-def _cells(first: Tables, second: Tables, workload: Workload | None) -> Iterator[CellDifference]:
+def marginal_differences(
+    first: _Tables, second: Release, workload: Workload | None
+) -> Iterator[CellDifference]:
+    """Yields the cells of marginals that two releases answer, synthetic records or tables."""
+    if not isinstance(second, _Tables):
+        raise not_comparable(first, second)
     domain = first.domain
     names = ", ".join(second.domain.names)
     domain.check_same(second.domain, "second", names, "must be of the first release's domain")
@@ -133,15 +132,10 @@ def _cells(first: Tables, second: Tables, workload: Workload | None) -> Iterator
     both = zip(first.answer(workload), second.answer(workload), strict=True)
     for one, other in both:
         labels = itertools.product(*(domain[name].labels() for name in one.attributes))
-        error = _error(one, other)
+        errors = one.standard_error, other.standard_error
+        error = None if None in errors else math.hypot(*errors)
         values = zip(
             labels, one.values.ravel().tolist(), other.values.ravel().tolist(), strict=True
         )
         for cell, ours, theirs in values:
             yield CellDifference(tuple(zip(one.attributes, cell, strict=True)), ours, theirs, error)
-
-
-def _error(one: MarginalAnswer, other: MarginalAnswer) -> float | None:
-    if one.standard_error is None or other.standard_error is None:
-        return None
-    return math.hypot(one.standard_error, other.standard_error)

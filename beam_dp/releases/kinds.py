@@ -43,7 +43,8 @@ ReleaseT = TypeVar("ReleaseT", bound=Release)
 #   verify.py    ``verify_KIND``: the verification of a release;
 #   describe.py  ``describe_KIND``: the tables that `beam-dp describe` prints; and ``report_KIND``:
 #                the sections of `beam-dp report`;
-#   answer.py    ``answer_KIND``: prints the answers to a command line of `beam-dp answer`.
+#   answer.py    ``answer_KIND``: prints the answers to a command line of `beam-dp answer`; and,
+#                if it has cells, ``compare_KIND``: the differences between those of two releases.
 # A module is imported when it is first needed: reading one kind loads nothing of the others.
 KINDS = {
     "synthetic_database": "synthetic_database",
@@ -64,7 +65,7 @@ def part(kind: str, name: str) -> Any:
 
 
 def of_kind(verb: str, release: AnyRelease, *arguments: Any) -> Any:
-    """Calls what the kind of a release has for a verb, such as ``describe_intervals``."""
+    """Calls the function of a kind for a verb, such as ``describe_intervals``."""
     module = part(release.KIND, "describe" if verb == "report" else verb)
     return getattr(module, f"{verb}_{release.KIND}")(release, *arguments)
 

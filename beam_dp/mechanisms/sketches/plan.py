@@ -31,7 +31,7 @@ from beam_dp.privacy.accounting import discrete_gaussian_mu, discrete_parameter
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.loss import Loss
 from beam_dp.privacy.rounding import Real, root_up, up
-from beam_dp.releases.sketches.projection_bounds import ProjectionBounds, bounds_of
+from beam_dp.releases.sketches.estimates import ProjectionBounds, bounds_of
 from beam_dp.releases.sketches.release import Distribution, Estimator, Family, folded, signs_of
 from beam_dp.releases.sketches.verify import sketch_steps
 from beam_dp.summaries.projection import MAX_PROJECTION_WIDTH

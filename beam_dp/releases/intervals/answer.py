@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -18,7 +18,10 @@ from beam_dp.flags.numbers import integer, number
 from beam_dp.flags.questions import refuse_others
 from beam_dp.queries.linear import LinearQuery, Product
 from beam_dp.queries.linear_workload import parse_linear_workload
+from beam_dp.queries.workload import Workload
+from beam_dp.releases.differences import CellDifference, not_comparable
 from beam_dp.releases.intervals.release import IntervalRelease
+from beam_dp.releases.release import Release
 from beam_dp.reports.terminal import print_table
 
 Cells = tuple[int, int]
@@ -126,3 +129,21 @@ def _level(attribute: Attribute, text: str) -> int | float | str:
         return integer("value", text)
     except InputError:
         return number("value", text)
+
+
+def compare_intervals(
+    first: IntervalRelease, second: Release, _: Workload | None
+) -> Iterator[CellDifference]:
+    """Yields the cells of two releases of interval counts of one attribute."""
+    if not isinstance(second, IntervalRelease):
+        raise not_comparable(first, second)
+    attribute = first.attribute
+    if attribute != second.attribute:
+        condition = f"must be the attribute of the first release, {attribute.name!r}, as declared"
+        raise InputError("second", second.attribute.name, condition)
+    cells = np.arange(first.num_leaves)
+    answers = [each.answer(cells, cells) for each in (first, second)]
+    errors = np.hypot(*(each.standard_errors for each in answers))
+    columns = (*(each.values.tolist() for each in answers), errors.tolist())
+    for code, (one, other, error) in enumerate(zip(*columns, strict=True)):
+        yield CellDifference(((attribute.name, attribute.label(code)),), one, other, error)

@@ -26,6 +26,8 @@ from beam_dp.queries.sparse import SparseQuery
 from beam_dp.queries.sparse_reader import with_plain_keys
 from beam_dp.releases.release import Release, library_versions
 from beam_dp.releases.sketches.estimates import (
+    ProjectionBounds,
+    bounds_of,
     clipped_mean,
     dense_estimate,
     estimates_by_element,
@@ -36,7 +38,6 @@ from beam_dp.releases.sketches.estimates import (
     variance_of_median,
 )
 from beam_dp.releases.sketches.keys import key_rule_of
-from beam_dp.releases.sketches.projection_bounds import ProjectionBounds, bounds_of
 
 Family = Literal["dense", "blocks"]
 Distribution = Literal["discrete_laplace", "discrete_gaussian"]

@@ -17,11 +17,14 @@ from beam_dp.flags.questions import QUESTIONS, asks_a_question, refuse_others
 from beam_dp.queries.linear import LinearQuery
 from beam_dp.queries.linear_workload import LinearWorkload, parse_linear_workload
 from beam_dp.queries.workload import Workload, parse_workload
+from beam_dp.releases.differences import marginal_differences
 from beam_dp.releases.synthetic_database.answer_questions import answer_question, print_answers
 from beam_dp.releases.synthetic_database.questions import MAX_GROUPS
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 from beam_dp.releases.synthetic_database.released_answers import MarginalAnswer, QueryAnswer
 from beam_dp.reports.terminal import print_table
+
+compare_synthetic_database = marginal_differences
 
 
 class _Answering(Protocol):

@@ -8,10 +8,13 @@ import re
 from beam_dp.errors import InputError
 from beam_dp.flags.flag import FlagError, refused
 from beam_dp.flags.questions import refuse_others
+from beam_dp.releases.differences import marginal_differences
 from beam_dp.releases.synthetic_database.answer import answer_tables
 from beam_dp.releases.windows.describe import shown_runs
 from beam_dp.releases.windows.release import HorizonRelease, WindowTables
 from beam_dp.reports.terminal import moment
+
+compare_window_tables = marginal_differences
 
 _CONDITION = "must be one window, such as 7, or some, such as 10:34, :24 or -24:"
 _NUMBER = "-?[0-9]{1,7}"
