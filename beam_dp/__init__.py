@@ -40,8 +40,7 @@ if TYPE_CHECKING:
         draw_top_queries as draw_top_queries,
         plan_top_queries as plan_top_queries,
     )
-    from beam_dp.mechanisms.marginals.gaussian import Gaussian as Gaussian
-    from beam_dp.mechanisms.marginals.laplace import Laplace as Laplace
+    from beam_dp.mechanisms.marginals.measure_all import Gaussian as Gaussian, Laplace as Laplace
     from beam_dp.mechanisms.marginals.mwem import MWEM as MWEM
     from beam_dp.mechanisms.online.conjunctions import (
         plan_conjunctions as plan_conjunctions,

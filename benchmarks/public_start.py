@@ -24,7 +24,7 @@ from beam_dp.domain.universe import Domain
 from beam_dp.mechanisms.contract import NumRecords
 from beam_dp.mechanisms.marginals.mwem import MWEM
 from beam_dp.mechanisms.marginals.plan import MarginalsPlan
-from beam_dp.mechanisms.marginals.starting_records import StartingRecords
+from beam_dp.mechanisms.marginals.released_records import StartingRecords
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.workload import Workload, marginals
 from beam_dp.releases.synthetic_database.records import distinct_records

@@ -30,8 +30,7 @@ from beam_dp.mechanisms.marginals.mwem import MWEM
 from beam_dp.mechanisms.marginals.plan import MarginalsPlan
 from beam_dp.mechanisms.marginals.textbook_mwem import TextbookPlan
 from beam_dp.mechanisms.registry import SYNTHETIC, options_of, plan_release
-from beam_dp.mechanisms.small_db.plan import SmallDBPlan
-from beam_dp.mechanisms.small_db.small_db import SmallDB
+from beam_dp.mechanisms.small_db.small_db import SmallDB, SmallDBPlan
 from beam_dp.mechanisms.within_bins import middles_warning
 from beam_dp.noise.bound import FAILURE_PROBABILITY
 from beam_dp.privacy.ledger.entries import Token

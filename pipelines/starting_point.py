@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError
 from beam_dp.flags.flag import Flag
-from beam_dp.mechanisms.marginals.starting_records import StartingRecords
+from beam_dp.mechanisms.marginals.released_records import StartingRecords
 from beam_dp.releases.kinds import read_release
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 from beam_dp.transforms import ReadRecords

@@ -18,7 +18,7 @@ from sparse_vector_laws import REACH, above, laplace_pmf
 from tiny import domain_of, plan_of, summary, with_unit, workload_of
 
 from beam_dp.mechanisms.marginals import (
-    scores as scores_module,
+    pair_scores as scores_module,
     textbook_mwem as module,
     textbook_noise as noise_module,
 )

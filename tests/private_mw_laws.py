@@ -19,7 +19,7 @@ from beam_dp.mechanisms.online import plan as plan_module, private_mw as module
 from beam_dp.mechanisms.online.private_mw import PrivateMW, SavedRun
 from beam_dp.mechanisms.online.private_mw_plan import plan_private_mw
 from beam_dp.mechanisms.sparse_vector.mechanisms import SparseState
-from beam_dp.models import sparse_weights as sparse_weights_module
+from beam_dp.models import weights as weights_module
 from beam_dp.queries import linear as linear_module, sparse as sparse_module
 from beam_dp.queries.linear import Product
 from beam_dp.queries.reader import LinearQueries
@@ -67,7 +67,7 @@ def whole_records() -> Iterator[None]:
     """A grid of whole records, so that the noise takes few values. Predicates only."""
     plan_module._settle.cache_clear()
     with pytest.MonkeyPatch.context() as patch:
-        for each in (linear_module, sparse_weights_module):
+        for each in (linear_module, weights_module):
             patch.setattr(each, "VALUE_BITS", 0)
         patch.setattr(sparse_module, "_ONE", 1)
         for each in (module, plan_module):

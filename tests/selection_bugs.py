@@ -15,7 +15,7 @@ from beam_dp.mechanisms.marginals import (
     left_out_check as check_module,
     selection as selection_module,
 )
-from beam_dp.mechanisms.marginals.scores import l1_score, largest_cell_score
+from beam_dp.mechanisms.marginals.pair_scores import l1_score, largest_cell_score
 
 Patch = pytest.MonkeyPatch
 

@@ -24,7 +24,7 @@ from beam_dp.domain.universe import Domain
 from beam_dp.mechanisms.contract import Mechanism, NumRecords
 from beam_dp.mechanisms.marginals import (
     left_out_check as check_module,
-    pair_choice as pair_choice_module,
+    pair_scores as pair_scores_module,
     plan as plan_module,
     rounds as rounds_module,
     selection as selection_module,
@@ -72,7 +72,7 @@ def on_trees(selected_cells: int | None = None) -> Iterator[None]:
         patch.setattr(check_module, "LARGEST_MISS", math.inf)
         if selected_cells is not None:
             patch.setattr(plan_module, "MAX_TREE_CELLS", 0)
-            for module in (plan_module, rounds_module, selection_module, pair_choice_module):
+            for module in (plan_module, rounds_module, selection_module, pair_scores_module):
                 patch.setattr(module, "MAX_SELECTED_CELLS", selected_cells)
         yield
 

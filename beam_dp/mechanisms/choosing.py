@@ -16,7 +16,7 @@ from beam_dp.checks import checked_integer, checked_number
 from beam_dp.errors import InputError
 from beam_dp.noise.source import MAX_SCALE, NoiseSource
 from beam_dp.privacy.rounding import up
-from beam_dp.releases.synthetic_database.independent_tables import MAX_SCORE
+from beam_dp.releases.synthetic_database.noisy_measurements import MAX_SCORE
 
 
 def exponential_mechanism(

@@ -20,11 +20,10 @@ from beam_dp.mechanisms.contract import AnswersPlan, Mechanism, NumRecords, chec
 from beam_dp.mechanisms.left_out import plan_left_out, share_guarantee
 from beam_dp.mechanisms.linear_answers.answers import WorkloadAnswersPlan
 from beam_dp.mechanisms.linear_answers.top_queries import TopQueriesPlan
-from beam_dp.mechanisms.marginals.gaussian import Gaussian
-from beam_dp.mechanisms.marginals.laplace import Laplace
+from beam_dp.mechanisms.marginals.measure_all import Gaussian, Laplace
 from beam_dp.mechanisms.marginals.mwem import MWEM
 from beam_dp.mechanisms.marginals.plan import MarginalsPlan
-from beam_dp.mechanisms.marginals.starting_records import StartingRecords
+from beam_dp.mechanisms.marginals.released_records import StartingRecords
 from beam_dp.mechanisms.online.private_mw_plan import PrivateMWPlan
 from beam_dp.mechanisms.online.sparse_mw_plan import SparseMWPlan
 from beam_dp.mechanisms.sketches.count_sketch import CountSketch

@@ -21,8 +21,12 @@ from scipy.special import ndtr
 from beam_dp.domain.attributes import Attribute
 from beam_dp.domain.ordered import OrderedAttribute
 from beam_dp.domain.universe import Domain
-from beam_dp.models.basis import Coefficients
-from beam_dp.models.contrasts import coefficients_table, contrast_matrix, table_coefficients
+from beam_dp.models.basis import (
+    Coefficients,
+    coefficients_table,
+    contrast_matrix,
+    table_coefficients,
+)
 from beam_dp.models.maximum_entropy import NoisyCoefficients
 
 # Shorter attributes have too few counts to learn from. Longer ones would take too long.

@@ -24,8 +24,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from beam_dp.models.basis import Basis, Coefficients, carry_over
-from beam_dp.models.contrasts import contrast_matrix
+from beam_dp.models.basis import Basis, Coefficients, carry_over, contrast_matrix
 from beam_dp.models.quasi_newton import Penalised, Point, QuasiNewton
 from beam_dp.models.residual_basis import ResidualBasis
 from beam_dp.models.threads import on_one_thread

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from beam_dp.models.contrasts import DENSE_AXIS_SIZE, Support, contrast_matrix, num_contrasts
+from beam_dp.models.basis import DENSE_AXIS_SIZE, Support, contrast_matrix, num_contrasts
 
 # Neighbouring small axes are merged up to this many codes, so that one matrix product serves
 # several attributes.

@@ -14,8 +14,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from beam_dp.models.basis import MarginalCoefficients
-from beam_dp.models.contrasts import Support, contrast_matrix, num_contrasts
+from beam_dp.models.basis import MarginalCoefficients, Support, contrast_matrix, num_contrasts
 from beam_dp.models.elimination import axes_of, mask_of, maximal_masks
 from beam_dp.models.junction_tree import JunctionTree
 from beam_dp.models.tree_marginals import tree_marginals

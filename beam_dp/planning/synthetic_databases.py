@@ -21,7 +21,7 @@ from beam_dp.planning.covering_marginals import covering_marginals, query_errors
 from beam_dp.planning.job import Option, PlanningJob
 from beam_dp.queries.linear_workload import LinearWorkload
 from beam_dp.releases.synthetic_database.measured_tables import cell_variance, support_variances
-from beam_dp.releases.synthetic_database.noise_bounds import NoiseBounds
+from beam_dp.releases.synthetic_database.noisy_measurements import NoiseBounds
 from beam_dp.theorems.early_stop import best_early_stop
 from beam_dp.theorems.noise import laplace_theorem
 from beam_dp.theorems.synthesis import mwem_theorem

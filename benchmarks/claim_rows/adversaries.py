@@ -9,8 +9,7 @@ from typing import Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from beam_dp.models.dense_weights import DenseWeights
-from beam_dp.models.sparse_weights import SparseWeights
+from beam_dp.models.weights import DenseWeights, SparseWeights
 from beam_dp.queries.linear import Explicit
 from beam_dp.queries.sparse import SparseQuery
 

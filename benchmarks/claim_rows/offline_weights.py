@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from beam_dp.mechanisms.marginals.mwem import MWEM
 from beam_dp.mechanisms.marginals.textbook_noise import published_error
-from beam_dp.models.dense_weights import DenseWeights
+from beam_dp.models.weights import DenseWeights
 from beam_dp.noise.source import NoiseSource
 from beam_dp.queries.linear import Explicit
 from beam_dp.queries.workload import marginals

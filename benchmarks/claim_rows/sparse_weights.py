@@ -12,8 +12,7 @@ from claim_rows.claim import Agreement, Claim, Failures, Slack, failures
 from beam_dp.mechanisms.online.plan import GRID
 from beam_dp.mechanisms.online.sparse_mw import SparseMW
 from beam_dp.mechanisms.online.sparse_mw_plan import num_slots, plan_sparse_mw
-from beam_dp.models.dense_weights import DenseWeights
-from beam_dp.models.sparse_weights import SparseWeights
+from beam_dp.models.weights import DenseWeights, SparseWeights
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.linear import Explicit

@@ -33,10 +33,12 @@ from beam_dp.releases.synthetic_database.describe import (
     describe_synthetic_database as describe,
 )
 from beam_dp.releases.synthetic_database.files import payload
-from beam_dp.releases.synthetic_database.independent_tables import IndependentTables
 from beam_dp.releases.synthetic_database.measured_tables import MeasuredTable
-from beam_dp.releases.synthetic_database.noisy_measurements import NoisyMeasurements
-from beam_dp.releases.synthetic_database.pair_distances import PairDistances
+from beam_dp.releases.synthetic_database.noisy_measurements import (
+    IndependentTables,
+    NoisyMeasurements,
+    PairDistances,
+)
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 
 RECORDS = avro.records_file(DRAW)

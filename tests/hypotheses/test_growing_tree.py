@@ -7,8 +7,7 @@ from itertools import combinations
 
 from hypothesis import given, settings, strategies as st
 
-from beam_dp.models.elimination import axes_of, mask_of, num_clique_cells
-from beam_dp.models.growing_tree import GrowingTree
+from beam_dp.models.elimination import GrowingTree, axes_of, mask_of, num_clique_cells
 
 NO_LIMIT = 10**100
 Axes = tuple[int, ...]

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import assume, given, settings, strategies as st
 
-from beam_dp.models.contrasts import (
+from beam_dp.models.basis import (
     coefficients_table,
     contrast_matrix,
     num_contrasts,

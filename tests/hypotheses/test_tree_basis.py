@@ -10,13 +10,14 @@ import pytest
 
 from beam_dp.models.basis import (
     Basis,
+    Support,
     carry_over,
     log_potentials,
     log_table,
     marginal_of,
+    num_contrasts,
     squared_scale,
 )
-from beam_dp.models.contrasts import Support, num_contrasts
 from beam_dp.models.maximum_entropy import (
     NoisyCoefficients,
     fit_maximum_entropy,

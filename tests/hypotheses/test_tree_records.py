@@ -10,8 +10,7 @@ import pytest
 
 from beam_dp.models.junction_tree import JunctionTree
 from beam_dp.models.record_moves import Target, improve_records
-from beam_dp.models.tree_marginals import tree_marginals
-from beam_dp.models.tree_records import tree_records
+from beam_dp.models.tree_marginals import tree_marginals, tree_records
 
 Axes = tuple[int, ...]
 

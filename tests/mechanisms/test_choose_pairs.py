@@ -6,7 +6,7 @@ import numpy as np
 from noise_sources import Seeded
 from tiny import ADD, APPROXIMATE, domain_of, on_trees, plan_of, promise, summary, workload_of
 
-from beam_dp.mechanisms.marginals import pair_choice as pair_choice_module
+from beam_dp.mechanisms.marginals import pair_scores as pair_scores_module
 from beam_dp.mechanisms.marginals.mwem import MWEM
 from beam_dp.mechanisms.marginals.plan import growing_tree, tree_cells
 
@@ -31,7 +31,7 @@ def test_pairs_that_a_tree_made_anew_has_no_room_for_are_measured_outside_it():
     assert all(tree.join(pair) for pair in pairs) and tree.num_cells <= limit
     assert tree_cells(domain, pairs) > limit
     with on_trees(limit):
-        joined, loose = pair_choice_module._joined_and_loose(
+        joined, loose = pair_scores_module._joined_and_loose(
             domain, pairs, dict.fromkeys(pairs, 1.0), len(pairs)
         )
     assert tree_cells(domain, joined) <= limit

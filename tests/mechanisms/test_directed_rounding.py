@@ -17,7 +17,7 @@ from beam_dp.interval_strategies.hierarchy import tree
 from beam_dp.mechanisms.choosing import selection_scale
 from beam_dp.mechanisms.intervals.plan import calibrated
 from beam_dp.mechanisms.linear_answers.answers import plan_workload_answers
-from beam_dp.mechanisms.marginals.gaussian import Gaussian
+from beam_dp.mechanisms.marginals.measure_all import Gaussian
 from beam_dp.mechanisms.marginals.measurements import residual_norm
 from beam_dp.mechanisms.marginals.mwem import MWEM
 from beam_dp.mechanisms.marginals.rounds import round_budget

@@ -42,8 +42,8 @@ from beam_dp.mechanisms.marginals.left_out_check import (
     num_choices,
 )
 from beam_dp.mechanisms.marginals.mwem import MWEM
+from beam_dp.mechanisms.marginals.pair_scores import score_grid
 from beam_dp.mechanisms.marginals.plan import MarginalsPlan
-from beam_dp.mechanisms.marginals.scores import score_grid
 from beam_dp.mechanisms.marginals.strategies import residual_measurements
 from beam_dp.privacy.accounting import discrete_gaussian_mu, range_mu
 from beam_dp.releases.kinds import release_to_bytes

@@ -20,8 +20,7 @@ from beam_dp.errors import InputError
 from beam_dp.mechanisms.contract import Mechanism
 from beam_dp.mechanisms.intervals.plan import plan_intervals
 from beam_dp.mechanisms.left_out import LeftOutPlan, plan_left_out, share_guarantee
-from beam_dp.mechanisms.marginals.gaussian import Gaussian
-from beam_dp.mechanisms.marginals.laplace import Laplace
+from beam_dp.mechanisms.marginals.measure_all import Gaussian, Laplace
 from beam_dp.mechanisms.marginals.mwem import MWEM
 from beam_dp.mechanisms.registry import plan_release
 from beam_dp.mechanisms.small_db.small_db import SmallDB

@@ -26,11 +26,11 @@ from beam_dp.models.residual_basis import ResidualBasis
 from beam_dp.queries.disjunction import Disjunction
 from beam_dp.queries.linear import LiteralQuery, Parity, Product
 from beam_dp.releases.synthetic_database.measured_tables import (
+    Combination,
     cell_variance,
     query_variance,
     support_variances,
 )
-from beam_dp.releases.synthetic_database.unbiased_tables import Combination
 from beam_dp.summaries.histogram import Histogram
 
 Support = tuple[int, ...]

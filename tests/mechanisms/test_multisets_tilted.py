@@ -10,9 +10,8 @@ from itertools import combinations_with_replacement
 import numpy as np
 import pytest
 
-from beam_dp.mechanisms.small_db import tilted as multisets_tilted
-from beam_dp.mechanisms.small_db.law import MultisetLaw
-from beam_dp.mechanisms.small_db.tilted import TILT_BITS, find_tilts
+from beam_dp.mechanisms.small_db import law as law_module
+from beam_dp.mechanisms.small_db.law import TILT_BITS, MultisetLaw, find_tilts
 
 QUERIES = {
     "crossed": np.array([[1, 0, 0, 0], [0, 1, 0, 0], [0, 0, 1, 1], [1, 0, 1, 0]]),
@@ -78,8 +77,8 @@ def test_no_weight_is_above_a_bound(name: str, targets: list[int], scale: float,
 
 
 def test_shares_that_add_up_to_too_much_are_seen(monkeypatch: pytest.MonkeyPatch):
-    original = multisets_tilted._best_shares
-    monkeypatch.setattr(multisets_tilted, "_best_shares", lambda *given: 1.2 * original(*given))
+    original = law_module._best_shares
+    monkeypatch.setattr(law_module, "_best_shares", lambda *given: 1.2 * original(*given))
     assert slack(law_of("one query", [4], 3.0), 0) < 0
 
 
@@ -92,7 +91,7 @@ def test_a_tilt_is_much_better_than_none_where_few_multisets_are_good():
     logs = []
     for tilt in find_tilts(law, 0):
         weights = np.array([float(Fraction(each, 2**TILT_BITS)) for each in tilt.weights])
-        logs.append(multisets_tilted._log_sum(np.log(weights), np.ones(64), 8)[0])
+        logs.append(law_module._log_sum(np.log(weights), np.ones(64), 8)[0])
     assert logs[0] == pytest.approx(math.log(law.num_multisets))
     assert min(logs) < logs[0] - 8
 
@@ -106,7 +105,7 @@ def test_sums_over_all_multisets_and_their_mean_numbers():
         weight = math.exp(exponents[kinds].sum())
         total += weight
         numbers += weight * np.bincount(kinds, minlength=3)
-    log, means = multisets_tilted._log_sum(exponents, ways, 3)
+    log, means = law_module._log_sum(exponents, ways, 3)
     assert log == pytest.approx(math.log(total))
     assert means == pytest.approx(numbers / total)
 

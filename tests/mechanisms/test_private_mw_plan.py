@@ -11,7 +11,7 @@ from tiny import REPLACE, domain_of, promise
 from beam_dp.mechanisms.online.plan import GRID, published_error
 from beam_dp.mechanisms.online.private_mw_plan import plan_private_mw
 from beam_dp.mechanisms.sparse_vector.noise import published_accuracy
-from beam_dp.models.dense_weights import DenseWeights
+from beam_dp.models.weights import DenseWeights
 from beam_dp.queries.linear import Product
 
 

@@ -34,8 +34,7 @@ from beam_dp.mechanisms.marginals import (
     released_records as records_module,
     selection as selection_module,
 )
-from beam_dp.mechanisms.marginals.gaussian import Gaussian
-from beam_dp.mechanisms.marginals.laplace import Laplace
+from beam_dp.mechanisms.marginals.measure_all import Gaussian, Laplace
 from beam_dp.mechanisms.marginals.mwem import MWEM
 from beam_dp.mechanisms.marginals.plan import (
     MAX_SELECTED_CELLS,

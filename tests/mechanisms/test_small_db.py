@@ -18,8 +18,7 @@ from beam_dp.errors import InputError
 from beam_dp.mechanisms.marginals.mwem import MWEM
 from beam_dp.mechanisms.registry import plan_release
 from beam_dp.mechanisms.small_db.choice import MultisetChoice
-from beam_dp.mechanisms.small_db.plan import SmallDBPlan
-from beam_dp.mechanisms.small_db.small_db import SmallDB
+from beam_dp.mechanisms.small_db.small_db import SmallDB, SmallDBPlan
 from beam_dp.queries.linear_workload import LinearWorkload, parse_linear_workload
 from beam_dp.queries.query_matrix import query_matrix
 from beam_dp.queries.reader import LinearQueries

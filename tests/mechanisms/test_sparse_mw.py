@@ -22,7 +22,7 @@ from beam_dp.mechanisms.online.plan import GRID
 from beam_dp.mechanisms.online.saved_sparse_mw import resume_sparse_mw, save_sparse_mw
 from beam_dp.mechanisms.online.sparse_mw_plan import num_slots, plan_sparse_mw
 from beam_dp.mechanisms.sparse_vector.mechanisms import HaltedError
-from beam_dp.models.sparse_weights import SparseWeights
+from beam_dp.models.weights import SparseWeights
 from beam_dp.noise.source import NoiseSource
 from beam_dp.queries.sparse import SparseQuery
 from beam_dp.summaries.element_counts import KeyCounts

@@ -18,7 +18,7 @@ from beam_dp.errors import InputError
 from beam_dp.mechanisms.online.plan import GRID
 from beam_dp.mechanisms.online.sparse_mw import SparseMW
 from beam_dp.mechanisms.online.sparse_mw_plan import plan_sparse_mw
-from beam_dp.models.sparse_weights import SparseWeights
+from beam_dp.models.weights import SparseWeights
 from beam_dp.queries.sparse import SparseQuery
 from beam_dp.summaries.element_counts import KeyCounts
 from beam_dp.testing.audit import audit_law

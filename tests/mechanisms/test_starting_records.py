@@ -15,10 +15,9 @@ from tiny import domain_of, promise, summary, workload_of
 from beam_dp.domain.files import parse_domain
 from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError
-from beam_dp.mechanisms.marginals.gaussian import Gaussian
-from beam_dp.mechanisms.marginals.laplace import Laplace
+from beam_dp.mechanisms.marginals.measure_all import Gaussian, Laplace
 from beam_dp.mechanisms.marginals.mwem import MWEM
-from beam_dp.mechanisms.marginals.starting_records import StartingRecords
+from beam_dp.mechanisms.marginals.released_records import StartingRecords
 from beam_dp.mechanisms.registry import plan_release
 from beam_dp.mechanisms.small_db.small_db import SmallDB
 from beam_dp.models.residual_basis import ResidualBasis

@@ -29,7 +29,7 @@ from tiny import (
 from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError
 from beam_dp.mechanisms.marginals import strategies
-from beam_dp.mechanisms.marginals.gaussian import Gaussian
+from beam_dp.mechanisms.marginals.measure_all import Gaussian
 from beam_dp.mechanisms.marginals.measurements import Measurement, residual_query
 from beam_dp.mechanisms.marginals.strategies import (
     best_table_strategy,

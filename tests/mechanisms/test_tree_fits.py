@@ -18,8 +18,7 @@ from beam_dp.domain.universe import Domain
 from beam_dp.encoding.columns import encode_cells
 from beam_dp.mechanisms.contract import Mechanism, NumRecords
 from beam_dp.mechanisms.marginals import selection as selection_module
-from beam_dp.mechanisms.marginals.gaussian import Gaussian
-from beam_dp.mechanisms.marginals.laplace import Laplace
+from beam_dp.mechanisms.marginals.measure_all import Gaussian, Laplace
 from beam_dp.mechanisms.marginals.mwem import MWEM
 from beam_dp.mechanisms.marginals.plan import MarginalsPlan
 from beam_dp.queries.workload import Workload

@@ -10,7 +10,7 @@ import pytest
 from tiny import REPLACE, domain_of, promise, workload_of
 
 from beam_dp.mechanisms.marginals import strategies
-from beam_dp.mechanisms.marginals.gaussian import Gaussian
+from beam_dp.mechanisms.marginals.measure_all import Gaussian
 from beam_dp.mechanisms.marginals.strategies import residual_sensitivity
 from beam_dp.privacy.guarantee import Neighboring
 from beam_dp.privacy.least_overlap import least_overlap

@@ -16,8 +16,7 @@ from beam_dp.domain.files import read_domain
 from beam_dp.domain.listed import CategoricalAttribute
 from beam_dp.domain.universe import Domain
 from beam_dp.mechanisms.contract import Mechanism
-from beam_dp.mechanisms.marginals.gaussian import Gaussian
-from beam_dp.mechanisms.marginals.laplace import Laplace
+from beam_dp.mechanisms.marginals.measure_all import Gaussian, Laplace
 from beam_dp.models.basis import subsets
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.disjunction import negation
@@ -27,8 +26,8 @@ from beam_dp.queries.workload import marginals
 from beam_dp.releases.error_bars import Estimate
 from beam_dp.releases.kinds import read_release, write_release
 from beam_dp.releases.synthetic_database.estimates import Estimates
-from beam_dp.releases.synthetic_database.fitted_errors import FittedErrors
 from beam_dp.releases.synthetic_database.measured_tables import query_variance, support_variances
+from beam_dp.releases.synthetic_database.predicted_errors import FittedErrors
 from beam_dp.summaries.histogram import Histogram
 
 TABLE = counts().reshape(DOMAIN.shape)

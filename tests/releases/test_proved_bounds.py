@@ -31,8 +31,7 @@ from beam_dp.queries.vector_query import VectorQuery, sums_of
 from beam_dp.releases.files.card import ReleaseError
 from beam_dp.releases.kinds import read_release, verify_release, write_release
 from beam_dp.releases.synthetic_database.measured_tables import MeasuredTable
-from beam_dp.releases.synthetic_database.noise_bounds import NoiseBounds
-from beam_dp.releases.synthetic_database.pair_distances import PairDistances
+from beam_dp.releases.synthetic_database.noisy_measurements import NoiseBounds, PairDistances
 from beam_dp.releases.synthetic_database.proved_bounds import ProvedBounds, ScoredPair
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 

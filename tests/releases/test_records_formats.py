@@ -21,7 +21,7 @@ from beam_dp.errors import InputError
 from beam_dp.mechanisms.within_bins import with_bin_values
 from beam_dp.releases.files.card import ReleaseError
 from beam_dp.releases.kinds import read_release, write_release
-from beam_dp.releases.synthetic_database import records_columns, row_order
+from beam_dp.releases.synthetic_database import records as records_module, records_columns
 from beam_dp.releases.synthetic_database.records_columns import columns_bytes, read_columns
 from beam_dp.storage.store import DamagedFileError
 
@@ -41,7 +41,7 @@ def test_what_is_written_is_read(attributes, num_records, seed, is_drawn, record
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(records_columns, "_ROWS", 7)
         patch.setattr(records_columns, "_CSV_BYTES", 1)
-        patch.setattr(row_order, "_BLOCK_ROWS", 5)
+        patch.setattr(records_module, "_BLOCK_ROWS", 5)
         release = made(domain, records_format, is_drawn, num_records=num_records, seed=seed)
         data = columns_bytes(release)
         assert columns_bytes(release) == data

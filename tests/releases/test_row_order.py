@@ -21,10 +21,10 @@ from beam_dp.domain.ordered import NumericAttribute
 from beam_dp.domain.universe import Domain
 from beam_dp.mechanisms.within_bins import with_bin_values
 from beam_dp.releases.kinds import read_release, write_release
-from beam_dp.releases.synthetic_database import row_order
+from beam_dp.releases.synthetic_database import records as records_module
+from beam_dp.releases.synthetic_database.records import row_blocks
 from beam_dp.releases.synthetic_database.records_file import records_bytes
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
-from beam_dp.releases.synthetic_database.row_order import row_blocks
 
 DOMAIN = Domain(
     (
@@ -92,7 +92,7 @@ def test_the_order_does_not_follow_that_of_the_input() -> None:
 @pytest.mark.parametrize("block_rows", [1, 2, 100])
 def test_all_orders_are_equally_likely(monkeypatch: pytest.MonkeyPatch, block_rows: int) -> None:
     """Of 12 orders of four rows each is seen 500 times, give or take five standard deviations."""
-    monkeypatch.setattr(row_order, "_BLOCK_ROWS", block_rows)
+    monkeypatch.setattr(records_module, "_BLOCK_ROWS", block_rows)
     counts = np.array([2, 1, 1])
     seen = Counter(
         tuple(np.concatenate([block.records for block in row_blocks(counts, f"{draw:032x}", {})]))
@@ -105,7 +105,7 @@ def test_all_orders_are_equally_likely(monkeypatch: pytest.MonkeyPatch, block_ro
 def test_a_block_is_small_and_all_blocks_hold_all_rows(
     monkeypatch: pytest.MonkeyPatch, block_rows: int
 ) -> None:
-    monkeypatch.setattr(row_order, "_BLOCK_ROWS", block_rows)
+    monkeypatch.setattr(records_module, "_BLOCK_ROWS", block_rows)
     counts = np.array([1, 5000, 2, 17, 800])
     values: dict[str, Any] = {"x": np.arange(counts.sum())}
     blocks = list(row_blocks(counts, DRAW, values))

@@ -21,9 +21,8 @@ from beam_dp.queries.vector_query import VectorQuery, sums_of
 from beam_dp.queries.workload import marginals
 from beam_dp.releases.files.card import ReleaseError
 from beam_dp.releases.kinds import read_release, write_release
-from beam_dp.releases.synthetic_database.fitted_errors import FittedErrors
+from beam_dp.releases.synthetic_database.predicted_errors import FittedErrors, UnmeasuredPair
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
-from beam_dp.releases.synthetic_database.unmeasured_pairs import UnmeasuredPair
 from beam_dp.summaries.histogram import Histogram
 
 YOUNG, TOWN = [1, 1, 0, 0], [1, 0, 0, 0]

@@ -20,7 +20,7 @@ from beam_dp.queries.disjunction import Disjunction
 from beam_dp.queries.linear import Explicit, LinearQuery, Parity, Product
 from beam_dp.queries.linear_workload import LinearWorkload, parse_linear_workload
 from beam_dp.queries.workload import Workload, marginals
-from beam_dp.releases.synthetic_database.unbiased_tables import unbiased_tables
+from beam_dp.releases.synthetic_database.measured_tables import unbiased_tables
 from beam_dp.releases.windows.release import WindowTables
 from beam_dp.summaries.histogram import Histogram
 

@@ -23,7 +23,7 @@ from beam_dp.releases.files import container
 from beam_dp.releases.files.card import ReleaseError
 from beam_dp.releases.files.values import encode_long
 from beam_dp.releases.kinds import read_release, write_release
-from beam_dp.releases.synthetic_database import records_file as avro, row_order
+from beam_dp.releases.synthetic_database import records as records_module, records_file as avro
 from beam_dp.storage.store import DamagedFileError
 
 BINNED = (
@@ -73,7 +73,7 @@ def test_what_is_written_is_read(attributes, num_records, seed):
     release = drawn(domain, seed, num_records=num_records)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(avro, "_CHUNK_RECORDS", 7)
-        patch.setattr(row_order, "_BLOCK_ROWS", 9)
+        patch.setattr(records_module, "_BLOCK_ROWS", 9)
         data = avro.records_bytes(release)
         (columns,) = list(release.records()) or [{name: [] for name in domain.names}]
     found = avro.read_records(data, domain, DRAW, num_records, is_drawn=True)

@@ -17,7 +17,7 @@ from beam_dp.domain.ordered import IntegerAttribute
 from beam_dp.domain.universe import Domain
 from beam_dp.encoding.records import encode_all_records, encode_records
 from beam_dp.errors import InputError
-from beam_dp.mechanisms.marginals.laplace import Laplace
+from beam_dp.mechanisms.marginals.measure_all import Laplace
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.workload import marginals
 from beam_dp.releases.intervals.release import IntervalRelease

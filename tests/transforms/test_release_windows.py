@@ -23,8 +23,7 @@ from beam_dp.domain.ordered import IntegerAttribute
 from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError
 from beam_dp.mechanisms.contract import Mechanism
-from beam_dp.mechanisms.marginals.gaussian import Gaussian
-from beam_dp.mechanisms.marginals.laplace import Laplace
+from beam_dp.mechanisms.marginals.measure_all import Gaussian, Laplace
 from beam_dp.mechanisms.marginals.mwem import MWEM
 from beam_dp.mechanisms.windows.databases import plan_window_databases
 from beam_dp.mechanisms.windows.plan import plan_window_tables

@@ -24,7 +24,7 @@ from beam_dp.privacy.loss import Loss
 from beam_dp.releases.intervals.verify import column_norms
 from beam_dp.releases.sketches.verify import release_probability
 from beam_dp.releases.synthetic_database.measured_tables import MeasuredTable
-from beam_dp.releases.synthetic_database.verify_rounds import rounds_steps
+from beam_dp.releases.synthetic_database.verify_choices import rounds_steps
 from beam_dp.releases.synthetic_database.verify_tables import largest_change
 from beam_dp.verification.claims import Claims, composed, covers
 from beam_dp.verification.conversion import (

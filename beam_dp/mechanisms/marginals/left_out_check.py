@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 
 from beam_dp.domain.universe import Domain
 from beam_dp.mechanisms.marginals.measurements import Measurement, freedoms
+from beam_dp.mechanisms.marginals.pair_scores import largest_cell_score, score_grid
 from beam_dp.mechanisms.marginals.plan import MarginalsPlan
 from beam_dp.mechanisms.marginals.released_records import beyond_noise
-from beam_dp.mechanisms.marginals.scores import largest_cell_score, score_grid
 from beam_dp.mechanisms.marginals.synthesis import independent_start, names_of, plan_basis
 from beam_dp.models.maximum_entropy import refit
 from beam_dp.models.residual_basis import Support, coefficients_table, table_coefficients

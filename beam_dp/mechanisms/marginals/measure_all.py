@@ -1,27 +1,114 @@
-"""Measuring a fixed set of tables at once, then fitting: shared by the baselines."""
+"""The baselines Gaussian and Laplace: measure all that the workload needs at once, then fit."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Any, ClassVar
+from fractions import Fraction
+from typing import Any, ClassVar, Literal
 
+from beam_dp.checks import checked_number
+from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError
-from beam_dp.mechanisms.contract import NumRecords, Progress, check_noise
+from beam_dp.flags.numbers import number
+from beam_dp.flags.options import OrWord, option
+from beam_dp.mechanisms.contract import (
+    CALIBRATION,
+    Mechanism,
+    NumRecords,
+    Progress,
+    check_calibration,
+    check_noise,
+)
 from beam_dp.mechanisms.marginals.measurements import Measurement
-from beam_dp.mechanisms.marginals.plan import MarginalsPlan, check_joins, check_sums
-from beam_dp.mechanisms.marginals.strategies import predicted_variance, residual_strategy
+from beam_dp.mechanisms.marginals.plan import (
+    MAX_CELLS,
+    MarginalsPlan,
+    check_joins,
+    check_request,
+    check_sums,
+    joins_fit,
+)
+from beam_dp.mechanisms.marginals.strategies import (
+    best_table_strategy,
+    predicted_variance,
+    residual_strategy,
+    table_strategy,
+)
 from beam_dp.mechanisms.marginals.synthesis import synthesise
-from beam_dp.mechanisms.marginals.unit_costs import UnitCost, check_unit_cost
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.accounting import discrete_gaussian_mu, zcdp_rho
-from beam_dp.privacy.guarantee import Guarantee
+from beam_dp.privacy.guarantee import RECORD, Guarantee, Neighboring
 from beam_dp.privacy.loss import Loss
-from beam_dp.privacy.unit_costs import UnitCosts
+from beam_dp.privacy.rounding import root_up
+from beam_dp.privacy.unit_costs import MAX_ATTRIBUTES, MAX_RECORDS, UnitCosts
 from beam_dp.queries.workload import Workload
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 from beam_dp.releases.synthetic_database.unit_costs import chance_cost, unit_costs
 from beam_dp.summaries.marginals import Marginals
+
+UnitCost = float | Literal["planned"]
+
+MAX_UNIT_COST = option(
+    "a unit's records are kept up to the cost of C equal ones, which are more of them the less they"
+    " are alike; 'planned': up to that of max_records_per_unit which agree by chance alone",
+    "C",
+    OrWord(number, "planned"),
+)
+
+
+def check_max_unit_cost(max_unit_cost: UnitCost | None, calibration: str) -> None:
+    """Refuses a limit of what a unit costs that is none, whatever is asked.
+
+    Raises:
+        InputError: naming the parameter.
+    """
+    if max_unit_cost is None:
+        return
+    if max_unit_cost != "planned":
+        checked_number("max_unit_cost", max_unit_cost, least=1, note=" or 'planned'")
+    if calibration == "textbook":
+        condition = "must be left out with calibration textbook, which measures no residuals"
+        raise InputError("max_unit_cost", max_unit_cost, condition)
+
+
+def check_unit_cost(
+    workload: Workload, guarantee: Guarantee, num_records: NumRecords, max_unit_cost: UnitCost
+) -> None:
+    """Refuses a limit of what a unit costs where nothing is planned that it could be of.
+
+    Raises:
+        InputError: naming the parameter.
+    """
+
+    def refuse(condition: str) -> InputError:
+        return InputError("max_unit_cost", max_unit_cost, condition)
+
+    if guarantee.privacy_unit == RECORD:
+        raise refuse("must be left out where the privacy unit is a record")
+    most = guarantee.max_records_per_unit
+    if max_unit_cost != "planned" and not 1 <= max_unit_cost <= most:
+        raise refuse(f"must be from 1 to max_records_per_unit, which is {most:,}")
+    if most > MAX_RECORDS:
+        condition = f"must be at most {MAX_RECORDS:,} where max_unit_cost is given"
+        raise InputError("max_records_per_unit", most, condition)
+    if guarantee.neighboring is not Neighboring.ADD_OR_REMOVE_ONE:
+        raise refuse("must be left out under replace_one: use add_or_remove_one")
+    if guarantee.delta == 0:
+        raise refuse("must be left out where delta is 0: Gaussian noise needs a delta > 0")
+    if num_records != "noisy":
+        raise refuse("must be left out where num_records is public: use num_records noisy")
+    if not joins_fit(workload):
+        raise refuse(
+            "must be left out where noise selects what is measured, as it does for a workload that"
+            " no one model can hold: use fewer or smaller marginals"
+        )
+    used = {name for names in workload for name in names if workload.domain[name].size > 1}
+    if len(used) > MAX_ATTRIBUTES:
+        raise refuse(
+            f"must be left out where the workload has more than {MAX_ATTRIBUTES} attributes;"
+            f" it has {len(used)}"
+        )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -163,3 +250,99 @@ def _loss(guarantee: Guarantee, measurements: tuple[Measurement, ...]) -> Loss:
     told = ", ".join(sorted(" with ".join(each) for each in kinds))
     condition = "must all be tables with one noise, or residuals with discrete Gaussian noise"
     raise InputError("measurements", told, condition)
+
+
+@dataclasses.dataclass(frozen=True)
+class Gaussian(Mechanism):
+    """Adds discrete Gaussian noise to the workload, then fits.
+
+    Privacy: (epsilon, delta) with delta > 0, for the relation and unit of the guarantee.
+    ``tight`` measures residuals with the best variances for the workload, calibrated exactly (see
+    ``strategies.residual_strategy``). ``textbook`` measures every marginal with the same noise:
+    L2 sensitivity sqrt(m) for m marginals (sqrt(2m) under replace-one), times the records of a
+    unit, on the integers, calibrated through zero-concentrated privacy.
+
+    Args:
+        calibration: ``tight`` or ``textbook``.
+        max_unit_cost: as of ``MWEM``.
+
+    Reference: Canonne, Kamath and Steinke (2020) for the noise.
+    """
+
+    calibration: Literal["tight", "textbook"] = dataclasses.field(
+        default="tight", metadata=CALIBRATION
+    )
+    max_unit_cost: UnitCost | None = dataclasses.field(default=None, metadata=MAX_UNIT_COST)
+    name: ClassVar[str] = "gaussian"
+    summary: ClassVar[str] = "measures all, with Gaussian noise"
+
+    def __post_init__(self) -> None:
+        check_calibration(self.calibration)
+        check_max_unit_cost(self.max_unit_cost, self.calibration)
+
+    def plan(
+        self, domain: Domain, workload: Workload, guarantee: Guarantee, num_records: NumRecords
+    ) -> MarginalsPlan:
+        """Returns the measurements; raises InputError where delta is 0 or the request too large."""
+        check_request(domain, workload, guarantee, num_records)
+        if guarantee.delta == 0:
+            raise InputError("delta", 0.0, "must be > 0 for the Gaussian mechanism")
+        if self.max_unit_cost is not None:
+            return unit_cost_plan(self.name, workload, guarantee, num_records, self.max_unit_cost)
+        total_is_public = num_records != "noisy"
+        if self.calibration == "tight":
+            measurements = residual_strategy(workload, guarantee, total_is_public)
+        else:
+            measurements = _textbook(workload, guarantee)
+        return measure_all_plan(
+            self.name, workload, guarantee, num_records, measurements, self.calibration
+        )
+
+
+def _textbook(workload: Workload, guarantee: Guarantee) -> tuple[Measurement, ...]:
+    moved = guarantee.neighboring.num_moved
+    squared_sensitivity = guarantee.max_records_per_unit**2 * moved * len(workload)
+    rho = zcdp_rho(guarantee.epsilon, guarantee.delta)
+    scale = root_up(Fraction(squared_sensitivity) / (2 * Fraction(rho)))
+    return tuple(Measurement(names, "table", "discrete_gaussian", scale) for names in workload)
+
+
+@dataclasses.dataclass(frozen=True)
+class Laplace(Mechanism):
+    """Adds discrete Laplace noise to tables, then fits.
+
+    Privacy: epsilon, pure, for the relation and unit of the guarantee; a delta is left unspent.
+    A record changes one cell of each of m tables by one: the scale is m / epsilon (2m under
+    replace-one), times the records of a unit, where all tables get an equal share of epsilon.
+    ``textbook`` measures the workload's marginals so; ``tight`` the unions of them that are
+    predicted to be best, up to the joint table, with the shares that are.
+
+    Args:
+        calibration: ``tight`` or ``textbook``.
+
+    Reference: Dwork and Roth (2014), Theorem 3.6; Ghosh, Roughgarden and Sundararajan (2009).
+    """
+
+    calibration: Literal["tight", "textbook"] = dataclasses.field(
+        default="tight", metadata=CALIBRATION
+    )
+    name: ClassVar[str] = "laplace"
+    summary: ClassVar[str] = "measures all, with Laplace noise"
+
+    def __post_init__(self) -> None:
+        check_calibration(self.calibration)
+
+    def plan(
+        self, domain: Domain, workload: Workload, guarantee: Guarantee, num_records: NumRecords
+    ) -> MarginalsPlan:
+        """Returns the measurements; raises InputError where the request is too large."""
+        check_request(domain, workload, guarantee, num_records)
+        if self.calibration == "tight":
+            measurements = best_table_strategy(
+                workload, guarantee, num_records != "noisy", MAX_CELLS
+            )
+        else:
+            measurements = table_strategy(workload.marginals, guarantee)
+        return measure_all_plan(
+            self.name, workload, guarantee, num_records, measurements, self.calibration
+        )

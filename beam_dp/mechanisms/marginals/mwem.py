@@ -11,7 +11,13 @@ from beam_dp.errors import InputError
 from beam_dp.flags.numbers import integer, number
 from beam_dp.flags.options import OrWord, option
 from beam_dp.mechanisms.contract import CALIBRATION, Mechanism, NumRecords, check_calibration
-from beam_dp.mechanisms.marginals.measure_all import measure_all_plan, unit_cost_plan
+from beam_dp.mechanisms.marginals.measure_all import (
+    MAX_UNIT_COST,
+    UnitCost,
+    check_max_unit_cost,
+    measure_all_plan,
+    unit_cost_plan,
+)
 from beam_dp.mechanisms.marginals.plan import (
     MAX_CELLS,
     MarginalsPlan,
@@ -26,7 +32,6 @@ from beam_dp.mechanisms.marginals.strategies import (
     residual_strategy,
 )
 from beam_dp.mechanisms.marginals.textbook_mwem import plan_textbook
-from beam_dp.mechanisms.marginals.unit_costs import MAX_UNIT_COST, UnitCost, check_max_unit_cost
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.workload import Workload
 

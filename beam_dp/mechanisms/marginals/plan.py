@@ -13,10 +13,9 @@ from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError, magnitude
 from beam_dp.mechanisms.contract import NumRecords, Plan, Progress, check_num_records
 from beam_dp.mechanisms.marginals.measurements import Measurement, Names, num_noisy_cells
-from beam_dp.mechanisms.marginals.starting_records import StartingRecords
+from beam_dp.mechanisms.marginals.released_records import StartingRecords
 from beam_dp.mechanisms.resources import Resources, fit_resources
-from beam_dp.models.elimination import cliques_fit, num_clique_cells
-from beam_dp.models.growing_tree import GrowingTree
+from beam_dp.models.elimination import GrowingTree, cliques_fit, num_clique_cells
 from beam_dp.models.residual_basis import Support
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import Guarantee

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from beam_dp.domain.universe import Domain
 from beam_dp.mechanisms.contract import NumRecords, Progress, check_noise
 from beam_dp.mechanisms.marginals.measurements import Measurement, Names
+from beam_dp.mechanisms.marginals.pair_scores import l1_score, score_grid
 from beam_dp.mechanisms.marginals.plan import (
     MAX_SELECTED_CELLS,
     MarginalsPlan,
@@ -27,7 +28,6 @@ from beam_dp.mechanisms.marginals.plan import (
     joins_fit,
     tree_fits,
 )
-from beam_dp.mechanisms.marginals.scores import l1_score, score_grid
 from beam_dp.mechanisms.marginals.strategies import TOTAL_SHARE, fine_grid
 from beam_dp.mechanisms.marginals.synthesis import noisy_total, plan_basis, synthesise
 from beam_dp.models.basis import carry_over
@@ -46,9 +46,9 @@ from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.loss import Loss
 from beam_dp.privacy.rounding import root_down, root_up, up
 from beam_dp.queries.workload import Workload
-from beam_dp.releases.synthetic_database.independent_tables import MAX_SCORE
+from beam_dp.releases.synthetic_database.measured_tables import Combination
+from beam_dp.releases.synthetic_database.noisy_measurements import MAX_SCORE
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
-from beam_dp.releases.synthetic_database.unbiased_tables import Combination
 from beam_dp.summaries.marginals import Marginals
 
 Selection = Literal["permute_and_flip", "exponential_mechanism"]

@@ -34,7 +34,7 @@ from beam_dp.mechanisms.marginals.left_out_check import (
     num_choices,
 )
 from beam_dp.mechanisms.marginals.measurements import Measurement, closure_of
-from beam_dp.mechanisms.marginals.pair_choice import choose_pairs
+from beam_dp.mechanisms.marginals.pair_scores import choose_pairs, l1_score, score_grid
 from beam_dp.mechanisms.marginals.plan import (
     MAX_SELECTED_CELLS,
     MarginalsPlan,
@@ -42,7 +42,6 @@ from beam_dp.mechanisms.marginals.plan import (
     check_sums,
     tree_fits,
 )
-from beam_dp.mechanisms.marginals.scores import l1_score, score_grid
 from beam_dp.mechanisms.marginals.strategies import residual_measurements
 from beam_dp.mechanisms.marginals.synthesis import (
     independent_start,
@@ -59,8 +58,7 @@ from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.loss import Loss
 from beam_dp.privacy.rounding import down, root_down, root_up
 from beam_dp.queries.workload import Workload
-from beam_dp.releases.synthetic_database.independent_tables import IndependentTables
-from beam_dp.releases.synthetic_database.pair_distances import PairDistances
+from beam_dp.releases.synthetic_database.noisy_measurements import IndependentTables, PairDistances
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 from beam_dp.summaries.marginals import Marginals
 

@@ -45,11 +45,13 @@ from beam_dp.models.residual_basis import ResidualBasis, Support
 from beam_dp.models.tree_basis import TreeBasis
 from beam_dp.noise.source import NoiseSource
 from beam_dp.queries.workload import Workload
-from beam_dp.releases.synthetic_database.measured_tables import cell_variance, support_variances
-from beam_dp.releases.synthetic_database.noisy_measurements import NoisyMeasurements
-from beam_dp.releases.synthetic_database.pair_distances import PairDistances
+from beam_dp.releases.synthetic_database.measured_tables import (
+    Combination,
+    cell_variance,
+    support_variances,
+)
+from beam_dp.releases.synthetic_database.noisy_measurements import NoisyMeasurements, PairDistances
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
-from beam_dp.releases.synthetic_database.unbiased_tables import Combination
 
 _FAILURE_PROBABILITY = 0.05  # of the bounds of errors
 # Rounding to records may add this share of the fit's own error.

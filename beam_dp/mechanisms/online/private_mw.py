@@ -16,7 +16,7 @@ from beam_dp.mechanisms.online.plan import GRID, OnlinePlan, Settings
 from beam_dp.mechanisms.online.private_mw_plan import PrivateMWPlan, Start, start_weights
 from beam_dp.mechanisms.online.saved_runs import Payment, check_settings, pay
 from beam_dp.mechanisms.sparse_vector.mechanisms import NumericSparse, SparseState
-from beam_dp.models.dense_weights import DenseWeights
+from beam_dp.models.weights import DenseWeights
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.ledger.entries import Token
 from beam_dp.queries.linear import LinearQuery

@@ -7,7 +7,7 @@ from typing import Any
 from beam_dp.errors import InputError
 from beam_dp.mechanisms.online.private_mw import OnlineMW, SavedRun
 from beam_dp.mechanisms.online.sparse_mw_plan import SparseMWPlan
-from beam_dp.models.sparse_weights import SparseWeights
+from beam_dp.models.weights import SparseWeights
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.ledger.entries import Token
 from beam_dp.queries.sparse import Element, SparseQuery

@@ -1,4 +1,10 @@
-"""The law of small databases: multisets of cells, weighted by how well they answer."""
+"""The law of small databases: multisets of cells, weighted by how well they answer.
+
+Product weights of cells dominate the weights of multisets: a loss is the largest of many excesses,
+so it is at least any average of them, and an average is a sum over the cells of a multiset.
+exp(-loss / scale) is therefore at most a product of weights of cells, whose sum over all multisets
+of a size is a coefficient of a product of power series.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +17,7 @@ from typing import ClassVar, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from beam_dp.noise.exponentials import exp_above
 from beam_dp.noise.source import NoiseSource
 
 # Exact answers saturate here: a clipped one moves no more, and no difference wraps.
@@ -79,3 +86,94 @@ def draw_cells(cells: NDArray[np.int64], size: int, noise: NoiseSource) -> list[
         place = noise.below(last + 1)
         chosen.add(last if place in chosen else place)
     return [int(cells[place - rank]) for rank, place in enumerate(sorted(chosen))]
+
+
+# Weights of cells are integers in units of 2^-64.
+TILT_BITS = 64
+# How much of the average is of excesses; the rest is the least loss that is known of a set.
+_MASSES = (1.0, 0.75, 0.5, 0.25)
+_NUM_STEPS = 150
+_MARGIN = 1e-9
+_RELATIVE_MARGIN = 1e-12
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Tilt:
+    """An upper bound on weights: exp(-rest (least loss known) / scale) times weights of cells.
+
+    Args:
+        rest: of the average, >= 0.
+        weights: of a cell of each type, integers in units of 2^-64.
+    """
+
+    rest: float
+    weights: tuple[int, ...]
+
+
+def find_tilts(law: MultisetLaw, least: int) -> list[Tilt]:
+    """Returns several bounds, each nearly the best for all multisets together; the first is plain.
+
+    Args:
+        law: of the multisets; secret, as all that follows from it.
+        least: no loss is less; weights are relative to it.
+
+    Cost: some hundred steps of the queries times the types.
+
+    Reference: for each mass, the sum of all bounds is a convex function of the average's shares,
+    made small by exponentiated gradients (Kivinen and Warmuth, 1997).
+    """
+    plain = Tilt(1.0, (1 << TILT_BITS,) * law.num_types)
+    offsets = [target + least for target in law.targets]
+    offsets += [least - target for target in law.targets]
+    answers = np.concatenate([law.answers, -law.answers])
+    most = law.size * answers.max(axis=1)
+    # Of the other queries no answer is ever off by more than the least loss.
+    useful = [number for number, offset in enumerate(offsets) if most[number] > offset]
+    if not useful:
+        return [plain]
+    scale = float(law.scale)
+    excess = answers[useful] / scale
+    excess -= np.array([offsets[number] / law.size / scale for number in useful])[:, None]
+    margin = _MARGIN + _RELATIVE_MARGIN * float(np.abs(excess).max())
+    tilts = [plain]
+    for mass in _MASSES:
+        exponents = -(_best_shares(excess, law, mass) @ excess) + margin
+        top = max(math.ceil(float(exponents.max()) / math.log(2)), 0)
+        weights = tuple(
+            exp_above(top * math.log(2) - each, TILT_BITS + top) for each in exponents.tolist()
+        )
+        tilts.append(Tilt(1 - mass, weights))
+    return tilts
+
+
+def _best_shares(excess: NDArray[np.float64], law: MultisetLaw, mass: float) -> NDArray[np.float64]:
+    ways = np.array(law.ways, np.float64)
+    shares = np.full(len(excess), mass / len(excess))
+    best, least = shares, math.inf
+    for step in range(_NUM_STEPS):
+        value, numbers = _log_sum(-(shares @ excess), ways, law.size)
+        if value < least:
+            best, least = shares, value
+        slopes = excess @ numbers  # of minus the logarithm
+        spread = float(np.ptp(slopes))
+        if spread <= 0:
+            break
+        rate = 4 * math.sqrt(math.log(len(shares) + 1) / (step + 1)) / spread
+        logs = np.log(np.maximum(shares, 1e-300)) + rate * (slopes - slopes.max())
+        shares = np.exp(logs - logs.max())
+        shares *= mass / shares.sum()
+    return best
+
+
+def _log_sum(
+    exponents: NDArray[np.float64], ways: NDArray[np.float64], size: int
+) -> tuple[float, NDArray[np.float64]]:
+    """Returns ln of the sum over all multisets, and the expected numbers of cells of each type."""
+    top = float(exponents.max())
+    powers = np.exp(np.multiply.outer(np.arange(1, size + 1), exponents - top))
+    sums = powers @ ways
+    coefficients = np.ones(size + 1)
+    for degree in range(1, size + 1):
+        coefficients[degree] = sums[:degree] @ coefficients[degree - 1 :: -1][:degree] / degree
+    numbers = ways * (coefficients[size - 1 :: -1][:size] @ powers) / coefficients[size]
+    return float(np.log(coefficients[size])) + size * top, numbers

@@ -34,8 +34,7 @@ from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.loss import Loss
 from beam_dp.privacy.rounding import root_up, up
 from beam_dp.queries.workload import Workload
-from beam_dp.releases.synthetic_database.measured_tables import MeasuredTable
-from beam_dp.releases.synthetic_database.unbiased_tables import unbiased_tables
+from beam_dp.releases.synthetic_database.measured_tables import MeasuredTable, unbiased_tables
 from beam_dp.releases.synthetic_database.verify_tables import table_steps
 from beam_dp.releases.windows.release import Level, WindowTables, check_subsets
 from beam_dp.releases.windows.verify import Limits, level_steps

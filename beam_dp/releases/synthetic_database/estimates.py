@@ -29,11 +29,13 @@ from beam_dp.queries.vector_query import (
 )
 from beam_dp.queries.workload import Workload
 from beam_dp.releases.error_bars import ErrorKind, Estimate, Ratio
-from beam_dp.releases.synthetic_database.exact_errors import exact_variances
-from beam_dp.releases.synthetic_database.fitted_errors import MAX_ATTRIBUTES, FittedErrors
-from beam_dp.releases.synthetic_database.measured_tables import support_variances
-from beam_dp.releases.synthetic_database.unbiased_tables import unbiased_tables
-from beam_dp.releases.synthetic_database.unmeasured_pairs import UnmeasuredPair
+from beam_dp.releases.synthetic_database.measured_tables import support_variances, unbiased_tables
+from beam_dp.releases.synthetic_database.predicted_errors import (
+    MAX_ATTRIBUTES,
+    FittedErrors,
+    UnmeasuredPair,
+    exact_variances,
+)
 
 if TYPE_CHECKING:
     from beam_dp.releases.synthetic_database.release import SyntheticDatabase

@@ -19,10 +19,13 @@ from beam_dp.queries.reader import LinearQueries
 from beam_dp.queries.workload import workload_from_json
 from beam_dp.releases.files.card import Card, Payload, is_count
 from beam_dp.releases.files.container import file_name
-from beam_dp.releases.synthetic_database.independent_tables import IndependentTables
 from beam_dp.releases.synthetic_database.measured_tables import MeasuredTable
-from beam_dp.releases.synthetic_database.noisy_measurements import PROVED, NoisyMeasurements
-from beam_dp.releases.synthetic_database.pair_distances import PairDistances
+from beam_dp.releases.synthetic_database.noisy_measurements import (
+    PROVED,
+    IndependentTables,
+    NoisyMeasurements,
+    PairDistances,
+)
 from beam_dp.releases.synthetic_database.records import (
     MAX_BIN_VALUES,
     RECORDS_FORMATS,

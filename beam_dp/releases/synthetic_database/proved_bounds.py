@@ -1,7 +1,7 @@
 """Answers with bounds that are proved, whatever noise chose and whichever answer is shown.
 
 An answer that measured tables cover is wrong by no more than its distance from the unbiased one,
-which is public, and the bound of the latter's noise (``noise_bounds``). So it does not matter that
+which is public, and the bound of the latter's noise (``NoiseBounds``). So it does not matter that
 the better of two answers is shown, nor why.
 
 A pair that was scored and left out has a noisy distance S from public tables A of independent
@@ -32,8 +32,7 @@ from beam_dp.models.residual_basis import Support
 from beam_dp.noise.bound import FAILURE_PROBABILITY
 from beam_dp.queries.vector_query import VectorQuery, sums_of
 from beam_dp.releases.error_bars import Estimate
-from beam_dp.releases.synthetic_database.independent_tables import IndependentTables
-from beam_dp.releases.synthetic_database.noise_bounds import NoiseBounds
+from beam_dp.releases.synthetic_database.noisy_measurements import IndependentTables, NoiseBounds
 
 if TYPE_CHECKING:
     from beam_dp.releases.synthetic_database.release import SyntheticDatabase

@@ -31,12 +31,13 @@ from beam_dp.releases.synthetic_database.noisy_measurements import NoisyMeasurem
 from beam_dp.releases.synthetic_database.proved_bounds import ProvedBounds
 from beam_dp.releases.synthetic_database.questions import Question
 from beam_dp.releases.synthetic_database.records import (
+    RowBlock,
     check_records_format,
     checked_codes,
     checked_values,
+    row_blocks,
 )
 from beam_dp.releases.synthetic_database.released_answers import MarginalAnswer, QueryAnswer
-from beam_dp.releases.synthetic_database.row_order import RowBlock, row_blocks
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -347,7 +348,7 @@ class SyntheticDatabase(Release):
     def rows(self) -> Iterator[RowBlock]:
         """Yields the released records in their order, block by block, as codes.
 
-        The order is random and belongs to the draw: see ``releases/row_order.py``.
+        The order is random and belongs to the draw: see ``records.py``.
         """
         return row_blocks(self.counts, self.draw_id, self.bin_values)
 

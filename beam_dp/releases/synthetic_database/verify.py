@@ -21,18 +21,20 @@ from beam_dp.releases.synthetic_database.measured_tables import (
     MeasuredTable,
     cell_variance,
     support_variances,
+    unbiased_tables,
 )
-from beam_dp.releases.synthetic_database.noise_bounds import NoiseBounds
+from beam_dp.releases.synthetic_database.noisy_measurements import NoiseBounds
 from beam_dp.releases.synthetic_database.release import Names, SyntheticDatabase
-from beam_dp.releases.synthetic_database.unbiased_tables import unbiased_tables
-from beam_dp.releases.synthetic_database.verify_records import record_figures
-from beam_dp.releases.synthetic_database.verify_rounds import (
+from beam_dp.releases.synthetic_database.verify_choices import (
     rounds_steps,
+    score_figures,
+    selection_steps,
+    small_db_figures,
+    small_db_steps,
     textbook_bound,
     textbook_steps,
 )
-from beam_dp.releases.synthetic_database.verify_selection import score_figures, selection_steps
-from beam_dp.releases.synthetic_database.verify_small_db import small_db_figures, small_db_steps
+from beam_dp.releases.synthetic_database.verify_records import record_figures
 from beam_dp.releases.synthetic_database.verify_tables import table_steps, tables_of
 from beam_dp.verification.fields import check_fields
 from beam_dp.verification.left_out import left_out_figures, left_out_steps, of_release

@@ -27,8 +27,7 @@ from beam_dp.mechanisms.marginals import (
     strategies,
     textbook_noise as textbook_module,
 )
-from beam_dp.mechanisms.marginals.gaussian import Gaussian
-from beam_dp.mechanisms.marginals.laplace import Laplace
+from beam_dp.mechanisms.marginals.measure_all import Gaussian, Laplace
 from beam_dp.mechanisms.marginals.measurements import Measurement
 from beam_dp.mechanisms.marginals.mwem import MWEM
 from beam_dp.mechanisms.marginals.rounds import RoundBudget, round_budget

@@ -31,8 +31,7 @@ from beam_dp.mechanisms.small_db import (
     nested as multisets_nested,
     searched as multisets_searched,
 )
-from beam_dp.mechanisms.small_db.plan import SmallDBPlan
-from beam_dp.mechanisms.small_db.small_db import SmallDB
+from beam_dp.mechanisms.small_db.small_db import SmallDB, SmallDBPlan
 from beam_dp.noise import source as noise_module
 from beam_dp.noise.exponentials import exp_above, exp_bounds
 from beam_dp.noise.source import NoiseSource

@@ -44,7 +44,7 @@ from beam_dp.domain.ordered import IntegerAttribute
 from beam_dp.domain.universe import Domain
 from beam_dp.encoding import contributions
 from beam_dp.mechanisms.marginals import measure_all as measure_all_module
-from beam_dp.mechanisms.marginals.laplace import Laplace
+from beam_dp.mechanisms.marginals.measure_all import Laplace
 from beam_dp.mechanisms.marginals.measurements import Measurement
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import Guarantee

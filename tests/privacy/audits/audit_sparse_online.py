@@ -19,7 +19,7 @@ from tiny import ADD, REPLACE, promise
 
 from beam_dp.mechanisms.online.plan import GRID
 from beam_dp.mechanisms.online.sparse_mw import SparseMW
-from beam_dp.models.sparse_weights import SparseWeights
+from beam_dp.models.weights import SparseWeights
 from beam_dp.testing import audit
 
 DELTA = 1e-6

@@ -26,7 +26,7 @@ from beam_dp.encoding.batch import CostLimit, EncodedBatch
 from beam_dp.in_memory import release_table
 from beam_dp.mechanisms.contract import Mechanism
 from beam_dp.mechanisms.marginals import measure_all as measure_all_module
-from beam_dp.mechanisms.marginals.gaussian import Gaussian
+from beam_dp.mechanisms.marginals.measure_all import Gaussian
 from beam_dp.mechanisms.marginals.mwem import MWEM
 from beam_dp.mechanisms.marginals.plan import MarginalsPlan
 from beam_dp.mechanisms.windows.databases import plan_window_databases

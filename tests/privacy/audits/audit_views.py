@@ -44,7 +44,7 @@ from beam_dp.mechanisms.marginals.plan import MarginalsPlan
 from beam_dp.models.residual_basis import ResidualBasis
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import Guarantee
-from beam_dp.releases.synthetic_database import unbiased_tables as unbiased_tables_module
+from beam_dp.releases.synthetic_database import measured_tables as unbiased_tables_module
 from beam_dp.testing import audit
 
 # Log-likelihood ratios are rounded to this.

@@ -1,10 +1,10 @@
-"""How wrong answers of a fitted distribution are, from public numbers alone.
+"""Errors of answers from public numbers: exact ones of noisy tables, predicted ones of a fit.
 
 The exact error of a fitted answer is not known: the fit shrinks noise, and invents what was not
-measured. This is a model of it. An answer's error has a part for each set of attributes inside its
-own, the *interaction* of these. A measured interaction has the variance V of its noise; any
-interaction is as large as its order lets expect, tau; a fit does about as well as the best mixture
-of both, V tau / (V + tau), and where nothing was measured, tau is what is left.
+measured. ``FittedErrors`` is a model of it. An answer's error has a part for each set of attributes
+inside its own, the *interaction* of these. A measured interaction has the variance V of its noise;
+any interaction is as large as its order lets expect, tau; a fit does about as well as the best
+mixture of both, V tau / (V + tau), and where nothing was measured, tau is what is left.
 
 Interactions are measured in units of Lancaster's expansion around independent attributes, in which
 a set S of them changes a count by N r_S times the product of sqrt(p (1 - p)) over S and of p over
@@ -13,23 +13,32 @@ correlation. How strongly the attributes of this table depend on each other is s
 mean square of Cramer's coefficient over the pairs that were measured. What a maximum-entropy fit
 of all pairs leaves of orders three and more was 0.03 V to 0.07 V on six tables (nltcs and two
 halves of it, seven and five columns of adult, flights), and each order that is measured more left
-0.4 times as much; beside it stands what chance makes of interactions in a table of N records,
-1 / sqrt(N). Pairs that were scored and not measured have a model of their own, in
-``unmeasured_pairs.py``. ``benchmarks/error_bars.py`` measures how often the errors hold.
+0.4 times as much; chance adds interactions of 1 / sqrt(N) in a table of N records.
+
+``UnmeasuredPair`` is the model of two attributes that were scored and, therefore, not measured
+together. Their noisy L1 distance S from independence is known, in records, and so is what the fit
+makes of them by way of other attributes: a table of its own, which is off by S where it invents a
+dependence, and right where it found one. Neither tells which. The error of a sum over the cells is
+expected to have two parts: 1.75 S, if it were spread over the table at random, each cell with
+variance in proportion to its expected count; and 0.7 of what the fit moves this very sum from
+independence. Both numbers were chosen on NLTCS and a half of it, on flights, and on eight
+generated tables, at epsilon 0.01 to 1. ``benchmarks/error_bars.py`` measures how often the errors
+hold elsewhere.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import compress, product
 
 import numpy as np
+from numpy.typing import NDArray
 
 from beam_dp.domain.universe import Domain
 from beam_dp.models.residual_basis import Support
 from beam_dp.queries.vector_query import Vector, VectorQuery, affine_parts
-from beam_dp.releases.synthetic_database.unmeasured_pairs import UnmeasuredPair
 
 # Of the interactions that the fit of all smaller ones leaves, in units of V.
 _THIRD_ORDER = 0.05
@@ -158,3 +167,89 @@ def times(factor: Vector, variance: float) -> Vector:
     """Returns their product, where 0 times anything is 0."""
     found: Vector = np.multiply(factor, variance, out=np.zeros_like(factor), where=factor > 0)
     return found
+
+
+Table = NDArray[np.float64]
+
+_OF_DISTANCE = 1.75
+_OF_FIT = 0.7
+
+
+@dataclass(frozen=True, eq=False)
+class UnmeasuredPair:
+    """Two attributes that were scored and not measured together.
+
+    Args:
+        distance: noisy, from independence, in records.
+        deviation: of its noise.
+        table: as fitted, in records, shape (size of one, size of the other).
+        expected: the same of independent attributes.
+    """
+
+    distance: float
+    deviation: float
+    table: Table
+    expected: Table
+
+    @property
+    def size(self) -> float:
+        """The interaction that is expected, in records, in units of Lancaster's expansion."""
+        # Low scores are what is left out: the noise of one may have hidden as much.
+        distance = math.hypot(max(self.distance, 0.0), self.deviation)
+        total = float(self.expected.sum())
+        spread = float(np.sqrt(self.expected).sum())
+        return _OF_DISTANCE * distance * math.sqrt(total) / max(spread, 1.0)
+
+    def invented(self, first: Table, second: Table) -> Vector:
+        """Returns how wrong the fit's own dependence is expected to be.
+
+        Returns:
+            shape (rows,), records.
+        """
+        return _OF_FIT * np.abs(_sums(self.table - self.expected, first, second))
+
+    def lift(self, first: Table, second: Table) -> Vector:
+        """Returns how much more often two sets of codes meet than if they were independent."""
+        expected = np.maximum(_sums(self.expected, first, second), 1e-9)
+        return np.maximum(_sums(self.table, first, second) / expected, 1.0)
+
+
+def _sums(table: Table, first: Table, second: Table) -> Vector:
+    found: Vector = ((first @ table) * second).sum(axis=1)
+    return found
+
+
+def exact_variances(
+    domain: Domain, queries: Sequence[VectorQuery], variances: Mapping[Support, float]
+) -> Vector:
+    """Returns the variances of unbiased answers, in squared records.
+
+    The total alone sees a constant of each record: of 1 - q it sees 1 less what it sees of q. Of a
+    product a residual sees, of a vector with sum s and squared norm n over d codes, s^2 / d^2 where
+    its attribute was summed out, and n - s^2 / d where it was not.
+
+    Args:
+        domain: the universe.
+        queries: all of the same axes.
+        variances: of the orthonormal coefficients of each set of attributes inside these.
+
+    Returns:
+        shape (num_queries,).
+    """
+    axes = queries[0].axes
+    own, means = (np.empty((len(axes), len(queries))) for _ in range(2))
+    for place, axis in enumerate(axes):
+        size = domain.shape[axis]
+        vectors = np.array([query.vectors[place] for query in queries])
+        sums = vectors.sum(axis=1)
+        own[place] = np.maximum((vectors**2).sum(axis=1) - sums**2 / size, 0.0)
+        means[place] = sums / size
+    constant, factor = affine_parts(queries)
+    total = np.zeros(len(queries))
+    for support, variance in variances.items():
+        mask = np.isin(axes, support)
+        seen = own[mask].prod(axis=0) * means[~mask].prod(axis=0) ** 2
+        if not mask.any():
+            seen = (constant / factor + means.prod(axis=0)) ** 2
+        total += times(factor**2 * seen, variance)
+    return total

@@ -1,0 +1,496 @@
+"""Steps of the mechanisms that choose: MWEM in rounds and by selection, and SmallDB."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from beam_dp.checks import check_choice, checked_integer, checked_number
+from beam_dp.domain.universe import Domain
+from beam_dp.privacy.guarantee import Guarantee
+from beam_dp.privacy.rounding import down, root_up, up
+from beam_dp.queries.linear import VALUE_BITS, LinearQuery
+from beam_dp.releases.answers.verify_online import comparisons_step
+from beam_dp.releases.synthetic_database.measured_tables import MAX_GRID, MeasuredTable
+from beam_dp.releases.synthetic_database.noisy_measurements import PairDistances
+from beam_dp.releases.synthetic_database.release import NUM_RECORDS, SyntheticDatabase
+from beam_dp.releases.synthetic_database.verify_tables import table_steps
+from beam_dp.verification.fields import check_fields
+from beam_dp.verification.left_out import of_release
+from beam_dp.verification.steps import (
+    Step,
+    Unstated,
+    above,
+    flip_step,
+    gaussian_vector,
+    laplace_step,
+    noise_step,
+    positive,
+    repeated,
+    selection_step,
+)
+from beam_dp.verification.verdict import Figures
+
+# Of sums of units that were spent, by rounding.
+_ROUNDING = 1e-9
+_STOP_SCALES = ("threshold_scale", "question_scale")
+
+
+def rounds_steps(
+    guarantee: Guarantee,
+    parameters: Mapping[str, Any],
+    tables: Sequence[MeasuredTable] | None,
+    figures: Figures,
+) -> list[Step]:
+    """Returns the steps of rounds that select a marginal and measure it whole.
+
+    A round of several units costs what so many rounds of one unit do, in epsilon or in squares of
+    mu (in rhos on cards of earlier versions), whichever rounds an annealed schedule makes of them.
+    So what is proved follows from the scales of one unit and from the number of units. What was
+    measured must have cost no more.
+
+    Args:
+        guarantee: of the mechanism.
+        parameters: that it states.
+        tables: that were measured; None before they are.
+        figures: that tables are compared by.
+    """
+    distribution = parameters.get("distribution")
+    num_units = checked_integer("num_units", parameters.get("num_units"), 1)
+    moved, k = guarantee.neighboring.num_moved, guarantee.max_records_per_unit
+    # A replacement moves a table by k in two cells, a count and an L1 distance by 2 k.
+    # Cards of earlier versions do not say which one: they had no other.
+    named = parameters.get("selection", "exponential_mechanism")
+    check_choice("selection", named, ("permute_and_flip", "exponential_mechanism"))
+    select = flip_step if named == "permute_and_flip" else selection_step
+    selections = select(
+        "select a marginal", moved * k, parameters.get("selection_scale", 0.0), num_units
+    )
+    scale, grid = parameters.get("measurement_scale", 0.0), _grid(parameters)
+    l1, l2_squared = moved * k * grid, moved * (k * grid) ** 2
+    one = noise_step("measure the selected one", distribution, l1, l2_squared, scale)
+    steps = [selections, repeated(one, num_units)]
+    total_scale = checked_number("total_scale", parameters.get("total_scale"), least=0)
+    totals = [total_scale] if total_scale else []
+    if tables is not None:
+        # Of two scales that do not agree the smaller one is charged, and each total that is listed.
+        totals = [min([each.scale, *totals]) for each in tables if not each.names]
+        steps += [
+            noise_step(
+                "measure what the rounds do not pay for", distribution, l1, l2_squared, finer
+            )
+            for finer in _compare(parameters, tables, figures)
+        ]
+    return [noise_step("count the records", distribution, l1, l1**2, s) for s in totals] + steps
+
+
+def _compare(
+    parameters: Mapping[str, Any], tables: Sequence[MeasuredTable], figures: Figures
+) -> list[float]:
+    """Compares what was measured with what the rounds pay for; returns the scales if it is more."""
+    distribution, grid = parameters["distribution"], _grid(parameters)
+    rounds = [each for each in tables if each.names]
+    is_counted = bool(parameters["total_scale"])
+    figures.equal("noise of the total, entries", len(tables) - len(rounds), int(is_counted))
+    for each in tables:
+        kind = (each.kind, each.distribution, each.grid)
+        figures.equal("noise", kind, ("table", distribution, grid))
+        if not each.names:
+            figures.same("scale of the total", each.scale, parameters["total_scale"])
+    unit: float = parameters["measurement_scale"]
+
+    def units(scale: float) -> float:
+        if distribution == "discrete_laplace":
+            return unit / scale
+        # Cards of earlier versions add rhos up, on no grid.
+        less = 4 if "grid" in parameters else 0
+        return (unit**2 - less) / (scale**2 - less) if scale**2 > less else math.inf
+
+    spent = sum(units(each.scale) for each in rounds)
+    figures.number += 1
+    if spent > parameters["num_units"] * (1 + _ROUNDING):
+        words = f"noise: the tables cost {spent:.6g} units; must be at most"
+        figures.faults.append(f"{words} {parameters['num_units']}")
+    if parameters.get("num_rounds") != "annealed":
+        figures.equal("num_rounds", parameters.get("num_rounds"), len(rounds))
+        for each in rounds:
+            figures.same("scale of a round", each.scale, unit)
+    is_paid = spent <= parameters["num_units"] * (1 + _ROUNDING)
+    return [] if is_paid else [each.scale for each in rounds]
+
+
+def _grid(parameters: Mapping[str, Any]) -> int:
+    """Returns the grid units of a record that measurements lie on: 1 on earlier cards."""
+    return checked_integer("grid", parameters.get("grid", 1), 1, MAX_GRID)
+
+
+def textbook_steps(guarantee: Guarantee, parameters: Mapping[str, Any]) -> list[Step]:
+    """Returns the steps of Hardt, Ligett and McSherry's algorithm: one cell a round.
+
+    A cell is moved by k records at most, under either relation, and so is its error, which may be
+    compared with a threshold before it is measured: one comparison that is above it ends all.
+    """
+    distribution = parameters.get("distribution")
+    rounds = checked_integer("num_rounds", parameters.get("num_rounds"), 1)
+    k = guarantee.max_records_per_unit
+    one = noise_step("measure it", distribution, k, k**2, parameters.get("measurement_scale", 0.0))
+    selected = selection_step("select a cell", k, parameters.get("selection_scale", 0.0), rounds)
+    steps = [selected, repeated(one, rounds)]
+    if "stop_below" in parameters:
+        noise = {each: parameters.get(f"stop_{each}") for each in _STOP_SCALES}
+        steps.insert(1, comparisons_step({**noise, "redraws_threshold": False}, k, 1))
+    return steps
+
+
+def textbook_bound(release: SyntheticDatabase, figures: Figures) -> None:
+    """Compares the published bound, 2 N sqrt(ln|X| / T) + 10 k T ln|Q| / epsilon.
+
+    It is of all T rounds. Where they may end early there is another one.
+    """
+    if "stop_below" in release.plan:
+        _stopped_bound(release, figures)
+    parameters, guarantee = release.plan, of_release(release.guarantee, release.left_out)
+    rounds, found = parameters["num_rounds"], None
+    num_queries = release.workload.num_cells()
+    if guarantee.delta == 0 and "stop_below" not in parameters:
+        found = 2 * release.num_records * math.sqrt(math.log(release.domain.num_cells) / rounds)
+        each = guarantee.epsilon / guarantee.max_records_per_unit
+        found += 10 * rounds * math.log(max(num_queries, 2)) / each
+    figures.same("bound_of_average", parameters.get("bound_of_average"), found)
+    is_vacuous = found is None or found >= release.num_records or 2 * rounds >= num_queries
+    figures.equal(
+        "bound_of_average_is_vacuous", parameters.get("bound_of_average_is_vacuous"), is_vacuous
+    )
+
+
+def _stopped_bound(release: SyntheticDatabase, figures: Figures) -> None:
+    """Compares the bound of all errors where the rounds ended early, and how many they were."""
+    parameters, rounds = release.plan, release.plan["num_rounds"]
+    selection_scale, beta = parameters["selection_scale"], parameters["failure_probability"]
+    grid = checked_integer("score_grid", parameters.get("score_grid"), 1, MAX_GRID)
+
+    def rounded(scale: float, log_term: float) -> float:
+        return math.ceil(scale * grid * log_term) / grid
+
+    found = parameters["stop_below"] * release.num_records + 1 / grid
+    found += rounded(parameters["stop_threshold_scale"], math.log(4 / beta))
+    found += rounded(parameters["stop_question_scale"], math.log(4 * rounds / beta))
+    found += selection_scale * math.log(4 * release.workload.num_cells() * rounds / beta)
+    figures.same("bound_when_stopped", parameters.get("bound_when_stopped"), found)
+    updates = checked_integer("num_updates", parameters["num_updates"], 0)
+    figures.number += 1
+    if updates > rounds:
+        figures.faults.append(f"{updates:,} updates were made; must be at most {rounds:,}")
+
+
+_GRID = "score_grid"
+# Units of the grid that make one deviation of a score at least; where the card does not state it.
+_GRID_DEVIATIONS = 4096
+_CHOICES = "most_choices"
+_ADDED = "num_added_pairs"
+_ZERO = Fraction(0)
+
+
+def selection_steps(
+    domain: Domain,
+    guarantee: Guarantee,
+    parameters: Mapping[str, Any],
+    fit: Mapping[str, Any] | None,
+    tables: Sequence[MeasuredTable],
+    figures: Figures,
+) -> list[Step]:
+    """Returns the steps of a selection by noisy scores.
+
+    Residuals are measured in all steps but the scores, which are one vector, and the choices of a
+    last check. How many choices there are, and which pairs are measured, follows from noise, so
+    what both may spend together is stated: what they did spend must not be more. Earlier versions
+    checked nothing. Cards of version 0.1 state neither what may be spent nor the grid of the
+    scores; both follow from what they do state (``_unstated_scores``, ``_squares``).
+
+    Args:
+        domain: the universe.
+        guarantee: of the mechanism.
+        parameters: that it states.
+        fit: what its card states of the fit; None before anything is drawn.
+        tables: that are measured, as far as that is known.
+        figures: that tables are compared by.
+    """
+    pairs = checked_integer("num_candidates", parameters.get("num_candidates"), 0)
+    moved = guarantee.neighboring.num_moved * guarantee.max_records_per_unit
+    steps = []
+    # Each that is measured was scored.
+    figures.at_least("num_candidates", pairs, sum(len(each.names) > 1 for each in tables))
+    if pairs:
+        deviation = checked_number("score_deviation", parameters.get("score_deviation"), above=0)
+        what, l2_squared = f"score {pairs:,} pairs", moved**2 * pairs
+        if _GRID in parameters:
+            grid = checked_integer(_GRID, parameters[_GRID], 1)
+            scale = parameters.get("score_scale", 0.0)
+            steps.append(gaussian_vector(what, l2_squared * grid**2, scale))
+            figures.same("score_deviation", deviation, scale / grid)
+        else:
+            steps.append(_unstated_scores(what, l2_squared, deviation))
+    if _CHOICES in parameters:
+        _share_figures(domain, guarantee, parameters, fit, tables, steps, figures)
+    squares = _squares(parameters, steps)
+    measured = table_steps(domain, tables, guarantee)
+    if _CHOICES in parameters:
+        choices = _choices(guarantee, parameters, fit, figures)
+        steps += choices
+        if squares is not None:
+            squares -= sum((each.claims.mu_squared or _ZERO for each in choices), _ZERO)
+    if squares is not None:
+        measured = [_reserved(each, squares, figures) for each in measured]
+    return [*measured, *steps]
+
+
+def _choices(
+    guarantee: Guarantee,
+    parameters: Mapping[str, Any],
+    fit: Mapping[str, Any] | None,
+    figures: Figures,
+) -> list[Step]:
+    """The choices among pairs that were left out: as many as were made, or may be in a plan.
+
+    A record moves a cell by 1, also where it replaces another, and so the largest distance.
+    """
+    number = most = checked_integer(_CHOICES, parameters[_CHOICES], 0)
+    if fit is not None:
+        number = checked_integer(_ADDED, fit.get(_ADDED), 0)
+        figures.at_least(_CHOICES, most, number)
+    one = _choice(guarantee, parameters, number)
+    return [one] if number else []
+
+
+def _choice(guarantee: Guarantee, parameters: Mapping[str, Any], number: int = 1) -> Step:
+    what, scale = "choose a pair that was left out", parameters.get("choice_scale", 0.0)
+    return selection_step(what, guarantee.max_records_per_unit, scale, number)
+
+
+def _added_figures(
+    domain: Domain,
+    guarantee: Guarantee,
+    tables: Sequence[MeasuredTable],
+    fit: Mapping[str, Any],
+    squared_mu: float,
+    figures: Figures,
+) -> None:
+    """Compares how many pairs were added with those that were measured last, each by itself."""
+    added = 0
+    for each in reversed(tables):
+        (step,) = table_steps(domain, [each], guarantee)
+        found = step.claims.mu_squared
+        if (
+            len(each.names) != 2
+            or found is None
+            or not math.isclose(up(found), squared_mu, rel_tol=1e-9)
+        ):
+            break
+        added += 1
+    figures.equal(f"fit.{_ADDED}", fit[_ADDED], added)
+
+
+def _share_figures(
+    domain: Domain,
+    guarantee: Guarantee,
+    parameters: Mapping[str, Any],
+    fit: Mapping[str, Any] | None,
+    tables: Sequence[MeasuredTable],
+    scores: Sequence[Step],
+    figures: Figures,
+) -> None:
+    """Compares the shares of all mu^2 with what each step may spend."""
+    shares = {
+        name: checked_number(name, parameters[name], above=0, below=1)
+        for name in ("attributes_share", "scores_share", "choice_share", "added_share")
+    }
+    of_attributes = Fraction(checked_number("mu", parameters["attributes_mu"], above=0)) ** 2
+    whole = of_attributes / Fraction(shares["attributes_share"])
+    of_pairs = Fraction(checked_number("mu", parameters["pairs_mu"], above=0)) ** 2
+    rest = 1 - Fraction(shares["attributes_share"]) - Fraction(shares["scores_share"])
+    figures.same("pairs_mu", float(of_pairs), float(whole * rest))
+    if fit is not None:
+        _added_figures(
+            domain, guarantee, tables, fit, float(whole) * shares["added_share"], figures
+        )
+    spent = [
+        ("choice_share", _choice(guarantee, parameters)),
+        *(("scores_share", s) for s in scores),
+    ]
+    for name, step in spent:
+        found = step.claims.mu_squared
+        figures.same(name, shares[name], None if found is None else up(found / whole))
+
+
+def score_figures(
+    distances: PairDistances,
+    parameters: Mapping[str, Any],
+    public_number: int | None,
+    figures: Figures,
+) -> None:
+    """Compares what bounds of left-out pairs follow from with what is stated of the scores.
+
+    Args:
+        distances: the noisy scores.
+        parameters: of the mechanism.
+        public_number: of records, where it is public.
+        figures: that they are compared by.
+    """
+    stated = parameters.get("score_deviation")
+    figures.same("distances: standard_deviation", distances.deviation, stated)
+    figures.equal("distances: pairs", len(distances.pairs), parameters.get("num_candidates"))
+    if distances.independent is not None:
+        grid, number = distances.independent.grid, distances.independent.num_records
+        if _GRID in parameters:
+            figures.equal("distances: grid", grid, parameters[_GRID])
+        if public_number is not None:
+            figures.equal("distances: num_records", number, float(public_number))
+
+
+def _unstated_scores(what: str, l2_squared: int, deviation: float) -> Step:
+    """The step of scores whose grid the card does not state, by the rule of all such versions.
+
+    These added noise of s = g x deviation in steps of 1 / g, g = ceil(4096 / r) or 1, where r^2 =
+    deviation^2 - 4 / g^2 is the variance of the continuous noise.
+    """
+    # The deviation was rounded to the nearest.
+    exact = Fraction(math.nextafter(deviation, 0.0))
+
+    def grid_of(variance: Fraction) -> int:
+        return max(1, math.ceil(_GRID_DEVIATIONS / root_up(variance)))
+
+    grid = grid_of(exact**2)
+    while (variance := exact**2 - Fraction(4, grid**2)) > 0 and grid_of(variance) > grid:
+        grid += 1
+    step = gaussian_vector(what, l2_squared * grid**2, down(exact * grid))
+    at_worst = gaussian_vector(what, l2_squared, float(exact)).claims
+    rule = (
+        f"Every such version drew scores in steps of 1 / {_GRID_DEVIATIONS} of their noise or less"
+    )
+    return dataclasses.replace(step, unstated=Unstated(_GRID, rule, at_worst))
+
+
+def _squares(parameters: Mapping[str, Any], scores: Sequence[Step]) -> Fraction | None:
+    """The sum of mu^2 that is reserved for what is measured; None where the card does not tell.
+
+    Cards of version 0.1 state the share of the scores in all mu^2: the others have the rest.
+    """
+    stated = [parameters.get(name) for name in ("attributes_mu", "pairs_mu")]
+    if None not in stated:
+        return sum((Fraction(checked_number("mu", each, above=0)) ** 2 for each in stated), _ZERO)
+    share = parameters.get("scores_share")
+    if not scores or share is None or scores[0].claims.mu_squared is None:
+        return None
+    of_all = 1 / Fraction(checked_number("scores_share", share, above=0, below=1))
+    return scores[0].claims.mu_squared * (of_all - 1)
+
+
+def _reserved(step: Step, squares: Fraction, figures: Figures) -> Step:
+    """The step with all that is reserved for it, which must be enough for what was measured."""
+    found = step.claims.mu_squared
+    if found is None:
+        return step
+    figures.number += 1
+    if root_up(found) > root_up(max(squares, _ZERO)) * (1 + 1e-9):
+        figures.faults.append(
+            f"noise: what is measured has mu^2 {above(found)}; must be at most {above(squares)}"
+        )
+    claims = dataclasses.replace(step.claims, mu_squared=max(found, squares))
+    numbers = f"{step.numbers}, of {above(squares)} reserved"
+    return dataclasses.replace(step, numbers=numbers, claims=claims)
+
+
+# More records than any version chooses.
+_MAX_SIZE = 2**20
+_CHOICE = "choice of the records"
+_SCALES = {_CHOICE: "selection_scale", NUM_RECORDS: "total_scale"}
+_LAWS = {_CHOICE: "exponential", NUM_RECORDS: "discrete_laplace"}
+
+
+def small_db_steps(
+    domain: Domain,
+    guarantee: Guarantee,
+    parameters: Mapping[str, Any],
+    noise: Sequence[Mapping[str, Any]],
+    queries: Sequence[LinearQuery],
+) -> list[Step]:
+    """Returns the steps of the choice of m records, and of a noisy number of records.
+
+    A score is the largest |m S(q) - N s(q, y)|, in units of 1 / d of an answer: k records move S by
+    k d, under either relation, and so every score by m d k.
+    """
+    size = checked_integer("size", parameters.get("size"), 1, _MAX_SIZE)
+    k = guarantee.max_records_per_unit
+    moved = size * denominator_of(domain, queries) * k
+    steps = []
+    for entry in noise:
+        check_fields("noise", entry, ("what", "distribution", "scale"))
+        check_choice("what", entry["what"], (_CHOICE, NUM_RECORDS))
+        check_choice("distribution", entry["distribution"], (_LAWS[entry["what"]],))
+        # Of two scales that do not agree the smaller one is charged.
+        name = _SCALES[entry["what"]]
+        scale = min(map(positive, (entry["scale"], parameters.get(name) or entry["scale"])))
+        if entry["what"] == NUM_RECORDS:
+            steps.append(laplace_step("count the records", k, float(scale)))
+        else:
+            steps.append(selection_step(f"choose {size:,} records", moved, float(scale)))
+    return steps
+
+
+def denominator_of(domain: Domain, queries: Sequence[LinearQuery]) -> int:
+    """Returns the least integer that makes all values of all queries whole, at possible cells."""
+    unit, possible = 1 << VALUE_BITS, _possible(domain)
+    common = unit
+    for query in queries:
+        values = np.rint(query.values()[possible] * unit).astype(np.int64)
+        common = math.gcd(common, int(np.gcd.reduce(values)))
+    return unit // common
+
+
+def small_db_figures(release: SyntheticDatabase, figures: Figures) -> None:
+    """Compares the scales of the card, which it states twice, and the bounds that follow."""
+    parameters, k = release.plan, release.guarantee.max_records_per_unit
+    scales = [(_CHOICE, parameters["selection_scale"]), (NUM_RECORDS, parameters["total_scale"])]
+    listed = [(entry["what"], entry["scale"]) for entry in release.noise]
+    figures.equal("noise", listed, [each for each in scales if each[1] is not None])
+    figures.equal("num_records", release.num_records_is_public, True)
+    figures.equal("num_represented", release.num_represented is not None, True)
+    figures.equal("num_queries", parameters.get("num_queries"), len(release.queries))
+    figures.equal("size", parameters.get("size"), release.num_records)
+    size, epsilon = parameters["size"], parameters["selection_epsilon"]
+    denominator = denominator_of(release.domain, release.queries)
+    figures.same(
+        "selection_epsilon", epsilon, 2 * size * denominator * k / parameters["selection_scale"]
+    )
+    beta, share = parameters["failure_probability"], parameters["max_error_fraction"]
+    total_scale, total = parameters.get("total_scale"), release.represented
+    each_beta = beta if total_scale is None else beta / 2
+    cells = np.count_nonzero(_possible(release.domain))
+    drawn = np.arange(size, dtype=np.float64)
+    log_ways = float(np.log((cells + drawn) / (drawn + 1)).sum())
+    bound = share * total + 2 * k / epsilon * (log_ways - math.log(each_beta))
+    if total_scale is not None:
+        bound += (1 + share) * math.ceil(total_scale * math.log(1 / each_beta))
+    known = {"standard_error": None, "failure_probability": beta}
+    for error in (release.query_error, *release.errors.values()):
+        figures.same("bound of an answer", error.get("bound"), bound)
+        figures.equal("error of an answer", {name: error.get(name) for name in known}, known)
+    figures.equal("record_tables", release.record_tables, ((),))
+    if total_scale is None:
+        figures.same("bound", parameters["bound"], bound)
+        figures.equal("bound_is_vacuous", parameters["bound_is_vacuous"], bound >= total)
+
+
+def _possible(domain: Domain) -> NDArray[np.bool_]:
+    """Which cells no declared combination forbids, shape (num_cells,)."""
+    possible = np.ones(domain.shape, np.bool_)
+    for each in domain.impossible:
+        where = [size if axis in each.axes else 1 for axis, size in enumerate(domain.shape)]
+        possible &= ~each.mask(domain.shape).reshape(where)
+    return possible.ravel()
