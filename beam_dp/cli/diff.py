@@ -34,12 +34,7 @@ def add_diff(commands: Any) -> None:
 
 
 def run_diff(options: argparse.Namespace) -> None:
-    """Prints the cells of two releases.
-
-    Raises:
-        FlagError: if a flag is refused.
-        InputError: if a directory holds no release, or the two do not hold the same cells.
-    """
+    """Prints the cells of two releases, those that differ most first."""
     from beam_dp.releases.kinds import holds_horizon, read_release
 
     if options.limit < 1:
@@ -86,10 +81,10 @@ def _row(each: CellDifference) -> tuple[str, ...]:
 
 
 def _summary(found: list[CellDifference]) -> str:
-    """What the z-scores come to, in lines of at most 80 characters."""
+    """Returns how many z-scores are large, in lines of at most 80 characters."""
     scores = [each.z_score for each in found if each.z_score is not None]
     if not scores:
-        return "No cell has an error bar: whether noise alone makes them differ can't be told."
+        return "No cell has an error bar: noise alone may explain every difference, or none."
     far = sum(abs(score) > _FAR for score in scores)
     lines = [f"{far:,} of {len(scores):,} cells differ by more than {_FAR:g} standard errors (z)."]
     if len(scores) < len(found):
@@ -100,10 +95,9 @@ def _summary(found: list[CellDifference]) -> str:
 
 def _workload(release: Release, given: list[str]) -> Workload:
     from beam_dp.queries.workload import Workload
-    from beam_dp.releases.synthetic_database.release import SyntheticDatabase
-    from beam_dp.releases.windows.release import WindowTables
+    from beam_dp.releases.differences import MarginalsRelease
 
-    if not isinstance(release, SyntheticDatabase | WindowTables):
+    if not isinstance(release, MarginalsRelease):
         raise refused("marginal", given[0], "applies only to releases of marginals")
     domain = release.domain
     # A name may hold a comma itself.

@@ -1,4 +1,4 @@
-"""The command `beam-dp report`: a page for people, from a release alone, or beside its records."""
+"""The command `beam-dp report`: a page for people, from a release and, for their owner, records."""
 
 from __future__ import annotations
 
@@ -41,12 +41,7 @@ def add_report(commands: Any) -> None:
 
 
 def run_report(options: argparse.Namespace) -> None:
-    """Writes the report of a release.
-
-    Raises:
-        FlagError: if a flag is refused.
-        InputError: if there is no release, or a damaged one.
-    """
+    """Writes the report of a release, and prints where it is and who may see it."""
     flags = {name: getattr(options, name) for name in ("output", "ledger", "against")}
     try:
         output = report(options.directory, **flags)
@@ -70,14 +65,14 @@ def report(
 ) -> pathlib.Path:
     """Writes one HTML page for people: what a release promises, its answers and their errors.
 
-    Privacy: a function of the release, and as public, unless ``against`` is given: then the page is
-    as private as these records.
+    Privacy: the page follows from the release and is as public, unless ``against`` is given: then
+    it is as private as these records.
 
     Args:
-        directory: that holds a release, of any kind.
+        directory: the directory of a release, of any kind.
         output: the page, which must not exist yet; by default the directory's name with ``.html``.
-        ledger: URL of the ledger that paid, whose entry is shown.
-        against: Parquet, CSV or Avro files of the records, to compare with: a path or a glob.
+        ledger: URL of the ledger that paid; the page shows its entry.
+        against: Parquet, CSV or Avro files of the records to compare with: a path or a glob.
 
     Returns:
         The page's path.
@@ -89,36 +84,45 @@ def report(
         >>> report("out/visits")  # doctest: +SKIP
         PosixPath('out/visits.html')
     """
-    from beam_dp.releases.kinds import of_kind, read_any
+    from beam_dp.cli.verify import verdict
+    from beam_dp.releases.kinds import of_kind, read_any, verify_release
     from beam_dp.reports.page import Beside, report_page
 
     place = os.fspath(directory)
-    page = pathlib.Path(_beside(place) if output is None else output)
+    page = pathlib.Path(_page_next_to(place) if output is None else output)
     _check_output(page)
     release = read_any(place)
     try:
         truth = None if against is None else _truth(release, os.fspath(against))
     except InputError as error:
         raise InputError("against", error.value, error.condition) from None
-    entry = None if ledger is None else _entry(ledger, release)
-    verification, verdict = _verified(release)
-    beside = Beside(of_kind("describe", release), verdict, verification, entry, truth)
-    # What compares with records is for nobody else's eyes.
+    verification: Verification | None = None
+    try:
+        verification = verify_release(release)
+        words = verdict(verification)
+    except InputError as error:
+        words = str(error)
+    beside = Beside(
+        details=of_kind("describe", release),
+        verdict=words,
+        verification=verification,
+        entry=None if ledger is None else _entry(ledger, release),
+        truth=truth,
+    )
     text = report_page(release, beside).encode()
+    # A page with counts of records is readable for its owner alone.
     write_new_file(page, text, is_private=truth is not None)
     return page
 
 
 def _truth(release: AnyRelease, path: str) -> Truth:
-    """Reads the records as a job does: what only needs a release needs no reader of files."""
-    from beam_dp.cli.programs import import_program
+    from beam_dp.cli.programs import import_program  # readers of files are loaded only here
 
     truth: Truth = import_program("truth").read_truth(release, path)
     return truth
 
 
-def _beside(directory: str) -> str:
-    """Returns the page's name, beside the directory."""
+def _page_next_to(directory: str) -> str:
     name = directory.rstrip("/")
     if "://" in name or not os.path.basename(name).strip("."):
         raise InputError("output", None, "must be given: the file to write")
@@ -126,31 +130,15 @@ def _beside(directory: str) -> str:
 
 
 def _check_output(output: pathlib.Path) -> None:
-    """Refuses, before anything is computed, what could not be written at the end."""
+    """Refuses, before anything is computed, a page that could not be written at the end."""
     if output.exists() or output.is_symlink():
         raise InputError("output", str(output), "must not exist: nothing is overwritten")
     if not output.parent.is_dir():
         raise InputError("output", str(output), "must be in a directory that exists")
 
 
-def _verified(release: AnyRelease) -> tuple[Verification | None, str]:
-    """Returns what `beam-dp verify` finds, and what it says last, or why it refuses the card."""
-    from beam_dp.cli.verify import verdict
-    from beam_dp.releases.kinds import verify_release
-
-    try:
-        found = verify_release(release)
-    except InputError as error:
-        return None, str(error)
-    return found, verdict(found)
-
-
 def _entry(url: str, release: AnyRelease) -> Entry:
-    """Returns the entry of a ledger that paid for a release.
-
-    Raises:
-        InputError: if the ledger has none, or can't be read.
-    """
+    """Returns the entry of a ledger that paid for a release; refuses a ledger that has none."""
     from beam_dp.privacy.ledger.ledger import Ledger
     from beam_dp.reports.page import paid_by
 

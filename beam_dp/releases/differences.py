@@ -16,7 +16,7 @@ from beam_dp.releases.release import Release
 
 
 @runtime_checkable
-class _Tables(Protocol):
+class MarginalsRelease(Protocol):
     """A release of a workload of marginals, which it answers."""
 
     domain: Domain
@@ -115,10 +115,10 @@ def _rank(each: CellDifference) -> tuple[bool, float]:
 
 
 def marginal_differences(
-    first: _Tables, second: Release, workload: Workload | None
+    first: MarginalsRelease, second: Release, workload: Workload | None
 ) -> Iterator[CellDifference]:
     """Yields the cells of marginals that two releases answer, synthetic records or tables."""
-    if not isinstance(second, _Tables):
+    if not isinstance(second, MarginalsRelease):
         raise not_comparable(first, second)
     domain = first.domain
     names = ", ".join(second.domain.names)
