@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from beam_dp.domain.universe import Domain as Domain
     from beam_dp.errors import InputError as InputError
     from beam_dp.in_memory.release_table import release as release
-    from beam_dp.mechanisms.choosing_top import choose_top as choose_top, top_choice as top_choice
+    from beam_dp.mechanisms.choosing import choose_top as choose_top, top_choice as top_choice
     from beam_dp.mechanisms.linear_answers.answers import (
         draw_workload_answers as draw_workload_answers,
         plan_workload_answers as plan_workload_answers,
@@ -42,22 +42,22 @@ if TYPE_CHECKING:
     )
     from beam_dp.mechanisms.marginals.measure_all import Gaussian as Gaussian, Laplace as Laplace
     from beam_dp.mechanisms.marginals.mwem import MWEM as MWEM
-    from beam_dp.mechanisms.online.conjunctions import (
-        plan_conjunctions as plan_conjunctions,
-        release_conjunctions as release_conjunctions,
-    )
     from beam_dp.mechanisms.online.private_mw import PrivateMW as PrivateMW
     from beam_dp.mechanisms.online.private_mw_plan import plan_private_mw as plan_private_mw
-    from beam_dp.mechanisms.online.sparse_mw import SparseMW as SparseMW
-    from beam_dp.mechanisms.online.sparse_mw_plan import plan_sparse_mw as plan_sparse_mw
-    from beam_dp.mechanisms.sketches.count_sketch import CountSketch as CountSketch
-    from beam_dp.mechanisms.sketches.hybrid import HybridSketch as HybridSketch
-    from beam_dp.mechanisms.sketches.key_profile import KeyProfile as KeyProfile
-    from beam_dp.mechanisms.sketches.release import release_sparse as release_sparse
-    from beam_dp.mechanisms.sketches.sparse_project import SparseProject as SparseProject
-    from beam_dp.mechanisms.sketches.stability_histogram import (
+    from beam_dp.mechanisms.online.sparse_mw import (
+        SparseMW as SparseMW,
+        plan_conjunctions as plan_conjunctions,
+        plan_sparse_mw as plan_sparse_mw,
+        release_conjunctions as release_conjunctions,
+    )
+    from beam_dp.mechanisms.sketches.errors import KeyProfile as KeyProfile
+    from beam_dp.mechanisms.sketches.mechanisms import (
+        CountSketch as CountSketch,
+        HybridSketch as HybridSketch,
+        SparseProject as SparseProject,
         StabilityHistogram as StabilityHistogram,
     )
+    from beam_dp.mechanisms.sketches.plan import release_sparse as release_sparse
     from beam_dp.mechanisms.small_db.choice import MultisetChoice as MultisetChoice
     from beam_dp.mechanisms.small_db.small_db import SmallDB as SmallDB
     from beam_dp.mechanisms.windows.databases import plan_window_databases as plan_window_databases

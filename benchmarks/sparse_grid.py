@@ -36,7 +36,7 @@ from sparse_measure import (
     zipf,
 )
 
-from beam_dp.mechanisms.sketches.key_profile import KeyProfile
+from beam_dp.mechanisms.sketches.errors import KeyProfile
 from beam_dp.mechanisms.sketches.plan import SparseMechanism
 from beam_dp.planning.sketches.choices import SparseChoice, plan_sparse_release
 

@@ -18,12 +18,14 @@ from numpy.typing import NDArray
 
 from beam_dp.hashing.folding import cell_of, collisions, num_buckets
 from beam_dp.hashing.projections import DenseSigns
-from beam_dp.mechanisms.sketches.count_sketch import CountSketch
-from beam_dp.mechanisms.sketches.hybrid import HybridSketch
-from beam_dp.mechanisms.sketches.key_profile import KeyProfile
-from beam_dp.mechanisms.sketches.plan import SparseMechanism, SparsePlan
-from beam_dp.mechanisms.sketches.release import SparseSummary, release_sparse
-from beam_dp.mechanisms.sketches.sparse_project import SparseProject
+from beam_dp.mechanisms.sketches.errors import KeyProfile
+from beam_dp.mechanisms.sketches.mechanisms import CountSketch, HybridSketch, SparseProject
+from beam_dp.mechanisms.sketches.plan import (
+    SparseMechanism,
+    SparsePlan,
+    SparseSummary,
+    release_sparse,
+)
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import Guarantee, Neighboring
 from beam_dp.releases.sketches.estimates import estimates_by_element, variance_of_median

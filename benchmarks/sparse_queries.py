@@ -15,8 +15,7 @@ from collections import Counter
 
 import numpy as np
 
-from beam_dp.mechanisms.online.sparse_mw import SparseMW
-from beam_dp.mechanisms.online.sparse_mw_plan import plan_sparse_mw
+from beam_dp.mechanisms.online.sparse_mw import SparseMW, plan_sparse_mw
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.sparse import SparseQuery

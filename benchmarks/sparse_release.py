@@ -31,12 +31,9 @@ from sparse_measure import (
     zipf,
 )
 
-from beam_dp.mechanisms.sketches.count_sketch import CountSketch
-from beam_dp.mechanisms.sketches.errors import sparse_error
-from beam_dp.mechanisms.sketches.hybrid import HybridSketch
-from beam_dp.mechanisms.sketches.key_profile import KeyProfile
+from beam_dp.mechanisms.sketches.errors import KeyProfile, sparse_error
+from beam_dp.mechanisms.sketches.mechanisms import CountSketch, HybridSketch, StabilityHistogram
 from beam_dp.mechanisms.sketches.plan import SparseMechanism
-from beam_dp.mechanisms.sketches.stability_histogram import StabilityHistogram
 
 SIZE = 2**20
 NUM_RECORDS = 10**6

@@ -23,7 +23,7 @@ from itertools import product
 import numpy as np
 from numpy.typing import NDArray
 
-from beam_dp.mechanisms.choosing_top import choose_top, top_choice
+from beam_dp.mechanisms.choosing import choose_top, top_choice
 from beam_dp.mechanisms.sparse_vector.mechanisms import Sparse
 from beam_dp.mechanisms.sparse_vector.noise import sparse_vector_noise
 from beam_dp.noise.source import NoiseSource

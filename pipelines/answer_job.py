@@ -10,10 +10,10 @@ from typing import Any
 import apache_beam as beam
 
 from beam_dp.errors import InputError, magnitude
-from beam_dp.mechanisms.linear_answers.plan import LinearAnswersPlan
+from beam_dp.mechanisms.linear_answers.answers import LinearAnswersPlan
 from beam_dp.mechanisms.linear_answers.top_queries import TopQueriesPlan
 from beam_dp.mechanisms.online.private_mw_plan import PrivateMWPlan
-from beam_dp.mechanisms.online.sparse_mw_plan import SparseMWPlan
+from beam_dp.mechanisms.online.sparse_mw import SparseMWPlan
 from beam_dp.privacy.ledger.entries import Token
 from beam_dp.queries.lines import QueryLine
 from beam_dp.releases.answers.release import AnswersRelease

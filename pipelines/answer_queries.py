@@ -28,11 +28,10 @@ from beam_dp.flags.numbers import integer
 from beam_dp.flags.options import flags_of, values_of
 from beam_dp.flags.shared import read_num_records
 from beam_dp.hashing.keys import HashKey
-from beam_dp.mechanisms.linear_answers.answers import plan_workload_answers
-from beam_dp.mechanisms.linear_answers.plan import LinearAnswersPlan
+from beam_dp.mechanisms.linear_answers.answers import LinearAnswersPlan, plan_workload_answers
 from beam_dp.mechanisms.linear_answers.top_queries import plan_top_queries
 from beam_dp.mechanisms.online.private_mw_plan import PrivateMWPlan, plan_private_mw
-from beam_dp.mechanisms.online.sparse_mw_plan import MAX_SPARSITY, SparseMWPlan, plan_sparse_mw
+from beam_dp.mechanisms.online.sparse_mw import MAX_SPARSITY, SparseMWPlan, plan_sparse_mw
 from beam_dp.mechanisms.registry import ANSWERS, options_of
 from beam_dp.noise.bound import Distribution
 from beam_dp.privacy.guarantee import Guarantee

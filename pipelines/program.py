@@ -22,7 +22,7 @@ from beam_dp.errors import InputError
 from beam_dp.flags.flag import Flag
 from beam_dp.flags.shared import read_guarantee
 from beam_dp.mechanisms.contract import Plan
-from beam_dp.mechanisms.online.saved_runs import Payment
+from beam_dp.mechanisms.online.private_mw import Payment
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.ledger.entries import Token
 from beam_dp.privacy.ledger.ledger import Ledger

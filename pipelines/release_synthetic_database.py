@@ -26,12 +26,12 @@ from beam_dp.flags.flag import Flag, FlagError, check_applies
 from beam_dp.flags.options import flags_of, values_of
 from beam_dp.flags.shared import read_num_records
 from beam_dp.mechanisms.contract import Mechanism
+from beam_dp.mechanisms.draw_database import middles_warning
 from beam_dp.mechanisms.marginals.mwem import MWEM
 from beam_dp.mechanisms.marginals.plan import MarginalsPlan
 from beam_dp.mechanisms.marginals.textbook_mwem import TextbookPlan
 from beam_dp.mechanisms.registry import SYNTHETIC, options_of, plan_release
 from beam_dp.mechanisms.small_db.small_db import SmallDB, SmallDBPlan
-from beam_dp.mechanisms.within_bins import middles_warning
 from beam_dp.noise.bound import FAILURE_PROBABILITY
 from beam_dp.privacy.ledger.entries import Token
 from beam_dp.queries.linear_workload import LinearWorkload, parse_linear_workload

@@ -16,9 +16,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from beam_dp.errors import InputError
+from beam_dp.mechanisms.online.private_mw import Payment
 from beam_dp.mechanisms.online.private_mw_plan import PrivateMWPlan
-from beam_dp.mechanisms.online.saved_private_mw import check_private_mw
-from beam_dp.mechanisms.online.saved_runs import Payment, any_transcript, check_ledger
+from beam_dp.mechanisms.online.saved_runs import (
+    any_transcript,
+    check_ledger,
+    check_private_mw,
+)
 from beam_dp.privacy.ledger.ledger import Ledger
 from beam_dp.privacy.ledger.url import LedgerError
 from beam_dp.storage.of_url import is_url, local_path

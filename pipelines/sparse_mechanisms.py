@@ -11,8 +11,8 @@ from beam_dp.flags.flag import Flag, FlagError, check_applies
 from beam_dp.flags.numbers import integer
 from beam_dp.flags.options import flags_of, values_of
 from beam_dp.mechanisms.registry import SKETCHES, options_of
-from beam_dp.mechanisms.sketches.count_sketch import CountSketch
-from beam_dp.mechanisms.sketches.key_profile import KeyProfile
+from beam_dp.mechanisms.sketches.errors import KeyProfile
+from beam_dp.mechanisms.sketches.mechanisms import CountSketch
 from beam_dp.mechanisms.sketches.plan import DEFAULT_SIZE, SparseMechanism
 from beam_dp.planning.sketches.choices import SparseChoice, plan_sparse_release
 from beam_dp.privacy.guarantee import Guarantee

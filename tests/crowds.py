@@ -11,7 +11,7 @@ import pytest
 from noise_sources import NoNoise
 from numpy.typing import NDArray
 
-from beam_dp.mechanisms import live
+from beam_dp.mechanisms.sparse_vector import mechanisms as live
 
 
 class Crowd:

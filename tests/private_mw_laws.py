@@ -92,6 +92,7 @@ def probed(kind, plan, data, transcript, total):
         total,
         (),
         SparseState({"num_above": 0, "noisy_threshold": 0}),
+        payment=None,
         log_weights=np.zeros(plan.domain.num_cells),
     )
     run = kind(plan, Histogram(plan.domain, counts.astype(np.int64)), NoNoise(), saved=empty)

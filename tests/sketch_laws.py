@@ -18,8 +18,7 @@ from tiny import share_spent
 from beam_dp.encoding.batch import KeyBatch
 from beam_dp.hashing.keys import HashKey, num_words
 from beam_dp.hashing.projections import BlockSigns
-from beam_dp.mechanisms.sketches.plan import SparsePlan
-from beam_dp.mechanisms.sketches.release import SparseSummary, release_sparse
+from beam_dp.mechanisms.sketches.plan import SparsePlan, SparseSummary, release_sparse
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.summaries.element_counts import ElementCounts
 from beam_dp.summaries.projection import ProjectionAccumulator

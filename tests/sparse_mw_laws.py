@@ -9,8 +9,7 @@ from noise_sources import NoNoise, Scripted
 from private_mw_laws import Probe
 from tiny import REPLACE, promise
 
-from beam_dp.mechanisms.online.sparse_mw import SparseMW
-from beam_dp.mechanisms.online.sparse_mw_plan import plan_sparse_mw
+from beam_dp.mechanisms.online.sparse_mw import SparseMW, plan_sparse_mw
 from beam_dp.queries.sparse import SparseQuery
 from beam_dp.summaries.element_counts import KeyCounts
 

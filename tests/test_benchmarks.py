@@ -128,7 +128,7 @@ def test_errors_over_all_supports_are_their_mean_over_each():
 def test_errors_elsewhere_do_not_change_a_mean():
     import sparse_measure
 
-    from beam_dp.mechanisms.sketches.count_sketch import CountSketch
+    from beam_dp.mechanisms.sketches.mechanisms import CountSketch
 
     generator = np.random.default_rng(0)
     counts = np.append(np.ones(2000, np.int64), 300)

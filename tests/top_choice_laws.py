@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from beam_dp.mechanisms.choosing_top import TopChoice
+from beam_dp.mechanisms.choosing import TopChoice
 from beam_dp.testing import audit
 
 _ROUNDS = {

@@ -15,7 +15,7 @@ from beam_dp.errors import InputError
 from beam_dp.flags.numbers import integer, number
 from beam_dp.flags.options import values_of
 from beam_dp.flags.shared import read_guarantee
-from beam_dp.mechanisms.sketches.key_profile import KeyProfile
+from beam_dp.mechanisms.sketches.errors import KeyProfile
 from beam_dp.mechanisms.sketches.plan import DEFAULT_SIZE
 from beam_dp.planning.job import Option, PlanningJob
 from beam_dp.planning.ranking import Ranking

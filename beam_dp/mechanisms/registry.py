@@ -25,12 +25,14 @@ from beam_dp.mechanisms.marginals.mwem import MWEM
 from beam_dp.mechanisms.marginals.plan import MarginalsPlan
 from beam_dp.mechanisms.marginals.released_records import StartingRecords
 from beam_dp.mechanisms.online.private_mw_plan import PrivateMWPlan
-from beam_dp.mechanisms.online.sparse_mw_plan import SparseMWPlan
-from beam_dp.mechanisms.sketches.count_sketch import CountSketch
-from beam_dp.mechanisms.sketches.hybrid import HybridSketch
+from beam_dp.mechanisms.online.sparse_mw import SparseMWPlan
+from beam_dp.mechanisms.sketches.mechanisms import (
+    CountSketch,
+    HybridSketch,
+    SparseProject,
+    StabilityHistogram,
+)
 from beam_dp.mechanisms.sketches.plan import SparseMechanism
-from beam_dp.mechanisms.sketches.sparse_project import SparseProject
-from beam_dp.mechanisms.sketches.stability_histogram import StabilityHistogram
 from beam_dp.mechanisms.small_db.small_db import SmallDB
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.linear_workload import LinearWorkload

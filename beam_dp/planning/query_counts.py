@@ -14,7 +14,7 @@ from beam_dp.errors import InputError, magnitude
 from beam_dp.mechanisms.contract import MAX_RECORDS, NumRecords, check_failure_probability
 from beam_dp.mechanisms.online.plan import OnlinePlan
 from beam_dp.mechanisms.online.private_mw_plan import plan_private_mw
-from beam_dp.mechanisms.online.sparse_mw_plan import MAX_SPARSITY, plan_sparse_mw
+from beam_dp.mechanisms.online.sparse_mw import MAX_SPARSITY, plan_sparse_mw
 from beam_dp.mechanisms.small_db.choice import MAX_SIZE
 from beam_dp.privacy.guarantee import Guarantee, Neighboring
 from beam_dp.theorems.query_counts import MAX_EXACT, mwem_queries_allowed, queries_allowed

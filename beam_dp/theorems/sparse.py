@@ -179,7 +179,7 @@ def projection_theorem(
     Reference: Blum and Roth (2011), Theorem 4.9, for any width.
 
     Example:
-        >>> from beam_dp.mechanisms.sketches.sparse_project import SparseProject
+        >>> from beam_dp.mechanisms.sketches.mechanisms import SparseProject
         >>> from beam_dp.privacy.guarantee import Guarantee
         >>> promise = Guarantee(1.0, 1e-9, "add_or_remove_one", "record", 1)
         >>> plan = SparseProject(2**16).plan(promise, max_sparsity=100)

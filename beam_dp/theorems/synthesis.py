@@ -305,7 +305,7 @@ def online_theorem(plan: OnlinePlan) -> Theorem:
     Hardt and Rothblum (2010); Blum and Roth (2011), Theorem 3.8, corrected.
 
     Example:
-        >>> from beam_dp.mechanisms.online.sparse_mw_plan import plan_sparse_mw
+        >>> from beam_dp.mechanisms.online.sparse_mw import plan_sparse_mw
         >>> from beam_dp.privacy.guarantee import Guarantee
         >>> promise = Guarantee(1.0, 0, "replace_one", "record", 1)
         >>> plan = plan_sparse_mw(promise, 1, max_sparsity=2, num_questions=30)

@@ -14,9 +14,8 @@ from beam_dp.hashing.field import BinaryField
 from beam_dp.hashing.keys import HashKey, num_words
 from beam_dp.hashing.polynomials import PolynomialFamily
 from beam_dp.hashing.projections import BlockSigns, DenseSigns
-from beam_dp.mechanisms.sketches.plan import SparsePlan
-from beam_dp.mechanisms.sketches.release import SparseSummary, release_sparse
-from beam_dp.mechanisms.sketches.sparse_project import SparseProject
+from beam_dp.mechanisms.sketches.mechanisms import SparseProject
+from beam_dp.mechanisms.sketches.plan import SparsePlan, SparseSummary, release_sparse
 from beam_dp.noise.bound import weighted_noise_bound
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import Guarantee

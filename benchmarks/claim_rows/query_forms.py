@@ -14,9 +14,8 @@ from claim_rows.claim import Agreement, Claim, Failures, Slack, failures
 
 from beam_dp.domain.files import read_domain
 from beam_dp.domain.universe import Domain
-from beam_dp.mechanisms.online.conjunctions import release_conjunctions
 from beam_dp.mechanisms.online.plan import Calibration
-from beam_dp.mechanisms.online.sparse_mw_plan import plan_sparse_mw
+from beam_dp.mechanisms.online.sparse_mw import plan_sparse_mw, release_conjunctions
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries import sparse_rows
 from beam_dp.queries.disjunction import negation

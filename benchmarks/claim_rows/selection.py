@@ -10,8 +10,14 @@ from collections.abc import Iterator
 import numpy as np
 from claim_rows.claim import Agreement, Claim, Measured, Slack, failures
 
-from beam_dp.mechanisms.choosing import exponential_mechanism, permute_and_flip
-from beam_dp.mechanisms.choosing_top import METHODS, TopChoice, choose_top, top_choice
+from beam_dp.mechanisms.choosing import (
+    METHODS,
+    TopChoice,
+    choose_top,
+    exponential_mechanism,
+    permute_and_flip,
+    top_choice,
+)
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.testing import audit

@@ -10,8 +10,7 @@ from claim_rows.adversaries import CALIBRATIONS, FALL, Calibration, Slots, Taugh
 from claim_rows.claim import Agreement, Claim, Failures, Slack, failures
 
 from beam_dp.mechanisms.online.plan import GRID
-from beam_dp.mechanisms.online.sparse_mw import SparseMW
-from beam_dp.mechanisms.online.sparse_mw_plan import num_slots, plan_sparse_mw
+from beam_dp.mechanisms.online.sparse_mw import SparseMW, num_slots, plan_sparse_mw
 from beam_dp.models.weights import DenseWeights, SparseWeights
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import Guarantee

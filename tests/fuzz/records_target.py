@@ -9,7 +9,7 @@ from fuzz.mutations import mutate_bytes, raised_by
 from noise_sources import Seeded
 from releases.release_examples import DOMAIN, DRAW, release_of
 
-from beam_dp.mechanisms.within_bins import with_bin_values
+from beam_dp.mechanisms.draw_database import with_bin_values
 from beam_dp.releases.synthetic_database.records import RECORDS_FORMATS, checked_values
 from beam_dp.releases.synthetic_database.records_columns import columns_bytes, read_columns
 from beam_dp.releases.synthetic_database.records_file import Records, read_records, records_bytes

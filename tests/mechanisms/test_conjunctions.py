@@ -8,7 +8,7 @@ from tiny import ADD, REPLACE, promise
 
 import beam_dp as dp
 from beam_dp.errors import InputError
-from beam_dp.mechanisms.online import conjunctions as module
+from beam_dp.mechanisms.online import sparse_mw as module
 from beam_dp.mechanisms.online.sparse_mw import SparseMW
 from beam_dp.privacy.ledger.ledger import Ledger
 from beam_dp.privacy.ledger.url import LedgerError

@@ -24,9 +24,7 @@ from beam_dp.mechanisms.marginals.rounds import round_budget
 from beam_dp.mechanisms.marginals.selection import selection_budget
 from beam_dp.mechanisms.marginals.strategies import residual_strategy, table_strategy
 from beam_dp.mechanisms.online.private_mw_plan import plan_private_mw
-from beam_dp.mechanisms.sketches.count_sketch import CountSketch
-from beam_dp.mechanisms.sketches.hybrid import HybridSketch
-from beam_dp.mechanisms.sketches.sparse_project import SparseProject
+from beam_dp.mechanisms.sketches.mechanisms import CountSketch, HybridSketch, SparseProject
 from beam_dp.mechanisms.sparse_vector.noise import sparse_vector_noise
 from beam_dp.privacy.accounting import discrete_gaussian_mu, zcdp_rho
 from beam_dp.privacy.guarantee import Guarantee

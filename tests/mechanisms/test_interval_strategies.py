@@ -17,8 +17,7 @@ from beam_dp.interval_strategies.hierarchy import Hierarchy, tree
 from beam_dp.interval_strategies.sine import SineStrategy
 from beam_dp.interval_strategies.tables import SquareRootErrors
 from beam_dp.interval_strategies.textbook_tree import TextbookTree
-from beam_dp.mechanisms.intervals.branching import best_tree
-from beam_dp.mechanisms.intervals.windows import windows
+from beam_dp.mechanisms.intervals.plan import best_tree, windows
 from beam_dp.privacy.guarantee import Neighboring
 
 

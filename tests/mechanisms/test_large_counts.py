@@ -17,14 +17,13 @@ from beam_dp.hashing.folding import fold, num_buckets
 from beam_dp.interval_strategies.hierarchy import tree
 from beam_dp.interval_strategies.sine import SineStrategy
 from beam_dp.interval_strategies.textbook_tree import TextbookTree
-from beam_dp.mechanisms.intervals.windows import windows
+from beam_dp.mechanisms.intervals.plan import windows
 from beam_dp.mechanisms.linear_answers.answers import draw_workload_answers, plan_workload_answers
 from beam_dp.mechanisms.marginals.measure_all import Gaussian
 from beam_dp.mechanisms.marginals.measurements import residual_query
 from beam_dp.mechanisms.online.private_mw import PrivateMW
 from beam_dp.mechanisms.online.private_mw_plan import plan_private_mw
-from beam_dp.mechanisms.online.sparse_mw import SparseMW
-from beam_dp.mechanisms.online.sparse_mw_plan import plan_sparse_mw
+from beam_dp.mechanisms.online.sparse_mw import SparseMW, plan_sparse_mw
 from beam_dp.mechanisms.small_db.small_db import SmallDB
 from beam_dp.queries.linear_workload import LinearWorkload, parse_linear_workload
 from beam_dp.queries.reader import LinearQueries

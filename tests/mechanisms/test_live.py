@@ -24,13 +24,13 @@ from sparse_mw_laws import member, simple_plan
 from tiny import domain_of, promise
 
 from beam_dp.errors import InputError
-from beam_dp.mechanisms import live
-from beam_dp.mechanisms.live import HaltedError
 from beam_dp.mechanisms.online.private_mw import PrivateMW
 from beam_dp.mechanisms.online.private_mw_plan import plan_private_mw
 from beam_dp.mechanisms.online.sparse_mw import SparseMW
+from beam_dp.mechanisms.sparse_vector import mechanisms as live
 from beam_dp.mechanisms.sparse_vector.mechanisms import (
     AboveThreshold,
+    HaltedError,
     NumericSparse,
     Sparse,
     SparseState,
@@ -93,13 +93,13 @@ def test_what_is_live_is_not_copied(name: str, copied: str):
 
 
 def test_what_was_handed_over_is_not_copied_either():
-    for saved in (small_run(1).hand_over(), sparse_run().hand_over()):
-        for copied in (copy.deepcopy, pickle.dumps, pickler.dumps):
-            with pytest.raises(InputError, match="must not be copied or pickled"):
-                copied(saved)
-        # A shallow copy holds the very state, which is of one use.
-        assert copy.copy(saved).sparse is saved.sparse
-        assert "noisy_threshold" not in repr(saved)
+    saved = small_run(1).hand_over()
+    for copied in (copy.deepcopy, pickle.dumps, pickler.dumps):
+        with pytest.raises(InputError, match="must not be copied or pickled"):
+            copied(saved)
+    # A shallow copy holds the very state, which is of one use.
+    assert copy.copy(saved).sparse is saved.sparse
+    assert "noisy_threshold" not in repr(saved)
 
 
 def test_plans_starters_and_queries_are_pickled():
@@ -137,9 +137,8 @@ def test_a_forked_child_gets_no_answer(name: str):
     use(name, thing)
 
 
-@pytest.mark.parametrize("name", ["PrivateMW", "SparseMW"])
-def test_a_forked_child_hands_nothing_over(name: str):
-    run = LIVE[name]()
+def test_a_forked_child_hands_nothing_over():
+    run = small_run(1)
     assert exit_code_in_a_fork(run.hand_over) == 3
     run.hand_over()
 
@@ -243,11 +242,11 @@ def test_one_query_of_several_threads_is_asked_once(monkeypatch):
     assert found[0] == found[1] == found[2] and run.updates_left == 2
 
 
-@pytest.mark.parametrize("name", ["PrivateMW", "SparseMW"])
-def test_what_is_answered_while_a_run_is_handed_over_is_in_what_is_handed_over(name, monkeypatch):
+def test_what_is_answered_while_a_run_is_handed_over_is_in_what_is_handed_over(monkeypatch):
     crowd = Crowd(monkeypatch)
-    run = small_run(1, crowd.noise()) if name == "PrivateMW" else sparse_run(crowd.noise())
-    answered, *handed = crowd.run(lambda: use(name, run), run.hand_over, run.hand_over)
+    run = small_run(1, crowd.noise())
+    query = cells(run.plan.domain, 0)
+    answered, *handed = crowd.run(lambda: run.answer(query), run.hand_over, run.hand_over)
     assert answered.route == "update"
     (saved,) = [each for each in handed if not isinstance(each, Exception)]
     (refused,) = [each for each in handed if isinstance(each, Exception)]
@@ -258,33 +257,27 @@ def test_what_is_answered_while_a_run_is_handed_over_is_in_what_is_handed_over(n
 # Once.
 
 
-@pytest.mark.parametrize("name", ["PrivateMW", "SparseMW"])
-def test_a_run_is_handed_over_once(name: str):
-    run = LIVE[name]()
+def test_a_run_is_handed_over_once():
+    run = small_run(1)
     run.hand_over()
-    for again in (run.hand_over, lambda: use(name, run)):
+    for again in (run.hand_over, lambda: run.answer(cells(run.plan.domain, 0))):
         with pytest.raises(HaltedError, match=r"^the run was saved: resume it from there$"):
             again()
     # What is public can still be read.
     assert run.updates_left == 1 and run.transcript == ()
-    query = cells(run.plan.domain, 0) if name == "PrivateMW" else member("a")
-    assert run.explain(query).updates_left == 1
 
 
-def continued(run: Any, saved: Any) -> Any:
-    if isinstance(run, PrivateMW):
-        return PrivateMW(run.plan, Histogram(run.plan.domain, run._counts), NoNoise(), saved=saved)
-    return SparseMW(run.plan, HELD, NoNoise(), saved=saved)
+def continued(run: PrivateMW, saved: Any) -> PrivateMW:
+    return PrivateMW(run.plan, Histogram(run.plan.domain, run._counts), NoNoise(), saved=saved)
 
 
-@pytest.mark.parametrize("name", ["PrivateMW", "SparseMW"])
-def test_one_run_goes_on_from_what_was_handed_over(name: str):
-    run = LIVE[name]()
+def test_one_run_goes_on_from_what_was_handed_over():
+    run = small_run(1)
     saved = run.hand_over()
     goes_on = continued(run, saved)
     with pytest.raises(HaltedError, match="the state was used before: a run resumes from it once"):
         continued(run, saved)
-    use(name, goes_on)
+    goes_on.answer(cells(run.plan.domain, 0))
 
 
 def test_what_was_handed_over_is_of_the_settings_of_the_plan():

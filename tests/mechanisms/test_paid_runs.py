@@ -17,22 +17,17 @@ from tiny import REPLACE, domain_of, promise
 
 from beam_dp.errors import InputError
 from beam_dp.mechanisms.online import saved_runs as module
+from beam_dp.mechanisms.online.plan import ready
 from beam_dp.mechanisms.online.private_mw import PrivateMW
 from beam_dp.mechanisms.online.private_mw_plan import plan_private_mw
-from beam_dp.mechanisms.online.saved_private_mw import (
+from beam_dp.mechanisms.online.saved_runs import (
     check_private_mw,
-    restart_private_mw,
     resume_private_mw,
     save_private_mw,
 )
-from beam_dp.mechanisms.online.saved_sparse_mw import resume_sparse_mw, save_sparse_mw
-from beam_dp.mechanisms.online.sparse_mw import SparseMW
-from beam_dp.mechanisms.online.sparse_mw_plan import plan_sparse_mw
 from beam_dp.privacy.ledger.entries import Token
 from beam_dp.privacy.ledger.ledger import Ledger
 from beam_dp.privacy.ledger.url import LedgerError
-from beam_dp.queries.sparse import SparseQuery
-from beam_dp.summaries.element_counts import KeyCounts
 from beam_dp.summaries.histogram import Histogram
 
 GUARANTEE = promise(REPLACE, 0.0, 5.0)
@@ -171,10 +166,6 @@ def test_killed_between_the_ledger_and_the_first_answer_the_state_is_lost(tmp_pa
     assert (tmp_path / "run" / "secret.json").exists()  # and of no use
     with pytest.raises(LedgerError, match="was not used: the next is 2"):
         resume(tmp_path / "run", ledger)
-    # The public part is left: a new run starts from it, and is paid.
-    restart = restart_private_mw(tmp_path / "run", PLAN)
-    token = ledger.spend("visits", GUARANTEE, restart.plan.loss, "private_mw")
-    assert token.release_id == "visits/2"
 
 
 @pytest.mark.slow
@@ -227,62 +218,16 @@ def test_what_the_ledger_sees_does_not_depend_on_the_data(tmp_path, counts):
     assert [row[0] for row in rows] == [1, 2, 3]
 
 
-def test_without_the_secret_a_new_run_starts_from_what_is_public(tmp_path):
-    ledger = ledger_at(tmp_path)
-    run = paid_run(ledger)
-    old, new = cells(PLAN.domain, 0), cells(PLAN.domain, 1)
-    answered, weights = run.answer(old), run.weights
-    save_private_mw(run, tmp_path / "run")
-    (tmp_path / "run" / "secret.json").unlink()
-    with pytest.raises(InputError, match="secret that was not used"):
-        resume(tmp_path / "run", ledger)
-    restart = restart_private_mw(tmp_path / "run", PLAN)
-    assert restart.plan.starts_from_release and restart.plan.loss == PLAN.loss
-    np.testing.assert_allclose(restart.start, weights, rtol=1e-12)
-    token = ledger.spend("visits", GUARANTEE, restart.plan.loss, "private_mw")
-    noise = NoNoise()
-    again = PrivateMW(
-        restart.plan, HISTOGRAM, noise, restart.start, earlier=restart.earlier, ledger_token=token
-    )
+def test_earlier_answers_are_free_in_a_new_run_and_stay_after_it_is_saved(tmp_path):
+    run, old, new = PrivateMW(PLAN, HISTOGRAM, NoNoise()), *(cells(PLAN.domain, n) for n in (0, 1))
+    answered, noise = run.answer(old), NoNoise()
+    plan = ready(dataclasses.replace(PLAN, starts_from_release=True))
+    again = PrivateMW(plan, HISTOGRAM, noise, run.weights, earlier=run.transcript)
     num_draws = len(noise.draws)
     free = again.answer(old)
     assert (free.value, free.bound, free.route) == (answered.value, answered.bound, "update")
-    assert (free.updates_left, free.questions_left) == (3, 4)
-    assert again.explain(old).is_repeat and len(noise.draws) == num_draws
+    assert (free.updates_left, free.questions_left) == (3, 4) and len(noise.draws) == num_draws
     assert again.answer(new).questions_left == 3 and len(noise.draws) > num_draws
-    # It is a run of its own: saved and resumed, the answers of both are there.
     save_private_mw(again, tmp_path / "again")
-    resumed = resume_private_mw(tmp_path / "again", restart.plan, HISTOGRAM, NoNoise(), ledger)
+    resumed = resume_private_mw(tmp_path / "again", plan, HISTOGRAM, NoNoise())
     assert len(resumed.transcript) == 2 and resumed.questions_left == 3
-    assert ledger.total("visits") == pytest.approx(10.0)
-
-
-def test_a_restart_needs_a_saved_run_of_its_domain(tmp_path):
-    saved_run(tmp_path)
-    with pytest.raises(InputError, match="must hold a saved run"):
-        restart_private_mw(tmp_path / "nowhere", PLAN)
-    other = plan_private_mw(domain_of(9), GUARANTEE, 80_000, num_questions=4)
-    with pytest.raises(InputError, match="must be of the domain of the saved run"):
-        restart_private_mw(tmp_path / "run", other)
-    path = tmp_path / "run" / "transcript.json"
-    path.write_text(path.read_text().replace('"route"', '"root"'))
-    with pytest.raises(InputError, match="undamaged"):
-        restart_private_mw(tmp_path / "run", PLAN)
-
-
-def test_sparse_runs_are_counted_too(tmp_path):
-    plan = plan_sparse_mw(GUARANTEE, 80_000, max_sparsity=3, num_questions=4, max_updates=2)
-    records = KeyCounts({"a": 80_000})
-    ledger = ledger_at(tmp_path)
-    token = ledger.spend("visits", GUARANTEE, plan.loss, "sparse_mw")
-    run = SparseMW(plan, records, NoNoise(), ledger_token=token)
-    run.answer(SparseQuery({"a": 1}))
-    save_sparse_mw(run, tmp_path / "run")
-    shutil.copytree(tmp_path / "run", tmp_path / "copy")
-    with pytest.raises(InputError, match="must be given: 'visits/1'"):
-        resume_sparse_mw(tmp_path / "run", plan, records, NoNoise())
-    run = resume_sparse_mw(tmp_path / "run", plan, records, NoNoise(), ledger)
-    with pytest.raises(LedgerError, match="the next is 2"):
-        resume_sparse_mw(tmp_path / "copy", plan, records, NoNoise(), ledger)
-    save_sparse_mw(run, tmp_path / "second")
-    resume_sparse_mw(tmp_path / "second", plan, records, NoNoise(), ledger)

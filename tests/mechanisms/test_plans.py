@@ -14,11 +14,13 @@ from beam_dp.hashing.keys import HashKey
 from beam_dp.mechanisms.linear_answers.answers import draw_workload_answers, plan_workload_answers
 from beam_dp.mechanisms.marginals.measure_all import Gaussian, Laplace
 from beam_dp.mechanisms.marginals.mwem import MWEM
-from beam_dp.mechanisms.sketches.count_sketch import CountSketch
-from beam_dp.mechanisms.sketches.hybrid import HybridSketch
-from beam_dp.mechanisms.sketches.release import SparseSummary, release_sparse
-from beam_dp.mechanisms.sketches.sparse_project import SparseProject
-from beam_dp.mechanisms.sketches.stability_histogram import StabilityHistogram
+from beam_dp.mechanisms.sketches.mechanisms import (
+    CountSketch,
+    HybridSketch,
+    SparseProject,
+    StabilityHistogram,
+)
+from beam_dp.mechanisms.sketches.plan import SparseSummary, release_sparse
 from beam_dp.mechanisms.small_db.small_db import SmallDB
 from beam_dp.queries.linear_workload import parse_linear_workload
 from beam_dp.summaries.element_counts import ElementCounts

@@ -15,7 +15,7 @@ from beam_dp.domain.ordered import IntegerAttribute
 from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError
 from beam_dp.mechanisms.online import plan as online_plan, saved_runs
-from beam_dp.mechanisms.online.saved_private_mw import (
+from beam_dp.mechanisms.online.saved_runs import (
     check_private_mw,
     resume_private_mw,
     save_private_mw,

@@ -16,14 +16,25 @@ from tiny import ADD
 
 from beam_dp.errors import InputError
 from beam_dp.hashing.folding import cell_of, num_buckets
-from beam_dp.mechanisms.sketches.count_sketch import CountSketch
-from beam_dp.mechanisms.sketches.errors import cell_law, element_law, held_keys, sparse_error
-from beam_dp.mechanisms.sketches.hybrid import HybridSketch
-from beam_dp.mechanisms.sketches.key_profile import KeyProfile
-from beam_dp.mechanisms.sketches.plan import HistogramNoise, SketchNoise
-from beam_dp.mechanisms.sketches.release import SparseSummary, release_sparse
-from beam_dp.mechanisms.sketches.sparse_project import SparseProject
-from beam_dp.mechanisms.sketches.stability_histogram import StabilityHistogram
+from beam_dp.mechanisms.sketches.errors import (
+    KeyProfile,
+    cell_law,
+    element_law,
+    held_keys,
+    sparse_error,
+)
+from beam_dp.mechanisms.sketches.mechanisms import (
+    CountSketch,
+    HybridSketch,
+    SparseProject,
+    StabilityHistogram,
+)
+from beam_dp.mechanisms.sketches.plan import (
+    HistogramNoise,
+    SketchNoise,
+    SparseSummary,
+    release_sparse,
+)
 from beam_dp.planning.sketches.choices import error_of_nothing, plan_sparse_release
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.releases.sketches.estimates import estimates_by_element, variance_of_median

@@ -12,16 +12,13 @@ import math
 
 import numpy as np
 import pytest
-from noise_sources import NoNoise, Seeded
+from noise_sources import Seeded
 from sparse_mw_laws import member, records, run_of, simple_plan
 from tiny import ADD, REPLACE, promise
 
 from beam_dp.errors import InputError
-from beam_dp.mechanisms.online import plan as online_plan
 from beam_dp.mechanisms.online.plan import GRID
-from beam_dp.mechanisms.online.saved_sparse_mw import resume_sparse_mw, save_sparse_mw
-from beam_dp.mechanisms.online.sparse_mw_plan import num_slots, plan_sparse_mw
-from beam_dp.mechanisms.sparse_vector.mechanisms import HaltedError
+from beam_dp.mechanisms.online.sparse_mw import num_slots, plan_sparse_mw
 from beam_dp.models.weights import SparseWeights
 from beam_dp.noise.source import NoiseSource
 from beam_dp.queries.sparse import SparseQuery
@@ -218,14 +215,11 @@ def test_every_answer_is_within_its_bound(neighboring, num_records, delta, calib
 # Behaviour.
 
 
-def test_repeats_are_free_and_explained():
+def test_repeated_query_is_free_and_reads_no_data():
     run = run_of(simple_plan(), KeyCounts({"a": 80_000}))
-    before = run.explain(member("ab"))
-    assert before.routes == ("hypothesis", "update") and not before.is_repeat
     first = run.answer(member("ab"))
     assert first.route == "update" and first.value == 80_000 and first.updates_left == 1
     run._counts = None  # data that cannot be read
-    assert run.explain(member("ba")).is_repeat
     assert run.answer(member("ba")) == first
     with pytest.raises(AttributeError):
         run.answer(member("a"))
@@ -270,12 +264,11 @@ def test_refusals():
     refused("must be 'tight'", calibration="textbook", max_updates=3)
     refused("calibration", calibration="best")
     run = run_of(simple_plan(), KeyCounts({"a": 5}))
-    for ask in (run.answer, run.explain):
-        with pytest.raises(InputError, match="'4 elements' is refused; must have at most"):
-            ask(member("abcd"))
-        for query in ({"a": 1}, "a", None):
-            with pytest.raises(InputError, match="must be a SparseQuery"):
-                ask(query)
+    with pytest.raises(InputError, match="'4 elements' is refused; must have at most"):
+        run.answer(member("abcd"))
+    for query in ({"a": 1}, "a", None):
+        with pytest.raises(InputError, match="must be a SparseQuery"):
+            run.answer(query)
     # Zeros do not count.
     run.answer(SparseQuery({"a": 1, "b": 1, "c": 1, "d": 0}))
     assert run.questions_left == 3
@@ -288,69 +281,3 @@ def test_the_loss_is_known_before_the_number_of_records():
         settings = plan.settle(total)
         assert settings.noise.loss.rho + 1 / (2 * plan.count_scale**2) <= plan.loss.rho
     json.dumps([plan.public, plan.settle(5).to_json()], allow_nan=False)
-
-
-# Saved runs.
-
-
-def test_a_saved_run_goes_on_as_if_nothing_had_happened(tmp_path):
-    held = KeyCounts({"a": 50_000, b"b": 30_000})
-    whole, saved = (run_of(simple_plan(max_updates=4), held) for _ in range(2))
-    queries = [
-        SparseQuery({"a": 1, b"b": 0.25}),
-        SparseQuery({b"b": 1}),
-        SparseQuery({1: 1}),
-        SparseQuery({"a": 1, 1: 1}),
-        SparseQuery({"a": 0.5}),
-    ]
-    expected = [whole.answer(query) for query in queries]
-    found = [saved.answer(query) for query in queries[:3]]
-    save_sparse_mw(saved, tmp_path / "run")
-    with pytest.raises(HaltedError, match="was saved"):
-        saved.answer(queries[0])
-    resumed = resume_sparse_mw(tmp_path / "run", saved.plan, held, NoNoise())
-    assert resumed.transcript == saved.transcript and resumed.weights == saved.weights
-    assert resumed._sparse._values() == saved._sparse._values()
-    found += [resumed.answer(query) for query in queries[3:]]
-    assert found == expected and {answer.route for answer in found} == {"update", "hypothesis"}
-    # Only once, but a resumed run can be saved again.
-    with pytest.raises(InputError, match="resumed once"):
-        resume_sparse_mw(tmp_path / "run", saved.plan, held, NoNoise())
-    with pytest.raises(InputError, match="must not exist"):
-        save_sparse_mw(resumed, tmp_path / "run")
-    save_sparse_mw(resumed, tmp_path / "again")
-    again = resume_sparse_mw(tmp_path / "again", saved.plan, held, NoNoise())
-    assert again.weights == whole.weights
-
-
-def test_saved_runs_hold_no_key_of_the_data_and_refuse_what_is_not_theirs(tmp_path):
-    run = run_of(simple_plan(), KeyCounts({"secret@example.org": 80_000}), Seeded(3))
-    run.answer(member("ab"))
-    threshold = run._sparse._noisy_threshold
-    save_sparse_mw(run, tmp_path / "run")
-    text = (tmp_path / "run" / "transcript.json").read_text()
-    assert "secret" not in text and str(threshold) not in text
-    with pytest.raises(InputError, match="plan of the saved run"):
-        resume_sparse_mw(tmp_path / "run", simple_plan(max_sparsity=4), KeyCounts({}), NoNoise())
-    with pytest.raises(InputError, match="must hold a saved run"):
-        resume_sparse_mw(tmp_path / "none", run.plan, KeyCounts({}), NoNoise())
-    changed = text.replace('"total": 8', '"total": 9')
-    (tmp_path / "run" / "transcript.json").write_text(changed)
-    with pytest.raises(InputError, match="undamaged"):
-        resume_sparse_mw(tmp_path / "run", run.plan, KeyCounts({}), NoNoise())
-
-
-def test_a_saved_run_of_other_settings_is_refused_and_stays(tmp_path, monkeypatch):
-    held = KeyCounts({"a": 80_000})
-    run = run_of(simple_plan(max_updates=None), held)
-    save_sparse_mw(run, tmp_path / "run")
-    with monkeypatch.context() as patched:
-        patched.setattr(online_plan, "_GROWTH", 7.0)
-        online_plan._settle.cache_clear()
-        with pytest.raises(InputError, match=r"must have the settings .* was [0-9.]+, and is "):
-            resume_sparse_mw(tmp_path / "run", run.plan, held, NoNoise())
-    online_plan._settle.cache_clear()
-    resume_sparse_mw(tmp_path / "run", run.plan, held, NoNoise())
-    with pytest.raises(HaltedError, match="the run was saved"):
-        save_sparse_mw(run, tmp_path / "second")
-    assert not (tmp_path / "second").exists()

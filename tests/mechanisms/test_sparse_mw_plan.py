@@ -10,7 +10,7 @@ import pytest
 from tiny import REPLACE, promise
 
 from beam_dp.mechanisms.online.plan import GRID
-from beam_dp.mechanisms.online.sparse_mw_plan import num_slots, plan_sparse_mw
+from beam_dp.mechanisms.online.sparse_mw import num_slots, plan_sparse_mw
 
 CALIBRATIONS = ["tight", "textbook"]
 

@@ -15,15 +15,15 @@ from tiny import ADD, REPLACE
 from beam_dp.errors import InputError
 from beam_dp.hashing.elements import universe_elements
 from beam_dp.hashing.keys import HashKey
-from beam_dp.mechanisms.sketches.count_sketch import CountSketch
-from beam_dp.mechanisms.sketches.hybrid import HybridSketch
-from beam_dp.mechanisms.sketches.release import SparseSummary, release_sparse
-from beam_dp.mechanisms.sketches.sparse_project import SparseProject
-from beam_dp.mechanisms.sketches.stability_histogram import (
+from beam_dp.mechanisms.sketches.mechanisms import (
+    CountSketch,
+    HybridSketch,
+    SparseProject,
     StabilityHistogram,
     release_probability,
     stability_threshold,
 )
+from beam_dp.mechanisms.sketches.plan import SparseSummary, release_sparse
 from beam_dp.noise.bound import noise_variance
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import Guarantee

@@ -15,7 +15,7 @@ from top_choice_laws import top_law
 
 import beam_dp as dp
 from beam_dp.errors import InputError
-from beam_dp.mechanisms.choosing_top import METHODS, TopChoice, choose_top, top_choice
+from beam_dp.mechanisms.choosing import METHODS, TopChoice, choose_top, top_choice
 from beam_dp.mechanisms.contract import check_promise
 from beam_dp.noise.bound import choice_margin
 from beam_dp.noise.source import NoiseSource

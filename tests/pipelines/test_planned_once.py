@@ -17,8 +17,8 @@ from beam_dp.mechanisms.intervals.plan import plan_intervals
 from beam_dp.mechanisms.linear_answers.answers import plan_workload_answers
 from beam_dp.mechanisms.marginals.mwem import MWEM
 from beam_dp.mechanisms.online.private_mw_plan import plan_private_mw
-from beam_dp.mechanisms.online.sparse_mw_plan import plan_sparse_mw
-from beam_dp.mechanisms.sketches.count_sketch import CountSketch
+from beam_dp.mechanisms.online.sparse_mw import plan_sparse_mw
+from beam_dp.mechanisms.sketches.mechanisms import CountSketch
 from beam_dp.privacy.ledger.ledger import Ledger
 
 PLANNERS: dict[str, Callable[..., Any]] = {

@@ -17,7 +17,7 @@ from yaml_jobs import RELEASE, build, read, step
 
 import beam_dp as dp
 from beam_dp.cli.main import main
-from beam_dp.mechanisms import within_bins
+from beam_dp.mechanisms import draw_database
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.advice import PrivacyWarning, _names_people
 from beam_dp.summaries.histogram import Histogram
@@ -145,7 +145,7 @@ def test_middles_of_bins_are_told_on_the_terminal(
     tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     program = PROGRAMS["release_synthetic_database"]
-    monkeypatch.setattr(within_bins, "MAX_BIN_VALUES", 99)
+    monkeypatch.setattr(draw_database, "MAX_BIN_VALUES", 99)
     flags = [flag for flag in program.flags(tmp_path) if "--output=" not in flag]
     assert program.main([*flags, f"--output={tmp_path / 'one'}"]) == 0
     told = "warning: each value with bins is the middle of its bin, as with midpoint"
@@ -160,7 +160,7 @@ def test_middles_of_bins_are_told_in_python(
 ) -> None:
     binned = dp.Domain((dp.NumericAttribute("age", (0, 3)),))
     table, workload = pa.table({"age": [1.0] * 9}), dp.marginals(binned, ways=1)
-    monkeypatch.setattr(within_bins, "MAX_BIN_VALUES", 5)
+    monkeypatch.setattr(draw_database, "MAX_BIN_VALUES", 5)
     dp.release(table, binned, workload, promise(10.0))
     assert "there are more than 5 such values" in caplog.text
 

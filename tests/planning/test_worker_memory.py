@@ -16,9 +16,9 @@ from beam_dp.mechanisms.intervals.plan import plan_intervals
 from beam_dp.mechanisms.linear_answers.answers import plan_workload_answers
 from beam_dp.mechanisms.marginals.plan import MarginalsPlan
 from beam_dp.mechanisms.online.private_mw_plan import plan_private_mw
-from beam_dp.mechanisms.online.sparse_mw_plan import plan_sparse_mw
+from beam_dp.mechanisms.online.sparse_mw import plan_sparse_mw
 from beam_dp.mechanisms.registry import plan_release
-from beam_dp.mechanisms.sketches.sparse_project import SparseProject
+from beam_dp.mechanisms.sketches.mechanisms import SparseProject
 from beam_dp.planning.worker_memory import worker_bytes
 from beam_dp.queries.linear_workload import LinearWorkload, parse_linear_workload
 from beam_dp.queries.workload import marginals

@@ -13,7 +13,7 @@ from beam_dp.domain.dates import DateAttribute, DatetimeAttribute
 from beam_dp.domain.listed import BooleanAttribute, CategoricalAttribute
 from beam_dp.domain.ordered import IntegerAttribute, NumericAttribute
 from beam_dp.domain.universe import Domain
-from beam_dp.mechanisms.within_bins import with_bin_values
+from beam_dp.mechanisms.draw_database import with_bin_values
 
 ATTRIBUTES = {
     pa.int64(): (

@@ -20,8 +20,8 @@ from window_examples import window_of
 
 from beam_dp.hashing.keys import HashKey
 from beam_dp.mechanisms.intervals.plan import plan_intervals, release_intervals
-from beam_dp.mechanisms.sketches.count_sketch import CountSketch
-from beam_dp.mechanisms.sketches.release import SparseSummary, release_sparse
+from beam_dp.mechanisms.sketches.mechanisms import CountSketch
+from beam_dp.mechanisms.sketches.plan import SparseSummary, release_sparse
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.releases.answers.files import ANSWER_SCHEMA, read_rows

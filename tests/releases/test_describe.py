@@ -5,8 +5,8 @@ import rich.console
 from release_examples import release_of
 
 from beam_dp.domain.files import domain_from_json
-from beam_dp.mechanisms.sketches.release import SparseSummary, release_sparse
-from beam_dp.mechanisms.sketches.sparse_project import SparseProject
+from beam_dp.mechanisms.sketches.mechanisms import SparseProject
+from beam_dp.mechanisms.sketches.plan import SparseSummary, release_sparse
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.releases.answers.describe import describe_answers

@@ -19,7 +19,7 @@ import beam_dp as dp
 from beam_dp.domain.listed import CategoricalAttribute
 from beam_dp.domain.ordered import NumericAttribute
 from beam_dp.domain.universe import Domain
-from beam_dp.mechanisms.within_bins import with_bin_values
+from beam_dp.mechanisms.draw_database import with_bin_values
 from beam_dp.releases.kinds import read_release, write_release
 from beam_dp.releases.synthetic_database import records as records_module
 from beam_dp.releases.synthetic_database.records import row_blocks

@@ -17,8 +17,8 @@ from beam_dp.domain.files import domain_from_json
 from beam_dp.domain.ordered import NumericAttribute
 from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError
-from beam_dp.mechanisms import within_bins
-from beam_dp.mechanisms.within_bins import with_bin_values
+from beam_dp.mechanisms import draw_database
+from beam_dp.mechanisms.draw_database import with_bin_values
 from beam_dp.releases.files import container
 from beam_dp.releases.files.card import ReleaseError
 from beam_dp.releases.files.values import encode_long
@@ -197,6 +197,6 @@ def test_values_are_uniform_in_their_bins_and_none_where_there_is_no_bin():
 
 
 def test_of_very_many_values_the_middle_is_released(monkeypatch):
-    monkeypatch.setattr(within_bins, "MAX_BIN_VALUES", 99)
+    monkeypatch.setattr(draw_database, "MAX_BIN_VALUES", 99)
     assert drawn(DOMAIN, num_records=49).within_bins == "uniform"
     assert drawn(DOMAIN, num_records=50).within_bins == "midpoint"

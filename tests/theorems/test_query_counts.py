@@ -12,7 +12,7 @@ from tiny import ADD, REPLACE, domain_of, promise
 from beam_dp.errors import InputError
 from beam_dp.mechanisms.online.plan import OnlinePlan
 from beam_dp.mechanisms.online.private_mw_plan import plan_private_mw
-from beam_dp.mechanisms.online.sparse_mw_plan import plan_sparse_mw
+from beam_dp.mechanisms.online.sparse_mw import plan_sparse_mw
 from beam_dp.mechanisms.sparse_vector.noise import sparse_vector_noise
 from beam_dp.planning.query_counts import QueryCountJob, count_queries
 from beam_dp.theorems.query_counts import MAX_QUERIES, mwem_queries_allowed, queries_allowed

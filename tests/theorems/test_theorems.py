@@ -11,9 +11,8 @@ from tiny import ADD, REPLACE, domain_of, promise
 from beam_dp.errors import InputError
 from beam_dp.mechanisms.intervals.plan import plan_intervals
 from beam_dp.mechanisms.online.private_mw_plan import plan_private_mw
-from beam_dp.mechanisms.online.sparse_mw_plan import plan_sparse_mw
-from beam_dp.mechanisms.sketches.count_sketch import CountSketch
-from beam_dp.mechanisms.sketches.sparse_project import SparseProject
+from beam_dp.mechanisms.online.sparse_mw import plan_sparse_mw
+from beam_dp.mechanisms.sketches.mechanisms import CountSketch, SparseProject
 from beam_dp.mechanisms.small_db.size import log_num_multisets, small_db_size
 from beam_dp.mechanisms.sparse_vector.noise import published_accuracy, sparse_vector_noise
 from beam_dp.privacy.guarantee import Guarantee

@@ -26,10 +26,9 @@ from beam_dp.mechanisms.marginals.measure_all import Gaussian, Laplace
 from beam_dp.mechanisms.marginals.mwem import MWEM
 from beam_dp.mechanisms.online.private_mw import PrivateMW
 from beam_dp.mechanisms.online.private_mw_plan import plan_private_mw
-from beam_dp.mechanisms.online.sparse_mw import SparseMW
-from beam_dp.mechanisms.online.sparse_mw_plan import plan_sparse_mw
-from beam_dp.mechanisms.sketches.release import SparseSummary, release_sparse
-from beam_dp.mechanisms.sketches.sparse_project import SparseProject
+from beam_dp.mechanisms.online.sparse_mw import SparseMW, plan_sparse_mw
+from beam_dp.mechanisms.sketches.mechanisms import SparseProject
+from beam_dp.mechanisms.sketches.plan import SparseSummary, release_sparse
 from beam_dp.mechanisms.small_db.choice import MultisetChoice
 from beam_dp.mechanisms.small_db.size import small_db_size
 from beam_dp.mechanisms.sparse_vector.mechanisms import HaltedError, NumericSparse, Sparse

@@ -18,7 +18,7 @@ from jobs import everything_under, write_table
 from beam_dp.cli import main as cli
 from beam_dp.errors import InputError
 from beam_dp.hashing.keys import HashKey
-from beam_dp.mechanisms.online.sparse_mw_plan import plan_sparse_mw
+from beam_dp.mechanisms.online.sparse_mw import plan_sparse_mw
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.row_families import RowConjunctions, conjunction_of_text
 from beam_dp.queries.sparse_reader import SparseQueries

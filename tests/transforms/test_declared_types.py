@@ -23,7 +23,7 @@ from versions import since
 from beam_dp.domain.ordered import IntegerAttribute
 from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError
-from beam_dp.mechanisms.sketches.count_sketch import CountSketch
+from beam_dp.mechanisms.sketches.mechanisms import CountSketch
 from beam_dp.transforms import EncodeRecords, KeyColumns, ReleaseProjection
 
 if typing.TYPE_CHECKING:

@@ -15,11 +15,13 @@ import pytest
 from beam_dp.errors import InputError
 from beam_dp.hashing.elements import universe_elements
 from beam_dp.hashing.keys import HashKey
-from beam_dp.mechanisms.sketches.count_sketch import CountSketch
-from beam_dp.mechanisms.sketches.hybrid import HybridSketch
+from beam_dp.mechanisms.sketches.mechanisms import (
+    CountSketch,
+    HybridSketch,
+    SparseProject,
+    StabilityHistogram,
+)
 from beam_dp.mechanisms.sketches.plan import SparsePlan
-from beam_dp.mechanisms.sketches.sparse_project import SparseProject
-from beam_dp.mechanisms.sketches.stability_histogram import StabilityHistogram
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.sparse import SparseQuery
 from beam_dp.releases.kinds import read_release

@@ -23,8 +23,8 @@ from beam_dp.encoding.units import canonical_bytes
 from beam_dp.errors import InputError
 from beam_dp.mechanisms.linear_answers.answers import plan_workload_answers
 from beam_dp.mechanisms.online.private_mw_plan import plan_private_mw
-from beam_dp.mechanisms.online.sparse_mw_plan import plan_sparse_mw
-from beam_dp.mechanisms.sketches.count_sketch import CountSketch
+from beam_dp.mechanisms.online.sparse_mw import plan_sparse_mw
+from beam_dp.mechanisms.sketches.mechanisms import CountSketch
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.linear_workload import parse_linear_workload
 from beam_dp.queries.lines import read_line

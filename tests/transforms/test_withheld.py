@@ -23,9 +23,8 @@ from fakes import DOMAIN, WORKLOAD, NoPrivacy, guarantee, pipeline
 import beam_dp.transforms
 from beam_dp.mechanisms.linear_answers.answers import plan_workload_answers
 from beam_dp.mechanisms.online.private_mw_plan import plan_private_mw
-from beam_dp.mechanisms.online.sparse_mw_plan import plan_sparse_mw
-from beam_dp.mechanisms.sketches.count_sketch import CountSketch
-from beam_dp.mechanisms.sketches.stability_histogram import StabilityHistogram
+from beam_dp.mechanisms.online.sparse_mw import plan_sparse_mw
+from beam_dp.mechanisms.sketches.mechanisms import CountSketch, StabilityHistogram
 from beam_dp.mechanisms.windows.plan import plan_window_tables
 from beam_dp.queries.linear_workload import parse_linear_workload
 from beam_dp.queries.lines import read_line

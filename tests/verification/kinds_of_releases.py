@@ -17,13 +17,13 @@ from beam_dp.domain.universe import Domain
 from beam_dp.hashing.keys import HashKey
 from beam_dp.mechanisms.intervals.plan import plan_intervals, release_intervals
 from beam_dp.mechanisms.left_out import plan_left_out, share_guarantee, with_left_out
-from beam_dp.mechanisms.linear_answers.plan import LinearAnswersPlan
+from beam_dp.mechanisms.linear_answers.answers import LinearAnswersPlan
 from beam_dp.mechanisms.marginals import selection as selection_module
 from beam_dp.mechanisms.marginals.plan import MarginalsPlan
 from beam_dp.mechanisms.marginals.selection import plan_selection
 from beam_dp.mechanisms.online.private_mw import PrivateMW
 from beam_dp.mechanisms.registry import plan_release
-from beam_dp.mechanisms.sketches.release import SparseSummary
+from beam_dp.mechanisms.sketches.plan import SparseSummary
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.linear_workload import LinearWorkload, parse_linear_workload

@@ -15,7 +15,7 @@ import beam_dp as dp
 from beam_dp.domain.files import read_domain
 from beam_dp.mechanisms.intervals.plan import choices, planned
 from beam_dp.mechanisms.marginals.measurements import closure_of, residual_query
-from beam_dp.mechanisms.sketches.stability_histogram import (
+from beam_dp.mechanisms.sketches.mechanisms import (
     release_probability as planned_probability,
 )
 from beam_dp.privacy import accounting

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from beam_dp.checks import check_choice, check_is, checked_integer
 from beam_dp.flags.numbers import integer
 from beam_dp.flags.options import option
-from beam_dp.mechanisms.choosing_top import (
+from beam_dp.mechanisms.choosing import (
     METHODS,
     Method,
     TopChoice,
@@ -27,7 +27,7 @@ from beam_dp.mechanisms.contract import (
     check_noise,
     check_num_records,
 )
-from beam_dp.mechanisms.linear_answers.plan import DEFAULT_FAILURE_PROBABILITY, LinearAnswersPlan
+from beam_dp.mechanisms.linear_answers.answers import DEFAULT_FAILURE_PROBABILITY, LinearAnswersPlan
 from beam_dp.noise.bound import Distribution
 from beam_dp.noise.source import MAX_SCALE, NoiseSource
 from beam_dp.privacy.accounting import zcdp_rho
@@ -49,7 +49,7 @@ class TopQueriesPlan(LinearAnswersPlan):
 
     Args: as of ``LinearAnswersPlan``, and
         top: c, how many queries are chosen.
-        choice: the method; see ``mechanisms.choosing_top.top_choice``.
+        choice: the method; see ``mechanisms.choosing.top_choice``.
         choice_grid: steps of one record in which answers are compared: 2^16, lest they tie.
         choice_scale: of the noise of the choice, in these steps.
     """

@@ -107,7 +107,5 @@ def run_from_log(
         if entry["step"]:
             query.add_to(log_weights, entry["step"])
     sparse = SparseState(state["sparse"])
-    saved = SavedRun(
-        state["settings"], state["total"], tuple(answers), sparse, log_weights=log_weights
-    )
+    saved = SavedRun(state["settings"], state["total"], tuple(answers), sparse, None, log_weights)
     return PrivateMW(plan, histogram, noise, saved=saved)

@@ -1,8 +1,9 @@
-"""Online private multiplicative weights for any linear query."""
+"""Online private multiplicative weights: what all runs share, and runs over a domain."""
 
 from __future__ import annotations
 
 import dataclasses
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, Generic, Literal, Protocol, TypeVar
@@ -10,14 +11,13 @@ from typing import Any, Generic, Literal, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from beam_dp.errors import InputError
-from beam_dp.mechanisms.live import Live
+from beam_dp.errors import InputError, shown
 from beam_dp.mechanisms.online.plan import GRID, OnlinePlan, Settings
 from beam_dp.mechanisms.online.private_mw_plan import PrivateMWPlan, Start, start_weights
-from beam_dp.mechanisms.online.saved_runs import Payment, check_settings, pay
-from beam_dp.mechanisms.sparse_vector.mechanisms import NumericSparse, SparseState
+from beam_dp.mechanisms.sparse_vector.mechanisms import Live, NumericSparse, SparseState
 from beam_dp.models.weights import DenseWeights
 from beam_dp.noise.source import NoiseSource
+from beam_dp.privacy.advice import warn_of_epsilon
 from beam_dp.privacy.ledger.entries import Token
 from beam_dp.queries.linear import LinearQuery
 from beam_dp.summaries.histogram import Histogram
@@ -51,8 +51,34 @@ class PrivateAnswer:
 
 
 @dataclasses.dataclass(frozen=True)
-class SavedRun(Generic[QueryT]):
-    """A run between two objects: one other goes on from it.
+class Payment:
+    """Which entry of a ledger paid for a run; public.
+
+    Args:
+        token: of the entry.
+        state_number: of the saved state that the run went on from; 0 for a run that is new.
+    """
+
+    token: Token
+    state_number: int = 0
+
+
+def pay(plan: OnlinePlan, token: Token | None) -> Payment | None:
+    """Returns the payment of a new run, and warns about a large epsilon.
+
+    Raises:
+        InputError: if the token paid for something else.
+    """
+    warn_of_epsilon(plan.promised.epsilon)
+    if token is None:
+        return None
+    token.check(plan.mechanism, plan.guarantee, plan.loss)
+    return Payment(token)
+
+
+@dataclasses.dataclass(frozen=True)
+class SavedRun:
+    """A run of ``PrivateMW`` between two objects: one other goes on from it.
 
     Args:
         settings: of the run, as JSON values; public.
@@ -60,44 +86,17 @@ class SavedRun(Generic[QueryT]):
         answers: the transcript, public.
         sparse: the state of the sparse vector, whose noisy threshold is secret; of one use.
         payment: who paid; None if no ledger did; public.
-        log_weights: of a hypothesis over the cells of a domain; public.
+        log_weights: the logarithms of the hypothesis, shape (num_cells,); public.
         num_earlier: how many of the first answers are of an earlier run; public.
-        steps: by how much queries moved a hypothesis over keys, in order; public.
     """
 
     settings: Mapping[str, Any]
     total: int
-    answers: tuple[tuple[QueryT, PrivateAnswer], ...]
+    answers: tuple[tuple[LinearQuery, PrivateAnswer], ...]
     sparse: SparseState = dataclasses.field(repr=False)
-    payment: Payment | None = None
-    log_weights: NDArray[np.float64] | None = None
+    payment: Payment | None
+    log_weights: NDArray[np.float64]
     num_earlier: int = 0
-    steps: Mapping[QueryT, float] = dataclasses.field(default_factory=dict)
-
-
-@dataclasses.dataclass(frozen=True)
-class Explanation:
-    """What asking a query could do and cost; from released values only.
-
-    Args:
-        routes: that its answer may take; of a repeated query, the one it took.
-        is_repeat: whether it was asked before: its answer is then given again, for nothing.
-        hypothesis_value: the answer of the hypothesis, in records.
-        bounds: of the error, by route.
-        max_updates_spent: at most; epsilon is paid when the run starts and not by query.
-        max_questions_spent: at most.
-        updates_left: now.
-        questions_left: now.
-    """
-
-    routes: tuple[Route, ...]
-    is_repeat: bool
-    hypothesis_value: float
-    bounds: dict[str, float | None]
-    max_updates_spent: int
-    max_questions_spent: int
-    updates_left: int
-    questions_left: int
 
 
 class Hypothesis(Protocol[LearnedT]):
@@ -125,7 +124,7 @@ class OnlineMW(Live, ABC, Generic[QueryT]):
         num_records: exact; secret.
         noise: source of all noise.
         ledger_token: of the ledger that paid for the run, if one did.
-        saved: what ``hand_over`` of an earlier run of the same plan returned, if there is one.
+        saved: an earlier run of the same plan that this one goes on from.
     """
 
     _hypothesis: Hypothesis[QueryT]
@@ -136,7 +135,7 @@ class OnlineMW(Live, ABC, Generic[QueryT]):
         num_records: int,
         noise: NoiseSource,
         ledger_token: Token | None,
-        saved: SavedRun[QueryT] | None,
+        saved: SavedRun | None = None,
     ) -> None:
         super().__init__()
         if saved is None:
@@ -153,8 +152,6 @@ class OnlineMW(Live, ABC, Generic[QueryT]):
         self._steps: dict[QueryT, float] = {}
         if saved is not None:
             self._sparse._resume(saved.sparse)
-            self._answers = dict(saved.answers)
-            self._num_earlier = saved.num_earlier
 
     @abstractmethod
     def _exact(self, query: QueryT) -> int:
@@ -183,40 +180,6 @@ class OnlineMW(Live, ABC, Generic[QueryT]):
     def transcript(self) -> tuple[tuple[QueryT, PrivateAnswer], ...]:
         """Every different query and its answer, in the order asked; public."""
         return tuple(self._answers.items())
-
-    def explain(self, query: QueryT) -> Explanation:
-        """Returns what asking could do and cost, without asking: costs nothing.
-
-        Raises:
-            InputError: if the query is none that can be answered.
-        """
-        self._check(query)
-        with self._turn(also_ended=True):
-            return self._explain(query)
-
-    def _explain(self, query: QueryT) -> Explanation:
-        settings = self.settings
-        bounds: dict[str, float | None] = {
-            "hypothesis": settings.hypothesis_bound if self.questions_left else None,
-            "update": settings.update_bound if self.questions_left else None,
-            "exhausted": settings.exhausted_bound if self.questions_left else None,
-        }
-        known = self._answers.get(query)
-        routes: tuple[Route, ...]
-        if known is not None:
-            routes, bounds = (known.route,), {known.route: known.bound}
-        else:
-            routes = ("exhausted",) if self.updates_left <= 0 else ("hypothesis", "update")
-        return Explanation(
-            routes=routes,
-            is_repeat=known is not None,
-            hypothesis_value=settings.total * self._hypothesis.mean(query),
-            bounds={route: bounds[route] for route in routes},
-            max_updates_spent=int("update" in routes and known is None),
-            max_questions_spent=int(known is None and self.questions_left > 0),
-            updates_left=self.updates_left,
-            questions_left=self.questions_left,
-        )
 
     def answer(self, query: QueryT) -> PrivateAnswer:
         """Returns an answer; a repeated query gets the one that it got, for nothing.
@@ -261,25 +224,6 @@ class OnlineMW(Live, ABC, Generic[QueryT]):
     def step(self, query: QueryT) -> float:
         """Returns by how much this object moved the hypothesis along a query; 0 if not; public."""
         return self._steps.get(query, 0.0)
-
-    def hand_over(self) -> SavedRun[QueryT]:
-        """Ends this object and returns what another one goes on from; in part secret.
-
-        Raises:
-            HaltedError: if it was handed over before, or this is a forked process.
-        """
-        with self._turn():
-            state = self._sparse._hand_over()
-            self._end("the run was saved: resume it from there")
-            return SavedRun(
-                settings=self.settings.to_json(),
-                total=self.settings.total,
-                answers=self.transcript,
-                sparse=state,
-                payment=self.payment,
-                num_earlier=self._num_earlier,
-                steps=dict(self._steps),
-            )
 
     def _ask(self, query: QueryT, guess: int) -> tuple[int, int] | None:
         """Returns None if the guess is good enough, else a noisy sum and the way to go.
@@ -386,34 +330,44 @@ class PrivateMW(OnlineMW[LinearQuery]):
         *,
         ledger_token: Token | None = None,
         earlier: Sequence[tuple[LinearQuery, PrivateAnswer]] = (),
-        saved: SavedRun[LinearQuery] | None = None,
+        saved: SavedRun | None = None,
     ) -> None:
         condition = "must be of the plan's domain"
         plan.domain.check_same(histogram.domain, "histogram", histogram, condition)
         if saved is None and (start is not None) != plan.starts_from_release:
             condition = "must be given if the plan starts from a release, and only then"
             raise InputError("start", type(start).__name__, condition)
-        # What was saved has its own weights.
         first = start_weights(plan, start) if saved is None else saved.log_weights
-        if first is None:
-            raise InputError("saved", type(saved).__name__, "must be of a run over a domain")
         super().__init__(plan, int(histogram.counts.sum()), noise, ledger_token, saved)
         self._hypothesis = DenseWeights(first)
         self._shape = plan.domain.shape
         self._counts = histogram.counts
-        if saved is None:
-            self._answers = dict(earlier)
-            self._num_earlier = len(self._answers)
+        self._answers = dict(earlier if saved is None else saved.answers)
+        self._num_earlier = len(self._answers) if saved is None else saved.num_earlier
 
     @property
     def weights(self) -> NDArray[np.float64]:
         """A copy of the hypothesis, shape (num_cells,), sums to 1; public."""
         return self._hypothesis.weights.copy()
 
-    def hand_over(self) -> SavedRun[LinearQuery]:
-        """Ends this object and returns what another one goes on from: see ``OnlineMW``."""
-        saved = super().hand_over()
-        return dataclasses.replace(saved, log_weights=self._hypothesis.log_weights.copy())
+    def hand_over(self) -> SavedRun:
+        """Ends this object and returns what another one goes on from; in part secret.
+
+        Raises:
+            HaltedError: if it was handed over before, or this is a forked process.
+        """
+        with self._turn():
+            state = self._sparse._hand_over()
+            self._end("the run was saved: resume it from there")
+            return SavedRun(
+                settings=self.settings.to_json(),
+                total=self.settings.total,
+                answers=self.transcript,
+                sparse=state,
+                payment=self.payment,
+                log_weights=self._hypothesis.log_weights.copy(),
+                num_earlier=self._num_earlier,
+            )
 
     def _exact(self, query: LinearQuery) -> int:
         return query.count(self._counts)
@@ -423,3 +377,30 @@ class PrivateMW(OnlineMW[LinearQuery]):
             raise InputError("query", query, "must be a LinearQuery: see LinearQueries")
         if query.shape != self._shape:
             raise InputError("query", query.shape, f"must be of a domain of shape {self._shape}")
+
+
+def check_settings(name: str, value: str, saved: Any, settings: Settings) -> None:
+    """Refuses a state whose noise was drawn for other settings than the plan now has.
+
+    They follow from the plan, but a version of this package may choose others for the same plan.
+
+    Raises:
+        InputError: naming the first that differs.
+    """
+    given = json.loads(json.dumps(settings.to_json()))
+    held = json.loads(json.dumps(saved))
+    if held != given:
+        condition = "must have the settings that this version of beam_dp chooses for the plan"
+        raise InputError(name, value, f"{condition}: {difference('settings', held, given)}")
+
+
+def difference(part: str, saved: Any, given: Any) -> str:
+    """Says in a few words in what two plans, or settings, differ."""
+    if part != "domain" and isinstance(saved, dict):
+        for name in given:
+            old, new = saved.get(name), given[name]
+            if old != new and isinstance(old, dict) and isinstance(new, dict):
+                return f"{name}.{difference(name, old, new)}"
+            if old != new:
+                return f"{name} was {shown(old)}, and is {shown(new)}"
+    return f"its {part} is different"

@@ -14,46 +14,36 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
+from zipfile import BadZipFile
 
-from beam_dp.errors import InputError, shown
-from beam_dp.mechanisms.live import HaltedError
-from beam_dp.mechanisms.online.plan import OnlinePlan, Settings
-from beam_dp.mechanisms.sparse_vector.mechanisms import SparseState
-from beam_dp.privacy.advice import warn_of_epsilon
+import numpy as np
+from numpy.typing import NDArray
+
+from beam_dp.domain.universe import Domain
+from beam_dp.errors import InputError
+from beam_dp.mechanisms.online.plan import OnlinePlan
+from beam_dp.mechanisms.online.private_mw import (
+    Payment,
+    PrivateAnswer,
+    PrivateMW,
+    SavedRun,
+    check_settings,
+    difference,
+)
+from beam_dp.mechanisms.online.private_mw_plan import PrivateMWPlan
+from beam_dp.mechanisms.sparse_vector.mechanisms import HaltedError, SparseState
+from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.ledger.entries import Token
 from beam_dp.privacy.ledger.ledger import Ledger
+from beam_dp.queries.linear import LinearQuery
+from beam_dp.queries.reader import LinearQueries
 from beam_dp.storage.local import sync_directory
+from beam_dp.summaries.histogram import Histogram
 
 SavedT = TypeVar("SavedT")
 
 TRANSCRIPT = "transcript.json"
 _SECRET = "secret.json"
-
-
-@dataclasses.dataclass(frozen=True)
-class Payment:
-    """Which entry of a ledger paid for a run; public.
-
-    Args:
-        token: of the entry.
-        state_number: of the saved state that the run went on from; 0 for a run that is new.
-    """
-
-    token: Token
-    state_number: int = 0
-
-
-def pay(plan: OnlinePlan, token: Token | None) -> Payment | None:
-    """Returns the payment of a new run, and warns about a large epsilon.
-
-    Raises:
-        InputError: if the token paid for something else.
-    """
-    warn_of_epsilon(plan.promised.epsilon)
-    if token is None:
-        return None
-    token.check(plan.mechanism, plan.guarantee, plan.loss)
-    return Payment(token)
 
 
 def saved_payment(payment: Payment | None) -> dict[str, Any] | None:
@@ -127,24 +117,20 @@ def read_transcript(path: Path, public: Mapping[str, Any]) -> dict[str, Any]:
         raise InputError("folder", str(path), condition)
     for part in ("plan", "domain"):
         if parsed.get(part) != expected.get(part):
-            what = _difference(part, parsed.get(part), expected.get(part))
+            what = difference(part, parsed.get(part), expected.get(part))
             raise InputError("plan", str(path), f"must be the plan of the saved run: {what}")
     return parsed
 
 
-def check_settings(name: str, value: str, saved: Any, settings: Settings) -> None:
-    """Refuses a state whose noise was drawn for other settings than the plan now has.
-
-    They follow from the plan, but a version of this package may choose others for the same plan.
-
-    Raises:
-        InputError: naming the first that differs.
-    """
-    given = json.loads(json.dumps(settings.to_json()))
-    held = json.loads(json.dumps(saved))
-    if held != given:
-        condition = "must have the settings that this version of beam_dp chooses for the plan"
-        raise InputError(name, value, f"{condition}: {_difference('settings', held, given)}")
+def any_transcript(path: Path) -> dict[str, Any]:
+    """Returns the transcript of a folder, of whatever plan; raises InputError if there is none."""
+    try:
+        parsed = json.loads((path / TRANSCRIPT).read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        parsed = None
+    if not isinstance(parsed, dict):
+        raise InputError("folder", str(path), "must hold a saved run")
+    return parsed
 
 
 def saved_settings(path: Path, transcript: Mapping[str, Any], plan: OnlinePlan) -> dict[str, Any]:
@@ -158,21 +144,6 @@ def saved_settings(path: Path, transcript: Mapping[str, Any], plan: OnlinePlan) 
         raise InputError("folder", str(path), "must hold an undamaged run")
     check_settings("folder", str(path), settings, plan.settle(total))
     return settings
-
-
-def any_transcript(path: Path) -> dict[str, Any]:
-    """Returns the transcript of a folder, of whatever plan.
-
-    Raises:
-        InputError: if there is none.
-    """
-    try:
-        parsed = json.loads((path / TRANSCRIPT).read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
-        parsed = None
-    if not isinstance(parsed, dict):
-        raise InputError("folder", str(path), "must hold a saved run")
-    return parsed
 
 
 def payment_of(path: Path, transcript: Mapping[str, Any], plan: OnlinePlan) -> Payment | None:
@@ -255,21 +226,128 @@ def _no_secret(path: Path) -> InputError:
     return InputError("folder", str(path), condition)
 
 
-def _difference(part: str, saved: Any, given: Any) -> str:
-    """Says in a few words in what two plans, or settings, differ."""
-    if part != "domain" and isinstance(saved, dict):
-        for name in given:
-            old, new = saved.get(name), given[name]
-            if old != new and isinstance(old, dict) and isinstance(new, dict):
-                return f"{name}.{_difference(name, old, new)}"
-            if old != new:
-                return f"{name} was {shown(old)}, and is {shown(new)}"
-    return f"its {part} is different"
-
-
 def _digest(path: Path, public: Sequence[str], secret: Mapping[str, Any]) -> str:
     """Returns what binds the secret to the public files, and shows damage of either."""
     found = hashlib.sha256(json.dumps(dict(secret), sort_keys=True).encode())
     for name in public:
         found.update(hashlib.sha256((path / name).read_bytes()).digest())
     return found.hexdigest()
+
+
+VERSION = 2
+_HYPOTHESIS = "hypothesis.npz"
+_PUBLIC = (TRANSCRIPT, _HYPOTHESIS)
+
+
+def save_private_mw(run: PrivateMW, folder: str | Path) -> None:
+    """Writes a run to a new folder and ends the object: only ``resume_private_mw`` goes on.
+
+    The secret is written last, so that a folder that is cut short cannot be resumed. A run is
+    handed over once: if writing fails the run cannot be saved again, but its transcript and weights
+    can still be read, and be the start of a new run.
+
+    Raises:
+        InputError: if the folder exists.
+        HaltedError: if the run was saved before.
+        OSError: if a file cannot be written.
+    """
+    path, saved = hand_over_to(folder, run.hand_over)
+    transcript = {
+        **_expected(run.plan),
+        "settings": saved.settings,
+        "total": saved.total,
+        "num_earlier": saved.num_earlier,
+        "answers": [
+            {"query": query.to_json(), **dataclasses.asdict(answer)}
+            for query, answer in saved.answers
+        ],
+    }
+    assert saved.log_weights is not None
+    np.savez(path / _HYPOTHESIS, log_weights=saved.log_weights)
+    write_run(path, transcript, saved.sparse, saved.payment, _PUBLIC)
+
+
+def check_private_mw(folder: str | Path, plan: PrivateMWPlan) -> Payment | None:
+    """Checks a saved run without resuming it; returns who paid, and the number of its state.
+
+    Raises:
+        InputError: if it is no such folder, of another plan, damaged, or was resumed before.
+    """
+    path = Path(folder)
+    transcript = read_transcript(path, _expected(plan))
+    _log_weights(path, plan.domain)
+    check_secret(path, transcript, _PUBLIC)
+    saved_settings(path, transcript, plan)
+    return payment_of(path, transcript, plan)
+
+
+def resume_private_mw(
+    folder: str | Path,
+    plan: PrivateMWPlan,
+    histogram: Histogram,
+    noise: NoiseSource,
+    ledger: Ledger | None = None,
+) -> PrivateMW:
+    """Returns the run that was saved; uses its state up, so that it goes on only once.
+
+    Two runs from one state would each spend the budget. Where a ledger paid for the run, the
+    ledger records that the state is used before anything else happens, and a copy of the folder is
+    refused. Where none did, only the folder's own secret is removed: a copy of it must never be
+    used. Nothing is spent.
+
+    Args:
+        folder: that ``save_private_mw`` wrote.
+        plan: of the run.
+        histogram: the same exact counts.
+        noise: source of all noise.
+        ledger: that paid for the run; given if one did, and only then.
+
+    Raises:
+        InputError: if it is no such folder, of another plan, damaged, or was resumed before.
+        LedgerError: if the ledger says that the state was used, or can't be reached.
+    """
+    path = Path(folder)
+    condition = "must be of the plan's domain"
+    plan.domain.check_same(histogram.domain, "histogram", histogram, condition)
+    transcript = read_transcript(path, _expected(plan))
+    log_weights = _log_weights(path, plan.domain)
+    found = check_secret(path, transcript, _PUBLIC)
+    settings = saved_settings(path, transcript, plan)
+    payment = payment_of(path, transcript, plan)
+    answers = _answers(path, transcript, plan.domain)
+    total, num_earlier = transcript["total"], transcript["num_earlier"]
+    state = use_secret(path, found, payment, ledger)
+    saved = SavedRun(settings, total, answers, state, payment, log_weights, num_earlier)
+    return PrivateMW(plan, histogram, noise, saved=saved)
+
+
+def _log_weights(path: Path, domain: Domain) -> NDArray[np.float64]:
+    try:
+        with np.load(path / _HYPOTHESIS, allow_pickle=False) as arrays:
+            log_weights = np.array(arrays["log_weights"], np.float64)
+    except (OSError, ValueError, KeyError, EOFError, RuntimeError, BadZipFile):
+        # RuntimeError: a damaged archive may look like one that is encrypted or of a newer kind.
+        raise InputError("folder", str(path), "must hold a saved run") from None
+    if log_weights.shape != (domain.num_cells,) or np.isnan(log_weights).any():
+        raise InputError("folder", str(path), "must hold an undamaged run")
+    return log_weights
+
+
+def _answers(
+    path: Path, transcript: dict[str, Any], domain: Domain
+) -> tuple[tuple[LinearQuery, PrivateAnswer], ...]:
+    queries = LinearQueries(domain)
+    try:
+        return tuple(
+            (
+                queries.from_json(entry["query"]),
+                PrivateAnswer(**{name: entry[name] for name in entry if name != "query"}),
+            )
+            for entry in transcript["answers"]
+        )
+    except (KeyError, TypeError, ValueError):
+        raise InputError("folder", str(path), "must hold an undamaged run") from None
+
+
+def _expected(plan: PrivateMWPlan) -> dict[str, Any]:
+    return {"version": VERSION, "plan": plan.public, "domain": plan.domain.to_json()}

@@ -2,16 +2,170 @@
 
 from __future__ import annotations
 
-from typing import Any
+import dataclasses
+import math
+from collections.abc import Iterable, Iterator
+from typing import Any, ClassVar
 
+from beam_dp.checks import check_is, checked_integer
 from beam_dp.errors import InputError
-from beam_dp.mechanisms.online.private_mw import OnlineMW, SavedRun
-from beam_dp.mechanisms.online.sparse_mw_plan import SparseMWPlan
+from beam_dp.flags.numbers import integer
+from beam_dp.flags.options import option
+from beam_dp.mechanisms.contract import NumRecords
+from beam_dp.mechanisms.online.plan import Calibration, OnlinePlan, Settings, ready
+from beam_dp.mechanisms.online.private_mw import OnlineMW, PrivateAnswer
+from beam_dp.mechanisms.resources import sketch_bytes
 from beam_dp.models.weights import SparseWeights
 from beam_dp.noise.source import NoiseSource
+from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.ledger.entries import Token
+from beam_dp.privacy.ledger.ledger import Ledger
+from beam_dp.privacy.loss import Loss
+from beam_dp.queries.row_families import RowConjunctions, conjunction_of_text
 from beam_dp.queries.sparse import Element, SparseQuery
 from beam_dp.summaries.element_counts import KeyCounts
+
+MAX_SPARSITY = 2**31
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SparseMWPlan(OnlinePlan):
+    """The public parameters of sparse online multiplicative weights.
+
+    Made by ``plan_sparse_mw``. Other arguments: as of ``OnlinePlan``.
+
+    Args:
+        max_sparsity: m, the most elements that a query may be other than 0 at.
+    """
+
+    rounds_up: ClassVar[bool] = False
+
+    mechanism: str = "sparse_mw"
+    max_sparsity: int = dataclasses.field(
+        metadata=option("sparse_mw: the most keys that a query may name", "M", integer)
+    )
+
+    @property
+    def universe(self) -> None:
+        """None: keys without end, which need no domain."""
+
+    @property
+    def memory_bytes(self) -> float:
+        """Memory of the worker that answers, without the counts of keys."""
+        return sketch_bytes(0)
+
+    def _stated_besides(self) -> dict[str, Any]:
+        return {"max_sparsity": self.max_sparsity}
+
+    def num_slots(self, max_error: float) -> int:
+        """Returns s: how many slots the hypothesis has for an error alpha.
+
+        The least that leaves a slot free after one update more than ln s allows; with
+        ``max_updates``, after those too. See ``num_slots``.
+        """
+        least = 2 if self.max_updates is None else self.max_sparsity * self.max_updates + 1
+        return num_slots(self.max_sparsity, max_error, self.calibration, least)
+
+    def divergence_at(self, max_error: float) -> float:
+        """Returns ln s: data are as if on one slot at worst, the hypothesis starts uniform."""
+        return math.log(self.num_slots(max_error))
+
+    def published_divergence(self, max_error: float) -> float:
+        """Returns ln s + 1."""
+        return self.divergence_at(max_error) + 1
+
+    def least_error(self, updates: int) -> float:
+        """Returns an alpha that needs no more updates than these: s = m (c + 1) + 1, or m c."""
+        if self.calibration == "tight":
+            divergence = math.log(self.max_sparsity * (updates + 1) + 1)
+            return math.sqrt(divergence / (2 * (updates + 1))) * (1 + 1e-9)
+        return math.sqrt(4 * (math.log(self.max_sparsity * updates) + 1) / updates)
+
+
+def plan_sparse_mw(
+    guarantee: Guarantee,
+    num_records: NumRecords,
+    *,
+    max_sparsity: int,
+    num_questions: int,
+    failure_probability: float = 0.05,
+    calibration: Calibration = "tight",
+    max_error: float | None = None,
+    max_updates: int | None = None,
+) -> SparseMWPlan:
+    """Returns the plan of a run of ``SparseMW``.
+
+    Args:
+        guarantee: what is promised of all answers together.
+        num_records: the number of records, or ``"noisy"``, for which a twentieth of epsilon is
+            spent at most. Accuracy, not privacy, assumes that a given number is right.
+        max_sparsity: m, from 1 to 2^31; queries with more elements are refused.
+        num_questions: K; beyond, answers go on and are as private, but no bound is stated.
+        failure_probability: of any stated bound being wrong, in (0, 1).
+        calibration: ``tight`` or ``textbook``.
+        max_error: alpha in (0, 1); by default the best one.
+        max_updates: other than alpha needs; no bound is then stated for what is answered when
+            they are used up, if they are fewer. With the tight calibration only.
+
+    Raises:
+        InputError: naming the argument that is refused.
+
+    Example:
+        >>> promise = Guarantee(1.0, 0, "replace_one", "record", 1)
+        >>> plan = plan_sparse_mw(
+        ...     promise, 10**6, max_sparsity=100, num_questions=1000, max_error=0.1)
+        >>> plan.num_slots(0.1), plan.settle(10**6).noise.max_above
+        (54601, 545)
+    """
+    check_is("guarantee", guarantee, Guarantee)
+    checked_integer("max_sparsity", max_sparsity, 1, MAX_SPARSITY)
+    plan = SparseMWPlan(
+        guarantee=guarantee,
+        num_records=num_records,
+        num_questions=num_questions,
+        failure_probability=failure_probability,
+        calibration=calibration,
+        max_error=max_error,
+        max_updates=max_updates,
+        loss=Loss.pure(guarantee.epsilon),
+        max_sparsity=max_sparsity,
+    )
+    return ready(plan)
+
+
+def num_slots(max_sparsity: int, max_error: float, calibration: Calibration, least: int = 2) -> int:
+    """Returns s, the number of slots of a sparse hypothesis.
+
+    Accuracy: updates that are each wrong by alpha lower a relative entropy of at most ln s by
+    2 alpha^2 (``textbook``: alpha^2 / 4), so that B = floor(ln s / (2 alpha^2)) of them are enough.
+    For the proof to hold one slot must be free even after B + 1 updates of m elements: without
+    that room the claim is false. ``tight``: the least s with s >= m (B + 1) + 1. ``textbook``:
+    the least with s / (ln s + 1) >= 4 m / alpha^2, where B = 4 (ln s + 1) / alpha^2.
+
+    Args:
+        max_sparsity: m.
+        max_error: alpha.
+        calibration: ``tight`` or ``textbook``.
+        least: that s must be at least.
+
+    Reference: Blum and Roth (2011), Lemma 3.7, corrected: their potential leaves out the data that
+    no query has asked about.
+
+    Example:
+        >>> num_slots(10, 0.1, "tight"), num_slots(10, 0.1, "textbook")
+        (4171, 47035)
+    """
+    slots = max(2, least)
+    while True:
+        # What is needed never falls as s grows, so that going up stops at the least s.
+        if calibration == "tight":
+            updates = math.floor(math.log(slots) / (2 * max_error**2))
+            needed = max_sparsity * (updates + 1) + 1
+        else:
+            needed = math.ceil(4 * max_sparsity / max_error**2 * (math.log(slots) + 1))
+        if needed <= slots:
+            return slots
+        slots = needed
 
 
 class SparseMW(OnlineMW[SparseQuery]):
@@ -38,12 +192,9 @@ class SparseMW(OnlineMW[SparseQuery]):
         noise: source of all noise.
         ledger_token: of the ledger that paid for the run, if one did. It pays for one run: a second
             one that is made with it, in the same program or another, is not refused here.
-        saved: what ``hand_over`` of an earlier run of the same plan returned: nothing is spent. One
-            object goes on from it.
 
     Raises:
-        InputError: if the token paid for something else, or what was saved is of other settings.
-        HaltedError: if another object went on from what was saved.
+        InputError: if the token paid for something else.
 
     Cost: O(m) a query and an update, whatever the universe and the data; memory O(m) for each
     update and each query asked.
@@ -51,7 +202,7 @@ class SparseMW(OnlineMW[SparseQuery]):
     Lyu, Su and Li (2017) for the noise.
 
     Example:
-        >>> from beam_dp.mechanisms.online.sparse_mw_plan import plan_sparse_mw
+        >>> from beam_dp.mechanisms.online.sparse_mw import plan_sparse_mw
         >>> from beam_dp.privacy.guarantee import Guarantee
         >>> promise = Guarantee(1.0, 0, "replace_one", "record", 1)
         >>> plan = plan_sparse_mw(promise, 80_000, max_sparsity=2, num_questions=10)
@@ -73,15 +224,10 @@ class SparseMW(OnlineMW[SparseQuery]):
         noise: NoiseSource,
         *,
         ledger_token: Token | None = None,
-        saved: SavedRun[SparseQuery] | None = None,
     ) -> None:
-        super().__init__(plan, records.num_records, noise, ledger_token, saved)
+        super().__init__(plan, records.num_records, noise, ledger_token)
         self._hypothesis = SparseWeights(plan.num_slots(self.settings.max_error))
         self._counts = records.counts
-        if saved is not None:
-            self._steps = dict(saved.steps)
-            for query, step in saved.steps.items():
-                self._hypothesis.update(query, step)
 
     @property
     def weights(self) -> dict[Element, float]:
@@ -107,3 +253,129 @@ class SparseMW(OnlineMW[SparseQuery]):
         if query.sparsity > self.plan.max_sparsity:
             condition = f"must have at most max_sparsity = {self.plan.max_sparsity:,}"
             raise InputError("query", f"{query.sparsity:,} elements", condition)
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class ReleasedConjunctions:
+    """Answers to a family of conjunctions; public.
+
+    Args:
+        family: of which there is an answer to each.
+        plan: that was carried out.
+        settings: of the run.
+        answers: in the order of the family.
+    """
+
+    family: RowConjunctions
+    plan: SparseMWPlan
+    settings: Settings
+    answers: tuple[PrivateAnswer, ...]
+
+    def __len__(self) -> int:
+        return len(self.answers)
+
+    def items(self) -> Iterator[tuple[str, PrivateAnswer]]:
+        """Yields each conjunction, as ``RowConjunctions`` writes it, with its answer."""
+        return zip(self.family, self.answers, strict=True)
+
+
+def plan_conjunctions(
+    family: RowConjunctions,
+    guarantee: Guarantee,
+    num_records: NumRecords,
+    *,
+    failure_probability: float = 0.05,
+    calibration: Calibration = "tight",
+) -> SparseMWPlan:
+    """Returns the plan of ``release_conjunctions``: of as many questions as there are conjunctions.
+
+    Args: as of ``release_conjunctions``.
+
+    Example:
+        >>> promise = Guarantee(1.0, 1e-9, "replace_one", "record", 1)
+        >>> plan = plan_conjunctions(RowConjunctions(40, 38, is_monotone=True), promise, 10**6)
+        >>> plan.num_questions, plan.max_sparsity
+        (780, 4)
+    """
+    return plan_sparse_mw(
+        guarantee,
+        num_records,
+        max_sparsity=family.sparsity,
+        num_questions=len(family),
+        failure_probability=failure_probability,
+        calibration=calibration,
+    )
+
+
+def release_conjunctions(
+    rows: Iterable[str] | KeyCounts,
+    family: RowConjunctions,
+    guarantee: Guarantee,
+    num_records: NumRecords,
+    *,
+    failure_probability: float = 0.05,
+    calibration: Calibration = "tight",
+    ledger: Ledger | None = None,
+    dataset_id: str = "",
+    noise: NoiseSource | None = None,
+) -> ReleasedConjunctions:
+    """Answers all conjunctions of w literals over rows of d bits, once and for all.
+
+    Each is asked in turn of one run of ``SparseMW``, in the order of the family, which is fixed
+    before any row is read. Neither time nor memory depends on the 2^d rows that there may be.
+
+    Privacy: ``guarantee``, for all answers together: that of ``SparseMW``. One record is one row,
+    which changes the sum of each conjunction by at most one. Of a unit there must be at most
+    ``guarantee.max_records_per_unit`` rows.
+
+    Accuracy: with probability at least 1 - ``failure_probability`` every answer is within its
+    ``bound``. It is below alpha N for N of the order of
+    sqrt((k + ln(1/alpha)) ln(1/delta)) ln(K / (alpha beta)) / (epsilon alpha^2) for K conjunctions
+    of k = d - w bits left out each, where ln K is ln C(d, k), and w ln 2 more with negations.
+
+    Edge cases: a row that is not a text of d letters 0 and 1 is one of the records, and no
+    conjunction holds for it.
+
+    Args:
+        rows: of the records, each a text with a letter a bit; or their counts. Secret.
+        family: what is asked.
+        guarantee: what is promised.
+        num_records: the number of records, or ``"noisy"``: see ``plan_sparse_mw``.
+        failure_probability: of any bound being wrong.
+        calibration: ``tight`` or ``textbook``.
+        ledger: that pays, before noise is drawn.
+        dataset_id: from whose budget.
+        noise: source of all noise; by default a new one.
+
+    Raises:
+        InputError: naming the argument that is refused; then nothing was spent.
+        LedgerError: if the ledger can't be used.
+
+    Cost: O(2^k) for each conjunction, to list its rows and ask; memory for all of these.
+    Reference: Blum and Roth (2011), Corollary 3.11.
+
+    Example:
+        >>> promise = Guarantee(1.0, 0, "replace_one", "record", 1)
+        >>> family = RowConjunctions(30, 29, is_monotone=True)
+        >>> rows = ["1" * 30] * 200_000
+        >>> released = release_conjunctions(rows, family, promise, 200_000)
+        >>> text, answer = next(released.items())
+        >>> text.count("1"), abs(answer.value - 200_000) <= answer.bound
+        (29, True)
+    """
+    plan = plan_conjunctions(
+        family,
+        guarantee,
+        num_records,
+        failure_probability=failure_probability,
+        calibration=calibration,
+    )
+    if (ledger is None) != (not dataset_id):
+        raise InputError("dataset_id", dataset_id, "must be given with a ledger, and only then")
+    counts = rows if isinstance(rows, KeyCounts) else KeyCounts.of(rows)
+    token = None
+    if ledger is not None:
+        token = ledger.spend(dataset_id, guarantee, plan.loss, plan.mechanism, plan.public)
+    run = SparseMW(plan, counts, noise or NoiseSource(), ledger_token=token)
+    answers = tuple(run.answer(conjunction_of_text(text)) for text in family)
+    return ReleasedConjunctions(family, plan, run.settings, answers)

@@ -9,17 +9,25 @@ from collections.abc import Callable, Iterator
 from beam_dp.checks import check_is
 from beam_dp.errors import InputError
 from beam_dp.hashing.keys import HashKey
-from beam_dp.mechanisms.sketches.count_sketch import CountSketch
-from beam_dp.mechanisms.sketches.errors import ErrorLaw, held_keys, mean_product, sparse_error
-from beam_dp.mechanisms.sketches.hybrid import HybridSketch
-from beam_dp.mechanisms.sketches.key_profile import KeyProfile
+from beam_dp.mechanisms.sketches.errors import (
+    ErrorLaw,
+    KeyProfile,
+    held_keys,
+    mean_product,
+    sparse_error,
+)
+from beam_dp.mechanisms.sketches.mechanisms import (
+    CountSketch,
+    HybridSketch,
+    SparseProject,
+    StabilityHistogram,
+    histogram_noise,
+)
 from beam_dp.mechanisms.sketches.plan import (
     INDEPENDENCE,
     SparseMechanism,
     check_width,
 )
-from beam_dp.mechanisms.sketches.sparse_project import SparseProject
-from beam_dp.mechanisms.sketches.stability_histogram import StabilityHistogram, histogram_noise
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.loss import Loss
 

@@ -8,8 +8,8 @@ from typing import Any
 from beam_dp.checks import check_is, checked_integer
 from beam_dp.errors import InputError
 from beam_dp.mechanisms.contract import NumRecords, check_failure_probability
-from beam_dp.mechanisms.online.sparse_mw_plan import MAX_SPARSITY
-from beam_dp.mechanisms.sketches.key_profile import KeyProfile
+from beam_dp.mechanisms.online.sparse_mw import MAX_SPARSITY
+from beam_dp.mechanisms.sketches.errors import KeyProfile
 from beam_dp.mechanisms.sketches.plan import DEFAULT_SIZE
 from beam_dp.planning.job import Option
 from beam_dp.privacy.guarantee import Guarantee, Neighboring

@@ -10,7 +10,7 @@ from typing import Any
 from beam_dp.checks import check_is
 from beam_dp.errors import InputError, magnitude
 from beam_dp.flags.options import texts_of
-from beam_dp.mechanisms.online.sparse_mw_plan import plan_sparse_mw
+from beam_dp.mechanisms.online.sparse_mw import plan_sparse_mw
 from beam_dp.mechanisms.registry import SKETCHES
 from beam_dp.mechanisms.sketches.plan import SparseMechanism
 from beam_dp.planning.sketches.choices import error_of_nothing, plan_sparse_release
@@ -77,7 +77,7 @@ def rank_sparse_mechanisms(job: SparsePlanningJob) -> SparseRanking:
     Cost: seconds.
 
     Example:
-        >>> from beam_dp.mechanisms.sketches.key_profile import KeyProfile
+        >>> from beam_dp.mechanisms.sketches.errors import KeyProfile
         >>> from beam_dp.privacy.guarantee import Guarantee
         >>> promise = Guarantee(1.0, 0, "add_or_remove_one", "record", 1)
         >>> job = SparsePlanningJob(promise, KeyProfile(10**6, 10**6, 1), 256, max_size=2**16)

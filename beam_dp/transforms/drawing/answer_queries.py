@@ -20,7 +20,7 @@ from beam_dp.errors import InputError
 from beam_dp.mechanisms.online.log import answer_line, checkpoint, run_from_log
 from beam_dp.mechanisms.online.private_mw import PrivateMW
 from beam_dp.mechanisms.online.private_mw_plan import PrivateMWPlan
-from beam_dp.mechanisms.online.saved_private_mw import (
+from beam_dp.mechanisms.online.saved_runs import (
     check_private_mw,
     resume_private_mw,
     save_private_mw,

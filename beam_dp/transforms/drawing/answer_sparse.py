@@ -16,8 +16,7 @@ from beam_dp.errors import InputError
 from beam_dp.hashing.elements import universe_elements
 from beam_dp.hashing.keys import HashKey
 from beam_dp.mechanisms.online.log import answer_line
-from beam_dp.mechanisms.online.sparse_mw import SparseMW
-from beam_dp.mechanisms.online.sparse_mw_plan import SparseMWPlan
+from beam_dp.mechanisms.online.sparse_mw import SparseMW, SparseMWPlan
 from beam_dp.noise.source import NoiseSource
 from beam_dp.planning.worker_memory import worker_bytes
 from beam_dp.privacy.ledger.entries import Token

@@ -10,8 +10,7 @@ import apache_beam as beam
 
 from beam_dp.checks import check_is
 from beam_dp.errors import InputError
-from beam_dp.mechanisms.linear_answers.answers import WorkloadAnswersPlan
-from beam_dp.mechanisms.linear_answers.plan import LinearAnswersPlan
+from beam_dp.mechanisms.linear_answers.answers import LinearAnswersPlan, WorkloadAnswersPlan
 from beam_dp.mechanisms.linear_answers.top_queries import TopQueriesPlan
 from beam_dp.noise.source import NoiseSource
 from beam_dp.planning.worker_memory import worker_bytes

@@ -22,11 +22,8 @@ from sketch_laws import batch_of, colliding_key, promise, seeded_key, summary_of
 from tiny import ADD, REPLACE, share_spent
 
 from beam_dp.encoding.batch import KeyBatch, merged_keys
-from beam_dp.mechanisms.sketches import (
-    count_sketch as count_sketch_module,
-    release as release_module,
-)
-from beam_dp.mechanisms.sketches.count_sketch import CountSketch
+from beam_dp.mechanisms.sketches import mechanisms as mechanisms_module, plan as plan_module
+from beam_dp.mechanisms.sketches.mechanisms import CountSketch
 from beam_dp.mechanisms.sketches.plan import SparseMechanism, SparsePlan
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.summaries.projection import within_squared_norm
@@ -74,7 +71,7 @@ def clipped_draw(plan: SparsePlan, held: Data) -> Draw:
     units = np.array([[0] * len(batch.keys), [7] * len(held) + [8] * 2], np.uint64)
     noise = NoNoise()
     kept = words.to_batch([batch.keys, batch.weights], units)
-    release_module.release_sparse(plan, summary_of(plan, kept), noise)
+    plan_module.release_sparse(plan, summary_of(plan, kept), noise)
     (draw,) = noise.draws
     return draw
 
@@ -106,9 +103,9 @@ def clipped_one_late(
 
 
 def half_the_norm(patch: Patch) -> None:
-    original = count_sketch_module.gaussian_noise
+    original = mechanisms_module.gaussian_noise
     patch.setattr(
-        count_sketch_module, "gaussian_noise", lambda guarantee, norm: original(guarantee, norm / 2)
+        mechanisms_module, "gaussian_noise", lambda guarantee, norm: original(guarantee, norm / 2)
     )
 
 

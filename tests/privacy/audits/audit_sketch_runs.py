@@ -24,16 +24,14 @@ from sketch_laws import LARGE_DELTA, Record, batch_of, draws_of, promise, seeded
 from tiny import ADD, REPLACE
 
 from beam_dp.encoding.batch import KeyBatch
-from beam_dp.mechanisms.sketches import (
-    release as release_module,
-    stability_histogram as histogram_module,
+from beam_dp.mechanisms.sketches import mechanisms as mechanisms_module, plan as plan_module
+from beam_dp.mechanisms.sketches.mechanisms import (
+    CountSketch,
+    HybridSketch,
+    SparseProject,
+    StabilityHistogram,
 )
-from beam_dp.mechanisms.sketches.count_sketch import CountSketch
-from beam_dp.mechanisms.sketches.hybrid import HybridSketch
-from beam_dp.mechanisms.sketches.plan import SparseMechanism, SparsePlan
-from beam_dp.mechanisms.sketches.release import SparseSummary
-from beam_dp.mechanisms.sketches.sparse_project import SparseProject
-from beam_dp.mechanisms.sketches.stability_histogram import StabilityHistogram
+from beam_dp.mechanisms.sketches.plan import SparseMechanism, SparsePlan, SparseSummary
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.releases.sketches.release import SparseRelease
@@ -112,7 +110,7 @@ class View:
         noise = NoiseSource()
         parts = []
         for _ in range(0, runs, REPLICAS):
-            release = release_module.release_sparse(*self.wide(side), noise)
+            release = plan_module.release_sparse(*self.wide(side), noise)
             values = zip(self.coordinates, seen(release), strict=True)
             parts.append(sum(coordinate.bins_of(each) for coordinate, each in values))
         return np.concatenate(parts)[:runs].tolist()
@@ -208,7 +206,7 @@ def delta_of_one(mechanism: SparseMechanism, guarantee: Guarantee, runs: int) ->
     summary = summary_of(plan, KeyBatch(replicas, np.full(runs, held)))
     if plan.sketch is not None:
         plan = dataclasses.replace(plan, sketch=None)
-    release = release_module.release_sparse(plan, summary, NoiseSource())
+    release = plan_module.release_sparse(plan, summary, NoiseSource())
     assert release.histogram is not None
     hits = len(release.histogram.elements)
     low = stats.beta.ppf(_FALSE_ALARM, max(hits, 1), runs - hits + 1)
@@ -227,7 +225,7 @@ def form(mechanism: SparseMechanism, guarantee: Guarantee) -> Finding:
 
 
 def form_of(plan: SparsePlan, data: Data) -> str:
-    release = release_module.release_sparse(plan, summary_of(plan, batch_of(data)), NoiseSource())
+    release = plan_module.release_sparse(plan, summary_of(plan, batch_of(data)), NoiseSource())
     card = release.card
     arrays = []
     if release.sketch is not None:
@@ -245,12 +243,12 @@ def released_with(
     """A release that something is done to after the noise."""
 
     def mutate(patch: Patch) -> None:
-        original = release_module.release_sparse
+        original = plan_module.release_sparse
 
         def release(plan: SparsePlan, summary: SparseSummary, noise: NoiseSource) -> SparseRelease:
             return change(plan, summary, original(plan, summary, noise))
 
-        patch.setattr(release_module, "release_sparse", release)
+        patch.setattr(plan_module, "release_sparse", release)
 
     return mutate
 
@@ -307,8 +305,10 @@ def float_noise(patch: Patch) -> None:
 
 
 def half_threshold(patch: Patch) -> None:
-    original = histogram_module.stability_threshold
-    patch.setattr(histogram_module, "stability_threshold", lambda *given: original(*given) // 2 + 1)
+    original = mechanisms_module.stability_threshold
+    patch.setattr(
+        mechanisms_module, "stability_threshold", lambda *given: original(*given) // 2 + 1
+    )
 
 
 SAMPLER = {

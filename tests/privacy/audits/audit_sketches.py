@@ -29,19 +29,19 @@ from sketch_laws import (
 )
 from tiny import ADD, REPLACE
 
-from beam_dp.mechanisms.sketches import (
-    count_sketch as count_sketch_module,
-    hybrid as hybrid_module,
-    plan as plan_module,
-    sparse_project as project_module,
-    stability_histogram as histogram_module,
+from beam_dp.mechanisms.sketches import mechanisms as mechanisms_module, plan as plan_module
+from beam_dp.mechanisms.sketches.mechanisms import (
+    CountSketch,
+    HybridSketch,
+    SparseProject,
+    StabilityHistogram,
 )
-from beam_dp.mechanisms.sketches.count_sketch import CountSketch
-from beam_dp.mechanisms.sketches.hybrid import HybridSketch
-from beam_dp.mechanisms.sketches.plan import SparseMechanism, SparsePlan
-from beam_dp.mechanisms.sketches.release import SparseSummary, release_sparse
-from beam_dp.mechanisms.sketches.sparse_project import SparseProject
-from beam_dp.mechanisms.sketches.stability_histogram import StabilityHistogram
+from beam_dp.mechanisms.sketches.plan import (
+    SparseMechanism,
+    SparsePlan,
+    SparseSummary,
+    release_sparse,
+)
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import Guarantee, Neighboring
 from beam_dp.summaries.projection import Projection
@@ -156,25 +156,25 @@ def rows_forgotten(patch: Patch) -> None:
     def scale(guarantee: Guarantee, wanted: float) -> float:
         return wanted / ROWS
 
-    patch.setattr(count_sketch_module, "checked_scale", scale)
+    patch.setattr(mechanisms_module, "checked_scale", scale)
 
 
 def lower_threshold(patch: Patch) -> None:
-    original = histogram_module.stability_threshold
-    patch.setattr(histogram_module, "stability_threshold", lambda *given: original(*given) - 1)
+    original = mechanisms_module.stability_threshold
+    patch.setattr(mechanisms_module, "stability_threshold", lambda *given: original(*given) - 1)
 
 
 def one_key_threshold(patch: Patch) -> None:
-    original = histogram_module.stability_threshold
+    original = mechanisms_module.stability_threshold
     patch.setattr(
-        histogram_module,
+        mechanisms_module,
         "stability_threshold",
         lambda scale, delta, most, weight: original(scale, delta, 1, weight),
     )
 
 
 def whole_epsilon_for_both(patch: Patch) -> None:
-    original = hybrid_module.CountSketch._noise
+    original = mechanisms_module.CountSketch._noise
 
     def noise(self, guarantee, max_weight):
         whole = dataclasses.replace(
@@ -182,17 +182,17 @@ def whole_epsilon_for_both(patch: Patch) -> None:
         )
         return original(self, whole, max_weight)
 
-    patch.setattr(hybrid_module.CountSketch, "_noise", noise)
+    patch.setattr(mechanisms_module.CountSketch, "_noise", noise)
 
 
 def released_from_threshold_down(patch: Patch) -> None:
     """The boundary: what is one below the threshold is released as well."""
-    original = histogram_module.HistogramNoise
+    original = mechanisms_module.HistogramNoise
 
     def noise(scale: float, threshold: int) -> Any:
         return original(scale, threshold - 1)
 
-    patch.setattr(histogram_module, "HistogramNoise", noise)
+    patch.setattr(mechanisms_module, "HistogramNoise", noise)
 
 
 PURE, DELTA = 0.0, 1e-6
@@ -207,15 +207,13 @@ HYBRID = HybridSketch(projection_width=ROWS, num_rows=ROWS)
 
 def mutants_of(mechanism: SparseMechanism, replaces: bool) -> dict[str, Mutant]:
     found: dict[str, Mutant] = {}
-    if isinstance(mechanism, CountSketch | SparseProject):
-        module = count_sketch_module if isinstance(mechanism, CountSketch) else project_module
-        if mechanism is not TEXTBOOK:
-            found["collisions of a unit's elements forgotten"] = Mutant(
-                forget_collisions(module), "price"
-            )
-            found["largest weight forgotten"] = Mutant(weight_forgotten(module), "price")
-            if replaces:
-                found["replaced as if added"] = Mutant(replace_as_add(module), "price")
+    if isinstance(mechanism, CountSketch | SparseProject) and mechanism is not TEXTBOOK:
+        found["collisions of a unit's elements forgotten"] = Mutant(
+            forget_collisions(mechanisms_module), "price"
+        )
+        found["largest weight forgotten"] = Mutant(weight_forgotten(mechanisms_module), "price")
+        if replaces:
+            found["replaced as if added"] = Mutant(replace_as_add(mechanisms_module), "price")
     if mechanism is TEXTBOOK:
         found["noise that forgets the rows"] = Mutant(textbook_rows_forgotten, "price")
     if mechanism is LAPLACE:
@@ -226,16 +224,16 @@ def mutants_of(mechanism: SparseMechanism, replaces: bool) -> dict[str, Mutant]:
         found["threshold one too low"] = Mutant(lower_threshold, "law")
         found["threshold of one element for k"] = Mutant(one_key_threshold, "law")
         found["one below the threshold released"] = Mutant(released_from_threshold_down, "law")
-        found["largest weight forgotten"] = Mutant(weight_forgotten(histogram_module), "price")
+        found["largest weight forgotten"] = Mutant(weight_forgotten(mechanisms_module), "price")
         if replaces:
-            found["replaced as if added"] = Mutant(replace_as_add(histogram_module), "price")
+            found["replaced as if added"] = Mutant(replace_as_add(mechanisms_module), "price")
     if mechanism is HYBRID:
         found["all of epsilon for the sketch as well"] = Mutant(whole_epsilon_for_both, "price")
     return found
 
 
 def textbook_rows_forgotten(patch: Patch) -> None:
-    patch.setattr(project_module, "checked_scale", lambda guarantee, scale: scale / 8)
+    patch.setattr(mechanisms_module, "checked_scale", lambda guarantee, scale: scale / 8)
 
 
 CASES: dict[str, tuple[SparseMechanism, float, tuple[str, ...]]] = {

@@ -15,8 +15,8 @@ from noise_sources import Draw, Scripted
 from tiny import ADD, REPLACE, domain_of, neighbours, promise, share_spent, units, with_unit
 from top_choice_laws import top_law
 
-from beam_dp.mechanisms import choosing_top as choice_module
-from beam_dp.mechanisms.choosing_top import METHODS, choose_top
+from beam_dp.mechanisms import choosing as choice_module
+from beam_dp.mechanisms.choosing import METHODS, choose_top
 from beam_dp.mechanisms.linear_answers import top_queries as top_module
 from beam_dp.mechanisms.linear_answers.top_queries import (
     TopQueriesPlan,
