@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,6 +13,7 @@ import apache_beam as beam
 from beam_dp.errors import InputError, magnitude
 from beam_dp.mechanisms.linear_answers.answers import LinearAnswersPlan
 from beam_dp.mechanisms.linear_answers.top_queries import TopQueriesPlan
+from beam_dp.mechanisms.online.private_mw import Payment
 from beam_dp.mechanisms.online.private_mw_plan import PrivateMWPlan
 from beam_dp.mechanisms.online.sparse_mw import SparseMWPlan
 from beam_dp.privacy.ledger.entries import Token
@@ -31,6 +33,8 @@ from beam_dp.transforms.drawing.answer_batches import numbered_queries
 
 from . import program
 from .preview import bound_text, number_text
+from .progress import Progress
+from .saved_state import keep_state, private_folder
 
 _SHOWN_REFUSALS = 5
 
@@ -47,19 +51,19 @@ class Job(program.Job):
     plan: PrivateMWPlan | SparseMWPlan | LinearAnswersPlan
     start: SyntheticDatabase | None
     columns: KeyColumns | None
-    resume: Path | None
-    ledger_url: str | None = field(repr=False)
+    state: Path | None = None  # where the run is saved, if it is
+    save_in: Path | None = None  # a private folder for the states of all attempts
+    resume: Path | None = None
+    payment: Payment | None = None  # of the earlier run that this one goes on from, if it was paid
+    ledger_url: str | None = field(default=None, repr=False)
 
     def add(
-        self,
-        records: beam.PCollection[Any],
-        token: Token | None = None,
-        save_in: Path | None = None,
+        self, records: beam.PCollection[Any], token: Token | None = None
     ) -> beam.PCollection[str]:
         """Adds the answers about some records, and their writing."""
         number = None if self.payment is None else self.payment.state_number
         try:
-            answers = self._answers(records, token, save_in)
+            answers = self._answers(records, token)
         except InputError as error:
             if error.name != "runner":
                 raise
@@ -72,7 +76,7 @@ class Job(program.Job):
         return answers | "Write" >> WriteAnswers(self.output, self.plan, token, number)
 
     def _answers(
-        self, records: beam.PCollection[Any], token: Token | None, save_in: Path | None
+        self, records: beam.PCollection[Any], token: Token | None
     ) -> beam.PCollection[Any]:
         if isinstance(self.plan, LinearAnswersPlan):
             return records | "Answer" >> AnswerWorkload(self.plan, self.asked, token)
@@ -86,31 +90,51 @@ class Job(program.Job):
                 records,
                 self.start,
                 token,
-                save_in=None if self.state is None else save_in or self.state,
+                save_in=self.save_in or self.state,
                 resume=self.resume,
                 ledger=self.ledger_url,
             )
         lines = records.pipeline | "Queries" >> beam.Create(numbered_queries(self.lines))
         return lines | "Answer" >> answer
 
-    def promised(self) -> dict[str, Any]:
-        """Returns what the card says whatever the number of records turns out to be."""
-        card = self.plan.card(None)
-        fixed = ("mechanism", "guarantee", "domain", "plan")
-        promised = {"kind": "answers", **{name: card[name] for name in fixed if name in card}}
+    def identity(self) -> dict[str, Any]:
+        """Returns the part of the card that tells two jobs apart, whatever the records are."""
+        identity = self.plan.identity()
         if self.payment is not None:
-            promised["ledger_state"] = self.payment.state_number
-        return promised
+            identity["ledger_state"] = self.payment.state_number
+        return identity
 
     def card(self) -> dict[str, Any]:
         """Returns what is known before any record is read."""
-        known = None if self.plan.num_records == "noisy" else self.plan.num_records
         queries = {"lines": len(self.lines), "refused": list(self.refusals)}
-        return {**self.plan.card(known), "queries": queries}
+        return {**self.plan.card(), "queries": queries}
 
-    def entry(self) -> dict[str, Any]:
-        """Returns what the ledger's entry says."""
-        return self.plan.public
+    def token(self) -> Token | None:
+        """Returns the token of the saved run that this one goes on from, which was paid for."""
+        return super().token() if self.payment is None else self.payment.token
+
+    def budget(self) -> dict[str, Any]:
+        """Returns what the release would cost, or what has paid for it."""
+        if self.payment is None:
+            return super().budget()
+        told = {
+            "ledger_release": self.payment.token.release_id,
+            "ledger_state": self.payment.state_number,
+        }
+        return {"resumes": told}
+
+    def run(self, progress: Progress) -> int:
+        """Runs the job, in a private folder if its run is saved."""
+        if self.state is None:
+            return super().run(progress)
+        with private_folder(self.state) as folder:
+            return program.Job.run(dataclasses.replace(self, save_in=folder), progress)
+
+    def keep(self, release: Release) -> bool:
+        """Moves the state of the run to its name, if it is saved."""
+        if self.state is None or self.save_in is None:
+            return True
+        return keep_state(self.save_in, release.draw_id, self.state)
 
     def facts(self) -> dict[str, str]:
         """Returns what a page for people says."""
@@ -129,16 +153,17 @@ class Job(program.Job):
         else:
             bound = plan.settle(plan.num_records).hypothesis_bound
             facts["bound"] = bound_text(bound, plan.failure_probability)
-        if self.payment is not None:
-            token, state = self.payment.token, self.payment.state_number
-            facts["goes on"] = f"state {state} of {token.release_id}, which was paid for"
         return facts
 
     def headline(self) -> str:
         """Returns what is done, in half a line."""
         domain = self.plan.universe
         universe = "keys without end" if domain is None else f"{magnitude(domain.num_cells)} cells"
-        return f"{counted(len(self.lines), 'query', 'queries')} over {universe}"
+        asked = f"{counted(len(self.lines), 'query', 'queries')} over {universe}"
+        if self.payment is None:
+            return asked
+        token, number = self.payment.token, self.payment.state_number
+        return f"{asked}, from state {number} of {token.release_id}, which was paid for"
 
     def warnings(self) -> list[str]:
         """Returns what to tell before queries are answered: refused ones, and a useless bound."""

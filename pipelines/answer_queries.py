@@ -26,7 +26,7 @@ from beam_dp.flags import shared
 from beam_dp.flags.flag import Flag, FlagError, check_applies
 from beam_dp.flags.numbers import integer
 from beam_dp.flags.options import flags_of, values_of
-from beam_dp.flags.shared import read_num_records
+from beam_dp.flags.shared import read_guarantee, read_num_records
 from beam_dp.hashing.keys import HashKey
 from beam_dp.mechanisms.linear_answers.answers import LinearAnswersPlan, plan_workload_answers
 from beam_dp.mechanisms.linear_answers.top_queries import plan_top_queries
@@ -141,7 +141,7 @@ def _read_job(given: dict[str, str], fields: dict[str, Any]) -> Job:
         reason = f": {refusals[0]}" if refusals else ""
         condition = f"must hold a query that can be answered{reason}"
         raise InputError("queries", given["queries"], condition)
-    plan = _plan(given, fields["guarantee"], domain, asked)
+    plan = _plan(given, read_guarantee(given), domain, asked)
     state = new_state(given["state"], given["output"]) if "state" in given else None
     resume = Path(given["resume"]) if "resume" in given else None
     return Job(

@@ -1,30 +1,27 @@
 """What every program does: parse, plan once, build, pay, run, and say how it ended.
 
-A program is its flags, and what makes a ``Job`` of them; a job says what is released, and how. All
-that can be refused is refused before the budget is spent, and no noise can be drawn before. A job
-that fails has spent it all the same: its noise may have been seen.
+A program parses flags into a ``Job``, which says what is released, and how. All that can be refused
+is refused before the budget is spent, and no noise can be drawn before. A job that fails has spent
+it all the same: its noise may have been seen.
 """
 
 from __future__ import annotations
 
+import json
 import shlex
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
 
 import apache_beam as beam
 
 from beam_dp.cli.programs import command_of
-from beam_dp.errors import InputError
+from beam_dp.errors import InputError, shown
 from beam_dp.flags.flag import Flag
-from beam_dp.flags.shared import read_guarantee
 from beam_dp.mechanisms.contract import Plan
-from beam_dp.mechanisms.online.private_mw import Payment
-from beam_dp.privacy.guarantee import Guarantee
-from beam_dp.privacy.ledger.entries import Token
+from beam_dp.privacy.ledger.entries import LaterToken, Token
 from beam_dp.privacy.ledger.ledger import Ledger
 from beam_dp.privacy.ledger.origin import Origin
 from beam_dp.releases.files.probe import probe_output
@@ -34,12 +31,10 @@ from beam_dp.transforms import ReadRecords, WriteRelease
 
 from . import flags
 from .common import make_pipeline, read_ledger, read_origin
-from .own_release import is_own
 from .preview import check_json_flag, print_json, print_preview
 from .progress import Progress
 from .record_number import warning_of_number
 from .running import is_launched, mark_released, run_main, run_pipeline, stage_pipeline
-from .saved_state import keep_state, private_folder
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +44,6 @@ class Job(ABC):
     Args:
         input: a glob of files; empty where records come from elsewhere.
         input_format: of the files, where it was given.
-        guarantee: of all that is released.
         plan: what will be done.
         ledger: that pays, if one does.
         dataset_id: from whose budget.
@@ -58,15 +52,12 @@ class Job(ABC):
         validate_only: whether nothing is run.
         as_json: whether what is shown then is for machines.
         beam_flags: Beam's own.
-        state: where the run is saved, if it is.
-        payment: of the earlier run that this one goes on from, if it was paid for.
     """
 
     done: ClassVar[str] = "released"
 
     input: str
     input_format: str | None
-    guarantee: Guarantee
     plan: Plan
     ledger: Ledger | None
     dataset_id: str
@@ -75,45 +66,20 @@ class Job(ABC):
     validate_only: bool
     as_json: bool
     beam_flags: tuple[str, ...]
-    state: Path | None = None
-    payment: Payment | None = None
 
     @abstractmethod
     def add(
-        self,
-        records: beam.PCollection[Any],
-        token: Token | None = None,
-        save_in: Path | None = None,
+        self, records: beam.PCollection[Any], token: Token | None = None
     ) -> beam.PCollection[str]:
         """Adds the release of some records, and its writing; returns the directory.
 
         Args:
             records: of any kind that ``ReleaseSyntheticDatabase`` takes.
-            token: of the ledger that paid for it; the card then names the entry.
-            save_in: the private folder for states, if the run is saved; None for a pipeline that
-                is only checked and not run.
+            token: of the ledger that pays for it; the card then names the entry.
 
         Raises:
             InputError: the records, the output or a combination of parameters is refused.
         """
-
-    @abstractmethod
-    def promised(self) -> dict[str, Any]:
-        """Returns the part of the card that tells two jobs apart, whatever the records are.
-
-        What is left out is told apart for all jobs alike.
-        """
-
-    @abstractmethod
-    def card(self) -> dict[str, Any]:
-        """Returns the part of the card that is known before any record is read.
-
-        Without what is left out, which is said for all jobs alike.
-        """
-
-    @abstractmethod
-    def entry(self) -> dict[str, Any]:
-        """Returns the parameters that the ledger's entry states, without what is left out."""
 
     @abstractmethod
     def headline(self) -> str:
@@ -131,6 +97,129 @@ class Job(ABC):
         """Returns what to tell before anything is paid."""
         return []
 
+    def card(self) -> dict[str, Any]:
+        """Returns the part of the card that is known before any record is read."""
+        return self.plan.card()
+
+    def identity(self) -> dict[str, Any]:
+        """Returns the part of the card that tells two jobs apart, whatever the records are."""
+        return self.plan.identity()
+
+    def source(self) -> beam.PTransform:
+        """Returns what reads the records."""
+        return ReadRecords(self.input, file_format=self.input_format)
+
+    def token(self) -> Token | None:
+        """Returns what stands for the payment while the pipeline is built; None without a ledger.
+
+        Raises:
+            InputError: if the ledger would refuse the release.
+        """
+        if self.ledger is None:
+            return None
+        plan = self.plan
+        return LaterToken(self.dataset_id, plan.mechanism, plan.promised, plan.loss)
+
+    def pay(self, token: LaterToken) -> None:
+        """Pays for a release whose pipeline is built.
+
+        Raises:
+            InputError: if the ledger refuses; then nothing was spent.
+        """
+        assert self.ledger is not None
+        plan = self.plan
+        stated = plan.mechanism, plan.entry()
+        token.pay(
+            self.ledger.spend(self.dataset_id, plan.promised, plan.loss, *stated, self.origin)
+        )
+
+    def budget(self) -> dict[str, Any]:
+        """Returns what the release would cost and what is left, where a ledger pays.
+
+        Raises:
+            InputError: if the ledger would refuse the release.
+        """
+        if self.ledger is None:
+            return {}
+        loss, promised = self.plan.loss, self.plan.promised
+        self.ledger.check(self.dataset_id, promised, loss)
+        account = self.ledger.account(self.dataset_id)
+        slack = {} if loss.slack is None else {"remaining_slack": account.largest_slack(loss)}
+        ledger = {
+            "dataset_id": self.dataset_id,
+            "budget": {"epsilon": account.epsilon, "delta": account.delta},
+            "loss": loss.to_json(),
+            "remaining_epsilon": account.largest_epsilon(loss.kind, promised.delta),
+            **slack,
+        }
+        return {"ledger": ledger}
+
+    def preview(self) -> None:
+        """Prints what would be released; nothing is read, paid or written.
+
+        Raises:
+            InputError: if the ledger would refuse the release.
+        """
+        card = self.card() | self.budget()
+        if self.as_json:
+            print_json(card)
+            return
+        places = {"input": self.input, "output": self.output}
+        ledger = card.get("ledger")
+        print_preview(
+            self.headline(), self.plan, self.facts(), places, ledger, self.origin, self.warnings()
+        )
+
+    def run(self, progress: Progress) -> int:
+        """Builds the pipeline, pays for the release, runs the pipeline; returns the exit code.
+
+        Raises:
+            InputError: if anything is refused; then nothing was spent or run.
+        """
+        token = self.token()
+        pipeline = make_pipeline(self.beam_flags, self.output)
+        build(self, pipeline, token)
+        probe_output(self.output)
+        is_paid_now = isinstance(token, LaterToken)
+        if is_paid_now and self.ledger is not None:
+            self.ledger.check(self.dataset_id, self.plan.promised, self.plan.loss)
+        progress.tell_warnings()
+        for warning in self.warnings():
+            print(f"warning: {warning}", file=sys.stderr)
+        if isinstance(token, LaterToken):
+            self.pay(token)
+            progress.say(f"spent: {token.release_id} in the ledger")
+        progress.say(f"{self.headline()}; runner {type(pipeline.runner).__name__}")
+        if is_launched(pipeline):
+            return stage_pipeline(pipeline, progress)
+        if not run_pipeline(pipeline, progress, [self.output]):
+            return flags.EXIT_JOB_FAILED
+        try:
+            # Says why not, where the workers do not share this directory.
+            release = read_release(self.output)
+        except InputError as error:
+            print(f"error: {error}; every worker must see --output", file=sys.stderr)
+            return flags.EXIT_JOB_FAILED
+        reason = other_than(release, self.identity(), token)
+        if reason is not None:
+            stays = "" if token is None else f", and {token.release_id} stays marked as spent"
+            print(
+                f"error: --output: {self.output!r} holds the release of another job: {reason};"
+                f" what this job drew was discarded{stays}",
+                file=sys.stderr,
+            )
+            return flags.EXIT_JOB_FAILED
+        progress.say(self.done)
+        if is_paid_now and self.ledger is not None and token is not None:
+            mark_released(self.ledger, token, release.draw_id)
+        is_kept = self.keep(release)
+        self.tell(release)
+        return 0 if is_kept else flags.EXIT_JOB_FAILED
+
+    def keep(self, release: Release) -> bool:
+        """Keeps what else the job made, besides its release; returns whether that is there."""
+        return True
+
 
 @dataclass(frozen=True, kw_only=True)
 class ReleaseJob(Job):
@@ -147,10 +236,7 @@ class ReleaseJob(Job):
         """Returns the transform, paid for by a token, of the plan."""
 
     def add(
-        self,
-        records: beam.PCollection[Any],
-        token: Token | None = None,
-        save_in: Path | None = None,
+        self, records: beam.PCollection[Any], token: Token | None = None
     ) -> beam.PCollection[str]:
         """Adds the release of some records, and its writing."""
         written = "Write" >> WriteRelease(self.output)
@@ -192,13 +278,10 @@ class Program(Generic[JobT]):
     make_job: Callable[[dict[str, str], dict[str, Any]], JobT]
 
     def parse_arguments(self, argv: Sequence[str]) -> JobT:
-        """Returns the job that a command line describes.
+        """Returns the job that a command line describes; no record has been read.
 
         Args:
             argv: the command line, without the program's name.
-
-        Returns:
-            The job; each of its fields is valid, and no record has been read.
 
         Raises:
             FlagError: a flag is unknown, missing, repeated or outside its choices.
@@ -224,7 +307,6 @@ class Program(Generic[JobT]):
         shared = {
             "input": given["input"],
             "input_format": given.get("input_format"),
-            "guarantee": read_guarantee(given),
             "ledger": read_ledger(given),
             "dataset_id": given.get("dataset_id", ""),
             "origin": read_origin(given),
@@ -245,146 +327,59 @@ class Program(Generic[JobT]):
 
     def _main(self, argv: Sequence[str], progress: Progress) -> int:
         job = self.parse_arguments(argv)
-        pipeline = make_pipeline(job.beam_flags, job.output)
-        build(job, pipeline)
-        if job.validate_only:
-            preview(job)
-            progress.tell_warnings()
-            return 0
-        return run(job, pipeline, progress)
+        if not job.validate_only:
+            return job.run(progress)
+        build(job, make_pipeline(job.beam_flags, job.output))
+        job.preview()
+        progress.tell_warnings()
+        return 0
 
 
-def build(
-    job: Job, pipeline: beam.Pipeline, token: Token | None = None, save_in: Path | None = None
-) -> None:
+def build(job: Job, pipeline: beam.Pipeline, token: Token | None = None) -> None:
     """Adds a job to a pipeline. Every refusal that planning left happens here, before any record.
 
     Raises:
         InputError: the input, the output or a combination of parameters is refused.
     """
-    records = pipeline | "Read" >> ReadRecords(job.input, file_format=job.input_format)
-    job.add(records, token, save_in)
+    job.add(pipeline | "Read" >> job.source(), token)
 
 
-def public_card(job: Job) -> dict[str, Any]:
-    """Returns the part of the card that is known before any record is read.
+def other_than(release: Release, identity: Mapping[str, Any], token: Token | None) -> str | None:
+    """Returns what shows that a release in the output is of another job; None if it is of this one.
 
-    With a ledger also what the release would cost and what is left; nothing is spent.
+    Another job may have written there first: a worker of an earlier one that was late, or a job
+    that somebody else started at the same time. Its draw was committed, then, and this job's
+    discarded. With a ledger the card names the entry that paid, which is of one job only. Without
+    one, what the card promises is compared. Two runs of an identical job can't be distinguished by
+    that, except for ``release_projection``, where each draws a hash key.
 
-    Raises:
-        InputError: if the ledger would refuse the release.
+    Args:
+        release: as it was read from the output.
+        identity: of this job, as JSON values.
+        token: what this job has paid, if it has.
     """
-    card = job.card() | _left_out(job.plan)
-    if job.payment is not None:
-        card["resumes"] = {
-            "ledger_release": job.payment.token.release_id,
-            "ledger_state": job.payment.state_number,
-        }
-    elif job.ledger is not None:
-        loss = job.plan.loss
-        job.ledger.check(job.dataset_id, job.guarantee, loss)
-        account = job.ledger.account(job.dataset_id)
-        slack = {} if loss.slack is None else {"remaining_slack": account.largest_slack(loss)}
-        card["ledger"] = {
-            "dataset_id": job.dataset_id,
-            "budget": {"epsilon": account.epsilon, "delta": account.delta},
-            "loss": loss.to_json(),
-            "remaining_epsilon": account.largest_epsilon(loss.kind, job.guarantee.delta),
-            **slack,
-        }
-    return card
+    card = {**(release.read_from or release.card), **release.public_keys()}
+    # Answers name the entry beside their plan, releases among their parameters.
+    paid_by = {**card, **card.get("parameters", {})}.get("ledger_release")
+    if paid_by != (None if token is None else token.release_id):
+        return f"{paid_by or 'no ledger'} paid for it"
+    return difference(card, json.loads(json.dumps(identity)))
 
 
-def preview(job: Job) -> None:
-    """Prints what a job would release; nothing is read, paid or written.
+def difference(found: Any, expected: Any, name: str = "") -> str | None:
+    """Returns the first field that differs, among those that are expected.
 
-    Raises:
-        InputError: if the ledger would refuse the release.
+    Example:
+        >>> difference({"mechanism": "mwem"}, {"mechanism": "mwem"})
+        >>> difference({"guarantee": {"epsilon": 1}}, {"guarantee": {"epsilon": 0.5}})
+        'guarantee.epsilon is 1 there, and 0.5 in this job'
     """
-    card = public_card(job)
-    if job.as_json:
-        print_json(card)
-        return
-    places = {"input": job.input, "output": job.output}
-    ledger = card.get("ledger")
-    print_preview(job.headline(), job.plan, job.facts(), places, ledger, job.origin, job.warnings())
-
-
-def pay(job: Job) -> Token | None:
-    """Pays for a release; without a ledger nothing.
-
-    Raises:
-        InputError: if the ledger refuses; then nothing was spent.
-    """
-    if job.ledger is None:
+    if isinstance(found, Mapping) and isinstance(expected, dict):
+        for key, value in expected.items():
+            told = difference(found.get(key), value, f"{name}.{key}" if name else key)
+            if told is not None:
+                return told
         return None
-    plan, parameters = job.plan, job.entry() | _left_out(job.plan)
-    return job.ledger.spend(
-        job.dataset_id, job.guarantee, plan.loss, plan.mechanism, parameters, job.origin
-    )
-
-
-def _left_out(plan: Plan) -> dict[str, Any]:
-    """Returns what a card says of a count of what is left out; nothing where there is none."""
-    return {} if plan.left_out is None else {"left_out": plan.left_out.to_json()}
-
-
-def _promised(job: Job) -> dict[str, Any]:
-    """Returns all of the card that tells two jobs apart.
-
-    Not errors: they are made of logarithms, whose last digits are not the same on every machine.
-    """
-    left_out = {
-        key: {name: part[name] for name in ("noise", "budget")}
-        for key, part in _left_out(job.plan).items()
-    }
-    return job.promised() | left_out
-
-
-def run(job: Job, pipeline: beam.Pipeline, progress: Progress) -> int:
-    """Pays for a release, runs the pipeline that makes it, and returns the exit code.
-
-    Raises:
-        InputError: if the output, the place of the state or the ledger refuses; then nothing was
-            spent or run.
-    """
-    probe_output(job.output)
-    if job.ledger is not None and job.payment is None:
-        job.ledger.check(job.dataset_id, job.guarantee, job.plan.loss)
-    with private_folder(job.state) as save_in:
-        progress.tell_warnings()
-        for warning in job.warnings():
-            print(f"warning: {warning}", file=sys.stderr)
-        if job.payment is not None:
-            token: Token | None = job.payment.token
-            progress.say(
-                f"resumes: state {job.payment.state_number} of {job.payment.token.release_id}"
-            )
-        elif (token := pay(job)) is not None:
-            progress.say(f"spent: {token.release_id} in the ledger")
-        if token is not None or save_in is not None:
-            # The same job once more, which now knows the ledger's entry and where to save.
-            pipeline = make_pipeline(job.beam_flags, job.output)
-            build(job, pipeline, token, save_in)
-        progress.say(f"{job.headline()}; runner {type(pipeline.runner).__name__}")
-        if is_launched(pipeline):
-            return stage_pipeline(pipeline, progress)
-        if not run_pipeline(pipeline, progress, [job.output]):
-            return flags.EXIT_JOB_FAILED
-        try:
-            # Says why not, where the workers do not share this directory.
-            release = read_release(job.output)
-        except InputError as error:
-            print(f"error: {error}; every worker must see --output", file=sys.stderr)
-            return flags.EXIT_JOB_FAILED
-        if not is_own(release, job.output, _promised(job), token):
-            return flags.EXIT_JOB_FAILED
-        progress.say(job.done)
-        # A run that goes on is one draw with what it said before, which the ledger knows.
-        if job.ledger is not None and token is not None and job.payment is None:
-            mark_released(job.ledger, token, release.draw_id)
-        is_saved = True
-        if save_in is not None and job.state is not None:
-            is_saved = keep_state(save_in, release.draw_id, job.state)
-    job.tell(release)
-    return 0 if is_saved else flags.EXIT_JOB_FAILED
+    if found == expected:
+        return None
+    return f"{name} is {shown(found)} there, and {shown(expected)} in this job"

@@ -20,6 +20,7 @@ import apache_beam as beam
 from beam_dp.domain.universe import Domain
 from beam_dp.flags import shared
 from beam_dp.flags.flag import Flag
+from beam_dp.flags.shared import read_guarantee
 from beam_dp.mechanisms.intervals.plan import IntervalPlan, StrategyName
 from beam_dp.privacy.ledger.entries import Token
 from beam_dp.reports.terminal import short
@@ -60,33 +61,6 @@ class Job(program.ReleaseJob):
         """Returns the transform that releases, of the plan."""
         return ReleasePlannedIntervals(self.domain, self.attribute, self.plan, token)
 
-    def promised(self) -> dict[str, Any]:
-        """Returns what decides the rest.
-
-        A strategy that is found numerically is compared by its name.
-        """
-        return {
-            "mechanism": self.plan.choice[0],
-            "guarantee": self.guarantee.to_json(),
-            "attribute": self.domain[self.attribute].to_json(),
-        }
-
-    def card(self) -> dict[str, Any]:
-        """Returns what is known before any record is read."""
-        plan = self.plan
-        return {
-            **self.promised(),
-            "noise": {"distribution": plan.choice[1], "scale": plan.scale, "grid": plan.grid},
-            "errors": {
-                "mean_squared_error": plan.mean_squared_error,
-                "root_mean_squared_error": math.sqrt(plan.mean_squared_error),
-            },
-        }
-
-    def entry(self) -> dict[str, Any]:
-        """Returns what the ledger's entry says."""
-        return {"attribute": self.attribute, "strategy": self.plan.choice[0]}
-
     def facts(self) -> dict[str, str]:
         """Returns what a page for people says."""
         plan = self.plan
@@ -121,7 +95,7 @@ def _read_job(given: dict[str, str], fields: dict[str, Any]) -> Job:
         plan=plan_attribute(
             domain,
             given["attribute"],
-            fields["guarantee"],
+            read_guarantee(given),
             given["strategy"],  # type: ignore[arg-type]  # one of its choices
             "count_left_out" in given,
         ),

@@ -21,6 +21,7 @@ import apache_beam as beam
 from beam_dp.flags import shared
 from beam_dp.flags.flag import Flag, FlagError
 from beam_dp.flags.numbers import integer
+from beam_dp.flags.shared import read_guarantee
 from beam_dp.mechanisms.sketches.plan import SparsePlan
 from beam_dp.privacy.ledger.entries import Token
 from beam_dp.queries.sparse import KeyType
@@ -61,27 +62,9 @@ class Job(program.ReleaseJob):
         """Returns the transform that releases, of the plan."""
         return ReleaseProjection(self.plan, self.columns, token)
 
-    def promised(self) -> dict[str, Any]:
-        """Returns what tells two jobs apart: each has a hash key of its own."""
-        return {**self._stated(), "hash_key": self.plan.hash_key.to_bytes().hex()}
-
     def card(self) -> dict[str, Any]:
-        """Returns what is known before any record is read, but for the hash key."""
-        return {**self._stated(), **({"choices": self.choices} if self.choices else {})}
-
-    def _stated(self) -> dict[str, Any]:
-        plan = self.plan
-        return {
-            "mechanism": plan.mechanism,
-            "guarantee": plan.guarantee.to_json(),
-            "max_sparsity": plan.max_sparsity,
-            "max_weight": plan.max_weight,
-            "parameters": self.entry(),
-        }
-
-    def entry(self) -> dict[str, Any]:
-        """Returns what the ledger's entry says."""
-        return {**self.plan.public, "key": dataclasses.asdict(self.columns)}
+        """Returns what is known before any record is read, with the planner's table."""
+        return {**super().card(), **({"choices": self.choices} if self.choices else {})}
 
     def facts(self) -> dict[str, str]:
         """Returns what a page for people says."""
@@ -116,21 +99,19 @@ class Job(program.ReleaseJob):
 
 def _read_job(given: dict[str, str], fields: dict[str, Any]) -> Job:
     """Returns the job that flags describe; the hash key of its plan is drawn here."""
-    guarantee, ledger = fields["guarantee"], fields["ledger"]
+    guarantee, ledger = read_guarantee(given), fields["ledger"]
     max_sparsity = integer("max_sparsity", given["max_sparsity"])
     max_weight = _max_weight(given)
     account = None
     if ledger is not None and given["mechanism"] == AUTO:
         account = ledger.account(given["dataset_id"])
     mechanism, choices = choose(given, guarantee, max_sparsity, max_weight, account=account)
+    columns = KeyColumns(given["key"], cast(KeyType, given["key_type"]), given.get("weight"))
+    plan = mechanism.plan(guarantee, max_sparsity=max_sparsity, max_weight=max_weight)
     return Job(
         **fields,
-        columns=KeyColumns(
-            key=given["key"],
-            key_type=cast(KeyType, given["key_type"]),
-            weight=given.get("weight"),
-        ),
-        plan=mechanism.plan(guarantee, max_sparsity=max_sparsity, max_weight=max_weight),
+        columns=columns,
+        plan=dataclasses.replace(plan, key=columns.stated()),
         choices=choices_json(choices),
     )
 

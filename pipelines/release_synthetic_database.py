@@ -15,22 +15,21 @@ from __future__ import annotations
 import shlex
 import sys
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import apache_beam as beam
 
-from beam_dp.domain.universe import Domain
 from beam_dp.errors import magnitude
 from beam_dp.flags import shared
 from beam_dp.flags.flag import Flag, FlagError, check_applies
 from beam_dp.flags.options import flags_of, values_of
-from beam_dp.flags.shared import read_num_records
+from beam_dp.flags.shared import read_guarantee, read_num_records
 from beam_dp.mechanisms.contract import Mechanism
 from beam_dp.mechanisms.draw_database import middles_warning
 from beam_dp.mechanisms.marginals.mwem import MWEM
 from beam_dp.mechanisms.marginals.plan import MarginalsPlan
 from beam_dp.mechanisms.marginals.textbook_mwem import TextbookPlan
-from beam_dp.mechanisms.registry import SYNTHETIC, options_of, plan_release
+from beam_dp.mechanisms.registry import SYNTHETIC, ReleaseOptions, options_of, plan_release
 from beam_dp.mechanisms.small_db.small_db import SmallDB, SmallDBPlan
 from beam_dp.noise.bound import FAILURE_PROBABILITY
 from beam_dp.privacy.ledger.entries import Token
@@ -68,47 +67,13 @@ FLAGS = (
 class Job(program.ReleaseJob):
     """A synthetic database that is to be released."""
 
-    domain: Domain
     workload: Workload | LinearWorkload
-    workload_spec: str
     mechanism: Mechanism
-    num_records: int | Literal["noisy"]
     plan: MarginalsPlan
 
     def release(self, token: Token | None) -> beam.PTransform:
         """Returns the transform that releases, of the plan."""
         return ReleasePlanned(self.mechanism, self.plan, token)
-
-    def promised(self) -> dict[str, Any]:
-        """Returns what tells two jobs apart."""
-        return {
-            "mechanism": self.mechanism.name,
-            "guarantee": self.guarantee.to_json(),
-            "domain": self.domain.to_json(),
-            "workload": self.plan.workload.to_json(),
-            "parameters": self.plan.public,
-        }
-
-    def card(self) -> dict[str, Any]:
-        """Returns what is known before any record is read."""
-        return {
-            **self.promised(),
-            "num_records": self.num_records,
-            "workload": self._workload_json(),
-            "within_bins": self.plan.within_bins,
-            "records_format": self.plan.records_format,
-        }
-
-    def entry(self) -> dict[str, Any]:
-        """Returns what the ledger's entry says."""
-        workload = self._workload_json()
-        return {"num_records": self.num_records, "workload": workload, **self.plan.public}
-
-    def _workload_json(self) -> Any:
-        """Returns the workload, in a line where it has very many queries."""
-        if isinstance(self.workload, Workload):
-            return self.workload.to_json()
-        return {"queries": self.workload_spec, "num_queries": len(self.workload)}
 
     def facts(self) -> dict[str, str]:
         """Returns what a page for people says."""
@@ -125,7 +90,7 @@ class Job(program.ReleaseJob):
             error = f"depends on the data; where the rounds end early, {told}"
         workload = self.plan.workload
         return {
-            "records": number_text(self.num_records),
+            "records": number_text(self.plan.num_records),
             "tables": f"{counted(len(workload), 'marginal')}, {workload.num_cells():,} cells",
             **of_queries,
             "error": error,
@@ -136,8 +101,8 @@ class Job(program.ReleaseJob):
         is_marginals = isinstance(self.workload, Workload)
         what = ("marginal",) if is_marginals else ("linear query", "linear queries")
         return (
-            f"release of {counted(len(self.domain.names), 'attribute')},"
-            f" {magnitude(self.domain.num_cells)} cells, {counted(len(self.workload), *what)}"
+            f"release of {counted(len(self.plan.domain.names), 'attribute')},"
+            f" {magnitude(self.plan.domain.num_cells)} cells, {counted(len(self.workload), *what)}"
         )
 
     def warnings(self) -> list[str]:
@@ -164,34 +129,22 @@ class Job(program.ReleaseJob):
 
 def _read_job(given: dict[str, str], fields: dict[str, Any]) -> Job:
     """Returns the job that flags describe."""
-    num_records = read_num_records(given)
     domain = read_domain(given)
     takes_linear = SYNTHETIC[given["mechanism"]].answers_linear_queries
     read_workload = parse_linear_workload if takes_linear else parse_workload
     workload: Workload | LinearWorkload = read_workload(given["workload"], domain)
     mechanism = _mechanism(given)
-    expected = read_expected(given, num_records)
-    plan = plan_release(
-        mechanism,
-        domain,
-        workload,
-        fields["guarantee"],
-        num_records,
-        "count_left_out" in given,
-        given["within_bins"],
-        given["records_format"],
-        starting_point.start_records(given, domain),
+    options = ReleaseOptions(
+        num_records=read_num_records(given),
+        count_left_out="count_left_out" in given,
+        within_bins=given["within_bins"],  # type: ignore[arg-type]  # one of its choices
+        records_format=given["records_format"],  # type: ignore[arg-type]  # as above
+        start_from=starting_point.start_records(given, domain),
+        queries=given["workload"],
     )
-    return Job(
-        **fields,
-        domain=domain,
-        workload=workload,
-        workload_spec=given["workload"],
-        mechanism=mechanism,
-        num_records=num_records,
-        plan=plan,
-        expect_records=expected,
-    )
+    expected = read_expected(given, options.num_records)
+    plan = plan_release(mechanism, domain, workload, read_guarantee(given), options)
+    return Job(**fields, workload=workload, mechanism=mechanism, plan=plan, expect_records=expected)
 
 
 def _mechanism(given: dict[str, str]) -> Mechanism:

@@ -93,15 +93,12 @@ def read_payment(
 
 
 @contextmanager
-def private_folder(state: Path | None) -> Iterator[Path | None]:
+def private_folder(state: Path) -> Iterator[Path]:
     """A new folder beside the state, that only its owner may read; removed at the end.
 
     Raises:
         InputError: if it can't be made.
     """
-    if state is None:
-        yield None
-        return
     parent = state.absolute().parent
     try:
         folder = Path(tempfile.mkdtemp(prefix=f".saving-{state.name}-", dir=parent))

@@ -12,22 +12,20 @@ from contextlib import contextmanager
 from typing import Any, ClassVar
 
 import apache_beam as beam
-from apache_beam.options.pipeline_options import PipelineOptions
 
 from beam_dp.errors import InputError
 from beam_dp.flags.command_line import in_words_of_flags
 from beam_dp.flags.flag import Flag, FlagError
 from beam_dp.flags.shared import INPUT, INPUT_FORMAT
+from beam_dp.privacy.ledger.entries import LaterToken
 from beam_dp.privacy.ledger.url import holds_secrets
 from beam_dp.releases.files.probe import probe_output
 from beam_dp.transforms import ReadRecords as ReadFiles, SyntheticRows as RowsOfRelease
-from beam_dp.transforms.reading.records import refuse_windows
 from beam_dp.transforms.writing.write_outputs import refuse_taken_output
 
 from . import answer_queries, release_intervals, release_projection, release_synthetic_database
 from .common import refuse_unshared_output
-from .empty_pipeline import LOCAL_RUNNER, empty_pipeline
-from .program import Job, Program, pay
+from .program import Job, Program
 from .yaml_config import ConfigError, texts_of, without_dashes
 
 # What the programs take on their command line only.
@@ -101,22 +99,22 @@ class _Release(beam.PTransform):
             self._job: Job = self._program.read_job({**texts, "input": ""})
 
     def expand(self, records: beam.PCollection[Any]) -> beam.PCollection[beam.Row]:
-        """Refuses what can be refused, then pays, then builds.
+        """Refuses what can be refused, builds, then pays.
 
         A graph that is built twice is paid for twice: each may run, and draw.
         """
         with _in_words_of(self._flags):
             self._refuse(records)
-            if self._job.ledger is not None:
-                self._job.add(_stand_in(records))
+            token = self._job.token()
+            written = self._job.add(records, token)
+            if isinstance(token, LaterToken):
                 probe_output(self._job.output)
-            token = pay(self._job)
+                self._job.pay(token)
             for warning in self._job.warnings():
                 _LOG.warning(without_dashes(warning, self._flags))
-            written = self._job.add(records, token)
         rows = written | "Directory" >> beam.Map(lambda path: beam.Row(directory=str(path)))
         if isinstance(self._job, release_synthetic_database.Job):
-            rows.released_domain = self._job.domain  # for SyntheticRows
+            rows.released_domain = self._job.plan.domain  # for SyntheticRows
         return rows
 
     def _refuse(self, records: Any) -> None:
@@ -195,18 +193,6 @@ class AnswerQueries(_Release):
     """Answers queries that are known before: ``beam-dp answer-queries`` for any records."""
 
     _program = answer_queries.PROGRAM
-
-
-def _stand_in(records: beam.PCollection[Any]) -> beam.PCollection[Any]:
-    """A collection of a pipeline that never runs, which is refused wherever the records are."""
-    refuse_windows(records)
-    pipeline = empty_pipeline(PipelineOptions([], runner=LOCAL_RUNNER))
-    other = pipeline | beam.Create([], reshuffle=False)
-    other.element_type = records.element_type
-    reader = getattr(records, "reader", None)
-    if reader is not None:
-        other.reader = reader
-    return other
 
 
 @contextmanager

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 import os
 from collections.abc import Iterator
@@ -22,12 +21,11 @@ from beam_dp.mechanisms.draw_database import draw_database, middles_warning
 from beam_dp.mechanisms.left_out import with_left_out
 from beam_dp.mechanisms.marginals.mwem import MWEM
 from beam_dp.mechanisms.marginals.plan import MarginalsPlan
-from beam_dp.mechanisms.registry import plan_release
+from beam_dp.mechanisms.registry import ReleaseOptions, plan_release
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.advice import warn_of_epsilon, warn_of_record_unit
 from beam_dp.privacy.guarantee import RECORD, Guarantee
 from beam_dp.privacy.ledger.edges import check_edges_paid
-from beam_dp.privacy.ledger.entries import Token
 from beam_dp.privacy.ledger.ledger import Ledger
 from beam_dp.privacy.ledger.origin import Origin, place_text
 from beam_dp.privacy.unit_costs import UnitCosts
@@ -113,17 +111,14 @@ def release(
         True
     """
     mechanism = MWEM() if mechanism is None else mechanism
-    plan = plan_release(
-        mechanism,
-        domain,
-        workload,
-        guarantee,
-        num_records,
-        count_left_out,
-        within_bins,
-        records_format,
-        start_from,
+    options = ReleaseOptions(
+        num_records=num_records,
+        count_left_out=count_left_out,
+        within_bins=within_bins,
+        records_format=records_format,
+        start_from=start_from,
     )
+    plan = plan_release(mechanism, domain, workload, guarantee, options)
     warn_of_epsilon(guarantee.epsilon)
     records = Table(table)
     columns = _check_columns(records, domain, guarantee.privacy_unit)
@@ -141,8 +136,9 @@ def release(
     summary, left_out = _count(plan, records, columns)
     token = None
     if ledger is not None:
-        token = _spend(ledger, dataset_id, plan, workload, guarantee, origin)
-        plan = dataclasses.replace(plan, **plan.payment(token))
+        stated = plan.mechanism, plan.entry()
+        token = ledger.spend(dataset_id, guarantee, plan.loss, *stated, origin)
+        plan = plan.paid_by(token)
     drawn = _draw(mechanism, plan, summary, left_out)
     if output is not None:
         _write(drawn, output)
@@ -221,26 +217,6 @@ def _summary(
     for batch in batches:
         state = accumulator.add_batch(state, batch)
     return accumulator.from_shards(accumulator.to_shards(state))
-
-
-def _spend(
-    ledger: Ledger,
-    dataset_id: str,
-    plan: MarginalsPlan,
-    workload: Workload | LinearWorkload,
-    guarantee: Guarantee,
-    origin: Origin,
-) -> Token:
-    """Pays for the release; the entry says what that of the program says."""
-    is_plain = isinstance(workload, Workload)
-    parameters = {
-        "num_records": plan.num_records,
-        "workload": workload.to_json() if is_plain else {"num_queries": len(workload)},
-        **plan.public,
-    }
-    if plan.left_out is not None:
-        parameters["left_out"] = plan.left_out.to_json()
-    return ledger.spend(dataset_id, guarantee, plan.loss, plan.mechanism, parameters, origin)
 
 
 @withhold_messages

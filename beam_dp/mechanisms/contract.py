@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self, runtime_checkable
 
 from beam_dp.checks import check_choice, check_is, checked_integer, checked_number
 from beam_dp.domain.universe import Domain
@@ -17,6 +17,7 @@ from beam_dp.noise.bound import LEAST_FAILURE_PROBABILITY
 from beam_dp.noise.source import MAX_SCALE, NoiseSource
 from beam_dp.privacy.advice import warn_of_epsilon
 from beam_dp.privacy.guarantee import Guarantee, Neighboring
+from beam_dp.privacy.ledger.entries import Token
 from beam_dp.privacy.loss import Loss
 from beam_dp.privacy.rounding import root_up
 from beam_dp.privacy.unit_costs import UnitCosts
@@ -27,7 +28,6 @@ from beam_dp.verification.total import more_than, told_steps, total
 if TYPE_CHECKING:
     from beam_dp.mechanisms.left_out import LeftOutPlan
     from beam_dp.mechanisms.marginals.plan import MarginalsPlan
-    from beam_dp.privacy.ledger.entries import Token
     from beam_dp.releases.synthetic_database.release import SyntheticDatabase
     from beam_dp.summaries.marginals import Marginals
 
@@ -54,14 +54,14 @@ class Plan(ABC):
         guarantee: what the mechanism keeps.
         loss: what the release may reveal, for a ledger, with all that it counts besides.
         left_out: how the records outside the domain are counted, where that was asked for.
-        ledger_release: the entry of the ledger that paid for it, if one did.
+        ledger_token: of the ledger's entry that paid for it, if one did.
     """
 
     mechanism: str
     guarantee: Guarantee
     loss: Loss
     left_out: LeftOutPlan | None = None
-    ledger_release: str | None = None
+    ledger_token: Token | None = None
 
     @property
     def promised(self) -> Guarantee:
@@ -71,13 +71,36 @@ class Plan(ABC):
     @property
     def public(self) -> dict[str, Any]:
         """The parameters that the card states, as JSON values; a copy."""
-        stated = self._stated()
-        if self.ledger_release is not None:
-            stated["ledger_release"] = self.ledger_release
-        return stated
+        return {**self._stated(), **self.payer()}
 
-    def payment(self, token: Token | None) -> dict[str, Any]:
-        """Returns what a card says of who paid for this plan: the ledger's entry, if one did.
+    def entry(self) -> dict[str, Any]:
+        """Returns the parameters that the ledger's entry states, as JSON values."""
+        return {**self.public, **self._counted_left_out()}
+
+    def identity(self) -> dict[str, Any]:
+        """Returns the part of the card that tells two jobs apart, whatever the records are.
+
+        No errors: they are made of logarithms, whose last digits differ between machines.
+        """
+        told = {"mechanism": self.mechanism, "guarantee": self.promised.to_json()}
+        if self.left_out is None:
+            return told
+        stated = self.left_out.to_json()
+        return {**told, "left_out": {name: stated[name] for name in ("noise", "budget")}}
+
+    def card(self) -> dict[str, Any]:
+        """Returns the part of the card that is known before any record is read."""
+        return {**self.identity(), **self._counted_left_out()}
+
+    def _counted_left_out(self) -> dict[str, Any]:
+        return {} if self.left_out is None else {"left_out": self.left_out.to_json()}
+
+    def payer(self) -> dict[str, Any]:
+        """Returns what a card says of who paid: the entry of the ledger, if one did."""
+        return {} if self.ledger_token is None else {"ledger_release": self.ledger_token.release_id}
+
+    def paid_by(self, token: Token | None) -> Self:
+        """Returns this plan with the ledger's entry that paid for it; as it is, where none did.
 
         Warns about a large epsilon: whatever runs a plan asks for this first.
 
@@ -88,12 +111,10 @@ class Plan(ABC):
         check_promise(self, self.guarantee)
         warn_of_epsilon(self.promised.epsilon)
         if token is None:
-            return {}
-        from beam_dp.privacy.ledger.entries import Token
-
+            return self
         check_is("ledger_token", token, Token)
         token.check(self.mechanism, self.promised, self.loss)
-        return {"ledger_release": token.release_id}
+        return dataclasses.replace(self, ledger_token=token)
 
     @property
     @abstractmethod
@@ -190,20 +211,28 @@ class AnswersPlan(Plan):
     def is_vacuous(self) -> bool:
         """Whether it is known before that an error bound says nothing."""
 
-    def card(self, num_records: int | None) -> dict[str, Any]:
+    def identity(self) -> dict[str, Any]:
+        """Returns the part of the card that tells two jobs apart, whatever the records are."""
+        fixed = ("mechanism", "guarantee", "domain", "plan")
+        return {name: value for name, value in self.card().items() if name in fixed}
+
+    def card(self, num_records: int | None = None) -> dict[str, Any]:
         """Returns what a card says of the plan, as JSON values.
 
         Args:
-            num_records: the number that was drawn, or is public; None where neither is known.
+            num_records: the number that was drawn; None where none was, or none is known yet.
         """
+        known = None if self.num_records == "noisy" else self.num_records
+        number = known if num_records is None else num_records
         domain = {} if self.universe is None else {"domain": self.universe.to_json()}
         return {
             "mechanism": self.mechanism,
             "guarantee": self.guarantee.to_json(),
-            "num_records": self._stated_number(num_records),
+            "num_records": self._stated_number(number),
             **domain,
-            "plan": self.public,
-            **self._settled(num_records),
+            "plan": self._stated(),
+            **self._settled(number),
+            **self.payer(),
         }
 
     @abstractmethod

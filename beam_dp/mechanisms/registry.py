@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 from beam_dp.checks import check_choice, check_is
 from beam_dp.domain.universe import Domain
@@ -65,16 +65,36 @@ def options_of(table: Mapping[str, type[Any]]) -> dict[str, tuple[Flag, ...]]:
     return {name: flags_of(options) for name, options in table.items()}
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ReleaseOptions:
+    """The options of a release of a synthetic database.
+
+    Args:
+        num_records: public, or ``"noisy"`` to estimate it from the budget.
+        count_left_out: whether the records outside the domain are counted, too, from 5 % of the
+            budget: see ``plan_left_out``.
+        within_bins: whether released values of attributes with bins are drawn, ``"uniform"`` in
+            the bin, or are its ``"midpoint"``; neither costs budget.
+        records_format: of the file of records: ``"avro"``, ``"parquet"`` or ``"csv"``.
+        start_from: public records, or an earlier release of the same domain, whose distribution
+            the hypothesis starts from if that seems to lower its error: see ``StartingRecords``.
+        queries: names a workload of linear queries, which ledgers do not list.
+    """
+
+    num_records: NumRecords = "noisy"
+    count_left_out: bool = False
+    within_bins: Literal["uniform", "midpoint"] = "uniform"
+    records_format: Literal["avro", "parquet", "csv"] = "avro"
+    start_from: Any = None
+    queries: str | None = None
+
+
 def plan_release(
     mechanism: Mechanism,
     domain: Domain,
     workload: Workload | LinearWorkload,
     guarantee: Guarantee,
-    num_records: NumRecords,
-    count_left_out: bool = False,
-    within_bins: str = "uniform",
-    records_format: str = "avro",
-    start_from: Any = None,
+    options: ReleaseOptions = ReleaseOptions(),
 ) -> MarginalsPlan:
     """Returns what a mechanism would do for a workload of either kind.
 
@@ -83,14 +103,7 @@ def plan_release(
         domain: the universe.
         workload: the marginals, or for ``SmallDB`` any linear queries.
         guarantee: of all that is released.
-        num_records: public, or ``"noisy"``.
-        count_left_out: whether the records outside the domain are counted, too, from 5 % of the
-            budget: see ``plan_left_out``.
-        within_bins: whether released values of attributes with bins are drawn, ``"uniform"`` in
-            the bin, or are its ``"midpoint"``; neither costs budget.
-        records_format: of the file of records: ``"avro"``, ``"parquet"`` or ``"csv"``.
-        start_from: public records, or an earlier release of the same domain, whose distribution
-            the hypothesis starts from if that seems to lower its error: see ``StartingRecords``.
+        options: of the release.
 
     Raises:
         InputError: if the mechanism refuses it, of which all but ``SmallDB`` answer marginals; or
@@ -100,22 +113,29 @@ def plan_release(
     check_is("workload", workload, Workload, LinearWorkload)
     check_is("guarantee", guarantee, Guarantee)
     check_is("mechanism", mechanism, Mechanism, methods=("plan", "release"))
-    check_choice("within_bins", within_bins, WITHIN_BINS)
-    check_records_format(domain, records_format)
+    check_choice("within_bins", options.within_bins, WITHIN_BINS)
+    check_records_format(domain, options.records_format)
     if not (isinstance(workload, Workload) or mechanism.answers_linear_queries):
         given = f"{len(workload):,} linear queries"
         raise InputError("workload", given, f"must be of marginals for {mechanism.name}")
-    own = share_guarantee(guarantee) if count_left_out else guarantee
-    plan = mechanism.plan(domain, workload, own, num_records)
+    own = share_guarantee(guarantee) if options.count_left_out else guarantee
+    plan = mechanism.plan(domain, workload, own, options.num_records)
+    # Before the loss of the counts joins that of the plan, which must cover the plan by itself.
     check_promise(plan, own)
-    plan = dataclasses.replace(plan, within_bins=within_bins, records_format=records_format)
-    if start_from is not None:
-        records = StartingRecords.of(start_from, domain)
-        if not plan.fits_tables:
-            condition = f"must be left out with {mechanism.name} here: it fits no tables"
-            raise InputError("start_from", records.source, condition)
-        plan = dataclasses.replace(plan, start_from=records)
-    if not count_left_out:
-        return plan
-    left_out = plan_left_out(domain, guarantee, plan.loss)
-    return dataclasses.replace(plan, loss=left_out.loss, left_out=left_out)
+    start = options.start_from
+    records = None if start is None else StartingRecords.of(start, domain)
+    if records is not None and not plan.fits_tables:
+        condition = f"must be left out with {mechanism.name} here: it fits no tables"
+        raise InputError("start_from", records.source, condition)
+    left_out = plan_left_out(domain, guarantee, plan.loss) if options.count_left_out else None
+    named = {} if options.queries is None else {"queries": options.queries}
+    is_listed = isinstance(workload, Workload)
+    return dataclasses.replace(
+        plan,
+        within_bins=options.within_bins,
+        records_format=options.records_format,
+        start_from=records,
+        asked=workload.to_json() if is_listed else {**named, "num_queries": len(workload)},
+        left_out=left_out,
+        loss=plan.loss if left_out is None else left_out.loss,
+    )

@@ -142,7 +142,7 @@ def paid(names: Names) -> None:
     """What is paid for in the ledger that the page shows."""
     book = Ledger("budgets.sqlite")
     given = dp.parse_domain(DOMAIN)
-    plan = plan_release(dp.MWEM(), given, dp.marginals(given, ways=2), PERSON, "noisy")
+    plan = plan_release(dp.MWEM(), given, dp.marginals(given, ways=2), PERSON)
     origin = Origin("alice", "the monthly report", "/data/out/visits")
     token = book.spend("visits", PERSON, plan.loss, plan.mechanism, plan.public, origin)
     book.mark_released(token, "0" * 32)

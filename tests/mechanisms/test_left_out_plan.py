@@ -22,7 +22,7 @@ from beam_dp.mechanisms.intervals.plan import plan_intervals
 from beam_dp.mechanisms.left_out import LeftOutPlan, plan_left_out, share_guarantee
 from beam_dp.mechanisms.marginals.measure_all import Gaussian, Laplace
 from beam_dp.mechanisms.marginals.mwem import MWEM
-from beam_dp.mechanisms.registry import plan_release
+from beam_dp.mechanisms.registry import ReleaseOptions, plan_release
 from beam_dp.mechanisms.small_db.small_db import SmallDB
 from beam_dp.noise.bound import laplace_bound, noise_variance
 from beam_dp.privacy.guarantee import Guarantee
@@ -93,8 +93,13 @@ def test_release_and_counts_together_cost_no_more_than_a_release_without(
         pytest.skip("Gaussian noise needs a delta")
     guarantee = promise(relation, delta, epsilon, 2)
     domain = domain_of(2, 3)
-    arguments = (mechanism, domain, workload_of(domain, 1), guarantee, 100)
-    plan, without = plan_release(*arguments, count_left_out=True), plan_release(*arguments)
+    plan, without = (
+        plan_release(
+            *(mechanism, domain, workload_of(domain, 1), guarantee),
+            ReleaseOptions(num_records=100, count_left_out=is_counted),
+        )
+        for is_counted in (True, False)
+    )
     left_out = plan.left_out
     assert left_out is not None and without.left_out is None
     assert plan.promised == guarantee == without.promised

@@ -16,7 +16,7 @@ from tiny import ADD, REPLACE, domain_of, promise, summary
 
 from beam_dp.errors import InputError
 from beam_dp.mechanisms.marginals.mwem import MWEM
-from beam_dp.mechanisms.registry import plan_release
+from beam_dp.mechanisms.registry import ReleaseOptions, plan_release
 from beam_dp.mechanisms.small_db.choice import MultisetChoice
 from beam_dp.mechanisms.small_db.small_db import SmallDB, SmallDBPlan
 from beam_dp.queries.linear_workload import LinearWorkload, parse_linear_workload
@@ -301,12 +301,17 @@ def test_workloads_that_do_not_fit_are_refused():
     domain, guarantee = domain_of(4), promise(ADD)
     queries = parse_linear_workload("prefixes:a0", domain)
     with pytest.raises(InputError, match="marginals for mwem"):
-        plan_release(MWEM(), domain, queries, guarantee, 5)
+        plan_release(MWEM(), domain, queries, guarantee, ReleaseOptions(num_records=5))
     with pytest.raises(InputError, match="domain"):
-        plan_release(SmallDB(size=2), domain_of(5), queries, guarantee, 5)
+        plan_release(
+            SmallDB(size=2), domain_of(5), queries, guarantee, ReleaseOptions(num_records=5)
+        )
     with pytest.raises(InputError, match="fewer and wider bins"):
         planned("prefixes:a0", (10**4,), size=2)
-    assert isinstance(plan_release(SmallDB(size=2), domain, queries, guarantee, 5), SmallDBPlan)
+    assert isinstance(
+        plan_release(SmallDB(size=2), domain, queries, guarantee, ReleaseOptions(num_records=5)),
+        SmallDBPlan,
+    )
 
 
 def test_marginals_are_taken_as_their_cells():

@@ -18,7 +18,7 @@ from beam_dp.errors import InputError
 from beam_dp.mechanisms.marginals.measure_all import Gaussian, Laplace
 from beam_dp.mechanisms.marginals.mwem import MWEM
 from beam_dp.mechanisms.marginals.released_records import StartingRecords
-from beam_dp.mechanisms.registry import plan_release
+from beam_dp.mechanisms.registry import ReleaseOptions, plan_release
 from beam_dp.mechanisms.small_db.small_db import SmallDB
 from beam_dp.models.residual_basis import ResidualBasis
 from beam_dp.noise.source import NoiseSource
@@ -47,7 +47,8 @@ def frame(counts: np.ndarray, domain: Domain = DOMAIN) -> pd.DataFrame:
 def released(counts: np.ndarray, start: object, epsilon: float):
     mechanism = MWEM()
     plan = plan_release(
-        mechanism, DOMAIN, WORKLOAD, promise(epsilon=epsilon, delta=1e-9), 5000, start_from=start
+        *(mechanism, DOMAIN, WORKLOAD, promise(epsilon=epsilon, delta=1e-9)),
+        ReleaseOptions(num_records=5000, start_from=start),
     )
     return mechanism.release(plan, summary(plan, counts), NoiseSource())
 
@@ -92,8 +93,16 @@ def test_nothing_that_is_measured_or_promised_follows_from_the_start():
     counts, start = drawn(distribution(1), 5000, 1), frame(drawn(distribution(3), 700, 4))
     for mechanism in (MWEM(), MWEM(num_rounds=3), Gaussian(), Laplace()):
         guarantee = promise(epsilon=1.0, delta=1e-9)
-        plain = plan_release(mechanism, DOMAIN, WORKLOAD, guarantee, 5000)
-        plan = plan_release(mechanism, DOMAIN, WORKLOAD, guarantee, 5000, start_from=start)
+        plain = plan_release(
+            mechanism, DOMAIN, WORKLOAD, guarantee, ReleaseOptions(num_records=5000)
+        )
+        plan = plan_release(
+            mechanism,
+            DOMAIN,
+            WORKLOAD,
+            guarantee,
+            ReleaseOptions(num_records=5000, start_from=start),
+        )
         assert dataclasses.replace(plan, start_from=None) == plain
         assert plan.steps == plain.steps
         assert plan.public == {**plain.public, "start_from": "700 public records"}
@@ -115,7 +124,13 @@ def test_a_release_that_started_from_another_is_verified_like_any():
 
 def test_plans_with_a_start_reach_workers():
     start = StartingRecords.of(frame(drawn(distribution(1), 50, 1)), DOMAIN)
-    plan = plan_release(MWEM(), DOMAIN, WORKLOAD, promise(delta=1e-9), 50, start_from=start)
+    plan = plan_release(
+        MWEM(),
+        DOMAIN,
+        WORKLOAD,
+        promise(delta=1e-9),
+        ReleaseOptions(num_records=50, start_from=start),
+    )
     copied = pickle.loads(pickle.dumps(plan)).start_from
     assert copied.source == start.source and np.array_equal(copied.counts, start.counts)
 
@@ -145,14 +160,26 @@ def test_the_hypothesis_of_many_public_records_is_their_distribution():
 )
 def test_what_is_no_start_is_refused(start: object, pattern: str):
     with pytest.raises(InputError, match=pattern):
-        plan_release(MWEM(), DOMAIN, WORKLOAD, promise(delta=1e-9), 50, start_from=start)
+        plan_release(
+            MWEM(),
+            DOMAIN,
+            WORKLOAD,
+            promise(delta=1e-9),
+            ReleaseOptions(num_records=50, start_from=start),
+        )
 
 
 def test_a_start_of_another_domain_is_refused():
     other = parse_domain('{"x": 4}')
     start = StartingRecords.of(pd.DataFrame({"x": [1, 2]}), other)
     with pytest.raises(InputError, match=r"start_from: '2 public records' .* of the same domain"):
-        plan_release(MWEM(), DOMAIN, WORKLOAD, promise(delta=1e-9), 50, start_from=start)
+        plan_release(
+            MWEM(),
+            DOMAIN,
+            WORKLOAD,
+            promise(delta=1e-9),
+            ReleaseOptions(num_records=50, start_from=start),
+        )
 
 
 @pytest.mark.parametrize("mechanism", [MWEM(calibration="textbook", num_rounds=2), SmallDB(size=3)])
@@ -161,4 +188,6 @@ def test_mechanisms_that_fit_no_tables_refuse_a_start(mechanism):
     start = pd.DataFrame({name: [0, 1] for name in domain.names})
     workload = workload_of(domain, 1)
     with pytest.raises(InputError, match=r"start_from: '2 public records' .* it fits no tables"):
-        plan_release(mechanism, domain, workload, promise(), 50, start_from=start)
+        plan_release(
+            mechanism, domain, workload, promise(), ReleaseOptions(num_records=50, start_from=start)
+        )

@@ -17,7 +17,7 @@ from beam_dp.mechanisms.linear_answers.answers import plan_workload_answers
 from beam_dp.mechanisms.marginals.plan import MarginalsPlan
 from beam_dp.mechanisms.online.private_mw_plan import plan_private_mw
 from beam_dp.mechanisms.online.sparse_mw import plan_sparse_mw
-from beam_dp.mechanisms.registry import plan_release
+from beam_dp.mechanisms.registry import ReleaseOptions, plan_release
 from beam_dp.mechanisms.sketches.mechanisms import SparseProject
 from beam_dp.planning.worker_memory import worker_bytes
 from beam_dp.queries.linear_workload import LinearWorkload, parse_linear_workload
@@ -34,7 +34,7 @@ def domain(*sizes: int) -> Domain:
 
 def synthetic(*sizes: int) -> MarginalsPlan:
     universe = domain(*sizes)
-    return plan_release(MWEM(), universe, marginals(universe, ways=2), GUARANTEE, "noisy")
+    return plan_release(MWEM(), universe, marginals(universe, ways=2), GUARANTEE)
 
 
 def queries(universe: Domain) -> LinearWorkload:
@@ -75,7 +75,9 @@ def test_the_summary_counts_too(name: str) -> None:
 
 def test_other_plans_are_known() -> None:
     universe = Domain((BooleanAttribute("a"), BooleanAttribute("b")))
-    small_db = plan_release(SmallDB(size=4), universe, queries(universe), GUARANTEE, 100)
+    small_db = plan_release(
+        SmallDB(size=4), universe, queries(universe), GUARANTEE, ReleaseOptions(num_records=100)
+    )
     answers = plan_workload_answers(queries(universe), GUARANTEE, "noisy", "discrete_gaussian")
     online = plan_sparse_mw(GUARANTEE, 10**6, max_sparsity=3, num_questions=10)
     for plan in (small_db, answers, online):
@@ -98,7 +100,7 @@ def test_a_junction_tree_is_asked_for_by_its_own_cells() -> None:
 def test_a_selection_is_asked_for_by_what_it_may_join(delta: float) -> None:
     universe = domain(*[10] * 30)
     promise = dataclasses.replace(GUARANTEE, delta=delta)
-    plan = plan_release(MWEM(), universe, marginals(universe, ways=2), promise, "noisy")
+    plan = plan_release(MWEM(), universe, marginals(universe, ways=2), promise)
     assert 2**28 < worker_bytes(plan, 2**16) < 2**31
 
 

@@ -33,7 +33,7 @@ COUNTS = np.array([500, 400, 300, 200, 100, 50])
 
 
 def synthetic(counts: np.ndarray, workload: dp.Workload = PAIRS) -> dp.SyntheticDatabase:
-    plan = plan_release(dp.Laplace(), DOMAIN, workload, PROMISE, "noisy")
+    plan = plan_release(dp.Laplace(), DOMAIN, workload, PROMISE)
     return plan.release(Histogram(DOMAIN, counts).marginals(plan.summary_tables), NoiseSource())
 
 
@@ -160,7 +160,7 @@ def test_cells_without_an_error_bar_are_not_judged(
     directories = [str(tmp_path / name) for name in "ab"]
     promise = dp.Guarantee(1.0, 0.0, "add_or_remove_one", "person_id", 1)
     for directory in directories:
-        plan = plan_release(dp.SmallDB(size=3), DOMAIN, ONES, promise, "noisy")
+        plan = plan_release(dp.SmallDB(size=3), DOMAIN, ONES, promise)
         marginals = Histogram(DOMAIN, COUNTS).marginals(plan.summary_tables)
         write_release(plan.release(marginals, NoiseSource()), directory)
     assert main(["diff", *directories]) == 0

@@ -48,6 +48,8 @@ class NoPrivacyPlan(Plan):
     summary_tables: tuple[tuple[str, ...], ...]
     within_bins: str = "midpoint"
     records_format: str = "avro"
+    start_from: None = None
+    asked: Any = None
     unit_costs: None = None
 
     @property

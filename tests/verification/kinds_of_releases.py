@@ -22,7 +22,7 @@ from beam_dp.mechanisms.marginals import selection as selection_module
 from beam_dp.mechanisms.marginals.plan import MarginalsPlan
 from beam_dp.mechanisms.marginals.selection import plan_selection
 from beam_dp.mechanisms.online.private_mw import PrivateMW
-from beam_dp.mechanisms.registry import plan_release
+from beam_dp.mechanisms.registry import ReleaseOptions, plan_release
 from beam_dp.mechanisms.sketches.plan import SparseSummary
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import Guarantee
@@ -68,7 +68,15 @@ def synthetic(
 ) -> Release:
     workload = options.get("workload", dp.marginals(DOMAIN, ways=2))
     number = options.get("num_records", number_of(promise))
-    return drawn(plan_release(mechanism, DOMAIN, workload, promise, number, left_out))
+    return drawn(
+        plan_release(
+            mechanism,
+            DOMAIN,
+            workload,
+            promise,
+            ReleaseOptions(num_records=number, count_left_out=left_out),
+        )
+    )
 
 
 def selected(promise: Guarantee) -> Release:

@@ -21,7 +21,7 @@ from beam_dp.mechanisms.marginals.measurements import Measurement
 from beam_dp.mechanisms.marginals.plan import MarginalsPlan
 from beam_dp.mechanisms.marginals.selection import plan_selection
 from beam_dp.mechanisms.online.plan import OnlinePlan
-from beam_dp.mechanisms.registry import plan_release
+from beam_dp.mechanisms.registry import ReleaseOptions, plan_release
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.loss import Loss
@@ -46,11 +46,20 @@ def plans(promise: Guarantee) -> list[Plan]:
         *(dp.StabilityHistogram(), dp.HybridSketch(33, 3)),
     ]
     found: list[Plan] = [
-        *(plan_release(each, DOMAIN, PAIRS, promise, number) for each in synthetic),
-        plan_release(dp.MWEM(num_rounds=2, calibration="textbook"), DOMAIN, PAIRS, promise, 100),
+        *(
+            plan_release(each, DOMAIN, PAIRS, promise, ReleaseOptions(num_records=number))
+            for each in synthetic
+        ),
+        plan_release(
+            dp.MWEM(num_rounds=2, calibration="textbook"),
+            DOMAIN,
+            PAIRS,
+            promise,
+            ReleaseOptions(num_records=100),
+        ),
         plan_release(
             dp.MWEM(num_rounds=2, calibration="textbook", stop_below=0.1),
-            *(DOMAIN, PAIRS, promise, 100),
+            *(DOMAIN, PAIRS, promise, ReleaseOptions(num_records=100)),
         ),
         plan_selection(PAIRS, promise, number),
         *(plan_intervals(17, promise, each) for each in ("windows", "sine", "tree", "histogram")),
@@ -82,7 +91,7 @@ def test_every_plan_of_the_package_keeps_its_promise_and_its_loss(
 ) -> None:
     for plan in plans(guarantee(1e-9, relation, 2, epsilon)):
         check_promise(plan, plan.guarantee)
-        plan.payment(None)
+        plan.paid_by(None)
 
 
 @pytest.mark.parametrize("relation", RELATIONS)
@@ -103,7 +112,7 @@ def test_every_plan_with_too_small_a_loss_is_refused(relation: str) -> None:
             for name in ("rho", "mu", "epsilon", "slack")
         }
         with pytest.raises(InputError, match="must be no less than what the plan of"):
-            dataclasses.replace(plan, loss=Loss(**halves)).payment(None)
+            dataclasses.replace(plan, loss=Loss(**halves)).paid_by(None)
 
 
 class Careless(Mechanism):
@@ -124,7 +133,7 @@ class Careless(Mechanism):
 @pytest.mark.parametrize("mechanism", [dp.MWEM(), dp.Laplace(), dp.Gaussian()], ids=repr)
 def test_a_mechanism_with_half_the_noise_is_refused(mechanism: Mechanism) -> None:
     with pytest.raises(InputError, match=r"mechanism: .* is refused; must keep epsilon 1 at"):
-        plan_release(Careless(mechanism), DOMAIN, PAIRS, guarantee(), "noisy")
+        plan_release(Careless(mechanism), DOMAIN, PAIRS, guarantee())
 
 
 @pytest.mark.parametrize(
@@ -149,13 +158,13 @@ def test_measurements_that_have_no_loss_are_refused(
 def test_a_mechanism_whose_plan_states_another_promise_is_refused() -> None:
     careless = Careless(dp.MWEM(), guarantee=guarantee(epsilon=2.0))
     with pytest.raises(InputError, match=r"guarantee: .* must be what was asked for"):
-        plan_release(careless, DOMAIN, PAIRS, guarantee(), "noisy")
+        plan_release(careless, DOMAIN, PAIRS, guarantee())
 
 
 def test_a_mechanism_whose_loss_is_too_small_is_refused() -> None:
     careless = Careless(dp.Laplace(), loss=Loss.pure(0.5))
     with pytest.raises(InputError, match=r"loss: .* must be no less than what the plan of laplace"):
-        plan_release(careless, DOMAIN, PAIRS, guarantee(), "noisy")
+        plan_release(careless, DOMAIN, PAIRS, guarantee())
 
 
 @pytest.mark.slow  # it imports Beam
@@ -176,7 +185,7 @@ def test_the_example_of_the_documents_runs_and_its_careless_copy_is_refused() ->
     assert "must keep epsilon 1 at" in str(names["refusal"])
     mechanism, plan = names["Favourite"](("b",)), names["plan"]
     assert sum(each.scale for each in plan.measurements) > 0
-    own = plan_release(mechanism, DOMAIN, PAIRS, guarantee(), "noisy")
+    own = plan_release(mechanism, DOMAIN, PAIRS, guarantee())
     marginals = Histogram(DOMAIN, COUNTS).marginals(own.summary_tables)
     release = own.release(marginals, NoiseSource())
     assert release.mechanism == "favourite" and np.sum(release.counts) == release.num_records

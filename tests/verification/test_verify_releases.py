@@ -22,7 +22,7 @@ from kinds_of_releases import (
 
 import beam_dp as dp
 from beam_dp.errors import InputError
-from beam_dp.mechanisms.registry import plan_release
+from beam_dp.mechanisms.registry import ReleaseOptions, plan_release
 from beam_dp.releases.kinds import (
     read_release,
     release_from_bytes,
@@ -389,7 +389,7 @@ def test_bounds_of_cells_agree_to_1e_9_of_themselves_up_to_ten_million_records(
     promise, counts = guarantee(relation=relation), times * COUNTS
     number = "noisy" if relation == ADDED else int(counts.sum())
     workload = dp.marginals(CELLS, ways=2)
-    plan = plan_release(mechanism, CELLS, workload, promise, number)
+    plan = plan_release(mechanism, CELLS, workload, promise, ReleaseOptions(num_records=number))
     marginals = Histogram(CELLS, counts).marginals(plan.summary_tables)
     release = again(plan.release(marginals, NOISE))
     assert release.represented > 90 * times  # type: ignore[union-attr]

@@ -263,6 +263,7 @@ class IntervalPlan(Plan):
         strategy: what is measured.
         scale: of the noise of each measurement, in grid units.
         grid: grid units that make one unit of the strategy, an integer >= 1.
+        attribute: whose levels the cells are, where that is known.
     """
 
     mechanism: str = "intervals"
@@ -270,6 +271,7 @@ class IntervalPlan(Plan):
     strategy: Strategy
     scale: float
     grid: int
+    attribute: Attribute | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickles the strategy as its tables, without the variances that were computed of it."""
@@ -294,6 +296,27 @@ class IntervalPlan(Plan):
 
     def _stated(self) -> dict[str, Any]:
         return {"strategy": self.choice[0]}
+
+    def entry(self) -> dict[str, Any]:
+        """See ``Plan``."""
+        named = {} if self.attribute is None else {"attribute": self.attribute.name}
+        return {**named, **super().entry()}
+
+    def identity(self) -> dict[str, Any]:
+        """See ``Plan``: a strategy that is found numerically is compared by its name."""
+        cells = {} if self.attribute is None else {"attribute": self.attribute.to_json()}
+        return {**super().identity(), "mechanism": self.choice[0], **cells}
+
+    def card(self) -> dict[str, Any]:
+        """See ``Plan``."""
+        return {
+            **super().card(),
+            "noise": {"distribution": self.choice[1], "scale": self.scale, "grid": self.grid},
+            "errors": {
+                "mean_squared_error": self.mean_squared_error,
+                "root_mean_squared_error": math.sqrt(self.mean_squared_error),
+            },
+        }
 
     @property
     def num_leaves(self) -> int:

@@ -50,6 +50,8 @@ class MarginalsPlan(Plan):
         within_bins: what stands for the values of a bin, one of ``WITHIN_BINS``.
         records_format: of the file of records, one of ``RECORDS_FORMATS``.
         start_from: records that the hypothesis may start from, where ``fits_tables``.
+        asked: the workload that was asked for, as the ledger's entry states it; None for
+            ``workload``.
     """
 
     strategy: ClassVar[str]
@@ -65,12 +67,41 @@ class MarginalsPlan(Plan):
     within_bins: str = "midpoint"
     records_format: str = "avro"
     start_from: StartingRecords | None = None
+    asked: Any = None
 
     @property
     def public(self) -> dict[str, Any]:
         """See ``Plan``."""
         start = {} if self.start_from is None else {"start_from": self.start_from.source}
         return {**super().public, **start}
+
+    def entry(self) -> dict[str, Any]:
+        """See ``Plan``."""
+        asked = {"num_records": self.num_records, "workload": self._asked()}
+        return {**asked, **super().entry()}
+
+    def identity(self) -> dict[str, Any]:
+        """See ``Plan``."""
+        return {
+            **super().identity(),
+            "domain": self.domain.to_json(),
+            "workload": self.workload.to_json(),
+            "parameters": self.public,
+        }
+
+    def card(self) -> dict[str, Any]:
+        """See ``Plan``."""
+        return {
+            **self.identity(),
+            "num_records": self.num_records,
+            "workload": self._asked(),
+            "within_bins": self.within_bins,
+            "records_format": self.records_format,
+            **self._counted_left_out(),
+        }
+
+    def _asked(self) -> Any:
+        return self.workload.to_json() if self.asked is None else self.asked
 
     @property
     def domain(self) -> Domain:

@@ -182,6 +182,19 @@ class SparsePlan(Plan):
             public["bound"] = bounds.to_json()
         return public
 
+    def identity(self) -> dict[str, Any]:
+        """See ``Plan``: each job has a hash key of its own."""
+        return {**self.card(), "hash_key": self.hash_key.to_bytes().hex()}
+
+    def card(self) -> dict[str, Any]:
+        """See ``Plan``: but for the hash key."""
+        return {
+            **super().identity(),
+            "max_sparsity": self.max_sparsity,
+            "max_weight": self.max_weight,
+            "parameters": self.public,
+        }
+
 
 @dataclasses.dataclass(frozen=True)
 class SparseNoise:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+import itertools
+import os
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
+from weakref import WeakValueDictionary
 
 from beam_dp.checks import check_choice, checked_number
 from beam_dp.errors import InputError
@@ -91,6 +94,57 @@ class Token:
         if (self.mechanism, self.guarantee, self.loss) != (mechanism, guarantee, loss):
             condition = f"must have paid for {mechanism!r} with the same guarantee and loss"
             raise InputError("ledger_token", self.release_id, condition)
+
+
+_NUMBERS = itertools.count()
+_UNPAID: WeakValueDictionary[tuple[int, int], LaterToken] = WeakValueDictionary()
+
+
+class LaterToken(Token):
+    """The token of a job that is paid for only once its pipeline was built.
+
+    Building a pipeline refuses what planning could not, and what is refused costs nothing. Beam
+    pickles a step when it is added to a pipeline, and again when the pipeline runs. What is pickled
+    before ``pay`` goes on referring to this object of this process; what is pickled afterwards
+    holds the token of the entry. A job that runs unpaid fails before it draws noise.
+    """
+
+    def __init__(self, dataset_id: str, mechanism: str, guarantee: Guarantee, loss: Loss) -> None:
+        stated = {"dataset_id": dataset_id, "mechanism": mechanism, "guarantee": guarantee}
+        self.__dict__.update(stated, loss=loss)
+        self._key = os.getpid(), next(_NUMBERS)
+        self._token: Token | None = None
+        _UNPAID[self._key] = self
+
+    def pay(self, token: Token) -> None:
+        """Gives this job the token that paid for it.
+
+        Raises:
+            InputError: if the token paid for something else.
+        """
+        token.check(self.mechanism, self.guarantee, self.loss)
+        self._token = token
+
+    @property
+    def number(self) -> int:
+        """The number of the entry, once it was paid for."""
+        if self._token is None:
+            raise RuntimeError("the job was not paid for")
+        return self._token.number
+
+    def __repr__(self) -> str:
+        return f"LaterToken({self._token!r})"
+
+    def __reduce__(self) -> tuple[Callable[..., Token], tuple[Any, ...]]:
+        return (_unpaid, (self._key,)) if self._token is None else (_paid, (self._token,))
+
+
+def _unpaid(key: tuple[int, int]) -> Token:
+    return _UNPAID[key]
+
+
+def _paid(token: Token) -> Token:
+    return token
 
 
 @dataclasses.dataclass(frozen=True)

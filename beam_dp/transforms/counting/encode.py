@@ -22,6 +22,7 @@ from beam_dp.errors import InputError
 from beam_dp.hashing.keys import HashKey
 from beam_dp.privacy.guarantee import RECORD
 from beam_dp.queries.sparse import KEY_TYPES, KeyType
+from beam_dp.queries.sparse_reader import KEY_RULE
 from beam_dp.transforms.errors import withhold_messages
 from beam_dp.transforms.reading.records import RecordBatches
 
@@ -136,6 +137,10 @@ class KeyColumns:
         check_choice("key_type", self.key_type, KEY_TYPES)
         if self.weight == self.key:
             raise InputError("weight", self.weight, "must be another column than the key's")
+
+    def stated(self) -> dict[str, str | int | None]:
+        """Returns what cards say of them, and of the rule by which keys are read."""
+        return {**dataclasses.asdict(self), "rule": KEY_RULE}
 
 
 class EncodeKeys(beam.PTransform):

@@ -113,7 +113,7 @@ class AnswerQueries(beam.PTransform):
         if start is not None:
             condition = "must be a release of this domain"
             plan.domain.check_same(start.domain, "start", start.domain.names, condition)
-        plan.payment(ledger_token)
+        plan.paid_by(ledger_token)  # or refuses
         if resume is not None:
             check_private_mw(resume, plan)
         self.records = records

@@ -76,8 +76,7 @@ class AnswerSparseQueries(beam.PTransform):
         check_is("columns", columns, KeyColumns)
         if columns.weight is not None:
             raise InputError("weight", columns.weight, "must not be given: records are counted")
-        plan.payment(ledger_token)
-        self.plan = plan
+        self.plan = plan.paid_by(ledger_token)
         self.columns = columns
         self.records = records
         self.hash_key = HashKey.draw(_INDEPENDENCE)

@@ -51,8 +51,7 @@ class AnswerWorkload(beam.PTransform):
     ) -> None:
         super().__init__()
         check_is("plan", plan, WorkloadAnswersPlan, TopQueriesPlan)
-        plan.payment(ledger_token)
-        self.plan = plan
+        self.plan = plan.paid_by(ledger_token)
         nothing = dict.fromkeys(
             ("value", "standard_error", "bound", "route", "updates_left", "questions_left")
         )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import logging
 from collections.abc import Iterable
@@ -13,7 +12,7 @@ import apache_beam as beam
 from beam_dp.domain.edges_from import check_edges_budget
 from beam_dp.domain.universe import Domain
 from beam_dp.mechanisms.draw_database import draw_database
-from beam_dp.mechanisms.registry import plan_release
+from beam_dp.mechanisms.registry import ReleaseOptions, plan_release
 from beam_dp.noise.source import NoiseSource
 from beam_dp.planning.worker_memory import worker_bytes
 from beam_dp.privacy.guarantee import Guarantee
@@ -50,7 +49,7 @@ class ReleasePlanned(beam.PTransform):
     ) -> None:
         super().__init__()
         self.mechanism = mechanism
-        self.plan = dataclasses.replace(plan, **plan.payment(ledger_token))
+        self.plan = plan.paid_by(ledger_token)
         self.accumulator = choose_accumulator(plan.domain, plan.summary_tables)
 
     def expand(self, records: beam.PCollection[Any]) -> beam.PCollection[ReleaseShard]:
@@ -128,17 +127,14 @@ class ReleaseSyntheticDatabase(ReleasePlanned):
         records_format: Literal["avro", "parquet", "csv"] = "avro",
         start_from: Any = None,
     ) -> None:
-        plan = plan_release(
-            mechanism,
-            domain,
-            workload,
-            guarantee,
-            num_records,
-            count_left_out,
-            within_bins,
-            records_format,
-            start_from,
+        options = ReleaseOptions(
+            num_records=num_records,
+            count_left_out=count_left_out,
+            within_bins=within_bins,
+            records_format=records_format,
+            start_from=start_from,
         )
+        plan = plan_release(mechanism, domain, workload, guarantee, options)
         super().__init__(mechanism, plan, ledger_token)
         check_edges_budget(domain, None if ledger_token is None else ledger_token.dataset_id)
 

@@ -51,8 +51,7 @@ class ReleasePlannedIntervals(beam.PTransform):
         if plan.left_out is not None and plan.left_out.names != self.domain.names:
             condition = "must be the attribute of which the plan counts the records left out"
             raise InputError("attribute", attribute, condition)
-        self.plan = plan
-        self.parameters = plan.payment(ledger_token)
+        self.plan = plan.paid_by(ledger_token)
 
     def expand(self, records: beam.PCollection[Any]) -> beam.PCollection[ReleaseShard]:
         """Counts, draws."""
@@ -65,7 +64,7 @@ class ReleasePlannedIntervals(beam.PTransform):
             left_out=self.plan.left_out,
         )
         shards = encoded | "Summarise" >> Summarise(HistogramAccumulator(self.domain))
-        release = functools.partial(_release, self.plan, self.domain, self.parameters)
+        release = functools.partial(_release, self.plan, self.domain)
         min_ram = worker_bytes(self.plan, self.domain.num_cells)
         return draw_release(
             records.pipeline, release, [shards], min_ram, self.plan.left_out, left_out
@@ -132,17 +131,16 @@ def plan_attribute(
     """
     ordered = ordered_domain(domain, attribute)
     main = share_guarantee(guarantee) if count_left_out else guarantee
-    plan = plan_intervals(ordered.attributes[0].num_levels, main, strategy)
-    if not count_left_out:
-        return plan
-    counts = plan_left_out(ordered, guarantee, plan.loss)
-    return dataclasses.replace(plan, loss=counts.loss, left_out=counts)
+    (column,) = ordered.attributes
+    plan = plan_intervals(column.num_levels, main, strategy)
+    counts = plan_left_out(ordered, guarantee, plan.loss) if count_left_out else None
+    loss = plan.loss if counts is None else counts.loss
+    return dataclasses.replace(plan, attribute=column, loss=loss, left_out=counts)
 
 
 def _release(
     plan: IntervalPlan,
     domain: Domain,
-    parameters: dict[str, Any],
     noise: NoiseSource,
     shards: Iterable[tuple[int, bytes]],
 ) -> IntervalRelease:
@@ -150,4 +148,4 @@ def _release(
     histogram = HistogramAccumulator(domain).from_shards(shards)
     counts = np.ascontiguousarray(histogram.counts[: plan.num_leaves])
     (attribute,) = domain.attributes
-    return release_intervals(plan, counts, noise, attribute, parameters)
+    return release_intervals(plan, counts, noise, attribute, plan.payer())

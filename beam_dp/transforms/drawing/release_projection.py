@@ -14,7 +14,6 @@ from beam_dp.mechanisms.sketches.plan import SparsePlan, SparseSummary, release_
 from beam_dp.noise.source import NoiseSource
 from beam_dp.planning.worker_memory import worker_bytes
 from beam_dp.privacy.ledger.entries import Token
-from beam_dp.queries.sparse_reader import KEY_RULE
 from beam_dp.releases.sketches.release import SparseRelease
 from beam_dp.summaries.projection import ProjectionAccumulator
 from beam_dp.transforms.counting.encode import EncodeKeys, KeyColumns
@@ -58,8 +57,7 @@ class ReleaseProjection(beam.PTransform):
         super().__init__()
         check_is("plan", plan, SparsePlan)
         check_is("columns", columns, KeyColumns)
-        key = {**dataclasses.asdict(columns), "rule": KEY_RULE}
-        self.plan = dataclasses.replace(plan, key=key, **plan.payment(ledger_token))
+        self.plan = dataclasses.replace(plan, key=columns.stated()).paid_by(ledger_token)
         self.columns = columns
 
     def expand(self, records: beam.PCollection[Any]) -> beam.PCollection[ReleaseShard]:

@@ -145,7 +145,7 @@ class ReleaseWindows(beam.PTransform):
     ) -> None:
         super().__init__()
         check_is("plan", plan, WindowTablesPlan, WindowDatabasesPlan)
-        plan.payment(None)  # the horizon was paid for when it was begun
+        plan.paid_by(None)  # the horizon was paid for when it was begun
         self.plan = plan
         self.directory = os.fspath(directory)
         self.horizon_id = horizon_id

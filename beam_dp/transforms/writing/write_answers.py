@@ -56,10 +56,8 @@ class WriteAnswers(beam.PTransform):
         check_is("plan", plan, AnswersPlan)
         store_for(directory, "output")
         self.directory = os.fspath(directory)
-        self.plan = plan
-        self.paid = plan.payment(ledger_token)
-        if state_number is not None:
-            self.paid["ledger_state"] = state_number
+        self.plan = plan.paid_by(ledger_token)
+        self.state_number = state_number
 
     def expand(self, batches: beam.PCollection[AnswerBatch]) -> beam.PCollection[str]:
         """Checks the directory of a release, then writes."""
@@ -70,7 +68,7 @@ class WriteAnswers(beam.PTransform):
             write = beam.ParDo(_WriteBatch(self.directory))
             return batches | "Write batches" >> write.with_output_types(str)
         check_output(self.directory)
-        write = beam.ParDo(_WriteRun(self.directory, self.plan, self.paid))
+        write = beam.ParDo(_WriteRun(self.directory, self.plan, self.state_number))
         return (
             batches
             | "By run" >> beam.Map(_by_run).with_output_types(tuple[str, AnswerBatch])
@@ -84,10 +82,10 @@ def _by_run(batch: AnswerBatch) -> tuple[str, AnswerBatch]:
 
 
 class _WriteRun(beam.DoFn):
-    def __init__(self, directory: str, plan: AnswersPlan, paid: dict[str, object]) -> None:
+    def __init__(self, directory: str, plan: AnswersPlan, state_number: int | None) -> None:
         self.directory = directory
         self.plan = plan
-        self.paid = paid
+        self.state_number = state_number
 
     def process(self, run: tuple[str, Iterable[AnswerBatch]]) -> Iterator[str]:
         run_id, batches = run
@@ -95,7 +93,9 @@ class _WriteRun(beam.DoFn):
         first = next(iter(by_number.values()))
         # Anything less is no complete run.
         if len(by_number) == first.num_batches:
-            card = {**self.plan.card(first.num_records), **self.paid}
+            card = self.plan.card(first.num_records)
+            if self.state_number is not None:
+                card["ledger_state"] = self.state_number
             rows = [row for number in sorted(by_number) for row in by_number[number].answers]
             release = AnswersRelease(
                 draw_id=run_id, guarantee=self.plan.guarantee, rows=rows, stated=card
