@@ -303,7 +303,7 @@ class IntervalPlan(Plan):
         return {**named, **super().entry()}
 
     def identity(self) -> dict[str, Any]:
-        """See ``Plan``: a strategy that is found numerically is compared by its name."""
+        """Compares a strategy that is found numerically by its name."""
         cells = {} if self.attribute is None else {"attribute": self.attribute.to_json()}
         return {**super().identity(), "mechanism": self.choice[0], **cells}
 
@@ -362,9 +362,6 @@ def plan_intervals(
             overlapping sums (Laplace only). ``sine``: nearly optimal (Gaussian only).
         distribution: of the noise, where a strategy is named that has both; by default the better.
 
-    Returns:
-        A plan.
-
     Raises:
         InputError: if num_leaves or the names are not as described, if Gaussian noise is asked
             for without a delta, or if epsilon is so small that noise would not fit 64 bits.
@@ -407,16 +404,13 @@ def release_intervals(
 ) -> IntervalRelease:
     """Returns a release that keeps ``plan.guarantee``: the only step that sees counts.
 
+    It has the same shape for all data.
+
     Args:
-        plan: what is measured, with how much noise.
         counts: the exact number of records in each cell, shape (d,), int64. Sums are exact modulo
             2^64: answers are right while d cells hold fewer than 2^35 records together.
-        noise: where the noise comes from; one call.
         attribute: whose levels the cells are; by default integers from 0, named "cell".
         parameters: what else the release tells; public.
-
-    Returns:
-        A release of the same shape for all data.
 
     Raises:
         InputError: if the counts have another shape or type.
