@@ -1,4 +1,4 @@
-"""An answer with its error bar, and what becomes of the bar in a ratio."""
+"""Answers with error bars, and the error bars of ratios."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Literal, get_args
 ErrorKind = Literal["exact", "approximate", "model_based"]
 _KINDS: tuple[ErrorKind | None, ...] = get_args(ErrorKind)  # the surest first
 
-# A number of records of fewer standard errors may as well be 0.
+# A number of records below this many standard errors may be 0.
 _LEAST_DEVIATIONS = 4.0
 
 
@@ -20,15 +20,14 @@ class Estimate:
 
     Args:
         value: in the unit of the question.
-        standard_error: in the same unit; None where none can be stated honestly.
-        margin: the answer is within so much of the truth in 95 % of cases; None as above.
-        kind: of the error. ``exact``: it follows from the noise alone, whatever the data;
-            ``approximate``: predicted, for an answer about attributes that were measured together,
-            or of a ratio, to first order;
-            ``model_based``: predicted, for one that needs interactions which were not measured.
-        reason: why there is no error bar; empty where there is one.
-        bound: proved, of this answer and others that it was asked with: see ``ProvedBounds``; None
-            where none is.
+        standard_error: in the same unit; None if none can be stated honestly.
+        margin: in 95 % of cases, the truth is within this distance; None like the standard error.
+        kind: of the error. ``exact``: it follows from the noise alone, for all data;
+            ``approximate``: predicted, for attributes that were measured together, or for a ratio,
+            to first order; ``model_based``: predicted, for interactions that were not measured.
+        reason: why there is no error bar; empty if there is one.
+        bound: proved, for this and the other answers to one request: see ``ProvedBounds``; None
+            without a proof.
     """
 
     value: float
@@ -50,23 +49,23 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Ratio:
-    """A sum over a number of records, both estimated alike; None where either is not."""
+    """A sum over a number of records, both estimated in one way; None if either is not."""
 
     total: Estimate | None
     number: Estimate | None
 
     @property
     def value(self) -> float:
-        """The quotient; 0 where there is none."""
+        """The quotient; 0 if there is none."""
         if self.total is None or self.number is None or not self.number.value > 0:
             return 0.0
         return self.total.value / self.number.value
 
     def with_error(self, moved: Estimate | None) -> Estimate | None:
-        """Returns the quotient with the error of the sum of what lies above it, over the number.
+        """Returns the quotient; its error is that of ``moved``, divided by the number.
 
-        That is its error to first order, at the number and the quotient that were estimated: exact
-        only where the number is known, or there is no error at all.
+        That is the error to first order, at the estimated number and quotient: exact only if the
+        number is known, or without any error.
         """
         number = self.number
         if moved is None or number is None:
@@ -84,6 +83,6 @@ class Ratio:
 
 
 def weakest_kind(answers: Iterable[Estimate]) -> ErrorKind | None:
-    """Returns the kind of an error that follows from several; None where one of them has none."""
+    """Returns the kind of an error that follows from several; None if one of them has no error."""
     kinds = {each.kind for each in answers}
     return None if None in kinds else max(kinds, key=_KINDS.index)

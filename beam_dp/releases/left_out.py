@@ -16,10 +16,10 @@ _ERRORS = ("standard_error", "bound", "sum_standard_error", "sum_bound", "failur
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LeftOut:
-    """Noisy counts of the records that were outside the domain. Each is counted once.
+    """Noisy counts of the records outside the domain; each record counts once.
 
-    They are unbiased estimates, of at most so many records a unit as the guarantee says, and may
-    be negative.
+    They are unbiased estimates, may be negative, and count at most as many records of a unit as the
+    guarantee says.
 
     Args:
         counts: by attribute, in domain order: the records whose first value without a level, in
@@ -73,11 +73,7 @@ class LeftOut:
         return sum(self.counts.values()) + (self.impossible or 0)
 
     def check(self, domain: Domain) -> None:
-        """Refuses counts that are of another domain.
-
-        Raises:
-            InputError: if they are.
-        """
+        """Refuses counts of another domain."""
         if tuple(self.counts) != domain.names:
             condition = "must be one of each attribute, in the order of the domain"
             raise InputError("left_out", "counts", condition)
@@ -99,11 +95,7 @@ class LeftOut:
 
     @classmethod
     def from_json(cls, parsed: Any) -> Self:
-        """Returns the counts that a card holds.
-
-        Raises:
-            InputError: if it holds none.
-        """
+        """Returns the counts in a card; refuses anything else."""
         fields = {"counts": dict, "noise": dict, "budget": dict}
         for name, kind in fields.items():
             if not isinstance(parsed, dict) or not isinstance(parsed.get(name), kind):

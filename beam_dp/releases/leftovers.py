@@ -1,4 +1,4 @@
-"""Finding and removing what killed writers left in a directory."""
+"""Completing releases, and removing drafts, that killed writers left in a directory."""
 
 from __future__ import annotations
 
@@ -17,21 +17,22 @@ from beam_dp.storage.store import DamagedFileError, PayloadFile, Store
 def finish_writing(directory: str | os.PathLike[str]) -> bool:
     """Completes a release that a killed writer had committed, and removes all drafts.
 
-    For when a job has ended, however it did: a draft may be a second draw of noise, which nobody
-    should see. A release without its card is none, and goes. A writer that is still alive, and
-    has not published its card by now, finds its draft withdrawn and fails; one that starts later
-    follows the rules of ``commit``. Of a horizon, the folders of all windows and blocks alike.
+    Call it when a job has ended, in any way: a draft may be a second draw of noise, which no one
+    should see. A draft is no release before its card is published, and is removed. A writer that is
+    still alive and has not published its card yet finds its draft withdrawn and fails; one that
+    starts later follows the rules of ``commit``. For a horizon, this includes all windows and
+    blocks.
 
     Args:
         directory: the output of the job. It need not exist.
 
     Returns:
-        Whether it holds a committed release with all its files; of a horizon, whether all its
-        windows and blocks are such.
+        Whether the directory contains a committed release with all its files; for a horizon,
+        whether all its windows and blocks are committed and complete.
 
     Raises:
-        InputError: if it is on a filesystem where no release can be committed.
-        ReleaseError: if it holds a horizon whose ``horizon.json`` is damaged; drafts are gone.
+        InputError: if releases can't be committed on this filesystem.
+        ReleaseError: if ``horizon.json`` is damaged; drafts are removed nevertheless.
         OSError: if drafts can't be read or removed.
     """
     first, *inside = finish_each(directory).values()
@@ -45,21 +46,17 @@ def finish_each(directory: str | os.PathLike[str]) -> dict[str, bool]:
     """Finishes a directory, and those of all windows and blocks in it: see ``finish_writing``.
 
     Returns:
-        For each directory, itself first, whether it holds a committed release with all its files.
-
-    Raises:
-        InputError: as ``finish_writing``.
-        OSError: as ``finish_writing``.
+        For each directory, the given one first, whether its release is committed and complete.
     """
     return {place: _finish(place) for place in release_directories(directory)}
 
 
 def _finish(directory: str) -> bool:
-    """Does it for one directory that holds one release, or will."""
+    """Finishes the directory of one release."""
     store = store_for(directory, "output")
     drafts, files = store.drafts(), _committed_files(store)
     if files is None:
-        # A card may be published while we look: what was withdrawn before it goes, or is placed.
+        # A card may be published just now: a draft withdrawn before is removed, else placed.
         drafts = [store.withdraw(draft) for draft in drafts]
         files = _committed_files(store) or {}
     missing = place_payload(store, files)
@@ -69,7 +66,7 @@ def _finish(directory: str) -> bool:
 
 
 def _committed_files(store: Store) -> dict[str, PayloadFile] | None:
-    """Returns what a card promises, nothing where it is none of ours; None without a card."""
+    """Returns the files that a card names, none if it is damaged; None without a card."""
     try:
         card = read_card(store)
         if card is None:
@@ -78,4 +75,4 @@ def _committed_files(store: Store) -> dict[str, PayloadFile] | None:
         files = {name: payload_file(name, entry) for name, entry in entries}
         return files if all(os.path.basename(name) == name for name in files) else {}
     except (AttributeError, DamagedFileError, InputError, LookupError, TypeError, ValueError):
-        return {}  # whoever reads the release says so
+        return {}  # reading the release reports the damage

@@ -1,4 +1,4 @@
-"""The cells of a release that a report shows: their answers, error bars and, for owners, truth."""
+"""The cells that a report shows: their answers, their error bars and, for owners, the truth."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from beam_dp.noise.bound import NOISY_SHARE
 from beam_dp.queries.workload import Workload
 from beam_dp.releases.error_bars import Estimate
 
-# Above so many levels they are grouped in order, and not by size: to ask of each takes too long.
+# Attributes of more levels are grouped in order, not by size: asking for each level is too slow.
 _MAX_ASKED = 2_000
 
 
@@ -31,17 +31,11 @@ class Group:
 
 @dataclasses.dataclass(frozen=True)
 class Cell:
-    """A number of records.
+    """A number of records."""
 
-    Args:
-        labels: of its group of each attribute.
-        answer: of the release.
-        truth: of the records, where their owner compares; else None. Private.
-    """
-
-    labels: tuple[str, ...]
+    labels: tuple[str, ...]  # its group of each attribute
     answer: Estimate
-    truth: int | None = None
+    truth: int | None = None  # private; None unless the owner of the records compares
 
     @property
     def is_noisy(self) -> bool:
@@ -54,12 +48,12 @@ class Cell:
         """Whether the truth is known and outside the error bar."""
         if self.truth is None or self.answer.margin is None:
             return False
-        # Of exact answers rounding leaves a little.
+        # Exact answers differ from the truth by rounding.
         return abs(self.answer.value - self.truth) > self.answer.margin + 1e-6
 
 
 Groups = Sequence[Sequence[Group]]
-# A table that is asked for: the positions of its attributes, ascending, and the groups of each.
+# The positions of the attributes of a table, ascending, and the groups of each attribute.
 Asked = tuple[tuple[int, ...], Groups]
 
 
@@ -73,7 +67,7 @@ class Answers(Protocol):
     def of(self, tables: Sequence[Asked]) -> list[list[Estimate]]:
         """Returns the numbers of records of each table, the last attribute fastest.
 
-        To ask for all tables at once costs little more than to ask for one.
+        Asking for all tables at once costs little more than asking for one.
         """
 
     def values(self, pairs: Sequence[tuple[int, ...]]) -> list[NDArray[np.float64]]:
@@ -100,13 +94,7 @@ class Counts(Protocol):
 
 
 def cells_of(answers: Answers, tables: Sequence[Asked], truth: Counts | None) -> list[list[Cell]]:
-    """Returns the cells of some tables, the last attribute fastest.
-
-    Args:
-        answers: of the release.
-        tables: that are asked for.
-        truth: the true numbers, where their owner compares.
-    """
+    """Returns the cells of some tables, the last attribute fastest."""
     found = []
     for (axes, groups), estimates in zip(tables, answers.of(tables), strict=True):
         labels = itertools.product(*([each.label for each in group] for group in groups))
@@ -123,10 +111,10 @@ def single_levels(attribute: Attribute) -> list[Group]:
 
 
 def groups_of(answers: Answers, axis: int, most: int) -> list[Group]:
-    """Returns the levels of an attribute in at most so many groups.
+    """Returns the levels of an attribute in at most ``most`` groups.
 
-    Where there are more levels, neighbours are put together, equally many; of an attribute without
-    an order the levels that the release says are the largest are kept, and the others put together.
+    If there are more levels, each group has equally many neighbours; for an attribute without an
+    order, the largest levels by the release's answers stay single and the others are one group.
     """
     attribute = answers.domain.attributes[axis]
     if attribute.size <= most:
@@ -153,7 +141,7 @@ def groups_of(answers: Answers, axis: int, most: int) -> list[Group]:
 
 
 def _span(first: str, last: str) -> str:
-    """Returns the label of levels that follow each other; of bins that of the bin of them all."""
+    """Returns the label of consecutive levels; for bins, of the bin that they make together."""
     low, high = first.partition(", "), last.partition(", ")
     are_bins = first.startswith("[") and last.startswith("[") and low[1] and high[1]
     return f"{low[0]}, {high[2]}" if are_bins else f"{first} to {last}"

@@ -1,4 +1,4 @@
-"""Pictures and tables of marginals: each attribute, the strongest pairs, what is too noisy."""
+"""Pictures and tables of marginals: each attribute, the strongest pairs, cells with much noise."""
 
 from __future__ import annotations
 
@@ -53,22 +53,15 @@ _BAR_KINDS = (
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Marginals:
-    """The sections of marginals of one release.
-
-    Args:
-        answers: of the release.
-        singles: positions of the attributes that it answers for.
-        pairs: of attributes that it was made for, or that are worth a look, ascending.
-        truth: of the records, where their owner compares.
-    """
+    """The sections about the marginals of one release."""
 
     answers: Answers
-    singles: Sequence[int]
-    pairs: Sequence[Axes]
+    singles: Sequence[int]  # positions of the attributes that the release answers for
+    pairs: Sequence[Axes]  # ascending positions of the pairs to look through
     truth: Counts | None = None
 
     def sections(self) -> list[str]:
-        """Returns the section of each attribute, that of pairs, and that of noise."""
+        """Returns the sections about attributes, pairs, noise and, with the truth, errors."""
         tables = self._whole_tables()
         return [
             self._single_section(),
@@ -103,7 +96,7 @@ class Marginals:
         )
 
     def _grouped(self, axis: int) -> Asked:
-        """An attribute in as many groups as its picture has bars: few, where each needs a label."""
+        """Returns an attribute in as many groups as its picture has bars."""
         is_ordered = self.answers.domain.attributes[axis].kind != "categorical"
         most = MAX_STANDING if is_ordered else MAX_LYING
         return (axis,), (groups_of(self.answers, axis, most),)
@@ -126,10 +119,12 @@ class Marginals:
                 shown, grouped, cells_of(self.answers, grouped, self.truth), strict=True
             )
         ]
+        which = f"The {len(figures)} strongest of {len(known):,} pairs"
+        if len(known) == 1:
+            which = "The only pair"
         words = (
-            f"The {len(figures)} strongest of {len(known):,} pairs, by Cramer's V of the release's"
-            " answers: 0 where two attributes are independent, 1 where one tells the other. Noise"
-            " makes weak pairs look stronger than they are."
+            f"{which}, by Cramer's V of the release's answers: 0 where two attributes are independent,"
+            " 1 where one determines the other. Noise makes weak pairs look stronger than they are."
         )
         return section(
             "The strongest pairs",
@@ -140,7 +135,7 @@ class Marginals:
 
     def _pair(self, strength: float, axes: Axes, groups: Groups, cells: Sequence[Cell]) -> str:
         names, num_columns = self._names(axes), len(groups[1])
-        # The attribute of fewer groups heads the columns: a phone is narrow.
+        # Columns are the attribute with fewer groups, as phones are narrow.
         if num_columns > len(groups[0]):
             turned = np.arange(len(cells)).reshape(-1, num_columns).T.ravel()
             cells = [_turned(cells[place]) for place in turned.tolist()]
@@ -152,7 +147,7 @@ class Marginals:
         return figure(f"{first} and {second}", words, picture, cells)
 
     def _whole_tables(self) -> dict[tuple[str, ...], list[Cell]]:
-        """Returns the cells, level by level, of the marginals that are looked through for noise."""
+        """Returns the cells, level by level, of the marginals to look through for noise."""
         domain = self.answers.domain
         asked: list[Asked] = []
         left = _MAX_CELLS
@@ -175,7 +170,7 @@ def _single(attribute: Attribute, cells: Sequence[Cell]) -> str:
 
 
 def figure(title: str, words: str, picture: str, cells: Sequence[Cell]) -> str:
-    """Returns a picture with its title, a line of words, and its numbers when asked for."""
+    """Returns a picture with its title, a line of words, and a folded table of its numbers."""
     header = [*_columns(cells)]
     rows = [_row(cell) for cell in cells]
     numbers = folded("Numbers", table(f"{title[:80]}, in records", header, rows, (1, 2, 4, 5)))
@@ -202,7 +197,7 @@ def _row(cell: Cell) -> list[str]:
 
 
 def bar_words(cells: Iterable[Cell]) -> str:
-    """Returns of which kind the error bars of some cells are."""
+    """Returns the kinds of the error bars of some cells, in words."""
     cells = list(cells)
     kinds = dict.fromkeys(cell.answer.kind for cell in cells if cell.answer.margin is not None)
     names = [str(kind).replace("_", "-") for kind in kinds]
@@ -214,7 +209,7 @@ def bar_words(cells: Iterable[Cell]) -> str:
 
 
 def cramers_v(values: np.ndarray) -> float:
-    """Returns Cramer's V of a table of counts, of which negative ones count as 0.
+    """Returns Cramer's V of a table of counts, where negative ones count as 0.
 
     Example:
         >>> cramers_v(np.eye(2)), cramers_v(np.ones((2, 3)))
@@ -266,7 +261,7 @@ def _noisy_section(tables: dict[tuple[str, ...], list[Cell]]) -> str:
 
 
 def _error_section(tables: dict[tuple[str, ...], list[Cell]]) -> str:
-    """How far the answers are from the truth; private."""
+    """Returns how far the answers are from the truth. Private."""
     rows = []
     held = barred = 0
     for names, cells in tables.items():
@@ -308,14 +303,14 @@ def _turned(cell: Cell) -> Cell:
 
 
 def _in_words(cells: Sequence[Cell]) -> str:
-    """The largest cells, for those who don't see a picture."""
+    """Returns the largest cells, for readers who don't see the picture."""
     largest = sorted(cells, key=lambda cell: -cell.answer.value)[:3]
     told = [f"{', '.join(cell.labels)[:60]} {short(cell.answer.value)}" for cell in largest]
     return f"most are {'; '.join(told)}"
 
 
 def pairs_of(sets: Iterable[Axes], num_attributes: int, most: int) -> list[Axes]:
-    """Returns pairs of attributes: all, if they are few, else those inside some sets."""
+    """Returns all pairs of attributes if there are few, else those inside some sets."""
     if math.comb(num_attributes, 2) <= most:
         return list(itertools.combinations(range(num_attributes), 2))
     inside = (pair for axes in sets for pair in itertools.combinations(axes, 2))

@@ -17,12 +17,12 @@ from beam_dp.reports.terminal import short
 MAX_LETTERS = 200
 MAX_ROWS = 300
 WIDTH = 360
-# Up to so many bars lie, each with its label; more stand, and few have one.
+# Up to MAX_LYING bars lie, each with its label; more bars stand, and few of them have labels.
 MAX_LYING = 12
 MAX_STANDING = 48
 
 _ROW, _LABEL, _NUMBER = 22, 110, 92
-_LETTER = 6.3  # a letter of 11 pixels is rarely wider, in the mean of a label
+_LETTER = 6.3  # a letter of 11 pixels is rarely wider, averaged over a label
 _LABEL_LETTERS = int(_LABEL / _LETTER)
 _SHADES = 10
 
@@ -36,7 +36,7 @@ def text(value: object, most: int = MAX_LETTERS) -> str:
     """
     whole = value if isinstance(value, str) else shown(value)
     cut = whole if len(whole) <= most else f"{whole[: most - 1]}…"
-    # Format characters would turn the text around that stands beside them.
+    # Format characters could reverse the text next to them.
     return html.escape(
         "".join(each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in cut)
     )
@@ -48,7 +48,7 @@ def paragraph(markup: str, kind: str = "") -> str:
 
 
 def section(title: str, *parts: str, kind: str = "") -> str:
-    """Returns a section with a heading, of the parts that are not empty; empty if none is."""
+    """Returns a section of the parts that are not empty, with a heading; empty without parts."""
     inside = "".join(parts)
     return f"<section{_class(kind)}><h2>{text(title)}</h2>{inside}</section>" if inside else ""
 
@@ -59,13 +59,13 @@ def table(
     rows: Iterable[Sequence[object]],
     numbers: Iterable[int] = (),
 ) -> str:
-    """Returns a table whose first column heads its rows.
+    """Returns a table of at most ``MAX_ROWS`` rows, whose first column heads its rows.
 
     Args:
-        caption: what it holds, for those who don't see where it stands, too.
+        caption: also read to people who don't see the page.
         header: a text for each column.
-        rows: texts, or values, of which the first ``MAX_ROWS`` are shown.
-        numbers: positions of the columns that hold numbers.
+        rows: texts or values.
+        numbers: positions of the columns of numbers.
     """
     right = set(numbers)
     classes = [_class("number") if place in right else "" for place in range(len(header))]
@@ -86,7 +86,7 @@ def table(
     if num_rows > MAX_ROWS:
         more = f"and {num_rows - MAX_ROWS:,} more"
         body.append(f'<tr><td colspan="{len(header)}">{more}</td></tr>')
-    # A table that is wider than the screen is scrolled, which a keyboard must reach.
+    # A table wider than the screen scrolls: the keyboard must reach it.
     return (
         f'<div class="scroll" role="group" tabindex="0" aria-label="{text(caption)}"><table>'
         f"<caption>{text(caption)}</caption><thead><tr>{head}</tr></thead>"
@@ -101,7 +101,7 @@ def facts(entries: Mapping[str, object]) -> str:
 
 
 def folded(summary: str, inside: str) -> str:
-    """Returns markup that is shown when it is asked for."""
+    """Returns markup that is hidden until the reader opens it."""
     return f"<details><summary>{text(summary)}</summary>{inside}</details>"
 
 
@@ -110,7 +110,7 @@ def _class(kind: str) -> str:
 
 
 def bars(title: str, cells: Sequence[Cell]) -> str:
-    """Returns a bar a cell with its error bar, and a mark at the truth where it is known."""
+    """Returns a bar for each cell with its error bar, and a mark at the truth if it is known."""
     return _lying(title, cells) if len(cells) <= MAX_LYING else standing(title, cells)
 
 
@@ -146,7 +146,7 @@ def _lying(title: str, cells: Sequence[Cell]) -> str:
 
 
 def standing(title: str, cells: Sequence[Cell], *, is_line: bool = False) -> str:
-    """Returns cells in their order from left to right, as bars or as points joined by a line."""
+    """Returns cells from left to right, as bars or as points joined by a line."""
     low, high = _ends(cells)
     left, right, top, bottom = 46, WIDTH - 4, 8, 168
     step = (right - left) / len(cells)
@@ -186,7 +186,7 @@ def standing(title: str, cells: Sequence[Cell], *, is_line: bool = False) -> str
 
 
 def heat_map(title: str, cells: Sequence[Cell], num_columns: int, names: tuple[str, str]) -> str:
-    """Returns a table of two attributes, in which more records are a stronger colour."""
+    """Returns a table of two attributes where more records have a stronger colour."""
     labels = [cell.labels[1] for cell in cells[:num_columns]]
     most = max((cell.answer.value for cell in cells), default=0.0)
     header = 26.0 + int(min(max(map(len, labels)), 12) * 4.9)
@@ -225,7 +225,7 @@ def heat_map(title: str, cells: Sequence[Cell], num_columns: int, names: tuple[s
 
 
 def legend(*, has_truth: bool, is_map: bool) -> str:
-    """Returns what the marks of the pictures mean."""
+    """Returns the meaning of the marks in pictures."""
     drawn = {
         '<svg class="key" viewBox="0 0 24 12" aria-hidden="true">' + mark + "</svg>": meaning
         for mark, meaning in _marks(has_truth, is_map)
@@ -258,7 +258,6 @@ def _marks(has_truth: bool, is_map: bool) -> Iterator[tuple[str, str]]:
 
 
 def _told(cell: Cell) -> str:
-    """Returns a cell in words."""
     answer = cell.answer
     told = f"{', '.join(each[:60] for each in cell.labels)}: {answer.value:,.1f} records"
     told += f", ± {answer.margin:,.1f}" if answer.margin is not None else ", no error bar"
@@ -273,13 +272,13 @@ def _picture(title: str, height: float, parts: Sequence[str]) -> str:
 
 
 def _ends(cells: Sequence[Cell]) -> tuple[float, float]:
-    """Returns the smallest and the largest number that is drawn; 0 is."""
+    """Returns the smallest and the largest number in a picture, which always includes 0."""
     drawn = [0.0]
     for cell in cells:
         margin = cell.answer.margin or 0.0
         drawn += [cell.answer.value - margin, cell.answer.value + margin]
         drawn += [] if cell.truth is None else [float(cell.truth)]
-    # A count below 0 shows only where the answer itself is.
+    # Below 0 only answers are shown, not error bars.
     low = min(0.0, *(cell.answer.value for cell in cells))
     low = min(drawn) if low < 0 else max(min(drawn), -0.04 * max(drawn))
     high = max(drawn)
@@ -287,14 +286,14 @@ def _ends(cells: Sequence[Cell]) -> tuple[float, float]:
 
 
 def _ticks(low: float, high: float) -> list[float]:
-    """Returns a few round numbers between two, 0 among them."""
+    """Returns a few round numbers between two others, including 0."""
     size = 10.0 ** math.floor(math.log10(high - low))
     step = next(size * each for each in (0.2, 0.5, 1, 2) if (high - low) / (size * each) <= 5)
     return [place * step for place in range(math.ceil(low / step), math.floor(high / step) + 1)]
 
 
 def _few_labels(labels: Sequence[str], left: float, step: float, y: float) -> Iterator[str]:
-    """Yields the first label, the last one, and that of the middle where it fits."""
+    """Yields the first label, the last one, and the middle one if it fits."""
     last = len(labels) - 1
     places = {0: "start", last: "end"}
     if last >= 2 and all(len(each) <= 14 for each in labels):
@@ -310,7 +309,7 @@ def _label_width(labels: Iterable[str]) -> float:
 
 
 def _shade(value: float, most: float) -> int:
-    """Returns how strong a colour is, from 0; roots show small numbers beside large ones."""
+    """Returns the strength of a colour, from 0; roots keep small numbers visible."""
     if not (most > 0 and value > 0):
         return 0
     return max(1, min(_SHADES - 1, math.ceil(math.sqrt(value / most) * (_SHADES - 1))))

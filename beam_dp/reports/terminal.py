@@ -1,4 +1,4 @@
-"""Tables, facts and words of releases on a terminal."""
+"""Tables, facts and words about releases on a terminal."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def print_table(
 
 
 def counted(number: int, noun: str, plural: str | None = None) -> str:
-    """Returns how many there are of something.
+    """Returns a number with a noun in singular or plural.
 
     Example:
         >>> counted(1, "marginal"), counted(2000, "marginal"), counted(2, "query", "queries")
@@ -97,13 +97,13 @@ def short(number: float) -> str:
 
 
 def guarantee_text(guarantee: Guarantee) -> str:
-    """Returns a promise in a few words."""
+    """Returns epsilon, delta and the neighbouring relation."""
     relation = guarantee.neighboring.value.replace("_", " ")
     return f"epsilon {guarantee.epsilon:g}, delta {guarantee.delta:g}, {relation}"
 
 
 def unit_text(guarantee: Guarantee) -> str:
-    """Returns what a promise protects, in a few words."""
+    """Returns the unit that a promise protects, in a few words."""
     if guarantee.privacy_unit == "record":
         return "a record"
     most = guarantee.max_records_per_unit
@@ -112,7 +112,7 @@ def unit_text(guarantee: Guarantee) -> str:
 
 
 def promise_facts(guarantee: Guarantee) -> dict[str, str]:
-    """Returns what was promised, and to whom."""
+    """Returns the promise and the unit that it protects."""
     return {"promise": guarantee_text(guarantee), "protects": unit_text(guarantee)}
 
 
@@ -128,7 +128,7 @@ def below_each_other(parts: Sequence[RenderableType]) -> RenderableType:
 
 
 def left_out_facts(left_out: LeftOut | None) -> dict[str, str]:
-    """Returns how many records were left out, and from what budget that was paid."""
+    """Returns how many records were outside the domain, and the budget of that count."""
     if left_out is None:
         return {}
     shares = [
@@ -162,7 +162,7 @@ def left_out_table(left_out: LeftOut) -> RenderableType:
 
 
 def facts_tables(facts: Mapping[str, Mapping[str, Any]]) -> list[RenderableType]:
-    """Returns a table of names and values for each title that has any."""
+    """Returns a table of names and values for each title that has values."""
     return [
         plain_table((title, ""), [(key, short_value(value)) for key, value in values.items()])
         for title, values in facts.items()
@@ -171,7 +171,7 @@ def facts_tables(facts: Mapping[str, Mapping[str, Any]]) -> list[RenderableType]
 
 
 def first_lines(title: str, entries: Sequence[Mapping[str, Any]]) -> RenderableType:
-    """A table of the first entries of a card, one a line."""
+    """Returns a table of the first entries of a card, one in a line."""
     lines = [
         ", ".join(f"{key} {short_value(value)}" for key, value in entry.items())
         for entry in entries[:_SHOWN_NOISE]
@@ -182,7 +182,7 @@ def first_lines(title: str, entries: Sequence[Mapping[str, Any]]) -> RenderableT
 
 
 def noise_table(entries: Sequence[Mapping[str, Any]]) -> RenderableType:
-    """Returns what got noise, of which distribution, and how much of it."""
+    """Returns a table of measurements, with the distribution and the scale of their noise."""
     from rich.console import Group
     from rich.text import Text
 

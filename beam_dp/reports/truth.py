@@ -1,6 +1,6 @@
-"""The truth next to a release, for the owner of the records: the one file here that counts them.
+"""The records that a release is about, counted for a report to their owner.
 
-What it returns is as secret as the records. A report that shows it says so on each page.
+The counts are as secret as the records. A report that shows them says so on each page.
 """
 
 from __future__ import annotations
@@ -30,17 +30,10 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Truth:
-    """The records that a release is about, counted as a report asks. Private.
-
-    Args:
-        domain: the universe.
-        codes: of each attribute, shape (num_records,).
-        num_left_out: records outside the domain, or without a unit.
-        num_beyond: records beyond the limit of their unit.
-    """
+    """The records that a release is about: see ``Counts``. Private."""
 
     domain: Domain
-    codes: Sequence[NDArray[Any]]
+    codes: Sequence[NDArray[Any]]  # of each attribute, shape (num_records,)
     num_left_out: int
     num_beyond: int = 0
 
@@ -69,11 +62,7 @@ class Truth:
 
 
 def truth_domain(release: AnyRelease, path: str) -> Domain:
-    """Returns the domain of the records that a release is about.
-
-    Raises:
-        InputError: naming ``against`` and the path, if the release is of another kind.
-    """
+    """Returns the domain of the records; refuses ``against`` for kinds that can't be compared."""
     if release.records_domain is None:
         condition = "applies only to synthetic databases and interval counts"
         raise InputError("against", path, condition)
@@ -81,9 +70,7 @@ def truth_domain(release: AnyRelease, path: str) -> Domain:
 
 
 def truth_of(release: AnyRelease, domain: Domain, batches: Iterable[pa.RecordBatch]) -> Truth:
-    """Returns the records that a release is about; the limit of each unit is kept, too.
-
-    From the same records the same ones are kept as when it was made.
+    """Returns the records that a release is about, limited for each unit as they were for it.
 
     Cost: the memory of the codes; as ``encode_records``.
     """
@@ -104,7 +91,7 @@ def truth_of(release: AnyRelease, domain: Domain, batches: Iterable[pa.RecordBat
 
 
 def _cost_limit(release: AnyRelease, words: RecordWords) -> CostLimit | None:
-    """What limited the records of a unit besides their number, as the card says."""
+    """Returns the limit on the costs of a unit's records, if the card states one."""
     if not isinstance(release, SyntheticDatabase) or release.measurements is None:
         return None
     most = release.plan.get("max_unit_cost")

@@ -68,12 +68,7 @@ def payload(release: AnswersRelease) -> dict[str, bytes]:
 
 
 def read(card: Card, payload: Payload) -> AnswersRelease:
-    """Returns the release of a card and its payload.
-
-    Raises:
-        InputError: if the card is none of answers.
-        DamagedFileError: if the file does not hold as many answers as the card says.
-    """
+    """Returns the release of a card and its payload."""
     name = answers_file(card.draw_id)
     card.check_files([name])
     card.check_types({"guarantee": dict})
@@ -87,11 +82,11 @@ def read(card: Card, payload: Payload) -> AnswersRelease:
 
 
 class AnswerRows(Sequence[Row]):
-    """Rows that are decoded when they are looked at: a row takes far more memory than its bytes.
+    """Rows that are decoded on access: a row takes far more memory than its bytes.
 
     Args:
-        blocks: the bytes of the rows, checked.
-        places: of each row, one after the other, the number of its block and where it begins.
+        blocks: the checked bytes of the rows.
+        places: for each row, in turn, the number of its block and where it begins.
     """
 
     def __init__(self, blocks: Sequence[bytes], places: array[int]) -> None:
@@ -122,13 +117,13 @@ def write_batch(
     number: int,
     directory: str | os.PathLike[str],
 ) -> bool:
-    """Writes one batch of a stream's answers; whoever comes first wins.
+    """Writes one batch of a stream's answers, unless another attempt has written it.
 
     Args:
         rows: the answers.
         draw_id: of the run.
-        number: of the batch in its run; a batch that is done again has the same one.
-        directory: local, ``gs://BUCKET/FOLDER`` or ``s3://BUCKET/FOLDER``; of this stream alone.
+        number: of the batch in its run; the same for every attempt.
+        directory: for this stream alone; local, ``gs://BUCKET/FOLDER`` or ``s3://BUCKET/FOLDER``.
 
     Returns:
         Whether this attempt was the first. Its file appears complete or not at all.
@@ -144,7 +139,7 @@ def write_batch(
 
 
 def rows_bytes(rows: Sequence[Row], draw_id: str) -> bytes:
-    """Returns answers as an Avro container file: the same bytes for the same rows and draw."""
+    """Returns answers as an Avro container file, the same bytes for the same rows and draw."""
     blocks = in_blocks([[encode(ANSWER_SCHEMA, row) for row in rows]])
     return write_container(ANSWER_SCHEMA, draw_id, "answers", blocks, deflate=False)
 

@@ -31,11 +31,7 @@ _FLAGS = ("marginal", "interval", "queries", "quantile")
 
 
 def answer_intervals(release: IntervalRelease, options: argparse.Namespace) -> None:
-    """Prints what a command line asks of a release.
-
-    Raises:
-        InputError: naming the flag, if its value can't be answered.
-    """
+    """Prints what a command line asks of a release."""
     refuse_others(options, ("interval", "quantile"))
     (flag,) = (name for name in _FLAGS if getattr(options, name) is not None)
     try:
@@ -58,7 +54,7 @@ def answer_intervals(release: IntervalRelease, options: argparse.Namespace) -> N
 
 
 def _of_file(release: IntervalRelease, path: str) -> tuple[list[str], list[Cells]]:
-    """Returns the intervals and prefixes that are asked for in JSON lines."""
+    """Returns the names and cells of the intervals and prefixes in a file of JSON lines."""
     if not pathlib.Path(path).is_file():
         raise InputError("queries", path, "must be a file that can be read")
     assert isinstance(release.attribute, OrderedAttribute)
@@ -122,7 +118,7 @@ def _range(query: LinearQuery, num_leaves: int) -> Cells:
 
 
 def _level(attribute: Attribute, text: str) -> int | float | str:
-    """An integer where it is written as one: a float has no room for all digits of a long one."""
+    """Returns an integer if it is written as one: a float can't hold all digits of a long one."""
     if isinstance(attribute, TimeAttribute):
         return text
     try:

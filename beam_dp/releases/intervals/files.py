@@ -64,12 +64,7 @@ def payload(release: IntervalRelease) -> dict[str, bytes]:
 
 
 def read(card: Card, payload: Payload) -> IntervalRelease:
-    """Returns the release of a card and its payload.
-
-    Raises:
-        InputError: if the card is none of interval counts, or the tables are not of it.
-        DamagedFileError: if the file holds no tables.
-    """
+    """Returns the release of a card and its payload."""
     name = file_name(card.draw_id, _PURPOSE)
     card.check_files([name])
     card.check_types(_TYPES)
@@ -95,7 +90,7 @@ def read(card: Card, payload: Payload) -> IntervalRelease:
             parsed["mechanism"], attribute.num_levels, guarantee.neighboring, integers
         )
         with np.errstate(all="ignore"):
-            # A matrix that answers nothing has none, and that of another strategy has another one.
+            # The matrix of another strategy has another error, or none.
             found = variance / grid**2 * strategy.errors.mean()
         if not math.isclose(found, error, rel_tol=1e-6):
             condition = "must be that of the strategy in the payload"

@@ -32,7 +32,7 @@ class IntervalAnswers:
         values: number of records in each interval, float64, unbiased.
         standard_errors: of each, from the noise alone.
         bounds: each error is within its bound, except with ``failure_probability``.
-        failure_probability: of one answer, or of all of the release's at once where asked for.
+        failure_probability: of one bound, or of all bounds of the release if asked for.
     """
 
     values: Values
@@ -45,24 +45,23 @@ class IntervalAnswers:
 class IntervalRelease(Release):
     """Counts of all intervals of one ordered attribute: everything here is public.
 
-    Answers of intervals that share an end add up, but those of the textbook tree. The levels
-    "other" and null have no place in the order: no interval holds them, and they are not counted.
+    Answers to adjacent intervals add up, except with the textbook tree. The levels "other" and null
+    have no place in the order: they are in no interval and are not counted.
 
     Args:
-        attribute: whose levels are the cells, in their order: integers, or bins of numbers.
-        guarantee: what was promised.
+        attribute: its levels are the cells, in their order: integers, or bins of numbers.
+        guarantee: the promise to the people in the data.
         choice: names of the strategy and of the noise.
         scale: of the noise of each measurement, in grid units.
-        grid: grid units that make one unit of the strategy.
+        grid: grid units in one unit of the strategy.
         noise_variance: of each measurement, in squared grid units.
         mean_squared_error: over all intervals, in squared records.
-        strategy: what was measured, in integers.
+        strategy: the matrix of what was measured, in integers.
         estimate: of the counts.
         draw_id: names this one draw of noise.
-        plan: what else is public, such as the entry of a ledger.
+        plan: other public parameters, such as the entry of a ledger.
         versions: of the libraries that made it.
-        left_out: a noisy count of the records outside the attribute's levels, where it was paid
-            for.
+        left_out: a noisy count of the records outside the attribute's levels, if it was paid for.
     """
 
     KIND: ClassVar[str] = "intervals"
@@ -136,12 +135,12 @@ class IntervalRelease(Release):
         return Domain((self.attribute,))
 
     def noisy_number(self) -> tuple[float, float]:
-        """See ``Release``: what all cells together are answered."""
+        """Returns the answer to the interval of all cells, and its standard error."""
         everything = self.answer(0, self.num_leaves - 1)
         return float(everything.values), float(everything.standard_errors)
 
     def not_counted(self) -> str:
-        """See ``Release``: those that are in no interval."""
+        """Returns that no interval counts the levels other and null, if there are such levels."""
         has_others = self.attribute.size > self.num_leaves
         return "counted in no interval: other or null" if has_others else ""
 
@@ -149,11 +148,11 @@ class IntervalRelease(Release):
         """Returns the first and the last cell of an interval of the attribute's own values.
 
         Args:
-            low: the first integer; of an attribute with bins the edge where the first one starts.
-            high: the last integer, included; or the edge where the last bin ends.
+            low: the first integer; or, for bins, the lower edge of the first one.
+            high: the last integer, included; or, for bins, the upper edge of the last one.
 
         Raises:
-            InputError: unless both are levels, or edges, and low <= high, or < for edges.
+            InputError: unless both are levels with low <= high, or edges with low < high.
 
         Example:
             >>> release.cells(25, 44)  # doctest: +SKIP
@@ -177,21 +176,21 @@ class IntervalRelease(Release):
     ) -> IntervalAnswers:
         """Returns the number of records in the cells low..high, both included.
 
-        Standard errors are exact, but for ``square_root``, where they are those of the last
-        interval of the same length, the largest; and for ``sine`` above 1,024 cells, where they
-        are interpolated (to 0.2 % at 4,096 cells).
+        Standard errors are exact, except for ``square_root``, which has those of the last interval
+        of the same length, the largest; and for ``sine`` above 1,024 cells, where they are
+        interpolated (to 0.2 % at 4,096 cells).
 
         Args:
             low: integers, any shape.
             high: integers >= low and < d, same shape.
             failure_probability: of a bound, in (0, 1).
-            all_at_once: whether all bounds of all intervals are to hold at once.
+            all_at_once: whether the bounds of all intervals hold at once.
 
         Returns:
             Arrays of the same shape.
 
         Raises:
-            InputError: if an end is out of range or no integer.
+            InputError: if an end is out of range or not an integer.
 
         Cost: O(1) an interval, O(log d) for trees; about a quarter of a second for 1e6. The first
         call prepares the variances: for ``sine`` 2 s with 65,536 cells and 20 s with 2^20, for
@@ -202,7 +201,7 @@ class IntervalRelease(Release):
         shape = first.shape
         first, last = first.ravel(), last.ravel()
         deviation = math.sqrt(self.noise_variance) / self.grid
-        # Rounding may leave a variance of 0 a little below.
+        # Rounding may make a variance of 0 slightly negative.
         errors = deviation * np.sqrt(np.maximum(self.strategy.errors.variances(first, last), 0.0))
         num_bounds = self.num_leaves * (self.num_leaves + 1) // 2 if all_at_once else 1
         is_laplace = self.choice[1] == "discrete_laplace"
@@ -228,9 +227,9 @@ class IntervalRelease(Release):
     def increasing_prefixes(self) -> Values:
         """Returns the nearest prefixes that start at 0 and never decrease, shape (d + 1,).
 
-        The histogram of these, their differences, has no negative count. Nearness is in the sum
-        of squares over prefixes. The error is smaller where most cells are empty, but it is
-        biased: small counts come out too large, and no standard error is known.
+        Their differences are a histogram without negative counts. Nearest is in the sum of squares
+        over prefixes. The error is smaller where most cells are empty, but it is biased: small
+        counts come out too large, and no standard error is known.
 
         Cost: O(d).
         """
@@ -244,8 +243,8 @@ class IntervalRelease(Release):
             shares: in [0, 1], any shape.
 
         Returns:
-            For each the first cell c such that at least this share lies in the cells 0..c, by
-            ``increasing_prefixes``.
+            For each share the first cell c such that at least this share of the records is in the
+            cells 0..c, by ``increasing_prefixes``.
 
         Raises:
             InputError: if a share is out of range.
@@ -263,7 +262,7 @@ class IntervalRelease(Release):
         for name, given in (("low", low), ("high", high)):
             array = np.asarray(given)
             if not array.size:
-                array = array.astype(np.int64)  # An empty list tells no type.
+                array = array.astype(np.int64)  # an empty list has no type
             if array.dtype.kind not in "iu":
                 raise InputError(name, given, "must be integers")
             ends.append(array)
@@ -277,11 +276,7 @@ class IntervalRelease(Release):
 
 
 def check_ordered(attribute: Attribute) -> None:
-    """Refuses an attribute whose intervals cannot be counted.
-
-    Raises:
-        InputError: unless it has integers or bins, from 2 to 2^20 of them.
-    """
+    """Refuses an attribute unless it has from 2 to 2^20 integers or bins."""
     if not isinstance(attribute, OrderedAttribute):
         kinds = "an integer, numeric, date or datetime attribute"
         condition = f"must be {kinds}; it is {attribute.kind}, unordered"
@@ -292,11 +287,7 @@ def check_ordered(attribute: Attribute) -> None:
 
 
 def ordered_domain(domain: Domain, name: str) -> Domain:
-    """Returns the domain of one ordered attribute.
-
-    Raises:
-        InputError: if it has none of this name, or it is not ordered.
-    """
+    """Returns the domain of one attribute; refuses one that is unknown or unordered."""
     check_is("domain", domain, Domain)
     attribute = domain[name]
     check_ordered(attribute)
@@ -304,9 +295,9 @@ def ordered_domain(domain: Domain, name: str) -> Domain:
 
 
 def _nearest_increasing(values: Values) -> Values:
-    """Returns the numbers that never fall and are nearest in the sum of squares.
+    """Returns the numbers that never decrease and are nearest in the sum of squares.
 
-    Neighbours that fall are replaced by their mean, over and over: the result does not depend on
+    Neighbours that decrease are replaced by their mean, repeatedly: the result does not depend on
     the order (Barlow and others, 1972).
 
     Cost: O(d), 0.15 s for 2^20 numbers.

@@ -21,7 +21,7 @@ from beam_dp.verification.verdict import Figures, Verification, judged
 
 
 def verify_intervals(release: IntervalRelease) -> Verification:
-    """Returns what the card of interval counts, and the matrix in its payload, come to."""
+    """Returns the verification of the card of interval counts and of the matrix in its payload."""
     figures = Figures()
     check_fields("parameters", release.plan, (), ("ledger_release",))
     name, distribution = release.choice
@@ -49,18 +49,10 @@ def interval_steps(
     scale: float,
     grid: int,
 ) -> list[Step]:
-    """Returns the step that measures a matrix.
+    """Returns the step that measures a matrix, with noise of a scale in grid units.
 
     One record adds a column, a replacement the difference of two. No entry is negative, so that
     the difference has at most twice the squared L2 norm. k records of a unit may be in one cell.
-
-    Args:
-        name: of the strategy.
-        strategy: the matrix.
-        guarantee: of which the relation and the records of a unit are used.
-        distribution: of the noise.
-        scale: of the noise, in grid units.
-        grid: grid units that make one unit of the matrix.
     """
     l1, l2_squared = column_norms(strategy)
     moved, k = guarantee.neighboring.num_moved, guarantee.max_records_per_unit
@@ -87,7 +79,7 @@ def column_norms(strategy: Measured) -> tuple[int, int]:
 
 
 def _path_norms(strategy: Hierarchy, power: int) -> int:
-    """The largest norm of what a cell's path of nodes, and the matrix above them, weigh."""
+    """Returns the largest norm of the weights of a cell's path of nodes and the matrix above."""
     place = np.arange(strategy.num_leaves)
     total = np.zeros(strategy.num_leaves, np.int64)  # of at most 21 squares up to 2^52
     for level in range(len(strategy.sizes) - 1, 0, -1):

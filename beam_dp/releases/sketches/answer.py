@@ -17,16 +17,7 @@ from beam_dp.releases.sketches.release import SparseRelease
 
 
 def answer_sparse_release(release: SparseRelease, options: argparse.Namespace) -> None:
-    """Prints the answer of the sparse query in a file.
-
-    Args:
-        options: of `beam-dp answer`; keys of the file's lines are of the release's type.
-        release: of which it is asked.
-
-    Raises:
-        InputError: if the file or the query is refused.
-        FlagError: if no such query is asked.
-    """
+    """Prints the answer to the sparse query in a file."""
     refuse_others(options, ("sparse",))
     path = options.sparse
     if path is None:
@@ -35,7 +26,7 @@ def answer_sparse_release(release: SparseRelease, options: argparse.Namespace) -
         query = read_query(release, path)
         answer = release.answer_query(query)
     except InputError as error:
-        # What is wrong with a line names the file and the line.
+        # An error in a line names the file and the line.
         if error.name.startswith(path):
             raise
         raise InputError("--sparse", error.value, error.condition) from None
@@ -52,11 +43,7 @@ def answer_sparse_release(release: SparseRelease, options: argparse.Namespace) -
 
 
 def read_query(release: SparseRelease, path: str) -> SparseQuery:
-    """Returns the query in a file, whose keys are of the type of a release's.
-
-    Raises:
-        InputError: if the file is refused, or a key is of another type.
-    """
+    """Returns the query in a file, with keys of the type of the release's keys."""
     key_type = key_type_of(release.plan)
     query = read_sparse_query(path, keys="integer" if key_type == "integer" else "text")
     if key_type is None:

@@ -34,10 +34,10 @@ _MAX_QUERIES = 2**40
 
 
 def squared_norm(cells: NDArray[np.float64], num_blocks: int, noise: float) -> float:
-    """Returns an estimate of the sum of all squared counts, not less than 0.
+    """Returns an estimate of the sum of all squared counts, at least 0.
 
-    In expectation over signs and noise, each block's cells have a sum of squares of ``||x||^2``
-    plus the noise of its cells.
+    In expectation over signs and noise, the sum of squares of a block's cells is ``||x||^2`` plus
+    the variances of its noise.
     """
     total = float(cells @ cells)
     return max(0.0, (total - len(cells) * noise) / num_blocks)
@@ -46,7 +46,7 @@ def squared_norm(cells: NDArray[np.float64], num_blocks: int, noise: float) -> f
 def variance_of_mean(
     norm: float, squared_norm: float, value: float, own: float, projection_width: float
 ) -> float:
-    """Returns what hashing adds to the variance of a mean over rows.
+    """Returns the variance that hashing adds to a mean over rows.
 
     (|q|^2 |x|^2 + <q, x>^2 - 2 sum q^2 x^2) / T for dense signs and blocks alike.
 
@@ -63,7 +63,7 @@ def variance_of_mean(
 def variance_of_median(cells: NDArray[np.float64], num_blocks: int) -> float:
     """Returns the variance of the median of one random cell of each block, with random signs.
 
-    The median passes t if most rows do: P(|median| > t) = 2 P(Binomial(s, p) > s / 2) for
+    The median exceeds t if most rows do: P(|median| > t) = 2 P(Binomial(s, p) > s / 2) for
     p = P(|cell| > t) / 2, and E median^2 is the integral of 2 t P(|median| > t).
 
     Cost: one sort.
@@ -80,7 +80,7 @@ def variance_of_median(cells: NDArray[np.float64], num_blocks: int) -> float:
 
 
 def _more_than_half(number: int, probability: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Returns the probabilities that more than half of a number of independent events happen."""
+    """Returns the probabilities that more than half of ``number`` independent events happen."""
     result = np.zeros_like(probability)
     some = probability > 0
     log_yes, log_no = np.log(probability[some]), np.log1p(-probability[some])
@@ -93,7 +93,7 @@ def _more_than_half(number: int, probability: NDArray[np.float64]) -> NDArray[np
 def clipped_mean(rows: NDArray[np.float64], scale: float) -> NDArray[np.float64]:
     """Returns the mean of the rows of each element, clipped near their median.
 
-    A row that a heavy element shares counts as if it were 1.5 scales away. Odd and equivariant, so
+    A row with a heavy element counts as if it were 1.5 scales away. Odd and equivariant, so
     unbiased where the errors of rows are symmetric.
 
     Args:
@@ -112,14 +112,14 @@ def clipped_mean(rows: NDArray[np.float64], scale: float) -> NDArray[np.float64]
 def variance_of_clipped_mean(cells: NDArray[np.float64], num_blocks: int, scale: float) -> float:
     """Returns the variance of the clipped mean of one random cell of each block, with random signs.
 
-    The mean over the places j of a row, of the squared estimate from cell j of each row, whose
-    signs alternate. Cells of different rows are as good as independent, because their hashes are.
+    It is the mean, over the places j of a row, of the squared estimate from cell j of each row,
+    with alternating signs. Cells of different rows are nearly independent, as their hashes are.
 
     Cost: a few passes over the cells.
     """
     rows = cells.reshape(num_blocks, -1).T
     total = 0.0
-    # Turning the sign of a row changes no law, and makes more of the same cells.
+    # Changing the sign of a row keeps the distribution and gives more samples of it.
     for turned in range(num_blocks):
         signs = np.where(np.arange(num_blocks) == turned, -1.0, 1.0)
         total += float((clipped_mean(rows * signs, scale) ** 2).mean())
@@ -129,7 +129,7 @@ def variance_of_clipped_mean(cells: NDArray[np.float64], num_blocks: int, scale:
 def estimates_by_element(
     cells: NDArray[np.float64], signs: BlockSigns, support: NDArray[np.uint64]
 ) -> NDArray[np.float64]:
-    """Returns what each row says of each element, shape (m, num_blocks)."""
+    """Returns the estimate of each element from each row, shape (m, num_blocks)."""
     buckets, entries = signs.buckets_and_signs(support)
     row_width = len(cells) // signs.num_blocks
     where = cell_of(buckets, row_width) + np.arange(signs.num_blocks) * row_width
@@ -146,9 +146,8 @@ def dense_estimate(
     """Returns the estimate of a query from a dense sketch, and two sums for its variance.
 
     Returns:
-        <q, x> as estimated; the sum of squares of the coefficients of the cells, which times the
-        variance of the noise is the variance that noise causes; and the sum of q^2 x^2 as
-        estimated.
+        The estimate of <q, x>; the sum of squares of the cells' coefficients, which is multiplied
+        by the variance of the noise; and the estimated sum of q^2 x^2.
     """
     width = signs.projection_width
     coefficients = np.zeros(width)
@@ -167,20 +166,20 @@ def selected_noise_bound(
     selected_weight: float,
     failure_probability: float,
 ) -> float:
-    """Returns what the weighted noise of any selection of a query's elements passes rarely.
+    """Returns a bound on the weighted noise of any selection of a query's elements.
 
-    Which elements a histogram keeps depends on their noise Z, so that the noise of those that
-    are kept is biased upwards. But whatever is selected, its weighted noise is at most the sum of
-    w max(Z, 0) over all elements of the query, and at least minus that of w max(-Z, 0). These are
-    sums of independent terms that know of no selection. Cantelli bounds each; the largest of all
+    Which elements a histogram keeps depends on their noise Z, so the noise of the kept elements is
+    biased upwards. But for any selection, its weighted noise is at most the sum of w max(Z, 0) over
+    all elements of the query, and at least minus that of w max(-Z, 0). These are sums of
+    independent terms that do not depend on the selection. Cantelli bounds each; the largest of all
     Z, and of all -Z, has a union bound. Each of the four fails with a quarter of the probability.
-    Where none fails both bounds hold at once, so the smaller one does too.
+    If none fails, both bounds hold at once, so the smaller one does too.
 
     Args:
         scale: of the discrete Laplace noise, b; q = e^(-1 / b).
         weights: shape (m,), float64, at least 0, of all elements of the query.
-        selected_weight: the sum of the weights of what is selected; may depend on the noise.
-        failure_probability: in (0, 1).
+        selected_weight: the sum of the selected weights; may depend on the noise.
+        failure_probability: of the bound, in (0, 1).
 
     Source: P(Z >= k) = q^k / (1 + q) for k >= 1, so E max(Z, 0) = q / (1 - q^2); half of the
     second moment of Z is that of max(Z, 0).
@@ -197,7 +196,7 @@ def selected_noise_bound(
 
 @dataclasses.dataclass(frozen=True)
 class ProjectionBounds:
-    """Bounds on the errors of k queries of at most m keys, by a mean over the rows of a projection.
+    """Bounds on the errors of k queries of at most m keys, with a mean over a projection's rows.
 
     Accuracy: an answer <Aq, Ax + Z> / R is wrong by the noise <Aq, Z> / R and by the distortion
     <Aq, Ax> / R - <q, x>. With probability 1 - beta, over hash and noise, neither part of any of
@@ -275,11 +274,11 @@ class ProjectionBounds:
 
     @cached_property
     def distortion_of_norm(self) -> float:
-        """What times the L2 norm of all counts bounds the distortion, with half of the failures."""
+        """The factor of the L2 norm of all counts that bounds the distortion, with half of beta."""
         return self._tails.coefficient(self.failure_probability / 2)
 
     def to_json(self) -> dict[str, Any]:
-        """Returns what a card says: nothing of it depends on data."""
+        """Returns the bounds as a card states them; they do not depend on data."""
         return {
             "num_queries": self.num_queries,
             "failure_probability": self.failure_probability,
@@ -299,7 +298,7 @@ class ProjectionBounds:
 
 
 class _Sketch(Protocol):
-    """What a sketch is of, before or after its noise is drawn."""
+    """The parameters of a sketch, before or after its noise is drawn."""
 
     @property
     def num_blocks(self) -> int: ...
@@ -319,19 +318,7 @@ def bounds_of(
     num_queries: int = 1,
     failure_probability: float = FAILURE_PROBABILITY,
 ) -> ProjectionBounds | None:
-    """Returns what is proved of a sketch; None of medians, and of a hash that is less than 4-wise.
-
-    Args:
-        sketch: a projection and its noise.
-        projection_width: of it.
-        hash_key: of it.
-        sparsity: as of ``ProjectionBounds``, and so the others.
-        num_queries: as there.
-        failure_probability: as there.
-
-    Raises:
-        InputError: as there.
-    """
+    """Returns the bounds of a sketch; None for medians, and unless the hash is 4-wise independent."""
     if sketch.estimator != "mean" or hash_key.independence < 4:
         return None
     return ProjectionBounds(

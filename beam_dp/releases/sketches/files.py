@@ -104,13 +104,7 @@ def payload(release: SparseRelease) -> dict[str, bytes]:
 
 
 def read(card: Card, payload: Payload) -> SparseRelease:
-    """Returns the release of a card and its payload.
-
-    Raises:
-        InputError: if the card is none for sparse queries, or of a hash family that this version
-            can't read, or a file is not of the card.
-        DamagedFileError: if a file is not what it should be.
-    """
+    """Returns the release of a card and its payload."""
     card.check_types(_TYPES)
     parsed, draw_id = card.fields, card.draw_id
     if parsed["hash_family"] != HASH_FAMILY:

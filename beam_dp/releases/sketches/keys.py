@@ -1,4 +1,4 @@
-"""The part of a card for sparse queries that describes keys."""
+"""How the card of a release for sparse queries describes its keys."""
 
 from __future__ import annotations
 
@@ -14,11 +14,7 @@ _AS_WRITTEN = 1  # the rule of cards that name none
 
 
 def key_type_of(parameters: Mapping[str, Any]) -> KeyType | None:
-    """Returns what the keys of a release are, from its public parameters; None if it says nothing.
-
-    Raises:
-        InputError: if it says what no version does.
-    """
+    """Returns the type of a release's keys, from its public parameters; None if not stated."""
     columns = _columns(parameters)
     if columns is None:
         return None
@@ -28,7 +24,7 @@ def key_type_of(parameters: Mapping[str, Any]) -> KeyType | None:
 
 
 def key_rule_of(parameters: Mapping[str, Any]) -> int:
-    """Returns by which rule records were read as keys, from the public parameters of a release.
+    """Returns the rule by which records were read as keys, from a release's public parameters.
 
     By rule 1 a key is the text as it was written; by rule 2 the integer that was written as a
     float is that integer (``plain_integer``). Queries are read by the rule of their release.

@@ -1,8 +1,7 @@
 """Releases for sparse queries: a sketch, a histogram, or both.
 
-No element of a sketch can be read off it; the hash key, that is public, says where an element is
-to be looked for. A histogram does name the elements that it holds: their discovery is what its
-delta pays for.
+A sketch does not list its elements; the public hash key says where to look for one. A histogram
+lists the elements that it holds: its delta pays for their discovery.
 """
 
 from __future__ import annotations
@@ -50,12 +49,12 @@ HASH_FAMILY = "bivariate polynomials over GF(2^64), 1"
 
 @dataclasses.dataclass(frozen=True)
 class SparseAnswer:
-    """The answer of a sparse query.
+    """The answer to a sparse query.
 
     Args:
-        value: in weight: records, where every record weighs 1.
-        standard_error: of the value over the noise and the hash; computed from the release alone.
-        bound: what the error exceeds with the failure probability at most.
+        value: in weight: records, if every record weighs 1.
+        standard_error: of the value, over the noise and the hash; computed from the release alone.
+        bound: the error exceeds it with at most the failure probability.
         failure_probability: of the bound.
     """
 
@@ -70,15 +69,15 @@ class NoisySketch:
     """The noisy sums of a projection.
 
     Args:
-        family: ``dense`` or ``blocks``.
-        num_blocks: rows that an element is in: the blocks, or, of a dense sketch, all rows.
+        family: of the projection.
+        num_blocks: rows that contain an element: the blocks, or all rows of a dense sketch.
         cells: shape (projection_width,), int64, in units of the grid.
         distribution: of the noise of each cell.
         scale: of that noise, in weight.
         estimator: how the rows of an element become its estimate: their ``mean``; or their
-            ``median``, or ``clipped_mean`` around it, which heavy elements that share one of its
-            rows move little.
-        grid: units of a cell that make a weight of one, an integer >= 1.
+            ``median``, or the ``clipped_mean`` around it, which heavy elements in the same row move
+            little.
+        grid: units of a cell in a weight of one, an integer >= 1.
     """
 
     family: Family
@@ -90,7 +89,7 @@ class NoisySketch:
     grid: int = 1
 
     def signs(self, key: HashKey) -> DenseSigns | BlockSigns:
-        """Returns the projection that the cells are sums of; of blocks before they are folded."""
+        """Returns the projection whose sums are in the cells; for blocks, before folding."""
         return signs_of(self.family, key, len(self.cells), self.num_blocks)
 
     def fold(self, sums: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -104,7 +103,7 @@ class NoisySketch:
 
     @property
     def effective_width(self) -> float:
-        """The cells of a projection with as many collisions whose cells are all alike."""
+        """The width of a projection with equally many collisions and uniform cells."""
         if self.family == "dense":
             return len(self.cells)
         return len(self.cells) / collisions(self.row_width)
@@ -127,7 +126,7 @@ class NoisyCounts:
     threshold: int
 
     def look_up(self, support: NDArray[np.uint64]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        """Returns the counts of elements, 0 where one is not released, and which are."""
+        """Returns the counts of elements, 0 if not released, and which elements are released."""
         if not len(self.elements):
             return np.zeros(len(support), np.int64), np.zeros(len(support), np.bool_)
         where = np.minimum(np.searchsorted(self.elements, support), len(self.elements) - 1)
@@ -138,11 +137,7 @@ class NoisyCounts:
 def signs_of(
     family: Family, key: HashKey, projection_width: int, num_blocks: int
 ) -> DenseSigns | BlockSigns:
-    """Returns the projection of a family; of blocks the one that ``fold`` makes cells of.
-
-    Raises:
-        InputError: if the width or the number of blocks is out of range.
-    """
+    """Returns the projection of a family; for blocks, the one that ``fold`` turns into cells."""
     if family == "dense":
         return DenseSigns(key, projection_width)
     if num_blocks < 1 or projection_width < num_blocks or projection_width % num_blocks:
@@ -163,19 +158,19 @@ def folded(
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class SparseRelease(Release):
-    """What a sparse mechanism publishes.
+    """A public release of a sparse mechanism.
 
     Args:
-        draw_id: of the noise.
-        mechanism: its name.
-        guarantee: what was promised.
+        draw_id: names the draw of noise.
+        mechanism: the name of the mechanism.
+        guarantee: the promise to the people in the data.
         hash_key: public; drawn before any record was read.
-        max_sparsity: the most elements that a query may have.
-        max_weight: the most that one record weighs.
+        max_sparsity: the largest number of elements of a query.
+        max_weight: the largest weight of a record.
         plan: the other public parameters, as JSON values.
         sketch: noisy sums, or None.
-        histogram: noisy counts of some elements, or None. With a sketch beside it, answers add
-            the sketch of what the histogram leaves out.
+        histogram: noisy counts of some elements, or None. If there is a sketch, too, answers add
+            the sketch of the elements that the histogram leaves out.
     """
 
     KIND: ClassVar[str] = "sparse_release"
@@ -224,11 +219,11 @@ class SparseRelease(Release):
         return found
 
     def public_keys(self) -> dict[str, str]:
-        """See ``Release``: the hash key."""
+        """Returns the hash key."""
         return {"hash_key": self.hash_key.to_bytes().hex()}
 
     def answer_query(self, query: SparseQuery) -> SparseAnswer:
-        """Returns the answer of a query; see ``answer``.
+        """Returns the answer to a query; see ``answer``.
 
         Raises:
             InputError: if two elements of the query are one key of this release (``7.0`` and ``7``,
@@ -242,17 +237,17 @@ class SparseRelease(Release):
     def answer(self, support: NDArray[np.uint64], values: NDArray[np.float64]) -> SparseAnswer:
         """Returns the sum of values times weights over all records of some elements.
 
-        Accuracy: the value of a sketch is unbiased over hash and noise (a median because the
-        errors of its rows are symmetric). Its bound is Chebyshev's at the standard error, which
-        estimates what other elements add from the released cells; with medians and clipped means
-        it leaves out that two elements of the query that share cells err alike, which matters
-        where the query holds a good part of all there is. A histogram alone answers 0
-        for what it does not hold: its standard error is that of its noise, and only the bound
-        covers what is missing. That bound is a theorem: an element that is missing has a count
-        below the threshold minus its noise, so the error is that of ``selected_noise_bound`` over
-        the whole query, and the threshold for each missing element. With a sketch beside it each
-        part has half of the failure probability. No bound with a sketch is a theorem: hashing has
-        none that holds for all data with a fixed key; see docs/sparse_queries.md.
+        Accuracy: the value from a sketch is unbiased over hash and noise (a median because the
+        errors of its rows are symmetric). Its bound is Chebyshev's with the standard error, which
+        estimates from the released cells how much other elements add; with medians and clipped
+        means it ignores that elements of the query in the same cells have the same error, which
+        matters if the query contains a large part of all records. A histogram alone answers 0 for
+        elements that it does not hold: its standard error is that of its noise, and only the bound
+        covers missing elements. That bound is a theorem: a missing element has a count below the
+        threshold minus its noise, so the error is at most ``selected_noise_bound`` over the whole
+        query plus the threshold for each missing element. If there is a sketch, too, each part has
+        half of the failure probability. No bound with a sketch is a theorem: hashing has none that
+        holds for all data with a fixed key; see docs/sparse_queries.md.
 
         Args:
             support: shape (m,), uint64, each element once; m at most ``max_sparsity``.
@@ -273,7 +268,7 @@ class SparseRelease(Release):
         noise = noise_variance("discrete_laplace", self.histogram.scale)
         if self.sketch is None:
             variance = noise * float((weights[found] ** 2).sum())
-            # What is missing has a count below the threshold minus its noise.
+            # A missing element has a count below the threshold minus its noise.
             bound = self.histogram.threshold * float(weights[~found].sum()) + selected_noise_bound(
                 self.histogram.scale, weights, float(weights.sum()), FAILURE_PROBABILITY
             )
@@ -281,7 +276,7 @@ class SparseRelease(Release):
         share = self._residual_share(found)
         rest, variance = self._from_sketch(support, weights * share)
         kept = weights[found] * (1 - share[found])
-        # All that are held have the same share.
+        # All elements of the histogram have the same share.
         counted = 1 - noise / (noise + self._element_variance)
         bound = _chebyshev(variance, FAILURE_PROBABILITY / 2) + counted * selected_noise_bound(
             self.histogram.scale, weights, float(weights[found].sum()), FAILURE_PROBABILITY / 2
@@ -292,11 +287,7 @@ class SparseRelease(Release):
     def bounds(
         self, num_queries: int = 1, failure_probability: float = FAILURE_PROBABILITY
     ) -> ProjectionBounds | None:
-        """Returns what is proved of the errors of so many queries; None where nothing is.
-
-        Raises:
-            InputError: if an argument is out of range.
-        """
+        """Returns the proved bounds on the errors of that many queries; None if there are none."""
         if self.sketch is None or self.histogram is not None:
             return None
         return bounds_of(
@@ -309,15 +300,10 @@ class SparseRelease(Release):
         )
 
     def estimates(self, support: NDArray[np.uint64]) -> NDArray[np.float64]:
-        """Returns what each of some elements is answered alone; answers add these, times values.
+        """Returns the estimate of each element, shape (n,), float64, in weight.
 
-        Args:
-            support: shape (n,), uint64, any number of elements.
-
-        Returns:
-            shape (n,), float64, in weight.
-
-        Cost: that of ``answer``, for all elements at once.
+        Answers are the sums of these times the values of a query. ``support`` is of shape (n,),
+        uint64, with any number of elements. Cost: that of ``answer``, for all elements at once.
         """
         if self.histogram is None:
             return self._sketched(support)
@@ -359,18 +345,17 @@ class SparseRelease(Release):
         return noise / self.sketch.num_blocks + self._squared_norm / self.sketch.effective_width
 
     def _residual_share(self, found: NDArray[np.bool_]) -> NDArray[np.float64]:
-        """How much of what the sketch finds beside the histogram each element is answered.
+        """Returns the weight of the sketch's estimate for each element, next to the histogram's.
 
-        There are two estimates of an element that the histogram holds: the count, and the count
-        plus what the sketch finds beside it. The second gets the weight that makes the variance
-        least.
+        An element of the histogram has two estimates: its count, and its count plus what the sketch
+        finds besides. The weight of the second one minimises the variance.
         """
         assert self.histogram is not None
         noise = noise_variance("discrete_laplace", self.histogram.scale)
         return np.where(found, noise / (noise + self._element_variance), 1.0)
 
     def _sketched(self, support: NDArray[np.uint64]) -> NDArray[np.float64]:
-        """What the sketch says of each element."""
+        """Returns the estimate of each element from the sketch."""
         assert self.sketch is not None
         signs = self._signs
         if isinstance(signs, DenseSigns):
@@ -387,7 +372,7 @@ class SparseRelease(Release):
     def _from_sketch(
         self, support: NDArray[np.uint64], weights: NDArray[np.float64]
     ) -> tuple[float, float]:
-        """The value of a query and its variance, from the sketch."""
+        """Returns the value of a query and its variance, from the sketch."""
         assert self.sketch is not None
         signs = self._signs
         norm = float((weights**2).sum())
