@@ -404,16 +404,10 @@ def release_intervals(
 ) -> IntervalRelease:
     """Returns a release that keeps ``plan.guarantee``: the only step that sees counts.
 
-    It has the same shape for all data.
-
-    Args:
-        counts: the exact number of records in each cell, shape (d,), int64. Sums are exact modulo
-            2^64: answers are right while d cells hold fewer than 2^35 records together.
-        attribute: whose levels the cells are; by default integers from 0, named "cell".
-        parameters: what else the release tells; public.
-
-    Raises:
-        InputError: if the counts have another shape or type.
+    It has the same shape for all data. The counts are the exact numbers of records in each cell,
+    shape (d,), int64; sums are exact modulo 2^64, so answers are right while d cells hold fewer
+    than 2^35 records together. The attribute is by default integers from 0, named "cell", and the
+    parameters are what else the release tells. Noise is drawn by one call.
 
     Cost: 1e-5 s of noise a measurement; for 65,536 cells about a second.
     """
