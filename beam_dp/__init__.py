@@ -62,11 +62,15 @@ if TYPE_CHECKING:
     from beam_dp.mechanisms.small_db.small_db import SmallDB as SmallDB
     from beam_dp.mechanisms.windows.databases import plan_window_databases as plan_window_databases
     from beam_dp.mechanisms.windows.plan import plan_window_tables as plan_window_tables
-    from beam_dp.planning.job import PlanningJob as PlanningJob
-    from beam_dp.planning.ranking import rank_mechanisms as rank_mechanisms
-    from beam_dp.planning.sketches.choices import plan_sparse_release as plan_sparse_release
-    from beam_dp.planning.sketches.job import SparsePlanningJob as SparsePlanningJob
-    from beam_dp.planning.sketches.ranking import rank_sparse_mechanisms as rank_sparse_mechanisms
+    from beam_dp.planning.job import (
+        PlanningJob as PlanningJob,
+        SparsePlanningJob as SparsePlanningJob,
+    )
+    from beam_dp.planning.ranking import (
+        rank_mechanisms as rank_mechanisms,
+        rank_sparse_mechanisms as rank_sparse_mechanisms,
+    )
+    from beam_dp.planning.sketches import plan_sparse_release as plan_sparse_release
     from beam_dp.privacy.guarantee import Guarantee as Guarantee, Neighboring as Neighboring
     from beam_dp.privacy.ledger.ledger import Ledger as Ledger
     from beam_dp.privacy.ledger.url import LedgerError as LedgerError

@@ -38,7 +38,7 @@ from sparse_measure import (
 
 from beam_dp.mechanisms.sketches.errors import KeyProfile
 from beam_dp.mechanisms.sketches.plan import SparseMechanism
-from beam_dp.planning.sketches.choices import SparseChoice, plan_sparse_release
+from beam_dp.planning.sketches import SparseChoice, plan_sparse_release
 
 SPARSITIES = (1, 256, MAX_SPARSITY)
 SIZES = (2**16, 2**20)

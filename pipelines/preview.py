@@ -9,7 +9,7 @@ from typing import Any
 from rich.console import Console, Group
 from rich.text import Text
 
-from beam_dp.cli.ledger_table import rounded_down
+from beam_dp.cli.ledger import rounded_down
 from beam_dp.flags.flag import FlagError
 from beam_dp.mechanisms.contract import NumRecords, Plan
 from beam_dp.mechanisms.marginals.measure_all import MeasureAllPlan

@@ -239,7 +239,10 @@ def test_a_bad_command_costs_one_line(
 @pytest.mark.parametrize(
     ("argv", "told"),
     [
-        (["--limit", "3", "--limit", "4"], "--limit: 4 is refused; must be given once (before: 3)"),
+        (
+            ["--limit", "3", "--limit", "4"],
+            "--limit: '4' is refused; must be given once (before: '3')",
+        ),
         (["--queries=a", "--queries=b"], "--queries: 'b' is refused; must be given once (before:"),
     ],
 )

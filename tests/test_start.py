@@ -19,8 +19,7 @@ from beam_dp.cli.programs import (
     flags_of_program,
     import_program,
 )
-from beam_dp.flags.command_line import SLIP
-from beam_dp.flags.files import check_files
+from beam_dp.flags.command_line import SLIP, check_files
 from beam_dp.flags.flag import Flag, FlagError, check_texts, nearest
 from pipelines.flags import beam_options
 

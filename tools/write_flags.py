@@ -16,8 +16,7 @@ from collections.abc import Iterator
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))  # for what is in this checkout
 
-from beam_dp.cli.main import PIPELINES, command_parsers
-from beam_dp.cli.plan_flags import FLAGS as PLAN_FLAGS
+from beam_dp.cli.main import PIPELINES, command_parsers, flags_of_command
 from beam_dp.cli.programs import BEAM_FLAGS_FILE, FLAGS_FILE, PROGRAMS, import_program
 from beam_dp.flags.flag import Flag
 
@@ -38,25 +37,15 @@ _TABLE = ["| flag | meaning | |", "| --- | --- | --- |"]
 def page() -> str:
     """Returns the page, as Markdown."""
     lines = [HEAD]
-    for command, program in PIPELINES.items():
-        lines += [f"## beam-dp {command}", "", _sentence(PROGRAMS[program]), "", *_TABLE]
-        for flag in import_program(program).FLAGS:
-            value = "" if flag.is_switch else flag.metavar or " ".join(flag.choices)
-            need = "required" if flag.required else f"`{flag.default}`" if flag.default else ""
-            lines.append(_row(f"--{flag.name}", value, flag.help, need, flag.choices))
-        lines.append("")
-    whole, parsers = command_parsers()
+    whole, commands = command_parsers()
     helps = {each.dest: each.help or "" for each in _helps(whole)}
-    needed = {"plan": {flag.name for flag in PLAN_FLAGS if flag.required}}
-    for command, parser in parsers.items():
-        if command not in PIPELINES:
-            lines += [f"## beam-dp {command}", "", _sentence(helps[command]), "", *_TABLE]
-            lines += [
-                _action_row(action, action.required or action.dest in needed.get(command, ()))
-                for action in parser._actions
-                if action.dest not in ("help", "version")
-            ]
-            lines.append("")
+    for command in (*PIPELINES, *(name for name in commands if name not in PIPELINES)):
+        lines += [f"## beam-dp {command}", "", _sentence(helps[command]), "", *_TABLE]
+        if command in PIPELINES:  # of which a file is made, and may be out of date
+            flags = import_program(PIPELINES[command]).FLAGS
+        else:
+            flags = flags_of_command(command)
+        lines += [*map(_row, flags), ""]
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -95,18 +84,17 @@ def _helps(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
             yield from action._choices_actions
 
 
-def _action_row(action: argparse.Action, required: bool) -> str:
-    metavar = action.metavar or ""
-    value = " ".join(metavar) if isinstance(metavar, tuple) else metavar
-    need = "required" if required else ""
-    name = action.option_strings[0] if action.option_strings else value
-    return _row(name, value if action.option_strings else "", action.help or "", need)
-
-
-def _row(name: str, value: str, meaning: str, need: str, choices: tuple[str, ...] = ()) -> str:
-    if choices:
-        value, meaning = "", f"{', '.join(f'`{each}`' for each in choices)}: {meaning}"
-    written = f"{name} {value}".strip().replace("|", "\\|")
+def _row(flag: Flag) -> str:
+    """Returns a flag as a row of the table."""
+    value = "" if flag.is_switch else flag.metavar or ""
+    meaning = flag.help
+    if flag.choices and not flag.is_positional:
+        value, meaning = "", f"{', '.join(f'`{each}`' for each in flag.choices)}: {meaning}"
+    need = f"`{flag.default}`" if flag.default else ""
+    if flag.required or flag.is_positional:
+        need = "required"
+    name = value if flag.is_positional else f"--{flag.name} {value}".strip()
+    written = name.replace("|", "\\|")
     return f"| `{written}` | {meaning.replace('|', chr(92) + '|')} | {need} |"
 
 

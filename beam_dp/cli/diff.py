@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from beam_dp.errors import InputError
-from beam_dp.flags.flag import refused
+from beam_dp.flags.command_line import Command
+from beam_dp.flags.flag import JSON, Flag, refused
+from beam_dp.flags.questions import LIMIT, MARGINAL, read_limit
 from beam_dp.reports.terminal import counted, print_table
 
 if TYPE_CHECKING:
@@ -19,26 +22,11 @@ _FAR = 3.0  # standard errors
 NO_ERROR_BAR = "no error bar"
 
 
-def add_diff(commands: Any) -> None:
-    """Adds the command to the parser of `beam-dp`."""
-    parser = commands.add_parser("diff", help="cells of two releases, with z-scores")
-    parser.add_argument("first", metavar="A", help="directory that holds a release")
-    parser.add_argument("second", metavar="B", help="directory of another one, of the same domain")
-    parser.add_argument(
-        "--marginal", action="append", metavar="a,b", help="one marginal; may be repeated"
-    )
-    parser.add_argument("--json", action="store_true", help="JSON for machines")
-    parser.add_argument(
-        "--limit", type=int, default=20, metavar="N", help="cells shown (default: 20)"
-    )
-
-
-def run_diff(options: argparse.Namespace) -> None:
+def _run(options: argparse.Namespace) -> None:
     """Prints the cells of two releases, those that differ most first."""
     from beam_dp.releases.kinds import holds_horizon, read_release
 
-    if options.limit < 1:
-        raise refused("limit", options.limit, "must be >= 1")
+    read_limit(options)
     for name, directory in (("A", options.first), ("B", options.second)):
         if holds_horizon(directory):
             condition = "holds many windows: name two of them, such as DIR/windows/000000"
@@ -106,3 +94,13 @@ def _workload(release: Release, given: list[str]) -> Workload:
         return Workload(domain, tuple(tuple(map(str.strip, names)) for names in tables))
     except InputError as error:
         raise refused("marginal", error.value, error.condition) from None
+
+
+_FLAGS = (
+    Flag("first", "directory that holds a release", "A", is_positional=True),
+    Flag("second", "directory of another one, of the same domain", "B", is_positional=True),
+    MARGINAL,
+    JSON,
+    dataclasses.replace(LIMIT, help="cells shown (default: 20)", default="20"),
+)
+COMMANDS = {"diff": Command(_FLAGS, _run)}

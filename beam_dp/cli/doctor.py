@@ -1,6 +1,6 @@
 """The command `beam-dp doctor`: what is installed and works here, and how to get what is missing.
 
-It asks no network, unless a ledger that is named is on a server.
+It uses no network, except for a ledger on a server.
 """
 
 from __future__ import annotations
@@ -13,11 +13,12 @@ import sys
 import textwrap
 from collections.abc import Iterable, Iterator
 from itertools import starmap
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from beam_dp.cli.programs import import_program
 from beam_dp.errors import InputError
-from beam_dp.flags.flag import Once
+from beam_dp.flags.command_line import Command
+from beam_dp.flags.flag import Flag
 from beam_dp.installed import MAKING, READING
 
 EXIT_BROKEN = 1
@@ -25,7 +26,7 @@ _OLDEST_PYTHON = (3, 11)
 _LEDGER_SECONDS = 5.0
 
 
-# Of setup.py, those that are for users: the module that each brings, and what for.
+# The extras of setup.py for users, each with its module and its purpose.
 EXTRAS = {
     "gcs": ("google.cloud.storage", "releases in Google Cloud Storage"),
     "kafka": ("confluent_kafka", "streams from Kafka"),
@@ -37,12 +38,9 @@ EXTRAS = {
 
 
 class Finding(NamedTuple):
-    """One thing that was looked at.
+    """One checked thing; only a ``broken`` one is a fault.
 
-    Args:
-        state: whether it works; ``missing`` is no fault.
-        what: its name.
-        told: its version, or what it is for and how to get it.
+    ``told`` is its version, or what it is for and how to get it.
     """
 
     state: Literal["works", "missing", "broken"]
@@ -50,20 +48,7 @@ class Finding(NamedTuple):
     told: str
 
 
-def add_doctor(commands: Any) -> None:
-    """Adds the command's arguments to those of `beam-dp`."""
-    doctor = commands.add_parser(
-        "doctor", help="what is installed and works here, and how to get what is missing"
-    )
-    doctor.add_argument(
-        "--ledger",
-        metavar="URL",
-        action=Once,
-        help="also whether this ledger answers: a sqlite file, or postgresql://...",
-    )
-
-
-def run_doctor(options: argparse.Namespace) -> int:
+def _run(options: argparse.Namespace) -> int:
     """Prints what was found.
 
     Returns:
@@ -97,13 +82,13 @@ def _python() -> Finding:
 
 
 def _loaded(package: str, module: str) -> Finding:
-    """Whether a package is there and can be loaded."""
+    """Checks that a package is installed and can be loaded."""
     version = _version(package)
     if version is None:
         return Finding("broken", package, f"not installed: pip install {package}")
     try:
         if module == "apache_beam":
-            import_program("common")  # which loads Beam without its warnings
+            import_program("common")  # loads Beam without its warnings
         importlib.import_module(module)
     except Exception as error:
         cure = f"pip install --force-reinstall {package}"
@@ -112,7 +97,7 @@ def _loaded(package: str, module: str) -> Finding:
 
 
 def _kernel() -> Finding:
-    """Whether keys are hashed by compiled code: without it results are the same, later."""
+    """Checks whether keys are hashed by compiled code, which only changes the speed."""
     try:
         from beam_dp.hashing.backend import active_backend
 
@@ -126,7 +111,7 @@ def _kernel() -> Finding:
 
 
 def _runners() -> list[Finding]:
-    """The local runner, then the others; the local one alone where Beam can't be loaded."""
+    """Returns the local runner, then the others if Beam can be loaded."""
     try:
         return list(import_program("runner_checks").runner_findings())
     except Exception as error:
@@ -137,7 +122,7 @@ def _extras() -> Iterator[Finding]:
     for extra, (module, purpose) in EXTRAS.items():
         try:
             is_there = importlib.util.find_spec(module) is not None
-        except ImportError:  # of the package around it
+        except ImportError:  # from the package around it
             is_there = False
         cure = "" if is_there else f": pip install 'beam_dp[{extra}]'"
         yield Finding("works" if is_there else "missing", extra, purpose + cure)
@@ -155,7 +140,7 @@ def _ledger(url: str) -> Finding:
 
 
 def _version(package: str) -> str | None:
-    import importlib.metadata  # slow to load, for a command line that asks something else
+    import importlib.metadata  # slow to load
 
     try:
         return importlib.metadata.version(package)
@@ -164,7 +149,7 @@ def _version(package: str) -> str | None:
 
 
 def _print(title: str, findings: Iterable[Finding]) -> None:
-    """Prints a section; with nothing but Python, as what prints tables may be what is broken."""
+    """Prints a section without ``rich``, which may itself be broken."""
     print(f"{title}:")
     for finding in findings:
         start = f"  {finding.state:<8} {finding.what:<16} "
@@ -179,3 +164,9 @@ def _print(title: str, findings: Iterable[Finding]) -> None:
         )
         print("\n".join(lines))
     print()
+
+
+_LEDGER = Flag(
+    "ledger", "also whether this ledger answers: a sqlite file, or postgresql://...", "URL"
+)
+COMMANDS = {"doctor": Command((_LEDGER,), _run)}

@@ -4,54 +4,60 @@ from __future__ import annotations
 
 import argparse
 import shlex
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from beam_dp.errors import InputError
-from beam_dp.flags.flag import FlagError, Once, refused
+from beam_dp.flags.command_line import Command
+from beam_dp.flags.flag import Flag, FlagError, check_texts, refused
 from beam_dp.flags.numbers import integer
 
 if TYPE_CHECKING:
     from beam_dp.schemas.draft import DomainDraft
 
 _FLAGS = (
-    ("output", "FILE", "the domain file to write; must not exist (required)"),
-    ("from", "KIND", "how to read SOURCE, where neither its name nor its JSON tells: arrow, avro,"
-     " bigquery, csv, domain, json_schema, parquet, pydantic, sizes or sql"),
-    ("null", "declared|none", "declared (the default): each column whose schema allows null gets a"
-     " level for it; none: no column does, for files whose schema allows null everywhere"),
-    ("table", "NAME", "of SQL that creates several tables: which one"),
-    ("dialect", "NAME", "of SQL: whose it is, as sqlglot names it, such as mysql"),
-    ("edges_from", "DIR", "a release of interval counts, paid for by a ledger, whose attribute gets"
-     " its edges from it; needs --bins"),
-    ("bins", "B", "how many bins of about equal mass, from 2 to 10,000; needs --edges_from"),
-)  # fmt: skip
+    Flag("output", "the domain file to write; must not exist", "FILE", True),
+    Flag(
+        "from",
+        "how to read SOURCE, where neither its name nor its JSON tells: arrow, avro, bigquery, csv,"
+        " domain, json_schema, parquet, pydantic, sizes or sql",
+        "KIND",
+    ),
+    Flag(
+        "null",
+        "declared (the default): each column whose schema allows null gets a level for it; none: no"
+        " column does, for files whose schema allows null everywhere",
+        "declared|none",
+    ),
+    Flag("table", "of SQL that creates several tables: which one", "NAME"),
+    Flag("dialect", "of SQL: whose it is, as sqlglot names it, such as mysql", "NAME"),
+    Flag(
+        "edges_from",
+        "a release of interval counts, paid for by a ledger, whose attribute gets its edges from"
+        " it; needs --bins",
+        "DIR",
+    ),
+    Flag("bins", "how many bins of about equal mass, from 2 to 10,000; needs --edges_from", "B"),
+)
+_SOURCE = Flag(
+    "source",
+    "where a schema is declared: a Parquet, Arrow or Avro file, an .avsc, a CREATE TABLE, JSON of"
+    " BigQuery, a JSON schema, sizes by name, a domain file, or module:Class of pydantic; or a CSV"
+    " file, whose header alone is read",
+    "SOURCE",
+    is_positional=True,
+)
 _SHOWN_NAMES = 8
 
 
-def add_init(commands: Any) -> None:
-    """Adds the command's arguments to those of `beam-dp`."""
-    init = commands.add_parser("init", help="a domain file from a declared schema, never records")
-    init.add_argument(
-        "source",
-        metavar="SOURCE",
-        help="where a schema is declared: a Parquet, Arrow or Avro file, an .avsc, a CREATE TABLE,"
-        " JSON of BigQuery, a JSON schema, sizes by name, a domain file, or module:Class of"
-        " pydantic; or a CSV file, whose header alone is read",
-    )
-    for flag, metavar, meaning in _FLAGS:
-        init.add_argument(f"--{flag}", metavar=metavar, action=Once, help=meaning)
-
-
-def run_init(options: argparse.Namespace) -> None:
-    """Writes the file, and says what is open in it.
+def _run(options: argparse.Namespace) -> None:
+    """Writes the file, and prints its open points.
 
     Raises:
         FlagError: if a flag is missing or refused.
         InputError: if the schema, the release or the output is refused.
     """
-    given = {flag: getattr(options, flag) for flag, _, _ in _FLAGS}
-    if given["output"] is None:
-        raise FlagError("--output: missing; must be given: the domain file to write")
+    given = {flag.name: getattr(options, flag.name) for flag in _FLAGS}
+    check_texts(_FLAGS, given)
     for flag, other in (("edges_from", "bins"), ("bins", "edges_from")):
         if given[flag] is not None and given[other] is None:
             raise FlagError(f"--{other}: missing; must be given with --{flag}")
@@ -64,7 +70,7 @@ def run_init(options: argparse.Namespace) -> None:
         if error.value is None:
             raise FlagError(f"--{error.name}: missing; {error.condition}") from None
         raise refused(error.name, error.value, error.condition) from None
-    _tell(draft, given["output"])
+    _print(draft, given["output"])
 
 
 def _draft(source: str, given: dict[str, str | None]) -> DomainDraft:
@@ -90,7 +96,7 @@ def _draft(source: str, given: dict[str, str | None]) -> DomainDraft:
     return draft.with_attribute(binned_attribute(release, num_bins))
 
 
-def _tell(draft: DomainDraft, output: str) -> None:
+def _print(draft: DomainDraft, output: str) -> None:
     from rich.console import Console
 
     from beam_dp.reports.terminal import plain_table, plain_text
@@ -123,3 +129,6 @@ def _tell(draft: DomainDraft, output: str) -> None:
     else:
         print("Remove what is not to be released. Then try it on made-up rows:")
     print(f"  beam-dp check-domain --domain {shlex.quote(output)} --sample made_up.csv")
+
+
+COMMANDS = {"init": Command((_SOURCE, *_FLAGS), _run)}

@@ -4,53 +4,65 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import decimal
 import json
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from beam_dp.checks import is_integer, is_number
 from beam_dp.errors import InputError
-from beam_dp.flags.flag import FlagError, Once, refused
+from beam_dp.flags.command_line import Command
+from beam_dp.flags.flag import JSON, Flag, FlagError, refused
 from beam_dp.flags.numbers import number
+from beam_dp.reports.terminal import below_each_other, plain_table, plain_text
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
+
     from beam_dp.privacy.ledger.entries import Dataset
     from beam_dp.privacy.ledger.ledger import Ledger
 
-# The flags that go with `ledger --declare`; all but the last must be given.
-DECLARATION = (
-    ("epsilon", "E", "total epsilon, > 0"),
-    ("delta", "X", "total delta, 0 <= delta <= 1e-5; 0 admits purely private releases only"),
-    ("privacy_unit", "U", "the unit of every release: a column, or the word record"),
-    ("neighboring", "R", "the relation of every release: add_or_remove_one or replace_one"),
-    (
-        "composition",
-        "C",
-        "how releases add up: pure_first (default), auto, zcdp, gaussian or with_slack",
-    ),
+# Flags that go with --declare; all but the last two are required then.
+_DECLARATION = tuple(
+    dataclasses.replace(flag, help=f"with --declare: {flag.help}")
+    for flag in (
+        Flag("epsilon", "total epsilon, > 0", "E"),
+        Flag(
+            "delta", "total delta, 0 <= delta <= 1e-5; 0 admits purely private releases only", "X"
+        ),
+        Flag("privacy_unit", "the unit of every release: a column, or the word record", "U"),
+        Flag("neighboring", "the relation of every release: add_or_remove_one or replace_one", "R"),
+        Flag(
+            "composition",
+            "how releases add up: pure_first (default), auto, zcdp, gaussian or with_slack",
+            "C",
+        ),
+        Flag("allow_large_delta", "admit a total delta above 1e-5", is_switch=True),
+    )
 )
+_FLAGS = (
+    Flag("url", "sqlite file, or postgresql://USER@HOST/DATABASE", "URL", is_positional=True),
+    Flag("declare", "declare the total budget of a dataset id", "NAME"),
+    *_DECLARATION,
+    JSON,
+)
+# How the kinds of losses are named where the remaining budget is printed.
+_KINDS = (
+    ("pure", "a release that needs no delta, as with Laplace noise"),
+    ("gaussian", "one with Gaussian noise"),
+    ("zcdp", "any other, such as mwem in rounds"),
+)
+# How releases of a budget add up.
+_COMPOSITIONS = {
+    "pure_first": "epsilons, then a filter once a release needs delta",
+    "auto": "by a filter that the first release chooses, or epsilons alone",
+    "zcdp": "by rho, or epsilons alone",
+    "gaussian": "by mu^2, or epsilons alone",
+    "with_slack": "as auto, with half of delta kept for histograms of keys",
+}
 
 
-def add_ledger(commands: Any) -> None:
-    """Adds the command's arguments to those of `beam-dp`."""
-    ledger = commands.add_parser("ledger", help="what was spent on which data, and what is left")
-    ledger.add_argument(
-        "url", metavar="URL", help="sqlite file, or postgresql://USER@HOST/DATABASE"
-    )
-    ledger.add_argument(
-        "--declare", metavar="NAME", action=Once, help="declare the total budget of a dataset id"
-    )
-    for flag, metavar, meaning in DECLARATION:
-        ledger.add_argument(
-            f"--{flag}", metavar=metavar, action=Once, help=f"with --declare: {meaning}"
-        )
-    ledger.add_argument(
-        "--allow_large_delta",
-        action="store_true",
-        help="with --declare: admit a total delta above 1e-5",
-    )
-    ledger.add_argument("--json", action="store_true", help="JSON for machines")
-
-
-def run_ledger(options: argparse.Namespace) -> None:
+def _run(options: argparse.Namespace) -> None:
     """Declares a budget, or prints what was spent and what is left.
 
     Raises:
@@ -59,36 +71,37 @@ def run_ledger(options: argparse.Namespace) -> None:
     """
     from rich.console import Console
 
-    from beam_dp.cli.ledger_table import ledger_table
     from beam_dp.privacy.ledger.ledger import Ledger
 
     ledger = Ledger(options.url)
     if options.declare is not None:
         _declare(ledger, options)
     else:
-        for flag in (*(flag for flag, _, _ in DECLARATION), "allow_large_delta"):
-            if getattr(options, flag) not in (None, False):
-                raise FlagError(f"--{flag}: must be given with --declare NAME")
+        for flag in _DECLARATION:
+            if getattr(options, flag.name) is not None:
+                raise FlagError(f"--{flag.name}: must be given with --declare NAME")
     reports = [_report(ledger, dataset) for dataset in ledger.datasets()]
     if options.json:
         print(json.dumps({"ledger": ledger.name, "datasets": reports}, ensure_ascii=False))
         return
-    Console().print(ledger_table(ledger.name, reports))
+    Console().print(_table(ledger.name, reports))
 
 
 def _declare(ledger: Ledger, options: argparse.Namespace) -> None:
     values: dict[str, Any] = {}
-    for flag, _, meaning in DECLARATION:
-        text = getattr(options, flag)
-        if text is None:
-            if flag == "composition":
-                continue
-            raise FlagError(f"--{flag}: missing; must be given with --declare: {meaning}")
-        values[flag] = text
+    *required, composition, allow_large_delta = _DECLARATION
+    for each in required:
+        values[each.name] = getattr(options, each.name)
+        if values[each.name] is None:
+            meaning = each.help.removeprefix("with --declare: ")
+            raise FlagError(f"--{each.name}: missing; must be given with --declare: {meaning}")
+    if options.composition is not None:
+        values[composition.name] = options.composition
     try:
-        for flag in ("epsilon", "delta"):
-            values[flag] = number(flag, values[flag])
-        ledger.declare(options.declare, **values, allow_large_delta=options.allow_large_delta)
+        for name in ("epsilon", "delta"):
+            values[name] = number(name, values[name])
+        is_large = getattr(options, allow_large_delta.name) is not None
+        ledger.declare(options.declare, **values, allow_large_delta=is_large)
     except InputError as error:
         flag = "declare" if error.name == "dataset_id" else error.name
         if flag != "declare" and flag not in values:
@@ -109,3 +122,89 @@ def _report(ledger: Ledger, dataset: Dataset) -> dict[str, Any]:
         "remaining_slack": account.largest_slack(),
         "entries": [entry.to_json() for entry in ledger.entries(dataset.dataset_id)],
     }
+
+
+def _table(name: str, reports: Sequence[Mapping[str, Any]]) -> RenderableType:
+    """Returns all budgets, and what was paid from them; ``reports`` is what --json prints."""
+    parts: list[RenderableType] = [plain_text(f"budgets of {name}")]
+    for report in reports:
+        rows = [
+            ("protects", f"{report['privacy_unit']}, {report['neighboring'].replace('_', ' ')}"),
+            ("budget", f"epsilon {report['epsilon']:g}, delta {report['delta']:g}"),
+            ("adds up", f"{report['composition']}: {_COMPOSITIONS[report['composition']]}"),
+            ("spent", f"epsilon {report['spent_epsilon']:.4g} at this delta"),
+        ]
+        left = _left_lines(report["remaining_epsilon"], report["remaining_slack"])
+        rows += zip(("left", *("" for _ in left[1:])), left, strict=True)
+        parts.append(plain_table((report["dataset_id"], ""), rows))
+    entries = [entry for report in reports for entry in report["entries"]]
+    if entries:
+        rows = [row for entry in entries for row in _entry_rows(entry)]
+        parts.append(plain_table(("release", ""), rows))
+    return below_each_other(parts)
+
+
+def _left_lines(epsilons: Mapping[str, float], slack: float) -> list[str]:
+    """Returns what is left for one more release, a line for each kind of loss.
+
+    Numbers are rounded down, so that a release that asks for one of them fits. ``slack`` is the
+    delta for one that is private except with some probability, such as a histogram of keys.
+
+    Example:
+        >>> _left_lines({"pure": 0.0, "gaussian": 0.4, "zcdp": 0.0}, 0.0)
+        ['epsilon 0.4 for one with Gaussian noise', 'nothing for others']
+        >>> _left_lines({"pure": 0.0, "gaussian": 0.0, "zcdp": 0.0}, 1e-9)
+        ['nothing']
+    """
+    left = {kind: rounded_down(epsilon) for kind, epsilon in epsilons.items()}
+    told = [f"epsilon {left[kind]} for {words}" for kind, words in _KINDS if float(left[kind]) > 0]
+    held = rounded_down(slack)
+    if told and float(held) > 0:  # such a release needs some epsilon, too
+        told.append(f"delta {held} for a histogram of keys")
+    if not told:
+        return ["nothing"]
+    return told if len(told) > len(_KINDS) else [*told, "nothing for others"]
+
+
+def rounded_down(number: float) -> str:
+    """Returns a number >= 0 in four digits, rounded down.
+
+    Example:
+        >>> rounded_down(0.33335), rounded_down(2.0), rounded_down(1.99999e-9)
+        ('0.3333', '2', '1.999e-09')
+    """
+    context = decimal.Context(prec=4, rounding=decimal.ROUND_FLOOR)
+    return f"{float(context.create_decimal_from_float(number)):g}"
+
+
+def _entry_rows(entry: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Returns what was released, when, by whom, why and where to."""
+    guarantee, origin = entry["guarantee"], entry["origin"] or {}
+    paid = f"epsilon {guarantee['epsilon']:g}, delta {guarantee['delta']:g}"
+    when = str(entry["spent_at"]).replace("T", " ").replace("+00:00", " UTC")
+    by = f" by {origin['who']}" if origin else ""
+    rows = [
+        (entry["release_id"], f"{_mechanism_text(entry)}, {paid}, {entry['state']}"),
+        ("", f"{when}{by}"),
+    ]
+    for name, title in (("purpose", "for"), ("output", "to")):
+        if origin.get(name) is not None:
+            rows.append(("", f"{title} {origin[name]}"))
+    return rows
+
+
+def _mechanism_text(entry: Mapping[str, Any]) -> str:
+    """The mechanism; for windows whose budget renews, also the worst case of all of them."""
+    from beam_dp.windows.promise import MECHANISM  # which takes longer than all other imports
+
+    text, parameters = str(entry["mechanism"]), entry["parameters"]
+    worst = parameters.get("worst_case") if isinstance(parameters, dict) else None
+    if text != MECHANISM or not isinstance(worst, dict):
+        return text
+    periods, epsilon, delta = (worst.get(name) for name in ("periods", "epsilon", "delta"))
+    if not (is_integer(periods) and periods > 1 and is_number(epsilon) and is_number(delta)):
+        return text
+    return f"{text} (all together {periods:,} times: epsilon {epsilon:g}, delta {delta:g})"
+
+
+COMMANDS = {"ledger": Command(_FLAGS, _run)}

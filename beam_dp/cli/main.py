@@ -3,20 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import json
+import importlib
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Collection, Mapping, Sequence
 
-from beam_dp.cli.answer_flags import COLUMN_FLAGS, add_answer, check_answer
-from beam_dp.cli.completion import add_completion, run_completion
-from beam_dp.cli.diff import add_diff, run_diff
-from beam_dp.cli.doctor import add_doctor, run_doctor
-from beam_dp.cli.finish import add_finish, run_finish
-from beam_dp.cli.init import add_init, run_init
-from beam_dp.cli.ledger import add_ledger, run_ledger
-from beam_dp.cli.plan import add_plan, run_plan
 from beam_dp.cli.programs import (
     PROGRAMS,
     check_beam_names,
@@ -25,32 +16,55 @@ from beam_dp.cli.programs import (
     flags_of_program,
     import_program,
 )
-from beam_dp.cli.report import add_report, run_report
-from beam_dp.cli.verify import add_verify, run_verify
 from beam_dp.errors import InputError
-from beam_dp.flags.command_line import in_words_of_flags, no_flag, parse_own
-from beam_dp.flags.files import check_files
-from beam_dp.flags.flag import Flag, FlagError, Parser, listed, nearest, refused
+from beam_dp.flags.command_line import (
+    Command,
+    check_files,
+    in_words_of_flags,
+    no_flag,
+    parse_own,
+)
+from beam_dp.flags.flag import Flag, FlagError, Parser, listed, nearest, one_of
 from beam_dp.installed import missing_part
 
 EXIT_BAD_INPUT = 2
 PIPELINES = {program.replace("_", "-"): program for program in PROGRAMS}
+# The other commands: the module of each, whose COMMANDS has it, and its purpose.
+_MODULES = {
+    "init": ("init", "a domain file from a declared schema, never records"),
+    "plan": ("plan", "every mechanism for a job, before any data is read"),
+    "describe": ("releases", "what was promised, and how wrong the answers can be"),
+    "answer": ("releases", "answer queries"),
+    "report": ("report", "one HTML page: promise, pictures, error bars"),
+    "verify": (
+        "verify",
+        "recompute what a release reveals; exit code 1 where its promise fails",
+    ),
+    "diff": ("diff", "cells of two releases, with z-scores"),
+    "doctor": ("doctor", "what is installed and works here, and how to get what is missing"),
+    "finish": (
+        "releases",
+        "once a job has ended: complete what it committed, remove its drafts",
+    ),
+    "ledger": ("ledger", "what was spent on which data, and what is left"),
+    "completion": (
+        "main",
+        "what makes bash, zsh or fish complete commands, flags, their choices and files",
+    ),
+}
+_SHELLS = ("bash", "zsh", "fish")
+_FILES = ("FILE", "GLOB", "SPEC", "URL")  # metavars of values that may be files
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the command line and returns its exit code: 0, or 2 for input that was refused.
+    """Runs the command line and returns its exit code: 0, or 2 for refused input.
 
-    `doctor`, `verify` and the programs have exit codes of their own, too.
-
-    Args:
-        argv: the arguments without the program's name; those of the process by default.
-
-    Returns:
-        The exit code.
+    `doctor`, `verify` and the programs also have exit codes of their own. ``argv`` is without the
+    program's name; by default the arguments of the process.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     if not arguments:
-        command_parsers()[0].print_help(sys.stderr)
+        command_parsers(())[0].print_help(sys.stderr)
         return EXIT_BAD_INPUT
     if arguments[0] == "help":
         arguments = [*arguments[1:], "--help"]
@@ -58,20 +72,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if arguments and arguments[0] in PIPELINES:
             return _run_pipeline(PIPELINES[arguments[0]], arguments[1:])
         options = _parse(arguments)
-        run: dict[str, Callable[[argparse.Namespace], int | None]] = {
-            "plan": run_plan,
-            "describe": _describe,
-            "answer": _answer,
-            "report": run_report,
-            "verify": run_verify,
-            "diff": run_diff,
-            "doctor": run_doctor,
-            "finish": run_finish,
-            "init": run_init,
-            "ledger": run_ledger,
-            "completion": lambda options: run_completion(options, command_parsers),
-        }
-        return run[options.command](options) or 0
+        return command(options.command).run(options) or 0
     except (FlagError, InputError) as error:
         print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
         return EXIT_BAD_INPUT
@@ -87,8 +88,25 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def command_parsers() -> tuple[Parser, dict[str, argparse.ArgumentParser]]:
-    """Returns the parser of the command line, and that of each command by its name."""
+def command(name: str) -> Command:
+    """Returns a command that is not a program on Beam; imports its module."""
+    module = importlib.import_module(f"beam_dp.cli.{_MODULES[name][0]}")
+    found: Command = module.COMMANDS[name]
+    return found
+
+
+def flags_of_command(name: str) -> tuple[Flag, ...]:
+    """Returns the flags of any command."""
+    return flags_of_program(PIPELINES[name]) if name in PIPELINES else command(name).flags
+
+
+def command_parsers(
+    names: Collection[str] = (*_MODULES, *PIPELINES),
+) -> tuple[Parser, Mapping[str, argparse.ArgumentParser]]:
+    """Returns the parser of the command line, and that of each command.
+
+    Only the commands in ``names`` get their flags, and are imported.
+    """
     parser = Parser(
         prog="beam-dp",
         description="Plan, make and read private releases.",
@@ -97,46 +115,32 @@ def command_parsers() -> tuple[Parser, dict[str, argparse.ArgumentParser]]:
     commands = parser.add_subparsers(
         dest="command", required=True, metavar="COMMAND", parser_class=Parser
     )
-    add_init(commands)
-    add_plan(commands)
-    _add_readers(commands)
-    add_report(commands)
-    add_verify(commands)
-    add_diff(commands)
-    add_doctor(commands)
-    add_finish(commands)
-    add_ledger(commands)
-    add_completion(commands)
-    for name, program in PIPELINES.items():
-        commands.add_parser(name, help=PROGRAMS[program]).add_flags(flags_of_program(program))
-    return parser, dict(commands.choices)
-
-
-def _add_readers(commands: Any) -> None:
-    """Adds the commands that read a release."""
-    describe = commands.add_parser(
-        "describe", help="what was promised, and how wrong the answers can be"
-    )
-    describe.add_argument("directory", metavar="DIR", help="directory that holds a release")
-    describe.add_argument("--json", action="store_true", help="JSON for machines")
-    add_answer(commands)
+    helps = {name: text for name, (_, text) in _MODULES.items()}
+    helps |= {name: PROGRAMS[program] for name, program in PIPELINES.items()}
+    for name, text in helps.items():
+        added = commands.add_parser(name, help=text)
+        if name in names:
+            added.add_flags(flags_of_command(name))
+            added.epilog = None if name in PIPELINES else command(name).epilog
+    return parser, commands.choices
 
 
 def _parse(arguments: list[str]) -> argparse.Namespace:
-    parser, commands = command_parsers()
-    known_commands = [*commands]
-    if arguments and not arguments[0].startswith("-") and arguments[0] not in known_commands:
+    known = [*_MODULES, *PIPELINES]
+    if arguments and not arguments[0].startswith("-") and arguments[0] not in known:
         told = f"{arguments[0]!r} is not a command; did you mean"
-        if longer := [name for name in known_commands if name.startswith(f"{arguments[0]}-")]:
+        if longer := [name for name in known if name.startswith(f"{arguments[0]}-")]:
             raise FlagError(f"{told} {listed(longer, 'or')}?")
-        near = nearest(arguments[0], known_commands)
-        raise FlagError(f"{told} {near}? Commands: {', '.join(known_commands)}")
+        near = nearest(arguments[0], known)
+        raise FlagError(f"{told} {near}? Commands: {', '.join(known)}")
+    parser, commands = command_parsers([name for name in known if name in arguments])
     options, unknown = parser.parse_known_args(arguments)
     if unknown and not unknown[0].startswith("-"):
-        raise no_flag(unknown[0], arguments, COLUMN_FLAGS)
+        columns = [each.name for each in flags_of_command(options.command) if each.metavar == "a,b"]
+        raise no_flag(unknown[0], arguments, columns)
     if unknown:
-        command = commands[options.command]
-        flags = [option for action in command._actions for option in action.option_strings]
+        actions = commands[options.command]._actions
+        flags = [option for action in actions for option in action.option_strings]
         raise FlagError(f"{unknown[0]}: unknown; the nearest flag is {nearest(unknown[0], flags)}")
     return options
 
@@ -155,7 +159,7 @@ def _run_pipeline(module: str, arguments: list[str]) -> int:
 
 
 def _check_guarantee(flags: Sequence[Flag], given: Mapping[str, str]) -> None:
-    """Refuses a guarantee that nothing could keep: the program would say so seconds later."""
+    """Refuses an invalid guarantee, which the program would only do seconds later."""
     if "epsilon" not in given:
         return
     from beam_dp.flags.shared import read_guarantee
@@ -166,33 +170,30 @@ def _check_guarantee(flags: Sequence[Flag], given: Mapping[str, str]) -> None:
         raise FlagError(in_words_of_flags(error, flags)) from None
 
 
-def _describe(options: argparse.Namespace) -> None:
-    from rich.console import Console
+def _complete(options: argparse.Namespace) -> None:
+    """Prints the script that completes commands in a shell."""
+    if options.shell not in _SHELLS:
+        raise FlagError(f"{options.shell!r} is refused; {one_of(options.shell, _SHELLS)}")
+    import shtab
 
-    from beam_dp.releases.files.card import CARD, HORIZON
-    from beam_dp.releases.kinds import of_kind, read_any
-    from beam_dp.storage.of_url import store_for
-
-    release: Any = read_any(options.directory)
-    is_horizon = release.KIND == "horizon"
-    if not options.json:
-        Console().print(of_kind("describe", release))
-        return
-    # All of the release was verified when it was read, so this is its card.
-    text = store_for(options.directory, "release").read(HORIZON if is_horizon else CARD).decode()
-    if is_horizon:
-        found = {"windows": [*release.windows], "blocks": [*release.blocks]}
-        text = json.dumps({**json.loads(text), "released": found}, ensure_ascii=False) + "\n"
-    print(text, end="")
+    whole, commands = command_parsers()
+    for name, parser in commands.items():
+        choices = {flag.name: flag.choices for flag in flags_of_command(name) if flag.choices}
+        for action in parser._actions:  # of a parser that parses nothing
+            action.choices = choices.get(action.dest)
+            if action.metavar in _FILES:
+                action.complete = shtab.FILE  # type: ignore[attr-defined]
+            elif action.metavar == "DIR":
+                action.complete = shtab.DIRECTORY  # type: ignore[attr-defined]
+    print(shtab.complete(whole, shell=options.shell))
 
 
-def _answer(options: argparse.Namespace) -> None:
-    from beam_dp.releases.kinds import of_kind, read_any
-
-    check_answer(options)
-    if options.limit < 1:
-        raise refused("limit", options.limit, "must be >= 1")
-    of_kind("answer", read_any(options.directory), options)
+_SHELL = Flag("shell", ", ".join(_SHELLS), "SHELL", choices=_SHELLS, is_positional=True)
+_HOW_TO_COMPLETE = (
+    "For bash: source <(beam-dp completion bash). For zsh, to a folder of $fpath: beam-dp"
+    " completion zsh > DIR/_beam-dp. For fish: beam-dp completion fish | source."
+)
+COMMANDS = {"completion": Command((_SHELL,), _complete, _HOW_TO_COMPLETE)}
 
 
 if __name__ == "__main__":

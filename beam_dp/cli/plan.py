@@ -1,36 +1,182 @@
-"""The command `beam-dp plan`."""
+"""The command `beam-dp plan`: its flags, which of them go together, and what runs it.
+
+No heavy imports: a bad flag is refused before anything is planned.
+"""
 
 from __future__ import annotations
 
 import argparse
-import json
+import dataclasses
 import sys
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping
 
-from beam_dp.cli.plan_checks import asks_for_queries, check_plan
-from beam_dp.cli.plan_flags import FLAGS
 from beam_dp.errors import InputError, shown
-from beam_dp.flags.flag import FlagError
+from beam_dp.flags import shared, windows
+from beam_dp.flags.command_line import Command, check_files
+from beam_dp.flags.flag import JSON, Flag, FlagError, check_texts
 from beam_dp.flags.numbers import number
 
+_RELATION_OF_WINDOWS = "add_or_remove_one"
+WINDOWS = Flag(
+    "windows", "plan releases of the windows of a stream, for sums of them", is_switch=True
+)
+# Required with --windows.
+HORIZON = tuple(
+    dataclasses.replace(flag, required=False, help=f"with --windows: {flag.help}")
+    for flag in windows.HORIZON
+)
+_OF_WINDOWS = (
+    *HORIZON,
+    *(
+        dataclasses.replace(flag, help=f"with --windows: {flag.help}")
+        for flag in (*windows.UNIT, windows.QUESTIONS, windows.BLOCK)
+    ),
+    *(
+        dataclasses.replace(
+            flag, required=False, help="with --windows: for the printed command line"
+        )
+        for flag in windows.TIMES
+    ),
+)
+# The first three are required for sparse queries.
+_OF_SPARSE = (
+    Flag(
+        "max_sparsity",
+        "plan queries that name at most M keys each, of a column of keys, instead of a workload",
+        "M",
+        form="integer",
+    ),
+    Flag(
+        "num_keys",
+        "with --max_sparsity: about how many distinct keys; a public guess",
+        "N",
+        form="integer",
+    ),
+    Flag(
+        "largest_count",
+        "with --max_sparsity: about how many records the most frequent key has; a public guess",
+        "N",
+        form="integer",
+    ),
+    Flag(
+        "size",
+        "with --max_sparsity: the most numbers of the artifact (default: 2^20)",
+        "N",
+        form="integer",
+    ),
+    Flag(
+        "num_questions",
+        "with --max_sparsity: queries that a bound is of; also plan what answers one at a time",
+        "K",
+        form="integer",
+    ),
+    Flag("key", "with --max_sparsity: for the printed command line", "COLUMN"),
+)
+_NOT_OF_SPARSE = ("domain", "workload", "max_error")
+# Each asks for the least epsilon, which then must not be given.
+TARGET_ERROR = Flag(
+    "target_error",
+    "instead of --epsilon: find the least one with which the expected error of an answer (root mean"
+    " squared, over the workload) is at most A records. With --epsilon, instead of --workload: find"
+    " how many queries may be asked so that no answer is wrong by more than A records",
+    "A",
+    form="number",
+)
+TARGET_BOUND = Flag(
+    "target_bound",
+    "instead of --epsilon: find the least one with which no answer at all is wrong by more than A"
+    " records, except with --failure_probability",
+    "A",
+    form="number",
+)
+_NUM_CELLS = Flag(
+    "num_cells",
+    "with --target_error, instead of --workload and --domain: how many cells the universe has",
+    "U",
+    form="integer",
+)
+# Flags that help to find how many queries may be asked.
+_OF_QUERIES = (
+    "domain",
+    "num_records",
+    "epsilon",
+    "delta",
+    "neighboring",
+    "privacy_unit",
+    "max_records_per_unit",
+    "failure_probability",
+    TARGET_ERROR.name,
+    _NUM_CELLS.name,
+    "max_sparsity",
+    "all",
+    "num_records_is_public",
+    "allow_large_delta",
+)
+# A window has no public number of records, and no bound to compare by.
+_NOT_OF_WINDOWS = (
+    "num_records",
+    "num_records_is_public",
+    "failure_probability",
+    "max_error",
+    TARGET_BOUND.name,
+    _NUM_CELLS.name,
+    *(flag.name for flag in _OF_SPARSE),
+)
+FLAGS = (
+    dataclasses.replace(shared.DOMAIN, help=f"{shared.DOMAIN.help}; not with --max_sparsity"),
+    Flag(
+        "workload",
+        "what to answer: marginals:3, conjunctions:2, intervals:age, ..., or a file of JSON lines",
+        "SPEC",
+        True,
+        form="file",
+    ),
+    Flag(
+        "num_records",
+        "how many records there are, or a guess where that is private",
+        "N",
+        True,
+        form="integer",
+    ),
+    shared.EPSILON,
+    shared.DELTA,
+    shared.NEIGHBORING,
+    shared.PRIVACY_UNIT,
+    shared.MAX_RECORDS_PER_UNIT,
+    Flag("failure_probability", "of all bounds, > 0 and < 1 (default: 0.05)", "B", form="number"),
+    Flag(
+        "max_error",
+        "also say how many records make every error at most this share",
+        "A",
+        form="number",
+    ),
+    TARGET_ERROR,
+    TARGET_BOUND,
+    _NUM_CELLS,
+    *_OF_SPARSE,
+    WINDOWS,
+    *_OF_WINDOWS,
+    Flag("input", "for the printed command line; nothing is read", "GLOB"),
+    Flag("output", "for the printed command line; nothing is written", "DIR"),
+    Flag("all", "also say why each of the other mechanisms cannot do the job", is_switch=True),
+    Flag("num_records_is_public", "N is public; always so under replace_one", is_switch=True),
+    shared.ALLOW_LARGE_DELTA,
+    JSON,
+)
 
-def add_plan(commands: Any) -> None:
-    """Adds the command's arguments to those of `beam-dp`."""
-    plan = commands.add_parser("plan", help="every mechanism for a job, before any data is read")
-    plan.add_flags(FLAGS)
-    plan.add_argument("--json", action="store_true", help="JSON for machines")
 
-
-def run_plan(options: argparse.Namespace) -> None:
-    """Prints what every mechanism would make of a job.
+def _run(options: argparse.Namespace) -> None:
+    """Prints an option of every mechanism for a job.
 
     Raises:
         FlagError: if a flag is refused.
     """
-    texts = {flag.name: getattr(options, flag.name) for flag in FLAGS}
+    texts: dict[str, str | None] = {flag.name: getattr(options, flag.name) for flag in FLAGS}
     try:
-        _plan(texts, options.json)
+        check_plan(texts)
+        from beam_dp.cli.plan_tables import print_plan  # which takes a second to import
+
+        print_plan(texts, counts_queries=asks_for_queries(texts))
     except InputError as error:
         # Arguments of functions whose flags have other names.
         name = {"max_size": "size", "projection_width": "size"}.get(error.name, error.name)
@@ -39,67 +185,113 @@ def run_plan(options: argparse.Namespace) -> None:
         condition = error.condition.replace("unless allow_", "unless --allow_")
         told = "missing" if error.value is None else f"{shown(error.value)} is refused"
         raise FlagError(f"--{name}: {told}; {condition}") from None
-
-
-def _plan(texts: Mapping[str, str | None], as_json: bool) -> None:
-    check_plan(texts)
-    _rank(texts, as_json)
     if texts["epsilon"] is not None:
-        _warn_of_epsilon(texts["epsilon"])
-    if texts["domain"] is not None and not as_json:
-        from rich.console import Console
-        from rich.text import Text
+        from beam_dp.privacy.advice import large_epsilon
 
-        from beam_dp.cli.plan_command import edges_lines
-        from beam_dp.domain.files import read_domain
-
-        for line in edges_lines(read_domain(texts["domain"])):
-            Console().print("", Text(line), sep="\n")
+        if (advice := large_epsilon(number("epsilon", texts["epsilon"]))) is not None:
+            print(f"warning: {advice}", file=sys.stderr)
 
 
-def _warn_of_epsilon(text: str) -> None:
-    from beam_dp.privacy.advice import large_epsilon
+def check_plan(texts: Mapping[str, str | None]) -> None:
+    """Refuses flags that are missing, do not go together, are not numbers, or name no files.
 
-    if (told := large_epsilon(number("epsilon", text))) is not None:
-        print(f"warning: {told}", file=sys.stderr)
+    Args:
+        texts: the text of each flag; None if it was not given.
 
-
-def _rank(texts: Mapping[str, str | None], as_json: bool) -> None:
-    # What plans takes a second to import.
+    Raises:
+        FlagError: a flag is missing, or its text is refused.
+        InputError: naming, without its dashes, a flag that must not be given with others.
+    """
+    if texts["num_records"] == "noisy":
+        condition = "must be about how many records there are: a public guess, to compare errors by"
+        raise InputError("num_records", texts["num_records"], condition)
     if asks_for_queries(texts):
-        from beam_dp.cli.plan_queries import plan_queries
-
-        plan_queries(texts, as_json)
+        _check_queries(texts)
         return
-    from rich.console import Console
-
-    from beam_dp.cli.plan_target import plan_target, read_target
-
-    target = read_target(texts)
+    condition = "must be given with --target_error, and without --workload"
+    _refuse(texts, (_NUM_CELLS.name,), condition)
+    if _is_target_given(texts):
+        texts = {**texts, "epsilon": "1"}  # the answer, which is not given
     if texts["windows"] is not None:
-        from beam_dp.cli.plan_windows import plan_windows
-
-        plan_windows(texts, target, as_json)
-        return
-    if target is not None:
-        plan_target(texts, target, as_json)
-        return
-    from beam_dp.cli.plan_command import command_line, job_of, ranking_json, sparse_job_of
-    from beam_dp.cli.plan_table import ranking_table, sparse_ranking_table
-    from beam_dp.planning.ranking import Ranking, rank_mechanisms
-    from beam_dp.planning.sketches.ranking import SparseRanking, rank_sparse_mechanisms
-
-    ranking: Ranking | SparseRanking
-    show_refused = texts["all"] is not None
-    if texts["max_sparsity"] is None:
-        ranking = rank_mechanisms(job_of(texts))
-        table = ranking_table(ranking, show_refused=show_refused)
+        _check_windows(texts)
     else:
-        ranking = rank_sparse_mechanisms(sparse_job_of(texts))
-        table = sparse_ranking_table(ranking, show_refused=show_refused)
-    if as_json:
-        print(json.dumps(ranking_json(ranking, texts), ensure_ascii=False))
-        return
-    Console().print(table)
-    if ranking.best is not None:
-        print(f"\n{command_line(ranking.job, ranking.best, texts)}")
+        _refuse(texts, [flag.name for flag in _OF_WINDOWS], "must be given with --windows")
+        if texts["max_sparsity"] is not None:
+            _check_sparse(texts)
+        else:
+            names = [flag.name for flag in _OF_SPARSE]
+            _refuse(texts, names, "must be given with --max_sparsity")
+            check_texts(FLAGS, texts)
+    check_files(FLAGS, texts)
+
+
+def asks_for_queries(texts: Mapping[str, str | None]) -> bool:
+    """Returns whether to count queries: an error is given, without a workload."""
+    others = ("workload", "windows", "num_keys", "largest_count")
+    if texts[TARGET_ERROR.name] is None or any(texts[name] is not None for name in others):
+        return False
+    # Queries of keys need no workload: without an epsilon, it is what the error asks for.
+    return texts["max_sparsity"] is None or texts["epsilon"] is not None
+
+
+def _check_queries(texts: Mapping[str, str | None]) -> None:
+    others = [flag.name for flag in FLAGS if flag.name not in (*_OF_QUERIES, "json")]
+    condition = "must be given with --workload: without it --target_error counts queries"
+    _refuse(texts, others, condition)
+    universe = ("domain", _NUM_CELLS.name)
+    if all(texts[name] is not None for name in universe):
+        raise InputError(_NUM_CELLS.name, texts[_NUM_CELLS.name], "must not be given with --domain")
+    if all(texts[name] is None for name in (*universe, "max_sparsity")):
+        raise FlagError(
+            "--workload: missing; must be given, or else --domain, --num_cells or --max_sparsity,"
+            " and --epsilon, to be told how many queries keep --target_error"
+        )
+    if texts["epsilon"] is None:
+        raise FlagError(
+            "--epsilon: missing; must be given without --workload, to be told how many queries keep"
+            " --target_error"
+        )
+    known = [flag for flag in FLAGS if flag.name in _OF_QUERIES and flag.name != "domain"]
+    check_texts([dataclasses.replace(shared.DOMAIN, required=False), *known], texts)
+    check_files(FLAGS, texts)
+
+
+def _is_target_given(texts: Mapping[str, str | None]) -> bool:
+    """Whether an error is given; refuses a second error or an epsilon in addition to it."""
+    given = [flag.name for flag in (TARGET_ERROR, TARGET_BOUND) if texts[flag.name] is not None]
+    if not given:
+        return False
+    name, *others = given
+    if others:
+        raise InputError(others[0], texts[others[0]], f"must not be given with --{name}")
+    _refuse(texts, ("epsilon",), f"must not be given with --{name}, which finds it")
+    return True
+
+
+def _check_windows(texts: Mapping[str, str | None]) -> None:
+    condition = "must not be given with --windows: no window has a public number of records"
+    _refuse(texts, _NOT_OF_WINDOWS, condition)
+    if texts["neighboring"] not in (None, _RELATION_OF_WINDOWS):
+        condition = (
+            f"must be {_RELATION_OF_WINDOWS} with --windows: a unit that is replaced would move"
+            " between windows"
+        )
+        raise InputError("neighboring", texts["neighboring"], condition)
+    unused = (*_NOT_OF_WINDOWS, "neighboring")
+    check_texts([flag for flag in FLAGS if flag.name not in unused], texts)
+    check_texts([dataclasses.replace(flag, required=True) for flag in HORIZON], texts)
+
+
+def _check_sparse(texts: Mapping[str, str | None]) -> None:
+    _refuse(texts, _NOT_OF_SPARSE, "must not be given with --max_sparsity: keys need no domain")
+    check_texts([flag for flag in FLAGS if flag.name not in _NOT_OF_SPARSE], texts)
+    check_texts([dataclasses.replace(flag, required=True) for flag in _OF_SPARSE[:3]], texts)
+
+
+def _refuse(texts: Mapping[str, str | None], names: Iterable[str], condition: str) -> None:
+    for name in names:
+        if texts[name] is not None:
+            raise InputError(name, texts[name], condition)
+
+
+COMMANDS = {"plan": Command(FLAGS, _run)}

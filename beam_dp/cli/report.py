@@ -5,10 +5,11 @@ from __future__ import annotations
 import argparse
 import os
 import pathlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from beam_dp.errors import InputError
-from beam_dp.flags.flag import FlagError, Once, refused
+from beam_dp.flags.command_line import Command
+from beam_dp.flags.flag import DIRECTORY, Flag, FlagError, refused
 from beam_dp.storage.new_file import write_new_file
 
 if TYPE_CHECKING:
@@ -18,29 +19,7 @@ if TYPE_CHECKING:
     from beam_dp.verification.verdict import Verification
 
 
-def add_report(commands: Any) -> None:
-    """Adds the command to the parser of `beam-dp`."""
-    parser = commands.add_parser("report", help="one HTML page: promise, pictures, error bars")
-    parser.add_argument("directory", metavar="DIR", help="directory that holds a release")
-    parser.add_argument(
-        "--output",
-        metavar="FILE",
-        action=Once,
-        help="the page, which must not exist yet (default: DIR.html)",
-    )
-    parser.add_argument(
-        "--ledger", metavar="URL", action=Once, help="the ledger that paid: shows its entry"
-    )
-    parser.add_argument(
-        "--against",
-        metavar="GLOB",
-        action=Once,
-        help="for the owner of the records: compares with these Parquet, CSV or Avro files; the"
-        " page is then private",
-    )
-
-
-def run_report(options: argparse.Namespace) -> None:
+def _run(options: argparse.Namespace) -> None:
     """Writes the report of a release, and prints where it is and who may see it."""
     flags = {name: getattr(options, name) for name in ("output", "ledger", "against")}
     try:
@@ -150,3 +129,17 @@ def _entry(url: str, release: AnyRelease) -> Entry:
             return entry
     condition = "must be the ledger that paid; it has no entry of this release"
     raise InputError("ledger", ledger.name, condition)
+
+
+_FLAGS = (
+    DIRECTORY,
+    Flag("output", "the page, which must not exist yet (default: DIR.html)", "FILE"),
+    Flag("ledger", "the ledger that paid: shows its entry", "URL"),
+    Flag(
+        "against",
+        "for the owner of the records: compares with these Parquet, CSV or Avro files; the page is"
+        " then private",
+        "GLOB",
+    ),
+)
+COMMANDS = {"report": Command(_FLAGS, _run)}

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import argparse
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from beam_dp.flags.command_line import Command
+from beam_dp.flags.flag import DIRECTORY, JSON
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -26,16 +29,7 @@ _WORDS = {
 }
 
 
-def add_verify(commands: Any) -> None:
-    """Adds the command to the parser of `beam-dp`."""
-    parser = commands.add_parser(
-        "verify", help="recompute what a release reveals; exit code 1 where its promise fails"
-    )
-    parser.add_argument("directory", metavar="DIR", help="directory that holds a release")
-    parser.add_argument("--json", action="store_true", help="JSON for machines")
-
-
-def run_verify(options: argparse.Namespace) -> int:
+def _run(options: argparse.Namespace) -> int:
     """Prints how the loss of a release follows from its noise, and whether its promise holds.
 
     Returns:
@@ -106,3 +100,6 @@ def verdict(found: Verification) -> str:
         figures = f"{found.num_figures:,} figures of the card were recomputed, and agree"
         return f"holds: {told}, where {promised}; {figures}"
     return f"does not hold: {told}, where {promised}, but figures of the card do not follow"
+
+
+COMMANDS = {"verify": Command((DIRECTORY, JSON), _run)}

@@ -1,37 +1,56 @@
-"""The command line of a program that runs on Beam, as far as it can be judged without Beam."""
+"""Command lines of programs that run on Beam, checked without importing Beam."""
 
 from __future__ import annotations
 
+import argparse
 import difflib
+import errno
+import glob
+import os
+import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 from beam_dp.errors import InputError
-from beam_dp.flags.flag import Flag, FlagError, Parser, check_texts
+from beam_dp.flags.flag import Flag, FlagError, Parser, check_texts, refused
 
-# So alike are two names only if one is a slip of the other: no flag of Beam's is so near to one of
-# ours, which a test holds.
+# Names at least this similar are slips of each other: no flag of Beam's is so near to one of ours,
+# as a test checks.
 SLIP = 0.85
+# Python's patterns without these mean what Beam's do; others, such as [a-z] and **, Beam decides.
+_PLAIN_PATTERN = re.compile(r"(?!.*\*\*)[^\[\]{}\\]*")
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command of `beam-dp` that does not run on Beam.
+
+    Args:
+        flags: its flags and positional arguments.
+        run: runs it on the parsed flags; returns an exit code, or None for 0.
+        epilog: the last lines of its help.
+    """
+
+    flags: tuple[Flag, ...]
+    run: Callable[[argparse.Namespace], int | None]
+    epilog: str | None = None
 
 
 def parse_own(
     flags: Sequence[Flag], argv: Sequence[str], *, program: str, description: str
 ) -> tuple[dict[str, str], list[str]]:
-    """Returns the values of our flags as text, and what is left: Beam's flags, unless refused.
+    """Returns the text of each of our flags that is given or has a default, and Beam's flags.
 
     Args:
         flags: the flags of the program.
         argv: the command line, without the program's name.
         program: what the user typed to start it; ``--help`` shows it.
-        description: of the program; its first line is that of ``--help``.
-
-    Returns:
-        The text of each flag that was given or has a default ("true" for a switch), and what may
-        be flags of Beam's.
+        description: its first line is in ``--help``.
 
     Raises:
-        FlagError: a flag is repeated, missing, incomplete or misspelt, or a value is no number or
-            not among a flag's choices.
+        FlagError: a flag is repeated, missing, incomplete or misspelt, or a value is not a number
+            or not among a flag's choices.
     """
     parser = Parser(prog=program, description=description.partition("\n")[0])
     parser.epilog = "Beam's own flags, such as --runner and --direct_num_workers, pass through."
@@ -44,11 +63,11 @@ def parse_own(
 
 
 def in_words_of_flags(error: InputError | FlagError, flags: Sequence[Flag]) -> str:
-    """Returns a refusal in one line, in which arguments that are flags have their dashes."""
+    """Returns a refusal in one line, with dashes before arguments that are flags."""
     text = " ".join(str(error).split())
     if not isinstance(error, InputError):
         return text
-    # The package names arguments; here they are flags, also the switch that a condition names.
+    # The package names arguments; here these are flags, also a switch in a condition.
     for flag in flags:
         if flag.is_switch:
             text = text.replace(f"unless {flag.name} is", f"unless --{flag.name} is")
@@ -60,7 +79,7 @@ def in_words_of_flags(error: InputError | FlagError, flags: Sequence[Flag]) -> s
 
 
 def unknown_flag(name: str, near: str) -> FlagError:
-    """Returns the line about a flag that nobody knows, with the nearest one that is known."""
+    """Returns the line about an unknown flag, with the nearest known one."""
     return FlagError(
         f"{name}: unknown flag; must be one of this program or of Beam; the nearest is {near}"
     )
@@ -69,7 +88,7 @@ def unknown_flag(name: str, near: str) -> FlagError:
 def no_flag(
     text: str, argv: Sequence[str], columns: Sequence[str] = (), patterns: Sequence[str] = ()
 ) -> FlagError:
-    """Returns the line about an argument without a flag, with what was probably meant.
+    """Returns the line about an argument without a flag, with the probable intention.
 
     Example:
         >>> str(no_flag("b", ["--group_by", "a", "b"], columns=["group_by"]))
@@ -100,3 +119,35 @@ def _check_slips(rest: Sequence[str], flags: Sequence[Flag], argv: Sequence[str]
         name = text.partition("=")[0]
         if near := difflib.get_close_matches(name, known, n=1, cutoff=SLIP):
             raise unknown_flag(name, near[0])
+
+
+def check_files(flags: Iterable[Flag], texts: Mapping[str, str | None]) -> None:
+    """Refuses local files that do not exist.
+
+    Raises:
+        FlagError: naming the flag.
+    """
+    for flag in flags:
+        text = texts.get(flag.name)
+        # With a colon it is in another place, or a workload that needs no file.
+        if text is None or ":" in text or text.lstrip().startswith("{"):
+            continue
+        if flag.form == "file" and not os.path.exists(text):
+            condition = (
+                f"must be a file that can be read ({os.strerror(errno.ENOENT)}): {flag.help}"
+            )
+            raise refused(flag.name, text, condition)
+        if flag.form == "files" and not _may_match(text):
+            raise refused(flag.name, text, "must match a file")
+
+
+def _may_match(pattern: str) -> bool:
+    """Returns whether a pattern may match a file of this machine.
+
+    Example:
+        >>> _may_match(__file__), _may_match(__file__ + ".no*.such?"), _may_match("no/such/[a-z]")
+        (True, False, True)
+    """
+    if _PLAIN_PATTERN.fullmatch(pattern) is None:
+        return True
+    return next(glob.iglob(pattern, include_hidden=True), None) is not None

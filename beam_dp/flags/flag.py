@@ -19,7 +19,7 @@ class FlagError(Exception):
 
 
 def refused(flag: str, value: object, condition: str) -> FlagError:
-    """Returns the line about a value of a flag, named without dashes: what must be true of it.
+    """Returns the line about a bad value of a flag, named without dashes.
 
     Example:
         >>> str(refused("epsilon", "x", "must be a number"))
@@ -33,19 +33,22 @@ Form = Literal["text", "number", "integer", "file", "files"]
 
 @dataclass(frozen=True)
 class Flag:
-    """One flag of ours.
+    """One flag, or positional argument, of a command.
 
     Args:
         name: without dashes.
         help: what it is for.
-        metavar: what stands for its value in the help; by default its choices.
+        metavar: the placeholder of its value in the help; by default its choices. Of a flag with
+            several values, their placeholders, separated by spaces.
         required: whether it must be given.
-        default: the text that counts where none is given.
-        choices: the texts that are valid, where only these are.
-        is_switch: whether it is given alone.
-        form: what its text must be, as far as that shows without any other flag: a file that is
-            there, or text that stands for one; files of a glob, of which one is there.
-        word: what a flag that is a number takes besides, such as ``noisy``.
+        default: the text that counts if none is given.
+        choices: the valid texts, if only these are valid.
+        is_switch: whether it is given without a value.
+        form: what its text must be, as far as that shows without any other flag: an existing file,
+            or text in place of one; a glob that matches an existing file.
+        word: what a flag that is a number also accepts, such as ``noisy``.
+        repeats: whether it may be given several times; its value is then a list.
+        is_positional: whether its value is given without its name.
     """
 
     name: str
@@ -57,13 +60,17 @@ class Flag:
     is_switch: bool = False
     form: Form = "text"
     word: str = ""
+    repeats: bool = False
+    is_positional: bool = False
 
 
-# What argparse says, and what we say; the rest of its words stands in the place of {}.
+JSON = Flag("json", "JSON for machines", is_switch=True)
+DIRECTORY = Flag("directory", "directory that holds a release", "DIR", is_positional=True)
+
+# The start of argparse's messages, and ours: {} is replaced by the rest.
 _REQUIRED = "the following arguments are required"
 _SAID = {
     "ignored explicit argument ": "{} is refused; must be given alone: this flag takes no value",
-    "invalid int value: ": "{} is refused; must be a whole number",
     "expected one argument": "must be followed by a value{}",
     "expected 2 arguments": "must be followed by two values{}",
 }
@@ -72,7 +79,7 @@ _SAID = {
 class Parser(argparse.ArgumentParser):
     """An argparse parser that raises where argparse would print its usage and exit.
 
-    Abbreviations are refused: the flag that one of them means can change with a version.
+    Abbreviations are refused: which flag one means can change with a version.
     """
 
     def __init__(self, **named: Any) -> None:
@@ -85,7 +92,7 @@ class Parser(argparse.ArgumentParser):
                 default=argparse.SUPPRESS,
                 help="show the version and exit",
             )
-        # Also 1e-9 after a minus is a number, which its own check refuses, and no flag.
+        # -1e-9 is a number too, which its own check refuses, and not a flag.
         self._negative_number_matcher = re.compile(r"-\.?\d")
 
     def error(self, message: str) -> NoReturn:
@@ -103,20 +110,24 @@ class Parser(argparse.ArgumentParser):
         """Adds flags, whose values are texts; that of a switch is "true"."""
         for flag in flags:
             text = flag.help.replace("%", "%%")  # argparse takes it for a format
-            if flag.is_switch:
+            metavars = (flag.metavar or "|".join(flag.choices)).split(" ")
+            if flag.is_positional:
+                self.add_argument(flag.name, help=text, metavar=flag.metavar)
+            elif flag.is_switch:
                 self.add_argument(f"--{flag.name}", help=text, action="store_const", const="true")
             else:
                 self.add_argument(
                     f"--{flag.name}",
                     help=text,
-                    metavar=flag.metavar or "|".join(flag.choices),
+                    metavar=metavars[0] if len(metavars) == 1 else tuple(metavars),
+                    nargs=None if len(metavars) == 1 else len(metavars),
                     default=flag.default,
-                    action=Once,
+                    action="append" if flag.repeats else _Once,
                 )
 
 
 class _ShowVersion(argparse.Action):
-    """Prints the version of the package, which it looks up only then, and ends the program."""
+    """Looks up and prints the version of the package, and ends the program."""
 
     def __call__(
         self,
@@ -136,8 +147,8 @@ class _ShowVersion(argparse.Action):
         parser.exit()
 
 
-class Once(argparse.Action):
-    """Stores a value, and refuses a second one: which of two epsilons is meant is no guess."""
+class _Once(argparse.Action):
+    """Stores a value; rejects a repeated flag instead of guessing which value was meant."""
 
     def __call__(
         self,
@@ -158,7 +169,7 @@ class Once(argparse.Action):
 
 
 def _without_secrets(value: object) -> object:
-    """Returns what was typed, of a URL without whom it names and its options: nobody parsed it yet.
+    """Hides user names, passwords and query options of an unparsed URL.
 
     Example:
         >>> _without_secrets("postgresql://bob:a@b@localhost/db?password=c")
@@ -170,11 +181,7 @@ def _without_secrets(value: object) -> object:
 
 
 def check_texts(flags: Iterable[Flag], texts: Mapping[str, str | None]) -> None:
-    """Refuses what is missing, empty, no number where it must be one, or outside the choices.
-
-    Args:
-        flags: of a program.
-        texts: the text of each flag; None where it was not given.
+    """Refuses texts that are missing, empty, not a required number, or outside the choices.
 
     Raises:
         FlagError: naming the flag.
@@ -193,7 +200,7 @@ def check_texts(flags: Iterable[Flag], texts: Mapping[str, str | None]) -> None:
 
 
 def _check_number(flag: Flag, value: str) -> None:
-    """Refuses what is no number, where it must be one; its range is judged by what takes it."""
+    """Refuses a text that is not a required number; its range is checked where it is used."""
     try:
         if flag.form in ("number", "integer") and value != flag.word:
             read = number if flag.form == "number" else integer
@@ -205,12 +212,12 @@ def _check_number(flag: Flag, value: str) -> None:
 def check_applies(
     given: Mapping[str, str], chosen: str, flags_of: Mapping[str, Iterable[Flag]]
 ) -> None:
-    """Refuses flags that apply only to other mechanisms than the one that was chosen.
+    """Refuses flags that apply only to mechanisms other than the chosen one.
 
     Args:
         given: the texts of the flags that were given or have a default.
-        chosen: one of the keys of ``flags_of``: the value of --mechanism.
-        flags_of: the flags that apply to each choice. What none of them has applies to all.
+        chosen: the value of --mechanism, a key of ``flags_of``.
+        flags_of: the flags that apply to each mechanism. Flags in none of them apply to all.
 
     Raises:
         FlagError: naming the flag, and the mechanisms to which it applies.
@@ -230,7 +237,7 @@ def check_applies(
 
 
 def one_of(value: str, known: Sequence[str]) -> str:
-    """Returns the condition that a value must be one of some, with the nearest of these."""
+    """Returns the condition that a value must be one of ``known``, with the nearest of these."""
     return f"must be one of {', '.join(known)}; the nearest is {nearest(value, known)!r}"
 
 

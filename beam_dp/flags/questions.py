@@ -1,25 +1,17 @@
-"""The flags of `beam-dp answer` that ask for counts, means and such."""
+"""The flags of `beam-dp answer`; no heavy imports."""
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Collection
 
-from beam_dp.flags.flag import FlagError
+from beam_dp.flags.flag import DIRECTORY, JSON, Flag, FlagError, check_texts, refused
+from beam_dp.flags.numbers import integer
 
+# A command line has at most one of these; --where and --group_by go with some of them.
+_WHAT = ("marginal", "queries", "sparse", "interval", "quantile", "count", "mean", "sum", "share")
+_OF_RECORDS = ("count", "mean", "sum", "share", "quantile")
 QUESTIONS = ("where", "group_by", "count", "mean", "sum", "share", "of")
-
-
-def asks_a_question(options: argparse.Namespace) -> bool:
-    """Returns whether synthetic records are asked for counts, means and such."""
-    return any(is_given(options, name) for name in QUESTIONS)
-
-
-def is_given(options: argparse.Namespace, name: str) -> bool:
-    """Whether a flag stands on the command line, be it with an empty text."""
-    return getattr(options, name) not in (None, False)
-
-
 # Flags that ask some kinds of releases only, and which.
 _ASKED_OF = {
     **dict.fromkeys(QUESTIONS, "synthetic records"),
@@ -28,6 +20,86 @@ _ASKED_OF = {
     "quantile": "interval counts and synthetic records",
     "windows": "the windows of a stream, by the directory that holds all of them",
 }
+LIMIT = Flag("limit", "rows shown of a table (default: 50)", "N", default="50", form="integer")
+MARGINAL = Flag("marginal", "one marginal; may be repeated", "a,b", repeats=True)
+FLAGS = (
+    DIRECTORY,
+    JSON,
+    MARGINAL,
+    Flag(
+        "queries",
+        'JSON lines: all of them {"marginal": ["a", "b"]}, or any linear queries, such as'
+        ' {"interval": {"attribute": "a", "low": 1, "high": 3}}',
+        "FILE",
+    ),
+    Flag("sparse", "one key a line, after a tab its value from 0 to 1, or 1", "FILE"),
+    Flag(
+        "interval",
+        "interval counts: integers, both included, or edges of bins; may be repeated",
+        "LOW HIGH",
+        repeats=True,
+    ),
+    Flag(
+        "quantile",
+        "where this share of the records is reached: of interval counts, or of the column --of"
+        " synthetic records; may be repeated",
+        "SHARE",
+        repeats=True,
+    ),
+    Flag("count", "the number of records; unless another is asked for", is_switch=True),
+    Flag(
+        "where",
+        "synthetic records: which records, such as \"sex == 'F' and age < 40\"",
+        "CONDITION",
+    ),
+    Flag("group_by", "synthetic records: an answer for each combination of these columns", "a,b"),
+    Flag("mean", "synthetic records: the mean of an integer or numeric column", "COLUMN"),
+    Flag("sum", "synthetic records: its sum", "COLUMN"),
+    Flag(
+        "share",
+        "synthetic records: the share of records for which a condition on one column holds",
+        "CONDITION",
+    ),
+    Flag("of", "synthetic records: of --quantile: of which column", "COLUMN"),
+    Flag(
+        "windows",
+        "of the windows of a stream: which ones together, such as 10:34 or -24:, or one alone",
+        "A:B",
+    ),
+    LIMIT,
+)
+
+
+def check_answer(options: argparse.Namespace) -> None:
+    """Refuses a command line that asks nothing, or two things; reads ``limit`` as a number.
+
+    Raises:
+        FlagError: naming the flags.
+    """
+    read_limit(options)
+    asked = [name for name in _WHAT if _is_given(options, name)]
+    limits = [name for name in ("where", "group_by") if _is_given(options, name)]
+    if len(asked) > 1:
+        raise FlagError(f"--{asked[1]}: must not be given with --{asked[0]}")
+    if not asked and not limits:
+        named = ", ".join(f"--{name}" for name in _WHAT)
+        raise FlagError(f"nothing is asked; must be given one of {named}, --where or --group_by")
+    if asked and limits and asked[0] not in _OF_RECORDS:
+        raise FlagError(f"--{limits[0]}: must not be given with --{asked[0]}")
+    if options.of is not None and asked != ["quantile"]:
+        raise FlagError("--of: must be given with --quantile")
+
+
+def read_limit(options: argparse.Namespace) -> None:
+    """Reads ``limit`` as a number >= 1.
+
+    Raises:
+        FlagError: it is not one.
+    """
+    check_texts([LIMIT], vars(options))
+    options.limit = integer("limit", options.limit)
+    if options.limit < 1:
+        raise refused("limit", options.limit, "must be >= 1")
 
 
 def refuse_others(options: argparse.Namespace, answered: Collection[str]) -> None:
@@ -41,5 +113,15 @@ def refuse_others(options: argparse.Namespace, answered: Collection[str]) -> Non
         FlagError: naming the first such flag, and which releases answer it.
     """
     for name, kind in _ASKED_OF.items():
-        if name not in answered and is_given(options, name):
+        if name not in answered and _is_given(options, name):
             raise FlagError(f"--{name} applies only to {kind}")
+
+
+def asks_a_question(options: argparse.Namespace) -> bool:
+    """Returns whether synthetic records are asked for counts, means and such."""
+    return any(_is_given(options, name) for name in QUESTIONS)
+
+
+def _is_given(options: argparse.Namespace, name: str) -> bool:
+    """Whether a flag is on the command line, even with an empty text."""
+    return getattr(options, name) is not None

@@ -8,7 +8,6 @@ from typing import Literal
 from beam_dp.flags.flag import Flag, FlagError
 from beam_dp.flags.numbers import integer, number
 from beam_dp.privacy.guarantee import Guarantee, Neighboring
-from beam_dp.queries.sparse import KEY_TYPES
 
 INPUT = Flag(
     "input", "files to read: a glob on any filesystem that Beam knows", "GLOB", True, form="files"
@@ -73,7 +72,7 @@ KEY_TYPE = Flag(
     "what keys are: numbers are read as their digits for text and bytes, and texts of digits as"
     " numbers for integer; a record whose key is of no such form is left out",
     default="text",
-    choices=KEY_TYPES,
+    choices=("text", "bytes", "integer"),
 )
 MAX_SPARSITY = Flag(
     "max_sparsity", "the most keys that a query may name", "M", True, form="integer"

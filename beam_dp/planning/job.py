@@ -10,11 +10,25 @@ from beam_dp.checks import check_is, checked_integer
 from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError
 from beam_dp.mechanisms.contract import MAX_RECORDS, NumRecords, check_failure_probability
+from beam_dp.mechanisms.online.sparse_mw import MAX_SPARSITY
 from beam_dp.mechanisms.resources import Resources
+from beam_dp.mechanisms.sketches.errors import KeyProfile
+from beam_dp.mechanisms.sketches.plan import DEFAULT_SIZE
 from beam_dp.privacy.guarantee import Guarantee, Neighboring
 from beam_dp.queries.linear_workload import LinearWorkload
 from beam_dp.queries.workload import Workload
-from beam_dp.theorems.theorem import Bound, Calibration, checked_fraction
+from beam_dp.theorems.theorem import Bound, Calibration, Theorem, checked_fraction
+
+
+def check_promise(
+    guarantee: Guarantee, num_records_is_public: bool, failure_probability: float
+) -> None:
+    """Refuses what no job may promise."""
+    check_is("guarantee", guarantee, Guarantee)
+    if guarantee.neighboring is Neighboring.REPLACE_ONE and not num_records_is_public:
+        condition = "must be True: it is public under replace_one"
+        raise InputError("num_records_is_public", False, condition)
+    check_failure_probability(failure_probability)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,14 +36,14 @@ class PlanningJob:
     """What must be answered, about how many records, under which promise.
 
     Args:
-        workload: marginals, or linear queries; it holds the domain.
-        guarantee: what is promised.
+        workload: marginals, or linear queries; it contains the domain.
+        guarantee: the privacy guarantee.
         num_records: N >= 1; a guess where the number is private. Never take it from the records
-            then: what is planned would tell of them.
+            then: the plan would reveal it.
         num_records_is_public: must be true under replace-one; else a noisy number is paid for.
         failure_probability: beta of all bounds, in (0, 1).
-        max_error_fraction: of the inverse question, in (0, 1]: how many records are needed so that
-            no answer is wrong by more than this share of them? None where it is not asked.
+        max_error_fraction: in (0, 1]: also find how many records are needed so that no answer is
+            wrong by more than this share of them.
 
     Raises:
         InputError: if an argument is out of range.
@@ -44,12 +58,8 @@ class PlanningJob:
 
     def __post_init__(self) -> None:
         check_is("workload", self.workload, Workload, LinearWorkload)
-        check_is("guarantee", self.guarantee, Guarantee)
         checked_integer("num_records", self.num_records, 1, MAX_RECORDS)
-        if self.guarantee.neighboring is Neighboring.REPLACE_ONE and not self.num_records_is_public:
-            condition = "must be True: it is public under replace_one"
-            raise InputError("num_records_is_public", False, condition)
-        check_failure_probability(self.failure_probability)
+        check_promise(self.guarantee, self.num_records_is_public, self.failure_probability)
         if self.max_error_fraction is not None:
             checked_fraction(self.max_error_fraction)
 
@@ -67,32 +77,105 @@ class PlanningJob:
 
     @property
     def given_num_records(self) -> NumRecords:
-        """What a mechanism is told: the public number, or that it must pay for a noisy one."""
+        """The public number, or that a mechanism must pay for a noisy one."""
         return self.num_records if self.num_records_is_public else "noisy"
+
+    def needed(self, theorem: Theorem) -> int | None:
+        """Returns the records that ``max_error_fraction`` needs; None if it is not asked."""
+        if self.max_error_fraction is None:
+            return None
+        return theorem.records_needed(self.max_error_fraction)
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the job as JSON values."""
+        return {
+            "guarantee": self.guarantee.to_json(),
+            "num_records": self.num_records,
+            "num_records_is_public": self.num_records_is_public,
+            "num_cells": self.domain.num_cells,
+            "num_queries": self.num_queries,
+            "failure_probability": self.failure_probability,
+            "max_error_fraction": self.max_error_fraction,
+        }
+
+
+@dataclasses.dataclass(frozen=True)
+class SparsePlanningJob:
+    """Sparse queries about the keys of records, under which promise.
+
+    Args:
+        guarantee: the privacy guarantee.
+        profile: how many records and distinct keys there are, and how many records the most
+            frequent key has; a guess where that is private. Never take it from the records then.
+        max_sparsity: m, the most keys that a query may name.
+        max_size: the most numbers that an artifact may contain.
+        num_questions: K, different queries for which a bound is simultaneous. With None bounds are
+            for one query, and mechanisms that answer one query at a time are not planned.
+        num_records_is_public: must be true under replace-one.
+        failure_probability: beta of bounds, in (0, 1).
+
+    Raises:
+        InputError: if an argument is out of range.
+    """
+
+    guarantee: Guarantee
+    profile: KeyProfile
+    max_sparsity: int
+    max_size: int = DEFAULT_SIZE
+    num_questions: int | None = None
+    num_records_is_public: bool = False
+    failure_probability: float = 0.05
+
+    def __post_init__(self) -> None:
+        check_is("profile", self.profile, KeyProfile)
+        check_promise(self.guarantee, self.num_records_is_public, self.failure_probability)
+        checked_integer("max_sparsity", self.max_sparsity, 1, MAX_SPARSITY)
+
+    @property
+    def given_num_records(self) -> NumRecords:
+        """The public number, or that a mechanism must pay for a noisy one."""
+        return self.profile.num_records if self.num_records_is_public else "noisy"
+
+    @property
+    def num_bounded(self) -> int:
+        """How many queries a bound is for at once; 1 by default."""
+        return self.num_questions or 1
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the job as JSON values."""
+        return {
+            "guarantee": self.guarantee.to_json(),
+            **dataclasses.asdict(self.profile),
+            "max_sparsity": self.max_sparsity,
+            "max_size": self.max_size,
+            "num_questions": self.num_questions,
+            "num_records_is_public": self.num_records_is_public,
+            "failure_probability": self.failure_probability,
+        }
 
 
 @dataclasses.dataclass(frozen=True)
 class Option:
-    """What one mechanism would make of a job.
+    """How well one mechanism would do a job.
 
     Args:
         mechanism: its name, as a program takes it unless the parameters name another.
         calibration: ``tight`` or ``textbook``.
-        program: the pipeline that runs it; None where none does.
-        refusal: why it cannot do the job; None where it can.
+        program: the pipeline that runs it; None if there is none.
+        refusal: why it cannot do the job; None if it can.
         expected_error: root mean squared error of an answer, averaged over the workload by its
-            weights, in records; None where it depends on the data. Of a synthetic database it is
+            weights, in records; None if it depends on the data. For a synthetic database it is
             the error of the unbiased noisy tables: the fit lowers it where many cells are empty.
-        measured_error: the same of an answer that is measured in the course of a mechanism
+        measured_error: the same for an answer that is measured in the course of a mechanism
             whose expected error is not known.
-        bound: of the largest error of all answers at once; None where nothing is proved.
-        records_needed: for the job's ``max_error_fraction``, by the bound; None where it was not
+        bound: for the largest error of all answers at once; None if nothing is proved.
+        records_needed: for the job's ``max_error_fraction``, by the bound; None if it was not
             asked, or no number is enough.
-        resources: memory and time; None where it cannot do the job.
-        parameters: what follows from public numbers and must be given to the program.
-        note: what must be known beside the numbers.
-        noisy_cells: how many cells of the workload's marginals will be too noisy to use, if the
-            records are spread evenly; None where it is not known.
+        resources: memory and time; None if it cannot do the job.
+        parameters: flags that follow from public numbers and must be given to the program.
+        note: what must be known besides the numbers.
+        noisy_cells: how many cells of the workload's marginals will be too noisy to use if the
+            records are spread evenly; None if it is not known.
     """
 
     mechanism: str
@@ -115,10 +198,10 @@ class Option:
 
     @property
     def rank(self) -> tuple[bool, float, float, bool]:
-        """What options are sorted by: whether they can do the job, then how wrong they would be.
+        """The sort key: feasible options first, then the least error.
 
-        The expected error, where it is known; else the bound, which is not less; then the bound.
-        Of two equal ones the first is that which a program runs.
+        The expected error if it is known, else the bound, which is not less; then the bound.
+        Of two equal options the first is the one that a program runs.
         """
         bound = math.inf if self.bound is None or self.bound.vacuous else self.bound.max_error
         expected = bound if self.expected_error is None else self.expected_error
@@ -138,3 +221,20 @@ class Option:
             "bound": bound,
             "parameters": dict(self.parameters),
         }
+
+
+@dataclasses.dataclass(frozen=True)
+class SparseOption(Option):
+    """How well one mechanism would answer sparse queries; memory and time are not planned.
+
+    Its ``expected_error`` is for queries of m keys chosen at random among all distinct ones.
+
+    Args:
+        error_of_one: the same for queries of one key; None if it depends on the data.
+        size: numbers in the artifact, expected ones for a histogram.
+        is_pure: whether delta would be left unspent.
+    """
+
+    error_of_one: float | None = None
+    size: int | None = None
+    is_pure: bool = False

@@ -1,4 +1,4 @@
-"""Planning options: mechanisms that answer linear queries."""
+"""Planning options: mechanisms that answer linear queries, or intervals."""
 
 from __future__ import annotations
 
@@ -10,12 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beam_dp.errors import InputError, magnitude
+from beam_dp.mechanisms.intervals.plan import plan_intervals
 from beam_dp.mechanisms.linear_answers.answers import WorkloadAnswersPlan, plan_workload_answers
 from beam_dp.mechanisms.online.private_mw_plan import plan_private_mw
 from beam_dp.mechanisms.resources import (
     Resources,
     answers_resources,
     enumeration_resources,
+    intervals_resources,
     nested_resources,
     online_resources,
 )
@@ -25,10 +27,12 @@ from beam_dp.mechanisms.small_db.size import log_num_multisets, num_multisets
 from beam_dp.mechanisms.small_db.small_db import SmallDB, SmallDBPlan, cells_of
 from beam_dp.noise.bound import Distribution
 from beam_dp.planning.job import Option, PlanningJob
-from beam_dp.planning.synthetic_databases import needed
+from beam_dp.queries.linear import Product
 from beam_dp.queries.linear_workload import LinearWorkload
 from beam_dp.queries.query_matrix import query_matrix
 from beam_dp.queries.workload import Workload
+from beam_dp.releases.intervals.release import check_ordered
+from beam_dp.theorems.intervals import intervals_theorem
 from beam_dp.theorems.synthesis import (
     best_small_db_size,
     online_theorem,
@@ -37,18 +41,19 @@ from beam_dp.theorems.synthesis import (
 )
 from beam_dp.theorems.theorem import Calibration, Theorem, constant
 
-# Values of queries at cells that are looked at to plan a small database.
+_Ends = NDArray[np.int64]
+# The most values of queries at cells, with which a small database is planned.
 MAX_MATRIX_VALUES = 2**22
 
 
 def answers_theorem(plan: WorkloadAnswersPlan) -> Theorem:
-    """Returns how wrong noisy answers can be, ``WorkloadAnswersPlan.bound``, as a theorem."""
+    """Returns the bound of noisy answers, ``WorkloadAnswersPlan.bound``, as a theorem."""
     name = f"{plan.distribution.replace('_', ' ')} noise: union bound over answers"
     return Theorem(name, constant(plan.failure_probability), constant(plan.bound()))
 
 
 def private_mw_option(job: PlanningJob, calibration: Calibration = "tight") -> Option:
-    """Returns what online multiplicative weights would do with the workload's queries."""
+    """Plans online multiplicative weights for the workload's queries."""
     name, program = "private_mw", "answer_queries"
     num_questions = (
         job.num_queries if isinstance(job.workload, Workload) else job.workload.num_distinct
@@ -74,7 +79,7 @@ def private_mw_option(job: PlanningJob, calibration: Calibration = "tight") -> O
         program,
         measured_error=settings.noise.answer_deviation,
         bound=planned.bound(job.num_records),
-        records_needed=needed(job, theorem),
+        records_needed=job.needed(theorem),
         resources=online_resources(job.domain.num_cells, num_questions, settings.noise.max_above),
         parameters=(("num_questions", str(num_questions)),),
         note="what is not measured comes from a hypothesis: its error depends on the data",
@@ -82,7 +87,7 @@ def private_mw_option(job: PlanningJob, calibration: Calibration = "tight") -> O
 
 
 def small_db_option(job: PlanningJob) -> Option:
-    """Returns what ``SmallDB`` would do, with the best size that can be drawn."""
+    """Plans ``SmallDB`` with the best size that can be drawn."""
     name, program = "small_db", "release_synthetic_database"
     guarantee, beta = job.guarantee, job.failure_probability
     num_cells = job.domain.num_cells
@@ -110,7 +115,7 @@ def small_db_option(job: PlanningJob) -> Option:
     theorem = small_database_theorem(job, plan, len(columns), largest)
     bound = theorem.bound(job.num_records)
     if plan.bound is not None:
-        # A small database of intervals needs fewer records than the theorem knows of.
+        # A small database of intervals needs fewer records than the theorem says.
         bound = dataclasses.replace(bound, max_error=min(bound.max_error, plan.bound))
     note = f"{best:,} record{'' if best == 1 else 's'}, drawn by {plan.choice.sampler}"
     if best * 1.1 >= largest and largest < MAX_SIZE:
@@ -120,7 +125,7 @@ def small_db_option(job: PlanningJob) -> Option:
         "tight",
         program,
         bound=bound,
-        records_needed=needed(job, theorem),
+        records_needed=job.needed(theorem),
         resources=_small_db_resources(plan.choice.sampler, best, columns),
         parameters=(("size", str(best)),),
         note=note,
@@ -130,16 +135,11 @@ def small_db_option(job: PlanningJob) -> Option:
 def small_database_theorem(
     job: PlanningJob, plan: SmallDBPlan, num_queries: int, max_size: int
 ) -> Theorem:
-    """Returns how wrong a small database can be, of the best size that can be drawn.
+    """Returns how wrong a small database can be, at the best size up to ``max_size``.
 
     Accuracy: ``small_db_theorem`` for the epsilon of the choice. Where the number of records is
     private, half of beta is for its noise, which moves the answers by (1 + a) <= 2 times as much.
-
-    Args:
-        job: the job.
-        plan: of some size; its shares of the budget are used.
-        num_queries: |Q|, distinct ones.
-        max_size: the largest size that can be drawn.
+    Of the plan only its shares of the budget are used; ``num_queries`` counts distinct ones.
     """
     guarantee, beta, away = job.guarantee, job.failure_probability, 0
     if plan.total_scale is not None:
@@ -162,14 +162,14 @@ def small_database_theorem(
 
 
 def answers_option(job: PlanningJob, distribution: Distribution) -> Option:
-    """Returns what discrete noise on every answer would do."""
+    """Plans discrete noise on every answer."""
     mechanism = distribution.removeprefix("discrete_")
     name, program = f"{mechanism}_answers", "answer_queries"
     if isinstance(job.workload, Workload):
         refusal = "answers linear queries; this job asks for marginals"
         return Option(name, "tight", program, refusal)
     try:
-        # As the program does, which answers a query once, however often it is asked.
+        # The program answers a repeated query once.
         workload = LinearWorkload(job.domain, tuple(dict.fromkeys(job.workload)))
         plan = plan_workload_answers(
             workload,
@@ -187,11 +187,61 @@ def answers_option(job: PlanningJob, distribution: Distribution) -> Option:
         program,
         expected_error=plan.standard_error,
         bound=theorem.bound(job.num_records),
-        records_needed=needed(job, theorem),
+        records_needed=job.needed(theorem),
         resources=answers_resources(job.domain.num_cells, job.num_queries),
         parameters=(("mechanism", mechanism),),
         note="every answer has noise of its own",
     )
+
+
+def intervals_option(job: PlanningJob) -> Option:
+    """Plans the release of all intervals of an attribute, for those that are asked for.
+
+    The expected error is exact: the root of the mean variance of these intervals.
+    """
+    name, program = "intervals", "release_intervals"
+    try:
+        attribute, low, high = asked_intervals(job)
+        plan = plan_intervals(job.domain[attribute].num_levels, job.guarantee)
+    except InputError as error:
+        return Option(name, "tight", program, str(error))
+    variances = plan.noise_variance * plan.strategy.errors.variances(low, high)
+    theorem = intervals_theorem(plan, variances, job.failure_probability)
+    return Option(
+        name,
+        "tight",
+        program,
+        expected_error=math.sqrt(float(variances.mean())),
+        bound=theorem.bound(job.num_records),
+        records_needed=job.needed(theorem),
+        resources=intervals_resources(plan.num_leaves),
+        parameters=(("attribute", attribute), ("strategy", plan.choice[0])),
+        note="all intervals of one attribute, each with its standard error; no records",
+    )
+
+
+def asked_intervals(job: PlanningJob) -> tuple[str, _Ends, _Ends]:
+    """Returns the attribute whose intervals a job asks for, and their first and last cells.
+
+    Raises:
+        InputError: unless it asks for intervals of one ordered attribute.
+    """
+    refusal = InputError("workload", job.num_queries, "must be intervals of one ordered attribute")
+    if isinstance(job.workload, Workload):
+        raise refusal
+    queries = [query for query in job.workload if isinstance(query, Product)]
+    axes = {query.axes for query in queries if query.axes}
+    if len(queries) < job.num_queries or len(axes) != 1:
+        raise refusal
+    (axis, *others) = axes.pop()
+    attribute = job.domain.attributes[axis]
+    # A query without ranges counts the whole domain, with "other" and null.
+    ends = [query.ranges[0] if query.axes else ((0, attribute.size),) for query in queries]
+    if others or any(len(each) > 1 or each[0][1] > attribute.num_levels for each in ends):
+        raise refusal
+    check_ordered(attribute)
+    low, stop = np.array([each[0] for each in ends], np.int64).T
+    return attribute.name, low, stop - 1
 
 
 def _small_db_resources(sampler: str, size: int, columns: NDArray[np.int64]) -> Resources:

@@ -1,4 +1,4 @@
-"""How many queries each mechanism may be asked, if no answer may be wrong by more than so much."""
+"""How many queries each mechanism may be asked if every answer must keep an error."""
 
 from __future__ import annotations
 
@@ -7,16 +7,17 @@ import math
 from collections.abc import Callable
 from typing import Any, get_args
 
-from beam_dp.checks import check_is, checked_integer, checked_number
+from beam_dp.checks import checked_integer, checked_number
 from beam_dp.domain.ordered import IntegerAttribute
 from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError, magnitude
-from beam_dp.mechanisms.contract import MAX_RECORDS, NumRecords, check_failure_probability
+from beam_dp.mechanisms.contract import MAX_RECORDS, NumRecords
 from beam_dp.mechanisms.online.plan import OnlinePlan
 from beam_dp.mechanisms.online.private_mw_plan import plan_private_mw
 from beam_dp.mechanisms.online.sparse_mw import MAX_SPARSITY, plan_sparse_mw
 from beam_dp.mechanisms.small_db.choice import MAX_SIZE
-from beam_dp.privacy.guarantee import Guarantee, Neighboring
+from beam_dp.planning.job import check_promise
+from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.theorems.query_counts import MAX_EXACT, mwem_queries_allowed, queries_allowed
 from beam_dp.theorems.synthesis import mwem_theorem, online_theorem, small_db_theorem
 from beam_dp.theorems.theorem import Calibration, Theorem
@@ -27,22 +28,18 @@ _CALIBRATIONS: tuple[Calibration, ...] = get_args(Calibration)
 
 @dataclasses.dataclass(frozen=True)
 class QueryCountJob:
-    """Records, a promise, and an error that no answer may exceed; of the queries no more is known.
+    """Records, a guarantee, and an error that no answer may exceed; the queries are not known.
 
     Args:
-        guarantee: what is promised.
+        guarantee: the privacy guarantee.
         num_records: N >= 1; a guess where the number is private. Never take it from the records
             then.
         num_records_is_public: must be true under replace-one; else a noisy number is paid for by
-            those mechanisms whose theorems say what that costs.
+            the mechanisms whose theorems state its cost.
         target_error: A, in records, > 0 and < N.
-        failure_probability: of some answer being wrong by more, in (0, 1).
-        num_cells: U, of the universe, up to 2^1000; None where it has no end.
-        max_sparsity: m, the most elements of the universe that a query is other than 0 at; None
-            where that is not known.
-
-    Raises:
-        InputError: if an argument is out of range.
+        failure_probability: that some answer is wrong by more, in (0, 1).
+        num_cells: U, of the universe, up to 2^1000; None if it is infinite.
+        max_sparsity: m, the most elements at which a query is not 0; None if it is not known.
     """
 
     guarantee: Guarantee
@@ -54,16 +51,12 @@ class QueryCountJob:
     max_sparsity: int | None = None
 
     def __post_init__(self) -> None:
-        check_is("guarantee", self.guarantee, Guarantee)
+        check_promise(self.guarantee, self.num_records_is_public, self.failure_probability)
         checked_integer("num_records", self.num_records, 1, MAX_RECORDS)
-        if self.guarantee.neighboring is Neighboring.REPLACE_ONE and not self.num_records_is_public:
-            condition = "must be True: it is public under replace_one"
-            raise InputError("num_records_is_public", False, condition)
         note = " (num_records): any answer keeps a larger one"
         checked_number(
             "target_error", self.target_error, above=0, below=self.num_records, note=note
         )
-        check_failure_probability(self.failure_probability)
         if self.num_cells is not None:
             checked_integer("num_cells", self.num_cells, 1, MAX_CELLS)
         if self.max_sparsity is not None:
@@ -71,7 +64,7 @@ class QueryCountJob:
 
     @property
     def given_num_records(self) -> NumRecords:
-        """What a mechanism is told: the public number, or that it must pay for a noisy one."""
+        """The public number, or that a mechanism must pay for a noisy one."""
         return self.num_records if self.num_records_is_public else "noisy"
 
     def to_json(self) -> dict[str, Any]:
@@ -87,10 +80,10 @@ class QueryCount:
     Args:
         mechanism: its name.
         calibration: ``tight`` or ``textbook``.
-        num_queries: as of ``queries_allowed``; 0 also where the mechanism cannot be planned.
+        num_queries: that ``queries_allowed`` returns; 0 also if the mechanism cannot be planned.
         theorem: its name.
         assumes: what it assumes, in a few words.
-        refusal: why nothing can be said; None where something can.
+        refusal: why the mechanism cannot be planned; None if it can.
     """
 
     mechanism: str
@@ -118,8 +111,8 @@ class QueryCount:
 def count_queries(job: QueryCountJob) -> list[QueryCount]:
     """Returns how many queries each mechanism may be asked, the most first.
 
-    It is what the theorems allow, which is less than what is possible, and may be more than a
-    machine can do: to draw a small database is slow.
+    Theorems allow fewer than are possible, and perhaps more than a machine can answer: drawing a
+    small database is slow.
 
     Example:
         >>> promise = Guarantee(1.0, 0, "replace_one", "record", 1)
@@ -135,7 +128,7 @@ def count_queries(job: QueryCountJob) -> list[QueryCount]:
         _counted(job, name, calibration, count)
         for name, count in _COUNTS.items()
         for calibration in _CALIBRATIONS
-        if (name, calibration) != ("mwem", "tight")  # of which no theorem is published
+        if (name, calibration) != ("mwem", "tight")  # no theorem is published for it
     ]
     return sorted(found, key=lambda each: (each.refusal is not None, -each.num_queries))
 
@@ -222,7 +215,7 @@ _COUNTS: dict[str, Callable[[QueryCountJob, Calibration], _Found]] = {
 
 def _of_run(job: QueryCountJob, plan: OnlinePlan, queries: str) -> _Found:
     def theorem_of(count: int) -> Theorem:
-        # A plan for more than 2^31 questions is refused: no run is asked as many.
+        # A plan would refuse more than 2^31 questions.
         return online_theorem(dataclasses.replace(plan, num_questions=count))
 
     assumes = f"{queries}, one query at a time"
@@ -253,5 +246,5 @@ def _universe(job: QueryCountJob) -> str:
 
 def _all_at_once(job: QueryCountJob) -> str:
     text = f"{_universe(job)}, queries known beforehand"
-    # A noisy number costs a share of the budget, of which these theorems do not know.
+    # These theorems do not count the share of the budget that a noisy number costs.
     return text if job.num_records_is_public else f"{text}, a public number of records"

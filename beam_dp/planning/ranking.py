@@ -9,57 +9,59 @@ from typing import Any
 
 from beam_dp.checks import check_is
 from beam_dp.mechanisms.registry import SYNTHETIC
-from beam_dp.planning.intervals import intervals_option
-from beam_dp.planning.job import Option, PlanningJob
-from beam_dp.planning.linear_answers import answers_option, private_mw_option, small_db_option
+from beam_dp.planning.job import Option, PlanningJob, SparsePlanningJob
+from beam_dp.planning.linear_answers import (
+    answers_option,
+    intervals_option,
+    private_mw_option,
+    small_db_option,
+)
+from beam_dp.planning.sketches import SPARSE_OPTIONS, error_of_nothing
 from beam_dp.planning.synthetic_databases import synthetic_option
 from beam_dp.theorems.theorem import Calibration
 
 
 @dataclasses.dataclass(frozen=True)
 class Ranking:
-    """What every mechanism would make of a job, best first.
+    """The options for a job, best first.
 
     Args:
         job: what was asked.
-        options: one a mechanism and calibration, sorted by ``Option.rank``.
+        options: one for each mechanism and calibration, sorted by ``Option.rank``.
+        error_of_nothing: for sparse queries, the error of answering 0: a mechanism with a larger
+            expected error is not worth its budget.
     """
 
-    job: PlanningJob
+    job: PlanningJob | SparsePlanningJob
     options: tuple[Option, ...]
+    error_of_nothing: float | None = None
 
     @property
     def best(self) -> Option | None:
-        """The first option that a program runs and that can do the job; None where none can."""
+        """The first feasible option that a program runs; None if there is none."""
         return next((each for each in self.options if each.is_feasible and each.program), None)
 
     def to_json(self) -> dict[str, Any]:
         """Returns the ranking as JSON values."""
-        job = self.job
-        return {
-            "guarantee": job.guarantee.to_json(),
-            "num_records": job.num_records,
-            "num_records_is_public": job.num_records_is_public,
-            "num_cells": job.domain.num_cells,
-            "num_queries": job.num_queries,
-            "failure_probability": job.failure_probability,
-            "max_error_fraction": job.max_error_fraction,
-            "options": [option.to_json() for option in self.options],
-        }
+        nothing = (
+            {} if self.error_of_nothing is None else {"error_of_nothing": self.error_of_nothing}
+        )
+        options = [option.to_json() for option in self.options]
+        return {**self.job.to_json(), **nothing, "options": options}
 
 
 def rank_mechanisms(job: PlanningJob) -> Ranking:
-    """Returns what every mechanism would make of a job, best first.
+    """Returns an option of every mechanism for a job, best first.
 
     Reads no data and spends nothing: everything follows from the job, which must be public.
     Options are sorted by their expected error, or, where that depends on the data, by the bound
-    of their largest error, which is never less. A mechanism that only has a bound may do better.
+    on their largest error, which is never less. A mechanism that only has a bound may do better.
 
     Args:
-        job: the workload, the promise and the number of records.
+        job: the workload, the guarantee and the number of records.
 
     Cost: seconds; grows with the marginals of a workload, or with cells times queries, of which
-    small databases look at 2^22 at most.
+    small databases use 2^22 at most.
 
     Example:
         >>> from beam_dp.domain.files import read_domain
@@ -72,12 +74,46 @@ def rank_mechanisms(job: PlanningJob) -> Ranking:
         ('mwem', 2.71)
     """
     check_is("job", job, PlanningJob)
-    options = [make(job) for make in option_makers()]
-    return Ranking(job, tuple(sorted(options, key=lambda option: option.rank)))
+    return Ranking(job, _ranked(job))
 
 
-def option_makers() -> list[Callable[[PlanningJob], Option]]:
-    """Returns what makes the option of each mechanism and calibration for a job."""
+def rank_sparse_mechanisms(job: SparsePlanningJob) -> Ranking:
+    """Returns an option of every mechanism for sparse queries, best first.
+
+    Reads no data and spends nothing: everything follows from the job, which must be public.
+    Errors of releases are those of ``plan_sparse_release``. Without a ledger
+    ``release_projection --mechanism auto`` chooses the same.
+
+    Args:
+        job: the guarantee, the profile of the keys, and what is asked.
+
+    Raises:
+        InputError: naming the argument that is refused.
+
+    Cost: seconds.
+
+    Example:
+        >>> from beam_dp.mechanisms.sketches.errors import KeyProfile
+        >>> from beam_dp.privacy.guarantee import Guarantee
+        >>> promise = Guarantee(1.0, 0, "add_or_remove_one", "record", 1)
+        >>> job = SparsePlanningJob(promise, KeyProfile(10**6, 10**6, 1), 256, max_size=2**16)
+        >>> ranking = rank_sparse_mechanisms(job)
+        >>> ranking.best.mechanism, round(ranking.best.expected_error)
+        ('count_sketch', 66)
+    """
+    check_is("job", job, SparsePlanningJob)
+    return Ranking(job, _ranked(job), error_of_nothing(job.profile, job.max_sparsity))
+
+
+def _ranked(job: PlanningJob | SparsePlanningJob) -> tuple[Option, ...]:
+    options = [make(job) for make in option_makers(job)]
+    return tuple(sorted(options, key=lambda option: option.rank))
+
+
+def option_makers(job: PlanningJob | SparsePlanningJob) -> list[Callable[[Any], Option]]:
+    """Returns the functions that plan a job like this one: one a mechanism and calibration."""
+    if isinstance(job, SparsePlanningJob):
+        return [*SPARSE_OPTIONS]
     measuring = [each for each in SYNTHETIC.values() if not each.answers_linear_queries]
     calibrations: tuple[Calibration, ...] = ("tight", "textbook")
     return [

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
+from collections import Counter
 from typing import Any
 
 from beam_dp.errors import InputError
@@ -17,10 +18,15 @@ from beam_dp.mechanisms.marginals.textbook_mwem import TextbookPlan
 from beam_dp.mechanisms.resources import rounds_resources
 from beam_dp.noise.bound import FAILURE_PROBABILITY, NOISY_SHARE, noise_bound
 from beam_dp.noise.normal import normal_quantile
-from beam_dp.planning.covering_marginals import covering_marginals, query_errors, specification
 from beam_dp.planning.job import Option, PlanningJob
+from beam_dp.queries.linear import LiteralQuery
 from beam_dp.queries.linear_workload import LinearWorkload
-from beam_dp.releases.synthetic_database.measured_tables import cell_variance, support_variances
+from beam_dp.queries.workload import Workload
+from beam_dp.releases.synthetic_database.measured_tables import (
+    cell_variance,
+    query_variance,
+    support_variances,
+)
 from beam_dp.releases.synthetic_database.noisy_measurements import NoiseBounds
 from beam_dp.theorems.early_stop import best_early_stop
 from beam_dp.theorems.noise import laplace_theorem
@@ -28,19 +34,15 @@ from beam_dp.theorems.synthesis import mwem_theorem
 from beam_dp.theorems.theorem import Calibration, Theorem, constant
 
 PROGRAM = "release_synthetic_database"
+# A command line is for people.
+_MAX_SPECIFICATION = 2000
 _OF_TABLES = "of the noisy tables before the fit; the card states the fit's part"
 
 
 def synthetic_option(
     job: PlanningJob, mechanism: type[Mechanism], calibration: Calibration = "tight"
 ) -> Option:
-    """Returns what a mechanism that measures marginals would do, with its default options.
-
-    Args:
-        job: what was asked.
-        mechanism: that answers marginals, such as ``MWEM``.
-        calibration: ``tight`` or ``textbook``: the published one.
-    """
+    """Plans a mechanism that measures marginals, such as ``MWEM``, with its default options."""
     option = Option(mechanism.name, calibration, PROGRAM)
     options: dict[str, Any] = {"calibration": calibration}
     try:
@@ -83,8 +85,8 @@ def tables_theorem(job: PlanningJob, plan: MarginalsPlan) -> Theorem:
 def noisy_cells(job: PlanningJob, plan: MarginalsPlan) -> int:
     """Returns how many cells of a job's marginals would be too noisy to use, as reports count them.
 
-    A cell is where its error bar, of 95 % and before the fit, is longer than half of its count. How
-    the records are spread is private: here evenly over the cells of each marginal.
+    A cell is too noisy if its error bar, of 95 % and before the fit, is longer than half of its
+    count. Records are assumed to be spread evenly over each marginal: their real spread is private.
     """
     domain, workload = job.domain, plan.workload
     supports = [domain.axes(names) for names in workload.closure()]
@@ -104,8 +106,8 @@ def selected_tables_theorem(plan: SelectionPlan, failure_probability: float) -> 
 
     Accuracy: with probability 1 - beta no cell of any pair that is measured, nor of an attribute,
     is wrong by more, whichever pairs the data and noise choose: ``chosen_noise_bound``, with the
-    noise there would be if all were chosen. Of the others nothing is known beforehand: their noisy
-    scores bound them.
+    noise there would be if all were chosen. Nothing is known beforehand about the other pairs:
+    their noisy scores bound them.
 
     Reference: Scheffe (1959), section 3.5; Chernoff's bound.
     """
@@ -136,9 +138,8 @@ def _union_bound(
 
 
 def _selected(plan: MarginalsPlan, job: PlanningJob, option: Option) -> Option:
-    """Returns an option with what a plan makes of a job: here one that selects what it measures."""
+    """Completes an option from its plan: here one that selects what it measures."""
     if isinstance(job.workload, LinearWorkload):
-        # What is selected, round by round or at once, is selected for marginals.
         return dataclasses.replace(option, refusal="selects what it measures, for marginals only")
     return dataclasses.replace(
         option,
@@ -183,7 +184,7 @@ def _measured(plan: MeasureAllPlan, job: PlanningJob, option: Option) -> Option:
         option,
         expected_error=expected,
         bound=theorem.bound(job.num_records),
-        records_needed=needed(job, theorem),
+        records_needed=job.needed(theorem),
         resources=plan.resources,
         parameters=parameters,
         note=note,
@@ -206,7 +207,7 @@ def _rounds(plan: TextbookPlan, job: PlanningJob, option: Option) -> Option:
             job.guarantee.epsilon,
             job.guarantee.max_records_per_unit,
         )
-        bound, required = theorem.bound(job.num_records), needed(job, theorem)
+        bound, required = theorem.bound(job.num_records), job.needed(theorem)
         note = "the bound is of the average of all hypotheses; the last one is released"
     best = best_early_stop(
         job.domain.num_cells,
@@ -231,8 +232,51 @@ def _rounds(plan: TextbookPlan, job: PlanningJob, option: Option) -> Option:
     )
 
 
-def needed(job: PlanningJob, theorem: Theorem) -> int | None:
-    """Returns the records that ``max_error_fraction`` needs; None if it is not asked."""
-    if job.max_error_fraction is None:
-        return None
-    return theorem.records_needed(job.max_error_fraction)
+def covering_marginals(queries: LinearWorkload) -> Workload:
+    """Returns the marginals whose cells the queries sum, weighted by how many queries use them.
+
+    Raises:
+        InputError: if a query is not a sum of cells of a marginal, or all count every record.
+    """
+    if queries.explicit:
+        condition = "must not have explicit values: a release answers sums of cells of marginals"
+        raise InputError("workload", "explicit values", condition)
+    weights = Counter(
+        query.axes for query in queries if isinstance(query, LiteralQuery) and query.axes
+    )
+    names = queries.domain.names
+    return Workload(
+        queries.domain,
+        tuple(tuple(names[axis] for axis in axes) for axes in weights),
+        tuple(float(weight) for weight in weights.values()),
+    )
+
+
+def specification(marginals: Workload) -> str:
+    """Returns marginals as ``parse_workload`` reads them, or a placeholder if that is long."""
+    written = [",".join(names) for names in marginals.marginals]
+    is_plain = not any(mark in name for name in marginals.domain.names for mark in ",;")
+    found = "marginals:" + ";".join(written)
+    return found if is_plain and len(found) <= _MAX_SPECIFICATION else "MARGINALS"
+
+
+def query_errors(queries: LinearWorkload, plan: MarginalsPlan) -> tuple[float, float]:
+    """Returns the mean and the largest variance of the queries' unbiased estimates, in records^2.
+
+    Cost: 2^k for each kind of query of k attributes: the same attributes and numbers of codes.
+    """
+    domain = plan.domain
+    supports = [domain.axes(names) for names in plan.workload.closure()]
+    variances = support_variances(domain, supports, plan.measurements, plan.total_is_public)
+    kinds = Counter(
+        (
+            query.axes,
+            tuple(sum(stop - start for start, stop in ranges) for ranges in query.ranges),
+            type(query),
+        )
+        for query in queries
+        if isinstance(query, LiteralQuery)
+    )
+    found = {kind: query_variance(domain, variances, *kind) for kind in kinds}
+    mean = sum(found[kind] * times for kind, times in kinds.items()) / kinds.total()
+    return mean, max(found.values())

@@ -1,4 +1,4 @@
-"""What each mechanism needs to be within an error: its least epsilon, the least one first."""
+"""The least epsilon with which each mechanism keeps an error, the least one first."""
 
 from __future__ import annotations
 
@@ -6,31 +6,108 @@ import dataclasses
 import functools
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from beam_dp.checks import checked_number
 from beam_dp.errors import InputError
-from beam_dp.planning.job import Option, PlanningJob
-from beam_dp.planning.least_epsilon import Least, least_epsilon
+from beam_dp.planning.job import Option, PlanningJob, SparsePlanningJob
 from beam_dp.planning.ranking import option_makers
-from beam_dp.planning.sketches.job import SparsePlanningJob
-from beam_dp.planning.sketches.ranking import sparse_option_makers
 from beam_dp.planning.windows import WindowsOption
 from beam_dp.privacy.guarantee import MAX_EPSILON
+
+# An epsilon that is tried has four digits, so that the printed one is exactly the planned one.
+_STEPS = 9000
+_FIRST_DECADE = -6
+_LAST = 12 * _STEPS  # of 1e6
+# Guesses find an error that decays like 1 / epsilon at once; later steps halve the interval.
+_GUESSES = 8
+
+OptionT = TypeVar("OptionT")
+
+
+@dataclasses.dataclass(frozen=True)
+class Least(Generic[OptionT]):
+    """The least epsilon with which a mechanism keeps an error.
+
+    Args:
+        epsilon: of four digits; None if none up to 1e6 is enough.
+        option: planned with that epsilon, or with the epsilon of the least error if it is None.
+        error: of the option.
+    """
+
+    epsilon: float | None
+    option: OptionT
+    error: float
+
+    @property
+    def rank(self) -> tuple[float, float]:
+        """The sort key: the epsilon, then the error."""
+        return math.inf if self.epsilon is None else self.epsilon, self.error
+
+
+def least_epsilon(
+    plan: Callable[[float], OptionT], error_of: Callable[[OptionT], float], error: float
+) -> Least[OptionT]:
+    """Returns the least epsilon of four digits with which a plan is within an error.
+
+    The option was planned with exactly that epsilon, so it keeps the error; the next smaller one
+    was planned too, and does not. It is the least of all if the error never grows with epsilon.
+    ``error_of`` is infinite for an option that is refused or whose error is not known.
+
+    Cost: about ten plans.
+
+    Example:
+        >>> least_epsilon(lambda epsilon: 2 / epsilon, lambda error: error, 0.3).epsilon
+        6.667
+    """
+    planned = functools.cache(lambda step: plan(_epsilon(step)))
+
+    def reaches(step: int) -> bool:
+        return error_of(planned(step)) <= error
+
+    # By powers of ten from 1, then within one of them.
+    step = -_FIRST_DECADE * _STEPS
+    seen = [step]
+    if reaches(step):
+        while step > 0 and reaches(step - _STEPS):
+            step -= _STEPS
+        low, high = step - _STEPS, step
+    else:
+        while step < _LAST and not reaches(step):
+            step += _STEPS
+            seen.append(step)
+        low, high = step - _STEPS, step
+    if not reaches(high):
+        best = min(seen, key=lambda each: error_of(planned(each)))
+        return Least(None, planned(best), error_of(planned(best)))
+    guess, guesses = high, 0
+    while high - low > 1 and high > 0:
+        step = min(max(guess, low + 1), high - 1) if guesses < _GUESSES else (low + high) // 2
+        low, high = (low, step) if reaches(step) else (step, high)
+        guess, guesses = _guess(step, error_of(planned(step)) / error), guesses + 1
+    return Least(_epsilon(high), planned(high), error_of(planned(high)))
+
+
+def _epsilon(step: int) -> float:
+    """Returns the epsilon of a step: the double nearest to its four digits."""
+    decade, digits = divmod(step, _STEPS)
+    return float(f"{1000 + digits}e{decade + _FIRST_DECADE - 3}")
+
+
+def _guess(step: int, ratio: float) -> int:
+    """Returns the step at which an error that decays like 1 / epsilon is smaller by a ratio."""
+    wanted = _epsilon(step) * min(max(ratio, 1e-3), 1e3)
+    decade = math.floor(math.log10(wanted))
+    digits = math.ceil(wanted / 10.0 ** (decade - 3) - 1e-9) - 1000
+    return (decade - _FIRST_DECADE) * _STEPS + digits
 
 
 @dataclasses.dataclass(frozen=True)
 class Target:
-    """An error that is to be kept, in records.
+    """An error that must be kept, in records, finite and > 0.
 
-    Args:
-        error: finite and > 0.
-        of_bound: whether it is of the bound of all answers at once, which holds except with the
-            job's failure probability; else of the expected error of an answer, root mean squared
-            over the workload.
-
-    Raises:
-        InputError: if the error is out of range.
+    With ``of_bound`` it is for the bound of all answers at once, which fails with the job's failure
+    probability; else for the expected error of an answer, root mean squared over the workload.
     """
 
     error: float
@@ -45,7 +122,7 @@ class Target:
         return "target_bound" if self.of_bound else "target_error"
 
     def error_of(self, option: Option) -> float:
-        """Returns the error of an option; infinite where nothing is known of it before."""
+        """Returns the error of an option; infinite if it depends on the data."""
         if not self.of_bound:
             return math.inf if option.expected_error is None else option.expected_error
         is_known = option.bound is not None and not option.bound.vacuous
@@ -54,13 +131,13 @@ class Target:
 
 @dataclasses.dataclass(frozen=True)
 class TargetRanking:
-    """What each mechanism needs to be within an error, the least epsilon first.
+    """The mechanisms that keep an error, the least epsilon first.
 
     Args:
-        job: what was asked, but for its epsilon.
+        job: its epsilon is not used.
         target: the error.
-        found: the mechanisms that are within it, with some epsilon.
-        beyond: those that are not with any, the least error first.
+        found: mechanisms that keep it, with some epsilon.
+        beyond: mechanisms that keep it with none, the least error first.
         refused: options that cannot do the job, or whose error depends on the data.
     """
 
@@ -76,7 +153,7 @@ class TargetRanking:
         return next((each for each in self.found if each.option.program), self.found[0])
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the ranking as JSON values: of the job all but the epsilon, which is found."""
+        """Returns the ranking as JSON values, without the epsilon of the job."""
         guarantee = self.job.guarantee.to_json()
         del guarantee["epsilon"]
         reached = [{"epsilon": each.epsilon, **each.option.to_json()} for each in self.found]
@@ -94,13 +171,9 @@ class TargetRanking:
 def rank_for_target(job: PlanningJob | SparsePlanningJob, target: Target) -> TargetRanking:
     """Returns the least epsilon of each mechanism that keeps an error; reads no data.
 
-    Args:
-        job: the workload, or what is asked of keys; the epsilon of its guarantee is not used.
-        target: the error.
-
     Raises:
-        InputError: naming ``target_error`` or ``target_bound``, with the least error that can be
-            had, if no mechanism is within it with an epsilon up to 1e6.
+        InputError: naming ``target_error`` or ``target_bound``, with the least error found, if no
+            mechanism keeps it with an epsilon up to 1e6.
 
     Cost: about twenty times that of ``rank_mechanisms``, or of ``rank_sparse_mechanisms``.
 
@@ -115,9 +188,8 @@ def rank_for_target(job: PlanningJob | SparsePlanningJob, target: Target) -> Tar
         >>> best.epsilon, best.error <= 5
         (0.5461, True)
     """
-    makers: list[Any] = option_makers() if isinstance(job, PlanningJob) else sparse_option_makers()
     found, beyond, refused = [], [], []
-    for make in makers:
+    for make in option_makers(job):
         least = least_epsilon(
             lambda epsilon, make=make: make(_with_epsilon(job, epsilon)),  # type: ignore[misc]
             target.error_of,
@@ -141,16 +213,12 @@ def rank_windows_for_target(
 ) -> list[Least[WindowsOption]]:
     """Returns the least epsilon of each strategy to measure windows, the least one first.
 
-    The error is the largest of the questions, each asked as soon as it can be. Of a strategy it is
-    that of the noise and the blocks that are best for all questions together: those that a release
-    with this strategy has.
-
-    Args:
-        rank: the ways, as of ``rank_window_strategies``, with an epsilon.
-        target: the expected error.
+    The error is the largest of the questions, each asked as soon as it can be, with the noise and
+    blocks that are best for all questions together: those that a release with the strategy has.
+    ``rank`` returns the options of ``rank_window_strategies`` at an epsilon.
 
     Raises:
-        InputError: as of ``rank_for_target``; what ``rank`` raises at epsilon 1.
+        InputError: like ``rank_for_target``, and what ``rank`` raises at epsilon 1.
 
     Cost: about twenty times that of ``rank``.
     """
@@ -189,11 +257,9 @@ def _largest_error(option: WindowsOption) -> float:
 
 
 def out_of_reach(target: Target, floor: float) -> InputError:
-    """Returns the refusal of an error that nothing keeps, which says the least that can be kept.
+    """Returns the refusal of an error that nothing keeps, with the least one found.
 
-    Args:
-        target: that was asked for.
-        floor: the least error of all mechanisms; infinite where none is known beforehand.
+    ``floor`` is the least error of all mechanisms; infinite if none is known beforehand.
     """
     if not math.isfinite(floor):
         what = "bound is proved" if target.of_bound else "error is known before the data"
@@ -205,7 +271,7 @@ def out_of_reach(target: Target, floor: float) -> InputError:
 
 
 def _unknown(option: Option, target: Target) -> Option:
-    """Returns an option of no finite error as one that is refused."""
+    """Returns an option without a finite error as a refused one."""
     if option.refusal is not None:
         return option
     refusal = "no bound below the number of records is proved of it"

@@ -29,12 +29,12 @@ class WindowsOption:
 
     Args:
         strategy: ``independent`` or ``levels``.
-        distribution: of the noise.
-        block: windows of a block; None where none are measured.
-        share: of the budget for blocks.
-        errors: of each question, asked as soon as it can be: the root mean squared error of a cell,
-            averaged over the workload and the horizon, in records.
-        final_errors: of the same sums, asked after the whole horizon.
+        distribution: that of the noise.
+        block: windows in a block; None if no blocks are measured.
+        share: the share of the budget for blocks.
+        errors: for each question, asked as soon as it can be: the root mean squared error of a
+            cell, averaged over the workload and the horizon, in records.
+        final_errors: the same, asked after the whole horizon.
         mean_error: geometric mean of ``errors``, by which options are ranked.
     """
 
@@ -65,19 +65,8 @@ def rank_window_strategies(
 ) -> list[WindowsOption]:
     """Returns all ways to measure windows, the best for some questions first; reads no data.
 
-    Args:
-        workload: the marginals that are released of each window; it holds the domain.
-        horizon: the windows.
-        unit: whom the promise protects, and over how long a time.
-        epsilon: of the promise.
-        delta: of the promise.
-        questions: as of ``plan_window_tables``.
-        distribution: of the noise; ``auto`` compares both.
-        block: windows of a block that are compared beside divisors of the horizon.
-        allow_large_delta: see ``Guarantee``.
-
-    Raises:
-        InputError: as of ``mechanisms.window_tables.plan_window_tables``.
+    Takes and refuses what ``plan_window_tables`` does. A distribution ``auto`` compares both, and
+    ``block`` is compared in addition to divisors of the horizon.
 
     Example:
         >>> from beam_dp.domain.files import read_domain

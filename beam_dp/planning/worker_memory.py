@@ -1,8 +1,8 @@
 """The memory to ask a runner for, for the one worker that runs a mechanism.
 
-Only public sizes enter: a request that followed the records would show in the job's graph. They are
-predictions to an order of magnitude, as in ``resources``. A user who knows better asks for more by
-Beam's own flag ``--resource_hints=min_ram=64GB``, of which and this a runner takes the larger one.
+Only public sizes enter: a request that depended on the records would show in the job's graph. They
+are predictions to an order of magnitude, as in ``resources``. Beam's flag
+``--resource_hints=min_ram=64GB`` asks for more: a runner takes the larger of the two.
 """
 
 from __future__ import annotations
@@ -13,24 +13,18 @@ from beam_dp.mechanisms.contract import Plan
 
 # Beam and the readers, which a mechanism alone does not import.
 _BEAM_BYTES = 190e6
-# Of a cell of the exact summary: its shards, the array, and a table that is summed from it.
+# For a cell of the exact summary: its shards, the array, and a table summed from it.
 _SUMMARY_BYTES = 24
-# So that a request tells no more than it must, and two like jobs ask for the same.
+# Rounding reveals less, and lets two similar jobs ask for the same.
 _STEP_BYTES = 2**28
 
 
 def worker_bytes(plan: Plan, summary_cells: int) -> int:
-    """Returns the memory that one worker needs to run a mechanism.
+    """Returns the bytes that one worker needs to run a mechanism, a multiple of 2^28.
 
-    Counts of keys (``StabilityHistogram``, ``HybridSketch``, ``sparse_mw``) take 16 bytes a
-    distinct key besides; how many there are is private, so they are left out here.
-
-    Args:
-        plan: what will be done.
-        summary_cells: of the exact summary that the mechanism reads; 0 for counts of keys.
-
-    Returns:
-        Bytes, a multiple of 2^28.
+    ``summary_cells`` is the size of the exact summary that the mechanism reads; 0 for counts of
+    keys (``StabilityHistogram``, ``HybridSketch``, ``sparse_mw``), which take 16 bytes for each
+    distinct key in addition: their number is private, so it is left out here.
 
     Cost: O(1), or as much as planning a junction tree.
 

@@ -35,7 +35,7 @@ from beam_dp.mechanisms.sketches.plan import (
     SparseSummary,
     release_sparse,
 )
-from beam_dp.planning.sketches.choices import error_of_nothing, plan_sparse_release
+from beam_dp.planning.sketches import error_of_nothing, plan_sparse_release
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.releases.sketches.estimates import estimates_by_element, variance_of_median
 from beam_dp.summaries.element_counts import ElementCounts

@@ -26,11 +26,10 @@ from beam_dp.mechanisms.resources import fit_resources
 from beam_dp.mechanisms.small_db.choice import MultisetChoice
 from beam_dp.mechanisms.sparse_vector.mechanisms import NumericSparse
 from beam_dp.noise.source import NoiseSource
-from beam_dp.planning.covering_marginals import covering_marginals
 from beam_dp.planning.job import PlanningJob
 from beam_dp.planning.linear_answers import answers_option
 from beam_dp.planning.ranking import rank_mechanisms
-from beam_dp.planning.synthetic_databases import synthetic_option
+from beam_dp.planning.synthetic_databases import covering_marginals, synthetic_option
 from beam_dp.queries.linear_workload import parse_linear_workload
 from beam_dp.summaries.histogram import Histogram
 from beam_dp.theorems.small_db import expected_small_db_error

@@ -12,8 +12,8 @@ from noise_sources import Seeded
 from beam_dp.cli import main as cli
 from beam_dp.domain.files import domain_from_json
 from beam_dp.mechanisms.intervals.plan import plan_intervals, release_intervals
-from beam_dp.planning.intervals import asked_intervals, intervals_option
 from beam_dp.planning.job import PlanningJob
+from beam_dp.planning.linear_answers import asked_intervals, intervals_option
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.linear_workload import parse_linear_workload
 from beam_dp.queries.workload import parse_workload

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from beam_dp.cli.main import main
-from beam_dp.cli.plan_queries import counted_queries
+from beam_dp.cli.plan_tables import counted_queries
 from beam_dp.theorems.query_counts import MAX_QUERIES
 
 ASKED = {"num_records": "1e6", "target_error": "1e5", "epsilon": "1", "delta": "0"}

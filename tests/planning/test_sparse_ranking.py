@@ -11,8 +11,8 @@ from beam_dp.cli.main import main
 from beam_dp.errors import InputError
 from beam_dp.mechanisms.online.sparse_mw import SparseMWPlan
 from beam_dp.mechanisms.sketches.errors import KeyProfile, sparse_error
-from beam_dp.planning.sketches.job import SparsePlanningJob
-from beam_dp.planning.sketches.ranking import rank_sparse_mechanisms
+from beam_dp.planning.job import SparsePlanningJob
+from beam_dp.planning.ranking import rank_sparse_mechanisms
 from beam_dp.privacy.guarantee import Guarantee
 from pipelines import answer_queries, release_projection
 

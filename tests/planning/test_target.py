@@ -14,8 +14,7 @@ from plan_words import KINDS, TABLE, WINDOWS, argv
 
 from beam_dp.cli.main import main
 from beam_dp.errors import InputError
-from beam_dp.planning.least_epsilon import least_epsilon
-from beam_dp.planning.target import Target
+from beam_dp.planning.target import Target, least_epsilon
 from pipelines import release_windows
 
 

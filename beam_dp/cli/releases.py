@@ -1,29 +1,54 @@
-"""The command `beam-dp finish`, which cleans up after a job whose program was killed."""
+"""The commands that read or complete a release: `describe`, `answer` and `finish`."""
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
+import json
 from typing import Any
 
 from beam_dp.errors import InputError
+from beam_dp.flags import questions
+from beam_dp.flags.command_line import Command
+from beam_dp.flags.flag import DIRECTORY, JSON
 
 
-def add_finish(commands: Any) -> None:
-    """Adds the command's arguments to those of `beam-dp`."""
-    finish = commands.add_parser(
-        "finish",
-        help="once a job has ended: complete what it committed, remove its drafts",
-    )
-    finish.add_argument("directory", metavar="DIR", help="output of a job that has ended")
+def _describe(options: argparse.Namespace) -> None:
+    """Prints what a release promises, or its card as JSON."""
+    from rich.console import Console
+
+    from beam_dp.releases.files.card import CARD, HORIZON
+    from beam_dp.releases.kinds import of_kind, read_any
+    from beam_dp.storage.of_url import store_for
+
+    release: Any = read_any(options.directory)
+    is_horizon = release.KIND == "horizon"
+    if not options.json:
+        Console().print(of_kind("describe", release))
+        return
+    # All of the release was verified when it was read, so this is its card.
+    text = store_for(options.directory, "release").read(HORIZON if is_horizon else CARD).decode()
+    if is_horizon:
+        found = {"windows": [*release.windows], "blocks": [*release.blocks]}
+        text = json.dumps({**json.loads(text), "released": found}, ensure_ascii=False) + "\n"
+    print(text, end="")
 
 
-def run_finish(options: argparse.Namespace) -> None:
-    """Completes a release that was committed, removes all drafts, and says which it was.
+def _answer(options: argparse.Namespace) -> None:
+    """Prints the answers to what a command line asks."""
+    questions.check_answer(options)
+    from beam_dp.releases.kinds import of_kind, read_any
 
-    Of a horizon, the releases of all its windows and blocks.
+    of_kind("answer", read_any(options.directory), options)
+
+
+def _finish(options: argparse.Namespace) -> None:
+    """Completes a committed release after its job was killed, and removes all drafts.
+
+    For a horizon, it does so for all its windows and blocks.
 
     Raises:
-        InputError: if there is no such directory, or drafts can't be removed.
+        InputError: if there is no such directory, or drafts cannot be removed.
         ReleaseError: if a card was committed and its release can't be completed.
     """
     from beam_dp.releases.files.card import CARD, ReleaseError
@@ -64,7 +89,7 @@ def run_finish(options: argparse.Namespace) -> None:
     elif done[directory]:
         state = "the release is complete"
     else:
-        # A writer that is still alive publishes nothing from them any more.
+        # A live writer can no longer publish anything from them.
         state, removed = "no release was committed", f"drafts withdrawn: {num_drafts}"
     print(f"{directory}: {state}; {removed}")
 
@@ -78,3 +103,12 @@ def _state_of_horizon(directory: str) -> str:
     if card.block is not None:
         state += f", {len(found.blocks):,} of {card.num_blocks:,} blocks"
     return state
+
+
+COMMANDS = {
+    "describe": Command((DIRECTORY, JSON), _describe),
+    "answer": Command(questions.FLAGS, _answer),
+    "finish": Command(
+        (dataclasses.replace(DIRECTORY, help="output of a job that has ended"),), _finish
+    ),
+}

@@ -1,4 +1,4 @@
-"""From the flags of `beam-dp plan` to a job, and from an option to its command line."""
+"""Jobs from the flags of `beam-dp plan`, and the command lines of options and of windows."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
+from beam_dp.cli.plan import HORIZON, TARGET_BOUND, TARGET_ERROR
 from beam_dp.cli.programs import command_of
 from beam_dp.domain.edges_from import released_edges
 from beam_dp.domain.files import read_domain
@@ -15,39 +16,46 @@ from beam_dp.errors import InputError
 from beam_dp.flags.numbers import integer, number
 from beam_dp.flags.options import values_of
 from beam_dp.flags.shared import read_guarantee
+from beam_dp.flags.windows import FILE_TIME, UNIT
 from beam_dp.mechanisms.sketches.errors import KeyProfile
 from beam_dp.mechanisms.sketches.plan import DEFAULT_SIZE
-from beam_dp.planning.job import Option, PlanningJob
-from beam_dp.planning.ranking import Ranking
-from beam_dp.planning.sketches.job import SparsePlanningJob
-from beam_dp.planning.sketches.ranking import SparseRanking
-from beam_dp.privacy.guarantee import Guarantee, Neighboring
+from beam_dp.planning.job import Option, PlanningJob, SparsePlanningJob
+from beam_dp.planning.query_counts import QueryCountJob
+from beam_dp.planning.target import Target
+from beam_dp.planning.windows import WindowsOption
+from beam_dp.privacy.guarantee import Neighboring
 from beam_dp.queries.linear_workload import LinearWorkload, parse_linear_workload
 from beam_dp.queries.workload import Workload, parse_workload
 
 
-def job_of(texts: Mapping[str, str | None]) -> PlanningJob:
+def job_of(texts: Mapping[str, str | None]) -> PlanningJob | SparsePlanningJob:
     """Returns the job that flags describe; reads the domain and a file of queries, and no data.
 
-    Args:
-        texts: the text of each flag of `beam-dp plan`, as ``check_plan`` lets them pass; None
-            where it was not given.
+    ``texts`` has the text of each flag of `beam-dp plan`, as ``check_plan`` accepts them; None if
+    it was not given.
 
     Raises:
         FlagError: a flag is missing.
         InputError: naming the flag, without its dashes.
     """
     given = {name: text for name, text in texts.items() if text is not None}
-    guarantee = read_guarantee(given)
+    promised = read_promise(given)
+    if "max_sparsity" in given:
+        questions = given.get("num_questions")
+        return SparsePlanningJob(
+            profile=KeyProfile(**values_of(KeyProfile, given)),
+            max_sparsity=integer("max_sparsity", given["max_sparsity"]),
+            max_size=integer("size", given.get("size", str(DEFAULT_SIZE))),
+            num_questions=None if questions is None else integer("num_questions", questions),
+            **promised,
+        )
     max_error = given.get("max_error")
     try:
         return PlanningJob(
             workload=read_workload(given["workload"], read_domain(given["domain"])),
-            guarantee=guarantee,
             num_records=integer("num_records", given["num_records"]),
-            num_records_is_public=is_public(given, guarantee),
-            failure_probability=failure_probability(given),
             max_error_fraction=None if max_error is None else number("max_error", max_error),
+            **promised,
         )
     except InputError as error:
         if error.name == "max_error_fraction":
@@ -55,43 +63,46 @@ def job_of(texts: Mapping[str, str | None]) -> PlanningJob:
         raise
 
 
-def sparse_job_of(texts: Mapping[str, str | None]) -> SparsePlanningJob:
-    """Returns the job about queries of keys that flags describe; reads nothing.
-
-    Args:
-        texts: the text of each flag of `beam-dp plan`, as ``check_plan`` lets them pass; None
-            where it was not given.
-
-    Raises:
-        FlagError: a flag is missing.
-        InputError: naming the flag, without its dashes.
-    """
+def query_count_job(texts: Mapping[str, str | None]) -> QueryCountJob:
+    """Returns the job to count queries that flags describe; see ``job_of``."""
     given = {name: text for name, text in texts.items() if text is not None}
-    guarantee = read_guarantee(given)
-    questions = given.get("num_questions")
-    return SparsePlanningJob(
-        guarantee=guarantee,
-        profile=KeyProfile(**values_of(KeyProfile, given)),
-        max_sparsity=integer("max_sparsity", given["max_sparsity"]),
-        max_size=integer("size", given.get("size", str(DEFAULT_SIZE))),
-        num_questions=None if questions is None else integer("num_questions", questions),
-        num_records_is_public=is_public(given, guarantee),
-        failure_probability=failure_probability(given),
+    num_cells = integer("num_cells", given["num_cells"]) if "num_cells" in given else None
+    if "domain" in given:
+        num_cells = read_domain(given["domain"]).num_cells
+    sparsity = given.get("max_sparsity")
+    return QueryCountJob(
+        num_records=integer("num_records", given["num_records"]),
+        target_error=number("target_error", given["target_error"]),
+        num_cells=num_cells,
+        max_sparsity=None if sparsity is None else integer("max_sparsity", sparsity),
+        **read_promise(given),
     )
 
 
-def is_public(given: Mapping[str, str], guarantee: Guarantee) -> bool:
-    """Returns whether the number of records is public, by flags."""
-    return "num_records_is_public" in given or guarantee.neighboring is Neighboring.REPLACE_ONE
+def read_promise(given: Mapping[str, str]) -> dict[str, Any]:
+    """Returns what every job is made with."""
+    guarantee = read_guarantee(given)
+    is_public = guarantee.neighboring is Neighboring.REPLACE_ONE
+    return {
+        "guarantee": guarantee,
+        "num_records_is_public": is_public or "num_records_is_public" in given,
+        "failure_probability": number(
+            "failure_probability", given.get("failure_probability", "0.05")
+        ),
+    }
 
 
-def failure_probability(given: Mapping[str, str]) -> float:
-    """Returns the failure probability that flags give."""
-    return number("failure_probability", given.get("failure_probability", "0.05"))
+def read_target(texts: Mapping[str, str | None]) -> Target | None:
+    """Returns the error that must be kept; None if an epsilon is given instead."""
+    for flag in (TARGET_ERROR, TARGET_BOUND):
+        text = texts[flag.name]
+        if text is not None:
+            return Target(number(flag.name, text), flag is TARGET_BOUND)
+    return None
 
 
 def read_workload(spec: str, domain: Domain) -> Workload | LinearWorkload:
-    """Returns marginals where a workload is of nothing else, else linear queries.
+    """Returns marginals if a workload has nothing else, otherwise linear queries.
 
     Raises:
         InputError: if it is neither.
@@ -108,7 +119,7 @@ def read_workload(spec: str, domain: Domain) -> Workload | LinearWorkload:
 def command_line(
     job: PlanningJob | SparsePlanningJob, option: Option, texts: Mapping[str, str | None]
 ) -> str | None:
-    """Returns what to type to run an option; None where no program runs it."""
+    """Returns what to type to run an option; None if no program runs it."""
     if option.program is None or not option.is_feasible:
         return None
     guarantee = job.guarantee
@@ -129,7 +140,7 @@ def command_line(
     }
     if option.program in ("release_synthetic_database", "answer_queries"):
         flags["num_records"] = str(job.given_num_records)
-    if option.program != "release_intervals":  # which releases all intervals
+    if option.program != "release_intervals":  # releases all intervals
         flags["mechanism"] = option.mechanism
         if isinstance(job, PlanningJob):
             flags["calibration"] = option.calibration
@@ -144,7 +155,7 @@ def command_line(
 
 
 def paying_flags(domain: Domain) -> dict[str, str]:
-    """Returns the flags of the budget that must pay, where edges came from a release it paid for.
+    """Returns the flags of the budget that paid for released edges, which must pay again.
 
     Example:
         >>> paying_flags(Domain(()))
@@ -155,7 +166,7 @@ def paying_flags(domain: Domain) -> dict[str, str]:
 
 
 def edges_lines(domain: Domain) -> list[str]:
-    """Returns what is told of edges that came from a release: who must pay, and why."""
+    """Returns the lines about released edges: which budget must pay, and why."""
     return [
         f"{source}: the same budget must pay, {origin.dataset_id!r} of that ledger, with what is"
         " left of it, for both add up"
@@ -164,7 +175,7 @@ def edges_lines(domain: Domain) -> list[str]:
 
 
 def typed(program: str, flags: Mapping[str, str], delta: float) -> str:
-    """Returns what to type to run a program with flags, and that of a large delta if it is one."""
+    """Returns what to type to run a program, with --allow_large_delta if delta needs it."""
     words = [f"--{name} {shlex.quote(value)}" for name, value in flags.items()]
     if delta > 1e-5:
         words.append("--allow_large_delta")
@@ -172,17 +183,24 @@ def typed(program: str, flags: Mapping[str, str], delta: float) -> str:
 
 
 def _queries(job: PlanningJob | SparsePlanningJob, spec: str) -> str:
-    """What --queries is for a workload: marginals have weights for a release only."""
+    """Returns the text for --queries; only releases take weights of marginals."""
     workload = getattr(job, "workload", None)
     is_weighted = isinstance(workload, Workload) and set(workload.weights) != {1.0}
     return "QUERIES" if is_weighted and pathlib.Path(spec).is_file() else spec
 
 
-def ranking_json(
-    ranking: Ranking | SparseRanking, texts: Mapping[str, str | None]
-) -> dict[str, Any]:
-    """Returns a ranking with the command lines of its options."""
-    found = ranking.to_json()
-    for entry, option in zip(found["options"], ranking.options, strict=True):
-        entry["command"] = command_line(ranking.job, option, texts)
-    return found
+def windows_command(option: WindowsOption, given: Mapping[str, str], domain: Domain) -> str:
+    """Returns what to type to release windows with an option."""
+    placed = {"input": "INPUT", "event_time": "EVENT_TIME", "arrival": FILE_TIME}
+    flags = {name: given.get(name, place) for name, place in placed.items()} | paying_flags(domain)
+    asked = ("domain", "workload", *(flag.name for flag in HORIZON), "privacy_unit")
+    limits = ("max_records_per_unit", *(flag.name for flag in UNIT))
+    flags |= {name: given[name] for name in (*asked, *limits) if name in given}
+    flags |= {name: given[name] for name in ("epsilon", "delta")}
+    flags |= {"neighboring": Neighboring.ADD_OR_REMOVE_ONE.value, "strategy": option.strategy}
+    if "questions" in given:
+        flags["questions"] = given["questions"]
+    if option.block is not None:
+        flags["block"] = str(option.block)
+    flags["output"] = given.get("output", "OUTPUT")
+    return typed("release_windows", flags, number("delta", given["delta"]))

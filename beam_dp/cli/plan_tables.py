@@ -1,0 +1,429 @@
+"""What `beam-dp plan` prints: tables of options, best first, or JSON."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
+
+from rich.console import Console, Group, RenderableType
+from rich.text import Text
+
+from beam_dp.cli.plan_jobs import (
+    command_line,
+    edges_lines,
+    job_of,
+    query_count_job,
+    read_target,
+    windows_command,
+)
+from beam_dp.domain.files import read_domain
+from beam_dp.errors import magnitude
+from beam_dp.flags.numbers import number
+from beam_dp.flags.windows import read_horizon, read_measured, read_window_unit
+from beam_dp.planning.job import Option, PlanningJob, SparseOption, SparsePlanningJob
+from beam_dp.planning.query_counts import count_queries
+from beam_dp.planning.ranking import rank_mechanisms, rank_sparse_mechanisms
+from beam_dp.planning.target import Target, rank_for_target, rank_windows_for_target
+from beam_dp.planning.windows import WindowsOption, rank_window_strategies
+from beam_dp.privacy.advice import large_epsilon
+from beam_dp.privacy.guarantee import Guarantee
+from beam_dp.queries.workload import Workload, parse_workload
+from beam_dp.reports.terminal import counted, guarantee_text, plain_table, short
+from beam_dp.theorems.query_counts import MAX_EXACT, MAX_QUERIES
+from beam_dp.windows.promise import stated_promise, whole_promise
+
+Texts = Mapping[str, str | None]
+
+
+class _Plan(NamedTuple):
+    """A plan: for people, as JSON, and the command line of its best option."""
+
+    shown: RenderableType
+    json: dict[str, Any]
+    command: str | None = None
+
+
+def print_plan(texts: Texts, *, counts_queries: bool) -> None:
+    """Prints the options for a job, best first; reads no data.
+
+    Args:
+        texts: the text of each flag, as ``check_plan`` accepts them; None if it was not given.
+        counts_queries: whether to find how many queries may be asked.
+
+    Raises:
+        FlagError: a flag is missing.
+        InputError: naming the flag, without its dashes; also if no option keeps a target.
+    """
+    if counts_queries:
+        plan = _queries(texts)
+    else:
+        target = read_target(texts)
+        if texts["windows"] is not None:
+            plan = _windows(texts, target)
+        else:
+            plan = _mechanisms(texts) if target is None else _for_target(texts, target)
+    if texts["json"] is not None:
+        print(json.dumps(plan.json, ensure_ascii=False))
+        return
+    Console().print(plan.shown)
+    if plan.command is not None:
+        print(f"\n{plan.command}")
+    if texts["domain"] is not None:
+        for line in edges_lines(read_domain(texts["domain"])):
+            Console().print("", Text(line), sep="\n")
+
+
+def _mechanisms(texts: Texts) -> _Plan:
+    job = job_of(texts)
+    columns: dict[str, Callable[[Any], str]]
+    if isinstance(job, PlanningJob):
+        ranking = rank_mechanisms(job)
+        columns = {"error": _expected_or_measured, "bound": bound_text}
+        legend = [
+            _legend_of_errors(job),
+            "unknown: depends on the data; (in brackets): only of what is measured on the way",
+        ]
+        if job.max_error_fraction is not None:
+            columns["records"] = lambda option: _or_dash(option.records_needed, short)
+            share = f"{job.max_error_fraction:.3g} of them"
+            legend.append(f"records: how many there must be for a bound of at most {share}")
+        columns |= _COST
+        best = ranking.best
+        if best is not None and best.noisy_cells is not None:
+            legend.append(
+                f"too noisy to use with {_name(best)}: {best.noisy_cells:,} of"
+                f" {job.num_queries:,} cells, if the records are spread evenly; their error bar is"
+                " longer than half of the count"
+            )
+    else:
+        ranking = rank_sparse_mechanisms(job)
+        columns = {
+            "error": _expected,
+            "of one key": lambda option: _or_dash(option.error_of_one, short),
+            "bound": lambda option: _or_dash(option.bound, lambda _: bound_text(option)),
+            "numbers": _numbers,
+        }
+        legend = [
+            _legend_of_errors(job),
+            f"bound: of all answers, except with probability {job.failure_probability:g}; where"
+            " there is none here each answer comes with its own",
+            f"Answering 0 to every query would err by {short(ranking.error_of_nothing or 0)}.",
+        ]
+    rows = [
+        Row(_name(each), each, [cell(each) for cell in columns.values()])
+        for each in ranking.options
+    ]
+    found = ranking.to_json()
+    for entry, option in zip(found["options"], ranking.options, strict=True):
+        entry["command"] = command_line(job, option, texts)
+    return _Plan(
+        options_table(_title(job), [*columns], rows, legend, show_refused=texts["all"] is not None),
+        found,
+        None if ranking.best is None else command_line(job, ranking.best, texts),
+    )
+
+
+def _for_target(texts: Texts, target: Target) -> _Plan:
+    """The least epsilon of each mechanism that keeps an error."""
+    job = job_of(_with_epsilon(texts, 1.0))  # each option has its own
+    ranking = rank_for_target(job, target)
+    columns: dict[str, Callable[[Any], str]]
+    if isinstance(job, PlanningJob):
+        columns = {"error": _expected, "bound": bound_text, **_COST}
+    else:
+        columns = {"error": bound_text if target.of_bound else _expected, "numbers": _numbers}
+    legend = [_legend_of_errors(job)]
+    if target.of_bound and not isinstance(job, PlanningJob):
+        beta = f"{job.failure_probability:g}"
+        legend = [f"error: bound of all answers, except with probability {beta}, in records"]
+    rows, commands = [], []
+    for least in ranking.found:
+        assert least.epsilon is not None
+        cells = [f"{least.epsilon:g}", *(cell(least.option) for cell in columns.values())]
+        rows.append(Row(_name(least.option), least.option, cells))
+        given = _with_epsilon(texts, least.epsilon)
+        commands.append(command_line(job, least.option, given))
+    rows += [Row(_name(option), option, ()) for option in ranking.refused]
+    legend += [
+        f"not reached: {_name(least.option)} gives at best {short(least.error)} records"
+        for least in ranking.beyond
+    ]
+    legend += _large_epsilon_lines(ranking.best.epsilon or 0)
+    found = ranking.to_json()
+    for entry, command in zip(found["options"], commands, strict=True):
+        entry["command"] = command
+    return _Plan(
+        options_table(
+            _target_title(target, job.guarantee),
+            ["epsilon", *columns],
+            rows,
+            legend,
+            show_refused=texts["all"] is not None,
+        ),
+        found,
+        commands[ranking.found.index(ranking.best)],
+    )
+
+
+def _queries(texts: Texts) -> _Plan:
+    """How many queries each mechanism may be asked."""
+    job = query_count_job(texts)
+    counts = count_queries(job)
+    title = (
+        f"how many queries may be asked so that no answer is wrong by more than"
+        f" {job.target_error:,.6g} records, except with probability {job.failure_probability:g};"
+        f" {_records(job.num_records, job.num_records_is_public)}, {guarantee_text(job.guarantee)}"
+    )
+    legend = ["queries: the most for which a theorem keeps the error; fewer may be asked, too"]
+    if any(not each.num_queries for each in counts if each.refusal is None):
+        legend.append("none: no query at all is known to be answered that well")
+    most = max(each.num_queries for each in counts)
+    if job.num_cells is not None and most.bit_length() > job.num_cells:
+        legend.append(f"There are 2^{job.num_cells:,} different queries of values 0 and 1.")
+    rows = [
+        Row(f"{each.mechanism}, {each.calibration}", each, [counted_queries(each.num_queries)])
+        for each in counts
+    ]
+    return _Plan(
+        options_table(title, ["queries"], rows, legend, show_refused=texts["all"] is not None),
+        {**job.to_json(), "options": [each.to_json() for each in counts]},
+    )
+
+
+def counted_queries(count: int) -> str:
+    """Returns a number of queries in a few words.
+
+    Example:
+        >>> counted_queries(0), counted_queries(7396), counted_queries(10**123)
+        ('none', '7,396', 'about 10^123')
+    """
+    if count == 0:
+        return "none"
+    if count < MAX_EXACT:
+        return f"{count:,}"
+    power = round(math.log10(count))
+    return f"10^{power:,} or more" if count == MAX_QUERIES else f"about 10^{power:,}"
+
+
+def _windows(texts: Texts, target: Target | None) -> _Plan:
+    """The ways to measure the windows of a stream; ``target`` is for every question."""
+    asked = texts if target is None else _with_epsilon(texts, 1.0)
+    given = {name: text for name, text in asked.items() if text is not None}
+    workload = parse_workload(given["workload"], read_domain(given["domain"]))
+    horizon, unit = read_horizon(given), read_window_unit(given)
+    delta = number("delta", given["delta"])
+    measured, is_large = read_measured(given), "allow_large_delta" in given
+
+    def rank(epsilon: float) -> list[WindowsOption]:
+        return rank_window_strategies(
+            workload, horizon, unit, epsilon, delta, allow_large_delta=is_large, **measured
+        )
+
+    epsilons: list[float] = []
+    if target is None:
+        epsilon = number("epsilon", given["epsilon"])
+        options = rank(epsilon)
+        found = [option.to_json() for option in options]
+        # The best size of blocks for each noise.
+        best = {(option.strategy, option.distribution): option for option in reversed(options)}
+        shown = [option for option in options if option in best.values()]
+    else:
+        least = rank_windows_for_target(rank, target)
+        options = shown = [each.option for each in least]
+        epsilons = [each.epsilon for each in least if each.epsilon is not None]
+        found = [{"epsilon": each.epsilon, **each.option.to_json()} for each in least]
+        epsilon, given = epsilons[0], {**given, "epsilon": f"{epsilons[0]:g}"}
+    promise = whole_promise(horizon, unit, epsilon, delta, is_large)
+    stated = stated_promise(horizon, unit, promise)
+    below = [
+        "error: expected of a cell of a sum of windows, root mean squared, in records; as soon as"
+        " it can be asked, and after the whole horizon where that differs"
+    ]
+    if len(options) > len(shown):
+        more = len(options) - len(shown)
+        below.append(f"and {more:,} more, with other blocks: --json shows all")
+    below.append(stated["promise"])
+    above = []
+    if target is not None:
+        above = [Text(_target_title(target, promise)), Text()]
+        below += _large_epsilon_lines(epsilon)
+    return _Plan(
+        Group(*above, _windows_table(shown, epsilons), Text(), *map(Text, below)),
+        {**stated, "options": found},
+        windows_command(options[0], given, workload.domain),
+    )
+
+
+def _windows_table(options: Sequence[WindowsOption], epsilons: Sequence[float]) -> RenderableType:
+    """Returns a column for each option, best first, and a row for each question."""
+    blocks = [
+        ("-", "-") if each.block is None else (f"{each.block:,}", f"{each.share:.0%}")
+        for each in options
+    ]
+    rows = [
+        ("noise", *(option.distribution.removeprefix("discrete_") for option in options)),
+        *([("epsilon", *(f"{epsilon:g}" for epsilon in epsilons))] if epsilons else []),
+        ("windows of a block", *(windows for windows, _ in blocks)),
+        ("budget of blocks", *(share for _, share in blocks)),
+    ]
+    for question in options[0].errors:
+        asked = [short(option.errors[question]) for option in options]
+        final = [short(option.final_errors[question]) for option in options]
+        rows.append((question, *asked))
+        if final != asked:
+            rows.append((f"{question}, in the end", *final))
+    columns = ("error", *(option.strategy for option in options))
+    return plain_table(columns, rows, range(1, len(columns)))
+
+
+class _Noted(Protocol):
+    """An option as the table needs it."""
+
+    @property
+    def note(self) -> str: ...
+    @property
+    def refusal(self) -> str | None: ...
+
+
+class Row(NamedTuple):
+    """One row of a table: an option, its name and the texts of its cells."""
+
+    name: str
+    option: _Noted
+    cells: Sequence[str]
+
+
+def options_table(
+    title: str,
+    columns: Sequence[str],
+    rows: Sequence[Row],
+    legend: Sequence[str],
+    *,
+    show_refused: bool,
+) -> RenderableType:
+    """Returns a table of options, best first, that fits 80 columns; refused ones are counted.
+
+    Below it are the notes of options, the legend, and with ``show_refused`` each refusal.
+    """
+    notes: dict[str, int] = {}
+    shown, refusals = [], []
+    for name, option, cells in rows:
+        if option.refusal is not None:
+            refusals.append(f"{name}: not possible: {option.refusal}")
+            continue
+        mark = notes.setdefault(option.note, len(notes) + 1) if option.note else None
+        shown.append((name + (f" [{mark}]" if mark else ""), *cells))
+    below = [f"[{mark}] {note}" for note, mark in notes.items()]
+    if refusals and not show_refused:
+        more = counted(len(refusals), "other mechanism")
+        refusals = [f"{more} cannot do this job; --all explains why"]
+    table = plain_table(("mechanism", *columns), shown, range(1, len(columns) + 1))
+    return Group(Text(title), Text(), table, Text(), *map(Text, [*legend, *below, *refusals]))
+
+
+def _name(option: Option) -> str:
+    """Returns the name of an option in the table."""
+    if not isinstance(option, SparseOption):
+        return f"{option.mechanism}, {option.calibration}"
+    forms = {"num_rows": "rows: {}", "noise": "{}", "histogram_share": "share: {}"}
+    known = dict(option.parameters)
+    parts = [forms[name].format(known[name]) for name in forms if name in known]
+    return ", ".join([option.mechanism, *parts])
+
+
+def _or_dash(value: Any, text: Callable[[Any], str]) -> str:
+    return "-" if value is None else text(value)
+
+
+def _expected(option: Option) -> str:
+    return "unknown" if option.expected_error is None else short(option.expected_error)
+
+
+def _expected_or_measured(option: Option) -> str:
+    if option.expected_error is None and option.measured_error is not None:
+        return f"({short(option.measured_error)})"
+    return _expected(option)
+
+
+def bound_text(option: Option) -> str:
+    """Returns the bound on all errors of an option, or that there is none."""
+    if option.bound is None:
+        return "none"
+    return "vacuous" if option.bound.vacuous else short(option.bound.max_error)
+
+
+def _numbers(option: SparseOption) -> str:
+    return _or_dash(option.size, lambda size: f"{size:,}")
+
+
+def memory_text(option: Option) -> str:
+    """Returns the memory of an option."""
+    if option.resources is None:
+        return "-"
+    memory = option.resources.memory_bytes
+    return f"{memory / 1e6:,.0f} MB" if memory < 1e9 else f"{short(memory / 1e9)} GB"
+
+
+def time_text(option: Option) -> str:
+    """Returns the time of an option."""
+    if option.resources is None:
+        return "-"
+    seconds = option.resources.seconds
+    if seconds < 100:
+        return f"{seconds:.1g} s" if seconds < 10 else f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{short(seconds / 3600)} h"
+
+
+_COST = {"memory": memory_text, "time": time_text}
+
+
+def _legend_of_errors(job: PlanningJob | SparsePlanningJob) -> str:
+    """Returns what the errors in a table are, and in which unit."""
+    if not isinstance(job, PlanningJob):
+        keys = f"{job.max_sparsity:,} keys"
+        return f"error: expected of a query of {keys}, root mean squared, in records"
+    of = "a cell" if isinstance(job.workload, Workload) else "an answer"
+    return (
+        f"error: expected of {of}, root mean squared; bound: with probability"
+        f" {1 - job.failure_probability:.6g}, no error is larger; both in records"
+    )
+
+
+def _title(job: PlanningJob | SparsePlanningJob) -> str:
+    promise = guarantee_text(job.guarantee)
+    if isinstance(job, PlanningJob):
+        records = _records(job.num_records, job.num_records_is_public)
+        cells = magnitude(job.domain.num_cells)
+        return f"{cells} cells, {job.num_queries:,} answers; {records}; {promise}"
+    profile = job.profile
+    return (
+        f"Queries of up to {job.max_sparsity:,} keys;"
+        f" {_records(profile.num_records, job.num_records_is_public)}, {profile.num_keys:,} keys,"
+        f" at most {profile.largest_count:,} records of one; {promise}"
+    )
+
+
+def _records(num_records: int, is_public: bool) -> str:
+    return f"{num_records:,} records ({'public' if is_public else 'private, a guess'})"
+
+
+def _target_title(target: Target, guarantee: Guarantee) -> str:
+    what = "bound" if target.of_bound else "expected error"
+    relation = guarantee.neighboring.value.replace("_", " ")
+    return (
+        f"least epsilon with which the {what} is at most {target.error:,.6g} records;"
+        f" delta {guarantee.delta:g}, {relation}"
+    )
+
+
+def _large_epsilon_lines(epsilon: float) -> list[str]:
+    """Returns a line of warning if an epsilon protects little."""
+    text = large_epsilon(epsilon)
+    return [] if text is None else [f"warning: {text}; accept a larger error, or ask for less"]
+
+
+def _with_epsilon(texts: Texts, epsilon: float) -> Texts:
+    """Returns the texts of flags with an epsilon of at most six digits, as it is typed."""
+    return {**texts, "epsilon": f"{epsilon:g}"}

@@ -1,0 +1,261 @@
+"""Planning of releases for sparse queries: which sketch, how wrong and how large."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Iterator
+from functools import partial
+
+from beam_dp.checks import check_is
+from beam_dp.errors import InputError, magnitude
+from beam_dp.flags.options import texts_of
+from beam_dp.hashing.keys import HashKey
+from beam_dp.mechanisms.online.sparse_mw import plan_sparse_mw
+from beam_dp.mechanisms.registry import SKETCHES
+from beam_dp.mechanisms.sketches.errors import (
+    ErrorLaw,
+    KeyProfile,
+    held_keys,
+    mean_product,
+    sparse_error,
+)
+from beam_dp.mechanisms.sketches.mechanisms import (
+    CountSketch,
+    HybridSketch,
+    SparseProject,
+    StabilityHistogram,
+    histogram_noise,
+)
+from beam_dp.mechanisms.sketches.plan import INDEPENDENCE, SparseMechanism, check_width
+from beam_dp.planning.job import SparseOption, SparsePlanningJob
+from beam_dp.privacy.guarantee import Guarantee
+from beam_dp.privacy.loss import Loss
+from beam_dp.theorems.sparse import projection_theorem
+from beam_dp.theorems.synthesis import online_theorem
+
+_PROGRAM, _ONLINE_PROGRAM = "release_projection", "answer_queries"
+_HISTOGRAM_NOTE = "names the keys that have enough records; private except with probability delta"
+_BOUND_NOTE = "bound: of noise and hashing, number of queries that do not know the hash key: {}"
+_ONLINE_NOTE = "answers one query at a time; all answers together are within the bound"
+# The forms of a release, in the order of docs/sparse_queries.md.
+_NAMES = (
+    "count_sketch, laplace",
+    "count_sketch, gaussian",
+    "sparse_project",
+    "stability_histogram",
+    "hybrid",
+)
+_ROWS = (1, 3, 5, 7)
+# The least shares are enough to take the few heaviest keys out of a sketch.
+_HISTOGRAM_SHARES = (0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8)
+_LEAST_WIDTH = 64
+_NUMBERS_A_KEY = 2  # in a histogram: the element and its count
+
+
+@dataclasses.dataclass(frozen=True)
+class SparseChoice:
+    """One mechanism with its parameters, and the errors that follow.
+
+    Args:
+        mechanism: ``mechanism.plan`` gives the plan.
+        error: predicted root mean squared error of queries of the planned sparsity, in weight.
+        error_of_one: the same for queries of one element.
+        size: numbers in the artifact, expected ones for a histogram.
+        loss: its privacy loss, for a ledger.
+        has_histogram: whether it names keys that have many records.
+    """
+
+    mechanism: SparseMechanism
+    error: float
+    error_of_one: float
+    size: int
+    loss: Loss
+    has_histogram: bool
+
+    @property
+    def is_pure(self) -> bool:
+        """Whether a delta would be left unspent."""
+        return self.loss.kind == "pure" and self.loss.slack is None
+
+
+def plan_sparse_release(
+    guarantee: Guarantee,
+    profile: KeyProfile,
+    *,
+    max_sparsity: int,
+    max_size: int,
+    max_weight: int = 1,
+    sparsity: int | None = None,
+    is_wanted: Callable[[SparseMechanism], bool] = lambda _: True,
+) -> list[SparseChoice]:
+    """Returns what could be released, best first.
+
+    Compare the first one's error with ``error_of_nothing`` too: for queries of few elements with
+    few records nothing beats the answer 0.
+
+    Args:
+        guarantee: the privacy guarantee.
+        profile: what is publicly assumed about the keys, in weight.
+        max_sparsity: the most elements that a query may have.
+        max_size: the most numbers that an artifact may contain, at least 64.
+        max_weight: the most that one record weighs.
+        sparsity: that of the queries whose error is minimised; by default ``max_sparsity``.
+        is_wanted: which mechanisms to consider; by default all.
+
+    Raises:
+        InputError: naming the argument that is refused.
+
+    Cost: about a second.
+    """
+    check_is("guarantee", guarantee, Guarantee)
+    check_is("profile", profile, KeyProfile)
+    check_width(max_size)
+    if max_size < _LEAST_WIDTH:
+        raise InputError("max_size", max_size, f"must be at least {_LEAST_WIDTH}")
+    asked = max_sparsity if sparsity is None else sparsity
+    if not 1 <= asked <= max_sparsity:
+        raise InputError("sparsity", asked, "must be from 1 to max_sparsity")
+    found = []
+    # The errors do not depend on the key.
+    key = HashKey.draw(INDEPENDENCE)
+    for mechanism, held in _candidates(guarantee, profile, max_size, max_weight):
+        if not is_wanted(mechanism):
+            continue
+        plan = mechanism.plan(
+            guarantee, max_sparsity=max_sparsity, max_weight=max_weight, hash_key=key
+        )
+        law = sparse_error(plan, profile)
+        found.append(
+            SparseChoice(
+                mechanism=mechanism,
+                error=law.error(asked),
+                error_of_one=law.error(1),
+                size=plan.num_cells + held,
+                loss=plan.loss,
+                has_histogram=plan.histogram is not None,
+            )
+        )
+    return sorted(found, key=lambda choice: choice.error)
+
+
+def error_of_nothing(profile: KeyProfile, sparsity: int) -> float:
+    """Returns the root mean square of the queries themselves: the error of answering 0."""
+    counts, keys = profile.groups
+    squares = float(keys @ counts**2) / profile.num_keys
+    return ErrorLaw(squares, mean_product(keys, counts), profile.num_keys).error(sparsity)
+
+
+def _candidates(
+    guarantee: Guarantee, profile: KeyProfile, max_size: int, max_weight: int
+) -> Iterator[tuple[SparseMechanism, int]]:
+    """Yields mechanisms that fit the size, with the expected numbers in their histograms."""
+    for rows in _ROWS:
+        yield CountSketch(max_size // rows * rows, rows), 0
+    if guarantee.delta == 0:
+        return
+    for rows in _ROWS:
+        yield CountSketch(max_size // rows * rows, rows, noise="gaussian"), 0
+    yield SparseProject(max_size // 8 * 8), 0
+    counts, keys = profile.groups
+    for share in (1.0, *_HISTOGRAM_SHARES):
+        noise = histogram_noise(guarantee, max_weight, share * guarantee.epsilon)
+        held = _NUMBERS_A_KEY * math.ceil(float(keys @ held_keys(noise, counts).share))
+        if share == 1.0:
+            if held <= max_size:
+                yield StabilityHistogram(), held
+        elif max_size - held >= _LEAST_WIDTH:
+            for rows in _ROWS:
+                width = (max_size - held) // rows * rows
+                yield HybridSketch(width, rows, histogram_share=share), held
+
+
+def release_parameters(mechanism: SparseMechanism) -> tuple[str, tuple[tuple[str, str], ...]]:
+    """Returns the name of a mechanism in ``release_projection``, and the flags that make it."""
+    name = next(each for each, made in SKETCHES.items() if isinstance(mechanism, made))
+    return name, tuple(texts_of(mechanism).items())
+
+
+def _name(mechanism: SparseMechanism) -> str:
+    name, parameters = release_parameters(mechanism)
+    return ", ".join([name, *(value for flag, value in parameters if flag == "noise")])
+
+
+def _release_option(job: SparsePlanningJob, name: str) -> SparseOption:
+    choices = plan_sparse_release(
+        job.guarantee,
+        job.profile,
+        max_sparsity=job.max_sparsity,
+        max_size=job.max_size,
+        is_wanted=lambda mechanism: _name(mechanism) == name,
+    )
+    if not choices:
+        return _refused(name, job)
+    choice = choices[0]
+    mechanism, parameters = release_parameters(choice.mechanism)
+    note = _HISTOGRAM_NOTE if choice.has_histogram else ""
+    theorem = projection_theorem(
+        choice.mechanism.plan(job.guarantee, max_sparsity=job.max_sparsity),
+        job.profile.largest_count,
+        job.num_bounded,
+        job.failure_probability,
+    )
+    if theorem is not None:
+        note = _BOUND_NOTE.format(magnitude(job.num_bounded))
+    return SparseOption(
+        mechanism,
+        "tight",
+        _PROGRAM,
+        expected_error=choice.error,
+        bound=None if theorem is None else theorem.bound(job.profile.num_records),
+        parameters=parameters,
+        note=note,
+        error_of_one=choice.error_of_one,
+        size=choice.size,
+        is_pure=choice.is_pure,
+    )
+
+
+def _refused(name: str, job: SparsePlanningJob) -> SparseOption:
+    mechanism, _, noise = name.partition(", ")
+    if job.guarantee.delta == 0:
+        reason = "it needs a delta above 0"
+    else:
+        reason = f"the keys that it should hold do not fit {magnitude(job.max_size)} numbers"
+    parameters = (("noise", noise),) if noise else ()
+    return SparseOption(mechanism, "tight", _PROGRAM, reason, parameters=parameters)
+
+
+def _sparse_mw_option(job: SparsePlanningJob) -> SparseOption:
+    name = "sparse_mw"
+    if job.num_questions is None:
+        reason = "--num_questions must be given: how many queries bounds are stated for"
+        return SparseOption(name, "tight", _ONLINE_PROGRAM, reason)
+    number = job.profile.num_records
+    try:
+        plan = plan_sparse_mw(
+            job.guarantee,
+            job.given_num_records,
+            max_sparsity=job.max_sparsity,
+            num_questions=job.num_questions,
+            failure_probability=job.failure_probability,
+        )
+        settings = plan.settle(number)
+    except InputError as error:
+        return SparseOption(name, "tight", _ONLINE_PROGRAM, str(error))
+    return SparseOption(
+        name,
+        "tight",
+        _ONLINE_PROGRAM,
+        measured_error=settings.noise.answer_deviation,
+        bound=online_theorem(plan).bound(number),
+        parameters=(("num_questions", str(job.num_questions)),),
+        note=_ONLINE_NOTE,
+        is_pure=plan.loss.kind == "pure",
+    )
+
+
+SPARSE_OPTIONS: tuple[Callable[[SparsePlanningJob], SparseOption], ...] = (
+    *(partial(_release_option, name=name) for name in _NAMES),
+    _sparse_mw_option,
+)

@@ -1,1 +1,0 @@
-"""Planning of releases for sparse queries: which sketch, how wrong and how large."""
