@@ -123,8 +123,8 @@ class Marginals:
         if len(known) == 1:
             which = "The only pair"
         words = (
-            f"{which}, by Cramer's V of the release's answers: 0 where two attributes are independent,"
-            " 1 where one determines the other. Noise makes weak pairs look stronger than they are."
+            f"{which}, by Cramer's V of the release's answers: 0 if two attributes are independent,"
+            " 1 if one determines the other. Noise makes weak pairs look stronger than they are."
         )
         return section(
             "The strongest pairs",
