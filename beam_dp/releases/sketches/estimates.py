@@ -318,7 +318,7 @@ def bounds_of(
     num_queries: int = 1,
     failure_probability: float = FAILURE_PROBABILITY,
 ) -> ProjectionBounds | None:
-    """Returns the bounds of a sketch; None for medians, or if the hash is not 4-wise independent."""
+    """Returns the bounds of a sketch; None for medians, or without a 4-wise independent hash."""
     if sketch.estimator != "mean" or hash_key.independence < 4:
         return None
     return ProjectionBounds(
