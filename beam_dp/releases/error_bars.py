@@ -7,6 +7,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
+import numpy as np
+from numpy.typing import NDArray
+
 ErrorKind = Literal["exact", "approximate", "model_based"]
 _KINDS: tuple[ErrorKind | None, ...] = get_args(ErrorKind)  # the surest first
 
@@ -26,8 +29,9 @@ class Estimate:
             ``approximate``: predicted, for attributes that were measured together, or for a ratio,
             to first order; ``model_based``: predicted, for interactions that were not measured.
         reason: why there is no error bar; empty if there is one.
-        bound: proved, for this and the other answers to one request: see ``ProvedBounds``; None
-            without a proof.
+        bound: proved. The errors of all answers to one request, or of all that the release was made
+            for, are within theirs, except with ``failure_probability``; None without a proof.
+        failure_probability: of the bound, in (0, 1).
     """
 
     value: float
@@ -36,15 +40,33 @@ class Estimate:
     kind: ErrorKind | None = None
     reason: str = ""
     bound: float | None = None
+    failure_probability: float | None = None
 
     def scaled(self, factor: float) -> Estimate:
         """Returns the estimate in another unit."""
-        size = abs(factor)
-        bound = None if self.bound is None else self.bound * size
-        if self.standard_error is None or self.margin is None:
-            return Estimate(self.value * factor, reason=self.reason, bound=bound)
-        errors = self.standard_error * size, self.margin * size
-        return Estimate(self.value * factor, *errors, self.kind, bound=bound)
+        errors = (self.standard_error, self.margin, self.bound)
+        error, margin, bound = (None if each is None else each * abs(factor) for each in errors)
+        value = self.value * factor
+        return replace(self, value=value, standard_error=error, margin=margin, bound=bound)
+
+
+@dataclass(frozen=True, eq=False)
+class MarginalAnswer:
+    """One marginal, answered from a release.
+
+    Args:
+        attributes: names, in domain order: the axes of ``values``.
+        values: expected number of records in each cell, float64; they sum to ``num_records``.
+        standard_error: of one cell, in records; None where the release states none.
+        bound: no cell's error exceeds it, except with ``failure_probability``; in records.
+        failure_probability: in (0, 1).
+    """
+
+    attributes: tuple[str, ...]
+    values: NDArray[np.float64]
+    standard_error: float | None = None
+    bound: float | None = None
+    failure_probability: float | None = None
 
 
 @dataclass(frozen=True)
@@ -76,7 +98,8 @@ class Ratio:
             return Estimate(self.value, reason=moved.reason or number.reason)
         if number.value < _LEAST_DEVIATIONS * number.standard_error:
             return Estimate(self.value, reason="too few records for their noise")
-        found = replace(moved.scaled(1 / number.value), value=self.value, bound=None)
+        found = moved.scaled(1 / number.value)
+        found = replace(found, value=self.value, bound=None, failure_probability=None)
         if found.kind == "exact" and number.standard_error > 0 and moved.standard_error > 0:
             return replace(found, kind="approximate")
         return found

@@ -63,7 +63,7 @@ QUERIES = [
 def test_unbiased_answers_have_the_error_that_is_stated(delta: float, num_records: str) -> None:
     errors, stated = [], []
     for release in drawn_again(300, delta, num_records):
-        found = [unbiased for _, unbiased in Estimates(release).both(QUERIES)]
+        found = [unbiased for _, unbiased in release.estimates.both(QUERIES)]
         assert all(each is not None and each.kind == "exact" for each in found)
         errors.append(
             [each.value - truth(query) for each, query in zip(found, QUERIES, strict=True)]
@@ -85,9 +85,7 @@ def test_margins_of_exact_errors_hold_95_percent() -> None:
     for delta in (1e-9, 0.0):
         held = []
         for release in drawn_again(300, delta):
-            for answer, query in zip(
-                Estimates(release).both(QUERIES[:4]), QUERIES[:4], strict=True
-            ):
+            for answer, query in zip(release.estimates.both(QUERIES[:4]), QUERIES[:4], strict=True):
                 held.append(abs(answer[1].value - truth(query)) <= answer[1].margin)
         assert 0.92 <= np.mean(held) <= 0.99
 
@@ -122,7 +120,7 @@ def test_the_error_of_a_mean_knows_that_sum_and_number_share_their_noise() -> No
     exact = truth(counted.with_vectors({0: AGES})) / truth(counted)
     errors, stated = [], []
     for release in drawn_again(300):
-        estimates = Estimates(release)
+        estimates = release.estimates
         (answer,) = estimates.means([counted], 0, AGES)
         assert answer.kind == "approximate"
         errors.append(answer.value - exact)
@@ -149,7 +147,7 @@ def test_exact_errors_are_those_of_the_noise(delta: float) -> None:
 
 def test_a_share_of_everybody_has_no_error() -> None:
     counted = conjunction(sex=[0]).with_vectors({0: REGULAR})
-    (share,) = Estimates(database()).means([counted], 0, np.ones(4))
+    (share,) = database().estimates.means([counted], 0, np.ones(4))
     assert share.value == pytest.approx(1.0) and share.standard_error == pytest.approx(0, abs=1e-9)
 
 
@@ -158,7 +156,7 @@ def test_a_ratio_is_exact_only_over_a_number_that_is_known() -> None:
     of_age = np.array([1.0, 0.0, 0.0, 0.0])
     kinds = {}
     for number in ("noisy", "public"):
-        estimates = Estimates(database(num_records=number))
+        estimates = database(num_records=number).estimates
         for name, counted in (("all", everybody), ("women", women)):
             (share,) = estimates.means([counted], 0, of_age)
             assert share.standard_error and share.margin
@@ -179,17 +177,17 @@ def test_a_mean_of_too_few_records_has_no_error_bar() -> None:
     assert measured is not None
     nobody = tuple(np.zeros_like(table) for table in measured.tables)
     empty = dataclasses.replace(noisy, measurements=dataclasses.replace(measured, tables=nobody))
-    (answer,) = Estimates(empty).means([conjunction(sex=[0], age=[0, 1, 2])], 0, AGES)
+    (answer,) = empty.estimates.means([conjunction(sex=[0], age=[0, 1, 2])], 0, AGES)
     assert (answer.standard_error, answer.reason) == (None, "too few records for their noise")
 
 
 def test_what_was_not_measured_together_is_predicted_or_refused() -> None:
-    estimates = Estimates(database())
+    estimates = database().estimates
     three = conjunction(age=[0], sex=[0], town=[0])
     ((fitted, unbiased),) = estimates.both([three])
     assert unbiased is None and fitted.kind == "model_based"
     assert abs(fitted.value - truth(three)) < 4 * fitted.margin
-    only_singles = Estimates(database(ways=1))
+    only_singles = database(ways=1).estimates
     ((fitted, unbiased),) = only_singles.both([conjunction(age=[0], town=[0])])
     if unbiased is None:
         assert fitted.standard_error is None and "was not measured" in fitted.reason
@@ -247,7 +245,7 @@ def test_the_noise_of_the_number_joins_that_of_negations(delta: float, num_recor
     asked = [VectorQuery.of_literals(each) for each in (product, negation(product), parity)]
     errors, stated = [], []
     for release in drawn_again(300, delta, num_records):
-        found = [unbiased for _, unbiased in Estimates(release).both(asked)]
+        found = [unbiased for _, unbiased in release.estimates.both(asked)]
         errors.append([each.value - truth(query) for each, query in zip(found, asked, strict=True)])
         stated.append([each.standard_error for each in found])
     deviations = np.array(stated[0])

@@ -32,7 +32,7 @@ from beam_dp.releases.files.card import ReleaseError
 from beam_dp.releases.kinds import read_release, verify_release, write_release
 from beam_dp.releases.synthetic_database.measured_tables import MeasuredTable
 from beam_dp.releases.synthetic_database.noisy_measurements import NoiseBounds, PairDistances
-from beam_dp.releases.synthetic_database.proved_bounds import ProvedBounds, ScoredPair
+from beam_dp.releases.synthetic_database.proved_bounds import ScoredPair
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 
 Patch = pytest.MonkeyPatch
@@ -89,7 +89,7 @@ def releases(number: str = "noisy", delta: float = APPROXIMATE) -> list[Syntheti
 
 def asked(release: SyntheticDatabase) -> bool:
     """Whether an answer about any pair is wrong by more than its bound."""
-    answers = ProvedBounds(release).of(QUERIES)
+    answers = release.bounded.of(QUERIES)
     truths = [float(sums_of(true_table(each.axes), [each])[0]) for each in QUERIES]
     return any(
         abs(answer.value - truth) > answer.bound

@@ -23,6 +23,7 @@ from beam_dp.queries.linear import LinearQuery
 from beam_dp.queries.linear_workload import LinearWorkload, parse_linear_workload
 from beam_dp.queries.workload import Workload, parse_workload
 from beam_dp.releases.differences import marginal_differences
+from beam_dp.releases.error_bars import Estimate, MarginalAnswer
 from beam_dp.releases.synthetic_database.questions import (
     BESIDE_ANSWERS,
     MAX_GROUPS,
@@ -32,7 +33,6 @@ from beam_dp.releases.synthetic_database.questions import (
     group_text,
 )
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
-from beam_dp.releases.synthetic_database.released_answers import MarginalAnswer, QueryAnswer
 from beam_dp.reports.terminal import print_table
 
 compare_synthetic_database = marginal_differences
@@ -46,7 +46,7 @@ class _Answering(Protocol):
 
     def answer(self, workload: Workload) -> list[MarginalAnswer]: ...
 
-    def answer_queries(self, queries: Sequence[LinearQuery]) -> list[QueryAnswer]: ...
+    def answer_queries(self, queries: Sequence[LinearQuery]) -> list[Estimate]: ...
 
 
 def answer_synthetic_database(release: SyntheticDatabase, options: argparse.Namespace) -> None:

@@ -11,7 +11,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import combinations
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,20 +24,18 @@ from beam_dp.queries.vector_query import (
     VectorQuery,
     affine_parts,
     sums_of,
-    sums_over_records,
 )
 from beam_dp.queries.workload import Workload
 from beam_dp.releases.error_bars import ErrorKind, Estimate, Ratio
+from beam_dp.releases.synthetic_database.fitted_tables import FittedTables
 from beam_dp.releases.synthetic_database.measured_tables import support_variances, unbiased_tables
+from beam_dp.releases.synthetic_database.noisy_measurements import NoisyMeasurements
 from beam_dp.releases.synthetic_database.predicted_errors import (
     MAX_ATTRIBUTES,
     FittedErrors,
     UnmeasuredPair,
     exact_variances,
 )
-
-if TYPE_CHECKING:
-    from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 
 # A fitted answer is taken if its error is predicted to be at most this much of the unbiased one's:
 # the latter is known, and the prediction is not.
@@ -55,9 +52,17 @@ _ROUNDING = 1e-9
 
 @dataclass(frozen=True, eq=False)
 class Estimates:
-    """What a synthetic database answers, and how well."""
+    """What a synthetic database answers, and how well.
 
-    release: SyntheticDatabase
+    Args:
+        fitted: what was fitted to the noisy tables.
+        measured: the noisy tables; None where the release keeps none.
+        num_records: the number of records, where it is public.
+    """
+
+    fitted: FittedTables
+    measured: NoisyMeasurements | None
+    num_records: int | None
 
     def of(self, queries: Sequence[VectorQuery]) -> list[Estimate]:
         """Returns the better answer of each query, in order.
@@ -197,7 +202,7 @@ class Estimates:
 
     @property
     def _domain(self) -> Domain:
-        return self.release.domain
+        return self.fitted.domain
 
     def _parts(self, sets: Iterable[Axes]) -> Iterator[list[Axes]]:
         """The sets of attributes in parts whose tables fit the memory together."""
@@ -213,42 +218,32 @@ class Estimates:
         if part:
             yield part
 
-    def _workload(self, sets: Iterable[Axes]) -> Workload:
-        names = self._domain.names
-        return Workload(self._domain, tuple(tuple(names[axis] for axis in axes) for axes in sets))
+    def _names(self, axes: Axes) -> tuple[str, ...]:
+        return tuple(self._domain.names[axis] for axis in axes)
 
     def _fitted_tables(self, sets: Sequence[Axes]) -> dict[Axes, NDArray[np.float64]]:
-        if not sets:
-            return {}
-        answers = self.release.answer(self._workload(sets))
-        return {axes: answer.values for axes, answer in zip(sets, answers, strict=True)}
+        tables = self.fitted.marginals(map(self._names, sets)) if sets else {}
+        return {axes: tables[self._names(axes)] for axes in sets}
 
     def _is_sparse(self, axes: Axes) -> bool:
         """Whether records answer for a table that has more cells than there are records."""
-        release, shape = self.release, self._domain.shape
-        names = [self._domain.names[axis] for axis in axes]
-        is_larger = math.prod(shape[axis] for axis in axes) > len(release.counts)
-        return is_larger and release.is_answered_by_records(names)
-
-    def _record_sums(self, queries: Sequence[VectorQuery]) -> Vector:
-        release = self.release
-        scale = release.represented / max(release.num_records, 1)
-        return sums_over_records(release.codes, release.counts, queries) * scale
+        num_cells = math.prod(self._domain.shape[axis] for axis in axes)
+        is_larger = num_cells > len(self.fitted.counts)
+        return is_larger and self.fitted.is_answered_by_records(self._names(axes))
 
     def _unbiased_tables(self, sets: Sequence[Axes]) -> Mapping[Axes, NDArray[np.float64]]:
-        measured = self.release.measurements
+        measured = self.measured
         if not sets or measured is None:
             return {}
-        public = self.release.num_records if self.release.num_records_is_public else None
-        workload = self._workload(sets)
-        tables = unbiased_tables(workload, measured.described, measured.tables, public)
+        workload = Workload(self._domain, tuple(map(self._names, sets)))
+        tables = unbiased_tables(workload, measured.described, measured.tables, self.num_records)
         return {axes: tables[names] for axes, names in zip(sets, workload, strict=True)}
 
     def _unbiased(
         self, queries: Sequence[VectorQuery], table: NDArray[np.float64] | None
     ) -> list[Estimate] | list[None]:
         """Answers from noisy tables: their error is that of the noise, whatever the data."""
-        measured = self.release.measurements
+        measured = self.measured
         if table is None or measured is None:
             return [None] * len(queries)
         variances = self._variances(queries[0].axes)
@@ -271,7 +266,7 @@ class Estimates:
     ) -> Iterator[Estimate]:
         """Answers from the fitted distribution, with the errors that the model predicts."""
         axes = queries[0].axes
-        sums = self._record_sums if table is None else partial(sums_of, table)
+        sums = self.fitted.record_sums if table is None else partial(sums_of, table)
         values = sums(queries).tolist()
         reason = self._no_error(axes)
         if reason:
@@ -286,7 +281,7 @@ class Estimates:
 
     def _no_error(self, axes: Axes) -> str:
         """Returns why no error of a fitted answer can be stated; empty where one can."""
-        if self.release.measurements is None:
+        if self.measured is None:
             return "the release keeps no measurements"
         if len(axes) > MAX_ATTRIBUTES:
             return f"more than {MAX_ATTRIBUTES} attributes are concerned"
@@ -306,7 +301,7 @@ class Estimates:
     @cached_property
     def _scored(self) -> dict[Support, float]:
         """The noisy distances from independence of pairs that were scored and not measured."""
-        measured = self.release.measurements
+        measured = self.measured
         if measured is None or measured.distances is None:
             return {}
         pairs = {self._domain.axes(names): each for names, each in measured.distances.pairs.items()}
@@ -318,11 +313,11 @@ class Estimates:
 
     def _learn_pairs(self, sets: Iterable[Axes]) -> None:
         """Takes in what is known of the pairs that were not measured, of some sets together."""
-        measured = self.release.measurements
+        measured = self.measured
         if measured is None or measured.distances is None:
             return
         inside = {pair for axes in sets for pair in combinations(axes, 2) if pair in self._scored}
-        number, deviation = self.release.represented, measured.distances.deviation
+        number, deviation = self.fitted.num_represented, measured.distances.deviation
         for part in self._parts(sorted(inside - self._known_pairs.keys())):
             for pair, table in self._fitted_tables(part).items():
                 expected = number * np.outer(*(self._shares[axis] for axis in pair))
@@ -335,8 +330,8 @@ class Estimates:
 
     @cached_property
     def _fitted_sets(self) -> list[set[int]]:
-        release = self.release
-        names = [*(names for names, _ in release.potentials), *release.record_tables]
+        fitted = self.fitted
+        names = [*(names for names, _ in fitted.potentials), *fitted.record_tables]
         return [set(self._domain.axes(each)) for each in names]
 
     @cached_property
@@ -345,14 +340,14 @@ class Estimates:
 
     def _variances(self, axes: Axes) -> dict[Support, float]:
         """The variances of the coefficients of all sets of attributes inside some."""
-        measured = self.release.measurements
+        measured = self.measured
         if measured is None or len(axes) > MAX_ATTRIBUTES:
             return {}
         inside, known = list(subsets(axes)), self._known_variances
         unknown = [support for support in inside if support not in known]
         if unknown:
             known |= support_variances(
-                self._domain, unknown, measured.described, self.release.num_records_is_public
+                self._domain, unknown, measured.described, self.num_records is not None
             )
         return {support: known[support] for support in inside}
 
@@ -362,7 +357,7 @@ class Estimates:
             self._domain,
             self._shares,
             self._dependence,
-            self.release.represented,
+            self.fitted.num_represented,
             {each: variances[each] for each in variances if self._is_fitted(each)},
             {pair: known for pair, known in self._known_pairs.items() if set(pair) <= set(axes)},
         )
@@ -390,7 +385,7 @@ class Estimates:
             and math.prod(domain.shape[axis] for axis in pair) <= _PAIR_CELLS
         ]
         pairs = pairs[:: max(1, len(pairs) // _NUM_PAIRS)]
-        few = _FEW_RECORDS / max(self.release.represented, 1)
+        few = _FEW_RECORDS / max(self.fitted.num_represented, 1)
         squares = []
         for part in self._parts(pairs):
             for (first, second), table in self._fitted_tables(part).items():

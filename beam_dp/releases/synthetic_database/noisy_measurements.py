@@ -16,7 +16,7 @@ from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError
 from beam_dp.models.residual_basis import Support
 from beam_dp.noise.bound import chosen_noise_bound, noise_bound
-from beam_dp.releases.synthetic_database.marginal_weights import marginal_weights
+from beam_dp.releases.synthetic_database.fitted_tables import marginal_weights
 from beam_dp.releases.synthetic_database.measured_tables import (
     MAX_GRID,
     MeasuredTable,

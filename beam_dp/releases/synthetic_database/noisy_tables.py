@@ -17,8 +17,8 @@ from beam_dp.queries.dense_tables import marginal_tables
 from beam_dp.queries.linear import LinearQuery, LiteralQuery
 from beam_dp.queries.query_batches import batches_of
 from beam_dp.queries.workload import Workload
+from beam_dp.releases.error_bars import Estimate, MarginalAnswer
 from beam_dp.releases.synthetic_database.measured_tables import Names, cell_variance, query_variance
-from beam_dp.releases.synthetic_database.released_answers import MarginalAnswer, QueryAnswer
 
 Table = NDArray[np.float64]
 
@@ -76,7 +76,7 @@ class NoisyTables:
             )
         return found
 
-    def answer_queries(self, queries: Iterable[LinearQuery]) -> list[QueryAnswer]:
+    def answer_queries(self, queries: Iterable[LinearQuery]) -> list[Estimate]:
         """Returns the answers of linear queries, in records, in their order.
 
         Args:
@@ -112,7 +112,11 @@ class NoisyTables:
                 )
             variance = variances[kind]
             bound = self._bound(variance, len(asked))
-            found.append(QueryAnswer(value, bound, FAILURE_PROBABILITY, math.sqrt(variance)))
+            found.append(
+                Estimate(
+                    value, math.sqrt(variance), bound=bound, failure_probability=FAILURE_PROBABILITY
+                )
+            )
         return found
 
     def _bound(self, variance: float, number: int) -> float:

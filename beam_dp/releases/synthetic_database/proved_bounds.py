@@ -23,7 +23,6 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,10 +31,8 @@ from beam_dp.models.residual_basis import Support
 from beam_dp.noise.bound import FAILURE_PROBABILITY
 from beam_dp.queries.vector_query import VectorQuery, sums_of
 from beam_dp.releases.error_bars import Estimate
+from beam_dp.releases.synthetic_database.estimates import Estimates
 from beam_dp.releases.synthetic_database.noisy_measurements import IndependentTables, NoiseBounds
-
-if TYPE_CHECKING:
-    from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,7 +71,7 @@ class ScoredPair:
 class ProvedBounds:
     """What a synthetic database answers, with bounds where there are any."""
 
-    release: SyntheticDatabase
+    estimates: Estimates
 
     def of(
         self,
@@ -96,7 +93,7 @@ class ProvedBounds:
         Raises:
             InputError: as of ``Estimates.of``; its cost is the same.
         """
-        estimates, number = self.release.estimates, num_answers or len(queries)
+        estimates, number = self.estimates, num_answers or len(queries)
         # By what is asked, not by what was left out: that was chosen with noise.
         scored = {each.axes for each in queries} & self._scored.keys()
         probability = FAILURE_PROBABILITY / 2 if scored else FAILURE_PROBABILITY
@@ -111,14 +108,15 @@ class ProvedBounds:
         for query, prefers, (fitted, unbiased) in answers:
             takes_fitted = prefers and fitted.standard_error is not None
             shown = fitted if takes_fitted else estimates.better(fitted, unbiased)
+            bound = None
             if unbiased is not None and unbiased.standard_error is not None:
                 variance = unbiased.standard_error**2
                 of_noise = self._noise.of(query.axes, variance, number, probability)
-                shown = replace(shown, bound=abs(shown.value - unbiased.value) + of_noise)
+                bound = abs(shown.value - unbiased.value) + of_noise
             elif query.axes in pairs:
-                shown = replace(
-                    shown, bound=pairs[query.axes].bound(query, shown.value, next(most))
-                )
+                bound = pairs[query.axes].bound(query, shown.value, next(most))
+            if bound is not None:
+                shown = replace(shown, bound=bound, failure_probability=FAILURE_PROBABILITY)
             found.append(shown)
         return found
 
@@ -139,7 +137,7 @@ class ProvedBounds:
             for axis, vector in zip(query.axes, query.vectors, strict=True)
         ]
         most = []
-        for query, (_, known) in zip(alone, self.release.estimates.both(alone), strict=True):
+        for query, (_, known) in zip(alone, self.estimates.both(alone), strict=True):
             assert known is not None  # every attribute is measured
             variance = (known.standard_error or 0.0) ** 2
             of_noise = self._noise.of(query.axes, variance, 2 * number, probability)
@@ -153,43 +151,43 @@ class ProvedBounds:
 
     @cached_property
     def _noise(self) -> NoiseBounds:
-        measured = self.release.measurements
+        measured = self.estimates.measured
         assert measured is not None  # there are unbiased answers
-        return measured.bounds(self.release.domain, self.release.num_records_is_public)
+        return measured.bounds(self.estimates.fitted.domain, self.estimates.num_records is not None)
 
     @property
     def _independent(self) -> IndependentTables | None:
-        measured = self.release.measurements
+        measured = self.estimates.measured
         distances = None if measured is None else measured.distances
         return None if distances is None else distances.independent
 
     @cached_property
     def _scored(self) -> dict[Support, float]:
         """The noisy distance of each pair that was scored, where it is known from what."""
-        measured = self.release.measurements
+        measured = self.estimates.measured
         if measured is None or measured.distances is None or self._independent is None:
             return {}
         pairs = measured.distances.pairs
-        return {self.release.domain.axes(names): score for names, score in pairs.items()}
+        return {self.estimates.fitted.domain.axes(names): score for names, score in pairs.items()}
 
     def _pairs(self, wanted: Iterable[Support], probability: float) -> dict[Support, ScoredPair]:
         """What is proved of pairs, all of them together except with a probability."""
-        measured, independent = self.release.measurements, self._independent
+        measured, independent = self.estimates.measured, self._independent
         wanted = list(wanted)
         if not wanted or independent is None or measured is None or measured.distances is None:
             return {}
         # Half of it is the number's, where that is noisy.
-        is_public = self.release.num_records_is_public
+        is_public = self.estimates.num_records is not None
         of_scores = measured.distances.noise_bound(probability if is_public else probability / 2)
         of_total = 0.0
         if not is_public:
-            ((_, total),) = self.release.estimates.both([VectorQuery((), ())])
+            ((_, total),) = self.estimates.both([VectorQuery((), ())])
             assert total is not None  # the first step measures it
             variance = (total.standard_error or 0.0) ** 2
             of_total = self._noise.of((), variance, 1, probability / 2)
             of_total += abs(total.value - independent.num_records)
         found = {}
-        for axes, table in independent.answers(self.release.domain, wanted).items():
+        for axes, table in independent.answers(self.estimates.fitted.domain, wanted).items():
             distance = max(self._scored[axes] + of_scores, 0.0) + independent.rounding(table)
             if math.isfinite(distance) and not independent.saturates(table, distance):
                 found[axes] = ScoredPair(table, distance, of_total)

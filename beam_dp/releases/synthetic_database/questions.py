@@ -20,6 +20,7 @@ from beam_dp.domain.ordered import (
     NumericAttribute,
     OrderedAttribute,
 )
+from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError
 from beam_dp.installed import check_arrow
 from beam_dp.queries.vector_query import Vector, VectorQuery
@@ -27,11 +28,11 @@ from beam_dp.queries.where import Mask, read_condition
 from beam_dp.releases.error_bars import Estimate, weakest_kind
 from beam_dp.releases.synthetic_database.arrow import column_values
 from beam_dp.releases.synthetic_database.estimates import Estimates
+from beam_dp.releases.synthetic_database.proved_bounds import ProvedBounds
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 
 MAX_GROUPS = 2**16
 # What stands beside answers; no column of labels has one of these names.
@@ -125,7 +126,7 @@ class Question:
     """Some records of a release, perhaps in groups; made by ``SyntheticDatabase.query``.
 
     Args:
-        release: that is asked.
+        bounded: the answers of a release.
         masks: the codes that count, of each attribute that is concerned, by position.
         groups: names of attributes: an answer for each combination of their levels.
 
@@ -134,14 +135,14 @@ class Question:
         >>> young.group_by("class").mean("fare").to_pandas()  # doctest: +SKIP
     """
 
-    release: SyntheticDatabase
+    bounded: ProvedBounds
     masks: Mapping[int, Mask]
     groups: tuple[str, ...] = ()
 
     def where(self, condition: str) -> Question:
         """Returns those of the records for which one more condition holds: ``read_condition``."""
         masks = dict(self.masks)
-        for axis, mask in read_condition(self.release.domain, condition).items():
+        for axis, mask in read_condition(self._domain, condition).items():
             masks[axis] = masks[axis] & mask if axis in masks else mask
             if not masks[axis].any():
                 raise InputError("where", condition, "must hold for some of the records")
@@ -167,7 +168,7 @@ class Question:
 
     def count(self) -> AnswerTable:
         """Returns the numbers of records."""
-        answers = self.release.bounded.of([*self._counted().values()])
+        answers = self.bounded.of([*self._counted().values()])
         return self._table("count", answers, has_bounds=True)
 
     def sum(self, name: str) -> AnswerTable:
@@ -181,7 +182,7 @@ class Question:
         means = self._estimates.both_means(counted, axis, values)
         asked = [each.with_vectors({axis: values}) for each in counted]
         are_fitted = [self._estimates.better(*both) is both[0] for both in means]
-        answers = self.release.bounded.of(asked, prefers_fitted=are_fitted)
+        answers = self.bounded.of(asked, prefers_fitted=are_fitted)
         within = None if widths is None else self._summed_widths(axis, widths)
         return self._table(f"sum_{name}", answers, within, has_bounds=True)
 
@@ -193,13 +194,13 @@ class Question:
         if widths is None:
             return self._table(f"mean_{name}", answers)
         within = self._estimates.means(counted, axis, widths)
-        least = widths[: self.release.domain.attributes[axis].num_levels].min()
+        least = widths[: self._domain.attributes[axis].num_levels].min()
         bounds = np.clip([*map(_most, within)], least, widths.max()).tolist()
         return self._table(f"mean_{name}", answers, bounds)
 
     def share(self, condition: str) -> AnswerTable:
         """Returns the shares of the records for which a condition on one attribute holds."""
-        masks = read_condition(self.release.domain, condition)
+        masks = read_condition(self._domain, condition)
         if len(masks) != 1:
             raise InputError("share", condition, "must be a condition on one attribute")
         ((axis, mask),) = masks.items()
@@ -221,7 +222,7 @@ class Question:
         """
         checked_number("quantile", share, above=0, below=1)
         axis = self._axis(name, "of")
-        attribute = self.release.domain.attributes[axis]
+        attribute = self._domain.attributes[axis]
         if not isinstance(attribute, IntegerAttribute | NumericAttribute):
             raise InputError("of", name, "must be an integer or a numeric attribute")
         counted = self._regular(axis)
@@ -244,17 +245,21 @@ class Question:
 
     @property
     def _estimates(self) -> Estimates:
-        return self.release.estimates
+        return self.bounded.estimates
+
+    @property
+    def _domain(self) -> Domain:
+        return self._estimates.fitted.domain
 
     def _axis(self, name: str, argument: str) -> int:
-        domain = self.release.domain
+        domain = self._domain
         if not isinstance(name, str) or name not in domain:
             condition = f"is not an attribute; {nearest_known(str(name), domain.names)}"
             raise InputError(argument, name, condition)
         return domain.axes((name,))[0]
 
     def _mask(self, axis: int) -> Mask:
-        size = self.release.domain.shape[axis]
+        size = self._domain.shape[axis]
         return self.masks.get(axis, np.ones(size, np.bool_))
 
     def _counted(self) -> dict[tuple[int, ...], VectorQuery]:
@@ -265,7 +270,7 @@ class Question:
         held = [np.flatnonzero(self._mask(axis)).tolist() for axis in axes]
         for codes in itertools.product(*held):
             own = {
-                axis: _indicator(self.release.domain.shape[axis], code)
+                axis: _indicator(self._domain.shape[axis], code)
                 for axis, code in zip(axes, codes, strict=True)
             }
             found[codes] = VectorQuery.of({**vectors, **own})
@@ -273,7 +278,7 @@ class Question:
 
     def _regular(self, axis: int) -> dict[tuple[int, ...], VectorQuery]:
         """The same, of records where an attribute is neither null nor other."""
-        attribute = self.release.domain.attributes[axis]
+        attribute = self._domain.attributes[axis]
         regular = (np.arange(attribute.size) < attribute.num_levels).astype(np.float64)
         return {
             codes: query.with_vectors({axis: regular}) for codes, query in self._counted().items()
@@ -282,7 +287,7 @@ class Question:
     def _numbers(self, name: str) -> tuple[int, Vector, Vector | None]:
         """A column, its values by code, and half the widths of its bins, where it has bins."""
         axis = self._axis(name, "column")
-        attribute = self.release.domain.attributes[axis]
+        attribute = self._domain.attributes[axis]
         values = np.zeros(attribute.size)
         if isinstance(attribute, IntegerAttribute):
             values[: attribute.num_levels] = np.arange(attribute.minimum, attribute.maximum + 1)
@@ -310,7 +315,11 @@ class Question:
         summed = [each.with_vectors({axis: widths}) for each in self._regular(axis).values()]
         counted, everybody = [*self._counted().values()], VectorQuery((), ())
         answers = self._estimates.of([*summed, *counted, everybody])
-        everything = self.release.represented if answers[-1].margin is None else _most(answers[-1])
+        everything = (
+            self._estimates.fitted.num_represented
+            if answers[-1].margin is None
+            else _most(answers[-1])
+        )
         bounds = zip(answers[: len(summed)], answers[len(summed) : -1], strict=True)
         widest = float(widths.max())
         return [
@@ -340,7 +349,7 @@ class Question:
 
     def _with_groups(self, answers: Mapping[str, Sequence[Any]]) -> AnswerTable:
         """The answers behind the values of their groups, each column under a name of its own."""
-        domain, columns = self.release.domain, dict[str, Sequence[Any]]()
+        domain, columns = self._domain, dict[str, Sequence[Any]]()
         groups = [*self._counted()]
         for place, name in enumerate(self.groups):
             column = name

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -17,16 +17,16 @@ from beam_dp.domain.ordered import BinnedAttribute
 from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError
 from beam_dp.installed import check_arrow
-from beam_dp.noise.bound import FAILURE_PROBABILITY, noise_variance
+from beam_dp.noise.bound import noise_variance
 from beam_dp.queries.linear import LinearQuery, LiteralQuery
 from beam_dp.queries.vector_query import VectorQuery
 from beam_dp.queries.workload import Workload
-from beam_dp.releases.error_bars import Estimate
+from beam_dp.releases.error_bars import Estimate, MarginalAnswer
 from beam_dp.releases.left_out import LeftOut
 from beam_dp.releases.release import Release, library_versions, plain_json
 from beam_dp.releases.synthetic_database.arrow import arrow_table
 from beam_dp.releases.synthetic_database.estimates import Estimates
-from beam_dp.releases.synthetic_database.marginal_weights import MAX_CELLS, marginal_weights
+from beam_dp.releases.synthetic_database.fitted_tables import FittedTables
 from beam_dp.releases.synthetic_database.noisy_measurements import NoisyMeasurements
 from beam_dp.releases.synthetic_database.proved_bounds import ProvedBounds
 from beam_dp.releases.synthetic_database.questions import Question
@@ -37,7 +37,6 @@ from beam_dp.releases.synthetic_database.records import (
     checked_values,
     row_blocks,
 )
-from beam_dp.releases.synthetic_database.released_answers import MarginalAnswer, QueryAnswer
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -202,27 +201,12 @@ class SyntheticDatabase(Release):
             InputError: if it is of another domain, or needs more than 2^28 cells at once.
         """
         self._check_domain(workload)
-        by_hypothesis = [names for names in workload if not self.is_answered_by_records(names)]
-        weights = marginal_weights(
-            self.domain.shape,
-            [(self.domain.axes(names), table) for names, table in self.potentials],
-            [self.domain.axes(names) for names in by_hypothesis],
-            self.domain.impossible,
-        )
-        tables = {
-            names: table * self.represented
-            for names, table in zip(by_hypothesis, weights, strict=True)
-        }
-        scale = self.represented / max(self.num_records, 1)
-        for names in workload:
-            if names not in tables:
-                records = self.record_marginal(names)
-                tables[names] = np.multiply(records, scale, dtype=np.float64)
+        tables = self.fitted.marginals(workload)
         return [
             MarginalAnswer(names, tables[names], **self.errors.get(names, {})) for names in workload
         ]
 
-    def answer_queries(self, queries: Iterable[LinearQuery]) -> list[QueryAnswer]:
+    def answer_queries(self, queries: Iterable[LinearQuery]) -> list[Estimate]:
         """Returns answers to linear queries of the release's domain, in records.
 
         Args:
@@ -241,7 +225,7 @@ class SyntheticDatabase(Release):
             if query.shape != self.domain.shape:
                 condition = f"must be over a domain of shape {self.domain.shape}"
                 raise InputError("queries", query.shape, condition)
-        own = frozenset(self.queries)
+        own, stated = frozenset(self.queries), self.query_error
         vectors = [
             VectorQuery.of_literals(each) for each in asked if isinstance(each, LiteralQuery)
         ]
@@ -252,7 +236,10 @@ class SyntheticDatabase(Release):
                 answer = next(estimates)
             else:
                 answer = Estimate(self._explicit(query), reason="its values are listed by cell")
-            found.append(self._query_answer(answer, query in own))
+            if query in own:
+                bound, probability = stated.get("bound"), stated.get("failure_probability")
+                answer = replace(answer, bound=bound, failure_probability=probability)
+            found.append(answer)
         return found
 
     def query(self, condition: str | None = None) -> Question:
@@ -268,31 +255,30 @@ class SyntheticDatabase(Release):
         Example:
             >>> release.query("age < 40").group_by("sex").count().to_pandas()  # doctest: +SKIP
         """
-        everybody = Question(self, {})
+        everybody = Question(self.bounded, {})
         return everybody if condition is None else everybody.where(condition)
+
+    @cached_property
+    def fitted(self) -> FittedTables:
+        """Marginals of the hypothesis or the records."""
+        records = self.codes, self.counts, self.represented
+        return FittedTables(self.domain, self.potentials, self.record_tables, *records)
 
     @cached_property
     def estimates(self) -> Estimates:
         """Answers to weighted sums, with their errors."""
-        return Estimates(self)
+        public = self.num_records if self.num_records_is_public else None
+        return Estimates(self.fitted, self.measurements, public)
 
     @cached_property
     def bounded(self) -> ProvedBounds:
-        """The same of sums, with bounds that are proved."""
-        return ProvedBounds(self)
+        """The same answers with proved bounds."""
+        return ProvedBounds(self.estimates)
 
     def _explicit(self, query: LinearQuery) -> float:
         """A query by its value at every cell, from the hypothesis."""
         (marginal,) = self.answer(Workload(self.domain, (self.domain.names,)))
         return query.mean(marginal.values.ravel() / self.represented) * self.represented
-
-    def _query_answer(self, answer: Estimate, is_own: bool) -> QueryAnswer:
-        bound = answer.bound
-        probability = None if bound is None else FAILURE_PROBABILITY
-        if is_own:
-            bound = self.query_error.get("bound")
-            probability = self.query_error.get("failure_probability")
-        return QueryAnswer.of(answer, bound, probability)
 
     @property
     def within_bins(self) -> str:
@@ -316,10 +302,6 @@ class SyntheticDatabase(Release):
             error = self.errors.get((), {}).get("standard_error")
         return None if error is None else (self.represented, error)
 
-    def is_answered_by_records(self, names: Sequence[str]) -> bool:
-        """Returns whether the records, not the hypothesis, answer a marginal."""
-        return any(set(held) <= set(names) for held in self.record_tables)
-
     def record_marginal(self, names: Sequence[str]) -> NDArray[np.int64]:
         """Returns a marginal of the released records: one axis a name, in the order given.
 
@@ -335,15 +317,7 @@ class SyntheticDatabase(Release):
 
         Cost: about 20 ns a distinct record.
         """
-        domain = self.domain.restrict(names)
-        if domain.num_cells > MAX_CELLS:
-            raise InputError("marginal", list(names), f"must have at most 2^28 = {MAX_CELLS} cells")
-        if not domain.attributes:
-            return np.array(self.num_records)
-        index = domain.cell_index([self.codes[axis] for axis in self.domain.axes(names)])
-        table = np.zeros(domain.num_cells, np.int64)
-        np.add.at(table, index, self.counts)
-        return table.reshape(domain.shape)
+        return self.fitted.record_marginal(names)
 
     def rows(self) -> Iterator[RowBlock]:
         """Yields the released records in their order, block by block, as codes.

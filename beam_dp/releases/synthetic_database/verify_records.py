@@ -15,7 +15,7 @@ from beam_dp.models.maximum_entropy import NoisyCoefficients
 from beam_dp.models.residual_basis import ResidualBasis, table_coefficients
 from beam_dp.models.rounding import round_to_records
 from beam_dp.queries.workload import Workload
-from beam_dp.releases.synthetic_database.marginal_weights import marginal_weights
+from beam_dp.releases.synthetic_database.fitted_tables import marginal_weights
 from beam_dp.releases.synthetic_database.measured_tables import Combination, MeasuredTable
 from beam_dp.releases.synthetic_database.noisy_measurements import NoisyMeasurements
 from beam_dp.releases.synthetic_database.release import Names, SyntheticDatabase

@@ -20,6 +20,7 @@ from beam_dp.models.residual_basis import Support
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.linear import LinearQuery
 from beam_dp.queries.workload import Workload
+from beam_dp.releases.error_bars import Estimate, MarginalAnswer
 from beam_dp.releases.release import Release, library_versions, plain_json
 from beam_dp.releases.synthetic_database.measured_tables import (
     MeasuredTable,
@@ -30,7 +31,6 @@ from beam_dp.releases.synthetic_database.measured_tables import (
 )
 from beam_dp.releases.synthetic_database.noisy_tables import NoisyTables
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
-from beam_dp.releases.synthetic_database.released_answers import MarginalAnswer, QueryAnswer
 from beam_dp.windows.horizon import MAX_WINDOWS, Blocks, Horizon, block_weight
 from beam_dp.windows.promise import MECHANISM
 
@@ -151,7 +151,7 @@ class WindowTables(Release):
         """Returns the marginals of a workload, each inside a released one."""
         return self.estimate.answer(workload)
 
-    def answer_queries(self, queries: Iterable[LinearQuery]) -> list[QueryAnswer]:
+    def answer_queries(self, queries: Iterable[LinearQuery]) -> list[Estimate]:
         """Returns the answers of linear queries about attributes of a released marginal."""
         return self.estimate.answer_queries(queries)
 
@@ -289,7 +289,7 @@ class HorizonRelease:
 
     def answer_queries(
         self, queries: Iterable[LinearQuery], windows: slice = _ALL
-    ) -> list[QueryAnswer]:
+    ) -> list[Estimate]:
         """Returns the answers of linear queries about the records of some windows together.
 
         Args:
