@@ -80,7 +80,7 @@ def whole_records() -> Iterator[None]:
         patch.setattr(scores_module, "_MAX_SCORE_GRID", 1)
         patch.setattr(module, "importance_of", lambda *arguments: None)
         patch.setattr(module, "array_release", lambda *arguments: (None, None))
-        patch.setattr(module, "SyntheticDatabase", lambda **named: named["parameters"])
+        patch.setattr(module, "SyntheticDatabase", lambda **named: named["plan"])
         yield
 
 
