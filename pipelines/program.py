@@ -144,7 +144,7 @@ class Job(ABC):
         loss, promised = self.plan.loss, self.plan.promised
         self.ledger.check(self.dataset_id, promised, loss)
         account = self.ledger.account(self.dataset_id)
-        slack = {} if loss.slack is None else {"remaining_slack": account.largest_slack(loss)}
+        slack = {"remaining_slack": account.largest_slack(loss)} if loss.slack else {}
         ledger = {
             "dataset_id": self.dataset_id,
             "budget": {"epsilon": account.epsilon, "delta": account.delta},

@@ -86,8 +86,7 @@ def _rows(place: str, step: Step) -> list[tuple[str, str, str]]:
 
 def verdict(found: Verification) -> str:
     """Returns one line that says whether the promise holds."""
-    from beam_dp.verification.steps import above
-    from beam_dp.verification.total import more_than
+    from beam_dp.verification.steps import above, more_than
 
     if found.epsilon == float("inf"):
         return "does not hold: no epsilon follows at the delta of the promise"

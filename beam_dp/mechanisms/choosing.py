@@ -24,9 +24,8 @@ from beam_dp.noise.source import MAX_SCALE, NoiseSource
 from beam_dp.privacy.accounting import zcdp_rho
 from beam_dp.privacy.guarantee import Guarantee, Neighboring
 from beam_dp.privacy.loss import Loss
-from beam_dp.privacy.rounding import lowered, root_up, up
+from beam_dp.privacy.rounding import lowered, up
 from beam_dp.releases.synthetic_database.noisy_measurements import MAX_SCORE
-from beam_dp.verification.claims import Claims
 
 
 def exponential_mechanism(
@@ -196,17 +195,12 @@ class TopChoice:
     spends_rho: bool = False
 
     @property
-    def claims(self) -> Claims:
-        """What is proved of the loss; see ``top_choice``."""
+    def loss(self) -> Loss:
+        """What all choices reveal together; see ``top_choice``."""
         epsilon = Fraction(self.width) / Fraction(self.scale)
         if self.method == "exponential":
-            return Claims.range_bounded(epsilon).repeated(self.number)
-        return Claims.pure(self.number * epsilon)
-
-    @property
-    def loss(self) -> Loss:
-        """What the choice may reveal, for a ledger."""
-        return loss_of(self.claims)
+            return Loss.range_bounded(epsilon).repeated(self.number)
+        return Loss.pure(self.number * epsilon)
 
     def margin(self, num_candidates: int, failure_probability: float) -> float:
         """Returns how far the t-th that is chosen may be below the t-th largest, for every t.
@@ -362,13 +356,3 @@ def _in_rounds(
         chosen.append(int(left[place]))
         left = np.delete(left, place)
     return chosen
-
-
-def loss_of(claims: Claims) -> Loss:
-    """Returns what is proved as a loss, rounded up."""
-    assert claims.rho is not None
-    return Loss(
-        rho=up(claims.rho),
-        mu=None if claims.mu_squared is None else root_up(claims.mu_squared),
-        epsilon=None if claims.epsilon is None else up(claims.epsilon),
-    )

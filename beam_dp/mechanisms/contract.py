@@ -21,9 +21,7 @@ from beam_dp.privacy.ledger.entries import Token
 from beam_dp.privacy.loss import Loss
 from beam_dp.privacy.rounding import root_up
 from beam_dp.privacy.unit_costs import UnitCosts
-from beam_dp.verification.claims import covers
-from beam_dp.verification.steps import Step, claims_json
-from beam_dp.verification.total import more_than, told_steps, total
+from beam_dp.verification.steps import Step, loss_json, more_than, told_steps, total
 
 if TYPE_CHECKING:
     from beam_dp.mechanisms.left_out import LeftOutPlan
@@ -270,8 +268,8 @@ def check_promise(plan: Plan, guarantee: Guarantee) -> None:
             f" ({told_steps(plan.steps)})"
         )
         raise InputError("mechanism", plan.mechanism, condition)
-    if plan.left_out is None and not covers(plan.loss, together.claims):
-        proved = claims_json(together.claims)
+    if plan.left_out is None and not plan.loss.covers(together.loss):
+        proved = loss_json(together.loss)
         if "mu_squared" in proved:
             proved["mu"] = root_up(proved.pop("mu_squared"))
         condition = f"must be no less than what the plan of {plan.mechanism} reveals, {proved}"

@@ -18,7 +18,7 @@ from beam_dp.noise.bound import laplace_bound, noise_bound, noise_variance
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.ledger.filters import cost, loss_of
-from beam_dp.privacy.loss import Loss
+from beam_dp.privacy.loss import Loss, composed
 from beam_dp.releases.intervals.release import IntervalRelease
 from beam_dp.releases.left_out import LeftOut
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
@@ -160,7 +160,7 @@ def plan_left_out(domain: Domain, guarantee: Guarantee, main_loss: Loss) -> Left
         guarantee=guarantee,
         main=main,
         epsilon=epsilon,
-        loss=main_loss.composed(Loss.pure(epsilon)),
+        loss=composed([main_loss, Loss.pure(epsilon)]),
     )
     check_noise(guarantee, [plan.scale])
     return plan
@@ -183,7 +183,7 @@ def _largest_within(whole: Loss, main: Loss, most: float) -> float:
     limit = cost(whole.kind, whole)
 
     def fits(epsilon: float) -> bool:
-        both = cost(whole.kind, main.composed(Loss.pure(epsilon)))
+        both = cost(whole.kind, composed([main, Loss.pure(epsilon)]))
         return both is not None and limit is not None and both <= limit
 
     if fits(most):

@@ -76,7 +76,7 @@ class SparseChoice:
     @property
     def is_pure(self) -> bool:
         """Whether a delta would be left unspent."""
-        return self.loss.kind == "pure" and self.loss.slack is None
+        return self.loss.kind == "pure" and not self.loss.slack
 
 
 def plan_sparse_release(

@@ -1,81 +1,99 @@
-"""The privacy loss of a release, in three forms that add up over releases.
+"""The privacy loss of a release, in three forms that add up over releases, as exact numbers.
 
 Epsilon and delta of one release do not compose well: two mechanisms with the same pair can cost
 very different amounts together with others. So every plan states its privacy loss, from which the
-ledger computes what a sequence of releases reveals.
+ledger computes what a sequence of releases reveals, and verification proves the same bounds again
+from the noise.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from fractions import Fraction
 from typing import Any, Literal, Self
 
-from beam_dp.checks import as_float, checked_number
+from beam_dp.checks import checked_number
 from beam_dp.errors import InputError
 from beam_dp.noise.normal import normal_quantile
-from beam_dp.privacy.rounding import root_up, up
+from beam_dp.privacy.rounding import Real, root_up, rounded_up, up
 
 Kind = Literal["pure", "gaussian", "zcdp"]
 KINDS: tuple[Kind, ...] = ("pure", "gaussian", "zcdp")
 
-_FIELDS = ("epsilon", "mu", "rho", "slack")
+# pi / 8, rounded up: pi is 3.14159265358979323846264338327950288419716...
+_RANGE_MU_SQUARED = Fraction(314159265358979323846264338327950288419717, 8 * 10**41)
+_FIELDS = ("rho", "mu", "epsilon", "slack")  # of JSON
 
 
 @dataclasses.dataclass(frozen=True)
 class Loss:
-    """The privacy loss of one release: every claim that is given holds.
+    """Upper bounds on the privacy loss of one release: every bound that is given holds.
 
-    Use ``pure``, ``gaussian`` or ``zcdp``: they state all that follows from what is known.
+    Use ``pure``, ``gaussian`` or ``zcdp``: they state everything that follows from what is known.
+    Bounds are rational numbers; a double is taken exactly.
 
     Args:
-        rho: rho-zero-concentrated differential privacy.
-        mu: mu-Gaussian differential privacy, up to the margin of ``discrete_gaussian_mu``; None
-            where nothing of the kind is proved.
+        rho: rho-zero-concentrated differential privacy; None where nothing of the kind is proved.
+        mu_squared: mu-Gaussian differential privacy, as the square of mu, up to the margin of
+            ``discrete_gaussian_mu``; None where nothing of the kind is proved.
         epsilon: pure differential privacy; None where the release has none.
-        slack: the probability with which none of these claims holds; None where they always do.
+        slack: the probability with which none of these bounds holds; 0 where they always do.
             A mechanism of slack s has, for any two neighbours, laws (1 - s) P' + s P'' and
-            (1 - s) Q' + s Q'', and the claims hold of P' and Q'.
+            (1 - s) Q' + s Q'', and the bounds hold of P' and Q'.
 
     Raises:
-        InputError: if a number is not finite and > 0.
+        InputError: if a double is not finite and > 0.
 
     Example:
-        >>> Loss.pure(0.5).rho
+        >>> float(Loss.pure(0.5).rho)
         0.125
     """
 
-    rho: float
-    mu: float | None = None
-    epsilon: float | None = None
-    slack: float | None = None
+    rho: Fraction | None = None
+    mu_squared: Fraction | None = None
+    epsilon: Fraction | None = None
+    slack: Fraction = Fraction(0)
 
     def __post_init__(self) -> None:
-        for name in _FIELDS:
-            value = getattr(self, name)
-            if value is None and name != "rho":
-                continue
-            object.__setattr__(self, name, checked_number(f"{name} of the loss", value, above=0))
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if value is not None or field.name == "slack":
+                object.__setattr__(self, field.name, _exact(field.name, value))
 
     @classmethod
-    def pure(cls, epsilon: float) -> Self:
+    def pure(cls, epsilon: Real) -> Self:
         """Returns the loss of a mechanism with pure differential privacy.
 
         Privacy: rho = epsilon^2 / 2 (Bun and Steinke, 2016, Proposition 1.4), or epsilon, which
         bounds every Renyi divergence, if that is less. mu solves Phi(-mu/2) = 1/(1 + e^epsilon):
         the trade-off curve of pure privacy is the two chords from (0, 1) and (1, 0) to the corner
         (p, p), p = 1/(1 + e^epsilon); the convex curve of mu passes through the same three
-        points, so it lies nowhere above them. All are rounded up.
+        points, so it lies nowhere above them. mu is rounded up.
         """
-        epsilon = as_float("loss", epsilon)
-        rho = min(_half_square(epsilon), epsilon)
-        mu = -2 * normal_quantile(-epsilon - math.log1p(math.exp(-epsilon)))
-        return cls(rho=rho, mu=mu * (1 + 1e-12) + 1e-15, epsilon=epsilon)
+        epsilon = _exact("epsilon", epsilon)
+        return cls(min(epsilon**2 / 2, epsilon), _mu_squared(epsilon), epsilon)
 
     @classmethod
-    def gaussian(cls, mu: float) -> Self:
+    def range_bounded(cls, epsilon: Fraction) -> Self:
+        """Returns the loss of an exponential mechanism, whose ln(P / Q) has range epsilon.
+
+        Privacy: rho = epsilon^2 / 8, and mu is that of its pure epsilon, or sqrt(pi / 8) epsilon if
+        that is less. From one law to another the log-odds of an event grow by at most epsilon, and
+        dz/dx of a normal quantile z by its log-odds x is Phi(z) Phi(-z) / phi(z), at most
+        sqrt(2 pi) / 4, which it is at 0: 4 Phi(z) Phi(-z) is what two normal variables leave
+        outside the square of half side |z|, and exp(-z^2 / 2) what they leave outside the disc in
+        it.
+
+        Reference: Dong, Durfee and Rogers (2020).
+        """
+        squares = (rounded_up(_RANGE_MU_SQUARED * epsilon**2), _mu_squared(epsilon))
+        mu_squared = min(square for square in squares if square is not None)
+        return cls(min(epsilon**2 / 8, epsilon), mu_squared, epsilon)
+
+    @classmethod
+    def gaussian(cls, mu: Real) -> Self:
         """Returns the loss of Gaussian noise on a vector, continuous or on a fine grid.
 
         Privacy: mu^2 / 2 is its rho: mu-Gaussian privacy makes a release a function of one draw
@@ -84,16 +102,16 @@ class Loss:
         d^2 / (2 s^2) (Canonne, Kamath and Steinke, 2020, Theorem 4) and mu up to a factor e^g of
         all probabilities, g < 1e-25 for fewer than 2^28 coordinates (``discrete_gaussian_mu``).
         """
-        mu = as_float("loss", mu)
-        return cls(rho=_half_square(mu), mu=mu)
+        mu_squared = _exact("mu", mu) ** 2
+        return cls(mu_squared / 2, mu_squared)
 
     @classmethod
-    def zcdp(cls, rho: float) -> Self:
+    def zcdp(cls, rho: Real) -> Self:
         """Returns the loss of a mechanism of which zero-concentrated privacy is known."""
-        return cls(rho=rho)
+        return cls(_exact("rho", rho))
 
     @classmethod
-    def approximate(cls, epsilon: float, delta: float) -> Self:
+    def approximate(cls, epsilon: Real, delta: Real) -> Self:
         """Returns the loss of a mechanism of which (epsilon, delta)-privacy alone is known.
 
         Privacy: it is purely private but with probability delta (Kairouz, Oh and Viswanath, 2015).
@@ -103,60 +121,73 @@ class Loss:
         e^epsilon Q and Q. Scale both until the smaller one, say the second, has mass 1 - delta.
         Move the first one from its place towards e^-epsilon times the second: both inequalities
         keep holding, and the mass falls to less than 1 - delta, so somewhere it is just that.
-        These are (1 - delta) P' and (1 - delta) Q', with all claims of ``pure``.
-
-        Args:
-            epsilon: of the promise.
-            delta: of the promise, in (0, 1).
+        These are (1 - delta) P' and (1 - delta) Q', with all bounds of ``pure``.
         """
-        return dataclasses.replace(cls.pure(epsilon), slack=delta)
+        return dataclasses.replace(cls.pure(epsilon), slack=_exact("slack", delta))
 
-    def composed(self, other: Loss) -> Self:
-        """Returns the loss of two mechanisms that are run on the same records.
-
-        Privacy: epsilons add up, rhos add up, and so do the squares of mu, also where the second
-        mechanism depends on what the first one released (Dwork and Roth, 2014, Theorem 3.14; Bun
-        and Steinke, 2016, Lemma 2.3; Dong, Roth and Su, 2022, Corollary 3.3). Their claims hold of
-        both at once but with the sum of their slacks, the union bound. A claim that one of the two
-        does not make is made of neither. All are rounded up.
-        """
-        epsilon = mu = slack = None
-        if self.epsilon is not None and other.epsilon is not None:
-            epsilon = up(Fraction(self.epsilon) + Fraction(other.epsilon))
-        if self.mu is not None and other.mu is not None:
-            squared = Fraction(self.mu) ** 2 + Fraction(other.mu) ** 2
-            mu = math.nextafter(math.sqrt(up(squared)), math.inf)
-        if self.slack is not None or other.slack is not None:
-            slack = up(Fraction(self.slack or 0) + Fraction(other.slack or 0))
-        rho = up(Fraction(self.rho) + Fraction(other.rho))
-        return type(self)(rho=rho, mu=mu, epsilon=epsilon, slack=slack)
+    @classmethod
+    def nothing(cls) -> Self:
+        """Returns the loss of a mechanism that reveals nothing."""
+        return cls(Fraction(0), Fraction(0), Fraction(0))
 
     def repeated(self, times: int) -> Self:
-        """Returns the loss of a mechanism that is run so often on the same records.
-
-        Privacy: as of ``composed``, of so many, and rounded up once.
+        """Returns the loss of N runs on the same records: ``composed``, without rounding.
 
         Example:
-            >>> Loss.pure(0.25).repeated(4).epsilon, Loss.gaussian(0.5).repeated(4).mu
-            (1.0, 1.0)
+            >>> Loss.gaussian(0.5).repeated(4).mu
+            1.0
         """
-        return type(self)(
-            rho=up(times * Fraction(self.rho)),
-            mu=None if self.mu is None else root_up(times * Fraction(self.mu) ** 2),
-            epsilon=None if self.epsilon is None else up(times * Fraction(self.epsilon)),
-            slack=None if self.slack is None else up(times * Fraction(self.slack)),
+        rho, mu_squared, epsilon = (
+            None if each is None else times * each
+            for each in (self.rho, self.mu_squared, self.epsilon)
         )
+        return type(self)(rho, mu_squared, epsilon, times * self.slack)
+
+    def covers(self, proved: Loss) -> bool:
+        """Returns whether a stated loss is no less than what is proved.
+
+        Each bound that it states must follow: from the proved one of its kind, or from a pure
+        epsilon that it states and that is proved.
+        """
+        if proved.slack > self.slack:
+            return False
+        known = [proved]
+        if self.epsilon is not None:
+            if proved.epsilon is None or proved.epsilon > self.epsilon:
+                return False
+            known.append(Loss.pure(self.epsilon))
+        for name in ("rho", "mu_squared"):
+            stated = getattr(self, name)
+            bounds = [bound for each in known if (bound := getattr(each, name)) is not None]
+            if stated is not None and not any(bound <= stated for bound in bounds):
+                return False
+        return True
 
     @property
     def kind(self) -> Kind:
         """The strongest claim."""
         if self.epsilon is not None:
             return "pure"
-        return "zcdp" if self.mu is None else "gaussian"
+        return "zcdp" if self.mu_squared is None else "gaussian"
+
+    @property
+    def mu(self) -> float | None:
+        """Of Gaussian privacy, rounded up."""
+        return None if self.mu_squared is None else root_up(self.mu_squared)
+
+    def in_doubles(self) -> Self:
+        """Returns the loss as ledgers and cards store it: every bound rounded up to a double.
+
+        Raises:
+            InputError: if no double is large enough, or no rho is known.
+        """
+        return self.from_json(self.to_json())
 
     def to_json(self) -> dict[str, float]:
-        """Returns the claims as JSON values."""
-        return {name: value for name in _FIELDS if (value := getattr(self, name)) is not None}
+        """Returns the bounds as JSON values, rounded up."""
+        bounds = (self.rho, self.mu, self.epsilon, self.slack or None)
+        stated = zip(_FIELDS, bounds, strict=True)
+        return {name: up(bound) for name, bound in stated if bound is not None}
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Self:
@@ -167,9 +198,54 @@ class Loss:
         """
         if not isinstance(value, Mapping) or not {"rho"} <= set(value) <= set(_FIELDS):
             raise InputError("loss", value, f"must have a rho, and else only fields of {_FIELDS}")
-        return cls(**value)
+        exact = {
+            name: Fraction(checked_number(f"{name} of the loss", bound, above=0))
+            for name, bound in value.items()
+        }
+        if "mu" in exact:
+            exact["mu_squared"] = exact.pop("mu") ** 2
+        return cls(**exact)
 
 
-def _half_square(value: float) -> float:
-    """Half the square of a number, rounded up; what is not finite stays so, to be refused."""
-    return up(Fraction(value) ** 2 / 2) if math.isfinite(value) else value
+def composed(parts: Iterable[Loss]) -> Loss:
+    """Returns the loss of mechanisms that are run on the same records.
+
+    Privacy: epsilons add up, rhos add up, and so do the squares of mu, also where a mechanism
+    depends on what earlier ones released (Dwork and Roth, 2014, Theorem 3.16; Bun and Steinke,
+    2016, Lemma 2.3; Dong, Roth and Su, 2022, Corollary 3.3). Their bounds hold of all at once but
+    with the sum of their slacks, the union bound. A bound that one of them does not state is stated
+    of none.
+    """
+    total = Loss.nothing()
+    for part in parts:
+        rho, mu_squared, epsilon = (
+            None if one is None or other is None else one + other
+            for one, other in (
+                (total.rho, part.rho),
+                (total.mu_squared, part.mu_squared),
+                (total.epsilon, part.epsilon),
+            )
+        )
+        # Pure epsilons are exact: what just keeps a promise must not seem to miss it.
+        total = Loss(
+            None if rho is None else rounded_up(rho),
+            None if mu_squared is None else rounded_up(mu_squared),
+            epsilon,
+            total.slack + part.slack,
+        )
+    return total
+
+
+def _exact(name: str, value: Any) -> Fraction:
+    if isinstance(value, Fraction) and value >= 0:
+        return value
+    return Fraction(checked_number(f"{name} of the loss", value, above=0))
+
+
+def _mu_squared(epsilon: Fraction) -> Fraction | None:
+    """The square of the mu of ``pure``, rounded up; None where no double is large enough."""
+    if epsilon == 0:
+        return epsilon
+    nearest = up(epsilon)
+    mu = -2 * normal_quantile(-nearest - math.log1p(math.exp(-nearest)))
+    return Fraction(mu * (1 + 1e-12) + 1e-15) ** 2 if math.isfinite(mu) else None

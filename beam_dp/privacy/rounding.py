@@ -45,6 +45,22 @@ def down(value: Real) -> float:
     return -up(-value)
 
 
+def rounded_up(value: Fraction, bits: int = 160) -> Fraction:
+    """Returns a number >= 0 that is at least this one, and hardly more, of so many binary digits.
+
+    Sums of many such numbers stay short.
+
+    Example:
+        >>> 0 <= rounded_up(Fraction(1, 3)) - Fraction(1, 3) < Fraction(1, 2**150)
+        True
+    """
+    if value == 0:
+        return value
+    shift = bits - value.numerator.bit_length() + value.denominator.bit_length()
+    unit = Fraction(2) ** -shift
+    return math.ceil(value / unit) * unit
+
+
 def root_up(square: Real) -> float:
     """Returns a double that is at least the square root of a number >= 0, and hardly more.
 

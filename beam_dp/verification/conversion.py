@@ -29,37 +29,6 @@ _TINY = 1e-300
 _LARGEST_MU = 1e5  # no epsilon that may be promised follows from more
 
 
-def range_mu_squared(epsilon: Fraction) -> Fraction:
-    """Returns mu^2 = pi epsilon^2 / 8 of a mechanism of range epsilon, rounded up.
-
-    From one law to another the log-odds of an event grow by at most epsilon, and dz/dx of a normal
-    quantile z by its log-odds x is Phi(z) Phi(-z) / phi(z), at most sqrt(2 pi) / 4, which it is at
-    0: 4 Phi(z) Phi(-z) is what two normal variables leave outside the square of half side |z|, and
-    exp(-z^2 / 2) what they leave outside the disc in it.
-
-    Example:
-        >>> round(float(range_mu_squared(Fraction(1))), 10)
-        0.3926990817
-    """
-    return rounded_up(Fraction(_PI) * (1 + Fraction(_ERROR)) * epsilon**2 / 8)
-
-
-def rounded_up(value: Fraction, bits: int = 160) -> Fraction:
-    """Returns a number >= 0 that is at least this one, and hardly more, of so many binary digits.
-
-    Sums of many such numbers stay short.
-
-    Example:
-        >>> 0 <= rounded_up(Fraction(1, 3)) - Fraction(1, 3) < Fraction(1, 2**150)
-        True
-    """
-    if value == 0:
-        return value
-    shift = bits - value.numerator.bit_length() + value.denominator.bit_length()
-    unit = Fraction(2) ** -shift
-    return math.ceil(value / unit) * unit
-
-
 @functools.lru_cache(maxsize=256)
 def zcdp_epsilon(rho: Fraction, delta: Fraction) -> float:
     """Returns an epsilon that rho-zero-concentrated differential privacy implies at delta.

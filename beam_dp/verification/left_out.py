@@ -10,8 +10,7 @@ from beam_dp.domain.universe import Domain
 from beam_dp.noise.bound import laplace_bound, noise_bound, noise_variance
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.releases.left_out import LeftOut
-from beam_dp.verification.steps import Step, laplace_step
-from beam_dp.verification.total import total
+from beam_dp.verification.steps import Step, laplace_step, total
 from beam_dp.verification.verdict import Figures
 
 
@@ -52,9 +51,9 @@ def left_out_figures(
     ):
         figures.same(f"left_out.{name}", getattr(left_out, name), found)
     (step,) = left_out_steps(left_out, promise, domain)
-    assert step.claims.epsilon is not None
+    assert step.loss.epsilon is not None
     stated = left_out.budget["left_out"]["epsilon"]
-    figures.same("left_out.budget", stated, float(step.claims.epsilon))
+    figures.same("left_out.budget", stated, float(step.loss.epsilon))
     for name, delta in (("release", promise.delta), ("left_out", 0.0)):
         figures.same(f"left_out.budget.{name}.delta", left_out.budget[name]["delta"], delta)
     own = of_release(promise, left_out)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Sequence
 from decimal import ROUND_CEILING, Decimal, localcontext
 from fractions import Fraction
 from typing import Any
@@ -11,31 +12,40 @@ from typing import Any
 from beam_dp.checks import check_choice
 from beam_dp.errors import InputError
 from beam_dp.noise.bound import DISTRIBUTIONS
-from beam_dp.privacy.rounding import root_up, up
-from beam_dp.verification.claims import Claims
-from beam_dp.verification.conversion import rounded_up
+from beam_dp.privacy.guarantee import MIN_DELTA, Guarantee
+from beam_dp.privacy.loss import Loss, composed
+from beam_dp.privacy.rounding import root_up, rounded_up, up
+from beam_dp.verification.conversion import gaussian_epsilon, zcdp_epsilon
 
 LAPLACE = "Dwork and Roth (2014), Theorem 3.6; Ghosh and others (2009)"
 DISCRETE_GAUSSIAN = "Canonne, Kamath and Steinke (2020), Theorem 4; Dong and others (2022)"
+BASIC = "Dwork and Roth (2014), Theorem 3.16"
+GAUSSIAN = "Balle and Wang (2018), Theorem 5; Dong, Roth and Su (2022), Corollary 3.3"
+ZCDP = "Canonne, Kamath and Steinke (2020), Proposition 7"
+# How losses add up, by theorem: the claim, its symbol, and the formula.
+_CONVERSIONS = {
+    BASIC: ("epsilon", "epsilon", "epsilons add up"),
+    GAUSSIAN: (
+        "mu_squared",
+        "mu^2",
+        "mu^2 adds up; the epsilon at which"
+        " Phi(mu/2 - epsilon/mu) - exp(epsilon) Phi(-mu/2 - epsilon/mu) = delta",
+    ),
+    ZCDP: (
+        "rho",
+        "rho",
+        "rho adds up, epsilon^2 / 2 where there is but an epsilon; the least over alpha > 1 of"
+        " alpha rho + ln(1 / (alpha delta)) / (alpha - 1) + ln(1 - 1 / alpha)",
+    ),
+}
+_SHOWN_TERMS = 6
+_SHOWN_STEPS = 3
+# An epsilon, its formula, theorem and numbers.
+_Option = tuple[float, str, str, str]
 _SHOWN_DIGITS = 6
 _AGREEMENT = Fraction(1, 10**9)
 PERMUTE_AND_FLIP = "McKenna and Sheldon (2020), Theorem 1"
 EXPONENTIAL = "McSherry and Talwar (2007); Dong, Durfee and Rogers (2020)"
-
-
-@dataclasses.dataclass(frozen=True)
-class Unstated:
-    """A figure of the noise that cards of earlier versions leave out, and what is taken for it.
-
-    Args:
-        field: its name on cards of this version.
-        rule: by which every version that left it out chose it, as a sentence.
-        worst: what the step reveals if the figure is the worst that the rest of the card allows.
-    """
-
-    field: str
-    rule: str
-    worst: Claims
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,30 +57,26 @@ class Step:
         formula: of what it reveals.
         theorem: that the formula is of.
         numbers: put into the formula, and what comes out.
-        claims: what it reveals.
-        unstated: what the card leaves out of its noise, if it is of an earlier version.
+        loss: what it reveals.
     """
 
     what: str
     formula: str
     theorem: str
     numbers: str
-    claims: Claims
-    unstated: Unstated | None = None
+    loss: Loss
 
     def to_json(self) -> dict[str, Any]:
         """Returns the step as JSON values; what it reveals rounded up."""
         fields = {name: getattr(self, name) for name in ("what", "formula", "theorem", "numbers")}
-        return {**fields, **claims_json(self.claims)}
+        return {**fields, **loss_json(self.loss)}
 
 
-def claims_json(claims: Claims) -> dict[str, float]:
-    """Returns the claims that are made, as doubles that are not smaller."""
-    names = ("epsilon", "mu_squared", "rho", "delta")
-    found = {name: getattr(claims, name) for name in names}
-    if not claims.delta:
-        del found["delta"]
-    return {name: up(value) for name, value in found.items() if value is not None}
+def loss_json(loss: Loss) -> dict[str, float]:
+    """Returns the bounds that are proved, rounded up to doubles."""
+    names = ("epsilon", "mu_squared", "rho")
+    found = {name: up(value) for name in names if (value := getattr(loss, name)) is not None}
+    return found | ({"delta": up(loss.slack)} if loss.slack else {})
 
 
 def laplace_step(what: str, l1_sensitivity: Fraction | int, scale: float) -> Step:
@@ -83,7 +89,7 @@ def laplace_step(what: str, l1_sensitivity: Fraction | int, scale: float) -> Ste
     """
     epsilon = Fraction(l1_sensitivity) / positive(scale)
     numbers = f"{number(l1_sensitivity)} / {number(scale)} = epsilon {above(epsilon)}"
-    return Step(what, "epsilon = L1 sensitivity / scale", LAPLACE, numbers, Claims.pure(epsilon))
+    return Step(what, "epsilon = L1 sensitivity / scale", LAPLACE, numbers, Loss.pure(epsilon))
 
 
 def gaussian_step(
@@ -98,12 +104,12 @@ def gaussian_step(
         numbers: that both follow from.
         of: ``"sum of "`` where there are several such noises.
     """
-    claims = Claims(rho=rounded_up(rho), mu_squared=mu_squared)
+    loss = Loss(rho=rounded_up(rho), mu_squared=mu_squared)
     formula, shown = f"rho = {of}(L2 sensitivity)^2 / (2 scale^2)", f"rho {above(rho)}"
     if mu_squared is not None:
         formula += f"; mu^2 = {of}(L2 sensitivity)^2 / (scale^2 - 4)"
         shown += f", mu^2 {above(mu_squared)}"
-    return Step(what, formula, DISCRETE_GAUSSIAN, f"{numbers}: {shown}", claims)
+    return Step(what, formula, DISCRETE_GAUSSIAN, f"{numbers}: {shown}", loss)
 
 
 def gaussian_vector(what: str, l2_squared: Fraction | int, scale: float) -> Step:
@@ -134,14 +140,14 @@ def selection_step(
         ways: in which scores may move: 2, or 1 where all of them move the same way.
     """
     epsilon, formula, numbers = _of_scores(sensitivity, scale, ways)
-    claims = Claims.range_bounded(epsilon)
-    assert claims.rho is not None and claims.mu_squared is not None
+    loss = Loss.range_bounded(epsilon)
+    assert loss.rho is not None and loss.mu_squared is not None
     one = Step(
         what,
         f"{formula}; rho = epsilon^2 / 8; mu^2 = pi epsilon^2 / 8",
         EXPONENTIAL,
-        f"{numbers}, rho {above(claims.rho)}, mu^2 {above(claims.mu_squared)}",
-        claims,
+        f"{numbers}, rho {above(loss.rho)}, mu^2 {above(loss.mu_squared)}",
+        loss,
     )
     return repeated(one, times)
 
@@ -161,7 +167,7 @@ def flip_step(
         theorem: that this is by.
     """
     epsilon, formula, numbers = _of_scores(sensitivity, scale, ways)
-    return repeated(Step(what, formula, theorem, numbers, Claims.pure(epsilon)), times)
+    return repeated(Step(what, formula, theorem, numbers, Loss.pure(epsilon)), times)
 
 
 def _of_scores(sensitivity: Fraction | int, scale: float, ways: int) -> tuple[Fraction, str, str]:
@@ -180,7 +186,7 @@ def repeated(one: Step, times: int) -> Step:
         one,
         what=f"{one.what}, {times:,} times",
         numbers=f"{times:,} x ({one.numbers})",
-        claims=one.claims.repeated(times),
+        loss=one.loss.repeated(times),
     )
 
 
@@ -243,3 +249,100 @@ def above(value: Fraction | float, digits: int = _SHOWN_DIGITS) -> str:
 def root(square: Fraction) -> str:
     """Returns a root in a few characters, rounded up."""
     return above(root_up(square))
+
+
+def epsilons(loss: Loss, delta: Fraction) -> dict[str, float]:
+    """Returns the epsilons that follow at a delta, by the theorem that they follow from."""
+    left = delta - loss.slack
+    found = {}
+    if left >= 0 and loss.epsilon is not None:
+        found[BASIC] = up(loss.epsilon)
+    # What has no pure epsilon is converted at the least delta of a guarantee, or more.
+    if left >= Fraction(MIN_DELTA) and loss.mu_squared is not None:
+        found[GAUSSIAN] = gaussian_epsilon(loss.mu_squared, left)
+    if left >= Fraction(MIN_DELTA) and loss.rho is not None:
+        found[ZCDP] = zcdp_epsilon(loss.rho, left)
+    return found
+
+
+def total(
+    steps: Sequence[Step], promise: Guarantee, beside: Sequence[Step] = ()
+) -> tuple[Step, float]:
+    """Returns the least epsilon that is proved of some steps together, and how it was found."""
+    delta = Fraction(promise.delta)
+    everything = composed(step.loss for step in (*steps, *beside))
+    options = [
+        _told(theorem, epsilon, [*steps, *beside])
+        for theorem, epsilon in epsilons(everything, delta).items()
+    ]
+    if beside:
+        more = composed(step.loss for step in beside).epsilon
+        assert more is not None
+        for theorem, epsilon in epsilons(composed(step.loss for step in steps), delta).items():
+            if theorem != BASIC:
+                options.append(_with_more(_told(theorem, epsilon, steps), more))
+    if not options:
+        words = f"delta {above(everything.slack)} of {promise.delta:g} is used up"
+        step = Step("together", "no theorem applies", "none", words, everything)
+        return step, math.inf
+    epsilon, formula, theorem, numbers = min(options, key=lambda each: each[0])
+    numbers += f" at delta {promise.delta:g}"
+    if everything.slack:
+        numbers += f", of which {above(everything.slack)} is used up"
+    return Step("together", formula, theorem, numbers, everything), epsilon
+
+
+def _told(theorem: str, epsilon: float, steps: Sequence[Step]) -> _Option:
+    """The formula of a conversion, and the numbers that are put into it."""
+    name, symbol, formula = _CONVERSIONS[theorem]
+    terms = [getattr(step.loss, name) for step in steps]
+    numbers = ""
+    if 1 < len(terms) <= _SHOWN_TERMS:
+        numbers = f"{' + '.join(map(above, terms))} = "
+    if theorem != BASIC:
+        numbers += f"{symbol} {above(getattr(composed(step.loss for step in steps), name))}: "
+    return epsilon, formula, theorem, f"{numbers}epsilon {above(epsilon)}"
+
+
+def _with_more(option: _Option, more: Fraction) -> _Option:
+    """A conversion to whose epsilon another is added."""
+    epsilon, formula, theorem, numbers = option
+    both = up(Fraction(epsilon) + more) if math.isfinite(epsilon) else epsilon
+    numbers = f"{numbers}; {above(epsilon)} + {above(more)} = epsilon {above(both)}"
+    return both, f"{formula}; epsilons add up", f"{theorem}; {BASIC}", numbers
+
+
+def more_than(epsilon: float, promised: float) -> str:
+    """Returns an epsilon in as many digits as tell it from a smaller one that was promised.
+
+    Example:
+        >>> more_than(13.819077, 1.0), more_than(1.00000000002, 1.0)
+        ('13.8191', '1.00000000002')
+    """
+    if epsilon == math.inf:
+        return "infinite"
+    digits = 6
+    while digits < 17 and not float(shown := above(epsilon, digits)) > promised:
+        digits += 1
+    return shown if digits < 17 else repr(epsilon)
+
+
+def excess(epsilon: float, promised: float) -> str:
+    """Returns by how much an epsilon is more than a smaller one that was promised.
+
+    Example:
+        >>> excess(13.8, 1.0), excess(1.0000144, 1.0)
+        ('13.8 times as much', '0.0015% more')
+    """
+    ratio = Fraction(epsilon) / Fraction(promised)
+    if ratio >= 2:
+        return f"{above(ratio, 3)} times as much"
+    return f"{above(100 * (ratio - 1), 2)}% more"
+
+
+def told_steps(steps: Sequence[Step]) -> str:
+    """Returns the first steps in one line: what each does, with its numbers."""
+    told = [f"{step.what}: {step.numbers}" for step in steps[:_SHOWN_STEPS]]
+    if len(steps) > _SHOWN_STEPS:
+        told.append(f"and {len(steps) - _SHOWN_STEPS:,} more")
+    return "; ".join(told) or "it has no step"

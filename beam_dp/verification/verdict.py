@@ -6,17 +6,13 @@ import contextlib
 import dataclasses
 import math
 from collections.abc import Iterator, Sequence
-from fractions import Fraction
 from typing import Any
 
 from beam_dp.checks import is_number
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.loss import Loss
-from beam_dp.privacy.rounding import root_up, up
-from beam_dp.verification.claims import Claims
 from beam_dp.verification.fields import AGREEMENT
-from beam_dp.verification.steps import Step, above
-from beam_dp.verification.total import excess, more_than, total
+from beam_dp.verification.steps import Step, above, excess, more_than, total
 
 # A mechanism that spends less than this share of its promise was perhaps made for another one.
 _WELL_SPENT = 0.9
@@ -78,39 +74,34 @@ class Figures:
             )
             self.faults.append(f"{name} is {_shown(stated)}; must be {bounds}")
 
-    def loss(self, name: str, stated: Any, claims: Claims, *, is_exact: bool = True) -> None:
-        """Compares a loss that a card states for a ledger with what is proved.
+    def loss(self, name: str, stated: Any, proved: Loss, *, is_exact: bool = True) -> None:
+        """Compares a loss that a card states for a ledger, as JSON values, with what is proved.
 
         Args:
             name: of the loss.
             stated: the loss, as JSON values.
-            claims: that are proved.
+            proved: the loss that follows from the noise.
             is_exact: whether it is no larger either than what its epsilon, or its mu, implies.
 
         Raises:
             InputError: if it is not a loss.
         """
-        loss = Loss.from_json(stated)
-        self.equal(f"{name}.slack", loss.slack, None)
-        proved = {
-            "mu": None if claims.mu_squared is None else root_up(claims.mu_squared),
-            "rho": claims.rho,
-        }
+        loss, found = Loss.from_json(stated).to_json(), proved.to_json()
+        self.equal(f"{name}.slack", loss.get("slack"), None)
         implied = loss
-        if loss.epsilon is not None:
-            implied = Loss.pure(loss.epsilon)
-            self.same(f"{name}.epsilon", loss.epsilon, _double(claims.epsilon))
-            self.equal(f"{name}.mu", loss.mu is not None, implied.mu is not None)
-        elif loss.mu is not None:
-            implied = Loss.gaussian(loss.mu)
-        for field, found in proved.items():
-            value, most = getattr(loss, field), getattr(implied, field)
-            if value is None:
+        if "epsilon" in loss:
+            implied = Loss.pure(loss["epsilon"]).to_json()
+            self.same(f"{name}.epsilon", loss["epsilon"], found.get("epsilon"))
+            self.equal(f"{name}.mu", "mu" in loss, "mu" in implied)
+        elif "mu" in loss:
+            implied = Loss.gaussian(loss["mu"]).to_json()
+        for field in ("mu", "rho"):
+            if field not in loss:
                 continue
-            least = math.inf if found is None else up(found)
-            if loss.epsilon is None and (field == "mu" or loss.mu is None):
+            least, most = found.get(field, math.inf), implied.get(field, math.inf)
+            if "epsilon" not in loss and (field == "mu" or "mu" not in loss):
                 most = least if is_exact else math.inf
-            self.at_least(f"{name}.{field}", value, min(least, most or math.inf), most)
+            self.at_least(f"{name}.{field}", loss[field], min(least, most), most)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -184,7 +175,7 @@ def judged(
         notes: what else is to be told.
     """
     together, epsilon = total(steps, promise, beside)
-    faults, notes = list(figures.faults), [*notes, *_unstated(steps, promise, beside)]
+    faults, notes = list(figures.faults), list(notes)
     if not epsilon <= promise.epsilon:
         faults.insert(0, _broken(epsilon, promise))
     elif epsilon < _WELL_SPENT * promise.epsilon:
@@ -217,37 +208,6 @@ def _broken(epsilon: float, promise: Guarantee) -> str:
         f" {excess(epsilon, promise.epsilon)}. Noise can't be added to what is out: count the"
         f" release with epsilon {true} wherever its budget is counted, and tell who relies on it."
     )
-
-
-def _unstated(steps: Sequence[Step], promise: Guarantee, beside: Sequence[Step]) -> list[str]:
-    """What is to be known of cards of earlier versions that leave out a figure of the noise."""
-    unstated = [step.unstated for step in steps if step.unstated is not None]
-    if not unstated:
-        return []
-    _, worst = total(
-        [
-            step if step.unstated is None else dataclasses.replace(step, claims=step.unstated.worst)
-            for step in steps
-        ],
-        promise,
-        beside,
-    )
-    fields = ", ".join(each.field for each in unstated)
-    note = f"The card is of an earlier version, and does not state {fields}."
-    note += "".join(f" {each.rule}: so it is taken here." for each in unstated)
-    if worst <= promise.epsilon:
-        return [f"{note} The promise is kept whatever it was."]
-    if worst == math.inf:
-        return [f"{note} If it was not so, nothing is proved."]
-    true = more_than(worst, promise.epsilon)
-    return [
-        f"{note} If you do not rely on that, count the release with epsilon {true},"
-        f" {excess(worst, promise.epsilon)}: that holds whatever it was."
-    ]
-
-
-def _double(value: Fraction | None) -> float | None:
-    return None if value is None else up(value)
 
 
 def _shown(value: Any) -> str:

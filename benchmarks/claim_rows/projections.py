@@ -27,7 +27,7 @@ from beam_dp.theorems.sparse import (
     published_projection_noise,
     published_weighted_noise,
 )
-from beam_dp.verification.total import total
+from beam_dp.verification.steps import total
 
 Integers = NDArray[np.int64]
 _BETA, _DELTA, _R = 0.05, 1e-9, 48

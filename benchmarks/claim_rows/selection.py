@@ -110,7 +110,7 @@ def _rounds_privacy(_: int) -> list[Measured]:
     law = functools.cache(
         lambda each: audit.in_rounds(audit.exponential_mechanism, each, 2, choice.scale)
     )
-    pairs, worst, rho = list(_neighbours()), 0.0, float(choice.claims.rho or 0)
+    pairs, worst, rho = list(_neighbours()), 0.0, float(choice.loss.rho or 0)
     for one, other in pairs:
         first, second = law(one), law(other)
         for order in (1.1, 2.0, 8.0):
@@ -172,7 +172,7 @@ CLAIMS = [
         key="selection.rounds_privacy",
         source="Dong, Durfee and Rogers 2020",
         statement="c rounds of the exponential mechanism of epsilon have rho = c epsilon^2/8",
-        here="`TopChoice.claims`; for neighbours of either sign",
+        here="`TopChoice.loss`; for neighbours of either sign",
         measure=_rounds_privacy,
         trials=1,
     ),

@@ -27,7 +27,7 @@ from beam_dp.mechanisms.small_db.small_db import SmallDB
 from beam_dp.noise.bound import laplace_bound, noise_variance
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.ledger.filters import Account
-from beam_dp.privacy.loss import Loss
+from beam_dp.privacy.loss import Loss, composed
 from beam_dp.summaries.histogram import HistogramAccumulator
 from beam_dp.testing import audit
 
@@ -122,7 +122,7 @@ def test_the_loss_of_both_is_that_of_their_noise() -> None:
     plan = planned(promise(ADD, epsilon=2.0, most=3))
     assert plan.loss.epsilon == 2.0
     assert plan.scale >= 3 / plan.epsilon
-    assert Loss.pure(1.9).composed(Loss.pure(plan.epsilon)) == plan.loss
+    assert composed([Loss.pure(1.9), Loss.pure(plan.epsilon)]) == plan.loss
 
 
 @pytest.mark.parametrize(
@@ -136,13 +136,11 @@ def test_the_loss_of_both_is_that_of_their_noise() -> None:
     ],
 )
 def test_losses_add_up_and_round_up(one: Loss, other: Loss) -> None:
-    both = one.composed(other)
-    assert both == other.composed(one)
+    both = composed([one, other])
+    assert both == composed([other, one])
     assert Fraction(both.rho) >= Fraction(one.rho) + Fraction(other.rho)
     for name, square in (("epsilon", 1), ("mu", 2), ("slack", 1), ("rho", 1)):
         parts = [getattr(each, name) for each in (one, other)]
-        if name == "slack":
-            parts = [None] if parts == [None, None] else [each or 0.0 for each in parts]
         value = getattr(both, name)
         if None in parts:
             assert value is None

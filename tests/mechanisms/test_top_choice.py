@@ -57,10 +57,10 @@ def test_exact_laws_cost_what_is_claimed(method, monotone):
 
     pairs = itertools.islice(neighbouring_scores(monotone), 0, None, 1 if monotone else 7)
     worst = max(audit.largest_log_ratio(law(one), law(other)) for one, other in pairs)
-    assert choice.claims.epsilon <= 1
+    assert choice.loss.epsilon <= 1
     # One shot costs all of it: the chosen ones moved, and none of the others can have beaten them.
     least = 1 - 1e-9 if method == "geometric" else 0.6
-    assert least < worst <= float(choice.claims.epsilon) + 1e-12
+    assert least < worst <= float(choice.loss.epsilon) + 1e-12
 
 
 @pytest.mark.parametrize("monotone", [True, False])
@@ -79,7 +79,7 @@ def test_rounds_of_the_exponential_mechanism_cost_the_rho_of_their_range(monoton
     """Every Renyi divergence of the exact laws is at most rho times its order."""
     width = 1 if monotone else 2
     choice = TopChoice("exponential", 2, width, float(width))
-    rho = float(choice.claims.rho)
+    rho = float(choice.loss.rho)
     assert rho == 2 / 8
     worst = 0.0
     for one, other in itertools.islice(neighbouring_scores(monotone), 0, None, 17):

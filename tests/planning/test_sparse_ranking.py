@@ -65,7 +65,7 @@ def test_commands_make_what_was_planned(capsys, tmp_path):
         law = sparse_error(plan, profile)
         assert law.error(50) == pytest.approx(option["expected_error"])
         assert law.error(1) == pytest.approx(option["error_of_one"])
-        is_pure = plan.loss.kind == "pure" and plan.loss.slack is None
+        is_pure = plan.loss.kind == "pure" and not plan.loss.slack
         assert is_pure == option["is_pure"]
 
 

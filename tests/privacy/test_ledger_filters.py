@@ -100,7 +100,7 @@ def test_no_loss_is_made_of_what_is_no_number(value: float) -> None:
 
 
 def test_a_loss_of_integers_is_one_of_floats() -> None:
-    loss = Loss(rho=1, mu=2, epsilon=3)
+    loss = Loss(rho=1, mu_squared=4, epsilon=3)
     assert [type(value) for value in loss.to_json().values()] == [float] * 3
 
 
@@ -195,7 +195,7 @@ def accepted(account: Account, offers: list[Loss]) -> list[Loss]:
     for loss in offers:
         history = [*kept, loss]
         pure = within([each.epsilon for each in history], 1, account.epsilon * (1 + 1e-15))
-        is_pure = loss.epsilon is not None and loss.slack is None
+        is_pure = loss.epsilon is not None and not loss.slack
         if account.composition == "pure_first" and num_before == len(kept) and is_pure:
             num_before += pure
             kept += [loss] * pure

@@ -43,7 +43,7 @@ class Step:
 
     @property
     def is_pure(self) -> bool:
-        return self.loss.epsilon is not None and self.loss.slack is None
+        return self.loss.epsilon is not None and not self.loss.slack
 
 
 def response(epsilon: float, loss: Loss | None = None) -> Step:
@@ -239,7 +239,7 @@ def test_ten_tenths_may_end_with_one_that_needs_delta() -> None:
 def test_the_first_release_that_is_not_pure_decides_on_slacks(
     slack: float | None, kept: float
 ) -> None:
-    first = Loss(rho=0.001, epsilon=0.01 if slack else None, slack=slack)
+    first = Loss(rho=0.001, epsilon=0.01 if slack else None, slack=slack or Fraction(0))
     account = pure_first(1.0, 1e-9, Loss.pure(0.5))
     assert account.slack_limit(Loss.pure(0.1)) == 0.0 and account.fits(first)
     after = pure_first(1.0, 1e-9, *account.losses, first)

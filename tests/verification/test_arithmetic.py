@@ -20,17 +20,16 @@ from beam_dp.mechanisms.sketches.mechanisms import (
 )
 from beam_dp.privacy import accounting
 from beam_dp.privacy.guarantee import Neighboring
-from beam_dp.privacy.loss import Loss
+from beam_dp.privacy.loss import Loss, composed
+from beam_dp.privacy.rounding import rounded_up
 from beam_dp.releases.intervals.verify import column_norms
 from beam_dp.releases.sketches.verify import release_probability
 from beam_dp.releases.synthetic_database.measured_tables import MeasuredTable
 from beam_dp.releases.synthetic_database.verify_choices import rounds_steps
 from beam_dp.releases.synthetic_database.verify_tables import largest_change
-from beam_dp.verification.claims import Claims, composed, covers
 from beam_dp.verification.conversion import (
     gaussian_delta,
     gaussian_epsilon,
-    rounded_up,
     zcdp_epsilon,
 )
 from beam_dp.verification.steps import above, number
@@ -53,7 +52,7 @@ def test_rounds_of_earlier_cards_are_priced_by_their_rhos(replaced: bool) -> Non
     scales = [parameters["measurement_scale"] / root for root in (1, 1, 1, 1, 2)]
     tables = [MeasuredTable(("a",), "table", "discrete_gaussian", scale) for scale in scales]
     figures = Figures()
-    found = composed(step.claims for step in rounds_steps(guarantee, parameters, tables, figures))
+    found = composed(step.loss for step in rounds_steps(guarantee, parameters, tables, figures))
     assert not figures.faults and found.rho is not None
     assert float(found.rho) == pytest.approx(8 * unit, rel=1e-9)
     rounds_steps(guarantee, parameters, [*tables, tables[0]], figures)
@@ -151,16 +150,16 @@ def test_the_probability_of_a_key_of_one_unit_is_as_planned(records: int, weight
 
 
 def test_a_loss_covers_what_is_proved_and_no_less() -> None:
-    half = Claims.pure(Fraction(1, 2))
-    assert covers(Loss.pure(0.5), half) and not covers(Loss.pure(0.499), half)
-    assert covers(Loss.zcdp(0.125), half) and not covers(Loss.zcdp(0.124), half)
-    gaussian = Claims(rho=Fraction(1, 8), mu_squared=Fraction(1, 4))
-    assert covers(Loss.gaussian(0.5), gaussian) and not covers(Loss.gaussian(0.49), gaussian)
-    assert not covers(Loss.pure(0.5), gaussian)  # no pure epsilon is proved
-    with_slack = composed([half, Claims.nothing()])
-    assert covers(Loss.pure(0.5), with_slack)
-    slack = Claims(rho=Fraction(1, 8), epsilon=Fraction(1, 2), delta=Fraction(1, 10**9))
-    assert covers(Loss.approximate(0.5, 1e-8), slack) and not covers(Loss.pure(0.5), slack)
+    half = Loss.pure(Fraction(1, 2))
+    assert Loss.pure(0.5).covers(half) and not Loss.pure(0.499).covers(half)
+    assert Loss.zcdp(0.125).covers(half) and not Loss.zcdp(0.124).covers(half)
+    gaussian = Loss(rho=Fraction(1, 8), mu_squared=Fraction(1, 4))
+    assert Loss.gaussian(0.5).covers(gaussian) and not Loss.gaussian(0.49).covers(gaussian)
+    assert not Loss.pure(0.5).covers(gaussian)  # no pure epsilon is proved
+    with_slack = composed([half, Loss.nothing()])
+    assert Loss.pure(0.5).covers(with_slack)
+    slack = Loss(rho=Fraction(1, 8), epsilon=Fraction(1, 2), slack=Fraction(1, 10**9))
+    assert Loss.approximate(0.5, 1e-8).covers(slack) and not Loss.pure(0.5).covers(slack)
 
 
 def test_the_verification_is_public() -> None:

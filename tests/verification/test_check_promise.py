@@ -109,7 +109,7 @@ def test_every_plan_with_too_small_a_loss_is_refused(relation: str) -> None:
     for plan in plans(guarantee(1e-9, relation)):
         halves = {
             name: getattr(plan.loss, name) and getattr(plan.loss, name) / 20
-            for name in ("rho", "mu", "epsilon", "slack")
+            for name in ("rho", "mu_squared", "epsilon", "slack")
         }
         with pytest.raises(InputError, match="must be no less than what the plan of"):
             dataclasses.replace(plan, loss=Loss(**halves)).paid_by(None)

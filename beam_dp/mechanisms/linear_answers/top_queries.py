@@ -18,7 +18,6 @@ from beam_dp.mechanisms.choosing import (
     Method,
     TopChoice,
     choose_top,
-    loss_of,
     top_choices,
 )
 from beam_dp.mechanisms.contract import (
@@ -32,11 +31,11 @@ from beam_dp.noise.bound import Distribution
 from beam_dp.noise.source import MAX_SCALE, NoiseSource
 from beam_dp.privacy.accounting import zcdp_rho
 from beam_dp.privacy.guarantee import Guarantee
+from beam_dp.privacy.loss import composed
 from beam_dp.privacy.rounding import lowered, root_up, up
 from beam_dp.queries.linear import VALUE_BITS
 from beam_dp.queries.linear_workload import LinearWorkload
 from beam_dp.releases.answers.verify import top_query_steps
-from beam_dp.verification.claims import composed
 from beam_dp.verification.steps import Step
 
 _SHARES = tuple(Fraction(number, 32) for number in range(1, 32))
@@ -208,8 +207,7 @@ def plan_top_queries(
     check_noise(guarantee, [min(max(plan.choice_scale, plan.scale) for plan in plans)])
     fitting = [plan for plan in plans if max(plan.choice_scale, plan.scale) <= MAX_SCALE]
     found = min(fitting, key=TopQueriesPlan._error)
-    loss = loss_of(composed(step.claims for step in found.steps))
-    return dataclasses.replace(found, loss=loss)
+    return dataclasses.replace(found, loss=composed(step.loss for step in found.steps))
 
 
 def draw_top_queries(

@@ -201,7 +201,11 @@ def window_mechanism_plan(
             valid.append(plan)
     if not valid:
         raise refusals[0]
-    return max(valid, key=lambda plan: plan.loss.rho * (1 if plan.loss.kind == "pure" else 2))
+
+    def precision(plan: MarginalsPlan) -> Fraction:
+        return (plan.loss.rho or Fraction(0)) * (1 if plan.loss.kind == "pure" else 2)
+
+    return max(valid, key=precision)
 
 
 def _candidates(promise: Guarantee, num_windows: int) -> Iterator[tuple[float, float]]:
@@ -219,13 +223,12 @@ def _candidates(promise: Guarantee, num_windows: int) -> Iterator[tuple[float, f
 
 
 def _keeps(loss: Loss, promise: Guarantee) -> bool:
-    """Returns whether a loss implies a promise, by any of its claims."""
-    slack = loss.slack or 0.0
-    delta = down(Fraction(promise.delta) - Fraction(slack))
+    """Returns whether a loss implies a promise, by any of its bounds."""
+    delta = down(Fraction(promise.delta) - loss.slack)
     if loss.epsilon is not None and loss.epsilon <= promise.epsilon and delta >= 0:
         return True
     if delta < MIN_DELTA:
         return False
     if loss.mu is not None and loss.mu <= discrete_gaussian_mu(promise.epsilon, delta):
         return True
-    return loss.rho <= zcdp_rho(promise.epsilon, delta)
+    return loss.rho is not None and loss.rho <= zcdp_rho(promise.epsilon, delta)

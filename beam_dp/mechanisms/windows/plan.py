@@ -121,9 +121,9 @@ class WindowTablesPlan(Plan):
         """What the tables of one window reveal by themselves."""
         part = (1 - self.share) / self.unit.max_windows_per_unit
         if self.loss.epsilon is not None:
-            return Loss.pure(up(Fraction(self.loss.epsilon) * part))
-        assert self.loss.mu is not None
-        return Loss.gaussian(root_up(Fraction(self.loss.mu) ** 2 * part))
+            return Loss.pure(up(self.loss.epsilon * part))
+        assert self.loss.mu_squared is not None
+        return Loss.gaussian(root_up(self.loss.mu_squared * part))
 
     @property
     def choice(self) -> Choice:

@@ -72,13 +72,16 @@ class Dataset:
 
 @dataclasses.dataclass(frozen=True)
 class Token:
-    """Says that one release was paid for."""
+    """Says that one release was paid for, with the loss as ledgers store it: in doubles."""
 
     dataset_id: str
     number: int
     mechanism: str
     guarantee: Guarantee
     loss: Loss
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "loss", self.loss.in_doubles())
 
     @property
     def release_id(self) -> str:
@@ -91,7 +94,7 @@ class Token:
         Raises:
             InputError: if it paid for another mechanism, guarantee or loss.
         """
-        if (self.mechanism, self.guarantee, self.loss) != (mechanism, guarantee, loss):
+        if (self.mechanism, self.guarantee, self.loss) != (mechanism, guarantee, loss.in_doubles()):
             condition = f"must have paid for {mechanism!r} with the same guarantee and loss"
             raise InputError("ledger_token", self.release_id, condition)
 
@@ -239,7 +242,7 @@ def over_budget(
 
 def _admitted(account: Account, delta: float, loss: Loss) -> tuple[float, float, str]:
     """Returns epsilon and delta of what would fit, in words if it is of another kind than asked."""
-    slack = 0.0 if loss.slack is None else account.largest_slack(loss)
+    slack = account.largest_slack(loss) if loss.slack else 0.0
     if slack > 0 and (epsilon := account.largest_epsilon("pure", 0.0)) > 0:
         return epsilon, slack, " for a release that is private except with some probability"
     others: tuple[tuple[Kind, str], ...] = (

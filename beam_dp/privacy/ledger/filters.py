@@ -161,10 +161,7 @@ def cost(which: Filter, loss: Loss) -> Fraction | None:
 
     Its slack is added up apart.
     """
-    value = {"pure": loss.epsilon, "zcdp": loss.rho, "gaussian": loss.mu}[which]
-    if value is None:
-        return None
-    return Fraction(value) ** 2 if which == "gaussian" else Fraction(value)
+    return {"pure": loss.epsilon, "zcdp": loss.rho, "gaussian": loss.mu_squared}[which]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -204,13 +201,13 @@ class Account:
         if self.composition == "with_slack":
             return half
         first = self._first(next_loss)
-        if first is None or first.slack is None:
+        if first is None or not first.slack:
             return 0.0
         return half if first.slack <= half else self.delta
 
     def admits_slack(self, loss: Loss) -> bool:
         """Returns whether the slack of one more release is left."""
-        return loss.slack is None or Fraction(loss.slack) <= self._slack_left(loss)
+        return not loss.slack or loss.slack <= self._slack_left(loss)
 
     def largest_slack(self, next_loss: Loss | None = None) -> float:
         """Returns what the slacks may still grow by, with six digits, rounded down.
@@ -231,7 +228,7 @@ class Account:
 
     @cached_property
     def _slack(self) -> Fraction:
-        return sum((Fraction(loss.slack or 0) for loss in self.losses), Fraction(0))
+        return sum((loss.slack for loss in self.losses), Fraction(0))
 
     @cached_property
     def _counted(self) -> tuple[Loss, ...]:
@@ -244,7 +241,7 @@ class Account:
     def _before(self) -> Fraction:
         """The epsilons of the releases before the fixed filter."""
         before = self.losses[: len(self.losses) - len(self._counted)]
-        return sum((Fraction(loss.epsilon or 0) for loss in before), Fraction(0))
+        return sum((loss.epsilon or Fraction(0) for loss in before), Fraction(0))
 
     @cached_property
     def _rest(self) -> float:
@@ -384,7 +381,7 @@ class Account:
 
 
 def _is_pure(loss: Loss) -> bool:
-    return loss.epsilon is not None and loss.slack is None
+    return loss.epsilon is not None and not loss.slack
 
 
 def loss_of(kind: Kind, epsilon: float, delta: float) -> Loss:

@@ -218,7 +218,8 @@ class Ledger:
             if found is None:
                 token = self._spend(connection, dataset_id, guarantee, loss, mechanism, text)
                 return self._entry_of(connection, token), True
-        if (found.mechanism, found.guarantee, found.loss) != (mechanism, guarantee, loss):
+        paid = (found.mechanism, found.guarantee, found.loss)
+        if paid != (mechanism, guarantee, loss.in_doubles()):
             condition = (
                 f"must be of a release with the mechanism, guarantee and loss of"
                 f" {found.release_id!r}, which paid for it"
@@ -413,7 +414,7 @@ class Ledger:
             raise LedgerError(
                 "dataset_id", dataset_id, f"must have fewer than {MAX_RELEASES} releases"
             )
-        account = account_of(dataset, paid)
+        account, loss = account_of(dataset, paid), loss.in_doubles()
         if not account.fits(loss):
             raise over_budget(account, paid, dataset_id, guarantee, loss)
         return paid

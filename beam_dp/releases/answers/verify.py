@@ -13,6 +13,7 @@ from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError
 from beam_dp.noise.bound import choice_margin, largest_noise, noise_variance
 from beam_dp.privacy.guarantee import Guarantee, Neighboring
+from beam_dp.privacy.loss import composed
 from beam_dp.queries.linear import VALUE_BITS, LinearQuery
 from beam_dp.queries.linear_workload import LinearWorkload
 from beam_dp.queries.lines import SHOWN_LETTERS, read_line
@@ -20,7 +21,6 @@ from beam_dp.queries.reader import LinearQueries
 from beam_dp.queries.sensitivity import WorkloadSensitivity, workload_sensitivity
 from beam_dp.releases.answers.release import AnswersRelease
 from beam_dp.releases.answers.verify_online import CARD, CARD_OPTIONAL, verify_online
-from beam_dp.verification.claims import composed
 from beam_dp.verification.fields import check_fields
 from beam_dp.verification.steps import Step, flip_step, noise_step, selection_step
 from beam_dp.verification.verdict import Figures, Verification, judged
@@ -72,7 +72,7 @@ def _verify_linear_answers(release: AnswersRelease) -> Verification:
             " those of the card, and were only compared with those of the other queries."
         )
     steps = linear_answer_steps(plan, None if num_cut else found)
-    figures.loss("plan.loss", plan["loss"], composed(step.claims for step in steps))
+    figures.loss("plan.loss", plan["loss"], composed(step.loss for step in steps))
     _error_figures(release, plan, figures, plan["num_queries"], _stated_probability(plan))
     return judged(
         "answers", str(release.card["mechanism"]), release.guarantee, steps, figures, notes=notes
@@ -205,7 +205,7 @@ def _verify_top_queries(release: AnswersRelease) -> Verification:
     check_fields("plan", plan, (*_PLAN, *_CHOICE), ("ledger_release",))
     _card_figures(release, plan, figures)
     steps = top_query_steps(plan, release.guarantee)
-    figures.loss("plan.loss", plan["loss"], composed(step.claims for step in steps))
+    figures.loss("plan.loss", plan["loss"], composed(step.loss for step in steps))
     number, half = plan["top"], _stated_probability(plan) / 2
     domain = domain_from_json(release.card.get("domain"), "card")
     chosen, num_cut = _distinct_queries(release, domain, figures)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -11,14 +10,12 @@ from beam_dp.checks import check_choice, checked_integer, checked_number
 from beam_dp.domain.files import domain_from_json
 from beam_dp.errors import InputError
 from beam_dp.privacy.guarantee import Guarantee, Neighboring
-from beam_dp.privacy.rounding import lowered
+from beam_dp.privacy.loss import Loss, composed
 from beam_dp.queries.linear import VALUE_BITS
 from beam_dp.releases.answers.release import AnswersRelease
-from beam_dp.verification.claims import Claims, composed
 from beam_dp.verification.fields import check_fields
 from beam_dp.verification.steps import (
     Step,
-    Unstated,
     above,
     laplace_step,
     noise_step,
@@ -31,7 +28,6 @@ from beam_dp.verification.verdict import Figures, Verification, judged
 SPARSE_VECTOR = "Lyu, Su and Li (2017), Algorithm 7; Dwork and Roth (2014), Theorem 3.23"
 _COUNT_SCALE = "count_scale"
 _COUNT_FAILURE = 0.25  # share of the failure probability that is the noisy count's
-_COUNT_SHARE = 0.05  # of epsilon, at most; of cards that do not state the scale of the count
 _GRID = 1 << VALUE_BITS
 _MAX_RECORDS = 2**40  # that settings are made for
 _START_SHARE = 0.001  # of a hypothesis that starts from a release, which stays uniform
@@ -71,8 +67,8 @@ def verify_online(release: AnswersRelease) -> Verification:
     steps = online_steps(release.guarantee, plan, settings)
     is_counted = plan["num_records"] == "noisy"
     # Before the number is known, what is left to the rest is stated at its most.
-    figures.loss("plan.loss", plan["loss"], _claims(steps), is_exact=not is_counted)
-    figures.loss("noise.loss", settings["noise"]["loss"], _claims(steps[is_counted:]))
+    figures.loss("plan.loss", plan["loss"], _loss_of(steps), is_exact=not is_counted)
+    figures.loss("noise.loss", settings["noise"]["loss"], _loss_of(steps[is_counted:]))
     _setting_figures(plan, settings, figures)
     _choice_figures(card, plan, settings, figures)
     for row in release.rows:
@@ -89,8 +85,8 @@ def verify_online(release: AnswersRelease) -> Verification:
     return judged("answers", str(card["mechanism"]), release.guarantee, steps, figures)
 
 
-def _claims(steps: Sequence[Step]) -> Claims:
-    return composed(step.claims for step in steps)
+def _loss_of(steps: Sequence[Step]) -> Loss:
+    return composed(step.loss for step in steps)
 
 
 def _check_names(
@@ -98,8 +94,7 @@ def _check_names(
 ) -> None:
     check_choice("mechanism", card.get("mechanism"), _MECHANISMS)
     check_fields("card", card, (*CARD, "settings"), CARD_OPTIONAL)
-    # Cards of version 0.1 do not state the scale of the count.
-    later = (_COUNT_SCALE,) if plan.get("num_records") == "noisy" else ()
+    counted = (_COUNT_SCALE,) if plan.get("num_records") == "noisy" else ()
     own = _MECHANISMS[card["mechanism"]]
     if own == "starts_from_release":
         domain_from_json(card.get("domain"), "card")
@@ -107,7 +102,7 @@ def _check_names(
             raise InputError(own, plan.get(own), "must be true or false")
     elif "domain" in card:
         raise InputError("domain", "a universe", "must not be stated for keys")
-    check_fields("plan", plan, (*_PLAN, own), (*later, "ledger_release"))
+    check_fields("plan", plan, (*_PLAN, own, *counted), ("ledger_release",))
     check_fields("settings", settings, _SETTINGS)
     check_fields("settings.noise", settings["noise"], _NOISE)
     check_choice("calibration", plan["calibration"], ("tight", "textbook"))
@@ -203,7 +198,8 @@ def online_steps(
     most = checked_integer("max_above", noise.get("max_above"), 1)
     steps = []
     if plan.get("num_records") == "noisy":
-        steps.append(_count_step(guarantee, plan, settings))
+        count_scale = checked_number(_COUNT_SCALE, plan.get(_COUNT_SCALE), above=0)
+        steps.append(laplace_step("count the records", k, count_scale))
     steps.append(comparisons_step(noise, k, most))
     distribution, scale = noise.get("answer_noise"), noise.get("answer_scale")
     if scale is not None:
@@ -212,26 +208,6 @@ def online_steps(
         )
         steps.append(repeated(one, most))
     return steps
-
-
-def _count_step(guarantee: Guarantee, plan: Mapping[str, Any], settings: Mapping[str, Any]) -> Step:
-    """The step of the noisy number of records.
-
-    Cards of version 0.1 state the bound that its scale rounds up to, but not the scale.
-    """
-    k, what = guarantee.max_records_per_unit, "count the records"
-    if _COUNT_SCALE in plan:
-        return laplace_step(what, k, checked_number(_COUNT_SCALE, plan[_COUNT_SCALE], above=0))
-    bound = checked_number("total_bound", settings.get("total_bound"), least=1)
-    log_term = math.log(1 / (plan["failure_probability"] * _COUNT_FAILURE))
-    least = max((bound - 1) / log_term * (1 - 1e-12), math.ulp(0.0))
-    at_worst = laplace_step(what, k, least)
-    scale = k / lowered(guarantee.epsilon * _COUNT_SHARE, 64)
-    if math.ceil(scale * log_term) != bound:
-        return at_worst
-    rule = f"Every such version gave that count {_COUNT_SHARE:.0%} of epsilon, as its bound fits"
-    unstated = Unstated(_COUNT_SCALE, rule, at_worst.claims)
-    return dataclasses.replace(laplace_step(what, k, scale), unstated=unstated)
 
 
 def comparisons_step(noise: Mapping[str, Any], k: int, most: int) -> Step:
@@ -243,17 +219,17 @@ def comparisons_step(noise: Mapping[str, Any], k: int, most: int) -> Step:
     if not isinstance(redraws, bool):
         raise InputError("redraws_threshold", redraws, "must be true or false")
     if redraws:
-        claims = Claims.pure(threshold + question).repeated(most)
+        loss = Loss.pure(threshold + question).repeated(most)
         numbers = f"{most:,} x ({k} / {ends[0]} + 2 x {k} / {ends[1]})"
         formula = "epsilon = c (k / threshold scale + 2 k / question scale)"
     else:
-        claims = Claims.pure(threshold + most * question)
+        loss = Loss.pure(threshold + most * question)
         numbers = f"{k} / {ends[0]} + 2 x {most:,} x {k} / {ends[1]}"
         formula = "epsilon = k / threshold scale + 2 c k / question scale"
-    assert claims.epsilon is not None
-    numbers += f" = epsilon {above(claims.epsilon)}"
+    assert loss.epsilon is not None
+    numbers += f" = epsilon {above(loss.epsilon)}"
     what = f"compare questions with a threshold, of which c = {most:,} may be above it"
-    return Step(what, formula, SPARSE_VECTOR, numbers, claims)
+    return Step(what, formula, SPARSE_VECTOR, numbers, loss)
 
 
 def _setting_figures(
@@ -263,10 +239,9 @@ def _setting_figures(
     beta, noise = plan["failure_probability"], settings["noise"]
     total_bound = 0.0
     if plan.get("num_records") == "noisy":
-        if _COUNT_SCALE in plan:
-            log_term = math.log(1 / (beta * _COUNT_FAILURE))
-            total_bound = float(math.ceil(plan[_COUNT_SCALE] * log_term))
-            figures.same("total_bound", settings.get("total_bound"), total_bound)
+        log_term = math.log(1 / (beta * _COUNT_FAILURE))
+        total_bound = float(math.ceil(plan[_COUNT_SCALE] * log_term))
+        figures.same("total_bound", settings.get("total_bound"), total_bound)
         total_bound = settings["total_bound"]
         beta *= 1 - _COUNT_FAILURE
     else:

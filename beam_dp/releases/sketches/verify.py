@@ -12,8 +12,8 @@ from beam_dp.checks import check_choice, checked_integer
 from beam_dp.errors import InputError
 from beam_dp.noise.bound import DISTRIBUTIONS
 from beam_dp.privacy.guarantee import Guarantee
+from beam_dp.privacy.loss import Loss
 from beam_dp.releases.sketches.release import SparseRelease
-from beam_dp.verification.claims import Claims
 from beam_dp.verification.fields import check_fields
 from beam_dp.verification.steps import Step, above, gaussian_vector, laplace_step, positive
 from beam_dp.verification.verdict import Figures, Verification, judged
@@ -68,7 +68,7 @@ def verify_sparse_release(release: SparseRelease) -> Verification:
             _check_bound(release, public["bound"], figures)
     if "histogram_share" in public and release.histogram is not None:
         share = public["histogram_share"]
-        epsilon = steps[-1].claims.epsilon
+        epsilon = steps[-1].loss.epsilon
         assert epsilon is not None
         figures.same("histogram_share", share, float(epsilon) / release.guarantee.epsilon)
     return judged("sparse_release", release.mechanism, release.guarantee, steps, figures)
@@ -132,11 +132,11 @@ def _sketch_step(sketch: Mapping[str, Any], moved: int, guarantee: Guarantee) ->
     if distribution == "discrete_laplace":
         step = laplace_step(what, rows * moved, scale)
         # Rows are disjoint: each has a pure epsilon of its own, and their rhos add up.
-        one = Claims.pure(Fraction(moved) / positive(scale))
-        assert one.rho is not None and step.claims.rho is not None
-        rho = min(step.claims.rho, rows * one.rho)
-        claims = dataclasses.replace(step.claims, rho=rho)
-        return dataclasses.replace(step, numbers=f"{step.numbers}, rho {above(rho)}", claims=claims)
+        one = Loss.pure(Fraction(moved) / positive(scale))
+        assert one.rho is not None and step.loss.rho is not None
+        rho = min(step.loss.rho, rows * one.rho)
+        loss = dataclasses.replace(step.loss, rho=rho)
+        return dataclasses.replace(step, numbers=f"{step.numbers}, rho {above(rho)}", loss=loss)
     squared_norm = moved**2 * rows
     limit = sketch.get("max_squared_norm")
     if limit is not None:
@@ -152,14 +152,14 @@ def _histogram_step(
     threshold = checked_integer("threshold", histogram.get("threshold"), 1)
     step = laplace_step("count keys above a threshold", moved, scale)
     delta = release_probability(scale, threshold, guarantee.max_records_per_unit, max_weight)
-    claims = dataclasses.replace(step.claims, delta=delta)
+    loss = dataclasses.replace(step.loss, slack=delta)
     numbers = f"{step.numbers}; P(a key of one unit >= {threshold:,}) = {above(delta)}"
     return dataclasses.replace(
         step,
         formula=f"{step.formula}; delta = P(key of one unit)",
         theorem=THRESHOLD,
         numbers=numbers,
-        claims=claims,
+        loss=loss,
     )
 
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from beam_dp.checks import check_choice, checked_integer, checked_number
 from beam_dp.domain.universe import Domain
 from beam_dp.privacy.guarantee import Guarantee
-from beam_dp.privacy.rounding import down, root_up, up
+from beam_dp.privacy.rounding import root_up, up
 from beam_dp.queries.linear import VALUE_BITS, LinearQuery
 from beam_dp.releases.answers.verify_online import comparisons_step
 from beam_dp.releases.synthetic_database.measured_tables import MAX_GRID, MeasuredTable
@@ -25,7 +25,6 @@ from beam_dp.verification.fields import check_fields
 from beam_dp.verification.left_out import of_release
 from beam_dp.verification.steps import (
     Step,
-    Unstated,
     above,
     flip_step,
     gaussian_vector,
@@ -190,8 +189,6 @@ def _stopped_bound(release: SyntheticDatabase, figures: Figures) -> None:
 
 
 _GRID = "score_grid"
-# Units of the grid that make one deviation of a score at least; where the card does not state it.
-_GRID_DEVIATIONS = 4096
 _CHOICES = "most_choices"
 _ADDED = "num_added_pairs"
 _ZERO = Fraction(0)
@@ -209,9 +206,7 @@ def selection_steps(
 
     Residuals are measured in all steps but the scores, which are one vector, and the choices of a
     last check. How many choices there are, and which pairs are measured, follows from noise, so
-    what both may spend together is stated: what they did spend must not be more. Earlier versions
-    checked nothing. Cards of version 0.1 state neither what may be spent nor the grid of the
-    scores; both follow from what they do state (``_unstated_scores``, ``_squares``).
+    what both may spend together is stated: what they did spend must not be more.
 
     Args:
         domain: the universe.
@@ -229,24 +224,19 @@ def selection_steps(
     if pairs:
         deviation = checked_number("score_deviation", parameters.get("score_deviation"), above=0)
         what, l2_squared = f"score {pairs:,} pairs", moved**2 * pairs
-        if _GRID in parameters:
-            grid = checked_integer(_GRID, parameters[_GRID], 1)
-            scale = parameters.get("score_scale", 0.0)
-            steps.append(gaussian_vector(what, l2_squared * grid**2, scale))
-            figures.same("score_deviation", deviation, scale / grid)
-        else:
-            steps.append(_unstated_scores(what, l2_squared, deviation))
+        grid = checked_integer(_GRID, parameters.get(_GRID), 1)
+        scale = parameters.get("score_scale", 0.0)
+        steps.append(gaussian_vector(what, l2_squared * grid**2, scale))
+        figures.same("score_deviation", deviation, scale / grid)
     if _CHOICES in parameters:
         _share_figures(domain, guarantee, parameters, fit, tables, steps, figures)
-    squares = _squares(parameters, steps)
+    squares = _squares(parameters)
     measured = table_steps(domain, tables, guarantee)
     if _CHOICES in parameters:
         choices = _choices(guarantee, parameters, fit, figures)
         steps += choices
-        if squares is not None:
-            squares -= sum((each.claims.mu_squared or _ZERO for each in choices), _ZERO)
-    if squares is not None:
-        measured = [_reserved(each, squares, figures) for each in measured]
+        squares -= sum((each.loss.mu_squared or _ZERO for each in choices), _ZERO)
+    measured = [_reserved(each, squares, figures) for each in measured]
     return [*measured, *steps]
 
 
@@ -285,7 +275,7 @@ def _added_figures(
     added = 0
     for each in reversed(tables):
         (step,) = table_steps(domain, [each], guarantee)
-        found = step.claims.mu_squared
+        found = step.loss.mu_squared
         if (
             len(each.names) != 2
             or found is None
@@ -324,7 +314,7 @@ def _share_figures(
         *(("scores_share", s) for s in scores),
     ]
     for name, step in spent:
-        found = step.claims.mu_squared
+        found = step.loss.mu_squared
         figures.same(name, shares[name], None if found is None else up(found / whole))
 
 
@@ -347,53 +337,20 @@ def score_figures(
     figures.equal("distances: pairs", len(distances.pairs), parameters.get("num_candidates"))
     if distances.independent is not None:
         grid, number = distances.independent.grid, distances.independent.num_records
-        if _GRID in parameters:
-            figures.equal("distances: grid", grid, parameters[_GRID])
+        figures.equal("distances: grid", grid, parameters.get(_GRID))
         if public_number is not None:
             figures.equal("distances: num_records", number, float(public_number))
 
 
-def _unstated_scores(what: str, l2_squared: int, deviation: float) -> Step:
-    """The step of scores whose grid the card does not state, by the rule of all such versions.
-
-    These added noise of s = g x deviation in steps of 1 / g, g = ceil(4096 / r) or 1, where r^2 =
-    deviation^2 - 4 / g^2 is the variance of the continuous noise.
-    """
-    # The deviation was rounded to the nearest.
-    exact = Fraction(math.nextafter(deviation, 0.0))
-
-    def grid_of(variance: Fraction) -> int:
-        return max(1, math.ceil(_GRID_DEVIATIONS / root_up(variance)))
-
-    grid = grid_of(exact**2)
-    while (variance := exact**2 - Fraction(4, grid**2)) > 0 and grid_of(variance) > grid:
-        grid += 1
-    step = gaussian_vector(what, l2_squared * grid**2, down(exact * grid))
-    at_worst = gaussian_vector(what, l2_squared, float(exact)).claims
-    rule = (
-        f"Every such version drew scores in steps of 1 / {_GRID_DEVIATIONS} of their noise or less"
-    )
-    return dataclasses.replace(step, unstated=Unstated(_GRID, rule, at_worst))
-
-
-def _squares(parameters: Mapping[str, Any], scores: Sequence[Step]) -> Fraction | None:
-    """The sum of mu^2 that is reserved for what is measured; None where the card does not tell.
-
-    Cards of version 0.1 state the share of the scores in all mu^2: the others have the rest.
-    """
+def _squares(parameters: Mapping[str, Any]) -> Fraction:
+    """The sum of mu^2 that is reserved for what is measured."""
     stated = [parameters.get(name) for name in ("attributes_mu", "pairs_mu")]
-    if None not in stated:
-        return sum((Fraction(checked_number("mu", each, above=0)) ** 2 for each in stated), _ZERO)
-    share = parameters.get("scores_share")
-    if not scores or share is None or scores[0].claims.mu_squared is None:
-        return None
-    of_all = 1 / Fraction(checked_number("scores_share", share, above=0, below=1))
-    return scores[0].claims.mu_squared * (of_all - 1)
+    return sum((Fraction(checked_number("mu", each, above=0)) ** 2 for each in stated), _ZERO)
 
 
 def _reserved(step: Step, squares: Fraction, figures: Figures) -> Step:
     """The step with all that is reserved for it, which must be enough for what was measured."""
-    found = step.claims.mu_squared
+    found = step.loss.mu_squared
     if found is None:
         return step
     figures.number += 1
@@ -401,9 +358,9 @@ def _reserved(step: Step, squares: Fraction, figures: Figures) -> Step:
         figures.faults.append(
             f"noise: what is measured has mu^2 {above(found)}; must be at most {above(squares)}"
         )
-    claims = dataclasses.replace(step.claims, mu_squared=max(found, squares))
+    loss = dataclasses.replace(step.loss, mu_squared=max(found, squares))
     numbers = f"{step.numbers}, of {above(squares)} reserved"
-    return dataclasses.replace(step, numbers=numbers, claims=claims)
+    return dataclasses.replace(step, numbers=numbers, loss=loss)
 
 
 # More records than any version chooses.

@@ -12,10 +12,9 @@ from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError
 from beam_dp.privacy.guarantee import Guarantee, Neighboring
 from beam_dp.privacy.least_overlap import least_overlap
-from beam_dp.privacy.rounding import UNIT
+from beam_dp.privacy.loss import Loss, composed
+from beam_dp.privacy.rounding import UNIT, rounded_up
 from beam_dp.releases.synthetic_database.measured_tables import MeasuredTable
-from beam_dp.verification.claims import Claims, composed
-from beam_dp.verification.conversion import rounded_up
 from beam_dp.verification.steps import LAPLACE, Step, above, gaussian_step, number, positive
 
 # Patterns of agreement of two records are all looked at up to so many attributes.
@@ -106,16 +105,16 @@ def _laplace(
         if each.kind == "residual":
             sizes = [domain.shape[axis] for axis in domain.axes(each.names)]
             norm *= math.prod(2 * (1 - Fraction(1, size)) for size in sizes)
-        epsilons.append(Claims.pure(norm / positive(each.scale)))
-    claims = composed(epsilons)
-    assert claims.epsilon is not None
+        epsilons.append(Loss.pure(norm / positive(each.scale)))
+    loss = composed(epsilons)
+    assert loss.epsilon is not None
     scale = number(Fraction(tables[0].scale) / tables[0].grid)
     one = f"{moved} / {scale}"
     numbers = one if len(tables) == 1 else f"{len(tables):,} x {one}"
     if len({(each.scale, each.grid) for each in tables}) > 1 or tables[0].kind == "residual":
         numbers = f"{len(tables):,} of different sensitivities or scales"
-    numbers += f" = epsilon {above(claims.epsilon)}"
-    return Step(what, "epsilon = sum of L1 sensitivity / scale", LAPLACE, numbers, claims)
+    numbers += f" = epsilon {above(loss.epsilon)}"
+    return Step(what, "epsilon = sum of L1 sensitivity / scale", LAPLACE, numbers, loss)
 
 
 def _gaussian(

@@ -11,16 +11,15 @@ from typing import Any
 from beam_dp.checks import check_choice, checked_integer, checked_number
 from beam_dp.errors import InputError
 from beam_dp.privacy.guarantee import RECORD, Guarantee
-from beam_dp.privacy.rounding import up
+from beam_dp.privacy.loss import Loss, composed
+from beam_dp.privacy.rounding import rounded_up, up
 from beam_dp.releases.release import Release
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 from beam_dp.releases.synthetic_database.verify import verify_synthetic_database
 from beam_dp.releases.synthetic_database.verify_tables import table_steps
 from beam_dp.releases.windows.release import HorizonRelease, WindowTables
-from beam_dp.verification.claims import Claims, composed
-from beam_dp.verification.conversion import rounded_up
 from beam_dp.verification.fields import check_fields, differences, misread
-from beam_dp.verification.steps import Step, above, claims_json, number
+from beam_dp.verification.steps import Step, above, loss_json, number
 from beam_dp.verification.verdict import Figures, Verification, judged
 from beam_dp.windows.horizon import Blocks, Horizon
 from beam_dp.windows.promise import protects_horizon, whole_promise, window_promise
@@ -231,23 +230,23 @@ def level_steps(
     most = limits.windows
     if level == "window":
         return [
-            _times(step, f"in {most:,} windows", most, lambda claims: claims.repeated(most))
+            _times(step, f"in {most:,} windows", most, lambda loss: loss.repeated(most))
             for step in of_one
         ]
     size = checked_integer("block", block, 2)
     whole, rest = divmod(most, size)
     squares = whole * size**2 + rest**2
 
-    def of_blocks(claims: Claims) -> Claims:
-        if claims.epsilon is not None:
-            return Claims.pure(most * claims.epsilon)
-        return claims.repeated(squares)
+    def of_blocks(loss: Loss) -> Loss:
+        if loss.epsilon is not None:
+            return Loss.pure(most * loss.epsilon)
+        return loss.repeated(squares)
 
     return [
         _times(
             step,
             f"in blocks of {size:,} windows",
-            most if step.claims.epsilon is not None else squares,
+            most if step.loss.epsilon is not None else squares,
             of_blocks,
         )
         for step in of_one
@@ -272,7 +271,7 @@ def _time_figures(release: WindowTables, figures: Figures) -> None:
 
 
 def _share_figures(
-    share: float, windows: Claims, blocks: Claims | None, promise: Guarantee, figures: Figures
+    share: float, windows: Loss, blocks: Loss | None, promise: Guarantee, figures: Figures
 ) -> None:
     """Compares the share of the budget for blocks with what both levels spend.
 
@@ -319,102 +318,94 @@ def _of_horizon(release: WindowTables | SyntheticDatabase, stated: Mapping[str, 
     return [*misread(release), *differences(own, whole)]
 
 
-def _scaled(claims: Claims, factor: Fraction) -> Claims:
+def _scaled(loss: Loss, factor: Fraction) -> Loss:
     """What spends another share of the same budget."""
-    if claims.epsilon is not None:
-        return Claims.pure(claims.epsilon * factor)
-    rho, mu_squared = claims.rho, claims.mu_squared
-    return Claims(
+    if loss.epsilon is not None:
+        return Loss.pure(loss.epsilon * factor)
+    rho, mu_squared = loss.rho, loss.mu_squared
+    return Loss(
         rho=None if rho is None else rounded_up(rho * factor),
         mu_squared=None if mu_squared is None else rounded_up(mu_squared * factor),
     )
 
 
-def _together(steps: Iterable[Step]) -> Claims:
-    return composed(step.claims for step in steps)
+def _together(steps: Iterable[Step]) -> Loss:
+    return composed(step.loss for step in steps)
 
 
 def _of_window(promise: Guarantee, limits: Limits) -> Guarantee:
     return dataclasses.replace(promise, max_records_per_unit=limits.records, allow_large_delta=True)
 
 
-def _times(step: Step, where: str, factor: int, law: Callable[[Claims], Claims]) -> Step:
+def _times(step: Step, where: str, factor: int, law: Callable[[Loss], Loss]) -> Step:
     return dataclasses.replace(
         step,
         what=f"{step.what}, {where}",
         formula=f"{factor:,} times: {step.formula}",
         theorem=f"{step.theorem}; {WINDOWS}",
         numbers=f"{factor:,} x ({step.numbers})",
-        claims=law(step.claims),
+        loss=law(step.loss),
     )
 
 
 def _with_other_level(step: Step, part: Fraction) -> Step:
     """The step with the level beside it, which spends the rest of the budget."""
-    claims = _scaled(step.claims, 1 / part)
-    if claims.epsilon is not None:
-        claims = Claims(epsilon=claims.epsilon)
+    loss = _scaled(step.loss, 1 / part)
+    if loss.epsilon is not None:
+        loss = Loss(epsilon=loss.epsilon)
     share = number(part)
     return dataclasses.replace(
         step,
         formula=f"{step.formula}; / {share}, its share",
         numbers=f"{step.numbers} / {share}",
-        claims=claims,
+        loss=loss,
     )
 
 
 def _planned_step(plan: Mapping[str, Any], limits: Limits) -> Step:
     """What the plan of a horizon says of a window, before one is released."""
-    loss = plan.get("window_loss")
-    claims = Claims.nothing()
-    if isinstance(loss, Mapping):
-        mu, epsilon = loss.get("mu"), loss.get("epsilon")
-        claims = Claims(
-            rho=Fraction(checked_number("rho", loss.get("rho"), above=0)),
-            mu_squared=None if mu is None else Fraction(checked_number("mu", mu, above=0)) ** 2,
-            epsilon=None
-            if epsilon is None
-            else Fraction(checked_number("epsilon", epsilon, above=0)),
-        )
-    losses = claims_json(claims).items()
-    stated = ", ".join(f"{name} {above(loss)}" for name, loss in losses).replace("_squared", "^2")
+    loss, declared = Loss.nothing(), plan.get("window_loss")
+    if isinstance(declared, Mapping):
+        loss = Loss.from_json(declared)
+    bounds = loss_json(loss).items()
+    stated = ", ".join(f"{name} {above(bound)}" for name, bound in bounds).replace("_squared", "^2")
     most = limits.windows
     return Step(
         f"measure {most:,} windows, as planned",
         f"{most:,} times: the loss of one window, as stated",
         WINDOWS,
         f"{most:,} x ({stated})",
-        claims.repeated(most),
+        loss.repeated(most),
     )
 
 
 def _database_step(release: HorizonRelease, limits: Limits, figures: Figures) -> Step:
     """The step of the synthetic databases of c windows, each verified by itself."""
-    most: list[Claims] = []
+    most: list[Loss] = []
     words = ""
     for place, each in release.windows.items():
         assert isinstance(each, SyntheticDatabase)
         found = verify_synthetic_database(each)
         figures.number += found.num_figures
         figures.faults += [f"window {place}: {fault}" for fault in found.faults]
-        claims = composed(step.claims for step in found.steps)
+        loss = composed(step.loss for step in found.steps)
         words = found.together.numbers
-        if claims not in most:
-            most.append(claims)
+        if loss not in most:
+            most.append(loss)
     formula = f"{limits.windows:,} times: what one window reveals"
-    claims = composed(each.repeated(limits.windows) for each in _largest(most))
+    loss = composed(each.repeated(limits.windows) for each in _largest(most))
     what = f"synthetic databases of {limits.windows:,} windows"
-    return Step(what, formula, WINDOWS, f"one window: {words}", claims)
+    return Step(what, formula, WINDOWS, f"one window: {words}", loss)
 
 
-def _largest(claims: list[Claims]) -> list[Claims]:
-    """One of several claims that is the largest in all that it claims; else all of them."""
-    for one in claims:
-        if all(_is_above(one, other) for other in claims):
+def _largest(losses: list[Loss]) -> list[Loss]:
+    """The loss with the largest bound of every kind, if there is one; otherwise all of them."""
+    for one in losses:
+        if all(_is_above(one, other) for other in losses):
             return [one]
-    return claims
+    return losses
 
 
-def _is_above(one: Claims, other: Claims) -> bool:
+def _is_above(one: Loss, other: Loss) -> bool:
     pairs = zip(dataclasses.astuple(one), dataclasses.astuple(other), strict=True)
     return all((a is None) == (b is None) and (a is None or b is None or a >= b) for a, b in pairs)
