@@ -42,7 +42,11 @@ def test_what_was_spent_is_there_for_everybody(ledger_url: str) -> None:
     )
     (entry,) = Ledger(ledger_url).entries("visits")
     assert token.release_id == entry.release_id == "visits/1"
-    assert (entry.guarantee, entry.loss, entry.mechanism) == (TENTH, Loss.pure(0.1), "laplace")
+    assert (entry.guarantee, entry.loss, entry.mechanism) == (
+        TENTH,
+        Loss.pure(0.1).in_doubles(),
+        "laplace",
+    )
     assert entry.parameters == {"scale": 30.0, "name": "Zoë"}
     assert (entry.state, entry.released_at, entry.draw_id) == ("spent", None, None)
     assert entry.spent_at.endswith("+00:00")

@@ -166,7 +166,7 @@ ALLOWED = (
         "deleted",
         "bounds that were not proved: a note",
     ),
-    (r"plan\.count_scale|plan\.l2_sensitivity_squared", "deleted", "version 0.1: a note says so"),
+    (r"plan\.l2_sensitivity_squared", "deleted", "computed from the queries"),
     (r"parameters\.bound", "deleted", "earlier versions state no bound"),
     (r".*loss\.(epsilon|mu)", "deleted|null", "a claim fewer"),
     (r".*loss\.(mu|rho)", "x.*", "between what is proved and what its epsilon implies"),
