@@ -1,19 +1,32 @@
-"""Columns of the Arrow schema of a Parquet file, or of Arrow's own files.
+"""Columns of Parquet and Arrow files, and of pandas and polars frames.
 
-Only names, types and nullability are looked at. The metadata of a schema and of its fields is not:
-that of pandas says how many rows there are. Nor is anything else of a Parquet footer, or the values
-of a dictionary.
+Only names, types and nullability are used: not the metadata of a schema and its fields, where
+pandas writes how many rows there are, nor the rest of a Parquet footer, nor the values of a
+dictionary. The categories of a pandas ``Categorical`` came from the records, and are not used
+either. Those of a polars ``Enum`` were declared by its author.
 """
 
 from __future__ import annotations
 
+import sys
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from beam_dp.errors import InputError
-from beam_dp.schemas.columns import NESTED, NO_LEVELS, Column
+from beam_dp.schemas.columns import NESTED, NO_LEVELS, Column, Kind
+
+_OBJECTS = "objects have no levels: make them text, for example"
+_PANDAS_KINDS: dict[str, Kind] = {
+    "b": "boolean",
+    "i": "integer",
+    "u": "integer",
+    "f": "numeric",
+    "M": "datetime",
+    "O": "open",  # may contain anything
+}
 
 
 def parquet_columns(path: str) -> list[Column]:
@@ -30,7 +43,7 @@ def parquet_columns(path: str) -> list[Column]:
 
 
 def ipc_columns(path: str) -> list[Column]:
-    """Returns the columns of an Arrow file (Feather), or of a stream that was written to a file.
+    """Returns the columns of an Arrow file (Feather), or of a stream in a file.
 
     Raises:
         InputError: if it can't be read.
@@ -84,8 +97,58 @@ def _column(name: str, kind: Any, nullable: bool) -> Column:
     return Column(name, "categorical", nullable)
 
 
+def frame_columns(frame: Any) -> list[Column] | None:
+    """Returns the columns of a frame, None if it is not one; loads neither library.
+
+    Example:
+        >>> import pandas
+        >>> [each.kind for each in frame_columns(pandas.DataFrame({"age": [3], "child": [True]}))]
+        ['integer', 'boolean']
+    """
+    pandas, polars = map(sys.modules.get, ("pandas", "polars"))
+    if pandas is not None and isinstance(frame, pandas.DataFrame):
+        levels = [frame.index.get_level_values(at) for at in range(frame.index.nlevels)]
+        named = [(level.name, level.dtype) for level in levels if level.name is not None]
+        return [_pandas_column(*each) for each in (*named, *frame.dtypes.items())]
+    if polars is not None and isinstance(frame, polars.DataFrame | polars.LazyFrame):
+        return [_polars_column(polars, *each) for each in frame.collect_schema().items()]
+    return None
+
+
+def _pandas_column(name: object, kind: Any) -> Column:
+    if not isinstance(name, str):
+        return Column.unusable(str(name), "its name is not text")
+    if isinstance(getattr(kind, "pyarrow_dtype", None), pa.DataType):
+        return _of_arrow(name, kind.pyarrow_dtype)
+    pandas = sys.modules["pandas"]
+    if isinstance(kind, pandas.CategoricalDtype):
+        column = replace(_pandas_column(name, kind.categories.dtype), nullable=True)
+        return replace(column, kind="categorical") if column.kind == "open" else column
+    if isinstance(kind, pandas.StringDtype):
+        return Column(name, "categorical", nullable=True)
+    is_own = isinstance(kind, pandas.api.extensions.ExtensionDtype)
+    if kind.kind not in _PANDAS_KINDS or (is_own and kind.kind == "O"):  # an interval, a period
+        return Column.unusable(name, NO_LEVELS if kind.kind == "m" else f"{kind} has no levels")
+    has_zone = isinstance(kind, pandas.DatetimeTZDtype) if kind.kind == "M" else None
+    is_nullable = is_own or kind.kind in "fM"  # NaN and NaT are null
+    return Column(name, _PANDAS_KINDS[kind.kind], is_nullable, has_zone)
+
+
+def _polars_column(polars: Any, name: str, kind: Any) -> Column:
+    if kind == polars.Object:
+        return Column.unusable(name, _OBJECTS)
+    if isinstance(kind, polars.Enum):
+        return Column(name, "categorical", nullable=True).listing(kind.categories.to_list())
+    return _of_arrow(name, polars.DataFrame(schema={name: kind}).to_arrow().schema.field(0).type)
+
+
+def _of_arrow(name: str, kind: pa.DataType) -> Column:
+    (column,) = arrow_columns(pa.schema([pa.field(name, kind)]))
+    return column
+
+
 def _refusal(path: str, what: str, error: Exception) -> InputError:
-    # What Arrow says of a damaged file may quote it.
+    # Arrow's words about a damaged file may quote it.
     reason = getattr(error, "strerror", None)
     condition = f"must be {what} that can be read" + (f": {reason}" if reason else "")
     return InputError("schema", path, condition)

@@ -1,4 +1,4 @@
-"""Columns of an Avro schema: that of a file of records, or a schema that stands alone (.avsc)."""
+"""Columns of an Avro schema, of a file of records or on its own (.avsc)."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ _NESTED = ("array", "error", "map", "record")
 
 
 def avro_file_columns(path: str) -> list[Column]:
-    """Returns the columns of the schema in the header of a file; its blocks are not read.
+    """Returns the columns of the schema in the header of a file, without reading its blocks.
 
     Raises:
-        InputError: if it can't be read, or its records are none.
+        InputError: if it can't be read, or does not contain records.
     """
     try:
         with open(path, "rb") as file:
@@ -39,20 +39,16 @@ def avro_file_columns(path: str) -> list[Column]:
         condition = f"must be an Avro file that can be read: {error.strerror}"
         raise InputError("schema", path, condition) from None
     except Exception:
-        # Each damage raises its own error, whose text may quote the file.
+        # Damaged files raise many errors, whose text may quote the file.
         raise InputError("schema", path, "must be an Avro file that can be read") from None
     return avro_columns(checked_json("schema", path, text), path)
 
 
 def avro_columns(schema: Any, source: str) -> list[Column]:
-    """Returns the columns of a schema.
-
-    Args:
-        schema: parsed JSON.
-        source: where it came from, for messages.
+    """Returns the columns of a parsed schema.
 
     Raises:
-        InputError: if it is none of records.
+        InputError: if it is not a schema of records.
     """
     fields = schema.get("fields") if isinstance(schema, dict) else None
     if not isinstance(fields, list) or schema.get("type") != "record":
@@ -79,7 +75,7 @@ def _column(name: str, schema: Any, named: dict[str, Any]) -> Column:
 def _of_one_type(name: str, schema: Any) -> Column:
     kind, logical, symbols = schema, None, None
     if isinstance(schema, Mapping):
-        # {"type": {"type": "string"}} is read, too.
+        # {"type": {"type": "string"}} is valid too.
         inner = schema.get("type")
         kind = inner.get("type") if isinstance(inner, Mapping) else inner
         logical, symbols = schema.get("logicalType"), schema.get("symbols")
@@ -101,10 +97,10 @@ def _of_one_type(name: str, schema: Any) -> Column:
 
 
 def _remember(schema: Any, named: dict[str, Any]) -> None:
-    """Adds the named types that a field declares, for the fields behind it.
+    """Adds the named types that a field declares, for later fields.
 
-    By their names with and without a namespace; a name that two types share means the first one.
-    Those inside records are not looked for: a field that names one is left out.
+    Adds them with and without their namespace; the first type of a name wins. Types inside records
+    are not added: a field that names one is left out.
     """
     for member in schema if isinstance(schema, list) else [schema]:
         if isinstance(member, Mapping) and member.get("type") in _NAMED:

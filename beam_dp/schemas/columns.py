@@ -1,8 +1,8 @@
-"""`Column`: what every reader of a schema returns, and all that a draft is made of.
+"""`Column`: what every reader of a schema returns, and everything a draft is made of.
 
-Privacy: a schema may lie beside facts about the records: statistics and row counts of a Parquet
-footer, the values of an Arrow dictionary, the ``RangeIndex`` that pandas writes. A column has no
-place for any of them.
+Privacy: a file may have facts about the records next to its schema: statistics and row counts of a
+Parquet footer, the values of an Arrow dictionary, the ``RangeIndex`` that pandas writes. A column
+has no field for any of them.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, Literal, Self
 
 from beam_dp.checks import is_integer, is_number
 
-# An open one is for people to choose: the schema declares none.
+# The schema declares no type for an open one: people choose it.
 Kind = Literal["boolean", "categorical", "date", "datetime", "integer", "numeric", "open"]
 
 NESTED = "nested values have no levels"
@@ -28,13 +28,13 @@ class Column:
 
     Args:
         name: its name.
-        kind: of the attribute that its type makes; None where there is none.
-        nullable: whether null is admitted.
-        has_zone: of times: whether they are moments; None where the schema does not say.
-        values: that the schema declares to be all, such as an enumeration.
-        low: the smallest value that it admits, where it says so.
-        high: the largest value that it admits.
-        is_domain: whether these were declared as a domain, so that nobody need confirm them.
+        kind: that of its attribute; None if its type makes none.
+        nullable: whether null is allowed.
+        has_zone: whether times have a zone; None if the schema does not say.
+        values: all values that the schema allows, such as an enumeration.
+        low: the smallest value that the schema allows, if it says so.
+        high: the largest value that it allows.
+        is_domain: whether these were declared as a domain, so that they need no confirmation.
         reason: why there is no attribute, if there is none.
     """
 
@@ -50,23 +50,20 @@ class Column:
 
     @classmethod
     def unusable(cls, name: str, reason: str) -> Self:
-        """Returns a column of which no attribute can be made."""
+        """Returns a column that makes no attribute."""
         return cls(name, None, reason=reason)
 
     def within(self, low: Any, high: Any, *, is_open: tuple[bool, bool] = (False, False)) -> Column:
-        """Returns the column with declared bounds; those that are no finite numbers are none.
+        """Returns the column with declared bounds; bounds that are not finite numbers are ignored.
 
-        Args:
-            low: the smallest value, or None.
-            high: the largest value, or None.
-            is_open: whether the bounds themselves are not admitted.
+        ``is_open`` says whether each bound itself is excluded.
         """
         bounds: list[int | float | None] = []
         for bound, excluded, step in ((low, is_open[0], 1), (high, is_open[1], -1)):
             if not is_number(bound) or not abs(bound) < 2**63:
                 bounds.append(None)
             elif self.kind == "integer":
-                # Of a fraction the next integer inside; one that is excluded moves by one.
+                # A fraction becomes the next integer inside; an excluded integer moves by one.
                 whole = -int(-bound // 1) if step > 0 else int(bound // 1)
                 bounds.append(whole + step if excluded and whole == bound else whole)
             else:
@@ -78,17 +75,16 @@ class Column:
         )
 
     def listing(self, values: Sequence[Any]) -> Column:
-        """Returns the column with a declared list of values, where they make levels."""
+        """Returns the column with a declared list of values, if they make levels."""
         if not values or not all(isinstance(value, str) or is_integer(value) for value in values):
             return self
         return replace(self, kind="categorical", values=tuple(values), low=None, high=None)
 
 
 def common_kind(members: Sequence[Column]) -> Column:
-    """Returns what a column is whose values may be of several types, each given as a column.
+    """Returns the column for values of several types, each given as a column.
 
-    Integers and other numbers are numbers; texts and integers are texts. Anything else is one kind,
-    or none.
+    Integers and other numbers are numbers; texts and integers are texts. Other mixtures make none.
     """
     kinds = {member.kind for member in members}
     if len(members) == 1:
@@ -107,7 +103,7 @@ def common_kind(members: Sequence[Column]) -> Column:
 
 
 def resolved(schema: Any, named: Mapping[str, Any], depth: int = 0) -> Any:
-    """Returns what a name stands for, through a few names at most."""
+    """Returns the schema that a name refers to, through a few names at most."""
     if not isinstance(schema, str) or schema not in named or depth > _MAX_DEPTH:
         return schema
     return resolved(named[schema], named, depth + 1)

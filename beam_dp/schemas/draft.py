@@ -1,4 +1,4 @@
-"""`DomainDraft`: the domain that a schema declares, with open points where it says nothing."""
+"""`DomainDraft`: the domain that a schema declares, with open points for what it does not say."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ _ANY_TYPE = '"boolean", "categorical", "date", "datetime", "integer" or "numeric
 
 @dataclass(frozen=True)
 class DomainDraft:
-    """A domain as far as a schema declares it: a function of names and types alone.
+    """A domain as far as a schema declares it: a function of names and types only.
 
     Args:
         source: where the schema came from.
-        attributes: the entries of a domain file; a value that is open is marked in its place.
-        left_out: columns of which no attribute can be made, each with the reason.
-        rest: what else a domain file holds beside its attributes.
+        attributes: the entries of a domain file, with marks in place of open values.
+        left_out: columns that make no attribute, each with the reason.
+        rest: the other keys of a domain file.
 
     Example:
         >>> from beam_dp.schemas.read import domain_draft
@@ -46,17 +46,17 @@ class DomainDraft:
 
     @cached_property
     def open_points(self) -> tuple[OpenPoint, ...]:
-        """What must be filled in or confirmed before it is a domain, in the order of the file."""
+        """What must be filled in or confirmed, in the order of the file."""
         return tuple(open_points(self.attributes))
 
     def to_json(self) -> dict[str, Any]:
-        """Returns what the domain file holds."""
+        """Returns the content of the domain file."""
         return {"attributes": [dict(each) for each in self.attributes], **self.rest}
 
     def text(self) -> str:
         """Returns the domain file: one attribute a line."""
         text = self._text(ensure_ascii=False)
-        # A JSON escape may hold half a character, which no file of UTF-8 does.
+        # A JSON escape may be half a character, which UTF-8 cannot encode.
         return text if is_unicode(text) else self._text(ensure_ascii=True)
 
     def _text(self, ensure_ascii: bool) -> str:
@@ -68,10 +68,10 @@ class DomainDraft:
         return ",\n".join(['{"attributes": [\n  ' + lines + "]", *rest]) + "}\n"
 
     def domain(self) -> Domain:
-        """Returns the domain, where nothing is open.
+        """Returns the domain, if nothing is open.
 
         Raises:
-            InputError: naming the first open point; or if it describes no domain.
+            InputError: naming the first open point; or if it is not a domain.
         """
         return parse_domain(self.to_json(), self.source)
 
@@ -79,12 +79,12 @@ class DomainDraft:
         """Writes the domain file.
 
         Raises:
-            InputError: if there is such a file already, or it can't be written.
+            InputError: if the file exists, or can't be written.
         """
         write_new_file(path, self.text().encode())
 
     def without_null(self) -> DomainDraft:
-        """Returns the draft without levels for null, where null does not occur in the records."""
+        """Returns the draft without levels for null."""
         keys = ("nullable", "null_values")
         changed = [
             {key: value for key, value in each.items() if key not in keys}
@@ -93,7 +93,7 @@ class DomainDraft:
         return replace(self, attributes=tuple(changed))
 
     def with_attribute(self, attribute: Attribute) -> DomainDraft:
-        """Returns the draft with a column's entry replaced; null keeps the level that it has.
+        """Returns the draft with a column's entry replaced, except for its level for null.
 
         Raises:
             InputError: if there is no column of this name.
@@ -111,10 +111,10 @@ class DomainDraft:
 
 
 def draft_of(columns: Sequence[Column], source: str) -> DomainDraft:
-    """Returns the draft that a schema makes.
+    """Returns the draft of a schema.
 
     Raises:
-        InputError: if no attribute can be made of any of them.
+        InputError: if no column makes an attribute.
     """
     counted = collections.Counter(column.name for column in columns)
     entries, left_out = [], []
@@ -150,7 +150,7 @@ def _entry(column: Column) -> dict[str, Any]:
 
 
 def _names_units(column: Column) -> bool:
-    """Whether a column is likely to tell units apart, by its name and its declared type alone."""
+    """Whether a column is likely to identify units, by its name and declared type."""
     is_listed = bool(column.values) or column.is_domain
     last = words_of(column.name)[-1:]
     is_likely = column.kind in ("integer", "categorical", "open") and not is_listed

@@ -1,7 +1,7 @@
-"""Edges of bins from a finished release of interval counts: post-processing, of no further cost.
+"""Edges of bins from a finished release of interval counts: post-processing, at no further cost.
 
-Bins of about equal mass, by the released counts alone, so that no bin is wasted where nobody is.
-The edges are those of the release's own levels.
+Bins have about equal mass by the released counts, so that none is wasted on empty ranges. The edges
+are those of the release's own levels.
 """
 
 from __future__ import annotations
@@ -30,28 +30,23 @@ _LEAST_STANDARD_ERRORS = 2.0
 
 
 def binned_attribute(release: Release, num_bins: int) -> BinnedAttribute:
-    """Returns the attribute of a release, in bins of about equal mass.
+    """Returns the attribute of a release that a ledger paid for, in bins of about equal mass.
 
     Privacy: a function of the release and of ``num_bins``, so it costs nothing more. But what is
     released with these edges is chosen after this release was seen, and is about the same people:
     the attribute names the ledger's entry, and programs demand that the same budget pays.
 
-    Accuracy: the masses are those of ``increasing_prefixes``. A level that holds more than its
-    share is a bin of its own, and the others share the rest. A bin whose count is below two of its
-    standard errors is joined with the one before it, so that no bin is made of noise.
+    Accuracy: the masses are those of ``increasing_prefixes``. A level with more than its share is a
+    bin of its own, and the others share the rest. A bin whose count is below two of its standard
+    errors is joined with the one before it, so that no bin consists of noise only; there may thus
+    be fewer than ``num_bins``, which is from 2 to 10,000 and at most the number of levels.
 
-    Args:
-        release: interval counts that a ledger paid for.
-        num_bins: at most this many bins, from 2 to 10,000 and to the number of levels.
-
-    Returns:
-        The attribute in bins: an integer attribute becomes a numeric one of whole numbers, whose
-        last edge is its largest integer, or half above it where that has a bin of its own. Fewer
-        than ``num_bins`` where the noise hides them.
+    An integer attribute becomes a numeric one of whole numbers, whose last edge is its largest
+    integer, or half above it if that has a bin of its own.
 
     Raises:
-        InputError: if the release is none of interval counts, no ledger paid for it, or its noise
-            hides even two bins.
+        InputError: if the release has no interval counts, no ledger paid for it, or its noise hides
+            even two bins.
 
     Example:
         >>> binned_attribute(read_release("out/ages"), 8).edges  # doctest: +SKIP
@@ -76,11 +71,9 @@ def binned_attribute(release: Release, num_bins: int) -> BinnedAttribute:
 
 
 def _equal_masses(prefixes: NDArray[np.float64], num_bins: int) -> list[int]:
-    """Levels at which bins start, and the end of the last one.
+    """Returns the levels at which at most ``num_bins`` bins start, and the end of the last one.
 
-    Args:
-        prefixes: shape (d + 1,), from 0, never decreasing.
-        num_bins: how many bins at most.
+    ``prefixes`` has shape (d + 1,), starts at 0 and never decreases.
     """
     masses, cuts = prefixes.tolist(), [0]
     last = len(masses) - 1
@@ -97,7 +90,7 @@ def _equal_masses(prefixes: NDArray[np.float64], num_bins: int) -> list[int]:
 
 
 def _above_noise(release: IntervalRelease, cuts: list[int]) -> list[int]:
-    """The cuts that part bins whose counts stand out of the noise."""
+    """Returns the cuts between bins whose counts exceed the noise."""
 
     def stands_out(start: int, stop: int) -> bool:
         found = release.answer(start, stop - 1)
@@ -120,7 +113,7 @@ def _in_bins(release: IntervalRelease, cuts: list[int], origin: EdgesFrom) -> Bi
     }
     if isinstance(attribute, IntegerAttribute):
         edges: list[Any] = [attribute.minimum + cut for cut in cuts]
-        # The last bin holds its last edge too: no integer above the largest may come in.
+        # The last bin includes its last edge, but no integer above the largest.
         edges[-1] = attribute.maximum if edges[-2] < attribute.maximum else edges[-2] + 0.5
         return NumericAttribute(
             attribute.name, tuple(edges), whole=True, edges_from=origin, **shared

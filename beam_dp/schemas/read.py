@@ -1,7 +1,8 @@
-"""`domain_draft`: which reader a schema needs, and the draft that comes of it."""
+"""`domain_draft`: chooses the reader for a schema, and makes the draft."""
 
 from __future__ import annotations
 
+import csv
 import os
 import re
 from pathlib import Path
@@ -9,11 +10,13 @@ from typing import Any, Literal
 
 from beam_dp.checks import check_choice
 from beam_dp.domain.strict_json import checked_json, json_text
+from beam_dp.domain.texts import number_of
 from beam_dp.errors import InputError
+from beam_dp.schemas import json_forms
 from beam_dp.schemas.columns import Column
 from beam_dp.schemas.draft import DomainDraft, draft_of
 
-# Where a schema stands, each with the extensions that tell it.
+# Sources of schemas, with their file extensions.
 KINDS: dict[str, tuple[str, ...]] = {
     "arrow": (".arrow", ".arrows", ".feather", ".ipc"),
     "avro": (".avro", ".avsc"),
@@ -25,6 +28,11 @@ KINDS: dict[str, tuple[str, ...]] = {
     "pydantic": (),
     "sizes": (),
     "sql": (".ddl", ".sql"),
+}
+_JSON_FORMS = {
+    "bigquery": json_forms.bigquery_columns,
+    "json_schema": json_forms.json_schema_columns,
+    "sizes": json_forms.sizes_columns,
 }
 _WITHOUT_SCHEMA = (".jsonl", ".ndjson", ".tsv", ".txt", ".xlsx")
 _CLASS = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
@@ -38,30 +46,30 @@ def domain_draft(
     dialect: str | None = None,
     null: Literal["declared", "none"] = "declared",
 ) -> DomainDraft:
-    """Returns the domain that a declared schema makes, with open points where it says nothing.
+    """Returns the domain that a schema declares, with open points for what it does not say.
 
     Privacy: only the names, the types and the nullability of the columns of a file or frame of
     records are used: neither statistics, row counts, the values of dictionaries and categories, nor
-    any metadata. Two files of one schema give the same draft. The values of an enumeration in Avro,
-    SQL or polars were written by people, and must be confirmed. The header of a CSV file is read,
-    and no other line.
+    any metadata. Two files with one schema give the same draft. The values of an enumeration in
+    Avro, SQL or polars were written by people, and must be confirmed. Only the header of a CSV file
+    is read.
 
     Args:
         source: a local file with a schema: Parquet, Arrow, Avro or .avsc, SQL, JSON of BigQuery,
             JSON schema, sizes by name, or a domain file; a CSV file, whose types are all open;
             ``module:Class`` for a pydantic model; or in Python a pandas or polars frame, an Arrow
             table or schema, such a class, or parsed JSON.
-        kind: one of ``KINDS``, where neither the extension nor the JSON itself tells.
-        table: of SQL: which table.
-        dialect: of SQL, as sqlglot names it.
+        kind: one of ``KINDS``, if neither the extension nor the JSON itself shows it.
+        table: which table of SQL that creates several.
+        dialect: that of SQL, as sqlglot names it.
         null: ``"none"`` if null does not occur in the records, although the schema allows it: many
             writers make every column nullable.
 
     Returns:
-        The draft: ``write`` makes the file, ``open_points`` says what to fill in.
+        The draft: ``write`` writes the file, ``open_points`` lists what to fill in.
 
     Raises:
-        InputError: if the source can't be read, or holds no schema.
+        InputError: if the source can't be read, or contains no schema.
 
     Example:
         >>> draft = domain_draft([{"name": "age", "type": "INT64", "mode": "REQUIRED"}])
@@ -82,18 +90,14 @@ def _draft(source: Any, kind: str | None, table: str | None, dialect: str | None
     if isinstance(source, dict | list):
         return _of_json(source, kind, told)
     if isinstance(source, type):
-        from beam_dp.schemas.json_schema import model_columns
+        return draft_of(json_forms.model_columns(source, source.__name__), source.__name__)
+    from beam_dp.schemas.arrow import arrow_columns, frame_columns
 
-        return draft_of(model_columns(source, source.__name__), source.__name__)
     if type(source).__module__.partition(".")[0] == "pyarrow":
-        from beam_dp.schemas.arrow import arrow_columns
-
         schema = getattr(source, "schema", source)  # of a table, which has records too
-        if hasattr(schema, "field"):
-            return draft_of(arrow_columns(schema), told)
-    from beam_dp.schemas.frames import frame_columns
-
-    columns = frame_columns(source)
+        columns = arrow_columns(schema) if hasattr(schema, "field") else None
+    else:
+        columns = frame_columns(source)
     if columns is not None:
         return draft_of(columns, told)
     raise InputError(
@@ -102,43 +106,63 @@ def _draft(source: Any, kind: str | None, table: str | None, dialect: str | None
 
 
 def _of_text(source: str, kind: str | None, table: str | None, dialect: str | None) -> DomainDraft:
-    """The draft of a path, of a class that is named, or of JSON text."""
+    """Returns the draft of a path, of a named class, or of JSON text."""
     kind = kind or _kind_of_name(source)
     for name, given in (("table", table), ("dialect", dialect)):
         if given is not None and kind != "sql":
             raise InputError(name, given, "must be given for SQL only")
-    if kind == "pydantic":
-        from beam_dp.schemas.json_schema import model_columns, model_of
-
-        return draft_of(model_columns(model_of(source), source), source)
     if kind in ("arrow", "avro", "csv", "parquet") and not os.path.exists(source):
         raise InputError("schema", source, "must be a file that exists")
-    if kind == "parquet":
-        from beam_dp.schemas.arrow import parquet_columns
+    if kind == "pydantic":
+        columns = json_forms.model_columns(json_forms.model_of(source), source)
+    elif kind in ("arrow", "parquet"):
+        from beam_dp.schemas import arrow
 
-        return draft_of(parquet_columns(source), source)
-    if kind == "csv":
-        from beam_dp.schemas.csv_header import csv_columns
-
-        return draft_of(csv_columns(source), source)
-    if kind == "arrow":
-        from beam_dp.schemas.arrow import ipc_columns
-
-        return draft_of(ipc_columns(source), source)
-    if kind == "sql":
+        read = arrow.parquet_columns if kind == "parquet" else arrow.ipc_columns
+        columns = read(source)
+    elif kind == "csv":
+        columns = _csv_columns(source)
+    elif kind == "sql":
         from beam_dp.schemas.sql import sql_columns
 
-        return draft_of(sql_columns(json_text("schema", source), source, table, dialect), source)
-    if kind == "avro" and not source.endswith(".avsc"):
+        columns = sql_columns(json_text("schema", source), source, table, dialect)
+    elif kind == "avro" and not source.endswith(".avsc"):
         from beam_dp.schemas.avro import avro_file_columns
 
-        return draft_of(avro_file_columns(source), source)
-    parsed = checked_json("schema", source, json_text("schema", source))
-    return _of_json(parsed, None if kind == "json" else kind, source)
+        columns = avro_file_columns(source)
+    else:
+        parsed = checked_json("schema", source, json_text("schema", source))
+        return _of_json(parsed, None if kind == "json" else kind, source)
+    return draft_of(columns, source)
+
+
+def _csv_columns(path: str) -> list[Column]:
+    """Returns the columns of a CSV file, all of open types; reads its first line only.
+
+    Raises:
+        InputError: if it can't be read, or its first line looks like a record: a name is empty,
+            repeated or a number. The line is not shown.
+    """
+    try:
+        with open(path, encoding="utf-8-sig", newline="") as file:
+            names = next(csv.reader(file), [])
+    except (OSError, UnicodeDecodeError, csv.Error):
+        raise InputError("schema", path, "must be a CSV file that can be read") from None
+    if not names or len(set(names)) < len(names) or not all(map(_is_name, names)):
+        condition = (
+            "must start with a header: its first line must name its columns, each once, and not"
+            " hold empty names or numbers"
+        )
+        raise InputError("schema", path, condition)
+    return [Column(name, "open") for name in names]
+
+
+def _is_name(text: str) -> bool:
+    return bool(text.strip()) and number_of(text.encode()) is None
 
 
 def _kind_of_name(source: str) -> str:
-    """The kind that a name tells; ``json`` where what the file holds tells it."""
+    """Returns the kind by the name; ``json`` if only the content shows it."""
     suffix = Path(source).suffix.lower()
     if suffix == ".json" or source.lstrip().startswith("{"):
         return "json"
@@ -160,7 +184,14 @@ def _of_json(parsed: Any, kind: str | None, source: str) -> DomainDraft:
     kind = kind or _kind_of_json(parsed)
     if kind == "domain":
         return _of_domain(parsed, source)
-    return draft_of(_json_columns(parsed, kind, source), source)
+    if kind == "avro":
+        from beam_dp.schemas.avro import avro_columns
+
+        return draft_of(avro_columns(parsed, source), source)
+    if kind not in _JSON_FORMS:
+        condition = "must be a kind of JSON: avro, bigquery, json_schema or sizes"
+        raise InputError("from", kind, condition)
+    return draft_of(_JSON_FORMS[kind](parsed, source), source)
 
 
 def _kind_of_json(parsed: Any) -> str:
@@ -178,28 +209,8 @@ def _kind_of_json(parsed: Any) -> str:
     return "sizes"
 
 
-def _json_columns(parsed: Any, kind: str, source: str) -> list[Column]:
-    if kind == "avro":
-        from beam_dp.schemas.avro import avro_columns
-
-        return avro_columns(parsed, source)
-    if kind == "bigquery":
-        from beam_dp.schemas.bigquery import bigquery_columns
-
-        return bigquery_columns(parsed, source)
-    if kind == "json_schema":
-        from beam_dp.schemas.json_schema import json_schema_columns
-
-        return json_schema_columns(parsed, source)
-    if kind == "sizes":
-        from beam_dp.schemas.sizes import sizes_columns
-
-        return sizes_columns(parsed, source)
-    raise InputError("from", kind, "must be a kind of JSON: avro, bigquery, json_schema or sizes")
-
-
 def _of_domain(parsed: Any, source: str) -> DomainDraft:
-    """A domain file as it stands, with the points that are still open."""
+    """Returns a domain file unchanged, with its open points."""
     entries = parsed.get("attributes") if isinstance(parsed, dict) else None
     if not isinstance(entries, list) or not all(isinstance(each, dict) for each in entries):
         raise InputError("schema", source, "must be a domain file: an object with attributes")

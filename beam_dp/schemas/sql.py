@@ -1,4 +1,4 @@
-"""Columns of a `CREATE TABLE`, with what its enumerations and CHECK constraints declare."""
+"""Columns of a `CREATE TABLE`, with its enumerations and CHECK constraints."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from beam_dp.errors import InputError, shown
 from beam_dp.schemas.columns import NESTED, NO_LEVELS, Column, Kind
 
 INSTALL = "pip install 'beam_dp[sql]'"
-# By the names that sqlglot gives types; of times, whether they have a zone.
+# sqlglot's names of types.
 _KINDS: dict[Kind, tuple[str, ...]] = {
     "boolean": ("BIT", "BOOLEAN"),
     "categorical": (
@@ -42,16 +42,10 @@ _ENUMS = ("ENUM", "ENUM8", "ENUM16")
 
 
 def sql_columns(text: str, source: str, table: str | None, dialect: str | None) -> list[Column]:
-    """Returns the columns of a table that SQL creates.
-
-    Args:
-        text: SQL, of any number of statements.
-        source: where it came from, for messages.
-        table: which table, where several are created.
-        dialect: as sqlglot names it, such as ``mysql``; None for what most have in common.
+    """Returns the columns of a table that SQL creates; ``table`` chooses one of several.
 
     Raises:
-        InputError: if sqlglot is not installed, or the SQL creates no such table, or is none.
+        InputError: if sqlglot is not installed, or the text is not SQL that creates the table.
     """
     statements = _parsed(text, source, dialect)
     tables = {name: each for each in statements for name in _names_of_table(each)}
@@ -79,7 +73,7 @@ def _parsed(text: str, source: str, dialect: str | None) -> list[Any]:
         )
     log = logging.getLogger("sqlglot")
     level = log.level
-    log.setLevel(logging.CRITICAL)  # it warns of statements that are no concern here
+    log.setLevel(logging.CRITICAL)  # it warns about statements that are not used here
     try:
         return [each for each in sqlglot.parse(text, read=dialect) if each is not None]
     except sqlglot.errors.ParseError as error:
@@ -96,7 +90,7 @@ def _parsed(text: str, source: str, dialect: str | None) -> list[Any]:
 
 
 def _names_of_table(statement: Any) -> Iterator[str]:
-    """The name of the table that a statement creates, and that with its schema before it."""
+    """Yields the name of the table that a statement creates, without and with its schema."""
     from sqlglot import exp
 
     if isinstance(statement, exp.Create) and isinstance(statement.this, exp.Schema):
@@ -109,7 +103,7 @@ def _names_of_table(statement: Any) -> Iterator[str]:
 
 
 def _enum_type(statement: Any) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """The name and the values of a `CREATE TYPE ... AS ENUM (...)`, which sqlglot keeps as text."""
+    """Yields the name and values of a `CREATE TYPE ... AS ENUM`, which sqlglot keeps as text."""
     import sqlglot
     from sqlglot import exp
 
@@ -172,7 +166,7 @@ def _typed(part: Any, enums: dict[str, tuple[str, ...]]) -> Column:
 
 
 def _checked(column: Column, check: Any) -> Column:
-    """The column with what a constraint says of it alone; other constraints say nothing here."""
+    """Returns the column with what a constraint says about this column only."""
     from sqlglot import exp
 
     check = _bare(check)
@@ -196,7 +190,7 @@ def _checked(column: Column, check: Any) -> Column:
 
 
 def _listed(check: Any) -> list[Any]:
-    """The values of `IN (...)`, and of `= ANY (ARRAY[...])`, as PostgreSQL writes it out."""
+    """Returns the values of `IN (...)`, or of `= ANY (ARRAY[...])`, as PostgreSQL writes it."""
     from sqlglot import exp
 
     if isinstance(check, exp.In):
@@ -207,7 +201,7 @@ def _listed(check: Any) -> list[Any]:
 
 
 def _bare(expression: Any) -> Any:
-    """The expression without parentheses and casts."""
+    """Returns the expression without parentheses and casts."""
     from sqlglot import exp
 
     while isinstance(expression, exp.Paren | exp.Cast):
@@ -223,7 +217,7 @@ def _is_column(expression: Any, column: Column) -> bool:
 
 
 def _literal(expression: Any) -> str | int | float | None:
-    """The value of a literal; None for anything else."""
+    """Returns the value of a literal; None for anything else."""
     from sqlglot import exp
 
     expression = _bare(expression)

@@ -1,0 +1,230 @@
+"""Columns of schemas in JSON: JSON schema and pydantic, BigQuery, and sizes by name."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from dataclasses import replace
+from typing import Any
+
+from beam_dp.checks import is_integer, is_number
+from beam_dp.errors import InputError, public_fault, shown
+from beam_dp.schemas.columns import NESTED, NO_LEVELS, Column, Kind, common_kind
+
+_JSON_KINDS: dict[str, Kind] = {
+    "boolean": "boolean",
+    "integer": "integer",
+    "number": "numeric",
+    "string": "categorical",
+}
+_BIGQUERY_KINDS: dict[str, Kind] = {
+    "BIGDECIMAL": "numeric",
+    "BIGNUMERIC": "numeric",
+    "BOOL": "boolean",
+    "BOOLEAN": "boolean",
+    "BYTES": "categorical",
+    "DATE": "date",
+    "DATETIME": "datetime",
+    "DECIMAL": "numeric",
+    "FLOAT": "numeric",
+    "FLOAT64": "numeric",
+    "INT64": "integer",
+    "INTEGER": "integer",
+    "NUMERIC": "numeric",
+    "STRING": "categorical",
+    "TIMESTAMP": "datetime",
+}
+_SIZES = ("domain", "size")
+_CONTINUOUS = ("continuous", "numeric", "numerical", "float", "real")
+
+
+def model_of(name: str) -> Any:
+    """Imports the class ``module:Class`` from the working directory or an installed package.
+
+    Raises:
+        InputError: if it cannot be imported.
+    """
+    module, _, path = name.partition(":")
+    here = os.getcwd()
+    sys.path.insert(0, here)
+    try:
+        found: Any = importlib.import_module(module)
+        for part in path.split("."):
+            found = getattr(found, part)
+    except Exception as error:
+        # Of what the module raises only the type is shown.
+        fault = public_fault(error) or type(error).__name__
+        if "pydantic" in fault:
+            fault += ": pip install pydantic"
+        condition = f"must name a class that can be imported: {fault}"
+        raise InputError("schema", name, condition) from None
+    finally:
+        sys.path.remove(here)
+    return found
+
+
+def model_columns(model: Any, source: str) -> list[Column]:
+    """Returns the columns of a pydantic model.
+
+    Raises:
+        InputError: if it is not one, or has no JSON schema.
+    """
+    describe = getattr(model, "model_json_schema", None)
+    if not isinstance(model, type) or not callable(describe):
+        raise InputError("schema", source, "must be a pydantic model: a class of BaseModel")
+    try:
+        schema = describe()
+    except Exception as error:
+        condition = f"must be a model that has a JSON schema: {type(error).__name__}"
+        raise InputError("schema", source, condition) from None
+    return json_schema_columns(schema, source)
+
+
+def json_schema_columns(schema: Any, source: str) -> list[Column]:
+    """Returns the columns of an object that a JSON schema describes.
+
+    Raises:
+        InputError: if it describes no object.
+    """
+    parts = schema.get("$defs") if isinstance(schema, dict) else None
+    named = {
+        f"#/$defs/{key.replace('~', '~0').replace('/', '~1')}": part
+        for key, part in (parts.items() if isinstance(parts, dict) else ())
+    }
+    wholes = _members(schema, named, set())
+    properties = wholes[0].get("properties") if len(wholes) == 1 else None
+    if not isinstance(properties, dict):
+        raise InputError("schema", source, "must be a JSON schema of an object with properties")
+    return [_property(name, each, named) for name, each in properties.items()]
+
+
+def _property(name: str, schema: Any, named: dict[str, Any]) -> Column:
+    members = _members(schema, named, set())
+    values = [_of_one_type(name, each) for each in members if each.get("type") != "null"]
+    if not values:
+        return Column.unusable(name, "its type is not said")
+    nullable = len(values) < len(members) or any(
+        None in each.get("enum", ()) for each in members if isinstance(each.get("enum"), list)
+    )
+    if {each.kind for each in values} == {"numeric", "categorical"}:
+        # pydantic describes a decimal number as a number or a text.
+        values = [each for each in values if each.kind == "numeric" or each.values]
+    return replace(common_kind(values), nullable=nullable)
+
+
+def _members(schema: Any, named: dict[str, Any], seen: set[str]) -> list[dict[str, Any]]:
+    """Returns the alternatives of a schema: of unions, and one for each type of a list.
+
+    Each reference is followed once, so references in a circle end.
+    """
+    name = schema.get("$ref") if isinstance(schema, dict) else None
+    if isinstance(name, str):
+        if name in seen:
+            return []
+        seen.add(name)
+        return _members(named.get(name), named, seen)
+    if not isinstance(schema, dict):
+        return [{}]
+    for key in ("anyOf", "oneOf", "allOf"):
+        parts = schema.get(key)
+        if isinstance(parts, list) and (key != "allOf" or len(parts) == 1):
+            return [each for part in parts for each in _members(part, named, seen)]
+    if isinstance(schema.get("type"), list):
+        return [{**schema, "type": kind} for kind in schema["type"]]
+    return [schema]
+
+
+def _of_one_type(name: str, schema: dict[str, Any]) -> Column:
+    kind, form = schema.get("type"), schema.get("format")
+    listed = schema.get("enum", [schema["const"]] if "const" in schema else None)
+    if isinstance(listed, list):
+        column = Column(name, "categorical").listing([each for each in listed if each is not None])
+        if column.values:
+            return column
+    if kind in ("array", "object"):
+        return Column.unusable(name, NESTED)
+    if kind == "string" and form in ("date", "date-time"):
+        return Column(name, "date" if form == "date" else "datetime")
+    if kind == "string" and form in ("time", "duration"):
+        return Column.unusable(name, NO_LEVELS)
+    if not isinstance(kind, str) or kind not in _JSON_KINDS:
+        return Column.unusable(name, "its type is not said")
+    column = Column(name, _JSON_KINDS[kind])
+    if column.kind not in ("integer", "numeric"):
+        return column
+    column = column.within(schema.get("minimum"), schema.get("maximum"))
+    ends = schema.get("exclusiveMinimum"), schema.get("exclusiveMaximum")
+    return column.within(*ends, is_open=(True, True))
+
+
+def bigquery_columns(schema: Any, source: str) -> list[Column]:
+    """Returns the columns of a BigQuery schema, as `bq show` or `bq show --schema` prints it.
+
+    Raises:
+        InputError: unless it is a list of fields, or an object with one as ``fields`` or
+            ``schema.fields``.
+    """
+    if isinstance(schema, dict) and isinstance(schema.get("schema"), dict):
+        schema = schema["schema"]
+    fields = schema.get("fields") if isinstance(schema, dict) else schema
+    if not isinstance(fields, list):
+        raise InputError("schema", source, "must be a BigQuery schema: a list of fields")
+    columns = []
+    for place, field in enumerate(fields, start=1):
+        texts = isinstance(field, dict) and [field.get(key) for key in ("name", "type")]
+        if not texts or not all(isinstance(text, str) for text in texts):
+            raise InputError("schema", source, f"field {place} must have a name and a type")
+        columns.append(_bigquery_column(field))
+    return columns
+
+
+def _bigquery_column(field: dict[str, Any]) -> Column:
+    name, kind, mode = field["name"], field["type"].upper(), field.get("mode")
+    if mode == "REPEATED" or kind in ("RECORD", "STRUCT"):
+        return Column.unusable(name, NESTED)
+    if kind in ("TIME", "INTERVAL"):
+        return Column.unusable(name, NO_LEVELS)
+    if kind not in _BIGQUERY_KINDS:
+        return Column.unusable(name, f"values of the type {shown(kind)} have no levels")
+    zone = kind == "TIMESTAMP" if _BIGQUERY_KINDS[kind] == "datetime" else None
+    return Column(name, _BIGQUERY_KINDS[kind], nullable=mode != "REQUIRED", has_zone=zone)
+
+
+def sizes_columns(schema: Any, source: str) -> list[Column]:
+    """Returns the columns of a domain of other tools for synthetic data: sizes by name.
+
+    ``{"age": 85, "sex": 2}``, or an object for each attribute, as in PrivMRF: ``{"age": {"type":
+    "discrete", "domain": 85}}``. Instead of a size there may be ``values``, or ``min`` and ``max``.
+
+    Raises:
+        InputError: if it is not one.
+
+    Example:
+        >>> sizes_columns({"age": {"type": "discrete", "domain": 85}}, "d.json")[0].high
+        84
+    """
+    if not isinstance(schema, dict) or not schema:
+        raise InputError("schema", source, "must be an object of sizes by name")
+    return [_size_column(str(name), entry, source) for name, entry in schema.items()]
+
+
+def _size_column(name: str, entry: Any, source: str) -> Column:
+    told = entry if isinstance(entry, dict) else {"domain": entry}
+    size = next((told[key] for key in _SIZES if key in told), None)
+    low, high = (told.get("min"), told.get("max"))
+    values = told.get("values", size if isinstance(size, list) else None)
+    is_continuous = str(told.get("type", "")).lower() in _CONTINUOUS
+    if is_continuous and isinstance(values, list) and len(values) == 2:
+        (low, high), values, size = values, None, None
+    if is_integer(size) and size >= 1:
+        return Column(name, "integer", low=0, high=size - 1, is_domain=True)
+    if isinstance(values, list):
+        column = Column(name, "categorical").listing(values)
+        if column.values:
+            return column
+    if is_number(low) and is_number(high):
+        is_whole = is_integer(low) and is_integer(high) and not is_continuous
+        return Column(name, "integer" if is_whole else "numeric").within(low, high)
+    condition = f"{shown(name)} must have a size >= 1, a list of values, or min and max"
+    raise InputError("schema", source, condition)
