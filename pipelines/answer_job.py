@@ -1,9 +1,14 @@
-"""Jobs of answers: what they promise, warn of, pay for and tell, and their pipeline."""
+"""Jobs of answers: what they promise, warn of, pay for, save and tell, and their pipeline."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,13 +20,21 @@ from beam_dp.mechanisms.linear_answers.answers import LinearAnswersPlan
 from beam_dp.mechanisms.linear_answers.top_queries import TopQueriesPlan
 from beam_dp.mechanisms.online.private_mw import Payment
 from beam_dp.mechanisms.online.private_mw_plan import PrivateMWPlan
+from beam_dp.mechanisms.online.saved_runs import (
+    any_transcript,
+    check_ledger,
+    check_private_mw,
+)
 from beam_dp.mechanisms.online.sparse_mw import SparseMWPlan
 from beam_dp.privacy.ledger.entries import Token
+from beam_dp.privacy.ledger.ledger import Ledger
+from beam_dp.privacy.ledger.url import LedgerError
 from beam_dp.queries.lines import QueryLine
 from beam_dp.releases.answers.release import AnswersRelease
 from beam_dp.releases.release import Release
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 from beam_dp.reports.terminal import counted, short
+from beam_dp.storage.of_url import is_url, local_path
 from beam_dp.transforms import (
     AnswerQueries,
     AnswerSparseQueries,
@@ -34,7 +47,6 @@ from beam_dp.transforms.drawing.answer_batches import numbered_queries
 from . import program
 from .preview import bound_text, number_text
 from .progress import Progress
-from .saved_state import keep_state, private_folder
 
 _SHOWN_REFUSALS = 5
 
@@ -215,3 +227,97 @@ def _accuracy(card: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> str
     if num_unbounded == 0:
         return bounds
     return f"Of those that have a bound: {bounds[0].lower()}{bounds[1:]} {without}"
+
+
+def new_state(text: str, output: str) -> Path:
+    """Returns the folder that a run can be saved to; writes nothing.
+
+    Raises:
+        InputError: if it exists, is not local, is in no folder that can be written, or has to do
+            with the output, which is public.
+    """
+    path = local_path(text, "state")
+    if os.path.lexists(path):
+        raise InputError("state", text, "must not exist")
+    parent = path.absolute().parent
+    if not parent.is_dir() or not os.access(parent, os.W_OK | os.X_OK):
+        raise InputError("state", text, "must be in a directory that exists and can be written")
+    secret, public = path.resolve(), Path(output).resolve()
+    if not is_url(output) and (secret.is_relative_to(public) or public.is_relative_to(secret)):
+        raise InputError("state", text, "must be apart from --output, which is public")
+    return path
+
+
+def saved_num_questions(text: str) -> int:
+    """Returns for how many questions a saved run was planned: the default when it is resumed.
+
+    Raises:
+        InputError: if there is no saved run.
+    """
+    condition = "must hold a saved run"
+    try:
+        number = any_transcript(local_path(text, "resume"))["plan"]["num_questions"]
+    except (InputError, KeyError, TypeError):
+        raise InputError("resume", text, condition) from None
+    if not isinstance(number, int):
+        raise InputError("resume", text, condition)
+    return number
+
+
+def read_payment(
+    path: Path, plan: object, ledger: Ledger | None, given: Mapping[str, str]
+) -> Payment | None:
+    """Returns who paid for a saved run, if it can be resumed; uses nothing.
+
+    Raises:
+        InputError: if it is of another plan, damaged or was resumed before, or the ledger is not
+            the one that paid.
+    """
+    assert isinstance(plan, PrivateMWPlan)  # --resume is of no other mechanism
+    try:
+        payment = check_private_mw(path, plan)
+    except InputError as error:
+        raise InputError("resume", str(path), error.condition) from None
+    check_ledger(payment, ledger)
+    if payment is not None and ledger is not None:
+        paid_from = payment.token.dataset_id
+        if given["dataset_id"] != paid_from:
+            condition = f"must be {paid_from!r}, which paid for the saved run"
+            raise InputError("dataset_id", given["dataset_id"], condition)
+        try:
+            ledger.check_state(payment.token, payment.state_number)
+        except LedgerError as error:
+            if error.name == "state_number":
+                raise LedgerError("resume", str(path), error.condition) from None
+            raise
+    return payment
+
+
+@contextmanager
+def private_folder(state: Path) -> Iterator[Path]:
+    """A new folder beside the state, that only its owner may read; removed at the end.
+
+    Raises:
+        InputError: if it can't be made.
+    """
+    parent = state.absolute().parent
+    try:
+        folder = Path(tempfile.mkdtemp(prefix=f".saving-{state.name}-", dir=parent))
+    except OSError as error:
+        condition = f"must be in a directory that can be written: {error.strerror}"
+        raise InputError("state", str(state), condition) from None
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def keep_state(save_in: Path, draw_id: str, state: Path) -> bool:
+    """Moves the state of the draw that was written to its name; returns whether it is there."""
+    try:
+        os.rename(save_in / draw_id, state)
+    except OSError as error:
+        print(f"error: --state: the run was not saved: {error.strerror}", file=sys.stderr)
+        return False
+    print(f"Saved: {state}; it holds a secret, and can be resumed once with --resume")
+    return True

@@ -49,10 +49,9 @@ from beam_dp.queries.sparse import KeyType
 from beam_dp.queries.sparse_reader import SparseQueries
 from beam_dp.transforms import KeyColumns
 
-from . import program, starting_point
-from .answer_job import Job
-from .common import read_domain, read_text
-from .saved_state import new_state, read_payment, saved_num_questions
+from . import named_files, program
+from .answer_job import Job, new_state, read_payment, saved_num_questions
+from .named_files import read_domain, read_text
 
 PRIVATE_MW, SPARSE_MW, TOP_QUERIES = "private_mw", "sparse_mw", "top_queries"
 KEY = dataclasses.replace(shared.KEY, required=False, help="sparse_mw: the column of keys")
@@ -90,12 +89,12 @@ FLAGS = (
     shared.KEY_TYPE,
     MECHANISM,
     *(flag for flag in flags_of(*ANSWERS.values()) if flag not in shared.COMMON),
-    starting_point.RELEASE,
+    named_files.RELEASE,
     STATE,
     RESUME,
 )
 # Flags of programs that apply to some mechanisms only; the first must be given.
-_BESIDES = {PRIVATE_MW: (DOMAIN, starting_point.RELEASE, STATE, RESUME), SPARSE_MW: (KEY,)}
+_BESIDES = {PRIVATE_MW: (DOMAIN, named_files.RELEASE, STATE, RESUME), SPARSE_MW: (KEY,)}
 _NEEDED = {SPARSE_MW: ("key", "max_sparsity"), TOP_QUERIES: ("domain", "top")}
 _OPTIONS = {
     name: (*_BESIDES.get(name, (DOMAIN,)), *flags) for name, flags in options_of(ANSWERS).items()
@@ -150,7 +149,7 @@ def _read_job(given: dict[str, str], fields: dict[str, Any]) -> Job:
         asked=asked,
         refusals=refusals,
         plan=plan,
-        start=None if domain is None else starting_point.start_release(given, domain),
+        start=None if domain is None else named_files.start_release(given, domain),
         columns=columns,
         state=state,
         resume=resume,

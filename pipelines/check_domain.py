@@ -30,7 +30,7 @@ from beam_dp.transforms.errors import name_file_only
 from beam_dp.transforms.reading.formats import FORMATS, Wanted
 
 from . import flags
-from .common import read_text
+from .named_files import read_text
 from .progress import Progress
 from .running import run_main
 

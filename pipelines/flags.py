@@ -1,4 +1,4 @@
-"""Parsing of a program's command line, and the refusal of a bad flag: one line, exit code 2.
+"""Flags of a program: parsing of its command line, and reading of the flags that all share.
 
 Beam's own flags pass through. A flag that neither Beam nor the program knows is refused with the
 nearest known one, where Beam itself would only warn and drop it.
@@ -6,13 +6,15 @@ nearest known one, where Beam itself would only warn and drop it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from apache_beam.options import pipeline_options
 
 from beam_dp.errors import InputError
 from beam_dp.flags.command_line import in_words_of_flags, no_flag, parse_own, unknown_flag
 from beam_dp.flags.flag import Flag, FlagError, Parser, nearest
+from beam_dp.privacy.ledger.ledger import Ledger
+from beam_dp.privacy.ledger.origin import Origin, place_text
 
 EXIT_BAD_INPUT = 2
 EXIT_JOB_FAILED = 1
@@ -94,3 +96,38 @@ def typed(argv: Sequence[str]) -> dict[str, str]:
 def one_line(error: InputError | FlagError, flags: Sequence[Flag]) -> str:
     """Returns the line for the user: `error: --epsilon: 0.0 is refused; must be ...`."""
     return f"error: {in_words_of_flags(error, flags)}"
+
+
+def read_ledger(given: dict[str, str]) -> Ledger | None:
+    """Returns the ledger that flags name, if they do.
+
+    Raises:
+        FlagError: the ledger or the dataset id is missing.
+    """
+    for name, other in (("ledger", "dataset_id"), ("dataset_id", "ledger")):
+        if name in given and other not in given:
+            raise FlagError(f"--{other}: missing; must be given with --{name}")
+    for name in ("purpose", "who"):
+        if name in given and "ledger" not in given:
+            raise FlagError(f"--ledger: missing; must be given with --{name}")
+    return Ledger(given["ledger"]) if "ledger" in given else None
+
+
+def read_origin(given: dict[str, str]) -> Origin:
+    """Returns who releases something, why and where, as the ledger is told.
+
+    Raises:
+        InputError: a text is refused.
+    """
+    said = {name: given[name] for name in ("who", "purpose") if name in given}
+    return Origin(**said, output=place_text(given["output"]))
+
+
+def check_json_flag(given: Mapping[str, str]) -> None:
+    """Refuses `--json` for a program that runs: it says how a preview is printed.
+
+    Raises:
+        FlagError: if it is refused.
+    """
+    if "json" in given and "validate_only" not in given:
+        raise FlagError("--json: must be given with --validate_only, whose output it changes")

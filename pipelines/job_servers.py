@@ -1,11 +1,12 @@
-"""Checks of runners that start a job server: Java, and the server's jar.
+"""Checks of runners that start a program: Java and the jar of a job server, or Prism.
 
-Without these checks Beam downloads a jar behind the user's back, or fails after the budget was
-spent, in words that are withheld by then.
+Without these checks Beam downloads it behind the user's back, or fails after the budget was spent,
+in words that are withheld by then. `make prism` builds Prism.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import shutil
@@ -19,8 +20,10 @@ from apache_beam.options.pipeline_options import (
     JobServerOptions,
     PipelineOptions,
     PortableOptions,
+    PrismRunnerOptions,
     SparkRunnerOptions,
 )
+from apache_beam.runners.portability.prism_runner import PrismJobServer
 from apache_beam.utils.subprocess_server import JavaJarServer
 
 from beam_dp.flags.flag import FlagError, refused
@@ -131,3 +134,50 @@ def check_jar(flag: str, jar: str, cache: str | None) -> None:
     if not zipfile.is_zipfile(path):
         # Java would say so, once the budget is spent.
         raise refused(flag, jar, "must be a jar, and complete")
+
+
+PRISM_RUNNER = "PrismRunner"
+PRISM_VARIABLE = "BEAM_DP_PRISM"
+# What Prism logs may quote records: for a worker that failed, its traceback.
+_LOGGERS = (PrismJobServer.__name__, "apache_beam.utils.subprocess_server")
+
+
+def prepare_prism(options: PipelineOptions) -> None:
+    """Checks that Prism can be started, fills in where it is, and silences it.
+
+    Raises:
+        FlagError: if Prism is missing, or is another program.
+    """
+    for name in _LOGGERS:
+        logging.getLogger(name).disabled = True  # Beam sets the level itself
+    if options.view_as(PortableOptions).job_endpoint:
+        return  # that of a Prism which runs already
+    prism = options.view_as(PrismRunnerOptions)
+    prism.prism_location = prism.prism_location or os.environ.get(PRISM_VARIABLE)
+    if not prism.prism_location:
+        raise FlagError(
+            f"--prism_location: missing; must be given with --runner {PRISM_RUNNER}, unless"
+            f" {PRISM_VARIABLE} names the program; `make prism` in a checkout builds it"
+        )
+    prism.prism_location = _prism_program(prism.prism_location, options)
+
+
+def _prism_program(location: str, options: PipelineOptions) -> str:
+    """Returns the path of the program; fetches and unpacks it as Beam does, which keeps it."""
+    condition = f"--prism_location: {location!r} is refused; must be"
+    is_elsewhere = bool(urlsplit(location).scheme)
+    if not is_elsewhere and not os.path.isfile(location):
+        raise FlagError(
+            f"{condition} a file, or an URL that Beam takes; `make prism` in a checkout builds one"
+        )
+    try:
+        source = PrismJobServer(options).path_to_binary()
+        path: str = PrismJobServer.local_bin(source, PrismJobServer.BIN_CACHE, ignore_cache=True)
+    except (KeyError, OSError, RuntimeError, ValueError, zipfile.BadZipFile) as error:
+        raise FlagError(f"{condition} a program that can be read: {error}") from None
+    told = ask_program(path, "-h")
+    if told is None:
+        raise FlagError(f"{condition} a program that starts on this machine")
+    if "-job_port" not in told[1]:
+        raise FlagError(f"{condition} Prism, and is another program")
+    return str(os.path.abspath(path))

@@ -10,7 +10,6 @@ from rich.console import Console, Group
 from rich.text import Text
 
 from beam_dp.cli.ledger import rounded_down
-from beam_dp.flags.flag import FlagError
 from beam_dp.mechanisms.contract import NumRecords, Plan
 from beam_dp.mechanisms.marginals.measure_all import MeasureAllPlan
 from beam_dp.mechanisms.marginals.plan import MarginalsPlan
@@ -18,16 +17,6 @@ from beam_dp.privacy.ledger.origin import Origin
 from beam_dp.reports.terminal import plain_table, plain_text, promise_facts, short
 
 _SHOWN_WARNINGS = 3
-
-
-def check_json_flag(given: Mapping[str, str]) -> None:
-    """Refuses `--json` for a program that runs: it says how a preview is printed.
-
-    Raises:
-        FlagError: if it is refused.
-    """
-    if "json" in given and "validate_only" not in given:
-        raise FlagError("--json: must be given with --validate_only, whose output it changes")
 
 
 def print_preview(

@@ -13,14 +13,17 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 import apache_beam as beam
 
+from beam_dp.checks import checked_integer
 from beam_dp.cli.programs import command_of
 from beam_dp.errors import InputError, shown
 from beam_dp.flags.flag import Flag
-from beam_dp.mechanisms.contract import Plan
+from beam_dp.flags.numbers import integer
+from beam_dp.flags.shared import EXPECT_RECORDS
+from beam_dp.mechanisms.contract import MAX_RECORDS, Plan
 from beam_dp.privacy.ledger.entries import LaterToken, Token
 from beam_dp.privacy.ledger.ledger import Ledger
 from beam_dp.privacy.ledger.origin import Origin
@@ -30,10 +33,9 @@ from beam_dp.releases.release import Release
 from beam_dp.transforms import ReadRecords, WriteRelease
 
 from . import flags
-from .common import make_pipeline, read_ledger, read_origin
-from .preview import check_json_flag, print_json, print_preview
+from .preview import print_json, print_preview
 from .progress import Progress
-from .record_number import warning_of_number
+from .runners import make_pipeline
 from .running import is_launched, mark_released, run_main, run_pipeline, stage_pipeline
 
 
@@ -303,13 +305,13 @@ class Program(Generic[JobT]):
             FlagError: a flag that others need is missing.
             InputError: a value, or a combination of them, is refused.
         """
-        check_json_flag(given)
+        flags.check_json_flag(given)
         shared = {
             "input": given["input"],
             "input_format": given.get("input_format"),
-            "ledger": read_ledger(given),
+            "ledger": flags.read_ledger(given),
             "dataset_id": given.get("dataset_id", ""),
-            "origin": read_origin(given),
+            "origin": flags.read_origin(given),
             "output": given["output"],
             "validate_only": "validate_only" in given,
             "as_json": "json" in given,
@@ -383,3 +385,72 @@ def difference(found: Any, expected: Any, name: str = "") -> str | None:
     if found == expected:
         return None
     return f"{name} is {shown(found)} there, and {shown(expected)} in this job"
+
+
+# So many standard errors away is no accident.
+_STANDARD_ERRORS = 3
+
+
+def read_expected(given: dict[str, str], num_records: int | Literal["noisy"]) -> int | None:
+    """Returns the number of records that the user expects, if it was given.
+
+    Args:
+        given: the texts of flags.
+        num_records: that of the release: only a noisy one can tell anything.
+
+    Raises:
+        InputError: if it is refused.
+    """
+    text = given.get(EXPECT_RECORDS.name)
+    if text is None:
+        return None
+    if num_records != "noisy":
+        condition = "must be given with --num_records noisy only: a public number is kept as it is"
+        raise InputError(EXPECT_RECORDS.name, text, condition)
+    name = EXPECT_RECORDS.name
+    return checked_integer(name, integer(name, text), 1, MAX_RECORDS)
+
+
+def warning_of_number(release: Release, expected: int | None) -> str | None:
+    """Returns what to say of the noisy number of records; None where all is well.
+
+    Args:
+        release: as it was committed and read back.
+        expected: what the user expects, or None.
+    """
+    found = release.noisy_number()
+    if found is None:
+        return None
+    number, error = found
+    wrong = []
+    # A number that was not above 0 is stated as 1.
+    if number <= max(_STANDARD_ERRORS * error, 1):
+        wrong.append(f"within {_STANDARD_ERRORS} standard errors of 0")
+    if expected is not None and not abs(number - expected) <= _STANDARD_ERRORS * error:
+        side = "above" if number > expected else "below"
+        wrong.append(
+            f"more than {_STANDARD_ERRORS} standard errors {side}"
+            f" --{EXPECT_RECORDS.name} {expected:,}"
+        )
+    if not wrong:
+        return None
+    told = (
+        f"the noisy number of records is {number:,.0f} (standard error {error:,.3g}):"
+        f" {' and '.join(wrong)}"
+    )
+    if expected is not None and number - expected > _STANDARD_ERRORS * error:
+        return f"{told}; compare --input with what you expect: some records may be there twice"
+    if getattr(release, "left_out", None) is not None:
+        advice = "`beam-dp describe` shows about how many were, and at which attribute"
+    else:
+        advice = (
+            "try the domain on rows that are public or made up, by `beam-dp check-domain"
+            " --domain D --sample FILE`; --count_left_out of another release, which costs budget,"
+            " counts them"
+        )
+    lost = "outside the domain"
+    if release.guarantee.privacy_unit != "record":
+        lost += ", without a unit or beyond --max_records_per_unit"
+    if release.not_counted():
+        lost += f", or {release.not_counted()}"
+    return f"{told}; many records may have been left out: {lost}; {advice}"

@@ -27,8 +27,8 @@ from beam_dp.reports.terminal import short
 from beam_dp.transforms.drawing.release_intervals import ReleasePlannedIntervals, plan_attribute
 
 from . import program
-from .common import read_domain
-from .record_number import read_expected
+from .named_files import read_domain
+from .program import read_expected
 
 ATTRIBUTE = Flag(
     "attribute", "ordered attribute of the domain, of 2 to 2^20 levels", "COLUMN", True

@@ -40,10 +40,10 @@ from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 from beam_dp.reports.terminal import counted
 from beam_dp.transforms.drawing.release import ReleasePlanned
 
-from . import program, starting_point
-from .common import read_domain
+from . import named_files, program
+from .named_files import read_domain
 from .preview import bound_text, marginals_error, number_text
-from .record_number import read_expected
+from .program import read_expected
 
 MECHANISM = Flag(
     "mechanism",
@@ -58,7 +58,7 @@ FLAGS = (
     shared.WITHIN_BINS,
     shared.RECORDS_FORMAT,
     MECHANISM,
-    starting_point.RECORDS,
+    named_files.RECORDS,
     *(flag for flag in flags_of(*SYNTHETIC.values()) if flag not in shared.COMMON),
 )
 
@@ -139,7 +139,7 @@ def _read_job(given: dict[str, str], fields: dict[str, Any]) -> Job:
         count_left_out="count_left_out" in given,
         within_bins=given["within_bins"],  # type: ignore[arg-type]  # one of its choices
         records_format=given["records_format"],  # type: ignore[arg-type]  # as above
-        start_from=starting_point.start_records(given, domain),
+        start_from=named_files.start_records(given, domain),
         queries=given["workload"],
     )
     expected = read_expected(given, options.num_records)

@@ -54,18 +54,12 @@ from beam_dp.transforms.reading.read_arrivals import ReadArrivals
 from beam_dp.windows.horizon import Horizon, seconds_of_duration, span_text
 
 from . import flags
-from .beam_flags import runner_name
-from .common import (
-    make_pipeline,
-    read_domain,
-    read_ledger,
-    read_origin,
-    refuse_unshared_output,
-)
-from .empty_pipeline import LOCAL_RUNNER
-from .preview import check_json_flag, marginals_error, print_json, print_preview
-from .prism import RUNNER as PRISM_RUNNER
+from .flags import check_json_flag, read_ledger, read_origin
+from .job_servers import PRISM_RUNNER
+from .named_files import read_domain
+from .preview import marginals_error, print_json, print_preview
 from .progress import Progress, is_working
+from .runners import LOCAL_RUNNER, make_pipeline, refuse_unshared_output, runner_name
 from .running import mark_released, run_main, run_pipeline
 
 NAME = "release_windows"

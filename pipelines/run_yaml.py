@@ -29,8 +29,8 @@ from beam_dp.flags.flag import Flag, FlagError, refused
 from beam_dp.transforms.writing.write_outputs import outputs_of
 
 from . import flags
-from .common import pipeline_of
 from .progress import Progress, nothing
+from .runners import pipeline_of
 from .running import run_main, run_pipeline
 
 NAME = "run_yaml"

@@ -25,7 +25,7 @@ UNDECLARED_ALLOWED = {
     "beam_dp/storage/amazon.py": ("boto3", "botocore"),
     "beam_dp/storage/google.py": ("google", "requests"),
     "beam_dp/transforms/reading/read_kafka.py": ("confluent_kafka",),
-    "pipelines/beam_flags.py": ("grpc",),
+    "pipelines/runners.py": ("grpc",),
 }
 
 

@@ -88,7 +88,11 @@ def _loaded(package: str, module: str) -> Finding:
         return Finding("broken", package, f"not installed: pip install {package}")
     try:
         if module == "apache_beam":
+<<<<<<< HEAD
             import_program("common")  # loads Beam without its warnings
+=======
+            import_program("runners")  # which loads Beam without its warnings
+>>>>>>> 6083e30 (Merge small modules of the programs)
         importlib.import_module(module)
     except Exception as error:
         cure = f"pip install --force-reinstall {package}"
@@ -113,7 +117,7 @@ def _kernel() -> Finding:
 def _runners() -> list[Finding]:
     """Returns the local runner, then the others if Beam can be loaded."""
     try:
-        return list(import_program("runner_checks").runner_findings())
+        return list(import_program("runners").runner_findings())
     except Exception as error:
         return [Finding("broken", "FnApiRunner", f"can't be started: {error}")]
 

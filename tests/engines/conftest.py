@@ -15,15 +15,15 @@ from engines.moments import Moments
 from fake_google_storage import FakeGoogleStorage, serving
 from patience import HANG_SECONDS, wait_for
 
-from pipelines import beam_flags, flink as flink_checks
-from pipelines.prism import VARIABLE
+from pipelines import flink as flink_checks, runners
+from pipelines.job_servers import PRISM_VARIABLE
 
 
 @pytest.fixture(scope="session", autouse=True)
 def patient_programs() -> Iterator[None]:
     """Programs wait for an engine's answer as long as the tests do."""
     with pytest.MonkeyPatch.context() as patched:
-        for module in (beam_flags, flink_checks):
+        for module in (runners, flink_checks):
             patched.setattr(module, "SECONDS_TO_ANSWER", HANG_SECONDS)
         yield
 
@@ -79,7 +79,7 @@ def flink(job_server_jar: str, flink_log: pathlib.Path) -> Iterator[list[str]]:
 def prism() -> list[str]:
     """Flags that name the program which the environment names or `make prism` built."""
     built = ROOT / "prism-bin" / "prism"
-    path = os.environ.get(VARIABLE) or (str(built) if built.exists() else None)
+    path = os.environ.get(PRISM_VARIABLE) or (str(built) if built.exists() else None)
     if path is None:
         pytest.skip("Prism is missing: `make prism` builds it, where Go is installed")
     # Beam starts it for the first job of this process, which the others share.

@@ -12,8 +12,8 @@ from apache_beam.runners.runner import create_runner
 from jobs import everything_under, job_flags
 
 import beam_dp as dp
-from pipelines.beam_flags import ENVIRONMENTS, runner_name
 from pipelines.release_synthetic_database import main
+from pipelines.runners import ENVIRONMENTS, runner_name
 
 
 @pytest.fixture
@@ -57,7 +57,7 @@ def test_it_costs_one_line_and_nothing_is_spent(
     flags: dict[str, str],
     pattern: str,
 ) -> None:
-    monkeypatch.setattr("pipelines.beam_flags.SECONDS_TO_ANSWER", 0.5)
+    monkeypatch.setattr("pipelines.runners.SECONDS_TO_ANSWER", 0.5)
     url = str(folder / "ledger.sqlite")
     ledger = dp.Ledger(url)
     ledger.declare("people", 1000.0, 1e-9, "record", "add_or_remove_one")

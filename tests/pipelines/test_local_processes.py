@@ -13,9 +13,8 @@ import apache_beam as beam
 import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from pipelines.common import make_pipeline
-from pipelines.empty_pipeline import empty_pipeline
 from pipelines.progress import Progress
+from pipelines.runners import empty_pipeline, make_pipeline
 from pipelines.running import run_pipeline
 
 VALUE = "remarkable-4711"

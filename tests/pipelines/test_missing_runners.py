@@ -21,9 +21,8 @@ from apache_beam.runners.portability.prism_runner import PrismJobServer
 from jobs import everything_under, job_flags
 
 from beam_dp.privacy.ledger.ledger import Ledger
-from pipelines import common
-from pipelines.job_servers import JAR_SERVERS, prepare_jar_server
-from pipelines.prism import prepare_prism
+from pipelines import runners
+from pipelines.job_servers import JAR_SERVERS, prepare_jar_server, prepare_prism
 from pipelines.release_synthetic_database import main, parse_arguments
 
 Refused = Callable[..., None]
@@ -172,9 +171,9 @@ def test_spark_without_a_server_of_its_own(refused: Refused, tmp_path: pathlib.P
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("JAVA_HOME", "/nowhere")  # which needs no Java here
         argv = [*job_flags(tmp_path, runner="SparkRunner"), "--spark_submit_uber_jar"]
-        with pytest.raises(common.FlagError, match=pattern):
+        with pytest.raises(runners.FlagError, match=pattern):
             job = parse_arguments(argv)
-            common.make_pipeline(job.beam_flags, job.output)
+            runners.make_pipeline(job.beam_flags, job.output)
     options = PipelineOptions(["--job_endpoint=localhost:1"])
     prepare_jar_server(options, "SparkRunner")
     assert options.view_as(JobServerOptions).job_server_java_launcher == "java"
@@ -223,6 +222,6 @@ def test_a_runner_that_cannot_be_loaded(
 
 def test_every_runner_of_beam_is_local_or_checked() -> None:
     known = set(StandardOptions.KNOWN_RUNNER_NAMES) - set(StandardOptions.LOCAL_RUNNERS)
-    elsewhere = known - set(common._PREPARED)
+    elsewhere = known - set(runners._PREPARED)
     # The first has its endpoint checked; the second runs here, and is loaded before anything.
     assert elsewhere == {"PortableRunner", "InteractiveRunner"}

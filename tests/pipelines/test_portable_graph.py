@@ -34,8 +34,8 @@ from pipelines import (
     release_projection,
     release_synthetic_database,
 )
-from pipelines.common import make_pipeline
 from pipelines.program import build
+from pipelines.runners import make_pipeline
 
 Proto = beam_runner_api_pb2.Pipeline
 MIN_RAM = "beam:resources:min_ram_bytes:v1"

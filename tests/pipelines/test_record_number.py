@@ -28,12 +28,11 @@ from beam_dp.mechanisms.intervals.plan import plan_intervals, release_intervals
 from beam_dp.mechanisms.marginals.measure_all import Laplace
 from beam_dp.mechanisms.marginals.mwem import MWEM
 from beam_dp.mechanisms.small_db.small_db import SmallDB
-from pipelines import record_number, release_synthetic_database
-from pipelines.record_number import warning_of_number
+from pipelines import program, release_synthetic_database
+from pipelines.program import warning_of_number
 from pipelines.release_intervals import main as main_of_intervals
 from pipelines.release_synthetic_database import main
-from pipelines.yaml_config import ConfigError
-from pipelines.yaml_transforms import ReleaseSyntheticDatabase
+from pipelines.yaml_transforms import ConfigError, ReleaseSyntheticDatabase
 
 # Nobody else writes this number.
 EXPECTED = 90_210_457
@@ -135,7 +134,7 @@ def test_the_expected_number_goes_to_the_terminal_and_nowhere_else(
 ) -> None:
     url = str(tmp_path / "ledger.sqlite")
     dp.Ledger(url).declare("visits", 10, 1e-9, "record", "add_or_remove_one")
-    read = record_number.read_expected
+    read = program.read_expected
     monkeypatch.setattr(
         release_synthetic_database,
         "read_expected",

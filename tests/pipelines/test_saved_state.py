@@ -15,8 +15,8 @@ from jobs import everything_under, job_flags, people
 
 from beam_dp.mechanisms.online import saved_runs
 from beam_dp.privacy.ledger.ledger import Ledger
+from pipelines.answer_job import keep_state
 from pipelines.answer_queries import main
-from pipelines.saved_state import keep_state
 
 WOMEN = '{"id": "women", "conjunction": {"sex": "Female"}}'
 MIDDLE = '{"id": "middle", "interval": {"attribute": "age", "low": 20, "high": 60}}'

@@ -16,7 +16,7 @@ from stopped_program import assert_stops
 
 from pipelines import running
 from pipelines.release_synthetic_database import main
-from pipelines.stopping import Stopped, StopSignals, cancel, cancelling
+from pipelines.running import Stopped, StopSignals, cancel, cancelling
 
 
 @pytest.mark.slow
@@ -75,14 +75,14 @@ def test_a_runner_that_cannot_cancel_is_left_alone(monkeypatch: pytest.MonkeyPat
     cancel(result, PipelineOptions([]))
     assert result.state == "CANCELLED"
     cancel(Result(NotImplementedError()), PipelineOptions([]))
-    monkeypatch.setattr("pipelines.stopping.SECONDS_TO_CANCEL", 0.1)
+    monkeypatch.setattr("pipelines.running.SECONDS_TO_CANCEL", 0.1)
     monkeypatch.setattr(Result, "cancel", lambda _: None)
     cancel(Result(), PipelineOptions([]))
 
 
 def test_a_job_that_is_over_and_does_not_end_is_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pipelines.stopping.SECONDS_BETWEEN_LOOKS", 0.001)
-    monkeypatch.setattr("pipelines.stopping.SECONDS_TO_END", 0.001)
+    monkeypatch.setattr("pipelines.running.SECONDS_BETWEEN_LOOKS", 0.001)
+    monkeypatch.setattr("pipelines.running.SECONDS_TO_END", 0.001)
     result, asked = Result(), threading.Semaphore(0)
 
     def is_over() -> bool:
@@ -98,7 +98,7 @@ def test_a_job_that_is_over_and_does_not_end_is_cancelled(monkeypatch: pytest.Mo
 
 
 def test_a_job_that_ends_is_not_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pipelines.stopping.SECONDS_BETWEEN_LOOKS", 0.001)
+    monkeypatch.setattr("pipelines.running.SECONDS_BETWEEN_LOOKS", 0.001)
     result, asked = Result(), threading.Event()
     with cancelling(result, PipelineOptions([]), lambda: asked.set() or True):
         asked.wait()

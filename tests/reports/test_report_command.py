@@ -26,7 +26,7 @@ from beam_dp.in_memory.release_table import release
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.ledger.ledger import Ledger
 from beam_dp.queries.workload import marginals
-from pipelines.truth import read_truth
+from pipelines.named_files import read_truth
 
 DOMAIN = Domain((IntegerAttribute("age", 0, 9), CategoricalAttribute("sex", ("f", "m"))))
 # Of each person three records, of which two are used; one record is outside the domain.

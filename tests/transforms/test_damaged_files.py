@@ -27,7 +27,7 @@ from beam_dp.transforms import ReadRecords
 from beam_dp.transforms.errors import ReadError
 from beam_dp.transforms.reading.formats import Decompressed
 from beam_dp.transforms.reading.read import _ReadRange, _SplitFile
-from pipelines.common import read_text
+from pipelines.named_files import read_text
 
 COMPRESSIONS: dict[str, Callable[[bytes], bytes]] = {
     "gz": lambda data: gzip.compress(data, mtime=0),

@@ -1,0 +1,282 @@
+"""Pipelines for Beam's flags, which are checked before the budget is spent.
+
+By then Beam's own message is withheld, because it comes from a job that may have read records.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import os
+import re
+import shlex
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from urllib.parse import urlsplit
+
+import apache_beam as beam
+import grpc  # type: ignore[import-untyped]
+from apache_beam.options.pipeline_options import (
+    DirectOptions,
+    FlinkRunnerOptions,
+    PipelineOptions,
+    PortableOptions,
+    SetupOptions,
+    StandardOptions,
+)
+from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+from apache_beam.transforms.environments import SubprocessSDKEnvironment
+
+from beam_dp.cli.doctor import Finding
+from beam_dp.flags.flag import FlagError, nearest, one_of, refused
+
+from .flink import JAR_VARIABLE, RUNNER as FLINK_RUNNER, prepare_flink
+from .job_servers import (
+    JAR_SERVERS,
+    PRISM_RUNNER,
+    PRISM_VARIABLE,
+    prepare_jar_server,
+    prepare_prism,
+)
+
+SECONDS_TO_ANSWER = 5.0
+ENVIRONMENTS = ("DOCKER", "PROCESS", "EXTERNAL", "LOOPBACK")
+_OF_BEAM = "beam:env:"
+_PORTABLE = "PortableRunner"
+_EMBEDDED = "embed"
+
+
+def runner_name(text: str) -> str:
+    """Returns the class of the runner that Beam makes of what was typed.
+
+    Beam knows its own runners in any case, and without "Runner"; others by their full names.
+
+    Example:
+        >>> runner_name("flink"), runner_name("a.module.OwnRunner")
+        ('FlinkRunner', 'OwnRunner')
+    """
+    known = {name.lower(): name for name in StandardOptions.KNOWN_RUNNER_NAMES}
+    short = text.lower()
+    return known.get(short) or known.get(f"{short}runner") or text.rpartition(".")[2]
+
+
+def check_beam_flags(options: PipelineOptions, runner: str) -> None:
+    """Refuses flags that no job can run with.
+
+    Raises:
+        FlagError: naming the flag.
+    """
+    setup, portable = options.view_as(SetupOptions), options.view_as(PortableOptions)
+    _check_file("requirements_file", setup.requirements_file)
+    _check_file(
+        "setup_file",
+        setup.setup_file,
+        r"setup\.py|pyproject\.toml",
+        ", named setup.py or pyproject.toml",
+    )
+    for package in setup.extra_packages or ():
+        # Beam fetches a remote one.
+        if "://" not in package:
+            _check_file(
+                "extra_package",
+                package,
+                r".*\.(tar|tar\.gz|whl|zip)",
+                ", named .tar, .tar.gz, .whl or .zip",
+            )
+    _check_at_least("direct_num_workers", options.view_as(DirectOptions).direct_num_workers, 0)
+    flink = options.view_as(FlinkRunnerOptions)
+    for name in ("parallelism", "max_parallelism"):
+        if getattr(flink, name) != -1:  # Beam's default: the engine decides
+            _check_at_least(name, getattr(flink, name), 1)
+    _check_environment(portable.environment_type)
+    _check_endpoint(runner, portable.job_endpoint)
+
+
+def _check_file(name: str, path: str | None, pattern: str = ".*", named: str = "") -> None:
+    if path is None:
+        return
+    if not os.path.isfile(path) or not re.fullmatch(pattern, os.path.basename(path)):
+        raise refused(name, path, f"must be a file that exists{named}")
+
+
+def _check_at_least(name: str, value: int, least: int) -> None:
+    if value < least:
+        raise refused(name, value, f"must be >= {least}")
+
+
+def _check_environment(environment: str | None) -> None:
+    if not environment or environment in ENVIRONMENTS or environment.startswith(_OF_BEAM):
+        return
+    raise refused("environment_type", environment, one_of(environment, ENVIRONMENTS))
+
+
+def _check_endpoint(runner: str, endpoint: str | None) -> None:
+    """Waits for a job server to answer, as Beam does."""
+    if not endpoint:
+        if runner == _PORTABLE:
+            raise FlagError(
+                f"--job_endpoint: missing; must be given with --runner {_PORTABLE}: host:port of a"
+                " job server"
+            )
+        return
+    # Of Beam's local runners Prism alone speaks to a job server.
+    ignores_it = runner in StandardOptions.LOCAL_RUNNERS and runner != PRISM_RUNNER
+    if endpoint == _EMBEDDED or ignores_it:
+        return
+    with grpc.insecure_channel(endpoint) as channel:
+        try:
+            grpc.channel_ready_future(channel).result(timeout=SECONDS_TO_ANSWER)
+        except grpc.FutureTimeoutError:
+            limit = f"within {SECONDS_TO_ANSWER:g} seconds"
+            condition = f"must be host:port of a job server that answers {limit}"
+            raise refused("job_endpoint", endpoint, condition) from None
+
+
+# Not DirectRunner: that one looks for another runner to download first.
+LOCAL_RUNNER = "FnApiRunner"
+_PROCESSES = "multi_processing"
+
+
+def empty_pipeline(options: PipelineOptions) -> beam.Pipeline:
+    """Returns an empty pipeline on the runner that the options name.
+
+    Raises:
+        ValueError: Beam knows no such runner.
+        ImportError: it is not installed.
+    """
+    pipeline = beam.Pipeline(runner=_silent_processes(options), options=options)
+    # For transforms of other languages, of which there are none; Beam removes it only after a run.
+    os.rmdir(pipeline.local_tempdir)
+    return pipeline
+
+
+def _silent_processes(options: PipelineOptions) -> FnApiRunner | None:
+    """Beam's local runner, if it shall start processes: it would let them print to our terminal.
+
+    What they say there, beside what they log to the runner, are Beam's messages, and tracebacks
+    that may quote records.
+    """
+    direct = options.view_as(DirectOptions)
+    runner = runner_name(options.view_as(StandardOptions).runner)
+    is_local = runner in StandardOptions.LOCAL_RUNNERS and runner != PRISM_RUNNER
+    if direct.direct_running_mode != _PROCESSES or not is_local:
+        return None
+    direct.direct_running_mode = "in_memory"  # so that the runner keeps the command
+    worker = f"{shlex.quote(sys.executable)} -m apache_beam.runners.worker.sdk_worker_main"
+    silent = f"exec {worker} > {os.devnull} 2>&1"
+    return FnApiRunner(SubprocessSDKEnvironment.from_command_string(silent))
+
+
+_DATAFLOW = ("DataflowRunner", "TestDataflowRunner")
+
+
+def prepare_dataflow(_: PipelineOptions, runner: str) -> None:
+    """Raises FlagError where Beam's client of Dataflow is missing: it looks once it submits."""
+    try:
+        importlib.import_module("apache_beam.runners.dataflow.internal.apiclient")
+    except ImportError:
+        condition = "must be installed: pip install 'apache-beam[gcp]'"
+        raise refused("runner", runner, condition) from None
+
+
+# What a runner lacks shows before a budget is spent; of a job that runs it would be withheld.
+_PREPARED: dict[str, Callable[[PipelineOptions], None]] = {
+    FLINK_RUNNER: prepare_flink,
+    PRISM_RUNNER: prepare_prism,
+    **{name: partial(prepare_jar_server, runner=name) for name in JAR_SERVERS},
+    **{name: partial(prepare_dataflow, runner=name) for name in _DATAFLOW},
+}
+
+
+def make_pipeline(beam_flags: Sequence[str], output: str) -> beam.Pipeline:
+    """Returns an empty pipeline for Beam's flags: on FnApiRunner unless a runner is named.
+
+    Raises:
+        FlagError: Beam knows no such runner or can't load it, no job could run with its flags, it
+            lacks a program, a jar or a library, or Dataflow's workers could not share the output.
+    """
+    options = PipelineOptions(list(beam_flags))
+    refuse_unshared_output(output, options.view_as(StandardOptions).runner or LOCAL_RUNNER)
+    return pipeline_of(options)
+
+
+def pipeline_of(options: PipelineOptions) -> beam.Pipeline:
+    """Returns an empty pipeline for Beam's options: on FnApiRunner unless a runner is named.
+
+    Raises:
+        FlagError: Beam knows no such runner or can't load it, no job could run with its flags, or
+            it lacks a program, a jar or a library.
+    """
+    standard = options.view_as(StandardOptions)
+    standard.runner = standard.runner or LOCAL_RUNNER
+    runner = runner_name(standard.runner)
+    check_beam_flags(options, runner)
+    if runner in _PREPARED:
+        _PREPARED[runner](options)
+    try:
+        return empty_pipeline(options)
+    except ValueError as error:
+        if "Unexpected pipeline runner" in str(error):
+            near = nearest(standard.runner, StandardOptions.KNOWN_RUNNER_NAMES)
+            condition = f"must be a runner that Beam knows; the nearest is {near}"
+            raise refused("runner", standard.runner, condition) from None
+        raise FlagError(str(error)) from None
+    except ImportError as error:
+        raise refused("runner", standard.runner, f"must be installed: {error}") from None
+    except Exception as error:
+        # No record was read yet, so that whatever went wrong may be said.
+        condition = f"must be one that Beam can load: {type(error).__name__}: {error}"
+        raise refused("runner", standard.runner, condition) from None
+
+
+def refuse_unshared_output(output: str, runner: str, name: str = "output") -> None:
+    """Refuses a folder of one machine for a runner whose workers share none.
+
+    Raises:
+        FlagError: if it is refused.
+    """
+    if "://" not in output and runner_name(runner) in _DATAFLOW:
+        condition = "must not be a folder of one machine with --runner"
+        raise refused(name, output, f"{condition} {runner}: its workers share none")
+
+
+def runner_findings() -> Iterator[Finding]:
+    """Yields whether each runner works, that of this machine first.
+
+    That one runs a small job. Of the others their programs, jars and libraries are looked for, as
+    before a job; nothing is fetched, and no cluster is asked.
+    """
+    yield _local()
+    yield _prepared(FLINK_RUNNER, prepare_flink, JAR_VARIABLE)
+    yield _prepared(PRISM_RUNNER, prepare_prism, PRISM_VARIABLE)
+    yield _prepared(_DATAFLOW[0], lambda options: prepare_dataflow(options, _DATAFLOW[0]))
+
+
+def _local() -> Finding:
+    disabled = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        pipeline = empty_pipeline(PipelineOptions([f"--runner={LOCAL_RUNNER}"]))
+        _ = pipeline | beam.Create([1, 2]) | beam.CombineGlobally(sum)
+        pipeline.run().wait_until_finish()
+    except Exception as error:
+        return Finding("broken", LOCAL_RUNNER, f"a small job failed: {error}")
+    finally:
+        logging.disable(disabled)
+    return Finding("works", LOCAL_RUNNER, "ran a small job")
+
+
+def _prepared(
+    runner: str, prepare: Callable[[PipelineOptions], None], variable: str | None = None
+) -> Finding:
+    place = os.environ.get(variable, "") if variable else ""
+    if urlsplit(place).scheme:
+        told = f"{variable} names {place}, which is fetched before a job, and was not tried"
+        return Finding("missing", runner, told)
+    try:
+        prepare(PipelineOptions([f"--runner={runner}"]))
+    except FlagError as error:
+        return Finding("missing", runner, str(error))
+    told = "is installed; jobs need an account" if runner == _DATAFLOW[0] else f"found: {place}"
+    return Finding("works", runner, told)
