@@ -88,11 +88,7 @@ def _loaded(package: str, module: str) -> Finding:
         return Finding("broken", package, f"not installed: pip install {package}")
     try:
         if module == "apache_beam":
-<<<<<<< HEAD
-            import_program("common")  # loads Beam without its warnings
-=======
-            import_program("runners")  # which loads Beam without its warnings
->>>>>>> 6083e30 (Merge small modules of the programs)
+            import_program("runners")  # loads Beam without its warnings
         importlib.import_module(module)
     except Exception as error:
         cure = f"pip install --force-reinstall {package}"
