@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from beam_dp.errors import InputError
 from beam_dp.flags.command_line import Command
-from beam_dp.flags.flag import Flag, FlagError, check_texts, refused
+from beam_dp.flags.flag import Flag, FlagError, check_texts
 from beam_dp.flags.numbers import integer
 
 if TYPE_CHECKING:
@@ -61,15 +61,8 @@ def _run(options: argparse.Namespace) -> None:
     for flag, other in (("edges_from", "bins"), ("bins", "edges_from")):
         if given[flag] is not None and given[other] is None:
             raise FlagError(f"--{other}: missing; must be given with --{flag}")
-    try:
-        draft = _draft(options.source, given)
-        draft.write(given["output"])
-    except InputError as error:
-        if error.name not in given:
-            raise
-        if error.value is None:
-            raise FlagError(f"--{error.name}: missing; {error.condition}") from None
-        raise refused(error.name, error.value, error.condition) from None
+    draft = _draft(options.source, given)
+    draft.write(given["output"])
     _print(draft, given["output"])
 
 

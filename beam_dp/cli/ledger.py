@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from beam_dp.checks import is_integer, is_number
 from beam_dp.errors import InputError
 from beam_dp.flags.command_line import Command
-from beam_dp.flags.flag import JSON, Flag, FlagError, refused
+from beam_dp.flags.flag import JSON, Flag, FlagError
 from beam_dp.flags.numbers import number
 from beam_dp.reports.terminal import below_each_other, plain_table, plain_text
 
@@ -97,17 +97,15 @@ def _declare(ledger: Ledger, options: argparse.Namespace) -> None:
             raise FlagError(f"--{each.name}: missing; must be given with --declare: {meaning}")
     if options.composition is not None:
         values[composition.name] = options.composition
+    for name in ("epsilon", "delta"):
+        values[name] = number(name, values[name])
+    is_large = getattr(options, allow_large_delta.name) is not None
     try:
-        for name in ("epsilon", "delta"):
-            values[name] = number(name, values[name])
-        is_large = getattr(options, allow_large_delta.name) is not None
         ledger.declare(options.declare, **values, allow_large_delta=is_large)
     except InputError as error:
-        flag = "declare" if error.name == "dataset_id" else error.name
-        if flag != "declare" and flag not in values:
+        if error.name != "dataset_id":
             raise
-        condition = error.condition.replace("unless allow_", "unless --allow_")
-        raise refused(flag, error.value, condition) from None
+        raise InputError("declare", error.value, error.condition) from None
 
 
 def _report(ledger: Ledger, dataset: Dataset) -> dict[str, Any]:

@@ -68,13 +68,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         return EXIT_BAD_INPUT
     if arguments[0] == "help":
         arguments = [*arguments[1:], "--help"]
+    flags: tuple[Flag, ...] = ()
     try:
         if arguments and arguments[0] in PIPELINES:
             return _run_pipeline(PIPELINES[arguments[0]], arguments[1:])
         options = _parse(arguments)
-        return command(options.command).run(options) or 0
+        chosen = command(options.command)
+        flags = chosen.flags
+        return chosen.run(options) or 0
     except (FlagError, InputError) as error:
-        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
+        print(f"error: {in_words_of_flags(error, flags)}", file=sys.stderr)
         return EXIT_BAD_INPUT
     except ModuleNotFoundError as error:
         cure = missing_part(error)

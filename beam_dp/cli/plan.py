@@ -10,7 +10,7 @@ import dataclasses
 import sys
 from collections.abc import Iterable, Mapping
 
-from beam_dp.errors import InputError, shown
+from beam_dp.errors import InputError
 from beam_dp.flags import shared, windows
 from beam_dp.flags.command_line import Command, check_files
 from beam_dp.flags.flag import JSON, Flag, FlagError, check_texts
@@ -165,12 +165,12 @@ FLAGS = (
 )
 
 
-def _run(options: argparse.Namespace) -> None:
-    """Prints an option of every mechanism for a job.
+# Arguments whose flags have other names.
+_FLAG_OF = {"max_size": "size", "projection_width": "size", "max_error_fraction": "max_error"}
 
-    Raises:
-        FlagError: if a flag is refused.
-    """
+
+def _run(options: argparse.Namespace) -> None:
+    """Prints an option of every mechanism for a job."""
     texts: dict[str, str | None] = {flag.name: getattr(options, flag.name) for flag in FLAGS}
     try:
         check_plan(texts)
@@ -178,13 +178,9 @@ def _run(options: argparse.Namespace) -> None:
 
         print_plan(texts, counts_queries=asks_for_queries(texts))
     except InputError as error:
-        # Arguments of functions whose flags have other names.
-        name = {"max_size": "size", "projection_width": "size"}.get(error.name, error.name)
-        if name not in texts:
+        if error.name not in _FLAG_OF:
             raise
-        condition = error.condition.replace("unless allow_", "unless --allow_")
-        told = "missing" if error.value is None else f"{shown(error.value)} is refused"
-        raise FlagError(f"--{name}: {told}; {condition}") from None
+        raise InputError(_FLAG_OF[error.name], error.value, error.condition) from None
     if texts["epsilon"] is not None:
         from beam_dp.privacy.advice import large_epsilon
 

@@ -50,17 +50,12 @@ def job_of(texts: Mapping[str, str | None]) -> PlanningJob | SparsePlanningJob:
             **promised,
         )
     max_error = given.get("max_error")
-    try:
-        return PlanningJob(
-            workload=read_workload(given["workload"], read_domain(given["domain"])),
-            num_records=integer("num_records", given["num_records"]),
-            max_error_fraction=None if max_error is None else number("max_error", max_error),
-            **promised,
-        )
-    except InputError as error:
-        if error.name == "max_error_fraction":
-            raise InputError("max_error", error.value, error.condition) from None
-        raise
+    return PlanningJob(
+        workload=read_workload(given["workload"], read_domain(given["domain"])),
+        num_records=integer("num_records", given["num_records"]),
+        max_error_fraction=None if max_error is None else number("max_error", max_error),
+        **promised,
+    )
 
 
 def query_count_job(texts: Mapping[str, str | None]) -> QueryCountJob:

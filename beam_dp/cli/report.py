@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from beam_dp.errors import InputError
 from beam_dp.flags.command_line import Command
-from beam_dp.flags.flag import DIRECTORY, Flag, FlagError, refused
+from beam_dp.flags.flag import DIRECTORY, Flag
 from beam_dp.storage.new_file import write_new_file
 
 if TYPE_CHECKING:
@@ -22,14 +22,7 @@ if TYPE_CHECKING:
 def _run(options: argparse.Namespace) -> None:
     """Writes the report of a release, and prints where it is and who may see it."""
     flags = {name: getattr(options, name) for name in ("output", "ledger", "against")}
-    try:
-        output = report(options.directory, **flags)
-    except InputError as error:
-        if error.name not in flags:
-            raise
-        if error.value is None:
-            raise FlagError(f"--{error.name}: missing; {error.condition}") from None
-        raise refused(error.name, error.value, error.condition) from None
+    output = report(options.directory, **flags)
     is_private = options.against is not None
     whose = "PRIVATE: holds exact counts of records" if is_private else "public, as the release is"
     print(f"{output} ({whose})")

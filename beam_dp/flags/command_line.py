@@ -71,7 +71,7 @@ def in_words_of_flags(error: InputError | FlagError, flags: Sequence[Flag]) -> s
     for flag in flags:
         if flag.is_switch:
             text = text.replace(f"unless {flag.name} is", f"unless --{flag.name} is")
-    if error.name not in {flag.name for flag in flags}:
+    if error.name not in {flag.name for flag in flags if not flag.is_positional}:
         return text
     if error.value is None:
         text = text.replace(f"{error.name}: None is refused", f"{error.name}: missing", 1)
