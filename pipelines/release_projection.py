@@ -29,7 +29,7 @@ from beam_dp.mechanisms.registry import SKETCHES, options_of
 from beam_dp.mechanisms.sketches.errors import KeyProfile
 from beam_dp.mechanisms.sketches.mechanisms import CountSketch
 from beam_dp.mechanisms.sketches.plan import DEFAULT_SIZE, SparseMechanism, SparsePlan
-from beam_dp.planning.sketches.choices import SparseChoice, plan_sparse_release
+from beam_dp.planning.sketches import SparseChoice, plan_sparse_release
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.ledger.entries import Token
 from beam_dp.privacy.ledger.filters import Account
