@@ -11,13 +11,10 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator, Sequence
-
-import pyarrow as pa
+from collections.abc import Sequence
 
 from beam_dp.checks import checked_integer
 from beam_dp.cli.programs import command_of
-from beam_dp.domain.dates import TimeAttribute
 from beam_dp.domain.files import parse_domain
 from beam_dp.domain.universe import Domain
 from beam_dp.encoding.check import ColumnCheck, DomainCheck
@@ -26,8 +23,6 @@ from beam_dp.flags import shared
 from beam_dp.flags.flag import Flag, FlagError
 from beam_dp.flags.numbers import integer
 from beam_dp.transforms import ReadError, ReadRecords
-from beam_dp.transforms.errors import name_file_only
-from beam_dp.transforms.reading.formats import FORMATS, Wanted
 
 from . import flags
 from .named_files import read_text
@@ -69,28 +64,11 @@ def check_sample(domain: Domain, sample: ReadRecords) -> tuple[DomainCheck, list
     check = DomainCheck(domain)
     for path, num_bytes in sample.files:
         try:
-            for batch in _batches(sample.file_format, path, num_bytes, domain):
+            for batch in sample.file_batches(path, num_bytes, domain.names, domain, may_lack=True):
                 check.add(batch)
         except ReadError as error:
             refusals.append(str(error))
     return check, refusals
-
-
-def _batches(
-    file_format: str, path: str, num_bytes: int, domain: Domain
-) -> Iterator[pa.RecordBatch]:
-    """Yields the columns that a file has of a domain; of a damaged one what is before the damage.
-
-    Raises:
-        ReadError: where the file is damaged, or gone.
-    """
-    reader = FORMATS[file_format]
-    times = [each.name for each in domain if isinstance(each, TimeAttribute)]
-    with name_file_only(path):
-        known = [name for name, _ in reader.columns(path) or ()]
-        columns = [name for name in domain.names if known.count(name) == 1]
-        for start, stop in reader.ranges(path, num_bytes) if columns else ():
-            yield from reader.batches(path, start, stop, Wanted(columns, times=times))
 
 
 def _main(argv: Sequence[str], _: Progress) -> int:

@@ -124,7 +124,7 @@ def reading(p: beam.Pipeline) -> Any:
         if step.unique_name.endswith("ReadRecords/Read")
     )
     payload = beam_runner_api_pb2.ParDoPayload.FromString(step.spec.payload)
-    return pickler.loads(payload.do_fn.payload)[0]
+    return pickler.loads(payload.do_fn.payload)[0].reading.wanted
 
 
 COLLECTED: dict[str, list[Any]] = {}

@@ -25,8 +25,8 @@ import beam_dp.transforms.reading.read as read_module
 from beam_dp.errors import InputError
 from beam_dp.transforms import ReadRecords
 from beam_dp.transforms.errors import ReadError
-from beam_dp.transforms.reading.formats import Decompressed
-from beam_dp.transforms.reading.read import _ReadRange, _SplitFile
+from beam_dp.transforms.reading.formats import Decompressed, Wanted
+from beam_dp.transforms.reading.read import Reading, _ReadRange, _SplitFile
 from pipelines.named_files import read_text
 
 COMPRESSIONS: dict[str, Callable[[bytes], bytes]] = {
@@ -47,8 +47,9 @@ def num_records(path: pathlib.Path, columns: Sequence[str] = ("id",)) -> int:
     """How many records a file has, read as a worker reads it."""
     name = path.suffixes[0][1:]
     ranges = _SplitFile(name).process((str(path), path.stat().st_size))
-    reading = _ReadRange(name, list(columns))
-    return sum(batch.num_rows for each in ranges for batch in reading.process(each))
+    step = _ReadRange(name)
+    step.reading = Reading(Wanted(list(columns)))
+    return sum(batch.num_rows for each in ranges for batch in step.process(each))
 
 
 def test_every_compression_that_beam_knows_by_its_extension_is_tested() -> None:

@@ -20,7 +20,9 @@ from beam_dp.domain.dates import DateAttribute, DatetimeAttribute
 from beam_dp.domain.universe import Domain
 from beam_dp.encoding.columns import encode_column
 from beam_dp.errors import InputError
-from beam_dp.transforms import EncodeRecords, ReadRecords
+from beam_dp.hashing.keys import HashKey
+from beam_dp.transforms import EncodeRecords, KeyColumns, ReadRecords
+from beam_dp.transforms.counting.encode import EncodeKeys
 from beam_dp.transforms.reading.formats import FORMATS, Wanted
 from beam_dp.transforms.reading.records import check_field
 from pipelines.check_domain import main as check_domain
@@ -197,7 +199,7 @@ def test_a_job_reads_the_dates_and_times_of_avro(tmp_path: pathlib.Path, name: s
 
 
 def test_a_column_is_not_read_as_dates_and_as_keys_at_once(tmp_path: pathlib.Path) -> None:
-    reader = ReadRecords(avro(tmp_path, *AVRO["date"][:2]))
-    reader.need({"a": "domain"}, (), {"a": DATE})
+    records = beam.Pipeline() | ReadRecords(avro(tmp_path, *AVRO["date"][:2]))
+    _ = records | EncodeRecords(Domain((DATE,)), "record", as_cells=True)
     with pytest.raises(InputError, match="'a' is refused; must not be both dates"):
-        reader.need({"a": "key"}, (), {})
+        _ = records | EncodeKeys(KeyColumns("a"), 1, HashKey.draw(4), "record")

@@ -34,6 +34,7 @@ from beam_dp.transforms.counting.count_windows import BeamWindows, CountWindows,
 from beam_dp.transforms.errors import show_setup, withhold_messages
 from beam_dp.transforms.reading.read import ReadRecords
 from beam_dp.transforms.reading.read_arrivals import ReadArrivals
+from beam_dp.transforms.reading.records import source_of
 from beam_dp.transforms.reading.seen_files import SeenFiles
 
 WindowsPlan = WindowTablesPlan | WindowDatabasesPlan
@@ -179,7 +180,7 @@ class ReleaseWindows(beam.PTransform):
         is_strict = horizon_card(self.plan, replayable=True).needs_same_records
         kept = (ReadArrivals, ReadRecords) if is_strict else ReadArrivals
         made_of = list(_made_of(records))
-        readers = [each.reader for each in made_of if isinstance(getattr(each, "reader", 0), kept)]
+        readers = [each for each in map(source_of, made_of) if isinstance(each, kept)]
         sources = [each.source for each in made_of if hasattr(each, "source")]
         if len(readers) + len(sources) > 1:
             condition = "must be of one, for a horizon knows what it has read of one alone"

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import apache_beam as beam
 import numpy as np
 import pyarrow as pa
-from apache_beam.pipeline import AppliedPTransform, PipelineVisitor
 from apache_beam.utils.timestamp import Timestamp
 
 from beam_dp.domain.attributes import Attribute, nearest_known
@@ -24,7 +24,7 @@ from beam_dp.transforms.reading.listing import (
     plain_pattern,
     timed_files,
 )
-from beam_dp.transforms.reading.records import RecordBatches
+from beam_dp.transforms.reading.records import RecordSource, takers_of
 from beam_dp.transforms.reading.seen_files import SeenFiles
 
 _CHECKED_FILES = 64
@@ -32,7 +32,7 @@ _MICROSECONDS = 10**6
 _NAMED_FILES = 1000  # up to here a pipeline holds the files' names; else it lists them itself
 
 
-class ReadRecords(beam.PTransform):
+class ReadRecords(RecordSource):
     """Reads files of records, in parallel and only the columns that are needed.
 
     Everything public is checked when this is constructed: that files match, that they can be
@@ -83,20 +83,18 @@ class ReadRecords(beam.PTransform):
         self._refuse_empty_files()
         for column in self.columns or ():
             self.check_column("column", column)
-        self._splitting = beam.ParDo(_SplitFile(self.file_format))
-        self._keys: set[str] = set()
-        self._reading = beam.ParDo(_ReadRange(self.file_format, self.columns, self.arrival_column))
 
     def expand(self, pipeline: beam.Pipeline) -> beam.PCollection[pa.RecordBatch]:
         """Lists files, splits them, reads the ranges."""
+        split = beam.ParDo(_SplitFile(self.file_format))
+        read = beam.ParDo(_ReadRange(self.file_format, self.arrival_column))
         records = (
             self._listed(pipeline)
-            | "Split files" >> self._splitting
+            | "Split files" >> split
             | "Spread ranges" >> beam.Reshuffle()
-            | "Read" >> self._reading
+            | "Read" >> read
         )
-        self._reading.fn.records = records
-        records.reader = self
+        split.fn.reading = read.fn.reading = _LateReading(self, records)
         return records
 
     def check_column(self, argument: str, column: str, attribute: Attribute | None = None) -> None:
@@ -127,34 +125,36 @@ class ReadRecords(beam.PTransform):
                 condition = f"must be a column of {wanted}; in {path} it is {kind.name}"
                 raise InputError(argument, column, condition)
 
-    def need(
-        self,
-        columns: Mapping[str, str],
-        integers: Collection[str],
-        attributes: Mapping[str, Attribute],
-    ) -> None:
-        """Reads these columns, and those that others asked for.
+    def reading(self, records: beam.PCollection[Any]) -> Reading:
+        """Returns what workers read, given the steps that take the records so far.
 
-        Args:
-            columns: names, each with the argument that asks for it.
-            integers: those in which a text means the same as the integer it looks like.
-            attributes: whose levels columns are to hold, by the columns' names.
+        Raises:
+            InputError: if one of them takes a column for dates, another for keys.
         """
-        self._splitting.fn.uses += [
-            (name, argument, attributes.get(name)) for name, argument in columns.items()
+        takers, others = takers_of(records)
+        uses = [
+            (name, argument, taker.attributes.get(name))
+            for taker in takers
+            for name, argument in taker.columns.items()
+            if name != self.arrival_column  # in no file
         ]
-        times = {name for name, each in attributes.items() if isinstance(each, TimeAttribute)}
-        times |= {name for name, argument in columns.items() if argument in NEED_TIMES}
-        self._keys |= {name for name, argument in columns.items() if argument in ("key", "weight")}
-        reading = self._reading.fn
-        reading.times |= times
-        if clash := reading.times & self._keys:
-            # Avro's are integers to who reads keys, but dates to who reads levels of dates.
+        times = {
+            name
+            for name, argument, attribute in uses
+            if argument in NEED_TIMES or isinstance(attribute, TimeAttribute)
+        }
+        if clash := times & {name for name, argument, _ in uses if argument in ("key", "weight")}:
+            # Avro's are integers to a reader of keys, but dates to a reader of levels of dates.
             condition = "must not be both dates or times, and a key or weight; read the files twice"
             raise InputError("input", min(clash), condition)
-        reading.needed = list(dict.fromkeys([*reading.needed, *columns]))
-        reading.texts = reading.texts | (set(columns) - set(integers))
-        reading.integers = (reading.integers | set(integers)) - reading.texts
+        if others or not takers:
+            # Any column may be wanted, each text as it was written.
+            return Reading(Wanted(self.columns, (), times), uses)
+        texts = {name for taker in takers for name in taker.columns.keys() - taker.integers}
+        integers = {name for taker in takers for name in taker.integers} - texts
+        needed = list(dict.fromkeys(name for name, _, _ in uses))
+        columns = needed if self.columns is None else self.columns
+        return Reading(Wanted(columns, integers, times), uses)
 
     def keep(self, seen: SeenFiles, *, may_be_removed: bool) -> None:
         """Reads the files of a horizon that is begun: those that other jobs on it read.
@@ -186,12 +186,35 @@ class ReadRecords(beam.PTransform):
         Raises:
             ReadError: if a file is damaged, or lacks a column.
         """
-        times = {each.name for each in attributes if isinstance(each, TimeAttribute)}
-        file_format, wanted = FORMATS[self.file_format], Wanted(columns, times=times)
+        known = list(attributes)
         for path, num_bytes in self.files:
-            with name_file_only(path):
-                for start, stop in file_format.ranges(path, num_bytes):
-                    yield from file_format.batches(path, start, stop, wanted)
+            yield from self.file_batches(path, num_bytes, columns, known)
+
+    def file_batches(
+        self,
+        path: str,
+        num_bytes: int,
+        columns: Sequence[str],
+        attributes: Iterable[Attribute],
+        *,
+        may_lack: bool = False,
+    ) -> Iterator[pa.RecordBatch]:
+        """Yields the records of one of ``files``; with ``may_lack`` only columns that it has once.
+
+        Raises:
+            ReadError: where the file is damaged or gone, or lacks a column.
+        """
+        times = [each.name for each in attributes if isinstance(each, TimeAttribute)]
+        file_format = FORMATS[self.file_format]
+        with name_file_only(path):
+            if may_lack:
+                known = [name for name, _ in file_format.columns(path) or ()]
+                columns = [name for name in columns if known.count(name) == 1]
+                if not columns:
+                    return
+            wanted = Wanted(columns, times=times)
+            for start, stop in file_format.ranges(path, num_bytes):
+                yield from file_format.batches(path, start, stop, wanted)
 
     def _found(self) -> list[tuple[str, int]]:
         """Returns the files that are there now, with their sizes."""
@@ -248,23 +271,52 @@ def _common_format(pattern: str, paths: Sequence[str]) -> str:
     return found.name
 
 
-class _SplitFile(beam.DoFn):
-    """Splits a file into ranges that workers read apart from each other.
+@dataclasses.dataclass(frozen=True)
+class Reading:
+    """What workers read of each file.
 
-    Of many files not all are looked into before: what is refused then is an error now. What a
-    file declares is public.
+    Args:
+        wanted: the columns.
+        uses: of columns: the name, the argument that asks for it, and whose levels it is to hold.
+    """
+
+    wanted: Wanted = dataclasses.field(default_factory=Wanted)
+    uses: Sequence[tuple[str, str, Attribute | None]] = ()
+
+
+class _LateReading:
+    """Is pickled as what ``reader.reading`` returns by then.
+
+    A pipeline is built from its sources on. So a source that is not told which columns to read
+    learns it from the releases that take its records, once the graph is complete: when the steps
+    are pickled for the workers.
+    """
+
+    def __init__(self, reader: ReadRecords, records: beam.PCollection[pa.RecordBatch]) -> None:
+        self._reader, self._records = reader, records
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        reading = self._reader.reading(self._records)
+        return Reading, (reading.wanted, reading.uses)
+
+
+class _SplitFile(beam.DoFn):
+    """Splits a file into ranges that workers read independently.
+
+    Of many files only some are opened before: a column of a wrong type in another is an error now.
+    What a file declares is public.
     """
 
     def __init__(self, file_format: str) -> None:
+        self.reading: Any = Reading()
         self.file_format = file_format
-        self.uses: list[tuple[str, str, Attribute | None]] = []
 
     def process(self, file: tuple[str, int]) -> Iterator[tuple[str, int, int]]:
         path, num_bytes = file
         file_format = FORMATS[self.file_format]
         with name_file_only(path):
             types = dict(file_format.columns(path) or ())
-            for column, argument, attribute in self.uses:
+            for column, argument, attribute in self.reading.uses:
                 kind = types.get(column)
                 wanted = None if kind is None else unfit(kind, argument, attribute)
                 if kind is not None and wanted is not None:
@@ -275,32 +327,12 @@ class _SplitFile(beam.DoFn):
 
 
 class _ReadRange(beam.DoFn):
-    """Reads one range of a file.
+    """Reads one range of a file."""
 
-    Who takes the records is known when the graph is complete. So what is read of them is decided
-    when this is pickled for the workers.
-    """
-
-    def __init__(
-        self, file_format: str, columns: list[str] | None, arrival_column: str | None = None
-    ) -> None:
+    def __init__(self, file_format: str, arrival_column: str | None = None) -> None:
+        self.reading: Any = Reading()
         self.file_format = file_format
-        self.columns = columns
         self.arrival_column = arrival_column
-        self.needed: list[str] = []
-        self.texts: set[str] = set()
-        self.integers: set[str] = set()
-        self.times: set[str] = set()
-        self.records: beam.PCollection[pa.RecordBatch] | None = None
-
-    def __getstate__(self) -> dict[str, Any]:
-        state = {**self.__dict__, "records": None}
-        if self.records is None:
-            return state
-        if not _only_releases_take(self.records):
-            # Who else takes them may want any column, each text as it was written.
-            return {**state, "integers": set()}
-        return {**state, "columns": self.needed if self.columns is None else self.columns}
 
     def process(
         self, file_range: tuple[str, int, int], arrived: Timestamp = beam.DoFn.TimestampParam
@@ -308,8 +340,7 @@ class _ReadRange(beam.DoFn):
         path, start, stop = file_range
         file_format = FORMATS[self.file_format]
         with name_file_only(path):
-            wanted = Wanted(self.columns, self.integers, self.times)
-            for batch in file_format.batches(path, start, stop, wanted):
+            for batch in file_format.batches(path, start, stop, self.reading.wanted):
                 if self.arrival_column is not None:
                     if self.arrival_column in batch.schema.names:
                         condition = "must have no such column: it names when a file arrived"
@@ -317,25 +348,3 @@ class _ReadRange(beam.DoFn):
                     seconds = np.full(batch.num_rows, arrived.micros // _MICROSECONDS)
                     batch = batch.append_column(self.arrival_column, pa.array(seconds))
                 yield batch
-
-
-def _only_releases_take(records: beam.PCollection[Any]) -> bool:
-    """Whether each step that takes the records stands beside one that said what it needs."""
-    consumers = _Consumers(records)
-    records.pipeline.visit(consumers)
-    return bool(consumers.found) and all(
-        any(isinstance(part.transform, RecordBatches) for part in step.parent.parts)
-        for step in consumers.found
-    )
-
-
-class _Consumers(PipelineVisitor):
-    """Finds the steps that take a collection, as their main or as a side input."""
-
-    def __init__(self, collection: beam.PCollection[Any]) -> None:
-        self.collection = collection
-        self.found: list[AppliedPTransform] = []
-
-    def visit_transform(self, step: AppliedPTransform) -> None:
-        if self.collection in (*step.inputs, *(each.pvalue for each in step.side_inputs)):
-            self.found.append(step)

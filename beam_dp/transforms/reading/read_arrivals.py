@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 import time
-from collections.abc import Collection, Mapping
 
 import apache_beam as beam
 from apache_beam.coders import StrUtf8Coder, TupleCoder, VarIntCoder
@@ -114,16 +113,6 @@ class ReadArrivals(ReadRecords):
                 condition = f"must be no column of {path}: it names when a file arrived"
                 raise InputError(argument, column, condition)
         return None
-
-    def need(
-        self,
-        columns: Mapping[str, str],
-        integers: Collection[str],
-        attributes: Mapping[str, Attribute],
-    ) -> None:
-        """Reads these columns, but the time of the file, which is in none."""
-        stored = {name: each for name, each in columns.items() if name != FILE_TIME}
-        super().need(stored, integers, attributes)
 
     def keep(self, seen: SeenFiles, *, may_be_removed: bool) -> None:
         """Reads only the files that count on a horizon that is begun, and notes down new ones."""

@@ -14,6 +14,7 @@ from typing import Any
 import apache_beam as beam
 import numpy as np
 import pyarrow as pa
+from apache_beam.pipeline import AppliedPTransform, PipelineVisitor
 from apache_beam.transforms.window import GlobalWindows, TimestampedValue
 from apache_beam.typehints import typehints
 from apache_beam.typehints.native_type_compatibility import convert_to_beam_type
@@ -218,13 +219,13 @@ class RecordBatches(beam.PTransform):
     def expand(self, records: beam.PCollection[Any]) -> beam.PCollection[pa.RecordBatch]:
         """Checks what is public, and buffers rows."""
         refuse_windows(records, may_be_unbounded=self.may_be_unbounded)
-        reader = getattr(records, "reader", None)
-        if reader is not None:
+        source = source_of(records)
+        if source is not None:
             for column, argument in self.columns.items():
-                reader.check_column(argument, column, self.attributes.get(column))
-            for known in reader.schemas.values():
-                self._check_unit(known)
-            reader.need(self.columns, self.integers, self.attributes)
+                source.check_column(argument, column, self.attributes.get(column))
+            for names in source.schemas.values():
+                self._check_unit(names)
+            source.reading(records)
             return records
         known = declared_fields(records.element_type)
         if known is not None:
@@ -242,6 +243,60 @@ class RecordBatches(beam.PTransform):
         if RECORD in known:
             condition = "is also a column of the records: rename that column to say which is meant"
             raise InputError("privacy_unit", RECORD, condition)
+
+
+class RecordSource(beam.PTransform):
+    """A transform that reads records whose columns it knows, and no more than is needed of them."""
+
+    schemas: Mapping[str, Collection[str]]  # the columns of files
+
+    def check_column(self, argument: str, column: str, attribute: Attribute | None = None) -> None:
+        """Refuses a column that is not read, or cannot be read as the argument needs it."""
+        raise NotImplementedError
+
+    def reading(self, records: beam.PCollection[Any]) -> object:
+        """Returns what is read for the steps that take its output so far, or refuses these."""
+        raise NotImplementedError
+
+
+def source_of(records: beam.PCollection[Any]) -> RecordSource | None:
+    """Returns the transform whose output a collection is, if it is one that knows its columns."""
+    step = records.producer
+    while step is not None and records in step.outputs.values():
+        if isinstance(step.transform, RecordSource):
+            return step.transform
+        step = step.parent
+    return None
+
+
+def takers_of(records: beam.PCollection[Any]) -> tuple[list[RecordBatches], bool]:
+    """Returns what releases read of the records of a source, and whether other steps take these."""
+    found = _Takers(records)
+    records.pipeline.visit(found)
+    return found.takers, found.others
+
+
+class _Takers(PipelineVisitor):
+    """Finds the steps that take a collection, as their main or as a side input.
+
+    A step is a release's if a ``RecordBatches`` of the same collection is beside it.
+    """
+
+    def __init__(self, collection: beam.PCollection[Any]) -> None:
+        self.collection = collection
+        self.takers: list[RecordBatches] = []
+        self.others = False
+
+    def enter_composite_transform(self, step: AppliedPTransform) -> None:
+        if self._is_taker(step):
+            self.takers.append(step.transform)
+
+    def visit_transform(self, step: AppliedPTransform) -> None:
+        if self.collection in (*step.inputs, *(each.pvalue for each in step.side_inputs)):
+            self.others |= not any(map(self._is_taker, step.parent.parts))
+
+    def _is_taker(self, step: AppliedPTransform) -> bool:
+        return isinstance(step.transform, RecordBatches) and self.collection in step.inputs
 
 
 class _BatchRows(beam.DoFn):
