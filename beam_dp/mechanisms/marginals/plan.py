@@ -23,10 +23,8 @@ from beam_dp.queries.linear import LinearQuery
 from beam_dp.queries.workload import Workload
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 from beam_dp.releases.synthetic_database.unit_costs import unit_costs
-from beam_dp.releases.synthetic_database.verify import Stated, synthetic_steps
 from beam_dp.summaries.marginals import Marginals
 from beam_dp.verification.steps import Step
-from beam_dp.verification.verdict import Figures
 
 # A hypothesis is one array up to this many cells, and a junction tree above.
 MAX_CELLS = 2**26
@@ -139,16 +137,18 @@ class MarginalsPlan(Plan):
 
         A plan without a strategy that the package knows draws what ``measurements`` holds, no more.
         """
-        return synthetic_steps(
-            Stated(
-                guarantee=self.guarantee,
-                workload=self.workload,
-                parameters=self._declared_parameters(),
-                noise=self._declared_noise(),
-                queries=self._declared_queries(),
-            ),
-            Figures(),
+        # The verifier loads the readers of releases: only when a promise is checked.
+        from beam_dp.releases.synthetic_database import verify
+        from beam_dp.verification.verdict import Figures
+
+        stated = verify.Stated(
+            guarantee=self.guarantee,
+            workload=self.workload,
+            parameters=self._declared_parameters(),
+            noise=self._declared_noise(),
+            queries=self._declared_queries(),
         )
+        return verify.synthetic_steps(stated, Figures())
 
     def _declared_parameters(self) -> dict[str, Any]:
         """What the card states; no limit of costs that is not the one which records are kept by."""
