@@ -57,9 +57,7 @@ def support_slices(
 ) -> tuple[dict[Support, slice], int]:
     """Returns where each support's coefficients stand in a vector, and the vector's length.
 
-    Args:
-        shape: number of codes of every attribute.
-        supports: distinct, as ascending axes, in the order of the vector.
+    ``supports``: distinct, as ascending axes, in the order of the vector.
     """
     slices: dict[Support, slice] = {}
     start = 0
@@ -73,14 +71,11 @@ def support_slices(
 def table_coefficients(table: NDArray[np.float64]) -> NDArray[np.float64]:
     """Returns the coefficients of a table that depend on all of its attributes.
 
-    Args:
-        table: shape (size_1, ..., size_m), float64.
+    ``table``: shape (size_1, ..., size_m), float64.
 
     Returns:
         shape (prod of num_contrasts(size_i),), float64, row-major. Rescaling of cells to a larger
         domain is the caller's.
-
-    Cost: O(cells x largest size).
     """
     for size in table.shape:
         # The leading axis is consumed and its contrasts appended, so the axes rotate into place.
@@ -103,12 +98,8 @@ def coefficients_table(
 class Coefficients(Protocol):
     """Where the coefficients of some supports stand in a vector, and how they are scaled.
 
-    Attributes:
-        shape: number of codes of every attribute.
-        supports: attribute sets, as ascending axes, without duplicates.
-        slices: for each support, where its coefficients stand (row-major over its axes).
-        num_coefficients: length of a coefficient vector.
-        num_cells: of the domain.
+    ``supports``: attribute sets, as ascending axes, without duplicates.
+    ``slices``: for each support, where its coefficients stand (row-major over its axes).
     """
 
     shape: tuple[int, ...]
@@ -143,9 +134,7 @@ class Basis(Coefficients, Protocol):
 class MarginalCoefficients:
     """Coefficients of each support's own marginal: over 10^300 cells a domain's overflow a float.
 
-    Args:
-        shape: number of codes of every attribute, in domain order.
-        supports: the wanted supports, as tuples of ascending axes; () is the constant.
+    ``supports``: the wanted supports, as tuples of ascending axes; () is the constant.
 
     Attributes: as of ``Coefficients``.
     """
@@ -164,10 +153,7 @@ class MarginalCoefficients:
 def squared_scale(basis: Coefficients, support: Support, axes: Support) -> float:
     """Returns the square of the factor between two scales of a support's coefficients.
 
-    Args:
-        basis: whose coefficients times the factor give the other ones.
-        support: lies inside the axes.
-        axes: of the marginal whose orthonormal coefficients are the other ones.
+    ``support``: lies inside the axes.
     """
     sizes = [math.prod(basis.shape[axis] for axis in each) for each in (support, axes)]
     return basis.cells_summed(support) * sizes[0] / sizes[1]
@@ -178,10 +164,7 @@ def marginal_of(
 ) -> NDArray[np.float64]:
     """Returns the marginal that coefficients describe.
 
-    Args:
-        basis: must hold every support inside the axes.
-        coefficients: shape (num_coefficients,), float64.
-        axes: ascending.
+    ``basis``: must hold every support inside the axes.
 
     Returns:
         one axis an attribute, float64.
@@ -194,11 +177,6 @@ def log_table(
 ) -> NDArray[np.float64]:
     """Returns what the supports inside some axes add to the logarithm of each of their cells.
 
-    Args:
-        basis: supports that it does not hold add nothing.
-        log_weights: shape (num_coefficients,), float64.
-        axes: ascending.
-
     Returns:
         one axis an attribute, float64.
     """
@@ -210,10 +188,7 @@ def log_potentials(
 ) -> list[NDArray[np.float64]]:
     """Returns the log-weights as one table a set, each coefficient in the first set that fits.
 
-    Args:
-        basis: the constant support is left out: it changes no distribution.
-        log_weights: shape (num_coefficients,), float64.
-        sets: ascending axes; must hold every support that has a weight.
+    ``sets``: ascending axes; must hold every support that has a weight.
     """
     left = log_weights.copy()
     if () in basis.slices:
@@ -235,14 +210,7 @@ def carry_over(
     new: Coefficients,
     start: float = 0.0,
 ) -> NDArray[np.float64]:
-    """Returns coefficients of the same scale for other supports.
-
-    Args:
-        old: slices of the basis of ``coefficients``.
-        coefficients: one number each.
-        new: supports that it lacks are forgotten.
-        start: of supports of its own.
-    """
+    """Returns coefficients of the same scale for other supports."""
     result = np.full(new.num_coefficients, start)
     for support, where in new.slices.items():
         if support in old:

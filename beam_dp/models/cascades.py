@@ -24,10 +24,7 @@ _SHORT_ROW = 48
 def broadcast_shape(axes: Sequence[int], within: Sequence[int], shape: Sequence[int]) -> Axes:
     """Returns the shape of a table over some axes that broadcasts over all of ``within``.
 
-    Args:
-        axes: of the table, in the order in which ``within`` has them.
-        within: axes to broadcast over.
-        shape: number of codes of every attribute.
+    ``within``: axes to broadcast over.
     """
     return tuple(shape[axis] if axis in axes else 1 for axis in within)
 
@@ -70,15 +67,10 @@ def sum_to(
 ) -> NDArray[np.float64]:
     """Returns a table summed over the axes that are not kept.
 
-    Args:
-        table: float64, contiguous.
-        is_kept: for each axis.
-        out: where to write it, contiguous.
+    ``out``: where to write it, contiguous.
 
     Returns:
         the kept axes in their order; a copy.
-
-    Cost: one pass over the table, most of it by matrix products.
     """
     sizes = table.shape
     for before, summed, after in _summing_steps(sizes, is_kept):
@@ -101,13 +93,9 @@ def sum_to(
 class _Node:
     """One table of a cascade.
 
-    Args:
-        axes: in the order of the root.
-        table: its cells, overwritten by every pass; the root's is the caller's.
-        wanted: position of the wanted table that this is, if any.
-        children: smaller tables.
-        shapes: for each child, its shape for broadcasting over this table.
-        is_kept: for each child, which axes it keeps.
+    ``wanted``: position of the wanted table that this is, if any.
+    ``shapes``: for each child, its shape for broadcasting over this table.
+    ``is_kept``: for each child, which axes it keeps.
     """
 
     axes: Axes
@@ -121,10 +109,7 @@ class _Node:
 class Cascade:
     """The cascade from one table to those over some of its axes.
 
-    Args:
-        axes: of the large table, in the order of its memory.
-        shape: number of codes of every attribute.
-        wanted: sets of axes, each in the order of ``axes`` and without duplicates.
+    ``wanted``: sets of axes, each in the order of ``axes`` and without duplicates.
     """
 
     def __init__(self, axes: Axes, shape: Sequence[int], wanted: Sequence[Axes]) -> None:

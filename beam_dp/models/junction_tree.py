@@ -36,15 +36,11 @@ _SAFE_RANGE = 600.0
 class Clique:
     """One table of the tree.
 
-    Args:
-        axes: in the order of its memory, large axes last.
-        parent: position of its parent, -1 for the root.
-        separator: axes shared with the parent, in the order of ``axes``.
-        belief: its normalised marginal once the tree is calibrated.
-        tables: what is added up in it and summed out of it: (axes in the order of ``axes``).
-        sets: for each of the first tables, the number of the set it is.
-        children: for each of the other tables, the position of the child it is shared with.
-        cascade: between ``tables`` and ``belief``.
+    ``axes``: in the order of its memory, large axes last.
+    ``parent``: position of its parent, -1 for the root.
+    ``separator``: axes shared with the parent, in the order of ``axes``.
+    ``belief``: its normalised marginal once the tree is calibrated.
+    ``tables``: what is added up in it and summed out of it: (axes in the order of ``axes``).
     """
 
     axes: Axes
@@ -67,14 +63,7 @@ class JunctionTree:
 
     Attributes in no set are uniform. The tree holds one calibration at a time.
 
-    Args:
-        shape: number of codes of every attribute.
-        sets: attribute sets that carry log-potentials, as ascending axes.
-
-    Attributes:
-        cliques: the root first, every other one after its parent.
-        num_cells: of all cliques.
-        version: number of calibrations so far; what was computed from an older one is stale.
+    ``sets``: attribute sets that carry log-potentials, as ascending axes.
     """
 
     def __init__(self, shape: Sequence[int], sets: Iterable[Axes]) -> None:
@@ -124,18 +113,12 @@ class JunctionTree:
     ) -> tuple[float, list[NDArray[np.float64]]]:
         """Computes the distribution proportional to exp of the sum of all potentials.
 
-        Args:
-            potentials: for each set, in its order, a table with one axis an attribute; finite, or
-                -inf in cells that are impossible.
+        ``potentials``: for each set, in its order, a table with one axis an attribute;
+        finite, or -inf in cells that are impossible.
 
         Returns:
             The log of the sum of the weights over the whole domain, and for each set its marginal,
             which sums to 1. The next calibration overwrites the marginals.
-
-        Raises:
-            ValueError: every cell of the domain is impossible.
-
-        Cost: about ten passes over the cells of all cliques.
         """
         self.version += 1
         with np.errstate(divide="ignore", invalid="ignore", over="ignore", under="ignore"):

@@ -58,9 +58,8 @@ _TOLERANCE = 1e-6
 class NoisyCoefficients:
     """Independent noisy observations of the coefficients of a table of counts.
 
-    Args:
-        values: shape (num_coefficients,), float64, records.
-        variances: same shape, of the noise; infinite where nothing was observed.
+    ``values``: shape (num_coefficients,), float64, records.
+    ``variances``: same shape, of the noise; infinite where nothing was observed.
     """
 
     values: NDArray[np.float64]
@@ -83,14 +82,11 @@ class NoisyCoefficients:
 class Fit:
     """A fitted log-linear hypothesis.
 
-    Args:
-        log_weights: its coefficients, shape (num_coefficients,); weights are proportional to exp
-            of the synthesised table.
-        steps: steps of the path up to the returned one; 0 means its start.
-        penalty: of the returned step.
-        estimated_error: root of the estimated weighted squared error, in records.
-        mismatch: mean of (fitted - observed)^2 / variance; 1 would be pure noise.
-        is_from_start: whether its path started from a given hypothesis.
+    ``log_weights``: its coefficients, shape (num_coefficients,); weights are proportional to
+    exp of the synthesised table.
+    ``steps``: steps of the path up to the returned one; 0 means its start.
+    ``estimated_error``: root of the estimated weighted squared error, in records.
+    ``mismatch``: mean of (fitted - observed)^2 / variance; 1 would be pure noise.
     """
 
     log_weights: NDArray[np.float64]
@@ -115,30 +111,20 @@ def fit_maximum_entropy(
 ) -> Fit:
     """Returns the hypothesis on the regularisation path with the least estimated error.
 
+    ``basis``: coefficients of the domain; must hold the constant support ().
+    ``total``: number of records of the hypothesis, > 0.
+    ``importance``: shape (num_coefficients,), >= 0: weight of each coefficient's squared error.
+    ``signs``: shape (num_coefficients,), independent fair signs.
+    ``progress``: called once, with the step's name, and where it may be long how long it
+    usually takes: so many passes of the time that one has taken.
+    ``start``: log-weights of another hypothesis from which a path starts, shape
+    (num_coefficients,). The better of both paths is returned: a misleading start costs time
+    alone, but for what the estimates of their errors are off.
+
     Accuracy: the estimate is Stein's unbiased one of the weighted squared error of the
     coefficients; its divergence term is measured by following the path once more from
     observations that are shifted by small random signs.
 
-    Args:
-        basis: coefficients of the domain; must hold the constant support ().
-        observed: noisy coefficients in that basis; the constant one is ignored.
-        total: number of records of the hypothesis, > 0.
-        importance: shape (num_coefficients,), >= 0: weight of each coefficient's squared error.
-        signs: shape (num_coefficients,), independent fair signs.
-        progress: called once, with the step's name, and where it may be long how long it usually
-            takes: so many passes of the time that one has taken.
-        tolerance: nats a coefficient within which each step is solved.
-        denoise: what is fitted in place of noisy coefficients, with the variances of what is left
-            of their errors; by default themselves. The error is estimated from the noisy ones.
-        start: log-weights of another hypothesis from which a path starts, shape
-            (num_coefficients,). The better of both paths is returned: a misleading start costs
-            time alone, but for what the estimates of their errors are off.
-
-    Returns:
-        The fit.
-
-    Cost: of each path some hundred passes over the cells of the domain, or of its tree; memory of
-    about 10 arrays of that size, and of up to 2^25 numbers, or 39 a coefficient where that is more.
     Reference: Hanke and Groetsch (1998) for the path; Stein (1981) and Ramani, Blu and Unser
     (2008) for the estimate.
     """
@@ -203,12 +189,8 @@ def _follow(
 ) -> _Place:
     """Returns the smoothest hypothesis of those on a path whose estimated error is least.
 
-    Args:
-        problem: of each step.
-        points: where the paths of the observations and of the shifted ones start.
-        goals: what is fitted, of both.
-        penalties: variances of both.
-        estimate: the squared error, from the coefficients of both.
+    ``points``: where the paths of the observations and of the shifted ones start.
+    ``estimate``: the squared error, from the coefficients of both.
     """
     # Candidates are the steps that tie with the best one so far, smoothest first.
     least = error = estimate(*(point.gradient for point in points))
@@ -254,13 +236,7 @@ def refit(
 ) -> NDArray[np.float64]:
     """Returns the hypothesis after one step of the path from a given one: for use between rounds.
 
-    Args:
-        basis: coefficients of the domain.
-        observed: everything observed so far.
-        total: number of records.
-        log_weights: the hypothesis to start from, shape (num_coefficients,).
-        penalty: > 0.
-        tolerance: nats a coefficient within which the step is solved.
+    ``log_weights``: the hypothesis to start from, shape (num_coefficients,).
 
     Returns:
         shape (num_coefficients,).

@@ -37,10 +37,7 @@ _Pair = tuple[NDArray[np.float64], NDArray[np.float64]]
 class Point:
     """Where the smooth function was evaluated.
 
-    Args:
-        place: shape (num_unknowns,).
-        value: of the smooth function there.
-        gradient: of it, same shape as the place.
+    ``gradient``: of it, same shape as the place.
     """
 
     place: NDArray[np.float64]
@@ -52,10 +49,8 @@ class Point:
 class Penalised:
     """A problem: the smooth function, less ``linear @ x``, plus penalties of the distance.
 
-    Args:
-        linear: shape (num_unknowns,).
-        penalties: same shape, >= 0.
-        reference: where the penalties are 0.
+    ``penalties``: same shape, >= 0.
+    ``reference``: where the penalties are 0.
     """
 
     linear: NDArray[np.float64]
@@ -76,9 +71,7 @@ class Penalised:
 class QuasiNewton:
     """A minimiser that remembers the curvature of the smooth function.
 
-    Args:
-        evaluate: returns the value and the gradient of the smooth, convex function.
-        curvature: about its second derivatives by each unknown, > 0.
+    ``curvature``: about its second derivatives by each unknown, > 0.
     """
 
     def __init__(
@@ -104,10 +97,7 @@ class QuasiNewton:
     def minimise(self, problem: Penalised, start: Point, tolerance: float) -> Point:
         """Returns a point near the minimum: a further step would lower the value by little.
 
-        Args:
-            problem: what to minimise.
-            start: where to begin.
-            tolerance: > 0: the last step lowered the value by less than this.
+        ``tolerance``: > 0: the last step lowered the value by less than this.
         """
         pairs: deque[_Pair] = deque(maxlen=self._steps.maxlen)
         pairs.extend((moved, changed + problem.penalties * moved) for moved, changed in self._steps)

@@ -34,10 +34,9 @@ _LEAST_GAIN = 0.05
 class Target:
     """What a table of the records should be.
 
-    Args:
-        axes: of the table, ascending.
-        table: one axis an attribute, float64, in records.
-        weight: of the squared error of each of its cells, >= 0.
+    ``axes``: of the table, ascending.
+    ``table``: one axis an attribute, float64, in records.
+    ``weight``: of the squared error of each of its cells, >= 0.
     """
 
     axes: Axes
@@ -55,20 +54,15 @@ def improve_records(
 ) -> float:
     """Moves records towards target tables, in place.
 
-    Args:
-        shape: number of codes of every attribute.
-        codes: shape (number of attributes, number of records), int32; changed.
-        targets: tables; need not agree with each other.
-        max_error: root of the weighted squared error at which to stop.
-        max_sweeps: over all attributes.
-        impossible: (axes, table) with True in the cells that no record may enter; none is there.
+    ``codes``: shape (number of attributes, number of records), int32; changed.
+    ``max_error``: root of the weighted squared error at which to stop.
+    ``impossible``: (axes, table) with True in the cells that no record may enter; none is
+    there.
 
     Returns:
         The root of the weighted squared error that is left.
 
     Accuracy: the error never rises.
-    Cost: a sweep reads, for every record and attribute, as many cells as the attribute has codes
-    from every table that holds it.
     """
     moves = _Moves(shape, codes, targets, impossible)
     for _ in range(max_sweeps):
@@ -227,12 +221,9 @@ class _Moves:
 class _StackedTables:
     """What is too much in all tables that hold an attribute, as rows along its codes.
 
-    Args:
-        size: codes of the attribute.
-        tables: each of shape (cells of its other attributes, size).
-        weights: of the tables.
-        strides: by how much each code of a record counts in the number of its row of each table,
-            shape (number of tables, number of attributes).
+    ``tables``: each of shape (cells of its other attributes, size).
+    ``strides``: by how much each code of a record counts in the number of its row of each
+    table, shape (number of tables, number of attributes).
     """
 
     def __init__(

@@ -37,16 +37,9 @@ class ResidualBasis:
     Axes are consumed from the smallest to the largest, several at a time: see ``residual_levels``.
     Its own numbers of cells follow that order of axes; others follow that of the domain.
 
-    Args:
-        shape: number of codes of every attribute, in domain order.
-        supports: the wanted supports, as tuples of ascending axes; () is the constant. At least
-            one must have coefficients.
-
-    Attributes:
-        supports: as given, without duplicates.
-        slices: for each support, where its coefficients stand (row-major over its axes).
-        num_coefficients: length of a coefficient vector.
-        num_cells: of the domain.
+    ``supports``: the wanted supports, as tuples of ascending axes; () is the constant. At least
+    one must have coefficients.
+    ``slices``: for each support, where its coefficients stand (row-major over its axes).
     """
 
     def __init__(self, shape: Sequence[int], supports: Iterable[Support]) -> None:
@@ -70,13 +63,10 @@ class ResidualBasis:
     def analyse(self, table: NDArray[np.float64]) -> NDArray[np.float64]:
         """Returns the coefficients of a dense table.
 
-        Args:
-            table: shape (num_cells,), float64, C order of the domain.
+        ``table``: shape (num_cells,), float64, C order of the domain.
 
         Returns:
             shape (num_coefficients,), float64.
-
-        Cost: a few passes over the table, most of it matrix products.
         """
         cells = table.reshape(self.shape).transpose(self._axes).reshape(1, -1)
         return self._gather(self._contract([cells], self._levels))
@@ -85,9 +75,6 @@ class ResidualBasis:
         """Returns the dense table with the given coefficients, all others 0.
 
         The transpose of ``analyse``, and its right inverse up to the unnamed supports.
-
-        Args:
-            coefficients: shape (num_coefficients,), float64.
 
         Returns:
             shape (num_cells,), float64, C order of the domain.
@@ -101,9 +88,6 @@ class ResidualBasis:
         self, coefficients: NDArray[np.float64]
     ) -> Iterator[tuple[slice, NDArray[np.float64]]]:
         """Yields the table with the given coefficients, a piece that fits the cache at a time.
-
-        Args:
-            coefficients: shape (num_coefficients,), float64.
 
         Returns:
             Some columns of the table, one row for each combination of its first axes and
@@ -129,9 +113,7 @@ class ResidualBasis:
         Equal to synthesising, exponentiating and analysing, but a piece that fits the cache at a
         time: what a fit spends all its time on.
 
-        Args:
-            coefficients: of the table, shape (num_coefficients,), float64.
-            shift: subtracted from every cell first.
+        ``coefficients``: of the table, shape (num_coefficients,), float64.
 
         Returns:
             The sum (infinite if a cell overflows), and shape (num_coefficients,), float64.
@@ -158,9 +140,7 @@ class ResidualBasis:
     ) -> tuple[float, NDArray[np.float64]]:
         """Returns the log of the sum of weights, and the coefficients of their distribution.
 
-        Args:
-            log_weights: shape (num_coefficients,), float64.
-            shift: a guess of the logarithm: a good one saves two passes over the cells.
+        ``shift``: a guess of the logarithm: a good one saves two passes over the cells.
 
         Returns:
             The logarithm, and shape (num_coefficients,), float64.
@@ -184,14 +164,10 @@ class ResidualBasis:
     ) -> list[NDArray[np.float64]]:
         """Returns marginals of the distribution, over any attributes.
 
-        Args:
-            log_weights: shape (num_coefficients,), float64.
-            wanted: attribute sets, as ascending axes.
+        ``wanted``: attribute sets, as ascending axes.
 
         Returns:
             For each set a table with one axis an attribute, which sums to 1.
-
-        Cost: a few passes over the cells; memory of one array of them.
         """
         weights = self.weights(log_weights)
         sets = list(wanted)
@@ -210,8 +186,7 @@ class ResidualBasis:
     def chosen(self, cells: NDArray[np.int64]) -> ChosenCells:
         """Returns transforms of tables that are 0, or of no interest, outside some cells.
 
-        Args:
-            cells: their distinct numbers in the basis's own order.
+        ``cells``: their distinct numbers in the basis's own order.
         """
         return ChosenCells(self, cells)
 
@@ -302,9 +277,7 @@ class ResidualBasis:
 class ChosenCells:
     """Transforms between coefficients and a few cells, all others being 0 or left out.
 
-    Args:
-        basis: of the coefficients.
-        cells: their distinct numbers in the basis's own order.
+    ``cells``: their distinct numbers in the basis's own order.
     """
 
     def __init__(self, basis: ResidualBasis, cells: NDArray[np.int64]) -> None:

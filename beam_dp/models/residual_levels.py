@@ -28,10 +28,8 @@ Blocks = list[NDArray[np.float64]]
 class _Products:
     """Basis vectors of one merged axis.
 
-    Args:
-        num_rows: how many.
-        matrix: shape (num_rows, axis size). None stands for a large axis: one row is its constant
-            vector, more rows centre it.
+    ``matrix``: shape (num_rows, axis size). None stands for a large axis: one row is its
+    constant vector, more rows centre it.
     """
 
     num_rows: int
@@ -72,11 +70,8 @@ class _Source:
     A block has shape (rows, rest): basis vectors of the axes consumed so far, times the cells of
     the axes that are left.
 
-    Args:
-        rows: of the block.
-        steps: products that later axes continue.
-        endings: products that nothing continues.
-        joined: all products of the steps, where they are one matrix.
+    ``steps``: products that later axes continue.
+    ``joined``: all products of the steps, where they are one matrix.
     """
 
     rows: int
@@ -106,9 +101,8 @@ class Level:
     def contract(self, blocks: Sequence[NDArray[np.float64]]) -> tuple[Blocks, NDArray[np.float64]]:
         """Returns the blocks after this axis, and the coefficients of supports that end with it.
 
-        Args:
-            blocks: before it, each of shape (rows, axis size x rest); the rest may be a part of
-                the cells of later axes.
+        ``blocks``: before it, each of shape (rows, axis size x rest); the rest may be a
+        part of the cells of later axes.
 
         Returns:
             The blocks, of shape (rows, rest), and what this part adds to the coefficients.
@@ -138,10 +132,8 @@ class Level:
     ) -> Blocks:
         """Returns the blocks before this axis: the transpose of ``contract``.
 
-        Args:
-            targets: blocks after it, of shape (rows, rest).
-            ended: coefficients of the supports that end with it.
-            rest: number of cells of later axes that the blocks hold.
+        ``targets``: blocks after it, of shape (rows, rest).
+        ``rest``: number of cells of later axes that the blocks hold.
         """
         blocks = []
         start = 0
@@ -227,9 +219,7 @@ def compile_levels(
 
     A label is the mixed-radix number of the basis vector, digit 0 being the constant one.
 
-    Args:
-        shape: number of codes of every axis.
-        supports: that have coefficients, as ascending axes.
+    ``supports``: that have coefficients, as ascending axes.
     """
     strides = [1] * len(shape)
     for axis in range(len(shape) - 2, -1, -1):

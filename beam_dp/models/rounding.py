@@ -20,9 +20,7 @@ _FIRST_SHARE = 0.002
 def round_systematically(weights: NDArray[np.float64], num_records: int) -> NDArray[np.int64]:
     """Returns counts that stay within one record of the weights on every prefix of the cells.
 
-    Args:
-        weights: shape (num_cells,), float64, >= 0, not all 0.
-        num_records: >= 0.
+    ``weights``: shape (num_cells,), float64, >= 0, not all 0.
 
     Returns:
         shape (num_cells,), int64, sums to ``num_records``.
@@ -54,19 +52,14 @@ def round_to_records(
     Last, batches of records go from the cells where that lowers the error most to those where it
     raises it least. Stops when the error is small enough or nothing helps any more. Deterministic.
 
-    Accuracy: independent draws err by about the root of a cell's count; this by about one record.
+    ``weights``: shape (num_cells,), float64, >= 0, sums to 1.
+    ``importance``: shape (num_coefficients,), >= 0.
+    ``max_error``: root of the weighted squared error, in records, at which to stop.
 
-    Args:
-        basis: coefficients in which the error is measured.
-        weights: shape (num_cells,), float64, >= 0, sums to 1.
-        num_records: >= 0.
-        importance: shape (num_coefficients,), >= 0.
-        max_error: root of the weighted squared error, in records, at which to stop.
+    Accuracy: independent draws err by about the root of a cell's count; this by about one record.
 
     Returns:
         shape (num_cells,), int64, >= 0, sums to ``num_records``.
-
-    Cost: at most 200 passes over the cells with a selection, each about half of one of a fit.
     """
     counts = round_systematically(weights, num_records)
     records = _Records.of(basis, counts)
@@ -106,9 +99,8 @@ def round_to_records(
 class _Moves:
     """Records that could go elsewhere, and where to: those that would gain most first.
 
-    Args:
-        sources: cells that a record may leave, shape (number of moves,).
-        targets: cells that it may enter, same shape.
+    ``sources``: cells that a record may leave, shape (number of moves,).
+    ``targets``: cells that it may enter, same shape.
     """
 
     sources: NDArray[np.int64]
@@ -127,10 +119,8 @@ class _Moves:
 class _Records:
     """Whole records in a few cells of a table.
 
-    Args:
-        basis: that numbers the cells.
-        cells: distinct, ascending, in the basis's own order.
-        held: records in each, > 0.
+    ``cells``: distinct, ascending, in the basis's own order.
+    ``held``: records in each, > 0.
     """
 
     basis: ResidualBasis

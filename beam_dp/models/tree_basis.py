@@ -26,18 +26,10 @@ _DENSE_AXIS_SIZE = 64
 class TreeBasis(MarginalCoefficients):
     """The coefficients of tables whose supports lie inside the cliques of a junction tree.
 
-    Args:
-        shape: number of codes of every attribute, in domain order.
-        supports: the wanted supports, as tuples of ascending axes; () is the constant.
-        impossible: (axes, table) with True in the cells of a marginal that get no mass.
-
-    Attributes:
-        supports: as given, without duplicates.
-        slices: for each support, where its coefficients stand (row-major over its axes).
-        num_coefficients: length of a coefficient vector.
-        num_cells: of the domain; an exact integer of any size.
-        sets: the supports that lie inside no other one.
-        tree: with these sets, then those of the impossible cells.
+    ``supports``: the wanted supports, as tuples of ascending axes; () is the constant.
+    ``impossible``: (axes, table) with True in the cells of a marginal that get no mass.
+    ``slices``: for each support, where its coefficients stand (row-major over its axes).
+    ``num_cells``: of the domain; an exact integer of any size.
     """
 
     def __init__(
@@ -59,14 +51,8 @@ class TreeBasis(MarginalCoefficients):
     ) -> tuple[float, NDArray[np.float64]]:
         """Returns the log of the sum of weights, and the coefficients of their distribution.
 
-        Args:
-            log_weights: shape (num_coefficients,).
-            shift: not needed here.
-
         Returns:
             The logarithm, and shape (num_coefficients,), float64.
-
-        Cost: about ten passes over the cells of the tree's cliques.
         """
         log_sum, marginals = self.tree.calibrate(self._tables(log_weights))
         products = np.empty(self._num_products)
@@ -83,9 +69,7 @@ class TreeBasis(MarginalCoefficients):
     ) -> list[NDArray[np.float64]]:
         """Returns marginals of the distribution, over any attributes.
 
-        Args:
-            log_weights: shape (num_coefficients,).
-            wanted: attribute sets, as ascending axes.
+        ``wanted``: attribute sets, as ascending axes.
 
         Returns:
             For each set a table with one axis an attribute, which sums to 1.

@@ -34,9 +34,6 @@ def tree_marginals(tree: JunctionTree, wanted: Iterable[Axes]) -> list[NDArray[n
 
     Returns:
         For each set a table with one axis an attribute, which sums to 1; its own copy.
-
-    Cost: for sets inside a clique a share of a few passes over the tree; for others products of
-    matrices of the sizes of separators. Many sets at once share most of it.
     """
     with np.errstate(divide="ignore", invalid="ignore", under="ignore"):
         return _Marginals(tree, [mask_of(axes) for axes in wanted]).tables()
@@ -229,8 +226,6 @@ def tree_records(tree: JunctionTree, num_records: int) -> NDArray[np.int32]:
     Returns:
         shape (number of attributes, num_records), int32: the codes of each attribute. No record
         is in a cell of probability 0. Their order means nothing.
-
-    Cost: O(cells of the tree + records x attributes x log records).
     """
     codes = np.zeros((len(tree.shape), num_records), dtype=np.int32)
     order = np.arange(num_records)
@@ -275,10 +270,8 @@ def _codes(
 ) -> NDArray[np.int64]:
     """Returns for every record the code at its position among its group's probabilities.
 
-    Args:
-        rows: shape (num_groups, size): weights of the codes.
-        groups: shape (num_records,), ascending.
-        positions: same shape, in [0, 1).
+    ``rows``: shape (num_groups, size): weights of the codes.
+    ``positions``: same shape, in [0, 1).
     """
     used, ranks = np.unique(groups, return_inverse=True)
     ends = np.cumsum(rows[used], axis=1)

@@ -14,8 +14,7 @@ from beam_dp.queries.sparse import Element, SparseQuery
 class DenseWeights:
     """A public distribution, kept as logarithms.
 
-    Args:
-        log_weights: shape (num_cells,), float64, finite, up to a constant; the object keeps it.
+    ``log_weights``: shape (num_cells,), float64, finite, up to a constant; the object keeps it.
 
     Example:
         >>> from beam_dp.queries.linear import Product
@@ -41,7 +40,6 @@ class DenseWeights:
         For q in [0, 1], a step of -eta is the same as weights times exp(-eta q), and one of eta
         the same as weights times exp(-eta (1 - q)).
 
-        Cost: O(num_cells).
         Reference: Dwork and Roth (2014), Algorithm 5.
         """
         query.add_to(self.log_weights, step)
@@ -65,8 +63,6 @@ class SparseWeights:
     least one stays free. c updates of at most m elements each need m c + 1 slots; beyond
     them, slots are added.
 
-    Cost: memory by the elements of updates; a mean and an update are O(m), but for sums that are
-        made anew, O(slots taken), after the total has moved by many powers of two.
     Reference: Blum and Roth (2011), Algorithm 1, with a slot that is never taken.
 
     Example:

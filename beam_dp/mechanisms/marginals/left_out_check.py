@@ -48,10 +48,7 @@ _TOLERANCE = 1e-4
 class CheckBudget:
     """What one choice spends, and the measurement of the pair that it adds.
 
-    Args:
-        choice_scale: of the exponential mechanism, in records.
-        added: mu of the measurement.
-        squared_mu: of both.
+    ``choice_scale``: of the exponential mechanism, in records.
     """
 
     choice_scale: float
@@ -96,14 +93,8 @@ def fitted_answers(
 ) -> dict[Support, NDArray[np.float64]]:
     """Returns what a quick fit to noisy tables says of pairs that were left out, in records.
 
-    Args:
-        plan: of the release.
-        joined: the attribute sets that the fit joins; what else was measured is passed over.
-        measurements: what was measured.
-        tables: the noisy tables, in records.
-        left_out: pairs, as ascending axes.
-
-    Cost: some ten passes over the cells of the tree, and one elimination for every pair.
+    ``tables``: the noisy tables, in records.
+    ``left_out``: pairs, as ascending axes.
     """
     basis = plan_basis(plan, joined)
     observed, total, start = independent_start(plan, basis, measurements, tables)
@@ -122,15 +113,11 @@ def choose_left_out(
 ) -> list[Support]:
     """Returns pairs of which the fit gets a cell wrong, chosen one after the other.
 
-    Privacy: each choice has the price of ``check_budget``. The answers must be public.
+    ``answers``: of all pairs that were left out, in records.
+    ``marginals``: exact tables that hold these pairs; secret.
+    ``noise``: where the noise comes from.
 
-    Args:
-        answers: of all pairs that were left out, in records.
-        marginals: exact tables that hold these pairs; secret.
-        domain: the universe.
-        budget: of one choice.
-        number: of choices.
-        noise: where the noise comes from.
+    Privacy: each choice has the price of ``check_budget``. The answers must be public.
     """
     grid = score_grid(budget.choice_scale)
     scores = {
@@ -149,10 +136,8 @@ def choose_left_out(
 def is_off(measured: Measurement, noisy: NDArray[np.float64], answer: NDArray[np.float64]) -> bool:
     """Returns whether a residual has a cell that is further from an answer than its noise explains.
 
-    Args:
-        measured: the residual.
-        noisy: as drawn, in records.
-        answer: of a fit, same shape, in records.
+    ``noisy``: as drawn, in records.
+    ``answer``: of a fit, same shape, in records.
     """
     difference = coefficients_table(
         table_coefficients(noisy) - table_coefficients(answer), answer.shape

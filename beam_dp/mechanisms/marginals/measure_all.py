@@ -58,11 +58,7 @@ MAX_UNIT_COST = option(
 
 
 def check_max_unit_cost(max_unit_cost: UnitCost | None, calibration: str) -> None:
-    """Refuses a limit of what a unit costs that is none, whatever is asked.
-
-    Raises:
-        InputError: naming the parameter.
-    """
+    """Refuses a limit of what a unit costs that is none, whatever is asked."""
     if max_unit_cost is None:
         return
     if max_unit_cost != "planned":
@@ -75,11 +71,7 @@ def check_max_unit_cost(max_unit_cost: UnitCost | None, calibration: str) -> Non
 def check_unit_cost(
     workload: Workload, guarantee: Guarantee, num_records: NumRecords, max_unit_cost: UnitCost
 ) -> None:
-    """Refuses a limit of what a unit costs where nothing is planned that it could be of.
-
-    Raises:
-        InputError: naming the parameter.
-    """
+    """Refuses a limit of what a unit costs where nothing is planned that it could be of."""
 
     def refuse(condition: str) -> InputError:
         return InputError("max_unit_cost", max_unit_cost, condition)
@@ -168,18 +160,9 @@ def measure_all_plan(
 ) -> MeasureAllPlan:
     """Returns the plan of a mechanism that measures a fixed set of tables once.
 
-    Args:
-        mechanism: its name.
-        workload: what the release must answer.
-        guarantee: what it keeps.
-        num_records: the public number of records, or ``"noisy"``.
-        measurements: of one kind, calibrated for the guarantee.
-        calibration: ``tight`` or ``textbook``.
-        max_unit_cost: C, where they are calibrated for it.
-
-    Raises:
-        InputError: if no hypothesis can join the marginals of the workload, or the noise or sums
-            would not fit 64-bit integers.
+    ``workload``: what the release must answer.
+    ``num_records``: the public number of records, or ``"noisy"``.
+    ``max_unit_cost``: C, where they are calibrated for it.
     """
     check_joins(workload, "use fewer or smaller marginals, or mwem, which selects some of them")
     check_noise(guarantee, [each.scale for each in measurements])
@@ -211,11 +194,7 @@ def unit_cost_plan(
     num_records: NumRecords,
     max_unit_cost: UnitCost,
 ) -> MeasureAllPlan:
-    """Returns the plan that measures all residuals of records limited by what a unit costs.
-
-    Raises:
-        InputError: as ``check_unit_cost`` and ``measure_all_plan``.
-    """
+    """Returns the plan that measures all residuals of records limited by what a unit costs."""
     check_unit_cost(workload, guarantee, num_records, max_unit_cost)
     if max_unit_cost == "planned":
         # What residuals share of the budget does not hang on C.
@@ -233,9 +212,6 @@ def _loss(guarantee: Guarantee, measurements: tuple[Measurement, ...]) -> Loss:
 
     Privacy: Laplace tables have epsilon, Gaussian residuals the mu of their calibration on a fine
     grid, Gaussian tables on the integers the rho of theirs.
-
-    Raises:
-        InputError: if Gaussian noise is to be pure, or noises of several kinds are to be one loss.
     """
     epsilon, delta = guarantee.epsilon, guarantee.delta
     kinds = {(each.kind, each.distribution) for each in measurements}

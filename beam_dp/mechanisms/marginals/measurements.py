@@ -30,9 +30,8 @@ class Measurement(MeasuredTable):
     def draw(self, marginals: Marginals, noise: NoiseSource) -> NDArray[np.float64]:
         """Returns the noisy table, in records: the only step that sees exact counts.
 
-        Args:
-            marginals: exact tables that hold this marginal.
-            noise: where the noise comes from.
+        ``marginals``: exact tables that hold this marginal.
+        ``noise``: where the noise comes from.
 
         Returns:
             one axis an attribute, float64.

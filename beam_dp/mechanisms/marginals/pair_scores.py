@@ -24,13 +24,12 @@ _MAX_SCORE_GRID = 2**16
 def l1_score(exact: NDArray[np.int64], answer: NDArray[np.float64], grid: int) -> int:
     """Returns the L1 distance of a table and its hypothetical answer, in grid units.
 
+    ``exact``: counts, >= 0; secret.
+    ``answer``: same shape, in records.
+    ``grid``: units that make one record, an integer >= 1.
+
     Privacy: one more record changes it by at most ``grid``, up or down; the answer must be public,
     and may be anything: what is no number counts as 0.
-
-    Args:
-        exact: counts, >= 0; secret.
-        answer: same shape, in records.
-        grid: units that make one record, an integer >= 1.
 
     Returns:
         From 0 to ``MAX_SCORE``.
@@ -44,13 +43,12 @@ def l1_score(exact: NDArray[np.int64], answer: NDArray[np.float64], grid: int) -
 def largest_cell_score(exact: NDArray[np.int64], answer: NDArray[np.float64], grid: int) -> int:
     """Returns how far a cell of a table is from its hypothetical answer at most, in grid units.
 
+    ``exact``: counts, >= 0, at least one cell; secret.
+    ``answer``: same shape, in records.
+    ``grid``: units that make one record, an integer >= 1.
+
     Privacy: one more record changes it by at most ``grid``, up or down, and so does a replacement,
     whose two cells move by one record each; the answer must be public, as in ``l1_score``.
-
-    Args:
-        exact: counts, >= 0, at least one cell; secret.
-        answer: same shape, in records.
-        grid: units that make one record, an integer >= 1.
 
     Returns:
         From 0 to ``MAX_SCORE``.
@@ -66,10 +64,9 @@ def answer_on_grid(answer: NDArray[np.float64], grid: int, largest: int) -> NDAr
     The integer that a processor makes of what is no number differs between them, and differences
     to it wrap: a record would then move a score by far more than its sensitivity.
 
-    Args:
-        answer: any shape, in records; public.
-        grid: units that make one record, an integer >= 1.
-        largest: that the result may be, up to 2^61.
+    ``answer``: any shape, in records; public.
+    ``grid``: units that make one record, an integer >= 1.
+    ``largest``: that the result may be, up to 2^61.
 
     Returns:
         same shape, int64; 0 where the answer is no number.
@@ -82,8 +79,7 @@ def answer_on_grid(answer: NDArray[np.float64], grid: int, largest: int) -> NDAr
 def score_grid(selection_scale: float) -> int:
     """Returns the number of units of a score that make one record, a power of two.
 
-    Args:
-        selection_scale: of the noise of the selection, in records.
+    ``selection_scale``: of the noise of the selection, in records.
     """
     units = _SCORE_UNITS / selection_scale
     return 1 << max(0, min(math.frexp(units)[1] - 1, _MAX_SCORE_GRID.bit_length() - 1))
@@ -107,15 +103,8 @@ def choose_pairs(
     noise, in no cell more than about its expected count; less of it where the hypothesis joins it.
     More pairs mean more noise for each, so several numbers of pairs are compared.
 
-    Args:
-        domain: the universe.
-        scores: noisy distances of the pairs from independence, in records.
-        answers: the tables of independent attributes, in records.
-        planned: the measurements that a selection would get.
-
-    Returns:
-        Pairs that fit a junction tree of the largest size, the best first; and others that are
-        worth their noise even so.
+    ``scores``: noisy distances of the pairs from independence, in records.
+    ``answers``: the tables of independent attributes, in records.
     """
 
     def remaining(axes: Support, deviation: float) -> float:

@@ -174,10 +174,8 @@ class MarginalsPlan(Plan):
     ) -> SyntheticDatabase:
         """Returns a release that keeps ``guarantee``.
 
-        Args:
-            marginals: exact tables that hold ``summary_tables``; secret.
-            noise: of this draw.
-            progress: called with public quantities.
+        ``marginals``: exact tables that hold ``summary_tables``; secret.
+        ``progress``: called with public quantities.
         """
 
 
@@ -213,11 +211,7 @@ def joins_fit(workload: Workload) -> bool:
 
 
 def check_joins(workload: Workload, advice: str) -> None:
-    """Refuses a workload whose marginals no one hypothesis can join.
-
-    Raises:
-        InputError: naming the workload.
-    """
+    """Refuses a workload whose marginals no one hypothesis can join."""
     if joins_fit(workload):
         return
     domain = workload.domain
@@ -231,11 +225,7 @@ def check_joins(workload: Workload, advice: str) -> None:
 
 
 def check_selects(domain: Domain) -> None:
-    """Refuses a domain that leaves a selection no room: nothing could join its tree.
-
-    Raises:
-        InputError: naming the impossible combinations, or the domain.
-    """
+    """Refuses a domain that leaves a selection no room: nothing could join its tree."""
     _check_tree(domain, MAX_SELECTED_CELLS)
 
 
@@ -256,11 +246,7 @@ def _check_tree(domain: Domain, max_cells: int) -> None:
 
 
 def check_array(domain: Domain) -> None:
-    """Refuses a domain that is not one array.
-
-    Raises:
-        InputError: naming the domain.
-    """
+    """Refuses a domain that is not one array."""
     if domain.impossible:
         condition = "must not be declared for this mechanism"
         raise InputError("impossible", f"{len(domain.impossible)} combinations", condition)
@@ -276,11 +262,7 @@ def check_array(domain: Domain) -> None:
 def check_request(
     domain: Domain, workload: Workload, guarantee: Guarantee, num_records: NumRecords
 ) -> None:
-    """Refuses what no mechanism can do.
-
-    Raises:
-        InputError: naming the parameter.
-    """
+    """Refuses what no mechanism can do."""
     check_is("domain", domain, Domain)
     check_is("workload", workload, Workload)
     check_is("guarantee", guarantee, Guarantee)
@@ -316,9 +298,6 @@ def check_sums(num_records: NumRecords, measurements: Iterable[Measurement]) -> 
     """Refuses a public number of records whose sums would not fit 64-bit integers.
 
     Such sums would be as private, but mean nothing.
-
-    Raises:
-        InputError: naming the number.
     """
     most = MAX_SUM // max((each.grid for each in measurements), default=1)
     if num_records != "noisy" and num_records > most:

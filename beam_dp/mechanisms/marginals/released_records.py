@@ -59,13 +59,9 @@ def array_release(
 ) -> Records:
     """Returns the distinct records rounded from a dense hypothesis, and their counts.
 
-    Args:
-        basis: of the log-weights.
-        domain: the universe.
-        log_weights: the hypothesis, shape (num_coefficients,).
-        num_records: >= 0.
-        importance: of the coefficients, shape (num_coefficients,).
-        max_error: root of the weighted squared error, in records, that rounding may leave.
+    ``log_weights``: the hypothesis, shape (num_coefficients,).
+    ``importance``: of the coefficients, shape (num_coefficients,).
+    ``max_error``: root of the weighted squared error, in records, that rounding may leave.
     """
     weights = basis.weights(log_weights)
     counts = round_to_records(basis, weights, num_records, importance, max_error)
@@ -87,16 +83,8 @@ def tree_release(
     does not. Whole records that fit all of them at once leave out much of the noise. So that
     pairs which no table holds do not go astray meanwhile, they are kept at what the tree says.
 
-    Args:
-        domain: the universe.
-        basis: of the log-weights.
-        log_weights: the hypothesis, shape (num_coefficients,).
-        num_records: >= 0.
-        loose: tables that the tree does not join, in records.
-        pairs: of attributes, that are asked for.
-
-    Cost: three times, for every record and attribute, the codes of the attribute times the tables
-    that hold it; for up to 2^20 records.
+    ``log_weights``: the hypothesis, shape (num_coefficients,).
+    ``loose``: tables that the tree does not join, in records.
     """
     joined = zip(basis.sets, basis.marginals(log_weights, basis.sets), strict=True)
     num_candidates = min(num_records, MAX_CANDIDATES)
@@ -145,13 +133,8 @@ def loose_targets(
     expected to exceed noise, if what all of them exceed it by is shared out by the squares of the
     counts; the whole way where it is further off than noise takes any cell.
 
-    Args:
-        basis: of the log-weights.
-        log_weights: the hypothesis, shape (num_coefficients,).
-        total: number of records.
-        layout: of the observed coefficients.
-        observed: everything observed, in records.
-        loose: measured attribute sets outside the tree.
+    ``log_weights``: the hypothesis, shape (num_coefficients,).
+    ``observed``: everything observed, in records.
     """
     targets = []
     for axes, weights in zip(loose, basis.marginals(log_weights, loose), strict=True):
@@ -168,10 +151,8 @@ def _less_noise(
 ) -> NDArray[np.float64]:
     """Returns how far the cells of a table are believed to be from noisy ones.
 
-    Args:
-        table: of the hypothesis, in records.
-        difference: coefficients of the noisy table less its own, in records.
-        noise: the variance of all of them together.
+    ``table``: of the hypothesis, in records.
+    ``difference``: coefficients of the noisy table less its own, in records.
     """
     cells = coefficients_table(difference, table.shape)
     of_cell = noise / table.size
@@ -184,10 +165,6 @@ def _less_noise(
 
 def beyond_noise(cells: NDArray[np.float64], variance: float) -> NDArray[np.bool_]:
     """Returns which cells are larger than noise alone makes the largest of so many.
-
-    Args:
-        cells: differences, any shape.
-        variance: of the noise of each.
 
     Reference: Donoho and Johnstone (1994), the universal threshold.
     """
@@ -217,14 +194,12 @@ _COARSER = 30
 class StartingRecords:
     """Records whose distribution a hypothesis starts from, and leaves as far as noisy tables say.
 
+    ``source``: what the card calls them: the draw id of a release, or how many were public.
+    ``codes``: distinct records, one array of shape (m,) an attribute.
+    ``counts``: shape (m,), how many equal each.
+
     Privacy: they must be public, or an earlier release, whose own budget was spent then. Nothing
     that is measured or promised follows from them; they are read where noisy tables are fitted.
-
-    Args:
-        domain: the universe.
-        source: what the card calls them: the draw id of a release, or how many were public.
-        codes: distinct records, one array of shape (m,) an attribute.
-        counts: shape (m,), how many equal each.
     """
 
     domain: Domain
@@ -234,16 +209,7 @@ class StartingRecords:
 
     @classmethod
     def of(cls, records: Any, domain: Domain) -> StartingRecords:
-        """Returns the records of a release, or those of a public table that the domain holds.
-
-        Args:
-            records: a ``SyntheticDatabase``, a table as ``beam_dp.release`` takes, or such records.
-            domain: of the release that starts from them.
-
-        Raises:
-            InputError: if they are of another domain, or the table lacks a column or has no record
-                inside the domain.
-        """
+        """Returns the records of a release, or those of a public table that the domain holds."""
         if isinstance(records, SyntheticDatabase):
             records = cls(records.domain, records.draw_id, records.codes, records.counts)
         if isinstance(records, cls):
@@ -260,15 +226,7 @@ class StartingRecords:
 
     @classmethod
     def of_batches(cls, batches: Iterable[pa.RecordBatch], domain: Domain) -> StartingRecords:
-        """Returns public records that the domain holds.
-
-        Args:
-            batches: with a column for each attribute.
-            domain: of the release that starts from them.
-
-        Raises:
-            InputError: if none is inside the domain.
-        """
+        """Returns public records that the domain holds."""
         encoded = (encode_records(domain, RECORD, False, batch) for batch in batches)
         columns = [*zip(*(each.code_columns(domain) for each in encoded), strict=True)]
         num_records = sum(map(len, columns[0])) if columns else 0
@@ -290,11 +248,8 @@ class StartingRecords:
         They are a sample, of which the hypothesis keeps what is not by chance, as if each
         coefficient had the variance that it has among so many independent attributes.
 
-        Args:
-            basis: of the log-weights.
-            importance: of the coefficients, shape (num_coefficients,).
-            signs: shape (num_coefficients,), independent fair signs.
-            tolerance: nats a coefficient within which steps of the fit to noisy tables are solved.
+        ``importance``: of the coefficients, shape (num_coefficients,).
+        ``signs``: shape (num_coefficients,), independent fair signs.
         """
         total = int(self.counts.sum())
         values = record_coefficients(basis, self.codes, self.counts)

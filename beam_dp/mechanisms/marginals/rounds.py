@@ -66,14 +66,11 @@ _ROUND_TOLERANCE = 1e-5
 class RoundBudget:
     """The scales of a round of one unit; all units together keep the guarantee.
 
-    Args:
-        selection: the mechanism that selects. Permute-and-flip never does worse than the
-            exponential mechanism for the same epsilon, which costs less where rhos add up.
-        selection_scale: of its coins, or of its noise, in records.
-        distribution: of the measurements.
-        grid: units of them that make one record.
-        measurement_scale: of their noise, in such units.
-        total_scale: of the noise of the number of records, in such units; 0 where that is public.
+    ``selection``: the mechanism that selects. Permute-and-flip never does worse than the
+    exponential mechanism for the same epsilon, which costs less where rhos add up.
+    ``selection_scale``: of its coins, or of its noise, in records.
+    ``total_scale``: of the noise of the number of records, in such units; 0 where that is
+    public.
     """
 
     selection: Selection
@@ -251,11 +248,7 @@ def plan_rounds(
     num_records: NumRecords,
     num_rounds: int | Literal["annealed"],
 ) -> RoundsPlan:
-    """Returns the plan of a fixed number of rounds, or of an annealed schedule.
-
-    Raises:
-        InputError: if nothing could be joined, or noise would not fit.
-    """
+    """Returns the plan of a fixed number of rounds, or of an annealed schedule."""
     if not joins_fit(workload):
         check_selects(workload.domain)
     num_units = num_rounds
@@ -325,9 +318,7 @@ def _growth(moved: NDArray[np.float64], budget: RoundBudget) -> int:
 
     It spends more once a measurement moves its table by less than its own noise is expected to.
 
-    Args:
-        moved: how far the answer went by the last round, in records, any shape.
-        budget: of that round.
+    ``moved``: how far the answer went by the last round, in records, any shape.
     """
     if np.abs(moved).sum() <= _expected_noise(moved.size, budget):
         return 2 if budget.distribution == "discrete_laplace" else 4

@@ -72,15 +72,7 @@ _GRID_DEVIATIONS = 4096
 
 @dataclasses.dataclass(frozen=True)
 class SelectionBudget:
-    """What each step spends, as mu, and the noise of the scores.
-
-    Args:
-        attributes: mu of the first step.
-        pairs: mu of all that follows the scores: of the pairs, and of the last check.
-        score_grid: units of a score that make one record.
-        score_scale: of the discrete Gaussian noise of a score, in these units.
-        check: what a choice of the last check spends.
-    """
+    """What each step spends, as mu, and the noise of the scores."""
 
     attributes: float
     pairs: float
@@ -248,9 +240,6 @@ def plan_selection(
 
     Privacy: (epsilon, delta), delta > 0, for the relation and unit of the guarantee; see
     ``selection_budget``. The loss is mu-Gaussian.
-
-    Raises:
-        InputError: if delta is 0, nothing could be joined, or noise would not fit.
     """
     if guarantee.delta == 0:
         raise InputError("delta", 0.0, "must be > 0 to select pairs by noisy scores")

@@ -78,6 +78,10 @@ def residual_strategy(
 ) -> tuple[Measurement, ...]:
     """Returns Gaussian measurements of all residuals with the best variances for the workload.
 
+    ``workload``: what the release must answer.
+    ``guarantee``: with delta > 0.
+    ``max_unit_cost``: C, where a unit's records are limited by it.
+
     Privacy: (epsilon, delta), delta > 0, calibrated exactly: the vector of all residuals is one
     Gaussian mechanism whose mu^2 is the sum over residuals of (its L2 sensitivity / its standard
     deviation)^2; one record changes all of them at once, k records at most k times as much, and
@@ -87,15 +91,6 @@ def residual_strategy(
     Accuracy: variances proportional to sqrt(cost / benefit) minimise the objective over all
     Gaussian mechanisms that measure residuals independently. Residuals of three and more attributes
     then get a little more noise, because what is fitted needs them less.
-
-    Args:
-        workload: what the release must answer.
-        guarantee: with delta > 0.
-        total_is_public: else the total, the residual of no attributes, is measured, too.
-        max_unit_cost: C, where a unit's records are limited by it.
-
-    Returns:
-        One measurement an attribute set of the workload's closure.
 
     Reference: Xiao, He, Zhang and Kifer (2023), Theorem 5, for the optimal variances.
     """
@@ -117,20 +112,12 @@ def residual_measurements(
 ) -> tuple[Measurement, ...]:
     """Returns Gaussian measurements of some residuals, with the best variances for a workload.
 
+    ``workload``: what the release must answer.
+    ``supports``: attribute sets, as ascending axes; () is the total.
+    ``max_unit_cost``: C, where what a unit's records cost together is limited to that of C
+    equal records (``unit_costs``); else k records are as many equal ones.
+
     Privacy: mu-Gaussian, but for the discreteness that ``discrete_gaussian_mu`` makes room for.
-
-    Args:
-        workload: what the release must answer.
-        supports: attribute sets, as ascending axes; () is the total.
-        guarantee: of which the relation and the records of a unit are used.
-        mu: to be spent.
-        is_fitted: whether a hypothesis is fitted to what is measured, which needs a sure total and
-            high orders less than others; else the variances are the best ones as they are.
-        max_unit_cost: C, where what a unit's records cost together is limited to that of C equal
-            records (``unit_costs``); else k records are as many equal ones.
-
-    Returns:
-        One measurement for each support that the workload can use.
     """
     domain = workload.domain
     benefits = _benefits(workload, supports)
@@ -177,11 +164,7 @@ def residual_sensitivity(
     attributes, and ``least_overlap`` bounds the rest. A replaced record may also leave the
     domain, or come from outside: then only one of the two counts.
 
-    Args:
-        domain: the universe.
-        supports: the measured residuals.
-        precisions: one over their variances, shape (len(supports),).
-        neighboring: the relation.
+    ``precisions``: one over their variances, shape (len(supports),).
 
     Returns:
         L2 sensitivity in units of the noise.
@@ -205,14 +188,11 @@ def table_strategy(
 ) -> tuple[Measurement, ...]:
     """Returns Laplace measurements of whole tables.
 
+    ``shares``: of epsilon, > 0, one a table, whatever they add up to; by default equal ones.
+
     Privacy: epsilon, pure. A record changes one cell of each table by 1, a replacement two; k
     records of a unit k times as many: the scale of a table is that L1 sensitivity over its part of
     epsilon. The parts are rational numbers that add up to epsilon, and each scale is rounded up.
-
-    Args:
-        tables: what is measured.
-        guarantee: of which epsilon is used.
-        shares: of epsilon, > 0, one a table, whatever they add up to; by default equal ones.
     """
     tables = list(tables)
     exact = [Fraction(share) for share in shares or [1.0] * len(tables)]
@@ -253,14 +233,8 @@ def best_table_strategy(
     compared, from the marginals themselves to the joint table of all their attributes, each with
     the best shares for its tables and with equal ones.
 
-    Args:
-        workload: what the release must answer.
-        guarantee: of which epsilon is used.
-        total_is_public: True where the number of records is known.
-        max_cells: limit of one table.
-
-    Raises:
-        InputError: if the workload's own marginals are larger than that.
+    ``workload``: what the release must answer.
+    ``total_is_public``: True where the number of records is known.
     """
     domain = workload.domain
     largest = max(

@@ -69,10 +69,8 @@ def plan_basis(
     Small domains are one array. Above 2^26 cells, or where the domain declares impossible
     combinations, they are a junction tree.
 
-    Args:
-        plan: of the release.
-        sets: attribute sets, as ascending axes, with whatever lies inside them; by default all
-            of the workload's.
+    ``sets``: attribute sets, as ascending axes, with whatever lies inside them; by default all
+    of the workload's.
     """
     domain = plan.domain
     if sets is None:
@@ -98,19 +96,13 @@ def synthesise(
 ) -> SyntheticDatabase:
     """Returns the release that fits noisy tables: a hypothesis, and records rounded from it.
 
-    Args:
-        plan: of the mechanism.
-        measurements: what was measured.
-        tables: the noisy tables, in records.
-        noise: for the draw's name and the signs that probe the fit.
-        progress: called with public quantities.
-        joined: the attribute sets that the hypothesis joins; by default those of the workload.
-            What was measured of others is left to the records, which answer for it: only those
-            of a tree are fitted to it, so a domain that fits an array must join all of them.
-        num_bounded_cells: cells whose bounds must hold together, where noise decided which of
-            them were measured; by default those of each marginal alone.
-        distances: the noisy scores by which it was chosen what is measured.
-        fit: what the mechanism has to say about how it went, for the card.
+    ``tables``: the noisy tables, in records.
+    ``progress``: called with public quantities.
+    ``joined``: the attribute sets that the hypothesis joins; by default those of the workload.
+    What was measured of others is left to the records, which answer for it: only those of a
+    tree are fitted to it, so a domain that fits an array must join all of them.
+    ``num_bounded_cells``: cells whose bounds must hold together, where noise decided which of
+    them were measured; by default those of each marginal alone.
     """
     domain, workload = plan.domain, plan.workload
     joins_all = joined is None
@@ -227,13 +219,7 @@ def _misfits(
 ) -> Callable[[Names], NDArray[np.float64]]:
     """Returns how far what answers for a marginal is from what was observed of it.
 
-    Args:
-        plan: of the release.
-        layout: of all coefficients.
-        observed: from the noisy tables, in records.
-        expected: of the hypothesis.
-        released: of the records, which answer for what holds one of ``record_tables``.
-        record_tables: sets of attributes that the hypothesis does not join.
+    ``observed``: from the noisy tables, in records.
     """
     by_hypothesis, by_records = expected - observed, released - observed
     if plan.total_is_public:
@@ -293,14 +279,11 @@ def marginal_errors(
     unbiased noisy marginal, which is public, to a bound on the noise of the latter. That holds
     whatever noise chose to measure (``NoiseBounds``), for all cells that might have been.
 
-    Args:
-        plan: of the release.
-        layout: where the coefficients of ``misfit`` stand.
-        measured: what was measured.
-        misfit: for a marginal, the coefficients of the answers less the unbiased noisy ones, in
-            records.
-        num_bounded_cells: cells whose bounds must hold together, where noise decided which of
-            them were measured; by default those of each marginal alone.
+    ``layout``: where the coefficients of ``misfit`` stand.
+    ``misfit``: for a marginal, the coefficients of the answers less the unbiased noisy ones, in
+    records.
+    ``num_bounded_cells``: cells whose bounds must hold together, where noise decided which of
+    them were measured; by default those of each marginal alone.
     """
     domain = plan.domain
     closure = plan.workload.closure()

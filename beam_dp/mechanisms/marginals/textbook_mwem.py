@@ -44,16 +44,12 @@ _MAX_STEP = 700.0
 class Stop:
     """Ends the rounds at the first selected cell whose error a noisy comparison finds small.
 
+    ``bound``: of the largest error of any cell, in records, of the hypothesis at which the
+    rounds ended; but for a probability of 0.05.
+
     Privacy: AboveThreshold on minus the errors, each of which a unit changes by at most k records.
     The noise of the threshold is drawn once, and every comparison gets its own. What rounds that
     are not run would have spent stays unspent, but is charged: when they end depends on the data.
-
-    Args:
-        below: the threshold, a share of the records.
-        noise: of the comparisons.
-        grid: units of the errors that are compared, and of the scores, that make one record.
-        bound: of the largest error of any cell, in records, of the hypothesis at which the rounds
-            ended; but for a probability of 0.05.
     """
 
     below: float
@@ -196,9 +192,6 @@ def plan_textbook(
     Accuracy: the largest error of a cell is at most 2N sqrt(ln|X| / T) + 10 k T ln|Q| / epsilon
     with probability 1 - 2T/|Q| (published for pure privacy, k = 1 record a unit and the average
     of all hypotheses). Without ``num_rounds``, T minimises this bound, up to 100,000.
-
-    Raises:
-        InputError: if the number of records is not public, or noise would not fit.
     """
     check_array(workload.domain)
     if num_records == "noisy":

@@ -21,12 +21,7 @@ _STOP_SHARE = 0.1  # of epsilon or rho, for all comparisons together
 class RoundNoise:
     """The noise of all rounds, in records.
 
-    Args:
-        num_rounds: T, at most.
-        distribution: of the noise of a measured cell.
-        measurement_scale: of that noise.
-        selection_scale: of the noise of a selection.
-        stop: of the comparisons that may end the rounds, one a round; None where nothing does.
+    ``stop``: of the comparisons that may end the rounds, one a round; None where nothing does.
     """
 
     num_rounds: int
@@ -45,16 +40,13 @@ class RoundNoise:
     ) -> float:
         """Returns the largest error of any query where the rounds were ended, in records.
 
+        ``threshold``: under which a comparison ends the rounds, in records.
+
         Accuracy: with probability 1 - beta: of the hypothesis that is released, whatever the data
         and their number. The selected query is wrong by no more than the threshold and the noise
         of a comparison; all others by no more than that and what a selection may lose, s ln(|Q|T /
         share). Answers and threshold are rounded to the grid of the scores. Each kind of noise
         gets a fourth of beta; measurements have theirs in ``stopping_threshold``.
-
-        Args:
-            threshold: under which a comparison ends the rounds, in records.
-            num_queries: |Q|.
-            failure_probability: beta.
         """
         log_term = math.log(4 * num_queries * self.num_rounds / failure_probability)
         lost = self.selection_scale * log_term
@@ -101,9 +93,6 @@ def round_noise(guarantee: Guarantee, num_rounds: int, stops: bool = False) -> R
     and costs a tenth of epsilon or rho, however many they are: it halts when the rounds do. Given
     all that was released the questions are fixed, so its factor of the likelihood ratio is as by
     itself; a pure loss of e is e^2 / 2 of rho, also where other steps come in between.
-
-    Raises:
-        InputError: if noise would not fit.
 
     Reference: Dwork and Roth (2014), Algorithm 1; Vadhan and Wang (2021).
     """

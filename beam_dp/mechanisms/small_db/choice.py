@@ -44,19 +44,7 @@ _SAMPLERS: dict[str, _AnySampler] = {
 
 @dataclasses.dataclass(frozen=True)
 class ChoiceFacts:
-    """What a card says of a choice: sizes, noise, and how the draw is made. All of it is public.
-
-    Args:
-        sampler: its name.
-        sampler_arithmetic: ``exact``.
-        sampler_time_depends_on_data: whether nobody else may see the time that a draw takes.
-        size: m.
-        num_records: N.
-        num_distinct_queries: how many.
-        num_distinct_columns: how many cells are told apart by the queries.
-        num_multisets: of cells.
-        selection_scale: of the noise of the choice, in units of m times the denominator.
-    """
+    """What a card says of a choice: sizes, noise, and how the draw is made. All of it is public."""
 
     sampler: str
     sampler_arithmetic: str

@@ -33,14 +33,12 @@ class EnumerationSampler:
     in it are drawn by them, and kept with probability weight / bound, tossed exactly. Else
     another one is drawn, which happens less than once in a hundred draws.
 
+    ``law``: to draw from; at most some 10^8 multisets of types.
+
     Exact arithmetic: doubles serve only for the upper bounds, with a margin far beyond their
     rounding.
 
-    Args:
-        law: to draw from; at most some 10^8 multisets of types.
-
-    Cost: time proportional to the multisets times the queries, whatever the data; a table of
-    tails, and some numbers for each block, in memory.
+    Cost: time proportional to the multisets times the queries, whatever the data.
     """
 
     name: ClassVar[str] = "enumeration"

@@ -33,13 +33,10 @@ class MultisetLaw:
     with the same answers to every query are of one type; all multisets of a type's cells that have
     the same size are equally likely.
 
-    Args:
-        targets: one for each query, 0 <= target <= 2^61; secret.
-        answers: shape (num_queries, num_types), int64, >= 0, distinct columns; ``size`` times the
-            largest is at most 2^60.
-        members: the cells of each type.
-        size: of the multisets, >= 1.
-        scale: > 0.
+    ``targets``: one for each query, 0 <= target <= 2^61; secret.
+    ``answers``: shape (num_queries, num_types), int64, >= 0, distinct columns; ``size`` times
+    the largest is at most 2^60.
+    ``size``: of the multisets, >= 1.
     """
 
     targets: tuple[int, ...]
@@ -101,9 +98,8 @@ _RELATIVE_MARGIN = 1e-12
 class Tilt:
     """An upper bound on weights: exp(-rest (least loss known) / scale) times weights of cells.
 
-    Args:
-        rest: of the average, >= 0.
-        weights: of a cell of each type, integers in units of 2^-64.
+    ``rest``: of the average, >= 0.
+    ``weights``: of a cell of each type, integers in units of 2^-64.
     """
 
     rest: float
@@ -113,11 +109,7 @@ class Tilt:
 def find_tilts(law: MultisetLaw, least: int) -> list[Tilt]:
     """Returns several bounds, each nearly the best for all multisets together; the first is plain.
 
-    Args:
-        law: of the multisets; secret, as all that follows from it.
-        least: no loss is less; weights are relative to it.
-
-    Cost: some hundred steps of the queries times the types.
+    ``law``: of the multisets; secret, as all that follows from it.
 
     Reference: for each mass, the sum of all bounds is a convex function of the average's shares,
     made small by exponentiated gradients (Kivinen and Warmuth, 1997).

@@ -34,10 +34,7 @@ _LEVELS_AT_ONCE = 256
 class _Node:
     """The cells of one query, or all cells.
 
-    Args:
-        queries: positions of the queries with exactly these cells.
-        children: nodes of the largest queries inside.
-        cells: those that are in no child.
+    ``queries``: positions of the queries with exactly these cells.
     """
 
     queries: list[int]
@@ -48,8 +45,7 @@ class _Node:
 def is_nested(answers: NDArray[np.int64]) -> bool:
     """Whether every query has one value besides 0, and any two are disjoint or one inside another.
 
-    Args:
-        answers: shape (num_queries, num_types), >= 0.
+    ``answers``: shape (num_queries, num_types), >= 0.
 
     Example:
         >>> is_nested(np.tri(4, dtype=np.int64)), is_nested(np.array([[1, 1, 0], [0, 1, 1]]))
@@ -74,11 +70,8 @@ class NestedSampler:
     on the weights of losses, by which one is drawn; it is kept with probability weight / bound,
     tossed exactly, which fails once in 10^9 draws.
 
-    Raises:
-        InputError: if the queries are not nested.
-
-    Cost: ``num_products`` times some microseconds. It does not depend on the data but for the
-    lengths of the integers.
+    Cost: ``num_products`` times some microseconds. It depends on the data only by the lengths of
+    the integers.
     """
 
     name: ClassVar[str] = "nested"
@@ -201,10 +194,8 @@ class NestedSampler:
     ) -> int:
         """Returns the number of multisets that keep to the intervals of all nodes.
 
-        Args:
-            intervals: least and largest number of each node.
-            factors: where given, gets for each node the products of its first factors, the last of
-                them cut to its interval.
+        ``factors``: where given, gets for each node the products of its first factors, the
+        last of them cut to its interval.
         """
         below, all_degrees = self._below, self._below[-1]
         polynomials: list[int] = []

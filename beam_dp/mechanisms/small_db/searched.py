@@ -22,14 +22,8 @@ from beam_dp.noise.source import NoiseSource
 class _Group:
     """Types that are not told apart yet: a node of a binary tree over all of them.
 
-    Args:
-        kinds: the types.
-        cells: how many cells they have.
-        ends: their least answer to each query, then their largest ones with a minus sign.
-        number: position of ``ends`` in the table of all groups.
-        spread: sum of high - low; 0 for a single type.
-        halves: none for a single type.
-        sums: for each tilt and each size, of the weights of all multisets of that size.
+    ``spread``: sum of high - low; 0 for a single type.
+    ``halves``: none for a single type.
     """
 
     kinds: NDArray[np.int64]
@@ -45,13 +39,8 @@ class _Group:
 class _State:
     """All multisets that have given numbers of cells of some groups.
 
-    Args:
-        held: groups and how many cells of them, none 0; they share no type.
-        volume: how many multisets there are.
-        bound: no loss is less.
-        sums: for each tilt, of the products of weights of cells over these multisets.
-        units: for each tilt, upper bound on what multiplies them.
-        division: of these multisets into parts, once it is made.
+    ``held``: groups and how many cells of them, none 0; they share no type.
+    ``units``: for each tilt, upper bound on what multiplies them.
     """
 
     held: tuple[tuple[_Group, int], ...]
@@ -66,11 +55,7 @@ class _State:
 class _Division:
     """Parts of a state, by how many cells of one group are in its first half.
 
-    Args:
-        position: of the group in what the state holds.
-        bounds: no loss of each part is less.
-        totals: upper bounds on the weight of each part; smaller where the search has been.
-        visited: the parts that a descent came to.
+    ``totals``: upper bounds on the weight of each part; smaller where the search has been.
     """
 
     position: int
@@ -96,8 +81,8 @@ class SearchSampler:
     rounding, and sums of them over sets are exact, so that parts never outweigh the whole; the
     last step, weight(y) over its upper bound, is tossed exactly.
 
-    Cost: time and memory depend on the data: they tell how well the data can be answered.
-    Use it only where nobody else sees how long it takes. It is never chosen unasked.
+    Privacy: time and memory depend on the data: they tell how well the data can be answered. Use it
+    only where no one else sees how long it takes. It is never chosen by default.
 
     Reference: Maddison, Tarlow and Minka (2014) search in the same way, for a largest perturbed
     weight; Gilks and Wild (1992) for rejection with bounds that adapt.

@@ -33,13 +33,8 @@ def small_db_size(
     and all together must stay below 1. ``textbook`` takes m = ceil(ln|Q| / a^2) and needs three
     queries; ``tight`` the least integer m, floor(ln(2|Q|) / (2 a^2)) + 1.
 
-    Args:
-        num_queries: |Q|, distinct ones, with values in [0, 1].
-        max_error_fraction: a, in (0, 1].
-        calibration: ``tight`` or ``textbook``.
-
-    Raises:
-        InputError: if a parameter is out of range.
+    ``num_queries``: |Q|, distinct ones, with values in [0, 1].
+    ``max_error_fraction``: a, in (0, 1].
 
     Reference: Dwork and Roth (2014), Theorem 4.2; Blum, Ligett and Roth (2013).
 
@@ -71,14 +66,7 @@ def small_db_size_by_vc(
 
     A universe of U cells has no more than 2^U distinct queries: there v counts up to U.
 
-    Args:
-        vc_dimension: v >= 0.
-        max_error_fraction: a, in (0, 1].
-        bound: which inequality; the smallest size that any of them gives by default.
-        num_cells: U, for ``finite``.
-
-    Raises:
-        InputError: if a parameter is out of range.
+    ``max_error_fraction``: a, in (0, 1].
 
     Reference: Vapnik and Chervonenkis (1971); Devroye (1982); Dwork and Roth (2014), Theorem 4.8.
 
@@ -114,9 +102,6 @@ def small_db_size_for_intervals(max_error_fraction: float) -> int:
 
     Quantiles at shares (i - 1/2) / m of the records miss a prefix by 1 / (2m) at most and an
     interval, the difference of two prefixes, by 1 / m.
-
-    Raises:
-        InputError: if a parameter is out of range.
     """
     _check_fraction(max_error_fraction)
     return math.ceil(1 / max_error_fraction)
@@ -133,16 +118,8 @@ def size_of_workload(
 ) -> tuple[int, str]:
     """Returns the smallest size that any rule gives for a workload, and the name of the rule.
 
-    Args:
-        num_queries: |Q|, distinct ones.
-        max_error_fraction: a, in (0, 1].
-        calibration: ``textbook`` goes by the number of queries alone.
-        vc_dimension: of 0/1 queries, if it is known.
-        num_cells: U.
-        are_intervals: whether all are intervals of one ordered attribute.
-
-    Raises:
-        InputError: if a parameter is out of range.
+    ``max_error_fraction``: a, in (0, 1].
+    ``vc_dimension``: of 0/1 queries, if it is known.
 
     Example:
         >>> size_of_workload(524800, 0.1), size_of_workload(524800, 0.1, are_intervals=True)
@@ -161,9 +138,7 @@ def size_of_workload(
 def small_db_error_fraction(size: int, size_for: Callable[[float], int]) -> float:
     """Returns the least share a for which a size is enough, up to 1e-9; 1 where none is less.
 
-    Args:
-        size: m >= 1.
-        size_for: the size for a share in (0, 1], which falls as the share grows.
+    ``size_for``: the size for a share in (0, 1], which falls as the share grows.
 
     Example:
         >>> round(small_db_error_fraction(16, small_db_size_for_intervals), 6)
@@ -189,8 +164,6 @@ def num_multisets(num_cells: int, size: int) -> int:
 def log_num_multisets(num_cells: int, size: int) -> float:
     """Returns ln C(U + m - 1, m), to 12 digits, without the integer itself.
 
-    Cost: O(size).
-
     Example:
         >>> round(log_num_multisets(16, 20), 9) == round(math.log(3247943160), 9)
         True
@@ -212,13 +185,8 @@ def small_db_error(
     a N + (2 / epsilon) (ln C(U + m - 1, m) + ln(1 / beta)), if some multiset of the size m answers
     all queries within a N, and if N records are there: add |n - N| where n are.
 
-    Args:
-        num_cells: U; distinct columns of the query matrix will do no better here.
-        size: m.
-        epsilon: of the release.
-        num_records: N.
-        max_error_fraction: a, for which the size is enough.
-        failure_probability: beta, in (0, 1).
+    ``num_cells``: U; distinct columns of the query matrix will do no better here.
+    ``failure_probability``: beta, in (0, 1).
 
     Reference: Dwork and Roth (2014), Proposition 4.4, with the number of multisets in place of
     the number of sequences.

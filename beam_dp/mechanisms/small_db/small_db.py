@@ -433,11 +433,7 @@ class SmallDB(Mechanism):
 
 
 def _check_queries(queries: LinearWorkload, domain: Domain) -> None:
-    """Refuses queries of another domain, and more of them than can be looked at.
-
-    Raises:
-        InputError: naming the workload.
-    """
+    """Refuses queries of another domain, and more of them than can be looked at."""
     condition = "must be of the release's domain"
     domain.check_same(queries.domain, "workload", len(queries), condition)
     if len(queries) * domain.num_cells > MAX_MATRIX_VALUES:

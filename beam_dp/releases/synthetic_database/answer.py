@@ -50,21 +50,13 @@ class _Answering(Protocol):
 
 
 def answer_synthetic_database(release: SyntheticDatabase, options: argparse.Namespace) -> None:
-    """Prints what a command line asks of a synthetic database.
-
-    Raises:
-        FlagError: if a flag is refused.
-    """
+    """Prints what a command line asks of a synthetic database."""
     refuse_others(options, ("quantile", *QUESTIONS))
     answer_tables(release, options)
 
 
 def answer_tables(release: _Answering, options: argparse.Namespace) -> None:
-    """Prints what a command line asks of a release.
-
-    Raises:
-        FlagError: if a flag is refused.
-    """
+    """Prints what a command line asks of a release."""
     domain = release.domain
     is_question = asks_a_question(options) or options.quantile is not None
     if isinstance(release, SyntheticDatabase) and is_question:
@@ -187,11 +179,7 @@ _FLAGS = {"column": ("mean", "sum")}
 
 
 def answer_question(options: argparse.Namespace, release: SyntheticDatabase) -> None:
-    """Prints what is asked: of records for which a condition holds, perhaps in groups.
-
-    Raises:
-        FlagError: if a flag is refused.
-    """
+    """Prints what is asked: of records for which a condition holds, perhaps in groups."""
     try:
         asked = release.query(options.where)
         if options.group_by is not None:

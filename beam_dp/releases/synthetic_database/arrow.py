@@ -23,15 +23,8 @@ def arrow_table(
 ) -> pa.Table:
     """Returns records as a table of ``arrow_schema``.
 
-    Args:
-        domain: of the records.
-        codes: of each attribute, shape (n,).
-        bin_values: of each attribute whose values were drawn, shape (n,).
-
-    Raises:
-        ModuleNotFoundError: without pyarrow.
-
-    Cost: about 20 ns a value.
+    ``codes``: of each attribute, shape (n,).
+    ``bin_values``: of each attribute whose values were drawn, shape (n,).
     """
     check_arrow()
     import pyarrow as pa

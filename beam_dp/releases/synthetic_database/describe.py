@@ -53,9 +53,6 @@ _LABEL_LETTERS = 44  # of all that are shown of an attribute: its row fits 80 co
 def describe_synthetic_database(release: SyntheticDatabase) -> RenderableType:
     """Returns what a release promises and how wrong it can be, for ``rich`` to print.
 
-    Returns:
-        Tables of the guarantee, the attributes, the errors and the noise.
-
     Example:
         >>> rich.print(describe_synthetic_database(read_release("out/visits")))  # doctest: +SKIP
     """

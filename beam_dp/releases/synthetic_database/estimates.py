@@ -54,10 +54,8 @@ _ROUNDING = 1e-9
 class Estimates:
     """What a synthetic database answers, and how well.
 
-    Args:
-        fitted: what was fitted to the noisy tables.
-        measured: the noisy tables; None where the release keeps none.
-        num_records: the number of records, where it is public.
+    ``measured``: the noisy tables; None where the release keeps none.
+    ``num_records``: the number of records, where it is public.
     """
 
     fitted: FittedTables
@@ -65,13 +63,7 @@ class Estimates:
     num_records: int | None
 
     def of(self, queries: Sequence[VectorQuery]) -> list[Estimate]:
-        """Returns the better answer of each query, in order.
-
-        Raises:
-            InputError: if one needs more than 2^28 cells at once.
-
-        Cost: the tables of all sets of attributes that are asked about; then about 100 us a query.
-        """
+        """Returns the better answer of each query, in order."""
         return [self.better(*both) for both in self.both(queries)]
 
     def both(self, queries: Sequence[VectorQuery]) -> Iterator[tuple[Estimate, Estimate | None]]:
@@ -109,10 +101,8 @@ class Estimates:
     ) -> list[tuple[Estimate, Estimate | None]]:
         """Returns the means of a column over the records that each query counts.
 
-        Args:
-            counted: each 1 or 0 for every code, of any attributes.
-            axis: of the column.
-            values: of its codes, shape (size,).
+        ``counted``: each 1 or 0 for every code, of any attributes.
+        ``values``: of its codes, shape (size,).
 
         Returns:
             As of ``both_ratios``. The second is None, too, where it is outside the range of the
@@ -141,10 +131,9 @@ class Estimates:
     ) -> list[tuple[Estimate, Estimate | None]]:
         """Returns means of values of one attribute, each over the records that a query counts.
 
-        Args:
-            counted: each 1 or 0 for every code, of any attributes.
-            values: for each, the position of an attribute and a value of each code, shape (size,);
-                0 and 1 make a share.
+        ``counted``: each 1 or 0 for every code, of any attributes.
+        ``values``: for each, the position of an attribute and a value of each code, shape
+        (size,); 0 and 1 make a share.
 
         Returns:
             The fitted and the unbiased answer of each, as of ``both``, in the unit of the values.

@@ -77,12 +77,7 @@ def payload(release: SyntheticDatabase) -> dict[str, bytes]:
 
 
 def read(card: Card, payload: Payload) -> SyntheticDatabase:
-    """Returns the release of a card and its payload.
-
-    Raises:
-        InputError: if the card is none of a synthetic database.
-        DamagedFileError: if the files are not of this card.
-    """
+    """Returns the release of a card and its payload."""
     draw_id = card.draw_id
     records_format = card.fields.get("records_format", "avro")
     check_choice("records_format", records_format, RECORDS_FORMATS)

@@ -37,15 +37,9 @@ _TREE_GAIN = 8
 
 @dataclass(frozen=True, eq=False)
 class FittedTables:
-    """Answers from the hypothesis of a release, or from its records: a whole or part of it.
+    """Marginals of a release from its hypothesis, or from its records.
 
-    Args:
-        domain: the universe.
-        potentials: attribute names with a table of logarithms, as ``SyntheticDatabase`` has them.
-        record_tables: attribute sets that the records answer for, with all that contain them.
-        codes: the distinct records, one array of shape (m,) an attribute.
-        counts: shape (m,), int64, how many records equal each.
-        num_represented: records that the released ones stand for: answers are scaled to it.
+    The fields are those of ``SyntheticDatabase``; answers are scaled to ``num_represented`` records.
     """
 
     domain: Domain
@@ -107,23 +101,11 @@ def marginal_weights(
 ) -> list[Table]:
     """Returns marginals of exp(sum of potentials), normalised to one.
 
-    Args:
-        shape: the sizes of all attributes.
-        potentials: tables of finite logarithms, each with its axes in ascending order.
-        wanted: the axes of each marginal, ascending.
-        impossible: combinations whose cells have no weight.
+    ``potentials``: tables of finite logarithms, each with its axes in ascending order.
+    ``wanted``: the axes of each marginal, ascending.
 
     Returns:
         One table a marginal, that sums to 1, float64.
-
-    Raises:
-        InputError: if a wanted marginal has more than 2^28 cells, if potentials join attributes
-            whose junction tree has more than 2^28 cells and they are needed, or if no cell of
-            these is possible.
-
-    Cost: time in the order of the cells of the joined attributes that are needed (of their
-    junction tree, where these are fewer), times a few dozen for workloads of all small marginals;
-    memory of about 50 MiB, or of a few times the tree, beside the result.
 
     Example:
         >>> tables = marginal_weights((2, 2), [((0,), np.log([1.0, 3.0]))], [(0,), (0, 1)])

@@ -42,12 +42,8 @@ MAX_GRID = 2**62
 class MeasuredTable:
     """One noisy measurement, described by public numbers.
 
-    Args:
-        names: attributes of the marginal, in domain order.
-        kind: what of it is measured: the whole table, or its residual.
-        distribution: of the noise of each cell.
-        scale: of that noise, in grid units.
-        grid: grid units that make one record, an integer >= 1.
+    ``kind`` says whether the whole table is measured or its residual. ``scale`` is that of each
+    cell's noise, in grid units; ``grid`` units make one record.
     """
 
     names: Names
@@ -74,11 +70,7 @@ class MeasuredTable:
 
     @classmethod
     def from_json(cls, parsed: Any, domain: Domain) -> Self:
-        """Returns the measurement that a card states.
-
-        Raises:
-            InputError: if it states none of this domain.
-        """
+        """Returns the measurement that a card states."""
         if not isinstance(parsed, dict) or set(parsed) != set(_FIELDS):
             condition = f"must have exactly the fields {', '.join(_FIELDS)}"
             raise InputError("noise", type(parsed).__name__, condition)
@@ -110,11 +102,8 @@ def support_variances(
 ) -> dict[Support, float]:
     """Returns the variance that measurements leave in each residual, were they all used best.
 
-    Args:
-        domain: the universe.
-        supports: attribute sets, as ascending axes.
-        measurements: the measurements.
-        total_is_public: then the support () has variance 0.
+    ``supports``: attribute sets, as ascending axes.
+    ``total_is_public``: then the support () has variance 0.
 
     Returns:
         for each support the variance of an orthonormal coefficient of that marginal's table, in
@@ -157,12 +146,8 @@ def query_variance(
     sum s and squared norm n; of P a residual sees s^2 / d^2 of the attributes that were summed out,
     and n - s^2 / d of the others. The constant is seen by the total alone.
 
-    Args:
-        domain: the universe.
-        variances: of orthonormal coefficients, see ``support_variances``.
-        axes: of the marginal, ascending.
-        held: for each axis, the number of codes where the query's literal holds.
-        kind: of the query: conjunction, disjunction or parity.
+    ``axes``: of the marginal, ascending.
+    ``held``: for each axis, the number of codes where the query's literal holds.
     """
     sizes = [domain.shape[axis] for axis in axes]
     constant, sign, divisor, inside, outside = kind.factors
@@ -193,11 +178,7 @@ def query_variance(
 class Combination:
     """The best unbiased estimate of every coefficient from noisy tables.
 
-    Args:
-        domain: the universe.
-        basis: its coefficients.
-        measurements: what was measured so far.
-        tables: the noisy tables, in records, in the same order.
+    ``tables``: the noisy tables, in records, in the same order.
     """
 
     def __init__(
@@ -257,11 +238,8 @@ def unbiased_tables(
 
     They are never clipped or rounded: sums of many of them stay unbiased.
 
-    Args:
-        workload: the marginals.
-        measurements: what was measured; of it all marginals follow.
-        noisy: the noisy tables, in records, in the same order.
-        num_records: the number of records, where it is public.
+    ``noisy``: the noisy tables, in records, in the same order.
+    ``num_records``: the number of records, where it is public.
 
     Returns:
         one table a marginal, one axis an attribute.

@@ -33,10 +33,9 @@ _FIELDS = ("num_records", "grid")
 class IndependentTables:
     """A public distribution of independent attributes, given that no cell is impossible.
 
-    Args:
-        num_records: that it was scaled to.
-        grid: units of a score that make one record; its tables were rounded to them.
-        potentials: for each attribute a table of logarithms, shape (its size,), finite.
+    ``num_records``: the number that the tables are scaled to. ``grid``: units of a score that make
+    one record; tables were rounded to them. ``potentials``: for each attribute a table of
+    logarithms, shape (its size,), finite.
     """
 
     num_records: float
@@ -46,11 +45,7 @@ class IndependentTables:
     def answers(
         self, domain: Domain, pairs: Sequence[Support]
     ) -> dict[Support, NDArray[np.float64]]:
-        """Returns the tables of some pairs, in records.
-
-        Raises:
-            InputError: if one has more than 2^28 cells.
-        """
+        """Returns the tables of some pairs, in records."""
         potentials = [(domain.axes(names), table) for names, table in self.potentials]
         tables = marginal_weights(domain.shape, potentials, pairs, domain.impossible)
         return {axes: self.num_records * table for axes, table in zip(pairs, tables, strict=True)}
@@ -74,11 +69,7 @@ class IndependentTables:
     def from_json(
         cls, parsed: Any, potentials: Sequence[tuple[Names, NDArray[np.float64]]], domain: Domain
     ) -> Self:
-        """Returns the tables that a card and a file state.
-
-        Raises:
-            InputError: if they state none of this domain.
-        """
+        """Returns the tables that a card and a file state."""
         if not isinstance(parsed, dict) or set(parsed) != set(_FIELDS):
             condition = f"must have exactly the fields {', '.join(_FIELDS)}"
             raise InputError("independent", type(parsed).__name__, condition)
@@ -94,11 +85,10 @@ class IndependentTables:
 class PairDistances:
     """Noisy L1 distances of pairs of attributes from independence: public, at no further cost.
 
-    Args:
-        deviation: standard deviation of the noise of each, in records, > 0.
-        pairs: for two names in domain order the sum, over the cells of their table, of how far the
-            count is from that of independent attributes, in records. The noise may make it < 0.
-        independent: the tables that they are distances from; None where they were not kept.
+    ``deviation``: standard deviation of the noise of each, in records, > 0.
+    ``pairs``: for two names in domain order the sum, over the cells of their table, of how far
+    the count is from that of independent attributes, in records. The noise may make it < 0.
+    ``independent``: the tables that they are distances from; None where they were not kept.
     """
 
     deviation: float
@@ -127,11 +117,7 @@ class PairDistances:
     def from_json(
         cls, parsed: Any, domain: Domain, independent: IndependentTables | None = None
     ) -> Self:
-        """Returns the distances that a card states.
-
-        Raises:
-            InputError: if it states none of pairs of this domain.
-        """
+        """Returns the distances that a card states."""
         fields = {"standard_deviation", "pairs"} | (
             set() if independent is None else {"independent"}
         )
@@ -181,13 +167,9 @@ class NoiseBounds:
     probability at most, and with no more for a set that must be added as well to have an answer;
     given that it was added, nothing is said.
 
-    Args:
-        domain: the universe.
-        measured: what was measured, in its order.
-        choice: when it was decided what is measured: ``beforehand``, of all that is measured;
-            ``once``, of all from where a set of attributes comes again, but for sets that a last
-            check adds; ``in_turn``, each after the one before it.
-        total_is_public: whether the number of records is known without noise.
+    ``choice``: when it was decided what is measured: ``beforehand``, of all that is measured;
+    ``once``, of all from where a set of attributes comes again, but for sets that a last check
+    adds; ``in_turn``, each after the one before it.
     """
 
     domain: Domain
@@ -201,9 +183,9 @@ class NoiseBounds:
         """Returns what no error of several answers exceeds, in records, except with a probability.
 
         Args:
-            axes: that an answer is about, ascending.
-            variance: of the answer, were it all of noise that nothing depends on.
-            num_answers: that are bounded together: of all that might be asked.
+            axes: attributes of an answer, ascending.
+            variance: of the answer, if nothing depended on its noise.
+            num_answers: bounded together, counting all that might be asked.
             failure_probability: in (0, 1).
         """
         if not variance:
@@ -260,17 +242,13 @@ class NoisyMeasurements:
     """Noisy tables as they were drawn: public, at no further cost.
 
     Args:
-        described: what each of them is, and its noise.
-        tables: of each, one axis an attribute, float64, records.
-        are_fixed: whether it was fixed before any record was read what is measured, and how
-            precisely. Else noise had a say in it, and estimates from these tables are unbiased
-            only approximately.
-        distances: the noisy scores of pairs, where it was chosen by these what is measured.
-        has_proved_bounds: whether the bounds that a release states of them hold for whatever noise
-            chose, as those of earlier versions need not; of what was fixed all do.
-
-    Raises:
-        InputError: if a table is not finite, or there are not as many as are described.
+        described: each table's attributes and noise.
+        tables: one for each description, with one axis an attribute, float64, records.
+        are_fixed: whether the tables and their precision were fixed before any record was read.
+            Otherwise noise chose them, and their estimates are unbiased only approximately.
+        distances: the noisy scores of pairs that decided what was measured, if any did.
+        has_proved_bounds: whether the stated bounds hold for whatever noise chose. Those of earlier
+            versions need not; bounds of fixed tables always do.
     """
 
     described: tuple[MeasuredTable, ...]
@@ -303,11 +281,7 @@ class NoisyMeasurements:
         return NoiseBounds(domain, self.described, choice, total_is_public)
 
     def check(self, domain: Domain) -> None:
-        """Refuses tables that are not of a domain.
-
-        Raises:
-            InputError: naming the measurements.
-        """
+        """Refuses tables that are not of a domain."""
         for described, table in zip(self.described, self.tables, strict=True):
             shape = domain.restrict(described.names).shape
             if table.shape != shape or not np.isfinite(table).all():

@@ -30,13 +30,11 @@ class NoisyTables:
     Whatever lies inside one of them is answered: sums of its cells. The same query has the same
     answer whichever table it is summed from, but for rounding.
 
-    Args:
-        workload: the marginals.
-        tables: of each, one axis an attribute, float64, records.
-        variances: of the coefficients of every attribute set inside a marginal, as ascending axes,
-            in squared records: see ``measured_tables.support_variances``.
-        laplace_variance: the smallest variance of one Laplace noise among those that were summed;
-            None where all are Gaussian.
+    ``tables``: of each, one axis an attribute, float64, records.
+    ``variances``: of the coefficients of every attribute set inside a marginal, as ascending
+    axes, in squared records: see ``measured_tables.support_variances``.
+    ``laplace_variance``: the smallest variance of one Laplace noise among those that were
+    summed; None where all are Gaussian.
     """
 
     workload: Workload
@@ -52,15 +50,9 @@ class NoisyTables:
     def answer(self, workload: Workload) -> list[MarginalAnswer]:
         """Returns the marginals of a workload, in its order.
 
-        Args:
-            workload: marginals that each lie inside one of the tables.
-
         Returns:
             Values that may be negative, the standard error of a cell, and a bound that all cells of
             the marginal keep at once, except with probability 0.05.
-
-        Raises:
-            InputError: if it is of another domain, or a marginal lies inside no table.
         """
         condition = "must be of the release's domain"
         self.domain.check_same(workload.domain, "workload", len(workload), condition)
@@ -79,19 +71,11 @@ class NoisyTables:
     def answer_queries(self, queries: Iterable[LinearQuery]) -> list[Estimate]:
         """Returns the answers of linear queries, in records, in their order.
 
-        Args:
-            queries: of the release's domain, each about attributes of one of the tables.
+        Each query must be about attributes inside one of the tables, without explicit values.
 
         Returns:
             Values, standard errors, and bounds that all these answers keep at once, except with
             probability 0.05.
-
-        Raises:
-            InputError: if a query is of another domain, has explicit values, or its attributes lie
-                inside no table.
-
-        Cost: about 10 microseconds a query, and 2^k for each kind of query of k attributes: the
-            same attributes, and as many codes.
         """
         asked = self._checked(queries)
         names_of = {query.axes: self._names(query) for query in asked}

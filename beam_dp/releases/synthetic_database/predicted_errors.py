@@ -51,14 +51,9 @@ _MAX_LIFT = 1e6
 class FittedErrors:
     """The model of one release.
 
-    Args:
-        domain: the universe.
-        shares: for each attribute, the share of records of each code, as fitted.
-        dependence: V, the root mean square of Cramer's V; None where no pair was measured.
-        num_records: that the release stands for.
-        variances: of the orthonormal coefficients of each set of attributes that was measured and
-            that the fit knows of, in squared records; infinite for all others.
-        unmeasured: what is known of other pairs of attributes.
+    ``dependence``: V, the root mean square of Cramer's V; None where no pair was measured.
+    ``variances``: of the orthonormal coefficients of each set of attributes that was measured
+    and that the fit knows of, in squared records; infinite for all others.
     """
 
     def __init__(
@@ -80,15 +75,11 @@ class FittedErrors:
     def of(self, queries: Sequence[VectorQuery], held: Vector) -> Vector:
         """Returns the root mean squared errors that the model predicts.
 
-        Args:
-            queries: all of the same axes, at most 12.
-            held: for each, the fitted number of records that it counts anything of.
+        ``queries``: all of the same axes, at most 12.
 
         Returns:
             shape (num_queries,), records; infinite where nothing is known of an interaction of one
             or two attributes.
-
-        Cost: 2^k steps of numpy for k attributes, however many queries.
         """
         axes = queries[0].axes
         own, free, seen, spread = (np.empty((len(axes), len(queries))) for _ in range(4))
@@ -179,11 +170,8 @@ _OF_FIT = 0.7
 class UnmeasuredPair:
     """Two attributes that were scored and not measured together.
 
-    Args:
-        distance: noisy, from independence, in records.
-        deviation: of its noise.
-        table: as fitted, in records, shape (size of one, size of the other).
-        expected: the same of independent attributes.
+    ``distance``: noisy, from independence, in records.
+    ``table``: as fitted, in records, shape (size of one, size of the other).
     """
 
     distance: float
@@ -228,10 +216,7 @@ def exact_variances(
     product a residual sees, of a vector with sum s and squared norm n over d codes, s^2 / d^2 where
     its attribute was summed out, and n - s^2 / d where it was not.
 
-    Args:
-        domain: the universe.
-        queries: all of the same axes.
-        variances: of the orthonormal coefficients of each set of attributes inside these.
+    ``queries``: all of the same axes.
 
     Returns:
         shape (num_queries,).

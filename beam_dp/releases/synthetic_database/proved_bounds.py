@@ -39,10 +39,9 @@ from beam_dp.releases.synthetic_database.noisy_measurements import IndependentTa
 class ScoredPair:
     """What a noisy score proves of a pair of attributes.
 
-    Args:
-        table: A, of independent attributes, in records, shape (size of one, size of the other).
-        distance: D, of the true table from it, at most.
-        total_distance: of the sums of both, at most.
+    ``table``: A, of independent attributes, in records, shape (size of one, size of the other).
+    ``distance``: D, of the true table from it, at most.
+    ``total_distance``: of the sums of both, at most.
     """
 
     table: NDArray[np.float64]
@@ -52,10 +51,7 @@ class ScoredPair:
     def bound(self, query: VectorQuery, value: float, most: float = math.inf) -> float:
         """Returns how wrong a value may be as the answer of a query about the pair.
 
-        Args:
-            query: f.
-            value: that is shown.
-            most: that the answer can be, where f is nowhere negative.
+        ``most``: that the answer can be, where f is nowhere negative.
         """
         values = query.constant + query.factor * np.multiply.outer(*query.vectors)
         low, high = float(values.min()), float(values.max())
@@ -84,14 +80,8 @@ class ProvedBounds:
         All bounds hold together, except with probability 0.05, for queries that were not chosen
         by what the release says.
 
-        Args:
-            queries: of the release's domain.
-            num_answers: that are bounded together; by default as many as there are queries.
-            prefers_fitted: of each query, whether its fitted answer is taken if that has an error
-                bar, even the larger one; by default none is.
-
-        Raises:
-            InputError: as of ``Estimates.of``; its cost is the same.
+        ``prefers_fitted``: of each query, whether its fitted answer is taken if that has an
+        error bar, even the larger one; by default none is.
         """
         estimates, number = self.estimates, num_answers or len(queries)
         # By what is asked, not by what was left out: that was chosen with noise.
@@ -125,10 +115,7 @@ class ProvedBounds:
     ) -> Iterator[float]:
         """What answers of queries about two attributes can be at most, by what is known of each.
 
-        Args:
-            queries: only products that are nowhere negative have such an answer.
-            number: of all that are asked.
-            probability: that one is larger.
+        ``queries``: only products that are nowhere negative have such an answer.
         """
         # Both vectors may be below 0 where their product is not: it is that of their sizes.
         alone = [

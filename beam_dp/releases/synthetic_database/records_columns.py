@@ -42,8 +42,6 @@ def columns_bytes(release: SyntheticDatabase) -> bytes:
     """Returns the file of the released records, in the release's format.
 
     The same bytes of the same release, as long as pyarrow is the same.
-
-    Cost: about 40 ns a value; memory of a block of rows and the file.
     """
     import pyarrow as pa
     import pyarrow.csv
@@ -73,14 +71,7 @@ def columns_bytes(release: SyntheticDatabase) -> bytes:
 def read_columns(
     data: bytes, domain: Domain, num_records: int, records_format: str, *, is_drawn: bool = False
 ) -> Records:
-    """Returns the records in a file.
-
-    Raises:
-        DamagedFileError: if the file does not hold the card's number of records of its domain.
-        ModuleNotFoundError: without pyarrow.
-
-    Cost: about 50 ns a value; memory of a batch, the distinct records and the drawn values.
-    """
+    """Returns the records in a file."""
     check_arrow()
     records, total = ReadRecords(domain), 0
     drawn = {each.name for each in domain if is_drawn and isinstance(each, BinnedAttribute)}
@@ -173,11 +164,7 @@ def _check_schema(found: pa.Schema, expected: pa.Schema) -> None:
 def _levels(
     attribute: Attribute, column: pa.Array, is_drawn: bool
 ) -> tuple[NDArray[np.int64], NDArray[Any]]:
-    """Returns the code of each value of a column, and the value where it was drawn, else 0.
-
-    Raises:
-        DamagedFileError: unless the column is what would be written of these.
-    """
+    """Returns the code of each value of a column, and the value where it was drawn, else 0."""
     import pyarrow as pa
 
     indices = None

@@ -51,10 +51,7 @@ SCHEMAS: dict[str, dict[str, Any]] = {
 def table_bytes(purpose: str, draw_id: str, tables: Tables) -> bytes:
     """Returns the file of some tables, one record each.
 
-    Args:
-        purpose: of the file: one of ``SCHEMAS``.
-        draw_id: of the release.
-        tables: names of attributes in domain order, with one axis each.
+    ``tables``: names of attributes in domain order, with one axis each.
     """
     schema = SCHEMAS[purpose]
     rows = (
@@ -68,17 +65,7 @@ def table_bytes(purpose: str, draw_id: str, tables: Tables) -> bytes:
 def read_tables(
     purpose: str, data: bytes, domain: Domain, draw_id: str
 ) -> list[tuple[Names, NDArray[np.float64]]]:
-    """Returns the tables in a file.
-
-    Args:
-        purpose: of the file: one of ``SCHEMAS``.
-        data: the whole file.
-        domain: of the tables.
-        draw_id: of the release.
-
-    Raises:
-        DamagedFileError: if the file does not hold tables over this domain.
-    """
+    """Returns the tables in a file."""
     tables = []
     for each in read_values(data, SCHEMAS[purpose], draw_id, purpose, None):
         names, values = tuple(each["attributes"]), each["values"]

@@ -34,11 +34,6 @@ def unit_costs(
     for costs are rounded up. Hence mu <= C sqrt(one), as of C equal records, under
     add-or-remove-one. (A replacement moves the difference of two such sums, at most twice as much;
     equal units would cancel, but none must, so it is refused.)
-
-    Args:
-        domain: the universe.
-        measurements: residuals with discrete Gaussian noise: all that is drawn from the records.
-        max_unit_cost: C >= 1.
     """
     supports = [domain.axes(each.names) for each in measurements]
     # As ``discrete_gaussian_mu`` counts: the squared change over s^2 - 4, in grid units.
@@ -86,11 +81,8 @@ def agreement_overlaps(
     Each attribute of a residual contributes 1 - 1/size where the records agree and -1/size where
     they differ.
 
-    Args:
-        domain: the universe.
-        used: axes of all supports, ascending.
-        supports: of the residuals.
-        precisions: one over their variances, shape (len(supports),).
+    ``used``: axes of all supports, ascending.
+    ``precisions``: one over their variances, shape (len(supports),).
 
     Returns:
         shape (2,) * len(used): of two records that agree exactly where the index is 1.

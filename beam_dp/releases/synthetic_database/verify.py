@@ -93,14 +93,9 @@ _ROUNDING = 64 * UNIT
 class Stated:
     """What is stated of a mechanism for synthetic databases, by a card or by a plan.
 
-    Args:
-        guarantee: of the mechanism, without the counts of what was left out.
-        workload: the marginals, with their domain.
-        parameters: of the mechanism.
-        noise: of what was measured; of a plan, of what is known before.
-        queries: linear queries, where they are not all cells of marginals.
-        fit: what a card states of the fit; None of a plan, when nothing is drawn yet.
-        is_complete: whether all parameters of today's versions must be stated.
+    ``queries``: linear queries, where they are not all cells of marginals.
+    ``fit``: what a card states of the fit; None of a plan, when nothing is drawn yet.
+    ``is_complete``: whether all parameters of today's versions must be stated.
     """
 
     guarantee: Guarantee
@@ -118,11 +113,7 @@ class Stated:
 
 
 def verify_synthetic_database(release: SyntheticDatabase) -> Verification:
-    """Returns what the card of a synthetic database comes to.
-
-    Raises:
-        InputError: if a field that its steps follow from is missing or damaged.
-    """
+    """Returns what the card of a synthetic database comes to."""
     figures, notes = Figures(), []
     measured, strategy = release.measurements, release.plan.get("strategy")
     if strategy not in _STRATEGIES:
@@ -199,11 +190,7 @@ def _card_figures(release: SyntheticDatabase, figures: Figures) -> None:
 
 
 def synthetic_steps(stated: Stated, figures: Figures) -> list[Step]:
-    """Returns the steps of a mechanism for synthetic databases.
-
-    Raises:
-        InputError: if a field that they follow from is missing or damaged.
-    """
+    """Returns the steps of a mechanism for synthetic databases."""
     strategy = stated.parameters.get("strategy")
     domain, guarantee, parameters = stated.domain, stated.guarantee, stated.parameters
     _check_parameters(stated)

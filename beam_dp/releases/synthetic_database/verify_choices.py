@@ -54,11 +54,7 @@ def rounds_steps(
     So what is proved follows from the scales of one unit and from the number of units. What was
     measured must have cost no more.
 
-    Args:
-        guarantee: of the mechanism.
-        parameters: that it states.
-        tables: that were measured; None before they are.
-        figures: that tables are compared by.
+    ``tables``: that were measured; None before they are.
     """
     distribution = parameters.get("distribution")
     num_units = checked_integer("num_units", parameters.get("num_units"), 1)
@@ -208,13 +204,7 @@ def selection_steps(
     last check. How many choices there are, and which pairs are measured, follows from noise, so
     what both may spend together is stated: what they did spend must not be more.
 
-    Args:
-        domain: the universe.
-        guarantee: of the mechanism.
-        parameters: that it states.
-        fit: what its card states of the fit; None before anything is drawn.
-        tables: that are measured, as far as that is known.
-        figures: that tables are compared by.
+    ``fit``: what its card states of the fit; None before anything is drawn.
     """
     pairs = checked_integer("num_candidates", parameters.get("num_candidates"), 0)
     moved = guarantee.neighboring.num_moved * guarantee.max_records_per_unit
@@ -326,11 +316,7 @@ def score_figures(
 ) -> None:
     """Compares what bounds of left-out pairs follow from with what is stated of the scores.
 
-    Args:
-        distances: the noisy scores.
-        parameters: of the mechanism.
-        public_number: of records, where it is public.
-        figures: that they are compared by.
+    ``public_number``: of records, where it is public.
     """
     stated = parameters.get("score_deviation")
     figures.same("distances: standard_deviation", distances.deviation, stated)

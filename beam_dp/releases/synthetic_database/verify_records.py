@@ -45,8 +45,6 @@ def record_figures(release: SyntheticDatabase, figures: Figures) -> None:
     of the records, weighted as the workload says, may be twice that tenth, or twice what rounding
     once more leaves. Of a tree no table may have a cell that is twice as far from the records as
     records drawn independently are, except with probability 1e-9.
-
-    Cost: minutes for the largest arrays where the records are other ones; else that of the tables.
     """
     measured = release.measurements
     noise = loose_distance = 0.0

@@ -61,10 +61,7 @@ def largest_change(
     factors 1 - 1 / size where they agree, and -1 / size where they do not. A record that is
     replaced may also come from outside the domain, or go there.
 
-    Args:
-        domain: the universe.
-        weighted: axes of the residuals, ascending, with their weights.
-        neighboring: the relation.
+    ``weighted``: axes of the residuals, ascending, with their weights.
     """
     entries = list(weighted)
     one = Fraction(0)
@@ -159,11 +156,7 @@ def _gaussian(
 
 
 def tables_of(entries: Iterable[object], domain: Domain) -> list[MeasuredTable]:
-    """Returns the measurements that a card states.
-
-    Raises:
-        InputError: if one is none of this domain.
-    """
+    """Returns the measurements that a card states."""
     found = []
     for entry in entries:
         found.append(MeasuredTable.from_json(entry, domain))
