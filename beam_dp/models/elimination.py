@@ -67,7 +67,7 @@ def num_clique_cells(shape: Sequence[int], sets: Iterable[Axes]) -> int:
 
 
 def cliques_fit(shape: Sequence[int], sets: Iterable[Axes], max_cells: int) -> bool:
-    """Returns whether ``num_clique_cells`` is at most a limit: at less cost, above all where it is."""
+    """Returns whether ``num_clique_cells`` is at most a limit, at less cost than counting them."""
     neighbours, logs = _joined(shape, map(mask_of, sets))
     return any(
         _eliminate(shape, logs, neighbours, order, max_cells).num_cells <= max_cells

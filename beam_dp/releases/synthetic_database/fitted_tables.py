@@ -39,7 +39,7 @@ _TREE_GAIN = 8
 class FittedTables:
     """Marginals of a release from its hypothesis, or from its records.
 
-    The fields are those of ``SyntheticDatabase``; answers are scaled to ``num_represented`` records.
+    Fields as of ``SyntheticDatabase``; answers are scaled to ``num_represented`` records.
     """
 
     domain: Domain
