@@ -1,6 +1,6 @@
-"""What is made from the flags themselves: tables of them, and the templates for Dataflow.
+"""What is made from the flags themselves: tables of them.
 
-`make generated` writes docs/flags.md, beam_dp/cli/*_flags.json and deploy/dataflow/*.json.
+`make generated` writes docs/flags.md and beam_dp/cli/*_flags.json.
 Tests fail while what is committed is not what this makes.
 """
 
@@ -107,4 +107,3 @@ if __name__ == "__main__":
     BEAM_FLAGS_FILE.write_text(kept_beam_flags(), encoding="utf-8")
     PAGE.write_text(page(), encoding="utf-8")
     print(*(path.relative_to(ROOT) for path in (PAGE, FLAGS_FILE, BEAM_FLAGS_FILE)), sep="\n")
-    sys.exit(import_program("flex_templates").main([str(ROOT / "deploy" / "dataflow")]))

@@ -16,9 +16,9 @@ from package_sources import copy_sources
 from packaging.requirements import Requirement
 
 from beam_dp.cli.main import main as cli
+from beam_dp.cli.programs import PROGRAMS
 from beam_dp.privacy.ledger.ledger import Ledger
 from pipelines import release_windows
-from pipelines.flex_templates import PROGRAMS
 
 COMPOSE = yaml.safe_load((ROOT / "deploy" / "compose.yaml").read_text(encoding="utf-8"))
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]

@@ -7,6 +7,7 @@ import json
 import pathlib
 import re
 import runpy
+import subprocess
 import sys
 from typing import Any
 
@@ -14,11 +15,13 @@ import pytest
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from jobs import interval_flags
 
+from beam_dp.cli.programs import import_program
 from pipelines import flags, release_intervals
-from pipelines.flex_templates import PROGRAMS, main, metadata, text
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 FOLDER = ROOT / "deploy" / "dataflow"
+_COMMAND = runpy.run_path(str(FOLDER / "metadata.py"))
+PROGRAMS, metadata = _COMMAND["PROGRAMS"], _COMMAND["metadata"]
 
 # The fields of Dataflow's API, v1b3: TemplateMetadata, ParameterMetadata and its enum options;
 # which must be given is said in "Template metadata" of the guide to Flex Templates.
@@ -116,7 +119,7 @@ def problems(given: dict[str, Any]) -> list[str]:
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_metadata_has_the_published_form(name: str) -> None:
-    given = json.loads((FOLDER / f"{name}.json").read_text(encoding="utf-8"))
+    given = metadata(name)
     assert problems(given) == []
     assert len({each["name"] for each in given["parameters"]}) == len(given["parameters"])
 
@@ -134,20 +137,14 @@ def test_metadata_has_the_published_form(name: str) -> None:
         {"parameters": [{"name": "a", "label": "A", "helpText": "a", "regexes": "^a$"}]},
     ],
 )
-def test_other_forms_are_seen(broken: dict[str, Any]) -> None:
+def test_problems_are_found_in_other_forms(broken: dict[str, Any]) -> None:
     assert problems({"name": "x", **broken})
-
-
-@pytest.mark.parametrize("name", PROGRAMS)
-def test_files_are_what_the_flags_say(name: str) -> None:
-    written = (FOLDER / f"{name}.json").read_text(encoding="utf-8")
-    assert written == text(name), "run `make generated`"
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_all_flags_are_parameters_but_switches_and_what_only_one_machine_has(name: str) -> None:
     parameters = {each["name"]: each for each in metadata(name)["parameters"]}
-    for flag in PROGRAMS[name].FLAGS:
+    for flag in import_program(name).FLAGS:
         of_one_machine = ("start_from", "state", "resume", "expect_records")
         if flag.is_switch or flag.name in of_one_machine:
             assert flag.name not in parameters
@@ -155,7 +152,7 @@ def test_all_flags_are_parameters_but_switches_and_what_only_one_machine_has(nam
             assert parameters[flag.name]["isOptional"] is not flag.required
 
 
-def test_a_ledger_with_a_password_is_no_parameter() -> None:
+def test_a_ledger_with_a_password_does_not_match_its_parameter() -> None:
     (ledger,) = (
         each for each in metadata("release_intervals")["parameters"] if each["name"] == "ledger"
     )
@@ -169,15 +166,12 @@ def test_a_ledger_with_a_password_is_no_parameter() -> None:
         assert not re.fullmatch(pattern, refused)
 
 
-def test_files_are_written_and_nothing_else_is_taken(
-    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main([str(tmp_path)]) == 0
-    assert {path.stem for path in tmp_path.iterdir()} == set(PROGRAMS)
-    capsys.readouterr()
-    for argv in ([], [str(tmp_path / "none")]):
-        assert main(argv) == 2
-        assert capsys.readouterr().err.count("\n") == 1
+def test_the_command_prints_the_metadata_of_one_program() -> None:
+    command = [sys.executable, str(FOLDER / "metadata.py")]
+    printed = subprocess.run([*command, "release_intervals"], capture_output=True, check=True)
+    assert json.loads(printed.stdout) == metadata("release_intervals")
+    refused = subprocess.run([*command, "release_windows"], capture_output=True)
+    assert refused.returncode == 1 and refused.stderr.count(b"\n") == 1
 
 
 def test_the_image_holds_what_the_launcher_runs(
@@ -205,7 +199,7 @@ def test_the_flags_of_a_launcher_are_known(tmp_path: pathlib.Path) -> None:
     assert job.beam_flags == tuple(LAUNCHER_FLAGS)
 
 
-def test_a_launcher_is_not_kept_waiting(
+def test_a_launched_program_stages_the_job_and_ends(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A launched program stages a job and ends; of a job that never ran there is no release."""
@@ -222,7 +216,7 @@ def test_a_launcher_is_not_kept_waiting(
 
 
 @pytest.mark.parametrize("runner", ["DataflowRunner", "dataflowrunner", "Dataflow", "dataflow"])
-def test_workers_of_dataflow_share_no_folder(
+def test_a_local_output_is_refused_on_dataflow(
     tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str], runner: str
 ) -> None:
     """Before anything is spent: a release on the disk of a worker is lost."""

@@ -1,29 +1,26 @@
-"""The metadata of a Dataflow Flex Template for each program, made from its flags.
+"""Prints the metadata of a Dataflow Flex Template, made from the flags of its program.
 
-`deploy/dataflow/NAME.json` is for `gcloud dataflow flex-template build --metadata-file`;
-CONTRIBUTING.md says how to write it again. A test compares the files of the repository with
-what this writes. The fields are those of `TemplateMetadata` and
-`ParameterMetadata` of Dataflow's API, v1b3.
+    python deploy/dataflow/metadata.py release_intervals > release_intervals.json
+
+For `gcloud dataflow flex-template build --metadata-file`. The fields are those of
+`TemplateMetadata` and `ParameterMetadata` of Dataflow's API, v1b3.
 """
 
 from __future__ import annotations
 
 import json
-import pathlib
 import sys
-from collections.abc import Sequence
 from typing import Any
 
+from beam_dp.cli.programs import description_of_program, flags_of_program
 from beam_dp.flags.flag import Flag
 
-from . import answer_queries, release_intervals, release_projection, release_synthetic_database
-
-PROGRAMS = {
-    "answer_queries": answer_queries,
-    "release_intervals": release_intervals,
-    "release_projection": release_projection,
-    "release_synthetic_database": release_synthetic_database,
-}
+PROGRAMS = (
+    "answer_queries",
+    "release_intervals",
+    "release_projection",
+    "release_synthetic_database",
+)
 # What only a machine of one's own has: a folder that outlives the job, or a terminal.
 _OF_ONE_MACHINE = ("start_from", "state", "resume", "expect_records")
 _TYPES = {"input": "GCS_READ_FILE", "domain": "GCS_READ_FILE", "output": "GCS_WRITE_FOLDER"}
@@ -39,14 +36,13 @@ def metadata(name: str) -> dict[str, Any]:
 
     A launcher passes each parameter as ``--name=value``, so switches are left out.
     """
-    program = PROGRAMS[name]
     return {
         "name": f"beam_dp: {name.replace('_', ' ')}",
-        "description": (program.__doc__ or "").partition("\n")[0],
+        "description": description_of_program(name),
         "streaming": False,
         "parameters": [
             _parameter(flag)
-            for flag in program.FLAGS
+            for flag in flags_of_program(name)
             if not flag.is_switch and flag.name not in _OF_ONE_MACHINE
         ],
     }
@@ -69,23 +65,7 @@ def _parameter(flag: Flag) -> dict[str, Any]:
     return found
 
 
-def text(name: str) -> str:
-    """Returns the file of a program's metadata."""
-    return json.dumps(metadata(name), indent=2, ensure_ascii=False) + "\n"
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Writes the metadata of all programs into a folder; returns the exit code."""
-    arguments = sys.argv[1:] if argv is None else argv
-    if len(arguments) != 1 or not pathlib.Path(arguments[0]).is_dir():
-        print("error: must be given one folder that exists", file=sys.stderr)
-        return 2
-    for name in PROGRAMS:
-        path = pathlib.Path(arguments[0]) / f"{name}.json"
-        path.write_text(text(name), encoding="utf-8")
-        print(path)
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    if len(sys.argv) != 2 or sys.argv[1] not in PROGRAMS:
+        sys.exit(f"error: must be given the name of one program: {', '.join(PROGRAMS)}")
+    sys.stdout.write(json.dumps(metadata(sys.argv[1]), indent=2, ensure_ascii=False) + "\n")
