@@ -22,7 +22,7 @@ import os
 import shlex
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -31,7 +31,6 @@ import apache_beam as beam
 from apache_beam.options.pipeline_options import StandardOptions
 
 from beam_dp.checks import checked_integer
-from beam_dp.cli.programs import command_of
 from beam_dp.flags import shared, windows as window_flags
 from beam_dp.flags.flag import Flag, refused
 from beam_dp.flags.numbers import integer, number
@@ -40,12 +39,12 @@ from beam_dp.mechanisms.registry import SYNTHETIC
 from beam_dp.mechanisms.windows.databases import WindowDatabasesPlan, plan_window_databases
 from beam_dp.mechanisms.windows.plan import WindowTablesPlan, plan_window_tables
 from beam_dp.noise.source import NoiseSource
-from beam_dp.privacy.ledger.ledger import Ledger
-from beam_dp.privacy.ledger.origin import Origin
+from beam_dp.privacy.ledger.entries import Token
 from beam_dp.queries.workload import parse_workload
 from beam_dp.releases.files.commit import check_output
 from beam_dp.releases.kinds import holds_horizon
 from beam_dp.releases.leftovers import finish_writing
+from beam_dp.releases.release import Release
 from beam_dp.releases.windows.horizon_files import HorizonCard, begin_horizon, released
 from beam_dp.reports.terminal import counted, short
 from beam_dp.transforms.drawing.release_windows import ReleaseWindows, horizon_card
@@ -54,15 +53,14 @@ from beam_dp.transforms.reading.read_arrivals import ReadArrivals
 from beam_dp.windows.horizon import Horizon, seconds_of_duration, span_text
 
 from . import flags
-from .flags import check_json_flag, read_ledger, read_origin
 from .job_servers import PRISM_RUNNER
 from .named_files import read_domain
-from .preview import marginals_error, print_json, print_preview
+from .preview import marginals_error
+from .program import Job, Program, build
 from .progress import Progress, is_working
 from .runners import LOCAL_RUNNER, make_pipeline, refuse_unshared_output, runner_name
-from .running import mark_released, run_main, run_pipeline
+from .running import mark_released, run_pipeline
 
-NAME = "release_windows"
 TABLES = "tables"
 MECHANISM = Flag(
     "mechanism",
@@ -116,59 +114,185 @@ FLAGS = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Job:
-    """What the flags say, checked, and the plan that was made of it.
+class WindowsJob(Job):
+    """A job that releases the windows of a horizon, each once it closes.
 
-    Args:
-        source: makes that of the records, a new one for each pipeline.
+    Args: as of ``Job``, and
+        horizon_id: of the horizon, if this job begins it.
+        horizon: what ``horizon.json`` says.
+        read: makes the source of the records.
         is_replay: whether it ends with the files that are there.
         times: the columns of events and of arrivals.
         private_folder: of what is known of files, if one is named.
-        plan: of all windows.
-        card: what ``horizon.json`` says.
-        ledger: that pays, if one does.
-        dataset_id: from whose budget.
-        origin: what the ledger is told of who releases it, and why.
-        output: where the horizon is written.
-        validate_only: whether nothing is run.
-        as_json: whether what is shown then is for machines.
-        beam_flags: Beam's own.
     """
 
-    source: Callable[[], ReadArrivals]
+    plan: WindowTablesPlan | WindowDatabasesPlan
+    horizon_id: str
+    horizon: HorizonCard
+    read: Callable[[], ReadArrivals]
     is_replay: bool
     times: tuple[str, str]
     private_folder: str | None
-    plan: WindowTablesPlan | WindowDatabasesPlan
-    card: HorizonCard
-    ledger: Ledger | None
-    dataset_id: str
-    origin: Origin
-    output: str
-    validate_only: bool
-    as_json: bool
-    beam_flags: tuple[str, ...]
+
+    def source(self) -> ReadArrivals:
+        """Returns what reads the files that appear, or that are there."""
+        return self.read()
+
+    def add(self, records: beam.PCollection[Any], token: Token | None = None) -> beam.PCollection:
+        """Adds the release of each window, in its folder.
+
+        Raises:
+            FlagError: if the runner can't run it.
+            InputError: if the records, the folders or a combination of parameters is refused.
+        """
+        standard = records.pipeline.options.view_as(StandardOptions)
+        runner = runner_name(standard.runner or LOCAL_RUNNER)
+        if self.private_folder is not None:
+            refuse_unshared_output(self.private_folder, runner, "private_folder")
+        is_local = runner == LOCAL_RUNNER or runner in StandardOptions.LOCAL_RUNNERS
+        if not self.is_replay and is_local and runner != PRISM_RUNNER:
+            condition = (
+                "can't run a stream; must be PrismRunner, FlinkRunner or such, or give --replay"
+            )
+            raise refused("runner", runner, condition)
+        place = self.output, self.horizon_id, *self.times, self.private_folder
+        return records | "Release" >> ReleaseWindows(self.plan, *place)
+
+    def card(self) -> dict[str, Any]:
+        """Returns what ``horizon.json`` says."""
+        return self.horizon.promised()
+
+    def headline(self) -> str:
+        """Returns how many windows are released."""
+        horizon, marginals = self.plan.horizon, counted(len(self.plan.workload), "marginal")
+        windows = counted(horizon.num_windows, "window")
+        return f"{windows} of {horizon.window_text}, {marginals} each"
+
+    def facts(self) -> dict[str, str]:
+        """Returns the promise in words, how long windows wait, and the expected error."""
+        plan = self.plan
+        if isinstance(plan, WindowDatabasesPlan):
+            error = f"of one window {marginals_error(plan.window)}"
+        else:
+            variance = predicted_variance(plan.workload, plan.measurements, total_is_public=False)
+            error = f"{short(math.sqrt(variance))} records expected of a cell of one window"
+            error += ", root mean squared"
+        return {
+            "promise": plan.public["promise"],
+            "grace": f"{span_text(plan.horizon.grace)} for records that arrive late",
+            "error": error,
+        }
+
+    def preview(self) -> None:
+        """Prints what would be released; nothing is read, paid or written."""
+        if not holds_horizon(self.output):
+            check_output(self.output)
+        super().preview()
+
+    def run(self, progress: Progress) -> int:
+        """Begins the horizon or goes on with it, pays once, and runs until all is released."""
+        build(self, make_pipeline(self.beam_flags, self.output))
+        if self.ledger is not None and not holds_horizon(self.output):
+            self.ledger.check(self.dataset_id, self.plan.guarantee, self.plan.loss)
+        progress.tell_warnings()
+        horizon_id = begin_horizon(self.output, self.horizon, self.horizon_id)
+        before = self._num_released()
+        pipeline = None
+        if before < self._num_releases:
+            # Once more, since what the horizon has read is known from here on: what is refused of
+            # the files that are there is refused before anything is paid.
+            pipeline = make_pipeline(self.beam_flags, self.output)
+            build(dataclasses.replace(self, horizon_id=horizon_id), pipeline)
+        token = self._pay_once(horizon_id, progress)
+        if token is not None and token.state == "released" and pipeline is not None:
+            condition = (
+                f"lacks windows that were released: {token.release_id} paid for one draw of each."
+                " Restore them from a copy"
+            )
+            raise refused("output", self.output, condition)
+        if before:
+            progress.say(f"goes on: {before:,} of {self._num_releases:,} releases are there")
+        if pipeline is not None:
+            progress.say(f"{self.headline()}; runner {type(pipeline.runner).__name__}")
+            if not run_pipeline(pipeline, progress, [self.output], self._alive, self._is_over):
+                return flags.EXIT_JOB_FAILED
+        if (fault := self._fault()) is not None:
+            print(f"error: {fault}", file=sys.stderr)
+            return flags.EXIT_JOB_FAILED
+        progress.say(self.done)
+        if self.ledger is not None and token is not None:
+            mark_released(self.ledger, token, horizon_id)
+        self.tell()
+        return 0
+
+    def tell(self, release: Release | None = None) -> None:
+        """Prints where the windows are, and what can be done with them."""
+        directory = shlex.quote(self.output)
+        print(f"All windows are in {self.output}. Look at them:")
+        print(f"  beam-dp describe {directory}")
+        if isinstance(self.plan, WindowTablesPlan):
+            names = shlex.quote(",".join(self.plan.workload.marginals[0]))
+            print(f"  beam-dp answer {directory} --windows 0:1 --marginal {names}")
+
+    def _pay_once(self, horizon_id: str, progress: Progress) -> Any:
+        """Returns the token of the ledger's entry for a horizon, which one of its jobs pays for."""
+        if self.ledger is None:
+            return None
+        plan, entry = self.plan, self.horizon.ledger_parameters(horizon_id)
+        stated = plan.mechanism, entry, "horizon_id", self.origin
+        token, is_paid_now = self.ledger.spend_once(
+            self.dataset_id, plan.guarantee, plan.loss, *stated
+        )
+        progress.say(f"{'spent' if is_paid_now else 'goes on'}: {token.release_id} in the ledger")
+        return token
+
+    def _fault(self) -> str | None:
+        """Returns what the output lacks once a job has ended; None where it is complete."""
+        missing = released(self.output, self.horizon).num_missing
+        if missing:
+            return (
+                f"{missing:,} of {self._num_releases:,} releases are missing: start the same"
+                " command again, which goes on and pays nothing; every worker must see --output"
+            )
+        if not finish_writing(self.output):
+            return (
+                f"{self.output!r}: a committed release lacks its files; `beam-dp finish` tells"
+                " which"
+            )
+        return None
+
+    @property
+    def _num_releases(self) -> int:
+        return self.horizon.horizon.num_windows + self.horizon.num_blocks
+
+    def _num_released(self) -> int:
+        return self._num_releases - released(self.output, self.horizon).num_missing
+
+    def _alive(self) -> str:
+        """Returns how far a job is."""
+        try:
+            return f"released: {self._num_released():,} of {self._num_releases:,}"
+        except OSError:
+            return is_working()  # a look at a bucket may fail; the job goes on
+
+    def _is_over(self) -> bool:
+        try:
+            return not released(self.output, self.horizon).num_missing
+        except OSError:
+            return False
 
 
-def parse_arguments(argv: Sequence[str]) -> Job:
-    """Returns the job that a command line describes.
-
-    Raises:
-        FlagError: a flag is unknown, missing, repeated or outside its choices.
-        InputError: a value, or a combination of them, is refused.
-    """
-    given, beam_flags = flags.parse(FLAGS, argv, program=command_of(NAME), description=__doc__)
+def _read_job(given: dict[str, str], shared: dict[str, Any]) -> WindowsJob:
+    """Returns the job that flags describe; no record has been read."""
     if given["neighboring"] != "add_or_remove_one":
         condition = (
             "must be add_or_remove_one: a unit that is replaced moves between windows, of which"
             " none has a public number of records"
         )
         raise refused("neighboring", given["neighboring"], condition)
-    check_json_flag(given)
-    is_replay = "replay" in given
-    horizon = window_flags.read_horizon(given)
+    is_replay, horizon = "replay" in given, window_flags.read_horizon(given)
     plan = _plan(given, horizon)
-    source = partial(
+    read = partial(
         ReadArrivals,
         given["input"],
         horizon,
@@ -177,21 +301,16 @@ def parse_arguments(argv: Sequence[str]) -> Job:
         settle=given["settle"],
         replay=is_replay,
     )
-    card = horizon_card(plan, _source(given), replayable=True)
-    return Job(
-        source=source,
+    shared["beam_flags"] += tuple(_stream_flags(given, horizon))
+    return WindowsJob(
+        **shared,
+        plan=plan,
+        horizon_id=NoiseSource().draw_id(),
+        horizon=horizon_card(plan, _source(given), replayable=True),
+        read=read,
         is_replay=is_replay,
         times=(given["event_time"], given["arrival"]),
         private_folder=given.get("private_folder"),
-        plan=plan,
-        card=card,
-        ledger=read_ledger(given),
-        dataset_id=given.get("dataset_id", ""),
-        origin=read_origin(given),
-        output=given["output"],
-        validate_only="validate_only" in given,
-        as_json="json" in given,
-        beam_flags=(*beam_flags, *_stream_flags(given, horizon)),
     )
 
 
@@ -258,180 +377,8 @@ def _plan(given: dict[str, str], horizon: Horizon) -> WindowTablesPlan | WindowD
     )
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the program and returns its exit code: 0, 1 if the job failed, 2 for a bad argument.
-
-    Args:
-        argv: the command line, without the program's name; that of the process by default.
-    """
-    return run_main(FLAGS, argv, _main)
-
-
-def _main(argv: Sequence[str], progress: Progress) -> int:
-    job = parse_arguments(argv)
-    _build(job, "0" * 32)  # refuses what is left to refuse
-    if job.validate_only:
-        _preview(job)
-        progress.tell_warnings()
-        return 0
-    return _run(job, progress)
-
-
-def _build(job: Job, horizon_id: str) -> beam.Pipeline:
-    """Returns the pipeline of a job.
-
-    Raises:
-        FlagError: the runner can't run it.
-        InputError: the input or a combination of parameters is refused.
-    """
-    pipeline = make_pipeline(job.beam_flags, job.output)
-    runner = runner_name(pipeline.options.view_as(StandardOptions).runner or LOCAL_RUNNER)
-    if job.private_folder is not None:
-        refuse_unshared_output(job.private_folder, runner, "private_folder")
-    is_local = runner == LOCAL_RUNNER or runner in StandardOptions.LOCAL_RUNNERS
-    if not job.is_replay and is_local and runner != PRISM_RUNNER:
-        condition = "can't run a stream; must be PrismRunner, FlinkRunner or such, or give --replay"
-        raise refused("runner", runner, condition)
-    release = ReleaseWindows(job.plan, job.output, horizon_id, *job.times, job.private_folder)
-    _ = pipeline | "Read" >> job.source() | "Release" >> release
-    return pipeline
-
-
-def _public_card(job: Job) -> dict[str, Any]:
-    """Returns what ``horizon.json`` would say, and what is left of the budget."""
-    card = job.card.promised()
-    if job.ledger is not None:
-        job.ledger.check(job.dataset_id, job.plan.guarantee, job.plan.loss)
-        account = job.ledger.account(job.dataset_id)
-        card["ledger"] = {
-            "dataset_id": job.dataset_id,
-            "budget": {"epsilon": account.epsilon, "delta": account.delta},
-            "loss": job.plan.loss.to_json(),
-        }
-    return card
-
-
-def _preview(job: Job) -> None:
-    """Prints what would be released; nothing is read, paid or written."""
-    if not holds_horizon(job.output):
-        check_output(job.output)
-    card = _public_card(job)
-    if job.as_json:
-        print_json(card)
-        return
-    plan, stated = job.plan, job.plan.public
-    facts = {
-        "promise": stated["promise"],
-        "grace": f"{span_text(plan.horizon.grace)} for records that arrive late",
-        "error": _error(plan),
-    }
-    places = {"input": str(job.card.source["input"]), "output": job.output}
-    print_preview(_headline(job), plan, facts, places, card.get("ledger"), job.origin)
-
-
-def _error(plan: WindowTablesPlan | WindowDatabasesPlan) -> str:
-    if isinstance(plan, WindowDatabasesPlan):
-        return f"of one window {marginals_error(plan.window)}"
-    variance = predicted_variance(plan.workload, plan.measurements, total_is_public=False)
-    return (
-        f"{short(math.sqrt(variance))} records expected of a cell of one window, root mean squared"
-    )
-
-
-def _run(job: Job, progress: Progress) -> int:
-    """Begins the horizon or goes on with it, pays once, and runs the job until all is released."""
-    if job.ledger is not None and not holds_horizon(job.output):
-        job.ledger.check(job.dataset_id, job.plan.guarantee, job.plan.loss)
-    progress.tell_warnings()
-    horizon_id = begin_horizon(job.output, job.card, NoiseSource().draw_id())
-    before = _num_released(job)
-    # What is refused of the files that are there is refused before anything is paid.
-    pipeline = _build(job, horizon_id) if before < _num_releases(job) else None
-    token = None
-    if job.ledger is not None:
-        token, is_paid_now = job.ledger.spend_once(
-            job.dataset_id,
-            job.plan.guarantee,
-            job.plan.loss,
-            job.plan.mechanism,
-            job.card.ledger_parameters(horizon_id),
-            "horizon_id",
-            job.origin,
-        )
-        progress.say(f"{'spent' if is_paid_now else 'goes on'}: {token.release_id} in the ledger")
-        if token.state == "released" and pipeline is not None:
-            condition = (
-                f"lacks windows that were released: {token.release_id} paid for one draw of each."
-                " Restore them from a copy"
-            )
-            raise refused("output", job.output, condition)
-    if before:
-        progress.say(f"goes on: {before:,} of {_num_releases(job):,} releases are there")
-    if pipeline is not None:
-        progress.say(f"{_headline(job)}; runner {type(pipeline.runner).__name__}")
-        if not run_pipeline(
-            pipeline, progress, [job.output], lambda: _alive(job), lambda: _is_over(job)
-        ):
-            return flags.EXIT_JOB_FAILED
-    missing = released(job.output, job.card).num_missing
-    if not missing and not finish_writing(job.output):
-        print(
-            f"error: {job.output!r}: a committed release lacks its files; `beam-dp finish` tells"
-            " which",
-            file=sys.stderr,
-        )
-        return flags.EXIT_JOB_FAILED
-    if missing:
-        print(
-            f"error: {missing:,} of {_num_releases(job):,} releases are missing: start the same"
-            " command again, which goes on and pays nothing; every worker must see --output",
-            file=sys.stderr,
-        )
-        return flags.EXIT_JOB_FAILED
-    progress.say("released")
-    if job.ledger is not None and token is not None:
-        mark_released(job.ledger, token, horizon_id)
-    _tell(job)
-    return 0
-
-
-def _num_releases(job: Job) -> int:
-    return job.card.horizon.num_windows + job.card.num_blocks
-
-
-def _num_released(job: Job) -> int:
-    return _num_releases(job) - released(job.output, job.card).num_missing
-
-
-def _alive(job: Job) -> str:
-    """Returns how far a job is."""
-    try:
-        return f"released: {_num_released(job):,} of {_num_releases(job):,}"
-    except OSError:
-        return is_working()  # a look at a bucket may fail; the job goes on
-
-
-def _is_over(job: Job) -> bool:
-    try:
-        return not released(job.output, job.card).num_missing
-    except OSError:
-        return False
-
-
-def _headline(job: Job) -> str:
-    horizon, marginals = job.plan.horizon, counted(len(job.plan.workload), "marginal")
-    windows = counted(horizon.num_windows, "window")
-    return f"{windows} of {horizon.window_text}, {marginals} each"
-
-
-def _tell(job: Job) -> None:
-    directory = shlex.quote(job.output)
-    print(f"All windows are in {job.output}. Look at them:")
-    print(f"  beam-dp describe {directory}")
-    if isinstance(job.plan, WindowTablesPlan):
-        names = shlex.quote(",".join(job.plan.workload.marginals[0]))
-        print(f"  beam-dp answer {directory} --windows 0:1 --marginal {names}")
-
+PROGRAM = Program("release_windows", FLAGS, __doc__, _read_job)
+parse_arguments, main = PROGRAM.parse_arguments, PROGRAM.main
 
 if __name__ == "__main__":
     raise SystemExit(main())

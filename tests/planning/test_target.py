@@ -166,7 +166,7 @@ def test_the_printed_release_of_windows_keeps_the_error(
     best = planned(capsys, argv(WINDOWS, target_error=error))["options"][0]
     assert job.plan.public["strategy"] == best["strategy"]
     assert job.plan.measurements[0].distribution == best["distribution"]
-    assert job.card.block == best["block"] and job.card.guarantee.epsilon == best["epsilon"]
+    assert job.horizon.block == best["block"] and job.plan.guarantee.epsilon == best["epsilon"]
 
 
 def test_an_error_is_checked_where_it_is_constructed() -> None:

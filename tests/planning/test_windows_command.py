@@ -135,7 +135,7 @@ def test_the_printed_command_line_plans_what_is_best(
     )
     found = job.plan.public
     assert found["strategy"] == best.strategy
-    assert (job.plan.measurements[0].distribution, job.card.block) == (
+    assert (job.plan.measurements[0].distribution, job.horizon.block) == (
         best.distribution,
         best.block,
     )
