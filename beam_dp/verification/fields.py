@@ -69,11 +69,8 @@ def misread(release: Release) -> list[str]:
     """
     if release.read_from is None:
         return []
-    later: dict[str, Any] = (
-        {"record_tables": []} if release.read_from["schema_version"] == 1 else {}
-    )
     stated, found = (
         {name: value for name, value in fields.items() if name not in _HEAD}
-        for fields in ({**later, **release.read_from}, {**later, **release.card})
+        for fields in (release.read_from, release.card)
     )
     return [f"card: {each}" for each in differences(stated, plain_json(found))]

@@ -14,8 +14,7 @@ from beam_dp.releases.files.card import ReleaseError, card_text
 from beam_dp.releases.kinds import read_release
 from beam_dp.releases.sketches.describe import describe_sparse_release
 from beam_dp.releases.sketches.files import payload
-from beam_dp.releases.sketches.keys import key_type_of
-from beam_dp.releases.sketches.release import NoisyCounts, NoisySketch, SparseRelease
+from beam_dp.releases.sketches.release import NoisyCounts, NoisySketch, SparseRelease, key_type_of
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 
 DRAW = "0123456789abcdef0123456789abcdef"
@@ -31,7 +30,7 @@ def _good() -> tuple[SparseRelease, dict[str, bytes]]:
         hash_key=HashKey(2, np.arange(3, dtype=np.uint64), bytes(16)),
         max_sparsity=10,
         max_weight=7,
-        plan={"key": {"key": "email", "key_type": "text", "weight": None}},
+        plan={"key": {"key": "email", "key_type": "text", "weight": None, "rule": 2}},
         sketch=NoisySketch("blocks", 3, np.arange(-9, 9), "discrete_laplace", 3.5, "median"),
         histogram=NoisyCounts(elements, np.arange(50, 70), 2.5, 50),
     )

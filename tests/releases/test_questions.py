@@ -262,6 +262,6 @@ def test_refusals_of_the_command_line(
 def test_other_releases_refuse_questions(
     tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    golden = pathlib.Path(__file__).parent.parent / "golden" / "intervals_1"
+    golden = pathlib.Path(__file__).parent.parent / "golden" / "intervals"
     assert main(["answer", str(golden), "--where", "age < 3"]) == 2
     assert "--where applies only to synthetic records" in capsys.readouterr().err

@@ -36,7 +36,7 @@ def release_of(width: int = 3 * 2**16, *, sketch: bool = True, histogram: bool =
         hash_key=KEY,
         max_sparsity=10,
         max_weight=7,
-        plan={"key": {"key": "email", "key_type": "text", "weight": None}},
+        plan={"key": {"key": "email", "key_type": "text", "weight": None, "rule": 2}},
         sketch=NoisySketch("blocks", 3, cells, "discrete_laplace", 3.5, "clipped_mean", 4)
         if sketch
         else None,
@@ -106,7 +106,7 @@ def refused(folder: pathlib.Path) -> str:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda card: card.update(schema_version=3), "schema_version = 3: must be 1 or 2"),
+        (lambda card: card.update(schema_version=3), "schema_version = 3: must be 2"),
         (lambda card: card.update(hash_family="md5"), "hash_family = 'md5': must be 'bivariate"),
         (lambda card: card.update(kind="sketch"), "kind = 'sketch'"),
         (lambda card: card.update(draw_id="0" * 32), "must be the payload of the card's draw"),
@@ -114,9 +114,9 @@ def refused(folder: pathlib.Path) -> str:
         (lambda card: card.update(max_sparsity=True), "max_sparsity = True"),
         (lambda card: card.update(max_weight=2**60), "max_weight"),
         (lambda card: card.update(sketch=None, histogram=None), "a sketch or a histogram"),
-        (lambda card: card["parameters"].update(key={"key_type": "float"}), "key_type"),
-        (lambda card: card["parameters"]["key"].update(rule=3), "a newer version wrote it"),
-        (lambda card: card["parameters"]["key"].update(rule=True), "rule of keys"),
+        (lambda card: card["parameters"]["key"].update(key_type="float"), "key_type"),
+        (lambda card: card["parameters"]["key"].update(rule=3), "rule of keys = 3: must be 2"),
+        (lambda card: card["parameters"]["key"].pop("rule"), "rule of keys = None: must be 2"),
         (lambda card: card["sketch"].update(family="sparse"), "family = 'sparse'"),
         (lambda card: card["sketch"].update(estimator=[]), "estimator"),
         (lambda card: card["sketch"].update(projection_width=2**40), "projection_width"),

@@ -44,18 +44,18 @@ def run(program: str, folder: pathlib.Path, *releases: pathlib.Path) -> subproce
 
 
 def test_reads_releases(tmp_path: pathlib.Path) -> None:
-    done = run(READ, tmp_path, GOLDEN / "horizon_1", GOLDEN / "synthetic_database_1")
+    done = run(READ, tmp_path, GOLDEN / "horizon", GOLDEN / "synthetic_database")
     assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_a_release_is_written(tmp_path: pathlib.Path) -> None:
-    done = run(WRITE, tmp_path, GOLDEN / "synthetic_database_1")
+    done = run(WRITE, tmp_path, GOLDEN / "synthetic_database")
     assert done.returncode == 0, done.stderr
 
 
 def test_a_link_is_no_file_of_a_release(tmp_path: pathlib.Path) -> None:
     copied = tmp_path / "copied"
-    shutil.copytree(GOLDEN / "synthetic_database_1", copied)
+    shutil.copytree(GOLDEN / "synthetic_database", copied)
     (payload,) = copied.glob("records-*")
     payload.rename(tmp_path / "elsewhere")
     payload.symlink_to(tmp_path / "elsewhere")

@@ -61,7 +61,7 @@ pytestmark = [
 def pages() -> dict[str, str]:
     release = random_release(DOMAIN, 500)
     truth = Truth(DOMAIN, [np.zeros(500, np.int64)] * 2, 0)
-    kinds = ("horizon_1", "intervals_1", "hybrid_sketch_1")
+    kinds = ("horizon", "intervals", "hybrid_sketch")
     return {
         "public": page_of(release),
         "private": page_of(release, truth=truth),

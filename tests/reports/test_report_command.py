@@ -132,7 +132,7 @@ def test_a_page_with_the_truth_is_marked_private(
 def test_the_page_is_made_in_python_as_well(
     tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    directory = str(GOLDEN / "intervals_1")
+    directory = str(GOLDEN / "intervals")
     pages = tmp_path / "python.html", tmp_path / "shell.html"
     assert dp.report(directory, pages[0]) == pages[0]
     assert main(["report", directory, "--output", str(pages[1])]) == 0
@@ -168,7 +168,7 @@ def test_the_entry_of_a_ledger_is_shown(
     texts = Parsed(out.with_suffix(".html").read_text("utf-8")).texts
     assert "people/1" in texts["dd"] and "Complete at" in texts["dt"]
     capfd.readouterr()
-    other = str(GOLDEN / "intervals_1")
+    other = str(GOLDEN / "intervals")
     text = refusal(capfd, other, "--ledger", url, "--output", str(tmp_path / "other.html"))
     assert "must be the ledger that paid" in text
     text = refusal(capfd, other, "--ledger", "no.db", "--output", str(tmp_path / "other.html"))
@@ -178,9 +178,9 @@ def test_the_entry_of_a_ledger_is_shown(
 
 def test_interval_counts_are_compared_too(tmp_path: pathlib.Path) -> None:
     table = tmp_path / "ages.csv"
-    table.write_text("age,person_id\n" + "".join(f"{place % 20},{place}\n" for place in range(90)))
+    table.write_text("cell,person_id\n" + "".join(f"{place % 20},{place}\n" for place in range(90)))
     output = tmp_path / "intervals.html"
-    argv = ["report", str(GOLDEN / "intervals_1"), "--against", str(table)]
+    argv = ["report", str(GOLDEN / "intervals"), "--against", str(table)]
     assert main([*argv, "--output", str(output)]) == 0
     parsed = Parsed(output.read_text("utf-8"))
     assert "Compared with the truth" in parsed.texts["h2"]
@@ -198,7 +198,7 @@ def test_refusals_cost_one_line_and_leave_no_file(
     (tmp_path / "people.txt").unlink()
     assert "directory that exists" in refusal(capfd, directory, "--output", "none/a.html")
     text = refusal(
-        capfd, str(GOLDEN / "horizon_1"), "--against", "a.csv", "--output", f"{tmp_path}/h"
+        capfd, str(GOLDEN / "horizon"), "--against", "a.csv", "--output", f"{tmp_path}/h"
     )
     assert "applies only to synthetic databases and interval counts" in text
     refusal(capfd, str(tmp_path), "--output", f"{tmp_path}/none.html")

@@ -41,7 +41,7 @@ def test_it_describes_verifies_and_reports_every_kind(reading: Home, release: st
 
 
 def test_it_answers_on_the_command_line_and_in_python(reading: Home) -> None:
-    place = str(GOLDEN / "synthetic_database_1")
+    place = str(GOLDEN / "synthetic_database")
     assert "age" in reading.run("beam-dp", "answer", place, "--marginal", "age")
     program = f"import beam_dp; print(beam_dp.read_release({place!r}).query('age < 25').count())"
     assert reading.run("python", "-c", program)

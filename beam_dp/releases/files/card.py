@@ -21,9 +21,7 @@ T = TypeVar("T")
 
 CARD = "card.json"
 HORIZON = "horizon.json"  # what stands in the place of a card above many releases
-# Version 2 may name measurements among the files of a synthetic database.
 SCHEMA_VERSION = 2
-_READ_VERSIONS = (1, SCHEMA_VERSION)
 _MAX_DEPTH = 64
 
 
@@ -154,9 +152,8 @@ def parsed_card(text: str) -> dict[str, Any]:
         raise InputError("card", type(parsed).__name__, "must be a JSON object")
     _check_depth_and_texts(parsed)
     version = parsed.get("schema_version")
-    if version not in _READ_VERSIONS or isinstance(version, bool):
-        known = " or ".join(map(str, _READ_VERSIONS))
-        raise InputError("schema_version", version, f"must be {known}")
+    if version != SCHEMA_VERSION:
+        raise InputError("schema_version", version, f"must be {SCHEMA_VERSION}")
     return parsed
 
 

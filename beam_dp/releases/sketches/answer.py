@@ -12,8 +12,7 @@ from beam_dp.flags.questions import refuse_others
 from beam_dp.queries.sparse import SparseQuery
 from beam_dp.queries.sparse_files import read_sparse_query
 from beam_dp.queries.sparse_reader import of_type
-from beam_dp.releases.sketches.keys import key_type_of
-from beam_dp.releases.sketches.release import SparseRelease
+from beam_dp.releases.sketches.release import SparseRelease, key_type_of
 
 
 def answer_sparse_release(release: SparseRelease, options: argparse.Namespace) -> None:

@@ -22,12 +22,12 @@ from beam_dp.releases.files.container import (
     write_container,
 )
 from beam_dp.releases.files.values import decode_longs, encode, encode_longs
-from beam_dp.releases.sketches.keys import key_rule_of, key_type_of
 from beam_dp.releases.sketches.release import (
     HASH_FAMILY,
     NoisyCounts,
     NoisySketch,
     SparseRelease,
+    key_type_of,
     signs_of,
 )
 from beam_dp.storage.store import DamagedFileError
@@ -116,7 +116,6 @@ def read(card: Card, payload: Payload) -> SparseRelease:
     if of_sketch is None and of_histogram is None:
         raise InputError("card", None, "must have a sketch or a histogram")
     key_type_of(parsed["parameters"])
-    key_rule_of(parsed["parameters"])
     given = {"hash key": True, "projection": of_sketch, "histogram": of_histogram}
     names = {each: file_name(draw_id, each) for each, held in given.items() if held is not None}
     card.check_files(list(names.values()))

@@ -10,19 +10,20 @@ import dataclasses
 import math
 from collections.abc import Mapping
 from functools import cached_property
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
+from beam_dp.checks import check_choice
 from beam_dp.errors import InputError
 from beam_dp.hashing.elements import universe_elements
 from beam_dp.hashing.folding import collisions, fold, num_buckets
 from beam_dp.hashing.keys import HashKey
 from beam_dp.hashing.projections import BlockSigns, DenseSigns
 from beam_dp.noise.bound import noise_variance
-from beam_dp.queries.sparse import SparseQuery
-from beam_dp.queries.sparse_reader import with_plain_keys
+from beam_dp.queries.sparse import KEY_TYPES, KeyType, SparseQuery
+from beam_dp.queries.sparse_reader import KEY_RULE, with_plain_keys
 from beam_dp.releases.release import Release, library_versions
 from beam_dp.releases.sketches.estimates import (
     ProjectionBounds,
@@ -36,7 +37,6 @@ from beam_dp.releases.sketches.estimates import (
     variance_of_mean,
     variance_of_median,
 )
-from beam_dp.releases.sketches.keys import key_rule_of
 
 Family = Literal["dense", "blocks"]
 Distribution = Literal["discrete_laplace", "discrete_gaussian"]
@@ -147,6 +147,27 @@ def signs_of(
     return BlockSigns(key, num_blocks * buckets, num_blocks)
 
 
+def key_type_of(plan: Mapping[str, Any]) -> KeyType | None:
+    """Returns the type of a release's keys; None if records were not read as keys.
+
+    Records are read as keys by ``KEY_RULE``: an integer that was written as a float is that
+    integer. Queries are read by the same rule.
+
+    Raises:
+        InputError: if the public parameters state another type or rule.
+    """
+    columns = plan.get("key")
+    if columns is None:
+        return None
+    if not isinstance(columns, dict):
+        raise InputError("key", str(columns), "must be a JSON object")
+    if columns.get("rule") != KEY_RULE:
+        raise InputError("the rule of keys", columns.get("rule"), f"must be {KEY_RULE}")
+    key_type: Any = columns.get("key_type")
+    check_choice("key_type", key_type, KEY_TYPES)
+    return cast(KeyType, key_type)
+
+
 def folded(
     family: Family, sums: NDArray[np.int64], projection_width: int, num_blocks: int
 ) -> NDArray[np.int64]:
@@ -227,9 +248,9 @@ class SparseRelease(Release):
 
         Raises:
             InputError: if two elements of the query are one key of this release (``7.0`` and ``7``,
-                see ``key_rule_of``), or there are more than ``max_sparsity``.
+                if records were read as keys), or there are more than ``max_sparsity``.
         """
-        if key_rule_of(self.plan) > 1:
+        if self.plan.get("key") is not None:
             query = with_plain_keys(query)
         values = np.asarray(query.numerators, np.float64) / 2**16
         return self.answer(universe_elements(query.elements, self.hash_key), values)

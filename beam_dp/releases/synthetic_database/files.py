@@ -53,6 +53,7 @@ _TYPES = {
     "noise": list,
     "errors": list,
     "fit": dict,
+    "record_tables": list,
 }
 
 
@@ -82,16 +83,14 @@ def read(card: Card, payload: Payload) -> SyntheticDatabase:
     records_format = card.fields.get("records_format", "avro")
     check_choice("records_format", records_format, RECORDS_FORMATS)
     parsed = card.fields
-    # Cards of version 1 had none.
     purposes = ["hypothesis", *(["measurements"] if "measurements" in parsed else [])]
     if _holds_independent(parsed):
         purposes.append(_INDEPENDENT)
     files = [file_name(draw_id, purpose) for purpose in purposes]
     card.check_files([records_file(draw_id, records_format), *files])
     card.check_types(_TYPES)
-    # The first cards had none.
-    record_tables = parsed.get("record_tables", [])
-    if not isinstance(record_tables, list) or not all(map(_are_texts, record_tables)):
+    record_tables = parsed["record_tables"]
+    if not all(map(_are_texts, record_tables)):
         raise InputError("record_tables", record_tables, "must be lists of attribute names")
     number = next(iter(parsed["num_records"]), None)
     num_records = parsed["num_records"].get(number)
