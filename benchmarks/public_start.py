@@ -21,7 +21,7 @@ from accuracy_tables import Codes
 from numpy.typing import NDArray
 
 from beam_dp.domain.universe import Domain
-from beam_dp.mechanisms.contract import NumRecords
+from beam_dp.mechanisms.checks import NumRecords
 from beam_dp.mechanisms.marginals.mwem import MWEM
 from beam_dp.mechanisms.marginals.plan import MarginalsPlan
 from beam_dp.mechanisms.marginals.released_records import StartingRecords

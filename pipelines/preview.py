@@ -10,7 +10,8 @@ from rich.console import Console, Group
 from rich.text import Text
 
 from beam_dp.cli.ledger import rounded_down
-from beam_dp.mechanisms.contract import NumRecords, Plan
+from beam_dp.mechanisms.checks import NumRecords
+from beam_dp.mechanisms.contract import Plan
 from beam_dp.mechanisms.marginals.measure_all import MeasureAllPlan
 from beam_dp.mechanisms.marginals.plan import MarginalsPlan
 from beam_dp.privacy.ledger.origin import Origin

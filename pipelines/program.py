@@ -23,7 +23,8 @@ from beam_dp.errors import InputError, shown
 from beam_dp.flags.flag import Flag
 from beam_dp.flags.numbers import integer
 from beam_dp.flags.shared import EXPECT_RECORDS
-from beam_dp.mechanisms.contract import MAX_RECORDS, Plan
+from beam_dp.mechanisms.checks import MAX_RECORDS
+from beam_dp.mechanisms.contract import Plan
 from beam_dp.privacy.ledger.entries import LaterToken, Token
 from beam_dp.privacy.ledger.ledger import Ledger
 from beam_dp.privacy.ledger.origin import Origin

@@ -24,10 +24,9 @@ from beam_dp.flags import shared
 from beam_dp.flags.flag import Flag, FlagError, check_applies
 from beam_dp.flags.options import flags_of, values_of
 from beam_dp.flags.shared import read_guarantee, read_num_records
-from beam_dp.mechanisms.contract import Mechanism
 from beam_dp.mechanisms.draw_database import middles_warning
 from beam_dp.mechanisms.marginals.mwem import MWEM
-from beam_dp.mechanisms.marginals.plan import MarginalsPlan
+from beam_dp.mechanisms.marginals.plan import MarginalsPlan, Mechanism
 from beam_dp.mechanisms.marginals.textbook_mwem import TextbookPlan
 from beam_dp.mechanisms.registry import SYNTHETIC, ReleaseOptions, options_of, plan_release
 from beam_dp.mechanisms.small_db.small_db import SmallDB, SmallDBPlan

@@ -21,7 +21,7 @@ from noise_sources import Draw, Scripted
 
 from beam_dp.domain.ordered import IntegerAttribute
 from beam_dp.domain.universe import Domain
-from beam_dp.mechanisms.contract import Mechanism, NumRecords
+from beam_dp.mechanisms.checks import NumRecords
 from beam_dp.mechanisms.marginals import (
     left_out_check as check_module,
     pair_scores as pair_scores_module,
@@ -29,7 +29,7 @@ from beam_dp.mechanisms.marginals import (
     rounds as rounds_module,
     selection as selection_module,
 )
-from beam_dp.mechanisms.marginals.plan import MarginalsPlan
+from beam_dp.mechanisms.marginals.plan import MarginalsPlan, Mechanism
 from beam_dp.privacy.accounting import discrete_gaussian_mu, zcdp_rho
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.workload import Workload, marginals

@@ -16,11 +16,10 @@ from beam_dp.encoding.contributions import limit_records
 from beam_dp.encoding.records import encode_all_records, encode_records
 from beam_dp.encoding.tables import Table
 from beam_dp.errors import InputError, withhold_messages
-from beam_dp.mechanisms.contract import Mechanism
 from beam_dp.mechanisms.draw_database import draw_database, middles_warning
 from beam_dp.mechanisms.left_out import with_left_out
 from beam_dp.mechanisms.marginals.mwem import MWEM
-from beam_dp.mechanisms.marginals.plan import MarginalsPlan
+from beam_dp.mechanisms.marginals.plan import MarginalsPlan, Mechanism
 from beam_dp.mechanisms.registry import ReleaseOptions, plan_release
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.advice import warn_of_epsilon, warn_of_record_unit

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from beam_dp.checks import check_choice, check_is, checked_integer, checked_number
 from beam_dp.errors import InputError
-from beam_dp.mechanisms.contract import check_failure_probability, check_noise
+from beam_dp.mechanisms.checks import check_failure_probability, check_noise
 from beam_dp.noise.bound import choice_margin
 from beam_dp.noise.source import MAX_SCALE, NoiseSource
 from beam_dp.privacy.accounting import zcdp_rho

@@ -1,22 +1,18 @@
-"""The base class of all plans, and the checks that mechanisms share."""
+"""The base classes of plans, and the check that a plan keeps its promise."""
 
 from __future__ import annotations
 
 import dataclasses
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self, runtime_checkable
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Self
 
-from beam_dp.checks import check_choice, check_is, checked_integer, checked_number
+from beam_dp.checks import check_is
 from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError
-from beam_dp.flags import shared
-from beam_dp.flags.numbers import number
-from beam_dp.flags.options import option, option_of
-from beam_dp.noise.bound import LEAST_FAILURE_PROBABILITY
-from beam_dp.noise.source import MAX_SCALE, NoiseSource
+from beam_dp.mechanisms.checks import NumRecords
 from beam_dp.privacy.advice import warn_of_epsilon
-from beam_dp.privacy.guarantee import Guarantee, Neighboring
+from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.ledger.entries import Token
 from beam_dp.privacy.loss import Loss
 from beam_dp.privacy.rounding import root_up
@@ -25,19 +21,6 @@ from beam_dp.verification.steps import Step, loss_json, more_than, told_steps, t
 
 if TYPE_CHECKING:
     from beam_dp.mechanisms.left_out import LeftOutPlan
-    from beam_dp.mechanisms.marginals.plan import MarginalsPlan
-    from beam_dp.releases.synthetic_database.release import SyntheticDatabase
-    from beam_dp.summaries.marginals import Marginals
-
-Progress = Callable[[str, int, int], None]
-NumRecords = int | Literal["noisy"]
-
-# What the fields of these names are on command lines.
-CALIBRATION = option_of(shared.CALIBRATION)
-FAILURE_PROBABILITY = option(
-    "of any stated bound being wrong, > 0 and < 1", "B", number, default="0.05"
-)
-MAX_RECORDS = 2**40
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -147,48 +130,6 @@ class Plan(ABC):
         """Returns what the card states of this plan, as JSON values."""
 
 
-@runtime_checkable
-class Mechanism(Protocol):
-    """What turns exact marginals into a synthetic database: the only door from secret to public.
-
-    To add one, inherit from this class and write ``name`` and ``plan``; docs/mechanisms.md has a
-    complete example. A mechanism holds public parameters alone. All that is decided before a record
-    is read is in the plan that it returns, and the noise is drawn by ``MarginalsPlan.release``.
-    Whatever the plan draws stands in its ``measurements``, or in its ``steps``: before a budget is
-    spent, and again before noise is drawn, what they reveal is recomputed, and a plan that does not
-    keep its guarantee, or whose declared loss is too small, is refused.
-    """
-
-    name: ClassVar[str]  # on cards and in ledgers
-    summary: ClassVar[str] = ""  # what it does, behind its name in the help of programs
-    # Whether it answers any linear queries, and not marginals alone.
-    answers_linear_queries: ClassVar[bool] = False
-
-    @abstractmethod
-    def plan(
-        self, domain: Domain, workload: Any, guarantee: Guarantee, num_records: NumRecords
-    ) -> MarginalsPlan:
-        """Returns what would be done, or raises InputError: from public numbers alone.
-
-        Args:
-            domain: the universe.
-            workload: marginals; any linear queries where ``answers_linear_queries``.
-            guarantee: what is promised.
-            num_records: the public number of records, or ``"noisy"``.
-        """
-        ...
-
-    def release(
-        self,
-        plan: MarginalsPlan,
-        marginals: Marginals,
-        noise: NoiseSource,
-        progress: Progress | None = None,
-    ) -> SyntheticDatabase:
-        """Returns a release that keeps ``plan.guarantee``: see ``MarginalsPlan.release``."""
-        return plan.release(marginals, noise, progress)
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class AnswersPlan(Plan):
     """The plan of a mechanism that answers queries instead of releasing something to ask.
@@ -260,6 +201,8 @@ def check_promise(plan: Plan, guarantee: Guarantee) -> None:
     if plan.guarantee != guarantee:
         condition = "must be what was asked for"
         raise InputError("guarantee", plan.guarantee.to_json(), condition)
+    # Families make these steps of the JSON that the card will state, by the functions that read
+    # cards: none of the arithmetic by which the noise was planned is trusted here.
     together, epsilon = total(plan.steps, guarantee)
     if not epsilon <= guarantee.epsilon:
         condition = (
@@ -274,46 +217,3 @@ def check_promise(plan: Plan, guarantee: Guarantee) -> None:
             proved["mu"] = root_up(proved.pop("mu_squared"))
         condition = f"must be no less than what the plan of {plan.mechanism} reveals, {proved}"
         raise InputError("loss", plan.loss.to_json(), condition)
-
-
-def check_num_records(num_records: NumRecords, guarantee: Guarantee) -> None:
-    """Refuses a number of records that is none, or private where the relation makes it public.
-
-    Raises:
-        InputError: naming it.
-    """
-    if num_records != "noisy":
-        checked_integer("num_records", num_records, 1, MAX_RECORDS, note=" or 'noisy'")
-    elif guarantee.neighboring is Neighboring.REPLACE_ONE:
-        condition = "must be a number: it is public under replace_one"
-        raise InputError("num_records", num_records, condition)
-
-
-def check_noise(guarantee: Guarantee, scales: Iterable[float]) -> None:
-    """Refuses a guarantee whose noise would not fit 64-bit integers, before it is drawn.
-
-    Raises:
-        InputError: naming epsilon.
-    """
-    if not max(scales, default=0.0) <= MAX_SCALE:
-        raise InputError(
-            "epsilon",
-            guarantee.epsilon,
-            "is too small for this workload and max_records_per_unit:"
-            " noise must have a scale of at most 2^50",
-        )
-
-
-def check_failure_probability(failure_probability: float) -> None:
-    """Refuses a probability of bounds being wrong that has no use, or that sums would lose.
-
-    Raises:
-        InputError: naming it.
-    """
-    name = "failure_probability"
-    checked_number(name, failure_probability, least=LEAST_FAILURE_PROBABILITY, below=1)
-
-
-def check_calibration(calibration: str) -> None:
-    """Refuses an unknown calibration."""
-    check_choice("calibration", calibration, ("tight", "textbook"))

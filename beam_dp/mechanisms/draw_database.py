@@ -7,8 +7,8 @@ import dataclasses
 import numpy as np
 
 from beam_dp.domain.ordered import BinnedAttribute
-from beam_dp.mechanisms.contract import Mechanism, Progress
-from beam_dp.mechanisms.marginals.plan import MarginalsPlan
+from beam_dp.mechanisms.checks import Progress
+from beam_dp.mechanisms.marginals.plan import MarginalsPlan, Mechanism
 from beam_dp.noise.source import NoiseSource
 from beam_dp.releases.synthetic_database.records import MAX_BIN_VALUES, num_bin_values
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase

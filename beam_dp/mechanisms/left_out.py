@@ -13,7 +13,7 @@ from beam_dp.checks import check_is
 from beam_dp.domain.ordered import IntegerAttribute
 from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError
-from beam_dp.mechanisms.contract import check_noise
+from beam_dp.mechanisms.checks import check_noise
 from beam_dp.noise.bound import laplace_bound, noise_bound, noise_variance
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import Guarantee

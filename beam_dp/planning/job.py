@@ -9,7 +9,7 @@ from typing import Any
 from beam_dp.checks import check_is, checked_integer
 from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError
-from beam_dp.mechanisms.contract import MAX_RECORDS, NumRecords, check_failure_probability
+from beam_dp.mechanisms.checks import MAX_RECORDS, NumRecords, check_failure_probability
 from beam_dp.mechanisms.online.sparse_mw import MAX_SPARSITY
 from beam_dp.mechanisms.resources import Resources
 from beam_dp.mechanisms.sketches.errors import KeyProfile

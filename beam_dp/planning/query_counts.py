@@ -11,7 +11,7 @@ from beam_dp.checks import checked_integer, checked_number
 from beam_dp.domain.ordered import IntegerAttribute
 from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError, magnitude
-from beam_dp.mechanisms.contract import MAX_RECORDS, NumRecords
+from beam_dp.mechanisms.checks import MAX_RECORDS, NumRecords
 from beam_dp.mechanisms.online.plan import OnlinePlan
 from beam_dp.mechanisms.online.private_mw_plan import plan_private_mw
 from beam_dp.mechanisms.online.sparse_mw import MAX_SPARSITY, plan_sparse_mw

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 
 from beam_dp.checks import checked_number
-from beam_dp.mechanisms.contract import check_failure_probability
+from beam_dp.mechanisms.checks import check_failure_probability
 from beam_dp.theorems.synthesis import mwem_theorem
 from beam_dp.theorems.theorem import Theorem, checked_parameters, least_integer
 

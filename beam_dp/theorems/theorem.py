@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Literal
 
 from beam_dp.checks import checked_integer, checked_number
-from beam_dp.mechanisms.contract import MAX_RECORDS, check_failure_probability
+from beam_dp.mechanisms.checks import MAX_RECORDS, check_failure_probability
 
 Calibration = Literal["tight", "textbook"]
 

@@ -11,10 +11,10 @@ from noise_sources import NoNoise, Scripted, Seeded
 from tiny import ADD, APPROXIMATE, PURE, REPLACE, domain_of, plan_of, promise, summary, workload_of
 
 from beam_dp.errors import InputError
-from beam_dp.mechanisms.contract import Mechanism, NumRecords
+from beam_dp.mechanisms.checks import NumRecords
 from beam_dp.mechanisms.marginals.measure_all import Gaussian, Laplace
 from beam_dp.mechanisms.marginals.mwem import MWEM
-from beam_dp.mechanisms.marginals.plan import MarginalsPlan
+from beam_dp.mechanisms.marginals.plan import MarginalsPlan, Mechanism
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.workload import Workload, marginals

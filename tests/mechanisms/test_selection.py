@@ -29,7 +29,7 @@ from tiny import (
 from beam_dp.domain.impossible import Impossible
 from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError
-from beam_dp.mechanisms.contract import MAX_RECORDS, Mechanism, NumRecords
+from beam_dp.mechanisms.checks import MAX_RECORDS, NumRecords
 from beam_dp.mechanisms.marginals import (
     released_records as records_module,
     selection as selection_module,
@@ -39,6 +39,7 @@ from beam_dp.mechanisms.marginals.mwem import MWEM
 from beam_dp.mechanisms.marginals.plan import (
     MAX_SELECTED_CELLS,
     MarginalsPlan,
+    Mechanism,
     tree_cells,
 )
 from beam_dp.mechanisms.marginals.rounds import round_budget

@@ -32,7 +32,6 @@ from tiny import (
     workload_of,
 )
 
-from beam_dp.mechanisms.contract import Mechanism
 from beam_dp.mechanisms.marginals import (
     measure_all as measure_all_module,
     measurements,
@@ -45,7 +44,7 @@ from beam_dp.mechanisms.marginals import (
 from beam_dp.mechanisms.marginals.measure_all import Gaussian, Laplace
 from beam_dp.mechanisms.marginals.measurements import Measurement
 from beam_dp.mechanisms.marginals.mwem import MWEM
-from beam_dp.mechanisms.marginals.plan import MarginalsPlan
+from beam_dp.mechanisms.marginals.plan import MarginalsPlan, Mechanism
 from beam_dp.mechanisms.marginals.rounds import RoundBudget, round_budget
 from beam_dp.privacy.guarantee import Guarantee, Neighboring
 from beam_dp.summaries.marginals import Marginals

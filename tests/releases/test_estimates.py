@@ -15,8 +15,8 @@ from release_examples import release_of
 from beam_dp.domain.files import read_domain
 from beam_dp.domain.listed import CategoricalAttribute
 from beam_dp.domain.universe import Domain
-from beam_dp.mechanisms.contract import Mechanism
 from beam_dp.mechanisms.marginals.measure_all import Gaussian, Laplace
+from beam_dp.mechanisms.marginals.plan import Mechanism
 from beam_dp.models.basis import subsets
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.disjunction import negation

@@ -27,7 +27,7 @@ from versions import since
 import beam_dp as dp
 from beam_dp.errors import InputError, PrivateStepError
 from beam_dp.in_memory import release_table
-from beam_dp.mechanisms.contract import Mechanism
+from beam_dp.mechanisms.marginals.plan import Mechanism
 from beam_dp.noise.source import NoiseSource
 from beam_dp.transforms.drawing import one_worker
 

@@ -14,11 +14,11 @@ from window_plans import horizon_of, person, plan_of
 
 import beam_dp as dp
 from beam_dp.errors import InputError
-from beam_dp.mechanisms.contract import Mechanism, Plan, check_promise
+from beam_dp.mechanisms.contract import Plan, check_promise
 from beam_dp.mechanisms.intervals.plan import plan_intervals
 from beam_dp.mechanisms.marginals.measure_all import measure_all_plan
 from beam_dp.mechanisms.marginals.measurements import Measurement
-from beam_dp.mechanisms.marginals.plan import MarginalsPlan
+from beam_dp.mechanisms.marginals.plan import MarginalsPlan, Mechanism
 from beam_dp.mechanisms.marginals.selection import plan_selection
 from beam_dp.mechanisms.online.plan import OnlinePlan
 from beam_dp.mechanisms.registry import ReleaseOptions, plan_release

@@ -22,7 +22,8 @@ from beam_dp.interval_strategies.sine import SineStrategy
 from beam_dp.interval_strategies.strategy import MAX_LEAVES, Strategy, Values
 from beam_dp.interval_strategies.tables import strategy_from_tables, strategy_tables
 from beam_dp.interval_strategies.textbook_tree import TextbookTree
-from beam_dp.mechanisms.contract import Plan, check_noise
+from beam_dp.mechanisms.checks import check_noise
+from beam_dp.mechanisms.contract import Plan
 from beam_dp.mechanisms.resources import intervals_resources
 from beam_dp.models.threads import on_one_thread
 from beam_dp.noise.bound import Distribution, noise_variance

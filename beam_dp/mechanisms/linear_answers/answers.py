@@ -15,14 +15,14 @@ from numpy.typing import NDArray
 from beam_dp.checks import check_choice, check_is
 from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError
-from beam_dp.mechanisms.contract import (
+from beam_dp.mechanisms.checks import (
     FAILURE_PROBABILITY,
-    AnswersPlan,
     NumRecords,
     check_failure_probability,
     check_noise,
     check_num_records,
 )
+from beam_dp.mechanisms.contract import AnswersPlan
 from beam_dp.mechanisms.resources import answers_resources
 from beam_dp.noise.bound import Distribution, largest_noise, noise_variance
 from beam_dp.noise.source import MAX_SCALE, NoiseSource

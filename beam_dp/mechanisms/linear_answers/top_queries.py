@@ -13,18 +13,18 @@ from numpy.typing import NDArray
 from beam_dp.checks import check_choice, check_is, checked_integer
 from beam_dp.flags.numbers import integer
 from beam_dp.flags.options import option
+from beam_dp.mechanisms.checks import (
+    NumRecords,
+    check_failure_probability,
+    check_noise,
+    check_num_records,
+)
 from beam_dp.mechanisms.choosing import (
     METHODS,
     Method,
     TopChoice,
     choose_top,
     top_choices,
-)
-from beam_dp.mechanisms.contract import (
-    NumRecords,
-    check_failure_probability,
-    check_noise,
-    check_num_records,
 )
 from beam_dp.mechanisms.linear_answers.answers import DEFAULT_FAILURE_PROBABILITY, LinearAnswersPlan
 from beam_dp.noise.bound import Distribution

@@ -12,9 +12,8 @@ from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError
 from beam_dp.flags.numbers import number
 from beam_dp.flags.options import OrWord, option
-from beam_dp.mechanisms.contract import (
+from beam_dp.mechanisms.checks import (
     CALIBRATION,
-    Mechanism,
     NumRecords,
     Progress,
     check_calibration,
@@ -24,6 +23,7 @@ from beam_dp.mechanisms.marginals.measurements import Measurement
 from beam_dp.mechanisms.marginals.plan import (
     MAX_CELLS,
     MarginalsPlan,
+    Mechanism,
     check_joins,
     check_request,
     check_sums,

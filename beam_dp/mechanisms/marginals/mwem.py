@@ -10,7 +10,7 @@ from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError
 from beam_dp.flags.numbers import integer, number
 from beam_dp.flags.options import OrWord, option
-from beam_dp.mechanisms.contract import CALIBRATION, Mechanism, NumRecords, check_calibration
+from beam_dp.mechanisms.checks import CALIBRATION, NumRecords, check_calibration
 from beam_dp.mechanisms.marginals.measure_all import (
     MAX_UNIT_COST,
     UnitCost,
@@ -21,6 +21,7 @@ from beam_dp.mechanisms.marginals.measure_all import (
 from beam_dp.mechanisms.marginals.plan import (
     MAX_CELLS,
     MarginalsPlan,
+    Mechanism,
     check_request,
     joins_fit,
 )

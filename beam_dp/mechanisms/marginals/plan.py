@@ -6,12 +6,13 @@ import dataclasses
 import math
 from abc import abstractmethod
 from collections.abc import Iterable, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 from beam_dp.checks import check_is
 from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError, magnitude
-from beam_dp.mechanisms.contract import NumRecords, Plan, Progress, check_num_records
+from beam_dp.mechanisms.checks import NumRecords, Progress, check_num_records
+from beam_dp.mechanisms.contract import Plan
 from beam_dp.mechanisms.marginals.measurements import Measurement, Names, num_noisy_cells
 from beam_dp.mechanisms.marginals.released_records import StartingRecords
 from beam_dp.mechanisms.resources import Resources, fit_resources
@@ -177,6 +178,48 @@ class MarginalsPlan(Plan):
         ``marginals``: exact tables that hold ``summary_tables``; secret.
         ``progress``: called with public quantities.
         """
+
+
+@runtime_checkable
+class Mechanism(Protocol):
+    """What turns exact marginals into a synthetic database: the only door from secret to public.
+
+    To add one, inherit from this class and write ``name`` and ``plan``; docs/mechanisms.md has a
+    complete example. A mechanism holds public parameters alone. All that is decided before a record
+    is read is in the plan that it returns, and the noise is drawn by ``MarginalsPlan.release``.
+    Whatever the plan draws stands in its ``measurements``, or in its ``steps``: before a budget is
+    spent, and again before noise is drawn, what they reveal is recomputed, and a plan that does not
+    keep its guarantee, or whose declared loss is too small, is refused.
+    """
+
+    name: ClassVar[str]  # on cards and in ledgers
+    summary: ClassVar[str] = ""  # what it does, behind its name in the help of programs
+    # Whether it answers any linear queries, and not marginals alone.
+    answers_linear_queries: ClassVar[bool] = False
+
+    @abstractmethod
+    def plan(
+        self, domain: Domain, workload: Any, guarantee: Guarantee, num_records: NumRecords
+    ) -> MarginalsPlan:
+        """Returns what would be done, or raises InputError: from public numbers alone.
+
+        Args:
+            domain: the universe.
+            workload: marginals; any linear queries where ``answers_linear_queries``.
+            guarantee: what is promised.
+            num_records: the public number of records, or ``"noisy"``.
+        """
+        ...
+
+    def release(
+        self,
+        plan: MarginalsPlan,
+        marginals: Marginals,
+        noise: NoiseSource,
+        progress: Progress | None = None,
+    ) -> SyntheticDatabase:
+        """Returns a release that keeps ``plan.guarantee``: see ``MarginalsPlan.release``."""
+        return plan.release(marginals, noise, progress)
 
 
 def fits_an_array(domain: Domain) -> bool:

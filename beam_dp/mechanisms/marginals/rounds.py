@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beam_dp.domain.universe import Domain
-from beam_dp.mechanisms.contract import NumRecords, Progress, check_noise
+from beam_dp.mechanisms.checks import NumRecords, Progress, check_noise
 from beam_dp.mechanisms.marginals.measurements import Measurement, Names
 from beam_dp.mechanisms.marginals.pair_scores import l1_score, score_grid
 from beam_dp.mechanisms.marginals.plan import (

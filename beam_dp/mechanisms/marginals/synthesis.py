@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beam_dp.domain.universe import Domain
-from beam_dp.mechanisms.contract import MAX_RECORDS, Progress
+from beam_dp.mechanisms.checks import MAX_RECORDS, Progress
 from beam_dp.mechanisms.marginals.measurements import (
     Measurement,
     Names,

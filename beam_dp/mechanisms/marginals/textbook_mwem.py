@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy.special import softmax
 
 from beam_dp.errors import InputError
-from beam_dp.mechanisms.contract import NumRecords, Progress
+from beam_dp.mechanisms.checks import NumRecords, Progress
 from beam_dp.mechanisms.marginals.pair_scores import answer_on_grid, score_grid
 from beam_dp.mechanisms.marginals.plan import MarginalsPlan, check_array
 from beam_dp.mechanisms.marginals.released_records import array_release

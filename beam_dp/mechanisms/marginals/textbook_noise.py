@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 
-from beam_dp.mechanisms.contract import check_noise
+from beam_dp.mechanisms.checks import check_noise
 from beam_dp.mechanisms.marginals.pair_scores import score_grid
 from beam_dp.mechanisms.sparse_vector.noise import SparseVectorNoise, noise_candidates
 from beam_dp.noise.bound import Distribution

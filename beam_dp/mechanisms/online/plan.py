@@ -16,15 +16,15 @@ from beam_dp.checks import checked_integer, checked_number
 from beam_dp.errors import InputError
 from beam_dp.flags.numbers import integer, number
 from beam_dp.flags.options import option
-from beam_dp.mechanisms.contract import (
+from beam_dp.mechanisms.checks import (
     CALIBRATION,
     FAILURE_PROBABILITY,
     MAX_RECORDS,
-    AnswersPlan,
     check_calibration,
     check_noise,
     check_num_records,
 )
+from beam_dp.mechanisms.contract import AnswersPlan
 from beam_dp.mechanisms.sparse_vector.noise import (
     MAX_ABOVE,
     SparseVectorNoise,

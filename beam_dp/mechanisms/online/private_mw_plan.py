@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from beam_dp.checks import check_is
 from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError
-from beam_dp.mechanisms.contract import NumRecords
+from beam_dp.mechanisms.checks import NumRecords
 from beam_dp.mechanisms.marginals.plan import check_array
 from beam_dp.mechanisms.online.plan import Calibration, OnlinePlan, ready
 from beam_dp.mechanisms.resources import online_resources

@@ -16,17 +16,16 @@ from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError, magnitude
 from beam_dp.flags.numbers import integer, number
 from beam_dp.flags.options import option
-from beam_dp.mechanisms.contract import (
+from beam_dp.mechanisms.checks import (
     CALIBRATION,
     MAX_RECORDS,
-    Mechanism,
     NumRecords,
     Progress,
     check_calibration,
     check_noise,
 )
 from beam_dp.mechanisms.marginals.measurements import Names
-from beam_dp.mechanisms.marginals.plan import MarginalsPlan, check_request
+from beam_dp.mechanisms.marginals.plan import MarginalsPlan, Mechanism, check_request
 from beam_dp.mechanisms.resources import choice_bytes
 from beam_dp.mechanisms.small_db.choice import MAX_SIZE, ChoiceFacts, MultisetChoice, SamplerName
 from beam_dp.mechanisms.small_db.law import MAX_ANSWER

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from beam_dp.checks import checked_integer, checked_number
 from beam_dp.errors import InputError
-from beam_dp.mechanisms.contract import check_calibration, check_failure_probability, check_noise
+from beam_dp.mechanisms.checks import check_calibration, check_failure_probability, check_noise
 from beam_dp.noise.bound import Distribution
 from beam_dp.privacy.accounting import zcdp_rho
 from beam_dp.privacy.guarantee import Guarantee, Neighboring

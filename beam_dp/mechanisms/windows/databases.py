@@ -9,9 +9,10 @@ from typing import Any
 
 from beam_dp.checks import check_is, checked_integer
 from beam_dp.errors import InputError
-from beam_dp.mechanisms.contract import Mechanism, Plan, Progress
+from beam_dp.mechanisms.checks import Progress
+from beam_dp.mechanisms.contract import Plan
 from beam_dp.mechanisms.marginals.measurements import Names
-from beam_dp.mechanisms.marginals.plan import MarginalsPlan
+from beam_dp.mechanisms.marginals.plan import MarginalsPlan, Mechanism
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.accounting import discrete_gaussian_mu, zcdp_epsilon, zcdp_rho
 from beam_dp.privacy.guarantee import MIN_DELTA, Guarantee

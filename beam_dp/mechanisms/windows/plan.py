@@ -9,7 +9,8 @@ from typing import Any
 
 from beam_dp.checks import check_is, checked_integer
 from beam_dp.errors import InputError
-from beam_dp.mechanisms.contract import Plan, check_noise
+from beam_dp.mechanisms.checks import check_noise
+from beam_dp.mechanisms.contract import Plan
 from beam_dp.mechanisms.marginals.measurements import Measurement, Names, num_noisy_cells
 from beam_dp.mechanisms.marginals.plan import check_request
 from beam_dp.mechanisms.marginals.strategies import predicted_variance

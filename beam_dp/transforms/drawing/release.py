@@ -26,8 +26,7 @@ from beam_dp.transforms.drawing.one_worker import draw_release
 from beam_dp.transforms.elements import ReleaseShard
 
 if TYPE_CHECKING:
-    from beam_dp.mechanisms.contract import Mechanism
-    from beam_dp.mechanisms.marginals.plan import MarginalsPlan
+    from beam_dp.mechanisms.marginals.plan import MarginalsPlan, Mechanism
     from beam_dp.privacy.ledger.entries import Token
 
 

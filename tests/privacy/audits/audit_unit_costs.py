@@ -24,11 +24,10 @@ from tiny import ADD, domain_of, promise, share_spent, workload_of
 from beam_dp.encoding import contributions as contributions_module
 from beam_dp.encoding.batch import CostLimit, EncodedBatch
 from beam_dp.in_memory import release_table
-from beam_dp.mechanisms.contract import Mechanism
 from beam_dp.mechanisms.marginals import measure_all as measure_all_module
 from beam_dp.mechanisms.marginals.measure_all import Gaussian
 from beam_dp.mechanisms.marginals.mwem import MWEM
-from beam_dp.mechanisms.marginals.plan import MarginalsPlan
+from beam_dp.mechanisms.marginals.plan import MarginalsPlan, Mechanism
 from beam_dp.mechanisms.windows.databases import plan_window_databases
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.unit_costs import PARTS, UnitCosts

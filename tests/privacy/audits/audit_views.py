@@ -30,7 +30,7 @@ from tiny import (
     workload_of as marginals_of,
 )
 
-from beam_dp.mechanisms.contract import Mechanism, NumRecords
+from beam_dp.mechanisms.checks import NumRecords
 from beam_dp.mechanisms.marginals import (
     left_out_check as check_module,
     measure_all as measure_all_module,
@@ -40,7 +40,7 @@ from beam_dp.mechanisms.marginals import (
     synthesis as synthesis_module,
     textbook_mwem as textbook_module,
 )
-from beam_dp.mechanisms.marginals.plan import MarginalsPlan
+from beam_dp.mechanisms.marginals.plan import MarginalsPlan, Mechanism
 from beam_dp.models.residual_basis import ResidualBasis
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import Guarantee

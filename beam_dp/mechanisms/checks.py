@@ -1,0 +1,68 @@
+"""Types, flags and checks of parameters that mechanisms share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Literal
+
+from beam_dp.checks import check_choice, checked_integer, checked_number
+from beam_dp.errors import InputError
+from beam_dp.flags import shared
+from beam_dp.flags.numbers import number
+from beam_dp.flags.options import option, option_of
+from beam_dp.noise.bound import LEAST_FAILURE_PROBABILITY
+from beam_dp.noise.source import MAX_SCALE
+from beam_dp.privacy.guarantee import Guarantee, Neighboring
+
+Progress = Callable[[str, int, int], None]
+NumRecords = int | Literal["noisy"]
+
+# What the fields of these names are on command lines.
+CALIBRATION = option_of(shared.CALIBRATION)
+FAILURE_PROBABILITY = option(
+    "of any stated bound being wrong, > 0 and < 1", "B", number, default="0.05"
+)
+MAX_RECORDS = 2**40
+
+
+def check_num_records(num_records: NumRecords, guarantee: Guarantee) -> None:
+    """Refuses a number of records that is none, or private where the relation makes it public.
+
+    Raises:
+        InputError: naming it.
+    """
+    if num_records != "noisy":
+        checked_integer("num_records", num_records, 1, MAX_RECORDS, note=" or 'noisy'")
+    elif guarantee.neighboring is Neighboring.REPLACE_ONE:
+        condition = "must be a number: it is public under replace_one"
+        raise InputError("num_records", num_records, condition)
+
+
+def check_noise(guarantee: Guarantee, scales: Iterable[float]) -> None:
+    """Refuses a guarantee whose noise would not fit 64-bit integers, before it is drawn.
+
+    Raises:
+        InputError: naming epsilon.
+    """
+    if not max(scales, default=0.0) <= MAX_SCALE:
+        raise InputError(
+            "epsilon",
+            guarantee.epsilon,
+            "is too small for this workload and max_records_per_unit:"
+            " noise must have a scale of at most 2^50",
+        )
+
+
+def check_failure_probability(failure_probability: float) -> None:
+    """Refuses a probability of bounds being wrong that has no use, or that sums would lose.
+
+    Raises:
+        InputError: naming it.
+    """
+    name = "failure_probability"
+    checked_number(name, failure_probability, least=LEAST_FAILURE_PROBABILITY, below=1)
+
+
+def check_calibration(calibration: str) -> None:
+    """Refuses an unknown calibration."""
+    check_choice("calibration", calibration, ("tight", "textbook"))
