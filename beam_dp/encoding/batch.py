@@ -1,4 +1,4 @@
-"""Encoded batches: records of a domain as integer columns."""
+"""Encoded records, and how they travel to where their privacy unit is limited."""
 
 from __future__ import annotations
 
@@ -16,14 +16,11 @@ from beam_dp.privacy.unit_costs import UnitCosts
 
 @dataclass(frozen=True, eq=False, repr=False)
 class EncodedBatch:
-    """Records inside the domain, as one cell index each or as one code column an attribute.
-
-    Exactly one of ``cells`` and ``codes`` is given: cells where the domain has an index and
-    the summary counts cells, else codes.
+    """Records inside the domain: either one cell index each, or one code column for each attribute.
 
     Args:
-        cells: shape (n,), any integer type, cell indices.
-        codes: one array of shape (n,) an attribute, any integer type.
+        cells: shape (n,), any integer type.
+        codes: one array of shape (n,) for each attribute, any integer type.
         units: shape (2, n), uint64, the 128-bit fingerprint of each record's privacy unit;
             None once contributions are limited, or where the unit is the record.
     """
@@ -56,14 +53,7 @@ class EncodedBatch:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class WindowBatch:
-    """Records inside the domain that count in some window, as one cell index each.
-
-    Args:
-        numbers: shape (n,), any integer type, the window of each.
-        cells: shape (n,), any integer type.
-        units: shape (2, n), uint64, fingerprints of their privacy units; None where the unit is
-            the record.
-    """
+    """Records inside the domain that count in a window: its number and a cell, shape (n,) each."""
 
     numbers: NDArray[Any]
     cells: NDArray[Any]
@@ -76,17 +66,10 @@ class WindowBatch:
 def left_out_records(
     codes: Sequence[NDArray[Any]], outside: Mask, units: NDArray[np.uint64] | None
 ) -> EncodedBatch:
-    """Returns the records outside the domain, as cells: the first attribute that each one fails.
+    """Returns each record outside the domain, with the first attribute that it fails as its cell.
 
-    Args:
-        codes: of each attribute, in domain order, shape (n,), -1 where the value has no level.
-        outside: shape (n,), which records are outside.
-        units: shape (2, n), fingerprints of their units, or None.
-
-    Returns:
-        One record for each that is outside, in their order, whatever number of attributes it
-        fails. Its cell is the position of the first one; the number of attributes, if it fails
-        none and matches an impossible combination.
+    The cell is the number of attributes where the record fails none: it matches an impossible
+    combination. A code of -1 means that the value has no level.
     """
     places = np.flatnonzero(outside)
     failed = np.full(len(places), len(codes))
@@ -103,8 +86,7 @@ class KeyBatch:
         keys: shape (n,), uint64, from ``hashing.universe_elements``; repetitions count.
         weights: shape (n,), int64, already from 0 to the declared largest weight: sensitivities
             rest on it.
-        units: shape (2, n), uint64, the 128-bit fingerprint of each record's privacy unit;
-            None once contributions are limited, or where the unit is the record.
+        units: as of ``EncodedBatch``.
     """
 
     keys: NDArray[np.uint64]
@@ -116,17 +98,9 @@ class KeyBatch:
 
 
 def merged_keys(batch: KeyBatch) -> KeyBatch:
-    """Returns the batch with each key once, and the sum of its weights, if that halves it.
+    """Returns the batch with each key once and the sum of its weights, if that halves it.
 
-    Else it comes back as it is: hashing a few keys twice costs less than merging weights.
-
-    Cost: a sort, of about 5 ns a record; 50 more where weights differ and are merged.
-
-    Example:
-        >>> batch = KeyBatch(np.array([7, 9, 7, 7], np.uint64), np.array([1, 1, 1, 4]))
-        >>> merged = merged_keys(batch)
-        >>> merged.keys.tolist(), merged.weights.tolist()
-        ([7, 9], [6, 1])
+    Otherwise returns it unchanged: hashing a few keys twice costs less than merging weights.
     """
     keys = np.sort(batch.keys)
     starts = np.flatnonzero(np.concatenate((keys[:1] == keys[:1], keys[1:] != keys[:-1])))
@@ -153,20 +127,11 @@ class Words(Protocol):
         """Returns a batch as columns of shape (n,)."""
 
     def to_batch(self, columns: Columns, units: NDArray[np.uint64]) -> Any:
-        """Returns the records of ``from_batch``, all that are kept of their units, without these.
-
-        Args:
-            columns: of shape (n,).
-            units: shape (2, n), fingerprints.
-        """
+        """Returns records from columns, without the units by which they were selected."""
 
 
 class RecordWords:
-    """Encoded records as a few integer columns.
-
-    Args:
-        domain: the universe. Where it has no index, runs of attributes share a word.
-    """
+    """Encoded records as integer columns; without an index, runs of attributes share a word."""
 
     def __init__(self, domain: Domain) -> None:
         self.domain = domain
@@ -196,11 +161,7 @@ class RecordWords:
 
 
 class WindowWords:
-    """Encoded records with the windows that they count in, as two integer columns.
-
-    Args:
-        domain: the universe; it must have an index.
-    """
+    """Encoded records with the window in which each counts, as two integer columns."""
 
     def __init__(self, domain: Domain) -> None:
         self.dtypes = [np.dtype("<u4"), *RecordWords(domain).dtypes]
@@ -234,16 +195,10 @@ class KeyWords:
 def to_bytes(
     words: Words, units: NDArray[np.uint64], columns: Columns, counts: NDArray[np.int64]
 ) -> bytes:
-    """Returns records with their units and counts as bytes.
+    """Returns records with their units, shape (2, n), and counts >= 1, shape (n,), as bytes.
 
-    Counts take no more bytes than the largest one needs, and none where each is 1; the last byte
-    says how many.
-
-    Args:
-        words: how records travel.
-        units: shape (2, n), fingerprints.
-        columns: the records, arrays of shape (n,).
-        counts: shape (n,), how many records each stands for, >= 1.
+    Counts are as wide as the largest one needs, and are omitted where each is 1; the last byte is
+    their width.
     """
     width = 0
     if (counts != 1).any():
@@ -299,10 +254,5 @@ class CostLimit:
     costs: UnitCosts
 
     def keeps(self, unit: NDArray[np.intp], columns: Columns) -> NDArray[np.bool_]:
-        """Returns which records stay: see ``UnitCosts.keeps``.
-
-        Args:
-            unit: shape (n,), ascending.
-            columns: the records, of shape (n,) each.
-        """
+        """Returns which records stay, given each one's unit, ascending: see ``UnitCosts.keeps``."""
         return self.costs.keeps(unit, self.words.codes(columns))

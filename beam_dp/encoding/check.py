@@ -1,6 +1,6 @@
 """What a domain makes of each value of a sample of public or made-up rows.
 
-Everything is asked of the very encoder of a release, also what another declaration would keep.
+All answers come from the encoder of a release, also whether another declaration would keep a value.
 """
 
 from __future__ import annotations
@@ -63,12 +63,7 @@ class ColumnCheck:
         return sum(map(len, self.left_out))
 
     def add(self, column: pa.Array, codes: NDArray[Any]) -> None:
-        """Counts the values of some rows.
-
-        Args:
-            column: the rows' values.
-            codes: shape (n,), their codes; -1 for none.
-        """
+        """Counts the values of some rows, with their codes: -1 where a value has none."""
         import pyarrow as pa
 
         inner = self._unclipped(column, codes)
@@ -115,10 +110,10 @@ class ColumnCheck:
         }
 
     def suggestion(self) -> tuple[dict[str, Any], int] | None:
-        """Returns the keys that would keep the most rows that are left out, and how many.
+        """Returns the keys that would keep the most rows that are left out, and how many; or None.
 
-        Each step keeps what the one before it found. ``other``, which tells nothing apart, is named
-        only where nothing else keeps a row. None where no row is left out.
+        Each step adds to the keys that the previous one found. ``other``, which merges all values,
+        is suggested only where nothing else keeps a row.
         """
         best: tuple[dict[str, Any], int] = {}, 0
         for step in (self._words(), _LOOSE, self._nulls(), ({"clip": True},)):
@@ -130,10 +125,7 @@ class ColumnCheck:
         return best if best[1] else None
 
     def _kept_with(self, keys: dict[str, Any]) -> tuple[dict[str, Any], int]:
-        """Keys that are tried, and how many of the rows that are left out they would keep.
-
-        None where they would lose a row that is kept.
-        """
+        """Returns keys and how many left-out rows they would keep; 0 if they lose a kept row."""
         try:
             entry = {**self.attribute.to_json(), **keys}
             (attribute,) = domain_from_json({"attributes": [entry]}).attributes
@@ -192,11 +184,7 @@ class DomainCheck:
         self.columns = [ColumnCheck(attribute) for attribute in self.domain]
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Counts the rows of a batch.
-
-        Args:
-            batch: with a column for each attribute; one that is missing counts as null.
-        """
+        """Counts the rows of a batch; a column that is missing counts as null."""
         codes, keep = encode_batch(self.domain, batch)
         for check, column_codes in zip(self.columns, codes, strict=True):
             check.add(column_of(batch, check.attribute.name), column_codes)

@@ -1,8 +1,8 @@
 """Types of columns: which are refused, by one rule for all sources.
 
 A column whose type has no levels would drop every record, and the release would be pure noise. Each
-source (Avro, Parquet, declared types of Python) says what its types mean in the words of ``Kind``;
-who may read what is said here alone.
+source (Avro, Parquet, declared types of Python) translates its types to ``Kind``; only this module
+decides who may read them.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class ColumnType:
         name: as its source calls it.
         kinds: what its values may mean; several for a union.
         stored: what keys and weights are read from; None for the same.
-        may_be_address: whether its values may be addresses of objects (``may_be_address``).
+        may_be_address: whether its values may be addresses of objects.
     """
 
     name: str
@@ -63,24 +63,14 @@ class ColumnType:
         return cls(str(kind), frozenset((arrow_kind(kind),)), may_be_address=may_be_address(kind))
 
     def is_readable(self, attribute: Attribute | None) -> bool:
-        """Returns whether any value of this type may have a level, or be a key.
-
-        Args:
-            attribute: whose levels; None for a key or a weight.
-        """
+        """Returns whether a value of this type may have a level, or be a key (no attribute)."""
         if attribute is None:
             return not _KEYS.isdisjoint(self.kinds if self.stored is None else self.stored)
         return any(has_levels(attribute, kind) for kind in self.kinds)
 
 
 def unfit(kind: ColumnType, argument: str, attribute: Attribute | None) -> str | None:
-    """Returns what a column must hold that is not of its type, in words; None if it is fit.
-
-    Args:
-        kind: its type.
-        argument: that asks for the column.
-        attribute: whose levels it is to hold, if that is what it is for.
-    """
+    """Returns in words what an argument's column must hold instead; None if its type is fit."""
     if argument == "privacy_unit" and kind.may_be_address:
         return (
             "ids that are not 8 bytes of fixed size, which may be addresses in memory"

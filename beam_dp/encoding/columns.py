@@ -43,13 +43,9 @@ _WINDOW = 2**16  # records worked on at once: eight narrow columns of them stay 
 
 
 def encode_column(attribute: Attribute, column: pa.Array | pa.ChunkedArray) -> NDArray[Any]:
-    """Returns the code of each value of a column.
+    """Returns the code of each value of a column, -1 where it is outside the domain.
 
-    Returns:
-        Shape (n,), the smallest signed integer type that holds the attribute's codes; -1 where
-        the value is outside the domain.
-
-    Cost: less than 1 ns a row for narrow integers, 4 ns for 32 bins of floats, 7 ns for text.
+    The type is the smallest signed integer that holds the attribute's codes.
 
     Example:
         >>> import pyarrow as pa
@@ -66,23 +62,9 @@ def encode_column(attribute: Attribute, column: pa.Array | pa.ChunkedArray) -> N
 def encode_batch(
     domain: Domain, batch: pa.RecordBatch | pa.Table
 ) -> tuple[list[NDArray[Any]], Mask | None]:
-    """Returns the codes of a batch, and which records are inside the domain.
+    """Returns the codes of a batch, as ``encode_column``, and which records are inside the domain.
 
-    Args:
-        domain: its attributes are read; one that the batch has not counts as null.
-        batch: any columns, in any order; only the attributes' are read.
-
-    Returns:
-        One array of codes an attribute (as ``encode_column``), and shape (n,) which records have
-        all codes >= 0 and match no impossible combination, or None when all are so.
-
-    Example:
-        >>> import pyarrow as pa
-        >>> from beam_dp.domain.files import read_domain
-        >>> batch = pa.record_batch({"sex": [0, 1, 2], "age": [5, 6, 7]})
-        >>> codes, keep = encode_batch(read_domain('{"age": 85, "sex": 2}'), batch)
-        >>> [column.tolist() for column in codes], keep.tolist()
-        ([[5, 6, 7], [0, 1, -1]], [True, True, False])
+    None instead of a mask means all of them. A column that is missing counts as null.
     """
     codes = [encode_column(attribute, column_of(batch, attribute.name)) for attribute in domain]
     keep: Mask | None = None
@@ -96,27 +78,12 @@ def encode_batch(
 
 
 def encode_cells(domain: Domain, batch: pa.RecordBatch | pa.Table) -> NDArray[Any]:
-    """Returns the cell of each record that is inside the domain; the others are dropped.
+    """Returns the cell of each record that is inside the domain, in order; the others are dropped.
 
-    Args:
-        domain: the universe, of at most 2^62 cells.
-        batch: any columns, in any order; one that is missing counts as null.
-
-    Returns:
-        Shape (number of records inside,), in their order; int32 where ``num_cells <= 2^31``, else
-        int64.
+    They are int32 where ``num_cells <= 2^31``, else int64. A column that is missing counts as null.
 
     Raises:
         InputError: if the domain has no index.
-
-    Cost: on one thread, 3 ns a record of 8 uint8 columns, 6 ns of 8 int64 columns.
-
-    Example:
-        >>> import pyarrow as pa
-        >>> from beam_dp.domain.files import read_domain
-        >>> batch = pa.record_batch({"sex": [0, 1, 2], "age": [5, 6, 7]})
-        >>> encode_cells(read_domain('{"age": 85, "sex": 2}'), batch)
-        array([10, 13], dtype=int32)
     """
     if not domain.has_index:
         raise InputError("domain", domain.num_cells, "must have at most 2^62 cells to be indexed")

@@ -21,21 +21,12 @@ from beam_dp.encoding.units import mix
 def split_by(
     numbers: NDArray[Any], num_numbers: int, columns: Sequence[NDArray[Any]]
 ) -> Iterator[tuple[int, list[NDArray[Any]]]]:
-    """Yields (number, columns) for each number that rows have, in ascending order.
-
-    Rows of a number stay in their order.
+    """Yields (number, columns) for each number that rows have, ascending; rows keep their order.
 
     Args:
         numbers: shape (n,), integers from 0 to ``num_numbers`` - 1.
-        num_numbers: how many there may be, at most 2^32.
-        columns: arrays of n rows each, the last axis.
-
-    Cost: a stable sort of 16-bit integers, which is a radix sort, where these do; else of 32 bits.
-
-    Example:
-        >>> [(number, kept.tolist()) for number, (kept,) in
-        ...  split_by(np.array([2, 0, 2]), 3, [np.array([5, 6, 7])])]
-        [(0, [6]), (2, [5, 7])]
+        num_numbers: at most 2^32.
+        columns: arrays whose last axis has n rows.
     """
     if not numbers.size:
         return
@@ -63,14 +54,9 @@ _LONG_SHARE = 8
 def split_by_unit(
     units: NDArray[np.uint64], words: Columns, num_partitions: int
 ) -> Iterator[tuple[int, NDArray[np.uint64], Columns]]:
-    """Yields (partition, units, words) for each partition that has records.
+    """Yields (partition, units, words) for each partition that has records, each unit in one.
 
-    All records of a unit are in one partition.
-
-    Args:
-        units: shape (2, n), fingerprints.
-        words: the records, arrays of shape (n,).
-        num_partitions: a power of two, from 1 to 2^16.
+    Units are fingerprints of shape (2, n); ``num_partitions`` is a power of two up to 2^16.
     """
     bits = num_partitions.bit_length() - 1
     partition = units[0] >> np.uint64(1) >> np.uint64(63 - bits)  # the highest bits
@@ -83,15 +69,8 @@ def add_identical(
 ) -> tuple[NDArray[np.uint64], Columns, NDArray[np.int64]]:
     """Returns the identical records of each unit as one, with the sum of their counts.
 
-    Where a sample of the records has next to no two that are identical, they come back as they
-    are, which is as exact: the records and how many there are of each are the same.
-
-    Args:
-        units: shape (2, n), fingerprints.
-        words: the records, arrays of shape (n,).
-        counts: shape (n,), how many records each stands for, >= 1.
-
-    Cost: a sort; where it is left out, that of the sample.
+    Where a sample of the records has almost no identical ones, returns them unchanged, which is as
+    exact and saves the sort.
     """
     sample = slice(None, None, -(-counts.size // _SAMPLE) or 1)
     hashes = _hashes(units[:, sample], [word[sample] for word in words])
@@ -107,16 +86,7 @@ def add_identical(
 def distinct_units(
     units: NDArray[np.uint64],
 ) -> tuple[NDArray[np.uint64], NDArray[np.intp]]:
-    """Returns the units of records in ascending order, first word first, and which each record has.
-
-    Args:
-        units: shape (2, n), fingerprints.
-
-    Returns:
-        shape (2, m), distinct; and shape (n,), positions among these.
-
-    Cost: a sort.
-    """
+    """Returns the distinct units, ascending, shape (2, m), and each record's place among them."""
     order, unit = _group(units)
     (starts,) = np.nonzero(_differs(unit[: order.size]))
     numbers = np.empty_like(order)
@@ -133,20 +103,20 @@ def select_records(
 ) -> NDArray[np.intp]:
     """Returns which records stay: of each unit those with the lowest hashes, at most k.
 
-    With a limit of costs these stay only before the first, in the order of their hashes, with which
+    With a limit of costs, they stay only up to the first, in the order of their hashes, with which
     their unit costs more.
 
     Each record's hash is that of its unit, its words and its number among the unit's identical
     records, so that a unit's k records are a uniform sample of its records, and which of
     identical ones stay makes no difference. The hash is public, so records can be made whose
-    hashes are equal: of those the lower words come first.
+    hashes are equal: among those the lower words come first.
 
-    Guarantee: what stays of a unit is a function of the multiset of its own records. For these
-    decide how many identical ones there are of each, hence which hashes there are; and the order
-    of hashes and words is total but for identical records. Nothing else enters: not how the
-    counts are split over rows, nor the order of the rows, nor other units. So a unit more or less
-    adds or removes its own records that stay, at most k, and changes no others: sums of weights
-    from 0 to W move by at most k W in L1. Units are told apart by all 128 bits.
+    Guarantee: what stays of a unit is a function of the multiset of its own records. The multiset
+    determines how many identical ones there are of each, and so which hashes there are; and the
+    order of hashes and words is total except for identical records. Nothing else enters: not how
+    the counts are split over rows, nor the order of the rows, nor other units. So a unit more or
+    less adds or removes its own records that stay, at most k, and changes no others: sums of
+    weights from 0 to W move by at most k W in L1. Units are told apart by all 128 bits.
 
     Args:
         units: shape (2, n), fingerprints; all records of each unit.
@@ -156,11 +126,11 @@ def select_records(
         cost_limit: of each unit as well; None where only their number is limited.
 
     Returns:
-        Positions of the records that stay, each as often as so many of its kind stay.
+        Positions of the records that stay, each repeated for every one of its kind that stays.
 
-    Cost: two or three sorts of rows. Of a unit with more than k records each record is hashed,
-    about 30 ns, however few rows they are; at a time so many as k, or 65,536. Of a unit with most
-    of very many rows only hashes are sorted, which is several times faster.
+    Cost: two or three sorts of rows. Each record of a unit with more than k records is hashed,
+    about 30 ns, however few rows they are; at most max(k, 65,536) at a time. Of a unit with most of
+    very many rows only hashes are sorted, which is several times faster.
     """
     if units.shape[1] == 0:
         return np.empty(0, np.intp)
@@ -213,14 +183,7 @@ def limit_records(
     max_records_per_unit: int,
     cost_limit: CostLimit | None,
 ) -> Any:
-    """Returns one batch of the records that stay, of all records in one place.
-
-    Args:
-        words: how records are held meanwhile.
-        batches: with units; all records.
-        max_records_per_unit: k, >= 1.
-        cost_limit: of each unit as well; None where only their number is limited.
-    """
+    """Returns one batch of the records that stay, of batches that hold all records of each unit."""
     units: list[NDArray[np.uint64]] = [np.empty((2, 0), np.uint64)]
     columns: list[Columns] = [[np.empty(0, dtype)] for dtype in words.dtypes]
     for batch in batches:
@@ -239,8 +202,8 @@ def _may_stay(
 ) -> NDArray[np.bool_] | None:
     """Returns which rows may have a record that stays; None for all.
 
-    Left out are rows of units that have very many: all rows of a kind or none, and at least
-    ``most`` records of the unit rank before them. So what stays is what would stay of all rows.
+    Only rows of units with very many are left out, all rows of a kind or none, where at least
+    ``most`` records of the unit rank before them. So the selection is that of all rows.
     """
     if counts.size < _MANY_ROWS:
         return None
@@ -267,15 +230,15 @@ def _low_rows(
 ) -> NDArray[np.bool_] | np.bool_:
     """Returns which rows of one unit may be among its lowest; True for all.
 
+    Decides by hashes alone: rows of equal hashes are treated as one kind. Where they are of
+    several, each has no more records than the treated one, and so no ranks that it lacks.
+
     Args:
         unit: shape (2, 1), its fingerprint.
-        is_unit: shape (n,), which rows are its.
-        words: those rows, arrays of shape (its rows,).
+        is_unit: shape (n,), which rows are its own.
+        words: those rows only.
         counts: shape (n,), of all rows: a copy of its own would take twice as much as its words.
         most: records that stay.
-
-    By hashes alone: rows of equal hashes are taken for one kind. Where they are of several, each
-    of these has no more records than that one, and so no ranks that it has not.
     """
     hashes = np.empty(np.count_nonzero(is_unit), np.uint64)
     for start in range(0, hashes.size, _HASHED_RECORDS):
@@ -309,14 +272,9 @@ def _low_rows(
 def _lowest_of_each(
     unit: NDArray[np.intp], hashes: NDArray[np.uint64], counts: NDArray[np.int64], most: int
 ) -> NDArray[np.intp]:
-    """Returns kinds of records, each as often as it is among the lowest of its unit.
+    """Returns kinds of records, each repeated as often as it is among the lowest of its unit.
 
-    Args:
-        unit: shape (kinds,), ascending.
-        hashes: of the first record of each kind, ascending in each unit; equal ones are ranked
-            by their place.
-        counts: how many records are of each kind.
-        most: records of each unit that are returned.
+    Kinds are sorted by unit, then by the hash of their first record; equal hashes rank by place.
     """
     if (counts == 1).all():
         (kept,) = np.nonzero(_position_in_run(_differs(unit)) < most)
@@ -373,15 +331,7 @@ def _identical_together(
     columns: Sequence[NDArray[Any]],
     unit: NDArray[np.intp] | None = None,
 ) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
-    """Returns an order by unit, hash and columns, and where in it a new kind of record starts.
-
-    Rows that are identical in all of these are in any order.
-
-    Args:
-        hashes: shape (n,).
-        columns: shape (n,) each.
-        unit: shape (n,), not negative; else all are of one.
-    """
+    """Returns an order by unit, hash and columns, and where in it a new kind of record starts."""
     keys: list[NDArray[Any]] = [hashes]
     order = np.argsort(hashes)
     if unit is not None:

@@ -1,4 +1,4 @@
-"""Arrow arrays in dictionary, run-end or union layout: their values, and where each stands."""
+"""Arrow arrays of any layout as plain ones, and columns of texts: parsing and lookup."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def is_indirect(kind: pa.DataType) -> bool:
 def may_be_address(kind: pa.DataType) -> bool:
     """Whether values of this type may be addresses of objects, which polars exports as 8 bytes.
 
-    Two records of one person hold two addresses. An id of 8 bytes is one as ``binary``.
+    Two records of one person hold two addresses. An 8-byte id stored as ``binary`` is an id.
     """
     import pyarrow as pa
 
@@ -39,9 +39,9 @@ def may_be_address(kind: pa.DataType) -> bool:
 
 
 def values_and_places(array: pa.Array) -> tuple[pa.Array, pa.Array]:
-    """Returns the values of a dictionary or of runs, and where each of the array's stands there.
+    """Returns the values of a dictionary or of runs, and the place among them of each entry.
 
-    Place by place, and null for null: many types of values cannot be taken out by Arrow.
+    Many types of values cannot be taken out by Arrow itself.
     """
     import pyarrow as pa
 
@@ -60,10 +60,7 @@ def values_and_places(array: pa.Array) -> tuple[pa.Array, pa.Array]:
 
 
 def as_bytes(array: pa.Array) -> pa.Array | None:
-    """Returns texts or bytes of any type as binary or large binary; None for another type.
-
-    Nothing is checked: what is no UTF-8 comes out as it is.
-    """
+    """Returns texts or bytes of any type as (large) binary, unchecked; None for another type."""
     import pyarrow as pa
 
     types, kind = pa.types, array.type
@@ -96,10 +93,7 @@ def gather(values: NDArray[Any], places: pa.Array) -> NDArray[Any]:
 
 
 def union_parts(union: pa.UnionArray) -> Iterator[tuple[NDArray[np.intp], pa.Array, NDArray[Any]]]:
-    """Yields the rows that have their values in a child, as much of it as they need, and where.
-
-    Where is the places of the rows' values in that part of the child.
-    """
+    """Yields each child's rows, the part of the child that they need, and their places in it."""
     if not len(union):
         return
     # Of a slice, ``type_codes`` and ``offsets`` give those of other rows: they start at the front.
@@ -119,13 +113,10 @@ def union_parts(union: pa.UnionArray) -> Iterator[tuple[NDArray[np.intp], pa.Arr
 def by_values(
     array: pa.Array, read: Callable[[pa.Array], tuple[NDArray[Any], ...]]
 ) -> tuple[NDArray[Any], ...]:
-    """Returns what a function makes of an array of any layout, from its values in plain arrays.
+    """Returns what a function of plain arrays makes of an array of any layout.
 
-    An extension array is what it stores; what stands for null in a dictionary or in runs is zero.
-
-    Args:
-        array: of any type.
-        read: returns arrays with an entry for each value along their last axis.
+    An extension array is what it stores; null in a dictionary or in runs becomes zero. The function
+    returns arrays with one entry for each value along their last axis.
     """
     import pyarrow as pa
 
@@ -163,11 +154,7 @@ class TextFinder:
     def find(self, values: pa.Array) -> NDArray[np.int64]:
         """Returns the place of each text among the declared ones, -1 where it is not there.
 
-        Args:
-            values: (large) binary; what is no UTF-8 is not there, and for null it is arbitrary.
-
-        Cost: about 10 ns a value; where case or blanks are ignored, half a microsecond for each
-        distinct one.
+        Null may get any place; invalid UTF-8 gets -1.
         """
         if self._is_exact:
             return positions(values, self._encoded, np.arange(len(self._encoded)))
@@ -192,11 +179,7 @@ def by_distinct(
 
 
 def parse_integers(values: pa.Array) -> tuple[NDArray[np.int64], Mask]:
-    """Reads texts such as ``12``, ``-3``, `` +07 `` and ``5.0``.
-
-    Returns:
-        The integers, shape (n,), and where there is one that fits in 64 bits.
-    """
+    """Reads texts such as ``12``, ``-3``, `` +07 `` and ``5.0``; and which fit in 64 bits."""
     import pyarrow as pa
 
     # Arrow reads 0x1F as well, which is no integer here.
@@ -205,11 +188,7 @@ def parse_integers(values: pa.Array) -> tuple[NDArray[np.int64], Mask]:
 
 
 def parse_numbers(values: pa.Array) -> tuple[NDArray[np.float64], Mask]:
-    """Reads texts such as ``12``, ``-3.5``, `` .5e3 ``.
-
-    Returns:
-        The numbers, shape (n,), NaN or infinite where the text says so, and where there is one.
-    """
+    """Reads texts such as ``12``, ``-3.5``, `` .5e3 ``, NaN and infinity; and which are numbers."""
     import pyarrow as pa
 
     return _parse(values, pa.float64(), np.float64, _PLAIN_NUMBER, number_of, whole_column=True)

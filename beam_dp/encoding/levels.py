@@ -1,4 +1,4 @@
-"""The encoder of each attribute type."""
+"""Encoders of the types of attributes: what codes each one's values."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Coded(NamedTuple):
 class Levels(ABC):
     """Codes the regular levels of one attribute, and the values that stand for null.
 
-    Null itself and ``other`` are the caller's. Every method takes a whole column, and none raises
+    The caller handles null itself and ``other``. Every method takes a whole column, and none raises
     on data.
     """
 
@@ -74,12 +74,9 @@ class Levels(ABC):
         """Codes the texts that do not stand for null."""
 
     def times(self, values: NDArray[Any], unit: int, has_zone: bool) -> Coded:
-        """Codes dates and times.
+        """Codes dates and times, integers since 1970 of ``unit`` nanoseconds each.
 
-        Args:
-            values: shape (n,), int64 or Python integers, counted from 1970.
-            unit: nanoseconds of what they count; a day for dates.
-            has_zone: whether they are moments, in UTC; else what a clock on the wall shows.
+        With a zone they are moments, in UTC; otherwise local times.
         """
         return self.nothing(len(values))
 

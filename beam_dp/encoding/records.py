@@ -1,4 +1,10 @@
-"""Arrow batches to encoded records with their privacy units: of a domain, or of its windows too."""
+"""Arrow batches to encoded records with their privacy units: of a domain, or of its windows too.
+
+Times of windows are whole seconds. Dates, timestamps, ISO 8601 texts and numbers of seconds since
+1970 are times, rounded down; so are texts of numbers, because CSV has no others. A time without a
+zone is in UTC. Other values, such as booleans and durations, are not times. Nothing here raises on
+data.
+"""
 
 from __future__ import annotations
 
@@ -31,18 +37,7 @@ _LARGEST = 2**62  # beyond it floats and unsigned integers are no time
 
 
 def seconds_of(column: pa.Array) -> NDArray[np.int64]:
-    """Returns the seconds since 1970 of each value of a column, ``NO_TIME`` where it has no time.
-
-    Returns:
-        shape (n,), int64; null is no time.
-
-    Cost: 2 ns a row for timestamps; texts are read once for each distinct one.
-
-    Example:
-        >>> import pyarrow as pa
-        >>> seconds_of(pa.array(["1970-01-02", "1970-01-01T00:00:01.9Z", "soon"])).tolist()
-        [86400, 1, -9223372036854775808]
-    """
+    """Returns the seconds since 1970 of each value, int64; ``NO_TIME`` where it has no time."""
     seconds, has_time = by_values(column, _read)
     return seconds if has_time.all() else np.where(has_time, seconds, NO_TIME)
 
@@ -111,10 +106,7 @@ def encode_records(
 def encode_all_records(
     domain: Domain, privacy_unit: str, as_cells: bool, batch: pa.RecordBatch
 ) -> tuple[EncodedBatch, EncodedBatch]:
-    """Returns the records of a batch that have a unit: those inside the domain, and the others.
-
-    The others are as ``left_out_records`` says.
-    """
+    """Returns the records that have a unit: those inside the domain, and ``left_out_records``."""
     codes, keep = encode_batch(domain, batch)
     units, valid = _units(privacy_unit, batch)
     inside = _kept(domain, as_cells, codes, units, _both(keep, valid))
@@ -127,13 +119,9 @@ def encode_all_records(
 def encode_window_cells(
     domain: Domain, horizon: Horizon, times: tuple[str, str], batch: pa.RecordBatch
 ) -> Iterator[NDArray[np.int64]]:
-    """Yields the cells of the records that count in some window and are inside the domain.
+    """Yields the cells of the records that count in a window and are inside the domain.
 
-    Args: as of ``encode_windows``.
-
-    Returns:
-        cells of one table after the other: those of window w begin at ``w * domain.num_cells``.
-        They come so many at a time that all of them stay in the cache.
+    Cells of window w begin at ``w * domain.num_cells``. They come in parts that fit in the cache.
     """
     events, arrivals = (seconds_of(column_of(batch, name)) for name in times)
     codes, inside = encode_batch(domain, batch)
@@ -157,14 +145,9 @@ def encode_windows(
     times: tuple[str, str],
     batch: pa.RecordBatch,
 ) -> WindowBatch:
-    """Returns the records that count in some window, are inside the domain and have a unit.
+    """Returns the records that count in a window, are inside the domain and have a unit.
 
-    Args:
-        domain: the universe; it must have an index.
-        horizon: the windows, of which each record counts in one or in none.
-        privacy_unit: the column that names the unit.
-        times: the columns with the time of a record's event and with its arrival at its source.
-        batch: of records.
+    ``times`` are the columns of a record's event and of its arrival at its source.
     """
     numbers = counted_windows(horizon, *(seconds_of(column_of(batch, name)) for name in times))
     codes, inside = encode_batch(domain, batch)

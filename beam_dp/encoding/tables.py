@@ -1,4 +1,9 @@
-"""Tables in memory, of any library: what their columns are, and their records as Arrow batches."""
+"""Tables in memory, of any library, as Arrow batches; pandas frames also as elements of a pipeline.
+
+A function that reads files often yields frames without declaring it, and a worker sees them first.
+Refusing a frame there would reveal that the collection is not empty. So it is read, and each value
+independently: no value of one record changes what the other records are read as.
+"""
 
 from __future__ import annotations
 
@@ -28,12 +33,10 @@ def _pandas() -> Any:
 def frame_batch(frame: Any, columns: Sequence[str]) -> pa.RecordBatch:
     """Returns columns of a frame.
 
-    A missing value (NaN, NaT, NA) is null, as in a file that pandas writes; and so are all values
+    A missing value (NaN, NaT, NA) is null, as in a file that pandas writes; so are all values
     of a column that the frame lacks. A named level of its index is a column. If several columns
     have one name, the first is read. Values of mixed types are read one by one, like those of
     single records. A class derived from pandas' own is read as pandas' own is.
-
-    Cost: of columns of objects, and of types that Arrow lacks, tens of nanoseconds a value.
     """
     frame = _pandas().DataFrame(frame)
     return pa.record_batch([_column(frame, name) for name in columns], names=list(columns))
@@ -101,16 +104,10 @@ _READABLE = "must be readable as Arrow arrays"
 
 
 class Table:
-    """A table, read once.
+    """A table, read once and not copied.
 
-    Pandas frames are read as ``frame_batch`` says; all others through Arrow's C stream, which
+    Pandas frames are read by ``frame_batch``; all others through Arrow's C stream, which
     pyarrow, polars and DuckDB have, so that none of these is needed.
-
-    Args:
-        table: of the library; it is not copied.
-
-    Raises:
-        InputError: if it is none.
     """
 
     def __init__(self, table: Any) -> None:
@@ -136,16 +133,7 @@ class Table:
         self.types = dict(zip(reversed(schema.names), reversed(schema.types), strict=True))
 
     def check_column(self, argument: str, column: str, attribute: Attribute | None = None) -> None:
-        """Refuses a column that is not there, or of a type whose values have no levels.
-
-        Args:
-            argument: that asks for it.
-            column: its name.
-            attribute: whose levels it is to hold, if that is what it is for.
-
-        Raises:
-            InputError: naming the argument and the nearest column, or the type.
-        """
+        """Refuses a column that is not there, or of a type that the argument cannot read."""
         if column not in self.types:
             near = nearest_known(column, self.types)
             raise InputError(argument, column, f"must be a column of the table; {near}")
@@ -165,11 +153,7 @@ class Table:
             raise InputError(argument, column, condition)
 
     def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """Yields the records, once.
-
-        Raises:
-            UnreadableError: if the library fails; its own words may quote a record.
-        """
+        """Yields the records, once; ``UnreadableError`` hides the library's words about them."""
         try:
             if self._frame is not None:
                 yield frame_batch(self._frame, columns)

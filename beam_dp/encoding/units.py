@@ -2,8 +2,8 @@
 
 A unit is the text of its value: ``7``, ``7.0``, ``"7"``, ``"7.0"`` and ``b"7"`` are one unit,
 ``"007"`` and ``"7.00"`` are others, so that a unit is not split in two by how a file, or a batch of
-it, stores its column. A value without a text that is its own is no unit, as null is none: records
-that are not known to be one person's would be limited by nothing.
+it, stores its column. A value without a text of its own is not a unit, like null: nothing would
+limit records that are not known to be one person's.
 
 Two units that shared a fingerprint would be limited as if they were one. Then the presence of
 one could push out records of the other, and one unit would change up to twice as many records
@@ -62,13 +62,11 @@ _KEYS = (0x243F6A8885A308D3, 0x13198A2E03707344, 0xA4093822299F31D0)
 
 
 def arrow_column(values: Sequence[Any]) -> pa.Array:
-    """Returns Python values as an Arrow array, whatever they are and however mixed.
+    """Returns Python values as an Arrow array, of any and mixed types.
 
-    What stands for a value does not depend on the others: Arrow sees values of one type only, and
-    is told which; all others make a union that keeps each as it is. A scalar of numpy or Arrow and
-    a buffer are what they hold.
-
-    Cost: tens of nanoseconds a value; 1 microsecond where types are mixed.
+    Each value is converted independently of the others: Arrow sees values of one declared type
+    only; mixed values make a union that keeps each as it is. A scalar of numpy or Arrow and a
+    buffer are what they hold.
     """
     import pyarrow as pa
 
@@ -163,14 +161,10 @@ def _meaning_of_time(value: Any) -> tuple[int, Any]:
 def unit_fingerprints(
     column: pa.Array | pa.ChunkedArray,
 ) -> tuple[NDArray[np.uint64], NDArray[np.bool_]]:
-    """Returns each record's unit as 128 bits, and where there is one.
+    """Returns each record's unit as 128 well-mixed bits, shape (2, n), and which records have one.
 
-    Args:
-        column: an Arrow array of any type. Null, NaN, values without a text
-            (``canonical_bytes``), and addresses of objects are not units (``may_be_address``).
-
-    Returns:
-        Shape (2, n), well mixed, and shape (n,), False where the record has no unit.
+    Null, NaN, values without a text (``canonical_bytes``) and addresses of objects
+    (``may_be_address``) are not units.
 
     Cost: 50-100 ns a record; 1 microsecond for each distinct value of more than 15 bytes.
     """
@@ -331,7 +325,7 @@ def _text_of_scalar(scalar: pa.Scalar) -> bytes | None:
 
 
 def _read(scalar: pa.Scalar) -> object:
-    """The value as Python has it, but maps as dictionaries, and times as their texts.
+    """The value as Python has it, with maps as dictionaries and times as their texts.
 
     Arrow itself needs pandas for nanoseconds, and a database of time zones: what a unit is must not
     depend on what else a worker has installed.

@@ -63,11 +63,7 @@ class CellCounts:
         return (shard for _, shard in self.to_shards_of_tables(self.num_cells))
 
     def to_shards_of_tables(self, size: int) -> Iterator[tuple[int, tuple[int, bytes]]]:
-        """Yields, where cells are those of many tables, each table's number with each shard of it.
-
-        Args:
-            size: cells of a table; those of table t begin at ``t * size``.
-        """
+        """Yields (table, shard) of many tables: cells of table t begin at ``t * size``."""
         self._count_pending()
         if self._dense is not None:
             for start in range(0, self.num_cells, size):

@@ -1,4 +1,4 @@
-"""Exact counts of universe elements, for a stability histogram."""
+"""Exact counts of universe elements and of keys."""
 
 from __future__ import annotations
 
@@ -39,10 +39,8 @@ class ElementCounts:
     def of(cls, batches: Iterable[KeyBatch]) -> ElementCounts:
         """Returns the counts of all batches; also of pairs of an element and a partial sum.
 
-        Sums end at ``MOST``: like those below it they do not depend on the order of batches, and
-        a record moves them by its weight at most.
-
-        Cost: one sort; memory by records.
+        Sums are capped at ``MOST``: like smaller sums they do not depend on the order of batches,
+        and a record moves them by its weight at most.
         """
         parts = [(batch.keys, batch.weights) for batch in batches]
         keys = np.concatenate([np.zeros(0, np.uint64), *(keys for keys, _ in parts)])
@@ -63,11 +61,7 @@ _KINDS = frozenset((str, bytes, int))
 
 @dataclass(frozen=True, eq=False, repr=False)
 class KeyCounts:
-    """Exact counts by key. Secret, its keys too: only a mechanism may read it.
-
-    Args:
-        counts: the number of records of each key that has any: text, bytes or integers.
-    """
+    """Exact counts by key: text, bytes or integers. Secret, its keys too."""
 
     counts: Mapping[Element, int]
 
@@ -76,10 +70,7 @@ class KeyCounts:
 
     @classmethod
     def of(cls, keys: Iterable[Any]) -> KeyCounts:
-        """Returns the counts of records, given by their keys; those of other types are left out.
-
-        Cost: O(1) a record, memory by distinct keys.
-        """
+        """Returns the counts of records, given by their keys; those of other types are left out."""
         # Refusing a record would tell that it is there.
         return cls(dict(Counter(key for key in keys if type(key) in _KINDS)))
 

@@ -1,4 +1,4 @@
-"""The dense histogram of a domain: how many records each cell holds."""
+"""The dense histogram of a domain, and whether to count it or the tables of a workload."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ MAX_TOTAL = 2**61
 
 
 def clipped_counts(counts: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Returns the counts of all cells of one table, each from 0 to 2^61 over their number.
+    """Returns the counts of all cells of one table, clipped to 0 to 2^61 over their number.
 
-    The limit is public, and far above what any table holds. It is there because sums that wrap
-    are only private as long as nothing but sums and noise follows.
+    The limit is public, and far above the counts of any table. It keeps sums within 64 bits: sums
+    that wrap are only private as long as nothing but sums and noise follows.
 
     Privacy: sensitivities that are proved for the counts hold after clipping, for both relations.
     Clipping a number is monotone and brings no two numbers further apart. Where a unit's records
@@ -31,14 +31,8 @@ def clipped_counts(counts: NDArray[np.int64]) -> NDArray[np.int64]:
     c_x: as if only some of these records had been added. Where they are replaced, some cells
     gain and others lose, each at most k together; after clipping each moves the same way and no
     further: as if fewer records had come or gone, which every sensitivity allows for, since a
-    record may always lie outside the domain. This needs that all that is computed is computed of
-    this one table: tables of several sets of attributes must not be clipped each by itself.
-
-    Args:
-        counts: any shape, int64.
-
-    Returns:
-        same shape; the same array where nothing was to be clipped.
+    record may always lie outside the domain. This needs that everything is computed from this one
+    table: tables of several sets of attributes must not be clipped each by itself.
     """
     most = MAX_TOTAL // max(counts.size, 1)
     if counts.size and not (int(counts.min()) >= 0 and int(counts.max()) <= most):
@@ -55,7 +49,7 @@ class Histogram:
 
     Args:
         domain: the universe.
-        counts: shape (num_cells,), int64, records; sums to the number of records, but for cells
+        counts: shape (num_cells,), int64, records; sums to the number of records, except for cells
             that are clipped at a limit that none reaches (``clipped_counts``).
     """
 
@@ -71,53 +65,24 @@ class Histogram:
         return f"Histogram(num_cells={self.domain.num_cells})"
 
     def marginal(self, names: Iterable[str]) -> NDArray[np.int64]:
-        """Returns the table of some attributes, in the order given, records.
-
-        Raises:
-            InputError: if a name is not in the domain, or is given twice.
-        """
+        """Returns the table of some attributes, in the order given."""
         attributes = tuple(names)
         return self.marginals([attributes]).marginal(attributes)
 
     def marginals(self, tables: Iterable[Iterable[str]]) -> Marginals:
-        """Returns the tables of many sets of attributes.
-
-        Raises:
-            InputError: if a name is not in the domain, or is given twice in a set.
-
-        Cost: a few passes over the counts, shared by all tables (``queries.dense_tables``).
-        """
+        """Returns the tables of many sets of attributes, in a few passes that all share."""
         wanted = [in_domain_order(self.domain, names) for names in tables]
         counts = self.counts.reshape(self.domain.shape)
         return Marginals(self.domain, marginal_tables(counts, self.domain.names, wanted))
 
 
 def in_domain_order(domain: Domain, names: Iterable[str]) -> tuple[str, ...]:
-    """Returns attributes in domain order.
-
-    Raises:
-        InputError: if a name is not in the domain, or is given twice.
-    """
+    """Returns attributes in domain order."""
     return tuple(domain.names[axis] for axis in sorted(domain.axes(domain.restrict(names).names)))
 
 
 class HistogramAccumulator:
-    """Counts the cells of a domain (an ``Accumulator``).
-
-    Args:
-        domain: the universe, at most 2^28 cells.
-
-    Raises:
-        InputError: if the domain has more cells.
-
-    Example:
-        >>> from beam_dp.domain.listed import BooleanAttribute
-        >>> accumulator = HistogramAccumulator(Domain((BooleanAttribute("member"),)))
-        >>> state = accumulator.create()
-        >>> state = accumulator.add_batch(state, EncodedBatch(cells=np.array([1, 0, 1])))
-        >>> accumulator.from_shards(accumulator.to_shards(state)).counts
-        array([1, 2])
-    """
+    """Counts the cells of a domain of at most 2^28 cells (an ``Accumulator``)."""
 
     def __init__(self, domain: Domain) -> None:
         if domain.num_cells > MAX_CELLS:
@@ -158,11 +123,7 @@ _HISTOGRAM_CELLS = 2**26
 def choose_accumulator(
     domain: Domain, tables: Iterable[tuple[str, ...]]
 ) -> HistogramAccumulator | MarginalsAccumulator:
-    """Returns what to count so that all tables follow from it, by public sizes alone.
-
-    Raises:
-        InputError: if neither the domain nor the tables fit.
-    """
+    """Returns what to count so that all tables follow from it, by public sizes alone."""
     try:
         marginals = MarginalsAccumulator(domain, tables)
     except InputError:

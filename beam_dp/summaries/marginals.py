@@ -48,11 +48,7 @@ class Marginals:
         return f"Marginals(tables={list(self.tables)})"
 
     def marginal(self, names: Iterable[str]) -> NDArray[np.int64]:
-        """Returns one table, its axes in the order given, from the smallest that holds it.
-
-        Raises:
-            InputError: if no stored table holds these attributes.
-        """
+        """Returns one table, its axes in the order given, from the smallest that holds it."""
         attributes = tuple(names)
         axes = self.domain.axes(attributes)
         ordered = tuple(self.domain.names[axis] for axis in sorted(set(axes)))
@@ -73,10 +69,8 @@ def merge_tables(
 
     Counting a record costs about the same in any table that fits the cache, so tables are
     united while their union has at most ``max_cells`` cells: each goes into the union that
-    it enlarges least. A table above the limit stays alone with those it contains.
-
-    Returns:
-        Sets of attributes in domain order, sorted so that neighbours share first attributes.
+    it enlarges least. A table above the limit stays alone with those it contains. The result is in
+    domain order, sorted so that neighbours share first attributes.
     """
     sizes = domain.shape
     # Products may pass every integer type; only those up to max_cells have to be exact.
@@ -108,9 +102,6 @@ def _merged_tables(domain: Domain, tables: Sequence[tuple[str, ...]]) -> list[tu
     """Returns merged tables of at most 2^28 cells together, by public sizes alone.
 
     Very many small tables can take more room once merged than before: then they are merged less.
-
-    Raises:
-        InputError: if the tables alone have more cells, with the largest of them.
     """
 
     def num_cells(names: tuple[str, ...]) -> int:
@@ -133,23 +124,9 @@ def _merged_tables(domain: Domain, tables: Sequence[tuple[str, ...]]) -> list[tu
 class MarginalsAccumulator:
     """Counts many marginals in one pass over the code columns (an ``Accumulator``).
 
-    Tables are united into fewer, larger ones (``merge_tables``), whose joint indices are
-    built attribute by attribute and shared where tables begin alike.
-
-    Raises:
-        InputError: if an attribute is unknown or all tables together have more than 2^28 cells;
-            it names the largest.
-
-    Example:
-        >>> from beam_dp.domain.listed import BooleanAttribute
-        >>> domain = Domain(tuple(BooleanAttribute(name) for name in "abc"))
-        >>> accumulator = MarginalsAccumulator(domain, [("a", "b"), ("b", "c")])
-        >>> state = accumulator.create()
-        >>> codes = [np.array([0, 1]), np.array([1, 1]), np.array([0, 0])]
-        >>> state = accumulator.add_batch(state, EncodedBatch(codes=codes))
-        >>> accumulator.from_shards(accumulator.to_shards(state)).marginal(("a", "b"))
-        array([[0, 1],
-               [0, 1]])
+    Tables are united into fewer, larger ones (``merge_tables``), whose joint indices are built
+    attribute by attribute and shared where tables begin alike. All tables together have at most
+    2^28 cells.
     """
 
     def __init__(self, domain: Domain, tables: Iterable[Iterable[str]]) -> None:

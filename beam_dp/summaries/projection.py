@@ -1,4 +1,4 @@
-"""The exact hashed projection of a universe, for sketches."""
+"""The exact hashed projection of a universe, and the limit on each unit's own sketch."""
 
 from __future__ import annotations
 
@@ -52,25 +52,8 @@ class ProjectionState:
 class ProjectionAccumulator:
     """Adds up the columns of records (an ``Accumulator`` of ``KeyBatch``).
 
-    Sums are 64-bit integers and exact while all weights together are below 2^63; beyond, they
-    are exact modulo 2^64.
-
-    Args:
-        signs: the public projection, dense or of blocks; its hash key is drawn before any
-            record is read.
-
-    Raises:
-        InputError: if the projection has more than 2^26 rows.
-
-    Cost: that of ``signs.add``; 8 bytes a row on each worker, once there are records.
-
-    Example:
-        >>> from beam_dp.hashing.keys import HashKey
-        >>> accumulator = ProjectionAccumulator(BlockSigns(HashKey.draw(4), 8, 1))
-        >>> batch = KeyBatch(np.array([7, 7], np.uint64), np.array([1, 2]))
-        >>> state = accumulator.add_batch(accumulator.create(), batch)
-        >>> int(np.abs(accumulator.from_shards(accumulator.to_shards(state)).sums).sum())
-        3
+    Sums are 64-bit integers, exact while all weights together are below 2^63; beyond, they
+    are exact modulo 2^64. The hash key of ``signs`` is drawn before any record is read.
     """
 
     def __init__(self, signs: Signs) -> None:
@@ -124,7 +107,7 @@ def within_squared_norm(
 ) -> KeyBatch:
     """Returns the records of each unit up to the first that takes its sketch over a limit.
 
-    The records of a unit must come together in one batch, in an order that its own records alone
+    The records of a unit must be together in one batch, in an order that its own records alone
     decide, such as by their encoded values: what is kept of it then depends on nothing else.
 
     Guarantee: the sum of the squares of the sketch of what is kept of each unit is at most the
@@ -133,22 +116,10 @@ def within_squared_norm(
 
     Args:
         batch: weights not negative.
-        unit_of: shape (n,), which unit a record is of; equal numbers stand together.
+        unit_of: shape (n,), which unit a record is of; equal numbers are adjacent.
         signs: the public projection.
         row_width: cells of a row, into which its buckets are folded.
         max_squared_norm: of the sketch of a unit.
-
-    Returns:
-        The records that are kept, without units.
-
-    Cost: a step of Python for each record.
-
-    Example:
-        >>> from beam_dp.hashing.keys import HashKey
-        >>> batch = KeyBatch(np.array([5, 5, 5], np.uint64), np.array([1, 1, 1]))
-        >>> signs = BlockSigns(HashKey.draw(4), 6, 3)
-        >>> len(within_squared_norm(batch, np.zeros(3, np.int64), signs, 2, 12).keys)
-        2
     """
     buckets, entries = signs.buckets_and_signs(batch.keys)
     cells_of_rows = cell_of(buckets, row_width) + np.arange(signs.num_blocks) * row_width

@@ -1,4 +1,4 @@
-"""Blocks of exact counts as bytes, for the way between workers.
+"""Accumulators, and the blocks of exact counts that they send between workers as bytes.
 
 A shard holds one block of at most ``BLOCK_CELLS`` counts, so no element passes 1 MiB. Counts
 are written in the narrowest type that holds them, unsigned where none is negative, and either all

@@ -1,4 +1,4 @@
-"""The transform from records to codes of a domain."""
+"""The transforms from records to codes of a domain, and to weighted universe elements."""
 
 from __future__ import annotations
 
@@ -41,14 +41,11 @@ class EncodeRecords(beam.PTransform):
         domain: the universe.
         privacy_unit: the column that names the unit, or ``"record"``.
         as_cells: whether to encode as cell indices (the domain must have an index) or as codes.
-        keep_left_out: whether the records outside the domain come out, too.
+        keep_left_out: whether to output also the records outside the domain.
 
-    Raises:
-        InputError: when applied, if the records are windowed or unbounded, or lack a column.
-
-    Output: a collection of ``EncodedBatch``. It is as secret as the records. With
-    ``keep_left_out`` two of them, tagged ``INSIDE`` and ``LEFT_OUT``; the second one's are those
-    of ``left_out_records``, without the records that have no unit: nothing limits these.
+    Output: ``EncodedBatch``, as secret as the records. With ``keep_left_out`` two collections,
+    tagged ``INSIDE`` and ``LEFT_OUT``: the second is ``left_out_records``, without the records that
+    have no unit, which nothing limits.
     """
 
     def __init__(
@@ -73,14 +70,7 @@ class EncodeRecords(beam.PTransform):
 
 
 class DomainBatches(RecordBatches):
-    """``RecordBatches`` of the columns of a domain and of the privacy unit.
-
-    Args:
-        domain: the universe.
-        privacy_unit: the column that names the unit, or ``"record"``.
-        others: further columns, with the argument that names each.
-        may_be_unbounded: whether the records may be those of a stream.
-    """
+    """``RecordBatches`` of a domain, the privacy unit and other columns, each with its argument."""
 
     def __init__(
         self,
@@ -146,17 +136,11 @@ class KeyColumns:
 class EncodeKeys(beam.PTransform):
     """Encodes records as elements of a huge universe, with weights and privacy units.
 
-    A record without a key, a weight or a unit is left out, silently, and so is one of weight 0:
-    how many there are is private. This comes before contributions are limited, as in
-    ``EncodeRecords``.
+    A record without a key, a weight or a unit, or with weight 0, is left out, silently: how many
+    there are is private. This comes before contributions are limited, as in ``EncodeRecords``.
+    Weights are clamped to 0..max_weight; the hash key is public, drawn before any record is read.
 
-    Args:
-        columns: which columns to read.
-        max_weight: weights are moved into 0..max_weight.
-        hash_key: public, drawn before any record is read.
-        privacy_unit: the column that names the unit, or ``"record"``.
-
-    Output: a collection of ``KeyBatch``. It is as secret as the records.
+    Output: ``KeyBatch``, as secret as the records.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""The transform that keeps at most k records of each privacy unit."""
+"""The transforms that keep at most k records of each privacy unit, or a sketch of limited norm."""
 
 from __future__ import annotations
 
@@ -57,9 +57,6 @@ class LimitContributions(beam.PTransform):
         num_partitions: keys of the shuffle, a power of two up to 2^16; a partition is held in
             one worker's memory.
 
-    Raises:
-        InputError: when applied, if the records are windowed or unbounded.
-
     Input and output: batches with units (``EncodedBatch``, ``KeyBatch``), and the same without.
     """
 
@@ -101,12 +98,8 @@ def limited(
 ) -> beam.PCollection[Any]:
     """Returns at most k records of each privacy unit: all of them, where the unit is the record.
 
-    Args:
-        records: batches, with units where the unit is not the record.
-        kept_as: as ``LimitContributions`` takes it.
-        guarantee: which names the unit and k.
-        label: of the step.
-        unit_costs: the plan's, which limit them as well; None unless they are records of a domain.
+    ``unit_costs`` are the plan's, which limit them as well; None unless they are records of a
+    domain.
     """
     if guarantee.privacy_unit == RECORD:
         return records
@@ -121,13 +114,8 @@ def limited(
 class PartitionUnits(beam.DoFn):
     """Sends records with their units to the partition of the unit, in long columns.
 
-    Identical records of a unit are sent as one with their number, where a bundle has many.
-
-    Args:
-        words: how records travel.
-        num_partitions: a power of two up to 2^16.
-        send: returns elements with the records of a partition: of its number, their units, words
-            and counts.
+    Identical records of a unit are sent as one with their number, where a bundle has many. ``send``
+    makes elements of a partition's number, units, words and counts.
     """
 
     def __init__(self, words: Words, num_partitions: int, send: Send) -> None:

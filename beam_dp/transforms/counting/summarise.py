@@ -1,4 +1,4 @@
-"""The transform from encoded records to one exact summary, as shards."""
+"""The transforms from records to one exact summary, as shards."""
 
 from __future__ import annotations
 
@@ -37,11 +37,8 @@ from beam_dp.transforms.reading.records import refuse_windows
 class Summarise(beam.PTransform):
     """Reduces encoded records to a summary: in each bundle, then block by block in a tree.
 
-    Raises:
-        InputError: when applied, if the records are windowed or unbounded.
-
-    Output: (block, shard) pairs, at most one a block, for ``accumulator.from_shards``; none for
-    no records. They are as secret as the records.
+    Output: (block, shard) pairs, at most one for each block, for ``accumulator.from_shards``; none
+    for no records. They are as secret as the records.
     """
 
     def __init__(self, accumulator: Accumulator[Any, Any, Any]) -> None:
@@ -121,26 +118,13 @@ def limited_records(
     unit_costs: UnitCosts | None,
     left_out: LeftOutPlan | None = None,
 ) -> tuple[beam.PCollection[EncodedBatch], beam.PCollection[tuple[int, bytes]] | None]:
-    """Returns the records inside a domain, at most k a unit, and how many others there are.
+    """Returns at most k records a unit inside a domain, and shards of how many others there are.
 
-    Records inside the domain and outside it are limited apart, each kind as a function of the
+    Records inside the domain and outside it are limited separately, each kind as a function of the
     unit's own records of that kind: those outside do not push out those inside.
 
-    Args:
-        records: of any kind that ``EncodeRecords`` reads.
-        domain: the universe.
-        guarantee: whose unit and limit are kept.
-        as_cells: how to encode.
-        unit_costs: the plan's, which limit the records inside the domain; None where only their
-            number is limited.
-        left_out: how the others are counted; None to forget them.
-
-    Returns:
-        Encoded records; and shards of the exact counts of ``left_out.domain``, or None. Both are
-        as secret as the records.
-
-    Raises:
-        InputError: if the records are windowed or unbounded, or lack a column.
+    The plan's ``unit_costs`` limit only the records inside the domain; ``left_out`` says how the
+    others are counted, if they are.
     """
     refuse_windows(records)
     unit = guarantee.privacy_unit
@@ -158,16 +142,7 @@ def limited_records(
 
 
 class CountCells(beam.PTransform):
-    """Encodes records, limits what a unit contributes, and counts the cells.
-
-    Args:
-        domain: the universe; records outside it are left out, silently.
-        guarantee: whose unit and limit are kept.
-        unit_costs: the plan's, which limit a unit's records as well; None where only their number
-            is limited.
-
-    Raises:
-        InputError: when applied, if the records are windowed or unbounded, or lack a column.
+    """Encodes records, limits what a unit contributes, and counts the cells of a domain.
 
     Output: shards for ``HistogramAccumulator.from_shards``, as secret as the records.
     """
@@ -195,15 +170,9 @@ _PARTITIONS = 256
 
 
 class CountElements(beam.PTransform):
-    """Adds up the weights of each element: in each bundle, then by partitions of the elements.
+    """Adds up the weights of each element of ``KeyBatch``: in each bundle, then by partitions.
 
-    Input: ``KeyBatch``.
-
-    Raises:
-        InputError: when applied, if the records are windowed or unbounded.
-
-    Output: shards for ``counts_of_shards``; every element is in one of them. They are as secret as
-    the records.
+    Output: shards for ``counts_of_shards``, each element in one; as secret as the records.
     """
 
     def expand(self, records: beam.PCollection[KeyBatch]) -> beam.PCollection[bytes]:

@@ -34,8 +34,8 @@ _PIECE_BYTES = 2**17
 def read_header(file: IO[bytes]) -> tuple[list[str], int]:
     """Returns the column names and where the first record starts; no names for an empty file.
 
-    Raises:
-        FileError: if the first line is no header: blank, not UTF-8, malformed, or too long.
+    Raises ``FileError`` if the first line is not a header: blank, not UTF-8, malformed, or too
+    long.
     """
     head = b""
     while len(head) <= MAX_LINE_BYTES:
@@ -57,7 +57,7 @@ def read_header(file: IO[bytes]) -> tuple[list[str], int]:
 def _names(line: bytes) -> list[str]:
     """The names in the first line of a file.
 
-    A blank one would make all lines behind it malformed records, of which none is ever told.
+    After a blank one all lines would be malformed records, and dropped silently.
     """
     if line.startswith(_UTF16_BOMS) or b"\0" in line:
         raise FileError("must be UTF-8 text, and looks like UTF-16: save it as UTF-8")
@@ -84,19 +84,11 @@ def _line_end(head: bytes) -> int | None:
 
 
 def line_blocks(file: IO[bytes], position: int, start: int, stop: int | None) -> Iterator[bytes]:
-    """Yields blocks of whole lines: all lines that start in ``[start, stop)``.
+    """Yields blocks of whole lines: all that start in ``[start, stop)``, or from ``start`` on.
 
-    Ranges that cover a file yield each of its lines once, wherever they are cut.
-
-    Args:
-        file: at byte ``position``, which is max(start - 1, 0) or, for the range that holds
-            the header, where the first record starts.
-        position: see there.
-        start: first byte of the range.
-        stop: byte behind the range; None for all of the file.
-
-    Yields:
-        Bytes that end where a line does, none of them empty.
+    Ranges that cover a file yield each of its lines once, wherever they are cut. The file is at
+    byte ``position``: max(start - 1, 0) or, for the range that holds the header, where the first
+    record starts.
     """
     carry = b""
     dropping = False  # inside a line that is too long
@@ -147,18 +139,12 @@ def parse_lines(
     columns: Sequence[str],
     integers: Collection[str] = (),
 ) -> Iterator[pa.RecordBatch]:
-    """Yields the records of a block of whole lines, as columns of strings.
+    """Yields the records of a block of whole lines, as columns of strings. Never raises on data.
 
-    A line with too many or too few fields or an open quote is left out; an empty field that is
-    not quoted is null. Lines that are oddly quoted or not UTF-8 come as columns of bytes. Never
-    raises on data.
-
-    Args:
-        block: lines, each ended by LF, CRLF or CR.
-        names: the columns of the file.
-        columns: the columns to return, a subset of ``names``.
-        integers: those to return as integers where all of the block are plainly written ones,
-            which is faster; such a column must mean the same to its reader either way.
+    A line with too many or too few fields or an open quote is left out; an empty field that is not
+    quoted is null. Lines that are oddly quoted or not UTF-8 come as columns of bytes. Columns in
+    ``integers`` come as integers where all of the block are plainly written ones, which is faster;
+    such a column must mean the same to its reader either way.
     """
     strays: list[bytes] = []
     if not block.isascii() and not _is_utf8(block):
@@ -277,8 +263,8 @@ def _all_plain(block: bytes) -> bool:
 def _only_surrounds(data: NDArray[np.uint8]) -> bool:
     """Whether each quote of some lines has an edge of its field on one side only.
 
-    Before it, and it opens, or behind it, and it closes. Those that open and those that close take
-    turns, and no line ends between.
+    A quote after an edge opens, one before an edge closes. Opening and closing quotes alternate,
+    with no line end in between.
     """
     is_end = data == _LF
     if (is_return := data == _CR).any():

@@ -1,4 +1,8 @@
-"""Avro, Parquet and CSV files as splittable sources of Arrow batches."""
+"""Avro, Parquet and CSV files as splittable sources of Arrow batches; compressed ones read whole.
+
+Beam's own reader takes a file that was cut short for a whole one, and readers of Python's ignore
+bytes after the last stream, which may be a damaged one: records would be lost silently.
+"""
 
 from __future__ import annotations
 
@@ -46,21 +50,16 @@ def compression_of(path: str) -> str | None:
 
 @contextlib.contextmanager
 def open_file(path: str, *, decompress: bool) -> Iterator[IO[bytes]]:
-    """Opens a file on any filesystem that Beam knows.
-
-    Args:
-        path: of the file.
-        decompress: whether to decompress it, if its extension tells a compression.
-    """
+    """Opens a file on any filesystem that Beam knows, decompressed if its extension says so."""
     compression = compression_of(path) if decompress else None
     with FileSystems.open(path, compression_type=CompressionTypes.UNCOMPRESSED) as file:
         yield file if compression is None else cast(IO[bytes], Decompressed(file, compression))
 
 
 class Decompressed:
-    """What a compressed file holds: one stream, or several one behind the other.
+    """The content of a compressed file: one stream, or several concatenated.
 
-    Damage raises as far as the format notices it: all have an end that must be there; ``.lzma``
+    Damage raises as far as the format detects it: all have an end that must be there; ``.lzma``
     has no checksum, ``.zst`` has one where its writer wanted it.
     """
 
@@ -72,11 +71,7 @@ class Decompressed:
         self._start()
 
     def read(self, size: int) -> bytes:
-        """Returns the next bytes, fewer than ``size`` only at the end.
-
-        Raises:
-            FileError: if the file ends before its last stream does, or holds what is none.
-        """
+        """Returns the next bytes, fewer than ``size`` only at the end; ``FileError`` on damage."""
         while len(self._ready) < size and self._advance():
             pass
         found = bytes(self._ready[:size])
@@ -167,11 +162,7 @@ class Avro:
     name = "avro"
 
     def columns(self, path: str) -> Columns:
-        """Returns the record's fields.
-
-        Raises:
-            FileError: if the file is compressed in a way that needs a package that is missing.
-        """
+        """Returns the record's fields; ``FileError`` if its compression needs a missing package."""
         with open_file(path, decompress=False) as file:
             header = avro_blocks.read_header(file)
         if (missing := avro_blocks.missing_package(header)) is not None:
@@ -284,9 +275,9 @@ def _texts(schema: pa.Schema) -> set[str]:
 
 
 def _short_dictionaries(metadata: Any, texts: set[str]) -> list[str]:
-    """Those of the text columns that are stored with a short dictionary, to be read as such.
+    """Returns the text columns that are stored with a short dictionary, to be read as such.
 
-    Where a dictionary is long, every batch would carry all of it.
+    A long dictionary would be copied into every batch.
     """
     if metadata.num_row_groups == 0:
         return []

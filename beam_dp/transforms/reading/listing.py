@@ -25,13 +25,7 @@ _WITH_TIMES = (None, "hdfs")
 
 
 class FoundFile(NamedTuple):
-    """A file that matches a pattern.
-
-    Args:
-        path: of the file.
-        num_bytes: size.
-        modified: when it was written, in seconds since 1970, UTC.
-    """
+    """A file that matches a pattern, its size, and when it was written: seconds since 1970, UTC."""
 
     path: str
     num_bytes: int
@@ -39,10 +33,7 @@ class FoundFile(NamedTuple):
 
 
 def plain_pattern(pattern: str) -> str:
-    """Returns a pattern as Beam knows it: of ``file:///PATH`` the path.
-
-    Raises:
-        InputError: if it names a folder, or files of another machine.
+    """Returns a pattern as Beam knows it: the path of a ``file:///PATH``. Refuses a folder.
 
     Example:
         >>> plain_pattern("file:///landing/*.csv"), plain_pattern("gs://bucket/*.csv")
@@ -58,11 +49,7 @@ def plain_pattern(pattern: str) -> str:
 
 
 def plain_path(argument: str, path: str) -> str:
-    """Returns the path of a ``file:///PATH``, and any other path as it is.
-
-    Raises:
-        InputError: naming the argument, if the file is one of another machine.
-    """
+    """Returns the path of a ``file:///PATH`` of this machine, and any other path as it is."""
     if not path.lower().startswith(_FILE):
         return path
     found = urllib.parse.unquote(path[len(_FILE) :]).removeprefix("localhost")
@@ -87,21 +74,13 @@ def list_files(pattern: str) -> Iterator[tuple[str, int]]:
 
 
 def check_folder(pattern: str) -> None:
-    """Refuses local files of a folder that is not there: none could appear in it.
-
-    Raises:
-        InputError: naming the pattern.
-    """
+    """Refuses local files of a folder that does not exist: none could appear in it."""
     if FileSystems.get_scheme(pattern) is None and not os.path.isdir(_folder(pattern) or os.curdir):
         raise InputError("input", pattern, "must be in a folder that exists")
 
 
 def check_times(pattern: str) -> None:
-    """Refuses files whose time is not known in UTC.
-
-    Raises:
-        InputError: naming the pattern.
-    """
+    """Refuses files whose time is not known in UTC."""
     if bucket_of(pattern) is None and FileSystems.get_scheme(pattern) not in _WITH_TIMES:
         condition = "must be local, gs://, s3:// or hdfs://: of others no time is known in UTC"
         raise InputError("input", pattern, condition)

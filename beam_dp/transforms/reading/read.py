@@ -98,16 +98,7 @@ class ReadRecords(RecordSource):
         return records
 
     def check_column(self, argument: str, column: str, attribute: Attribute | None = None) -> None:
-        """Refuses a column that is not read, that a file lacks or has twice, or of a wrong type.
-
-        Args:
-            argument: that asks for it.
-            column: its name.
-            attribute: whose levels it is to hold, if that is what it is for.
-
-        Raises:
-            InputError: naming the argument, and the nearest column or the type.
-        """
+        """Refuses a column that is not read, that a file lacks or has twice, or of a wrong type."""
         if self.columns is not None and column not in self.columns:
             near = nearest_known(column, self.columns)
             raise InputError(argument, column, f"must be one of the columns that are read; {near}")
@@ -126,11 +117,7 @@ class ReadRecords(RecordSource):
                 raise InputError(argument, column, condition)
 
     def reading(self, records: beam.PCollection[Any]) -> Reading:
-        """Returns what workers read, given the steps that take the records so far.
-
-        Raises:
-            InputError: if one of them takes a column for dates, another for keys.
-        """
+        """Returns what workers read for the steps that take the records, or refuses these."""
         takers, others = takers_of(records)
         uses = [
             (name, argument, taker.attributes.get(name))
@@ -157,14 +144,10 @@ class ReadRecords(RecordSource):
         return Reading(Wanted(columns, integers, times), uses)
 
     def keep(self, seen: SeenFiles, *, may_be_removed: bool) -> None:
-        """Reads the files of a horizon that is begun: those that other jobs on it read.
+        """Reads only the files that other jobs on a horizon read, or refuses them.
 
-        Args:
-            seen: by all jobs on the horizon.
-            may_be_removed: whether files that count may be gone.
-
-        Raises:
-            InputError: naming a file that changed, is gone or is new; or if no times are known.
+        An ``InputError`` names a file that changed, is new, or is gone, unless it
+        ``may_be_removed``.
         """
         check_times(self.pattern)
         found = list(timed_files(self.pattern))
@@ -177,11 +160,7 @@ class ReadRecords(RecordSource):
     def batches(
         self, columns: Sequence[str], attributes: Iterable[Attribute]
     ) -> Iterator[pa.RecordBatch]:
-        """Yields the records in this process, as workers read them.
-
-        Args:
-            columns: to read.
-            attributes: whose levels columns are to hold.
+        """Yields columns of the records in this process, as workers read them for attributes.
 
         Raises:
             ReadError: if a file is damaged, or lacks a column.
@@ -273,12 +252,7 @@ def _common_format(pattern: str, paths: Sequence[str]) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Reading:
-    """What workers read of each file.
-
-    Args:
-        wanted: the columns.
-        uses: of columns: the name, the argument that asks for it, and whose levels it is to hold.
-    """
+    """What workers read of each file: columns, and of each the argument and levels it is for."""
 
     wanted: Wanted = dataclasses.field(default_factory=Wanted)
     uses: Sequence[tuple[str, str, Attribute | None]] = ()

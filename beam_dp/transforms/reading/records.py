@@ -1,4 +1,4 @@
-"""Elements that the transforms accept as records, turned into Arrow batches."""
+"""Elements that the transforms accept as records, as Arrow batches, and the types these declare."""
 
 from __future__ import annotations
 
@@ -53,11 +53,7 @@ _CLASSES: tuple[tuple[tuple[type, ...], tuple[Kind, ...]], ...] = (
 
 
 def declared_fields(element_type: Any) -> dict[str, Any] | None:
-    """Returns the fields of records, with their types; None where the type tells nothing.
-
-    Raises:
-        InputError: if nothing of this type is a record.
-    """
+    """Returns the fields of records with their types; None where the type does not say."""
     if not _may_be_record(element_type):
         raise InputError("records", _name(element_type), _RECORDS)
     if isinstance(element_type, RowTypeConstraint):
@@ -77,17 +73,7 @@ def declared_fields(element_type: Any) -> dict[str, Any] | None:
 def check_field(
     argument: str, column: str, fields: Mapping[str, Any], attribute: Attribute | None = None
 ) -> None:
-    """Refuses a column that is no field, or of a type whose values cannot be read.
-
-    Args:
-        argument: that asks for it.
-        column: its name.
-        fields: of the records, with their types.
-        attribute: whose levels it is to hold, if that is what it is for.
-
-    Raises:
-        InputError: naming the argument and the nearest field, or the type.
-    """
+    """Refuses a column that is not a field, or of a type that the argument cannot read."""
     if column not in fields:
         near = nearest_known(column, fields)
         raise InputError(argument, column, f"must be a field of the records; {near}")
@@ -157,14 +143,11 @@ _BATCH_RECORDS = 2**14
 
 
 def refuse_windows(records: beam.PCollection[Any], *, may_be_unbounded: bool = False) -> None:
-    """Refuses collections that would be released more than once: a pane, a release.
+    """Refuses collections that would be released once for each pane.
 
-    Every transform of ``beam_dp.transforms`` starts with it. Steps that group would count a unit's
-    records pane by pane, and keep so many of each.
-
-    Raises:
-        InputError: if the collection is unbounded, or not in the global window with the default
-            trigger, accumulation mode, lateness and timestamps.
+    Every transform of ``beam_dp.transforms`` starts with it: steps that group would limit a unit's
+    records pane by pane. Accepted are bounded collections in the global window with the default
+    trigger, accumulation mode, lateness and timestamps.
     """
     if not (records.is_bounded or may_be_unbounded):
         raise InputError("records", "an unbounded collection", "must be bounded")
@@ -183,19 +166,15 @@ class RecordBatches(beam.PTransform):
 
     Accepted are Arrow batches and tables, pandas frames, mappings, and rows with a schema
     (beam.Row, NamedTuple, dataclasses).
-    A record without a column has null there; an element that is no record is left out.
+    A record without a column has null there; an element that is not a record is left out.
 
     Args:
-        columns: for each column that is needed besides, the argument that asks for it.
+        columns: for each column that is needed, the argument that asks for it.
         privacy_unit: the column that names the unit, or ``"record"``: no column may have that name.
         integers: columns in which a text means the same as the integer it looks like.
         attributes: whose levels the columns of their names are to hold.
         may_be_unbounded: whether the records may be those of a stream. A batch has the least
             timestamp of its rows.
-
-    Raises:
-        InputError: when applied to a collection that is windowed, unbounded, of a type that is no
-            record, or whose schema lacks a column, or has one of a type without levels.
     """
 
     def __init__(
