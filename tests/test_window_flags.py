@@ -35,7 +35,7 @@ def test_a_record_is_in_one_window_without_a_flag() -> None:
 
 
 @pytest.mark.parametrize("name", [*PEOPLE][1:])
-def test_nothing_of_a_unit_has_a_default(name: str) -> None:
+def test_unit_flags_have_no_defaults(name: str) -> None:
     given = {flag: text for flag, text in PEOPLE.items() if flag != name}
     with pytest.raises(FlagError, match=rf"^--{name}: missing; .* --privacy_unit person_id: "):
         read_window_unit(given)
@@ -78,7 +78,7 @@ def test_a_record_in_several_windows_is_refused() -> None:
         read_window_unit({"privacy_unit": "record", "protected_windows": "168"})
 
 
-def test_what_planning_takes_is_what_was_given() -> None:
+def test_planning_flags_are_passed_to_the_planner() -> None:
     assert read_measured({}) == {}
     given = {"questions": "one, trailing:24,running", "block": "12"}
     assert read_measured(given) == {"questions": ("one", "trailing:24", "running"), "block": 12}

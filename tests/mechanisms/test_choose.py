@@ -99,16 +99,14 @@ def test_monotone_scores_need_no_factor_two(name: str):
 
 @pytest.mark.parametrize("name", LAWS)
 @pytest.mark.parametrize("relation", [ADD, REPLACE])
-def test_the_factor_two_forgotten_is_seen(
-    name: str, relation: str, monkeypatch: pytest.MonkeyPatch
-):
+def test_missing_factor_two_is_caught(name: str, relation: str, monkeypatch: pytest.MonkeyPatch):
     original = choose.selection_scale
     monkeypatch.setattr(choose, "selection_scale", lambda *arguments: original(*arguments) / 2)
     assert worst_loss(name, relation, SIGNED, False) > 1.2
 
 
 @pytest.mark.parametrize("name", LAWS)
-def test_the_monotone_factor_where_scores_move_both_ways_is_seen(name: str):
+def test_monotone_scale_for_scores_that_move_both_ways_is_caught(name: str):
     assert worst_loss(name, ADD, SIGNED, True) > 1.2
     assert worst_loss(name, REPLACE, COUNTED, True) > 1.2
 

@@ -19,7 +19,7 @@ FAMILY = RowConjunctions(6, 5, is_monotone=True)
 ROWS = ["111111"] * 40_000 + ["011111"] * 9_000 + ["110000", "", "1x1111"]
 
 
-def test_it_is_a_run_that_is_asked_each_in_turn() -> None:
+def test_conjunctions_are_asked_in_order() -> None:
     released = dp.release_conjunctions(
         ROWS, FAMILY, promise(ADD, 1e-9, 1.0), "noisy", noise=Seeded(3)
     )
@@ -32,7 +32,7 @@ def test_it_is_a_run_that_is_asked_each_in_turn() -> None:
 
 
 @pytest.mark.parametrize("rows", [[], ROWS, ["000000"] * 9])
-def test_what_is_asked_does_not_depend_on_the_rows(rows, monkeypatch) -> None:
+def test_conjunctions_asked_do_not_depend_on_the_rows(rows, monkeypatch) -> None:
     asked = []
 
     class Watched(SparseMW):
@@ -59,7 +59,7 @@ def test_without_noise_every_answer_is_within_its_bound(family, delta) -> None:
         assert answer.questions_left >= 0
 
 
-def test_a_ledger_pays_once_and_before(tmp_path) -> None:
+def test_ledger_pays_once_before_noise_is_drawn(tmp_path) -> None:
     guarantee = promise(REPLACE, 0, 1.0)
     ledger = Ledger(str(tmp_path / "ledger.sqlite"))
     ledger.declare("visits", 1.5, 0.0, guarantee.privacy_unit, REPLACE)

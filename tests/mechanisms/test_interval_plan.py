@@ -102,7 +102,7 @@ def test_strategies_whose_noise_would_not_fit_are_left_out():
         plan_intervals(50, guarantee, "sine")
 
 
-def test_more_records_and_replacement_cost_what_they_must():
+def test_noise_grows_with_records_and_replacement():
     for choice in PURE + GAUSSIAN:
         if choice[0] == "textbook_tree":  # which measures no root under replace_one
             continue

@@ -99,7 +99,7 @@ def test_increasing_prefixes_are_the_nearest_and_quantiles_follow_them():
 
 
 @pytest.mark.parametrize("name", plans())
-def test_no_intervals_have_no_answers(name: str):
+def test_empty_list_of_intervals_has_no_answers(name: str):
     release = release_intervals(plans()[name], COUNTS, NoNoise())
     for empty in ([], np.zeros((0, 3), np.int64)):
         found = release.answer(empty, empty)
@@ -117,7 +117,7 @@ def test_a_release_has_the_same_shape_for_all_data():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["windows", "sine", "tree"])
-def test_a_large_release_and_a_million_answers_take_few_lines(name):
+def test_million_answers_run_few_lines(name):
     plan = plan_intervals(65536, GUARANTEE, name)
     counts = np.random.default_rng(1).integers(0, 100, 65536)
     with lines_below(10_000_000):

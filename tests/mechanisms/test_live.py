@@ -83,7 +83,7 @@ COPIES: dict[str, Callable[[Any], Any]] = {
 
 @pytest.mark.parametrize("copied", COPIES)
 @pytest.mark.parametrize("name", LIVE)
-def test_what_is_live_is_not_copied(name: str, copied: str):
+def test_live_objects_refuse_to_be_copied(name: str, copied: str):
     thing = LIVE[name]()
     with pytest.raises(InputError) as refused:
         COPIES[copied](thing)
@@ -92,7 +92,7 @@ def test_what_is_live_is_not_copied(name: str, copied: str):
     use(name, thing)  # and it goes on
 
 
-def test_what_was_handed_over_is_not_copied_either():
+def test_handed_over_state_refuses_to_be_copied():
     saved = small_run(1).hand_over()
     for copied in (copy.deepcopy, pickle.dumps, pickler.dumps):
         with pytest.raises(InputError, match="must not be copied or pickled"):
@@ -102,7 +102,7 @@ def test_what_was_handed_over_is_not_copied_either():
     assert "noisy_threshold" not in repr(saved)
 
 
-def test_plans_starters_and_queries_are_pickled():
+def test_plans_and_queries_can_be_pickled():
     plan = plan_private_mw(domain_of(4), promise(), 1000, num_questions=3)
     query = cells(plan.domain, 3)
     step = answer_queries._AnswerStream(answer_queries._Starter(plan, None))
@@ -131,19 +131,19 @@ def exit_code_in_a_fork(call: Callable[[], Any], fork: Callable[[], int] = os.fo
 
 
 @pytest.mark.parametrize("name", LIVE)
-def test_a_forked_child_gets_no_answer(name: str):
+def test_forked_child_gets_no_answer(name: str):
     thing = LIVE[name]()
     assert exit_code_in_a_fork(lambda: use(name, thing)) == 3
     use(name, thing)
 
 
-def test_a_forked_child_hands_nothing_over():
+def test_forked_child_cannot_hand_over():
     run = small_run(1)
     assert exit_code_in_a_fork(run.hand_over) == 3
     run.hand_over()
 
 
-def test_a_forked_child_is_refused_though_a_thread_held_the_lock():
+def test_forked_child_is_refused_even_if_a_thread_held_the_lock():
     mechanism = sparse_vector()
     with mechanism._lock:
         assert exit_code_in_a_fork(lambda: mechanism.ask(ABOVE)) == 3
@@ -156,13 +156,13 @@ def test_a_child_that_has_the_process_id_again_is_refused(monkeypatch):
     assert exit_code_in_a_fork(lambda: mechanism.ask(ABOVE)) == 3
 
 
-def test_a_fork_that_python_was_not_told_of_is_refused():
+def test_fork_made_by_c_code_is_refused():
     mechanism = sparse_vector()
     fork = ctypes.PyDLL(None).fork
     assert exit_code_in_a_fork(lambda: mechanism.ask(ABOVE), fork) == 3
 
 
-def test_what_a_child_makes_is_its_own():
+def test_child_may_use_its_own_objects():
     def ask_one_of_its_own() -> None:
         assert sparse_vector().ask(ABOVE) == ABOVE
 
@@ -209,7 +209,7 @@ def test_a_sparse_vector_without_its_lock_gives_too_many(monkeypatch):
     assert len(ask_at_once(monkeypatch, NumericSparse, 1)) > 1
 
 
-def test_more_answers_than_were_paid_for_are_no_reason_to_go_on():
+def test_excess_answers_are_an_error():
     mechanism = sparse_vector()
     mechanism._num_above = 2
     assert mechanism.has_halted
@@ -229,12 +229,12 @@ def answer_at_once(patch: pytest.MonkeyPatch, same: bool) -> list[str]:
 
 
 @pytest.mark.parametrize("same", [False, True])
-def test_a_run_measures_as_often_as_was_paid_for(same: bool, monkeypatch):
+def test_concurrent_queries_are_measured_as_often_as_paid_for(same: bool, monkeypatch):
     routes = answer_at_once(monkeypatch, same)
     assert routes == (["update"] * 4 if same else ["exhausted"] * 3 + ["update"])
 
 
-def test_one_query_of_several_threads_is_asked_once(monkeypatch):
+def test_same_query_from_several_threads_is_asked_once(monkeypatch):
     crowd = Crowd(monkeypatch)
     run = small_run(3, crowd.noise())
     query = cells(run.plan.domain, 0)
@@ -242,7 +242,7 @@ def test_one_query_of_several_threads_is_asked_once(monkeypatch):
     assert found[0] == found[1] == found[2] and run.updates_left == 2
 
 
-def test_what_is_answered_while_a_run_is_handed_over_is_in_what_is_handed_over(monkeypatch):
+def test_answer_during_hand_over_is_handed_over(monkeypatch):
     crowd = Crowd(monkeypatch)
     run = small_run(1, crowd.noise())
     query = cells(run.plan.domain, 0)
@@ -271,7 +271,7 @@ def continued(run: PrivateMW, saved: Any) -> PrivateMW:
     return PrivateMW(run.plan, Histogram(run.plan.domain, run._counts), NoNoise(), saved=saved)
 
 
-def test_one_run_goes_on_from_what_was_handed_over():
+def test_handed_over_state_is_resumed_once():
     run = small_run(1)
     saved = run.hand_over()
     goes_on = continued(run, saved)
@@ -280,7 +280,7 @@ def test_one_run_goes_on_from_what_was_handed_over():
     goes_on.answer(cells(run.plan.domain, 0))
 
 
-def test_what_was_handed_over_is_of_the_settings_of_the_plan():
+def test_rejects_handed_over_state_of_other_settings():
     run = small_run(1)
     saved = run.hand_over()
     other = plan_private_mw(run.plan.domain, promise(epsilon=9.0), 80_000, num_questions=4)
@@ -303,7 +303,7 @@ class Fails(NoNoise):
 
 
 @pytest.mark.parametrize("draw", [2, 3, 4])
-def test_a_question_that_fails_is_the_last_one(draw: int):
+def test_failed_question_ends_the_run(draw: int):
     """At the threshold's new noise, for one: the old threshold must not be used again."""
     candidates = noise_candidates(promise(delta=1e-6), 2, answers=True, answer_share=0.4)
     (noise,) = [each for each in candidates if each.method == "zcdp"]

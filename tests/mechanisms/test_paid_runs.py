@@ -78,7 +78,7 @@ def test_a_copy_of_the_folder_is_refused(tmp_path):
     assert len(ledger.entries("visits")) == 1  # nothing more was paid
 
 
-def test_a_paid_run_goes_on_with_its_ledger_only(tmp_path):
+def test_paid_run_resumes_only_with_its_ledger(tmp_path):
     ledger = saved_run(tmp_path)
     with pytest.raises(InputError, match=r"^ledger: None is refused; must be given: 'visits/1'"):
         resume(tmp_path / "run", None)
@@ -89,7 +89,7 @@ def test_a_paid_run_goes_on_with_its_ledger_only(tmp_path):
     resume(tmp_path / "run", ledger)
 
 
-def test_a_run_that_no_ledger_paid_for_goes_on_without_one(tmp_path):
+def test_unpaid_run_resumes_without_a_ledger(tmp_path):
     ledger = ledger_at(tmp_path)
     save_private_mw(PrivateMW(PLAN, HISTOGRAM, NoNoise()), tmp_path / "run")
     assert check_private_mw(tmp_path / "run", PLAN) is None
@@ -98,7 +98,7 @@ def test_a_run_that_no_ledger_paid_for_goes_on_without_one(tmp_path):
     resume(tmp_path / "run", None)
 
 
-def test_a_token_of_something_else_is_refused():
+def test_rejects_token_of_another_release():
     other = promise(REPLACE, 0.0, 4.0)
     for token in (
         Token("visits", 1, "sparse_mw", GUARANTEE, PLAN.loss),
@@ -160,7 +160,7 @@ def kill(folder: pathlib.Path, ledger: Ledger | None, is_removed: bool = False) 
 
 
 @pytest.mark.slow
-def test_killed_between_the_ledger_and_the_first_answer_the_state_is_lost(tmp_path):
+def test_kill_after_the_ledger_loses_the_state(tmp_path):
     ledger = saved_run(tmp_path)
     kill(tmp_path / "run", ledger)
     assert (tmp_path / "run" / "secret.json").exists()  # and of no use
@@ -169,7 +169,7 @@ def test_killed_between_the_ledger_and_the_first_answer_the_state_is_lost(tmp_pa
 
 
 @pytest.mark.slow
-def test_killed_at_its_secret_a_run_without_a_ledger_is_whole_or_gone(tmp_path):
+def test_kill_at_the_secret_leaves_an_unpaid_run_whole_or_gone(tmp_path):
     """There is no moment at which the secret has another name."""
     for name in ("run", "other"):
         save_private_mw(PrivateMW(PLAN, HISTOGRAM, NoNoise()), tmp_path / name)
@@ -185,7 +185,7 @@ def test_killed_at_its_secret_a_run_without_a_ledger_is_whole_or_gone(tmp_path):
             resume(tmp_path / name, None)
 
 
-def test_of_several_who_have_read_a_secret_one_uses_it(tmp_path):
+def test_secret_read_several_times_is_used_once(tmp_path):
     save_private_mw(PrivateMW(PLAN, HISTOGRAM, NoNoise()), tmp_path / "run")
     found = (tmp_path / "run" / "secret.json").read_bytes()
     assert module.use_secret(tmp_path / "run", found, None, None).take()["num_above"] == 0
@@ -194,7 +194,7 @@ def test_of_several_who_have_read_a_secret_one_uses_it(tmp_path):
             module.use_secret(tmp_path / "run", found, None, None)
 
 
-def test_no_secret_is_used_where_the_ledger_refuses(tmp_path, monkeypatch):
+def test_refusal_of_the_ledger_keeps_the_secret(tmp_path, monkeypatch):
     saved_run(tmp_path)
     locked = Ledger(str(tmp_path / "nowhere.sqlite"))
     with pytest.raises(LedgerError, match="must exist"):
@@ -203,7 +203,7 @@ def test_no_secret_is_used_where_the_ledger_refuses(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("counts", [[80_000, 0], [0, 80_000], [40_000, 40_000]])
-def test_what_the_ledger_sees_does_not_depend_on_the_data(tmp_path, counts):
+def test_ledger_entries_do_not_depend_on_the_data(tmp_path, counts):
     ledger = ledger_at(tmp_path)
     token = ledger.spend("visits", PLAN.guarantee, PLAN.loss, "private_mw")
     histogram = Histogram(PLAN.domain, np.array([*counts, 0, 0, 0, 0, 0, 0]))

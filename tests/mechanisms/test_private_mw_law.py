@@ -101,12 +101,12 @@ def is_post_processing(kind) -> bool:
     )
 
 
-def test_everything_else_is_computed_from_what_the_sparse_vector_said():
+def test_output_is_post_processing_of_the_sparse_vector():
     assert is_post_processing(PrivateMW)
 
 
 @pytest.mark.parametrize("bug", [DirectionFromTheData, TellsTheSum, KnowsTheNumberOfRecords])
-def test_what_depends_on_the_data_otherwise_is_caught(bug):
+def test_runs_that_leak_data_are_caught(bug):
     assert not is_post_processing(bug)
 
 

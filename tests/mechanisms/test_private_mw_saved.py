@@ -26,7 +26,7 @@ from beam_dp.queries.reader import LinearQueries
 from beam_dp.summaries.histogram import Histogram
 
 
-def test_a_saved_run_goes_on_as_if_nothing_had_happened(tmp_path):
+def test_saved_run_resumes_with_the_same_answers(tmp_path):
     whole, saved = small_run(3), small_run(3)
     domain = whole.plan.domain
     queries = [cells(domain, code) for code in range(4)]
@@ -52,7 +52,7 @@ def test_a_saved_run_goes_on_as_if_nothing_had_happened(tmp_path):
         save_private_mw(resumed, tmp_path / "run")
 
 
-def test_what_is_public_says_nothing_of_the_secret(tmp_path):
+def test_public_files_do_not_contain_the_secret(tmp_path):
     run = small_run(3, Seeded(3))
     run.answer(cells(run.plan.domain, 0))
     threshold = run._sparse._noisy_threshold

@@ -212,7 +212,7 @@ def test_keys_of_few_records_are_expected_where_counts_differ():
 
 
 @pytest.mark.slow
-def test_the_planner_knows_which_wins_where():
+def test_planner_ranks_each_mechanism_first_where_it_wins():
     million = 10**6
     distinct = choose(KeyProfile(million, million, 1), 2**20, sparsity=256)
     assert distinct[0].mechanism == CountSketch(2**20, 1)
@@ -239,7 +239,7 @@ def test_without_a_delta_only_pure_releases_are_planned():
 
 
 @pytest.mark.slow
-def test_a_few_light_elements_are_best_answered_by_nothing():
+def test_few_light_elements_are_best_answered_by_zero():
     distinct = KeyProfile(10**6, 10**6, 1)
     assert error_of_nothing(distinct, 1) == pytest.approx(1)
     assert min(choice.error for choice in choose(distinct, sparsity=1)) >= 0.999
@@ -254,6 +254,6 @@ def test_a_few_light_elements_are_best_answered_by_nothing():
         ({"sparsity": 5000}, "sparsity: 5000 is refused"),
     ],
 )
-def test_what_the_planner_cannot_do_is_refused(named, message):
+def test_planner_rejects_impossible_requests(named, message):
     with pytest.raises(InputError, match=message):
         choose(PROFILES["ten"], **named)

@@ -79,7 +79,7 @@ def test_a_hypothesis_with_too_few_slots_goes_on():
 # Accuracy.
 
 
-def test_without_a_slot_that_is_never_taken_the_claim_is_false():
+def test_claim_fails_without_a_free_slot():
     """m = 1, alpha = 1/2: two slots would allow one update, and an adversary needs two."""
 
     def worst_after(slots, updates):

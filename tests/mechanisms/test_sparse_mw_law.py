@@ -180,7 +180,7 @@ def is_post_processing(kind) -> bool:
     )
 
 
-def test_everything_else_is_computed_from_what_the_sparse_vector_said():
+def test_output_is_post_processing_of_the_sparse_vector():
     assert is_post_processing(SparseMW)
 
 
@@ -195,7 +195,7 @@ def test_everything_else_is_computed_from_what_the_sparse_vector_said():
         RefusesUnknownKeys,
     ],
 )
-def test_what_depends_on_the_data_otherwise_is_caught(bug):
+def test_runs_that_leak_data_are_caught(bug):
     assert not is_post_processing(bug)
 
 

@@ -43,7 +43,7 @@ def test_known_slots_and_updates(sparsity, alpha, textbook, tight):
 
 @pytest.mark.parametrize("calibration", CALIBRATIONS)
 @pytest.mark.parametrize("sparsity, alpha", [(1, 0.9), (1, 0.5), (2, 0.37), (7, 0.2)])
-def test_slots_are_the_least_that_do(calibration, sparsity, alpha):
+def test_num_slots_is_the_least_that_suffices(calibration, sparsity, alpha):
     def is_enough(slots):
         if calibration == "textbook":
             return slots / (math.log(slots) + 1) >= 4 * sparsity / alpha**2

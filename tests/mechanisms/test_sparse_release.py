@@ -174,7 +174,7 @@ def partitions(total, largest=None):
         yield from ((first, *rest) for rest in partitions(total - first, first))
 
 
-def test_what_reaches_the_threshold_is_released_and_nothing_less():
+def test_exactly_counts_at_the_threshold_are_released():
     plan = plan_of(StabilityHistogram())
     threshold = plan.histogram.threshold
     counts = np.array([5, 6, 7], np.int64)
@@ -287,7 +287,7 @@ def test_a_sketch_holds_no_element():
     assert key not in held.sketch.cells.tolist()
 
 
-def test_a_hash_key_is_drawn_with_the_plan_and_never_again():
+def test_hash_key_is_drawn_once_with_the_plan():
     first, second = (CountSketch(300, 3).plan(PROMISE, max_sparsity=1) for _ in range(2))
     assert first.hash_key != second.hash_key
 
@@ -324,7 +324,7 @@ def test_a_hash_key_is_drawn_with_the_plan_and_never_again():
         ),
     ],
 )
-def test_what_cannot_be_done_is_refused_when_it_is_made(make, message):
+def test_rejects_impossible_sketches_at_construction(make, message):
     with pytest.raises(InputError) as error:
         make()
     assert message in str(error.value)
@@ -400,12 +400,12 @@ def test_cards_of_means_state_what_is_proved_of_noise_and_hashing(name):
 
 
 @pytest.mark.parametrize("name", ["three rows", "median of rows", "histogram", "hybrid of one row"])
-def test_nothing_is_proved_of_medians_and_beside_histograms(name):
+def test_no_bound_is_stated_for_medians_and_hybrids(name):
     plan = plan_of(SMALL[name])
     assert plan.bounds() is None and "bound" not in plan.public
 
 
-def test_nothing_is_proved_of_a_hash_that_is_less_than_four_wise():
+def test_no_bound_is_stated_for_hashes_below_four_wise():
     plan = SparseProject(240).plan(PROMISE, max_sparsity=5, hash_key=HashKey.draw(3))
     assert plan.bounds() is None
     fourwise = SparseProject(240).plan(PROMISE, max_sparsity=5, hash_key=HashKey.draw(4))
@@ -424,7 +424,7 @@ def test_nothing_is_proved_of_a_hash_that_is_less_than_four_wise():
         ((1, 1e-101), "failure_probability"),
     ],
 )
-def test_bounds_refuse_what_they_cannot_be_of(given, name):
+def test_bounds_reject_other_releases(given, name):
     plan = plan_of(SMALL["dense"])
     with pytest.raises(InputError, match=rf"^{name}: .* is refused"):
         plan.bounds(*given)

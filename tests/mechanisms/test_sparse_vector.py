@@ -136,7 +136,7 @@ def test_the_tight_split_is_private_and_leaves_little(length: int):
     assert 0.95 < found <= 1 + 1e-9
 
 
-def test_monotone_questions_need_half_the_noise_and_only_they():
+def test_only_monotone_questions_need_half_the_noise():
     noise = textbook(is_monotone=True)
     assert noise.question_scale == pytest.approx(2.0)
     assert worst(noise, (1,) * 20, (0,) * 20, range(-10, 61, 5)) <= 1 + 1e-9

@@ -64,7 +64,7 @@ def test_exact_laws_cost_what_is_claimed(method, monotone):
 
 
 @pytest.mark.parametrize("monotone", [True, False])
-def test_of_many_equal_scores_one_shot_costs_all_of_epsilon(monotone):
+def test_one_shot_among_many_equal_scores_costs_all_of_epsilon(monotone):
     """The chosen ones moved, and of many others each hardly ever beats them."""
     choice = TopChoice("geometric", 2, 2 - monotone, (2 - monotone) * 2.0)
     scores = [9, 9, 0, 0]

@@ -83,7 +83,7 @@ def test_one_window_of_a_unit_has_all_of_the_promise() -> None:
     assert planned(Laplace(), 5, 0.0).window.guarantee.epsilon == pytest.approx(0.2)
 
 
-def test_a_window_names_its_own_unit_and_the_whole_names_all() -> None:
+def test_guarantees_name_one_window_and_all_windows() -> None:
     plan = planned(Laplace(), 7)
     assert plan.window.guarantee.privacy_unit == "person_id in any window of 1h"
     assert plan.window.guarantee.max_records_per_unit == 2
@@ -92,7 +92,7 @@ def test_a_window_names_its_own_unit_and_the_whole_names_all() -> None:
     assert (plan.mechanism, plan.block, plan.time_depends_on_data) == ("windows", None, False)
 
 
-def test_a_window_is_a_synthetic_database_that_says_where_it_is_from(tmp_path: Any) -> None:
+def test_database_of_a_window_names_its_horizon_and_number(tmp_path: Any) -> None:
     horizon = horizon_of(24)
     plan = plan_window_databases(Laplace(), WORKLOAD, horizon, RECORD, EPSILON, DELTA)
     held = Histogram(WORKLOAD.domain, np.full(12, 50)).marginals(plan.summary_tables)
@@ -108,14 +108,14 @@ def test_a_window_is_a_synthetic_database_that_says_where_it_is_from(tmp_path: A
         plan.draw(24, held, Seeded(1), HORIZON_ID)
 
 
-def test_what_no_window_can_keep_is_refused() -> None:
+def test_rejects_promises_that_no_window_can_keep() -> None:
     with pytest.raises(InputError, match=r"delta: 0.0 is refused; must be > 0 for the Gaussian"):
         planned(Gaussian(), 7, 0.0)
     with pytest.raises(InputError, match="protected_windows: 168 is refused"):
         plan_window_databases(Laplace(), WORKLOAD, horizon_of(9), person(1, 168), 1.0, 0.0)
 
 
-def test_a_loss_that_holds_but_for_a_probability_is_composed_with_it() -> None:
+def test_losses_with_a_slack_are_composed_with_it() -> None:
     """Slacks add up, and what they leave of delta is what mu or rho may use."""
     keeps_promise = databases_module._keeps
     promise = planned(Laplace(), 1).guarantee
@@ -129,6 +129,6 @@ def test_a_loss_that_holds_but_for_a_probability_is_composed_with_it() -> None:
 
 
 @pytest.mark.slow
-def test_any_mechanism_of_marginals_will_do() -> None:
+def test_every_marginals_mechanism_makes_window_databases() -> None:
     plan = planned(SmallDB(size=4), 3)
     assert plan.window.guarantee.epsilon == pytest.approx(1 / 3)

@@ -222,7 +222,7 @@ def test_the_noise_of_windows_follows_its_law_and_no_other(
     [(24, RECORD), (168, RECORD), (168, person(7, 168)), (60, person(60, 60)), (48, person(3, 12))],
 )
 @pytest.mark.parametrize("questions", [QUESTIONS, ("running",), ("trailing:12", "running")])
-def test_no_other_way_that_is_offered_errs_two_percent_less(
+def test_ranked_first_choice_is_within_two_percent_of_the_best(
     num_windows: int, unit: WindowUnit, questions: tuple[str, ...]
 ) -> None:
     """Nor any share in steps of 3 %, with the noise that is drawn."""
@@ -257,7 +257,7 @@ def test_blocks_win_for_running_totals_and_lose_for_single_windows() -> None:
         assert plan.strategy == strategy
 
 
-def test_blocks_are_not_offered_where_the_budget_renews() -> None:
+def test_no_blocks_where_the_budget_renews() -> None:
     for unit, strategies in (
         (person(3, 12), {"independent"}),
         (person(3, 48), {"independent", "levels"}),

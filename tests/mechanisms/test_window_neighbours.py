@@ -44,7 +44,7 @@ def largest_share(
     [(3, person(2, 3, 2)), (4, person(1, 2, 2)), (4, person(2, 3)), (3, person(3, 3))],
     ids=["P = W", "P = 2", "sliding", "c = P"],
 )
-def test_windows_spend_the_promise_and_no_more(
+def test_windows_spend_exactly_the_promise(
     num_windows: int, unit: WindowUnit, noise: dict[str, Any]
 ) -> None:
     assert 1 - 1e-6 < largest_share(num_windows, unit, CELLS, noise) <= 1 + 1e-12
@@ -52,7 +52,7 @@ def test_windows_spend_the_promise_and_no_more(
 
 @pytest.mark.parametrize("noise", [LAPLACE, GAUSSIAN], ids=["laplace", "gaussian"])
 @pytest.mark.parametrize("windows", [1, 2, 3])
-def test_windows_and_blocks_spend_the_promise_together_and_no_more(
+def test_windows_and_blocks_together_spend_exactly_the_promise(
     windows: int, noise: dict[str, Any]
 ) -> None:
     unit = person(windows, 3, 2 if windows < 3 else 1)
@@ -75,7 +75,7 @@ def test_a_record_spends_the_promise_in_its_window_and_block(
 
 
 @pytest.mark.parametrize("noise", [LAPLACE, GAUSSIAN], ids=["laplace", "gaussian"])
-def test_several_marginals_spend_the_promise_and_no_more(noise: dict[str, Any]) -> None:
+def test_several_marginals_spend_exactly_the_promise(noise: dict[str, Any]) -> None:
     """Of residuals the records of a unit that agree move most: 4 cells, and 2 windows."""
     workload = workload_of(domain_of(2, 2), 1)
     for options in ({}, LEVELS):
@@ -83,7 +83,7 @@ def test_several_marginals_spend_the_promise_and_no_more(noise: dict[str, Any]) 
         assert 1 - 1e-6 < share <= 1 + 1e-12
 
 
-def test_the_windows_of_a_unit_are_those_that_the_promise_is_of() -> None:
+def test_promise_covers_exactly_the_windows_of_a_unit() -> None:
     for num_windows, unit in ((5, person(2, 4)), (5, person(1, 3)), (5, person(2, 5))):
         for kept in kept_sets(num_windows, unit):
             for first in range(num_windows - unit.protected_windows + 1):

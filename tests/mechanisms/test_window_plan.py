@@ -55,7 +55,7 @@ def test_a_record_has_the_noise_of_one_window_whatever_the_horizon() -> None:
         assert table.scale == 1.0 and table.distribution == "discrete_laplace"
 
 
-def test_auto_takes_the_noise_that_errs_less() -> None:
+def test_auto_distribution_has_the_smaller_error() -> None:
     taken = {
         windows: plan_of(168, person(windows, 168)).measurements[0].distribution
         for windows in (1, 15, 16, 168)
@@ -91,7 +91,7 @@ def levels(plan: Any) -> list[Any]:
     return [plan.measurements, plan.block_measurements]
 
 
-def test_the_squares_of_a_unit_are_the_largest_of_all_its_placements() -> None:
+def test_most_squares_is_the_maximum_over_all_placements() -> None:
     for size in range(1, 5):
         for number in range(1, 9):
             blocks = range(-(-number // size))
@@ -131,13 +131,13 @@ def test_the_guarantee_names_a_unit_in_its_windows_and_all_its_records(
     assert (promised.epsilon, promised.delta, plan.mechanism) == (1.0, 1e-9, "windows")
 
 
-def test_the_loss_is_that_of_all_windows_together() -> None:
+def test_plan_loss_covers_all_windows_together() -> None:
     pure, gaussian = plan_of(168, person(7, 168)), plan_of(168, person(100, 168))
     assert pure.loss == Loss.pure(1.0)
     assert gaussian.loss == Loss.gaussian(discrete_gaussian_mu(1.0, 1e-9))
 
 
-def test_the_loss_of_one_window_is_its_part_of_the_whole() -> None:
+def test_window_loss_is_its_share_of_the_whole() -> None:
     for windows in (7, 100):
         for options in ({}, {"strategy": "levels", "share": 0.25}):
             plan = plan_of(168, person(windows, 168), **options)
@@ -149,7 +149,7 @@ def test_the_loss_of_one_window_is_its_part_of_the_whole() -> None:
             )
 
 
-def test_a_card_says_the_promise_in_words_with_the_worst_case_over_the_horizon() -> None:
+def test_card_states_the_promise_and_the_worst_case_over_the_horizon() -> None:
     stated = plan_of(100, person(2, 30, 3), epsilon=0.5).public
     assert stated["worst_case"] == {"periods": 4, "epsilon": 2.0, "delta": 4e-9}
     assert stated["promise"] == (
@@ -169,7 +169,7 @@ def test_a_plan_travels_to_a_worker_as_it_is() -> None:
     assert found.public == plan.public and found.error("running") == plan.error("running")
 
 
-def test_tables_are_those_of_the_window_and_name_it() -> None:
+def test_drawn_tables_name_their_window() -> None:
     plan = plan_of(50, RECORD, workload_of(TABLE, 1), strategy="levels", block=24)
     counts = np.arange(12)
     found = plan.draw(49, marginals_of(plan, counts), NoNoise(), HORIZON_ID)
@@ -219,14 +219,14 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("changed", "message"), REFUSED)
-def test_what_can_not_be_done_is_refused_in_one_line(changed: dict[str, Any], message: str) -> None:
+def test_rejects_impossible_plans_in_one_line(changed: dict[str, Any], message: str) -> None:
     options = {"unit": person(1, 10), **changed}
     with pytest.raises(InputError, match=message) as caught:
         plan_of(10, options.pop("unit"), **options)
     assert "\n" not in str(caught.value)
 
 
-def test_numbers_of_windows_and_blocks_that_are_none_are_refused() -> None:
+def test_rejects_window_and_block_numbers_out_of_range() -> None:
     plan = plan_of(10, RECORD, strategy="levels", block=4)
     held = marginals_of(plan, 1)
     for number in (-1, 10, True):
@@ -247,7 +247,7 @@ def test_gaussian_noise_of_too_many_cells_that_a_unit_may_move_is_refused() -> N
     plan_of(168, person(128, 168), wide, distribution="discrete_gaussian")
 
 
-def test_one_window_can_have_no_blocks() -> None:
+def test_rejects_blocks_of_a_single_window() -> None:
     assert plan_of(1, RECORD, strategy="best").strategy == "independent"
     with pytest.raises(InputError, match="strategy: 'levels' is refused"):
         plan_of(1, RECORD, strategy="levels")

@@ -125,7 +125,7 @@ def test_what_is_stated_is_json_and_public():
     assert answers[0].bound == answers[0].public["bound"] > answers[0].standard_error
 
 
-def test_queries_that_hold_nobody_get_noise_too():
+def test_queries_without_records_get_noise():
     nothing = LinearWorkload(DOMAIN, (LinearQueries(DOMAIN).explicit([0.0] * DOMAIN.num_cells),))
     for kind in ("discrete_laplace", "discrete_gaussian"):
         assert plan_workload_answers(nothing, promise(ADD, 1e-9), "noisy", kind).scale > 0

@@ -118,7 +118,7 @@ def test_empty_input_gives_a_release(tmp_path: pathlib.Path) -> None:
         ({"max_records_per_unit": None}, "--max_records_per_unit: missing"),
     ],
 )
-def test_a_bad_argument_costs_one_line(
+def test_rejects_bad_argument_in_one_line(
     tmp_path: pathlib.Path,
     capsys: pytest.CaptureFixture[str],
     flags: dict[str, str | None],

@@ -123,7 +123,7 @@ def test_units_are_limited(tmp_path: pathlib.Path):
 
 
 @pytest.mark.slow
-def test_the_same_command_goes_on_and_pays_once(
+def test_rerun_of_the_command_resumes_and_pays_once(
     tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ):
     ledger = Ledger(str(tmp_path / "ledger.sqlite"))
@@ -149,7 +149,7 @@ def test_the_same_command_goes_on_and_pays_once(
 
 
 @pytest.mark.slow
-def test_a_window_that_was_released_is_not_drawn_again(
+def test_released_window_is_not_drawn_again(
     tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ):
     ledger = Ledger(str(tmp_path / "ledger.sqlite"))
@@ -187,7 +187,7 @@ def lose_last_window(folder: pathlib.Path) -> None:
 @pytest.mark.parametrize(
     "fault", [pytest.param("touched", marks=pytest.mark.slow), "grown", "removed"]
 )
-def test_a_job_that_goes_on_refuses_files_that_changed(
+def test_resumed_job_rejects_changed_files(
     tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str], fault: str
 ):
     argv = window_flags(tmp_path, **PERSONS)
@@ -212,7 +212,7 @@ def test_a_job_that_goes_on_refuses_files_that_changed(
 
 
 @pytest.mark.slow
-def test_files_that_were_read_may_go_where_each_window_is_promised_for_itself(
+def test_read_files_may_be_removed_if_each_window_is_promised_alone(
     tmp_path: pathlib.Path,
 ):
     argv = window_flags(tmp_path)
@@ -226,7 +226,7 @@ def test_files_that_were_read_may_go_where_each_window_is_promised_for_itself(
 
 
 @pytest.mark.slow
-def test_a_file_that_appears_too_late_does_not_count_after_a_restart(tmp_path: pathlib.Path):
+def test_late_file_does_not_count_after_a_restart(tmp_path: pathlib.Path):
     argv = window_flags(tmp_path, **PERSONS)
     assert main(argv) == 0
     expected = counts_of(tmp_path)
@@ -238,7 +238,7 @@ def test_a_file_that_appears_too_late_does_not_count_after_a_restart(tmp_path: p
         lose_last_window(tmp_path)
 
 
-def test_what_is_known_of_files_is_private(tmp_path: pathlib.Path):
+def test_list_of_read_files_is_private(tmp_path: pathlib.Path):
     assert main(window_flags(tmp_path, private_folder=str(tmp_path / "mine"))) == 0
     assert (tmp_path / "mine").stat().st_mode & 0o777 == 0o700
     assert not (tmp_path / "out.private").exists()
@@ -300,7 +300,7 @@ def test_the_same_files_are_the_same_source_from_anywhere(
     assert main(argv) == 2
 
 
-def test_other_parameters_are_refused_for_a_horizon_that_began(
+def test_resumed_job_rejects_other_parameters(
     tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ):
     assert main(window_flags(tmp_path)) == 0
@@ -310,7 +310,7 @@ def test_other_parameters_are_refused_for_a_horizon_that_began(
     assert before == bytes_under(tmp_path / "out")
 
 
-def test_nothing_is_left_where_the_budget_is_too_small(
+def test_insufficient_budget_leaves_no_output(
     tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ):
     ledger = Ledger(str(tmp_path / "ledger.sqlite"))
@@ -336,7 +336,7 @@ def test_drafts_of_another_job_are_refused_before_a_horizon_is_paid_for(
 
 
 @pytest.mark.parametrize("mechanism", ["tables", "mwem"])
-def test_a_page_says_what_windows_would_be_released(
+def test_preview_shows_the_windows_to_release(
     tmp_path: pathlib.Path,
     capfd: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
@@ -350,7 +350,7 @@ def test_a_page_says_what_windows_would_be_released(
     assert [path.name for path in tmp_path.iterdir()] == ["landing"]
 
 
-def test_what_would_be_promised_is_shown_before_anything_is_written(
+def test_json_preview_shows_the_promise_and_writes_nothing(
     tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ):
     assert main(window_flags(tmp_path, validate_only="", json="")) == 0
@@ -402,7 +402,7 @@ def test_what_would_be_promised_is_shown_before_anything_is_written(
         ),
     ],
 )
-def test_a_bad_argument_costs_one_line(
+def test_rejects_bad_argument_in_one_line(
     tmp_path: pathlib.Path,
     capsys: pytest.CaptureFixture[str],
     flags: dict[str, str | None],
@@ -449,7 +449,7 @@ NEIGHBOURS = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NEIGHBOURS)
-def test_one_unit_changes_no_more_than_was_promised(tmp_path: pathlib.Path, name: str):
+def test_one_unit_changes_tables_by_at_most_the_promised_records(tmp_path: pathlib.Path, name: str):
     """Of counts, k records in c windows; of files, names and sizes of cards nothing at all."""
     found = []
     for folder, rows in (("without", OTHERS), ("with", OTHERS + NEIGHBOURS[name])):

@@ -137,7 +137,7 @@ def test_the_table_says_what_it_is_about_and_how_to_run_the_best(capsys):
         (["--key", None], "--num_keys: missing; must be given: with --max_sparsity: about"),
     ],
 )
-def test_a_bad_argument_costs_one_line(capsys, more, line):
+def test_rejects_bad_argument_in_one_line(capsys, more, line):
     texts = dict(
         zip((*PROFILE, *PROMISE, *DELTA)[::2], (*PROFILE, *PROMISE, *DELTA)[1::2], strict=True)
     )

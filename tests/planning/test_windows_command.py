@@ -43,7 +43,7 @@ def words(**changed: str | None) -> list[str]:
     return ["plan", "--windows", *(f"--{name}={text}" for name, text in given.items())]
 
 
-def test_the_table_has_the_best_of_each_way_and_the_promise(
+def test_table_shows_the_best_of_each_strategy_and_the_promise(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
@@ -64,7 +64,7 @@ def test_the_table_has_the_best_of_each_way_and_the_promise(
     assert "records of one person_id are used in at most 7 of any 168 consecutive windows" in told
 
 
-def test_machines_get_all_of_them(capfd: pytest.CaptureFixture[str]) -> None:
+def test_json_lists_every_choice(capfd: pytest.CaptureFixture[str]) -> None:
     asked = words(questions="one,trailing:12", block="10", protected_windows="24")
     assert main([*asked, "--json", "--neighboring", "add_or_remove_one"]) == 0
     found = json.loads(capfd.readouterr().out)
@@ -76,7 +76,7 @@ def test_machines_get_all_of_them(capfd: pytest.CaptureFixture[str]) -> None:
     assert {None, 2, 10} <= sizes
 
 
-def test_a_record_needs_no_numbers_of_a_unit(capfd: pytest.CaptureFixture[str]) -> None:
+def test_record_unit_needs_no_limits(capfd: pytest.CaptureFixture[str]) -> None:
     unit = dict.fromkeys(
         ("max_records_per_unit", "max_windows_per_unit", "protected_windows"), None
     )
@@ -105,7 +105,7 @@ def test_a_record_needs_no_numbers_of_a_unit(capfd: pytest.CaptureFixture[str]) 
         (["plan", "--block", "24"], "--block: '24' is refused; must be given with --windows"),
     ],
 )
-def test_what_is_wrong_is_one_line(
+def test_rejects_bad_flags_in_one_line(
     capfd: pytest.CaptureFixture[str], argv: list[str], line: str
 ) -> None:
     assert main(argv) == 2
@@ -114,7 +114,7 @@ def test_what_is_wrong_is_one_line(
 
 
 @pytest.mark.parametrize("changed", [{}, {"max_windows_per_unit": "1"}, {"delta": "0"}])
-def test_the_printed_command_line_plans_what_is_best(
+def test_printed_command_plans_the_best_choice(
     tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str], changed: dict[str, str]
 ) -> None:
     given = {**GIVEN, **changed, "questions": "one,trailing:24"}

@@ -32,7 +32,7 @@ def refusal(caught: pytest.ExceptionInfo[InputError]) -> str:
     return text
 
 
-def test_a_horizon_is_begun_once_and_goes_on(place: Place) -> None:
+def test_horizon_is_begun_once_and_resumed(place: Place) -> None:
     assert begin_horizon(place.url(), CARD, FIRST) == FIRST
     assert place.names() == ["horizon.json"]
     assert begin_horizon(place.url(), card_of(leveled()), SECOND) == FIRST
@@ -41,7 +41,7 @@ def test_a_horizon_is_begun_once_and_goes_on(place: Place) -> None:
     assert horizon_id == FIRST and card.promised() == CARD.promised()
 
 
-def test_the_file_says_the_promise_in_words_and_its_worst_case(tmp_path: pathlib.Path) -> None:
+def test_horizon_file_states_the_promise_and_its_worst_case(tmp_path: pathlib.Path) -> None:
     plan = plan_of(168, person(7, 24, 3), WORKLOAD)
     begin_horizon(tmp_path, card_of(plan), FIRST)
     card = json.loads((tmp_path / "horizon.json").read_text())
@@ -73,7 +73,7 @@ def test_another_directory_is_another_horizon(tmp_path: pathlib.Path) -> None:
         ({"window": "2h"}, "window: 7200 is refused; must be 3600, as "),
     ],
 )
-def test_a_job_with_other_parameters_is_refused_by_the_first_of_them(
+def test_rejects_job_naming_the_first_parameter_that_differs(
     tmp_path: pathlib.Path, changed: dict[str, Any], line: str
 ) -> None:
     begin_horizon(tmp_path, CARD, FIRST)
@@ -109,7 +109,7 @@ def test_a_job_with_other_parameters_is_refused_by_the_first_of_them(
     assert (tmp_path / "horizon.json").read_bytes() == before
 
 
-def test_what_follows_from_the_rest_may_be_told_otherwise(tmp_path: pathlib.Path) -> None:
+def test_derived_fields_may_differ(tmp_path: pathlib.Path) -> None:
     """By another version in other words, by another machine with other last digits."""
     begin_horizon(tmp_path, CARD, FIRST)
     path = tmp_path / "horizon.json"
@@ -172,7 +172,7 @@ def test_drafts_of_another_job_stop_a_new_horizon_and_not_one_that_goes_on(place
 
 
 @pytest.mark.parametrize("num_stops", [1, pytest.param(2, marks=pytest.mark.slow)])
-def test_of_two_jobs_that_begin_at_once_one_creates_the_file(
+def test_one_of_two_concurrent_jobs_creates_the_file(
     place: Place, monkeypatch: pytest.MonkeyPatch, num_stops: int
 ) -> None:
     """In all orders of their steps where they are stopped once or twice together."""
@@ -196,7 +196,7 @@ class KilledError(BaseException):
 
 @pytest.mark.parametrize("after", [False, True])
 @pytest.mark.parametrize("method", ["open_draft", "write_draft", "create_exclusively"])
-def test_killed_at_any_step_nothing_is_there_in_part(
+def test_kill_at_any_step_leaves_no_partial_file(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, method: str, after: bool
 ) -> None:
     original, calls = getattr(LocalStore, method), []
@@ -221,13 +221,13 @@ def test_killed_at_any_step_nothing_is_there_in_part(
     assert begin_horizon(tmp_path / "out", CARD, SECOND) == (FIRST if was_begun else SECOND)
 
 
-def test_a_horizon_is_no_release(tmp_path: pathlib.Path) -> None:
+def test_read_release_rejects_a_horizon(tmp_path: pathlib.Path) -> None:
     begin_horizon(tmp_path, CARD, FIRST)
     with pytest.raises(ReleaseError, match="holds the releases of many windows: read_windows"):
         read_release(tmp_path)
 
 
-def test_a_card_whose_fields_do_not_agree_is_not_made() -> None:
+def test_rejects_card_whose_fields_contradict() -> None:
     plan = leveled()
     for changed in (
         {"guarantee": dataclasses.replace(plan.guarantee, privacy_unit="person_id")},
@@ -295,7 +295,7 @@ def test_a_hostile_file_is_refused_in_one_line(tmp_path: pathlib.Path) -> None:
         json.dumps({**json.loads(CARD.text(FIRST)), "plan": {"a": "\ud800"}}),
     ],
 )
-def test_what_is_no_card_is_refused(tmp_path: pathlib.Path, text: str) -> None:
+def test_rejects_text_that_is_not_a_card(tmp_path: pathlib.Path, text: str) -> None:
     (tmp_path / "horizon.json").write_bytes(text.encode(errors="surrogateescape"))
     for call in (lambda: read_horizon(tmp_path), lambda: begin_horizon(tmp_path, CARD, FIRST)):
         with pytest.raises(ReleaseError, match=r"horizon\.json") as caught:

@@ -73,7 +73,7 @@ def test_describe_works_before_any_window_is_released(
     assert "all 168 windows together at most epsilon 7, delta 7e-09" in text
 
 
-def test_describe_for_machines_is_the_card_and_what_is_released(
+def test_describe_json_is_the_card_and_the_released_numbers(
     week: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     found = json.loads(said(capfd, "describe", week, "--json"))
@@ -112,7 +112,7 @@ def test_linear_queries_have_a_standard_error(
     assert "standard error" in text and f"{found['standard_error']:,.1f}" in text
 
 
-def test_windows_that_are_not_released_are_named(
+def test_error_names_windows_that_are_not_released(
     week: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     line = refusal(capfd, "answer", week, "--windows", ":", *MARGINAL)
@@ -125,13 +125,11 @@ def test_windows_that_are_not_released_are_named(
 @pytest.mark.parametrize(
     "text", ["", "x", "1:2:1", "1.0", "1" * 8, "3:3", "4:2", "7", "-7", "0:7", "-7:", "1 :2", "--"]
 )
-def test_what_names_no_windows_is_refused(
-    week: str, capfd: pytest.CaptureFixture[str], text: str
-) -> None:
+def test_rejects_bad_windows_flag(week: str, capfd: pytest.CaptureFixture[str], text: str) -> None:
     assert "--windows" in refusal(capfd, "answer", week, f"--windows={text}", *MARGINAL)
 
 
-def test_slices_are_pythons() -> None:
+def test_windows_flag_follows_python_slices() -> None:
     numbers = range(9)
     for first in ("", *map(str, range(-9, 9))):
         for stop in ("", *map(str, range(-9, 10))):

@@ -198,7 +198,7 @@ def test_a_window_that_is_not_released_is_named() -> None:
 @pytest.mark.parametrize(
     "windows", [slice(3, 3), slice(4, 2), slice(-2, None), slice(0, 9), slice(0, 4, 2), slice(0.0)]
 )
-def test_a_slice_that_is_none_of_the_horizon_is_refused(windows: slice) -> None:
+def test_rejects_slices_outside_the_horizon(windows: slice) -> None:
     plan = plan_of(8, RECORD)
     with pytest.raises(InputError, match="must be from a first window to before a later one, of 0"):
         released(plan).answer(plan.workload, windows)
@@ -242,7 +242,7 @@ def test_synthetic_databases_of_windows_are_answered_one_at_a_time() -> None:
         release.answer(asked, slice(0, 2))
 
 
-def test_a_horizon_that_does_not_fit_together_is_refused() -> None:
+def test_rejects_inconsistent_horizon() -> None:
     release = released(plan_of(8, RECORD))
     with pytest.raises(InputError, match="horizon_id"):
         dataclasses.replace(release, horizon_id="1")

@@ -49,7 +49,7 @@ def assert_same(one: IntervalRelease, other: IntervalRelease) -> None:
 
 @pytest.mark.parametrize("neighboring", Neighboring)
 @pytest.mark.parametrize("choice", PURE + GAUSSIAN, ids="/".join)
-def test_what_is_read_is_what_was_written(
+def test_window_tables_round_trip_through_files(
     tmp_path: pathlib.Path, choice: Choice, neighboring: Neighboring
 ) -> None:
     release = released(choice, neighboring=neighboring)

@@ -53,7 +53,7 @@ def test_windows_and_blocks_are_where_they_belong(tmp_path: pathlib.Path) -> Non
     assert block_directory("s3://bucket/a/b", 24, 3) == "s3://bucket/a/b/levels/24/000003"
 
 
-def test_what_is_released_so_far_is_read(place: Place) -> None:
+def test_reads_the_windows_released_so_far(place: Place) -> None:
     url = place.url()
     horizon_id = begin_horizon(url, card_of(PLAN), FIRST)
     first = commit_window(PLAN, url, 0, horizon_id)
@@ -83,7 +83,7 @@ def test_a_block_brings_sums_closer_once_it_is_released(tmp_path: pathlib.Path) 
     assert dict(week.blocks)[0].draw_id == block.draw_id
 
 
-def test_which_are_released_is_told_without_reading_one(place: Place) -> None:
+def test_released_numbers_are_listed_without_reading_a_release(place: Place) -> None:
     url = place.url()
     assert released(url, card_of(PLAN)) == Released((), (), 8)
     horizon_id = released_horizon(url, PLAN, (5, 0, 3), (1,))
@@ -96,7 +96,7 @@ def test_which_are_released_is_told_without_reading_one(place: Place) -> None:
     assert released(url, card_of(plan_of(6, person(2, 6), WORKLOAD))).num_missing == 0
 
 
-def test_what_is_no_window_of_the_horizon_is_not_counted(tmp_path: pathlib.Path) -> None:
+def test_folders_that_are_not_windows_are_ignored(tmp_path: pathlib.Path) -> None:
     released_horizon(str(tmp_path), PLAN, (0,))
     source = tmp_path / "windows" / "000000"
     for name in (
@@ -116,7 +116,7 @@ def test_what_is_no_window_of_the_horizon_is_not_counted(tmp_path: pathlib.Path)
     assert released(tmp_path, card_of(PLAN)).windows == (0,)
 
 
-def test_a_window_is_read_when_it_is_asked_for_and_kept(
+def test_window_is_read_lazily_and_cached(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     released_horizon(str(tmp_path), PLAN, range(6))
@@ -134,7 +134,7 @@ def test_a_window_is_read_when_it_is_asked_for_and_kept(
     assert read == ["1", "2"]
 
 
-def test_a_damaged_window_is_refused_by_its_place_and_hinders_no_other(
+def test_damaged_window_is_named_and_others_are_still_read(
     tmp_path: pathlib.Path,
 ) -> None:
     released_horizon(str(tmp_path), PLAN, range(3))
@@ -163,7 +163,7 @@ def edit(path: pathlib.Path, **changed: Any) -> None:
         ({"end": 1795399201}, "must have the times of its window in horizon.json"),
     ],
 )
-def test_a_release_of_something_else_is_refused_by_its_place(
+def test_rejects_another_release_naming_its_place(
     tmp_path: pathlib.Path, changed: dict[str, Any], condition: str
 ) -> None:
     released_horizon(str(tmp_path), PLAN, range(3))

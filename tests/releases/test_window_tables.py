@@ -96,7 +96,7 @@ def answered(plan: Any, noisy: Any, queries: list[LinearQuery]) -> Any:
     return dataclasses.replace(release, tables=tables).answer_queries(queries)
 
 
-def test_the_same_query_has_one_answer_whichever_table_holds_it() -> None:
+def test_query_has_the_same_answer_from_every_table() -> None:
     plan = plan_of(5, RECORD, PAIRS, **GAUSSIAN)
     tables = plan.draw(0, marginals_of(plan, 5), Seeded(3), HORIZON_ID).tables
     for (one, a), (other, b) in itertools.combinations(tables.items(), 2):
@@ -144,7 +144,7 @@ def test_the_noisy_number_of_records_has_its_error() -> None:
         ),
     ],
 )
-def test_what_a_window_can_not_answer_is_refused_in_one_line(ask: Any, message: str) -> None:
+def test_rejects_unanswerable_questions_in_one_line(ask: Any, message: str) -> None:
     with pytest.raises(InputError, match=message) as caught:
         ask(window_of())
     assert "\n" not in str(caught.value)
@@ -166,14 +166,12 @@ ZEROS = np.zeros(DOMAIN.num_cells)
         ({"measured": ()}, "must measure every marginal"),
     ],
 )
-def test_a_release_that_does_not_fit_together_is_refused(
-    changed: dict[str, Any], message: str
-) -> None:
+def test_rejects_inconsistent_window_tables(changed: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         dataclasses.replace(window_of(), **changed)
 
 
-def test_a_release_is_shown_by_its_window() -> None:
+def test_repr_names_the_window_and_not_the_counts() -> None:
     release = window_of()
     assert isinstance(release, WindowTables)
     assert repr(release) == (

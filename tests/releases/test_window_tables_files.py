@@ -41,7 +41,9 @@ def assert_same(one: Any, other: Any) -> None:
 
 
 @pytest.mark.parametrize("release", [window_of(), window_of(**GAUSSIAN), block_of(2)], ids=repr)
-def test_what_is_read_is_what_was_written(release: WindowTables, tmp_path: pathlib.Path) -> None:
+def test_window_tables_round_trip_through_files(
+    release: WindowTables, tmp_path: pathlib.Path
+) -> None:
     write_release(release, tmp_path)
     assert_same(release, read_release(tmp_path))
     assert_same(release, release_from_bytes(release_to_bytes(release)))
@@ -54,7 +56,7 @@ def test_the_first_of_two_draws_of_a_window_is_its_release(tmp_path: pathlib.Pat
     assert_same(first, read_release(tmp_path))
 
 
-def test_files_are_as_large_whatever_the_counts_are(tmp_path: pathlib.Path) -> None:
+def test_file_size_does_not_depend_on_counts(tmp_path: pathlib.Path) -> None:
     """A name, a size or a length must tell nothing: only checksums and the draw differ."""
     sizes = set()
     for number in (1, 2):
@@ -150,7 +152,7 @@ def test_a_hostile_card_is_refused(
     assert message in refusal(tmp_path, change_card=change)
 
 
-def test_a_great_many_measurements_are_refused() -> None:
+def test_rejects_too_many_measurements() -> None:
     release = window_of(**GAUSSIAN)
     with pytest.raises(InputError, match=r"noise: .* inside what is measured: must be at most 2"):
         dataclasses.replace(release, measured=release.measured * 2**18)
@@ -177,7 +179,7 @@ def rows_of(change: Callable[[list[dict[str, Any]]], Any]) -> Callable[[bytes], 
     return changed
 
 
-def test_rows_that_are_not_changed_are_read(tmp_path: pathlib.Path) -> None:
+def test_unchanged_rows_are_read(tmp_path: pathlib.Path) -> None:
     with pytest.raises(pytest.fail.Exception, match="DID NOT RAISE"):
         refusal(tmp_path, change_data=rows_of(lambda rows: None))
 
@@ -202,7 +204,7 @@ def test_a_hostile_file_is_refused(
     assert message in refusal(tmp_path, change_data=rows_of(change))
 
 
-def test_no_damage_to_the_file_ends_otherwise_than_in_one_error() -> None:
+def test_every_damage_of_the_file_raises_one_error() -> None:
     release = window_of(**GAUSSIAN)
     data = release_to_bytes(release)
     start = len(data) - 900

@@ -158,7 +158,7 @@ def compare(arriving: list[list[dict[str, int]]], unit: WindowUnit) -> None:
 @pytest.mark.parametrize("number", range(3))
 @settings(max_examples=1)
 @given(arriving=schedules().filter(lambda arriving: sum(map(len, arriving)) > 9), unit=units())
-def test_a_stream_has_the_tables_of_a_batch(
+def test_stream_and_batch_have_the_same_tables(
     number: int, arriving: list[list[dict[str, int]]], unit: WindowUnit
 ) -> None:
     compare(arriving, unit)
@@ -168,7 +168,7 @@ def test_a_stream_has_the_tables_of_a_batch(
     "schedules_tried",
     [pytest.param(40, marks=pytest.mark.slow), pytest.param(200, marks=pytest.mark.engines)],
 )
-def test_many_streams_have_the_tables_of_a_batch(schedules_tried: int) -> None:
+def test_many_random_streams_have_the_tables_of_a_batch(schedules_tried: int) -> None:
     settings(max_examples=schedules_tried)(given(schedules(), units())(compare))()
 
 
@@ -199,7 +199,7 @@ def test_batches_of_columns_are_counted_as_rows_are():
     assert counted(batches) == [by_hand(arriving)]
 
 
-def test_a_window_without_records_has_a_table_too():
+def test_empty_window_has_a_table():
     expected = [(number, [0] * 8, HORIZON.closes(number), 0) for number in range(12)]
     row = {"a": 0, "b": 0, "event": 99, "arrival": 99}
     assert counted(beam.Create([row])) == [expected]
@@ -224,7 +224,7 @@ def test_tables_of_several_blocks_are_counted():
     assert found == {0: {0: 1, 300_000: 2}, 1: {299_999: 1}}
 
 
-def test_other_windows_are_refused():
+def test_rejects_windowed_input():
     with pytest.raises(InputError, match="must be in the global window"), pipeline() as p:
         _ = (
             p
@@ -240,6 +240,6 @@ def test_a_column_that_is_missing_is_refused():
         _ = rows | CountWindows(DOMAIN, HORIZON, RECORDS, "event", "came", unit_costs=None)
 
 
-def test_more_cells_than_fit_a_worker_are_refused():
+def test_rejects_more_cells_than_fit_a_worker():
     with pytest.raises(InputError, match=r"^num_windows: 20000 .*at most 14,316 with this domain"):
         CountWindows(LONG, Horizon(0, 10, 20_000, 0), RECORDS, "t", "t", unit_costs=None)

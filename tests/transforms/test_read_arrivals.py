@@ -143,13 +143,13 @@ def test_another_arrival_than_the_file_s_is_refused_in_a_stream(landing: pathlib
         _ = beam.Pipeline() | read | count
 
 
-def test_a_replay_of_what_is_not_over_is_refused(landing: pathlib.Path):
+def test_rejects_replay_before_the_horizon_is_over(landing: pathlib.Path):
     later = Horizon(int(time.time()) - 25, 10, 3, 5)
     with pytest.raises(InputError, match=r"^replay: True is refused; can't be given before the la"):
         ReadArrivals(f"{landing}/*.parquet", later, poll=1, settle=60, replay=True)
 
 
-def test_a_file_with_a_column_of_that_name_is_refused(tmp_path: pathlib.Path):
+def test_rejects_file_with_a_file_time_column(tmp_path: pathlib.Path):
     pq.write_table(pa.table({"a": [1], "event": [1], "file_time": [1]}), tmp_path / "1.parquet")
     read = ReadArrivals(f"{tmp_path}/*.parquet", HORIZON, poll=1, settle=0)
     with pytest.raises(InputError, match=r"^arrival: 'file_time' .* must be no column of"):
@@ -169,9 +169,7 @@ def test_a_file_with_a_column_of_that_name_is_refused(tmp_path: pathlib.Path):
         ({"pattern": "."}, r"input: '.' is refused; is a folder; must match files"),
     ],
 )
-def test_what_can_be_no_source_is_refused(
-    tmp_path: pathlib.Path, changed: dict[str, Any], condition: str
-):
+def test_rejects_invalid_sources(tmp_path: pathlib.Path, changed: dict[str, Any], condition: str):
     given: dict[str, Any] = {"pattern": f"{tmp_path}/*.parquet", "poll": 1, "settle": 0, **changed}
     with pytest.raises(InputError, match=f"^{condition}"):
         ReadArrivals(given.pop("pattern"), HORIZON, **given)

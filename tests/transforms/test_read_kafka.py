@@ -194,7 +194,7 @@ def test_each_message_of_the_horizon_is_read_once_and_none_is_late(
         (Fault(kafka.KafkaError.TOPIC_AUTHORIZATION_FAILED), "TOPIC_AUTHORIZATION_FAILED"),
     ],
 )
-def test_what_is_not_exact_stops_the_job(
+def test_bad_messages_stop_the_job(
     monkeypatch: pytest.MonkeyPatch, extra: Any, message: str
 ) -> None:
     broker = Broker([], [0.1], 1)

@@ -191,7 +191,7 @@ def test_checkpoints_between_bundles_are_refused(tmp_path: pathlib.Path):
 
 
 @pytest.mark.slow
-def test_a_replay_draws_nothing_again(directory: pathlib.Path, tmp_path: pathlib.Path):
+def test_replay_draws_nothing_twice(directory: pathlib.Path, tmp_path: pathlib.Path):
     copy = tmp_path / "out"
     shutil.copytree(directory, copy)
     before = draws(copy)
@@ -201,7 +201,7 @@ def test_a_replay_draws_nothing_again(directory: pathlib.Path, tmp_path: pathlib
 
 
 @pytest.mark.slow
-def test_what_is_missing_is_drawn_and_nothing_else(directory: pathlib.Path, tmp_path: pathlib.Path):
+def test_only_missing_windows_are_drawn(directory: pathlib.Path, tmp_path: pathlib.Path):
     copy = tmp_path / "out"
     shutil.copytree(directory, copy)
     before = draws(copy)

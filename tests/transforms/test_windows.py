@@ -80,7 +80,7 @@ def exported() -> set[str]:
     }
 
 
-def test_everything_exported_is_held_against_windows() -> None:
+def test_every_exported_transform_is_tested_with_windows() -> None:
     """A new transform is added above, or takes a pipeline only."""
     readers = {"ReadRecords", "ReadArrivals", "ReadKafka", "SyntheticRows"}
     assert exported() - readers == GUARDED.keys() - {CountElements.__name__}
@@ -109,7 +109,7 @@ def test_an_unbounded_collection_is_refused(name: str, tmp_path: pathlib.Path) -
         GUARDED[name](records, tmp_path / "out")
 
 
-def test_what_the_message_advises_makes_one_release_of_all_panes() -> None:
+def test_advice_of_the_message_makes_one_release() -> None:
     with pipeline() as p:
         created = beam.Create([{"age": 1, "sex": "f", "smokes": True}] * 5)
         records = p | created.with_output_types(Any)

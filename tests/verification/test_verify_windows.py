@@ -89,9 +89,7 @@ def test_windows_and_horizons_keep_their_promise(
         lambda card: card["noise"].pop(),
     ],
 )
-def test_a_window_whose_card_was_changed_does_not_hold(
-    change: Change, tmp_path: pathlib.Path
-) -> None:
+def test_changed_window_card_fails_verification(change: Change, tmp_path: pathlib.Path) -> None:
     plan = plan_of(10, person(2, 5, 3), WORKLOAD)
     released_horizon(str(tmp_path / "out"), plan, range(1))
     place = tmp_path / "out" / "windows" / "000000"
@@ -102,7 +100,7 @@ def test_a_window_whose_card_was_changed_does_not_hold(
 
 @pytest.mark.parametrize("value", [None, "independent", "x"])
 @pytest.mark.parametrize("delta", DELTAS)
-def test_a_strategy_that_is_not_stated_hides_no_blocks(
+def test_rejects_wrong_or_missing_strategy(
     delta: float, value: object, tmp_path: pathlib.Path
 ) -> None:
     directory = tmp_path / "out"
@@ -195,7 +193,7 @@ WINDOW_FORGERIES: list[Change] = [
 
 
 @pytest.mark.parametrize("change", WINDOW_FORGERIES)
-def test_forged_windows_do_not_hold(change: Change, tmp_path: pathlib.Path) -> None:
+def test_forged_windows_fail_verification(change: Change, tmp_path: pathlib.Path) -> None:
     plan = plan_of(10, person(2, 5, 3), WORKLOAD)
     released_horizon(str(tmp_path), plan, range(2))
     each_card(tmp_path, change)
@@ -241,13 +239,13 @@ def test_levels_under_a_horizon_of_independent_windows_are_refused(tmp_path: pat
         lambda card: card.update(max_records_per_unit=100, max_windows_per_unit=6),
     ],
 )
-def test_a_forged_horizon_does_not_hold(change: Change, tmp_path: pathlib.Path) -> None:
+def test_forged_horizon_fails_verification(change: Change, tmp_path: pathlib.Path) -> None:
     released_horizon(str(tmp_path), leveled(delta=0.0), range(6), range(2))
     edit(tmp_path / "horizon.json", change)
     assert does_not_hold(tmp_path)
 
 
-def test_more_records_in_the_horizon_than_in_its_windows_do_not_hold(
+def test_horizon_with_more_records_than_its_windows_fails(
     tmp_path: pathlib.Path,
 ) -> None:
     plan = dp.plan_window_databases(dp.MWEM(), WORKLOAD, horizon_of(6), person(1, 6), 1.0, 1e-9)
@@ -268,7 +266,9 @@ FREE = r"(parameters\.)?(windows\.)?promise|source(\..*)?|replayable"
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["levels", "levels pure", "sliding", "database"])
-def test_no_change_of_a_horizon_or_of_its_cards_holds(kind: str, tmp_path: pathlib.Path) -> None:
+def test_every_changed_field_of_a_horizon_fails_verification(
+    kind: str, tmp_path: pathlib.Path
+) -> None:
     plan: Any = leveled(delta=0.0 if kind == "levels pure" else 1e-9)
     if kind == "sliding":
         plan = plan_of(11, person(2, 5, 3), WORKLOAD)

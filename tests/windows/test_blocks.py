@@ -9,7 +9,7 @@ from beam_dp.errors import InputError
 from beam_dp.windows.horizon import Blocks, Horizon, block_weight
 
 
-def test_blocks_hold_every_window_once_and_the_last_one_may_be_shorter() -> None:
+def test_each_window_is_in_one_block_and_the_last_block_may_be_shorter() -> None:
     for num_windows in range(2, 9):
         for size in range(2, num_windows + 1):
             blocks = Blocks(num_windows, size)
@@ -18,7 +18,7 @@ def test_blocks_hold_every_window_once_and_the_last_one_may_be_shorter() -> None
             assert {len(each) for each in held[:-1]} <= {size} and 1 <= len(held[-1]) <= size
 
 
-def test_a_run_of_windows_is_cut_at_the_ends_of_blocks() -> None:
+def test_parts_split_a_run_of_windows_at_block_ends() -> None:
     assert list(Blocks(10, 4).parts(2, 9)) == [
         (0, range(2, 4)),
         (1, range(4, 8)),
@@ -28,13 +28,13 @@ def test_a_run_of_windows_is_cut_at_the_ends_of_blocks() -> None:
 
 
 @pytest.mark.parametrize("size", [1, 11, 2.0, True])
-def test_a_size_that_is_out_of_range_is_refused(size: int) -> None:
+def test_rejects_block_size_out_of_range(size: int) -> None:
     with pytest.raises(InputError, match=r"block: .* must be an integer from 2 to 10, of windows"):
         Blocks(10, size)
 
 
 @pytest.mark.parametrize("variances", [(1.0, 1.0), (4.08, 22.2), (2.0, 0.01)])
-def test_the_weight_of_a_block_is_that_of_dense_least_squares(
+def test_block_weight_equals_dense_least_squares(
     variances: tuple[float, float],
 ) -> None:
     window, block = variances
@@ -56,6 +56,6 @@ def test_the_weight_of_a_block_is_that_of_dense_least_squares(
 @pytest.mark.parametrize(
     ("seconds", "text"), [(1, "1s"), (90, "90s"), (3600, "1h"), (86400, "1d"), (604800, "7d")]
 )
-def test_the_length_of_a_window_is_written_as_it_is_read(seconds: int, text: str) -> None:
+def test_window_length_round_trips_as_text(seconds: int, text: str) -> None:
     assert Horizon(0, seconds, 1, 0).window_text == text
     assert Horizon(0, text, 1, 0).window == seconds

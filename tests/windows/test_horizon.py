@@ -26,7 +26,7 @@ def window_by_hand(horizon: Horizon, event: int, arrival: int) -> int:
 
 
 @given(HORIZONS, st.lists(st.tuples(SECONDS, SECONDS), max_size=30))
-def test_records_count_as_the_rule_says(horizon: Horizon, records: list[tuple[int, int]]):
+def test_counted_windows_follow_the_rule(horizon: Horizon, records: list[tuple[int, int]]):
     events, arrivals = np.array(records, np.int64).reshape(-1, 2).T
     found = counted_windows(horizon, events, arrivals)
     assert found.tolist() == [window_by_hand(horizon, *record) for record in records]
@@ -45,12 +45,12 @@ def test_records_count_as_the_rule_says(horizon: Horizon, records: list[tuple[in
         (130, 130, -1),  # after the horizon
     ],
 )
-def test_the_ends_of_windows(event: int, arrival: int, number: int):
+def test_window_ends_are_exclusive(event: int, arrival: int, number: int):
     horizon = Horizon(100, 10, 3, 5)
     assert counted_windows(horizon, np.array([event]), np.array([arrival])).tolist() == [number]
 
 
-def test_a_window_closes_when_its_grace_is_over():
+def test_window_closes_after_its_grace():
     horizon = Horizon(100, 10, 3, 5)
     assert [horizon.closes(number) for number in range(3)] == [115, 125, 135]
     assert horizon.end == 130
@@ -59,7 +59,7 @@ def test_a_window_closes_when_its_grace_is_over():
 @pytest.mark.parametrize(
     "start", ["2026-11-23T00:00Z", "2026-11-23T01:00+01:00", "2026-11-22T19:00:00-05:00"]
 )
-def test_times_are_read_with_their_zone(start: str):
+def test_start_is_read_with_its_time_zone(start: str):
     horizon = Horizon(start, "1h", 168, "30m")
     assert horizon == Horizon(1795392000, 3600, 168, 1800)
     assert hash(horizon) == hash(Horizon(1795392000, 3600, 168, 1800))
@@ -68,7 +68,7 @@ def test_times_are_read_with_their_zone(start: str):
 @pytest.mark.parametrize(
     "text, seconds", [("90s", 90), ("30m", 1800), ("1h", 3600), ("7d", 604800)]
 )
-def test_durations_are_read_with_their_unit(text: str, seconds: int):
+def test_durations_are_read_with_their_unit_of_time(text: str, seconds: int):
     assert Horizon(0, text, 1, text) == Horizon(0, seconds, 1, seconds)
 
 
@@ -94,7 +94,7 @@ def test_durations_are_read_with_their_unit(text: str, seconds: int):
         ({"start": "9999-12-31T22:00Z", "num_windows": 3}, "before the year 10000"),
     ],
 )
-def test_what_is_no_horizon_is_refused(changed: dict[str, object], condition: str):
+def test_rejects_invalid_horizons(changed: dict[str, object], condition: str):
     given = {"start": 0, "window": 3600, "num_windows": 2, "grace": 0, **changed}
     name = list(changed)[-1]
     with pytest.raises(InputError, match=f"^{name}: .*{condition}"):

@@ -56,14 +56,14 @@ def kept_by_hand(held: frozenset[int], most: int, protected: int) -> set[int]:
 @pytest.mark.mostly_slow(one_in=4)
 @pytest.mark.parametrize("first_words", [64, 5, 1])
 @pytest.mark.parametrize(("most", "protected"), LIMITS)
-def test_windows_are_kept_by_the_rule(most: int, protected: int, first_words: int):
+def test_kept_windows_follow_the_rule(most: int, protected: int, first_words: int):
     units = fingerprints(len(HELD), first_words)
     kept = kept_in_order(HELD, units, limits_of(most, protected))
     assert kept == [kept_by_hand(held, most, protected) for held in HELD]
 
 
 @pytest.mark.parametrize(("most", "protected"), LIMITS)
-def test_of_consecutive_windows_no_more_are_kept_than_allowed(most: int, protected: int):
+def test_keeps_at_most_the_allowed_windows_of_any_run(most: int, protected: int):
     kept = kept_in_order(HELD, fingerprints(len(HELD), 64), limits_of(most, protected))
     for start in range(NUM_WINDOWS):
         span = set(range(start, start + protected))
@@ -75,7 +75,7 @@ def test_of_consecutive_windows_no_more_are_kept_than_allowed(most: int, protect
 
 
 @given(st.lists(st.sampled_from(HELD), min_size=2, max_size=9), st.sampled_from(LIMITS), st.data())
-def test_a_unit_changes_nothing_for_the_others(held, limits, data):
+def test_one_unit_does_not_change_the_windows_of_others(held, limits, data):
     units = fingerprints(len(held), data.draw(st.sampled_from([1, 3, len(held)])))
     gone = data.draw(st.integers(0, len(held) - 1))
     others = [place for place in range(len(held)) if place != gone]
@@ -86,7 +86,7 @@ def test_a_unit_changes_nothing_for_the_others(held, limits, data):
     assert without == [kept[place] for place in others]
 
 
-def test_no_more_is_remembered_than_is_needed():
+def test_remembers_only_recent_windows():
     """Of a sliding budget what is recent; of the whole horizon a number a unit."""
     unit = fingerprints(1, 1)
     for limits, entries in (
@@ -103,7 +103,7 @@ def test_no_more_is_remembered_than_is_needed():
 
 
 @given(st.lists(st.sampled_from(HELD), max_size=9), st.sampled_from(LIMITS))
-def test_what_is_remembered_survives_as_bytes(held, limits):
+def test_kept_windows_round_trip_through_bytes(held, limits):
     units, remembered = fingerprints(len(held), 3), KeptWindows.nothing()
     for number in range(NUM_WINDOWS):
         present = [place for place, windows in enumerate(held) if number in windows]
@@ -131,7 +131,7 @@ def test_what_is_remembered_survives_as_bytes(held, limits):
         ),
     ],
 )
-def test_what_protects_nobody_is_refused(changed: dict[str, object], condition: str):
+def test_rejects_invalid_window_units(changed: dict[str, object], condition: str):
     given = {
         "privacy_unit": "person",
         "max_records_per_unit": 3,
