@@ -12,8 +12,214 @@ import functools
 import numpy as np
 from numpy.typing import NDArray
 
-from beam_dp.interval_strategies.hierarchy_errors import HierarchyErrors, parents_of, starts_of
-from beam_dp.interval_strategies.strategy import Prefixes, Values, prefixes_of
+from beam_dp.interval_strategies.strategy import (
+    Indices,
+    Prefixes,
+    Values,
+    mean_of_intervals,
+    prefixes_of,
+)
+
+
+def starts_of(sizes: tuple[int, ...], level: int) -> Indices:
+    """Returns for each node of a level the number of its first child on the next."""
+    return -(-np.arange(sizes[level]) * sizes[level + 1] // sizes[level])
+
+
+def parents_of(sizes: tuple[int, ...], level: int) -> Indices:
+    """Returns for each node of a level below the first its parent."""
+    return np.arange(sizes[level]) * sizes[level - 1] // sizes[level]
+
+
+class HierarchyErrors:
+    """The variances of all answers of a ``Hierarchy``, for noise of variance 1.
+
+    Args:
+        sizes: of its levels.
+        scales: variances of each level's nodes from at and below them.
+        precisions: of the sums of each node's children.
+        top: the matrix over the roots.
+
+    Attributes:
+        roots: covariances of the sums of the roots, shape (roots, roots).
+
+    Cost: O(d) a level for the mean and to prepare; O(1) an interval and level.
+    """
+
+    def __init__(
+        self,
+        sizes: tuple[int, ...],
+        scales: list[Values],
+        precisions: list[Values],
+        top: NDArray[np.int64],
+    ) -> None:
+        self._sizes = sizes
+        self._scales = scales
+        self._sums = [1 / each for each in precisions[:-1]]
+        if len(top):
+            self.roots = _root_covariance(top, precisions[0])
+        else:
+            self.roots = np.diag(self._sums[0])
+
+    @functools.cached_property
+    def _root_prefixes(self) -> Values:
+        """Covariances of the prefixes of roots, shape (roots + 1, roots + 1)."""
+        roots = len(self.roots)
+        result = np.zeros((roots + 1, roots + 1))
+        result[1:, 1:] = self.roots.cumsum(axis=0).cumsum(axis=1)
+        return result
+
+    @functools.cached_property
+    def _nodes(self) -> list[NDArray[np.int32]]:
+        """For each level the node that holds a cell; one more than all for the end."""
+        places = np.arange(self._sizes[-1] + 1)
+        found = [places.astype(np.int32)]
+        for size, below in zip(self._sizes[-2::-1], self._sizes[:0:-1], strict=True):
+            found.append((found[-1].astype(np.int64) * size // below).astype(np.int32))
+        return found[::-1]
+
+    @functools.cached_property
+    def _before(self) -> list[Values]:
+        """For each level below the roots the variances of a node's earlier siblings, summed."""
+        found = [np.zeros(0)]
+        for level in range(1, len(self._sizes)):
+            sums = np.concatenate([[0.0], np.cumsum(self._scales[level])])
+            starts, parents = starts_of(self._sizes, level - 1), parents_of(self._sizes, level)
+            found.append(sums[:-1] - sums[starts][parents])
+        return found
+
+    @functools.cached_property
+    def _prefixes(self) -> list[tuple[Values, Values]]:
+        """For each level: the prefix before a cell, within its node, as share and noise."""
+        num_cells = self._sizes[-1]
+        share, noise = np.zeros(num_cells + 1), np.zeros(num_cells + 1)
+        found = [(share, noise)]
+        for level in range(len(self._sizes) - 1, 0, -1):
+            child = self._nodes[level][:-1]
+            sums = self._sums[level - 1][self._nodes[level - 1][:-1]]
+            before, own = self._before[level][child], self._scales[level][child]
+            inner = before + share[:-1] * own
+            noise = np.append(
+                noise[:-1] + before + share[:-1] ** 2 * own - inner**2 / sums,
+                0.0,
+            )
+            share = np.append(inner / sums, 0.0)
+            found.append((share, noise))
+        return found[::-1]
+
+    @functools.cached_property
+    def _variances(self) -> list[Values]:
+        """For each level the variances of the nodes' final estimates."""
+        found = [np.diagonal(self.roots).copy()]
+        for level in range(1, len(self._sizes)):
+            parents = parents_of(self._sizes, level)
+            own, sums = self._scales[level], self._sums[level - 1][parents]
+            found.append((own / sums) ** 2 * found[-1][parents] + own - own**2 / sums)
+        return found
+
+    def mean(self) -> float:
+        """Returns the mean of the variances of all intervals."""
+        share, noise = (each[:-1] for each in self._prefixes[0])
+        root = self._nodes[0][:-1]
+        prefix = self._root_prefixes
+        own = np.diagonal(prefix)
+        variances = (
+            (1 - share) ** 2 * own[root]
+            + share**2 * own[root + 1]
+            + 2 * share * (1 - share) * prefix[root, root + 1]
+            + noise
+        )
+        variances = np.append(variances[1:], own[-1])
+        return mean_of_intervals(variances, self._variance_of_sum())
+
+    def mean_prefix_noise(self) -> float:
+        """Returns the mean variance of the prefixes before each cell, given the roots."""
+        return float(self._prefixes[0][1][:-1].mean())
+
+    def _variance_of_sum(self) -> float:
+        """Returns the variance of the sum of all prefixes."""
+        num_cells = self._sizes[-1]
+        share, noise = np.zeros(num_cells), 0.0
+        held = np.ones(num_cells)
+        for level in range(len(self._sizes) - 1, 0, -1):
+            starts, parents = starts_of(self._sizes, level - 1), parents_of(self._sizes, level)
+            total = np.add.reduceat(held, starts)
+            ends = np.cumsum(total)[parents]
+            factor = share + ends - np.cumsum(held)
+            own = self._scales[level]
+            inner = np.add.reduceat(factor * own, starts)
+            noise += float((factor**2 * own).sum() - (inner**2 / self._sums[level - 1]).sum())
+            share, held = inner / self._sums[level - 1], total
+        factor = share + num_cells - np.cumsum(held) + 1
+        return float(factor @ self.roots @ factor) + noise
+
+    def variances(self, low: Indices, high: Indices) -> Values:
+        """Returns the variance of each interval low..high, both included."""
+        stop = high + 1
+        result = np.zeros(len(low))
+        pending = np.arange(len(low))
+        for level in range(len(self._sizes)):
+            nodes = self._nodes[level]
+            apart = nodes[low[pending]] != nodes[high[pending]]
+            at = pending[apart]
+            if len(at):
+                result[at] = self._across(level, low[at], high[at], stop[at])
+            pending = pending[~apart]
+        result[pending] = self._variances[-1][low[pending]]
+        return result
+
+    def _end(self, level: int, high: Indices, stop: Indices) -> tuple[Values, Values]:
+        """Returns the prefix up to ``high``, within its node on a level, as share and noise."""
+        nodes = self._nodes[level]
+        inside = nodes[stop] == nodes[high]
+        share, noise = self._prefixes[level]
+        return np.where(inside, share[stop], 1.0), np.where(inside, noise[stop], 0.0)
+
+    def _across(self, level: int, low: Indices, high: Indices, stop: Indices) -> Values:
+        """Variances of intervals whose ends lie in different nodes of a level and one parent."""
+        nodes = self._nodes[level]
+        first, last = nodes[low], nodes[high]
+        start_share, start_noise = (each[low] for each in self._prefixes[level])
+        end_share, end_noise = self._end(level, high, stop)
+        noise = start_noise + end_noise
+        if level == 0:
+            return noise + self._across_roots(first, last, start_share, end_share)
+        own, before = self._scales[level], self._before[level]
+        between = before[last] - before[first]
+        inner = between - start_share * own[first] + end_share * own[last]
+        squares = (
+            between - own[first] + (1 - start_share) ** 2 * own[first] + end_share**2 * own[last]
+        )
+        parent = self._nodes[level - 1][low]
+        sums = self._sums[level - 1][parent]
+        result: Values = (
+            noise
+            + squares
+            - inner**2 / sums
+            + (inner / sums) ** 2 * self._variances[level - 1][parent]
+        )
+        return result
+
+    def _across_roots(
+        self, first: NDArray[np.int32], last: NDArray[np.int32], start: Values, end: Values
+    ) -> Values:
+        prefix = self._root_prefixes
+        terms = [(last, 1 - end), (last + 1, end), (first, start - 1), (first + 1, -start)]
+        result = np.zeros(len(first))
+        for number, (place, factor) in enumerate(terms):
+            result += factor**2 * prefix[place, place]
+            for other, other_factor in terms[:number]:
+                result += 2 * factor * other_factor * prefix[place, other]
+        return result
+
+
+def _root_covariance(top: NDArray[np.int64], precisions: Values) -> Values:
+    """Returns the covariance of least squares from a measured matrix and independent estimates."""
+    matrix = top.astype(np.float64)
+    information = matrix.T @ matrix
+    information[np.diag_indices_from(information)] += precisions
+    return np.asarray(np.linalg.inv(information), np.float64)
+
 
 Integers = NDArray[np.int64]
 

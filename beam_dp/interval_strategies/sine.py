@@ -17,9 +17,14 @@ from typing import Self
 
 import numpy as np
 
-from beam_dp.interval_strategies.convolution import Integers, convolve_integers, ordered_convolution
 from beam_dp.interval_strategies.strategy import Indices, Prefixes, Values, prefixes_of
-from beam_dp.interval_strategies.transforms import fast_length, sine_transform
+from beam_dp.interval_strategies.transforms import (
+    Integers,
+    convolve_integers,
+    fast_length,
+    ordered_convolution,
+    sine_transform,
+)
 
 # Counts of up to 2^63 / 2^27 records are measured without overflow. Rounding to these grids costs
 # about 0.1 % of the error.

@@ -1,14 +1,16 @@
-"""The interface of a strategy for intervals: an integer matrix measured with equal noise."""
+"""The interface of strategies for intervals, integer matrices, and the textbook's tree."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+import dataclasses
+import functools
+from collections.abc import Iterator
+from typing import Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    from beam_dp.interval_strategies.textbook_tree import Nodes
+from beam_dp.privacy.guarantee import Neighboring
 
 Values = NDArray[np.float64]
 Indices = NDArray[np.int64]
@@ -28,8 +30,8 @@ class ErrorLaw(Protocol):
         ...
 
 
-class Measured(Protocol):
-    """What a release keeps of the strategy that was measured for it."""
+class Strategy(Protocol):
+    """An integer matrix A with one column a cell, and how to answer from noisy A x."""
 
     @property
     def num_leaves(self) -> int:
@@ -40,10 +42,6 @@ class Measured(Protocol):
     def errors(self) -> ErrorLaw:
         """The variances of all answers, for noise of variance 1: computed once."""
         ...
-
-
-class Strategy(Measured, Protocol):
-    """An integer matrix A with one column a cell, and how to answer from noisy A x."""
 
     @property
     def l1_sensitivity(self) -> int:
@@ -102,3 +100,135 @@ def mean_of_intervals(prefix_variances: Values, variance_of_sum: float) -> float
     num_leaves = len(prefix_variances)
     total = (num_leaves + 1) * float(prefix_variances.sum()) - variance_of_sum
     return total / (num_leaves * (num_leaves + 1) / 2)
+
+
+Integers = NDArray[np.int64]
+
+
+@dataclasses.dataclass(frozen=True)
+class TextbookTree:
+    """Sums over the dyadic intervals of a domain padded to a power of two.
+
+    An interval is answered by the fewest nodes that make it up. Every node of the padded tree is
+    noised, empty ones too. Under add-or-remove-one the root is a node like others: a record
+    changes h + 1 of them, h = log2 of the padded size. Under replace-one the root is left out,
+    because the number of records is public: the whole domain is the sum of its two halves, so
+    that nothing is assumed of records outside the domain. A replacement changes 2 h nodes.
+
+    Cost: O(d).
+    Reference: Dwork, Naor, Pitassi and Rothblum (2010); Chan, Shi and Song (2011).
+    """
+
+    num_leaves: int
+    has_root: bool
+
+    @classmethod
+    def build(cls, num_leaves: int, neighboring: Neighboring) -> Self:
+        """Returns the strategy for so many cells under a relation."""
+        return cls(num_leaves, neighboring is Neighboring.ADD_OR_REMOVE_ONE or num_leaves == 1)
+
+    @property
+    def num_levels(self) -> int:
+        """The number of levels that are measured."""
+        return (self.num_leaves - 1).bit_length() + self.has_root
+
+    @property
+    def l1_sensitivity(self) -> int:
+        """The number of nodes above a cell, which is the L1 norm of every column."""
+        return self.num_levels
+
+    @property
+    def l2_sensitivity_squared(self) -> int:
+        """The same number."""
+        return self.num_levels
+
+    def measure(self, counts: Integers) -> Integers:
+        """Returns the sums of the nodes, from the cells up."""
+        padded = 1 << (self.num_leaves - 1).bit_length()
+        sums = np.pad(counts, (0, padded - self.num_leaves))
+        parts = [sums]
+        for _ in range(self.num_levels - 1):
+            sums = sums.reshape(-1, 2).sum(axis=1)
+            parts.append(sums)
+        return np.concatenate(parts)
+
+    def estimate(self, noisy: Values) -> Nodes:
+        """Returns the answers: sums of nodes, as they are."""
+        return Nodes(np.split(noisy, np.cumsum(self.node_sizes())[:-1]))
+
+    def node_sizes(self) -> list[int]:
+        """Returns the numbers of nodes of the levels, from the cells up."""
+        padded = 1 << (self.num_leaves - 1).bit_length()
+        return [padded >> level for level in range(self.num_levels)]
+
+    @functools.cached_property
+    def errors(self) -> TextbookErrors:
+        """The variances of all answers, for noise of variance 1: computed once."""
+        return TextbookErrors(self.num_leaves, self.num_levels)
+
+
+class Nodes:
+    """Answers that add up the fewest nodes.
+
+    Args:
+        levels: node sums, from the cells up.
+    """
+
+    def __init__(self, levels: list[Values]) -> None:
+        self.levels = levels
+
+    def answer(self, low: Indices, high: Indices) -> Values:
+        """Returns the sums of the nodes that make up the cells low..high, both included."""
+        result = np.zeros(low.shape)
+        for level, place, taken in _taken(low, high, len(self.levels)):
+            result += np.where(taken, self.levels[level][np.where(taken, place, 0)], 0.0)
+        return result
+
+
+class TextbookErrors:
+    """The numbers of nodes of all answers: their variances, for noise of variance 1."""
+
+    def __init__(self, num_leaves: int, num_levels: int) -> None:
+        self._num_leaves = num_leaves
+        self._num_levels = num_levels
+
+    def mean(self) -> float:
+        """Returns the mean number of nodes: one is used where its parent is not inside."""
+        num_leaves = self._num_leaves
+        total = 0
+        for level in range(self._num_levels):
+            is_top = level == self._num_levels - 1
+            total += self._contained(level) - (0 if is_top else 2 * self._contained(level + 1))
+        return total / (num_leaves * (num_leaves + 1) // 2)
+
+    def _contained(self, level: int) -> int:
+        """Returns how many times a node of a level lies inside an interval, over all of them."""
+        starts = np.arange(0, self._num_leaves, 1 << level)
+        ends = starts + (1 << level)
+        counted = (starts + 1) * np.maximum(self._num_leaves + 1 - ends, 0)
+        return int(counted.sum())
+
+    def variances(self, low: Indices, high: Indices) -> Values:
+        """Returns the number of nodes of each interval low..high, both included."""
+        result = np.zeros(low.shape)
+        for _, _, taken in _taken(low, high, self._num_levels):
+            result += taken
+        return result
+
+
+def _taken(
+    low: Indices, high: Indices, num_levels: int
+) -> Iterator[tuple[int, Indices, NDArray[np.bool_]]]:
+    """Yields the nodes that make up low..high: levels, places and whether they are taken.
+
+    Of a level those are taken that have no parent inside; of the highest one, of one or two nodes,
+    all that are inside.
+    """
+    start, stop = low, high + 1
+    for level in range(num_levels - 1):
+        some = start < stop
+        yield level, start, some & (start % 2 == 1)
+        yield level, stop - 1, some & (stop % 2 == 1)
+        start, stop = (start + 1) // 2, stop // 2
+    for place in (0, 1):
+        yield num_levels - 1, np.full_like(start, place), (start <= place) & (place < stop)

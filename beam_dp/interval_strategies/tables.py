@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-import functools
 import math
 from collections.abc import Mapping
 
@@ -14,93 +12,24 @@ from beam_dp.errors import InputError
 from beam_dp.interval_strategies.hierarchy import Hierarchy
 from beam_dp.interval_strategies.sine import SineStrategy
 from beam_dp.interval_strategies.strategy import (
-    Indices,
-    Measured,
     Strategy,
-    Values,
-    mean_of_intervals,
+    TextbookTree,
 )
-from beam_dp.interval_strategies.textbook_tree import TextbookTree
-from beam_dp.interval_strategies.transforms import fast_length
 from beam_dp.privacy.guarantee import Neighboring
 
 Tables = Mapping[str, NDArray[np.int64]]
 
-# More than any strategy that is built here has, and little enough to compute with.
+# More than any strategy built here has, and few enough to compute with.
 MAX_ROOTS = 1024
 _MAX_ROWS = 2 * MAX_ROOTS
 _MAX_LEVELS = 21
 _MAX_ENTRY = 2**26
 
-# Weighted trees are no longer planned; releases made with them are read.
-TREES = ("histogram", "tree", "weighted_tree", "windows")
+TREES = ("histogram", "tree", "windows")
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class SquareRootErrors:
-    """The square-root factorisation of prefix sums, of which releases of version 0.1 were made.
-
-    A[i, j] = coefficients[i - j] for i >= j, the power series of (1 - x)^(-1/2) in integers. It is
-    no longer planned: the sine strategy always has less error. For an interval the variance of
-    the last interval of its length is stated: it is exact there, and an upper bound elsewhere,
-    because variances increase with the place. The mean is exact.
-
-    Args:
-        coefficients: shape (d,), int64, >= 0, the first >= 1.
-
-    Reference: Henzinger, Upadhyay and Upadhyay (2023), Theorem 1, for prefix sums.
-    """
-
-    coefficients: NDArray[np.int64]
-
-    @property
-    def num_leaves(self) -> int:
-        """The number of cells."""
-        return len(self.coefficients)
-
-    @property
-    def errors(self) -> SquareRootErrors:
-        """The variances of all answers, for noise of variance 1."""
-        return self
-
-    def mean(self) -> float:
-        """Returns the mean of the variances of all intervals."""
-        variances = np.cumsum(self._series**2)
-        return mean_of_intervals(variances, float((np.cumsum(self._series) ** 2).sum()))
-
-    def variances(self, low: Indices, high: Indices) -> Values:
-        """Returns an upper bound on the variance of each interval low..high, both included."""
-        result: Values = self._by_length[high - low]
-        return result
-
-    @functools.cached_property
-    def _series(self) -> Values:
-        """The power series that turns what is measured into prefixes: Newton's inverse, summed."""
-        known = np.array([1 / self.coefficients[0]])
-        while len(known) < self.num_leaves:
-            length = min(2 * len(known), self.num_leaves)
-            known = np.append(known, np.zeros(length - len(known)))
-            rest = -_product(self.coefficients[:length].astype(np.float64), known)
-            rest[0] += 2
-            known = _product(known, rest)
-        return np.cumsum(known)
-
-    @functools.cached_property
-    def _by_length(self) -> Values:
-        squares = np.cumsum(self._series**2)
-        # For each lag the sum of series[m] series[m + lag].
-        lags = _product(self._series[::-1], self._series)[::-1]
-        shorter = np.append(squares[-2::-1], 0.0)
-        result: Values = squares[-1] + shorter - 2 * np.append(lags[1:], 0.0)
-        return result
-
-
-def strategy_tables(strategy: Measured) -> Tables:
-    """Returns the tables of a strategy; numerically found ones differ between machines.
-
-    Raises:
-        TypeError: if it is of no known class.
-    """
+def strategy_tables(strategy: Strategy) -> Tables:
+    """Returns the tables of a strategy; numerically found ones differ between machines."""
     match strategy:
         case Hierarchy(sizes=sizes, weights=weights, top=top):
             roots = np.arange(sizes[0])
@@ -112,39 +41,15 @@ def strategy_tables(strategy: Measured) -> Tables:
             return {"sizes": np.array(sizes), "weights": by_level, "top": top}
         case SineStrategy(kernel=kernel, scales=scales):
             return {"kernel": kernel[: len(scales) + 2], "scales": scales}
-        case SquareRootErrors(coefficients=coefficients):
-            return {"coefficients": coefficients}
         case TextbookTree():
             return {}
     raise TypeError(type(strategy).__name__)
 
 
-def measured_from_tables(
-    name: str, num_leaves: int, neighboring: Neighboring, tables: Tables
-) -> Measured:
-    """Returns what a release was made with: a strategy, or one that is no longer planned.
-
-    Raises:
-        InputError: if the tables describe none.
-    """
-    if name != "square_root":
-        return strategy_from_tables(name, num_leaves, neighboring, tables)
-    _check_names(tables, ("coefficients",))
-    coefficients = tables["coefficients"]
-    _check("coefficients", coefficients, (num_leaves,), 0)
-    if coefficients[0] < 1:
-        raise InputError("coefficients", int(coefficients[0]), "must begin with one >= 1")
-    return SquareRootErrors(coefficients)
-
-
 def strategy_from_tables(
     name: str, num_leaves: int, neighboring: Neighboring, tables: Tables
 ) -> Strategy:
-    """Returns the strategy that ``strategy_tables`` described.
-
-    Raises:
-        InputError: if they describe none.
-    """
+    """Returns the strategy that ``strategy_tables`` described."""
     if name in TREES:
         _check_names(tables, ("sizes", "weights", "top"))
         return _hierarchy(num_leaves, tables)
@@ -161,14 +66,6 @@ def strategy_from_tables(
             raise InputError("kernel", int(half[0]), "must have an inverse")
         return strategy
     raise InputError("strategy", name, "must be one that this version knows")
-
-
-def _product(first: Values, second: Values) -> Values:
-    """Returns the product of two power series, as long as the first."""
-    padded = fast_length(len(first) + len(second))
-    product = np.fft.irfft(np.fft.rfft(first, padded) * np.fft.rfft(second, padded), padded)
-    result: Values = product[: len(first)]
-    return result
 
 
 def _hierarchy(num_leaves: int, tables: Tables) -> Hierarchy:

@@ -7,16 +7,13 @@ import dataclasses
 import numpy as np
 import opendp.prelude as opendp
 import pytest
-import scipy.linalg
-import scipy.special
 from intervals import all_intervals, dense, interval_matrix
 
 from beam_dp.interval_strategies import sine as sine_module
-from beam_dp.interval_strategies.convolution import convolve_integers, ordered_convolution
 from beam_dp.interval_strategies.hierarchy import Hierarchy, tree
 from beam_dp.interval_strategies.sine import SineStrategy
-from beam_dp.interval_strategies.tables import SquareRootErrors
-from beam_dp.interval_strategies.textbook_tree import TextbookTree
+from beam_dp.interval_strategies.strategy import TextbookTree
+from beam_dp.interval_strategies.transforms import convolve_integers, ordered_convolution
 from beam_dp.mechanisms.intervals.plan import best_tree, windows
 from beam_dp.privacy.guarantee import Neighboring
 
@@ -76,26 +73,6 @@ def test_variances_and_their_mean_are_those_of_the_dense_matrix(name: str):
     low, high = all_intervals(strategy.num_leaves)
     stated = strategy.errors.variances(low, high)
     np.testing.assert_allclose(stated, exact, rtol=1e-7)
-
-
-@pytest.mark.parametrize("num_leaves", [1, 30])
-def test_variances_of_the_square_root_are_those_of_the_last_interval_of_a_length(num_leaves: int):
-    coefficients = np.rint(
-        2**20
-        * scipy.special.binom(2 * np.arange(num_leaves), np.arange(num_leaves))
-        / 4.0 ** np.arange(num_leaves)
-    ).astype(np.int64)
-    strategy = SquareRootErrors(coefficients)
-    rows = interval_matrix(num_leaves) @ np.linalg.inv(
-        scipy.linalg.toeplitz(coefficients, np.zeros(num_leaves))
-    )
-    exact = (rows**2).sum(axis=1)
-    assert strategy.errors.mean() == pytest.approx(exact.mean(), rel=1e-9)
-    low, high = all_intervals(num_leaves)
-    stated = strategy.errors.variances(low, high)
-    assert (stated >= exact * (1 - 1e-9)).all()
-    is_last = high == num_leaves - 1
-    np.testing.assert_allclose(stated[is_last], exact[is_last], rtol=1e-7)
 
 
 @pytest.mark.parametrize("num_leaves", [1, 2, 3, 8, 13])

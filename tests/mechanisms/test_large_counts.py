@@ -16,7 +16,7 @@ from beam_dp.errors import InputError
 from beam_dp.hashing.folding import fold, num_buckets
 from beam_dp.interval_strategies.hierarchy import tree
 from beam_dp.interval_strategies.sine import SineStrategy
-from beam_dp.interval_strategies.textbook_tree import TextbookTree
+from beam_dp.interval_strategies.strategy import TextbookTree
 from beam_dp.mechanisms.intervals.plan import windows
 from beam_dp.mechanisms.linear_answers.answers import draw_workload_answers, plan_workload_answers
 from beam_dp.mechanisms.marginals.measure_all import Gaussian

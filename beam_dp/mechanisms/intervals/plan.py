@@ -19,9 +19,8 @@ from beam_dp.domain.ordered import IntegerAttribute
 from beam_dp.errors import InputError
 from beam_dp.interval_strategies.hierarchy import Hierarchy, tree
 from beam_dp.interval_strategies.sine import SineStrategy
-from beam_dp.interval_strategies.strategy import MAX_LEAVES, Strategy, Values
+from beam_dp.interval_strategies.strategy import MAX_LEAVES, Strategy, TextbookTree, Values
 from beam_dp.interval_strategies.tables import strategy_from_tables, strategy_tables
-from beam_dp.interval_strategies.textbook_tree import TextbookTree
 from beam_dp.mechanisms.checks import check_noise
 from beam_dp.mechanisms.contract import Plan
 from beam_dp.mechanisms.resources import intervals_resources

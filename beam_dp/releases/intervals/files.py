@@ -18,9 +18,8 @@ from numpy.typing import NDArray
 from beam_dp.checks import check_choice, checked_integer, checked_number
 from beam_dp.domain.files import domain_from_json
 from beam_dp.errors import InputError
-from beam_dp.interval_strategies.strategy import Measured, Prefixes
-from beam_dp.interval_strategies.tables import measured_from_tables, strategy_tables
-from beam_dp.interval_strategies.textbook_tree import Nodes, TextbookTree
+from beam_dp.interval_strategies.strategy import Nodes, Prefixes, Strategy, TextbookTree
+from beam_dp.interval_strategies.tables import strategy_from_tables, strategy_tables
 from beam_dp.noise.bound import DISTRIBUTIONS
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.releases.files.card import Card, Payload
@@ -86,7 +85,7 @@ def read(card: Card, payload: Payload) -> IntervalRelease:
         tables = _read_tables(data, card.draw_id)
         values = tables.pop(_ESTIMATE, np.zeros(0))
         integers = {name: _as_integers(name, table) for name, table in tables.items()}
-        strategy = measured_from_tables(
+        strategy = strategy_from_tables(
             parsed["mechanism"], attribute.num_levels, guarantee.neighboring, integers
         )
         with np.errstate(all="ignore"):
@@ -114,7 +113,7 @@ def read(card: Card, payload: Payload) -> IntervalRelease:
     return payload.read(name, release)
 
 
-def _estimate(strategy: Measured, values: NDArray[np.float64]) -> Prefixes | Nodes:
+def _estimate(strategy: Strategy, values: NDArray[np.float64]) -> Prefixes | Nodes:
     sizes = (
         strategy.node_sizes() if isinstance(strategy, TextbookTree) else [strategy.num_leaves + 1]
     )

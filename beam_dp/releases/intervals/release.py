@@ -16,8 +16,14 @@ from beam_dp.domain.attributes import Attribute
 from beam_dp.domain.ordered import OrderedAttribute
 from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError
-from beam_dp.interval_strategies.strategy import MAX_LEAVES, Indices, Measured, Prefixes, Values
-from beam_dp.interval_strategies.textbook_tree import Nodes
+from beam_dp.interval_strategies.strategy import (
+    MAX_LEAVES,
+    Indices,
+    Nodes,
+    Prefixes,
+    Strategy,
+    Values,
+)
 from beam_dp.noise.bound import noise_bound
 from beam_dp.queries.reader import LinearQueries
 from beam_dp.releases.left_out import LeftOut
@@ -72,7 +78,7 @@ class IntervalRelease(Release):
     grid: int
     noise_variance: float
     mean_squared_error: float
-    strategy: Measured
+    strategy: Strategy
     estimate: Prefixes | Nodes
     plan: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     versions: Mapping[str, str] = dataclasses.field(default_factory=library_versions)
@@ -176,8 +182,7 @@ class IntervalRelease(Release):
     ) -> IntervalAnswers:
         """Returns the number of records in the cells low..high, both included.
 
-        Standard errors are exact, except for ``square_root``, which has those of the last interval
-        of the same length, the largest; and for ``sine`` above 1,024 cells, where they are
+        Standard errors are exact, except for ``sine`` above 1,024 cells, where they are
         interpolated (to 0.2 % at 4,096 cells).
 
         Args:

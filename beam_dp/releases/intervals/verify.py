@@ -8,9 +8,7 @@ from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError
 from beam_dp.interval_strategies.hierarchy import Hierarchy
 from beam_dp.interval_strategies.sine import SineStrategy
-from beam_dp.interval_strategies.strategy import Measured
-from beam_dp.interval_strategies.tables import SquareRootErrors
-from beam_dp.interval_strategies.textbook_tree import TextbookTree
+from beam_dp.interval_strategies.strategy import Strategy, TextbookTree
 from beam_dp.noise.bound import noise_variance
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.releases.intervals.release import IntervalRelease
@@ -43,7 +41,7 @@ def verify_intervals(release: IntervalRelease) -> Verification:
 
 def interval_steps(
     name: str,
-    strategy: Measured,
+    strategy: Strategy,
     guarantee: Guarantee,
     distribution: str,
     scale: float,
@@ -61,15 +59,12 @@ def interval_steps(
     return [noise_step(what, distribution, l1, l2_squared, scale)]
 
 
-def column_norms(strategy: Measured) -> tuple[int, int]:
+def column_norms(strategy: Strategy) -> tuple[int, int]:
     """Returns the largest L1 norm and the largest squared L2 norm of a column, exactly."""
     if isinstance(strategy, Hierarchy):
         return _path_norms(strategy, 1), _path_norms(strategy, 2)
     if isinstance(strategy, TextbookTree):
         return len(strategy.node_sizes()), len(strategy.node_sizes())
-    if isinstance(strategy, SquareRootErrors):
-        coefficients = strategy.coefficients.astype(object)
-        return int(coefficients.sum()), int((coefficients**2).sum())
     if isinstance(strategy, SineStrategy):
         half = strategy.kernel[: strategy.num_leaves + 2]
         if (np.diff(half) > 0).any():

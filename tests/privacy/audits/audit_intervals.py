@@ -19,7 +19,7 @@ from noise_sources import Draw, NoNoise
 from tiny import ADD, REPLACE, neighbours, promise, share_spent, units, with_unit
 
 from beam_dp.interval_strategies.hierarchy import Hierarchy, tree
-from beam_dp.interval_strategies.textbook_tree import TextbookTree
+from beam_dp.interval_strategies.strategy import TextbookTree
 from beam_dp.mechanisms.intervals import plan as plan_module
 from beam_dp.mechanisms.intervals.plan import (
     GAUSSIAN,
