@@ -108,6 +108,7 @@ def test_known_answers_of_the_textbook_tree():
 
 def test_opendp_agrees_on_consistency():
     """Its tree holds the root; with a root of weight 1 above, ours is the same estimate."""
+    opendp.enable_features("contrib")
     branching, num_leaves = 3, 27
     generator = np.random.default_rng(5)
     noisy = generator.integers(-50, 50, 1 + 3 + 9 + 27)
