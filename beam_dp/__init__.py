@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     )
     from beam_dp.domain.universe import Domain as Domain
     from beam_dp.errors import InputError as InputError
-    from beam_dp.in_memory.release_table import release as release
+    from beam_dp.in_memory import release as release
     from beam_dp.mechanisms.choosing import choose_top as choose_top, top_choice as top_choice
     from beam_dp.mechanisms.linear_answers.answers import (
         draw_workload_answers as draw_workload_answers,
@@ -124,8 +124,10 @@ if TYPE_CHECKING:
     from beam_dp.transforms.reading.read_arrivals import ReadArrivals as ReadArrivals
     from beam_dp.transforms.reading.read_kafka import ReadKafka as ReadKafka
     from beam_dp.transforms.reading.synthetic_rows import SyntheticRows as SyntheticRows
-    from beam_dp.transforms.writing.write import WriteRelease as WriteRelease
-    from beam_dp.transforms.writing.write_answers import WriteAnswers as WriteAnswers
+    from beam_dp.transforms.writing import (
+        WriteAnswers as WriteAnswers,
+        WriteRelease as WriteRelease,
+    )
     from beam_dp.verification.verdict import Verification as Verification
     from beam_dp.windows.horizon import Horizon as Horizon
     from beam_dp.windows.unit import WindowUnit as WindowUnit

@@ -42,7 +42,7 @@ from beam_dp.transforms import (
     KeyColumns,
     WriteAnswers,
 )
-from beam_dp.transforms.drawing.answer_batches import numbered_queries
+from beam_dp.transforms.elements import numbered_queries
 
 from . import program
 from .preview import bound_text, number_text

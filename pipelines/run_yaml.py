@@ -26,7 +26,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from beam_dp.cli.programs import command_of
 from beam_dp.errors import public_fault
 from beam_dp.flags.flag import Flag, FlagError, refused
-from beam_dp.transforms.writing.write_outputs import outputs_of
+from beam_dp.transforms.writing import outputs_of
 
 from . import flags
 from .progress import Progress, nothing

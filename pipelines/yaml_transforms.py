@@ -23,7 +23,7 @@ from beam_dp.privacy.ledger.entries import LaterToken
 from beam_dp.privacy.ledger.url import holds_secrets
 from beam_dp.releases.files.probe import probe_output
 from beam_dp.transforms import ReadRecords as ReadFiles, SyntheticRows as RowsOfRelease
-from beam_dp.transforms.writing.write_outputs import refuse_taken_output
+from beam_dp.transforms.writing import refuse_taken_output
 
 from . import answer_queries, release_intervals, release_projection, release_synthetic_database
 from .program import Job, Program

@@ -26,5 +26,4 @@ from beam_dp.transforms.reading.read import ReadRecords as ReadRecords
 from beam_dp.transforms.reading.read_arrivals import ReadArrivals as ReadArrivals
 from beam_dp.transforms.reading.read_kafka import ReadKafka as ReadKafka
 from beam_dp.transforms.reading.synthetic_rows import SyntheticRows as SyntheticRows
-from beam_dp.transforms.writing.write import WriteRelease as WriteRelease
-from beam_dp.transforms.writing.write_answers import WriteAnswers as WriteAnswers
+from beam_dp.transforms.writing import WriteAnswers as WriteAnswers, WriteRelease as WriteRelease

@@ -20,7 +20,7 @@ from apache_beam.runners.direct.direct_runner import BundleBasedDirectRunner
 from barriers import remove_barrier
 from jobs import breaks_later, everything_under, files_of_one_draw, job_flags, released_records
 
-import beam_dp.transforms.writing.write as write_module
+import beam_dp.transforms.writing as write_module
 from beam_dp.cli.main import main as beam_dp_main
 from beam_dp.noise.source import NoiseSource
 from beam_dp.releases.files.commit import Draw

@@ -169,7 +169,7 @@ def test_workers_in_this_process_print_no_traceback(
     fails: Program, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Beam prints it past all loggers, also that of a step that needs no guard."""
-    monkeypatch.setattr("beam_dp.transforms.writing.write.commit_draw", raising(OSError(SECRET)))
+    monkeypatch.setattr("beam_dp.transforms.writing.commit_draw", raising(OSError(SECRET)))
     assert "withheld" in fails(environment_type="LOOPBACK", **EMBEDDED)
 
 

@@ -13,7 +13,7 @@ from pages import GOLDEN, KINDS, Parsed, page_of, random_release, read
 from beam_dp.domain.listed import CategoricalAttribute
 from beam_dp.domain.ordered import IntegerAttribute
 from beam_dp.domain.universe import Domain
-from beam_dp.in_memory.release_table import release as release_table
+from beam_dp.in_memory import release as release_table
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.workload import Workload, marginals
 from beam_dp.releases.answers.release import AnswersRelease

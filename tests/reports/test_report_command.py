@@ -22,7 +22,7 @@ from beam_dp.cli.main import main
 from beam_dp.domain.listed import CategoricalAttribute
 from beam_dp.domain.ordered import IntegerAttribute
 from beam_dp.domain.universe import Domain
-from beam_dp.in_memory.release_table import release
+from beam_dp.in_memory import release
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.ledger.ledger import Ledger
 from beam_dp.queries.workload import marginals

@@ -10,7 +10,7 @@ import apache_beam as beam
 import pytest
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
-import beam_dp.transforms.drawing.answer_batches as batches_module
+import beam_dp.transforms.elements as batches_module
 from beam_dp import Guarantee
 from beam_dp.domain.listed import BooleanAttribute
 from beam_dp.domain.universe import Domain
@@ -19,7 +19,7 @@ from beam_dp.privacy.guarantee import Neighboring
 from beam_dp.releases.answers.files import answers_file, read_rows
 from beam_dp.releases.kinds import read_release
 from beam_dp.transforms import AnswerBatch, AnswerQueries, WriteAnswers
-from beam_dp.transforms.drawing.answer_batches import answer_batches, each_query, numbered_queries
+from beam_dp.transforms.elements import answer_batches, each_query, numbered_queries
 
 MOST_BYTES = 2**24
 NOTHING = ("value", "standard_error", "bound", "route", "updates_left", "questions_left", "error")

@@ -25,8 +25,8 @@ from source_imports import ROOT
 from versions import since
 
 import beam_dp as dp
+import beam_dp.in_memory as release_table
 from beam_dp.errors import InputError, PrivateStepError
-from beam_dp.in_memory import release_table
 from beam_dp.mechanisms.marginals.plan import Mechanism
 from beam_dp.noise.source import NoiseSource
 from beam_dp.transforms.drawing import one_worker

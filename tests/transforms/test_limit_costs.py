@@ -11,9 +11,9 @@ import pandas as pd
 from fakes import COLLECTED, collect, pipeline
 
 import beam_dp
+import beam_dp.in_memory as release_table
 from beam_dp.domain.ordered import IntegerAttribute
 from beam_dp.domain.universe import Domain
-from beam_dp.in_memory import release_table
 from beam_dp.mechanisms.marginals.mwem import MWEM
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.workload import marginals

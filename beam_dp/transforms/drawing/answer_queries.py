@@ -34,9 +34,8 @@ from beam_dp.releases.kinds import release_from_bytes, release_to_bytes
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 from beam_dp.summaries.histogram import Histogram, HistogramAccumulator
 from beam_dp.transforms.counting.summarise import CountCells
-from beam_dp.transforms.drawing.answer_batches import answer_batches, each_query
 from beam_dp.transforms.drawing.one_worker import draw_once
-from beam_dp.transforms.elements import AnswerBatch
+from beam_dp.transforms.elements import AnswerBatch, answer_batches, each_query
 from beam_dp.transforms.errors import show_setup, withhold_messages
 
 # Whose steps all see the same folders.

@@ -26,9 +26,8 @@ from beam_dp.summaries.element_counts import ElementCounts, KeyCounts
 from beam_dp.transforms.counting.encode import EncodeKeys, KeyColumns
 from beam_dp.transforms.counting.limit_contributions import limited
 from beam_dp.transforms.counting.summarise import CountElements, counts_of_shards
-from beam_dp.transforms.drawing.answer_batches import answer_batches, each_query
 from beam_dp.transforms.drawing.one_worker import draw_once
-from beam_dp.transforms.elements import AnswerBatch
+from beam_dp.transforms.elements import AnswerBatch, answer_batches, each_query
 from beam_dp.transforms.reading.records import refuse_windows
 
 # Fingerprints need no more of their key than its sixteen bytes.

@@ -18,9 +18,8 @@ from beam_dp.privacy.ledger.entries import Token
 from beam_dp.queries.lines import QueryLine
 from beam_dp.summaries.histogram import HistogramAccumulator
 from beam_dp.transforms.counting.summarise import CountCells
-from beam_dp.transforms.drawing.answer_batches import answer_batches
 from beam_dp.transforms.drawing.one_worker import draw_once
-from beam_dp.transforms.elements import AnswerBatch, Row
+from beam_dp.transforms.elements import AnswerBatch, Row, answer_batches
 
 
 class AnswerWorkload(beam.PTransform):

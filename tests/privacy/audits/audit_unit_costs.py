@@ -21,9 +21,9 @@ from noise_sources import Draw, NoNoise
 from numpy.typing import NDArray
 from tiny import ADD, domain_of, promise, share_spent, workload_of
 
+import beam_dp.in_memory as release_table
 from beam_dp.encoding import contributions as contributions_module
 from beam_dp.encoding.batch import CostLimit, EncodedBatch
-from beam_dp.in_memory import release_table
 from beam_dp.mechanisms.marginals import measure_all as measure_all_module
 from beam_dp.mechanisms.marginals.measure_all import Gaussian
 from beam_dp.mechanisms.marginals.mwem import MWEM

@@ -1,23 +1,73 @@
-"""Transforms that write answers: one run as a release, or a stream by batches."""
+"""Transforms that write a release, or answers: as a release, or a stream by batches."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
+from weakref import WeakKeyDictionary
 
 import apache_beam as beam
 
 from beam_dp.checks import check_is
+from beam_dp.errors import InputError
 from beam_dp.mechanisms.contract import AnswersPlan
 from beam_dp.privacy.ledger.entries import Token
 from beam_dp.releases.answers.files import write_batch
 from beam_dp.releases.answers.release import AnswersRelease
-from beam_dp.releases.files.commit import check_output
+from beam_dp.releases.files.commit import Draw, check_output, commit_draw
 from beam_dp.releases.kinds import commit_release
-from beam_dp.storage.of_url import store_for
-from beam_dp.transforms.elements import AnswerBatch
+from beam_dp.storage.of_url import is_url, store_for
+from beam_dp.transforms.elements import AnswerBatch, ReleaseShard
 from beam_dp.transforms.reading.records import refuse_windows
-from beam_dp.transforms.writing.write_outputs import take_output
+
+
+class WriteRelease(beam.PTransform):
+    """Writes the shards of a release as a directory; the first complete draw wins.
+
+    A bundle that is done again writes the same draw again, which changes nothing. Should a
+    runner deliver two draws, one of them is committed and the other discarded unseen. Nothing is
+    written before; ``beam_dp.releases.probe_output`` tries whether it can be, before you pay.
+
+    Args:
+        directory: a local directory that every worker sees, ``gs://BUCKET/FOLDER`` or
+            ``s3://BUCKET/FOLDER``; it does not exist yet, or is empty.
+
+    Raises:
+        InputError: if the directory holds something, also drafts of another job, or can't be
+            written; when applied, if the shards are windowed, or the pipeline writes there already.
+
+    Output: the directory, once a release is in it.
+    """
+
+    def __init__(self, directory: str | os.PathLike[str]) -> None:
+        super().__init__()
+        check_output(directory)
+        self.directory = os.fspath(directory)
+
+    def expand(self, shards: beam.PCollection[ReleaseShard]) -> beam.PCollection[str]:
+        """Joins the shards of each draw, then writes."""
+        refuse_windows(shards)
+        take_output(shards.pipeline, self.directory)
+        return (
+            shards
+            | "Group shards" >> beam.GroupByKey()
+            | "Write" >> beam.ParDo(_Write(self.directory)).with_output_types(str)
+        )
+
+
+class _Write(beam.DoFn):
+    def __init__(self, directory: str) -> None:
+        self.directory = directory
+
+    def process(self, draw: tuple[str, Iterable[tuple[int, int, bytes]]]) -> Iterator[str]:
+        shards = list(draw[1])
+        pieces = {number: piece for number, _, piece in shards}
+        num_pieces = shards[0][1]
+        # Anything less is no complete attempt.
+        if len(pieces) == num_pieces:
+            data = b"".join(pieces[number] for number in range(num_pieces))
+            commit_draw(Draw.from_bytes(data), self.directory)
+            yield self.directory
 
 
 class WriteAnswers(beam.PTransform):
@@ -111,3 +161,38 @@ class _WriteBatch(beam.DoFn):
     def process(self, batch: AnswerBatch) -> Iterator[str]:
         write_batch(batch.answers, batch.run_id, batch.number, self.directory)
         yield self.directory
+
+
+_TAKEN: WeakKeyDictionary[beam.Pipeline, set[str]] = WeakKeyDictionary()
+
+
+def refuse_taken_output(pipeline: beam.Pipeline, directory: str | os.PathLike[str]) -> None:
+    """Refuses a directory that another writer of the pipeline has taken, under whatever path.
+
+    Raises:
+        InputError: if one has.
+    """
+    if _place(directory) in _TAKEN.get(pipeline, ()):
+        condition = "must be another directory: this pipeline writes there already"
+        raise InputError("output", os.fspath(directory), condition)
+
+
+def take_output(pipeline: beam.Pipeline, directory: str | os.PathLike[str]) -> None:
+    """Remembers that a pipeline writes to a directory.
+
+    Raises:
+        InputError: if it did already.
+    """
+    refuse_taken_output(pipeline, directory)
+    _TAKEN.setdefault(pipeline, set()).add(_place(directory))
+
+
+def outputs_of(pipeline: beam.Pipeline) -> list[str]:
+    """Returns the directories that a pipeline writes to, sorted; local ones as real paths."""
+    return sorted(_TAKEN.get(pipeline, ()))
+
+
+def _place(directory: str | os.PathLike[str]) -> str:
+    """One text for all paths of a directory; links and ``..`` mean nothing in a bucket."""
+    text = os.fspath(directory)
+    return text.rstrip("/") if is_url(text) else os.path.realpath(text)

@@ -1,1 +1,0 @@
-"""Releases of a table in memory, without Beam."""

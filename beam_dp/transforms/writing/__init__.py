@@ -1,1 +1,0 @@
-"""Writing of releases and answers to files."""
