@@ -35,7 +35,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "_runners", lambda: found)
 
 
-def test_what_setup_requires_is_what_is_looked_at() -> None:
+def test_doctor_checks_requirements_of_setup() -> None:
     def name(line: str) -> str:
         return re.match(r"[\w.-]+", line)[0].lower()  # type: ignore[index]
 
@@ -47,7 +47,7 @@ def test_what_setup_requires_is_what_is_looked_at() -> None:
 
 
 @pytest.mark.slow
-def test_it_names_what_works_and_what_is_missing_without_any_network(
+def test_doctor_uses_no_network(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def connect(_: Any, address: Any) -> None:
@@ -66,7 +66,7 @@ def test_it_names_what_works_and_what_is_missing_without_any_network(
 
 
 @pytest.mark.usefixtures("quick")
-def test_an_extra_that_is_missing_is_no_fault_and_one_line_gets_it(
+def test_missing_extra_is_no_fault(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     absent = {"gcs": ("absent_package.storage", "outputs"), "s3": ("absent_package", "others")}
@@ -84,7 +84,7 @@ def test_an_extra_that_is_missing_is_no_fault_and_one_line_gets_it(
         ({"numpy": "absent_module"}, "can't be loaded (No module named 'absent_module')"),
     ],
 )
-def test_a_broken_core_exits_with_1(
+def test_broken_requirement_exits_with_1(
     capfd: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
     core: dict[str, str],
@@ -97,7 +97,7 @@ def test_a_broken_core_exits_with_1(
 
 
 @pytest.mark.usefixtures("quick")
-def test_where_releases_are_only_read_it_says_so_and_exits_with_1(
+def test_installation_that_only_reads_exits_with_1(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(doctor, "MAKING", {"absent-package": "absent"})
@@ -106,9 +106,7 @@ def test_where_releases_are_only_read_it_says_so_and_exits_with_1(
 
 
 @pytest.mark.usefixtures("quick")
-def test_a_ledger_that_is_named_is_asked(
-    tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_checks_given_ledger(tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]) -> None:
     url = str(tmp_path / "budgets.sqlite")
     assert "broken ledger ledger: " in told(capfd, "--ledger", url)
     Ledger(url).declare("visits", 1.0, 0.0, "record", "add_or_remove_one")
@@ -117,7 +115,7 @@ def test_a_ledger_that_is_named_is_asked(
 
 
 @pytest.mark.slow
-def test_without_the_libraries_of_the_core_it_still_says_so() -> None:
+def test_doctor_runs_without_numpy_rich_and_beam() -> None:
     program = (
         "import sys\n"
         "for name in ('numpy', 'rich', 'apache_beam'): sys.modules[name] = None\n"

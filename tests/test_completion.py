@@ -64,7 +64,7 @@ def test_bash_offers_commands_flags_choices_and_files(
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_every_command_and_flag_is_in_every_script(
+def test_every_script_has_every_command_and_flag(
     shell: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     text = script(capsys, shell)
@@ -78,7 +78,7 @@ def test_every_command_and_flag_is_in_every_script(
 
 
 @pytest.mark.parametrize("shell", ["zsh", "fish"])
-def test_a_shell_that_is_here_reads_its_script(
+def test_installed_shell_parses_its_script(
     shell: str, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     program = shutil.which(shell)
@@ -90,7 +90,7 @@ def test_a_shell_that_is_here_reads_its_script(
     assert (done.returncode, done.stderr) == (0, b"")
 
 
-def test_an_unknown_shell_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+def test_unknown_shell_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["completion", "bsh"]) == 2
     told = r"error: 'bsh' is refused; must be one of bash, zsh, fish; the nearest is 'bash'\n"
     assert re.fullmatch(told, capsys.readouterr().err)

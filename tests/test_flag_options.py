@@ -29,7 +29,7 @@ class Choice:
     hidden: int = 5
 
 
-def test_a_field_is_a_flag_of_its_name_or_another() -> None:
+def test_field_is_flag_of_its_name_or_another() -> None:
     assert flags_of(Choice) == (
         Flag("w", "how wide", "W", form="integer"),
         Flag("share", "a part", "A", form="number"),
@@ -37,7 +37,7 @@ def test_a_field_is_a_flag_of_its_name_or_another() -> None:
     )
 
 
-def test_texts_of_flags_give_the_fields_and_fields_give_the_texts() -> None:
+def test_texts_and_fields_round_trip() -> None:
     given = {"w": "7", "kind": "b", "epsilon": "1"}
     assert values_of(Choice, given) == {"width": 7, "kind": "b"}
     made = Choice(**values_of(Choice, given))
@@ -45,7 +45,7 @@ def test_texts_of_flags_give_the_fields_and_fields_give_the_texts() -> None:
     assert Choice(**values_of(Choice, texts_of(Choice(share=0.25)))) == Choice(share=0.25)
 
 
-def test_a_text_that_is_no_value_is_refused_by_the_name_of_the_flag() -> None:
+def test_bad_text_is_refused_by_name_of_flag() -> None:
     with pytest.raises(InputError, match=r"^w: 'wide' is refused; must be a whole number$"):
         values_of(Choice, {"w": "wide"})
     assert (
@@ -55,7 +55,7 @@ def test_a_text_that_is_no_value_is_refused_by_the_name_of_the_flag() -> None:
         OrWord(integer, "all")("size", "most")
 
 
-def test_a_default_is_refused_nowhere_and_another_value_where_it_does_not_apply() -> None:
+def test_value_is_refused_where_flag_does_not_apply() -> None:
     flags = {
         "one": (Flag("mode", "", default="a"),),
         "two": (),
@@ -68,7 +68,7 @@ def test_a_default_is_refused_nowhere_and_another_value_where_it_does_not_apply(
 
 
 @pytest.mark.parametrize("program", TABLES, ids=lambda program: program.PROGRAM)
-def test_programs_take_every_option_of_the_mechanisms_in_their_table(program: object) -> None:
+def test_programs_take_every_option_of_their_mechanisms(program: object) -> None:
     flags = program.FLAGS  # type: ignore[attr-defined]
     assert len({flag.name for flag in flags}) == len(flags)
     (mechanism,) = (flag for flag in flags if flag.name == "mechanism")
@@ -79,7 +79,7 @@ def test_programs_take_every_option_of_the_mechanisms_in_their_table(program: ob
 
 
 @pytest.mark.parametrize("name", SYNTHETIC)
-def test_a_flag_of_another_mechanism_is_refused_by_name(name: str) -> None:
+def test_flag_of_another_mechanism_is_refused(name: str) -> None:
     table = options_of(SYNTHETIC)
     own = {flag.name for flag in table[name]}
     for flag in flags_of(*SYNTHETIC.values()):

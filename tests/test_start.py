@@ -272,6 +272,7 @@ def test_a_command_that_draws_nothing_loads_no_noise(command: str, tmp_path: pat
     main = f"from beam_dp.cli.main import main; assert main({argv}) == 0"
     found = loaded(tmp_path, f"import sys; {main}; {SHOW}")
     assert "numpy" in found and not {"opendp", "sklearn", *SLOW_TO_LOAD} & found
+    assert command != "plan" or "apache_beam" not in found
 
 
 @pytest.mark.slow

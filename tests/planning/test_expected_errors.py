@@ -69,7 +69,7 @@ def check(predicted: float, measured: float) -> None:
 
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("name", MECHANISMS)
-def test_the_error_of_marginals_is_predicted(name: str, shape: str):
+def test_predicts_error_of_marginals(name: str, shape: str):
     """Each marginal weighs the same in the prediction, whatever its number of cells."""
     domain = domain_of(*SHAPES[shape])
     workload = workload_of(domain, 2)
@@ -101,7 +101,7 @@ def test_the_error_of_marginals_is_predicted(name: str, shape: str):
 
 @pytest.mark.parametrize("spec", ["intervals:a0", "conjunctions:2", "prefixes:a1"])
 @pytest.mark.parametrize("neighboring", [ADD, REPLACE])
-def test_the_error_of_linear_answers_is_predicted(spec: str, neighboring: str):
+def test_predicts_error_of_linear_answers(spec: str, neighboring: str):
     workload = parse_linear_workload(spec, domain_of(12, 8))
     guarantee = promise(neighboring, DELTA)
     job = PlanningJob(workload, guarantee, 10**6, True)
@@ -119,7 +119,7 @@ def test_the_error_of_linear_answers_is_predicted(spec: str, neighboring: str):
 
 @pytest.mark.parametrize("spec", ["intervals:a0", "conjunctions:2", "parities:3"])
 @pytest.mark.parametrize("name", MECHANISMS)
-def test_the_error_of_linear_queries_of_a_release_is_predicted(name: str, spec: str):
+def test_predicts_error_of_linear_queries_of_release(name: str, spec: str):
     """Cells are full: else the fit is better than predicted."""
     domain = domain_of(*((2,) * 7 if spec.startswith("parities") else (12, 8)))
     queries, mechanism, total = parse_linear_workload(spec, domain), MECHANISMS[name], 400_000
@@ -140,7 +140,7 @@ def test_the_error_of_linear_queries_of_a_release_is_predicted(name: str, spec: 
 
 
 @pytest.mark.parametrize("delta", [0.0, DELTA])
-def test_the_error_of_measured_online_answers_is_predicted(delta: float):
+def test_predicts_error_of_measured_online_answers(delta: float):
     domain = domain_of(4, 2)
     total = 10**6
     plan = plan_private_mw(domain, promise(REPLACE, delta), total, num_questions=8)
@@ -156,7 +156,7 @@ def test_the_error_of_measured_online_answers_is_predicted(delta: float):
     check(plan.settle(total).noise.answer_deviation, root_mean_square([np.array(below)]))
 
 
-def test_the_error_of_what_published_mwem_measures_is_predicted():
+def test_predicts_error_of_published_mwem_measurements():
     for delta in (0.0, DELTA):
         workload = workload_of(domain_of(4, 3), 1)
         job = PlanningJob(workload, promise(delta=delta), 1000, True)
@@ -169,7 +169,7 @@ def test_the_error_of_what_published_mwem_measures_is_predicted():
 
 
 @pytest.mark.parametrize("delta", [0.0, DELTA])
-def test_a_note_says_when_published_mwem_has_a_bound_of_what_it_releases(delta: float):
+def test_note_states_early_stop_bound_of_published_mwem(delta: float):
     job = PlanningJob(workload_of(domain_of(4, 3), 1), promise(delta=delta), 10**5, True)
     note = synthetic_option(job, MWEM, "textbook").note
     found = re.search(r"--num_rounds (\d+) --stop_below ([\d.]+) its bound is ([\d,]+) rec", note)
@@ -183,7 +183,7 @@ def test_a_note_says_when_published_mwem_has_a_bound_of_what_it_releases(delta: 
 
 
 @pytest.mark.parametrize("concentration", [10.0, 0.2])
-def test_the_error_of_a_small_database_is_predicted_for_given_data(concentration: float):
+def test_predicts_error_of_small_database_for_given_data(concentration: float):
     """Also where cells are alike; 300 draws each from four data sets, of an error with a range."""
     for _ in range(4):
         rng = np.random.default_rng()
@@ -198,7 +198,7 @@ def test_the_error_of_a_small_database_is_predicted_for_given_data(concentration
         check(expected_small_db_error(mechanism, counts), float(np.mean(errors)))
 
 
-def test_a_prediction_that_is_wrong_by_a_factor_of_two_would_be_seen():
+def test_detects_predictions_wrong_by_factor_two():
     plan = plan_of(Gaussian(), workload_of(domain_of(6, 5, 4), 2), promise(delta=DELTA), 10_000)
     counts = data(plan.domain, 10_000, 10.0)
     measured = root_mean_square([table_errors(plan, counts) for _ in range(40)])
@@ -207,7 +207,7 @@ def test_a_prediction_that_is_wrong_by_a_factor_of_two_would_be_seen():
             check(wrong * plan.public["predicted_cell_error"], measured)
 
 
-def test_the_best_by_prediction_is_the_best_when_measured():
+def test_best_predicted_mechanism_has_least_measured_error():
     domain = domain_of(*(2,) * 8)
     workload = workload_of(domain, 3)
     ranking = rank_mechanisms(PlanningJob(workload, promise(delta=DELTA), 10**6, True))
@@ -221,7 +221,7 @@ def test_the_best_by_prediction_is_the_best_when_measured():
 
 
 @pytest.mark.parametrize("num_attributes", [10, 17])
-def test_the_memory_of_a_fit_is_of_the_order_that_is_predicted(num_attributes: int):
+def test_predicted_memory_of_fit_is_within_factor_ten(num_attributes: int):
     domain = domain_of(*(2,) * num_attributes)
     plan = plan_of(MWEM(), workload_of(domain, 2), promise(delta=DELTA), 10**6)
     held = summary(plan, data(domain, 10**6, 1.0))
@@ -236,7 +236,7 @@ def test_the_memory_of_a_fit_is_of_the_order_that_is_predicted(num_attributes: i
     assert peak <= 10 * (predicted.memory_bytes - base.memory_bytes) + base.memory_bytes
 
 
-def test_sparse_vector_answers_have_the_deviation_that_is_stated():
+def test_sparse_vector_answers_have_stated_deviation():
     from beam_dp.mechanisms.sparse_vector.noise import sparse_vector_noise
 
     noise = sparse_vector_noise(promise(delta=DELTA), 700, answers=True)

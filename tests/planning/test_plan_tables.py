@@ -40,7 +40,7 @@ def table_of(lines: list[str]) -> list[str]:
         ("windows", {"epsilon": "1e-4"}),
     ],
 )
-def test_a_row_is_a_line(
+def test_row_is_one_line(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
     kind: str,
@@ -57,7 +57,7 @@ def test_a_row_is_a_line(
 
 
 @pytest.mark.parametrize("kind", ["marginals", "windows"])
-def test_a_row_of_a_target_is_a_line(
+def test_row_of_target_is_one_line(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     words = argv(KINDS[kind], target_error="1234.5")
@@ -70,7 +70,7 @@ def test_a_row_of_a_target_is_a_line(
 
 
 @pytest.mark.slow
-def test_a_row_of_keys_is_a_line(
+def test_row_of_keys_is_one_line(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for changed in ({"epsilon": "1", "delta": "1e-9"}, {"target_error": "4000"}):
@@ -82,7 +82,7 @@ def test_a_row_of_keys_is_a_line(
         assert [line.split() for line in lines] == [line.split() for line in wide]
 
 
-def test_the_longest_rows_that_there_can_be_fit() -> None:
+def test_longest_possible_rows_fit() -> None:
     bound = Bound("union", 2**53, 1e300, 0.05)
     option = Option("gaussian_answers", "textbook", None, bound=bound, note="x")
     option = dataclasses.replace(option, resources=Resources(2**70, 1e12))
@@ -103,7 +103,7 @@ def test_the_longest_rows_that_there_can_be_fit() -> None:
         assert any(line.split() == f"{row.name} [1] {' '.join(each)}".split() for line in lines)
 
 
-def test_refusals_are_counted_and_shown_with_all(capsys: pytest.CaptureFixture[str]) -> None:
+def test_all_shows_refusals_that_are_otherwise_counted(capsys: pytest.CaptureFixture[str]) -> None:
     words = argv(KINDS["marginals"], epsilon="1")
     few = "\n".join(lines_of(capsys, words))
     assert "4 other mechanisms cannot do this job; --all explains why" in few
@@ -113,7 +113,7 @@ def test_refusals_are_counted_and_shown_with_all(capsys: pytest.CaptureFixture[s
     assert "--all says why" not in told
 
 
-def test_one_refusal_is_one_mechanism(capsys: pytest.CaptureFixture[str]) -> None:
+def test_one_refusal_is_singular(capsys: pytest.CaptureFixture[str]) -> None:
     words = argv(KINDS["intervals"], epsilon="1")
     assert "1 other mechanism cannot do this job; --all explains why" in lines_of(capsys, words)
 
@@ -127,7 +127,7 @@ def test_one_refusal_is_one_mechanism(capsys: pytest.CaptureFixture[str]) -> Non
         ("windows", {"epsilon": "1"}),
     ],
 )
-def test_edges_from_a_release_say_which_budget_must_pay(
+def test_released_edges_print_budget_that_must_pay(
     capsys: pytest.CaptureFixture[str], kind: str, asked: dict[str, str]
 ) -> None:
     origin = {"ledger_release": "visits/1", "draw_id": "0f" * 16}

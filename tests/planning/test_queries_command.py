@@ -38,7 +38,7 @@ def planned(capsys: pytest.CaptureFixture[str], **given: str | None) -> dict[str
         {"domain": '{"a": 4, "b": 3}', "delta": "1e-9", "neighboring": "add_or_remove_one"},
     ],
 )
-def test_a_row_is_a_line_of_80_characters(
+def test_query_counts_fit_80_columns(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, given: dict[str, str]
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
@@ -62,7 +62,7 @@ def test_a_row_is_a_line_of_80_characters(
     assert all(each["theorem"] in text and each["assumes"] in text for each in options)
 
 
-def test_a_domain_is_as_many_cells(capsys: pytest.CaptureFixture[str]) -> None:
+def test_domain_counts_as_its_number_of_cells(capsys: pytest.CaptureFixture[str]) -> None:
     domain = planned(capsys, domain='{"a": 32, "b": 32}')
     assert domain == planned(capsys, num_cells="1024")
     found = {(each["mechanism"], each["calibration"]): each for each in domain["options"]}
@@ -71,7 +71,7 @@ def test_a_domain_is_as_many_cells(capsys: pytest.CaptureFixture[str]) -> None:
     assert found["sparse_mw", "tight"]["refusal"] == "max_sparsity must be given"
 
 
-def test_a_private_number_of_records_is_paid_for_or_told(
+def test_private_number_of_records_lowers_query_counts(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     public = planned(capsys, **UNIVERSE)["options"]
@@ -84,52 +84,7 @@ def test_a_private_number_of_records_is_paid_for_or_told(
     assert of[1][tight]["num_queries"] < of[0][tight]["num_queries"]
 
 
-@pytest.mark.parametrize(
-    ("given", "line"),
-    [
-        ({}, "--workload: missing; must be given, or else --domain, --num_cells or --max_sparsity"),
-        ({**UNIVERSE, "epsilon": None}, "--epsilon: missing; must be given without --workload"),
-        ({**UNIVERSE, "delta": None}, "--delta: missing; must be given"),
-        ({**UNIVERSE, "num_records": None}, "--num_records: missing; must be given"),
-        ({**UNIVERSE, "num_records": "noisy"}, "--num_records: 'noisy' is refused; must be about"),
-        ({**UNIVERSE, "num_records": "0"}, "--num_records: 0 is refused; must be an integer from"),
-        ({**UNIVERSE, "target_error": "1e6"}, "--target_error: 1000000.0 is refused; must be a nu"),
-        ({**UNIVERSE, "target_error": "nan"}, "--target_error: nan is refused; must be a number"),
-        ({**UNIVERSE, "target_error": "few"}, "--target_error: 'few' is refused; must be a number"),
-        ({**UNIVERSE, "failure_probability": "1"}, "--failure_probability: 1.0 is refused; must b"),
-        ({**UNIVERSE, "target_bound": "5"}, "--target_bound: '5' is refused; must be given with -"),
-        ({**UNIVERSE, "max_error": "0.1"}, "--max_error: '0.1' is refused; must be given with --"),
-        ({**UNIVERSE, "output": "a"}, "--output: 'a' is refused; must be given with --workload"),
-        ({**UNIVERSE, "size": "5"}, "--size: '5' is refused; must be given with --workload"),
-        ({**UNIVERSE, "start": "5"}, "--start: '5' is refused; must be given with --workload"),
-        ({**UNIVERSE, "domain": '{"a": 4}'}, "--num_cells: '1024' is refused; must not be given"),
-        ({"num_cells": "0"}, "--num_cells: 0 is refused; must be an integer from 1 to 2^1000"),
-        ({"num_cells": "1.5"}, "--num_cells: '1.5' is refused; must be a whole number"),
-        ({"domain": "no.json"}, "--domain: 'no.json' is refused; "),
-        ({"max_sparsity": "0"}, "--max_sparsity: 0 is refused; must be an integer from 1 to 2^31"),
-        (
-            {"max_sparsity": "4", "num_keys": "9"},
-            "--epsilon: '1' is refused; must not be given with --target_error",
-        ),
-        (
-            {**UNIVERSE, "workload": "marginals:1", "domain": '{"a": 4}', "epsilon": None},
-            "--num_cells: '1024' is refused; must be given with --target_error, and without --w",
-        ),
-        (
-            {**UNIVERSE, "target_error": None},
-            "--num_cells: '1024' is refused; must be given with --target_error, and without --w",
-        ),
-    ],
-)
-def test_what_is_wrong_is_one_line(
-    capsys: pytest.CaptureFixture[str], given: dict[str, str | None], line: str
-) -> None:
-    assert main(argv(**given)) == 2
-    out, err = capsys.readouterr()
-    assert out == "" and err.count("\n") == 1 and err.startswith(f"error: {line}"), err
-
-
-def test_numbers_in_words() -> None:
+def test_large_query_counts_are_powers_of_ten() -> None:
     assert counted_queries(10**15 - 1) == "999,999,999,999,999"
     assert counted_queries(10**15) == "about 10^15"
     assert counted_queries(MAX_QUERIES) == "10^10,000 or more"

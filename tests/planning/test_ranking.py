@@ -6,23 +6,31 @@ import json
 import math
 import pathlib
 import shlex
-import subprocess
-import sys
 
 import numpy as np
 import pytest
+from noise_sources import Seeded
 from tiny import ADD, REPLACE, domain_of, promise, workload_of
 
 import beam_dp as dp
 from beam_dp.cli.main import main
+from beam_dp.domain.files import domain_from_json
 from beam_dp.errors import InputError
+from beam_dp.mechanisms.intervals.plan import plan_intervals, release_intervals
 from beam_dp.mechanisms.linear_answers.answers import WorkloadAnswersPlan
 from beam_dp.planning.job import PlanningJob
+from beam_dp.planning.linear_answers import asked_intervals, intervals_option
 from beam_dp.planning.ranking import Ranking, rank_mechanisms
+from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.linear import Explicit
 from beam_dp.queries.linear_workload import LinearWorkload, parse_linear_workload
 from beam_dp.queries.reader import LinearQueries
-from pipelines import answer_queries, release_synthetic_database
+from beam_dp.queries.workload import parse_workload
+from pipelines import (
+    answer_queries,
+    release_intervals as release_intervals_program,
+    release_synthetic_database,
+)
 
 DELTA = 1e-9
 
@@ -34,7 +42,7 @@ def ranked(num_records: int = 10_000, delta: float = DELTA, **named: object) -> 
     return rank_mechanisms(job)
 
 
-def test_every_mechanism_has_a_row_and_the_least_error_is_first():
+def test_ranks_every_mechanism_by_least_error():
     ranking = ranked()
     names = {option.mechanism for option in ranking.options}
     assert names == {
@@ -56,7 +64,7 @@ def test_every_mechanism_has_a_row_and_the_least_error_is_first():
 
 
 @pytest.mark.slow
-def test_cells_that_will_be_too_noisy_are_counted_by_the_rule_of_reports():
+def test_counts_too_noisy_cells_as_reports_do():
     domain = domain_of(100, 4, 2)
     workload = dp.marginals(domain, ways=1)
     guarantee = promise(delta=DELTA)
@@ -72,7 +80,7 @@ def test_cells_that_will_be_too_noisy_are_counted_by_the_rule_of_reports():
     assert best.noisy_cells == 0
 
 
-def test_the_table_says_how_many_cells_will_be_too_noisy(capsys: pytest.CaptureFixture[str]):
+def test_table_states_number_of_too_noisy_cells(capsys: pytest.CaptureFixture[str]):
     flags = ['--domain={"age": 100, "sex": 2}', "--workload=marginals:2", "--delta=1e-9"]
     unit = ["--neighboring=add_or_remove_one", "--privacy_unit=record", "--epsilon=1"]
     assert main(["plan", *flags, *unit, "--num_records=500"]) == 0
@@ -80,20 +88,20 @@ def test_the_table_says_how_many_cells_will_be_too_noisy(capsys: pytest.CaptureF
     assert "too noisy to use with mwem, tight: 200 of 200 cells, if the records" in told
 
 
-def test_what_promises_nothing_is_called_vacuous():
+def test_bound_above_number_of_records_is_vacuous():
     few, many = ranked(50, 0.0), ranked(10**9, 0.0)
     vacuous = [each.bound.vacuous for each in few.options if each.mechanism == "private_mw"]
     assert vacuous == [True, True]
     assert not any(o.bound.vacuous for o in many.options if o.mechanism == "private_mw")
 
 
-def test_pure_privacy_refuses_gaussian_noise_in_words():
+def test_pure_privacy_refuses_gaussian_noise():
     refusals = [o.refusal for o in ranked(delta=0.0).options if o.mechanism == "gaussian"]
     assert len(refusals) == 2 and all("delta" in str(each) for each in refusals)
 
 
 @pytest.mark.slow
-def test_the_inverse_question_is_answered_for_every_bound():
+def test_records_needed_reach_max_error_fraction():
     ranking = ranked(max_error_fraction=0.1)
     for option in ranking.options:
         if option.records_needed is not None:
@@ -111,7 +119,7 @@ def test_the_inverse_question_is_answered_for_every_bound():
     assert any(option.records_needed for option in ranking.options)
 
 
-def test_linear_queries_are_ranked_too():
+def test_ranks_mechanisms_for_linear_queries():
     """Few cells answer many queries best from their noisy table."""
     workload = parse_linear_workload("intervals:a0", domain_of(16, 2))
     ranking = rank_mechanisms(PlanningJob(workload, promise(delta=DELTA), 10_000, True))
@@ -124,7 +132,7 @@ def test_linear_queries_are_ranked_too():
 
 
 @pytest.mark.slow
-def test_few_wide_queries_are_answered_best_one_by_one():
+def test_few_wide_queries_are_best_answered_one_by_one():
     domain = domain_of(64, 64, 64)
     queries = LinearQueries(domain)
     asked = [queries.conjunction({"a0": [0, n], "a1": [0, n], "a2": [0, n]}) for n in (20, 30)]
@@ -133,7 +141,7 @@ def test_few_wide_queries_are_answered_best_one_by_one():
     assert ranking.options[0].mechanism.endswith("_answers")
 
 
-def test_explicit_values_are_no_sums_of_cells():
+def test_marginals_refuse_explicit_values():
     domain = domain_of(4, 2)
     workload = LinearWorkload(domain, (Explicit.of(domain.shape, np.linspace(0, 1, 8)),))
     ranking = rank_mechanisms(PlanningJob(workload, promise(), 10_000, True))
@@ -150,18 +158,13 @@ def test_explicit_values_are_no_sums_of_cells():
         ({"max_error_fraction": 0.0}, "max_error_fraction"),
     ],
 )
-def test_a_job_out_of_range_is_refused(arguments: dict[str, object], name: str):
+def test_refuses_job_out_of_range(arguments: dict[str, object], name: str):
     with pytest.raises(InputError) as caught:
         ranked(**arguments)  # type: ignore[arg-type]
     assert caught.value.name == name
     workload = workload_of(domain_of(2, 2), 1)
     with pytest.raises(InputError, match="num_records_is_public"):
         PlanningJob(workload, promise(REPLACE), 10, False)
-
-
-def test_the_python_names_are_exported():
-    job = dp.PlanningJob(workload_of(domain_of(2, 2), 1), promise(ADD), 1000, True)
-    assert dp.rank_mechanisms(job).best is not None
 
 
 def flags(tmp_path: pathlib.Path, **changed: str | None) -> list[str]:
@@ -183,7 +186,7 @@ def flags(tmp_path: pathlib.Path, **changed: str | None) -> list[str]:
 
 
 @pytest.mark.slow
-def test_the_table_shows_every_mechanism_and_what_to_type(
+def test_table_shows_mechanisms_and_command(
     tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setenv("COLUMNS", "80")
@@ -197,7 +200,7 @@ def test_the_table_shows_every_mechanism_and_what_to_type(
 
 
 @pytest.mark.parametrize("delta, public", [("1e-9", True), ("0", False)])
-def test_the_printed_commands_are_accepted_by_the_program(
+def test_release_program_accepts_printed_commands(
     tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str], delta: str, public: bool
 ):
     argv = flags(tmp_path, delta=delta, input="x.csv", output=str(tmp_path / "out"))
@@ -213,16 +216,15 @@ def test_the_printed_commands_are_accepted_by_the_program(
         words = shlex.split(command)
         assert words[:2] == ["beam-dp", "release-synthetic-database"]
         job = release_synthetic_database.parse_arguments(words[2:])
-        assert job.num_records == (100_000 if public else "noisy")
+        assert job.plan.num_records == (100_000 if public else "noisy")
         assert job.mechanism.name == option["mechanism"]
-        job.mechanism.plan(job.domain, job.workload, job.guarantee, job.num_records)
         accepted += 1
     assert accepted >= 3
 
 
 @pytest.mark.parametrize("form", ["intervals:a", "marginals:2", "a file", "tables"])
 @pytest.mark.parametrize("delta", ["1e-9", "0"])
-def test_the_printed_commands_of_answers_are_accepted_by_the_program(
+def test_answer_program_accepts_printed_commands(
     tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str], delta: str, form: str
 ):
     file = tmp_path / "queries.jsonl"
@@ -252,47 +254,64 @@ def test_the_printed_commands_of_answers_are_accepted_by_the_program(
     assert accepted == {"private_mw"} | (set() if form in ("marginals:2", "tables") else answers)
 
 
-@pytest.mark.parametrize(
-    "changed, message",
-    [
-        ({"epsilon": "0"}, "--epsilon: 0.0 is refused"),
-        ({"epsilon": "nan"}, "--epsilon: nan is refused"),
-        ({"epsilon": "x"}, "--epsilon: 'x' is refused; must be a number"),
-        ({"epsilon": None}, "--epsilon: missing"),
-        ({"delta": "0.1"}, "unless --allow_large_delta"),
-        ({"domain": "nowhere.json"}, "--domain: 'nowhere.json' is refused"),
-        ({"workload": "marginals:9"}, "--workload: 'marginals:9' is refused"),
-        ({"workload": "nothing:1"}, "--workload: 'nothing:1' is refused"),
-        ({"num_records": "0"}, "--num_records: 0 is refused"),
-        ({"num_records": "noisy"}, "'noisy' is refused; must be about how many records there are"),
-        ({"num_records": "1.5"}, "--num_records: '1.5' is refused; must be a whole number"),
-        ({"num_records": "inf"}, "--num_records: 'inf' is refused"),
-        ({"neighboring": "both"}, "--neighboring: 'both' is refused"),
-        ({"privacy_unit": "person"}, "--max_records_per_unit: missing"),
-        ({"privacy_unit": ""}, "--privacy_unit: '' is refused"),
-        ({"max_records_per_unit": "2"}, "--max_records_per_unit: 2 is refused"),
-        ({"failure_probability": "1"}, "--failure_probability: 1.0 is refused"),
-        ({"max_error": "2"}, "--max_error: 2.0 is refused; must be a number > 0 and <= 1"),
-    ],
-)
-def test_a_bad_flag_costs_one_line(
-    tmp_path: pathlib.Path,
-    capsys: pytest.CaptureFixture[str],
-    changed: dict[str, str | None],
-    message: str,
-):
-    assert main(flags(tmp_path, **changed)) == 2
-    captured = capsys.readouterr()
-    assert captured.out == "" and captured.err.count("\n") == 1
-    assert message in captured.err
+INTERVALS_PROMISE = Guarantee(0.5, 0, "add_or_remove_one", "person", 2)
+INTERVALS_DOMAIN = {
+    "attributes": [
+        {"name": "age", "type": "integer", "min": 5, "max": 40, "other": True},
+        {"name": "pay", "type": "numeric", "edges": [0, 1, 2, 3]},
+        {"name": "sex", "type": "categorical", "values": ["a", "b", "c"]},
+    ]
+}
+
+
+def intervals_job(spec: str) -> PlanningJob:
+    domain = domain_from_json(INTERVALS_DOMAIN)
+    return PlanningJob(parse_linear_workload(spec, domain), INTERVALS_PROMISE, 10_000, False)
+
+
+@pytest.mark.parametrize("spec", ["intervals:age", "prefixes:age", "prefixes:pay"])
+def test_expected_error_is_that_of_asked_intervals(spec: str) -> None:
+    job = intervals_job(spec)
+    option = intervals_option(job)
+    attribute, low, high = asked_intervals(job)
+    num_leaves = job.domain[attribute].num_levels
+    release = release_intervals(
+        plan_intervals(num_leaves, INTERVALS_PROMISE), np.zeros(num_leaves, np.int64), Seeded(1)
+    )
+    errors = release.answer(low, high).standard_errors
+    assert len(low) == job.num_queries
+    assert option.expected_error == pytest.approx(np.sqrt(np.mean(errors**2)))
+    assert option.bound is not None and option.bound.max_error > errors.max()
+    if spec == "prefixes:age":
+        assert low.tolist() == [0] * 36 and high.tolist() == list(range(36))
+
+
+@pytest.mark.parametrize("spec", ["intervals:sex", "conjunctions:2", "conjunctions:1"])
+def test_intervals_refuse_other_queries(spec: str) -> None:
+    option = intervals_option(intervals_job(spec))
+    assert option.refusal is not None and "must be" in option.refusal
+
+
+def test_intervals_refuse_marginals() -> None:
+    domain = domain_from_json(INTERVALS_DOMAIN)
+    job = PlanningJob(parse_workload("marginals:1", domain), INTERVALS_PROMISE, 10_000, False)
+    assert "one ordered attribute" in str(intervals_option(job).refusal)
 
 
 @pytest.mark.slow
-def test_planning_imports_no_beam(tmp_path: pathlib.Path):
-    code = (
-        "import sys; from beam_dp.cli.main import main; main(sys.argv[1:]);"
-        "print('apache_beam' in sys.modules)"
-    )
-    argv = [sys.executable, "-c", code, *flags(tmp_path), "--json"]
-    done = subprocess.run(argv, capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines()[-1] == "False"
+def test_interval_program_accepts_printed_command(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "domain.json"
+    path.write_text(json.dumps(INTERVALS_DOMAIN))
+    flags = {
+        "domain": str(path), "workload": "intervals:age", "epsilon": "0.5", "delta": "0",
+        "neighboring": "add_or_remove_one", "privacy_unit": "person", "max_records_per_unit": "2",
+        "num_records": "10000",
+    }  # fmt: skip
+    words = [word for name, value in flags.items() for word in (f"--{name}", value)]
+    assert main(["plan", *words]) == 0
+    start = "beam-dp release-intervals "
+    (line,) = (line for line in capsys.readouterr().out.splitlines() if line.startswith(start))
+    job = release_intervals_program.parse_arguments(line.split()[2:])
+    assert (job.attribute, job.plan.guarantee) == ("age", INTERVALS_PROMISE)

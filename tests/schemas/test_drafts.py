@@ -67,7 +67,7 @@ COLUMNS = {
 
 
 @pytest.mark.parametrize("column", COLUMNS)
-def test_a_create_table_says_types_nulls_and_constraints_to_confirm(
+def test_create_table_gives_types_nulls_and_constraints(
     tmp_path: pathlib.Path, column: str
 ) -> None:
     text = f"CREATE TYPE public.feeling AS ENUM ('sad', 'ok');\nCREATE TABLE t ({column});"
@@ -82,7 +82,7 @@ def test_a_create_table_says_types_nulls_and_constraints_to_confirm(
         *((name, False) for name in ("paid", "idle", "id_type", "valid", "humidity", "", "age")),
     ],
 )
-def test_a_column_that_tells_people_apart_is_open_by_its_name(name: str, is_unit: bool) -> None:
+def test_column_named_like_a_unit_is_open(name: str, is_unit: bool) -> None:
     properties = {name or "x": {"type": "integer", "minimum": 0, "maximum": 9}}
     ((_, entry),) = entries({"type": "object", "properties": properties}).items()
     assert isinstance(entry["type"], dict) == is_unit
@@ -91,14 +91,14 @@ def test_a_column_that_tells_people_apart_is_open_by_its_name(name: str, is_unit
             dp.domain_draft({"type": "object", "properties": properties}).domain()
 
 
-def test_values_that_are_declared_tell_nobody_apart() -> None:
+def test_declared_values_are_not_units() -> None:
     properties = {"site_id": {"enum": ["a", "b"]}, "is_id": {"type": "boolean"}}
     found = entries({"type": "object", "properties": properties})
     assert [each["type"] for each in found.values()] == ["categorical", "boolean"]
     assert entries({"person_id": 85})["person_id"]["type"] == "integer"  # sizes are a domain
 
 
-def test_what_null_costs_is_told(
+def test_init_explains_cost_of_null(
     tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     schema = tmp_path / "schema.json"
@@ -116,7 +116,7 @@ def test_what_null_costs_is_told(
     "check",
     ["age > 3 OR alive", "age < top", "age IN (1, NULL)", "age <> 3", "f(age) > 3", "age IN ()"],
 )
-def test_a_constraint_that_is_not_of_one_column_alone_leaves_it_open(
+def test_constraint_on_several_columns_leaves_column_open(
     tmp_path: pathlib.Path, check: str
 ) -> None:
     text = f"CREATE TABLE t (age INT NOT NULL, top INT, alive BOOL, CHECK ({check}))"
@@ -124,7 +124,7 @@ def test_a_constraint_that_is_not_of_one_column_alone_leaves_it_open(
     assert found["min"].keys() == found["max"].keys() == {"open"}
 
 
-def test_a_table_is_chosen_by_its_name(tmp_path: pathlib.Path) -> None:
+def test_table_is_chosen_by_name(tmp_path: pathlib.Path) -> None:
     path = sql(tmp_path, "CREATE TABLE a.visits (x INT); CREATE TABLE people (y BOOL);")
     with pytest.raises(dp.InputError, match=r"table: None is refused; must name one of the tables"):
         dp.domain_draft(path)
@@ -134,7 +134,7 @@ def test_a_table_is_chosen_by_its_name(tmp_path: pathlib.Path) -> None:
     assert [*entries(path, table="visits")] == [*entries(path, table="a.visits")] == ["x"]
 
 
-def test_names_with_quotes_and_nested_types_of_sql(tmp_path: pathlib.Path) -> None:
+def test_sql_names_with_quotes_and_nested_types(tmp_path: pathlib.Path) -> None:
     text = """CREATE TABLE "t;--" ("o""dd
         name" BOOL, `x` BOOL, a INT[], j JSON, d TIME, g GEOMETRY)"""
     with pytest.raises(dp.InputError, match=r"must be SQL that can be parsed.*dialect"):
@@ -151,12 +151,12 @@ def test_names_with_quotes_and_nested_types_of_sql(tmp_path: pathlib.Path) -> No
 
 
 @pytest.mark.parametrize("text", ["", "SELECT 1", "CREATE TABLE t AS SELECT 1 AS x", "(" * 3000])
-def test_sql_without_a_table_is_refused(tmp_path: pathlib.Path, text: str) -> None:
+def test_sql_without_table_is_refused(tmp_path: pathlib.Path, text: str) -> None:
     with pytest.raises(dp.InputError, match=r"must hold a CREATE TABLE|must be SQL that can"):
         dp.domain_draft(sql(tmp_path, text))
 
 
-def test_without_sqlglot_one_line_says_what_to_install(
+def test_missing_sqlglot_is_refused_with_what_to_install(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = builtins.__import__
@@ -194,7 +194,7 @@ AVRO = {
 }
 
 
-def test_avro_says_types_and_symbols_to_confirm(tmp_path: pathlib.Path) -> None:
+def test_avro_gives_types_and_symbols_to_confirm(tmp_path: pathlib.Path) -> None:
     (tmp_path / "visit.avsc").write_text(json.dumps(AVRO), encoding="utf-8")
     draft = dp.domain_draft(str(tmp_path / "visit.avsc"))
     assert draft == dp.domain_draft(str(tmp_path / "visit.avsc"), "avro")
@@ -224,7 +224,7 @@ BIGQUERY = [
 ]
 
 
-def test_a_schema_of_bigquery_is_read_and_what_stands_beside_it_is_not() -> None:
+def test_bigquery_reads_schema_without_facts_about_rows() -> None:
     whole = {"schema": {"fields": BIGQUERY}, "numRows": "977", "numBytes": "12345"}
     draft = dp.domain_draft(BIGQUERY)
     assert draft.text() == dp.domain_draft(whole).text()
@@ -260,7 +260,7 @@ class Visit(pydantic.BaseModel):
     anything: Any = None
 
 
-def test_a_pydantic_model_says_its_fields() -> None:
+def test_pydantic_model_gives_its_fields() -> None:
     draft = dp.domain_draft(Visit)
     found = {each["name"]: each for each in draft.attributes}
     assert {name: each["type"] for name, each in found.items()} == {
@@ -276,7 +276,7 @@ def test_a_pydantic_model_says_its_fields() -> None:
     assert draft.text() == dp.domain_draft(Visit.model_json_schema()).text()
 
 
-def test_a_model_is_named_by_its_module(
+def test_model_is_imported_by_name(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "shop_models_of_a_test.py").write_text(
@@ -304,7 +304,7 @@ SIZES: dict[str, Any] = {
 }
 
 
-def test_sizes_by_name_are_a_domain_and_what_they_list_is_confirmed() -> None:
+def test_sizes_by_name_are_a_domain() -> None:
     found = entries(SIZES)
     assert found["age"] == {"type": "integer", "min": 0, "max": 84}
     assert found["0"] == {"type": "integer", "min": 0, "max": 1}
@@ -317,12 +317,12 @@ def test_sizes_by_name_are_a_domain_and_what_they_list_is_confirmed() -> None:
 
 
 @pytest.mark.parametrize("entry", [0, -1, True, 2.5, "two", None, [], {}, {"domain": 0}])
-def test_a_size_that_is_none_is_refused(entry: Any) -> None:
+def test_invalid_size_is_refused(entry: Any) -> None:
     with pytest.raises(dp.InputError, match=r"'age' must have a size >= 1, a list of values, or"):
         dp.domain_draft({"age": entry})
 
 
-def test_a_name_that_stands_twice_is_left_out_and_said_to_be() -> None:
+def test_repeated_name_is_left_out_with_reason() -> None:
     twice = [{"name": "a", "type": "BOOL"}, {"name": "b", "type": "BOOL"}]
     draft = dp.domain_draft([*twice, {"name": "a", "type": "INT64"}, {"name": "", "type": "BOOL"}])
     assert [each["name"] for each in draft.attributes] == ["b"]
@@ -337,7 +337,7 @@ def test_a_name_that_stands_twice_is_left_out_and_said_to_be() -> None:
 HOSTILE = ['q"uote', "new\nline", "[red]x[/]", "\x1b[31m", "é" * 300, "a,b", "\ud800", "; rm -rf /"]
 
 
-def test_hostile_names_stay_names(
+def test_hostile_names_are_kept_and_not_printed(
     tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -352,7 +352,7 @@ def test_hostile_names_stay_names(
     assert json.loads(draft.text()) == json.loads(pathlib.Path("d.json").read_text("utf-8"))
 
 
-def test_schemas_that_refer_to_themselves_end() -> None:
+def test_recursive_schemas_end() -> None:
     itself = {"$ref": "#/$defs/A"}
     twice = [{"$ref": "#/$defs/B"}] * 2
     parts = {"A": {"anyOf": [itself, *twice]}, "B": {"oneOf": [itself, itself]}}
@@ -385,13 +385,13 @@ def test_schemas_that_refer_to_themselves_end() -> None:
         (int, None, "must be a pydantic model"),
     ],
 )
-def test_what_is_no_schema_is_refused_in_one_line(source: Any, kind: Any, condition: str) -> None:
+def test_refuses_what_is_not_a_schema_in_one_line(source: Any, kind: Any, condition: str) -> None:
     with pytest.raises(dp.InputError, match=condition) as caught:
         dp.domain_draft(source, kind)
     assert "\n" not in str(caught.value)
 
 
-def test_every_kind_is_named_by_the_flag(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_names_every_kind(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["init", "--help"])
     out = " ".join(capsys.readouterr().out.split())
@@ -405,7 +405,7 @@ def test_every_kind_is_named_by_the_flag(capsys: pytest.CaptureFixture[str]) -> 
         (KeyboardInterrupt(), "^$"),
     ],
 )
-def test_a_file_that_cannot_be_written_whole_is_not_left(
+def test_incomplete_file_is_removed(
     error: BaseException, told: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Full(io.FileIO):

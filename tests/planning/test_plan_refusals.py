@@ -1,0 +1,138 @@
+"""`beam-dp plan` refuses a bad flag in one line, for each kind of job."""
+
+from __future__ import annotations
+
+import pytest
+from plan_words import KEYS, QUERIES, TABLE, WINDOWS, argv
+
+from beam_dp.cli.main import main
+
+MARGINALS = [
+    ({"epsilon": "0"}, "--epsilon: 0.0 is refused"),
+    ({"epsilon": "nan"}, "--epsilon: nan is refused"),
+    ({"epsilon": "x"}, "--epsilon: 'x' is refused; must be a number"),
+    ({"epsilon": None}, "--epsilon: missing"),
+    (
+        {"delta": "0.1"},
+        "--delta: 0.1 is refused; must be at most 1e-05, unless --allow_large_delta",
+    ),
+    ({"domain": "nowhere.json"}, "--domain: 'nowhere.json' is refused"),
+    ({"workload": "marginals:9"}, "--workload: 'marginals:9' is refused"),
+    ({"workload": "nothing:1"}, "--workload: 'nothing:1' is refused"),
+    ({"num_records": "0"}, "--num_records: 0 is refused"),
+    ({"num_records": "noisy"}, "--num_records: 'noisy' is refused; must be about how many records"),
+    ({"num_records": "1.5"}, "--num_records: '1.5' is refused; must be a whole number"),
+    ({"num_records": "inf"}, "--num_records: 'inf' is refused"),
+    ({"neighboring": "both"}, "--neighboring: 'both' is refused"),
+    ({"max_records_per_unit": None}, "--max_records_per_unit: missing"),
+    ({"privacy_unit": ""}, "--privacy_unit: '' is refused"),
+    (
+        {"privacy_unit": "record", "max_records_per_unit": "2"},
+        "--max_records_per_unit: 2 is refused",
+    ),
+    ({"failure_probability": "1"}, "--failure_probability: 1.0 is refused"),
+    ({"max_error": "2"}, "--max_error: 2.0 is refused; must be a number > 0 and <= 1"),
+    ({"epsilon": "1", "target_error": "5"}, "--epsilon: '1' is refused; must not be given"),
+    ({"target_bound": "1", "target_error": "5"}, "--target_bound: '1' is refused; must n"),
+    ({"epsilon": None, "target_error": "0"}, "--target_error: 0.0 is refused; must be a finite"),
+    ({"epsilon": None, "target_error": "nan"}, "--target_error: nan is refused; must be a fin"),
+    ({"epsilon": None, "target_error": "few"}, "--target_error: 'few' is refused; must be a n"),
+    ({"epsilon": None, "target_error": "1e-12"}, "--target_error: 1e-12 is refused; must be at"),
+    ({"start": "now"}, "--start: 'now' is refused; must be given with --windows"),
+    ({"block": "24"}, "--block: '24' is refused; must be given with --windows"),
+    ({"num_keys": "3"}, "--num_keys: '3' is refused; must be given with --max_sparsity"),
+]
+COUNTS = [
+    (
+        {"num_cells": None},
+        "--workload: missing; must be given, or else --domain, --num_cells or --max_sparsity",
+    ),
+    ({"epsilon": None}, "--epsilon: missing; must be given without --workload"),
+    ({"delta": None}, "--delta: missing; must be given"),
+    ({"num_records": None}, "--num_records: missing; must be given"),
+    ({"num_records": "noisy"}, "--num_records: 'noisy' is refused; must be about"),
+    ({"num_records": "0"}, "--num_records: 0 is refused; must be an integer from"),
+    ({"target_error": "1e6"}, "--target_error: 1000000.0 is refused; must be a nu"),
+    ({"target_error": "nan"}, "--target_error: nan is refused; must be a number"),
+    ({"target_error": "few"}, "--target_error: 'few' is refused; must be a number"),
+    ({"failure_probability": "1"}, "--failure_probability: 1.0 is refused; must b"),
+    ({"target_bound": "5"}, "--target_bound: '5' is refused; must be given with -"),
+    ({"max_error": "0.1"}, "--max_error: '0.1' is refused; must be given with --"),
+    ({"output": "a"}, "--output: 'a' is refused; must be given with --workload"),
+    ({"size": "5"}, "--size: '5' is refused; must be given with --workload"),
+    ({"start": "5"}, "--start: '5' is refused; must be given with --workload"),
+    ({"domain": '{"a": 4}'}, "--num_cells: '1024' is refused; must not be given"),
+    ({"num_cells": "0"}, "--num_cells: 0 is refused; must be an integer from 1 to 2^1000"),
+    ({"num_cells": "1.5"}, "--num_cells: '1.5' is refused; must be a whole number"),
+    ({"num_cells": None, "domain": "no.json"}, "--domain: 'no.json' is refused; "),
+    (
+        {"num_cells": None, "max_sparsity": "0"},
+        "--max_sparsity: 0 is refused; must be an integer from 1 to 2^31",
+    ),
+    (
+        {"num_cells": None, "max_sparsity": "4", "num_keys": "9"},
+        "--epsilon: '1' is refused; must not be given with --target_error",
+    ),
+    (
+        {"workload": "marginals:1", "domain": '{"a": 4}', "epsilon": None},
+        "--num_cells: '1024' is refused; must be given with --target_error, and without --w",
+    ),
+    (
+        {"target_error": None},
+        "--num_cells: '1024' is refused; must be given with --target_error, and without --w",
+    ),
+]
+OF_WINDOWS = [
+    ({"grace": None}, "--grace: missing; must be given: "),
+    ({"domain": None}, "--domain: missing; must be given: "),
+    ({"epsilon": None}, "--epsilon: missing; must be given: "),
+    ({"protected_windows": None}, "--protected_windows: missing; must be given with"),
+    ({"protected_windows": "169"}, "--protected_windows: 169 is refused; must be at most"),
+    ({"max_windows_per_unit": "x"}, "--max_windows_per_unit: 'x' is refused; must be a wh"),
+    ({"window": "1"}, "--window: '1' is refused; must be a whole number with its unit"),
+    ({"questions": "two"}, "--questions: 'two' is refused; must be 'one', 'running' or"),
+    ({"workload": "conjunctions:2"}, "--workload: 'conjunctions:2' is refused"),
+    ({"num_records": "5"}, "--num_records: '5' is refused; must not be given with --wind"),
+    ({"max_sparsity": "5"}, "--max_sparsity: '5' is refused; must not be given with --wi"),
+    ({"neighboring": "replace_one"}, "--neighboring: 'replace_one' is refused; must be a"),
+    ({"delta": "1e-4"}, "--delta: 0.0001 is refused; must be at most 1e-05, unless --all"),
+    (
+        {"epsilon": None, "target_bound": "1"},
+        "--target_bound: '1' is refused; must not be given wi",
+    ),
+]
+OF_KEYS = [
+    ({"domain": "x.json"}, "--domain: 'x.json' is refused; must not be given with"),
+    ({"max_error": "0.1"}, "--max_error: '0.1' is refused; must not be given with"),
+    ({"size": "63"}, "--size: 63 is refused; must be at least 64"),
+    ({"size": "1_000"}, "--size: '1_000' is refused; must be a whole number"),
+    ({"max_sparsity": "0"}, "--max_sparsity: 0 is refused; must be an integer from 1 to 2^31"),
+    ({"largest_count": "74"}, "--num_records: 100000 is refused; must be from"),
+    ({"num_keys": "many"}, "--num_keys: 'many' is refused; must be a whole number"),
+    ({"num_keys": None}, "--num_keys: missing; must be given: with --max_sparsity: about"),
+    ({"failure_probability": "1"}, "--failure_probability: 1.0 is refused; must be"),
+]
+
+
+@pytest.mark.parametrize(
+    ("given", "changed", "line"),
+    [
+        (given, changed, line)
+        for given, cases in (
+            ({**TABLE, "epsilon": "1"}, MARGINALS),
+            (QUERIES, COUNTS),
+            ({**WINDOWS, "epsilon": "1"}, OF_WINDOWS),
+            ({**KEYS, "epsilon": "1"}, OF_KEYS),
+        )
+        for changed, line in cases
+    ],
+)
+def test_refuses_a_bad_flag_in_one_line(
+    capsys: pytest.CaptureFixture[str],
+    given: dict[str, str],
+    changed: dict[str, str | None],
+    line: str,
+) -> None:
+    assert main(argv(given, **changed)) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and err.count("\n") == 1 and err.startswith(f"error: {line}"), err
