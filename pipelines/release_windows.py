@@ -121,7 +121,7 @@ class WindowsJob(Job):
         horizon_id: of the horizon, if this job begins it.
         horizon: what ``horizon.json`` says.
         read: makes the source of the records.
-        is_replay: whether it ends with the files that are there.
+        is_replay: whether it reads the present files and ends.
         times: the columns of events and of arrivals.
         private_folder: of what is known of files, if one is named.
     """
@@ -135,7 +135,7 @@ class WindowsJob(Job):
     private_folder: str | None
 
     def source(self) -> ReadArrivals:
-        """Returns what reads the files that appear, or that are there."""
+        """Returns the transform that reads the files."""
         return self.read()
 
     def add(self, records: beam.PCollection[Any], token: Token | None = None) -> beam.PCollection:
@@ -199,8 +199,8 @@ class WindowsJob(Job):
         before = self._num_released()
         pipeline = None
         if before < self._num_releases:
-            # Once more, since what the horizon has read is known from here on: what is refused of
-            # the files that are there is refused before anything is paid.
+            # Once more, now that the horizon knows which files it has read: bad files are refused
+            # before anything is paid.
             pipeline = make_pipeline(self.beam_flags, self.output)
             build(dataclasses.replace(self, horizon_id=horizon_id), pipeline)
         token = self._pay_once(horizon_id, progress)
@@ -330,7 +330,7 @@ def _stream_flags(given: dict[str, str], horizon: Horizon) -> list[str]:
             condition = "must not be given with --replay, which is no stream"
             raise refused("checkpointing_interval", given["checkpointing_interval"], condition)
         return []
-    # Flink ends a job when its sources do. What a job begins with is one, and so must outlast it.
+    # Flink ends a job when a source ends; `Impulse` is a source, and so must outlast the job.
     left = horizon.closes(horizon.num_windows - 1) - int(time.time())
     left += seconds_of_duration("settle", given["settle"], least=0)
     idle = max(left, 0) + 2 * seconds_of_duration("poll", given["poll"], least=1) + _SECONDS_TO_END

@@ -1,7 +1,7 @@
 """The unit of a windowed release: in how many windows of it records are used, and which ones.
 
-Which windows of a unit are kept follows from its own records, in order of windows. In order of
-processing it would not do: windows that were released before a crash stay, and a replay that chose
+Which windows of a unit are kept follows from its own records, in order of windows. The order of
+processing would not do: windows that were released before a crash stay, and a replay that chose
 others would leave the unit in twice as many.
 """
 
@@ -18,7 +18,7 @@ from beam_dp.errors import InputError
 from beam_dp.privacy.guarantee import MAX_RECORDS_PER_UNIT, RECORD
 from beam_dp.windows.horizon import MAX_WINDOWS
 
-# Of an entry of what is remembered: two words, a window, a number.
+# An entry: two words of a fingerprint, a window, a number.
 _DTYPES = [np.dtype(each) for each in ("<u8", "<u8", "<i4", "<u4")]
 
 
@@ -66,13 +66,13 @@ class WindowUnit:
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class KeptWindows:
-    """What is remembered of the windows that were kept: for each unit, which ones.
+    """The kept windows of each unit, as far as later windows need them.
 
     Args:
         units: shape (2, m), uint64, fingerprints in ascending order, first word first; a unit has
             as many entries as windows are remembered of it, or one with their number.
         windows: shape (m,), int32, the window of each; the last one where several are counted.
-        numbers: shape (m,), uint32, how many windows each stands for, >= 1.
+        numbers: shape (m,), uint32, how many windows each entry counts, >= 1.
     """
 
     units: NDArray[np.uint64]
@@ -85,7 +85,7 @@ class KeptWindows:
         return cls(np.empty((2, 0), np.uint64), np.empty(0, np.int32), np.empty(0, np.uint32))
 
     def to_bytes(self) -> bytes:
-        """Returns what is remembered as bytes: 24 an entry."""
+        """Returns the entries as bytes, 24 each."""
         columns = zip((*self.units, self.windows, self.numbers), _DTYPES, strict=True)
         return b"".join([column.astype(dtype).tobytes() for column, dtype in columns])
 
@@ -149,7 +149,7 @@ def keep_windows(
         known = first < last
         numbers[first[keep & known]] += 1
         added = keep & ~known
-    # Where the new entries stand, between the others: found once for all columns.
+    # The places of the new entries among the others, found once for all columns.
     new = last[added] + np.arange(np.count_nonzero(added))
     is_old = np.ones(numbers.size + new.size, np.bool_)
     is_old[new] = False

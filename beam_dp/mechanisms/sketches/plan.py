@@ -56,7 +56,7 @@ def _width(name: str, text: str) -> int:
 
 
 DEFAULT_SIZE = 2**20
-# Of the field that holds a projection's width: programs are told how many numbers it may hold.
+# Programs are given the number of cells, which sets the width of the projection.
 _SIZE_FLAG = Flag(
     "size", "the most numbers that the artifact holds; by default 2^20", "N", form="integer"
 )
@@ -143,13 +143,13 @@ class SparsePlan(Plan):
 
     @property
     def num_cells(self) -> int:
-        """Of the projection, all blocks together; 0 where nothing is projected."""
+        """Number of cells of the projection, all blocks together; 0 if nothing is projected."""
         return 0 if self.sketch is None else self.sketch.projection_width
 
     def bounds(
         self, num_queries: int = 1, failure_probability: float = FAILURE_PROBABILITY
     ) -> ProjectionBounds | None:
-        """Returns what is proved of the errors of so many queries; None where nothing is."""
+        """Returns the proved bounds of errors; None if nothing is proved."""
         if self.sketch is None or self.histogram is not None:
             return None
         return bounds_of(
@@ -183,11 +183,11 @@ class SparsePlan(Plan):
         return public
 
     def identity(self) -> dict[str, Any]:
-        """See ``Plan``: each job has a hash key of its own."""
+        """Returns the card and the hash key, which each job draws for itself."""
         return {**self.card(), "hash_key": self.hash_key.to_bytes().hex()}
 
     def card(self) -> dict[str, Any]:
-        """See ``Plan``: but for the hash key."""
+        """Returns the part of the card that is known, without the hash key."""
         return {
             **super().identity(),
             "max_sparsity": self.max_sparsity,
@@ -222,11 +222,11 @@ class SparseMechanism(ABC):
 
     @property
     def width_step(self) -> int:
-        """What the width of the projection is a multiple of; 0 where nothing is projected."""
+        """The width of the projection is a multiple of it; 0 if nothing is projected."""
         return 0
 
     def within(self, size: int) -> Self:
-        """Returns the same mechanism with the widest projection of at most so many numbers.
+        """Returns the same mechanism with the widest projection of at most ``size`` numbers.
 
         Raises:
             InputError: if not even a row fits.
@@ -276,10 +276,7 @@ class SparseMechanism(ABC):
             max_sparsity=max_sparsity,
             max_weight=max_weight,
             hash_key=hash_key,
-            loss=noise.loss,
-            sketch=noise.sketch,
-            histogram=noise.histogram,
-            options=noise.options,
+            **vars(noise),
         )
 
     @abstractmethod
@@ -300,7 +297,7 @@ def unit_weight(guarantee: Guarantee, max_weight: int) -> int:
 
 
 def check_width(projection_width: int, name: str = "projection_width") -> None:
-    """Refuses a projection that no worker could sum up.
+    """Refuses a projection that is too wide for a worker.
 
     Raises:
         InputError: naming the width, by ``name``.

@@ -74,7 +74,7 @@ class Question:
 
 
 def default_questions(num_windows: int) -> tuple[str, ...]:
-    """Returns one window, the last 24 where there are so many, and the running total."""
+    """Returns one window, the last 24 if there are 24, and the running total."""
     return ("one", *(("trailing:24",) if num_windows >= 24 else ()), "running")
 
 
@@ -100,7 +100,7 @@ def mean_squared_error(
     """Returns the variance of the estimated sums of a question, averaged over the horizon.
 
     A sum of m windows has m v without blocks. Where a block of n windows is released, j of which
-    are summed, it brings that down by j^2 v^2 / (n v + u): see ``windows.blocks.block_weight``.
+    are summed, it brings that down by j^2 v^2 / (n v + u): see ``block_weight``.
 
     Args:
         question: which sums.
@@ -181,7 +181,7 @@ def laplace_tables(workload: Workload, promise: Guarantee) -> tuple[Measurement,
 
     Args:
         workload: what is asked.
-        promise: of which epsilon and the records of a unit are used.
+        promise: its epsilon and its records of a unit are used.
     """
     domain = workload.domain
     largest = max(
@@ -218,7 +218,7 @@ def gaussian_level(
     Args:
         workload: what is asked.
         promise: of all together.
-        unit: of which k is used.
+        unit: its k is used.
         part: of mu^2.
         squares: ``most_squares``, of windows or of blocks.
     """
@@ -348,7 +348,7 @@ def ranked_choices(
 ) -> list[Choice]:
     """Returns what can be measured, the best for some questions first: ``Choice.mean_error``.
 
-    Each noise and each size of blocks is there once, with the best share of the budget: from 1 %
+    Each noise and each size of blocks comes once, with the best share of the budget: from 1 %
     to 99 % in steps of 1 %.
 
     Args: as of ``plan_window_tables``, and

@@ -45,7 +45,7 @@ class WindowDatabasesPlan(Plan):
 
     Args: as of ``Plan``, and
         horizon: the windows.
-        unit: of whom how much is used.
+        unit: whom the promise protects.
         window: the plan of one window, under a guarantee of its own.
     """
 
@@ -70,13 +70,13 @@ class WindowDatabasesPlan(Plan):
 
     @property
     def steps(self) -> Sequence[Step]:
-        """See ``Plan``: of all windows that are promised together."""
+        """The noise of all windows that are promised together."""
         limits = Limits.of(self.public)
         return level_steps(self.window.steps, "window", limits, None)
 
     @property
     def unit_costs(self) -> UnitCosts | None:
-        """See ``Plan``: of the records of a unit in each window."""
+        """What the records of a unit in each window may cost."""
         return self.window.unit_costs
 
     @property
@@ -86,7 +86,7 @@ class WindowDatabasesPlan(Plan):
 
     @property
     def time_depends_on_data(self) -> bool:
-        """Whether nobody else may see how long the draw takes."""
+        """Whether the duration of a draw must be kept secret."""
         return self.window.time_depends_on_data
 
     def draw(
@@ -180,7 +180,7 @@ def window_mechanism_plan(
     the variance of Laplace noise is 1 / rho, that of Gaussian noise 1 / (2 rho). Neighbours: one
     unit is added or removed, at most k records of which are in a window.
     Where the mechanism's plan limits what they cost (``unit_costs``), the records of each window
-    are limited so, too.
+    are limited as well.
 
     Raises:
         InputError: if the mechanism refuses the workload, or epsilon is too small for c windows.
@@ -210,7 +210,7 @@ def window_mechanism_plan(
 
 
 def _candidates(promise: Guarantee, num_windows: int) -> Iterator[tuple[float, float]]:
-    """Yields guarantees of one window, of which some mechanisms' plans compose to a promise."""
+    """Yields guarantees of one window that may compose to a promise."""
     epsilon, delta = promise.epsilon, promise.delta
     shared = down(Fraction(epsilon) / num_windows)
     yield shared, down(Fraction(delta) / num_windows) if delta > 0 else 0.0

@@ -49,8 +49,8 @@ from beam_dp.windows.promise import (
 )
 from beam_dp.windows.unit import WindowUnit
 
-# Of so many coordinates that a unit may move, discreteness is of no account: see
-# ``privacy.ledger.filters``.
+# Up to this many coordinates that a unit may move, the noise is as private as continuous noise:
+# see ``privacy.ledger.filters``.
 _MAX_GAUSSIAN_CELLS = 2**28
 
 
@@ -63,7 +63,7 @@ class WindowTablesPlan(Plan):
 
     Args: as of ``Plan``, and
         horizon: the windows.
-        unit: of whom how much is used.
+        unit: whom the promise protects.
         workload: the marginals that are released of each window.
         measurements: of each window.
         block: how many windows a block has; None where no blocks are measured.
@@ -98,7 +98,7 @@ class WindowTablesPlan(Plan):
 
     @property
     def steps(self) -> Sequence[Step]:
-        """See ``Plan``: of all windows that are promised together, and of all blocks."""
+        """The noise of all windows that are promised together, and of all blocks."""
         limits = Limits.of(self.public)
         own = dataclasses.replace(
             self.guarantee, max_records_per_unit=limits.records, allow_large_delta=True
@@ -171,15 +171,13 @@ class WindowTablesPlan(Plan):
         Cost: 1e-5 s a noisy cell.
         """
         checked_integer("number", number, 0, self.horizon.num_windows - 1)
-        windows = range(number, number + 1)
-        return self._draw(
-            "window", number, windows, self.measurements, marginals, noise, horizon_id
-        )
+        of_window = number, range(number, number + 1), self.measurements
+        return self._draw("window", *of_window, marginals, noise, horizon_id)
 
     def draw_block(
         self, number: int, marginals: Marginals, noise: NoiseSource, horizon_id: str
     ) -> WindowTables:
-        """Returns the release of one block, with noise of its own: see ``draw``.
+        """Returns the release of one block, with noise of its own, as ``draw`` does.
 
         Args:
             number: of the block.
@@ -190,8 +188,8 @@ class WindowTablesPlan(Plan):
         if self.blocks is None:
             raise InputError("block", number, "must be of a plan that measures blocks")
         checked_integer("number", number, 0, len(self.blocks) - 1)
-        windows, measured = self.blocks.windows(number), self.block_measurements
-        return self._draw("block", number, windows, measured, marginals, noise, horizon_id)
+        of_block = number, self.blocks.windows(number), self.block_measurements
+        return self._draw("block", *of_block, marginals, noise, horizon_id)
 
     def _draw(
         self,
@@ -215,7 +213,7 @@ class WindowTablesPlan(Plan):
             end=end,
             workload=self.workload,
             tables=unbiased_tables(self.workload, measurements, noisy),
-            measured=tuple(map(_public, measurements)),
+            measured=tuple(MeasuredTable(**vars(each)) for each in measurements),
             plan=self.public,
         )
 
@@ -271,7 +269,7 @@ def plan_window_tables(
         block: windows of a block; ``best`` compares it with those that divide the horizon.
         share: of the budget for blocks, above 0 and below 1; by default the best for the questions.
         questions: whose errors matter, with equal weights: ``one``, ``trailing:N``, ``running``; by
-            default ``one``, ``trailing:24`` where there are so many windows, and ``running``.
+            default ``one``, ``trailing:24`` if there are 24 windows, and ``running``.
         allow_large_delta: see ``Guarantee``.
 
     Raises:
@@ -344,11 +342,3 @@ def _planned(
         share=choice.share,
         block_measurements=measured[1] if len(measured) > 1 else (),
     )
-
-
-def _public(measurement: Measurement) -> MeasuredTable:
-    """The same numbers, without the way to draw."""
-    fields = {
-        each.name: getattr(measurement, each.name) for each in dataclasses.fields(measurement)
-    }
-    return MeasuredTable(**fields)

@@ -68,7 +68,7 @@ class Limits:
 def verify_window_tables(release: WindowTables) -> Verification:
     """Returns what the card of one window, or of one block, comes to with all others like it.
 
-    Where blocks are measured, too, the other level is taken to spend its stated share.
+    Where blocks are measured as well, the other level is assumed to spend its stated share.
     """
     figures, stated, notes = Figures(), release.plan, []
     share = share_of_blocks(stated)
@@ -254,7 +254,7 @@ def level_steps(
 
 
 def _unit_of(promise: Guarantee, limits: Limits) -> WindowUnit:
-    """Whom a promise protects: its words begin with the column, unless a unit is a record."""
+    """Returns whom a promise protects; its words begin with the column, unless it is a record."""
     column = promise.privacy_unit.split(" in any ")[0]
     return WindowUnit(column, limits.records, limits.windows, limits.protected)
 
@@ -307,7 +307,7 @@ def _database_figures(
 
 
 def _of_horizon(release: WindowTables | SyntheticDatabase, stated: Mapping[str, Any]) -> list[str]:
-    """Where the card of a window states other things than the horizon that it is of."""
+    """Returns the differences between the card of a window and that of its horizon."""
     said = release.plan
     if isinstance(release, SyntheticDatabase):
         said = said["windows"]
@@ -319,7 +319,7 @@ def _of_horizon(release: WindowTables | SyntheticDatabase, stated: Mapping[str, 
 
 
 def _scaled(loss: Loss, factor: Fraction) -> Loss:
-    """What spends another share of the same budget."""
+    """Returns the claims of a mechanism with another share of the same budget."""
     if loss.epsilon is not None:
         return Loss.pure(loss.epsilon * factor)
     rho, mu_squared = loss.rho, loss.mu_squared
@@ -349,7 +349,7 @@ def _times(step: Step, where: str, factor: int, law: Callable[[Loss], Loss]) -> 
 
 
 def _with_other_level(step: Step, part: Fraction) -> Step:
-    """The step with the level beside it, which spends the rest of the budget."""
+    """Returns a step together with the other level, which spends the rest of the budget."""
     loss = _scaled(step.loss, 1 / part)
     if loss.epsilon is not None:
         loss = Loss(epsilon=loss.epsilon)
@@ -363,7 +363,7 @@ def _with_other_level(step: Step, part: Fraction) -> Step:
 
 
 def _planned_step(plan: Mapping[str, Any], limits: Limits) -> Step:
-    """What the plan of a horizon says of a window, before one is released."""
+    """Returns the step that the plan of a horizon states, before a window is released."""
     loss, declared = Loss.nothing(), plan.get("window_loss")
     if isinstance(declared, Mapping):
         loss = Loss.from_json(declared)
@@ -380,7 +380,7 @@ def _planned_step(plan: Mapping[str, Any], limits: Limits) -> Step:
 
 
 def _database_step(release: HorizonRelease, limits: Limits, figures: Figures) -> Step:
-    """The step of the synthetic databases of c windows, each verified by itself."""
+    """Returns the step of the synthetic databases of c windows, each verified by itself."""
     most: list[Loss] = []
     words = ""
     for place, each in release.windows.items():

@@ -1,4 +1,7 @@
-"""The transform from records of a stream to the exact histogram of each window of a horizon."""
+"""The transform from records of a stream to the exact histogram of each window of a horizon.
+
+A unit counts with at most k records in a window, and in at most c of any P windows.
+"""
 
 from __future__ import annotations
 
@@ -120,7 +123,7 @@ class CountLimited(beam.PTransform):
     Privacy: adding or removing one unit changes the counts of at most c of any P windows, by at
     most k records each, whatever the other units are. With ``unit_costs`` these records cost, in
     each window, at most its limit; every window is an independent draw with noise for that cost, so
-    that c windows spend c times what one does. What is counted of a unit is a function of
+    that c windows spend c times what one does. What is counted for a unit is a function of
     its own records (``keep_windows``, ``select_records``), in order of windows; so a replay counts
     the same, and agrees with windows that were released before it.
 
@@ -329,7 +332,7 @@ def _read(state: bytes | None) -> KeptWindows:
 MAX_CELLS = 2**32
 # Windows of all partitions of units: each is an element, also where it is empty.
 MAX_PANES = 2**24
-PANES = 2**11  # so many cost a second or two
+PANES = 2**11  # they take a second or two
 WindowShards = tuple[int, Iterable[tuple[int, bytes]]]
 
 
@@ -345,12 +348,12 @@ class CountWindows(beam.PTransform):
     Args:
         domain: the universe, at most 2^28 cells; records outside it are left out, silently.
         horizon: the windows.
-        unit: whose limits are kept: see ``CountLimited``.
+        unit: its limits are enforced by ``CountLimited``.
         event_time: the column with the time of a record's event.
         arrival: the column with the time at which its source had it.
         unit_costs: the plan's, which limit a unit's records in each window as well; None where
             only their number is limited.
-        num_partitions: of units: see ``CountLimited``; by default 8 to 64, fewer where there are
+        num_partitions: of units (``CountLimited``); by default 8 to 64, fewer where there are
             many windows.
 
     Raises:

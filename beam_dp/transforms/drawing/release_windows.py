@@ -110,7 +110,7 @@ class ReleaseWindows(beam.PTransform):
     file appeared late. The promise rests on this, so files that were read are compared when a
     job goes on (``SeenFiles``). A window is drawn by one step, and the first draw that is committed
     is its release (``commit_draw``): one that a replay draws again is discarded, unseen, and one
-    that is there is not drawn again. Windows without records are released as well.
+    that is committed is not drawn again. Windows without records are released as well.
     When a window is released follows the watermark of the source, so that must not depend on
     records.
 
@@ -121,7 +121,7 @@ class ReleaseWindows(beam.PTransform):
         event_time: the column with the time of a record's event.
         arrival: the column with the time at which its source had it.
         private_folder: where the path, size and time of each file that was read are kept, so that
-            another job on the horizon reads the same: see ``SeenFiles``. By default beside a local
+            another job on the horizon reads the same (``SeenFiles``). By default next to a local
             directory.
 
     Raises:
@@ -176,7 +176,7 @@ class ReleaseWindows(beam.PTransform):
         return drawn | beam.Flatten()
 
     def _check_begun(self, records: beam.PCollection[Any]) -> None:
-        """Refuses what is not as the horizon was begun, if it was."""
+        """Refuses records, columns or a plan other than those that the horizon was begun with."""
         is_strict = horizon_card(self.plan, replayable=True).needs_same_records
         kept = (ReadArrivals, ReadRecords) if is_strict else ReadArrivals
         made_of = list(_made_of(records))
@@ -197,7 +197,7 @@ class ReleaseWindows(beam.PTransform):
 
 
 def _made_of(records: beam.PCollection[Any]) -> Iterator[Any]:
-    """Yields a collection, and all that it was made of."""
+    """Yields a collection and everything it was made from."""
     left, met = [records], set()
     while left:
         each = left.pop()
@@ -239,7 +239,7 @@ def _shards(table: tuple[int, Iterable[tuple[int, bytes]]]) -> Iterable[tuple[in
 
 
 class _DrawEach(beam.PTransform):
-    """Draws the release of each exact table, and commits it."""
+    """Draws the release of each exact table and commits it."""
 
     def __init__(
         self, plan: WindowsPlan, horizon_id: str, draw: DrawRelease, place: _Place
@@ -267,7 +267,7 @@ class _DrawEach(beam.PTransform):
 
 @dataclasses.dataclass(frozen=True)
 class _Place:
-    """Where releases are: of windows, or of blocks of so many."""
+    """The folders of releases of windows, or of blocks of ``block`` windows."""
 
     directory: str
     block: int | None
@@ -283,7 +283,7 @@ class _Place:
 
 
 class _Draw(beam.DoFn):
-    """The only step that draws noise; of what is committed already it hands on no bytes."""
+    """The only step that draws noise; hands on no bytes for a release that is committed already."""
 
     def __init__(
         self, plan: WindowsPlan, horizon_id: str, draw: DrawRelease, place: _Place
@@ -313,7 +313,7 @@ class _Draw(beam.DoFn):
 
 
 class _Commit(beam.DoFn):
-    """Commits a release, or completes that which was committed before."""
+    """Commits a release, or completes the one that was committed before."""
 
     def __init__(self, place: _Place) -> None:
         self.place = place

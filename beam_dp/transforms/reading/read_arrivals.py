@@ -36,10 +36,10 @@ _MICROSECONDS = 10**6
 
 
 class ReadArrivals(ReadRecords):
-    """Reads files as they appear in a folder, until a horizon is over; or those that are there.
+    """Reads files as they appear in a folder until a horizon is over, or those present at once.
 
     All records of a file arrive when the file did: at its time of modification, which no record
-    can change. It stands in one more column, ``file_time``, in seconds. The watermark is the clock
+    can change. Another column, ``file_time``, holds it, in seconds. The watermark is the clock
     less ``settle``, never a time of an event. So files must be written elsewhere and moved here
     whole, within ``settle`` of their time.
 
@@ -54,15 +54,15 @@ class ReadArrivals(ReadRecords):
     Args:
         pattern: a path or glob on any filesystem that Beam knows.
         horizon: reading ends once its last window has closed.
-        file_format: as for ``ReadRecords``; needed where no file is there yet, and the pattern has
+        file_format: as for ``ReadRecords``; needed if there is no file yet and the pattern has
             no extension.
         poll: how often to look for new files: seconds, or a text such as ``30s``.
         settle: how long after its time of modification a file may appear, written alike; >= 0.
-        replay: whether to read the files that are there, as a bounded collection: the same tables.
-            Not before the horizon is over.
+        replay: whether to read the files present now, as a bounded collection: the same tables.
+            Refused before the horizon is over.
 
     Raises:
-        InputError: if a value is out of range, a file that is there is refused as by
+        InputError: if a value is out of range, a present file is refused as by
             ``ReadRecords``, or Beam is too old to watch a folder.
 
     Output: Arrow batches, each with the time of its file as its timestamp.
@@ -156,7 +156,7 @@ class _Poll(PollFn):
         self.settle = settle
 
     def __call__(self, pattern: str) -> PollResult[tuple[str, int]]:
-        """Returns all files that are there, stamped, and how far the watermark is."""
+        """Returns all present files, stamped, and the watermark."""
         settled = time.time() - self.settle  # read before the files are listed
         found = self._arrived(pattern, settled)
         if settled >= self.ends:
@@ -165,7 +165,7 @@ class _Poll(PollFn):
         return PollResult.incomplete(found).with_watermark(watermark)
 
     def replayed(self, pattern: str) -> list[TimestampedValue]:
-        """Returns all files that are there, stamped."""
+        """Returns all present files, stamped."""
         return self._arrived(pattern, time.time() - self.settle)
 
     def _arrived(self, pattern: str, settled: float) -> list[TimestampedValue]:

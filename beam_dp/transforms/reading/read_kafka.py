@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from confluent_kafka import Consumer, Message
 
 ARRIVAL = "arrival"
-# An offset that no partition has: whoever claims it has read the whole horizon.
+# An offset beyond every partition: claiming it says that the whole horizon was read.
 _END = 2**62
-_MESSAGES = 10_000  # of a poll
+_MESSAGES = 10_000  # in one poll
 _SECONDS_OF_A_BUNDLE = 1.0
 _SECONDS_BETWEEN_BUNDLES = 0.5
 _PATIENCE = 30.0  # seconds, for an answer of a broker
@@ -36,7 +36,7 @@ Decode = Callable[[bytes], Any]
 
 
 def decode_json(value: bytes) -> Any:
-    """Returns what a message holds, a JSON object; None where it is none, so that it is left out.
+    """Returns the JSON value of a message; None if it is not JSON, so that it is left out.
 
     Example:
         >>> decode_json(b'{"age": 7}'), decode_json(b"{age")
@@ -52,9 +52,9 @@ class ReadKafka(beam.PTransform):
     """Reads a topic, from the messages that came when a horizon began until it is over.
 
     A record arrives when its broker appended it to the topic (``LogAppendTime``), which no producer
-    and no record can change. It stands in one more column, ``arrival``, in seconds. The watermark
-    of a partition is the arrival of what was read last, less ``settle``; and where all is read that
-    was there, the clock less ``settle``. It never follows the times of events. Read again from the
+    and no record can change. An additional column, ``arrival``, holds it, in seconds. The watermark
+    of a partition is the arrival of the last message read, less ``settle``; at the partition's end,
+    it is the clock less ``settle``. It never follows the times of events. Read again from the
     start, the same messages have the same arrivals, for as long as the topic keeps them.
 
     Messages of transactions that were aborted count too: they are in the log.
@@ -67,8 +67,8 @@ class ReadKafka(beam.PTransform):
         horizon: reading ends once its last window has closed.
         settle: how far the clocks of brokers and workers may be apart, as seconds or a text such as
             ``10s``; >= 1.
-        decode: of a message's bytes to a mapping; what is none, or raises, is left out. JSON
-            objects by default.
+        decode: from a message's bytes to a mapping; by default it reads JSON objects. Messages
+            for which it raises, or returns something else, are left out.
         settings: more for the consumer, such as ``security.protocol``. They travel with the job.
 
     Raises:
@@ -101,7 +101,7 @@ class ReadKafka(beam.PTransform):
 
     @property
     def source(self) -> dict[str, Any]:
-        """What ``begin_windows`` writes down, and must be the same after a restart."""
+        """The source for ``begin_windows``, which must be the same after a restart."""
         return {"topic": self.topic.name, "num_partitions": self.num_partitions}
 
     def expand(self, begin: beam.pvalue.PBegin) -> beam.PCollection[Any]:
@@ -126,7 +126,7 @@ class ReadKafka(beam.PTransform):
 
 @dataclasses.dataclass(frozen=True)
 class _Topic:
-    """What is read, and until when."""
+    """A topic, and the times between which it is read."""
 
     settings: Mapping[str, str]
     name: str
@@ -145,7 +145,7 @@ class _Topic:
 
 
 def _checked_partitions(source: _Topic) -> int:
-    """Returns how many partitions a topic has, once it is as windows need it."""
+    """Returns the number of partitions of a topic, whose settings are checked."""
     from confluent_kafka import KafkaException
     from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
@@ -221,7 +221,7 @@ class _ReadPartition(beam.DoFn):
 
     @show_setup
     def setup(self) -> None:
-        """Says so where a worker has no client."""
+        """Fails early where a worker lacks the client."""
         import confluent_kafka  # noqa: F401
 
     @beam.DoFn.unbounded_per_element()
@@ -233,10 +233,10 @@ class _ReadPartition(beam.DoFn):
     ) -> Iterator[TimestampedValue]:
         """Yields messages; moves the watermark where nothing can come before it any more."""
         start = tracker.current_restriction().start
-        # Before anything is asked of the log: that its end was seen later tells of this moment.
+        # Taken before the log is read: if its end is seen later, everything up to now was read.
         asked = time.time()
-        # One for each bundle: what an older one has fetched ahead may call an end what is none any
-        # more, and a job that is cancelled would leave it to knock at brokers for ever.
+        # A consumer of its own for each bundle: prefetched offsets of an older one may be stale,
+        # and it would reconnect forever after a cancel.
         with contextlib.closing(self._connected()) as consumer:
             self._assign(consumer, partition, start or self._first_offset(consumer, partition))
             until = time.monotonic() + _SECONDS_OF_A_BUNDLE
@@ -329,7 +329,7 @@ class _ReadPartition(beam.DoFn):
         for message, arrival in zip(messages, arrivals, strict=True):
             try:
                 record = self.decode(message.value() or b"")
-            except Exception:  # one message must not stop the job: that would tell of it
+            except Exception:  # a message must not stop the job, which would reveal it
                 continue
             if isinstance(record, Mapping):
                 stamped = {**record, ARRIVAL: arrival // 1000}

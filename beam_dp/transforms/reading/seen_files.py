@@ -24,14 +24,14 @@ _TABLES = (
 
 
 class SeenFiles:
-    """What was seen of the files of a horizon, by all its jobs: path, size, time, and if it counts.
+    """The files that jobs on a horizon have seen: path, size, time, and whether each counts.
 
     Whether a file counts is decided once, when it is first seen: unless an earlier look had settled
     its time, and so should have found it. A look is one transaction, done before anything is read:
     a job that stops at any point and is started again, and others on this horizon, decide alike.
 
     Privacy: sizes and times of files depend on records. So the folder is its owner's alone, and
-    nothing of what it holds is told but the path of a file that changed.
+    of its content only the path of a file that changed is shown.
 
     Args:
         directory: of the horizon, whose files are public.
@@ -39,7 +39,7 @@ class SeenFiles:
             ``.private``.
 
     Raises:
-        InputError: if the folder is in the directory, is no local one, or has no default.
+        InputError: if the folder is in the directory, is not local, or has no default.
     """
 
     def __init__(
@@ -91,10 +91,10 @@ class SeenFiles:
         *,
         may_be_removed: bool = True,
     ) -> list[FoundFile]:
-        """Returns the files that count, of those that are there.
+        """Returns those of the present files that count.
 
         Args:
-            found: all that are there.
+            found: all present files.
             settled: what has an earlier time and is seen after this look does not count.
             may_be_removed: whether files that count may be gone.
 
@@ -121,7 +121,7 @@ class SeenFiles:
 
     @contextlib.contextmanager
     def _look(self) -> Iterator[sqlite3.Connection]:
-        """One transaction on what was begun; of one that fails nothing is kept."""
+        """Opens one transaction, which is rolled back if it fails."""
         url = f"{(self.folder / _FILE).as_uri()}?mode=rw"
         try:
             connection = sqlite3.connect(url, _PATIENCE, isolation_level=None, uri=True)
