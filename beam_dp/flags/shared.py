@@ -173,26 +173,25 @@ def read_guarantee(given: Mapping[str, str]) -> Guarantee:
         delta=number("delta", given["delta"]),
         neighboring=Neighboring(given["neighboring"]),
         privacy_unit=given["privacy_unit"],
-        max_records_per_unit=read_max_records_per_unit(given),
+        max_records_per_unit=read_limit_of_unit(MAX_RECORDS_PER_UNIT, given),
         allow_large_delta="allow_large_delta" in given,
     )
 
 
-def read_max_records_per_unit(given: Mapping[str, str]) -> int:
-    """Returns how many records of a unit are used.
+def read_limit_of_unit(flag: Flag, given: Mapping[str, str]) -> int:
+    """Returns a limit of what is used of a unit: 1 for records, which are units of one record.
 
     Raises:
         FlagError: the number is missing, and the unit is not the record.
-        InputError: it is no whole number.
+        InputError: it is not a whole number.
     """
-    text = given.get("max_records_per_unit")
-    if text is not None:
-        return integer("max_records_per_unit", text)
+    if flag.name in given:
+        return integer(flag.name, given[flag.name])
     if given["privacy_unit"] == "record":
-        return 1  # A record is one record: nothing is chosen here.
+        return 1
     raise FlagError(
-        "--max_records_per_unit: missing; must be given with --privacy_unit"
-        f" {given['privacy_unit']}: how many records of one unit are kept"
+        f"--{flag.name}: missing; must be given with --privacy_unit {given['privacy_unit']}:"
+        f" {flag.help}"
     )
 
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from beam_dp.flags.flag import Flag, FlagError
+from beam_dp.flags.flag import Flag
 from beam_dp.flags.numbers import integer
+from beam_dp.flags.shared import MAX_RECORDS_PER_UNIT, read_limit_of_unit
 
 if TYPE_CHECKING:
     from beam_dp.windows.horizon import Horizon
@@ -96,14 +97,13 @@ def read_window_unit(given: Mapping[str, str]) -> WindowUnit:
         FlagError: a number is missing.
         InputError: a value is refused.
     """
-    from beam_dp.flags.shared import read_max_records_per_unit
     from beam_dp.windows.unit import WindowUnit
 
     return WindowUnit(
         given["privacy_unit"],
-        max_records_per_unit=read_max_records_per_unit(given),
-        max_windows_per_unit=_read_windows(MAX_WINDOWS_PER_UNIT, given),
-        protected_windows=_read_windows(PROTECTED_WINDOWS, given),
+        max_records_per_unit=read_limit_of_unit(MAX_RECORDS_PER_UNIT, given),
+        max_windows_per_unit=read_limit_of_unit(MAX_WINDOWS_PER_UNIT, given),
+        protected_windows=read_limit_of_unit(PROTECTED_WINDOWS, given),
     )
 
 
@@ -119,15 +119,3 @@ def read_measured(given: Mapping[str, str]) -> dict[str, Any]:
     if "block" in given:
         found["block"] = integer("block", given["block"])
     return found
-
-
-def _read_windows(flag: Flag, given: Mapping[str, str]) -> int:
-    text = given.get(flag.name)
-    if text is not None:
-        return integer(flag.name, text)
-    if given["privacy_unit"] == "record":
-        return 1  # A record is in one window: nothing is chosen here.
-    raise FlagError(
-        f"--{flag.name}: missing; must be given with --privacy_unit {given['privacy_unit']}:"
-        f" {flag.help}"
-    )

@@ -54,7 +54,7 @@ def answers_theorem(plan: WorkloadAnswersPlan) -> Theorem:
 
 def private_mw_option(job: PlanningJob, calibration: Calibration = "tight") -> Option:
     """Plans online multiplicative weights for the workload's queries."""
-    name, program = "private_mw", "answer_queries"
+    option = Option("private_mw", calibration, "answer_queries")
     num_questions = (
         job.num_queries if isinstance(job.workload, Workload) else job.workload.num_distinct
     )
@@ -69,14 +69,12 @@ def private_mw_option(job: PlanningJob, calibration: Calibration = "tight") -> O
         )
         settings = plan.settle(job.num_records)
     except InputError as error:
-        return Option(name, calibration, program, str(error))
+        return dataclasses.replace(option, refusal=str(error))
     theorem = online_theorem(plan)
     # The textbook's run is on integers, and for whole updates: its bound is a little more.
     planned = Theorem(theorem.name, theorem.failure_probability, constant(run_error(settings)))
-    return Option(
-        name,
-        calibration,
-        program,
+    return dataclasses.replace(
+        option,
         measured_error=settings.noise.answer_deviation,
         bound=planned.bound(job.num_records),
         records_needed=job.needed(theorem),
@@ -88,7 +86,7 @@ def private_mw_option(job: PlanningJob, calibration: Calibration = "tight") -> O
 
 def small_db_option(job: PlanningJob) -> Option:
     """Plans ``SmallDB`` with the best size that can be drawn."""
-    name, program = "small_db", "release_synthetic_database"
+    option = Option("small_db", "tight", "release_synthetic_database")
     guarantee, beta = job.guarantee, job.failure_probability
     num_cells = job.domain.num_cells
     try:
@@ -111,7 +109,7 @@ def small_db_option(job: PlanningJob) -> Option:
             job.domain, job.workload, guarantee, job.given_num_records
         )
     except InputError as error:
-        return Option(name, "tight", program, str(error))
+        return dataclasses.replace(option, refusal=str(error))
     theorem = small_database_theorem(job, plan, len(columns), largest)
     bound = theorem.bound(job.num_records)
     if plan.bound is not None:
@@ -120,10 +118,8 @@ def small_db_option(job: PlanningJob) -> Option:
     note = f"{best:,} record{'' if best == 1 else 's'}, drawn by {plan.choice.sampler}"
     if best * 1.1 >= largest and largest < MAX_SIZE:
         note += ", and more cannot be drawn"
-    return Option(
-        name,
-        "tight",
-        program,
+    return dataclasses.replace(
+        option,
         bound=bound,
         records_needed=job.needed(theorem),
         resources=_small_db_resources(plan.choice.sampler, best, columns),
@@ -164,10 +160,10 @@ def small_database_theorem(
 def answers_option(job: PlanningJob, distribution: Distribution) -> Option:
     """Plans discrete noise on every answer."""
     mechanism = distribution.removeprefix("discrete_")
-    name, program = f"{mechanism}_answers", "answer_queries"
+    option = Option(f"{mechanism}_answers", "tight", "answer_queries")
     if isinstance(job.workload, Workload):
         refusal = "answers linear queries; this job asks for marginals"
-        return Option(name, "tight", program, refusal)
+        return dataclasses.replace(option, refusal=refusal)
     try:
         # The program answers a repeated query once.
         workload = LinearWorkload(job.domain, tuple(dict.fromkeys(job.workload)))
@@ -179,12 +175,10 @@ def answers_option(job: PlanningJob, distribution: Distribution) -> Option:
             job.failure_probability,
         )
     except InputError as error:
-        return Option(name, "tight", program, str(error))
+        return dataclasses.replace(option, refusal=str(error))
     theorem = answers_theorem(plan)
-    return Option(
-        name,
-        "tight",
-        program,
+    return dataclasses.replace(
+        option,
         expected_error=plan.standard_error,
         bound=theorem.bound(job.num_records),
         records_needed=job.needed(theorem),
@@ -199,18 +193,16 @@ def intervals_option(job: PlanningJob) -> Option:
 
     The expected error is exact: the root of the mean variance of these intervals.
     """
-    name, program = "intervals", "release_intervals"
+    option = Option("intervals", "tight", "release_intervals")
     try:
         attribute, low, high = asked_intervals(job)
         plan = plan_intervals(job.domain[attribute].num_levels, job.guarantee)
     except InputError as error:
-        return Option(name, "tight", program, str(error))
+        return dataclasses.replace(option, refusal=str(error))
     variances = plan.noise_variance * plan.strategy.errors.variances(low, high)
     theorem = intervals_theorem(plan, variances, job.failure_probability)
-    return Option(
-        name,
-        "tight",
-        program,
+    return dataclasses.replace(
+        option,
         expected_error=math.sqrt(float(variances.mean())),
         bound=theorem.bound(job.num_records),
         records_needed=job.needed(theorem),

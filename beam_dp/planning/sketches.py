@@ -227,10 +227,10 @@ def _refused(name: str, job: SparsePlanningJob) -> SparseOption:
 
 
 def _sparse_mw_option(job: SparsePlanningJob) -> SparseOption:
-    name = "sparse_mw"
+    option = SparseOption("sparse_mw", "tight", _ONLINE_PROGRAM)
     if job.num_questions is None:
         reason = "--num_questions must be given: how many queries bounds are stated for"
-        return SparseOption(name, "tight", _ONLINE_PROGRAM, reason)
+        return dataclasses.replace(option, refusal=reason)
     number = job.profile.num_records
     try:
         plan = plan_sparse_mw(
@@ -242,11 +242,9 @@ def _sparse_mw_option(job: SparsePlanningJob) -> SparseOption:
         )
         settings = plan.settle(number)
     except InputError as error:
-        return SparseOption(name, "tight", _ONLINE_PROGRAM, str(error))
-    return SparseOption(
-        name,
-        "tight",
-        _ONLINE_PROGRAM,
+        return dataclasses.replace(option, refusal=str(error))
+    return dataclasses.replace(
+        option,
         measured_error=settings.noise.answer_deviation,
         bound=online_theorem(plan).bound(number),
         parameters=(("num_questions", str(job.num_questions)),),

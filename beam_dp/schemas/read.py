@@ -123,8 +123,11 @@ def _of_text(source: str, kind: str | None, table: str | None, dialect: str | No
     elif kind == "csv":
         columns = _csv_columns(source)
     elif kind == "sql":
-        from beam_dp.schemas.sql import sql_columns
-
+        try:
+            from beam_dp.schemas.sql import sql_columns
+        except ImportError:
+            condition = "must be read by sqlglot: pip install 'beam_dp[sql]'"
+            raise InputError("schema", source, condition) from None
         columns = sql_columns(json_text("schema", source), source, table, dialect)
     elif kind == "avro" and not source.endswith(".avsc"):
         from beam_dp.schemas.avro import avro_file_columns

@@ -7,11 +7,13 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+import sqlglot
+from sqlglot import exp
+
 from beam_dp.domain.attributes import nearest_known
 from beam_dp.errors import InputError, shown
 from beam_dp.schemas.columns import NESTED, NO_LEVELS, Column, Kind
 
-INSTALL = "pip install 'beam_dp[sql]'"
 # sqlglot's names of types.
 _KINDS: dict[Kind, tuple[str, ...]] = {
     "boolean": ("BIT", "BOOLEAN"),
@@ -63,10 +65,6 @@ def sql_columns(text: str, source: str, table: str | None, dialect: str | None) 
 
 
 def _parsed(text: str, source: str, dialect: str | None) -> list[Any]:
-    try:
-        import sqlglot
-    except ImportError:
-        raise InputError("schema", source, f"must be read by sqlglot: {INSTALL}") from None
     if dialect is not None and dialect not in (known := [each.value for each in sqlglot.Dialects]):
         raise InputError(
             "dialect", dialect, f"must be known to sqlglot; {nearest_known(dialect, known)}"
@@ -91,8 +89,6 @@ def _parsed(text: str, source: str, dialect: str | None) -> list[Any]:
 
 def _names_of_table(statement: Any) -> Iterator[str]:
     """Yields the name of the table that a statement creates, without and with its schema."""
-    from sqlglot import exp
-
     if isinstance(statement, exp.Create) and isinstance(statement.this, exp.Schema):
         if statement.kind != "TABLE" or not list(statement.this.find_all(exp.ColumnDef)):
             return
@@ -105,7 +101,6 @@ def _names_of_table(statement: Any) -> Iterator[str]:
 def _enum_type(statement: Any) -> Iterator[tuple[str, tuple[str, ...]]]:
     """Yields the name and values of a `CREATE TYPE ... AS ENUM`, which sqlglot keeps as text."""
     import sqlglot
-    from sqlglot import exp
 
     if not isinstance(statement, exp.Command) or str(statement.this).upper() != "CREATE":
         return
@@ -118,8 +113,6 @@ def _enum_type(statement: Any) -> Iterator[tuple[str, tuple[str, ...]]]:
 
 
 def _table_columns(create: Any, enums: dict[str, tuple[str, ...]]) -> list[Column]:
-    from sqlglot import exp
-
     found: dict[int, Column] = {}
     parts = create.this.expressions
     columns = [part for part in parts if isinstance(part, exp.ColumnDef)]
@@ -167,8 +160,6 @@ def _typed(part: Any, enums: dict[str, tuple[str, ...]]) -> Column:
 
 def _checked(column: Column, check: Any) -> Column:
     """Returns the column with what a constraint says about this column only."""
-    from sqlglot import exp
-
     check = _bare(check)
     if isinstance(check, exp.And):
         return _checked(_checked(column, check.left), check.right)
@@ -191,8 +182,6 @@ def _checked(column: Column, check: Any) -> Column:
 
 def _listed(check: Any) -> list[Any]:
     """Returns the values of `IN (...)`, or of `= ANY (ARRAY[...])`, as PostgreSQL writes it."""
-    from sqlglot import exp
-
     if isinstance(check, exp.In):
         return list(check.expressions)
     array = _bare(check.expression)
@@ -202,24 +191,18 @@ def _listed(check: Any) -> list[Any]:
 
 def _bare(expression: Any) -> Any:
     """Returns the expression without parentheses and casts."""
-    from sqlglot import exp
-
     while isinstance(expression, exp.Paren | exp.Cast):
         expression = expression.this
     return expression
 
 
 def _is_column(expression: Any, column: Column) -> bool:
-    from sqlglot import exp
-
     expression = _bare(expression)
     return isinstance(expression, exp.Column) and expression.name == column.name
 
 
 def _literal(expression: Any) -> str | int | float | None:
     """Returns the value of a literal; None for anything else."""
-    from sqlglot import exp
-
     expression = _bare(expression)
     sign = 1
     if isinstance(expression, exp.Neg):

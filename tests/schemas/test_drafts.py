@@ -11,6 +11,7 @@ import io
 import json
 import os
 import pathlib
+import sys
 from typing import Any, Literal
 
 import pydantic
@@ -167,6 +168,7 @@ def test_missing_sqlglot_is_refused_with_what_to_install(
         return real(name, *rest)
 
     monkeypatch.setattr(builtins, "__import__", importing)
+    monkeypatch.delitem(sys.modules, "beam_dp.schemas.sql", raising=False)
     with pytest.raises(dp.InputError, match=r"must be read by sqlglot: pip install 'beam_dp\[sql"):
         dp.domain_draft(sql(tmp_path, "CREATE TABLE t (a INT)"))
 
