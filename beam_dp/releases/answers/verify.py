@@ -27,7 +27,7 @@ from beam_dp.verification.verdict import Figures, Verification, judged
 
 _UNIT = 1 << VALUE_BITS
 _SQUARED = "l2_sensitivity_squared"
-_SENSITIVITIES = ("l1_sensitivity", "l2_sensitivity", "sensitivity_is_exact")
+_SENSITIVITIES = ("l1_sensitivity", "l2_sensitivity", _SQUARED, "sensitivity_is_exact")
 _PLAN = (
     *("mechanism", "distribution", "scale", "grid", "num_queries", "num_records"),
     *("standard_error", "bound", "failure_probability", "guarantee", "loss"),
@@ -52,7 +52,7 @@ def _verify_linear_answers(release: AnswersRelease) -> Verification:
     """Returns what the card of answers with noise on each comes to, and the queries beside them."""
     figures, plan = Figures(), release.card["plan"]
     domain = domain_from_json(release.card.get("domain"), "card")
-    check_fields("plan", plan, (*_PLAN, *_SENSITIVITIES), (_SQUARED, "ledger_release"))
+    check_fields("plan", plan, (*_PLAN, *_SENSITIVITIES), ("ledger_release",))
     _card_figures(release, plan, figures)
     notes = []
     queries, num_cut = _distinct_queries(release, domain, figures)
@@ -94,11 +94,7 @@ def linear_answer_steps(
         l1, l2_squared = Fraction(sensitivity.l1, _UNIT), Fraction(sensitivity.l2_squared, _UNIT**2)
     else:
         l1 = Fraction(checked_number("l1_sensitivity", plan.get("l1_sensitivity"), least=0))
-        l2 = Fraction(checked_number("l2_sensitivity", plan.get("l2_sensitivity"), least=0))
-        # Cards of version 0.1 state the root alone, which is rounded up.
-        l2_squared = l2**2
-        if _SQUARED in plan:
-            l2_squared = Fraction(checked_number(_SQUARED, plan[_SQUARED], least=0))
+        l2_squared = Fraction(checked_number(_SQUARED, plan.get(_SQUARED), least=0))
     what = f"answer {checked_integer('num_queries', plan.get('num_queries'), 1):,} queries"
     steps = math.ceil(l1 * grid)
     return [noise_step(what, distribution, steps, l2_squared * grid**2, plan.get("scale", 0.0))]
@@ -150,16 +146,15 @@ def _compare(
     found: WorkloadSensitivity, plan: Mapping[str, Any], figures: Figures, *, is_whole: bool
 ) -> None:
     """Compares the sensitivities of a card with those of the queries, or of some of them."""
-    squared = float(Fraction(found.l2_squared, _UNIT**2))
     for name, value in (
         ("l1_sensitivity", found.l1 / _UNIT),
         ("l2_sensitivity", found.l2 / _UNIT),
-        (_SQUARED, squared),
+        (_SQUARED, float(Fraction(found.l2_squared, _UNIT**2))),
     ):
         if is_whole:
-            figures.same(name, plan.get(name, value), value)
+            figures.same(name, plan[name], value)
         elif found.is_exact:
-            figures.at_least(name, plan.get(name, value), value)
+            figures.at_least(name, plan[name], value)
     if is_whole:
         figures.equal("sensitivity_is_exact", plan["sensitivity_is_exact"], found.is_exact)
 
