@@ -37,10 +37,10 @@ _MODULES = {
     "answer": ("releases", "answer queries"),
     "report": ("report", "one HTML page: promise, pictures, error bars"),
     "verify": (
-        "verify",
+        "releases",
         "recompute what a release reveals; exit code 1 where its promise fails",
     ),
-    "diff": ("diff", "cells of two releases, with z-scores"),
+    "diff": ("releases", "cells of two releases, with z-scores"),
     "doctor": ("doctor", "what is installed and works here, and how to get what is missing"),
     "finish": (
         "releases",

@@ -1,16 +1,40 @@
-"""The commands that read or complete a release: `describe`, `answer` and `finish`."""
+"""The commands that read, compare or complete releases: all but `report`."""
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from beam_dp.errors import InputError
 from beam_dp.flags import questions
 from beam_dp.flags.command_line import Command
-from beam_dp.flags.flag import DIRECTORY, JSON
+from beam_dp.flags.flag import DIRECTORY, JSON, Flag, refused
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from beam_dp.queries.workload import Workload
+    from beam_dp.releases.differences import CellDifference
+    from beam_dp.releases.release import Release
+    from beam_dp.verification.steps import Step
+    from beam_dp.verification.verdict import Verification
+EXIT_DOES_NOT_HOLD = 1
+_SHOWN_FAULTS = 20
+# The words of formulas that `verify` explains where they occur.
+_WORDS = {
+    "sensitivity": "how far one unit can move what is measured: L1, the sum of all changes;"
+    " L2, the root of the sum of their squares",
+    "scale": "of the noise, in the unit of the sensitivity",
+    "rho": "loss in zero-concentrated differential privacy",
+    "mu^2": "square of the loss in Gaussian differential privacy; Phi is the standard normal"
+    " distribution function",
+    "k ": "records of one unit that are used, at most",
+    "P(key": "that a key which only one unit has is released, at most",
+}
+_FAR = 3.0  # standard errors
+NO_ERROR_BAR = "no error bar"
 
 
 def _describe(options: argparse.Namespace) -> None:
@@ -40,6 +64,149 @@ def _answer(options: argparse.Namespace) -> None:
     from beam_dp.releases.kinds import of_kind, read_any
 
     of_kind("answer", read_any(options.directory), options)
+
+
+def _verify(options: argparse.Namespace) -> int:
+    """Prints how the loss of a release follows from its noise, and whether its promise holds.
+
+    Returns 0, or 1 if the promise, or a figure of the card, does not hold.
+    """
+    from rich.console import Console
+
+    from beam_dp.releases.kinds import read_any, verify_release
+
+    found = verify_release(read_any(options.directory))
+    if options.json:
+        print(json.dumps(found.to_json(), ensure_ascii=False, indent=2))
+    else:
+        Console().print(told(found))
+    return 0 if found.holds else EXIT_DOES_NOT_HOLD
+
+
+def told(found: Verification) -> RenderableType:
+    """Returns the steps, the meaning of their words, faults, notes and the verdict."""
+    from beam_dp.reports.terminal import below_each_other, plain_table, plain_text, promise_facts
+
+    kind = found.kind.replace("_", " ")
+    facts = {"mechanism": found.mechanism, **promise_facts(found.promise)}
+    rows = []
+    for place, step in enumerate((*found.steps, found.together), start=1):
+        rows += _step_rows("=" if step is found.together else str(place), step)
+    parts: list[RenderableType] = [
+        plain_table(("release", kind), facts.items()),
+        plain_table(("step", "", ""), rows),
+    ]
+    formulas = " ".join(step.formula for step in (*found.steps, found.together))
+    words = [each for each in _WORDS.items() if each[0] in formulas]
+    if words:
+        parts.append(plain_table(("where", ""), words))
+    if found.faults:
+        lines = [(fault,) for fault in found.faults[:_SHOWN_FAULTS]]
+        if len(found.faults) > _SHOWN_FAULTS:
+            lines.append((f"and {len(found.faults) - _SHOWN_FAULTS:,} more: see --json",))
+        parts.append(plain_table(("wrong",), lines))
+    if found.notes:
+        parts.append(plain_table(("note",), [(note,) for note in found.notes]))
+    return below_each_other([*parts, plain_text(verdict(found))])
+
+
+def _step_rows(place: str, step: Step) -> list[tuple[str, str, str]]:
+    rows = [(place, "what", step.what)]
+    for name in ("formula", "theorem", "numbers"):
+        rows.append(("", name, getattr(step, name)))
+    return rows
+
+
+def verdict(found: Verification) -> str:
+    """Returns one line that says whether the promise holds."""
+    from beam_dp.verification.steps import above, more_than
+
+    if found.epsilon == float("inf"):
+        return "does not hold: no epsilon follows at the delta of the promise"
+    promised = f"{found.promise.epsilon:.6g} was promised"
+    if found.epsilon > found.promise.epsilon:
+        true = more_than(found.epsilon, found.promise.epsilon)
+        return f"does not hold: epsilon {true} at delta {found.promise.delta:g}, where {promised}"
+    told = f"epsilon {above(found.epsilon)} at delta {found.promise.delta:g}"
+    if found.holds:
+        figures = f"{found.num_figures:,} figures of the card were recomputed, and agree"
+        return f"holds: {told}, where {promised}; {figures}"
+    return f"does not hold: {told}, where {promised}, but figures of the card do not follow"
+
+
+def _diff(options: argparse.Namespace) -> None:
+    """Prints the cells of two releases, those that differ most first."""
+    from beam_dp.releases.kinds import holds_horizon, read_release
+    from beam_dp.reports.terminal import print_table
+
+    questions.read_limit(options)
+    for name, directory in (("A", options.first), ("B", options.second)):
+        if holds_horizon(directory):
+            condition = "holds many windows: name two of them, such as DIR/windows/000000"
+            raise InputError(name, directory, condition)
+    first, second = read_release(options.first), read_release(options.second)
+    if first.draw_id == second.draw_id:
+        raise InputError("B", options.second, "must be another release than A: both are one draw")
+    workload = None if options.marginal is None else _workload(first, options.marginal)
+    found = _compared(first, second, workload)
+    if options.json:
+        print(json.dumps([each.to_json() for each in found], ensure_ascii=False))
+        return
+    columns = ("cell", "A", "B", "difference", "standard error", "z")
+    rows = [_cell_row(each) for each in found[: options.limit]]
+    print(f"A  {options.first}\nB  {options.second}\n")
+    print_table("counts in records", columns, rows, range(1, len(columns)))
+    if len(found) > options.limit:
+        print(f"{options.limit:,} of {len(found):,} cells are shown; --limit shows more")
+    print(f"\n{_z_scores_text(found)}")
+
+
+def _compared(first: Release, second: Release, workload: Workload | None) -> list[CellDifference]:
+    from beam_dp.releases.differences import compare_releases
+
+    try:
+        return compare_releases(first, second, workload)
+    except InputError as error:
+        if error.name != "workload":
+            raise
+        condition = "must be given: A and B were made for no marginal that is the same"
+        raise refused("marginal", None, condition) from None
+
+
+def _cell_row(each: CellDifference) -> tuple[str, ...]:
+    cell = ", ".join(f"{name} {label}" for name, label in each.cell)
+    numbers = (f"{each.first:,.1f}", f"{each.second:,.1f}", f"{each.difference:+,.1f}")
+    if each.standard_error is None or each.z_score is None:
+        return cell, *numbers, NO_ERROR_BAR, ""
+    return cell, *numbers, f"{each.standard_error:,.1f}", f"{each.z_score:+.2f}"
+
+
+def _z_scores_text(found: list[CellDifference]) -> str:
+    """Returns how many z-scores are large, in lines of at most 80 characters."""
+    scores = [each.z_score for each in found if each.z_score is not None]
+    if not scores:
+        return "No cell has an error bar: noise alone may explain every difference, or none."
+    far = sum(abs(score) > _FAR for score in scores)
+    lines = [f"{far:,} of {len(scores):,} cells differ by more than {_FAR:g} standard errors (z)."]
+    if len(scores) < len(found):
+        lines.append(f"{len(found) - len(scores):,} cells without an error bar.")
+    lines.append("Noise alone does that to 3 cells in 1,000, or up to 10 if it is Laplace noise.")
+    return "\n".join(lines)
+
+
+def _workload(release: Release, given: list[str]) -> Workload:
+    from beam_dp.queries.workload import Workload
+    from beam_dp.releases.differences import MarginalsRelease
+
+    if not isinstance(release, MarginalsRelease):
+        raise refused("marginal", given[0], "applies only to releases of marginals")
+    domain = release.domain
+    # A name may hold a comma itself.
+    tables = [[text] if text in domain else text.split(",") for text in given]
+    try:
+        return Workload(domain, tuple(tuple(map(str.strip, names)) for names in tables))
+    except InputError as error:
+        raise refused("marginal", error.value, error.condition) from None
 
 
 def _finish(options: argparse.Namespace) -> None:
@@ -105,9 +272,18 @@ def _state_of_horizon(directory: str) -> str:
     return state
 
 
+_DIFF_FLAGS = (
+    Flag("first", "directory that holds a release", "A", is_positional=True),
+    Flag("second", "directory of another one, of the same domain", "B", is_positional=True),
+    questions.MARGINAL,
+    JSON,
+    dataclasses.replace(questions.LIMIT, help="cells shown (default: 20)", default="20"),
+)
 COMMANDS = {
     "describe": Command((DIRECTORY, JSON), _describe),
     "answer": Command(questions.FLAGS, _answer),
+    "verify": Command((DIRECTORY, JSON), _verify),
+    "diff": Command(_DIFF_FLAGS, _diff),
     "finish": Command(
         (dataclasses.replace(DIRECTORY, help="output of a job that has ended"),), _finish
     ),

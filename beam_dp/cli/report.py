@@ -56,7 +56,7 @@ def report(
         >>> report("out/visits")  # doctest: +SKIP
         PosixPath('out/visits.html')
     """
-    from beam_dp.cli.verify import verdict
+    from beam_dp.cli.releases import verdict
     from beam_dp.releases.kinds import of_kind, read_any, verify_release
     from beam_dp.reports.page import Beside, report_page
 

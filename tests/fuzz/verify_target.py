@@ -18,7 +18,7 @@ from verification.forgeries import fields, forged_at, places, reason
 from verification.kinds_of_releases import RELEASES
 
 from beam_dp.checks import is_number
-from beam_dp.cli.verify import told
+from beam_dp.cli.releases import told
 from beam_dp.errors import InputError
 from beam_dp.releases.kinds import read_any, verify_release, write_release
 from beam_dp.verification.verdict import Verification
