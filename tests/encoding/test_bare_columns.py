@@ -22,13 +22,13 @@ print(json.dumps(everything_read()))
 """
 
 
-def test_what_tests_need_is_no_declared_package() -> None:
+def test_packages_of_tests_are_undeclared() -> None:
     assert {"pytest", "hypothesis"} <= undeclared_modules()
     assert not {"numpy", "pyarrow", "apache_beam", "grpc", "yaml"} & undeclared_modules()
 
 
 @pytest.mark.slow
-def test_columns_of_every_type_are_read_the_same_without_undeclared_packages() -> None:
+def test_reads_columns_of_every_type_without_undeclared_packages() -> None:
     folders = (HERE.parent.parent, HERE.parent, HERE)
     result = subprocess.run(
         [sys.executable, "-c", READ_BARELY],

@@ -1,6 +1,8 @@
-"""Batches of columns to codes and cells: which records are inside, in which order."""
+"""Batches of columns to codes and cells: which records are inside the domain, in which order."""
 
 from __future__ import annotations
+
+import itertools
 
 import numpy as np
 import pyarrow as pa
@@ -8,10 +10,12 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from beam_dp.domain.files import domain_from_json
-from beam_dp.domain.ordered import IntegerAttribute
+from beam_dp.domain.listed import BooleanAttribute, CategoricalAttribute
+from beam_dp.domain.ordered import IntegerAttribute, NumericAttribute
 from beam_dp.domain.universe import Domain
 from beam_dp.encoding import columns
 from beam_dp.encoding.columns import encode_batch, encode_cells, encode_column
+from beam_dp.encoding.records import encode_records
 from beam_dp.errors import InputError
 
 shapes = st.lists(st.sampled_from([1, 2, 3, 5, 16, 100, 256, 257, 70_000]), max_size=6)
@@ -20,7 +24,7 @@ shapes = st.lists(st.sampled_from([1, 2, 3, 5, 16, 100, 256, 257, 70_000]), max_
 @pytest.mark.slow
 @given(shapes, st.integers(0, 40), st.randoms(use_true_random=False), st.booleans())
 @settings(max_examples=200)
-def test_cells_are_those_of_the_records_inside(shape, num_records, random, strays):
+def test_encodes_only_records_inside_the_domain(shape, num_records, random, strays):
     domain = Domain(tuple(IntegerAttribute(f"c{i}", 5, s + 4) for i, s in enumerate(shape)))
     if not domain.has_index:
         return
@@ -47,7 +51,7 @@ def test_cells_are_those_of_the_records_inside(shape, num_records, random, stray
         assert domain.cell_index(kept).tolist() == expected
 
 
-def test_batches_longer_than_a_window_and_chunked_tables(monkeypatch):
+def test_encodes_long_batches_and_chunked_tables(monkeypatch):
     monkeypatch.setattr(columns, "_WINDOW", 7)
     rng = np.random.default_rng(0)
     domain = domain_from_json({"a": 3, "b": 4, "c": 300})
@@ -68,7 +72,7 @@ def test_batches_longer_than_a_window_and_chunked_tables(monkeypatch):
     assert first.tolist() == expected[: inside[:30].sum()]
 
 
-def test_a_missing_column_counts_as_null_and_a_repeated_one_is_read_once():
+def test_missing_column_is_null_and_repeated_column_is_read_once():
     nullable = Domain((IntegerAttribute("a", 0, 1, nullable=True), IntegerAttribute("b", 0, 1)))
     assert encode_cells(nullable, pa.table({"b": [0, 1]})).tolist() == [4, 5]
     assert encode_cells(nullable, pa.table({"a": [0, 1]})).tolist() == []
@@ -76,7 +80,7 @@ def test_a_missing_column_counts_as_null_and_a_repeated_one_is_read_once():
     assert encode_cells(nullable, repeated).tolist() == [5]
 
 
-def test_the_source_is_not_written_to_and_the_result_may_be():
+def test_result_is_writable_and_source_is_unchanged():
     values = np.array([0, 1, 2, 9], np.uint8)
     array = pa.array(values)
     codes = encode_column(IntegerAttribute("a", 0, 9), array)
@@ -86,10 +90,75 @@ def test_the_source_is_not_written_to_and_the_result_may_be():
     assert array.to_pylist() == [0, 1, 2, 9]
 
 
-def test_a_domain_without_an_index_is_refused_but_its_columns_are_coded():
+def test_domain_without_index_has_codes_but_no_cells():
     wide = domain_from_json({f"a{i}": 2 for i in range(63)})
     batch = pa.table({name: [1] for name in wide.names})
     with pytest.raises(InputError, match=r"at most 2\^62 cells"):
         encode_cells(wide, batch)
     codes, keep = encode_batch(wide, batch)
     assert len(codes) == 63 and keep is None
+
+
+PLAIN = Domain(
+    (
+        NumericAttribute("age", (0, 16, 25.5, 65), nullable=True),
+        CategoricalAttribute("relationship", ("Husband", "Wife", "Child"), other=True),
+        BooleanAttribute("married", nullable=True),
+        IntegerAttribute("hours", 0, 99),
+    )
+)
+DOMAIN = PLAIN.with_impossible(
+    [
+        {"age": [[0, 16]], "married": [True]},
+        {"relationship": ["Child", "other"], "married": [True], "hours": [[60, 99]]},
+        {"age": [None, [25.5, 65]], "relationship": ["Child"]},
+    ]
+)
+PEOPLE = [
+    dict(zip(PLAIN.names, values, strict=True))
+    for values in itertools.product(
+        [None, -1, 0, 15.9, 16, 25.5, 65, float("nan")],
+        ["Husband", "Wife", "Child", "Friend", None],
+        [True, False, None],
+        [-1, 0, 59, 60, 99],
+    )
+]
+
+
+def is_possible(person):
+    age, kin, married, hours = person.values()
+    is_child = age is not None and 0 <= age < 16
+    is_old = age is None or age >= 25.5
+    is_kin = kin in ("Husband", "Wife")
+    return not (
+        (is_child and married)
+        or (not is_kin and married and hours >= 60)
+        or (is_old and kin == "Child")
+    )
+
+
+@pytest.mark.slow
+def test_drops_exactly_the_impossible_records():
+    inside = [p for p in PEOPLE if len(encode_cells(PLAIN, pa.RecordBatch.from_pylist([p])))]
+    expected = encode_cells(PLAIN, pa.Table.from_pylist([p for p in inside if is_possible(p)]))
+    assert 0 < len(expected) < len(inside) < len(PEOPLE)
+    batch = pa.RecordBatch.from_pylist(PEOPLE)
+    assert encode_cells(DOMAIN, batch).tolist() == expected.tolist()
+    codes, keep = encode_batch(DOMAIN, batch)
+    assert DOMAIN.cell_index([column[keep] for column in codes]).tolist() == expected.tolist()
+    for as_cells in (False, True):
+        for unit in ("record", "hours"):
+            encoded = encode_records(DOMAIN, unit, as_cells, batch)
+            assert encoded.cell_index(DOMAIN).tolist() == expected.tolist()
+            assert encoded.units is None or encoded.units.shape == (2, len(expected))
+
+
+def test_domain_without_index_drops_impossible_records():
+    wide = Domain((*PLAIN.attributes, *(IntegerAttribute(f"a{i}", 0, 9) for i in range(30))))
+    wide = Domain(wide.attributes, DOMAIN.impossible)
+    batch = pa.Table.from_pylist([{**p, **{f"a{i}": i % 7 for i in range(30)}} for p in PEOPLE])
+    encoded = encode_records(wide, "record", False, batch.combine_chunks().to_batches()[0])
+    expected = encode_cells(DOMAIN, batch)
+    assert PLAIN.cell_index(encoded.codes[:4]).tolist() == expected.tolist()
+    assert all(np.array_equal(c, np.full(len(expected), i % 7))
+               for i, c in enumerate(encoded.codes[4:]))  # fmt: skip

@@ -85,73 +85,17 @@ times = st.datetimes() | st.datetimes(
 int64s = st.integers(-5, 310) | st.integers(-(2**63), 2**63 - 1)
 uint64s = st.integers(0, 10) | st.integers(2**63 - 5, 2**64 - 1)
 floats = st.floats() | st.integers(-5, 310).map(float) | st.sampled_from([0.1, 2.5, 100.0, -0.0])
+TEXTS = [
+    "x", "", "1", "01", "true", "TRUE ", " 5.0", "+3", "-0", "5.", "0x1F", "1e2", "nan", "inf",
+    "1_0", "٣", "é", "\u017f", "1\n", "9223372036854775807", "-9223372036854775809", "1e999",
+    "0" * 30, "9" * 400, ".5", "x\0y", "K", " true", "1 1", "-", "+", ".", "YES", " yes\t", "X",
+    " ", "ẞ", "\u212a", "5", "-9", "-09.0", "-0.50", "NA", " na", "7", "3", "03", "1" + "0" * 25,
+    "-1" + "0" * 308, "9" * 309, "1970-01-01", "1970-01-03 ", "9999-12-31", "9999-12-31T00:00Z",
+    "1970-01-01T05:00:00.5", "1970-01-01 00:00:00.500001-01:30", "1970-01-01T00:00+00",
+    "1970-01-01T24:00", "1969-02-29", "0001-01-01T00:00Z", "1970-1-1", "1970-01-01T",
+]  # fmt: skip
 texts = (
-    st.sampled_from(
-        [
-            "x",
-            "",
-            "1",
-            "01",
-            "true",
-            "TRUE ",
-            " 5.0",
-            "+3",
-            "-0",
-            "5.",
-            "0x1F",
-            "1e2",
-            "nan",
-            "inf",
-            "1_0",
-            "٣",
-            "é",
-            "\u017f",
-            "1\n",
-            "9223372036854775807",
-            "-9223372036854775809",
-            "1e999",
-            "0" * 30,
-            "9" * 400,
-            ".5",
-            "x\0y",
-            "K",
-            " true",
-            "1 1",
-            "-",
-            "+",
-            ".",
-            "YES",
-            " yes\t",
-            "X",
-            " ",
-            "ẞ",
-            "\u212a",
-            "5",
-            "-9",
-            "-09.0",
-            "-0.50",
-            "NA",
-            " na",
-            "7",
-            "3",
-            "03",
-            "1" + "0" * 25,
-            "-1" + "0" * 308,
-            "9" * 309,
-            "1970-01-01",
-            "1970-01-03 ",
-            "9999-12-31",
-            "9999-12-31T00:00Z",
-            "1970-01-01T05:00:00.5",
-            "1970-01-01 00:00:00.500001-01:30",
-            "1970-01-01T00:00+00",
-            "1970-01-01T24:00",
-            "1969-02-29",
-            "0001-01-01T00:00Z",
-            "1970-1-1",
-            "1970-01-01T",
-        ]
-    )
+    st.sampled_from(TEXTS)
     | dates.map(str)
     | times.map(str)
     | times.map(lambda time: time.replace(microsecond=0).isoformat() + "Z")
@@ -300,7 +244,7 @@ def _fitting(kind, near, edges):
     "kind", [*(f"{u}int{bits}" for u in ("", "u") for bits in (8, 16, 32, 64)),
              "float32", "float64", "string"],
 )  # fmt: skip
-def test_values_next_to_every_level_are_coded_as_one_by_one(kind, base, flags):
+def test_values_next_to_every_level_have_their_codes(kind, base, flags):
     attribute = _with_flags(base, *flags)
     edges = [edge for edge in getattr(base, "edges", ())[:20] if isinstance(edge, float)]
     array, values = _fitting(kind, _near_levels(base), edges)
@@ -312,13 +256,13 @@ def test_values_next_to_every_level_are_coded_as_one_by_one(kind, base, flags):
         assert alone == expected[place : place + 1], values[place]
 
 
-def test_a_column_of_hexadecimal_numbers_holds_none():
+def test_hexadecimal_texts_are_not_numbers():
     attribute = IntegerAttribute("a", 0, 100)
     assert encode_column(attribute, pa.array(["3", "0x1F", "4"])).tolist() == [3, -1, 4]
     assert encode_column(attribute, pa.array(["7X", "3", "0X1F"]).slice(1)).tolist() == [3, -1]
 
 
-def test_a_range_wider_than_half_its_type_is_looked_up_rightly():
+def test_looks_up_a_range_wider_than_half_its_type():
     attribute = NumericAttribute("a", (-100, -50, 0, 50, 100))
     values = list(range(-100, 100)) * 2
     assert encode_column(attribute, pa.array(values, pa.int8())).tolist() == _expected(
@@ -326,7 +270,7 @@ def test_a_range_wider_than_half_its_type_is_looked_up_rightly():
     )
 
 
-def test_a_conversion_that_arrow_refuses_spoils_no_other_value(monkeypatch):
+def test_failed_arrow_conversion_affects_no_other_value(monkeypatch):
     code_by_type = columns._code_by_type
     refused = []
 
@@ -349,7 +293,7 @@ def _expected(attribute, values):
 @pytest.mark.parametrize("kind", KINDS)
 @given(data=st.data())
 @settings(max_examples=40)
-def test_a_column_is_coded_as_its_values_one_by_one(kind, data):
+def test_column_is_coded_value_by_value(kind, data):
     attribute = data.draw(attributes)
     array, values = data.draw(_array(kind))
     expected = _expected(attribute, values)
@@ -373,12 +317,12 @@ objects = st.one_of(st.none(), st.booleans(), int64s, uint64s, st.integers(), fl
 @example(IntegerAttribute("a", -(2**63), -(2**63)), [-(2**63) - 1])
 @example(CategoricalAttribute("a", ("0", "7")), [False, "0.0", b"7.0", 7])
 @settings(max_examples=200)
-def test_mixed_python_values_are_coded_as_one_by_one(attribute, values):
+def test_mixed_python_values_are_coded_one_by_one(attribute, values):
     assert encode_column(attribute, arrow_column(values)).tolist() == _expected(attribute, values)
 
 
 @pytest.mark.parametrize("base", [base for base in BASES if base.kind[:4] != "date"])
-def test_values_without_meaning_are_outside_or_other(base):
+def test_meaningless_values_are_outside_or_other(base):
     values = [
         [1], {"a": 1}, (1,), object(), datetime.date(2020, 1, 1), 1j, np.datetime64(1, "ns"),
         decimal.Decimal("NaN"), decimal.Decimal("sNaN"), decimal.Decimal("Infinity"), math.nan,
@@ -402,13 +346,13 @@ def test_values_without_meaning_are_outside_or_other(base):
     ],
     ids=lambda array: str(array.type),
 )
-def test_columns_of_other_types_hold_nulls_and_values_without_a_level(array):
+def test_columns_of_other_types_have_no_levels(array):
     assert encode_column(IntegerAttribute("a", 0, 3), array).tolist() == [-1] * 3
     nullable = IntegerAttribute("a", 0, 3, nullable=True, other=True)
     assert encode_column(nullable, array).tolist() == [4, 5, 4]
 
 
-def test_extension_union_and_view_columns_are_read_for_what_they_hold():
+def test_reads_extension_union_and_view_columns():
     attribute = IntegerAttribute("a", 0, 3, nullable=True)
 
     class Coded(pa.ExtensionType):
@@ -427,7 +371,7 @@ def test_extension_union_and_view_columns_are_read_for_what_they_hold():
     assert encode_column(attribute, union).tolist() == [1, 2, 4, -1]
 
 
-def test_a_dictionary_may_hold_nulls_repetitions_and_unused_entries():
+def test_reads_dictionary_with_nulls_repetitions_and_unused_entries():
     attribute = CategoricalAttribute("a", ("x", "y"), nullable=True)
     dictionary = pa.array(["y", None, "x", "y", "z"])
     for index_type in (pa.int8(), pa.uint16(), pa.int64()):
@@ -441,7 +385,7 @@ def test_a_dictionary_may_hold_nulls_repetitions_and_unused_entries():
     assert encode_column(attribute, empty).tolist() == [2, 2]
 
 
-def test_what_lies_under_a_null_does_not_matter():
+def test_bytes_under_a_null_are_ignored():
     valid = pa.py_buffer(bytes([0b0101]))
     data = pa.py_buffer(np.array([1, 200, 2, 255], np.uint8))
     array = pa.Array.from_buffers(pa.uint8(), 4, [valid, data])
@@ -450,7 +394,7 @@ def test_what_lies_under_a_null_does_not_matter():
     assert encode_column(nullable, array).tolist() == [1, 4, 2, 4]
 
 
-def test_one_bad_text_changes_no_other():
+def test_bad_text_affects_no_other_value():
     attribute = NumericAttribute("a", (0, 1, 2))
     good = [str(x) for x in np.random.default_rng(0).random(1000) * 2]
     expected = _expected(attribute, good)
@@ -459,7 +403,7 @@ def test_one_bad_text_changes_no_other():
 
 
 @pytest.mark.slow
-def test_a_long_junk_text_is_left_out_in_few_lines():
+def test_long_junk_text_is_dropped_cheaply():
     array = pa.array(["1" * 1_000_000 + "x", " " * 1_000_000 + "x", "1" * 1_000_000])
     with lines_below(200_000):
         for base in BASES:

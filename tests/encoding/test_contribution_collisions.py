@@ -69,7 +69,7 @@ def interleaved_twins(unit: int) -> Held:
 CASES: list[Callable[[int], Held]] = [twins, weighted_twins, late_twins, interleaved_twins]
 
 
-def test_the_hash_is_run_backwards() -> None:
+def test_inverts_the_hash() -> None:
     for word in (0, 1, 2**63, 2**64 - 1, 0x0123456789ABCDEF):
         assert mix(unmix(word)) == unmix(mix(word)) == word
         assert mix(word) == int(units_module.mix(np.array([word], np.uint64))[0])
@@ -83,7 +83,7 @@ def test_the_hash_is_run_backwards() -> None:
 
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("k", [1, 2, 3])
-def test_of_records_with_equal_hashes_the_same_stay_in_any_order(
+def test_colliding_records_are_selected_in_any_order_alike(
     case: Callable[[int], Held], k: int
 ) -> None:
     shuffled = random.Random(1)
@@ -96,7 +96,7 @@ def test_of_records_with_equal_hashes_the_same_stay_in_any_order(
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_unit_more_or_less_decides_nothing_between_colliding_records(
+def test_other_units_do_not_decide_between_colliding_records(
     case: Callable[[int], Held],
 ) -> None:
     """Crafted units among many of one record, which once moved a sum by 8 times the bound."""
@@ -112,7 +112,7 @@ def test_a_unit_more_or_less_decides_nothing_between_colliding_records(
             assert changed.total() == 1
 
 
-def test_units_whose_hashes_start_alike_are_told_apart() -> None:
+def test_separates_units_whose_hashes_share_a_prefix() -> None:
     """The hash of a record says nothing about its unit: half-equal fingerprints, equal starts."""
     units = np.array([[1, 0], [2, 0]], np.uint64)
     units[0, 1] = mix(2) ^ 1 ^ mix(5)
@@ -134,7 +134,7 @@ ROWS = st.lists(
 
 @settings(max_examples=60, deadline=None)
 @given(ROWS, st.integers(1, 12), st.integers(1, 9))
-def test_how_counts_are_split_over_rows_decides_nothing(
+def test_selection_ignores_how_counts_are_split_over_rows(
     rows: list[tuple[int, int, int, int]], k: int, at_a_time: int
 ) -> None:
     units, left, right, counts = (np.array(column) for column in zip(*rows, strict=True))

@@ -11,14 +11,16 @@ from hypothesis import given, settings, strategies as st
 
 from beam_dp.domain.ordered import IntegerAttribute
 from beam_dp.domain.universe import Domain
+from beam_dp.encoding import contributions
 from beam_dp.encoding.batch import EncodedBatch, RecordWords, from_bytes, record_bytes, to_bytes
 from beam_dp.encoding.contributions import (
     add_identical,
     distinct_units,
     select_records,
+    split_by,
     split_by_unit,
 )
-from beam_dp.encoding.units import unit_fingerprints
+from beam_dp.encoding.units import mix, unit_fingerprints
 
 Records = list[tuple[int, int]]  # unit, cell
 
@@ -38,7 +40,7 @@ RECORDS = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 3)), max_size=30)
 @pytest.mark.slow
 @settings(max_examples=200)
 @given(RECORDS, st.integers(1, 5), st.randoms())
-def test_a_unit_keeps_at_most_k_of_its_own_records_in_any_order(
+def test_unit_keeps_the_same_k_records_in_any_order(
     records: Records, k: int, random: object
 ) -> None:
     order = list(range(len(records)))
@@ -54,7 +56,7 @@ def test_a_unit_keeps_at_most_k_of_its_own_records_in_any_order(
 
 @settings(max_examples=100)
 @given(RECORDS, st.integers(1, 5), st.integers(0, 4))
-def test_a_unit_more_or_less_changes_no_other_unit(records: Records, k: int, gone: int) -> None:
+def test_adding_a_unit_changes_no_other_unit(records: Records, k: int, gone: int) -> None:
     rest = [record for record in records if record[0] != gone]
     with_it = survivors(records, k)
     assert survivors(rest, k) == collections.Counter(
@@ -62,7 +64,7 @@ def test_a_unit_more_or_less_changes_no_other_unit(records: Records, k: int, gon
     )
 
 
-def test_of_a_unit_a_uniform_sample_stays() -> None:
+def test_kept_records_are_a_uniform_sample() -> None:
     """A unit with 3 records in one cell and 1 in another keeps the latter in a quarter of cases.
 
     20,000 units: the standard error is 0.0031; a false alarm has probability below 1e-8.
@@ -74,7 +76,7 @@ def test_of_a_unit_a_uniform_sample_stays() -> None:
     assert abs(share - 0.25) < 0.018
 
 
-def test_as_many_units_as_there_may_be_stay_apart() -> None:
+def test_separates_more_than_65536_units() -> None:
     """More than 65,536 units, at which their numbers outgrow the sort's 16 bits."""
     units, _ = unit_fingerprints(pa.array(np.arange(140_000) % 70_000))
     words = [np.arange(140_000, dtype=np.uint32)]
@@ -86,14 +88,14 @@ def test_as_many_units_as_there_may_be_stay_apart() -> None:
     assert set(alone.tolist()) == {each for each in kept.tolist() if each % 70_000 < 5}
 
 
-def test_units_that_agree_in_half_of_their_fingerprints_stay_apart() -> None:
+def test_separates_units_with_equal_half_fingerprints() -> None:
     units = np.array([[1, 1, 1, 1], [2, 3, 2, 3]], np.uint64)
     words = [np.array([0, 0, 1, 1], np.uint32)]
     kept = select_records(units, words, np.ones(4, np.int64), 1, None)
     assert sorted(units[1, kept].tolist()) == [2, 3]
 
 
-def test_no_records_are_no_records() -> None:
+def test_selects_nothing_from_no_records() -> None:
     none = np.empty((2, 0), np.uint64), [np.empty(0, np.uint32)], np.empty(0, np.int64)
     assert select_records(*none, 3, None).size == 0
     assert add_identical(*none)[2].size == 0
@@ -118,7 +120,7 @@ def test_each_unit_is_in_one_partition(num_partitions: int) -> None:
 @pytest.mark.parametrize(
     "sizes", [(3, 4), (1,), (2**31, 2), (2**40, 2**22), (2**40, 3, 2**40, 2**62, 5, 7)], ids=str
 )
-def test_records_survive_the_journey_as_bytes(sizes: tuple[int, ...]) -> None:
+def test_records_round_trip_through_bytes(sizes: tuple[int, ...]) -> None:
     domain = Domain(tuple(IntegerAttribute(f"a{i}", 0, size - 1) for i, size in enumerate(sizes)))
     words = RecordWords(domain)
     rng = np.random.default_rng(0)
@@ -143,9 +145,109 @@ def test_records_survive_the_journey_as_bytes(sizes: tuple[int, ...]) -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), max_size=40))
-def test_distinct_units_are_in_order_and_each_record_has_its_own(pairs: list[tuple[int, int]]):
+def test_distinct_units_are_sorted_and_indexed(pairs: list[tuple[int, int]]):
     """Also where units share their first word."""
     units = np.array(pairs, np.uint64).reshape(-1, 2).T
     distinct, places = distinct_units(units)
     assert [tuple(each) for each in distinct.T.tolist()] == sorted(set(pairs))
     np.testing.assert_array_equal(distinct[:, places], units)
+
+
+@given(
+    numbers=st.lists(st.integers(0, 70_000), max_size=60),
+    most=st.sampled_from([70_001, 2**32]),
+    few=st.booleans(),
+)
+def test_splits_rows_by_number_in_order(numbers: list[int], most: int, few: bool):
+    if few:
+        numbers, most = [number % 3 for number in numbers], 3
+    rows = np.arange(len(numbers))
+    found = {}
+    for number, (pairs, same) in split_by(
+        np.array(numbers, np.int64), most, [np.stack([rows, -rows]), rows]
+    ):
+        assert (pairs == [same, -same]).all()
+        found[number] = same.tolist()
+    expected: dict[int, list[int]] = {}
+    for row, number in enumerate(numbers):
+        expected.setdefault(number, []).append(row)
+    assert found == expected
+    assert list(found) == sorted(found)
+
+
+@pytest.mark.parametrize("largest", [2**16 - 1, 2**16, 2**32 - 1])
+def test_splits_by_numbers_of_16_and_32_bits(largest: int):
+    numbers = np.array([largest, 0, largest])
+    found = {number: kept.tolist() for number, (kept,) in split_by(numbers, largest + 1, [numbers])}
+    assert found == {0: [0], largest: [largest, largest]}
+
+
+COUNTS = st.sampled_from([1, 1, 1, 2, 3, 40])
+ROWS = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 12), COUNTS), min_size=1, max_size=60)
+
+
+def one_by_one(rows: list[tuple[int, int, int]], units: np.ndarray, k: int) -> list[list[int]]:
+    """What stays by the definition: of each unit and record (unit, word), sorted."""
+    totals: dict[tuple[int, int], int] = {}
+    for unit, word, count in rows:
+        totals[unit, word] = totals.get((unit, word), 0) + count
+    ranked = []
+    for (unit, word), count in totals.items():
+        place = next(i for i, row in enumerate(rows) if row[0] == unit)
+        high, low = units[:, place : place + 1]
+        first = mix(mix(high ^ mix(low)) ^ np.array([word], np.uint64))
+        for number in range(count):
+            again = mix(first ^ mix(np.array([number], np.uint64)))
+            ranked.append((unit, int((again if number else first)[0]), word))
+    ranked.sort()
+    kept = []
+    for unit in {unit for unit, _, _ in ranked}:
+        kept += [[unit, word] for other, _, word in ranked if other == unit][:k]
+    return sorted(kept)
+
+
+@settings(max_examples=60, deadline=None)
+@given(rows=ROWS, k=st.integers(1, 6), seed=st.integers(0, 2**32 - 1))
+def test_lowest_records_of_a_long_unit_stay(
+    rows: list[tuple[int, int, int]], k: int, seed: int
+) -> None:
+    names = np.random.default_rng(seed).integers(0, 2**64, (2, 4), np.uint64)
+    unit, word, counts = map(np.array, zip(*rows, strict=True))
+    units = names[:, unit]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(contributions, "_MANY_ROWS", 1)
+        patch.setattr(contributions, "_HASHED_RECORDS", 5)  # runs of equal hashes cross its ends
+        kept = select_records(units, [word.astype(np.uint32)], counts, k, None)
+    assert sorted([int(unit[i]), int(word[i])] for i in kept) == one_by_one(rows, units, k)
+
+
+@settings(max_examples=40, deadline=None)
+@given(rows=ROWS, k=st.integers(1, 6))
+def test_long_unit_with_colliding_records_keeps_the_same(
+    rows: list[tuple[int, int, int]], k: int
+) -> None:
+    """Every hash is one of three: rows of equal hashes are of several kinds."""
+    unit, word, counts = map(np.array, zip(*rows, strict=True))
+    units = np.stack((unit, unit)).astype(np.uint64)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            contributions, "_hashes", lambda units, words: words[0].astype(np.uint64) % np.uint64(3)
+        )
+        expected = select_records(units, [word], counts, k, None)
+        patch.setattr(contributions, "_MANY_ROWS", 1)
+        kept = select_records(units, [word], counts, k, None)
+    as_rows = [sorted((int(unit[i]), int(word[i])) for i in each) for each in (kept, expected)]
+    assert as_rows[0] == as_rows[1]
+
+
+def test_sorts_only_few_rows_of_a_long_unit(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = []
+    select = contributions._select
+    monkeypatch.setattr(
+        contributions, "_select", lambda units, *rest: found.append(units) or select(units, *rest)
+    )
+    rng = np.random.default_rng(0)
+    units = np.repeat(rng.integers(0, 2**64, (2, 1), np.uint64), 2**17, axis=1)
+    words = [rng.integers(0, 2**40, 2**17).astype(np.uint64)]
+    assert select_records(units, words, np.ones(2**17, np.int64), 3, None).size == 3
+    assert found[0].shape[1] < 10

@@ -61,7 +61,7 @@ TABLE: list[tuple[dict[str, Any], dict[Any, int]]] = [
 
 
 @pytest.mark.parametrize(("fields", "expected"), TABLE, ids=lambda each: str(each.get("type", "")))
-def test_a_value_has_this_level_alone_and_beside_all_others(
+def test_value_has_its_level_alone_and_among_others(
     fields: dict[str, Any], expected: dict[Any, int]
 ) -> None:
     (attribute,) = domain_from_json({"attributes": [{"name": "a", **fields}]}).attributes
@@ -87,7 +87,7 @@ def test_the_last_edge_of_times_is_exact_in_every_unit(unit: str) -> None:
     assert found == [0 if 3 * step <= 2 * count <= 7 * step else -1 for count in counts]
 
 
-def test_edges_that_a_column_cannot_hold_are_beyond_it() -> None:
+def test_edges_outside_the_range_of_a_column_type() -> None:
     edges = ["0001-01-01", "1600-01-01", "1970-01-01", "2500-01-01", "9999-12-31"]
     fields = {"name": "a", "type": "datetime", "edges": edges}
     (attribute,) = domain_from_json({"attributes": [fields]}).attributes

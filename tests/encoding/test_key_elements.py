@@ -52,14 +52,14 @@ def listed(values: np.ndarray, valid: np.ndarray) -> list[int | None]:
 @pytest.mark.slow
 @settings(max_examples=300)
 @given(st.lists(VALUES, max_size=6), st.sampled_from(KEY_TYPES))
-def test_a_key_does_not_depend_on_its_neighbours(values: list[Any], key_type: KeyType) -> None:
+def test_key_is_independent_of_other_values(values: list[Any], key_type: KeyType) -> None:
     assert together(values, key_type) == one_by_one(values, key_type)
 
 
 @pytest.mark.slow
 @settings(max_examples=300)
 @given(st.lists(VALUES, max_size=6))
-def test_a_weight_does_not_depend_on_its_neighbours(values: list[Any]) -> None:
+def test_weight_is_independent_of_other_values(values: list[Any]) -> None:
     alone = [each for value in values for each in weights_of(arrow_column([value]))]
     assert weights_of(arrow_column(values)) == alone
     assert all(each is None or 0 <= each <= 100 for each in alone)
@@ -112,7 +112,7 @@ def test_only_integers_written_as_floats_are_read_as_integers() -> None:
 
 
 @pytest.mark.parametrize("key_type", KEY_TYPES)
-def test_what_is_no_key_is_left_out(key_type: KeyType) -> None:
+def test_values_that_are_not_keys_are_dropped(key_type: KeyType) -> None:
     values = [None, 0.5, float("nan"), float("inf"), datetime.date(2020, 1, 1), {"a": 1}]
     assert one_by_one(values, key_type) == [None] * len(values)
     nested = pa.array([[1], None], pa.list_(pa.int8()))
@@ -126,7 +126,7 @@ def test_integers_have_64_bits() -> None:
     assert one_by_one(values, "integer") == expected
 
 
-def test_slices_and_chunks_are_read_as_what_they_hold() -> None:
+def test_reads_keys_of_slices_and_chunks() -> None:
     column = pa.array(["a", "b", None, "c"])
     chunked = pa.chunked_array([column.slice(1, 2), column.slice(3)])
     expected = [*universe_elements(["b"], KEY).tolist(), None, *universe_elements(["c"], KEY)]
@@ -172,7 +172,7 @@ def test_merging_keeps_the_sum_of_each_key(distinct: int, heaviest: int) -> None
     assert len(merged.keys) == (len(set(keys.tolist())) if distinct <= 40 else 100)
 
 
-def test_merging_nothing_is_nothing() -> None:
+def test_merges_no_keys() -> None:
     assert len(merged_keys(KeyBatch(np.zeros(0, np.uint64), np.zeros(0, np.int64))).keys) == 0
 
 

@@ -1,23 +1,29 @@
-"""What a record contributes is a function of its own values: no neighbour changes it.
+"""A record contributes by its own values alone: no other record of its bundle changes it.
 
-Else one record could change what all others of its bundle count for, and no noise would hide it.
+Otherwise one record could change what all others count for, and no noise would hide it.
 """
 
 from __future__ import annotations
 
 import datetime
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import pandas as pd
+import pyarrow as pa
 import pytest
 from value_kinds import ATTRIBUTES, DAY, DECLARED, KINDS
 
 from beam_dp.domain.listed import CategoricalAttribute
 from beam_dp.encoding.columns import encode_column
 from beam_dp.encoding.keys import clamped_numbers, key_elements
+from beam_dp.encoding.records import seconds_of
+from beam_dp.encoding.tables import frame_batch
 from beam_dp.encoding.units import arrow_column, unit_fingerprints
 from beam_dp.hashing.keys import HashKey
 from beam_dp.queries.sparse import KEY_TYPES
+from beam_dp.transforms.reading.records import _batch
 
 KEY = HashKey.draw(4)
 
@@ -43,7 +49,7 @@ def alone() -> dict[str, tuple[Any, ...]]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", KINDS)
-def test_a_value_is_read_alike_beside_every_other(
+def test_value_is_read_the_same_next_to_every_other(
     name: str, alone: dict[str, tuple[Any, ...]]
 ) -> None:
     for other, neighbour in KINDS.items():
@@ -62,7 +68,7 @@ def level_alone() -> dict[str, tuple[int, ...]]:
     return {name: levels([value])[0] for name, value in KINDS.items()}
 
 
-def test_a_value_has_its_level_beside_all_others_at_once(
+def test_value_has_its_level_among_all_others(
     level_alone: dict[str, tuple[int, ...]],
 ) -> None:
     assert levels(list(KINDS.values())) == list(level_alone.values())
@@ -72,7 +78,7 @@ def test_a_value_has_its_level_beside_all_others_at_once(
 # Texts, and dates, of one kind make a column of one type, which others may decide how to read.
 @pytest.mark.mostly_slow(one_in=3)
 @pytest.mark.parametrize("name", [name for name in KINDS if "text" in name or "date" in name])
-def test_a_text_or_a_time_has_its_level_beside_every_other(
+def test_text_or_time_has_its_level_next_to_every_other(
     name: str, level_alone: dict[str, tuple[int, ...]]
 ) -> None:
     for other in KINDS:
@@ -80,7 +86,7 @@ def test_a_text_or_a_time_has_its_level_beside_every_other(
             assert levels([KINDS[name], KINDS[other]]) == [level_alone[name], level_alone[other]]
 
 
-def test_one_fraction_does_not_change_what_a_thousand_booleans_are() -> None:
+def test_one_fraction_does_not_change_a_thousand_booleans() -> None:
     attribute = CategoricalAttribute("smoker", ("true", "false"))
     for values in ([0.5] + [True] * 1000, [True] * 1000 + [0.5], [1, 0.5] + [True] * 1000):
         codes = encode_column(attribute, arrow_column(values))
@@ -112,9 +118,87 @@ def test_one_fraction_does_not_change_what_a_thousand_booleans_are() -> None:
         ("nanosecond", np.datetime64(1, "ns")),
     ],
 )
-def test_values_of_other_libraries_are_read_as_the_ones_they_stand_for(
-    kind: str, same_as: Any
-) -> None:
+def test_values_of_other_libraries_are_read_as_pythons_own(kind: str, same_as: Any) -> None:
     if kind not in KINDS:
         pytest.skip("needs pandas")
     assert contributions([KINDS[kind]])[0] == contributions([same_as])[0]
+
+
+# Columns of values of one type each, as they are before one value becomes another.
+PLAIN: dict[str, list[Any]] = {
+    "integers": [0, 1, 7],
+    "floats": [0.5, 1.0, 1e18],
+    "booleans": [True, False, True],
+    "texts": ["1", "true", ""],
+    "bytes": [b"a", b"1", b"\xff"],
+    "dates": [datetime.date(2020, 1, day) for day in (1, 2, 3)],
+    "datetimes": [DAY + datetime.timedelta(days=each) for each in range(3)],
+    "nulls": [None] * 3,
+    "mixed": ["a", 1, DAY],
+}
+PLACE = 1
+
+
+def as_read(column: pa.Array) -> list[tuple[Any, ...]]:
+    """What each value is as a unit, as a time and as a level of each attribute."""
+    units, has_unit = unit_fingerprints(column)
+    found: list[Any] = [np.where(has_unit, units[half], 0) for half in (0, 1)]
+    found += [has_unit, seconds_of(column)]
+    found += [encode_column(each, column) for each in (*ATTRIBUTES, *DECLARED)]
+    return list(zip(*(each.tolist() for each in found), strict=True))
+
+
+def of_frame(values: list[Any]) -> pa.RecordBatch:
+    held = pd.Series([None] * len(values), dtype=object)
+    for place, value in enumerate(values):
+        held.iat[place] = value
+    batch = frame_batch(pd.DataFrame({"other": range(len(values)), "x": held}), ["x", "other"])
+    assert batch.column("other").to_pylist() == list(range(len(values)))
+    return batch
+
+
+def of_index(values: list[Any]) -> pa.RecordBatch:
+    frame = pd.DataFrame({"other": range(len(values))})
+    return frame_batch(frame.set_index(pd.Index(values, dtype=object, name="x")), ["x"])
+
+
+def of_categories(values: list[Any]) -> pa.RecordBatch:
+    column = pd.Series(values, dtype=object).astype("category")
+    return frame_batch(pd.DataFrame({"x": column}), ["x"])
+
+
+def fits_categories(values: list[Any]) -> bool:
+    """Whether pandas makes categories of these values that are the same values."""
+    try:
+        column = pd.Series(values, dtype=object).astype("category")
+    except Exception:
+        return False
+    held = column.astype(object).tolist()
+    return all(type(one) is type(other) for one, other in zip(held, values, strict=True))
+
+
+def of_rows(values: list[Any]) -> pa.RecordBatch:
+    return _batch([{"x": value} for value in values], ["x"])
+
+
+MAKERS: dict[str, Callable[[list[Any]], pa.RecordBatch]] = {
+    "frame": of_frame,
+    "index": of_index,
+    "categories": of_categories,
+    "rows": of_rows,
+}
+
+
+@pytest.mark.mostly_slow(one_in=9, start=6)
+@pytest.mark.parametrize("column", PLAIN)
+@pytest.mark.parametrize("maker", MAKERS)
+def test_unusual_value_affects_no_other_record(maker: str, column: str) -> None:
+    make, plain = MAKERS[maker], PLAIN[column]
+    expected = as_read(make(plain).column("x"))
+    for name, value in KINDS.items():
+        values = [*plain[:PLACE], value, *plain[PLACE + 1 :]]
+        if maker == "categories" and not fits_categories(values):
+            continue
+        found = as_read(make(values).column("x"))
+        assert len(found) == len(plain), name
+        assert found[:PLACE] + found[PLACE + 1 :] == expected[:PLACE] + expected[PLACE + 1 :], name

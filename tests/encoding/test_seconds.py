@@ -54,13 +54,13 @@ def test_a_value_has_its_seconds(name: str):
     assert seconds_of(arrow_column([value, None, value])).tolist() == [seconds, NO_TIME, seconds]
 
 
-def test_values_of_all_kinds_stand_in_one_column():
+def test_reads_times_of_all_kinds_in_one_column():
     values, seconds = zip(*VALUES.values(), strict=True)
     assert seconds_of(arrow_column(list(values))).tolist() == list(seconds)
 
 
 @given(st.lists(st.none() | st.integers(-(2**40), 2**40), max_size=20), st.data())
-def test_layouts_of_a_column_change_nothing(values: list[int | None], data: st.DataObject):
+def test_reads_times_in_every_layout(values: list[int | None], data: st.DataObject):
     expected = [NO_TIME if each is None else each for each in values]
     per_second = {"s": 1, "ms": 10**3, "us": 10**6}
     unit = data.draw(st.sampled_from(list(per_second)))
@@ -74,7 +74,7 @@ def test_layouts_of_a_column_change_nothing(values: list[int | None], data: st.D
     assert seconds_of(pa.concat_arrays([column, column])[len(column) :]).tolist() == expected
 
 
-def test_decimals_are_seconds():
+def test_reads_decimals_as_seconds():
     column = pa.array(
         [None, decimal.Decimal("1.999"), decimal.Decimal("-0.5")], pa.decimal128(9, 3)
     )
@@ -87,7 +87,7 @@ def test_narrow_days_do_not_overflow():
     assert seconds_of(pa.array([86_399_999, -1]).view(pa.date64())).tolist() == [86_399, -1]
 
 
-def test_nothing_is_a_time_in_a_column_without_values():
+def test_column_without_values_has_no_times():
     for kind in (pa.null(), pa.timestamp("ns"), pa.string(), pa.float16(), pa.decimal128(5, 2)):
         assert seconds_of(pa.nulls(3, kind)).tolist() == [NO_TIME] * 3
         assert seconds_of(pa.nulls(0, kind)).dtype == np.int64

@@ -62,7 +62,7 @@ def test_the_first_records_stay_until_one_costs_too_much(
 
 
 @pytest.mark.parametrize("step_pairs", [1, 200, 2**20])
-def test_memory_is_used_in_parts_that_change_nothing(
+def test_size_of_steps_does_not_change_the_selection(
     step_pairs: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rng = np.random.default_rng(3)
@@ -76,7 +76,7 @@ def test_memory_is_used_in_parts_that_change_nothing(
 
 
 @pytest.mark.parametrize("most", [1.0, 1.5, 2.0, 2.9999999, 3.0, 1000.0])
-def test_no_unit_of_so_few_records_is_over_the_limit(most: float) -> None:
+def test_number_of_records_that_always_fit(most: float) -> None:
     costs = UnitCosts((), np.array([PARTS]), int(most**2 * PARTS))
     assert costs.num_free == int(most)
 
@@ -96,7 +96,7 @@ def selected(
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.integers(0, 26), max_size=60), st.integers(0, 9), st.integers(0, 40))
-def test_what_stays_is_a_function_of_the_units_own_records(
+def test_selection_depends_on_the_units_own_records_only(
     cells: list[int], seed: int, other: int
 ) -> None:
     costs = limit(seed, 3.3)
@@ -107,7 +107,7 @@ def test_what_stays_is_a_function_of_the_units_own_records(
     assert plain.total() >= min(3, len(cells))
 
 
-def test_rows_that_stand_for_many_records_are_as_good_as_these() -> None:
+def test_row_with_a_count_is_like_that_many_rows() -> None:
     costs = limit(4, 5.0)
     words = RecordWords(DOMAIN)
     counts = np.array([9, 30, 1, 14], np.int64)
@@ -135,7 +135,7 @@ def test_the_number_is_limited_where_costs_cancel() -> None:
     assert selected(cells, 10, costs, np.arange(27)).total() == 10
 
 
-def test_which_records_stay_does_not_follow_their_codes() -> None:
+def test_selection_is_independent_of_codes() -> None:
     """Of equal kinds each stays as often: over many units the mean code is that of all."""
     pairs = np.full(8, PARTS // 8, np.int64)
     pairs[-1] = PARTS

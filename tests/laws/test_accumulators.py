@@ -108,7 +108,7 @@ def test_split_order_and_shards_do_not_change_counts(
 
 
 @pytest.mark.parametrize("name", ACCUMULATORS)
-def test_no_batch_gives_zeros_of_the_same_shape(name: str) -> None:
+def test_no_batches_give_zeros_of_the_same_shape(name: str) -> None:
     accumulator: Any = ACCUMULATORS[name]
     empty = [
         accumulator.from_shards(accumulator.to_shards(accumulator.create())),

@@ -1,3 +1,7 @@
+"""Exact sums of projections and of elements, also beyond 64 bits."""
+
+from __future__ import annotations
+
 import pickle
 
 import numpy as np
@@ -10,7 +14,7 @@ from beam_dp.errors import InputError
 from beam_dp.hashing.folding import fold, num_buckets
 from beam_dp.hashing.projections import BlockSigns, DenseSigns
 from beam_dp.summaries import projection as projection_module
-from beam_dp.summaries.element_counts import ElementCounts
+from beam_dp.summaries.element_counts import MOST, ElementCounts
 from beam_dp.summaries.projection import ProjectionAccumulator, within_squared_norm
 from beam_dp.summaries.shards import BLOCK_CELLS, add_shard, merge_shards, write_shard
 
@@ -84,7 +88,7 @@ def test_a_pickled_accumulator_has_no_tables_and_the_same_sums():
     assert shards[0] == shards[1] != []
 
 
-def test_secrets_do_not_print():
+def test_repr_shows_no_secrets():
     data = KeyBatch(np.array([77], np.uint64), np.array([88]))
     accumulator = ProjectionAccumulator(SIGNS["dense"])
     state = accumulator.add_batch(accumulator.create(), data)
@@ -93,12 +97,12 @@ def test_secrets_do_not_print():
         assert "77" not in repr(secret) and "88" not in repr(secret)
 
 
-def test_a_projection_that_no_worker_could_hold_is_refused():
+def test_rejects_projection_wider_than_a_worker_can_hold():
     with pytest.raises(InputError, match="projection_width: '134,217,728' is refused"):
         ProjectionAccumulator(BlockSigns(seeded_key(0), 2**27, 1))
 
 
-def test_element_counts_add_up_and_leave_out_what_weighs_nothing():
+def test_element_counts_add_up_without_zero_weights():
     parts = [
         KeyBatch(np.array([9, 2, 9], np.uint64), np.array([1, 0, 2])),
         KeyBatch(np.array([2**64 - 1], np.uint64), np.array([5])),
@@ -116,9 +120,7 @@ def test_element_counts_add_up_and_leave_out_what_weighs_nothing():
     st.sampled_from([1, 3]),
     st.integers(0, 60),
 )
-def test_no_units_own_sketch_passes_the_bound_and_other_units_change_nothing(
-    seed, row_width, rows, bound
-):
+def test_sketch_of_each_unit_is_bounded_independently(seed, row_width, rows, bound):
     rng = np.random.default_rng(seed)
     signs = BlockSigns(seeded_key(seed), rows * num_buckets(row_width), rows)
     data = KeyBatch(rng.integers(0, 6, 40, np.uint64), rng.integers(0, 4, 40))
@@ -133,3 +135,50 @@ def test_no_units_own_sketch_passes_the_bound_and_other_units_change_nothing(
         assert (cells**2).sum() <= bound
         apart += list(zip(kept.keys.tolist(), kept.weights.tolist(), strict=True))
     assert list(zip(together.keys.tolist(), together.weights.tolist(), strict=True)) == apart
+
+
+def batch_of(*pairs: tuple[int, int]) -> KeyBatch:
+    keys, weights = zip(*pairs, strict=True)
+    return KeyBatch(np.array(keys, np.uint64), np.array(weights, np.int64))
+
+
+def test_sums_are_exact_in_any_batches() -> None:
+    rng = np.random.default_rng(1)
+    keys = rng.integers(0, 50, 1000).astype(np.uint64)
+    weights = rng.integers(0, 2**40, 1000)
+    batches = [KeyBatch(keys[part], weights[part]) for part in np.array_split(np.arange(1000), 7)]
+    counted = ElementCounts.of(batches)
+    expected = {int(key): int(weights[keys == key].sum()) for key in np.unique(keys)}
+    assert dict(zip(counted.elements.tolist(), counted.counts.tolist(), strict=True)) == expected
+
+
+def test_elements_of_weight_zero_are_dropped() -> None:
+    assert ElementCounts.of([batch_of((3, 0), (4, 1))]).elements.tolist() == [4]
+    assert len(ElementCounts.of([]).counts) == 0
+
+
+@pytest.mark.parametrize("partial", [MOST - 2, MOST - 1, MOST])
+def test_adding_a_record_removes_no_element(partial: int) -> None:
+    """A sum that wraps around would: its element would be gone, for one record more."""
+    others = [batch_of((7, partial)), batch_of((7, partial)), batch_of((7, partial))]
+    for parts in (others[:1], others):
+        before = ElementCounts.of(parts).counts[0]
+        after = ElementCounts.of([*parts, batch_of((7, 1))]).counts[0]
+        assert 0 <= after - before <= 1
+        assert after <= MOST
+
+
+def test_partial_sums_are_summed_up_alike_in_any_order() -> None:
+    parts = [
+        batch_of((1, MOST - 5)),
+        batch_of((1, 3)),
+        batch_of((1, 4), (2, 9)),
+        batch_of((1, MOST)),
+    ]
+    forms = {
+        tuple(ElementCounts.of(order).counts.tolist())
+        for order in (parts, parts[::-1], [parts[1], parts[2], parts[0], parts[3]])
+    }
+    first = ElementCounts.of(parts[:2])
+    merged = ElementCounts.of([KeyBatch(first.elements, first.counts), *parts[2:]])
+    assert forms == {(MOST, 9)} == {tuple(merged.counts.tolist())}

@@ -34,7 +34,7 @@ def test_shards_add_up_whatever_their_lengths(blocks: list[np.ndarray]) -> None:
     assert np.array_equal(merged, expected)
 
 
-def test_the_length_of_a_sparse_shard_is_that_up_to_its_last_count() -> None:
+def test_length_of_sparse_shard_ends_at_its_last_count() -> None:
     assert shard_length(write_sparse_shard(np.array([3, 1]), np.array([7, 9]))) == 4
     assert shard_length(write_sparse_shard(np.zeros(0, np.int64), np.zeros(0, np.int64))) == 0
 

@@ -59,7 +59,7 @@ def text(value: str | bytes | int | None) -> str | None:
     block_bytes=st.sampled_from([3, 7, 20, 1000]),
     integers=st.sampled_from([[], ["a"], ["a", "c"]]),
 )
-def test_every_line_stands_for_itself(
+def test_parses_every_line_independently(
     header: bytes, body: bytes, cuts: list[int], block_bytes: int, integers: list[str]
 ) -> None:
     data = header + body
@@ -75,7 +75,7 @@ def test_every_line_stands_for_itself(
     "bad",
     [b'1,"x,3', b'"', b"1,2", b"1,2,3,4", b'a"b"c,"2,3', b'"ab"x"y",2,3', b"\xff\xfe", b'1,2,"'],
 )
-def test_a_malformed_line_takes_nothing_with_it(bad: bytes) -> None:
+def test_malformed_line_affects_no_other(bad: bytes) -> None:
     good = b"1,2,3\n4,5,6\n"
     found = read(b"a,b,c\n" + good + bad + b"\n" + good, [], [])
     assert sorted(found) == [("1", "2", "3")] * 2 + [("4", "5", "6")] * 2
@@ -122,7 +122,7 @@ def test_a_line_that_is_too_long_is_left_out(monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.mark.slow
 @pytest.mark.parametrize("end", [b"\n", b"\r\n", b"\r"])
-def test_whether_a_line_is_too_long_depends_on_nothing_else(
+def test_length_limit_applies_to_each_line_alone(
     monkeypatch: pytest.MonkeyPatch, end: bytes
 ) -> None:
     monkeypatch.setattr(csv_lines, "BLOCK_BYTES", 8)
@@ -169,13 +169,13 @@ def test_a_line_of_a_file_with_one_column_is_at_most_one_record(
 
 
 @pytest.mark.parametrize("bad", [b'"\n', b"\xff\n", b'"\r\n'])
-def test_a_line_that_is_left_out_does_not_join_its_neighbours_ends(bad: bytes) -> None:
+def test_dropping_a_line_does_not_join_its_neighbours(bad: bytes) -> None:
     batches = csv_lines.parse_lines(b"\r" + bad + b"\n", ["a"], ["a"])
     found = [value for batch in batches for value in batch.column("a").to_pylist()]
     assert found.count(None) == 2
 
 
-def test_columns_that_nobody_asked_for_may_share_a_name() -> None:
+def test_unread_columns_may_share_a_name() -> None:
     (batch,) = csv_lines.parse_lines(b"1,2,3\n", ["a", "", ""], ["a"])
     assert batch.to_pylist() == [{"a": "1"}]
 
@@ -192,7 +192,7 @@ def test_a_malformed_header_is_refused(data: bytes) -> None:
 
 
 @pytest.mark.parametrize("end", [b"", b"\n", b"\r\n", b"\r"])
-def test_a_header_may_be_all_there_is(end: bytes) -> None:
+def test_reads_file_with_only_a_header(end: bytes) -> None:
     data = b"a,b" + end
     assert csv_lines.read_header(io.BytesIO(data)) == (["a", "b"], len(data))
 
@@ -204,7 +204,7 @@ def test_a_header_may_be_all_there_is(end: bytes) -> None:
     ),
     st.sampled_from([1, 3, 2**17]),
 )
-def test_quotes_that_only_surround_fields_are_seen_at_once(parts: list[bytes], piece: int) -> None:
+def test_detects_quotes_that_only_surround_fields(parts: list[bytes], piece: int) -> None:
     """And only such: a block that is called plain has no line with odd quotes."""
     block = b"".join(parts) + b"\n"
     if b'"' not in block:

@@ -60,9 +60,7 @@ def test_every_compression_that_beam_knows_by_its_extension_is_tested() -> None:
 
 @pytest.mark.mostly_slow(one_in=3)
 @pytest.mark.parametrize("extension", COMPRESSIONS)
-def test_a_compressed_file_that_was_cut_anywhere_stops_the_job(
-    tmp_path: pathlib.Path, extension: str
-) -> None:
+def test_truncated_compressed_file_stops_the_job(tmp_path: pathlib.Path, extension: str) -> None:
     path = tmp_path / f"people.csv.{extension}"
     compress = COMPRESSIONS[extension]
     whole = compress(CSV)
@@ -83,7 +81,7 @@ def test_a_compressed_file_that_was_cut_anywhere_stops_the_job(
 
 @pytest.mark.parametrize("extension", COMPRESSIONS)
 @pytest.mark.parametrize("garbage", [b"\n", b"garbage", b"\0" * 512, b"id\n7\n" * 99])
-def test_what_stands_behind_a_compressed_stream_and_is_none_stops_the_job(
+def test_trailing_bytes_after_compressed_stream_stop_the_job(
     tmp_path: pathlib.Path, extension: str, garbage: bytes
 ) -> None:
     path = tmp_path / f"people.csv.{extension}"
@@ -105,7 +103,7 @@ def test_a_compressed_file_of_many_blocks_is_read_once(
     assert num_records(path) == 40_000
 
 
-def test_a_file_that_was_cut_is_refused_at_construction_where_its_header_is_lost(
+def test_rejects_file_truncated_in_its_header(
     tmp_path: pathlib.Path,
 ) -> None:
     path = tmp_path / "people.csv.zst"
@@ -126,9 +124,7 @@ def avro_file(codec: str = "null") -> tuple[bytes, set[int]]:
 
 
 @pytest.mark.parametrize("codec", ["null", "deflate"])
-def test_an_avro_file_that_was_cut_inside_a_block_stops_the_job(
-    tmp_path: pathlib.Path, codec: str
-) -> None:
+def test_truncated_avro_block_stops_the_job(tmp_path: pathlib.Path, codec: str) -> None:
     path = tmp_path / "people.avro"
     whole, ends = avro_file(codec)
     path.write_bytes(whole)
@@ -143,7 +139,7 @@ def test_an_avro_file_that_was_cut_inside_a_block_stops_the_job(
             num_records(path)
 
 
-def test_a_parquet_file_that_was_cut_anywhere_stops_the_job(tmp_path: pathlib.Path) -> None:
+def test_truncated_parquet_file_stops_the_job(tmp_path: pathlib.Path) -> None:
     path = tmp_path / "people.parquet"
     pyarrow.parquet.write_table(pa.table({"id": LINES}), path, row_group_size=20)
     whole = path.read_bytes()
@@ -177,7 +173,7 @@ BAD_HEADERS = {
 
 @pytest.mark.parametrize("case", BAD_HEADERS)
 @pytest.mark.parametrize("extension", ["csv", "csv.gz"])
-def test_a_csv_file_without_a_header_is_refused_in_a_line_that_says_why(
+def test_rejects_csv_file_without_header(
     tmp_path: pathlib.Path, case: str, extension: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     content, condition = BAD_HEADERS[case]
@@ -191,7 +187,7 @@ def test_a_csv_file_without_a_header_is_refused_in_a_line_that_says_why(
         num_records(tmp_path / f"a.{extension}")
 
 
-def test_a_job_stops_at_a_file_without_a_header_that_was_not_looked_into(
+def test_unchecked_file_without_header_stops_the_job(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(read_module, "_CHECKED_FILES", 1)
@@ -203,9 +199,7 @@ def test_a_job_stops_at_a_file_without_a_header_that_was_not_looked_into(
 
 
 @pytest.mark.parametrize("content", [b"", b"\xef\xbb\xbf"])
-def test_an_empty_file_beside_others_has_no_records_and_needs_no_header(
-    tmp_path: pathlib.Path, content: bytes
-) -> None:
+def test_empty_file_among_others_needs_no_header(tmp_path: pathlib.Path, content: bytes) -> None:
     (tmp_path / "a.csv").write_bytes(content)
     with pytest.raises(InputError, match="must match a file with the names of its columns"):
         ReadRecords(str(tmp_path / "*.csv"))
@@ -214,15 +208,13 @@ def test_an_empty_file_beside_others_has_no_records_and_needs_no_header(
     assert num_records(tmp_path / "a.csv") == 0
 
 
-def test_lines_that_end_as_on_old_macs_are_records(tmp_path: pathlib.Path) -> None:
+def test_reads_lines_ended_by_carriage_returns(tmp_path: pathlib.Path) -> None:
     (tmp_path / "a.csv").write_bytes(b",id\r7,1\r8,2\r")
     assert num_records(tmp_path / "a.csv") == 2
 
 
 @pytest.mark.parametrize("extension", ["gz", "zst"])
-def test_queries_in_a_compressed_file_are_read_whole_or_not_at_all(
-    tmp_path: pathlib.Path, extension: str
-) -> None:
+def test_rejects_truncated_compressed_queries(tmp_path: pathlib.Path, extension: str) -> None:
     path = tmp_path / f"queries.jsonl.{extension}"
     text = "a line\n" * 3_000_000  # more than what Beam's reader returns at once
     whole = COMPRESSIONS[extension](text.encode())
@@ -233,7 +225,7 @@ def test_queries_in_a_compressed_file_are_read_whole_or_not_at_all(
         read_text("queries", str(path))
 
 
-def test_a_short_file_that_expands_enormously_is_expanded_bit_by_bit() -> None:
+def test_expands_compression_bomb_in_small_parts() -> None:
     """4,000 blocks of zstd, each 128 KiB of one letter in four bytes: half a GiB in 16 KB."""
     header = bytes([0x28, 0xB5, 0x2F, 0xFD, 0x00, 0x38])
     block = ((1 << 1) | (2**17 << 3)).to_bytes(3, "little") + b"7"

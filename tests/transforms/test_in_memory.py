@@ -165,7 +165,7 @@ def test_a_table_of_any_library_has_the_same_records(make: Any) -> None:
     assert rows_of(found) == rows_of(expected)
 
 
-def test_a_value_that_cannot_be_compared_costs_its_own_record_alone() -> None:
+def test_incomparable_value_drops_only_its_own_record() -> None:
     frame = pd.DataFrame({"age": [1] * 999, "sex": "f", "smokes": True}, dtype=object)
     frame.at[7, "age"] = decimal.Decimal("sNaN")
     found = dp.release(frame, DOMAIN, WORKLOAD, guarantee(), mechanism=EXACT)

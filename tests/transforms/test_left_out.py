@@ -98,7 +98,7 @@ def test_impossible_records_have_no_count_where_none_are_declared(tmp_path: path
 
 
 @pytest.mark.slow
-def test_of_a_unit_at_most_k_records_are_counted_beside_k_inside(tmp_path: pathlib.Path) -> None:
+def test_counts_at_most_k_left_out_records_of_a_unit(tmp_path: pathlib.Path) -> None:
     def of(unit: Any, record: dict[str, Any], number: int) -> list[dict[str, Any]]:
         return [{**record, "household": unit}] * number
 
@@ -136,7 +136,7 @@ def test_a_release_without_the_count_has_none(tmp_path: pathlib.Path) -> None:
 
 
 @pytest.mark.slow
-def test_what_is_written_of_a_replayed_step_is_of_one_draw(
+def test_replayed_step_writes_one_draw(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The n-th draw answers 10 n in every cell of the table and n in the count."""
@@ -206,7 +206,7 @@ def test_a_plan_for_another_attribute_is_refused() -> None:
         ReleasePlannedIntervals(domain, "rooms", plan)
 
 
-def test_nothing_of_what_is_left_out_is_counted_by_the_mechanism(tmp_path: pathlib.Path) -> None:
+def test_mechanism_does_not_count_left_out_records(tmp_path: pathlib.Path) -> None:
     with pipeline() as p:
         release = ReleaseSyntheticDatabase(
             DOMAIN, marginals(DOMAIN, ways=1), guarantee(), NoPrivacy(), count_left_out=True

@@ -1,33 +1,42 @@
-"""What is kept of a unit, by any way through Beam, against the definition, a record at a time."""
+"""Limits of units keep the same records, by any way through Beam, as their definition."""
 
 from __future__ import annotations
 
+import ast
 import collections
 import functools
 import itertools
+import pathlib
 import random
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 import apache_beam as beam
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pytest
 from apache_beam.runners import PipelineRunner
 from apache_beam.runners.direct.direct_runner import BundleBasedDirectRunner
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from collisions import colliding_cells, colliding_weights, kept_by_definition
-from fakes import COLLECTED, collect
+from fakes import COLLECTED, collect, pipeline
 from hypothesis import given, settings, strategies as st
 
+import beam_dp
+import beam_dp.in_memory as release_table
 from beam_dp.domain.ordered import IntegerAttribute
 from beam_dp.domain.universe import Domain
 from beam_dp.encoding.batch import KeyBatch, KeyWords
 from beam_dp.encoding.units import unit_fingerprints
 from beam_dp.hashing.keys import HashKey
+from beam_dp.mechanisms.marginals.mwem import MWEM
+from beam_dp.privacy.guarantee import Guarantee
+from beam_dp.queries.workload import marginals
 from beam_dp.transforms import EncodeRecords, KeyColumns, LimitContributions
 from beam_dp.transforms.counting import limit_contributions as limit_module
 from beam_dp.transforms.counting.encode import EncodeKeys
+from beam_dp.transforms.counting.summarise import limited_records
 
 Record = tuple[int, tuple[int, int]]  # unit; key and weight, or two codes
 WIDE = Domain((IntegerAttribute("left", 0, 2**62 - 1), IntegerAttribute("right", 0, 2**62 - 1)))
@@ -96,7 +105,7 @@ CUTS = st.lists(st.integers(0, 60), max_size=6)
 @given(
     RECORDS, CUTS, CUTS, st.integers(1, 6), st.integers(1, 12), st.randoms(use_true_random=False)
 )
-def test_any_split_and_order_of_bundles_keeps_the_same_records(
+def test_same_records_stay_in_any_split_of_bundles(
     records: list[Record],
     batch_cuts: list[int],
     bundle_cuts: list[int],
@@ -148,7 +157,7 @@ def test_a_bundle_sends_identical_records_once() -> None:
 
 
 @given(sizes=st.lists(st.integers(1, 9), max_size=12), k=st.integers(1, 3))
-def test_what_is_kept_of_several_partitions_is_sent_as_one_batch(sizes: list[int], k: int) -> None:
+def test_sends_records_of_several_partitions_as_one_batch(sizes: list[int], k: int) -> None:
     records = [(unit, (10 * unit + i, i)) for unit, size in enumerate(sizes) for i in range(size)]
     partition = partition_of(16)
     partition.start_bundle()
@@ -169,7 +178,7 @@ def test_what_is_kept_of_several_partitions_is_sent_as_one_batch(sizes: list[int
     assert kept_of([*kept, *rest]) == expected_of(records, k)
 
 
-def test_records_that_differ_take_no_room_for_counts() -> None:
+def test_distinct_records_travel_without_counts() -> None:
     partition = partition_of(1)
     partition.start_bundle()
     partition.process(key_batch([(unit, (unit, 1)) for unit in range(1000)]))
@@ -213,7 +222,7 @@ def bounded_cells(records: beam.PCollection[Any]) -> beam.PCollection[Any]:
     ],
     ids=["weighted keys, bundles done again", "weighted keys, direct", "wide cells"],
 )
-def test_colliding_records_are_kept_alike_through_beam(kind: str, runner: PipelineRunner) -> None:
+def test_keeps_the_same_colliding_records_through_beam(kind: str, runner: PipelineRunner) -> None:
     held = crafted(weighted if kind == "weighted keys" else wide)
     step = bounded_keys if kind == "weighted keys" else bounded_cells
     inputs = {"all": held, "backward, of fewer": held[:-60][::-1]}
@@ -239,3 +248,55 @@ def test_colliding_records_are_kept_alike_through_beam(kind: str, runner: Pipeli
         ]
         kept = {tuple(map(int, pair)) for side in sides for pair in zip(*side, strict=True)}
         assert kept == set(expected_of(records, 1)), name
+
+
+DOMAIN = Domain((IntegerAttribute("a", 0, 2), IntegerAttribute("b", 0, 3)))
+
+
+def test_pipeline_limits_costs_like_memory() -> None:
+    rng = np.random.default_rng(2)
+    person = np.repeat(np.arange(60), rng.integers(1, 40, 60))
+    table = pd.DataFrame(
+        {
+            "a": rng.integers(0, 3, person.size),
+            "b": rng.integers(0, 4, person.size),
+            "person": person,
+        }
+    )
+    guarantee = Guarantee(1.0, 1e-9, "add_or_remove_one", "person", 30)
+    plan = MWEM(max_unit_cost=8.0).plan(DOMAIN, marginals(DOMAIN, ways=2), guarantee, "noisy")
+    with pipeline() as running:
+        records = running | beam.Create([table.iloc[300:], table.iloc[:300]])
+        inside, _ = limited_records(
+            records, DOMAIN, guarantee, as_cells=True, unit_costs=plan.unit_costs
+        )
+        _ = inside | collect("kept")
+    cells = np.concatenate([each.cell_index(DOMAIN) for each in COLLECTED["kept"]])
+    exact, _ = release_table._count(plan, release_table.Table(table), ["a", "b", "person"])
+    assert np.bincount(cells, minlength=12).tolist() == exact.marginal(("a", "b")).ravel().tolist()
+    by_number = np.minimum(table.groupby("person").size(), 8).sum()
+    assert by_number < cells.size < len(table)
+
+
+def defaults(source: str) -> list[str]:
+    """The functions that may be called without a limit of costs that they take."""
+    found = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            given = node.args
+            positional = given.posonlyargs + given.args
+            optional = positional[len(positional) - len(given.defaults) :]
+            pairs = zip(given.kwonlyargs, given.kw_defaults, strict=True)
+            optional += [each for each, default in pairs if default is not None]
+            names = {each.arg for each in optional} & {"unit_costs", "cost_limit"}
+            found += [f"{node.name}: {name}" for name in names]
+    return found
+
+
+def test_no_step_has_a_default_for_the_limit_of_costs() -> None:
+    package = pathlib.Path(beam_dp.__file__).parent
+    sources = {path.name: path.read_text(encoding="utf-8") for path in package.rglob("*.py")}
+    assert {name: found for name, source in sources.items() if (found := defaults(source))} == {}
+    assert sum("cost_limit" in source for source in sources.values()) > 3
+    assert defaults("def f(a, cost_limit=None): ...") == ["f: cost_limit"]
+    assert defaults("def f(*, unit_costs=None, b): ...") == ["f: unit_costs"]

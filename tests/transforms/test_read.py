@@ -1,17 +1,22 @@
+"""Files are read once, in ranges, and only their needed columns; unsuitable ones are refused."""
+
 from __future__ import annotations
 
 import gzip
 import pathlib
 import traceback
+from collections.abc import Callable, Iterator
 from typing import Any
 
+import apache_beam as beam
 import fastavro
 import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 import pytest
-from fakes import COLLECTED, collect, pipeline
+from fakes import COLLECTED, collect, pipeline, reading
+from hypothesis import given, settings, strategies as st
 
 import beam_dp.transforms.reading.formats as formats
 import beam_dp.transforms.reading.read as read_module
@@ -19,8 +24,9 @@ from beam_dp.domain.ordered import IntegerAttribute
 from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError
 from beam_dp.transforms import EncodeRecords, ReadRecords
+from beam_dp.transforms.reading.formats import FORMATS, Wanted
 
-FORMATS = ["avro", "parquet", "csv", "csv.gz"]
+EXTENSIONS = ["avro", "parquet", "csv", "csv.gz"]
 
 
 def table(num_records: int, first: int = 0) -> pa.Table:
@@ -54,7 +60,7 @@ def _plain(value: Any) -> str:
     return value.decode() if isinstance(value, bytes) else str(value)
 
 
-@pytest.mark.parametrize("extension", FORMATS)
+@pytest.mark.parametrize("extension", EXTENSIONS)
 def test_every_record_of_every_file_is_read_once(
     tmp_path: pathlib.Path, extension: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -68,16 +74,14 @@ def test_every_record_of_every_file_is_read_once(
     ]
 
 
-@pytest.mark.parametrize("extension", FORMATS)
-def test_without_columns_all_are_read(tmp_path: pathlib.Path, extension: str) -> None:
+@pytest.mark.parametrize("extension", EXTENSIONS)
+def test_reads_all_columns_by_default(tmp_path: pathlib.Path, extension: str) -> None:
     write(tmp_path / f"a.{extension}", table(2))
     rows = read(tmp_path / f"a.{extension}")
     assert rows == [{"id": str(i), "group": str(i), "name": f"n{i}"} for i in range(2)]
 
 
-def test_very_many_files_are_listed_by_the_job(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_job_lists_very_many_files(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(read_module, "_NAMED_FILES", 3)
     monkeypatch.setattr(read_module, "_CHECKED_FILES", 2)
     for i in range(5):
@@ -86,7 +90,7 @@ def test_very_many_files_are_listed_by_the_job(
     assert sorted(row["id"] for row in rows) == [str(i) for i in range(10)]
 
 
-def test_text_is_read_as_a_dictionary_only_where_that_is_short(tmp_path: pathlib.Path) -> None:
+def test_reads_text_as_dictionary_only_if_short(tmp_path: pathlib.Path) -> None:
     path = tmp_path / "a.parquet"
     records = {"few": [f"n{i % 9}" for i in range(9000)], "all": [f"n{i}" for i in range(9000)]}
     pyarrow.parquet.write_table(pa.table(records), path)
@@ -161,7 +165,7 @@ def test_a_format_may_be_named(tmp_path: pathlib.Path) -> None:
         ("file://elsewhere/a.csv", {}, "input: .*must be file:///PATH, or a path"),
     ],
 )
-def test_what_is_wrong_with_the_input_is_refused_at_construction(
+def test_rejects_bad_input_at_construction(
     tmp_path: pathlib.Path, pattern: str, arguments: dict[str, Any], condition: str
 ) -> None:
     (tmp_path / "a.csv").write_text("age,twice,twice\nsecret,2,3\n")
@@ -179,7 +183,7 @@ def test_what_is_wrong_with_the_input_is_refused_at_construction(
     assert "secret" not in str(error.value)
 
 
-def test_a_codec_without_its_package_is_refused_with_the_packages_name(
+def test_rejects_codec_and_names_its_missing_package(
     tmp_path: pathlib.Path,
 ) -> None:
     path = tmp_path / "a.avro"
@@ -199,7 +203,7 @@ def damaged(path: pathlib.Path) -> None:
 
 @pytest.mark.mostly_slow(one_in=2, start=1)
 @pytest.mark.parametrize("extension", ["avro", "parquet", "csv.gz"])
-def test_damage_to_a_container_stops_the_job_with_the_files_name(
+def test_damaged_container_stops_the_job_and_is_named(
     tmp_path: pathlib.Path, extension: str
 ) -> None:
     path = tmp_path / f"people.{extension}"
@@ -216,7 +220,7 @@ def test_damage_to_a_container_stops_the_job_with_the_files_name(
         assert parser not in shown.replace(str(tmp_path), "")
 
 
-def test_a_file_that_lacks_a_column_when_the_job_runs_stops_it(tmp_path: pathlib.Path) -> None:
+def test_file_that_lost_a_column_stops_the_job(tmp_path: pathlib.Path) -> None:
     write(tmp_path / "a.parquet", table(3))
     reading = ReadRecords(str(tmp_path / "a.parquet"), columns=["id"])
     write(tmp_path / "a.parquet", table(3).drop_columns("id"))
@@ -242,7 +246,7 @@ def failure(folder: pathlib.Path, unit: str = "record") -> str:
 
 
 @pytest.mark.parametrize("data", [b"", b"secret" * 100, b"PAR1secretPAR1"])
-def test_a_damaged_file_that_was_not_looked_into_is_named(
+def test_names_damaged_file_that_was_not_checked_before(
     two_files: pathlib.Path, data: bytes
 ) -> None:
     (two_files / "b.parquet").write_bytes(data)
@@ -254,7 +258,7 @@ def test_a_damaged_file_that_was_not_looked_into_is_named(
 @pytest.mark.parametrize(
     "kind", [pa.timestamp("us"), pa.date32(), pa.list_(pa.field("element", pa.int64()))]
 )
-def test_a_file_whose_column_matches_no_level_is_named_when_the_job_runs(
+def test_names_unchecked_file_whose_column_has_no_levels(
     two_files: pathlib.Path, kind: pa.DataType
 ) -> None:
     strange = table(3).set_column(1, "group", pa.nulls(3, kind))
@@ -264,7 +268,7 @@ def test_a_file_whose_column_matches_no_level_is_named_when_the_job_runs(
     assert f"b.parquet: {condition}" in shown
 
 
-def test_a_unit_or_an_unread_column_of_such_a_type_stops_nothing(two_files: pathlib.Path) -> None:
+def test_accepts_unit_or_unread_column_of_a_type_without_levels(two_files: pathlib.Path) -> None:
     days = pa.array([1, 2, 3], pa.date32())
     write(two_files / "b.parquet", table(3).set_column(0, "id", days).append_column("day", days))
     domain = Domain((IntegerAttribute("group", 0, 9),))
@@ -274,9 +278,167 @@ def test_a_unit_or_an_unread_column_of_such_a_type_stops_nothing(two_files: path
     assert sum(len(batch.cells) for batch in COLLECTED["encoded"]) == 6
 
 
-def test_reading_twice_in_one_pipeline_needs_only_labels(tmp_path: pathlib.Path) -> None:
+def test_reads_twice_in_one_pipeline(tmp_path: pathlib.Path) -> None:
     write(tmp_path / "a.csv", table(3))
     with pipeline() as p:
         for name in ("one", "two"):
             _ = p | name >> ReadRecords(str(tmp_path / "a.csv")) | collect(name)
     assert [len(COLLECTED[name]) for name in ("one", "two")] == [1, 1]
+
+
+AGE = Domain((IntegerAttribute("age", 0, 9),))
+HOURS = Domain((IntegerAttribute("hours", 0, 9),))
+
+
+@pytest.fixture
+def path(tmp_path: pathlib.Path) -> str:
+    lines = [f"{i},0{i % 10},{i % 10}" for i in range(20)]
+    (tmp_path / "people.csv").write_text("\n".join(["person,age,hours", *lines, ""]))
+    return str(tmp_path / "people.csv")
+
+
+def encode(domain: Domain = AGE, unit: str = "record") -> beam.PTransform:
+    return f"Encode {domain.names} {unit}" >> EncodeRecords(domain, unit, as_cells=True)
+
+
+def own_step(records: beam.PCollection[Any]) -> Any:
+    return records | "Own step" >> beam.Map(lambda batch: batch)
+
+
+def test_reads_only_columns_that_releases_need(path: str) -> None:
+    p = pipeline()
+    records = p | ReadRecords(path)
+    _ = records | encode()
+    assert reading(p).columns == ["age"] and reading(p).integers == {"age"}
+    _ = records | encode(HOURS, unit="person")
+    assert reading(p).columns == ["age", "hours", "person"]
+    # A unit is the text as it was written, also where another release takes it for a number.
+    _ = records | encode(HOURS, unit="age")
+    assert reading(p).columns == ["age", "hours", "person"]
+    assert reading(p).integers == {"hours"}
+
+
+def test_reads_all_columns_without_a_release(path: str) -> None:
+    p = pipeline()
+    records = p | ReadRecords(path)
+    assert reading(p).columns is None
+    _ = own_step(records)
+    assert reading(p).columns is None and not reading(p).integers
+
+
+CONSUMERS: dict[str, Callable[[Any], Any]] = {
+    "a step": own_step,
+    "a composite": lambda records: records | "Sum" >> beam.CombineGlobally(lambda batches: None),
+    "a flatten": lambda records: (records, records) | beam.Flatten(),
+    "a side input": lambda records: (
+        records.pipeline
+        | beam.Create([None])
+        | beam.Map(lambda _, batches: None, beam.pvalue.AsList(records))
+    ),
+    "a windowing": lambda records: records | beam.WindowInto(beam.window.FixedWindows(60)),
+}
+
+
+@pytest.mark.mostly_slow(one_in=2)
+@pytest.mark.parametrize("comes_first", [True, False])
+@pytest.mark.parametrize("consumer", CONSUMERS)
+def test_reads_all_columns_as_text_if_another_step_takes_them(
+    path: str, consumer: str, comes_first: bool
+) -> None:
+    p = pipeline()
+    records = p | ReadRecords(path)
+    if comes_first:
+        CONSUMERS[consumer](records)
+    _ = records | encode()
+    if not comes_first:
+        CONSUMERS[consumer](records)
+    assert reading(p).columns is None and not reading(p).integers
+
+
+def test_reads_named_columns_for_any_step(path: str) -> None:
+    p = pipeline()
+    records = p | ReadRecords(path, columns=["hours", "age"])
+    _ = records | encode()
+    assert reading(p).columns == ["hours", "age"]
+    own_step(records)
+    assert reading(p).columns == ["hours", "age"] and not reading(p).integers
+
+
+@pytest.mark.slow
+def test_release_after_a_step_finds_its_columns(path: str) -> None:
+    with pipeline() as p:
+        records = p | ReadRecords(path)
+        _ = records | encode() | collect("ages")
+        _ = own_step(records) | encode(HOURS, unit="age") | collect("hours")
+    assert [batch.cells.tolist() for batch in COLLECTED["ages"]] == [[*range(10), *range(10)]]
+    (batch,) = COLLECTED["hours"]
+    assert batch.cells.tolist() == [*range(10), *range(10)]
+    texts = [{"age": f"0{i}", "hours": 1} for i in range(10)]
+    assert batch.units.T.tolist()[:10] == [unit_of(each) for each in texts]
+
+
+def unit_of(record: dict[str, Any]) -> list[int]:
+    (batch,) = [record] | encode(HOURS, unit="age")
+    return batch.units[:, 0].tolist()
+
+
+def test_rejects_column_that_is_not_read(path: str) -> None:
+    p = pipeline()
+    records = p | ReadRecords(path)
+    with pytest.raises(InputError, match=r"privacy_unit: 'persn' .*'person'"):
+        _ = records | encode(unit="persn")
+    fewer = p | "Fewer" >> ReadRecords(path, columns=["age"])
+    with pytest.raises(InputError, match=r"domain: 'hours' .*that are read"):
+        _ = fewer | encode(HOURS)
+
+
+def numbered(count: int, read: list[int], fails_at: int | None = None) -> Iterator[pa.RecordBatch]:
+    for number in range(count):
+        if number == fails_at:
+            raise OSError("damaged")
+        read.append(number)
+        yield pa.record_batch({"number": [number]})
+
+
+@given(count=st.integers(0, 9))
+def test_batches_come_in_their_order(count: int) -> None:
+    batches = formats._read_ahead(numbered(count, []))
+    assert [batch["number"][0].as_py() for batch in batches] == list(range(count))
+
+
+@given(taken=st.integers(1, 5))
+def test_reads_only_one_batch_ahead(taken: int) -> None:
+    read: list[int] = []
+    batches = formats._read_ahead(numbered(9, read))
+    for _ in range(taken):
+        next(batches)
+    batches.close()  # waits for the thread
+    assert len(read) == taken + 1
+
+
+def test_yields_batches_before_an_error() -> None:
+    batches = formats._read_ahead(numbered(9, [], fails_at=2))
+    assert [next(batches)["number"][0].as_py() for _ in range(2)] == [0, 1]
+    with pytest.raises(OSError, match="damaged"):
+        next(batches)
+
+
+@settings(max_examples=20, deadline=None)
+@given(rows=st.integers(0, 300), group=st.integers(1, 90), batch=st.integers(1, 120))
+def test_all_rows_of_a_range_are_read_in_order(
+    tmp_path_factory: pytest.TempPathFactory, rows: int, group: int, batch: int
+) -> None:
+    path = str(pathlib.Path(tmp_path_factory.mktemp("rows"), "rows.parquet"))
+    table = pa.table({"number": np.arange(rows), "text": [f"t{i % 7}" for i in range(rows)]})
+    pyarrow.parquet.write_table(table, path, row_group_size=group)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(formats, "_BATCH_RECORDS", batch)
+        groups = pyarrow.parquet.ParquetFile(path).num_row_groups
+        middle = groups // 2
+        found = [
+            number
+            for start, stop in ((0, middle), (middle, groups))
+            for each in FORMATS["parquet"].batches(path, start, stop, Wanted(["number"]))
+            for number in each["number"].to_pylist()
+        ]
+    assert found == list(range(rows))

@@ -1,21 +1,28 @@
+"""Records of any accepted kind, pandas frames too, are read independently of each other."""
+
 from __future__ import annotations
 
 import collections
 import dataclasses
+import datetime
+import decimal
 import pathlib
 import typing
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import apache_beam as beam
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
 from fakes import COLLECTED, DOMAIN, collect, pipeline
 
+from beam_dp.domain.listed import BooleanAttribute, CategoricalAttribute
 from beam_dp.domain.ordered import IntegerAttribute
 from beam_dp.domain.universe import Domain
+from beam_dp.encoding.units import arrow_column, unit_fingerprints
 from beam_dp.errors import InputError
 from beam_dp.summaries.histogram import HistogramAccumulator
 from beam_dp.transforms import EncodeRecords, LimitContributions, ReadRecords, Summarise
@@ -89,7 +96,7 @@ def test_records_of_any_kind_are_encoded(elements: list[Any]) -> None:
     assert collected() == sorted(INSIDE)
 
 
-def test_what_is_no_record_is_left_out() -> None:
+def test_drops_elements_that_are_not_records() -> None:
     junk: list[Any] = [7, "text", None, [], object, {"age": object()}, {}, {"age": {"a": 1}}]
     junk += [{"age": float("nan"), "sex": "f", "smokes": True}, {"age": 2**99}]
     with pipeline() as p:
@@ -100,7 +107,7 @@ def test_what_is_no_record_is_left_out() -> None:
 @pytest.mark.parametrize(
     "neighbours", [[], [None], [Unwilling()], [{}]], ids=["none", "null", "unwilling", "empty"]
 )
-def test_what_an_element_is_read_as_does_not_depend_on_its_neighbours(
+def test_element_is_read_independently_of_others(
     neighbours: list[Any],
 ) -> None:
     made_up = collections.defaultdict(bool, age=1, sex="f")  # has no column smokes
@@ -136,7 +143,7 @@ class Noted(Person):
     ],
     ids=["a field as_dict", "a class of rows", "two lists of fields", "tuple and dataclass"],
 )
-def test_a_record_is_read_alike_in_every_company(record: Any) -> None:
+def test_record_is_read_the_same_next_to_any_other(record: Any) -> None:
     for company, expected in ([], []), ([DICTS[0], {}], [(0, 0, 1)]):
         with pipeline() as p:
             records = beam.FlatMap(lambda _, all_of_them=[record, record, *company]: all_of_them)
@@ -144,7 +151,7 @@ def test_a_record_is_read_alike_in_every_company(record: Any) -> None:
         assert collected() == [*expected, (1, 0, 2), (1, 0, 2)]
 
 
-def test_as_codes_or_as_cells_the_records_are_the_same() -> None:
+def test_codes_and_cells_encode_the_same_records() -> None:
     with pipeline() as p:
         records = p | beam.Create(DICTS)
         _ = records | EncodeRecords(DOMAIN, "household", as_cells=False) | collect("codes")
@@ -154,7 +161,7 @@ def test_as_codes_or_as_cells_the_records_are_the_same() -> None:
     assert repr(batch) == "EncodedBatch(secret)"
 
 
-def test_a_column_named_record_is_not_mistaken_for_the_word(tmp_path: pathlib.Path) -> None:
+def test_rejects_ambiguous_column_named_record(tmp_path: pathlib.Path) -> None:
     (tmp_path / "visits.csv").write_text("age,record\n1,2\n")
     records = beam.Pipeline() | ReadRecords(str(tmp_path / "visits.csv"))
     domain = Domain((IntegerAttribute("age", 0, 9),))
@@ -193,7 +200,7 @@ def test_rows_with_a_schema_are_checked_at_construction() -> None:
         _ = rows | EncodeRecords(DOMAIN, "houshold", as_cells=True)
 
 
-def test_the_unit_is_read_as_it_is_written(tmp_path: pathlib.Path) -> None:
+def test_reads_the_unit_as_written(tmp_path: pathlib.Path) -> None:
     domain = Domain((IntegerAttribute("age", 0, 9),))
     (tmp_path / "a.csv").write_text("age\n7\n07\n")
     with pipeline() as p:
@@ -216,7 +223,7 @@ def count(records: beam.PCollection[Any], k: int) -> beam.PCollection[Any]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("bundle_repeat", [0, 2])
-def test_bounding_keeps_the_same_records_however_they_come(bundle_repeat: int) -> None:
+def test_limits_the_same_records_in_any_order(bundle_repeat: int) -> None:
     people = [dict(each, age=i % 10, sex="fm"[i % 2]) for i, each in enumerate(DICTS)]
     people += [dict(people[0], age=i % 10, household=99) for i in range(1000)]
     people += [dict(people[0], household=None), dict(people[0], household=float("nan"))]
@@ -239,3 +246,117 @@ def test_bounding_keeps_the_same_records_however_they_come(bundle_repeat: int) -
     )
     assert sum(forward) == 30 + 1
     assert others == [forward, forward]
+
+
+FRAME_DOMAIN = Domain(
+    (
+        IntegerAttribute("age", 0, 9, nullable=True),
+        CategoricalAttribute("sex", ("f", "m"), nullable=True),
+        BooleanAttribute("smokes", nullable=True),
+    )
+)
+FRAME_ROWS: list[dict[str, Any]] = [
+    {
+        "age": (i % 9, None)[i % 7 == 3],
+        "sex": ("f", "m", None)[i % 3],
+        "smokes": (True, False, None)[i // 3 % 3],
+        "who": i // 2,
+    }
+    for i in range(40)
+]
+Encoded = list[tuple[int, ...]]
+
+
+def encoded(elements: Sequence[Any], unit: str = "who") -> Encoded:
+    """The codes and the unit of each record, in any order."""
+    with pipeline() as p:
+        # As of a function that declares nothing.
+        records = p | beam.Impulse() | beam.FlatMap(lambda _: elements).with_output_types(Any)
+        _ = records | EncodeRecords(FRAME_DOMAIN, unit, as_cells=False) | collect("encoded")
+    found = []
+    for batch in COLLECTED["encoded"]:
+        columns = [*batch.codes, *batch.units]
+        found += list(zip(*(column.tolist() for column in columns), strict=True))
+    return sorted(found)
+
+
+FRAME = pd.DataFrame(FRAME_ROWS)
+OBJECTS = pd.DataFrame(FRAME_ROWS, dtype=object)
+FRAMES = {
+    "as pandas infers it": FRAME,  # ages are floats, of which some are NaN
+    "objects": OBJECTS,
+    "objects, pandas' own null": OBJECTS.where(OBJECTS.notna(), pd.NA),
+    "nullable types": FRAME.convert_dtypes(),
+    "arrow types": FRAME.convert_dtypes(dtype_backend="pyarrow"),
+    "categories": FRAME.astype({"sex": "category", "age": "category"}),
+    "narrow": FRAME.astype({"age": np.float32, "who": np.int8}),
+    "sparse": FRAME.astype({"age": pd.SparseDtype(float)}),
+    "more columns": FRAME.assign(other=[{1}] * len(FRAME)),
+    "a named index": FRAME.set_index("who"),
+    "several named indexes": FRAME.set_index(["sex", "who"]),
+    "any index": FRAME.sample(frac=1, random_state=1),
+}
+
+
+@pytest.mark.mostly_slow(one_in=2, start=1)
+@pytest.mark.parametrize("kind", FRAMES)
+def test_a_frame_is_read_as_its_rows_are(kind: str) -> None:
+    expected = encoded(FRAME_ROWS)
+    assert len(expected) == len(FRAME_ROWS)
+    assert encoded([FRAMES[kind]]) == expected
+
+
+def test_reads_frames_and_single_records_together() -> None:
+    assert encoded([FRAME[:7], *FRAME_ROWS[7:20], OBJECTS[20:], FRAME[:0]]) == encoded(FRAME_ROWS)
+
+
+def test_a_frame_of_a_declared_type_is_accepted() -> None:
+    with pipeline() as p:
+        encode = EncodeRecords(FRAME_DOMAIN, "who", as_cells=True)
+        _ = p | beam.Create([FRAME]) | encode | collect("a")
+    assert sum(len(batch.cells) for batch in COLLECTED["a"]) == len(FRAME)
+
+
+def test_reads_mixed_values_one_by_one() -> None:
+    """What a value is read as does not depend on the others of its column."""
+    values = [1, "1", 1.0, True, b"m", datetime.date(2024, 1, 1), "007", 2**70, None]
+    frame = pd.DataFrame({"who": pd.Series(values, dtype=object), "sex": "m"})
+    fingerprints, valid = unit_fingerprints(arrow_column(values))
+    assert [record[3:] for record in encoded([frame])] == sorted(
+        map(tuple, fingerprints[:, valid].T.tolist())
+    )
+
+
+def test_first_of_equal_columns_counts_and_missing_is_null() -> None:
+    twice = pd.DataFrame([["m", "f", 1], ["f", "m", 2]], columns=["sex", "sex", "who"])
+    single = [{"sex": "m", "who": 1}, {"sex": "f", "who": 2}]
+    assert encoded([twice]) == encoded(single)
+    assert encoded([twice.drop(columns="who")]) == []
+
+
+class UnwillingFrame(pd.DataFrame):
+    """A class of the user's own that fails."""
+
+    @property
+    def iloc(self) -> Any:
+        raise RuntimeError("of 40 records")
+
+
+def test_reads_a_frame_of_a_class_that_fails_as_pandas_reads_it() -> None:
+    assert encoded([UnwillingFrame(FRAME_ROWS)]) == encoded(FRAME_ROWS)
+
+
+@pytest.mark.parametrize("column", ["age", "sex", "smokes", "who"])
+def test_incomparable_value_drops_only_its_own_record(column: str) -> None:
+    frame = OBJECTS.copy()
+    frame.at[7, column] = decimal.Decimal("sNaN")
+    others = encoded([*FRAME_ROWS[:7], *FRAME_ROWS[8:]])
+    found = encoded([frame])
+    assert [each for each in found if each in others] == others
+    assert len(found) <= len(FRAME_ROWS)
+
+
+def test_ignores_labels_of_columns_that_cannot_be_compared() -> None:
+    labelled = FRAME.set_axis([*FRAME.columns[:-1], pd.NA], axis=1)
+    labelled.insert(0, "who", FRAME["who"].to_numpy())
+    assert encoded([labelled]) == encoded(FRAME_ROWS)

@@ -184,7 +184,7 @@ def of_a_file(visits: str) -> dict[str, str]:
 
 @pytest.mark.mostly_slow(one_in=2)
 @pytest.mark.parametrize("name", TRANSFORMS)
-def test_of_a_file_only_the_columns_that_are_needed_are_read(name: str, visits: str) -> None:
+def test_reads_only_needed_columns_of_a_file(name: str, visits: str) -> None:
     p = pipeline()
     TRANSFORMS[name](p | ReadRecords(visits))
     needed = {
@@ -197,7 +197,7 @@ def test_of_a_file_only_the_columns_that_are_needed_are_read(name: str, visits: 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", TRANSFORMS)
-def test_records_of_any_kind_make_what_those_of_a_file_make(
+def test_records_of_any_source_give_the_result_of_a_file(
     name: str, of_a_file: dict[str, str]
 ) -> None:
     found = {kind: str(outcome(beam.Create(each), name)) for kind, each in SOURCES.items()}
@@ -205,7 +205,7 @@ def test_records_of_any_kind_make_what_those_of_a_file_make(
 
 
 @pytest.mark.parametrize("name", TRANSFORMS)
-def test_records_are_counted_at_all(name: str, of_a_file: dict[str, str]) -> None:
+def test_transforms_count_records(name: str, of_a_file: dict[str, str]) -> None:
     """Else all sources would agree that there is nothing."""
     assert str(outcome(beam.Create([], reshuffle=False), name)) != of_a_file[name]
 

@@ -88,9 +88,7 @@ def accepted(check: Any) -> list[Any]:
 
 
 @pytest.mark.parametrize("name", AVRO)
-def test_an_avro_column_has_levels_of_times_where_it_holds_such(
-    tmp_path: pathlib.Path, name: str
-) -> None:
+def test_avro_column_of_times_has_levels(tmp_path: pathlib.Path, name: str) -> None:
     kind, values, expected = AVRO[name]
     path = avro(tmp_path, kind, values)
     assert accepted(ReadRecords(path).check_column) == expected
@@ -120,7 +118,7 @@ ARROW: list[tuple[pa.Array, list[Any]]] = [
 @pytest.mark.parametrize(
     ("column", "expected"), ARROW, ids=lambda each: str(getattr(each, "type", ""))
 )
-def test_a_parquet_column_has_levels_of_times_where_it_holds_such(
+def test_parquet_column_of_times_has_levels(
     tmp_path: pathlib.Path, column: pa.Array, expected: list[Any]
 ) -> None:
     path = str(tmp_path / "a.parquet")
@@ -147,7 +145,7 @@ PYTHON: dict[Any, list[Any]] = {
 
 
 @pytest.mark.parametrize("kind", PYTHON, ids=str)
-def test_a_declared_field_has_levels_of_times_where_it_holds_such(kind: Any) -> None:
+def test_declared_field_of_times_has_levels(kind: Any) -> None:
     assert accepted(functools.partial(check_field, fields={"a": kind})) == PYTHON[kind]
 
 
@@ -198,7 +196,7 @@ def test_a_job_reads_the_dates_and_times_of_avro(tmp_path: pathlib.Path, name: s
     assert check_domain(["--domain", domain_text, "--sample", path]) == 0
 
 
-def test_a_column_is_not_read_as_dates_and_as_keys_at_once(tmp_path: pathlib.Path) -> None:
+def test_rejects_column_as_dates_and_keys(tmp_path: pathlib.Path) -> None:
     records = beam.Pipeline() | ReadRecords(avro(tmp_path, *AVRO["date"][:2]))
     _ = records | EncodeRecords(Domain((DATE,)), "record", as_cells=True)
     with pytest.raises(InputError, match="'a' is refused; must not be both dates"):

@@ -78,7 +78,7 @@ def summarised(source: Any, unit: str, k: int, name: str) -> MarginalsAccumulato
 @pytest.mark.slow
 @pytest.mark.parametrize("file_format", ["csv", "avro", "parquet", "dicts"])
 @pytest.mark.parametrize(("unit", "k"), [("record", 1), ("unit", 2), ("unit", 5)])
-def test_every_way_in_counts_every_record_that_is_inside(
+def test_every_source_counts_every_record_inside(
     tmp_path: pathlib.Path, file_format: str, unit: str, k: int
 ) -> None:
     assert not DOMAIN.has_index
@@ -157,7 +157,7 @@ def test_tables_that_do_not_fit_are_refused_by_the_largest() -> None:
 
 
 @pytest.mark.slow
-def test_very_many_small_tables_take_no_more_room_than_allowed(
+def test_many_small_tables_stay_within_the_limit(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Merged up to 2^16 cells these pass the limit, apart or merged less they do not."""

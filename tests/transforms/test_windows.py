@@ -88,7 +88,7 @@ def test_every_exported_transform_is_tested_with_windows() -> None:
 
 @pytest.mark.mostly_slow(one_in=3, start=2)
 @pytest.mark.parametrize("name", GUARDED)
-def test_windows_and_triggers_are_refused_in_a_line(name: str, tmp_path: pathlib.Path) -> None:
+def test_rejects_windows_and_triggers(name: str, tmp_path: pathlib.Path) -> None:
     for kind, given in WINDOWINGS.items():
         records = pipeline() | beam.Create([{"age": 1}]) | windowed(kind)
         with pytest.raises(InputError, match=r"^records: .* must be in the global ") as refused:

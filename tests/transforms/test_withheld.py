@@ -364,7 +364,7 @@ def test_the_jobs_run_without_a_fault(job: str) -> None:
 
 @pytest.mark.mostly_slow(one_in=6, start=4)
 @pytest.mark.parametrize("step", FAULTS)
-def test_an_error_that_quotes_a_record_leaves_no_step(
+def test_no_step_raises_an_error_that_quotes_a_record(
     step: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     job, replaced = FAULTS[step]
