@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import collections
 import json
-import pathlib
 import re
+from pathlib import Path
 
 import fastavro
 import pytest
@@ -27,13 +27,13 @@ QUERIES = [
 ]
 
 
-def flags(folder: pathlib.Path, lines: list[str] | None = None, **overrides: str | None):
+def flags(folder: Path, lines: list[str] | None = None, **overrides: str | None):
     path = folder / "queries.jsonl"
     path.write_text("\n".join(QUERIES if lines is None else lines), encoding="utf-8")
     return job_flags(folder, workload=None, **{"queries": str(path), **overrides})
 
 
-def answers(folder: pathlib.Path) -> list[dict]:
+def answers(folder: Path) -> list[dict]:
     """As any program reads Avro."""
     (path,) = folder.glob("answers-*.avro")
     with path.open("rb") as file:
@@ -94,7 +94,7 @@ def test_the_last_line_promises_nothing_of_answers_without_a_bound(tmp_path, cap
     for num_questions in ("3", "1"):
         output = str(tmp_path / num_questions)
         assert main(flags(tmp_path, lines, num_questions=num_questions, output=output)) == 0
-        num_unbounded = sum(row["bound"] is None for row in answers(pathlib.Path(output)))
+        num_unbounded = sum(row["bound"] is None for row in answers(Path(output)))
         last = capfd.readouterr().out.splitlines()[-1]
         assert num_unbounded == 3 - int(num_questions)
         assert last.startswith("Of those that have a bound") == (num_unbounded > 0)

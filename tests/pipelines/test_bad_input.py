@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import os
-import pathlib
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from jobs import everything_under, job_flags
+from pytest import CaptureFixture
 
 from pipelines.release_synthetic_database import main
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+ROOT = Path(__file__).resolve().parent.parent.parent
 HUGE = {f"a{i}": 100 for i in range(8)}
 
 
-def refused(
-    capfd: pytest.CaptureFixture[str], folder: pathlib.Path, argv: list[str], *patterns: str
-) -> None:
+def refused(capfd: CaptureFixture[str], folder: Path, argv: list[str], *patterns: str) -> None:
     """Runs the program, and demands one line that holds the patterns, code 2, nothing written."""
     before = everything_under(folder)
     assert main(argv) == 2
@@ -64,66 +63,56 @@ def refused(
     ],
 )
 def test_a_value_out_of_range_is_refused(
-    tmp_path: pathlib.Path,
-    capfd: pytest.CaptureFixture[str],
-    flag: str,
-    value: str,
-    pattern: str,
+    tmp_path: Path, capfd: CaptureFixture[str], flag: str, value: str, pattern: str
 ) -> None:
     refused(capfd, tmp_path, job_flags(tmp_path, **{flag: value}), pattern)
 
 
 @pytest.mark.parametrize("bound", ["0", "-1", "1.5", "nan"])
 def test_a_bound_of_records_per_unit_is_a_positive_integer(
-    tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str], bound: str
+    tmp_path: Path, capfd: CaptureFixture[str], bound: str
 ) -> None:
     argv = job_flags(tmp_path, privacy_unit="household", max_records_per_unit=bound)
     refused(capfd, tmp_path, argv, r"--max_records_per_unit: .*must be")
 
 
-def test_a_column_as_the_unit_needs_a_bound(
-    tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_column_as_the_unit_needs_a_bound(tmp_path: Path, capfd: CaptureFixture[str]) -> None:
     argv = job_flags(tmp_path, privacy_unit="household")
     refused(capfd, tmp_path, argv, r"--max_records_per_unit: missing; must be given")
 
 
 @pytest.mark.parametrize("flag", ["epsilon", "delta", "neighboring", "privacy_unit", "num_records"])
 def test_no_privacy_parameter_has_a_default(
-    tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str], flag: str
+    tmp_path: Path, capfd: CaptureFixture[str], flag: str
 ) -> None:
     refused(capfd, tmp_path, job_flags(tmp_path, **{flag: None}), f"--{flag}: missing; must be")
 
 
 def test_a_noisy_number_of_records_makes_no_sense_under_replace_one(
-    tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]
+    tmp_path: Path, capfd: CaptureFixture[str]
 ) -> None:
     argv = job_flags(tmp_path, neighboring="replace_one", num_records="noisy")
     refused(capfd, tmp_path, argv, r"--num_records: 'noisy' is refused; must be")
 
 
-def test_gaussian_noise_needs_a_delta(
-    tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_gaussian_noise_needs_a_delta(tmp_path: Path, capfd: CaptureFixture[str]) -> None:
     argv = job_flags(tmp_path, mechanism="gaussian", delta="0")
     refused(capfd, tmp_path, argv, r"--delta: 0(\.0)? is refused; must be")
 
 
-def test_laplace_has_no_rounds(tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_laplace_has_no_rounds(tmp_path: Path, capfd: CaptureFixture[str]) -> None:
     argv = job_flags(tmp_path, mechanism="laplace", num_rounds="3")
     refused(capfd, tmp_path, argv, r"error: --num_rounds applies only to --mechanism mwem\n")
 
 
-def test_a_missing_input_is_refused(
-    tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_missing_input_is_refused(tmp_path: Path, capfd: CaptureFixture[str]) -> None:
     argv = job_flags(tmp_path, input=str(tmp_path / "nobody*.parquet"))
     refused(capfd, tmp_path, argv, r"--input: '.*nobody\*\.parquet' is refused; must")
 
 
 @pytest.mark.parametrize("file_format", ["parquet", "avro"])
 def test_an_input_that_is_no_such_container_is_refused(
-    tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str], file_format: str
+    tmp_path: Path, capfd: CaptureFixture[str], file_format: str
 ) -> None:
     path = tmp_path / f"junk.{file_format}"
     path.write_bytes(b"this is no container of records" * 10)
@@ -132,16 +121,14 @@ def test_an_input_that_is_no_such_container_is_refused(
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")
-def test_an_unreadable_input_is_refused(
-    tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_an_unreadable_input_is_refused(tmp_path: Path, capfd: CaptureFixture[str]) -> None:
     argv = job_flags(tmp_path)
     (tmp_path / "people.parquet").chmod(0)
     refused(capfd, tmp_path, argv, r"--input: '.*people\.parquet' is refused; must")
 
 
 def test_an_input_of_unknown_extension_is_refused(
-    tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]
+    tmp_path: Path, capfd: CaptureFixture[str]
 ) -> None:
     path = tmp_path / "people.txt"
     path.write_text("age\n1\n")
@@ -150,7 +137,7 @@ def test_an_input_of_unknown_extension_is_refused(
 
 @pytest.mark.parametrize("file_format", ["parquet", "avro", "csv"])
 def test_an_attribute_without_a_column_is_refused(
-    tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str], file_format: str
+    tmp_path: Path, capfd: CaptureFixture[str], file_format: str
 ) -> None:
     domain = {"agee": 100, "sex": 2}
     argv = job_flags(tmp_path, domain=domain, file_format=file_format)
@@ -158,7 +145,7 @@ def test_an_attribute_without_a_column_is_refused(
 
 
 def test_a_csv_file_without_a_header_shows_no_value_of_its_first_record(
-    tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]
+    tmp_path: Path, capfd: CaptureFixture[str]
 ) -> None:
     argv = job_flags(tmp_path, file_format="csv")
     path = tmp_path / "people.csv"
@@ -170,7 +157,7 @@ def test_a_csv_file_without_a_header_shows_no_value_of_its_first_record(
 
 @pytest.mark.parametrize("file_format", ["parquet", "avro", "csv"])
 def test_a_privacy_unit_without_a_column_is_refused(
-    tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str], file_format: str
+    tmp_path: Path, capfd: CaptureFixture[str], file_format: str
 ) -> None:
     argv = job_flags(
         tmp_path, file_format=file_format, privacy_unit="houshold", max_records_per_unit="1"
@@ -179,14 +166,14 @@ def test_a_privacy_unit_without_a_column_is_refused(
 
 
 def test_a_domain_that_is_too_large_says_how_large_and_what_would_fit(
-    tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]
+    tmp_path: Path, capfd: CaptureFixture[str]
 ) -> None:
     argv = job_flags(tmp_path, domain=HUGE, calibration="textbook", num_records="9")
     refused(capfd, tmp_path, argv, r"--domain: '10\^16.0 cells' ", r"2\^26", "the first 3 of its 8")
 
 
 def test_a_workload_that_a_mechanism_cannot_join_is_refused(
-    tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]
+    tmp_path: Path, capfd: CaptureFixture[str]
 ) -> None:
     for mechanism in ("gaussian", "laplace"):
         argv = job_flags(tmp_path, domain=HUGE, mechanism=mechanism)
@@ -194,14 +181,14 @@ def test_a_workload_that_a_mechanism_cannot_join_is_refused(
 
 
 def test_an_attribute_that_is_too_large_alone_is_named(
-    tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]
+    tmp_path: Path, capfd: CaptureFixture[str]
 ) -> None:
     argv = job_flags(tmp_path, domain={"age": 10**8, "sex": 2})
     refused(capfd, tmp_path, argv, r"--domain: 'age of 100,000,000 codes'", "use fewer")
 
 
 def test_an_output_that_holds_a_release_is_refused(
-    tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]
+    tmp_path: Path, capfd: CaptureFixture[str]
 ) -> None:
     argv = job_flags(tmp_path)
     (tmp_path / "out").mkdir()
@@ -209,9 +196,7 @@ def test_an_output_that_holds_a_release_is_refused(
     refused(capfd, tmp_path, argv, r"--output: '.*out' is refused; must")
 
 
-def test_an_output_that_is_a_file_is_refused(
-    tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_an_output_that_is_a_file_is_refused(tmp_path: Path, capfd: CaptureFixture[str]) -> None:
     argv = job_flags(tmp_path)
     (tmp_path / "out").write_text("something else")
     refused(capfd, tmp_path, argv, r"--output: '.*out' is refused; must")
@@ -229,7 +214,7 @@ def test_an_output_that_is_a_file_is_refused(
     ],
 )
 def test_a_malformed_domain_is_refused(
-    tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str], text: str, pattern: str
+    tmp_path: Path, capfd: CaptureFixture[str], text: str, pattern: str
 ) -> None:
     argv = job_flags(tmp_path)
     (tmp_path / "domain.json").write_text(text)
@@ -237,7 +222,7 @@ def test_a_malformed_domain_is_refused(
 
 
 def test_a_domain_file_that_is_missing_is_refused(
-    tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]
+    tmp_path: Path, capfd: CaptureFixture[str]
 ) -> None:
     argv = job_flags(tmp_path)
     (tmp_path / "domain.json").rename(tmp_path / "elsewhere.json")
@@ -245,7 +230,7 @@ def test_a_domain_file_that_is_missing_is_refused(
 
 
 def test_a_domain_file_that_is_no_text_is_refused(
-    tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]
+    tmp_path: Path, capfd: CaptureFixture[str]
 ) -> None:
     argv = job_flags(tmp_path)
     (tmp_path / "domain.json").write_bytes(b'{"age": \xff}')
@@ -253,7 +238,7 @@ def test_a_domain_file_that_is_no_text_is_refused(
 
 
 def test_a_domain_file_may_start_with_a_byte_order_mark(
-    tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]
+    tmp_path: Path, capfd: CaptureFixture[str]
 ) -> None:
     argv = [*job_flags(tmp_path), "--validate_only"]
     path = tmp_path / "domain.json"
@@ -262,9 +247,7 @@ def test_a_domain_file_may_start_with_a_byte_order_mark(
 
 
 @pytest.mark.slow
-def test_a_refusal_in_a_process_of_its_own_prints_one_line_and_nothing_else(
-    tmp_path: pathlib.Path,
-) -> None:
+def test_a_refusal_in_a_process_of_its_own_prints_one_line_and_nothing_else(tmp_path: Path) -> None:
     argv = job_flags(tmp_path, epsilon="0")
     result = subprocess.run(
         [sys.executable, "-m", "pipelines.release_synthetic_database", *argv],

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import pathlib
 import re
+from pathlib import Path
 
 import pytest
 from apache_beam.options.pipeline_options import StandardOptions
 from apache_beam.portability import common_urns
 from apache_beam.runners.runner import create_runner
 from jobs import everything_under, job_flags
+from pytest import CaptureFixture, MonkeyPatch
 
 import beam_dp as dp
 from pipelines.release_synthetic_database import main
@@ -17,7 +18,7 @@ from pipelines.runners import ENVIRONMENTS, runner_name
 
 
 @pytest.fixture
-def folder(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.Path:
+def folder(tmp_path: Path, monkeypatch: MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     for name in ("own.py", "package.txt", "setup.py"):
         (tmp_path / name).touch()
@@ -51,9 +52,9 @@ def folder(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.P
     ],
 )
 def test_it_costs_one_line_and_nothing_is_spent(
-    folder: pathlib.Path,
-    capfd: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    folder: Path,
+    capfd: CaptureFixture[str],
+    monkeypatch: MonkeyPatch,
     flags: dict[str, str],
     pattern: str,
 ) -> None:
@@ -82,7 +83,7 @@ def test_it_costs_one_line_and_nothing_is_spent(
         {"runner": "portable", "job_endpoint": "embed"},
     ],
 )
-def test_what_beam_takes_is_taken(folder: pathlib.Path, flags: dict[str, str]) -> None:
+def test_what_beam_takes_is_taken(folder: Path, flags: dict[str, str]) -> None:
     assert main([*job_flags(folder, **flags), "--validate_only"]) == 0
 
 

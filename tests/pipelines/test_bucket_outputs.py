@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-import pathlib
 from collections.abc import Iterator
+from pathlib import Path
 
 import fake_amazon_storage
 import pytest
 from fake_google_storage import Answer, FakeGoogleStorage, serving
 from jobs import breaks_later, interval_flags, job_flags, people
+from pytest import CaptureFixture, MonkeyPatch
 
 from beam_dp.cli.main import main as beam_dp
 from beam_dp.privacy.ledger.ledger import Ledger
@@ -20,12 +21,12 @@ OUT = "gs://releases/out"
 
 
 @pytest.fixture
-def service(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeGoogleStorage]:
+def service(monkeypatch: MonkeyPatch) -> Iterator[FakeGoogleStorage]:
     with serving(monkeypatch) as served:
         yield served
 
 
-def declared(folder: pathlib.Path) -> tuple[Ledger, dict[str, str | None]]:
+def declared(folder: Path) -> tuple[Ledger, dict[str, str | None]]:
     url = str(folder / "ledger.sqlite")
     ledger = Ledger(url)
     ledger.declare("visits", 1000.0, 1e-9, "record", "add_or_remove_one")
@@ -34,7 +35,7 @@ def declared(folder: pathlib.Path) -> tuple[Ledger, dict[str, str | None]]:
 
 @pytest.mark.slow
 def test_a_program_releases_into_a_bucket_and_beam_dp_reads_it(
-    service: FakeGoogleStorage, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+    service: FakeGoogleStorage, tmp_path: Path, capsys: CaptureFixture[str]
 ) -> None:
     ledger, paid = declared(tmp_path)
     assert release_synthetic_database.main(job_flags(tmp_path, **paid)) == 0
@@ -59,7 +60,7 @@ def test_a_program_releases_into_a_bucket_and_beam_dp_reads_it(
 
 @pytest.mark.slow
 def test_answers_are_written_to_a_bucket_and_read_from_it(
-    service: FakeGoogleStorage, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+    service: FakeGoogleStorage, tmp_path: Path, capsys: CaptureFixture[str]
 ) -> None:
     queries = tmp_path / "queries.jsonl"
     queries.write_text('{"conjunction": {"sex": "Female"}}\n', encoding="utf-8")
@@ -71,7 +72,7 @@ def test_answers_are_written_to_a_bucket_and_read_from_it(
 
 
 def test_a_bucket_that_keeps_drafts_costs_one_line_and_nothing_else(
-    service: FakeGoogleStorage, tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]
+    service: FakeGoogleStorage, tmp_path: Path, capfd: CaptureFixture[str]
 ) -> None:
     ledger, paid = declared(tmp_path)
     service.buckets["releases"].settings = {}
@@ -83,7 +84,7 @@ def test_a_bucket_that_keeps_drafts_costs_one_line_and_nothing_else(
 
 
 def test_a_taken_folder_costs_one_line(
-    service: FakeGoogleStorage, tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]
+    service: FakeGoogleStorage, tmp_path: Path, capfd: CaptureFixture[str]
 ) -> None:
     service.put("out/card.json", b"{}")
     assert release_intervals.main(interval_flags(tmp_path, output=OUT)) == 2
@@ -94,10 +95,7 @@ def test_a_taken_folder_costs_one_line(
 
 @pytest.mark.slow
 def test_a_service_that_fails_half_way_ends_the_job_in_a_line_and_leaves_nothing(
-    service: FakeGoogleStorage,
-    tmp_path: pathlib.Path,
-    capfd: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    service: FakeGoogleStorage, tmp_path: Path, capfd: CaptureFixture[str], monkeypatch: MonkeyPatch
 ) -> None:
     ledger, paid = declared(tmp_path)
     breaks_later(monkeypatch)
@@ -116,7 +114,7 @@ def test_a_service_that_fails_half_way_ends_the_job_in_a_line_and_leaves_nothing
 
 @pytest.mark.slow
 def test_a_program_releases_into_amazon_s3_and_beam_dp_reads_it(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+    monkeypatch: MonkeyPatch, tmp_path: Path, capsys: CaptureFixture[str]
 ) -> None:
     output = "s3://releases/out/ages"
     ledger, paid = declared(tmp_path)

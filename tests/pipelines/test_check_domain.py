@@ -6,13 +6,14 @@ import datetime
 import gzip
 import itertools
 import json
-import pathlib
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pytest import CaptureFixture
 
 from beam_dp.domain.files import domain_from_json
 from beam_dp.encoding.check import DomainCheck
@@ -23,7 +24,7 @@ SMOKER: dict[str, Any] = {"name": "smoker", "type": "boolean"}
 AGE: dict[str, Any] = {"name": "age", "type": "integer", "min": 0, "max": 99}
 
 
-def check(folder: pathlib.Path, text: str, *attributes: dict[str, Any], flags: Any = ()) -> int:
+def check(folder: Path, text: str, *attributes: dict[str, Any], flags: Any = ()) -> int:
     (folder / "rows.csv").write_text(text)
     domain = json.dumps({"attributes": attributes})
     return main(["--domain", domain, "--sample", str(folder / "rows.csv"), *flags])
@@ -34,7 +35,7 @@ def kept(number: int, keys: str) -> str:
 
 
 def test_yes_and_no_of_a_boolean_are_left_out_and_the_cure_is_named(
-    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: CaptureFixture[str]
 ) -> None:
     rows = "smoker,age\n" + "Yes,30\n" * 3 + "no,30\n" * 2 + "true,130\n"
     assert check(tmp_path, rows, SMOKER, AGE) == 1
@@ -48,9 +49,7 @@ def test_yes_and_no_of_a_boolean_are_left_out_and_the_cure_is_named(
     assert "6 of 6 rows are left out of a release" in printed
 
 
-def test_a_sample_that_fits_ends_with_0(
-    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_sample_that_fits_ends_with_0(tmp_path: Path, capsys: CaptureFixture[str]) -> None:
     smoker = {**SMOKER, "true_values": ["yes"], "false_values": ["no"], "nullable": True,
               "null_values": ["NA"], "case": "ignore", "trim": True}  # fmt: skip
     age = {**AGE, "clip": True, "other": True}
@@ -63,7 +62,7 @@ def test_a_sample_that_fits_ends_with_0(
 
 
 def test_words_case_blanks_and_nulls_are_cured_together_and_by_other_never(
-    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: CaptureFixture[str]
 ) -> None:
     assert check(tmp_path, 'smoker\nyes\n NO\nYes\nNA\n""\n?!\n', SMOKER) == 1
     cure = (
@@ -74,16 +73,14 @@ def test_words_case_blanks_and_nulls_are_cured_together_and_by_other_never(
     assert kept(5, cure) in printed and '"other"' not in printed
 
 
-def test_words_that_are_read_already_are_kept(
-    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_words_that_are_read_already_are_kept(tmp_path: Path, capsys: CaptureFixture[str]) -> None:
     assert check(tmp_path, "smoker\ntrue\nFALSE\n1\nyes\nno\n", SMOKER) == 1
     cure = '"true_values": ["true", "1", "yes"], "false_values": ["false", "0", "no"],'
     assert kept(2, f'{cure} "case": "ignore"') in capsys.readouterr().out
 
 
 def test_nulls_and_numbers_beyond_the_ends_are_cured_together(
-    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: CaptureFixture[str]
 ) -> None:
     assert check(tmp_path, "age\nNA\n130\n5\n", AGE) == 1
     cure = '"nullable": true, "null_values": ["NA"], "clip": true'
@@ -91,14 +88,14 @@ def test_nulls_and_numbers_beyond_the_ends_are_cured_together(
 
 
 def test_other_is_named_where_nothing_else_keeps_a_row(
-    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: CaptureFixture[str]
 ) -> None:
     assert check(tmp_path, "age\nmany\n", AGE) == 1
     assert kept(1, '"other": true') in capsys.readouterr().out
 
 
 def test_values_that_are_left_out_are_shown_first(
-    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: CaptureFixture[str]
 ) -> None:
     rows = "age\n" + "5\n" * 9 + "6\n" * 8 + "x\n"
     assert check(tmp_path, rows, AGE, flags=["--limit", "1"]) == 1
@@ -106,9 +103,7 @@ def test_values_that_are_left_out_are_shown_first(
     assert "1  'x' -> left out" in printed and "'5'" not in printed
 
 
-def test_times_are_shown_as_they_are_written(
-    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_times_are_shown_as_they_are_written(tmp_path: Path, capsys: CaptureFixture[str]) -> None:
     times = pa.array([datetime.datetime(2024, 2, 3, 10), datetime.datetime(2024, 5, 1)])
     pq.write_table(pa.table({"at": times}), tmp_path / "times.parquet")
     at = {"name": "at", "type": "datetime", "edges": ["2024-01-01T00:00", "2024-06-01T00:00"]}
@@ -117,9 +112,7 @@ def test_times_are_shown_as_they_are_written(
     assert "  '2024-02-03T10:00:00' -> [2024-01-01" in capsys.readouterr().out
 
 
-def test_a_damaged_file_is_named_in_a_line(
-    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_damaged_file_is_named_in_a_line(tmp_path: Path, capsys: CaptureFixture[str]) -> None:
     digits = np.random.default_rng(1).integers(0, 99, 100_000)
     rows = "".join(f"{digit}\n" for digit in digits)
     sample = tmp_path / "rows.csv.gz"
@@ -133,7 +126,7 @@ def test_a_damaged_file_is_named_in_a_line(
 
 
 def test_a_missing_column_is_named_with_the_nearest(
-    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: CaptureFixture[str]
 ) -> None:
     assert check(tmp_path, "smoke,age\ntrue,1\n", SMOKER, AGE) == 1
     printed = capsys.readouterr().out
@@ -151,7 +144,7 @@ def test_a_missing_column_is_named_with_the_nearest(
     ],
 )
 def test_a_bad_argument_costs_one_line(
-    flags: list[str], message: str, capsys: pytest.CaptureFixture[str]
+    flags: list[str], message: str, capsys: CaptureFixture[str]
 ) -> None:
     assert main(["--domain", '{"age": 5}', *flags]) == 2
     error = capsys.readouterr().err
@@ -159,7 +152,7 @@ def test_a_bad_argument_costs_one_line(
 
 
 def test_few_values_are_shown_where_few_are_asked_for(
-    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: CaptureFixture[str]
 ) -> None:
     rows = "age\n" + "".join(f"{age}\n" * (age + 1) for age in range(9))
     assert check(tmp_path, rows, AGE, flags=["--limit", "2"]) == 0
@@ -170,9 +163,7 @@ def test_few_values_are_shown_where_few_are_asked_for(
 FARE: dict[str, Any] = {"name": "fare", "type": "numeric", "min": 0, "max": 30, "bins": 3}
 
 
-def test_rows_are_counted_by_bin(
-    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_rows_are_counted_by_bin(tmp_path: Path, capsys: CaptureFixture[str]) -> None:
     fare = {**FARE, "other": True, "nullable": True}
     rows = "fare,age\n1,1\n9.5,1\n30,1\n77,1\n"
     assert check(tmp_path, rows, fare, AGE) == 0
@@ -188,7 +179,7 @@ def test_rows_are_counted_by_bin(
 
 
 def test_json_has_the_rows_of_each_level_and_value(
-    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: CaptureFixture[str]
 ) -> None:
     rows = "fare,age,smoker\n1,1,yes\n30,1,true\n77,1,true\n"
     assert check(tmp_path, rows, FARE, AGE, SMOKER, flags=["--json", "--limit", "1"]) == 1
@@ -209,7 +200,7 @@ def test_json_has_the_rows_of_each_level_and_value(
 
 
 def test_json_has_the_reason_why_a_release_would_refuse_the_files(
-    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: CaptureFixture[str]
 ) -> None:
     assert check(tmp_path, "agee\n1\n", AGE, flags=["--json"]) == 1
     (refusal,) = json.loads(capsys.readouterr().out)["refusals"]

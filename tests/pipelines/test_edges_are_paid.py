@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import copy
 import json
-import pathlib
 import re
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pytest
 from jobs import DOMAIN, everything_under, interval_flags, job_flags
+from pytest import CaptureFixture
 from test_release_windows_program import window_flags
 
 import beam_dp as dp
@@ -40,7 +41,7 @@ PROGRAMS: dict[str, tuple[Callable[[list[str]], int], Callable[..., list[str]]]]
 }
 
 
-def flags_of(program: str, folder: pathlib.Path, ledger: Ledger | None, **flags: str) -> list[str]:
+def flags_of(program: str, folder: Path, ledger: Ledger | None, **flags: str) -> list[str]:
     paid = {} if ledger is None else {"ledger": ledger.name, "dataset_id": "visits"}
     own: dict[str, str | None] = {"privacy_unit": "record", "max_records_per_unit": None}
     if program == "answers":
@@ -52,7 +53,7 @@ def flags_of(program: str, folder: pathlib.Path, ledger: Ledger | None, **flags:
     return argv
 
 
-def ledger_of(folder: pathlib.Path, draw_id: str) -> Ledger:
+def ledger_of(folder: Path, draw_id: str) -> Ledger:
     ledger = Ledger(str(folder / f"{draw_id[:4]}.sqlite"))
     ledger.declare("visits", 9000.0, 1e-9, "record", "add_or_remove_one")
     ledger.declare("others", 9000.0, 1e-9, "record", "add_or_remove_one")
@@ -61,7 +62,7 @@ def ledger_of(folder: pathlib.Path, draw_id: str) -> Ledger:
     return ledger
 
 
-def refused(program: str, argv: list[str], capfd: pytest.CaptureFixture[str]) -> str:
+def refused(program: str, argv: list[str], capfd: CaptureFixture[str]) -> str:
     assert PROGRAMS[program][0](argv) == 2
     out, err = capfd.readouterr()
     assert out == "" and re.fullmatch(r"error: [^\n]+\n", err), err
@@ -70,7 +71,7 @@ def refused(program: str, argv: list[str], capfd: pytest.CaptureFixture[str]) ->
 
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_no_other_budget_may_pay_and_nothing_is_spent(
-    tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str], program: str
+    tmp_path: Path, capfd: CaptureFixture[str], program: str
 ) -> None:
     ledger, other = ledger_of(tmp_path, DRAW), ledger_of(tmp_path, "1f" * 16)
     argv = flags_of(program, tmp_path, None)
@@ -88,7 +89,7 @@ def test_no_other_budget_may_pay_and_nothing_is_spent(
 
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_the_budget_that_paid_may_pay_again(
-    tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str], program: str
+    tmp_path: Path, capfd: CaptureFixture[str], program: str
 ) -> None:
     argv = flags_of(program, tmp_path, ledger_of(tmp_path, DRAW))
     assert PROGRAMS[program][0]([*argv, "--validate_only", "--json"]) == 0
@@ -97,7 +98,7 @@ def test_the_budget_that_paid_may_pay_again(
 
 
 @pytest.mark.slow
-def test_from_a_table_to_a_release_with_released_edges(tmp_path: pathlib.Path) -> None:
+def test_from_a_table_to_a_release_with_released_edges(tmp_path: Path) -> None:
     ledger = Ledger(str(tmp_path / "budgets.sqlite"))
     ledger.declare("visits", 2000.0, 1e-9, "record", "add_or_remove_one")
     paid = {"ledger": ledger.name, "dataset_id": "visits", "privacy_unit": "record"}
@@ -124,7 +125,7 @@ def test_from_a_table_to_a_release_with_released_edges(tmp_path: pathlib.Path) -
     assert dp.parse_domain(release.domain.to_json()) == release.domain
 
 
-def test_a_table_in_memory_is_refused_alike(tmp_path: pathlib.Path) -> None:
+def test_a_table_in_memory_is_refused_alike(tmp_path: Path) -> None:
     domain = dp.parse_domain({"attributes": FROM_RELEASE["attributes"][:1]})
     guarantee = dp.Guarantee(1.0, 0.0, "add_or_remove_one", "record", 1)
     asked = {"age": np.array([20, 30])}, domain, dp.marginals(domain, ways=1), guarantee
@@ -137,7 +138,7 @@ def test_a_table_in_memory_is_refused_alike(tmp_path: pathlib.Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["synthetic", "intervals"])
-def test_a_transform_takes_a_token_of_that_budget_only(tmp_path: pathlib.Path, kind: str) -> None:
+def test_a_transform_takes_a_token_of_that_budget_only(tmp_path: Path, kind: str) -> None:
     domain = dp.parse_domain({"attributes": FROM_RELEASE["attributes"][:1]})
     guarantee = dp.Guarantee(1.0, 0.0, "add_or_remove_one", "record", 1)
     ledger = ledger_of(tmp_path, DRAW)

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import ast
 import json
-import pathlib
 import re
 import runpy
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from jobs import interval_flags
+from pytest import CaptureFixture, MonkeyPatch
 
 from beam_dp.cli.programs import import_program
 from pipelines import flags, release_intervals
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+ROOT = Path(__file__).resolve().parent.parent.parent
 FOLDER = ROOT / "deploy" / "dataflow"
 _COMMAND = runpy.run_path(str(FOLDER / "metadata.py"))
 PROGRAMS, metadata = _COMMAND["PROGRAMS"], _COMMAND["metadata"]
@@ -175,7 +176,7 @@ def test_the_command_prints_the_metadata_of_one_program() -> None:
 
 
 def test_the_image_holds_what_the_launcher_runs(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    monkeypatch: MonkeyPatch, capsys: CaptureFixture[str]
 ) -> None:
     stage = (
         (ROOT / "deploy" / "Dockerfile").read_text(encoding="utf-8").partition(" AS dataflow\n")[2]
@@ -194,13 +195,13 @@ def test_the_image_holds_what_the_launcher_runs(
     assert "--input: missing" in capsys.readouterr().err
 
 
-def test_the_flags_of_a_launcher_are_known(tmp_path: pathlib.Path) -> None:
+def test_the_flags_of_a_launcher_are_known(tmp_path: Path) -> None:
     job = release_intervals.parse_arguments([*interval_flags(tmp_path), *LAUNCHER_FLAGS])
     assert job.beam_flags == tuple(LAUNCHER_FLAGS)
 
 
 def test_a_launched_program_stages_the_job_and_ends(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: MonkeyPatch, capsys: CaptureFixture[str]
 ) -> None:
     """A launched program stages a job and ends; of a job that never ran there is no release."""
 
@@ -217,7 +218,7 @@ def test_a_launched_program_stages_the_job_and_ends(
 
 @pytest.mark.parametrize("runner", ["DataflowRunner", "dataflowrunner", "Dataflow", "dataflow"])
 def test_a_local_output_is_refused_on_dataflow(
-    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str], runner: str
+    tmp_path: Path, capsys: CaptureFixture[str], runner: str
 ) -> None:
     """Before anything is spent: a release on the disk of a worker is lost."""
     argv = [*interval_flags(tmp_path), f"--runner={runner}", "--project=p", "--region=r"]

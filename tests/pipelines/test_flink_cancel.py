@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from patience import HANG_SECONDS
+from pytest import MonkeyPatch
 
 from pipelines.flink import cancel_job
 
@@ -52,7 +53,7 @@ def jobs() -> list[dict[str, Any]]:
 
 
 @pytest.fixture
-def cluster(jobs: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
+def cluster(jobs: list[dict[str, Any]], monkeypatch: MonkeyPatch) -> Iterator[Cluster]:
     monkeypatch.setattr("pipelines.flink.SECONDS_TO_ANSWER", HANG_SECONDS)
     found = Cluster(jobs)
     with found.server as server:

@@ -4,30 +4,29 @@ from __future__ import annotations
 
 import http.server
 import os
-import pathlib
 import re
 import threading
 import zipfile
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import apache_beam as beam
 import pytest
 from apache_beam.options.pipeline_options import JobServerOptions, PipelineOptions
 from jobs import everything_under, job_flags
 from patience import HANG_SECONDS
+from pytest import CaptureFixture, MonkeyPatch
 from versions import since
 
 from pipelines.flink import prepare_flink
 from pipelines.release_synthetic_database import main
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+ROOT = Path(__file__).resolve().parent.parent.parent
 Refused = Callable[..., None]
 
 
 @pytest.fixture
-def refused(
-    tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> Refused:
+def refused(tmp_path: Path, capfd: CaptureFixture[str], monkeypatch: MonkeyPatch) -> Refused:
     """Demands one line that matches, code 2, nothing written; there is a Java, but no jar."""
     new_java(tmp_path / "java" / "bin" / "java")
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "java"))
@@ -45,7 +44,7 @@ def refused(
     return check
 
 
-def new_java(path: pathlib.Path, version: str = "17.0.9") -> str:
+def new_java(path: Path, version: str = "17.0.9") -> str:
     """A program that says what Java says of itself, and does nothing else."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\" 2023-10-17' >&2\n")
@@ -54,18 +53,18 @@ def new_java(path: pathlib.Path, version: str = "17.0.9") -> str:
 
 
 @pytest.fixture
-def jar(tmp_path: pathlib.Path) -> str:
+def jar(tmp_path: Path) -> str:
     return new_jar(tmp_path / f"beam-runners-flink-1.20-job-server-{beam.__version__}.jar")
 
 
-def new_jar(path: pathlib.Path) -> str:
+def new_jar(path: Path) -> str:
     with zipfile.ZipFile(path, "w") as file:
         file.writestr("META-INF/MANIFEST.MF", "")
     return str(path)
 
 
 @pytest.fixture
-def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+def cluster(monkeypatch: MonkeyPatch) -> Iterator[str]:
     """Answers as a job manager that runs Flink 1.19 does, however late."""
     monkeypatch.setattr("pipelines.flink.SECONDS_TO_ANSWER", HANG_SECONDS)
 
@@ -86,7 +85,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
         thread.join()
 
 
-def test_no_java(refused: Refused, monkeypatch: pytest.MonkeyPatch, jar: str) -> None:
+def test_no_java(refused: Refused, monkeypatch: MonkeyPatch, jar: str) -> None:
     monkeypatch.setenv("JAVA_HOME", "/nowhere")
     refused(r"--runner: 'FlinkRunner' is refused; must have Java", flink_job_server_jar=jar)
 
@@ -94,9 +93,7 @@ def test_no_java(refused: Refused, monkeypatch: pytest.MonkeyPatch, jar: str) ->
 @pytest.mark.parametrize(
     ("version", "reason"), [("1.8.0_392", "is Java 1"), ("11.0.21", "is Java 11")]
 )
-def test_an_old_java(
-    refused: Refused, tmp_path: pathlib.Path, jar: str, version: str, reason: str
-) -> None:
+def test_an_old_java(refused: Refused, tmp_path: Path, jar: str, version: str, reason: str) -> None:
     java = new_java(tmp_path / "old" / "java", version)
     pattern = rf"--job_server_java_launcher: '{java}' is refused; must have Java 17 .*{reason}\n"
     refused(pattern, flink_job_server_jar=jar, job_server_java_launcher=java)
@@ -122,11 +119,11 @@ def test_a_jar_elsewhere_that_cannot_be_fetched(refused: Refused, url: str) -> N
 
 
 def test_a_jar_elsewhere_is_fetched_before_anything_is_spent(
-    refused: Refused, tmp_path: pathlib.Path, jar: str
+    refused: Refused, tmp_path: Path, jar: str
 ) -> None:
     (tmp_path / "cache").mkdir()
-    name = pathlib.Path(jar).name
-    whole, cached = pathlib.Path(jar).read_bytes(), tmp_path / "cache" / name
+    name = Path(jar).name
+    whole, cached = Path(jar).read_bytes(), tmp_path / "cache" / name
     options = PipelineOptions(
         [
             *("--runner=FlinkRunner", "--flink_master=[local]"),
@@ -148,7 +145,7 @@ def test_no_jar(refused: Refused) -> None:
     refused(r"--flink_job_server_jar: missing; must be given .*make flink", flink_master="[local]")
 
 
-def test_a_jar_that_is_not_there(refused: Refused, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_jar_that_is_not_there(refused: Refused, monkeypatch: MonkeyPatch) -> None:
     pattern = r"--flink_job_server_jar: 'nowhere\.jar' is refused; must be a file"
     refused(pattern, flink_job_server_jar="nowhere.jar")
     monkeypatch.setenv("BEAM_DP_FLINK_JOB_SERVER_JAR", "nowhere.jar")
@@ -156,13 +153,13 @@ def test_a_jar_that_is_not_there(refused: Refused, monkeypatch: pytest.MonkeyPat
 
 
 def test_a_jar_that_was_fetched_in_part(refused: Refused, jar: str) -> None:
-    whole = pathlib.Path(jar).read_bytes()
-    pathlib.Path(jar).write_bytes(whole[: len(whole) // 2])
+    whole = Path(jar).read_bytes()
+    Path(jar).write_bytes(whole[: len(whole) // 2])
     refused(r"--flink_job_server_jar: .* must be a jar, and complete", flink_job_server_jar=jar)
 
 
 def test_java_is_that_of_its_flag_or_of_the_environment(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path, jar: str
+    monkeypatch: MonkeyPatch, tmp_path: Path, jar: str
 ) -> None:
     for folder in ("path", "home/bin", "flag"):
         new_java(tmp_path / folder / "java")
@@ -183,7 +180,7 @@ def test_java_is_that_of_its_flag_or_of_the_environment(
     assert launcher(f"--job_server_java_launcher={flag}") == flag
 
 
-def test_a_jar_of_another_beam(refused: Refused, tmp_path: pathlib.Path) -> None:
+def test_a_jar_of_another_beam(refused: Refused, tmp_path: Path) -> None:
     path = new_jar(tmp_path / "beam-runners-flink-1.20-job-server-2.10.0.jar")
     pattern = rf"must be of Beam {re.escape(beam.__version__)}, or of one that was tested"
     refused(pattern, flink_job_server_jar=path)
@@ -191,7 +188,7 @@ def test_a_jar_of_another_beam(refused: Refused, tmp_path: pathlib.Path) -> None
 
 @since("apache-beam", "2.77")  # the first to know Flink 2.0
 def test_the_jar_that_the_repository_builds_is_accepted_whatever_beam_is_installed(
-    refused: Refused, tmp_path: pathlib.Path
+    refused: Refused, tmp_path: Path
 ) -> None:
     properties = (ROOT / "deploy" / "flink" / "pom.xml").read_text(encoding="utf-8")
     flink, built = (

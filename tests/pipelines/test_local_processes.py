@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import logging
-import pathlib
 import re
 import sys
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 
 import apache_beam as beam
 import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
+from pytest import CaptureFixture
 
 from pipelines.progress import Progress
 from pipelines.runners import empty_pipeline, make_pipeline
@@ -40,7 +41,7 @@ def speaker(fails: bool) -> Callable[[str], str]:
 @pytest.mark.slow
 @pytest.mark.parametrize("fails", [False, True])
 def test_processes_show_no_record_and_nothing_of_beam(
-    tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str], fails: bool
+    tmp_path: Path, capfd: CaptureFixture[str], fails: bool
 ) -> None:
     flags = (PROCESSES, "--direct_num_workers=1")
     pipeline = make_pipeline(flags, "out")

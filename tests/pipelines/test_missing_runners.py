@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import pathlib
 import re
 import stat
 import sys
 import zipfile
 from collections.abc import Callable
+from pathlib import Path
 
 import apache_beam as beam
 import pytest
@@ -19,6 +19,7 @@ from apache_beam.options.pipeline_options import (
 )
 from apache_beam.runners.portability.prism_runner import PrismJobServer
 from jobs import everything_under, job_flags
+from pytest import CaptureFixture, MonkeyPatch
 
 from beam_dp.privacy.ledger.ledger import Ledger
 from pipelines import runners
@@ -29,9 +30,7 @@ Refused = Callable[..., None]
 
 
 @pytest.fixture
-def refused(
-    tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> Refused:
+def refused(tmp_path: Path, capfd: CaptureFixture[str], monkeypatch: MonkeyPatch) -> Refused:
     """Demands one line that matches, code 2, and that nothing is spent or written."""
     new_program(tmp_path / "java" / "bin" / "java", "echo 'openjdk version \"17.0.9\"' >&2")
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "java"))
@@ -52,14 +51,14 @@ def refused(
     return check
 
 
-def new_program(path: pathlib.Path, *lines: str) -> str:
+def new_program(path: Path, *lines: str) -> str:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("\n".join(["#!/bin/sh", *lines, ""]), encoding="utf-8")
     path.chmod(0o755)
     return str(path)
 
 
-def new_prism(path: pathlib.Path) -> str:
+def new_prism(path: Path) -> str:
     """A program that says what Prism says of its flags, and does nothing else."""
     return new_program(path, "echo 'Usage of prism: -job_port int' >&2", "exit 2")
 
@@ -70,7 +69,7 @@ def test_prism_is_missing(refused: Refused, runner: str) -> None:
 
 
 def test_prism_is_not_where_it_is_said_to_be(
-    refused: Refused, monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path
+    refused: Refused, monkeypatch: MonkeyPatch, tmp_path: Path
 ) -> None:
     pattern = r"--prism_location: 'nowhere/prism' is refused; must be a file.*`make prism`"
     refused(pattern, runner="PrismRunner", prism_location="nowhere/prism")
@@ -88,7 +87,7 @@ def test_prism_is_elsewhere_and_cannot_be_fetched(refused: Refused, url: str) ->
     [(["echo 'what?'"], "must be Prism, and is another"), (None, "must be a program that starts")],
 )
 def test_another_program_than_prism(
-    refused: Refused, tmp_path: pathlib.Path, lines: list[str] | None, reason: str
+    refused: Refused, tmp_path: Path, lines: list[str] | None, reason: str
 ) -> None:
     path = tmp_path / "prism"
     if lines is None:
@@ -101,7 +100,7 @@ def test_another_program_than_prism(
 
 
 def test_prism_is_that_of_its_flag_or_of_the_environment(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: MonkeyPatch
 ) -> None:
     monkeypatch.setattr(PrismJobServer, "BIN_CACHE", str(tmp_path / "cache"))
 
@@ -120,23 +119,21 @@ def test_prism_is_that_of_its_flag_or_of_the_environment(
     assert location("--job_endpoint=localhost:1") is None
 
 
-def test_a_zipped_prism_is_unpacked(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_zipped_prism_is_unpacked(tmp_path: Path, monkeypatch: MonkeyPatch) -> None:
     monkeypatch.setattr(PrismJobServer, "BIN_CACHE", str(tmp_path / "cache"))
-    path = pathlib.Path(new_prism(tmp_path / "prism"))
+    path = Path(new_prism(tmp_path / "prism"))
     with zipfile.ZipFile(tmp_path / "prism.zip", "w") as file:
         file.write(path, "prism")
     path.unlink()
     options = PipelineOptions([f"--prism_location={tmp_path / 'prism.zip'}"])
     prepare_prism(options)
-    found = pathlib.Path(options.view_as(PrismRunnerOptions).prism_location)
+    found = Path(options.view_as(PrismRunnerOptions).prism_location)
     assert found == tmp_path / "cache" / "prism" and found.stat().st_mode & stat.S_IEXEC
 
 
 @pytest.mark.parametrize("runner", sorted({*JAR_SERVERS} & {*StandardOptions.KNOWN_RUNNER_NAMES}))
 def test_a_jar_is_missing_damaged_or_not_there(
-    refused: Refused, tmp_path: pathlib.Path, runner: str
+    refused: Refused, tmp_path: Path, runner: str
 ) -> None:
     flag = JAR_SERVERS[runner].flag
     missing = rf"^error: --{flag}: missing; must be given with --runner {runner}: the jar of Beam's"
@@ -157,7 +154,7 @@ def test_spark_says_which_jar_it_needs(refused: Refused) -> None:
 
 @pytest.mark.parametrize("runner", JAR_SERVERS)
 def test_java_is_missing_or_old(
-    refused: Refused, monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path, runner: str
+    refused: Refused, monkeypatch: MonkeyPatch, tmp_path: Path, runner: str
 ) -> None:
     new_program(tmp_path / "old" / "bin" / "java", "echo 'java version \"1.8.0\"'")
     for home, reason in ((tmp_path / "old", "is Java 1"), (tmp_path, "is not a program")):
@@ -166,9 +163,9 @@ def test_java_is_missing_or_old(
         refused(pattern, runner=runner)
 
 
-def test_spark_without_a_server_of_its_own(refused: Refused, tmp_path: pathlib.Path) -> None:
+def test_spark_without_a_server_of_its_own(refused: Refused, tmp_path: Path) -> None:
     pattern = r"--spark_rest_url: missing; must be given with --spark_submit_uber_jar"
-    with pytest.MonkeyPatch.context() as patch:
+    with MonkeyPatch.context() as patch:
         patch.setenv("JAVA_HOME", "/nowhere")  # which needs no Java here
         argv = [*job_flags(tmp_path, runner="SparkRunner"), "--spark_submit_uber_jar"]
         with pytest.raises(runners.FlagError, match=pattern):
@@ -180,7 +177,7 @@ def test_spark_without_a_server_of_its_own(refused: Refused, tmp_path: pathlib.P
 
 
 def test_a_whole_jar_is_taken_with_the_java_of_the_environment(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: MonkeyPatch
 ) -> None:
     java = new_program(tmp_path / "bin" / "java", "echo 'openjdk version \"17.0.9\"'")
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
@@ -192,7 +189,7 @@ def test_a_whole_jar_is_taken_with_the_java_of_the_environment(
 
 
 def test_the_library_of_dataflow_is_missing(
-    tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, capfd: CaptureFixture[str], monkeypatch: MonkeyPatch
 ) -> None:
     name = "apache_beam.runners.dataflow.internal.apiclient"
     monkeypatch.setitem(sys.modules, name, None)
@@ -211,7 +208,7 @@ def test_the_library_of_dataflow_is_missing(
     ],
 )
 def test_a_runner_that_cannot_be_loaded(
-    refused: Refused, monkeypatch: pytest.MonkeyPatch, error: Exception, reason: str
+    refused: Refused, monkeypatch: MonkeyPatch, error: Exception, reason: str
 ) -> None:
     def fail(*_: object, **__: object) -> None:
         raise error

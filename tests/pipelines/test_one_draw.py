@@ -8,10 +8,10 @@ the barrier behind the draw, and with a runner that does not keep what passed it
 from __future__ import annotations
 
 import json
-import pathlib
 import re
 import tempfile
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import apache_beam as beam
@@ -19,6 +19,7 @@ import pytest
 from apache_beam.runners.direct.direct_runner import BundleBasedDirectRunner
 from barriers import remove_barrier
 from jobs import breaks_later, everything_under, files_of_one_draw, job_flags, released_records
+from pytest import CaptureFixture, FixtureRequest, MonkeyPatch
 
 import beam_dp.transforms.writing as write_module
 from beam_dp.cli.main import main as beam_dp_main
@@ -46,8 +47,8 @@ class CrashError(Exception):
     """What the first attempt dies of."""
 
 
-def _fail_before(method: str) -> Callable[[pytest.MonkeyPatch], None]:
-    def install(patch: pytest.MonkeyPatch) -> None:
+def _fail_before(method: str) -> Callable[[MonkeyPatch], None]:
+    def install(patch: MonkeyPatch) -> None:
         original = getattr(LocalStore, method)
 
         def failing(*arguments: Any) -> Any:
@@ -59,8 +60,8 @@ def _fail_before(method: str) -> Callable[[pytest.MonkeyPatch], None]:
     return install
 
 
-def _fail_after(method: str) -> Callable[[pytest.MonkeyPatch], None]:
-    def install(patch: pytest.MonkeyPatch) -> None:
+def _fail_after(method: str) -> Callable[[MonkeyPatch], None]:
+    def install(patch: MonkeyPatch) -> None:
         original = getattr(LocalStore, method)
 
         def failing(*arguments: Any) -> Any:
@@ -79,7 +80,7 @@ def _fail_once() -> None:
         raise CrashError
 
 
-def _killed_before_card(patch: pytest.MonkeyPatch) -> None:
+def _killed_before_card(patch: MonkeyPatch) -> None:
     """As by kill -9: the draft stays, nobody tidies up."""
     _fail_before("create_exclusively")(patch)
     original = LocalStore.remove_draft
@@ -94,7 +95,7 @@ def _killed_before_card(patch: pytest.MonkeyPatch) -> None:
 
 
 # All steps are tried in ``releases/test_crashes``.
-CRASHES: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
+CRASHES: dict[str, Callable[[MonkeyPatch], None]] = {
     "with half a draft": _fail_after("write_draft"),
     "before the card": _fail_before("create_exclusively"),
     "killed before the card, its draft left": _killed_before_card,
@@ -105,7 +106,7 @@ CRASHES: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
 
 
 @pytest.fixture(autouse=True)
-def watched(monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path) -> Iterator[None]:
+def watched(monkeypatch: MonkeyPatch, tmp_path: Path) -> Iterator[None]:
     DRAWS.clear()
     FAILURES.clear()
     monkeypatch.setattr(one_worker, "NoiseSource", Watched)
@@ -117,7 +118,7 @@ def watched(monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path) -> Iterator
 
 
 @pytest.fixture(params=["a barrier that holds", "a barrier that does not"])
-def barrier(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
+def barrier(request: FixtureRequest, monkeypatch: MonkeyPatch) -> bool:
     """Without it, the writer gets another draw each time that the draw's bundle is done again."""
     holds: bool = request.param == "a barrier that holds"
     if not holds:
@@ -125,7 +126,7 @@ def barrier(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     return holds
 
 
-def remove_barriers(patch: pytest.MonkeyPatch) -> None:
+def remove_barriers(patch: MonkeyPatch) -> None:
     """One fused step draws and writes."""
     remove_barrier(patch)
 
@@ -139,7 +140,7 @@ def remove_barriers(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(write_module.WriteRelease, "expand", expand)
 
 
-def assert_one_draw(folder: pathlib.Path) -> None:
+def assert_one_draw(folder: Path) -> None:
     """The output is one complete release; all that is left, names and contents, is of its draw."""
     draw_id = read_release(folder / "out").draw_id
     assert everything_under(folder / "out") == files_of_one_draw(folder / "out")
@@ -153,14 +154,14 @@ def assert_one_draw(folder: pathlib.Path) -> None:
     assert len(released_records(folder / "out")) > 0
 
 
-def _checksums(folder: pathlib.Path) -> set[bytes]:
+def _checksums(folder: Path) -> set[bytes]:
     card = json.loads((folder / "out" / "card.json").read_text())
     sums = [entry["sha256"].encode() for entry in card["files"].values()]
     return {part for each in sums for part in (each[:32], each[32:])}
 
 
 @pytest.mark.mostly_slow(one_in=2, start=1)
-def test_every_bundle_done_three_times(tmp_path: pathlib.Path, barrier: bool) -> None:
+def test_every_bundle_done_three_times(tmp_path: Path, barrier: bool) -> None:
     assert main([*job_flags(tmp_path), "--direct_runner_bundle_repeat=2"]) == 0
     assert len(set(DRAWS)) == 3  # the bundle with the draw was done again, too
     assert_one_draw(tmp_path)
@@ -169,7 +170,7 @@ def test_every_bundle_done_three_times(tmp_path: pathlib.Path, barrier: bool) ->
 @pytest.mark.mostly_slow(one_in=6, start=2)
 @pytest.mark.parametrize("crash", CRASHES)
 def test_a_replayed_writer_that_failed_first(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, barrier: bool, crash: str
+    tmp_path: Path, monkeypatch: MonkeyPatch, barrier: bool, crash: str
 ) -> None:
     """FnApiRunner ends the job at a failure; here the failed attempt is one of its replays."""
     CRASHES[crash](monkeypatch)
@@ -191,7 +192,7 @@ def test_a_replayed_writer_that_failed_first(
 @pytest.mark.slow
 @pytest.mark.parametrize("crash", CRASHES)
 def test_a_runner_that_retries_the_bundle(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, crash: str
+    tmp_path: Path, monkeypatch: MonkeyPatch, crash: str
 ) -> None:
     CRASHES[crash](monkeypatch)
     pipeline = beam.Pipeline(runner=BundleBasedDirectRunner())
@@ -202,7 +203,7 @@ def test_a_runner_that_retries_the_bundle(
 
 
 def test_a_writer_that_fails_for_good_leaves_no_draft(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: MonkeyPatch
 ) -> None:
     def failing(*arguments: Any) -> Any:
         raise CrashError
@@ -215,7 +216,7 @@ def test_a_writer_that_fails_for_good_leaves_no_draft(
 
 @pytest.mark.slow
 def test_a_job_killed_before_the_card_leaves_drafts_that_the_next_one_must_not_overwrite(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: MonkeyPatch, capfd: CaptureFixture[str]
 ) -> None:
     with monkeypatch.context() as patch:
         _killed_before_card(patch)
@@ -235,7 +236,7 @@ def test_a_job_killed_before_the_card_leaves_drafts_that_the_next_one_must_not_o
 
 @pytest.mark.slow
 def test_a_job_whose_writer_was_killed_leaves_no_draft(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: MonkeyPatch
 ) -> None:
     _killed_before_card(monkeypatch)
     assert main(job_flags(tmp_path)) == 1
@@ -244,9 +245,7 @@ def test_a_job_whose_writer_was_killed_leaves_no_draft(
 
 
 @pytest.mark.slow
-def test_a_writer_that_keeps_its_drafts_is_seen(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_writer_that_keeps_its_drafts_is_seen(tmp_path: Path, monkeypatch: MonkeyPatch) -> None:
     """The checks above are not blind."""
     monkeypatch.setattr(LocalStore, "remove_draft", lambda self, draft: None)
     assert main([*job_flags(tmp_path), "--direct_runner_bundle_repeat=2"]) == 0
@@ -256,12 +255,12 @@ def test_a_writer_that_keeps_its_drafts_is_seen(
 
 @pytest.mark.slow
 def test_a_writer_that_lets_the_last_draw_win_is_seen(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: MonkeyPatch
 ) -> None:
     """One that writes into the output at once, as an ordinary sink does, leaves several draws."""
 
     def commit(draw: Draw, directory: str) -> bool:
-        folder = pathlib.Path(directory)
+        folder = Path(directory)
         folder.mkdir(exist_ok=True)
         for name, data in draw.payload.items():
             (folder / name).write_bytes(data)

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import errno
 import os
-import pathlib
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from engines.programs import PROGRAMS
 from jobs import everything_under, job_flags, people
+from pytest import CaptureFixture, MonkeyPatch
 from yaml_jobs import RELEASE, read, run, step
 
 import beam_dp as dp
@@ -26,13 +27,13 @@ def no_links(*_: object, **__: object) -> None:
     raise PermissionError(errno.EPERM, "Operation not permitted")
 
 
-def declared(folder: pathlib.Path, unit: str) -> Ledger:
+def declared(folder: Path, unit: str) -> Ledger:
     ledger = Ledger(str(folder / "ledger.sqlite"))
     ledger.declare("people", 1e6, 1e-6, unit, "add_or_remove_one")
     return ledger
 
 
-def refusal(capfd: pytest.CaptureFixture[str], code: int) -> str:
+def refusal(capfd: CaptureFixture[str], code: int) -> str:
     """The one line that was printed."""
     out, err = capfd.readouterr()
     assert code == 2, err
@@ -43,10 +44,7 @@ def refusal(capfd: pytest.CaptureFixture[str], code: int) -> str:
 @pytest.mark.mostly_slow(one_in=2, start=1)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_an_output_without_hard_links_costs_one_line(
-    tmp_path: pathlib.Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
-    name: str,
+    tmp_path: Path, monkeypatch: MonkeyPatch, capfd: CaptureFixture[str], name: str
 ) -> None:
     program = PROGRAMS[name]
     flags = program.flags(tmp_path)
@@ -60,7 +58,7 @@ def test_an_output_without_hard_links_costs_one_line(
     assert ledger.entries("people") == [] and everything_under(tmp_path) == before
 
 
-def draft_in(output: pathlib.Path) -> None:
+def draft_in(output: Path) -> None:
     """What the writer of another job leaves while it runs, or when it is killed."""
     draft = output / f".draft-{'0' * 32}-1"
     draft.mkdir(parents=True)
@@ -74,7 +72,7 @@ OTHER_JOB = "must hold no drafts of another job: stop that job if it is running,
 @pytest.mark.parametrize("name", PROGRAMS)
 @pytest.mark.parametrize("is_preview", [False, True])
 def test_drafts_of_another_job_are_refused_before_a_program_pays(
-    tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str], name: str, is_preview: bool
+    tmp_path: Path, capfd: CaptureFixture[str], name: str, is_preview: bool
 ) -> None:
     program = PROGRAMS[name]
     flags = program.flags(tmp_path)
@@ -88,9 +86,7 @@ def test_drafts_of_another_job_are_refused_before_a_program_pays(
     assert ledger.entries("people") == [] and everything_under(tmp_path) == before
 
 
-def test_drafts_of_another_job_are_refused_before_a_table_is_paid_for(
-    tmp_path: pathlib.Path,
-) -> None:
+def test_drafts_of_another_job_are_refused_before_a_table_is_paid_for(tmp_path: Path) -> None:
     ledger = declared(tmp_path, "record")
     domain = dp.read_domain('{"age": 2}')
     given = dp.Guarantee(1.0, 1e-9, "add_or_remove_one", "record", 1)
@@ -106,7 +102,7 @@ def test_drafts_of_another_job_are_refused_before_a_table_is_paid_for(
 
 @pytest.mark.parametrize("is_paid", [False, True])
 def test_drafts_of_another_job_are_refused_when_a_transform_is_built(
-    tmp_path: pathlib.Path, is_paid: bool
+    tmp_path: Path, is_paid: bool
 ) -> None:
     ledger = declared(tmp_path, "household")
     paid = {"ledger": ledger.name, "dataset_id": "people"} if is_paid else {}
@@ -120,7 +116,7 @@ def test_drafts_of_another_job_are_refused_when_a_transform_is_built(
 
 
 def test_without_a_ledger_it_is_tried_before_the_job_runs(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: MonkeyPatch, capfd: CaptureFixture[str]
 ) -> None:
     argv = job_flags(tmp_path)
     monkeypatch.setattr(os, "link", no_links)
@@ -129,7 +125,7 @@ def test_without_a_ledger_it_is_tried_before_the_job_runs(
 
 @pytest.mark.slow
 def test_a_release_of_yaml_is_refused_before_it_pays(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: MonkeyPatch
 ) -> None:
     ledger = declared(tmp_path, "household")
     paid = {"ledger": ledger.name, "dataset_id": "people", "output": str(tmp_path / "out")}
@@ -148,7 +144,7 @@ def noted(function: Callable[..., Any], calls: list[Any]) -> Callable[..., Any]:
 
 
 def test_validate_only_writes_nothing_not_even_for_a_moment(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: MonkeyPatch
 ) -> None:
     argv = [*job_flags(tmp_path), "--validate_only"]
     written: list[Any] = []
@@ -159,7 +155,7 @@ def test_validate_only_writes_nothing_not_even_for_a_moment(
 
 
 def test_a_state_that_cannot_be_saved_costs_one_line(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: MonkeyPatch, capfd: CaptureFixture[str]
 ) -> None:
     ledger = declared(tmp_path, "record")
     (tmp_path / "queries.jsonl").write_text('{"conjunction": {"sex": "Female"}}')

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import pathlib
 import re
 import shutil
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from engines.programs import PROGRAMS, Program
+from pytest import CaptureFixture, MonkeyPatch
 
 import beam_dp as dp
 from pipelines import running
 
 
-def losing(monkeypatch: pytest.MonkeyPatch, winner: pathlib.Path, output: pathlib.Path) -> None:
+def losing(monkeypatch: MonkeyPatch, winner: Path, output: Path) -> None:
     """Lets another draw be committed just before the job runs."""
     run = running._run_to_end
 
@@ -25,21 +26,21 @@ def losing(monkeypatch: pytest.MonkeyPatch, winner: pathlib.Path, output: pathli
     monkeypatch.setattr(running, "_run_to_end", run_to_end)
 
 
-def argv(program: Program, folder: pathlib.Path, output: str, *more: str) -> list[str]:
+def argv(program: Program, folder: Path, output: str, *more: str) -> list[str]:
     replaced = {flag.partition("=")[0] for flag in more} | {"--output"}
     flags = [flag for flag in program.flags(folder) if flag.partition("=")[0] not in replaced]
     return [*flags, f"--output={folder / output}", *more]
 
 
-Earlier = Callable[[str], pathlib.Path]
+Earlier = Callable[[str], Path]
 
 
 @pytest.fixture(scope="module")
 def earlier(tmp_path_factory: pytest.TempPathFactory) -> Earlier:
     """Returns a release of a program, made once, for which no ledger paid."""
-    folders: dict[str, pathlib.Path] = {}
+    folders: dict[str, Path] = {}
 
-    def release_of(name: str) -> pathlib.Path:
+    def release_of(name: str) -> Path:
         if name not in folders:
             folder = tmp_path_factory.mktemp("earlier")
             assert PROGRAMS[name].main(argv(PROGRAMS[name], folder, "out")) == 0
@@ -52,9 +53,9 @@ def earlier(tmp_path_factory: pytest.TempPathFactory) -> Earlier:
 def loses(
     name: str,
     earlier: Earlier,
-    tmp_path: pathlib.Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: MonkeyPatch,
+    capfd: CaptureFixture[str],
     *more: str,
 ) -> str:
     winner = earlier(name)
@@ -74,9 +75,9 @@ def loses(
 def test_a_release_of_another_guarantee_is_not_the_jobs(
     name: str,
     earlier: Earlier,
-    tmp_path: pathlib.Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: MonkeyPatch,
+    capfd: CaptureFixture[str],
 ) -> None:
     error = loses(name, earlier, tmp_path, monkeypatch, capfd, "--epsilon=500")
     assert "guarantee.epsilon is 1000.0 there, and 500.0 in this job" in error
@@ -100,9 +101,9 @@ def test_a_release_of_another_plan_is_not_the_jobs(
     flag: str,
     field: str,
     earlier: Earlier,
-    tmp_path: pathlib.Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: MonkeyPatch,
+    capfd: CaptureFixture[str],
 ) -> None:
     assert f"job: {field}" in loses(name, earlier, tmp_path, monkeypatch, capfd, flag)
 
@@ -122,9 +123,9 @@ def test_a_release_that_another_entry_paid_for_is_not_the_jobs(
     is_paid: tuple[bool, bool],
     reason: str,
     earlier: Earlier,
-    tmp_path: pathlib.Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: MonkeyPatch,
+    capfd: CaptureFixture[str],
 ) -> None:
     program, url = PROGRAMS[name], str(tmp_path / "ledger.sqlite")
     given = dict(flag[2:].split("=", 1) for flag in program.flags(tmp_path))

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-import pathlib
 import re
+from pathlib import Path
 
 import pytest
 from jobs import everything_under, job_flags, people
+from pytest import CaptureFixture
 
 import beam_dp as dp
 from beam_dp.privacy.ledger.entries import Token
@@ -22,11 +23,11 @@ def declared(url: str, epsilon: float = 1000.0, delta: float = 1e-9) -> dp.Ledge
     return ledger
 
 
-def paid_flags(folder: pathlib.Path, url: str, **overrides: str | None) -> list[str]:
+def paid_flags(folder: Path, url: str, **overrides: str | None) -> list[str]:
     return job_flags(folder, ledger=url, dataset_id="visits", **overrides)
 
 
-def line(capfd: pytest.CaptureFixture[str], argv: list[str], code: int = 2) -> str:
+def line(capfd: CaptureFixture[str], argv: list[str], code: int = 2) -> str:
     assert main(argv) == code
     out, err = capfd.readouterr()
     assert out == ""
@@ -35,9 +36,7 @@ def line(capfd: pytest.CaptureFixture[str], argv: list[str], code: int = 2) -> s
 
 
 @pytest.mark.slow
-def test_a_release_is_paid_for_and_marked_when_complete(
-    tmp_path: pathlib.Path, ledger_url: str
-) -> None:
+def test_a_release_is_paid_for_and_marked_when_complete(tmp_path: Path, ledger_url: str) -> None:
     ledger = declared(ledger_url)
     said = {"purpose": "the monthly report", "who": "Zoë"}
     assert main(paid_flags(tmp_path, ledger_url, **said)) == 0
@@ -53,7 +52,7 @@ def test_a_release_is_paid_for_and_marked_when_complete(
 
 @pytest.mark.slow
 def test_a_second_release_of_the_whole_budget_is_refused_before_it_runs(
-    tmp_path: pathlib.Path, ledger_url: str, capfd: pytest.CaptureFixture[str]
+    tmp_path: Path, ledger_url: str, capfd: CaptureFixture[str]
 ) -> None:
     ledger = declared(ledger_url)
     assert main(paid_flags(tmp_path, ledger_url)) == 0
@@ -70,9 +69,7 @@ def test_a_second_release_of_the_whole_budget_is_refused_before_it_runs(
 
 
 @pytest.mark.slow
-def test_a_job_that_fails_has_spent_its_budget(
-    tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_job_that_fails_has_spent_its_budget(tmp_path: Path, capfd: CaptureFixture[str]) -> None:
     url = str(tmp_path / "ledger.sqlite")
     ledger = declared(url)
     argv = paid_flags(tmp_path, url, num_records="500")
@@ -98,7 +95,7 @@ def test_a_job_that_fails_has_spent_its_budget(
     ],
 )
 def test_whatever_else_is_refused_costs_nothing(
-    tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str], flag: str, value: str
+    tmp_path: Path, capfd: CaptureFixture[str], flag: str, value: str
 ) -> None:
     url = str(tmp_path / "ledger.sqlite")
     ledger = declared(url)
@@ -107,7 +104,7 @@ def test_whatever_else_is_refused_costs_nothing(
 
 
 def test_validation_costs_nothing_and_shows_what_is_left(
-    tmp_path: pathlib.Path, ledger_url: str, capfd: pytest.CaptureFixture[str]
+    tmp_path: Path, ledger_url: str, capfd: CaptureFixture[str]
 ) -> None:
     ledger = declared(ledger_url, 2000.0)
     assert main([*paid_flags(tmp_path, ledger_url), "--validate_only", "--json"]) == 0
@@ -119,7 +116,7 @@ def test_validation_costs_nothing_and_shows_what_is_left(
 
 
 def test_validation_refuses_what_a_submission_would(
-    tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]
+    tmp_path: Path, capfd: CaptureFixture[str]
 ) -> None:
     url = str(tmp_path / "ledger.sqlite")
     ledger = declared(url, 1.0)
@@ -161,10 +158,7 @@ def test_validation_refuses_what_a_submission_would(
     ],
 )
 def test_a_bad_ledger_costs_one_line(
-    tmp_path: pathlib.Path,
-    capfd: pytest.CaptureFixture[str],
-    overrides: dict[str, str | None],
-    pattern: str,
+    tmp_path: Path, capfd: CaptureFixture[str], overrides: dict[str, str | None], pattern: str
 ) -> None:
     url = str(tmp_path / "ledger.sqlite")
     ledger = declared(url)
@@ -175,7 +169,7 @@ def test_a_bad_ledger_costs_one_line(
 
 
 @pytest.mark.slow
-def test_without_a_ledger_nothing_is_recorded(tmp_path: pathlib.Path) -> None:
+def test_without_a_ledger_nothing_is_recorded(tmp_path: Path) -> None:
     assert main(job_flags(tmp_path)) == 0
     assert "ledger" not in (tmp_path / "out" / "card.json").read_text()
 
@@ -190,7 +184,7 @@ def transform(guarantee: dp.Guarantee, token: Token) -> dp.ReleaseSyntheticDatab
     )
 
 
-def test_a_token_names_the_entry_on_the_card(tmp_path: pathlib.Path) -> None:
+def test_a_token_names_the_entry_on_the_card(tmp_path: Path) -> None:
     import apache_beam as beam
 
     guarantee = dp.Guarantee(1.0, 0.0, "add_or_remove_one", "record", 1)  # type: ignore[arg-type]

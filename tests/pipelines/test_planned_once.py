@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import pathlib
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import apache_beam as beam
@@ -11,6 +11,7 @@ import pytest
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from calls import calls_of
 from engines.programs import PROGRAMS
+from pytest import MonkeyPatch
 from yaml_jobs import PAID_JOBS, build, paid, read
 
 from beam_dp.mechanisms.intervals.plan import plan_intervals
@@ -38,7 +39,7 @@ PLANNERS_OF_YAML: dict[str, Callable[..., Any]] = {
 }
 
 
-def declared(folder: pathlib.Path, unit: str) -> Ledger:
+def declared(folder: Path, unit: str) -> Ledger:
     ledger = Ledger(str(folder / "ledger.sqlite"))
     ledger.declare("people", 1e6, 1e-6, unit, "add_or_remove_one")
     return ledger
@@ -51,7 +52,7 @@ def declared(folder: pathlib.Path, unit: str) -> Ledger:
 )
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_a_job_of_the_command_line_is_planned_once(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, name: str, end: str, payment: str
+    tmp_path: Path, monkeypatch: MonkeyPatch, name: str, end: str, payment: str
 ) -> None:
     flags = PROGRAMS[name].flags(tmp_path)
     if payment == "with a ledger":
@@ -72,7 +73,7 @@ def test_a_job_of_the_command_line_is_planned_once(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", PAID_JOBS)
-def test_a_job_of_yaml_is_planned_once(tmp_path: pathlib.Path, name: str) -> None:
+def test_a_job_of_yaml_is_planned_once(tmp_path: Path, name: str) -> None:
     ledger = declared(tmp_path, "household")
     chain = {"type": "chain", "transforms": [read(tmp_path), paid(name, ledger, tmp_path)]}
     with calls_of(PLANNERS_OF_YAML[name]) as planned:

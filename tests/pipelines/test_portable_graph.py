@@ -11,11 +11,11 @@ import base64
 import binascii
 import bz2
 import dataclasses
-import pathlib
 import re
 import types
 import zlib
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import apache_beam as beam
@@ -24,6 +24,7 @@ import pyarrow as pa
 import pytest
 from apache_beam.portability.api import beam_runner_api_pb2
 from jobs import interval_flags, job_flags, people
+from pytest import FixtureRequest, MonkeyPatch
 
 from beam_dp.privacy.ledger.entries import Token
 from beam_dp.queries.workload import marginals
@@ -53,24 +54,24 @@ def table() -> pa.Table:
     return records.set_column(0, "household", names)
 
 
-def queries(folder: pathlib.Path, line: str) -> str:
+def queries(folder: Path, line: str) -> str:
     path = folder / "queries.jsonl"
     path.write_text(f"{line}\n", encoding="utf-8")
     return str(path)
 
 
-def flags(folder: pathlib.Path, **overrides: str | None) -> list[str]:
+def flags(folder: Path, **overrides: str | None) -> list[str]:
     unit = {"privacy_unit": "household", "max_records_per_unit": "2"}
     given = job_flags(folder, table(), **{**unit, **overrides})
     return [flag for flag in given if "key" not in overrides or not flag.startswith("--domain=")]
 
 
-def answers(folder: pathlib.Path, **overrides: str | None) -> list[str]:
+def answers(folder: Path, **overrides: str | None) -> list[str]:
     path = queries(folder, '{"id": "women", "conjunction": {"sex": "Female"}}')
     return flags(folder, workload=None, queries=path, **overrides)
 
 
-def sparse(folder: pathlib.Path, mechanism: str) -> list[str]:
+def sparse(folder: Path, mechanism: str) -> list[str]:
     return flags(
         folder,
         workload=None,
@@ -81,7 +82,7 @@ def sparse(folder: pathlib.Path, mechanism: str) -> list[str]:
     )
 
 
-Flags = Callable[[pathlib.Path], list[str]]
+Flags = Callable[[Path], list[str]]
 # Each mechanism that makes steps of its own.
 JOBS: dict[str, tuple[types.ModuleType, Flags]] = {
     "mwem": (release_synthetic_database, flags),
@@ -109,7 +110,7 @@ JOBS: dict[str, tuple[types.ModuleType, Flags]] = {
 
 
 @pytest.fixture(scope="module", params=JOBS)
-def graph(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Proto:
+def graph(request: FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Proto:
     """The graph of a job that a ledger with a password paid for."""
     program, make_flags = JOBS[request.param]
     job = program.parse_arguments(make_flags(tmp_path_factory.mktemp("job")))
@@ -203,7 +204,7 @@ def test_workers_need_no_module_of_a_program(inside: bytes) -> None:
 
 
 @pytest.mark.parametrize("name", JOBS)
-def test_our_flags_are_no_options_of_the_runner(name: str, tmp_path: pathlib.Path) -> None:
+def test_our_flags_are_no_options_of_the_runner(name: str, tmp_path: Path) -> None:
     """Runners show options: the ledger's URL and the dataset must not be among them."""
     program, make_flags = JOBS[name]
     ledger = [f"--ledger={tmp_path / PASSWORD}.sqlite", f"--dataset_id={CANARY}"]
@@ -252,7 +253,7 @@ def test_the_one_worker_and_nothing_else_asks_for_memory(graph: Proto) -> None:
 
 
 @pytest.mark.slow
-def test_the_larger_request_wins(tmp_path: pathlib.Path) -> None:
+def test_the_larger_request_wins(tmp_path: Path) -> None:
     def memory(hint: str) -> int:
         job = release_intervals.parse_arguments([*interval_flags(tmp_path), hint])
         pipeline = make_pipeline(job.beam_flags, job.output)
@@ -268,7 +269,7 @@ def test_the_larger_request_wins(tmp_path: pathlib.Path) -> None:
 
 
 @pytest.mark.slow
-def test_hints_and_names_do_not_follow_the_records(tmp_path: pathlib.Path) -> None:
+def test_hints_and_names_do_not_follow_the_records(tmp_path: Path) -> None:
     """Two tables of other records and other sizes: the same graph but for what is drawn anew."""
     shapes = []
     for size in (10, 500):
@@ -285,9 +286,7 @@ def test_hints_and_names_do_not_follow_the_records(tmp_path: pathlib.Path) -> No
 
 
 @pytest.mark.slow
-def test_a_release_is_the_same_without_hints(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_release_is_the_same_without_hints(tmp_path: Path, monkeypatch: MonkeyPatch) -> None:
     """Exact but for the noise, which is nothing here: each answer, with and without."""
     tables: list[Any] = []
     for name in ("with", "without"):

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import pathlib
+from pathlib import Path
 
 import pytest
 from engines.programs import PROGRAMS
 from preview_pages import check_page
+from pytest import CaptureFixture, MonkeyPatch
 
 from beam_dp.privacy.ledger.ledger import Ledger
 
@@ -22,10 +23,7 @@ FACTS = {
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_a_page_says_what_would_be_released(
-    tmp_path: pathlib.Path,
-    capfd: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    name: str,
+    tmp_path: Path, capfd: CaptureFixture[str], monkeypatch: MonkeyPatch, name: str
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     flags = PROGRAMS[name].flags(tmp_path)
@@ -39,9 +37,7 @@ def test_a_page_says_what_would_be_released(
     assert ledger.entries("people") == [] and not (tmp_path / "out").exists()
 
 
-def test_json_says_how_a_page_is_printed(
-    tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_json_says_how_a_page_is_printed(tmp_path: Path, capfd: CaptureFixture[str]) -> None:
     line = "error: --json: must be given with --validate_only, whose output it changes\n"
     name = "release_intervals"
     assert PROGRAMS[name].main([*PROGRAMS[name].flags(tmp_path), "--json"]) == 2

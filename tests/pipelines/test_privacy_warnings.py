@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import pathlib
+from pathlib import Path
 from typing import Any
 
 import apache_beam as beam
@@ -12,6 +12,7 @@ import pytest
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from engines.programs import PROGRAMS
 from jobs import people, write_table
+from pytest import CaptureFixture, LogCaptureFixture, MonkeyPatch
 from test_release_windows_program import window_flags
 from yaml_jobs import RELEASE, build, read, step
 
@@ -38,7 +39,7 @@ def warnings_of(err: str, words: str = "") -> list[str]:
 
 @pytest.mark.parametrize("name", [*PROGRAMS, "release_windows"])
 def test_every_program_warns_once_about_a_large_epsilon(
-    tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str], name: str
+    tmp_path: Path, capfd: CaptureFixture[str], name: str
 ) -> None:
     if name == "release_windows":
         run, flags = release_windows.main, window_flags(tmp_path)
@@ -50,9 +51,7 @@ def test_every_program_warns_once_about_a_large_epsilon(
     assert warnings_of(capfd.readouterr().err, "epsilon") == []
 
 
-def test_a_job_that_runs_warns_once(
-    tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_job_that_runs_warns_once(tmp_path: Path, capfd: CaptureFixture[str]) -> None:
     program = PROGRAMS["release_synthetic_database"]
     ledger = dp.Ledger(str(tmp_path / "ledger.sqlite"))
     ledger.declare("people", 100.0, 1e-6, "record", "add_or_remove_one")
@@ -62,9 +61,7 @@ def test_a_job_that_runs_warns_once(
 
 
 @pytest.mark.parametrize("more", [["--num_records=500"], ["--num_records=500", "--json"]])
-def test_plan_warns_about_a_large_epsilon(
-    capfd: pytest.CaptureFixture[str], more: list[str]
-) -> None:
+def test_plan_warns_about_a_large_epsilon(capfd: CaptureFixture[str], more: list[str]) -> None:
     flags = ['--domain={"age": 3}', "--workload=marginals:1", "--delta=0", "--epsilon=11"]
     unit = ["--neighboring=add_or_remove_one", "--privacy_unit=record"]
     assert main(["plan", *flags, *unit, *more]) == 0
@@ -72,7 +69,7 @@ def test_plan_warns_about_a_large_epsilon(
     assert TOLD in line
 
 
-def test_yaml_warns_about_a_large_epsilon(tmp_path: pathlib.Path) -> None:
+def test_yaml_warns_about_a_large_epsilon(tmp_path: Path) -> None:
     release = step("ReleaseSyntheticDatabase", output=str(tmp_path / "out"), **RELEASE)
     release["config"]["epsilon"] = 11
     spec = {"type": "chain", "transforms": [read(tmp_path), release]}
@@ -130,7 +127,7 @@ def test_no_warning_where_the_person_is_the_unit_or_the_column_is_released() -> 
 
 
 def test_program_hints_at_a_column_of_people_where_the_unit_is_the_record(
-    tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]
+    tmp_path: Path, capfd: CaptureFixture[str]
 ) -> None:
     table = people().rename_columns(["user_id", "age", "sex", "smokes"])
     program = PROGRAMS["release_synthetic_database"]
@@ -142,7 +139,7 @@ def test_program_hints_at_a_column_of_people_where_the_unit_is_the_record(
 
 
 def test_middles_of_bins_are_told_on_the_terminal(
-    tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, capfd: CaptureFixture[str], monkeypatch: MonkeyPatch
 ) -> None:
     program = PROGRAMS["release_synthetic_database"]
     monkeypatch.setattr(draw_database, "MAX_BIN_VALUES", 99)
@@ -156,7 +153,7 @@ def test_middles_of_bins_are_told_on_the_terminal(
 
 
 def test_middles_of_bins_are_told_in_python(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    monkeypatch: MonkeyPatch, caplog: LogCaptureFixture
 ) -> None:
     binned = dp.Domain((dp.NumericAttribute("age", (0, 3)),))
     table, workload = pa.table({"age": [1.0] * 9}), dp.marginals(binned, ways=1)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import logging
-import pathlib
 import re
 import threading
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,6 +14,7 @@ import pytest
 from apache_beam.runners.worker import sdk_worker
 from jobs import job_flags
 from patience import wait_for
+from pytest import CaptureFixture, LogCaptureFixture, MonkeyPatch
 
 from beam_dp.domain.strict_json import checked_json
 from beam_dp.errors import InputError
@@ -22,13 +23,13 @@ from pipelines import progress, release_synthetic_database
 from pipelines.progress import PROGRESS_LOGGER, Progress, Step, failure
 
 
-def test_progress_of_the_workers_is_shown(capfd: pytest.CaptureFixture[str]) -> None:
+def test_progress_of_the_workers_is_shown(capfd: CaptureFixture[str]) -> None:
     with Progress().listening(silence_beam=True):
         logging.getLogger(PROGRESS_LOGGER).info("%s: %d of %d", "fit", 3, 30)
     assert capfd.readouterr().err.endswith(" s] fit: 3 of 30\n")
 
 
-def test_a_step_of_many_rounds_shows_about_ten_lines(capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_step_of_many_rounds_shows_about_ten_lines(capfd: CaptureFixture[str]) -> None:
     with Progress().listening(silence_beam=True):
         for done in range(1, 1001):
             logging.getLogger(PROGRESS_LOGGER).info("%s: %d of %d", "fit", done, 1000)
@@ -38,9 +39,7 @@ def test_a_step_of_many_rounds_shows_about_ten_lines(capfd: pytest.CaptureFixtur
     assert lines[-1].endswith("fit: 1000 of 1000")
 
 
-def test_a_long_silence_is_broken(
-    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_long_silence_is_broken(capfd: CaptureFixture[str], monkeypatch: MonkeyPatch) -> None:
     monkeypatch.setattr("pipelines.progress.SECONDS_BETWEEN_TICKS", 0.01)
     with Progress().listening(silence_beam=True):
         wait_for("a tick", lambda: " s] working\n" in capfd.readouterr().err)
@@ -76,7 +75,7 @@ def test_the_time_that_is_left_goes_at_the_pace_of_the_time_so_far(busy: int, to
 
 
 def test_an_estimate_is_replaced_by_that_of_the_same_step_begun_again(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: MonkeyPatch,
 ) -> None:
     now = 0.0
     monkeypatch.setattr("pipelines.progress.time.monotonic", lambda: now)
@@ -94,7 +93,7 @@ def test_an_estimate_is_replaced_by_that_of_the_same_step_begun_again(
 
 
 def test_a_long_silence_tells_which_step_goes_on_since_it_began(
-    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    capfd: CaptureFixture[str], monkeypatch: MonkeyPatch
 ) -> None:
     times = iter(range(100, 10**6))
     monkeypatch.setattr("pipelines.progress.SECONDS_BETWEEN_TICKS", 0.01)
@@ -116,7 +115,7 @@ def test_a_long_silence_tells_which_step_goes_on_since_it_began(
 
 
 def test_what_a_job_says_of_itself_says_nothing_of_steps(
-    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    capfd: CaptureFixture[str], monkeypatch: MonkeyPatch
 ) -> None:
     """Of a stream each window has such a step."""
     monkeypatch.setattr("pipelines.progress.SECONDS_BETWEEN_TICKS", 0.01)
@@ -125,16 +124,14 @@ def test_what_a_job_says_of_itself_says_nothing_of_steps(
         wait_for("a tick", lambda: " s] released: 3 of 24\n" in capfd.readouterr().err)
 
 
-def test_nothing_is_shown_after_the_job(capfd: pytest.CaptureFixture[str]) -> None:
+def test_nothing_is_shown_after_the_job(capfd: CaptureFixture[str]) -> None:
     with Progress().listening(silence_beam=True):
         pass
     logging.getLogger(PROGRESS_LOGGER).info("late")
     assert capfd.readouterr().err == ""
 
 
-def test_beams_tracebacks_are_silent_locally_and_only_then(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_beams_tracebacks_are_silent_locally_and_only_then(caplog: LogCaptureFixture) -> None:
     logger = logging.getLogger("apache_beam.runners.common")
     with Progress().listening(silence_beam=True):
         logger.error("record 7 of alice")
@@ -145,7 +142,7 @@ def test_beams_tracebacks_are_silent_locally_and_only_then(
 
 
 def test_a_thread_of_beam_that_fails_is_silent_locally_and_only_then(
-    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    capfd: CaptureFixture[str], monkeypatch: MonkeyPatch
 ) -> None:
     """As one that waits for a worker process which Ctrl-C ends, too."""
     monkeypatch.setattr(threading, "excepthook", threading.__excepthook__)
@@ -164,7 +161,7 @@ def test_a_thread_of_beam_that_fails_is_silent_locally_and_only_then(
 
 
 def test_restores_the_print_of_beams_workers_after_overlapping_jobs(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(progress, "worker_prints", progress.WorkerPrints())
     before = vars(sdk_worker).get("print", print)
@@ -179,7 +176,7 @@ def test_restores_the_print_of_beams_workers_after_overlapping_jobs(
 
 @pytest.mark.parametrize("fails", [False, True])
 def test_restores_the_print_of_beams_workers_after_a_program(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, fails: bool
+    tmp_path: Path, monkeypatch: MonkeyPatch, fails: bool
 ) -> None:
     silent = []
 
@@ -201,7 +198,7 @@ def test_restores_the_print_of_beams_workers_after_a_program(
 
 
 def test_what_a_runner_logs_without_a_name_is_silent_locally_and_only_then(
-    caplog: pytest.LogCaptureFixture,
+    caplog: LogCaptureFixture,
 ) -> None:
     """As Beam does with what a job server tells, which may be a worker's traceback."""
     with Progress().listening(silence_beam=True):
@@ -212,7 +209,7 @@ def test_what_a_runner_logs_without_a_name_is_silent_locally_and_only_then(
 
 
 def test_what_a_job_says_of_itself_is_shown_now_and_then(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    monkeypatch: MonkeyPatch, capsys: CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(progress, "SECONDS_BETWEEN_TICKS", 0.01)
     asked = threading.Semaphore(0)

@@ -8,8 +8,8 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-import pathlib
 import re
+from pathlib import Path
 from typing import Any
 
 import apache_beam as beam
@@ -18,6 +18,7 @@ import pyarrow as pa
 import pytest
 from jobs import interval_flags, job_flags, people
 from noise_sources import NoNoise
+from pytest import CaptureFixture, MonkeyPatch
 from tiny import ADD, PURE, domain_of, promise, summary, workload_of
 
 import beam_dp as dp
@@ -130,7 +131,7 @@ def everything_outside(num_records: int = 300) -> pa.Table:
 
 @pytest.mark.slow
 def test_the_expected_number_goes_to_the_terminal_and_nowhere_else(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: MonkeyPatch, capfd: CaptureFixture[str]
 ) -> None:
     url = str(tmp_path / "ledger.sqlite")
     dp.Ledger(url).declare("visits", 10, 1e-9, "record", "add_or_remove_one")
@@ -197,9 +198,7 @@ def test_the_expected_number_goes_to_the_terminal_and_nowhere_else(
 
 
 @pytest.mark.slow
-def test_a_release_as_expected_is_silent(
-    tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_release_as_expected_is_silent(tmp_path: Path, capfd: CaptureFixture[str]) -> None:
     flags = interval_flags(tmp_path, expect_records="500")
     assert main_of_intervals([*flags, "--count_left_out"]) == 0
     err = capfd.readouterr().err
@@ -214,7 +213,7 @@ def test_a_release_as_expected_is_silent(
 @pytest.mark.slow
 @pytest.mark.parametrize("program", [main, main_of_intervals])
 def test_validation_shows_both_parts_of_the_budget(
-    tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str], program: Any
+    tmp_path: Path, capfd: CaptureFixture[str], program: Any
 ) -> None:
     make = job_flags if program is main else interval_flags
     flags = make(tmp_path, epsilon="2", delta="0")
@@ -241,10 +240,7 @@ def test_validation_shows_both_parts_of_the_budget(
     ],
 )
 def test_a_number_that_cannot_be_compared_is_refused(
-    tmp_path: pathlib.Path,
-    capfd: pytest.CaptureFixture[str],
-    flags: dict[str, str],
-    line: str,
+    tmp_path: Path, capfd: CaptureFixture[str], flags: dict[str, str], line: str
 ) -> None:
     assert main(job_flags(tmp_path, **flags)) == 2
     assert f"error: {line}" in capfd.readouterr().err

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-import pathlib
 import re
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.csv
 import pytest
 from jobs import everything_under, interval_flags, people
+from pytest import CaptureFixture, MonkeyPatch
 
 from beam_dp.cli import main as cli
 from beam_dp.noise.source import NoiseSource
@@ -38,7 +39,7 @@ def domain(**flags: bool) -> dict[str, Any]:
     }
 
 
-def released(folder: pathlib.Path, **flags: Any) -> IntervalRelease:
+def released(folder: Path, **flags: Any) -> IntervalRelease:
     assert main(interval_flags(folder, **{"domain": domain(), **flags})) == 0
     release = read_release(folder / "out")
     assert isinstance(release, IntervalRelease)
@@ -47,7 +48,7 @@ def released(folder: pathlib.Path, **flags: Any) -> IntervalRelease:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_answers_are_the_counts_but_for_little_noise(tmp_path: pathlib.Path, strategy: str) -> None:
+def test_answers_are_the_counts_but_for_little_noise(tmp_path: Path, strategy: str) -> None:
     release = released(tmp_path, strategy=strategy)
     ages = people()["age"].to_numpy()
     ends = np.array([[10, 79], [20, 20], [33, 61], [78, 79]])
@@ -61,7 +62,7 @@ def test_answers_are_the_counts_but_for_little_noise(tmp_path: pathlib.Path, str
 
 @pytest.mark.slow
 @pytest.mark.parametrize("flags", [{}, {"other": True, "nullable": True}])
-def test_other_and_null_are_in_no_interval(tmp_path: pathlib.Path, flags: dict[str, bool]) -> None:
+def test_other_and_null_are_in_no_interval(tmp_path: Path, flags: dict[str, bool]) -> None:
     table = pa.table({"age": [15, 15, None, 500, 79], "household": [1, 2, 3, 4, 5]})
     flagged = interval_flags(tmp_path, table, domain=domain(**flags), strategy="histogram")
     assert main(flagged) == 0
@@ -72,14 +73,14 @@ def test_other_and_null_are_in_no_interval(tmp_path: pathlib.Path, flags: dict[s
 
 
 @pytest.mark.slow
-def test_no_unit_counts_for_more_than_its_share(tmp_path: pathlib.Path) -> None:
+def test_no_unit_counts_for_more_than_its_share(tmp_path: Path) -> None:
     table = pa.table({"age": [20] * 50 + [30], "household": [1] * 50 + [2]})
     release = released(tmp_path, table=table, max_records_per_unit="3", strategy="histogram")
     assert np.rint(release.histogram()[[10, 20]]).tolist() == [3, 1]
 
 
 @pytest.mark.slow
-def test_noise_grows_with_the_records_of_a_unit(tmp_path: pathlib.Path) -> None:
+def test_noise_grows_with_the_records_of_a_unit(tmp_path: Path) -> None:
     scales = []
     for most in ("1", "4"):
         argv = interval_flags(tmp_path, max_records_per_unit=most, delta="0", strategy="histogram")
@@ -91,7 +92,7 @@ def test_noise_grows_with_the_records_of_a_unit(tmp_path: pathlib.Path) -> None:
 
 
 @pytest.mark.slow
-def test_empty_input_gives_a_release(tmp_path: pathlib.Path) -> None:
+def test_empty_input_gives_a_release(tmp_path: Path) -> None:
     release = released(tmp_path, table=people(0))
     assert abs(release.prefixes()[-1]) < 3
 
@@ -119,10 +120,7 @@ def test_empty_input_gives_a_release(tmp_path: pathlib.Path) -> None:
     ],
 )
 def test_rejects_bad_argument_in_one_line(
-    tmp_path: pathlib.Path,
-    capsys: pytest.CaptureFixture[str],
-    flags: dict[str, str | None],
-    message: str,
+    tmp_path: Path, capsys: CaptureFixture[str], flags: dict[str, str | None], message: str
 ) -> None:
     assert main(interval_flags(tmp_path, domain=domain(), **flags)) == 2
     error = capsys.readouterr().err
@@ -131,9 +129,7 @@ def test_rejects_bad_argument_in_one_line(
     assert not (tmp_path / "out").exists()
 
 
-def test_validating_writes_nothing(
-    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_validating_writes_nothing(tmp_path: Path, capsys: CaptureFixture[str]) -> None:
     argv = interval_flags(tmp_path, domain=domain(), epsilon="1", delta="0")
     assert main([*argv, "--validate_only", "--json"]) == 0
     card = json.loads(capsys.readouterr().out)
@@ -142,7 +138,7 @@ def test_validating_writes_nothing(
 
 
 @pytest.mark.slow
-def test_a_ledger_pays(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_ledger_pays(tmp_path: Path, capsys: CaptureFixture[str]) -> None:
     url = str(tmp_path / "budgets.sqlite")
     Ledger(url).declare("people", 1.5, 0, "household", "add_or_remove_one")
     paid = {"epsilon": "1", "delta": "0", "ledger": url, "dataset_id": "people"}
@@ -156,7 +152,7 @@ def test_a_ledger_pays(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str
 @pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["best", "textbook_tree"])
 def test_every_bundle_done_three_times_leaves_one_draw(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, strategy: str
+    tmp_path: Path, monkeypatch: MonkeyPatch, strategy: str
 ) -> None:
     draws: list[str] = []
 
@@ -176,14 +172,14 @@ def test_every_bundle_done_three_times_leaves_one_draw(
         assert not [other for other in set(draws) - {draw_id} if other.encode() in data]
 
 
-def answered(capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[int, str, str]:
+def answered(capsys: CaptureFixture[str], *argv: str) -> tuple[int, str, str]:
     code = cli.main(list(argv))
     text = capsys.readouterr()
     return code, text.out, text.err
 
 
 @pytest.mark.slow
-def test_the_command_answers(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_answers(tmp_path: Path, capsys: CaptureFixture[str]) -> None:
     release = released(tmp_path)
     capsys.readouterr()
     out = str(tmp_path / "out")
@@ -227,10 +223,7 @@ def test_the_command_answers(tmp_path: pathlib.Path, capsys: pytest.CaptureFixtu
     ],
 )
 def test_a_bad_question_costs_one_line(
-    tmp_path: pathlib.Path,
-    capsys: pytest.CaptureFixture[str],
-    argv: tuple[str, ...],
-    message: str,
+    tmp_path: Path, capsys: CaptureFixture[str], argv: tuple[str, ...], message: str
 ) -> None:
     released(tmp_path)
     capsys.readouterr()
@@ -240,7 +233,7 @@ def test_a_bad_question_costs_one_line(
 
 
 @pytest.mark.slow
-def test_edges_of_bins_are_intervals(tmp_path: pathlib.Path) -> None:
+def test_edges_of_bins_are_intervals(tmp_path: Path) -> None:
     numeric = {"attributes": [{"name": "age", "type": "numeric", "edges": [0, 20.5, 40, 60, 101]}]}
     release = released(tmp_path, domain=numeric)
     assert release.cells(20.5, 60) == (1, 2) and release.cells(0, 101) == (0, 3)
@@ -248,7 +241,7 @@ def test_edges_of_bins_are_intervals(tmp_path: pathlib.Path) -> None:
 
 @pytest.mark.slow
 def test_bins_of_dates_are_counted_and_asked_for_by_their_edges(
-    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: CaptureFixture[str]
 ) -> None:
     rows = {"visit": ["2020-01-02"] * 30 + ["2020-02-03"] * 20 + ["2020-03-01"] * 10 + [None]}
     pa.csv.write_csv(pa.table(rows), tmp_path / "visits.csv")

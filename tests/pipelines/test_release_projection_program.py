@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-import pathlib
 import re
 import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import apache_beam as beam
@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 from apache_beam.runners.direct.direct_runner import BundleBasedDirectRunner
 from jobs import everything_under, write_table
+from pytest import CaptureFixture, MonkeyPatch
 
 from beam_dp.cli import main as cli
 from beam_dp.noise.source import NoiseSource
@@ -30,7 +31,7 @@ SMALL = "1024"  # where answers do not matter: most of the time goes into exact 
 
 
 def flags(
-    folder: pathlib.Path, *, keys: Any = None, file_format: str = "parquet", **overrides: str | None
+    folder: Path, *, keys: Any = None, file_format: str = "parquet", **overrides: str | None
 ) -> list[str]:
     keys = [f"plane {number}" for number in NUMBERS] if keys is None else keys
     table = pa.table({"plane": keys, "seats": [2] * len(keys), "owner": list(range(len(keys)))})
@@ -50,9 +51,7 @@ def flags(
     ]
 
 
-def answer(
-    folder: pathlib.Path, capfd: pytest.CaptureFixture[str], lines: str, name: str = "keys.txt"
-) -> Any:
+def answer(folder: Path, capfd: CaptureFixture[str], lines: str, name: str = "keys.txt") -> Any:
     """What `beam-dp answer --sparse` says of a file, as JSON; or its error."""
     (folder / name).write_text(lines, encoding="utf-8")
     capfd.readouterr()
@@ -68,7 +67,7 @@ def answer(
 @pytest.mark.slow
 @pytest.mark.parametrize("file_format", ["parquet", "csv", "avro"])
 def test_a_release_answers_queries_in_files(
-    tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str], file_format: str
+    tmp_path: Path, capfd: CaptureFixture[str], file_format: str
 ) -> None:
     assert main(flags(tmp_path, file_format=file_format)) == 0
     out, _ = capfd.readouterr()
@@ -96,11 +95,7 @@ def test_a_release_answers_queries_in_files(
     ],
 )
 def test_keys_have_the_declared_type(
-    tmp_path: pathlib.Path,
-    capfd: pytest.CaptureFixture[str],
-    keys: Any,
-    key_type: str,
-    line: str | None,
+    tmp_path: Path, capfd: CaptureFixture[str], keys: Any, key_type: str, line: str | None
 ) -> None:
     assert main(flags(tmp_path, keys=keys, key_type=key_type)) == 0
     found = answer(tmp_path, capfd, f"{2**64 - 4 if line is None else line}\n")
@@ -110,7 +105,7 @@ def test_keys_have_the_declared_type(
 @pytest.mark.slow
 @pytest.mark.parametrize("mechanism", ["sparse_project", "stability_histogram", "hybrid", "auto"])
 def test_every_mechanism_answers(
-    tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str], mechanism: str
+    tmp_path: Path, capfd: CaptureFixture[str], mechanism: str
 ) -> None:
     more: dict[str, str | None] = {"mechanism": mechanism}
     if mechanism == "auto":
@@ -126,9 +121,7 @@ def test_every_mechanism_answers(
 
 
 @pytest.mark.slow
-def test_units_and_weights_are_bounded(
-    tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_units_and_weights_are_bounded(tmp_path: Path, capfd: CaptureFixture[str]) -> None:
     more = {"weight": "seats", "max_weight": "7"}
     assert main(flags(tmp_path, **more)) == 0
     assert answer(tmp_path, capfd, "plane 3\n")["value"] == pytest.approx(80, abs=1)
@@ -142,9 +135,7 @@ def test_units_and_weights_are_bounded(
 
 
 @pytest.mark.slow
-def test_queries_that_are_refused(
-    tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_queries_that_are_refused(tmp_path: Path, capfd: CaptureFixture[str]) -> None:
     assert main(flags(tmp_path, size=SMALL)) == 0
     eleven = "".join(f"{i}\n" for i in range(11))
     for lines, name, pattern in (
@@ -216,10 +207,7 @@ def test_queries_that_are_refused(
     ids=str,
 )
 def test_bad_input_costs_one_line(
-    tmp_path: pathlib.Path,
-    capfd: pytest.CaptureFixture[str],
-    change: dict[str, str | None],
-    pattern: str,
+    tmp_path: Path, capfd: CaptureFixture[str], change: dict[str, str | None], pattern: str
 ) -> None:
     argv = flags(tmp_path, **change)
     before = everything_under(tmp_path)
@@ -232,7 +220,7 @@ def test_bad_input_costs_one_line(
 
 
 def test_keys_that_no_record_could_have_are_refused(
-    tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]
+    tmp_path: Path, capfd: CaptureFixture[str]
 ) -> None:
     assert main(flags(tmp_path, keys=pa.array([[1]] * 9))) == 2
     assert "key: 'plane' is refused" in capfd.readouterr().err
@@ -247,9 +235,7 @@ def test_what_is_proved_of_noise_is_told_before_a_projection_is_released(tmp_pat
 
 
 @pytest.mark.slow
-def test_validation_reads_and_writes_nothing(
-    tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_validation_reads_and_writes_nothing(tmp_path: Path, capfd: CaptureFixture[str]) -> None:
     more = {"mechanism": "auto", "num_records": "2000", "num_keys": "50", "largest_count": "40"}
     argv = [*flags(tmp_path, **more), "--validate_only", "--json"]
     before = everything_under(tmp_path)
@@ -262,9 +248,7 @@ def test_validation_reads_and_writes_nothing(
 
 
 @pytest.mark.slow
-def test_a_ledger_is_paid_and_named(
-    tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_ledger_is_paid_and_named(tmp_path: Path, capfd: CaptureFixture[str]) -> None:
     url = str(tmp_path / "ledger.sqlite")
     ledger = Ledger(url)
     ledger.declare(
@@ -290,7 +274,7 @@ def test_a_ledger_is_paid_and_named(
 
 @pytest.mark.slow
 def test_a_release_with_a_histogram_is_paid_while_delta_lasts(
-    tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]
+    tmp_path: Path, capfd: CaptureFixture[str]
 ) -> None:
     url = str(tmp_path / "ledger.sqlite")
     ledger = Ledger(url)
@@ -347,7 +331,7 @@ class Watched(NoiseSource):
 
 
 @pytest.fixture
-def watched(monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path) -> Iterator[None]:
+def watched(monkeypatch: MonkeyPatch, tmp_path: Path) -> Iterator[None]:
     DRAWS.clear()
     FAILURES.clear()
     monkeypatch.setattr(one_worker, "NoiseSource", Watched)
@@ -356,7 +340,7 @@ def watched(monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path) -> Iterator
     yield
 
 
-def assert_one_draw(folder: pathlib.Path) -> None:
+def assert_one_draw(folder: Path) -> None:
     draw_id = read_release(folder / "out").draw_id
     assert everything_under(folder / "out") == [
         "card.json",
@@ -371,9 +355,7 @@ def assert_one_draw(folder: pathlib.Path) -> None:
 
 
 @pytest.mark.slow
-def test_every_bundle_done_three_times_leaves_one_draw(
-    tmp_path: pathlib.Path, watched: None
-) -> None:
+def test_every_bundle_done_three_times_leaves_one_draw(tmp_path: Path, watched: None) -> None:
     argv = flags(tmp_path, mechanism="hybrid", epsilon="1", size=SMALL)
     assert main([*argv, "--direct_runner_bundle_repeat=2"]) == 0
     assert len(set(DRAWS)) == 3
@@ -383,11 +365,7 @@ def test_every_bundle_done_three_times_leaves_one_draw(
 @pytest.mark.slow
 @pytest.mark.parametrize(("method", "after"), [("create_exclusively", False), ("place", True)])
 def test_a_writer_that_fails_and_is_done_again_leaves_one_draw(
-    tmp_path: pathlib.Path,
-    watched: None,
-    monkeypatch: pytest.MonkeyPatch,
-    method: str,
-    after: bool,
+    tmp_path: Path, watched: None, monkeypatch: MonkeyPatch, method: str, after: bool
 ) -> None:
     original = getattr(LocalStore, method)
 

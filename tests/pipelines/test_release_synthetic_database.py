@@ -6,20 +6,21 @@ import bisect
 import itertools
 import json
 import os
-import pathlib
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pytest
 from jobs import everything_under, files_of_one_draw, job_flags, people, released_records
+from pytest import CaptureFixture
 
 import beam_dp as dp
 from pipelines.release_synthetic_database import main
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+ROOT = Path(__file__).resolve().parent.parent.parent
 DATA = os.environ.get("BEAM_DP_DATA")
 needs_data = pytest.mark.skipif(not DATA, reason="BEAM_DP_DATA is not set")
 
@@ -55,7 +56,7 @@ def largest_error(true: np.ndarray, released: np.ndarray) -> float:
 
 @pytest.mark.mostly_slow(one_in=2, start=1)
 @pytest.mark.parametrize("file_format", ["parquet", "csv", "avro"])
-def test_released_marginals_approach_the_truth(tmp_path: pathlib.Path, file_format: str) -> None:
+def test_released_marginals_approach_the_truth(tmp_path: Path, file_format: str) -> None:
     table = people()
     assert main(job_flags(tmp_path, table, file_format=file_format)) == 0
     released = counts_of(released_records(tmp_path / "out"))
@@ -66,7 +67,7 @@ def test_released_marginals_approach_the_truth(tmp_path: pathlib.Path, file_form
 @pytest.mark.parametrize("mechanism", ["mwem", "gaussian", "laplace"])
 @pytest.mark.parametrize("calibration", ["tight", "textbook"])
 def test_every_mechanism_approaches_the_truth(
-    tmp_path: pathlib.Path, mechanism: str, calibration: str
+    tmp_path: Path, mechanism: str, calibration: str
 ) -> None:
     table = people()
     textbook_mwem = (mechanism, calibration) == ("mwem", "textbook")
@@ -85,7 +86,7 @@ def test_every_mechanism_approaches_the_truth(
     assert largest_error(true_counts(table), released) <= limit
 
 
-def test_answers_come_from_the_release_alone(tmp_path: pathlib.Path) -> None:
+def test_answers_come_from_the_release_alone(tmp_path: Path) -> None:
     table = people()
     assert main(job_flags(tmp_path, table)) == 0
     release = dp.read_release(str(tmp_path / "out"))
@@ -93,18 +94,18 @@ def test_answers_come_from_the_release_alone(tmp_path: pathlib.Path) -> None:
     assert np.abs(answer.values - true_counts(table).sum(axis=1)).max() <= 4
 
 
-def test_the_output_holds_the_release_and_nothing_else(tmp_path: pathlib.Path) -> None:
+def test_the_output_holds_the_release_and_nothing_else(tmp_path: Path) -> None:
     assert main(job_flags(tmp_path)) == 0
     assert everything_under(tmp_path / "out") == files_of_one_draw(tmp_path / "out")
 
 
-def test_a_public_number_of_records_is_kept(tmp_path: pathlib.Path) -> None:
+def test_a_public_number_of_records_is_kept(tmp_path: Path) -> None:
     assert main(job_flags(tmp_path, neighboring="replace_one", num_records="500")) == 0
     assert len(released_records(tmp_path / "out")) == 500
 
 
 @pytest.mark.slow
-def test_every_bundle_replayed_still_makes_one_release(tmp_path: pathlib.Path) -> None:
+def test_every_bundle_replayed_still_makes_one_release(tmp_path: Path) -> None:
     assert main([*job_flags(tmp_path), "--direct_runner_bundle_repeat=2"]) == 0
     assert everything_under(tmp_path / "out") == files_of_one_draw(tmp_path / "out")
     release = dp.read_release(str(tmp_path / "out"))
@@ -122,9 +123,7 @@ def card_structure(value: object) -> object:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("num_rows", [0, 1])
-def test_hardly_any_input_gives_a_release_of_the_same_shape(
-    tmp_path: pathlib.Path, num_rows: int
-) -> None:
+def test_hardly_any_input_gives_a_release_of_the_same_shape(tmp_path: Path, num_rows: int) -> None:
     cards = []
     for name, rows in (("full", 500), ("small", num_rows)):
         folder = tmp_path / name
@@ -136,7 +135,7 @@ def test_hardly_any_input_gives_a_release_of_the_same_shape(
 
 
 @pytest.mark.slow
-def test_one_record_is_released_at_a_huge_epsilon(tmp_path: pathlib.Path) -> None:
+def test_one_record_is_released_at_a_huge_epsilon(tmp_path: Path) -> None:
     table = people().slice(3, 1)
     assert main(job_flags(tmp_path, table, workload="marginals:3")) == 0
     records = released_records(tmp_path / "out")
@@ -145,7 +144,7 @@ def test_one_record_is_released_at_a_huge_epsilon(tmp_path: pathlib.Path) -> Non
 
 
 @pytest.mark.slow
-def test_one_attribute(tmp_path: pathlib.Path) -> None:
+def test_one_attribute(tmp_path: Path) -> None:
     table = people()
     assert main(job_flags(tmp_path, table, domain={"age": 101}, workload="marginals:1")) == 0
     released = np.bincount([r["age"] for r in released_records(tmp_path / "out")], minlength=101)
@@ -153,7 +152,7 @@ def test_one_attribute(tmp_path: pathlib.Path) -> None:
 
 
 @pytest.mark.slow
-def test_one_cell(tmp_path: pathlib.Path) -> None:
+def test_one_cell(tmp_path: Path) -> None:
     table = pa.table({"all": pa.array([0] * 70)})
     assert main(job_flags(tmp_path, table, domain={"all": 1}, workload="marginals:1")) == 0
     records = released_records(tmp_path / "out")
@@ -164,7 +163,7 @@ def test_one_cell(tmp_path: pathlib.Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("bound", [1, 3])
 def test_a_unit_with_a_thousand_records_keeps_no_more_than_the_bound(
-    tmp_path: pathlib.Path, bound: int
+    tmp_path: Path, bound: int
 ) -> None:
     households = [*range(200), *[777] * 1000, None, None]
     table = pa.table(
@@ -185,7 +184,7 @@ def test_a_unit_with_a_thousand_records_keeps_no_more_than_the_bound(
 
 
 @pytest.mark.slow
-def test_column_names_that_avro_does_not_allow_come_back(tmp_path: pathlib.Path) -> None:
+def test_column_names_that_avro_does_not_allow_come_back(tmp_path: Path) -> None:
     table = pa.table(
         {"getting in/out of bed": pa.array([0, 1, 1] * 50), "größe (cm)": pa.array([2, 0, 1] * 50)}
     )
@@ -200,7 +199,7 @@ def test_column_names_that_avro_does_not_allow_come_back(tmp_path: pathlib.Path)
 
 @pytest.mark.slow
 def test_malformed_records_concern_only_themselves(
-    tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]
+    tmp_path: Path, capfd: CaptureFixture[str]
 ) -> None:
     good = b"30,Female,true\n" * 100
     bad = [
@@ -231,7 +230,7 @@ def test_malformed_records_concern_only_themselves(
 
 @pytest.mark.slow
 def test_a_damaged_container_stops_the_job_with_its_name_and_nothing_else(
-    tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]
+    tmp_path: Path, capfd: CaptureFixture[str]
 ) -> None:
     argv = job_flags(tmp_path)
     path = tmp_path / "people.parquet"
@@ -249,7 +248,7 @@ def test_a_damaged_container_stops_the_job_with_its_name_and_nothing_else(
 
 
 def test_validate_only_prints_the_public_part_of_the_card_and_writes_nothing(
-    tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]
+    tmp_path: Path, capfd: CaptureFixture[str]
 ) -> None:
     argv = job_flags(tmp_path, epsilon="1")
     before = everything_under(tmp_path)
@@ -259,9 +258,7 @@ def test_validate_only_prints_the_public_part_of_the_card_and_writes_nothing(
     assert everything_under(tmp_path) == before
 
 
-def test_the_page_says_what_a_stop_proves(
-    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_page_says_what_a_stop_proves(tmp_path: Path, capsys: CaptureFixture[str]) -> None:
     stopping = {"calibration": "textbook", "num_rounds": "3", "stop_below": "0.9"}
     flags = job_flags(tmp_path, **stopping, delta="0", num_records="50000")
     assert main([*flags, "--validate_only"]) == 0
@@ -270,9 +267,7 @@ def test_the_page_says_what_a_stop_proves(
 
 
 @pytest.mark.slow
-def test_progress_names_public_quantities_only(
-    tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_progress_names_public_quantities_only(tmp_path: Path, capfd: CaptureFixture[str]) -> None:
     outputs = []
     for rows in (0, 500):
         folder = tmp_path / str(rows)
@@ -286,7 +281,7 @@ def test_progress_names_public_quantities_only(
 
 @pytest.mark.slow
 def test_a_job_in_a_process_of_its_own_shows_progress_and_no_noise_of_imports(
-    tmp_path: pathlib.Path,
+    tmp_path: Path,
 ) -> None:
     result = subprocess.run(
         [sys.executable, "-m", "pipelines.release_synthetic_database", *job_flags(tmp_path)],
@@ -303,10 +298,10 @@ def test_a_job_in_a_process_of_its_own_shows_progress_and_no_noise_of_imports(
 
 @needs_data
 @pytest.mark.slow
-def test_nltcs_at_epsilon_one(tmp_path: pathlib.Path) -> None:
+def test_nltcs_at_epsilon_one(tmp_path: Path) -> None:
     """All 560 3-way marginals of 16 disabilities; the published best of fits is 0.0047."""
     assert DATA is not None
-    source = pathlib.Path(DATA)
+    source = Path(DATA)
     argv = job_flags(tmp_path, epsilon="1", workload="marginals:3", num_records="21574")
     flags = [flag for flag in argv if not flag.startswith(("--input", "--domain"))]
     flags += [f"--input={source / 'nltcs.csv'}", f"--domain={source / 'nltcs-domain.json'}"]
@@ -331,7 +326,7 @@ def test_nltcs_at_epsilon_one(tmp_path: pathlib.Path) -> None:
 
 @pytest.mark.parametrize("records_format", ["parquet", "csv"])
 def test_records_are_written_in_the_format_that_is_asked_for(
-    tmp_path: pathlib.Path, records_format: str
+    tmp_path: Path, records_format: str
 ) -> None:
     assert main(job_flags(tmp_path, records_format=records_format)) == 0
     release = dp.read_release(tmp_path / "out")

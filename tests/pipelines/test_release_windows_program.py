@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-import pathlib
 import re
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -14,6 +14,7 @@ import pyarrow.parquet
 import pytest
 from jobs import everything_under
 from preview_pages import check_page
+from pytest import CaptureFixture, MonkeyPatch
 from versions import since
 
 from beam_dp.cli import main as cli
@@ -27,7 +28,7 @@ START = 1_700_000_000  # in 2023: the horizon is over
 ARRIVED = START + 30
 
 
-def write_landing(folder: pathlib.Path) -> str:
+def write_landing(folder: Path) -> str:
     """Two files: the second one arrives when the first window has closed."""
     landing = folder / "landing"
     landing.mkdir(exist_ok=True)
@@ -52,7 +53,7 @@ def write_landing(folder: pathlib.Path) -> str:
 COUNTS = [[2, 0, 0, 0], [0, 1, 0, 2], [0, 0, 0, 0]]
 
 
-def window_flags(folder: pathlib.Path, **overrides: str | None) -> list[str]:
+def window_flags(folder: Path, **overrides: str | None) -> list[str]:
     """Flags of a valid job; None drops a flag, an empty text makes it a switch."""
     values: dict[str, str | None] = {
         "input": write_landing(folder),
@@ -79,12 +80,12 @@ def window_flags(folder: pathlib.Path, **overrides: str | None) -> list[str]:
     ]
 
 
-def bytes_under(folder: pathlib.Path) -> dict[str, bytes]:
+def bytes_under(folder: Path) -> dict[str, bytes]:
     files = [path for path in everything_under(folder) if (folder / path).is_file()]
     return {path: (folder / path).read_bytes() for path in files}
 
 
-def counts_of(folder: pathlib.Path) -> list[list[float]]:
+def counts_of(folder: Path) -> list[list[float]]:
     release = read_windows(folder / "out")
     (sums,) = zip(
         *(release.answer(release.workload, slice(n, n + 1)) for n in release.released), strict=True
@@ -92,9 +93,7 @@ def counts_of(folder: pathlib.Path) -> list[list[float]]:
     return [np.rint(each.values).tolist() for each in sums]
 
 
-def test_the_windows_of_a_folder_are_released(
-    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
-):
+def test_the_windows_of_a_folder_are_released(tmp_path: Path, capsys: CaptureFixture[str]):
     assert main(window_flags(tmp_path)) == 0
     assert counts_of(tmp_path) == COUNTS
     out, err = capsys.readouterr()
@@ -105,13 +104,13 @@ def test_the_windows_of_a_folder_are_released(
 
 
 @pytest.mark.slow
-def test_the_arrival_may_be_a_column_of_a_replay(tmp_path: pathlib.Path):
+def test_the_arrival_may_be_a_column_of_a_replay(tmp_path: Path):
     assert main(window_flags(tmp_path, arrival="came")) == 0
     assert counts_of(tmp_path) == COUNTS
 
 
 @pytest.mark.slow
-def test_units_are_limited(tmp_path: pathlib.Path):
+def test_units_are_limited(tmp_path: Path):
     flags = {
         "privacy_unit": "person",
         "max_records_per_unit": "1",
@@ -124,7 +123,7 @@ def test_units_are_limited(tmp_path: pathlib.Path):
 
 @pytest.mark.slow
 def test_rerun_of_the_command_resumes_and_pays_once(
-    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, capsys: CaptureFixture[str], monkeypatch: MonkeyPatch
 ):
     ledger = Ledger(str(tmp_path / "ledger.sqlite"))
     ledger.declare("visits", 2000.0, 1e-9, "record", "add_or_remove_one")
@@ -149,9 +148,7 @@ def test_rerun_of_the_command_resumes_and_pays_once(
 
 
 @pytest.mark.slow
-def test_released_window_is_not_drawn_again(
-    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
-):
+def test_released_window_is_not_drawn_again(tmp_path: Path, capsys: CaptureFixture[str]):
     ledger = Ledger(str(tmp_path / "ledger.sqlite"))
     ledger.declare("visits", 2000.0, 1e-9, "record", "add_or_remove_one")
     argv = window_flags(tmp_path, ledger=ledger.name, dataset_id="visits")
@@ -171,7 +168,7 @@ PERSONS = {
 }
 
 
-def add_file(folder: pathlib.Path, name: str, modified: float) -> pathlib.Path:
+def add_file(folder: Path, name: str, modified: float) -> Path:
     """A file with records of the last window."""
     path = folder / "landing" / f"{name}.parquet"
     columns = {"age": [3] * 4, "t": [START + 20] * 4, "person": [7, 8, 9, 10], "came": [0] * 4}
@@ -180,16 +177,14 @@ def add_file(folder: pathlib.Path, name: str, modified: float) -> pathlib.Path:
     return path
 
 
-def lose_last_window(folder: pathlib.Path) -> None:
+def lose_last_window(folder: Path) -> None:
     shutil.rmtree(window_directory(folder / "out", 2))
 
 
 @pytest.mark.parametrize(
     "fault", [pytest.param("touched", marks=pytest.mark.slow), "grown", "removed"]
 )
-def test_resumed_job_rejects_changed_files(
-    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str], fault: str
-):
+def test_resumed_job_rejects_changed_files(tmp_path: Path, capsys: CaptureFixture[str], fault: str):
     argv = window_flags(tmp_path, **PERSONS)
     path = add_file(tmp_path, "2", START + 22)
     assert main(argv) == 0
@@ -213,7 +208,7 @@ def test_resumed_job_rejects_changed_files(
 
 @pytest.mark.slow
 def test_read_files_may_be_removed_if_each_window_is_promised_alone(
-    tmp_path: pathlib.Path,
+    tmp_path: Path,
 ):
     argv = window_flags(tmp_path)
     path = add_file(tmp_path, "2", START + 22)
@@ -226,7 +221,7 @@ def test_read_files_may_be_removed_if_each_window_is_promised_alone(
 
 
 @pytest.mark.slow
-def test_late_file_does_not_count_after_a_restart(tmp_path: pathlib.Path):
+def test_late_file_does_not_count_after_a_restart(tmp_path: Path):
     argv = window_flags(tmp_path, **PERSONS)
     assert main(argv) == 0
     expected = counts_of(tmp_path)
@@ -238,7 +233,7 @@ def test_late_file_does_not_count_after_a_restart(tmp_path: pathlib.Path):
         lose_last_window(tmp_path)
 
 
-def test_list_of_read_files_is_private(tmp_path: pathlib.Path):
+def test_list_of_read_files_is_private(tmp_path: Path):
     assert main(window_flags(tmp_path, private_folder=str(tmp_path / "mine"))) == 0
     assert (tmp_path / "mine").stat().st_mode & 0o777 == 0o700
     assert not (tmp_path / "out.private").exists()
@@ -248,7 +243,7 @@ def test_list_of_read_files_is_private(tmp_path: pathlib.Path):
 
 
 def test_a_private_folder_that_workers_do_not_share_is_refused(
-    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, capsys: CaptureFixture[str], monkeypatch: MonkeyPatch
 ):
     monkeypatch.setattr(release_windows, "runner_name", lambda runner: "DataflowRunner")
     assert main(window_flags(tmp_path, private_folder="mine")) == 2
@@ -259,7 +254,7 @@ def test_a_private_folder_that_workers_do_not_share_is_refused(
 
 
 def test_another_private_folder_is_refused_once_windows_are_released(
-    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: CaptureFixture[str]
 ):
     """As is a horizon that an earlier version began, which kept no list of files."""
     argv = window_flags(tmp_path, **PERSONS)
@@ -271,11 +266,11 @@ def test_another_private_folder_is_refused_once_windows_are_released(
     assert "--private_folder: " in line and "must be that which knows the files of the win" in line
 
 
-def test_a_release_whose_writer_was_killed_is_completed(tmp_path: pathlib.Path):
+def test_a_release_whose_writer_was_killed_is_completed(tmp_path: Path):
     """Between the card and the payload of the last window."""
     argv = window_flags(tmp_path)
     assert main(argv) == 0
-    folder = pathlib.Path(window_directory(tmp_path / "out", 2))
+    folder = Path(window_directory(tmp_path / "out", 2))
     (payload,) = folder.glob("tables-*.avro")
     draft = folder / ".draft-left"
     draft.mkdir()
@@ -286,9 +281,7 @@ def test_a_release_whose_writer_was_killed_is_completed(tmp_path: pathlib.Path):
     assert main(argv) == 1
 
 
-def test_the_same_files_are_the_same_source_from_anywhere(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_the_same_files_are_the_same_source_from_anywhere(tmp_path: Path, monkeypatch: MonkeyPatch):
     assert main(window_flags(tmp_path)) == 0
     monkeypatch.chdir(tmp_path)
     assert main(window_flags(tmp_path, input="landing/*.parquet")) == 0
@@ -300,9 +293,7 @@ def test_the_same_files_are_the_same_source_from_anywhere(
     assert main(argv) == 2
 
 
-def test_resumed_job_rejects_other_parameters(
-    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
-):
+def test_resumed_job_rejects_other_parameters(tmp_path: Path, capsys: CaptureFixture[str]):
     assert main(window_flags(tmp_path)) == 0
     before = bytes_under(tmp_path / "out")
     assert main(window_flags(tmp_path, epsilon="1999")) == 2
@@ -310,9 +301,7 @@ def test_resumed_job_rejects_other_parameters(
     assert before == bytes_under(tmp_path / "out")
 
 
-def test_insufficient_budget_leaves_no_output(
-    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
-):
+def test_insufficient_budget_leaves_no_output(tmp_path: Path, capsys: CaptureFixture[str]):
     ledger = Ledger(str(tmp_path / "ledger.sqlite"))
     ledger.declare("visits", 1.0, 1e-9, "record", "add_or_remove_one")
     assert main(window_flags(tmp_path, ledger=ledger.name, dataset_id="visits")) == 2
@@ -323,7 +312,7 @@ def test_insufficient_budget_leaves_no_output(
 
 @pytest.mark.parametrize("preview", [{}, {"validate_only": ""}])
 def test_drafts_of_another_job_are_refused_before_a_horizon_is_paid_for(
-    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str], preview: dict[str, str]
+    tmp_path: Path, capsys: CaptureFixture[str], preview: dict[str, str]
 ):
     ledger = Ledger(str(tmp_path / "ledger.sqlite"))
     ledger.declare("visits", 2000.0, 1e-9, "record", "add_or_remove_one")
@@ -337,10 +326,7 @@ def test_drafts_of_another_job_are_refused_before_a_horizon_is_paid_for(
 
 @pytest.mark.parametrize("mechanism", ["tables", "mwem"])
 def test_preview_shows_the_windows_to_release(
-    tmp_path: pathlib.Path,
-    capfd: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    mechanism: str,
+    tmp_path: Path, capfd: CaptureFixture[str], monkeypatch: MonkeyPatch, mechanism: str
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     argv = window_flags(tmp_path, validate_only="", mechanism=mechanism)
@@ -351,7 +337,7 @@ def test_preview_shows_the_windows_to_release(
 
 
 def test_json_preview_shows_the_promise_and_writes_nothing(
-    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: CaptureFixture[str]
 ):
     assert main(window_flags(tmp_path, validate_only="", json="")) == 0
     card = json.loads(capsys.readouterr().out)
@@ -403,8 +389,8 @@ def test_json_preview_shows_the_promise_and_writes_nothing(
     ],
 )
 def test_rejects_bad_argument_in_one_line(
-    tmp_path: pathlib.Path,
-    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    capsys: CaptureFixture[str],
     flags: dict[str, str | None],
     message: str,
 ):
@@ -417,7 +403,7 @@ def test_rejects_bad_argument_in_one_line(
 
 @since("apache-beam", "2.76")
 def test_a_stream_may_start_with_an_empty_folder(
-    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, capsys: CaptureFixture[str], monkeypatch: MonkeyPatch
 ):
     (tmp_path / "landing").mkdir()
     stream = {"replay": None, "runner": "PortableRunner", "job_endpoint": "embed"}
@@ -449,7 +435,7 @@ NEIGHBOURS = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NEIGHBOURS)
-def test_one_unit_changes_tables_by_at_most_the_promised_records(tmp_path: pathlib.Path, name: str):
+def test_one_unit_changes_tables_by_at_most_the_promised_records(tmp_path: Path, name: str):
     """Of counts, k records in c windows; of files, names and sizes of cards nothing at all."""
     found = []
     for folder, rows in (("without", OTHERS), ("with", OTHERS + NEIGHBOURS[name])):

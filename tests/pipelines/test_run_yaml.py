@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import pathlib
 import re
+from pathlib import Path
 from typing import Any
 
 import apache_beam as beam
@@ -12,13 +12,14 @@ import pytest
 import yaml
 from apache_beam.yaml import main as _  # noqa: F401  # whose import takes seconds
 from jobs import people, write_table
+from pytest import CaptureFixture, MonkeyPatch
 from yaml_jobs import NAMES, RELEASE, step
 
 import beam_dp as dp
 from pipelines import run_yaml
 
 
-def file_of(folder: pathlib.Path, *transforms: dict[str, Any], **others: str) -> str:
+def file_of(folder: Path, *transforms: dict[str, Any], **others: str) -> str:
     providers = {
         "type": "python",
         "config": {"packages": []},
@@ -30,13 +31,13 @@ def file_of(folder: pathlib.Path, *transforms: dict[str, Any], **others: str) ->
     return str(path)
 
 
-def job(folder: pathlib.Path, **changed: Any) -> list[dict[str, Any]]:
+def job(folder: Path, **changed: Any) -> list[dict[str, Any]]:
     fields = {**RELEASE, "output": str(folder / "out"), **changed}
     table = write_table(folder, people())
     return [step("ReadRecords", input=table), step("ReleaseSyntheticDatabase", **fields)]
 
 
-def line(capfd: pytest.CaptureFixture[str], *argv: str, code: int = 2) -> str:
+def line(capfd: CaptureFixture[str], *argv: str, code: int = 2) -> str:
     assert run_yaml.main(argv) == code
     shown = [each for each in capfd.readouterr().err.splitlines() if not each.startswith("[")]
     assert len(shown) == 1 and shown[0].startswith("error: "), shown
@@ -64,9 +65,7 @@ class Failing(beam.PTransform):
         return records | beam.Map(lambda row: {}[f"alice: {row}"])
 
 
-def test_a_file_that_is_no_yaml_costs_one_line(
-    tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_file_that_is_no_yaml_costs_one_line(tmp_path: Path, capfd: CaptureFixture[str]) -> None:
     path = tmp_path / "pipeline.yaml"
     path.write_text("pipeline:\n  type: [chain\n")
     assert "expected ',' or ']'" in line(capfd, f"--yaml_pipeline_file={path}")
@@ -74,7 +73,7 @@ def test_a_file_that_is_no_yaml_costs_one_line(
 
 @pytest.mark.parametrize("text", ["{x", "[1]", "7"])
 def test_variables_that_are_no_object_cost_one_line(
-    text: str, tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]
+    text: str, tmp_path: Path, capfd: CaptureFixture[str]
 ) -> None:
     told = f"error: --jinja_variables: '{text}' is refused; must be a JSON object"
     argv = ("--yaml_pipeline_file", file_of(tmp_path), "--jinja_variables", text)
@@ -91,7 +90,7 @@ def test_variables_that_are_no_object_cost_one_line(
     ],
 )
 def test_a_refused_field_costs_one_line(
-    changed: dict[str, Any], told: str, tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]
+    changed: dict[str, Any], told: str, tmp_path: Path, capfd: CaptureFixture[str]
 ) -> None:
     if "domain" in changed:
         changed = {**changed, "workload": "marginals:1"}
@@ -102,7 +101,7 @@ def test_a_refused_field_costs_one_line(
 
 @pytest.mark.slow
 def test_an_unknown_transform_or_runner_costs_one_line(
-    tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]
+    tmp_path: Path, capfd: CaptureFixture[str]
 ) -> None:
     path = file_of(tmp_path, step("RelaseIntervals", attribute="age"))
     assert "Unknown type or missing provider" in line(capfd, "--yaml_pipeline_file", path)
@@ -113,14 +112,14 @@ def test_an_unknown_transform_or_runner_costs_one_line(
 
 @pytest.mark.slow
 def test_a_file_that_beam_does_not_understand_costs_few_words(
-    tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]
+    tmp_path: Path, capfd: CaptureFixture[str]
 ) -> None:
-    path = pathlib.Path(file_of(tmp_path, *job(tmp_path)))
+    path = Path(file_of(tmp_path, *job(tmp_path)))
     path.write_text(path.read_text().replace("type: chain", "type: chian"))
     shown = line(capfd, "--yaml_pipeline_file", str(path))
     assert re.fullmatch(r"error: 'chian' is not valid under any .* around line \d+", shown), shown
     other = {"Own": "no_such_module.Own"}
-    path = pathlib.Path(file_of(tmp_path, *job(tmp_path), step("Own"), **other))
+    path = Path(file_of(tmp_path, *job(tmp_path), step("Own"), **other))
     shown = line(capfd, "--yaml_pipeline_file", str(path))
     assert shown.endswith("can't be built: the module 'no_such_module' is not installed")
 
@@ -128,7 +127,7 @@ def test_a_file_that_beam_does_not_understand_costs_few_words(
 @pytest.mark.slow
 @pytest.mark.parametrize(("broken", "code"), [(Quoting, 2), (Failing, 1)])
 def test_what_may_quote_a_record_is_withheld(
-    broken: type, code: int, tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]
+    broken: type, code: int, tmp_path: Path, capfd: CaptureFixture[str]
 ) -> None:
     other = {broken.__name__: f"{__name__}.{broken.__name__}"}
     rows = step("Create", elements=[{"household": 1, "age": 3}])
@@ -140,7 +139,7 @@ def test_what_may_quote_a_record_is_withheld(
 
 @pytest.mark.slow
 def test_shows_the_message_of_a_transform_that_fails_while_it_is_built(
-    tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]
+    tmp_path: Path, capfd: CaptureFixture[str]
 ) -> None:
     rows = step("Create", elements=[{"household": 1, "age": 3}])
     path = file_of(tmp_path, rows, step("Refusing"), Refusing=f"{__name__}.Refusing")
@@ -148,7 +147,7 @@ def test_shows_the_message_of_a_transform_that_fails_while_it_is_built(
 
 
 @pytest.mark.slow
-def test_a_release_is_made(tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_release_is_made(tmp_path: Path, capfd: CaptureFixture[str]) -> None:
     assert run_yaml.main(["--yaml_pipeline_file", file_of(tmp_path, *job(tmp_path))]) == 0
     assert f"beam-dp describe {tmp_path / 'out'}" in capfd.readouterr().out
     assert dp.read_release(tmp_path / "out", kind=dp.SyntheticDatabase).num_records > 0
@@ -156,7 +155,7 @@ def test_a_release_is_made(tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[
 
 @pytest.mark.slow
 def test_a_job_that_fails_leaves_no_draft(
-    tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, capfd: CaptureFixture[str], monkeypatch: MonkeyPatch
 ) -> None:
     draft = tmp_path / "out" / f".draft-{'0' * 32}-abcdefgh"
     original = run_yaml.run_pipeline
@@ -194,7 +193,7 @@ def test_what_reads_records_is_not_quoted_while_a_pipeline_is_built(
 
 @pytest.mark.parametrize(("text", "is_told"), [("Own: alice.Own", True), ("Own: bob.Own", False)])
 def test_a_module_is_named_only_if_the_file_names_it(
-    text: str, is_told: bool, tmp_path: pathlib.Path
+    text: str, is_told: bool, tmp_path: Path
 ) -> None:
     path = tmp_path / "pipeline.yaml"
     path.write_text(text)

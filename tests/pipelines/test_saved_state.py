@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-import pathlib
 import re
 import shutil
 import stat
+from pathlib import Path
 
 import fastavro
 import pytest
@@ -22,18 +22,18 @@ WOMEN = '{"id": "women", "conjunction": {"sex": "Female"}}'
 MIDDLE = '{"id": "middle", "interval": {"attribute": "age", "low": 20, "high": 60}}'
 
 
-def flags(folder: pathlib.Path, lines: list[str], output: str, **overrides: str | None):
+def flags(folder: Path, lines: list[str], output: str, **overrides: str | None):
     path = folder / f"{output}.jsonl"
     path.write_text("\n".join(lines), encoding="utf-8")
     named = {"queries": str(path), "output": str(folder / output), "num_questions": "10"}
     return job_flags(folder, workload=None, **{**named, **overrides})
 
 
-def paid(folder: pathlib.Path, dataset_id: str = "people") -> dict[str, str]:
+def paid(folder: Path, dataset_id: str = "people") -> dict[str, str]:
     return {"ledger": str(folder / "ledger.sqlite"), "dataset_id": dataset_id}
 
 
-def saved(folder: pathlib.Path, **overrides: str | None) -> Ledger:
+def saved(folder: Path, **overrides: str | None) -> Ledger:
     """A paid run with one answer, saved."""
     ledger = Ledger(str(folder / "ledger.sqlite"))
     ledger.declare("people", 1000.0, 1e-9, "record", "add_or_remove_one")
@@ -42,7 +42,7 @@ def saved(folder: pathlib.Path, **overrides: str | None) -> Ledger:
     return ledger
 
 
-def answers(folder: pathlib.Path) -> list[dict]:
+def answers(folder: Path) -> list[dict]:
     (path,) = folder.glob("answers-*.avro")
     with path.open("rb") as file:
         return [dict(row) for row in fastavro.reader(file)]

@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import ast
 import errno
-import pathlib
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from apache_beam.runners.portability.portable_runner import PipelineResult, PortableRunner
 from jobs import everything_under, job_flags, people
+from pytest import CaptureFixture, MonkeyPatch
 
 import beam_dp.transforms
 from beam_dp.errors import public_fault
@@ -49,7 +50,7 @@ WITHHELD = [
 
 
 @pytest.fixture
-def fails(tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]) -> Program:
+def fails(tmp_path: Path, capfd: CaptureFixture[str]) -> Program:
     """Runs a small program that ends in one line of error, which holds no secret."""
 
     def check(code: int = 1, **flags: str) -> str:
@@ -83,7 +84,7 @@ def test_a_fault_is_told_by_its_fields() -> None:
 
 @pytest.mark.slow
 def test_a_worker_that_cannot_be_set_up_says_what_is_missing(
-    fails: Program, monkeypatch: pytest.MonkeyPatch
+    fails: Program, monkeypatch: MonkeyPatch
 ) -> None:
     monkeypatch.setattr("beam_dp.transforms.drawing.one_worker.NoiseSource", raising(no_module()))
     line = fails()
@@ -95,7 +96,7 @@ def test_a_worker_that_cannot_be_set_up_says_what_is_missing(
 @pytest.mark.slow
 @pytest.mark.parametrize("error", [WITHHELD[0], WITHHELD[3]], ids=repr)
 def test_any_other_error_of_a_worker_s_setup_is_withheld(
-    fails: Program, monkeypatch: pytest.MonkeyPatch, error: Exception
+    fails: Program, monkeypatch: MonkeyPatch, error: Exception
 ) -> None:
     monkeypatch.setattr("beam_dp.transforms.drawing.one_worker.NoiseSource", raising(error))
     assert "withheld" in fails()
@@ -115,21 +116,21 @@ def test_any_other_error_of_a_worker_s_setup_is_withheld(
     ids=repr,
 )
 def test_once_records_may_be_seen_it_is_withheld(
-    fails: Program, monkeypatch: pytest.MonkeyPatch, step: str, error: Exception
+    fails: Program, monkeypatch: MonkeyPatch, step: str, error: Exception
 ) -> None:
     monkeypatch.setattr(f"beam_dp.transforms.{step}", raising(error))
     assert "withheld" in fails()
 
 
 def test_a_runner_that_runs_the_job_itself_shows_nothing(
-    fails: Program, monkeypatch: pytest.MonkeyPatch
+    fails: Program, monkeypatch: MonkeyPatch
 ) -> None:
     monkeypatch.setattr(FnApiRunner, "run_pipeline", raising(no_module()))
     assert "withheld" in fails()
 
 
 def test_a_job_that_cannot_be_submitted_says_what_is_missing(
-    fails: Program, monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path
+    fails: Program, monkeypatch: MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(PortableRunner, "run_pipeline", raising(no_module()))
     line = fails(**EMBEDDED)
@@ -145,15 +146,13 @@ def test_a_job_that_cannot_be_submitted_says_what_is_missing(
 @pytest.mark.mostly_slow(one_in=2)
 @pytest.mark.parametrize("error", [*WITHHELD[:1], *WITHHELD[3:4], no_file()], ids=repr)
 def test_what_else_is_raised_while_a_job_is_submitted_is_withheld(
-    fails: Program, monkeypatch: pytest.MonkeyPatch, error: Exception
+    fails: Program, monkeypatch: MonkeyPatch, error: Exception
 ) -> None:
     monkeypatch.setattr(PortableRunner, "run_pipeline", raising(error))
     assert "withheld" in fails(**EMBEDDED)
 
 
-def test_once_a_job_was_submitted_it_is_withheld(
-    fails: Program, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_once_a_job_was_submitted_it_is_withheld(fails: Program, monkeypatch: MonkeyPatch) -> None:
     class Submitted(PipelineResult):
         def __init__(self) -> None:
             pass
@@ -166,7 +165,7 @@ def test_once_a_job_was_submitted_it_is_withheld(
 
 @pytest.mark.slow
 def test_workers_in_this_process_print_no_traceback(
-    fails: Program, monkeypatch: pytest.MonkeyPatch
+    fails: Program, monkeypatch: MonkeyPatch
 ) -> None:
     """Beam prints it past all loggers, also that of a step that needs no guard."""
     monkeypatch.setattr("beam_dp.transforms.writing.commit_draw", raising(OSError(SECRET)))
@@ -174,7 +173,7 @@ def test_workers_in_this_process_print_no_traceback(
 
 
 def test_a_runner_that_somebody_else_wrote_shows_nothing(
-    fails: Program, monkeypatch: pytest.MonkeyPatch
+    fails: Program, monkeypatch: MonkeyPatch
 ) -> None:
     """It may run the job where Beam's only submit it."""
     monkeypatch.setattr(OwnRunner, "run_pipeline", raising(no_module()))
@@ -200,7 +199,7 @@ def test_a_setup_that_failed_on_another_machine_is_shown() -> None:
 
 
 def test_what_a_program_lacks_before_it_runs_costs_one_line(
-    fails: Program, monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path
+    fails: Program, monkeypatch: MonkeyPatch, tmp_path: Path
 ) -> None:
     name = "pipelines.release_synthetic_database.plan_release"
     monkeypatch.setattr(name, raising(no_module("scipy")))
@@ -223,7 +222,7 @@ def test_a_path_is_shown_as_it_was_typed_and_only_then() -> None:
 
 def test_every_setup_shows_what_is_missing_and_no_step_does() -> None:
     decorated: dict[str, set[bool]] = {}
-    for path in pathlib.Path(beam_dp.transforms.__file__).parent.rglob("*.py"):
+    for path in Path(beam_dp.transforms.__file__).parent.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.FunctionDef):
                 names = {ast.unparse(each) for each in node.decorator_list}

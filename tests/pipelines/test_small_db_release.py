@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-import pathlib
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
 from jobs import job_flags, people, released_records
+from pytest import CaptureFixture
 
 import beam_dp as dp
 from beam_dp.cli.main import main as beam_dp_command
@@ -17,9 +18,7 @@ from pipelines.release_synthetic_database import main
 SMALL = {"mechanism": "small_db", "workload": "prefixes:age", "delta": "0"}
 
 
-def test_a_release_answers_prefixes(
-    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_release_answers_prefixes(tmp_path: Path, capsys: CaptureFixture[str]) -> None:
     assert main(job_flags(tmp_path, **SMALL, size="20", num_records="500")) == 0
     assert len(released_records(tmp_path / "out")) == 20
     release = dp.read_release(tmp_path / "out")
@@ -42,7 +41,7 @@ def test_a_release_answers_prefixes(
 @pytest.mark.mostly_slow(one_in=2, start=1)
 @pytest.mark.parametrize("sampler", ["search", "auto"])
 def test_a_search_warns_of_its_time(
-    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str], sampler: str
+    tmp_path: Path, capsys: CaptureFixture[str], sampler: str
 ) -> None:
     argv = job_flags(tmp_path, **SMALL, size="3", epsilon="1", num_records="500", sampler=sampler)
     assert main(argv) == 0
@@ -78,10 +77,7 @@ def test_a_search_warns_of_its_time(
     ids=str,
 )
 def test_a_bad_flag_is_one_line(
-    tmp_path: pathlib.Path,
-    capsys: pytest.CaptureFixture[str],
-    change: dict[str, str],
-    line: str,
+    tmp_path: Path, capsys: CaptureFixture[str], change: dict[str, str], line: str
 ) -> None:
     assert main([*job_flags(tmp_path, **{**SMALL, **change})]) == 2
     error = capsys.readouterr().err
@@ -90,7 +86,7 @@ def test_a_bad_flag_is_one_line(
 
 
 def test_the_page_and_the_card_say_how_rich_the_queries_are(
-    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: CaptureFixture[str]
 ) -> None:
     flags = job_flags(tmp_path, **SMALL, size="3", num_records="500")
     assert main([*flags, "--validate_only"]) == 0
@@ -103,7 +99,7 @@ def test_the_page_and_the_card_say_how_rich_the_queries_are(
 
 
 @pytest.mark.slow
-def test_a_release_is_paid_for_as_pure(tmp_path: pathlib.Path) -> None:
+def test_a_release_is_paid_for_as_pure(tmp_path: Path) -> None:
     ledger = dp.Ledger(str(tmp_path / "ledger.sqlite"))
     ledger.declare("people", 1500.0, 0.0, "record", "add_or_remove_one")
     flags = job_flags(
@@ -117,7 +113,7 @@ def test_a_release_is_paid_for_as_pure(tmp_path: pathlib.Path) -> None:
 
 @pytest.mark.parametrize("size", ["-1", "0", "1e18", "10001"])
 def test_a_size_that_cannot_be_drawn_is_refused_by_its_name(
-    tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str], size: str
+    tmp_path: Path, capfd: CaptureFixture[str], size: str
 ) -> None:
     assert main(job_flags(tmp_path, mechanism="small_db", size=size)) == 2
     pattern = (

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-import pathlib
 import re
+from pathlib import Path
 
 import pytest
 from jobs import everything_under, job_flags, people, write_table
@@ -12,13 +12,13 @@ from jobs import everything_under, job_flags, people, write_table
 from pipelines.release_synthetic_database import main
 
 
-def card(folder: pathlib.Path) -> dict:
+def card(folder: Path) -> dict:
     return json.loads((folder / "card.json").read_text())
 
 
 @pytest.mark.mostly_slow(one_in=3)
 @pytest.mark.parametrize("file_format", ["parquet", "csv", "avro"])
-def test_public_files_are_read_where_the_job_is_planned(tmp_path: pathlib.Path, file_format: str):
+def test_public_files_are_read_where_the_job_is_planned(tmp_path: Path, file_format: str):
     public = tmp_path / "public"
     public.mkdir()
     path = write_table(public, people(300), file_format)
@@ -29,7 +29,7 @@ def test_public_files_are_read_where_the_job_is_planned(tmp_path: pathlib.Path, 
 
 
 @pytest.mark.slow
-def test_an_earlier_release_is_a_start(tmp_path: pathlib.Path):
+def test_an_earlier_release_is_a_start(tmp_path: Path):
     first = str(tmp_path / "first")
     assert main(job_flags(tmp_path, output=first)) == 0
     assert main(job_flags(tmp_path, start_from=first)) == 0

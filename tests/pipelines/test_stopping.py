@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import os
-import pathlib
 import signal
 import threading
+from pathlib import Path
 
 import apache_beam as beam
 import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 from jobs import job_flags
 from patience import wait_for
+from pytest import CaptureFixture, MonkeyPatch
 from stopped_program import assert_stops
 
 from pipelines import running
@@ -21,14 +22,12 @@ from pipelines.running import Stopped, StopSignals, cancel, cancelling
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_during_the_write_leaves_no_draft(
-    tmp_path: pathlib.Path, number: signal.Signals
-) -> None:
+def test_a_signal_during_the_write_leaves_no_draft(tmp_path: Path, number: signal.Signals) -> None:
     assert_stops(tmp_path, number)
 
 
 def test_a_signal_before_the_job_costs_a_line(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: MonkeyPatch, capfd: CaptureFixture[str]
 ) -> None:
     before = signal.getsignal(signal.SIGTERM)
     monkeypatch.setattr(
@@ -42,7 +41,7 @@ def test_a_signal_before_the_job_costs_a_line(
 
 @pytest.mark.slow
 def test_a_signal_while_drafts_are_removed_waits_until_they_are(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: MonkeyPatch, capfd: CaptureFixture[str]
 ) -> None:
     removed = []
 
@@ -70,7 +69,7 @@ class Result:
         self.state = "CANCELLED"
 
 
-def test_a_runner_that_cannot_cancel_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_runner_that_cannot_cancel_is_left_alone(monkeypatch: MonkeyPatch) -> None:
     result = Result()
     cancel(result, PipelineOptions([]))
     assert result.state == "CANCELLED"
@@ -80,7 +79,7 @@ def test_a_runner_that_cannot_cancel_is_left_alone(monkeypatch: pytest.MonkeyPat
     cancel(Result(), PipelineOptions([]))
 
 
-def test_a_job_that_is_over_and_does_not_end_is_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_job_that_is_over_and_does_not_end_is_cancelled(monkeypatch: MonkeyPatch) -> None:
     monkeypatch.setattr("pipelines.running.SECONDS_BETWEEN_LOOKS", 0.001)
     monkeypatch.setattr("pipelines.running.SECONDS_TO_END", 0.001)
     result, asked = Result(), threading.Semaphore(0)
@@ -97,7 +96,7 @@ def test_a_job_that_is_over_and_does_not_end_is_cancelled(monkeypatch: pytest.Mo
         wait_for("the job's end", lambda: result.state == "CANCELLED")
 
 
-def test_a_job_that_ends_is_not_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_job_that_ends_is_not_cancelled(monkeypatch: MonkeyPatch) -> None:
     monkeypatch.setattr("pipelines.running.SECONDS_BETWEEN_LOOKS", 0.001)
     result, asked = Result(), threading.Event()
     with cancelling(result, PipelineOptions([]), lambda: asked.set() or True):
@@ -127,7 +126,7 @@ def test_whoever_listens_meanwhile_is_told_after_the_job() -> None:
 
 
 def test_the_job_is_cancelled(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: MonkeyPatch, capfd: CaptureFixture[str]
 ) -> None:
     class Waiting(Result):
         def wait_until_finish(self) -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-import pathlib
 import tempfile
+from pathlib import Path
 
 import pytest
 from jobs import interval_flags, job_flags
+from pytest import MonkeyPatch
 from yaml_jobs import RELEASE, read, run, step
 
 import beam_dp as dp
@@ -15,7 +16,7 @@ from pipelines import release_intervals, release_synthetic_database
 
 
 @pytest.fixture
-def temporary(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.Path:
+def temporary(tmp_path: Path, monkeypatch: MonkeyPatch) -> Path:
     """The folder of temporary files."""
     folder = tmp_path / "temporary"
     folder.mkdir()
@@ -24,7 +25,7 @@ def temporary(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathli
 
 
 @pytest.fixture
-def budget(tmp_path: pathlib.Path) -> dict[str, str]:
+def budget(tmp_path: Path) -> dict[str, str]:
     """Flags of a ledger with a budget, with which programs build their pipeline twice."""
     url = str(tmp_path / "ledger.sqlite")
     unit = RELEASE["privacy_unit"]
@@ -32,15 +33,13 @@ def budget(tmp_path: pathlib.Path) -> dict[str, str]:
     return {"ledger": url, "dataset_id": "people"}
 
 
-def test_a_check_leaves_no_temporary_files(tmp_path: pathlib.Path, temporary: pathlib.Path) -> None:
+def test_a_check_leaves_no_temporary_files(tmp_path: Path, temporary: Path) -> None:
     argv = [*job_flags(tmp_path), "--validate_only"]
     assert release_synthetic_database.main(argv) == 0
     assert os.listdir(temporary) == []
 
 
-def test_a_refusal_leaves_no_temporary_files(
-    tmp_path: pathlib.Path, temporary: pathlib.Path
-) -> None:
+def test_a_refusal_leaves_no_temporary_files(tmp_path: Path, temporary: Path) -> None:
     argv = job_flags(tmp_path, input=str(tmp_path / "none.csv"))
     assert release_synthetic_database.main(argv) == 2
     assert os.listdir(temporary) == []
@@ -48,7 +47,7 @@ def test_a_refusal_leaves_no_temporary_files(
 
 @pytest.mark.slow
 def test_a_paid_release_leaves_no_temporary_files(
-    tmp_path: pathlib.Path, temporary: pathlib.Path, budget: dict[str, str]
+    tmp_path: Path, temporary: Path, budget: dict[str, str]
 ) -> None:
     assert release_intervals.main(interval_flags(tmp_path, **budget)) == 0
     assert os.listdir(temporary) == []
@@ -56,7 +55,7 @@ def test_a_paid_release_leaves_no_temporary_files(
 
 @pytest.mark.slow
 def test_a_paid_release_of_beam_yaml_leaves_no_temporary_files(
-    tmp_path: pathlib.Path, temporary: pathlib.Path, budget: dict[str, str]
+    tmp_path: Path, temporary: Path, budget: dict[str, str]
 ) -> None:
     output = str(tmp_path / "out")
     run(read(tmp_path), step("ReleaseSyntheticDatabase", **RELEASE, **budget, output=output))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
-import pathlib
 import re
+from pathlib import Path
 from typing import Any
 
 import apache_beam as beam
@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from apache_beam.yaml import main as yaml_main
 from jobs import DOMAIN, job_flags
+from pytest import LogCaptureFixture, MonkeyPatch
 from yaml_jobs import NAMES, PROMISE, RELEASE, read, run, step
 
 import beam_dp.yaml
@@ -23,15 +24,13 @@ from beam_dp.privacy.ledger.ledger import Ledger
 from beam_dp.releases.kinds import read_release
 from pipelines import release_synthetic_database
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+ROOT = Path(__file__).resolve().parent.parent.parent
 EXAMPLES = sorted((ROOT / "examples" / "yaml").glob("*.yaml"))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
-def test_every_example_runs(
-    example: pathlib.Path, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_example_runs(example: Path, tmp_path: Path, monkeypatch: MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
     output = tmp_path / "out"
     yaml_main.run(
@@ -54,7 +53,7 @@ def test_the_examples_show_every_transform_that_needs_no_release() -> None:
 
 
 @pytest.mark.slow
-def test_a_release_is_that_of_the_command_line(tmp_path: pathlib.Path) -> None:
+def test_a_release_is_that_of_the_command_line(tmp_path: Path) -> None:
     flags = {name: str(each) for name, each in PROMISE.items()}
     argv = job_flags(tmp_path, **flags, output=str(tmp_path / "program"))
     assert release_synthetic_database.main(argv) == 0
@@ -67,7 +66,7 @@ def test_a_release_is_that_of_the_command_line(tmp_path: pathlib.Path) -> None:
 
 
 @pytest.mark.slow
-def test_rows_of_another_source_are_released(tmp_path: pathlib.Path) -> None:
+def test_rows_of_another_source_are_released(tmp_path: Path) -> None:
     elements = [{"who": i // 2, "years": i % 100} for i in range(60)]
     fields = {"household": "who", "age": "years"}
     run(
@@ -111,7 +110,7 @@ BAD_VALUES = [
 
 @pytest.mark.parametrize(("field", "value", "text"), BAD_VALUES)
 def test_a_value_is_refused_in_the_words_of_the_command_line(
-    tmp_path: pathlib.Path, field: str, value: Any, text: str
+    tmp_path: Path, field: str, value: Any, text: str
 ) -> None:
     texts = {name: str(each) for name, each in RELEASE.items()} | {"domain": json.dumps(DOMAIN)}
     with pytest.raises((FlagError, InputError)) as program:
@@ -149,7 +148,7 @@ def test_a_value_is_refused_in_the_words_of_the_command_line(
     ],
 )
 def test_a_field_of_no_meaning_is_one_clear_line(
-    tmp_path: pathlib.Path, fields: dict[str, Any], line: str
+    tmp_path: Path, fields: dict[str, Any], line: str
 ) -> None:
     with pytest.raises(
         ValueError, match=f"^{line}" if line else "^domain: '7' is refused"
@@ -165,15 +164,13 @@ def test_a_saved_run_is_left_to_the_program(name: str) -> None:
         beam_dp.yaml.AnswerQueries(**{name: "x"})
 
 
-def test_reads_a_glob_of_the_current_folder(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_reads_a_glob_of_the_current_folder(tmp_path: Path, monkeypatch: MonkeyPatch) -> None:
     (tmp_path / "a.csv").write_text("x\n1\n")
     monkeypatch.chdir(tmp_path)
     beam_dp.yaml.ReadRecords(input="*.csv")
 
 
-def test_a_reader_refuses_what_is_not_its_own(tmp_path: pathlib.Path) -> None:
+def test_a_reader_refuses_what_is_not_its_own(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"^inputs: unknown field; .* nearest is 'input'"):
         beam_dp.yaml.ReadRecords(inputs="x")
     with pytest.raises(ValueError, match=r"^input: missing; must be given"):
@@ -182,7 +179,7 @@ def test_a_reader_refuses_what_is_not_its_own(tmp_path: pathlib.Path) -> None:
         beam_dp.yaml.ReadRecords(input=str(tmp_path / "*.csv"))
 
 
-def test_windowed_records_are_refused_when_the_pipeline_is_built(tmp_path: pathlib.Path) -> None:
+def test_windowed_records_are_refused_when_the_pipeline_is_built(tmp_path: Path) -> None:
     fixed = step("WindowInto", windowing={"type": "fixed", "size": "60s"})
     release = step("ReleaseSyntheticDatabase", output=str(tmp_path / "out"), **RELEASE)
     with pytest.raises(ValueError, match=r"records: .* must be in the global window"):
@@ -191,7 +188,7 @@ def test_windowed_records_are_refused_when_the_pipeline_is_built(tmp_path: pathl
 
 
 @pytest.mark.slow
-def test_a_ledger_is_paid_once_and_only_for_what_can_be_built(tmp_path: pathlib.Path) -> None:
+def test_a_ledger_is_paid_once_and_only_for_what_can_be_built(tmp_path: Path) -> None:
     url = str(tmp_path / "ledger.sqlite")
     ledger = Ledger(url)
     ledger.declare("people", 2.5, 0.0, "household", "add_or_remove_one")
@@ -217,7 +214,7 @@ def test_a_ledger_is_paid_once_and_only_for_what_can_be_built(tmp_path: pathlib.
 @pytest.mark.slow
 @pytest.mark.parametrize("mechanism", ["private_mw", "laplace"])
 def test_queries_are_given_inline_and_refused_ones_are_named(
-    tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture, mechanism: str
+    tmp_path: Path, caplog: LogCaptureFixture, mechanism: str
 ) -> None:
     queries = [{"conjunction": {"sex": "Male"}}, {"conjunction": {"sexx": "Male"}}]
     fields = {name: value for name, value in RELEASE.items() if name != "workload"}
@@ -237,7 +234,7 @@ def test_queries_are_given_inline_and_refused_ones_are_named(
 
 
 @pytest.mark.slow
-def test_rows_follow_a_release_or_come_from_one_that_is_there(tmp_path: pathlib.Path) -> None:
+def test_rows_follow_a_release_or_come_from_one_that_is_there(tmp_path: Path) -> None:
     output = str(tmp_path / "out")
     columns = step("MapToFields", language="python", fields={"age": "age", "sex": "sex"})
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import logging
-import pathlib
+from pathlib import Path
 
 import apache_beam as beam
 import pytest
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from jobs import people, write_table
+from pytest import LogCaptureFixture
 from yaml_jobs import PAID_JOBS, RELEASE, paid, read, run, step
 
 import beam_dp.yaml
@@ -20,7 +21,7 @@ LOGGER = "beam_dp.yaml"
 
 
 @pytest.fixture
-def ledger(tmp_path: pathlib.Path) -> Ledger:
+def ledger(tmp_path: Path) -> Ledger:
     ledger = Ledger(str(tmp_path / "ledger.sqlite"))
     ledger.declare("people", 100, 1e-9, "household", "add_or_remove_one")
     return ledger
@@ -29,7 +30,7 @@ def ledger(tmp_path: pathlib.Path) -> Ledger:
 @pytest.mark.slow
 @pytest.mark.parametrize("job", PAID_JOBS)
 def test_a_release_is_paid_for_by_the_entry_that_its_card_names(
-    tmp_path: pathlib.Path, ledger: Ledger, job: str
+    tmp_path: Path, ledger: Ledger, job: str
 ) -> None:
     run(read(tmp_path), paid(job, ledger, tmp_path))
     (entry,) = ledger.entries("people")
@@ -39,9 +40,7 @@ def test_a_release_is_paid_for_by_the_entry_that_its_card_names(
 
 
 @pytest.mark.parametrize("job", PAID_JOBS)
-def test_rows_that_lack_a_field_cost_nothing(
-    tmp_path: pathlib.Path, ledger: Ledger, job: str
-) -> None:
+def test_rows_that_lack_a_field_cost_nothing(tmp_path: Path, ledger: Ledger, job: str) -> None:
     rows = step("Create", elements=[{"household": 1, "agee": 3, "sexx": "Male"}])
     with pytest.raises(ValueError, match="must be a field of the records; the nearest known is"):
         run(rows, paid(job, ledger, tmp_path))
@@ -49,7 +48,7 @@ def test_rows_that_lack_a_field_cost_nothing(
 
 
 @pytest.mark.parametrize("job", PAID_JOBS)
-def test_windows_cost_nothing(tmp_path: pathlib.Path, ledger: Ledger, job: str) -> None:
+def test_windows_cost_nothing(tmp_path: Path, ledger: Ledger, job: str) -> None:
     fixed = step("WindowInto", windowing={"type": "fixed", "size": "60s"})
     with pytest.raises(ValueError, match=r"records: .* must be in the global window"):
         run(read(tmp_path), fixed, paid(job, ledger, tmp_path))
@@ -57,7 +56,7 @@ def test_windows_cost_nothing(tmp_path: pathlib.Path, ledger: Ledger, job: str) 
 
 
 @pytest.mark.parametrize("job", PAID_JOBS)
-def test_unbounded_records_cost_nothing(tmp_path: pathlib.Path, ledger: Ledger, job: str) -> None:
+def test_unbounded_records_cost_nothing(tmp_path: Path, ledger: Ledger, job: str) -> None:
     records = beam.Pipeline("FnApiRunner") | beam.Create([])
     records.is_bounded = False
     release = paid(job, ledger, tmp_path)
@@ -69,9 +68,9 @@ def test_unbounded_records_cost_nothing(tmp_path: pathlib.Path, ledger: Ledger, 
 @pytest.mark.slow
 @pytest.mark.parametrize(("file_format", "extension"), [("csv", "parquet"), ("parquet", "dat")])
 def test_the_format_that_is_given_is_that_of_the_files(
-    tmp_path: pathlib.Path, file_format: str, extension: str
+    tmp_path: Path, file_format: str, extension: str
 ) -> None:
-    written = pathlib.Path(write_table(tmp_path, people(), file_format))
+    written = Path(write_table(tmp_path, people(), file_format))
     path = str(written.rename(tmp_path / f"file.{extension}"))
     fields = {**RELEASE, "epsilon": 1e6, "output": str(tmp_path / "out")}
     run(
@@ -81,7 +80,7 @@ def test_the_format_that_is_given_is_that_of_the_files(
     assert read_release(tmp_path / "out").num_records == 500
 
 
-def test_a_format_that_nobody_knows_is_refused(tmp_path: pathlib.Path) -> None:
+def test_a_format_that_nobody_knows_is_refused(tmp_path: Path) -> None:
     path = write_table(tmp_path, people())
     with pytest.raises(ValueError, match=r"^input_format: 'xlsx' is refused; must be one of avro"):
         beam_dp.yaml.ReadRecords(input=path, input_format="xlsx")
@@ -89,7 +88,7 @@ def test_a_format_that_nobody_knows_is_refused(tmp_path: pathlib.Path) -> None:
 
 @pytest.mark.parametrize("sampler", ["search", "auto"])
 def test_what_a_release_warns_of_is_logged_in_words_of_fields(
-    tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture, sampler: str
+    tmp_path: Path, caplog: LogCaptureFixture, sampler: str
 ) -> None:
     fields = {**RELEASE, "domain": {"age": 2}, "workload": "marginals:1", "num_records": 5}
     release = beam_dp.yaml.ReleaseSyntheticDatabase(

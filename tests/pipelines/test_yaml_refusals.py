@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import pathlib
+from pathlib import Path
 from typing import Any
 
 import apache_beam as beam
@@ -14,7 +14,7 @@ from beam_dp.privacy.ledger.ledger import Ledger
 
 
 @pytest.fixture
-def ledger(tmp_path: pathlib.Path) -> Ledger:
+def ledger(tmp_path: Path) -> Ledger:
     ledger = Ledger(str(tmp_path / "ledger.sqlite"))
     ledger.declare("people", 100, 1e-9, "household", "add_or_remove_one")
     return ledger
@@ -35,7 +35,7 @@ def refusal(pipeline: beam.Pipeline, *transforms: dict[str, Any], kind: str = "c
 
 @pytest.mark.slow
 def test_a_second_release_in_a_folder_is_refused_before_it_is_paid_for(
-    tmp_path: pathlib.Path, ledger: Ledger
+    tmp_path: Path, ledger: Ledger
 ) -> None:
     def release(attribute: str, output: str) -> dict[str, Any]:
         fields = paid(ledger, **PROMISE, domain={"age": 9, "hours": 9}, attribute=attribute)
@@ -56,7 +56,7 @@ def test_a_second_release_in_a_folder_is_refused_before_it_is_paid_for(
 
 @pytest.mark.parametrize("has_ledger", [True, False])
 def test_workers_of_dataflow_share_no_folder(
-    tmp_path: pathlib.Path, ledger: Ledger, has_ledger: bool
+    tmp_path: Path, ledger: Ledger, has_ledger: bool
 ) -> None:
     pipeline = beam.Pipeline("FnApiRunner")
     pipeline.runner = DataflowRunner()  # a pipeline that is made with it looks for its bucket
@@ -70,7 +70,7 @@ def test_workers_of_dataflow_share_no_folder(
     assert ledger.entries("people") == []
 
 
-def test_a_reader_takes_no_records(tmp_path: pathlib.Path) -> None:
+def test_a_reader_takes_no_records(tmp_path: Path) -> None:
     rows = step("Create", elements=[{"age": 3}])
     release = step("ReleaseSyntheticDatabase", output=str(tmp_path / "out"), **RELEASE)
     line = refusal(beam.Pipeline("FnApiRunner"), rows, read(tmp_path), release, kind="chain")
@@ -89,7 +89,7 @@ def test_a_reader_takes_no_records(tmp_path: pathlib.Path) -> None:
     ids=["several", "none"],
 )
 def test_anything_but_one_collection_of_records_is_refused(
-    tmp_path: pathlib.Path, ledger: Ledger, given: dict[str, Any], value: str
+    tmp_path: Path, ledger: Ledger, given: dict[str, Any], value: str
 ) -> None:
     rows = step("Create", elements=[{"household": 1, "age": 3}])
     fields = paid(ledger, output=str(tmp_path / "out"), **RELEASE)

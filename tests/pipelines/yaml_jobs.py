@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import pathlib
+from pathlib import Path
 from typing import Any
 
 import apache_beam as beam
@@ -67,11 +67,11 @@ def step(name: str, **config: Any) -> dict[str, Any]:
     return {"type": name, "config": config}
 
 
-def read(folder: pathlib.Path) -> dict[str, Any]:
+def read(folder: Path) -> dict[str, Any]:
     return step("ReadRecords", input=write_table(folder, people()))
 
 
-def paid(job: str, ledger: Ledger, folder: pathlib.Path, **fields: Any) -> dict[str, Any]:
+def paid(job: str, ledger: Ledger, folder: Path, **fields: Any) -> dict[str, Any]:
     """The release of a job, into the folder ``out``."""
     name, config = PAID_JOBS[job]
     budget = {"ledger": ledger.name, "dataset_id": "people"}

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import pathlib
 import random
+from pathlib import Path
 from typing import Any
 
 import apache_beam as beam
 import pytest
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+from pytest import MonkeyPatch
 
 import beam_dp.transforms.elements as batches_module
 from beam_dp import Guarantee
@@ -62,7 +63,7 @@ def test_lists_and_single_queries_are_taken_as_before() -> None:
 
 
 @pytest.mark.parametrize("is_complete", [True, False])
-def test_only_a_complete_run_is_written(tmp_path: pathlib.Path, is_complete: bool) -> None:
+def test_only_a_complete_run_is_written(tmp_path: Path, is_complete: bool) -> None:
     plan = plan_private_mw(DOMAIN, GUARANTEE, 10, num_questions=2)
     parts = [AnswerBatch("0" * 32, number, 10, [row(number)], 3) for number in (2, 0, 1)]
     given = parts if is_complete else parts[1:]
@@ -76,9 +77,7 @@ def test_only_a_complete_run_is_written(tmp_path: pathlib.Path, is_complete: boo
 
 
 @pytest.mark.slow
-def test_a_run_in_several_batches_is_one_release(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_in_several_batches_is_one_release(tmp_path: Path, monkeypatch: MonkeyPatch) -> None:
     monkeypatch.setattr(batches_module, "ELEMENT_TEXT", 1200)  # about two answers
     lines = [f'{{"id": "{number}", "conjunction": {{"paid": true}}}}' for number in range(9)]
     plan = plan_private_mw(DOMAIN, GUARANTEE, "noisy", num_questions=9)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import pathlib
+from pathlib import Path
 from typing import Any
 
 import apache_beam as beam
@@ -13,6 +13,7 @@ from apache_beam.runners.direct.direct_runner import BundleBasedDirectRunner
 from apache_beam.testing.test_stream import TestStream as Events
 from apache_beam.transforms.window import FixedWindows
 from fakes import COLLECTED, DOMAIN, collect, pipeline
+from pytest import MonkeyPatch
 
 from beam_dp.errors import InputError
 from beam_dp.mechanisms.online.private_mw_plan import PrivateMWPlan, plan_private_mw
@@ -59,7 +60,7 @@ class Watched(NoiseSource):
 
 
 @pytest.fixture(autouse=True)
-def watched(monkeypatch: pytest.MonkeyPatch) -> None:
+def watched(monkeypatch: MonkeyPatch) -> None:
     RUNS.clear()
     for each in (module, one_worker):
         monkeypatch.setattr(each, "NoiseSource", Watched)
@@ -409,7 +410,7 @@ def test_what_is_refused_at_construction():
         _ = p | "Q" >> beam.Create([FIRST]) | AnswerQueries(plan(), held | Unbounded())
 
 
-def write(folder: pathlib.Path, **named: Any) -> list[dict[str, Any]]:
+def write(folder: Path, **named: Any) -> list[dict[str, Any]]:
     with pipeline(named.pop("repeats", 0)) as p:
         asked = p | "Queries" >> beam.Create([[FIRST, BAD, SECOND]])
         held = p | "Records" >> beam.Create(RECORDS)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-import pathlib
 import re
+from pathlib import Path
 from typing import Any
 
 import apache_beam as beam
@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from jobs import everything_under, write_table
+from pytest import CaptureFixture, MonkeyPatch
 
 from beam_dp.cli import main as cli
 from beam_dp.errors import InputError
@@ -78,7 +79,7 @@ def test_no_records_and_no_queries_make_a_run() -> None:
     assert rows[0]["value"] == pytest.approx(0, abs=rows[0]["bound"])
 
 
-def test_elements_of_one_query_never_share_a_fingerprint(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_elements_of_one_query_never_share_a_fingerprint(monkeypatch: MonkeyPatch) -> None:
     reader = SparseQueries("text", 3, HashKey.draw(1))
     asked = {"sparse": {"a": 1, "b": 1}}
     assert reader.from_json(asked).sparsity == 2
@@ -96,7 +97,7 @@ def test_what_cannot_be_answered_is_refused() -> None:
             AnswerSparseQueries(plan(), KeyColumns("email", weight="person"), data)
 
 
-def flags(folder: pathlib.Path, **overrides: str | None) -> list[str]:
+def flags(folder: Path, **overrides: str | None) -> list[str]:
     (folder / "queries.jsonl").write_text("\n".join(LINES), encoding="utf-8")
     values: dict[str, str | None] = {
         "input": write_table(folder, pa.table({"email": KEYS})),
@@ -119,7 +120,7 @@ def flags(folder: pathlib.Path, **overrides: str | None) -> list[str]:
 @pytest.mark.slow
 @pytest.mark.parametrize("repeats", ["0", "2"])
 def test_the_program_writes_one_run(
-    tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str], repeats: str
+    tmp_path: Path, capfd: CaptureFixture[str], repeats: str
 ) -> None:
     assert main(flags(tmp_path, direct_runner_bundle_repeat=repeats)) == 0
     assert "2 answers, 3 refused" in capfd.readouterr().out
@@ -135,7 +136,7 @@ def test_the_program_writes_one_run(
 
 
 @pytest.mark.slow
-def test_the_program_answers_all_conjunctions_over_rows(tmp_path: pathlib.Path) -> None:
+def test_the_program_answers_all_conjunctions_over_rows(tmp_path: Path) -> None:
     rows = ["1111"] * 3000 + ["1101"] * 2000 + ["0000"] * 9
     argv = flags(tmp_path, queries="row_conjunctions:4,3", max_sparsity=None)
     write_table(tmp_path, pa.table({"email": rows}))
@@ -173,10 +174,7 @@ def test_the_program_answers_all_conjunctions_over_rows(tmp_path: pathlib.Path) 
     ids=str,
 )
 def test_flags_of_another_mechanism_are_refused(
-    tmp_path: pathlib.Path,
-    capfd: pytest.CaptureFixture[str],
-    change: dict[str, str | None],
-    pattern: str,
+    tmp_path: Path, capfd: CaptureFixture[str], change: dict[str, str | None], pattern: str
 ) -> None:
     argv = flags(tmp_path, **change)
     before = everything_under(tmp_path)

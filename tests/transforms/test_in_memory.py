@@ -6,12 +6,12 @@ import dataclasses
 import decimal
 import json
 import operator
-import pathlib
 import subprocess
 import sys
 import traceback
 import uuid
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import apache_beam as beam
@@ -21,6 +21,7 @@ import pyarrow as pa
 import pytest
 from fakes import DOMAIN, WORKLOAD, NoPrivacy, guarantee, pipeline
 from noise_sources import NoNoise
+from pytest import MonkeyPatch
 from source_imports import ROOT
 from versions import since
 
@@ -53,7 +54,7 @@ QUOTED = "canary-4711"  # by its name, for tracebacks show code
 
 
 def by_beam(
-    directory: pathlib.Path, domain: dp.Domain, workload: Any, promise: dp.Guarantee, **named: Any
+    directory: Path, domain: dp.Domain, workload: Any, promise: dp.Guarantee, **named: Any
 ) -> Any:
     with pipeline() as p:
         transform = dp.ReleaseSyntheticDatabase(domain, workload, promise, **named)
@@ -69,9 +70,7 @@ def rows_of(release: Any) -> list[Any]:
 
 @pytest.mark.mostly_slow(one_in=3)
 @pytest.mark.parametrize(("unit", "k"), [("record", 1), ("household", 1), ("household", 3)])
-def test_the_exact_summary_is_that_of_the_pipeline(
-    tmp_path: pathlib.Path, unit: str, k: int
-) -> None:
+def test_the_exact_summary_is_that_of_the_pipeline(tmp_path: Path, unit: str, k: int) -> None:
     promise = guarantee(unit, k)
     distributed = by_beam(tmp_path, DOMAIN, WORKLOAD, promise, mechanism=EXACT)
     here = dp.release(TABLE, DOMAIN, WORKLOAD, promise, mechanism=EXACT)
@@ -105,11 +104,7 @@ def test_whatever_is_counted_the_records_are_the_same(unit: str, tables: Any) ->
     ids=["mwem", "gaussian", "laplace"],
 )
 def test_the_files_are_those_of_the_pipeline_byte_by_byte(
-    tmp_path: pathlib.Path,
-    monkeypatch: pytest.MonkeyPatch,
-    unit: str,
-    mechanism: Mechanism,
-    options: Any,
+    tmp_path: Path, monkeypatch: MonkeyPatch, unit: str, mechanism: Mechanism, options: Any
 ) -> None:
     for module in (release_table, one_worker):
         monkeypatch.setattr(module, "NoiseSource", NoNoise)
@@ -233,7 +228,7 @@ def test_refuses_polars_columns_of_objects(unit: str) -> None:
     ],
 )
 def test_a_table_that_does_not_fit_is_refused_before_anything_is_spent(
-    tmp_path: pathlib.Path, table: Any, unit: str, message: str
+    tmp_path: Path, table: Any, unit: str, message: str
 ) -> None:
     ledger = dp.Ledger(f"sqlite:///{tmp_path / 'ledger.sqlite'}")
     ledger.declare("people", 5, 1e-6, unit, "add_or_remove_one")
@@ -271,9 +266,7 @@ def test_a_stream_that_breaks_off_is_told_without_a_value(kind: type[Exception])
 @pytest.mark.parametrize(
     "step", ["encode_records", "limit_records", "HistogramAccumulator.add_batch", "draw_database"]
 )
-def test_withholds_what_a_step_on_records_raises(
-    step: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_withholds_what_a_step_on_records_raises(step: str, monkeypatch: MonkeyPatch) -> None:
     def fail(*_: Any) -> Any:
         raise InputError("age", QUOTED, "must be something else")
 
@@ -286,7 +279,7 @@ def test_withholds_what_a_step_on_records_raises(
 
 
 def test_the_ledger_is_paid_before_noise_is_drawn_and_told_of_the_release(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: MonkeyPatch
 ) -> None:
     ledger = dp.Ledger(f"sqlite:///{tmp_path / 'ledger.sqlite'}")
     ledger.declare("people", 1.5, 1e-6, "record", "add_or_remove_one")
@@ -321,7 +314,7 @@ def test_the_ledger_is_paid_before_noise_is_drawn_and_told_of_the_release(
 
 
 @pytest.mark.slow
-def test_no_beam_is_imported(tmp_path: pathlib.Path) -> None:
+def test_no_beam_is_imported(tmp_path: Path) -> None:
     code = f"""
 import sys
 import beam_dp as dp, pyarrow as pa
@@ -342,7 +335,7 @@ print(*sys.modules)
 
 
 def test_a_release_that_cannot_be_written_is_not_lost(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: MonkeyPatch
 ) -> None:
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")

@@ -5,14 +5,15 @@ from __future__ import annotations
 import collections
 import functools
 import logging
-import pathlib
 import pickle
+from pathlib import Path
 from typing import Any
 
 import apache_beam as beam
 import pytest
 from barriers import remove_barrier
 from fakes import COLLECTED, DOMAIN, DRAWS, WORKLOAD, NoPrivacy, collect, guarantee, pipeline
+from pytest import LogCaptureFixture, MonkeyPatch
 
 import beam_dp.transforms.drawing.release as release_module
 from beam_dp.domain.listed import BooleanAttribute
@@ -33,7 +34,7 @@ PEOPLE = [
 ]
 
 
-def released(directory: pathlib.Path) -> collections.Counter:
+def released(directory: Path) -> collections.Counter:
     found: collections.Counter = collections.Counter()
     for batch in read_release(directory).records():
         found.update(zip(*batch.values(), strict=True))
@@ -46,7 +47,7 @@ def as_counter(people: list[dict[str, Any]]) -> collections.Counter:
 
 def run(
     people: list[Any],
-    directory: pathlib.Path,
+    directory: Path,
     *,
     bundle_repeat: int = 0,
     domain: Domain = DOMAIN,
@@ -66,15 +67,13 @@ def run(
 @pytest.mark.mostly_slow(one_in=2)
 @pytest.mark.parametrize("people", [PEOPLE, PEOPLE[:1], []], ids=["many", "one", "none"])
 @pytest.mark.parametrize("unit", ["record", "household"])
-def test_the_release_holds_the_records(
-    tmp_path: pathlib.Path, people: list[Any], unit: str
-) -> None:
+def test_the_release_holds_the_records(tmp_path: Path, people: list[Any], unit: str) -> None:
     run(people, tmp_path / "out", unit=unit, k=1 if unit == "record" else 4)
     assert released(tmp_path / "out") == as_counter(people)
 
 
 @pytest.mark.slow
-def test_no_records_give_a_release_of_the_same_shape(tmp_path: pathlib.Path) -> None:
+def test_no_records_give_a_release_of_the_same_shape(tmp_path: Path) -> None:
     run([], tmp_path / "none")
     run(PEOPLE, tmp_path / "many")
     for directory in ("none", "many"):
@@ -84,7 +83,7 @@ def test_no_records_give_a_release_of_the_same_shape(tmp_path: pathlib.Path) -> 
 
 
 @pytest.mark.slow
-def test_a_unit_with_many_records_keeps_k_of_them(tmp_path: pathlib.Path) -> None:
+def test_a_unit_with_many_records_keeps_k_of_them(tmp_path: Path) -> None:
     people = PEOPLE[:8] + [dict(PEOPLE[i % 7], household=77) for i in range(1000)]
     run(people, tmp_path / "out", unit="household", k=3)
     found = released(tmp_path / "out")
@@ -102,7 +101,7 @@ def test_a_unit_with_many_records_keeps_k_of_them(tmp_path: pathlib.Path) -> Non
     ],
     ids=["one attribute", "one cell", "an attribute that no record has"],
 )
-def test_the_smallest_domains(tmp_path: pathlib.Path, domain: Domain) -> None:
+def test_the_smallest_domains(tmp_path: Path, domain: Domain) -> None:
     run(PEOPLE, tmp_path / "out", domain=domain, workload=marginals(domain, ways=1))
     kept = [p["age"] for p in PEOPLE if p["age"] == 4 or domain.num_cells == 10]
     expected = collections.Counter((age,) for age in kept) if "none" not in domain else {}
@@ -110,7 +109,7 @@ def test_the_smallest_domains(tmp_path: pathlib.Path, domain: Domain) -> None:
 
 
 @pytest.mark.slow
-def test_replayed_bundles_see_one_release(tmp_path: pathlib.Path) -> None:
+def test_replayed_bundles_see_one_release(tmp_path: Path) -> None:
     DRAWS.clear()
     with pipeline(bundle_repeat=2) as p:
         release = (
@@ -127,9 +126,7 @@ def test_replayed_bundles_see_one_release(tmp_path: pathlib.Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_test_above_would_see_two_draws_without_the_barrier(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_test_above_would_see_two_draws_without_the_barrier(monkeypatch: MonkeyPatch) -> None:
     remove_barrier(monkeypatch)
     with pipeline(bundle_repeat=2) as p:
         _ = (
@@ -142,7 +139,7 @@ def test_the_test_above_would_see_two_draws_without_the_barrier(
 
 
 @pytest.mark.slow
-def test_of_two_draws_one_is_written(tmp_path: pathlib.Path) -> None:
+def test_of_two_draws_one_is_written(tmp_path: Path) -> None:
     with pipeline() as p:
         people = p | beam.Create(PEOPLE)
         arguments = (DOMAIN, WORKLOAD, guarantee(), NoPrivacy())
@@ -153,14 +150,14 @@ def test_of_two_draws_one_is_written(tmp_path: pathlib.Path) -> None:
     assert len(list((tmp_path / "out").iterdir())) == 3
 
 
-def test_an_incomplete_draw_is_not_written(tmp_path: pathlib.Path) -> None:
+def test_an_incomplete_draw_is_not_written(tmp_path: Path) -> None:
     with pipeline() as p:
         _ = p | beam.Create([("0" * 32, (0, 2, b"half"))]) | WriteRelease(tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.slow
-def test_everything_twice_in_one_pipeline_needs_only_labels(tmp_path: pathlib.Path) -> None:
+def test_everything_twice_in_one_pipeline_needs_only_labels(tmp_path: Path) -> None:
     with pipeline() as p:
         people = p | beam.Create(PEOPLE)
         for name in ("one", "two"):
@@ -173,15 +170,13 @@ def test_everything_twice_in_one_pipeline_needs_only_labels(tmp_path: pathlib.Pa
 
 
 @pytest.mark.slow
-def test_a_large_release_travels_in_shards(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_large_release_travels_in_shards(tmp_path: Path, monkeypatch: MonkeyPatch) -> None:
     monkeypatch.setattr(one_worker, "RELEASE_SHARD_BYTES", 100)
     run(PEOPLE, tmp_path / "out")
     assert released(tmp_path / "out") == as_counter(PEOPLE)
 
 
-def test_what_is_refused_is_refused_at_construction(tmp_path: pathlib.Path) -> None:
+def test_what_is_refused_is_refused_at_construction(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="domain"):
         ReleaseSyntheticDatabase(DOMAIN, WORKLOAD, guarantee(), NoPrivacy(max_cells=3))
     (tmp_path / "card.json").write_text("{}")
@@ -195,9 +190,7 @@ def test_what_is_refused_is_refused_at_construction(tmp_path: pathlib.Path) -> N
 
 
 @pytest.mark.slow
-def test_keys_have_coders_of_their_own(
-    tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_keys_have_coders_of_their_own(tmp_path: Path, caplog: LogCaptureFixture) -> None:
     with caplog.at_level(logging.DEBUG):
         run(PEOPLE, tmp_path / "out", unit="household", k=2)
     assert "fallback" not in caplog.text.lower()
@@ -205,7 +198,7 @@ def test_keys_have_coders_of_their_own(
 
 
 @pytest.mark.slow
-def test_no_log_tells_of_records(tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_no_log_tells_of_records(tmp_path: Path, caplog: LogCaptureFixture) -> None:
     people = [{"age": "tell-tale", "sex": object, "smokes": "tell-tale", "household": "tell-tale"}]
     with caplog.at_level(logging.DEBUG):
         run(people * 7, tmp_path / "out", unit="household", k=2)
@@ -230,7 +223,7 @@ class Broken(NoPrivacy):
         raise ValueError("tell-tale")
 
 
-def test_the_message_of_a_failing_private_step_is_withheld(tmp_path: pathlib.Path) -> None:
+def test_the_message_of_a_failing_private_step_is_withheld(tmp_path: Path) -> None:
     transform = ReleaseSyntheticDatabase(DOMAIN, WORKLOAD, guarantee(), Broken())
     with pytest.raises(PrivateStepError) as error, pipeline() as p:
         _ = p | beam.Create(PEOPLE) | transform

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-import pathlib
+from pathlib import Path
 from typing import Any
 
 import apache_beam as beam
@@ -11,6 +11,7 @@ import fakes
 import numpy as np
 import pyarrow as pa
 import pytest
+from pytest import LogCaptureFixture
 
 from beam_dp.errors import InputError
 from beam_dp.hashing.elements import universe_elements
@@ -53,7 +54,7 @@ def exact(records: list[dict[str, Any]], plan: SparsePlan) -> np.ndarray:
 
 
 def release(
-    records: Any, plan: SparsePlan, folder: pathlib.Path, columns: KeyColumns = COLUMNS, **how: Any
+    records: Any, plan: SparsePlan, folder: Path, columns: KeyColumns = COLUMNS, **how: Any
 ) -> SparseRelease:
     with fakes.pipeline(**how) as pipeline:
         _ = (
@@ -177,7 +178,7 @@ def test_weights_are_clamped_and_what_has_none_is_left_out() -> None:
     [*SKETCHES, StabilityHistogram(), HybridSketch(3 * 2**10, 3)],
     ids=lambda each: f"{each.name}{getattr(each, 'projection_width', '')}",
 )
-def test_a_release_answers_through_files(mechanism: Any, tmp_path: pathlib.Path) -> None:
+def test_a_release_answers_through_files(mechanism: Any, tmp_path: Path) -> None:
     found = release(RECORDS, plan(mechanism), tmp_path)
     query = universe_elements([f"{i}@example.org" for i in range(8)], found.hash_key)
     answer = found.answer(query, np.ones(8))
@@ -186,9 +187,7 @@ def test_a_release_answers_through_files(mechanism: Any, tmp_path: pathlib.Path)
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mechanism", [CountSketch(3 * 64), StabilityHistogram()])
-def test_a_key_is_the_same_however_its_integer_was_written(
-    mechanism: Any, tmp_path: pathlib.Path
-) -> None:
+def test_a_key_is_the_same_however_its_integer_was_written(mechanism: Any, tmp_path: Path) -> None:
     texts: list[Any] = ["7", "7.0", b"7.0", 7, 7.0, "7.00"]
     records = [{"email": text} for text in texts for _ in range(200)]
     found = release(records, plan(mechanism), tmp_path)
@@ -199,7 +198,7 @@ def test_a_key_is_the_same_however_its_integer_was_written(
 
 
 @pytest.mark.slow
-def test_empty_input_gives_a_release_of_the_same_shape(tmp_path: pathlib.Path) -> None:
+def test_empty_input_gives_a_release_of_the_same_shape(tmp_path: Path) -> None:
     made = plan(HybridSketch(2**10), epsilon=1.0)
     empty = release([], made, tmp_path / "empty")
     full = release(RECORDS, made, tmp_path / "full")
@@ -212,18 +211,18 @@ def test_empty_input_gives_a_release_of_the_same_shape(tmp_path: pathlib.Path) -
     assert names[0] == names[1]
 
 
-def _names(folder: pathlib.Path) -> list[str]:
+def _names(folder: Path) -> list[str]:
     return [path.name for path in folder.iterdir()]
 
 
 @pytest.mark.slow
-def test_repeated_bundles_commit_one_draw(tmp_path: pathlib.Path) -> None:
+def test_repeated_bundles_commit_one_draw(tmp_path: Path) -> None:
     found = release(RECORDS, plan(CountSketch(3 * 64), epsilon=1.0), tmp_path, bundle_repeat=2)
     assert {name for name in _names(tmp_path / "out") if found.draw_id not in name} == {"card.json"}
 
 
 @pytest.mark.slow
-def test_repeated_bundles_count_each_record_once(tmp_path: pathlib.Path) -> None:
+def test_repeated_bundles_count_each_record_once(tmp_path: Path) -> None:
     made = plan(CountSketch(3 * 64))
     found = release(RECORDS, made, tmp_path, bundle_repeat=2)
     assert found.sketch is not None
@@ -235,7 +234,7 @@ CANARY = "canary-4711@example.org"
 
 
 @pytest.mark.slow
-def test_nothing_tells_of_records(tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_nothing_tells_of_records(tmp_path: Path, caplog: LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     metrics = []
     for number, records in enumerate(([], [{"email": CANARY, "person": CANARY}] * 50)):

@@ -15,6 +15,7 @@ import pyarrow.parquet
 import pytest
 from apache_beam.utils.timestamp import Timestamp
 from fakes import COLLECTED, NoPrivacy, collect, pipeline, reading
+from pytest import LogCaptureFixture, MonkeyPatch
 
 from beam_dp.domain.listed import CategoricalAttribute
 from beam_dp.domain.ordered import IntegerAttribute
@@ -150,7 +151,7 @@ def noted(function: Callable[..., Any]) -> Callable[..., Any]:
 def outcome(source: beam.PTransform, name: str) -> Any:
     """What a transform makes of a source of records, without what is drawn anew each time."""
     COUNTS.clear()
-    with pytest.MonkeyPatch.context() as patch, pipeline() as p:
+    with MonkeyPatch.context() as patch, pipeline() as p:
         patch.setattr(answer_queries._Starter, "histogram", noted(_Starter.histogram))
         patch.setattr(answer_sparse, "counts_of_shards", noted(counts_of_shards))
         _ = TRANSFORMS[name](p | "Source" >> source) | collect("found")
@@ -238,7 +239,7 @@ class Broken(dict):
 @pytest.mark.mostly_slow(one_in=2)
 @pytest.mark.parametrize("name", TRANSFORMS)
 def test_no_exception_and_no_log_depends_on_a_record(
-    name: str, of_a_file: dict[str, str], caplog: pytest.LogCaptureFixture
+    name: str, of_a_file: dict[str, str], caplog: LogCaptureFixture
 ) -> None:
     strange: list[Any] = [Broken(), {"born": Broken()}, {"age": "canary-4711"}, {7: 8}, {}]
     strange += [beam.Row(other="canary-4711"), pa.table({"other": ["canary-4711"]}), b"\xff"]

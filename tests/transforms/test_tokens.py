@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import pathlib
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -30,7 +30,7 @@ DENSE = dp.plan_private_mw(DOMAIN, PROMISE, N, num_questions=2)
 SPARSE = dp.plan_sparse_mw(PROMISE, N, max_sparsity=2, num_questions=2)
 ANSWERS = dp.plan_workload_answers(QUERIES, PROMISE, N)
 
-Door = Callable[[Token | None, pathlib.Path], Any]
+Door = Callable[[Token | None, Path], Any]
 # Each with the plan of what it draws.
 DOORS: dict[str, tuple[Plan, Door]] = {
     "synthetic": (
@@ -74,7 +74,7 @@ OTHERS: dict[str, Callable[[Token], Token]] = {
 
 
 @pytest.mark.parametrize("name", DOORS)
-def test_a_token_for_just_this_is_accepted(name: str, tmp_path: pathlib.Path) -> None:
+def test_a_token_for_just_this_is_accepted(name: str, tmp_path: Path) -> None:
     plan, door = DOORS[name]
     door(paid(plan), tmp_path)
     door(None, tmp_path)
@@ -82,9 +82,7 @@ def test_a_token_for_just_this_is_accepted(name: str, tmp_path: pathlib.Path) ->
 
 @pytest.mark.parametrize("other", OTHERS)
 @pytest.mark.parametrize("name", DOORS)
-def test_a_token_for_something_else_is_refused(
-    name: str, other: str, tmp_path: pathlib.Path
-) -> None:
+def test_a_token_for_something_else_is_refused(name: str, other: str, tmp_path: Path) -> None:
     plan, door = DOORS[name]
     with pytest.raises(dp.InputError, match="ledger_token: 'visits/1' is refused"):
         door(OTHERS[other](paid(plan)), tmp_path)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import pathlib
+from pathlib import Path
 from typing import Any
 
 import apache_beam as beam
 import pytest
+from pytest import MonkeyPatch
 
 from beam_dp.domain.files import parse_domain
 from beam_dp.errors import InputError
@@ -30,7 +31,7 @@ def apply(pipeline: beam.Pipeline, writer: str, directory: object) -> None:
 
 
 @pytest.fixture
-def folder(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.Path:
+def folder(tmp_path: Path, monkeypatch: MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "deep").mkdir()
     (tmp_path / "link").symlink_to(".")
@@ -41,10 +42,10 @@ def folder(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.P
 @pytest.mark.parametrize("second", WRITERS)
 @pytest.mark.parametrize("path", ["out", "out/", "./out", "deep/../out", "{}/out", "link/out"])
 def test_a_second_writer_of_a_directory_is_refused(
-    folder: pathlib.Path, first: str, second: str, path: str
+    folder: Path, first: str, second: str, path: str
 ) -> None:
     pipeline = beam.Pipeline("FnApiRunner")
-    apply(pipeline, first, pathlib.Path("out"))
+    apply(pipeline, first, Path("out"))
     path = path.format(folder)
     with pytest.raises(InputError) as refused:
         apply(pipeline, second, path)
@@ -53,7 +54,7 @@ def test_a_second_writer_of_a_directory_is_refused(
 
 
 @pytest.mark.parametrize("scheme", ["gs", "s3"])
-def test_folders_of_buckets_are_told_apart(monkeypatch: pytest.MonkeyPatch, scheme: str) -> None:
+def test_folders_of_buckets_are_told_apart(monkeypatch: MonkeyPatch, scheme: str) -> None:
     monkeypatch.setattr(BucketStore, "check_free", lambda self: None)
     monkeypatch.setattr(BucketStore, "drafts", lambda self: [])
     pipeline = beam.Pipeline("FnApiRunner")
@@ -63,14 +64,14 @@ def test_folders_of_buckets_are_told_apart(monkeypatch: pytest.MonkeyPatch, sche
         apply(pipeline, "answers", f"{scheme}://two/out/")
 
 
-def test_other_directories_and_other_pipelines_are_free(folder: pathlib.Path) -> None:
+def test_other_directories_and_other_pipelines_are_free(folder: Path) -> None:
     pipeline = beam.Pipeline("FnApiRunner")
     for path in ("out", "deep/out", "Out"):
         apply(pipeline, "release", path)
     apply(beam.Pipeline("FnApiRunner"), "release", "out")
 
 
-def test_a_writer_that_was_refused_takes_nothing(folder: pathlib.Path) -> None:
+def test_a_writer_that_was_refused_takes_nothing(folder: Path) -> None:
     pipeline = beam.Pipeline("FnApiRunner")
     windowed = (
         pipeline | "Records" >> beam.Create([]) | beam.WindowInto(beam.window.FixedWindows(1))
