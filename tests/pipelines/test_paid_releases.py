@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+import pickle
 import re
 from pathlib import Path
 
+import apache_beam as beam
 import pytest
 from jobs import everything_under, job_flags, people
 from pytest import CaptureFixture
 
 import beam_dp as dp
-from beam_dp.privacy.ledger.entries import Token
+from beam_dp.privacy.ledger.entries import LaterToken, Token
 from beam_dp.privacy.ledger.origin import Origin
 from beam_dp.privacy.loss import Loss
 from pipelines.release_synthetic_database import main
@@ -184,19 +186,30 @@ def transform(guarantee: dp.Guarantee, token: Token) -> dp.ReleaseSyntheticDatab
     )
 
 
-def test_a_token_names_the_entry_on_the_card(tmp_path: Path) -> None:
-    import apache_beam as beam
+def promise(epsilon: float) -> dp.Guarantee:
+    return dp.Guarantee(epsilon, 0.0, "add_or_remove_one", "record", 1)  # type: ignore[arg-type]
 
-    guarantee = dp.Guarantee(1.0, 0.0, "add_or_remove_one", "record", 1)  # type: ignore[arg-type]
+
+def add_release(pipeline: beam.Pipeline, token: Token, output: Path) -> None:
+    rows = pipeline | beam.Create(people().select(["age"]).to_pylist())
+    _ = rows | transform(promise(1.0), token) | dp.WriteRelease(str(output))
+
+
+@pytest.mark.parametrize("is_paid_later", [False, True])
+def test_a_token_names_the_entry_on_the_card(tmp_path: Path, is_paid_later: bool) -> None:
     ledger = declared(str(tmp_path / "ledger.sqlite"))
-    token = ledger.spend("visits", guarantee, Loss.pure(1.0), "laplace")
+    stated = "laplace", promise(1.0), Loss.pure(1.0)
+    token: Token = LaterToken("visits", *stated)
     with beam.Pipeline(runner="FnApiRunner") as pipeline:
-        _ = (
-            pipeline
-            | beam.Create(people().select(["age"]).to_pylist())
-            | transform(guarantee, token)
-            | dp.WriteRelease(str(tmp_path / "out"))
-        )
+        if is_paid_later:
+            add_release(pipeline, token, tmp_path / "out")
+        paid = ledger.spend("visits", promise(1.0), Loss.pure(1.0), "laplace")
+        if is_paid_later:
+            assert isinstance(token, LaterToken)
+            token.pay(paid)
+        else:
+            token = paid
+            add_release(pipeline, token, tmp_path / "out")
     release = dp.read_release(str(tmp_path / "out"))
     assert release.plan["ledger_release"] == "visits/1"
     ledger.mark_released(token, release.draw_id)
@@ -212,9 +225,29 @@ def test_a_token_names_the_entry_on_the_card(tmp_path: Path) -> None:
     ],
 )
 def test_a_token_for_something_else_is_refused(epsilon: float, loss: Loss, mechanism: str) -> None:
-    def promise(value: float) -> dp.Guarantee:
-        return dp.Guarantee(value, 0.0, "add_or_remove_one", "record", 1)  # type: ignore[arg-type]
-
     token = Token("visits", 1, mechanism, promise(epsilon), loss)
     with pytest.raises(dp.InputError, match="ledger_token: 'visits/1' is refused"):
         transform(promise(1.0), token)
+    later = LaterToken("visits", "laplace", promise(1.0), Loss.pure(1.0))
+    with pytest.raises(dp.InputError, match="ledger_token: 'visits/1' is refused"):
+        later.pay(token)
+
+
+def test_a_job_that_runs_unpaid_writes_no_release(tmp_path: Path) -> None:
+    token = LaterToken("visits", "laplace", promise(1.0), Loss.pure(1.0))
+    pipeline = beam.Pipeline(runner="FnApiRunner")
+    add_release(pipeline, token, tmp_path / "out")
+    with pytest.raises(RuntimeError):
+        pipeline.run()
+    assert not (tmp_path / "out" / "card.json").exists()
+
+
+def test_steps_refer_to_a_token_until_it_is_paid_for_and_then_hold_the_entry() -> None:
+    token = LaterToken("visits", "laplace", promise(1.0), Loss.pure(1.0))
+    assert pickle.loads(pickle.dumps(token)) is token
+    with pytest.raises(RuntimeError, match="was not paid for"):
+        _ = token.release_id
+    paid = Token("visits", 7, "laplace", promise(1.0), Loss.pure(1.0))
+    token.pay(paid)
+    assert token.release_id == "visits/7"
+    assert pickle.loads(pickle.dumps(token)) == paid

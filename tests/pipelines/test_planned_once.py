@@ -21,6 +21,7 @@ from beam_dp.mechanisms.online.private_mw_plan import plan_private_mw
 from beam_dp.mechanisms.online.sparse_mw import plan_sparse_mw
 from beam_dp.mechanisms.sketches.mechanisms import CountSketch
 from beam_dp.privacy.ledger.ledger import Ledger
+from pipelines import program
 
 PLANNERS: dict[str, Callable[..., Any]] = {
     "release_synthetic_database": MWEM.plan,
@@ -51,7 +52,7 @@ def declared(folder: Path, unit: str) -> Ledger:
     [("run", "with a ledger"), ("run", "without"), ("validated", "with a ledger")],
 )
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_a_job_of_the_command_line_is_planned_once(
+def test_a_job_of_the_command_line_is_planned_and_built_once(
     tmp_path: Path, monkeypatch: MonkeyPatch, name: str, end: str, payment: str
 ) -> None:
     flags = PROGRAMS[name].flags(tmp_path)
@@ -63,12 +64,12 @@ def test_a_job_of_the_command_line_is_planned_once(
     monkeypatch.setattr(
         "pipelines.program.run_pipeline", lambda _, __, outputs: bool(started.extend(outputs))
     )
-    with calls_of(PLANNERS[name]) as planned:
+    with calls_of(PLANNERS[name]) as planned, calls_of(program.build) as built:
         code = PROGRAMS[name].main(
             [*flags, *(["--validate_only", "--json"] if end == "validated" else [])]
         )
     assert (code, started) == ((0, []) if end == "validated" else (1, [str(tmp_path / "out")]))
-    assert len(planned) == 1, planned
+    assert (len(planned), len(built)) == (1, 1)
 
 
 @pytest.mark.slow

@@ -109,7 +109,7 @@ class LaterToken(Token):
     Building a pipeline refuses what planning could not, and what is refused costs nothing. Beam
     pickles a step when it is added to a pipeline, and again when the pipeline runs. What is pickled
     before ``pay`` goes on referring to this object of this process; what is pickled afterwards
-    holds the token of the entry. A job that runs unpaid fails before it draws noise.
+    holds the token of the entry. A job that runs unpaid fails: its card has no entry to name.
     """
 
     def __init__(self, dataset_id: str, mechanism: str, guarantee: Guarantee, loss: Loss) -> None:
