@@ -1,4 +1,4 @@
-"""Queries and answers in elements that a runner can carry, complete and in order."""
+"""Answers travel in batches of a few MB, and only a complete run is written."""
 
 from __future__ import annotations
 
@@ -10,16 +10,20 @@ import apache_beam as beam
 import pytest
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from pytest import MonkeyPatch
+from tiny import ADD, domain_of, promise
 
 import beam_dp.transforms.elements as batches_module
 from beam_dp import Guarantee
 from beam_dp.domain.listed import BooleanAttribute
 from beam_dp.domain.universe import Domain
+from beam_dp.mechanisms.linear_answers.answers import plan_workload_answers
 from beam_dp.mechanisms.online.private_mw_plan import plan_private_mw
 from beam_dp.privacy.guarantee import Neighboring
+from beam_dp.privacy.ledger.ledger import Ledger
+from beam_dp.queries.linear_workload import parse_linear_workload
 from beam_dp.releases.answers.files import answers_file, read_rows
 from beam_dp.releases.kinds import read_release
-from beam_dp.transforms import AnswerBatch, AnswerQueries, WriteAnswers
+from beam_dp.transforms import AnswerBatch, AnswerQueries, AnswerWorkload, WriteAnswers
 from beam_dp.transforms.elements import answer_batches, each_query, numbered_queries
 
 MOST_BYTES = 2**24
@@ -93,3 +97,17 @@ def test_a_run_in_several_batches_is_one_release(tmp_path: Path, monkeypatch: Mo
     rows = list(read_rows((tmp_path / "out" / answers_file(answers.draw_id)).read_bytes()))
     assert [each["id"] for each in rows] == [str(number) for number in range(9)]
     assert all(abs(each["value"] - 50) < 5 for each in rows)
+
+
+PAIRS = parse_linear_workload("conjunctions:2", domain_of(4, 2, 3))
+
+
+@pytest.mark.parametrize("delta, name", [(0.0, "laplace"), (1e-9, "gaussian")])
+def test_what_a_ledger_was_paid_for_by_the_public_name_is_accepted(delta, name, tmp_path):
+    plan = plan_workload_answers(PAIRS, promise(ADD, delta), "noisy", f"discrete_{name}")
+    assert plan.mechanism == plan.public["mechanism"] == name
+    ledger = Ledger(str(tmp_path / "ledger.sqlite"))
+    ledger.declare("people", 10.0, 1e-6, "record", ADD)
+    token = ledger.spend("people", plan.guarantee, plan.loss, plan.mechanism, plan.public)
+    AnswerWorkload(plan, [], token)
+    WriteAnswers(tmp_path / "out", plan, token)

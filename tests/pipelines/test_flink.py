@@ -1,14 +1,16 @@
-"""What FlinkRunner lacks costs one line, before anything is spent."""
+"""Flink: what it lacks costs one line before anything is spent, and its cluster cancels jobs."""
 
 from __future__ import annotations
 
 import http.server
+import json
 import os
 import re
 import threading
 import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import apache_beam as beam
 import pytest
@@ -18,7 +20,7 @@ from patience import HANG_SECONDS
 from pytest import CaptureFixture, MonkeyPatch
 from versions import since
 
-from pipelines.flink import prepare_flink
+from pipelines.flink import cancel_job, prepare_flink
 from pipelines.release_synthetic_database import main
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -64,7 +66,7 @@ def new_jar(path: Path) -> str:
 
 
 @pytest.fixture
-def cluster(monkeypatch: MonkeyPatch) -> Iterator[str]:
+def other_cluster(monkeypatch: MonkeyPatch) -> Iterator[str]:
     """Answers as a job manager that runs Flink 1.19 does, however late."""
     monkeypatch.setattr("pipelines.flink.SECONDS_TO_ANSWER", HANG_SECONDS)
 
@@ -210,12 +212,81 @@ def test_a_flink_that_beam_does_not_know(refused: Refused, jar: str) -> None:
     refused(r"--flink_version: .*'1\.2'", flink_job_server_jar=jar, flink_version="1.2")
 
 
-def test_a_cluster_that_runs_another_flink(refused: Refused, jar: str, cluster: str) -> None:
+def test_a_cluster_that_runs_another_flink(refused: Refused, jar: str, other_cluster: str) -> None:
     pattern = r"--flink_version: '1\.20' is refused; must be that of the cluster.* 1\.19\.3"
-    refused(pattern, flink_job_server_jar=jar, flink_master=cluster)
+    refused(pattern, flink_job_server_jar=jar, flink_master=other_cluster)
 
 
 @pytest.mark.parametrize("master", ["127.0.0.1:9", "http://127.0.0.1:9", "local", "[::1", "a b:1"])
 def test_a_cluster_that_does_not_answer(refused: Refused, jar: str, master: str) -> None:
     pattern = rf"--flink_master: '{re.escape(master)}' is refused; must be \[local\], or host:port"
     refused(pattern, flink_job_server_jar=jar, flink_master=master)
+
+
+ENDED = {"jid": "a0", "name": "week-root-1123-f00d", "end-time": 17}
+OURS = {"jid": "a1", "name": "week-root-1123-f00d", "end-time": -1}
+OTHER = {"jid": "a2", "name": "week-root-1123-beef", "end-time": -1}
+JOB_ID = "week-root-1123-f00d_0bb55546-0e3f-4a0b-9fdc-4e0359649fd2"
+
+
+class Cluster:
+    """Answers as a job manager does, and keeps what it is asked to change."""
+
+    def __init__(self, jobs: list[dict[str, Any]]) -> None:
+        changes: list[str] = []
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                self.answer({"jobs": jobs} if self.path == "/jobs/overview" else {})
+
+            def do_PATCH(self) -> None:
+                changes.append(self.path)
+                self.answer({})
+
+            def answer(self, value: Any) -> None:
+                self.send_response(200)
+                self.end_headers()
+                self.wfile.write(json.dumps(value).encode())
+
+            def log_message(self, format: str, *args: object) -> None:
+                pass
+
+        self.changes = changes
+        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.master = f"127.0.0.1:{self.server.server_address[1]}"
+
+
+@pytest.fixture
+def jobs() -> list[dict[str, Any]]:
+    return [ENDED, OURS, OTHER]
+
+
+@pytest.fixture
+def cluster(jobs: list[dict[str, Any]], monkeypatch: MonkeyPatch) -> Iterator[Cluster]:
+    monkeypatch.setattr("pipelines.flink.SECONDS_TO_ANSWER", HANG_SECONDS)
+    found = Cluster(jobs)
+    with found.server as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield found
+        server.shutdown()
+        thread.join()
+
+
+@pytest.mark.parametrize("address", ["{}", " {} ", "http://{}"])
+def test_the_job_that_runs_is_cancelled_and_no_other(cluster: Cluster, address: str) -> None:
+    cancel_job(address.format(cluster.master), JOB_ID)
+    assert cluster.changes == ["/jobs/a1?mode=cancel"]
+
+
+def test_of_several_jobs_of_a_name_none_is_cancelled(
+    cluster: Cluster, jobs: list[dict[str, Any]]
+) -> None:
+    jobs.append({**OURS, "jid": "a3"})
+    cancel_job(cluster.master, JOB_ID)
+    assert cluster.changes == []
+
+
+def test_what_runs_in_the_job_server_needs_nothing() -> None:
+    cancel_job("[auto]", JOB_ID)
+    cancel_job(" [local]", JOB_ID)

@@ -1,10 +1,14 @@
-"""What a runner lacks costs one line that says what to do, before anything is spent."""
+"""Runners: what they lack and flags that no job can run with cost one line; what they leave."""
 
 from __future__ import annotations
 
+import logging
+import os
 import re
 import stat
 import sys
+import tempfile
+import warnings
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -17,14 +21,108 @@ from apache_beam.options.pipeline_options import (
     PrismRunnerOptions,
     StandardOptions,
 )
+from apache_beam.portability import common_urns
 from apache_beam.runners.portability.prism_runner import PrismJobServer
-from jobs import everything_under, job_flags
+from apache_beam.runners.runner import create_runner
+from jobs import everything_under, interval_flags, job_flags
 from pytest import CaptureFixture, MonkeyPatch
+from yaml_jobs import RELEASE, read, run, step
 
+import beam_dp as dp
 from beam_dp.privacy.ledger.ledger import Ledger
-from pipelines import runners
+from pipelines import release_intervals, release_synthetic_database, runners
 from pipelines.job_servers import JAR_SERVERS, prepare_jar_server, prepare_prism
+from pipelines.progress import Progress
 from pipelines.release_synthetic_database import main, parse_arguments
+from pipelines.runners import ENVIRONMENTS, empty_pipeline, make_pipeline, runner_name
+from pipelines.running import run_pipeline
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    for name in ("own.py", "package.txt", "setup.py"):
+        (tmp_path / name).touch()
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("flags", "pattern"),
+    [
+        ({"setup_file": "./nope.py"}, r"--setup_file: './nope.py' is refused; must be a file that"),
+        ({"setup_file": "./own.py"}, r"--setup_file: './own.py' .*, named setup.py or"),
+        ({"extra_package": "./nope.tar.gz"}, r"--extra_package: './nope.tar.gz' is refused; must"),
+        ({"extra_package": "./package.txt"}, r"--extra_package: .*, named .tar, .tar.gz, .whl or"),
+        ({"requirements_file": "nope.txt"}, r"--requirements_file: 'nope.txt' is refused; must be"),
+        (
+            {"environment_type": "EXTERNL"},
+            r"--environment_type: 'EXTERNL' .* nearest is 'EXTERNAL'",
+        ),
+        ({"parallelism": "0"}, r"--parallelism: 0 is refused; must be >= 1"),
+        ({"max_parallelism": "-2"}, r"--max_parallelism: -2 is refused; must be >= 1"),
+        ({"direct_num_workers": "-1"}, r"--direct_num_workers: -1 is refused; must be >= 0"),
+        (
+            {"runner": "PortableRunner", "job_endpoint": "localhost:1"},
+            r"--job_endpoint: 'localhost:1' is refused; must be host:port of a job server that",
+        ),
+        (
+            {"runner": "prism", "job_endpoint": "localhost:1"},
+            r"--job_endpoint: 'localhost:1' is refused; must be host:port of a job server that",
+        ),
+        ({"runner": "portable"}, r"--job_endpoint: missing; must be given with --runner Portable"),
+    ],
+)
+def test_it_costs_one_line_and_nothing_is_spent(
+    folder: Path,
+    capfd: CaptureFixture[str],
+    monkeypatch: MonkeyPatch,
+    flags: dict[str, str],
+    pattern: str,
+) -> None:
+    monkeypatch.setattr("pipelines.runners.SECONDS_TO_ANSWER", 0.5)
+    url = str(folder / "ledger.sqlite")
+    ledger = dp.Ledger(url)
+    ledger.declare("people", 1000.0, 1e-9, "record", "add_or_remove_one")
+    argv = job_flags(folder, ledger=url, dataset_id="people", **flags)
+    before = everything_under(folder)
+    assert main(argv) == 2
+    out, err = capfd.readouterr()
+    assert out == "" and re.fullmatch(r"error: [^\n]+\n", err), err
+    assert re.search(pattern, err), err
+    assert ledger.entries("people") == [] and everything_under(folder) == before
+
+
+@pytest.mark.mostly_slow(one_in=2, start=1)
+@pytest.mark.parametrize(
+    "flags",
+    [
+        {"setup_file": "./setup.py", "requirements_file": "package.txt"},
+        {"extra_package": "gs://bucket/package.whl"},
+        {"parallelism": "-1", "direct_num_workers": "0"},
+        {"environment_type": "beam:env:external:v1"},
+        {"runner": "fnapi", "job_endpoint": "localhost:1"},
+        {"runner": "portable", "job_endpoint": "embed"},
+    ],
+)
+def test_what_beam_takes_is_taken(folder: Path, flags: dict[str, str]) -> None:
+    assert main([*job_flags(folder, **flags), "--validate_only"]) == 0
+
+
+def test_a_runner_is_the_one_that_beam_makes() -> None:
+    for name in ("DirectRunner", "FlinkRunner", "FnApiRunner", "PortableRunner", "SparkRunner"):
+        for text in (name, name.lower(), name.removesuffix("Runner"), name.lower()[:-6]):
+            assert type(create_runner(text)) is type(create_runner(name))
+            assert runner_name(text) == name
+    for name in StandardOptions.KNOWN_RUNNER_NAMES:
+        assert runner_name(name.upper()) == name
+    full = "apache_beam.runners.portability.flink_runner.FlinkRunner"
+    assert runner_name(full) == type(create_runner(full)).__name__ == "FlinkRunner"
+
+
+def test_environments_are_those_of_beam() -> None:
+    of_beam = {name for name in dir(common_urns.environments) if name.isupper()}
+    assert set(ENVIRONMENTS) - {"LOOPBACK"} <= of_beam, of_beam
+
 
 Refused = Callable[..., None]
 
@@ -222,3 +320,101 @@ def test_every_runner_of_beam_is_local_or_checked() -> None:
     elsewhere = known - set(runners._PREPARED)
     # The first has its endpoint checked; the second runs here, and is loaded before anything.
     assert elsewhere == {"PortableRunner", "InteractiveRunner"}
+
+
+VALUE = "remarkable-4711"
+PROCESSES = "--direct_running_mode=multi_processing"
+
+
+def speaker(fails: bool) -> Callable[[str], str]:
+    """A function that says its value in every way; workers cannot import the module of a test."""
+
+    def speak(value: str) -> str:
+        print(value)
+        print(value, file=sys.stderr, flush=True)
+        warnings.warn(value, stacklevel=1)
+        for name in (None, "apache_beam", "beam_dp"):
+            logging.getLogger(name).critical(value)
+        if fails:
+            raise ValueError(value)
+        return value
+
+    return speak
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fails", [False, True])
+def test_processes_show_no_record_and_nothing_of_beam(
+    tmp_path: Path, capfd: CaptureFixture[str], fails: bool
+) -> None:
+    flags = (PROCESSES, "--direct_num_workers=1")
+    pipeline = make_pipeline(flags, "out")
+    _ = pipeline | beam.Create([VALUE]) | beam.Map(speaker(fails))
+    assert run_pipeline(pipeline, Progress(), [str(tmp_path / "out")]) is not fails
+    out, err = capfd.readouterr()
+    line = r"error: the job failed with RuntimeError[^\n]*; its message is withheld[^\n]*\n"
+    assert out == ""
+    assert re.fullmatch(line if fails else "", err), err
+    assert VALUE not in err
+
+
+@pytest.mark.parametrize(
+    ("runner", "expected"),
+    [
+        ("DirectRunner", "FnApiRunner"),
+        ("direct", "FnApiRunner"),
+        ("PrismRunner", "PrismRunner"),
+    ],
+)
+def test_processes_are_silent_whatever_the_local_runner_is_called(
+    runner: str, expected: str
+) -> None:
+    pipeline = empty_pipeline(PipelineOptions([f"--runner={runner}", PROCESSES]))
+    assert type(pipeline.runner).__name__ == expected
+
+
+@pytest.fixture
+def temporary(tmp_path: Path, monkeypatch: MonkeyPatch) -> Path:
+    """The folder of temporary files."""
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    return folder
+
+
+@pytest.fixture
+def budget(tmp_path: Path) -> dict[str, str]:
+    """Flags of a ledger with a budget, with which programs build their pipeline twice."""
+    url = str(tmp_path / "ledger.sqlite")
+    unit = RELEASE["privacy_unit"]
+    dp.Ledger(url).declare("people", 1000.0, 1e-9, unit, "add_or_remove_one")
+    return {"ledger": url, "dataset_id": "people"}
+
+
+def test_a_check_leaves_no_temporary_files(tmp_path: Path, temporary: Path) -> None:
+    argv = [*job_flags(tmp_path), "--validate_only"]
+    assert release_synthetic_database.main(argv) == 0
+    assert os.listdir(temporary) == []
+
+
+def test_a_refusal_leaves_no_temporary_files(tmp_path: Path, temporary: Path) -> None:
+    argv = job_flags(tmp_path, input=str(tmp_path / "none.csv"))
+    assert release_synthetic_database.main(argv) == 2
+    assert os.listdir(temporary) == []
+
+
+@pytest.mark.slow
+def test_a_paid_release_leaves_no_temporary_files(
+    tmp_path: Path, temporary: Path, budget: dict[str, str]
+) -> None:
+    assert release_intervals.main(interval_flags(tmp_path, **budget)) == 0
+    assert os.listdir(temporary) == []
+
+
+@pytest.mark.slow
+def test_a_paid_release_of_beam_yaml_leaves_no_temporary_files(
+    tmp_path: Path, temporary: Path, budget: dict[str, str]
+) -> None:
+    output = str(tmp_path / "out")
+    run(read(tmp_path), step("ReleaseSyntheticDatabase", **RELEASE, **budget, output=output))
+    assert os.listdir(temporary) == []

@@ -1,0 +1,374 @@
+"""Every program plans and builds once, tries its output, then pays, and knows its own release."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import apache_beam as beam
+import pyarrow as pa
+import pytest
+from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+from calls import calls_of
+from engines.programs import PROGRAMS, Program
+from jobs import everything_under, job_flags, people
+from pytest import CaptureFixture, MonkeyPatch
+from yaml_jobs import PAID_JOBS, RELEASE, build, paid, read, run, step
+
+import beam_dp as dp
+from beam_dp.errors import InputError
+from beam_dp.mechanisms.intervals.plan import plan_intervals
+from beam_dp.mechanisms.linear_answers.answers import plan_workload_answers
+from beam_dp.mechanisms.marginals.mwem import MWEM
+from beam_dp.mechanisms.online.private_mw_plan import plan_private_mw
+from beam_dp.mechanisms.online.sparse_mw import plan_sparse_mw
+from beam_dp.mechanisms.sketches.mechanisms import CountSketch
+from beam_dp.privacy.ledger.ledger import Ledger
+from beam_dp.releases.leftovers import finish_writing
+from pipelines import answer_queries, program, release_synthetic_database, running
+
+PLANNERS: dict[str, Callable[..., Any]] = {
+    "release_synthetic_database": MWEM.plan,
+    "release_projection": CountSketch.plan,
+    "release_intervals": plan_intervals,
+    "answer_queries, private_mw": plan_private_mw,
+    "answer_queries, sparse_mw": plan_sparse_mw,
+    "answer_queries, laplace": plan_workload_answers,
+}
+PLANNERS_OF_YAML: dict[str, Callable[..., Any]] = {
+    "synthetic database": MWEM.plan,
+    "projection": CountSketch.plan,
+    "intervals": plan_intervals,
+    "private_mw": plan_private_mw,
+    "laplace": plan_workload_answers,
+}
+
+
+def declared(folder: Path, unit: str) -> Ledger:
+    ledger = Ledger(str(folder / "ledger.sqlite"))
+    ledger.declare("people", 1e6, 1e-6, unit, "add_or_remove_one")
+    return ledger
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("end", "payment"),
+    [("run", "with a ledger"), ("run", "without"), ("validated", "with a ledger")],
+)
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_job_of_the_command_line_is_planned_and_built_once(
+    tmp_path: Path, monkeypatch: MonkeyPatch, name: str, end: str, payment: str
+) -> None:
+    flags = PROGRAMS[name].flags(tmp_path)
+    if payment == "with a ledger":
+        unit = next(flag for flag in flags if flag.startswith("--privacy_unit=")).partition("=")[2]
+        flags += [f"--ledger={declared(tmp_path, unit).name}", "--dataset_id=people"]
+    started: list[str] = []
+    # The job that was built is not needed here.
+    monkeypatch.setattr(
+        "pipelines.program.run_pipeline", lambda _, __, outputs: bool(started.extend(outputs))
+    )
+    with calls_of(PLANNERS[name]) as planned, calls_of(program.build) as built:
+        code = PROGRAMS[name].main(
+            [*flags, *(["--validate_only", "--json"] if end == "validated" else [])]
+        )
+    assert (code, started) == ((0, []) if end == "validated" else (1, [str(tmp_path / "out")]))
+    assert (len(planned), len(built)) == (1, 1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", PAID_JOBS)
+def test_a_job_of_yaml_is_planned_once(tmp_path: Path, name: str) -> None:
+    ledger = declared(tmp_path, "household")
+    chain = {"type": "chain", "transforms": [read(tmp_path), paid(name, ledger, tmp_path)]}
+    with calls_of(PLANNERS_OF_YAML[name]) as planned:
+        build(beam.Pipeline(runner=FnApiRunner()), chain)
+    assert len(planned) == 1, planned
+    assert [entry.state for entry in ledger.entries("people")] == ["spent"]
+
+
+def no_links(*_: object, **__: object) -> None:
+    raise PermissionError(errno.EPERM, "Operation not permitted")
+
+
+def refusal(capfd: CaptureFixture[str], code: int) -> str:
+    """The one line that was printed."""
+    out, err = capfd.readouterr()
+    assert code == 2, err
+    assert out == "" and re.fullmatch(r"error: [^\n]+\n", err), err
+    return err
+
+
+@pytest.mark.mostly_slow(one_in=2, start=1)
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_an_output_without_hard_links_costs_one_line(
+    tmp_path: Path, monkeypatch: MonkeyPatch, capfd: CaptureFixture[str], name: str
+) -> None:
+    program = PROGRAMS[name]
+    flags = program.flags(tmp_path)
+    unit = next(flag for flag in flags if flag.startswith("--privacy_unit=")).partition("=")[2]
+    ledger = declared(tmp_path, unit)
+    argv = [*flags, f"--ledger={ledger.name}", "--dataset_id=people"]
+    before = everything_under(tmp_path)
+    monkeypatch.setattr(os, "link", no_links)
+    line = refusal(capfd, program.main(argv))
+    assert re.match(r"error: --output: '.*out' is refused; .*: Operation not permitted$", line)
+    assert ledger.entries("people") == [] and everything_under(tmp_path) == before
+
+
+def draft_in(output: Path) -> None:
+    """What the writer of another job leaves while it runs, or when it is killed."""
+    draft = output / f".draft-{'0' * 32}-1"
+    draft.mkdir(parents=True)
+    (draft / "records-000.avro").write_bytes(b"private")
+
+
+OTHER_JOB = "must hold no drafts of another job: stop that job if it is running, then run"
+
+
+@pytest.mark.mostly_slow(one_in=2, start=0)
+@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize("is_preview", [False, True])
+def test_drafts_of_another_job_are_refused_before_a_program_pays(
+    tmp_path: Path, capfd: CaptureFixture[str], name: str, is_preview: bool
+) -> None:
+    program = PROGRAMS[name]
+    flags = program.flags(tmp_path)
+    unit = next(flag for flag in flags if flag.startswith("--privacy_unit=")).partition("=")[2]
+    ledger = declared(tmp_path, unit)
+    argv = [*flags, f"--ledger={ledger.name}", "--dataset_id=people"]
+    draft_in(tmp_path / "out")
+    before = everything_under(tmp_path)
+    line = refusal(capfd, program.main([*argv, "--validate_only"] if is_preview else argv))
+    assert line.startswith(f"error: --output: '{tmp_path}/out' is refused; {OTHER_JOB} `beam-dp fi")
+    assert ledger.entries("people") == [] and everything_under(tmp_path) == before
+
+
+def test_drafts_of_another_job_are_refused_before_a_table_is_paid_for(tmp_path: Path) -> None:
+    ledger = declared(tmp_path, "record")
+    domain = dp.read_domain('{"age": 2}')
+    given = dp.Guarantee(1.0, 1e-9, "add_or_remove_one", "record", 1)
+    paid: dict[str, Any] = {"ledger": ledger, "dataset_id": "people", "output": tmp_path / "out"}
+    draft_in(tmp_path / "out")
+    table = pa.table({"age": [0, 1, 1]})
+    with pytest.raises(InputError, match=f"output: .* {OTHER_JOB}"):
+        dp.release(table, domain, dp.marginals(domain, ways=1), given, **paid)
+    assert ledger.entries("people") == []
+    assert finish_writing(tmp_path / "out") is False
+    dp.release(table, domain, dp.marginals(domain, ways=1), given, **paid)
+
+
+@pytest.mark.parametrize("is_paid", [False, True])
+def test_drafts_of_another_job_are_refused_when_a_transform_is_built(
+    tmp_path: Path, is_paid: bool
+) -> None:
+    ledger = declared(tmp_path, "household")
+    paid = {"ledger": ledger.name, "dataset_id": "people"} if is_paid else {}
+    draft_in(tmp_path / "out")
+    with pytest.raises(InputError, match=f"output: .* {OTHER_JOB}"):
+        dp.WriteRelease(tmp_path / "out")
+    fields = {**RELEASE, **paid, "output": str(tmp_path / "out")}
+    with pytest.raises(ValueError, match=f"output: .* {OTHER_JOB}"):
+        run(read(tmp_path), step("ReleaseSyntheticDatabase", **fields))
+    assert ledger.entries("people") == []
+
+
+def test_without_a_ledger_it_is_tried_before_the_job_runs(
+    tmp_path: Path, monkeypatch: MonkeyPatch, capfd: CaptureFixture[str]
+) -> None:
+    argv = job_flags(tmp_path)
+    monkeypatch.setattr(os, "link", no_links)
+    assert "--output" in refusal(capfd, release_synthetic_database.main(argv))
+
+
+@pytest.mark.slow
+def test_a_release_of_yaml_is_refused_before_it_pays(
+    tmp_path: Path, monkeypatch: MonkeyPatch
+) -> None:
+    ledger = declared(tmp_path, "household")
+    paid = {"ledger": ledger.name, "dataset_id": "people", "output": str(tmp_path / "out")}
+    monkeypatch.setattr(os, "link", no_links)
+    with pytest.raises(ValueError, match=r"output: .*: Operation not permitted$"):
+        run(read(tmp_path), step("ReleaseSyntheticDatabase", **RELEASE, **paid))
+    assert ledger.entries("people") == []
+
+
+def noted(function: Callable[..., Any], calls: list[Any]) -> Callable[..., Any]:
+    def call(*args: Any, **named: Any) -> Any:
+        calls.append(args)
+        return function(*args, **named)
+
+    return call
+
+
+def test_validate_only_writes_nothing_not_even_for_a_moment(
+    tmp_path: Path, monkeypatch: MonkeyPatch
+) -> None:
+    argv = [*job_flags(tmp_path), "--validate_only"]
+    written: list[Any] = []
+    for name in ("mkdir", "link"):
+        monkeypatch.setattr(os, name, noted(getattr(os, name), written))
+    assert release_synthetic_database.main(argv) == 0
+    assert [args for args in written if str(tmp_path) in str(args)] == []
+
+
+def test_a_state_that_cannot_be_saved_costs_one_line(
+    tmp_path: Path, monkeypatch: MonkeyPatch, capfd: CaptureFixture[str]
+) -> None:
+    ledger = declared(tmp_path, "record")
+    (tmp_path / "queries.jsonl").write_text('{"conjunction": {"sex": "Female"}}')
+    mkdir = os.mkdir
+
+    def read_only(path: Any, *args: Any, **named: Any) -> None:
+        if ".saving-" in os.fspath(path):
+            raise OSError(errno.EROFS, "Read-only file system")
+        mkdir(path, *args, **named)
+
+    argv = job_flags(
+        tmp_path,
+        people(20),
+        workload=None,
+        queries=str(tmp_path / "queries.jsonl"),
+        state=str(tmp_path / "state"),
+        ledger=ledger.name,
+        dataset_id="people",
+    )
+    before = everything_under(tmp_path)
+    monkeypatch.setattr(os, "mkdir", read_only)
+    line = refusal(capfd, answer_queries.main(argv))
+    assert re.match(r"error: --state: '.*state' is refused; .*: Read-only file system$", line)
+    assert ledger.entries("people") == [] and everything_under(tmp_path) == before
+
+
+def losing(monkeypatch: MonkeyPatch, winner: Path, output: Path) -> None:
+    """Lets another draw be committed just before the job runs."""
+    run = running._run_to_end
+
+    def run_to_end(*arguments: object) -> str | None:
+        shutil.copytree(winner, output)
+        return run(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(running, "_run_to_end", run_to_end)
+
+
+def argv(program: Program, folder: Path, output: str, *more: str) -> list[str]:
+    replaced = {flag.partition("=")[0] for flag in more} | {"--output"}
+    flags = [flag for flag in program.flags(folder) if flag.partition("=")[0] not in replaced]
+    return [*flags, f"--output={folder / output}", *more]
+
+
+Earlier = Callable[[str], Path]
+
+
+@pytest.fixture(scope="module")
+def earlier(tmp_path_factory: pytest.TempPathFactory) -> Earlier:
+    """Returns a release of a program, made once, for which no ledger paid."""
+    folders: dict[str, Path] = {}
+
+    def release_of(name: str) -> Path:
+        if name not in folders:
+            folder = tmp_path_factory.mktemp("earlier")
+            assert PROGRAMS[name].main(argv(PROGRAMS[name], folder, "out")) == 0
+            folders[name] = folder / "out"
+        return folders[name]
+
+    return release_of
+
+
+def loses(
+    name: str,
+    earlier: Earlier,
+    tmp_path: Path,
+    monkeypatch: MonkeyPatch,
+    capfd: CaptureFixture[str],
+    *more: str,
+) -> str:
+    winner = earlier(name)
+    capfd.readouterr()
+    losing(monkeypatch, winner, tmp_path / "out")
+    assert PROGRAMS[name].main(argv(PROGRAMS[name], tmp_path, "out", *more)) == 1
+    out, err = capfd.readouterr()
+    errors = re.findall(
+        r"^error: --output: '[^']+' holds the release of another job: .*$", err, re.M
+    )
+    assert out == "" and len(errors) == 1 and "released" not in err and "answered" not in err, err
+    return str(errors[0])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_release_of_another_guarantee_is_not_the_jobs(
+    name: str,
+    earlier: Earlier,
+    tmp_path: Path,
+    monkeypatch: MonkeyPatch,
+    capfd: CaptureFixture[str],
+) -> None:
+    error = loses(name, earlier, tmp_path, monkeypatch, capfd, "--epsilon=500")
+    assert "guarantee.epsilon is 1000.0 there, and 500.0 in this job" in error
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "flag", "field"),
+    [
+        ("release_synthetic_database", "--workload=marginals:age,sex", "workload"),
+        ("release_synthetic_database", "--mechanism=laplace", "mechanism"),
+        ("release_projection", "--max_sparsity=11", "max_sparsity"),
+        # The same job once more, which draws a hash key of its own.
+        ("release_projection", "--max_sparsity=10", "hash_key"),
+        ("release_intervals", "--strategy=tree", "mechanism"),
+        ("answer_queries, private_mw", "--num_questions=7", "plan"),
+    ],
+)
+def test_a_release_of_another_plan_is_not_the_jobs(
+    name: str,
+    flag: str,
+    field: str,
+    earlier: Earlier,
+    tmp_path: Path,
+    monkeypatch: MonkeyPatch,
+    capfd: CaptureFixture[str],
+) -> None:
+    assert f"job: {field}" in loses(name, earlier, tmp_path, monkeypatch, capfd, flag)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["release_intervals", "answer_queries, laplace"])
+@pytest.mark.parametrize(
+    ("is_paid", "reason"),
+    [
+        ((False, True), "no ledger paid for it"),
+        ((True, False), "people/1 paid for it"),
+        ((True, True), "people/1 paid for it"),
+    ],
+)
+def test_a_release_that_another_entry_paid_for_is_not_the_jobs(
+    name: str,
+    is_paid: tuple[bool, bool],
+    reason: str,
+    earlier: Earlier,
+    tmp_path: Path,
+    monkeypatch: MonkeyPatch,
+    capfd: CaptureFixture[str],
+) -> None:
+    program, url = PROGRAMS[name], str(tmp_path / "ledger.sqlite")
+    given = dict(flag[2:].split("=", 1) for flag in program.flags(tmp_path))
+    ledger = dp.Ledger(url)
+    ledger.declare("people", 3000.0, 1e-8, given["privacy_unit"], "add_or_remove_one")
+    paid = [f"--ledger={url}", "--dataset_id=people"]
+    if is_paid[0]:
+        assert program.main(argv(program, tmp_path, "earlier", *paid)) == 0
+    losing(monkeypatch, tmp_path / "earlier" if is_paid[0] else earlier(name), tmp_path / "out")
+    assert program.main(argv(program, tmp_path, "out", *(paid if is_paid[1] else []))) == 1
+    err = capfd.readouterr().err
+    assert f"another job: {reason}; what this job drew was discarded" in err
+    states = [entry.state for entry in ledger.entries("people")]
+    assert states == ["released"] * is_paid[0] + ["spent"] * is_paid[1]
+    if is_paid[1]:
+        assert f"people/{len(states)} stays marked as spent" in err
