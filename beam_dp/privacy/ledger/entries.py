@@ -114,7 +114,7 @@ class LaterToken(Token):
 
     def __init__(self, dataset_id: str, mechanism: str, guarantee: Guarantee, loss: Loss) -> None:
         stated = {"dataset_id": dataset_id, "mechanism": mechanism, "guarantee": guarantee}
-        self.__dict__.update(stated, loss=loss)
+        self.__dict__.update(stated, loss=loss.in_doubles())
         self._key = os.getpid(), next(_NUMBERS)
         self._token: Token | None = None
         _UNPAID[self._key] = self
