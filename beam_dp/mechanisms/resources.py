@@ -11,7 +11,14 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from typing import Protocol
 
+# Beam and the readers, which a mechanism alone does not import.
+_BEAM_BYTES = 190e6
+# For a cell of the exact summary: its shards, the array, and a table summed from it.
+_SUMMARY_BYTES = 24
+# Rounding reveals less, and lets two similar jobs ask for the same.
+_STEP_BYTES = 2**28
 # The interpreter with the libraries that a mechanism needs, without Beam.
 _BASE_BYTES = 110e6
 _BASE_SECONDS = 0.02
@@ -139,3 +146,32 @@ def choice_bytes(num_queries: int, num_cells: int, nested_size: int = 0) -> floa
 def sketch_bytes(projection_width: int) -> float:
     """Returns the memory that noise and the files of a projection of so many cells take."""
     return _BASE_BYTES + _SKETCH_BYTES * projection_width
+
+
+class _Sized(Protocol):
+    """A plan whose memory is known."""
+
+    @property
+    def memory_bytes(self) -> float: ...
+
+
+def worker_bytes(plan: _Sized, summary_cells: int) -> int:
+    """Returns the bytes to ask a runner for, for a worker that runs a mechanism.
+
+    Only public sizes enter: a request that depended on the records would show in the job's graph.
+    A multiple of 2^28. Beam's flag ``--resource_hints=min_ram=64GB`` asks for more: a runner takes
+    the larger of the two.
+
+    ``summary_cells`` is the size of the exact summary that the mechanism reads; 0 for counts of
+    keys (``StabilityHistogram``, ``HybridSketch``, ``sparse_mw``), which take 16 bytes for each
+    distinct key in addition: their number is private, so it is left out here.
+
+    Example:
+        >>> from beam_dp import Guarantee
+        >>> from beam_dp.mechanisms.intervals.plan import plan_intervals
+        >>> plan = plan_intervals(16, Guarantee(1.0, 0.0, "replace_one", "record", 1))
+        >>> worker_bytes(plan, 16) // 2**20
+        512
+    """
+    needed = _BEAM_BYTES + _SUMMARY_BYTES * summary_cells + plan.memory_bytes
+    return math.ceil(needed / _STEP_BYTES) * _STEP_BYTES

@@ -14,7 +14,7 @@ from barriers import remove_barrier
 from fakes import DOMAIN, guarantee, pipeline
 
 from beam_dp.mechanisms.online.private_mw_plan import plan_private_mw
-from beam_dp.planning.worker_memory import worker_bytes
+from beam_dp.mechanisms.resources import worker_bytes
 from beam_dp.transforms import AnswerQueries
 
 MIN_RAM = "beam:resources:min_ram_bytes:v1"

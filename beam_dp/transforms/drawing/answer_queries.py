@@ -25,8 +25,8 @@ from beam_dp.mechanisms.online.saved_runs import (
     resume_private_mw,
     save_private_mw,
 )
+from beam_dp.mechanisms.resources import worker_bytes
 from beam_dp.noise.source import NoiseSource
-from beam_dp.planning.worker_memory import worker_bytes
 from beam_dp.privacy.ledger.entries import Token
 from beam_dp.privacy.ledger.ledger import Ledger
 from beam_dp.queries.reader import LinearQueries

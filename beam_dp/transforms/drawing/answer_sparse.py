@@ -17,8 +17,8 @@ from beam_dp.hashing.elements import universe_elements
 from beam_dp.hashing.keys import HashKey
 from beam_dp.mechanisms.online.log import answer_line
 from beam_dp.mechanisms.online.sparse_mw import SparseMW, SparseMWPlan
+from beam_dp.mechanisms.resources import worker_bytes
 from beam_dp.noise.source import NoiseSource
-from beam_dp.planning.worker_memory import worker_bytes
 from beam_dp.privacy.ledger.entries import Token
 from beam_dp.queries.sparse import Element
 from beam_dp.queries.sparse_reader import SparseQueries

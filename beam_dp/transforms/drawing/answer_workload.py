@@ -12,8 +12,8 @@ from beam_dp.checks import check_is
 from beam_dp.errors import InputError
 from beam_dp.mechanisms.linear_answers.answers import LinearAnswersPlan, WorkloadAnswersPlan
 from beam_dp.mechanisms.linear_answers.top_queries import TopQueriesPlan
+from beam_dp.mechanisms.resources import worker_bytes
 from beam_dp.noise.source import NoiseSource
-from beam_dp.planning.worker_memory import worker_bytes
 from beam_dp.privacy.ledger.entries import Token
 from beam_dp.queries.lines import QueryLine
 from beam_dp.summaries.histogram import HistogramAccumulator

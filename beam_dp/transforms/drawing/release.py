@@ -13,8 +13,8 @@ from beam_dp.domain.edges_from import check_edges_budget
 from beam_dp.domain.universe import Domain
 from beam_dp.mechanisms.draw_database import draw_database
 from beam_dp.mechanisms.registry import ReleaseOptions, plan_release
+from beam_dp.mechanisms.resources import worker_bytes
 from beam_dp.noise.source import NoiseSource
-from beam_dp.planning.worker_memory import worker_bytes
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.linear_workload import LinearWorkload
 from beam_dp.queries.workload import Workload

@@ -20,8 +20,8 @@ from beam_dp.mechanisms.intervals.plan import (
     release_intervals,
 )
 from beam_dp.mechanisms.left_out import plan_left_out, share_guarantee
+from beam_dp.mechanisms.resources import worker_bytes
 from beam_dp.noise.source import NoiseSource
-from beam_dp.planning.worker_memory import worker_bytes
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.releases.intervals.release import IntervalRelease, ordered_domain
 from beam_dp.summaries.histogram import HistogramAccumulator

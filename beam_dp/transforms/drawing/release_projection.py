@@ -10,9 +10,9 @@ from typing import Any
 import apache_beam as beam
 
 from beam_dp.checks import check_is
+from beam_dp.mechanisms.resources import worker_bytes
 from beam_dp.mechanisms.sketches.plan import SparsePlan, SparseSummary, release_sparse
 from beam_dp.noise.source import NoiseSource
-from beam_dp.planning.worker_memory import worker_bytes
 from beam_dp.privacy.ledger.entries import Token
 from beam_dp.releases.sketches.release import SparseRelease
 from beam_dp.summaries.projection import ProjectionAccumulator

@@ -18,8 +18,8 @@ from beam_dp.mechanisms.marginals.plan import MarginalsPlan
 from beam_dp.mechanisms.online.private_mw_plan import plan_private_mw
 from beam_dp.mechanisms.online.sparse_mw import plan_sparse_mw
 from beam_dp.mechanisms.registry import ReleaseOptions, plan_release
+from beam_dp.mechanisms.resources import worker_bytes
 from beam_dp.mechanisms.sketches.mechanisms import SparseProject
-from beam_dp.planning.worker_memory import worker_bytes
 from beam_dp.queries.linear_workload import LinearWorkload, parse_linear_workload
 from beam_dp.queries.workload import marginals
 
