@@ -15,15 +15,15 @@ from beam_dp.installed import missing_part
 
 if TYPE_CHECKING:
     from beam_dp.cli.report import report as report
+    from beam_dp.domain.attributes import (
+        BooleanAttribute as BooleanAttribute,
+        CategoricalAttribute as CategoricalAttribute,
+    )
     from beam_dp.domain.dates import (
         DateAttribute as DateAttribute,
         DatetimeAttribute as DatetimeAttribute,
     )
     from beam_dp.domain.files import parse_domain as parse_domain, read_domain as read_domain
-    from beam_dp.domain.listed import (
-        BooleanAttribute as BooleanAttribute,
-        CategoricalAttribute as CategoricalAttribute,
-    )
     from beam_dp.domain.ordered import (
         IntegerAttribute as IntegerAttribute,
         NumericAttribute as NumericAttribute,
@@ -72,8 +72,8 @@ if TYPE_CHECKING:
     )
     from beam_dp.planning.sketches import plan_sparse_release as plan_sparse_release
     from beam_dp.privacy.guarantee import Guarantee as Guarantee, Neighboring as Neighboring
+    from beam_dp.privacy.ledger.entries import LedgerError as LedgerError
     from beam_dp.privacy.ledger.ledger import Ledger as Ledger
-    from beam_dp.privacy.ledger.url import LedgerError as LedgerError
     from beam_dp.queries.linear_workload import (
         LinearWorkload as LinearWorkload,
         parse_linear_workload as parse_linear_workload,

@@ -22,7 +22,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from beam_dp.domain.listed import BooleanAttribute
+from beam_dp.domain.attributes import BooleanAttribute
 from beam_dp.domain.universe import Domain
 from beam_dp.mechanisms.online.private_mw import PrivateAnswer, PrivateMW
 from beam_dp.mechanisms.online.private_mw_plan import plan_private_mw

@@ -26,9 +26,8 @@ from beam_dp.mechanisms.online.saved_runs import (
     check_private_mw,
 )
 from beam_dp.mechanisms.online.sparse_mw import SparseMWPlan
-from beam_dp.privacy.ledger.entries import Token
+from beam_dp.privacy.ledger.entries import LedgerError, Token
 from beam_dp.privacy.ledger.ledger import Ledger
-from beam_dp.privacy.ledger.url import LedgerError
 from beam_dp.queries.lines import QueryLine
 from beam_dp.releases.answers.release import AnswersRelease
 from beam_dp.releases.release import Release

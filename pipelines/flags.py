@@ -13,8 +13,8 @@ from apache_beam.options import pipeline_options
 from beam_dp.errors import InputError
 from beam_dp.flags.command_line import in_words_of_flags, no_flag, parse_own, unknown_flag
 from beam_dp.flags.flag import Flag, FlagError, Parser, nearest
+from beam_dp.privacy.ledger.entries import Origin, place_text
 from beam_dp.privacy.ledger.ledger import Ledger
-from beam_dp.privacy.ledger.origin import Origin, place_text
 
 EXIT_BAD_INPUT = 2
 EXIT_JOB_FAILED = 1

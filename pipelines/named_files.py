@@ -8,7 +8,7 @@ from beam_dp.errors import InputError
 from beam_dp.flags.flag import Flag
 from beam_dp.mechanisms.marginals.released_records import StartingRecords
 from beam_dp.privacy.guarantee import RECORD
-from beam_dp.privacy.ledger.edges import check_edges_paid
+from beam_dp.privacy.ledger.ledger import check_edges_paid
 from beam_dp.releases.kinds import read_release
 from beam_dp.releases.release import AnyRelease
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase

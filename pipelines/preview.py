@@ -14,7 +14,7 @@ from beam_dp.mechanisms.checks import NumRecords
 from beam_dp.mechanisms.contract import Plan
 from beam_dp.mechanisms.marginals.measure_all import MeasureAllPlan
 from beam_dp.mechanisms.marginals.plan import MarginalsPlan
-from beam_dp.privacy.ledger.origin import Origin
+from beam_dp.privacy.ledger.entries import Origin
 from beam_dp.reports.terminal import plain_table, plain_text, promise_facts, short
 
 _SHOWN_WARNINGS = 3

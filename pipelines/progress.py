@@ -22,7 +22,7 @@ from typing import Any
 from apache_beam.runners.worker import sdk_worker
 
 from beam_dp.errors import NOTHING_KEPT, InputError, public_fault
-from beam_dp.privacy.advice import PrivacyWarning
+from beam_dp.privacy.guarantee import PrivacyWarning
 from beam_dp.transforms import ReadError, SetupError
 
 PROGRESS_LOGGER = "beam_dp.progress"

@@ -24,9 +24,8 @@ from apache_beam.runners.runner import PipelineResult, PipelineRunner, PipelineS
 
 from beam_dp.errors import InputError
 from beam_dp.flags.flag import Flag, FlagError
-from beam_dp.privacy.ledger.entries import Token
+from beam_dp.privacy.ledger.entries import LedgerError, Token
 from beam_dp.privacy.ledger.ledger import Ledger
-from beam_dp.privacy.ledger.url import LedgerError
 from beam_dp.releases.leftovers import finish_writing
 
 from . import flags

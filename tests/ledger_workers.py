@@ -8,9 +8,8 @@ from multiprocessing.synchronize import Barrier
 from patience import HANG_SECONDS
 
 from beam_dp.privacy.guarantee import Guarantee
-from beam_dp.privacy.ledger.entries import OverBudgetError, Token
+from beam_dp.privacy.ledger.entries import LedgerError, OverBudgetError, Token
 from beam_dp.privacy.ledger.ledger import Ledger
-from beam_dp.privacy.ledger.url import LedgerError
 from beam_dp.privacy.loss import Loss
 
 TENTH = Guarantee(0.1, 0.0, "add_or_remove_one", "person", 1)  # type: ignore[arg-type]

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import pathlib
 import sys
 
-import pytest
-
-sys.path.append(str(pathlib.Path(__file__).parents[1] / "benchmarks"))
-
 import claims
+import pytest
 from claim_rows.claim import Agreement, Failures, Slack
 
 KEYS = [claim.key for claim in claims.all_claims()]

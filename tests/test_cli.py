@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 from beam_dp.cli.main import main
+from beam_dp.domain.attributes import CategoricalAttribute
 from beam_dp.domain.files import parse_domain
-from beam_dp.domain.listed import CategoricalAttribute
 from beam_dp.domain.universe import Domain
 from beam_dp.privacy.guarantee import Guarantee
+from beam_dp.privacy.ledger.entries import Origin
 from beam_dp.privacy.ledger.ledger import Ledger
-from beam_dp.privacy.ledger.origin import Origin
 from beam_dp.privacy.loss import KINDS, Loss
 from beam_dp.queries.workload import marginals
 from beam_dp.releases.kinds import write_release

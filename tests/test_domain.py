@@ -7,9 +7,9 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, strategies as st
 
+from beam_dp.domain.attributes import BooleanAttribute, CategoricalAttribute
 from beam_dp.domain.dates import DatetimeAttribute
 from beam_dp.domain.files import read_domain
-from beam_dp.domain.listed import BooleanAttribute, CategoricalAttribute
 from beam_dp.domain.ordered import IntegerAttribute, NumericAttribute
 from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError

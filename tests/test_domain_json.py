@@ -4,8 +4,8 @@ import sys
 import pytest
 from hypothesis import given, strategies as st
 
+from beam_dp.domain.attributes import BooleanAttribute, CategoricalAttribute
 from beam_dp.domain.files import domain_from_json, parse_domain, read_domain
-from beam_dp.domain.listed import BooleanAttribute, CategoricalAttribute
 from beam_dp.domain.ordered import IntegerAttribute, NumericAttribute
 from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError

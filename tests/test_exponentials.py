@@ -7,7 +7,7 @@ from fractions import Fraction
 import mpmath
 import pytest
 
-from beam_dp.noise.exponentials import exp_above, exp_bounds
+from beam_dp.noise.bound import exp_above, exp_bounds
 
 EXPONENTS = [
     Fraction(0),

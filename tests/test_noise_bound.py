@@ -6,10 +6,10 @@ import math
 
 import numpy as np
 import pytest
+from claim_rows.published import published_weighted_noise
 from scipy.optimize import minimize_scalar
 
 from beam_dp.noise.bound import Distribution, weighted_noise_bound
-from beam_dp.theorems.sparse import published_weighted_noise
 
 REACH = 400
 WEIGHTS = ([1], [1, 1], [3, 1, 1], [1] * 12, [5, *[1] * 20])

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy.special import log_ndtr, ndtri_exp
 
-from beam_dp.noise.normal import log_normal, normal_quantile
+from beam_dp.noise.bound import log_normal, normal_quantile
 
 POINTS = [*np.linspace(-60, 8, 273), *-np.logspace(-8, 5, 60), *np.logspace(-8, 0, 20), -30, -30.1]
 

@@ -182,7 +182,7 @@ def _run(options: argparse.Namespace) -> None:
             raise
         raise InputError(_FLAG_OF[error.name], error.value, error.condition) from None
     if texts["epsilon"] is not None:
-        from beam_dp.privacy.advice import large_epsilon
+        from beam_dp.privacy.guarantee import large_epsilon
 
         if (advice := large_epsilon(number("epsilon", texts["epsilon"]))) is not None:
             print(f"warning: {advice}", file=sys.stderr)

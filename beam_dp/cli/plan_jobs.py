@@ -9,7 +9,7 @@ from typing import Any
 
 from beam_dp.cli.plan import HORIZON, TARGET_BOUND, TARGET_ERROR
 from beam_dp.cli.programs import command_of
-from beam_dp.domain.edges_from import released_edges
+from beam_dp.domain.edges import released_edges
 from beam_dp.domain.files import read_domain
 from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError

@@ -27,11 +27,10 @@ from beam_dp.planning.query_counts import count_queries
 from beam_dp.planning.ranking import rank_mechanisms, rank_sparse_mechanisms
 from beam_dp.planning.target import Target, rank_for_target, rank_windows_for_target
 from beam_dp.planning.windows import WindowsOption, rank_window_strategies
-from beam_dp.privacy.advice import large_epsilon
-from beam_dp.privacy.guarantee import Guarantee
+from beam_dp.privacy.guarantee import Guarantee, large_epsilon
 from beam_dp.queries.workload import Workload, parse_workload
 from beam_dp.reports.terminal import counted, guarantee_text, plain_table, short
-from beam_dp.theorems.query_counts import MAX_EXACT, MAX_QUERIES
+from beam_dp.theorems.synthesis import MAX_EXACT, MAX_QUERIES
 from beam_dp.windows.promise import stated_promise, whole_promise
 
 Texts = Mapping[str, str | None]

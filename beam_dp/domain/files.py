@@ -9,12 +9,16 @@ from fractions import Fraction
 from typing import Any
 
 from beam_dp.checks import is_integer, is_number
-from beam_dp.domain.attributes import Attribute, nearest_known
+from beam_dp.domain.attributes import (
+    Attribute,
+    BooleanAttribute,
+    CategoricalAttribute,
+    nearest_known,
+)
 from beam_dp.domain.dates import DateAttribute, DatetimeAttribute
-from beam_dp.domain.listed import BooleanAttribute, CategoricalAttribute
-from beam_dp.domain.open_points import open_points
+from beam_dp.domain.edges import open_points
 from beam_dp.domain.ordered import IntegerAttribute, NumericAttribute
-from beam_dp.domain.strict_json import checked_json, json_text
+from beam_dp.domain.texts import checked_json, json_text
 from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError, shown
 

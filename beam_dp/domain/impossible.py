@@ -10,8 +10,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from beam_dp.domain.attributes import OTHER_LABEL, Attribute, nearest_known
-from beam_dp.domain.listed import BooleanAttribute, ListedAttribute
+from beam_dp.domain.attributes import (
+    OTHER_LABEL,
+    Attribute,
+    BooleanAttribute,
+    ListedAttribute,
+    nearest_known,
+)
 from beam_dp.domain.ordered import BinnedAttribute, IntegerAttribute
 from beam_dp.errors import InputError, shown
 

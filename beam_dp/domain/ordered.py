@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from beam_dp.checks import is_integer, is_number
 from beam_dp.domain.attributes import Attribute, Value
-from beam_dp.domain.edges_from import FORM, EdgesFrom, read_edges_from
+from beam_dp.domain.edges import FORM, EdgesFrom, read_edges_from
 from beam_dp.domain.texts import int64_of, number_of
 
 _LARGEST_WHOLE = 2.0**53  # up to here every integer is a float

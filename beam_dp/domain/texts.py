@@ -6,8 +6,19 @@ Domain files and columns of records are read by these same functions.
 from __future__ import annotations
 
 import datetime
+import json
 import math
+import os
 import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from beam_dp.errors import InputError, shown
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 
 # What surrounds a number, a truth value or a date without a meaning; with ``trim`` any text.
 BLANKS = " \t\n\r\v\f"
@@ -102,3 +113,134 @@ def time_of(text: bytes) -> tuple[int, bool] | None:
         return None
     offset = (offset_hours * 60 + offset_minutes) * 60 * 10**9
     return nanoseconds - offset if zone.startswith(b"+") else nanoseconds + offset, True
+
+
+# A newline at the end is no part of it, in Python as in Arrow.
+_FORM = r"-?(?:0|[1-9][0-9]*)\.0"
+_BYTES = re.compile(_FORM.encode())
+_ARROW = rf"^{_FORM}$"
+_PLAIN_INTEGER = re.compile(rb"0|-?[1-9][0-9]{0,19}")
+
+
+def plain_integer(text: bytes) -> bytes:
+    """Returns the integer that a text is when it was written as a float; else the text itself.
+
+    Example:
+        >>> [plain_integer(text) for text in (b"7.0", b"-0.0", b"7.00", b"007.0", b"1e3")]
+        [b'7', b'0', b'7.00', b'007.0', b'1e3']
+    """
+    if not text.endswith(b".0") or not _BYTES.fullmatch(text):
+        return text
+    return b"0" if text == b"-0.0" else text[:-2]
+
+
+def integer_key(text: bytes) -> int | None:
+    """Returns the integer of up to 64 bits, signed or unsigned, that a text is as a key; else None.
+
+    Example:
+        >>> integer_key(b"7"), integer_key(b"7.0"), integer_key(b"007"), integer_key(b"7e3")
+        (7, 7, None, None)
+    """
+    plain = plain_integer(text)
+    number = int(plain) if _PLAIN_INTEGER.fullmatch(plain) else 2**64
+    return number if -(2**63) <= number < 2**64 else None
+
+
+def plain_integers(column: pa.Array) -> pa.Array:
+    """Returns a column of texts with ``plain_integer`` of each.
+
+    Returns:
+        An array of the same type; the column itself where nothing changes.
+
+    Cost: 8 ns a text; 0.1 microseconds where some end in ``.0``.
+    """
+    import pyarrow.compute as pc
+
+    if not pc.any(pc.ends_with(column, pattern=b".0")).as_py():
+        return column
+    written_as_float = pc.match_substring_regex(column, _ARROW)
+    cut = pc.binary_slice(column, 0, -2)
+    # The float -0.0 is the integer 0; the text -0 is none.
+    cut = pc.if_else(pc.equal(cut, b"-0"), b"0", cut)
+    return pc.if_else(written_as_float, cut, column).cast(column.type)
+
+
+def checked_json(name: str, source: str, text: str, line: int | None = None) -> Any:
+    """Returns what JSON text holds that somebody else may have written.
+
+    Args:
+        name: the flag or argument that gives it.
+        source: where it came from.
+        text: the text.
+        line: which line of the source it is, if it is one.
+
+    Raises:
+        InputError: in one line: if it is not JSON, gives a key of an object twice, is nested too
+            deeply, or holds too long a number, NaN or an infinity.
+
+    Example:
+        >>> checked_json("domain", "<text>", '{"age": 3}')
+        {'age': 3}
+    """
+    where = "" if line is None else f" at line {line}"
+
+    def refuse(constant: str) -> NoReturn:
+        raise InputError(name, source, f"{constant} is not a JSON number{where}")
+
+    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for key, value in pairs:
+            if key in found:
+                condition = f"the key {shown(key)} must stand once in an object{where}"
+                raise InputError(name, source, condition)
+            found[key] = value
+        return found
+
+    try:
+        return json.loads(text, object_pairs_hook=once, parse_constant=refuse)
+    except json.JSONDecodeError as error:
+        place = f"line {error.lineno if line is None else line}, column {error.colno}"
+        condition = f"is not JSON at {place}: {error.msg}"
+    except RecursionError:
+        condition = f"is nested too deeply{where}"
+    except InputError:
+        raise
+    except ValueError:  # an integer of thousands of digits
+        condition = f"holds a number that is too long{where}"
+    raise InputError(name, source, condition)
+
+
+def parsed_lines(name: str, source: str, text: str) -> Iterator[tuple[int, Any]]:
+    """Yields the number of each line that is not blank, from 1, and what its JSON holds.
+
+    Raises:
+        InputError: as ``checked_json``, naming the line.
+    """
+    for number, line in enumerate(text.split("\n"), start=1):
+        if line.strip():
+            yield number, checked_json(name, source, line, number)
+
+
+def json_text(name: str, text_or_path: str | os.PathLike[str], otherwise: str = "") -> str:
+    """Returns the text of a local file, or JSON text itself.
+
+    Args:
+        name: the flag or argument that gives it.
+        text_or_path: a path, or a string that starts with ``{``.
+        otherwise: what else it may be, for the refusal.
+
+    Raises:
+        InputError: if the file can't be read or is not UTF-8.
+    """
+    if isinstance(text_or_path, str) and text_or_path.lstrip().startswith("{"):
+        return text_or_path
+    if not isinstance(text_or_path, str | os.PathLike):
+        raise InputError(name, text_or_path, f"must be a path, or JSON as a text{otherwise}")
+    source = os.fspath(text_or_path)
+    try:
+        return Path(source).read_bytes().decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise InputError(name, source, f"is not UTF-8 at byte {error.start}{otherwise}") from None
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or "not a path"
+        raise InputError(name, source, f"cannot be read as a file ({reason}){otherwise}") from None

@@ -37,7 +37,7 @@ class Domain:
             cells are numbered like any others.
 
     Example:
-        >>> from beam_dp.domain.listed import BooleanAttribute
+        >>> from beam_dp.domain.attributes import BooleanAttribute
         >>> from beam_dp.domain.ordered import IntegerAttribute
         >>> domain = Domain((IntegerAttribute("age", 0, 84), BooleanAttribute("member")))
         >>> domain.names, domain.shape, domain.num_cells
@@ -76,7 +76,7 @@ class Domain:
                 or repeats another; or together they leave nothing of a level.
 
         Example:
-            >>> from beam_dp.domain.listed import BooleanAttribute
+            >>> from beam_dp.domain.attributes import BooleanAttribute
             >>> from beam_dp.domain.ordered import IntegerAttribute
             >>> domain = Domain((IntegerAttribute("age", 0, 84), BooleanAttribute("married")))
             >>> domain = domain.with_impossible([{"age": [[0, 15]], "married": [True]}])

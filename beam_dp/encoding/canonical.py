@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from beam_dp.domain.plain_integers import plain_integer
+from beam_dp.domain.texts import plain_integer
 
 NANOSECONDS = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9, "m": 60 * 10**9, "h": 3600 * 10**9}
 _SPANS = {**NANOSECONDS, "D": 86_400 * 10**9, "W": 7 * 86_400 * 10**9}

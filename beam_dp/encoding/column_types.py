@@ -12,9 +12,8 @@ import enum
 
 import pyarrow as pa
 
-from beam_dp.domain.attributes import Attribute
+from beam_dp.domain.attributes import Attribute, BooleanAttribute, CategoricalAttribute
 from beam_dp.domain.dates import TimeAttribute
-from beam_dp.domain.listed import BooleanAttribute, CategoricalAttribute
 from beam_dp.encoding.layouts import may_be_address
 
 # The arguments of columns that would drop every record, or count nothing, if no value matches.

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from beam_dp.domain.plain_integers import integer_key, plain_integers
+from beam_dp.domain.texts import integer_key, plain_integers
 from beam_dp.encoding.canonical import canonical_bytes
 from beam_dp.encoding.layouts import as_bytes, by_values, gather, not_null
 from beam_dp.hashing.elements import universe_elements

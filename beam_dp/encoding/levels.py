@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from beam_dp.domain.attributes import Attribute
+from beam_dp.domain.attributes import Attribute, BooleanAttribute, ListedAttribute
 from beam_dp.domain.dates import TimeAttribute
-from beam_dp.domain.listed import BooleanAttribute, ListedAttribute
 from beam_dp.domain.ordered import IntegerAttribute, NumericAttribute
 from beam_dp.domain.texts import int64_of, integer_of, time_of
 from beam_dp.encoding.layouts import (

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from beam_dp.domain.plain_integers import plain_integers
+from beam_dp.domain.texts import plain_integers
 from beam_dp.encoding.canonical import NANOSECONDS, canonical_bytes, time_of_object
 from beam_dp.encoding.layouts import (
     as_bytes,

@@ -2,10 +2,142 @@
 
 from __future__ import annotations
 
+import decimal
 import math
+import sys
+from fractions import Fraction
 from typing import Literal
 
-from beam_dp.noise.normal import normal_quantile
+# Below this point erfc is near the least double, and six terms of the series are exact.
+_FAR = -30.0
+_SERIES = (1.0, -1.0, 3.0, -15.0, 105.0, -945.0, 10395.0)
+_LOG_ROOT_TWO_PI = 0.5 * math.log(2 * math.pi)
+_ROOT_HALF = math.sqrt(0.5)
+_LAST_STEP = 4 * sys.float_info.epsilon
+_MOST_STEPS = 60
+# Below this logarithm the start is the root but for 2e-14, and slopes are lost to rounding.
+_LEAST_LOG = -1e15
+
+
+def log_normal(point: float) -> float:
+    """Returns the logarithm of the probability that a standard normal is at most a point.
+
+    The error is a few units of rounding, relative to the result.
+
+    Reference: the asymptotic series of Abramowitz and Stegun (1964), 26.2.12, in the far tail.
+
+    Example:
+        >>> round(log_normal(0.0), 6), round(log_normal(-100.0), 4)
+        (-0.693147, -5005.5242)
+    """
+    if point > 0:
+        return math.log1p(-0.5 * math.erfc(point * _ROOT_HALF))
+    if point >= _FAR:
+        return math.log(0.5 * math.erfc(-point * _ROOT_HALF))
+    if math.isinf(point):
+        return -math.inf
+    inverse = 1 / point / point
+    series = 0.0
+    for term in reversed(_SERIES):
+        series = series * inverse + term
+    return -0.5 * point * point - _LOG_ROOT_TWO_PI - math.log(-point) + math.log(series)
+
+
+def normal_quantile(log_probability: float) -> float:
+    """Returns the point that a standard normal stays below with a probability of at most 1/2.
+
+    The error is a few units of rounding, absolute near 0 and relative elsewhere; below the
+    logarithm -1e15 the result is too low, by 2e-14 of it at most.
+
+    Cost: some steps of Newton's method. The logarithm of the distribution is concave, so that they
+    rise to the root from a start below it, and stop where rounding makes them turn.
+
+    Example:
+        >>> round(normal_quantile(math.log(0.025)), 6)
+        -1.959964
+    """
+    # A point of which the probability is at most half as large.
+    point = -math.sqrt(2) * math.sqrt(-log_probability)
+    if log_probability < _LEAST_LOG:
+        return point
+    for _ in range(_MOST_STEPS):
+        reached = log_normal(point)
+        log_slope = -0.5 * point * point - _LOG_ROOT_TWO_PI - reached
+        step = (log_probability - reached) * math.exp(-log_slope)
+        point = min(point + step, 0.0)
+        if step <= _LAST_STEP * -point:
+            break
+    return point
+
+
+# Up to so many bits a double is good enough for bounds three units apart: its error is below 2^-40.
+_DOUBLE_BITS = 32
+# Upper bounds treat exponents beyond this one as if they were this one. A smaller one, with a
+# relative error of 2^-50, is wrong by less than 1e-10, far less than the margin makes up for.
+_LARGEST_EXPONENT = 1e5
+_MARGIN = 1 + 1e-9
+_DIGITS = 53
+
+
+def exp_bounds(exponent: Fraction, bits: int) -> tuple[int, int]:
+    """Returns integers around exp(-exponent) 2^bits, at most 4 apart.
+
+    Reference: ``decimal`` rounds exponentials correctly; the bounds are one unit of its last digit
+    to either side.
+
+    Example:
+        >>> exp_bounds(Fraction(0), 8)[0] <= 256 <= exp_bounds(Fraction(0), 8)[1]
+        True
+        >>> exp_bounds(Fraction(1), 64)
+        (6786177901268885274, 6786177901268885275)
+    """
+    if exponent > bits + 1:  # exp(-x) < 2^-x
+        return 0, 1
+    if bits <= _DOUBLE_BITS:
+        middle = int(math.ldexp(math.exp(-exponent), bits))
+        return max(middle - 1, 0), middle + 2
+    # Four digits more than an integer of so many bits has; the exponent itself may need some.
+    digits = bits * 30103 // 100000 + 8 + len(str(bits))
+    floor = _context(digits, decimal.ROUND_FLOOR)
+    ceiling = _context(digits, decimal.ROUND_CEILING)
+    numerator = decimal.Decimal(exponent.numerator)
+    denominator = decimal.Decimal(exponent.denominator)
+    power = decimal.Decimal(2**bits)
+    # copy_negate, because a minus sign would round to the digits of the thread's own context.
+    least = floor.next_minus(floor.exp(ceiling.divide(numerator, denominator).copy_negate()))
+    most = ceiling.next_plus(ceiling.exp(floor.divide(numerator, denominator).copy_negate()))
+    low = max(math.floor(floor.multiply(least, power)), 0)
+    return low, math.ceil(ceiling.multiply(most, power))
+
+
+def exp_above(exponent: float, bits: int) -> int:
+    """Returns an integer >= exp(-exponent) 2^bits, quickly, and seldom more than 1e-9 above.
+
+    Args:
+        exponent: >= 0, with a relative error of at most 2^-50; may be infinite.
+        bits: >= 0.
+
+    Example:
+        >>> exp_above(0.0, 10), exp_above(1e9, 10), exp_above(2.0, 10)
+        (1025, 1, 139)
+    """
+    halvings = int(min(exponent, _LARGEST_EXPONENT) / math.log(2))
+    rest = max(min(exponent, _LARGEST_EXPONENT) - halvings * math.log(2), 0.0)
+    mantissa = int(math.ldexp(math.exp(-rest) * _MARGIN, _DIGITS))
+    shift = bits - halvings - _DIGITS
+    return (mantissa << shift if shift >= 0 else mantissa >> -shift) + 1
+
+
+def as_exponent(exact: Fraction) -> float:
+    """Returns a double for an exponent >= 0 of any size; one that leaves nothing is cut short."""
+    return float(exact) if exact < 10**6 else 1e6
+
+
+def _context(digits: int, rounding: str) -> decimal.Context:
+    return decimal.Context(
+        prec=digits, rounding=rounding, Emin=decimal.MIN_EMIN, Emax=decimal.MAX_EMAX, traps=[]
+    )
+
 
 Distribution = Literal["discrete_laplace", "discrete_gaussian"]
 DISTRIBUTIONS: tuple[Distribution, ...] = ("discrete_laplace", "discrete_gaussian")

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beam_dp.errors import InputError
-from beam_dp.noise.exponentials import exp_bounds
+from beam_dp.noise.bound import exp_bounds
 
 if TYPE_CHECKING:
     from opendp.mod import Measurement

@@ -32,7 +32,7 @@ from beam_dp.queries.linear_workload import LinearWorkload
 from beam_dp.queries.query_matrix import query_matrix
 from beam_dp.queries.workload import Workload
 from beam_dp.releases.intervals.release import check_ordered
-from beam_dp.theorems.intervals import intervals_theorem
+from beam_dp.theorems.noise import intervals_theorem
 from beam_dp.theorems.synthesis import (
     best_small_db_size,
     online_theorem,

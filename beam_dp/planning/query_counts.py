@@ -18,8 +18,14 @@ from beam_dp.mechanisms.online.sparse_mw import MAX_SPARSITY, plan_sparse_mw
 from beam_dp.mechanisms.small_db.choice import MAX_SIZE
 from beam_dp.planning.job import check_promise
 from beam_dp.privacy.guarantee import Guarantee
-from beam_dp.theorems.query_counts import MAX_EXACT, mwem_queries_allowed, queries_allowed
-from beam_dp.theorems.synthesis import mwem_theorem, online_theorem, small_db_theorem
+from beam_dp.theorems.synthesis import (
+    MAX_EXACT,
+    mwem_queries_allowed,
+    mwem_theorem,
+    online_theorem,
+    queries_allowed,
+    small_db_theorem,
+)
 from beam_dp.theorems.theorem import Calibration, Theorem
 
 MAX_CELLS = 2**1000

@@ -31,7 +31,7 @@ from beam_dp.mechanisms.sketches.plan import INDEPENDENCE, SparseMechanism, chec
 from beam_dp.planning.job import SparseOption, SparsePlanningJob
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.loss import Loss
-from beam_dp.theorems.sparse import projection_theorem
+from beam_dp.theorems.noise import projection_theorem
 from beam_dp.theorems.synthesis import online_theorem
 
 _PROGRAM, _ONLINE_PROGRAM = "release_projection", "answer_queries"

@@ -15,8 +15,7 @@ from beam_dp.mechanisms.marginals.plan import MarginalsPlan, Mechanism
 from beam_dp.mechanisms.marginals.selection import SelectionPlan
 from beam_dp.mechanisms.marginals.textbook_mwem import TextbookPlan
 from beam_dp.mechanisms.resources import rounds_resources
-from beam_dp.noise.bound import FAILURE_PROBABILITY, NOISY_SHARE, noise_bound
-from beam_dp.noise.normal import normal_quantile
+from beam_dp.noise.bound import FAILURE_PROBABILITY, NOISY_SHARE, noise_bound, normal_quantile
 from beam_dp.planning.job import Option, PlanningJob
 from beam_dp.queries.linear import LiteralQuery
 from beam_dp.queries.linear_workload import LinearWorkload

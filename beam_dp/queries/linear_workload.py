@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beam_dp.checks import check_is
-from beam_dp.domain.strict_json import json_text, parsed_lines
+from beam_dp.domain.texts import json_text, parsed_lines
 from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError, magnitude, shown
 from beam_dp.queries.dense_tables import Number, marginal_tables, sum_of_tables

@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Literal
 
 from beam_dp.checks import check_choice
-from beam_dp.domain.plain_integers import integer_key
-from beam_dp.domain.strict_json import checked_json, json_text
+from beam_dp.domain.texts import checked_json, integer_key, json_text
 from beam_dp.errors import InputError
 from beam_dp.queries.sparse import Element, SparseQuery
 

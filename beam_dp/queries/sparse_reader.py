@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from beam_dp.domain.plain_integers import plain_integer
+from beam_dp.domain.texts import plain_integer
 from beam_dp.errors import InputError, shown
 from beam_dp.hashing.elements import universe_elements
 from beam_dp.hashing.keys import HashKey

@@ -11,7 +11,7 @@ from typing import Any
 
 from beam_dp.checks import check_is, checked_integer, checked_number
 from beam_dp.domain.attributes import nearest_known
-from beam_dp.domain.strict_json import json_text, parsed_lines
+from beam_dp.domain.texts import json_text, parsed_lines
 from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError, shown
 

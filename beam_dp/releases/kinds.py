@@ -252,7 +252,7 @@ def verify_release(release: AnyRelease) -> Verification:
         >>> verify_release(read_release("out/visits")).holds  # doctest: +SKIP
         True
     """
-    from beam_dp.verification.fields import misread
+    from beam_dp.verification.verdict import misread
 
     try:
         found: Verification = of_kind("verify", release)

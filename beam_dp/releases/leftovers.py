@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from beam_dp.domain.strict_json import checked_json
+from beam_dp.domain.texts import checked_json
 from beam_dp.errors import InputError
 from beam_dp.releases.files.card import CARD, payload_file
 from beam_dp.releases.files.commit import place_payload, read_card

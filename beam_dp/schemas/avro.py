@@ -8,7 +8,7 @@ from typing import Any
 
 import fastavro
 
-from beam_dp.domain.strict_json import checked_json
+from beam_dp.domain.texts import checked_json
 from beam_dp.errors import InputError
 from beam_dp.schemas.columns import NESTED, NO_LEVELS, Column, Kind, common_kind, resolved
 

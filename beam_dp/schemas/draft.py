@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from beam_dp.domain.attributes import Attribute, is_unicode, nearest_known
+from beam_dp.domain.edges import OpenPoint, open_points, to_confirm, to_fill_in
 from beam_dp.domain.files import parse_domain
-from beam_dp.domain.open_points import OpenPoint, open_points, to_confirm, to_fill_in
 from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError, shown
-from beam_dp.privacy.advice import IDS, words_of
+from beam_dp.privacy.guarantee import IDS, words_of
 from beam_dp.schemas.columns import Column
 from beam_dp.storage.new_file import write_new_file
 

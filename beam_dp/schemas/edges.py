@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beam_dp.checks import checked_integer
-from beam_dp.domain.edges_from import EdgesFrom
+from beam_dp.domain.edges import EdgesFrom
 from beam_dp.domain.ordered import (
     BinnedAttribute,
     IntegerAttribute,

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from beam_dp.checks import check_choice
-from beam_dp.domain.strict_json import checked_json, json_text
-from beam_dp.domain.texts import number_of
+from beam_dp.domain.texts import checked_json, json_text, number_of
 from beam_dp.errors import InputError
 from beam_dp.schemas import json_forms
 from beam_dp.schemas.columns import Column

@@ -1,21 +1,14 @@
-"""Theorems on Laplace and Gaussian noise, selection and the sparse vector mechanisms.
-
-Errors are in records, and do not depend on the number of records.
-"""
+"""Theorems on the noise of answers, of intervals and of projections; errors are in records."""
 
 from __future__ import annotations
 
 import math
 
-from beam_dp.checks import checked_number
-from beam_dp.mechanisms.choosing import selection_scale
-from beam_dp.mechanisms.sparse_vector.noise import (
-    SparseVectorNoise,
-    check_accuracy,
-    published_accuracy,
-)
-from beam_dp.privacy.accounting import gaussian_mu, zcdp_rho
-from beam_dp.theorems.theorem import Calibration, Theorem, checked_parameters, constant
+from beam_dp.interval_strategies.strategy import Values
+from beam_dp.mechanisms.intervals.plan import IntervalPlan
+from beam_dp.mechanisms.sketches.plan import SparsePlan
+from beam_dp.noise.bound import noise_bound, noise_variance
+from beam_dp.theorems.theorem import Theorem, checked_parameters, constant
 
 
 def laplace_error(
@@ -48,90 +41,13 @@ def laplace_error(
         >>> round(laplace_error(100, 100.0, 1.0, 0.05, grid=None), 3)
         760.09
     """
-    _check_noise(num_queries, l1_sensitivity, epsilon, failure_probability)
-    error = l1_sensitivity / epsilon * math.log(num_queries / failure_probability)
-    return error if grid is None else math.ceil(error * grid) / grid
-
-
-def gaussian_deviation(epsilon: float, delta: float, calibration: Calibration = "tight") -> float:
-    """Returns the standard deviation of Gaussian noise for L2 sensitivity 1.
-
-    ``tight`` is the analytic calibration of continuous noise, exact; ``textbook`` goes through
-    zero-concentrated privacy, which also admits any discrete Gaussian.
-
-    Raises:
-        InputError: if an argument is out of range.
-
-    Reference: Balle and Wang (2018); Canonne, Kamath and Steinke (2020).
-
-    Example:
-        >>> round(gaussian_deviation(1.0, 1e-9), 5)
-        5.49527
-    """
-    checked_parameters(counts={}, reals={"epsilon": epsilon})
-    checked_number("delta", delta, above=0, below=1, note=" for Gaussian noise")
-    if calibration == "tight":
-        return 1 / gaussian_mu(epsilon, delta)
-    return 1 / math.sqrt(2 * zcdp_rho(epsilon, delta))
-
-
-def gaussian_error(
-    num_queries: int,
-    l2_sensitivity: float,
-    epsilon: float,
-    delta: float,
-    failure_probability: float,
-    calibration: Calibration = "tight",
-) -> float:
-    """Returns the error, in records, that Gaussian noise exceeds only rarely.
-
-    Accuracy: each of k answers gets noise of deviation s = D2 sigma(epsilon, delta); with
-    probability at least 1 - beta none is wrong by more than s sqrt(2 ln(2k / beta)). Discrete
-    Gaussians are subgaussian with the same deviation, so this holds for them, too.
-
-    Raises:
-        InputError: if an argument is out of range.
-
-    Reference: union bound; Canonne, Kamath and Steinke (2020), Corollary 17.
-
-    Example:
-        >>> round(gaussian_error(100, 10.0, 1.0, 1e-9, 0.05), 3)
-        223.814
-    """
-    _check_noise(num_queries, l2_sensitivity, epsilon, failure_probability)
-    deviation = l2_sensitivity * gaussian_deviation(epsilon, delta, calibration)
-    return deviation * math.sqrt(2 * math.log(2 * num_queries / failure_probability))
-
-
-def selection_shortfall(
-    num_candidates: int,
-    sensitivity: int,
-    epsilon: float,
-    failure_probability: float,
-    *,
-    monotone: bool = False,
-) -> float:
-    """Returns how far a selected score may be below the best one, in the units of the score.
-
-    Accuracy: (2D / epsilon) (ln R + ln(1 / beta)) with probability 1 - beta, for R candidates: the
-    exponential mechanism, and permute and flip. Add one for geometric noisy maximum.
-
-    Raises:
-        InputError: if an argument is out of range.
-
-    Reference: Dwork and Roth (2014), Theorem 3.11.
-
-    Example:
-        >>> round(selection_shortfall(1000, 1, 1.0, 0.05), 4)
-        19.807
-    """
     checked_parameters(
         failure_probability=failure_probability,
-        counts={"num_candidates": num_candidates},
-        reals={},
+        counts={"num_queries": num_queries},
+        reals={"sensitivity": l1_sensitivity, "epsilon": epsilon},
     )
-    log_terms = math.log(num_candidates) - math.log(failure_probability)
-    return selection_scale(sensitivity, epsilon, monotone) * log_terms
+    error = l1_sensitivity / epsilon * math.log(num_queries / failure_probability)
+    return error if grid is None else math.ceil(error * grid) / grid
 
 
 def laplace_theorem(
@@ -143,73 +59,71 @@ def laplace_theorem(
     return Theorem(name, constant(failure_probability), constant(error))
 
 
-def gaussian_theorem(
-    num_queries: int,
-    l2_sensitivity: float,
-    epsilon: float,
-    delta: float,
-    failure_probability: float,
-    calibration: Calibration = "tight",
-) -> Theorem:
-    """Returns ``gaussian_error`` as a theorem."""
-    error = gaussian_error(
-        num_queries, l2_sensitivity, epsilon, delta, failure_probability, calibration
-    )
-    source = {"tight": "Balle and Wang (2018)", "textbook": "Canonne and others (2020)"}
-    name = f"Gaussian: {source[calibration]}, union bound"
-    return Theorem(name, constant(failure_probability), constant(error))
+def intervals_theorem(plan: IntervalPlan, variances: Values, failure_probability: float) -> Theorem:
+    """Returns how wrong some intervals can be: a union bound over their noise.
 
-
-def sparse_vector_theorem(
-    noise: SparseVectorNoise, num_questions: int, failure_probability: float
-) -> Theorem:
-    """Returns the accuracy of AboveThreshold, Sparse or NumericSparse.
-
-    Accuracy: no question is misjudged by more, and no numeric answer wrong by more, while at most
-    c questions are so close to the threshold or above it. As published for the textbook's noise,
-    on integers: each of its two noises may add one; else ``SparseVectorNoise.margin`` and
-    ``answer_bound``. Published numeric answers with delta > 0 have more noise than the published
-    accuracy allows for; they get their share of beta, which is half of it, by themselves.
+    Accuracy: with probability 1 - beta over all of them at once, by the tails of weighted sums of
+    the strategy's noises. For ``textbook_tree``, the binary tree as published, these are sums of
+    at most 2h - 2 nodes.
 
     Args:
-        noise: the calibration.
-        num_questions: k, asked in the run, at most 2^31.
+        plan: of the release.
+        variances: of the intervals that are asked for, in squared records:
+            ``plan.noise_variance`` times ``plan.strategy.errors.variances``.
+        failure_probability: beta.
+
+    Reference: Dwork, Naor, Pitassi and Rothblum (2010) and Chan, Shi and Song (2011) for the tree.
+    """
+    name, distribution = plan.choice
+    is_laplace = distribution == "discrete_laplace"
+    laplace_variance = noise_variance(distribution, plan.scale) if is_laplace else None
+    error = noise_bound(
+        float(variances.max()), len(variances), laplace_variance, failure_probability
+    )
+    told = f"{name} strategy: union bound over intervals"
+    return Theorem(told, constant(failure_probability), constant(error))
+
+
+def projection_theorem(
+    plan: SparsePlan, largest_count: float, num_queries: int, failure_probability: float
+) -> Theorem | None:
+    """Returns how wrong the answers of a sketch can be, if no key has too many records.
+
+    Accuracy: of k queries of at most ``plan.max_sparsity`` keys at once: see ``ProjectionBounds``.
+
+    Args:
+        plan: of ``SparseProject``, or of another mean over rows.
+        largest_count: that no key exceeds; a public number, or a guess.
+        num_queries: k.
         failure_probability: beta, in (0, 1).
+
+    Returns:
+        The theorem; None where nothing is proved: of medians, and beside a histogram.
 
     Raises:
         InputError: if an argument is out of range.
 
-    Reference: Dwork and Roth (2014), Theorems 3.24, 3.26 and 3.28; Lyu, Su and Li (2017).
+    Reference: Blum and Roth (2011), Theorem 4.9, for any width.
+
+    Example:
+        >>> from beam_dp.mechanisms.sketches.mechanisms import SparseProject
+        >>> from beam_dp.privacy.guarantee import Guarantee
+        >>> promise = Guarantee(1.0, 1e-9, "add_or_remove_one", "record", 1)
+        >>> plan = SparseProject(2**16).plan(promise, max_sparsity=100)
+        >>> theorem = projection_theorem(plan, 1, 1000, 0.05)
+        >>> round(theorem.bound(10**6).max_error)
+        459
     """
-    check_accuracy(noise.max_above, num_questions, failure_probability)
-    has_answers = noise.answer_scale is not None
-    error = noise.margin(num_questions, failure_probability)
-    if has_answers:
-        error = max(error, noise.answer_bound(failure_probability))
-    name = "sparse vector: union bound over its noises"
-    if noise.method == "textbook":
-        published = published_accuracy(
-            noise.guarantee,
-            noise.max_above,
-            num_questions,
-            failure_probability,
-            answers=has_answers,
-        )
-        published += 2
-        if noise.answer_scale is not None:
-            log_term = math.log(2 * noise.max_above / failure_probability)
-            published = max(published, math.ceil(noise.answer_scale * log_term))
-        if published < error:
-            error = published
-            name = "sparse vector: Dwork and Roth (2014), Theorems 3.26 and 3.28"
-    return Theorem(name, constant(failure_probability), constant(error))
-
-
-def _check_noise(
-    num_queries: int, sensitivity: float, epsilon: float, failure_probability: float
-) -> None:
     checked_parameters(
         failure_probability=failure_probability,
         counts={"num_queries": num_queries},
-        reals={"sensitivity": sensitivity, "epsilon": epsilon},
+        reals={"largest_count": largest_count},
+    )
+    bounds = plan.bounds(num_queries, failure_probability)
+    if bounds is None:
+        return None
+    return Theorem(
+        f"{plan.mechanism}: Blum and Roth (2011), with moments of the hash",
+        constant(failure_probability),
+        lambda num_records: bounds.error(num_records, largest_count),
     )

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Callable
 
-from beam_dp.errors import InputError
+from beam_dp.checks import checked_number
+from beam_dp.mechanisms.checks import check_failure_probability
 from beam_dp.mechanisms.marginals.textbook_noise import best_num_rounds, published_error
 from beam_dp.mechanisms.online.plan import (
     OnlinePlan,
@@ -14,7 +16,13 @@ from beam_dp.mechanisms.online.plan import (
 )
 from beam_dp.mechanisms.small_db.choice import MAX_SIZE
 from beam_dp.mechanisms.small_db.size import small_db_error
-from beam_dp.theorems.theorem import Calibration, Theorem, checked_parameters, constant
+from beam_dp.theorems.theorem import (
+    Calibration,
+    Theorem,
+    checked_parameters,
+    constant,
+    least_integer,
+)
 
 # Sizes of small databases that are compared grow by this factor.
 _GROWTH = 1.1
@@ -85,110 +93,6 @@ def small_db_theorem(
         name = "SmallDB: Dwork and Roth (2014), Theorem 4.5"
     error = textbook if calibration == "textbook" else tight
     return Theorem(name, constant(failure_probability), error)
-
-
-def sharper_small_db_theorem(
-    num_cells: int,
-    num_queries: int,
-    epsilon: float,
-    failure_probability: float,
-    max_records_per_unit: int = 1,
-) -> Theorem:
-    """Returns the published theorem of small databases with all that its proof gives.
-
-    Accuracy: with probability 1 - beta every answer is within a N records once N is at least
-    (16 ln U ln|Q| + 4 a^2 ln(1 / beta)) / (epsilon a^3); the theorem as it is printed loses the
-    a^2. Like that one it treats the size 4 ln|Q| / a^2 as a real number and counts sequences, so
-    it is what ``published_small_db_error`` says of half of a.
-
-    Args:
-        num_cells: U >= 1, of the universe.
-        num_queries: |Q| >= 3, distinct ones.
-        epsilon: finite, > 0.
-        failure_probability: beta, in (0, 1).
-        max_records_per_unit: k; the same as an epsilon of epsilon / k.
-
-    Raises:
-        InputError: if an argument is out of range.
-
-    Reference: Dwork and Roth (2014), the proof of Theorem 4.5; Blum, Ligett and Roth (2013).
-
-    Example:
-        >>> sharper_small_db_theorem(1024, 1024, 1.0, 0.05).records_needed(0.1)
-        768845
-    """
-    from scipy.optimize import brentq  # imported here because it loads slowly
-
-    _check_published(num_cells, num_queries, epsilon, failure_probability)
-    checked_parameters(counts={"max_records_per_unit": max_records_per_unit}, reals={})
-    of_record = epsilon / max_records_per_unit
-
-    def error(num_records: int) -> float:
-        # Half of the share is the size's; the rest of the error falls as the share grows.
-        def left(share: float) -> float:
-            half = published_small_db_error(
-                num_cells, num_queries, of_record, num_records, share / 2, failure_probability
-            )
-            return share * num_records - half
-
-        high = 1.0
-        while left(high) < 0:
-            high *= 2
-        return float(brentq(left, 1e-9, high, xtol=1e-15, rtol=1e-14)) * num_records
-
-    name = "SmallDB: Dwork and Roth (2014), proof of Theorem 4.5"
-    return Theorem(name, constant(failure_probability), error)
-
-
-def published_small_db_error(
-    num_cells: int,
-    num_queries: int,
-    epsilon: float,
-    num_records: int,
-    max_error_fraction: float,
-    failure_probability: float,
-) -> float:
-    """Returns what no query's error exceeds, in records, with probability 1 - beta.
-
-    a N + (2 / epsilon) (m ln U + ln(1 / beta)) for the real size m = ln|Q| / a^2; an integer size
-    adds less than (2 / epsilon) ln U.
-
-    Args:
-        num_cells: U >= 1, of the universe.
-        num_queries: |Q| >= 3, distinct ones.
-        epsilon: finite, > 0.
-        num_records: N >= 1.
-        max_error_fraction: a > 0, of the size.
-        failure_probability: beta, in (0, 1).
-
-    Raises:
-        InputError: if an argument is out of range.
-
-    Reference: Dwork and Roth (2014), Proposition 4.4.
-
-    Example:
-        >>> round(published_small_db_error(1024, 1024, 1.0, 10**6, 0.1, 0.05), 1)
-        109615.1
-    """
-    _check_published(num_cells, num_queries, epsilon, failure_probability)
-    checked_parameters(
-        counts={"num_records": num_records}, reals={"max_error_fraction": max_error_fraction}
-    )
-    size = math.log(num_queries) / max_error_fraction**2
-    log_terms = size * math.log(num_cells) - math.log(failure_probability)
-    return max_error_fraction * num_records + 2 / epsilon * log_terms
-
-
-def _check_published(
-    num_cells: int, num_queries: int, epsilon: float, failure_probability: float
-) -> None:
-    checked_parameters(
-        failure_probability=failure_probability,
-        counts={"num_cells": num_cells, "num_queries": num_queries},
-        reals={"epsilon": epsilon},
-    )
-    if num_queries < 3:
-        raise InputError("num_queries", num_queries, "must be at least 3 for the published size")
 
 
 def best_small_db_size(
@@ -344,3 +248,126 @@ def run_error(settings: Settings) -> float:
     if settings.exhausted_bound is None:
         return math.inf
     return max(settings.hypothesis_bound, settings.update_bound, settings.exhausted_bound)
+
+
+# Numbers of queries are exact up to here, and powers of ten beyond.
+_MAX_ROUNDS = 2.0**53
+_EXACT_POWER, _MAX_POWER = 15, 10_000
+MAX_EXACT, MAX_QUERIES = 10**_EXACT_POWER, 10**_MAX_POWER
+
+
+def queries_allowed(
+    theorem_of: Callable[[int], Theorem],
+    num_records: int,
+    target_error: float,
+    failure_probability: float,
+    *,
+    least: int = 1,
+) -> int:
+    """Returns the largest number of queries that a theorem keeps an error for.
+
+    The bound of a theorem never falls as queries are added, so that bisection finds the number.
+    Theorems know it by its logarithm, and it may be as large as 10^10,000; fewer queries than a
+    theorem is stated for are some of as many as it is.
+
+    Args:
+        theorem_of: the theorem for |Q| queries, from ``least`` to 10^10,000.
+        num_records: N >= 1.
+        target_error: in records, finite and > 0; the bound must be at most that.
+        failure_probability: in (0, 1); the theorem's, for as many queries, must be at most that.
+        least: the fewest queries that the theorem is stated for.
+
+    Returns:
+        The number; up to 10^15 exactly, beyond it the largest power of ten, 10^10,000 at most; 0
+        where not even one query, or ``least``, can be answered that well.
+
+    Raises:
+        InputError: if an argument is out of range.
+
+    Cost: 66 evaluations of the theorem at most.
+    Reference: Blum, Ligett and Roth (2013); Dwork and Roth (2014), section 4.1, the footnote on
+    how large |Q| may be.
+
+    Example:
+        >>> from beam_dp.theorems.synthesis import (small_db_theorem)
+        >>> of = lambda count: small_db_theorem(1024, count, 1.0, 0.05, "textbook")
+        >>> queries_allowed(of, 10**6, 10**5, 0.05, least=3)
+        7396
+        >>> queries_allowed(of, 10**8, 10**7, 0.05, least=3) == 10**391
+        True
+        >>> queries_allowed(of, 10**6, 10**4, 0.05, least=3)
+        0
+    """
+    checked_number("target_error", target_error, above=0)
+    check_failure_probability(failure_probability)
+
+    def is_too_many(count: int) -> bool:
+        return not theorem_of(count).bound(num_records).max_error <= target_error * (1 + 1e-12)
+
+    if is_too_many(least):
+        return 0
+    first = least_integer(lambda count: is_too_many(max(count, least)), MAX_EXACT)
+    if first is None:
+        beyond = least_integer(lambda more: is_too_many(_power(more)), _MAX_POWER - _EXACT_POWER)
+        found = MAX_QUERIES if beyond is None else _power(beyond - 1)
+    else:
+        found = first - 1
+    theorem = theorem_of(found)
+    return found if theorem.failure_probability(num_records) <= failure_probability else 0
+
+
+def _power(more: int) -> int:
+    """A power of ten, from 10^15 on."""
+    power: int = 10 ** (_EXACT_POWER + more)
+    return power
+
+
+def mwem_queries_allowed(
+    num_cells: int,
+    epsilon: float,
+    num_records: int,
+    target_error: float,
+    failure_probability: float,
+    max_records_per_unit: int = 1,
+) -> tuple[int, int]:
+    """Returns the most queries that published MWEM keeps an error for, and its rounds for them.
+
+    T rounds keep A for ln|Q| <= epsilon (A - 2N sqrt(ln|X| / T)) / (10 k T). As a function of T
+    this rises up to T = 9 N^2 ln|X| / A^2, where it is epsilon A^3 / (270 k N^2 ln|X|), and then
+    falls: one of the two integers beside it is best. The theorem fails with probability 2T / |Q|,
+    so that few queries are none.
+
+    Args:
+        num_cells: |X| >= 1.
+        epsilon: finite, > 0.
+        num_records: N >= 1.
+        target_error: A, in records.
+        failure_probability: that 2T / |Q| may be at most, in (0, 1).
+        max_records_per_unit: k.
+
+    Returns:
+        As of ``queries_allowed``, and T.
+
+    Raises:
+        InputError: if an argument is out of range.
+
+    Reference: Hardt, Ligett and McSherry (2012), Theorem 2.2.
+
+    Example:
+        >>> mwem_queries_allowed(1024, 1.0, 10**8, 10**7, 0.05)
+        (100000000000000000000000, 6238)
+    """
+    checked_number("target_error", target_error, above=0)
+    checked_parameters(counts={"num_cells": num_cells, "num_records": num_records}, reals={})
+    share = target_error / num_records
+    best = min(9 * math.log(num_cells) / share / share, _MAX_ROUNDS) if share else _MAX_ROUNDS
+
+    def allowed(num_rounds: int) -> tuple[int, int]:
+        def theorem_of(count: int) -> Theorem:
+            return mwem_theorem(num_cells, count, epsilon, max_records_per_unit, num_rounds)
+
+        count = queries_allowed(theorem_of, num_records, target_error, failure_probability)
+        return count, num_rounds
+
+    fewer, more = (allowed(max(1, number)) for number in (math.floor(best), math.ceil(best)))
+    return more if more[0] > fewer[0] else fewer

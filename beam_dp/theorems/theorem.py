@@ -51,7 +51,7 @@ class Theorem:
             records; its share of the records must fall as they grow.
 
     Example:
-        >>> from beam_dp.theorems.noise import laplace_theorem
+        >>> from beam_dp.theorems.noise import (laplace_theorem)
         >>> theorem = laplace_theorem(100, 100.0, 1.0, 0.05)
         >>> round(theorem.bound(10_000).max_error, 1), theorem.records_needed(0.1)
         (761.0, 7610)

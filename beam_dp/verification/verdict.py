@@ -5,14 +5,84 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from beam_dp.checks import is_number
+from beam_dp.domain.universe import Domain
+from beam_dp.errors import InputError
+from beam_dp.noise.bound import laplace_bound, noise_bound, noise_variance
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.loss import Loss
-from beam_dp.verification.fields import AGREEMENT
-from beam_dp.verification.steps import Step, above, excess, more_than, total
+from beam_dp.releases.left_out import LeftOut
+from beam_dp.releases.release import Release, plain_json
+from beam_dp.verification.steps import Step, above, excess, laplace_step, more_than, total
+
+# Fields of every card that say nothing about the noise.
+_HEAD = ("schema_version", "kind", "draw_id", "files", "versions")
+# Numbers that follow from others agree to this share.
+AGREEMENT = 1e-9
+
+
+def check_fields(
+    name: str, stated: object, needed: Collection[str], optional: Collection[str] = ()
+) -> None:
+    """Refuses a JSON object with a field that is missing, or one that no check would charge.
+
+    Raises:
+        InputError: naming the first such field.
+    """
+    if not isinstance(stated, Mapping):
+        raise InputError(name, stated, "must be a JSON object")
+    for field in needed:
+        if field not in stated:
+            raise InputError(f"{name}.{field}", None, "must be stated")
+    for field in stated:
+        if field not in needed and field not in optional:
+            condition = "is no field that this version knows, so that nothing is charged for it"
+            raise InputError(f"{name}.{field}", stated[field], condition)
+
+
+def differences(stated: Any, found: Any, place: str = "") -> Iterator[str]:
+    """Yields where a card states other values than were read from it: fractions to 1e-9."""
+    if isinstance(stated, Mapping) and isinstance(found, Mapping):
+        for name in {**stated, **found}:
+            below = f"{place}.{name}".lstrip(".")
+            if name in stated and name in found:
+                yield from differences(stated[name], found[name], below)
+            else:
+                yield f"{below} is {'unknown' if name in stated else 'missing'}"
+    elif isinstance(stated, list) and isinstance(found, list) and len(stated) == len(found):
+        for number, pair in enumerate(zip(stated, found, strict=True)):
+            yield from differences(*pair, f"{place}.{number}")
+    elif is_number(stated) and is_number(found):
+        is_whole = isinstance(stated, int) and isinstance(found, int)
+        if stated != found and (is_whole or not math.isclose(stated, found, rel_tol=AGREEMENT)):
+            yield f"{place} is {stated!r}; must be {found!r}"
+    elif stated != found or isinstance(stated, bool) != isinstance(found, bool):
+        yield f"{place} is {_short(stated)}; must be {_short(found)}"
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, Mapping | list):
+        return f"{len(value)} entries"
+    return repr(value)
+
+
+def misread(release: Release) -> list[str]:
+    """Returns where the card of a release states other things than were read from it.
+
+    Reading takes what it needs, and computes what follows from that again. So whatever else a card
+    states, twice or wrongly, is found by writing the card once more.
+    """
+    if release.read_from is None:
+        return []
+    stated, found = (
+        {name: value for name, value in fields.items() if name not in _HEAD}
+        for fields in (release.read_from, release.card)
+    )
+    return [f"card: {each}" for each in differences(stated, plain_json(found))]
+
 
 # A mechanism that spends less than this share of its promise was perhaps made for another one.
 _WELL_SPENT = 0.9
@@ -212,3 +282,56 @@ def _broken(epsilon: float, promise: Guarantee) -> str:
 
 def _shown(value: Any) -> str:
     return f"{value:.12g}" if is_number(value) else repr(value)
+
+
+def of_release(promise: Guarantee, left_out: LeftOut | None) -> Guarantee:
+    """Returns what the release keeps by itself, of what was promised with these counts."""
+    if left_out is None:
+        return promise
+    epsilon = left_out.budget["release"]["epsilon"]
+    return dataclasses.replace(promise, epsilon=epsilon, allow_large_delta=True)
+
+
+def left_out_steps(left_out: LeftOut, promise: Guarantee, domain: Domain) -> list[Step]:
+    """Returns the step of the counts: a unit moves one of them by k, a replacement two."""
+    counts = len(domain.names) + bool(domain.impossible)
+    moved = promise.neighboring.num_moved if counts > 1 else 1
+    what = "count what was left out"
+    return [laplace_step(what, moved * promise.max_records_per_unit, left_out.scale)]
+
+
+def left_out_figures(
+    left_out: LeftOut,
+    promise: Guarantee,
+    domain: Domain,
+    of_steps: Sequence[Step],
+    figures: Figures,
+) -> None:
+    """Compares the errors of the counts, and how the budget was split."""
+    counts = len(domain.names) + bool(domain.impossible)
+    beta = left_out.failure_probability
+    variance = noise_variance("discrete_laplace", left_out.scale)
+    bound = laplace_bound(left_out.scale, counts, beta)
+    of_sum = bound if counts == 1 else noise_bound(counts * variance, 1, variance, beta)
+    for name, found in (
+        ("standard_error", math.sqrt(variance)),
+        ("bound", bound),
+        ("sum_standard_error", math.sqrt(counts * variance)),
+        ("sum_bound", of_sum),
+    ):
+        figures.same(f"left_out.{name}", getattr(left_out, name), found)
+    (step,) = left_out_steps(left_out, promise, domain)
+    assert step.loss.epsilon is not None
+    stated = left_out.budget["left_out"]["epsilon"]
+    figures.same("left_out.budget", stated, float(step.loss.epsilon))
+    for name, delta in (("release", promise.delta), ("left_out", 0.0)):
+        figures.same(f"left_out.budget.{name}.delta", left_out.budget[name]["delta"], delta)
+    own = of_release(promise, left_out)
+    _, epsilon = total(of_steps, own)
+    figures.at_least("left_out.budget.release.epsilon", own.epsilon, epsilon)
+    both = stated + left_out.budget["release"]["epsilon"]
+    figures.number += 1
+    if both > promise.epsilon * (1 + 1e-9):
+        figures.faults.append(
+            f"left_out.budget adds up to {both:.12g}; must be at most {promise.epsilon:.12g}"
+        )

@@ -7,11 +7,12 @@ from fractions import Fraction
 
 import numpy as np
 from claim_rows.claim import Claim, Failures, Slack, failures
+from claim_rows.published import gaussian_error
 
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.accounting import discrete_gaussian_mu, discrete_parameter, gaussian_mu
 from beam_dp.testing.laws import discrete_gaussian, hockey_stick
-from beam_dp.theorems.noise import gaussian_error, laplace_error
+from beam_dp.theorems.noise import laplace_error
 
 _BETA, _QUERIES = 0.05, 100
 _GRID = 64
@@ -69,7 +70,7 @@ CLAIMS = [
         source="lecture on linear queries",
         statement="Gaussian noise of deviation sigma on k answers: no error above "
         "sigma sqrt(2 ln(2k/beta)) but with probability beta",
-        here="`theorems.noise.gaussian_error`; integer noise is subgaussian, too",
+        here="`claim_rows.published.gaussian_error`; integer noise is subgaussian, too",
         measure=_gaussian,
     ),
 ]

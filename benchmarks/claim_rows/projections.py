@@ -7,6 +7,12 @@ import math
 
 import numpy as np
 from claim_rows.claim import Agreement, Claim, Failures, Measured, Slack, failures
+from claim_rows.published import (
+    published_largest_entry,
+    published_projection,
+    published_projection_noise,
+    published_weighted_noise,
+)
 from numpy.typing import NDArray
 
 from beam_dp.hashing.distortion import Distortion
@@ -20,13 +26,7 @@ from beam_dp.noise.bound import weighted_noise_bound
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.summaries.projection import Projection
-from beam_dp.theorems.sparse import (
-    projection_theorem,
-    published_largest_entry,
-    published_projection,
-    published_projection_noise,
-    published_weighted_noise,
-)
+from beam_dp.theorems.noise import projection_theorem
 from beam_dp.verification.steps import total
 
 Integers = NDArray[np.int64]
@@ -305,7 +305,8 @@ CLAIMS = [
         " sqrt(m) but with probability beta/2",
         printed="T's bracket is larger than s^-2 = (m + n^2)^2/(4m) by 2 sqrt(m); n is treated as"
         " public, though T(n) and 1/n tell it to a neighbour of n + 1 records",
-        here="`theorems.sparse.published_projection`, only printed; T and N are public arguments",
+        here="`claim_rows.published.published_projection`, only printed; T and N are public"
+        " arguments",
         measure=_size,
     ),
     Claim(
@@ -334,7 +335,7 @@ CLAIMS = [
         " probability beta; with r = lg(2kT/beta), 4 sqrt(m lg(2kT/beta)/T)",
         printed="(kT/(2 beta))^(1/r); the 4 needs lg and an even r (with ln it is 2e)",
         here="`Distortion.largest_entry` (first), by the exact moments of an entry;"
-        " `theorems.sparse.published_largest_entry` (second), as corrected",
+        " `claim_rows.published.published_largest_entry` (second), as corrected",
         measure=_largest_entry,
         trials=500,
     ),
@@ -344,7 +345,8 @@ CLAIMS = [
         statement="For T Laplace noises of scale b with weights in [-B, B], P(sum >= B a) <="
         " exp(-a^2/(6 T b^2)) for a <= T b, else exp(-a/(6b))",
         here="`noise.bound.weighted_noise_bound` (first, third): Chernoff's bound with the exact"
-        " transform; `theorems.sparse.published_weighted_noise` (second, fourth); 64 terms, and 2",
+        " transform; `claim_rows.published.published_weighted_noise` (second, fourth); 64"
+        " terms, and 2",
         measure=_weighted_noise,
     ),
     Claim(
@@ -354,7 +356,7 @@ CLAIMS = [
         " (ln(2k/beta) + ln T)) to any of k answers, but with probability beta/2",
         printed="'SparseQueries' is SparseProject; the logarithms must be those of 8k/beta and, to"
         " base 2, of 8kT/beta",
-        here="`theorems.sparse.published_projection_noise`",
+        here="`claim_rows.published.published_projection_noise`",
         measure=_published_noise,
         trials=500,
     ),
@@ -363,7 +365,7 @@ CLAIMS = [
         source="Blum and Roth 2011, Theorem 4.9",
         statement="SparseProject answers k queries of m keys within alpha n but with probability"
         " beta, alpha of order ln(k/beta) sqrt(m ln(1/delta))/(epsilon n) plus the distortion",
-        here="`theorems.sparse.projection_theorem`, for the T in use: its noise and its distortion;"
+        here="`theorems.noise.projection_theorem`, for the T in use: its noise and its distortion;"
         " on the card and in `beam-dp plan`",
         measure=_accuracy,
     ),

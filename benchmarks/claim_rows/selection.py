@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 import numpy as np
 from claim_rows.claim import Agreement, Claim, Measured, Slack, failures
+from claim_rows.published import selection_shortfall
 
 from beam_dp.mechanisms.choosing import (
     METHODS,
@@ -21,7 +22,6 @@ from beam_dp.mechanisms.choosing import (
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.testing import audit
-from beam_dp.theorems.noise import selection_shortfall
 
 BETA, DELTA = 0.05, 1e-9
 
@@ -125,7 +125,7 @@ CLAIMS = [
         source="Dwork and Roth 2014, Theorem 3.11; McKenna and Sheldon 2020",
         statement="the exponential mechanism, and permute-and-flip, choose a score no more than "
         "(2D/epsilon)(ln R + ln(1/beta)) below the best of R but with probability beta",
-        here="`theorems.noise.selection_shortfall`",
+        here="`claim_rows.published.selection_shortfall`",
         measure=_selection,
     ),
     Claim(

@@ -9,6 +9,7 @@ from itertools import combinations_with_replacement, product
 
 import numpy as np
 from claim_rows.claim import Agreement, Claim, Failures, Slack, failures
+from claim_rows.published import published_small_db_error, sharper_small_db_theorem
 from numpy.typing import NDArray
 from scipy.stats import binom
 
@@ -22,14 +23,9 @@ from beam_dp.mechanisms.small_db.size import (
 )
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import Guarantee
-from beam_dp.testing.exact import audit_law, neighbouring_units
+from beam_dp.testing.audit import audit_law, neighbouring_units
 from beam_dp.testing.laws import Law
-from beam_dp.theorems.query_counts import queries_allowed
-from beam_dp.theorems.synthesis import (
-    published_small_db_error,
-    sharper_small_db_theorem,
-    small_db_theorem,
-)
+from beam_dp.theorems.synthesis import queries_allowed, small_db_theorem
 from beam_dp.theorems.theorem import Calibration, Theorem
 
 _BETA = 0.05
@@ -440,7 +436,7 @@ CLAIMS = [
         source="Dwork and Roth 2014, section 4.1, footnote 2",
         statement="n records allow exp(O(alpha^3 epsilon n / ln U)) queries",
         printed="the constant is hidden: ln k = (epsilon alpha^3 n - 4 ln(1/beta))/(16 ln U)",
-        here="`theorems.query_counts.queries_allowed`, `beam-dp plan --target_error` without a"
+        here="`theorems.synthesis.queries_allowed`, `beam-dp plan --target_error` without a"
         " workload; tight and as published",
         measure=_query_counts,
     ),

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 from claim_rows.claim import Agreement, Claim, Failures, Measured, Slack, failures
+from claim_rows.published import sparse_vector_theorem
 from claim_rows.selection import BETA, DELTA, promise
 from dp_accounting.pld.privacy_loss_distribution import from_laplace_mechanism
 
@@ -18,7 +19,6 @@ from beam_dp.mechanisms.sparse_vector.noise import (
     sparse_vector_noise,
 )
 from beam_dp.noise.source import NoiseSource
-from beam_dp.theorems.noise import sparse_vector_theorem
 
 # How far from the threshold questions are, as shares of the bound.
 _SHARES = (0.25, 0.5, 0.75, 1.0)

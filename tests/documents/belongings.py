@@ -19,8 +19,8 @@ from documents.blocks import ROOT
 import beam_dp as dp
 from beam_dp.cli import main as cli
 from beam_dp.mechanisms.registry import plan_release
+from beam_dp.privacy.ledger.entries import Origin
 from beam_dp.privacy.ledger.ledger import Ledger
-from beam_dp.privacy.ledger.origin import Origin
 from beam_dp.summaries.histogram import Histogram
 
 MADE = runpy.run_path(str(ROOT / "examples" / "visits.py"))

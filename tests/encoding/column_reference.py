@@ -5,8 +5,8 @@ import math
 import re
 from decimal import Decimal
 
+from beam_dp.domain.attributes import BooleanAttribute, CategoricalAttribute
 from beam_dp.domain.dates import DateAttribute
-from beam_dp.domain.listed import BooleanAttribute, CategoricalAttribute
 from beam_dp.domain.ordered import IntegerAttribute, NumericAttribute
 
 BLANKS = " \t\n\r\x0b\x0c"

@@ -8,8 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from beam_dp.domain.attributes import Attribute
-from beam_dp.domain.listed import BooleanAttribute, CategoricalAttribute
+from beam_dp.domain.attributes import Attribute, BooleanAttribute, CategoricalAttribute
 from beam_dp.domain.ordered import IntegerAttribute, NumericAttribute
 from beam_dp.encoding.columns import encode_column
 from beam_dp.encoding.keys import clamped_numbers, key_elements

@@ -10,8 +10,8 @@ from column_reference import code_of
 from executed_lines import lines_below
 from hypothesis import example, given, settings, strategies as st
 
+from beam_dp.domain.attributes import BooleanAttribute, CategoricalAttribute
 from beam_dp.domain.dates import DateAttribute, DatetimeAttribute
-from beam_dp.domain.listed import BooleanAttribute, CategoricalAttribute
 from beam_dp.domain.ordered import IntegerAttribute, NumericAttribute
 from beam_dp.encoding import columns
 from beam_dp.encoding.columns import encode_column

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 from value_kinds import ATTRIBUTES, DAY, DECLARED, KINDS
 
-from beam_dp.domain.listed import CategoricalAttribute
+from beam_dp.domain.attributes import CategoricalAttribute
 from beam_dp.encoding.columns import encode_column
 from beam_dp.encoding.keys import clamped_numbers, key_elements
 from beam_dp.encoding.records import seconds_of

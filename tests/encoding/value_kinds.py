@@ -17,9 +17,8 @@ import numpy as np
 import pyarrow as pa
 from apache_beam.utils.timestamp import Duration, Timestamp
 
-from beam_dp.domain.attributes import Attribute
+from beam_dp.domain.attributes import Attribute, BooleanAttribute, CategoricalAttribute
 from beam_dp.domain.dates import DateAttribute, DatetimeAttribute
-from beam_dp.domain.listed import BooleanAttribute, CategoricalAttribute
 from beam_dp.domain.ordered import IntegerAttribute, NumericAttribute
 
 

@@ -8,7 +8,7 @@ import numpy as np
 from fuzz.damaged_releases import damaged_release
 from fuzz.mutations import raised_by
 
-from beam_dp.domain.listed import BooleanAttribute
+from beam_dp.domain.attributes import BooleanAttribute
 from beam_dp.domain.ordered import IntegerAttribute
 from beam_dp.domain.universe import Domain
 from beam_dp.privacy.guarantee import Guarantee

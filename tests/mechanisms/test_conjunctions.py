@@ -10,8 +10,8 @@ import beam_dp as dp
 from beam_dp.errors import InputError
 from beam_dp.mechanisms.online import sparse_mw as module
 from beam_dp.mechanisms.online.sparse_mw import SparseMW
+from beam_dp.privacy.ledger.entries import LedgerError
 from beam_dp.privacy.ledger.ledger import Ledger
-from beam_dp.privacy.ledger.url import LedgerError
 from beam_dp.queries.row_families import RowConjunctions, conjunction_of_text
 from beam_dp.summaries.element_counts import KeyCounts
 

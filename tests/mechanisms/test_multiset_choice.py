@@ -29,7 +29,7 @@ from beam_dp.mechanisms.small_db.enumerated import EnumerationSampler
 from beam_dp.mechanisms.small_db.law import draw_cells
 from beam_dp.mechanisms.small_db.nested import NestedSampler, is_nested
 from beam_dp.mechanisms.small_db.searched import SearchSampler
-from beam_dp.noise.exponentials import exp_above
+from beam_dp.noise.bound import exp_above
 from beam_dp.noise.source import NoiseSource
 from beam_dp.testing import audit
 

@@ -25,9 +25,8 @@ from beam_dp.mechanisms.online.saved_runs import (
     resume_private_mw,
     save_private_mw,
 )
-from beam_dp.privacy.ledger.entries import Token
+from beam_dp.privacy.ledger.entries import LedgerError, Token
 from beam_dp.privacy.ledger.ledger import Ledger
-from beam_dp.privacy.ledger.url import LedgerError
 from beam_dp.summaries.histogram import Histogram
 
 GUARANTEE = promise(REPLACE, 0.0, 5.0)

@@ -20,7 +20,7 @@ from beam_dp.mechanisms.online.sparse_mw import SparseMW, plan_sparse_mw
 from beam_dp.models.weights import SparseWeights
 from beam_dp.queries.sparse import SparseQuery
 from beam_dp.summaries.element_counts import KeyCounts
-from beam_dp.testing.exact import audit_law
+from beam_dp.testing.audit import audit_law
 
 PLANS = [
     (REPLACE, 0.0, "tight", {}),

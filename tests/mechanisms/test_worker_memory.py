@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from beam_dp import MWEM, Guarantee, SmallDB
-from beam_dp.domain.listed import BooleanAttribute
+from beam_dp.domain.attributes import BooleanAttribute
 from beam_dp.domain.ordered import IntegerAttribute
 from beam_dp.domain.universe import Domain
 from beam_dp.mechanisms.contract import Plan

@@ -14,7 +14,7 @@ from pytest import CaptureFixture
 
 import beam_dp as dp
 from beam_dp.privacy.ledger.entries import LaterToken, Token
-from beam_dp.privacy.ledger.origin import Origin
+from beam_dp.privacy.ledger.entries import Origin
 from beam_dp.privacy.loss import Loss
 from pipelines.release_synthetic_database import main
 

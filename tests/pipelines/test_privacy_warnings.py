@@ -20,7 +20,7 @@ import beam_dp as dp
 from beam_dp.cli.main import main
 from beam_dp.mechanisms import draw_database
 from beam_dp.noise.source import NoiseSource
-from beam_dp.privacy.advice import PrivacyWarning, _names_people
+from beam_dp.privacy.guarantee import PrivacyWarning, _names_people
 from beam_dp.summaries.histogram import Histogram
 from pipelines import release_windows
 
@@ -104,7 +104,7 @@ IN_PYTHON = {
 }
 
 
-@pytest.mark.filterwarnings("error::beam_dp.privacy.advice.PrivacyWarning")
+@pytest.mark.filterwarnings("error::beam_dp.privacy.guarantee.PrivacyWarning")
 @pytest.mark.parametrize("name", IN_PYTHON)
 def test_python_warns_about_a_large_epsilon(name: str) -> None:
     IN_PYTHON[name](10.0)
@@ -118,7 +118,7 @@ def test_frame_with_a_column_of_people_warns_where_the_unit_is_the_record() -> N
         dp.release(table, DOMAIN, WORKLOAD, promise(1.0))
 
 
-@pytest.mark.filterwarnings("error::beam_dp.privacy.advice.PrivacyWarning")
+@pytest.mark.filterwarnings("error::beam_dp.privacy.guarantee.PrivacyWarning")
 def test_no_warning_where_the_person_is_the_unit_or_the_column_is_released() -> None:
     table = pa.table({"age": [1], "patient_id": ["ann"], "visit_id": [7]})
     dp.release(table, DOMAIN, WORKLOAD, promise(1.0, "patient_id"))

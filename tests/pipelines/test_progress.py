@@ -16,7 +16,7 @@ from jobs import job_flags
 from patience import wait_for
 from pytest import CaptureFixture, LogCaptureFixture, MonkeyPatch
 
-from beam_dp.domain.strict_json import checked_json
+from beam_dp.domain.texts import checked_json
 from beam_dp.errors import InputError
 from beam_dp.transforms import ReadError
 from pipelines import progress, release_synthetic_database
@@ -252,7 +252,7 @@ def test_the_text_of_any_other_error_is_withheld() -> None:
     except Exception as error:
         line = failure(error)
     assert line.startswith("the job failed with ")
-    assert " at beam_dp/domain/strict_json.py:" in line
+    assert " at beam_dp/domain/texts.py:" in line
     assert "withheld" in line and "nothing of it was kept; `beam-dp check-domain` tries" in line
 
 

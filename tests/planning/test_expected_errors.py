@@ -12,7 +12,7 @@ import tracemalloc
 
 import numpy as np
 import pytest
-from planning_estimates import table_errors
+from planning_estimates import expected_small_db_error, table_errors
 from tiny import ADD, REPLACE, domain_of, plan_of, promise, summary, workload_of
 
 from beam_dp.domain.universe import Domain
@@ -32,7 +32,6 @@ from beam_dp.planning.ranking import rank_mechanisms
 from beam_dp.planning.synthetic_databases import covering_marginals, synthetic_option
 from beam_dp.queries.linear_workload import parse_linear_workload
 from beam_dp.summaries.histogram import Histogram
-from beam_dp.theorems.small_db import expected_small_db_error
 
 pytestmark = pytest.mark.slow
 

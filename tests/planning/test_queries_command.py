@@ -9,7 +9,7 @@ import pytest
 
 from beam_dp.cli.main import main
 from beam_dp.cli.plan_tables import counted_queries
-from beam_dp.theorems.query_counts import MAX_QUERIES
+from beam_dp.theorems.synthesis import MAX_QUERIES
 
 ASKED = {"num_records": "1e6", "target_error": "1e5", "epsilon": "1", "delta": "0"}
 ASKED |= {"neighboring": "replace_one", "privacy_unit": "record"}

@@ -13,7 +13,7 @@ from beam_dp.mechanisms.marginals import strategies
 from beam_dp.mechanisms.marginals.measure_all import Gaussian
 from beam_dp.mechanisms.marginals.strategies import residual_sensitivity
 from beam_dp.privacy.guarantee import Neighboring
-from beam_dp.privacy.least_overlap import least_overlap
+from beam_dp.privacy.unit_costs import least_overlap
 from beam_dp.releases.kinds import verify_release
 from beam_dp.releases.synthetic_database.verify_tables import largest_change
 

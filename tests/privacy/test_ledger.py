@@ -14,10 +14,9 @@ from patience import HANG_SECONDS
 
 from beam_dp.errors import InputError
 from beam_dp.privacy.guarantee import Guarantee
-from beam_dp.privacy.ledger.entries import OverBudgetError, Token
+from beam_dp.privacy.ledger.entries import LedgerError, OverBudgetError, Token
 from beam_dp.privacy.ledger.filters import loss_of
 from beam_dp.privacy.ledger.ledger import Ledger
-from beam_dp.privacy.ledger.url import LedgerError
 from beam_dp.privacy.loss import Loss
 
 AR = "add_or_remove_one"

@@ -13,9 +13,8 @@ from databases import new_database
 from patience import wait_for
 
 from beam_dp.privacy.guarantee import Guarantee
-from beam_dp.privacy.ledger.entries import Token
+from beam_dp.privacy.ledger.entries import LedgerError, Token
 from beam_dp.privacy.ledger.ledger import Ledger
-from beam_dp.privacy.ledger.url import LedgerError
 from beam_dp.privacy.loss import Loss
 
 AR = "add_or_remove_one"

@@ -9,8 +9,7 @@ import pytest
 from beam_dp.domain.files import parse_domain
 from beam_dp.errors import InputError
 from beam_dp.privacy.guarantee import Guarantee
-from beam_dp.privacy.ledger.edges import check_edges_paid
-from beam_dp.privacy.ledger.ledger import Ledger
+from beam_dp.privacy.ledger.ledger import Ledger, check_edges_paid
 from beam_dp.privacy.loss import Loss
 
 DRAW = "0f" * 16

@@ -10,25 +10,9 @@ import dataclasses
 import itertools
 import math
 import pathlib
-import sys
 
 import numpy as np
 import pytest
-from tiny import domain_of
-
-from beam_dp.mechanisms.online.private_mw import PrivateMW
-from beam_dp.mechanisms.online.private_mw_plan import plan_private_mw
-from beam_dp.noise.source import NoiseSource
-from beam_dp.privacy.guarantee import Guarantee
-from beam_dp.privacy.ledger.filters import Account, Composition
-from beam_dp.privacy.ledger.ledger import Ledger
-from beam_dp.privacy.ledger.url import LedgerError
-from beam_dp.privacy.loss import Loss
-from beam_dp.queries.reader import LinearQueries
-from beam_dp.summaries.histogram import Histogram
-
-sys.path.append(str(pathlib.Path(__file__).parents[2] / "benchmarks"))
-
 from claim_rows.composition import (
     NUM_ANSWERS,
     Analyst,
@@ -38,6 +22,18 @@ from claim_rows.composition import (
     TwoResponses,
     is_open,
 )
+from tiny import domain_of
+
+from beam_dp.mechanisms.online.private_mw import PrivateMW
+from beam_dp.mechanisms.online.private_mw_plan import plan_private_mw
+from beam_dp.noise.source import NoiseSource
+from beam_dp.privacy.guarantee import Guarantee
+from beam_dp.privacy.ledger.entries import LedgerError
+from beam_dp.privacy.ledger.filters import Account, Composition
+from beam_dp.privacy.ledger.ledger import Ledger
+from beam_dp.privacy.loss import Loss
+from beam_dp.queries.reader import LinearQueries
+from beam_dp.summaries.histogram import Histogram
 
 
 class PaidAtTheEnd(Analyst):

@@ -15,9 +15,8 @@ from patience import HANG_SECONDS
 
 from beam_dp.errors import InputError
 from beam_dp.privacy.guarantee import Guarantee
-from beam_dp.privacy.ledger.entries import Entry, OverBudgetError
+from beam_dp.privacy.ledger.entries import Entry, LedgerError, OverBudgetError
 from beam_dp.privacy.ledger.ledger import Ledger
-from beam_dp.privacy.ledger.url import LedgerError
 from beam_dp.privacy.loss import Loss
 
 LOSS = Loss.pure(0.1)

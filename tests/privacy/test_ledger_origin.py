@@ -11,8 +11,8 @@ import sqlalchemy as sa
 
 from beam_dp.errors import InputError
 from beam_dp.privacy.guarantee import Guarantee
+from beam_dp.privacy.ledger.entries import LONGEST, Origin, system_user
 from beam_dp.privacy.ledger.ledger import Ledger
-from beam_dp.privacy.ledger.origin import LONGEST, Origin, system_user
 from beam_dp.privacy.ledger.storage import RELEASES, Storage
 from beam_dp.privacy.loss import Loss
 

@@ -10,24 +10,18 @@ import dataclasses
 import functools
 import itertools
 import math
-import pathlib
-import sys
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 
 import pytest
+from claim_rows.composition import History, Masked, Run, TwoResponses, is_open
 
 from beam_dp.privacy.accounting import discrete_gaussian_mu, zcdp_rho
 from beam_dp.privacy.guarantee import Guarantee
-from beam_dp.privacy.ledger.entries import OverBudgetError
+from beam_dp.privacy.ledger.entries import LedgerError, OverBudgetError
 from beam_dp.privacy.ledger.filters import Account, Composition, Filter, loss_of
 from beam_dp.privacy.ledger.ledger import Ledger
-from beam_dp.privacy.ledger.url import LedgerError
 from beam_dp.privacy.loss import Loss
-
-sys.path.append(str(pathlib.Path(__file__).parents[2] / "benchmarks"))
-
-from claim_rows.composition import History, Masked, Run, TwoResponses, is_open
 
 AR = "add_or_remove_one"
 Admits = Callable[[Account, Loss], bool]

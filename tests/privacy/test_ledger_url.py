@@ -8,8 +8,8 @@ import pytest
 
 from beam_dp.cli.main import main
 from beam_dp.privacy.guarantee import Guarantee
+from beam_dp.privacy.ledger.entries import LedgerError
 from beam_dp.privacy.ledger.ledger import Ledger
-from beam_dp.privacy.ledger.url import LedgerError
 from beam_dp.privacy.loss import Loss
 
 TENTH = Guarantee(0.1, 0.0, "add_or_remove_one", "person", 3)  # type: ignore[arg-type]

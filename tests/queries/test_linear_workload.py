@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from beam_dp.domain.listed import BooleanAttribute, CategoricalAttribute
+from beam_dp.domain.attributes import BooleanAttribute, CategoricalAttribute
 from beam_dp.domain.ordered import IntegerAttribute
 from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from test_linear_workload import FORMS, domain_of, workloads
 
-from beam_dp.domain.listed import BooleanAttribute
+from beam_dp.domain.attributes import BooleanAttribute
 from beam_dp.domain.universe import Domain
 from beam_dp.queries import sensitivity as sensitivity_module
 from beam_dp.queries.linear import Explicit, Product

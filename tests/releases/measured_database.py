@@ -10,7 +10,7 @@ import numpy as np
 from noise_sources import Seeded
 from numpy.typing import NDArray
 
-from beam_dp.domain.listed import BooleanAttribute, CategoricalAttribute
+from beam_dp.domain.attributes import BooleanAttribute, CategoricalAttribute
 from beam_dp.domain.ordered import NumericAttribute
 from beam_dp.domain.universe import Domain
 from beam_dp.mechanisms.marginals.measure_all import Gaussian, Laplace

@@ -9,8 +9,8 @@ import pytest
 from noise_sources import Seeded
 from release_examples import release_of
 
+from beam_dp.domain.attributes import BooleanAttribute, CategoricalAttribute
 from beam_dp.domain.dates import DateAttribute, DatetimeAttribute
-from beam_dp.domain.listed import BooleanAttribute, CategoricalAttribute
 from beam_dp.domain.ordered import IntegerAttribute, NumericAttribute
 from beam_dp.domain.universe import Domain
 from beam_dp.mechanisms.draw_database import with_bin_values

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from release_examples import DOMAIN, DRAW, GUARANTEE, release_of
 
+from beam_dp.domain.attributes import BooleanAttribute, CategoricalAttribute
 from beam_dp.domain.dates import DateAttribute, DatetimeAttribute
 from beam_dp.domain.files import domain_from_json
-from beam_dp.domain.listed import BooleanAttribute, CategoricalAttribute
 from beam_dp.domain.ordered import IntegerAttribute, NumericAttribute
 from beam_dp.domain.universe import Domain
 from beam_dp.encoding.columns import encode_batch

@@ -12,8 +12,8 @@ from measured_database import DOMAIN, counts, database, drawn_again
 from noise_sources import Seeded
 from release_examples import release_of
 
+from beam_dp.domain.attributes import CategoricalAttribute
 from beam_dp.domain.files import read_domain
-from beam_dp.domain.listed import CategoricalAttribute
 from beam_dp.domain.universe import Domain
 from beam_dp.mechanisms.marginals.measure_all import Gaussian, Laplace
 from beam_dp.mechanisms.marginals.plan import Mechanism

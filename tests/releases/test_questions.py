@@ -16,8 +16,8 @@ from measured_database import DOMAIN, counts, database
 
 import beam_dp as dp
 from beam_dp.cli.main import main
+from beam_dp.domain.attributes import CategoricalAttribute
 from beam_dp.domain.files import domain_from_json
-from beam_dp.domain.listed import CategoricalAttribute
 from beam_dp.domain.ordered import NumericAttribute
 from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError

@@ -13,8 +13,8 @@ from noise_sources import Seeded
 from release_examples import DRAW, release_of, same_release
 from test_arrow import DOMAIN as TYPES
 
+from beam_dp.domain.attributes import CategoricalAttribute
 from beam_dp.domain.files import domain_from_json
-from beam_dp.domain.listed import CategoricalAttribute
 from beam_dp.domain.ordered import NumericAttribute
 from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError

@@ -16,7 +16,7 @@ from noise_sources import Seeded
 from release_examples import DRAW, release_of
 
 import beam_dp as dp
-from beam_dp.domain.listed import CategoricalAttribute
+from beam_dp.domain.attributes import CategoricalAttribute
 from beam_dp.domain.ordered import NumericAttribute
 from beam_dp.domain.universe import Domain
 from beam_dp.mechanisms.draw_database import with_bin_values

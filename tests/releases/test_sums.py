@@ -10,7 +10,7 @@ import pytest
 from noise_sources import Seeded
 from numpy.typing import NDArray
 
-from beam_dp.domain.listed import CategoricalAttribute
+from beam_dp.domain.attributes import CategoricalAttribute
 from beam_dp.domain.ordered import IntegerAttribute, NumericAttribute
 from beam_dp.domain.universe import Domain
 from beam_dp.mechanisms.marginals.measure_all import Gaussian

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 from pages import GOLDEN, page_of, random_release, read
 
-from beam_dp.domain.listed import CategoricalAttribute
+from beam_dp.domain.attributes import CategoricalAttribute
 from beam_dp.domain.ordered import IntegerAttribute
 from beam_dp.domain.universe import Domain
 from beam_dp.reports.truth import Truth

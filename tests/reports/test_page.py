@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from pages import GOLDEN, KINDS, Parsed, page_of, random_release, read
 
-from beam_dp.domain.listed import CategoricalAttribute
+from beam_dp.domain.attributes import CategoricalAttribute
 from beam_dp.domain.ordered import IntegerAttribute
 from beam_dp.domain.universe import Domain
 from beam_dp.in_memory import release as release_table

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from pages import random_release
 
-from beam_dp.domain.listed import CategoricalAttribute
+from beam_dp.domain.attributes import CategoricalAttribute
 from beam_dp.domain.ordered import IntegerAttribute, NumericAttribute
 from beam_dp.domain.universe import Domain
 from beam_dp.releases.error_bars import Estimate

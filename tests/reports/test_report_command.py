@@ -19,7 +19,7 @@ from pages import GOLDEN, Parsed
 
 import beam_dp as dp
 from beam_dp.cli.main import main
-from beam_dp.domain.listed import CategoricalAttribute
+from beam_dp.domain.attributes import CategoricalAttribute
 from beam_dp.domain.ordered import IntegerAttribute
 from beam_dp.domain.universe import Domain
 from beam_dp.in_memory import release

@@ -15,8 +15,14 @@ from beam_dp.mechanisms.online.private_mw_plan import plan_private_mw
 from beam_dp.mechanisms.online.sparse_mw import plan_sparse_mw
 from beam_dp.mechanisms.sparse_vector.noise import sparse_vector_noise
 from beam_dp.planning.query_counts import QueryCountJob, count_queries
-from beam_dp.theorems.query_counts import MAX_QUERIES, mwem_queries_allowed, queries_allowed
-from beam_dp.theorems.synthesis import mwem_theorem, online_theorem, small_db_theorem
+from beam_dp.theorems.synthesis import (
+    MAX_QUERIES,
+    mwem_queries_allowed,
+    mwem_theorem,
+    online_theorem,
+    queries_allowed,
+    small_db_theorem,
+)
 from beam_dp.theorems.theorem import Calibration, Theorem, constant
 
 

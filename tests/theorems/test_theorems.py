@@ -5,6 +5,18 @@ from __future__ import annotations
 import math
 
 import pytest
+from claim_rows.published import (
+    gaussian_deviation,
+    gaussian_error,
+    published_largest_entry,
+    published_projection,
+    published_projection_noise,
+    published_small_db_error,
+    published_weighted_noise,
+    selection_shortfall,
+    sharper_small_db_theorem,
+    sparse_vector_theorem,
+)
 from intervals import all_intervals
 from tiny import ADD, REPLACE, domain_of, promise
 
@@ -17,29 +29,16 @@ from beam_dp.mechanisms.small_db.size import log_num_multisets, small_db_size
 from beam_dp.mechanisms.sparse_vector.noise import published_accuracy, sparse_vector_noise
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.theorems.early_stop import best_early_stop, early_stop_theorem
-from beam_dp.theorems.intervals import intervals_theorem
 from beam_dp.theorems.noise import (
-    gaussian_deviation,
-    gaussian_error,
-    gaussian_theorem,
+    intervals_theorem,
     laplace_error,
     laplace_theorem,
-    selection_shortfall,
-    sparse_vector_theorem,
-)
-from beam_dp.theorems.sparse import (
     projection_theorem,
-    published_largest_entry,
-    published_projection,
-    published_projection_noise,
-    published_weighted_noise,
 )
 from beam_dp.theorems.synthesis import (
     best_small_db_size,
     mwem_theorem,
     online_theorem,
-    published_small_db_error,
-    sharper_small_db_theorem,
     small_db_theorem,
 )
 from beam_dp.theorems.theorem import Calibration, Theorem, constant
@@ -229,8 +228,6 @@ def tree_theorem(delta: float = 0.0) -> Theorem:
 
 THEOREMS: dict[str, Theorem] = {
     "laplace": laplace_theorem(50, 50.0, 1.0, 0.05),
-    "gaussian": gaussian_theorem(50, 7.0, 1.0, DELTA, 0.05),
-    "gaussian textbook": gaussian_theorem(50, 7.0, 1.0, DELTA, 0.05, "textbook"),
     "small_db": small_db_theorem(64, 30, 1.0, 0.05),
     "small_db textbook": small_db_theorem(64, 30, 1.0, 0.05, "textbook"),
     "mwem": mwem_theorem(64, 10**6, 1.0),

@@ -13,6 +13,12 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+from claim_rows.published import (
+    gaussian_error,
+    selection_shortfall,
+    sharper_small_db_theorem,
+    sparse_vector_theorem,
+)
 from intervals import all_intervals
 from planning_estimates import table_errors
 from scipy.stats import binom
@@ -45,20 +51,8 @@ from beam_dp.summaries.element_counts import KeyCounts
 from beam_dp.summaries.histogram import Histogram
 from beam_dp.summaries.projection import Projection
 from beam_dp.theorems.early_stop import best_early_stop
-from beam_dp.theorems.intervals import intervals_theorem
-from beam_dp.theorems.noise import (
-    gaussian_error,
-    laplace_error,
-    selection_shortfall,
-    sparse_vector_theorem,
-)
-from beam_dp.theorems.sparse import projection_theorem
-from beam_dp.theorems.synthesis import (
-    best_small_db_size,
-    run_error,
-    sharper_small_db_theorem,
-    small_db_theorem,
-)
+from beam_dp.theorems.noise import intervals_theorem, laplace_error, projection_theorem
+from beam_dp.theorems.synthesis import best_small_db_size, run_error, small_db_theorem
 
 RUNS = 1000
 BETA = 0.05

@@ -14,7 +14,7 @@ from tiny import ADD, domain_of, promise
 
 import beam_dp.transforms.elements as batches_module
 from beam_dp import Guarantee
-from beam_dp.domain.listed import BooleanAttribute
+from beam_dp.domain.attributes import BooleanAttribute
 from beam_dp.domain.universe import Domain
 from beam_dp.mechanisms.linear_answers.answers import plan_workload_answers
 from beam_dp.mechanisms.online.private_mw_plan import plan_private_mw

@@ -25,8 +25,7 @@ from fakes import guarantee, pipeline
 from versions import since
 
 import beam_dp.transforms.reading.read as read_module
-from beam_dp.domain.attributes import Attribute
-from beam_dp.domain.listed import BooleanAttribute, CategoricalAttribute
+from beam_dp.domain.attributes import Attribute, BooleanAttribute, CategoricalAttribute
 from beam_dp.domain.ordered import IntegerAttribute, NumericAttribute
 from beam_dp.domain.universe import Domain
 from beam_dp.encoding.columns import encode_column

@@ -19,7 +19,7 @@ import pyarrow.parquet
 import pytest
 from fakes import COLLECTED, DOMAIN, collect, pipeline
 
-from beam_dp.domain.listed import BooleanAttribute, CategoricalAttribute
+from beam_dp.domain.attributes import BooleanAttribute, CategoricalAttribute
 from beam_dp.domain.ordered import IntegerAttribute
 from beam_dp.domain.universe import Domain
 from beam_dp.encoding.units import arrow_column, unit_fingerprints

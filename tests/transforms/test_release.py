@@ -16,7 +16,7 @@ from fakes import COLLECTED, DOMAIN, DRAWS, WORKLOAD, NoPrivacy, collect, guaran
 from pytest import LogCaptureFixture, MonkeyPatch
 
 import beam_dp.transforms.drawing.release as release_module
-from beam_dp.domain.listed import BooleanAttribute
+from beam_dp.domain.attributes import BooleanAttribute
 from beam_dp.domain.ordered import IntegerAttribute
 from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError

@@ -17,7 +17,7 @@ from apache_beam.utils.timestamp import Timestamp
 from fakes import COLLECTED, NoPrivacy, collect, pipeline, reading
 from pytest import LogCaptureFixture, MonkeyPatch
 
-from beam_dp.domain.listed import CategoricalAttribute
+from beam_dp.domain.attributes import CategoricalAttribute
 from beam_dp.domain.ordered import IntegerAttribute
 from beam_dp.domain.universe import Domain
 from beam_dp.encoding.units import canonical_bytes

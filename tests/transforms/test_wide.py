@@ -15,7 +15,7 @@ from fakes import COLLECTED, NoPrivacy, NoPrivacyPlan, collect, guarantee, pipel
 from jobs import write_table
 
 import beam_dp.summaries.marginals as marginals_module
-from beam_dp.domain.listed import BooleanAttribute, CategoricalAttribute
+from beam_dp.domain.attributes import BooleanAttribute, CategoricalAttribute
 from beam_dp.domain.ordered import IntegerAttribute, NumericAttribute
 from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError

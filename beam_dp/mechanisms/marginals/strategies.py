@@ -20,8 +20,8 @@ from beam_dp.models.basis import subsets, supports_inside
 from beam_dp.models.residual_basis import Support
 from beam_dp.privacy.accounting import discrete_gaussian_mu, discrete_parameter
 from beam_dp.privacy.guarantee import Guarantee, Neighboring
-from beam_dp.privacy.least_overlap import least_overlap
 from beam_dp.privacy.rounding import raised, root_up, up
+from beam_dp.privacy.unit_costs import least_overlap
 from beam_dp.queries.workload import Workload
 from beam_dp.releases.synthetic_database.measured_tables import cell_variance, support_variances
 from beam_dp.releases.synthetic_database.unit_costs import agreement_overlaps

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beam_dp.mechanisms.small_db.law import MultisetLaw, draw_cells
-from beam_dp.noise.exponentials import as_exponent, exp_above, exp_bounds
+from beam_dp.noise.bound import as_exponent, exp_above, exp_bounds
 from beam_dp.noise.source import NoiseSource
 
 # Entries of the table of tails, and of what is compared at once: it should stay in a cache.

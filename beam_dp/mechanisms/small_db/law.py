@@ -17,7 +17,7 @@ from typing import ClassVar, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from beam_dp.noise.exponentials import exp_above
+from beam_dp.noise.bound import exp_above
 from beam_dp.noise.source import NoiseSource
 
 # Exact answers saturate here: a clipped one moves no more, and no difference wraps.

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from beam_dp.errors import InputError
 from beam_dp.mechanisms.small_db.law import MultisetLaw, draw_cells
-from beam_dp.noise.exponentials import as_exponent, exp_above, exp_bounds
+from beam_dp.noise.bound import as_exponent, exp_above, exp_bounds
 from beam_dp.noise.source import NoiseSource
 
 # Levels whose intervals are computed together.

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beam_dp.mechanisms.small_db.law import TILT_BITS, MultisetLaw, Tilt, draw_cells, find_tilts
-from beam_dp.noise.exponentials import as_exponent, exp_above, exp_bounds
+from beam_dp.noise.bound import as_exponent, exp_above, exp_bounds
 from beam_dp.noise.source import NoiseSource
 
 

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+import getpass
 import itertools
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, NoReturn, Self
 from weakref import WeakValueDictionary
+
+import sqlalchemy as sa
+from sqlalchemy import exc
 
 from beam_dp.checks import check_choice, checked_number
 from beam_dp.errors import InputError
@@ -21,9 +26,187 @@ from beam_dp.privacy.ledger.filters import (
     Composition,
     cost,
 )
-from beam_dp.privacy.ledger.origin import Origin
-from beam_dp.privacy.ledger.url import LedgerError
 from beam_dp.privacy.loss import Kind, Loss
+
+_CONDITION = "must be a path of a sqlite file, sqlite:///PATH or postgresql://USER@HOST/DATABASE"
+# Other options of a file's URL switch off its locks, or keep it in memory.
+_OPTIONS_CONDITION = (
+    "must be a path of a sqlite file, sqlite:///PATH or sqlite:///file:PATH?mode=ro&uri=true, with"
+    " mode ro or rw and no other option"
+)
+_OPTIONS = ("uri", "mode")
+_SQLITE = ("sqlite", "sqlite+pysqlite")
+_POSTGRESQL = ("postgresql", "postgres", "postgresql+psycopg")
+# The options whose values are shown: any other one may be a password, also a misspelt one.
+_PUBLIC = (
+    "host",
+    "hostaddr",
+    "port",
+    "dbname",
+    "user",
+    "sslmode",
+    "connect_timeout",
+    "uri",
+    "mode",
+)
+_HIDDEN = "***"
+# Where a server's name, database or user holds one of these, a password was not where it belongs.
+_MISPLACED = re.compile(r"[@=&;?\s]")
+
+
+class LedgerError(InputError):
+    """The ledger refused, or can't be used: whatever was to follow must not happen.
+
+    Nothing was spent, unless a server's connection broke just when it said so.
+    """
+
+
+def parse_url(text: str) -> sa.URL:
+    """Returns the URL of a ledger, whose driver is sqlite's or psycopg.
+
+    Raises:
+        LedgerError: if it names no ledger, or one that could not be locked; without the password.
+    """
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # bytes of the command line that are no text
+        _refuse_unseen(text)
+    if "://" not in text:
+        looks_like_server = text.lower().startswith("postgres") or re.search(":.*@", text, re.S)
+        if looks_like_server or not text or "\0" in text:
+            _refuse_unseen(text)
+        return sa.URL.create("sqlite", database=text)
+    try:
+        url = sa.make_url(text)
+    except (exc.ArgumentError, ValueError):  # no URL, or a port that is no number
+        _refuse_unseen(text)
+    parts = [url.host, url.username]
+    if url.drivername not in _SQLITE:
+        # Some providers have users such as name@server, which a URL must write name%40server.
+        parts = [url.host, url.database, (url.username or "").replace("@", "")]
+    if any(_MISPLACED.search(part or "") for part in parts) or "\0" in text:
+        _refuse_unseen(text)
+    if url.drivername in _POSTGRESQL:
+        return url.set(drivername="postgresql+psycopg")
+    is_file = url.drivername in _SQLITE and url.database not in (None, "", ":memory:")
+    if not is_file or url.host or url.username or url.password or url.port:
+        raise LedgerError("ledger", shown_url(url), _CONDITION)
+    is_uri = url.query.get("uri") == "true" and url.query.get("mode") in ("ro", "rw")
+    if url.query and not (is_uri and set(url.query) == set(_OPTIONS)):
+        raise LedgerError("ledger", shown_url(url), _OPTIONS_CONDITION)
+    return url
+
+
+def _refuse_unseen(text: str) -> NoReturn:
+    """Refuses a text that may hold a password where none can be told apart."""
+    scheme = re.match(r"(?:postgres(?:ql)?|mysql|sqlite)(?:\+\w+)?://", text)
+    raise LedgerError("ledger", f"{scheme[0] if scheme else ''}{_HIDDEN}", _CONDITION)
+
+
+def shown_url(url: sa.URL) -> str:
+    """Returns a URL without its secrets.
+
+    Example:
+        >>> shown_url(sa.make_url("postgresql://bob:a@localhost/db?password=b&port=1"))
+        'postgresql://bob:***@localhost/db?password=***&port=1'
+    """
+    query = {key: value if key in _PUBLIC else _HIDDEN for key, value in url.query.items()}
+    text = url.set(query=query).render_as_string(hide_password=True)
+    return text.replace("%2A%2A%2A", _HIDDEN)
+
+
+def holds_secrets(text: str) -> bool:
+    """Returns whether a URL holds a password, or an option that may be one.
+
+    Raises:
+        LedgerError: if it names no ledger.
+
+    Example:
+        >>> holds_secrets("postgresql://bob:a@localhost/db"), holds_secrets("budgets.sqlite")
+        (True, False)
+    """
+    return _HIDDEN in shown_url(parse_url(text))
+
+
+def without_secrets(text: str, url: sa.URL) -> str:
+    """Returns a text, such as a driver's message, without the secrets of a URL."""
+    secrets = [value for key, value in url.query.items() if key not in _PUBLIC]
+    for secret in (url.password, *secrets):
+        for each in (secret,) if isinstance(secret, str) else secret or ():
+            text = text.replace(each, _HIDDEN) if each else text
+    return text
+
+
+# How many characters each of them may have.
+LONGEST = {"who": 200, "purpose": 500, "output": 4096}
+
+
+@dataclasses.dataclass(frozen=True)
+class Origin:
+    """Who pays for a release, why, and where it goes: for people who read the ledger.
+
+    It stands in the ledger beside the parameters, and nothing that is released depends on it. It is
+    public to whoever reads the ledger, and must tell nothing of a record.
+
+    Args:
+        who: a name; that of the operating system's user by default.
+        purpose: why, in up to 500 characters; None where it was not said.
+        output: the directory or URL of the release; None where it is not known.
+
+    Raises:
+        InputError: if one is no text of printable characters, empty or too long.
+
+    Example:
+        >>> Origin("alice", "monthly report").to_json()
+        {'who': 'alice', 'purpose': 'monthly report', 'output': None}
+    """
+
+    who: str = dataclasses.field(default_factory=lambda: system_user())
+    purpose: str | None = None
+    output: str | None = None
+
+    def __post_init__(self) -> None:
+        for name, most in LONGEST.items():
+            text = getattr(self, name)
+            if text is None and name != "who":
+                continue
+            if not (isinstance(text, str) and 1 <= len(text) <= most and text.isprintable()):
+                raise InputError(name, text, f"must be 1 to {most:,} printable characters")
+
+    def to_json(self) -> dict[str, str | None]:
+        """Returns it as JSON values."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_json(cls, value: Any) -> Self | None:
+        """Returns what ``to_json`` wrote; None for anything else, which an entry may hold."""
+        if not isinstance(value, dict) or value.keys() != LONGEST.keys():
+            return None
+        try:
+            return cls(**value)
+        except InputError:
+            return None
+
+
+def place_text(output: str) -> str:
+    """Returns where an output is, as an entry says it: a URL, or the whole path of a folder."""
+    place = output if "://" in output else os.path.abspath(output)
+    # A folder may have any name; the ledger has words for people.
+    shown = "".join(each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in place)
+    return shown[: LONGEST["output"]]
+
+
+def system_user() -> str:
+    """Returns the name of the operating system's user; its number where it has no name."""
+    try:
+        import pwd
+
+        name = pwd.getpwuid(os.getuid()).pw_name
+    except ImportError:  # not on Windows
+        name = getpass.getuser()
+    except KeyError:  # in a container
+        name = f"uid {os.getuid()}"
+    return name if name.isprintable() and name else "unknown"
 
 
 class OverBudgetError(LedgerError):

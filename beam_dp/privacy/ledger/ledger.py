@@ -17,11 +17,15 @@ from typing import Any
 import sqlalchemy as sa
 
 from beam_dp.checks import checked_integer, checked_number
+from beam_dp.domain.edges import released_edges
+from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError, shown
 from beam_dp.privacy.guarantee import MAX_DELTA, Guarantee, Neighboring
 from beam_dp.privacy.ledger.entries import (
     Dataset,
     Entry,
+    LedgerError,
+    Origin,
     Token,
     account_of,
     check_dataset_id,
@@ -34,16 +38,15 @@ from beam_dp.privacy.ledger.filters import (
     Account,
     Composition,
 )
-from beam_dp.privacy.ledger.origin import Origin
-from beam_dp.privacy.ledger.rows import ORIGIN, Rows
 from beam_dp.privacy.ledger.storage import (
     COMPLETIONS,
     DATASETS,
+    ORIGIN,
     RELEASES,
     USED_STATES,
+    Rows,
     Storage,
 )
-from beam_dp.privacy.ledger.url import LedgerError
 from beam_dp.privacy.loss import Kind, Loss
 
 WAIT_SECONDS = 30.0
@@ -228,13 +231,7 @@ class Ledger:
         return found, False
 
     def entry_with(self, dataset_id: str, key: str, value: str) -> Entry | None:
-        """Returns the entry that ``spend_once`` would go on with; None where it would pay.
-
-        Args:
-            dataset_id: of the release.
-            key: of the parameter that is its id.
-            value: the id.
-        """
+        """Returns the entry that ``spend_once`` would go on with; None where it would pay."""
         check_dataset_id(dataset_id)
         check_id(key, value)
         with self._storage.reading() as connection:
@@ -299,13 +296,9 @@ class Ledger:
             LedgerError: if the state was used, or one before it was not, or the ledger has no such
                 entry.
             InputError: if the number is none.
-
-        Example:
-            >>> ledger.use_state(token, 1)  # doctest: +SKIP
         """
         checked_integer("state_number", state_number, 1, MAX_STATES)
         with self._storage.writing() as connection:
-            self._storage.add_states(connection)
             self._storage.dataset(connection, token.dataset_id, lock=True)
             self._refuse_state(connection, token, state_number)
             connection.execute(
@@ -428,15 +421,13 @@ class Ledger:
 
     def _refuse_state(self, connection: sa.Connection, token: Token, state_number: int) -> None:
         self._entry_of(connection, token)
-        used = 0
-        if self._storage.holds_states(connection):
-            columns = USED_STATES.c
-            mine = (columns.dataset_id == token.dataset_id, columns.number == token.number)
-            query = sa.select(columns.state_number).where(*mine).order_by(columns.state_number)
-            numbers = list(connection.execute(query).scalars())
-            used = len(numbers)
-            if numbers != list(range(1, used + 1)):
-                self._rows.refuse_damage(f"a used state of {token.release_id} is missing")
+        columns = USED_STATES.c
+        mine = (columns.dataset_id == token.dataset_id, columns.number == token.number)
+        query = sa.select(columns.state_number).where(*mine).order_by(columns.state_number)
+        numbers = list(connection.execute(query).scalars())
+        used = len(numbers)
+        if numbers != list(range(1, used + 1)):
+            self._rows.refuse_damage(f"a used state of {token.release_id} is missing")
         if state_number <= used:
             condition = (
                 f"must be a state of {token.release_id!r} that was not used: the next is"
@@ -483,3 +474,33 @@ def _to_json(name: str, value: Mapping[str, Any]) -> str:
 
 def _now() -> str:
     return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+
+
+def check_edges_paid(domain: Domain, ledger: Ledger | None, dataset_id: str) -> None:
+    """Refuses a domain whose edges came from a release that this budget did not pay for.
+
+    Such edges depend on the records, through a release of epsilon e1 that was paid for. A release
+    of epsilon e2 with these edges is chosen after the first one was seen, so both together are
+    (e1 + e2)-private for the people of both. A ledger adds that up if both are entries of one
+    dataset id, and knows which draw the first one paid for.
+    """
+    for source, origin in released_edges(domain):
+        if ledger is None:
+            condition = f"must be given, the one that paid before: {source}, and budgets add up"
+            raise InputError("ledger", None, condition)
+        if dataset_id != origin.dataset_id:
+            condition = f"must be {shown(origin.dataset_id)}: {source}, and budgets add up"
+            raise InputError("dataset_id", dataset_id, condition)
+        paid = {entry.release_id: entry.draw_id for entry in ledger.entries(dataset_id)}
+        if origin.ledger_release not in paid:
+            raise LedgerError("ledger", ledger.name, f"must be the one that paid before: {source}")
+        draw_id = paid[origin.ledger_release]
+        if draw_id is None:
+            condition = (
+                f"must know which draw it paid for (Ledger.mark_released): {source}, draw"
+                f" {origin.draw_id}"
+            )
+            raise LedgerError("ledger", ledger.name, condition)
+        if draw_id != origin.draw_id:
+            condition = f"must be the one that paid before: {source}, draw {origin.draw_id}, not"
+            raise LedgerError("ledger", ledger.name, f"{condition} {draw_id}")

@@ -1,32 +1,41 @@
 """Database tables of the ledger, in sqlite or PostgreSQL.
 
-Rows are only ever inserted, but for the schema's version. Each release of a dataset id has the next
+Rows are only ever inserted. Each release of a dataset id has the next
 number, and the pair is the primary key: even if two writers slipped past the lock, they could not
 both insert the same number.
 
 A write transaction locks first: sqlite's whole file (``BEGIN IMMEDIATE``), or in PostgreSQL the row
 of the dataset id (``SELECT ... FOR UPDATE``). Commits are durable before they return.
-
-Schema 2 has one more table than schema 1, ``beam_dp_used_states``. A ledger of schema 1 is read and
-spent from as before, and becomes one of schema 2 when the first saved state is used.
 """
 
 from __future__ import annotations
 
+import dataclasses
+import json
 import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NoReturn
 
 import sqlalchemy as sa
 from sqlalchemy import event, exc
 from sqlalchemy.pool import NullPool
 
-from beam_dp.privacy.ledger.url import LedgerError, parse_url, shown_url, without_secrets
+from beam_dp.privacy.guarantee import Guarantee
+from beam_dp.privacy.ledger.entries import (
+    Dataset,
+    Entry,
+    LedgerError,
+    Origin,
+    Token,
+    parse_url,
+    shown_url,
+    without_secrets,
+)
+from beam_dp.privacy.loss import Loss
 
 SCHEMA_VERSION = 2
-_OLDER_VERSION = 1  # without the table of used states
 CONNECT_SECONDS = 10
 # How much longer than for a lock a PostgreSQL statement, or a pause between two, may take.
 STATEMENT_SECONDS = 60
@@ -171,27 +180,13 @@ class Storage:
         """A transaction that holds the lock, or nearly: see ``dataset``. It commits at its end."""
         with self._transaction(writes=True, create=create) as connection:
             if create:
-                self._lock_creation(connection)
+                if not self.is_sqlite:  # whose whole file is locked
+                    connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_CREATION_LOCK)))
                 if not sa.inspect(connection).has_table(VERSION.name):
                     _metadata.create_all(connection)
                     connection.execute(VERSION.insert().values(version=SCHEMA_VERSION))
             self._check_schema(connection)
             yield connection
-
-    def holds_states(self, connection: sa.Connection) -> bool:
-        """Whether the ledger is of a schema with used states."""
-        return self._versions(connection) == [SCHEMA_VERSION]
-
-    def add_states(self, connection: sa.Connection) -> None:
-        """Makes a ledger of schema 1 one of schema 2, in a transaction that holds no row yet."""
-        self._lock_creation(connection)
-        if not self.holds_states(connection):
-            USED_STATES.create(connection)
-            connection.execute(VERSION.update().values(version=SCHEMA_VERSION))
-
-    def _lock_creation(self, connection: sa.Connection) -> None:
-        if not self.is_sqlite:  # whose whole file is locked
-            connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_CREATION_LOCK)))
 
     def dataset(
         self, connection: sa.Connection, dataset_id: str, *, lock: bool = False
@@ -252,12 +247,13 @@ class Storage:
         if not sa.inspect(connection).has_table(VERSION.name):
             condition = "must hold a ledger; `beam-dp ledger URL --declare` makes one"
             raise LedgerError("ledger", self.name, condition)
-        versions = self._versions(connection)
-        if versions not in ([_OLDER_VERSION], [SCHEMA_VERSION]):
-            if len(versions) == 1 and isinstance(versions[0], int) and versions[0] > SCHEMA_VERSION:
+        versions = list(connection.execute(sa.select(VERSION.c.version)).scalars().all())
+        if versions != [SCHEMA_VERSION]:
+            if len(versions) == 1 and isinstance(versions[0], int) and versions[0] >= 1:
+                age = "a newer" if versions[0] > SCHEMA_VERSION else "an unpublished"
                 condition = (
                     f"must be of schema {SCHEMA_VERSION}, and is of {versions[0]}:"
-                    " a newer beam_dp wrote it"
+                    f" {age} beam_dp wrote it"
                 )
             else:
                 condition = "must be undamaged: its schema version is unreadable"
@@ -267,9 +263,6 @@ class Storage:
             (verdict,) = connection.exec_driver_sql("PRAGMA integrity_check(1)").first() or ("",)
             if verdict != "ok":
                 raise LedgerError("ledger", self.name, _CONDITIONS["CORRUPT"])
-
-    def _versions(self, connection: sa.Connection) -> list[Any]:
-        return list(connection.execute(sa.select(VERSION.c.version)).scalars().all())
 
     def _condition(self, error: exc.SQLAlchemyError) -> str:
         cause = getattr(error, "orig", None) or error
@@ -290,3 +283,116 @@ class Storage:
         return _CONDITIONS[name].format(
             seconds=self.wait_seconds, statement_seconds=self._statement_seconds
         )
+
+
+# Among the parameters of a row, so that ledgers of every version hold it, and every version that
+# reads it passes it over: no table is changed.
+ORIGIN = "origin"
+
+
+class Rows:
+    """What rows say, in transactions of whoever calls.
+
+    Args:
+        name: of the ledger, without its password.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def tokens(self, connection: sa.Connection, dataset_id: str) -> list[Token]:
+        """Returns what was paid for, in order: without parameters, which may be long."""
+        columns = (RELEASES.c.number, RELEASES.c.mechanism, RELEASES.c.guarantee, RELEASES.c.loss)
+        query = (
+            sa.select(*columns)
+            .where(RELEASES.c.dataset_id == dataset_id)
+            .order_by(RELEASES.c.number)
+        )
+        rows = connection.execute(query).all()
+        self.refuse_gaps(dataset_id, [row.number for row in rows])
+        # Most releases of a dataset ask for one of a few guarantees.
+        guarantees: dict[str, Guarantee] = {}
+        tokens = []
+        for row in rows:
+            try:
+                if row.guarantee not in guarantees:
+                    guarantees[row.guarantee] = Guarantee.from_json(json.loads(row.guarantee))
+                loss = Loss.from_json(json.loads(row.loss))
+                guarantee = guarantees[row.guarantee]
+                tokens.append(Token(dataset_id, row.number, row.mechanism, guarantee, loss))
+            except (TypeError, ValueError, RecursionError):
+                self.refuse_damage(f"release {dataset_id}/{row.number} is unreadable")
+        return tokens
+
+    def entries(self, connection: sa.Connection, condition: sa.ColumnElement[bool]) -> list[Entry]:
+        """Returns the entries that a condition selects, in order."""
+        joined = RELEASES.outerjoin(
+            COMPLETIONS,
+            sa.and_(
+                RELEASES.c.dataset_id == COMPLETIONS.c.dataset_id,
+                RELEASES.c.number == COMPLETIONS.c.number,
+            ),
+        )
+        query = (
+            sa.select(RELEASES, COMPLETIONS.c.draw_id, COMPLETIONS.c.released_at)
+            .select_from(joined)
+            .where(condition)
+            .order_by(RELEASES.c.number)
+        )
+        return [self._entry(row) for row in connection.execute(query).all()]
+
+    def entry_with(
+        self, connection: sa.Connection, dataset_id: str, key: str, value: str
+    ) -> Entry | None:
+        """Returns the entry with a text among its parameters, None where there is none."""
+        # Parameters may be long: only those are fetched that hold it, somewhere.
+        written = json.dumps({key: value}, ensure_ascii=False)[1:-1]
+        holds = RELEASES.c.parameters.contains(written, autoescape=True)
+        mine = sa.and_(RELEASES.c.dataset_id == dataset_id, holds)
+        found = self.entries(connection, mine)
+        for entry in found:
+            if not isinstance(entry.parameters, dict):
+                self.refuse_damage(f"release {entry.release_id} is unreadable")
+            if entry.parameters.get(key) == value:
+                return entry
+        return None
+
+    def refuse_gaps(self, dataset_id: str, numbers: list[int]) -> None:
+        """Raises LedgerError unless the numbers of all releases are there."""
+        if numbers != list(range(1, len(numbers) + 1)):
+            self.refuse_damage(f"a release of {dataset_id!r} is missing")
+
+    def _entry(self, row: sa.Row[Any]) -> Entry:
+        try:
+            parameters = json.loads(row.parameters)
+            origin = None
+            if isinstance(parameters, dict):
+                origin = Origin.from_json(parameters.get(ORIGIN))
+            if origin is not None:
+                del parameters[ORIGIN]
+            return Entry(
+                dataset_id=row.dataset_id,
+                number=row.number,
+                mechanism=row.mechanism,
+                guarantee=Guarantee.from_json(json.loads(row.guarantee)),
+                loss=Loss.from_json(json.loads(row.loss)),
+                parameters=parameters,
+                spent_at=row.spent_at,
+                released_at=row.released_at,
+                draw_id=row.draw_id,
+                origin=origin,
+            )
+        except (TypeError, ValueError, RecursionError):
+            self.refuse_damage(f"release {row.dataset_id}/{row.number} is unreadable")
+
+    def dataset(self, row: sa.Row[Any]) -> Dataset:
+        """Returns the declared budget of a row."""
+        fields = [field.name for field in dataclasses.fields(Dataset)]
+        try:
+            return Dataset(**{name: getattr(row, name) for name in fields})
+        except (TypeError, ValueError):
+            self.refuse_damage("a declared budget is unreadable")
+
+    def refuse_damage(self, what: str) -> NoReturn:
+        """Raises LedgerError, with what helps."""
+        raise LedgerError("ledger", self._name, f"must be undamaged: {what}; {FROM_BACKUP}")

@@ -21,9 +21,8 @@ from beam_dp.queries.reader import LinearQueries
 from beam_dp.queries.sensitivity import WorkloadSensitivity, workload_sensitivity
 from beam_dp.releases.answers.release import AnswersRelease
 from beam_dp.releases.answers.verify_online import CARD, CARD_OPTIONAL, verify_online
-from beam_dp.verification.fields import check_fields
 from beam_dp.verification.steps import Step, flip_step, noise_step, selection_step
-from beam_dp.verification.verdict import Figures, Verification, judged
+from beam_dp.verification.verdict import Figures, Verification, check_fields, judged
 
 _UNIT = 1 << VALUE_BITS
 _SQUARED = "l2_sensitivity_squared"

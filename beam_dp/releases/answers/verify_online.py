@@ -13,7 +13,6 @@ from beam_dp.privacy.guarantee import Guarantee, Neighboring
 from beam_dp.privacy.loss import Loss, composed
 from beam_dp.queries.linear import VALUE_BITS
 from beam_dp.releases.answers.release import AnswersRelease
-from beam_dp.verification.fields import check_fields
 from beam_dp.verification.steps import (
     Step,
     above,
@@ -23,7 +22,7 @@ from beam_dp.verification.steps import (
     positive,
     repeated,
 )
-from beam_dp.verification.verdict import Figures, Verification, judged
+from beam_dp.verification.verdict import Figures, Verification, check_fields, judged
 
 SPARSE_VECTOR = "Lyu, Su and Li (2017), Algorithm 7; Dwork and Roth (2014), Theorem 3.23"
 _COUNT_SCALE = "count_scale"

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Self, TypeVar
 
 from beam_dp.checks import is_integer
-from beam_dp.domain.strict_json import checked_json
+from beam_dp.domain.texts import checked_json
 from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError, shown
 from beam_dp.releases.left_out import LeftOut

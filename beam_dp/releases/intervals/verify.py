@@ -12,10 +12,16 @@ from beam_dp.interval_strategies.strategy import Strategy, TextbookTree
 from beam_dp.noise.bound import noise_variance
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.releases.intervals.release import IntervalRelease
-from beam_dp.verification.fields import check_fields
-from beam_dp.verification.left_out import left_out_figures, left_out_steps, of_release
 from beam_dp.verification.steps import Step, noise_step
-from beam_dp.verification.verdict import Figures, Verification, judged
+from beam_dp.verification.verdict import (
+    Figures,
+    Verification,
+    check_fields,
+    judged,
+    left_out_figures,
+    left_out_steps,
+    of_release,
+)
 
 
 def verify_intervals(release: IntervalRelease) -> Verification:

@@ -14,9 +14,8 @@ from beam_dp.noise.bound import DISTRIBUTIONS
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.loss import Loss
 from beam_dp.releases.sketches.release import SparseRelease
-from beam_dp.verification.fields import check_fields
 from beam_dp.verification.steps import Step, above, gaussian_vector, laplace_step, positive
-from beam_dp.verification.verdict import Figures, Verification, judged
+from beam_dp.verification.verdict import Figures, Verification, check_fields, judged
 
 THRESHOLD = "Korolova and others (2009); Bun, Nissim and Stemmer (2016)"
 

@@ -12,8 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beam_dp.checks import checked_number
-from beam_dp.domain.attributes import NULL_LABEL, Attribute, nearest_known
-from beam_dp.domain.listed import BooleanAttribute
+from beam_dp.domain.attributes import NULL_LABEL, Attribute, BooleanAttribute, nearest_known
 from beam_dp.domain.ordered import (
     BinnedAttribute,
     IntegerAttribute,

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beam_dp.checks import check_choice
-from beam_dp.domain.listed import ListedAttribute
+from beam_dp.domain.attributes import ListedAttribute
 from beam_dp.domain.ordered import BinnedAttribute
 from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError

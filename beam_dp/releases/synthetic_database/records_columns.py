@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from beam_dp.domain.attributes import OTHER_LABEL, Attribute
+from beam_dp.domain.attributes import OTHER_LABEL, Attribute, ListedAttribute
 from beam_dp.domain.dates import TimeAttribute
-from beam_dp.domain.listed import ListedAttribute
 from beam_dp.domain.ordered import BinnedAttribute, IntegerAttribute
 from beam_dp.domain.universe import Domain
 from beam_dp.installed import check_arrow

@@ -36,10 +36,16 @@ from beam_dp.releases.synthetic_database.verify_choices import (
 )
 from beam_dp.releases.synthetic_database.verify_records import record_figures
 from beam_dp.releases.synthetic_database.verify_tables import table_steps, tables_of
-from beam_dp.verification.fields import check_fields
-from beam_dp.verification.left_out import left_out_figures, left_out_steps, of_release
 from beam_dp.verification.steps import Step
-from beam_dp.verification.verdict import Figures, Verification, judged
+from beam_dp.verification.verdict import (
+    Figures,
+    Verification,
+    check_fields,
+    judged,
+    left_out_figures,
+    left_out_steps,
+    of_release,
+)
 
 _LABELS = ("calibration", "strategy")
 _ROUNDS = ("num_rounds", "num_units", "selection_scale", "distribution", "measurement_scale")

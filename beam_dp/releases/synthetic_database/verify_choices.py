@@ -21,8 +21,6 @@ from beam_dp.releases.synthetic_database.measured_tables import MAX_GRID, Measur
 from beam_dp.releases.synthetic_database.noisy_measurements import PairDistances
 from beam_dp.releases.synthetic_database.release import NUM_RECORDS, SyntheticDatabase
 from beam_dp.releases.synthetic_database.verify_tables import table_steps
-from beam_dp.verification.fields import check_fields
-from beam_dp.verification.left_out import of_release
 from beam_dp.verification.steps import (
     Step,
     above,
@@ -34,7 +32,7 @@ from beam_dp.verification.steps import (
     repeated,
     selection_step,
 )
-from beam_dp.verification.verdict import Figures
+from beam_dp.verification.verdict import Figures, check_fields, of_release
 
 # Of sums of units that were spent, by rounding.
 _ROUNDING = 1e-9

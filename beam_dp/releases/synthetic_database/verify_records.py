@@ -19,8 +19,7 @@ from beam_dp.releases.synthetic_database.fitted_tables import marginal_weights
 from beam_dp.releases.synthetic_database.measured_tables import Combination, MeasuredTable
 from beam_dp.releases.synthetic_database.noisy_measurements import NoisyMeasurements
 from beam_dp.releases.synthetic_database.release import Names, SyntheticDatabase
-from beam_dp.verification.fields import check_fields
-from beam_dp.verification.verdict import Figures
+from beam_dp.verification.verdict import Figures, check_fields
 
 _FIT = ("hypothesis", "steps", "estimated_cell_error", "mismatch")
 _PAIRS, _ADDED = ("num_joined_pairs", "num_other_pairs"), "num_added_pairs"

@@ -11,9 +11,9 @@ import numpy as np
 from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError
 from beam_dp.privacy.guarantee import Guarantee, Neighboring
-from beam_dp.privacy.least_overlap import least_overlap
 from beam_dp.privacy.loss import Loss, composed
 from beam_dp.privacy.rounding import UNIT, rounded_up
+from beam_dp.privacy.unit_costs import least_overlap
 from beam_dp.releases.synthetic_database.measured_tables import MeasuredTable
 from beam_dp.verification.steps import LAPLACE, Step, above, gaussian_step, number, positive
 

@@ -18,9 +18,15 @@ from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 from beam_dp.releases.synthetic_database.verify import verify_synthetic_database
 from beam_dp.releases.synthetic_database.verify_tables import table_steps
 from beam_dp.releases.windows.release import HorizonRelease, WindowTables
-from beam_dp.verification.fields import check_fields, differences, misread
 from beam_dp.verification.steps import Step, above, loss_json, number
-from beam_dp.verification.verdict import Figures, Verification, judged
+from beam_dp.verification.verdict import (
+    Figures,
+    Verification,
+    check_fields,
+    differences,
+    judged,
+    misread,
+)
 from beam_dp.windows.horizon import Blocks, Horizon
 from beam_dp.windows.promise import protects_horizon, whole_promise, window_promise
 from beam_dp.windows.unit import WindowUnit

@@ -27,8 +27,7 @@ from beam_dp.encoding.column_types import ColumnType, Kind, unfit
 from beam_dp.encoding.tables import frame_batch, is_frame_class
 from beam_dp.encoding.units import arrow_column
 from beam_dp.errors import InputError
-from beam_dp.privacy.advice import warn_of_record_unit
-from beam_dp.privacy.guarantee import RECORD
+from beam_dp.privacy.guarantee import RECORD, warn_of_record_unit
 from beam_dp.transforms.errors import withhold_messages
 
 _RECORDS = (

@@ -33,7 +33,7 @@ from beam_dp.mechanisms.small_db import (
 )
 from beam_dp.mechanisms.small_db.small_db import SmallDB, SmallDBPlan
 from beam_dp.noise import source as noise_module
-from beam_dp.noise.exponentials import exp_above, exp_bounds
+from beam_dp.noise.bound import exp_above, exp_bounds
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.linear_workload import LinearWorkload, parse_linear_workload
