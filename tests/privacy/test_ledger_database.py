@@ -55,11 +55,12 @@ def refuses_everything(ledger: Ledger, pattern: str) -> None:
         one_line(error)
 
 
-def test_a_newer_schema_is_refused(ledger_url: str) -> None:
+@pytest.mark.parametrize(("version", "age"), [(3, "a newer"), (1, "an unpublished")])
+def test_rejects_another_schema(ledger_url: str, version: int, age: str) -> None:
     ledger = declared(ledger_url)
     ledger.spend("visits", TENTH, Loss.pure(0.1), "laplace")
-    execute(ledger_url, "UPDATE beam_dp_ledger SET version = 3")
-    refuses_everything(ledger, "must be of schema 2, and is of 3: a newer beam_dp wrote it")
+    execute(ledger_url, f"UPDATE beam_dp_ledger SET version = {version}")
+    refuses_everything(ledger, f"must be of schema 2, and is of {version}: {age} beam_dp wrote it")
 
 
 @pytest.mark.parametrize(

@@ -36,11 +36,6 @@ def execute(url: str, *statements: str) -> None:
             connection.execute(sa.text(statement))
 
 
-def as_of_schema_1(url: str) -> None:
-    """What an earlier version of this package wrote."""
-    execute(url, "DROP TABLE beam_dp_used_states", "UPDATE beam_dp_ledger SET version = 1")
-
-
 @pytest.mark.mostly_slow(one_in=2)
 def test_each_state_is_used_once_and_in_order(ledger_url: str) -> None:
     ledger, token = paid(ledger_url)
@@ -86,9 +81,7 @@ def test_a_number_that_is_none_is_refused(ledger_url: str, number: object) -> No
 
 
 def test_of_many_who_resume_at_once_exactly_one_wins(ledger_url: str) -> None:
-    """Also where each of them finds a ledger of the older schema."""
     ledger, token = paid(ledger_url)
-    as_of_schema_1(ledger_url)
     start = PROCESSES.Barrier(8)
     resumers = [
         PROCESSES.Process(target=resume_at_once, args=(ledger_url, token, start)) for _ in range(8)
@@ -99,21 +92,6 @@ def test_of_many_who_resume_at_once_exactly_one_wins(ledger_url: str) -> None:
         resumer.join(HANG_SECONDS)
     assert sorted(str(resumer.exitcode) for resumer in resumers) == ["0"] + ["3"] * 7
     ledger.use_state(token, 2)
-
-
-def test_an_older_ledger_is_spent_from_as_before_until_a_state_is_used(ledger_url: str) -> None:
-    ledger, token = paid(ledger_url)
-    as_of_schema_1(ledger_url)
-    ledger.spend("visits", TENTH, Loss.pure(0.1), "laplace")
-    ledger.mark_released(token)
-    ledger.check_state(token, 1)
-    assert not sa.inspect(engine(ledger_url)).has_table("beam_dp_used_states")
-    ledger.use_state(token, 1)
-    with engine(ledger_url).connect() as connection:
-        assert connection.execute(sa.text("SELECT version FROM beam_dp_ledger")).scalar() == 2
-    with pytest.raises(LedgerError, match="not used: the next is 2"):
-        ledger.use_state(token, 1)
-    assert len(ledger.entries("visits")) == 2
 
 
 @pytest.mark.parametrize(

@@ -205,8 +205,8 @@ class Ledger:
             origin: as of ``spend``; of an entry that is there already it stays as it was.
 
         Returns:
-            The entry, a token, which is durable; and whether this call paid for it. Its ``state``
-            says whether the release was complete before.
+            The entry, which is durable, and whether this call paid for it. Its ``state`` says
+            whether the release was complete before.
 
         Raises: as ``spend``, and
             LedgerError: if an entry of this id paid for another mechanism, guarantee or loss.
@@ -247,8 +247,8 @@ class Ledger:
     def mark_released(self, token: Token, draw_id: str | None = None) -> None:
         """Records that the release of an entry is complete: one release, that of the first call.
 
-        Of several calls, also at once, the first one decides. One that names the same draw, or
-        none, changes nothing.
+        Of several calls, also at once, the first decides; another that names no other draw changes
+        nothing.
 
         Args:
             token: from ``spend``.
@@ -331,11 +331,7 @@ class Ledger:
             return entries
 
     def account(self, dataset_id: str) -> Account:
-        """Returns the budget of a dataset id with all that was spent of it.
-
-        Raises:
-            LedgerError: if it is unknown.
-        """
+        """Returns the budget of a dataset id with all that was spent of it; it must be declared."""
         check_dataset_id(dataset_id)
         with self._storage.reading() as connection:
             dataset = self._declared(self._storage.dataset(connection, dataset_id), dataset_id)
@@ -350,12 +346,11 @@ class Ledger:
 
         Args:
             dataset_id: declared before.
-            kind: of the release's loss.
+            kind: the kind of the release's loss.
             delta: of the release; by default the budget's.
 
         Raises:
-            LedgerError: if the dataset id is unknown.
-            InputError: if there is no such kind, or the delta is out of range.
+            InputError: if the dataset id is unknown, or a value out of range.
         """
         account = self.account(dataset_id)
         return account.largest_epsilon(kind, account.delta if delta is None else delta)
@@ -444,7 +439,6 @@ class Ledger:
     def _declared(self, row: sa.Row[Any] | None, dataset_id: str) -> Dataset:
         if row is not None:
             return self._rows.dataset(row)
-        # The shell must take both for one word each, also a name that begins with a dash.
         url, flag = shlex.quote(self.name), shlex.quote(f"--declare={dataset_id}")
         condition = (
             f"must be declared first: beam-dp ledger {url} {flag} --epsilon E --delta X"
