@@ -11,8 +11,7 @@ from beam_dp.checks import check_is
 from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError
 from beam_dp.mechanisms.checks import NumRecords
-from beam_dp.privacy.guarantee import warn_of_epsilon
-from beam_dp.privacy.guarantee import Guarantee
+from beam_dp.privacy.guarantee import Guarantee, warn_of_epsilon
 from beam_dp.privacy.ledger.entries import Token
 from beam_dp.privacy.loss import Loss
 from beam_dp.privacy.rounding import root_up

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from beam_dp.domain.files import domain_from_json
 from beam_dp.domain.attributes import BooleanAttribute, CategoricalAttribute
+from beam_dp.domain.files import domain_from_json
 from beam_dp.domain.ordered import IntegerAttribute, NumericAttribute
 from beam_dp.domain.universe import Domain
 from beam_dp.encoding import columns

@@ -13,8 +13,7 @@ from jobs import everything_under, job_flags, people
 from pytest import CaptureFixture
 
 import beam_dp as dp
-from beam_dp.privacy.ledger.entries import LaterToken, Token
-from beam_dp.privacy.ledger.entries import Origin
+from beam_dp.privacy.ledger.entries import LaterToken, Origin, Token
 from beam_dp.privacy.loss import Loss
 from pipelines.release_synthetic_database import main
 
