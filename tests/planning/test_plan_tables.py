@@ -38,13 +38,17 @@ def table_of(lines: list[str]) -> list[str]:
         ("conjunctions", {"num_records": "1099511627776"}),
         ("windows", {"questions": "one,trailing:168,running,trailing:2,trailing:3,trailing:4"}),
         ("windows", {"epsilon": "1e-4"}),
+        ("marginals", {"epsilon": None, "target_error": "1234.5"}),
+        ("windows", {"epsilon": None, "target_error": "1234.5"}),
+        pytest.param("keys", {"delta": "1e-9"}, marks=pytest.mark.slow),
+        pytest.param("keys", {"epsilon": None, "target_error": "4000"}, marks=pytest.mark.slow),
     ],
 )
 def test_row_is_one_line(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
     kind: str,
-    changed: dict[str, str],
+    changed: dict[str, str | None],
 ) -> None:
     words = argv(KINDS[kind], **{"epsilon": "1", **changed})
     monkeypatch.setenv("COLUMNS", "300")
@@ -52,34 +56,8 @@ def test_row_is_one_line(
     monkeypatch.setenv("COLUMNS", str(WIDTH))
     lines = lines_of(capsys, words)
     assert [line.split() for line in table_of(lines)] == [line.split() for line in wide]
-    # All but the command line, which is to be copied.
+    # The command line at the end is to be copied.
     assert max(map(len, lines[:-1])) <= WIDTH
-
-
-@pytest.mark.parametrize("kind", ["marginals", "windows"])
-def test_row_of_target_is_one_line(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, kind: str
-) -> None:
-    words = argv(KINDS[kind], target_error="1234.5")
-    monkeypatch.setenv("COLUMNS", "300")
-    wide = table_of(lines_of(capsys, words))
-    monkeypatch.setenv("COLUMNS", str(WIDTH))
-    assert [line.split() for line in table_of(lines_of(capsys, words))] == [
-        line.split() for line in wide
-    ]
-
-
-@pytest.mark.slow
-def test_row_of_keys_is_one_line(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for changed in ({"epsilon": "1", "delta": "1e-9"}, {"target_error": "4000"}):
-        words = argv(KINDS["keys"], **changed)
-        monkeypatch.setenv("COLUMNS", "300")
-        wide = table_of(lines_of(capsys, words))
-        monkeypatch.setenv("COLUMNS", str(WIDTH))
-        lines = table_of(lines_of(capsys, words))
-        assert [line.split() for line in lines] == [line.split() for line in wide]
 
 
 def test_longest_possible_rows_fit() -> None:
