@@ -258,7 +258,6 @@ class Ledger:
         Raises:
             LedgerError: if the ledger has no such entry, or the first call named another draw or
                 none: then there may be two releases, of which one was not paid for.
-            InputError: if the draw_id is none.
         """
         is_id = isinstance(draw_id, str) and draw_id.isprintable()
         if draw_id is not None and not (is_id and 1 <= len(draw_id) <= MAX_DRAW_ID):
