@@ -1,4 +1,4 @@
-"""Canonical texts of Python values, by which privacy units and keys are told apart."""
+"""Canonical texts of Python values, which distinguish privacy units and keys."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Time(NamedTuple):
 
 
 def time_of_object(value: Any) -> Time | None:
-    """Returns the date or time that a value of Python, numpy, pandas or Beam is; else None."""
+    """Returns the date or time of a value of Python, numpy, pandas or Beam; None for others."""
     try:
         if isinstance(value, datetime.datetime):
             has_zone = value.utcoffset() is not None
@@ -59,7 +59,7 @@ def time_of_object(value: Any) -> Time | None:
 
 
 def canonical_bytes(value: object) -> bytes | None:
-    """Returns the text of a value as bytes; None for null, NaN and what has no text.
+    """Returns the text of a value as bytes; None for null, NaN and values without a text.
 
     Equal values have one text, in every process and whatever a mapping's order; so have an integer
     and the texts that mean it (``plain_integer``). Texts have:
@@ -148,5 +148,5 @@ def _text_of_numpy_duration(value: np.timedelta64) -> bytes | None:
     if np.isnat(value):
         return None
     unit, count = np.datetime_data(value.dtype)
-    # Months, and what is finer than Arrow's times, raise.
+    # Months, and units finer than Arrow's, raise.
     return b"duration:%d" % (int(value.astype(np.int64)) * count * _SPANS[unit])

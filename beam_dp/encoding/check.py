@@ -87,13 +87,13 @@ class ColumnCheck:
         return {self.attribute.label(code): self.codes[code] for code in known}
 
     def ordered_fates(self) -> list[tuple[tuple[str, str], int]]:
-        """Returns the values, what they became and their rows: those left out, then the others."""
+        """Returns each value, its fate and its rows: those left out first."""
         return sorted(
             self.fates.items(), key=lambda each: (each[0][1] != LEFT_OUT_FATE, -each[1], each[0])
         )
 
     def to_json(self, limit: int) -> dict[str, Any]:
-        """Returns what became of the values as JSON values, with so many values at most."""
+        """Returns the result as JSON values, with at most ``limit`` values."""
         values = [
             {"value": value, "becomes": fate, "rows": rows}
             for (value, fate), rows in self.ordered_fates()[:limit]
@@ -154,7 +154,7 @@ class ColumnCheck:
         return f"{'clipped to ' if is_clipped else ''}{attribute.label(code)}"
 
     def _words(self) -> Iterator[dict[str, Any]]:
-        """Pairs of words that a boolean may stand for, the plainest first."""
+        """Pairs of words for true and false, the most common first."""
         declared = {**(_BUILT_IN if self.kept else {}), **self.attribute.to_json()}
         if self.attribute.kind == "boolean":
             for how in ({}, *_LOOSE):
@@ -163,7 +163,7 @@ class ColumnCheck:
                     yield {key: [*declared.get(key, ()), *words[key]] for key in words} | how
 
     def _nulls(self) -> Iterator[dict[str, Any]]:
-        """Nulls, and the words among what is left out that are often written for them."""
+        """Null, and left-out words that are often written for it."""
         yield {"nullable": True}
         words = {each.as_py() for part in self.left_out for each in part if part.type == "string"}
         nulls = [word for word in _NULL_WORDS if word in words]

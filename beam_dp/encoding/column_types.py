@@ -28,7 +28,7 @@ class Kind(enum.Enum):
     TEXT = enum.auto()  # or bytes
     NUMBER = enum.auto()  # or booleans
     SYMBOL = enum.auto()  # text, but never that of a number
-    UUID = enum.auto()  # nor of a boolean
+    UUID = enum.auto()  # text, but never that of a number or a boolean
     BYTES_OF_UUID = enum.auto()  # no text
     TIME = enum.auto()  # without a zone, or a date
     MOMENT = enum.auto()  # a time with a zone

@@ -205,7 +205,7 @@ def _code(levels: Levels, window: pa.Array) -> Coded:
 
 
 def _code_by_type(levels: Levels, window: pa.Array) -> Coded:
-    """Codes by Arrow type; what stands under a null is arbitrary."""
+    """Codes by Arrow type; codes of nulls are arbitrary."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

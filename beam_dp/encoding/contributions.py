@@ -42,11 +42,11 @@ def split_by(
         yield int(numbers[start]), [column[..., start:stop] for column in columns]
 
 
-# Records whose hashes are looked at for identical ones; rarer than one in so many, they are left.
+# Identical records are looked for in a sample; if they are rarer than one in 2^8, they are kept.
 _SAMPLE = 2**12
 _RARE = 2**8
 _HASHED_RECORDS = 2**16
-# Of so many rows those of a unit that has an eighth of them are looked at before all are sorted.
+# From this number of rows on, units with at least an eighth of them are reduced before sorting.
 _MANY_ROWS = 2**16
 _LONG_SHARE = 8
 
@@ -253,7 +253,7 @@ def _low_rows(
     firsts = np.flatnonzero(new)
     if firsts.size <= most:
         return np.True_
-    # The first record of each kind has the kind's hash as its rank: so many rank up to here.
+    # The first record of each kind has the kind's hash as its rank: ``most`` rank up to here.
     bound = ranked[firsts[most - 1]]
     others = []
     first = 0  # of the run that goes on

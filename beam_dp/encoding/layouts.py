@@ -96,7 +96,7 @@ def union_parts(union: pa.UnionArray) -> Iterator[tuple[NDArray[np.intp], pa.Arr
     """Yields each child's rows, the part of the child that they need, and their places in it."""
     if not len(union):
         return
-    # Of a slice, ``type_codes`` and ``offsets`` give those of other rows: they start at the front.
+    # ``type_codes`` and ``offsets`` of a slice are wrong: they start at the front of the array.
     _, codes, offsets, *_ = union.buffers()
     mine = slice(union.offset, union.offset + len(union))
     types = np.frombuffer(codes, np.int8)[mine]
@@ -113,7 +113,7 @@ def union_parts(union: pa.UnionArray) -> Iterator[tuple[NDArray[np.intp], pa.Arr
 def by_values(
     array: pa.Array, read: Callable[[pa.Array], tuple[NDArray[Any], ...]]
 ) -> tuple[NDArray[Any], ...]:
-    """Returns what a function of plain arrays makes of an array of any layout.
+    """Applies a function of plain arrays to an array of any layout.
 
     An extension array is what it stores; null in a dictionary or in runs becomes zero. The function
     returns arrays with one entry for each value along their last axis.
@@ -173,7 +173,7 @@ class TextFinder:
 def by_distinct(
     values: pa.Array, code: Callable[[list[bytes]], NDArray[np.int64]]
 ) -> NDArray[np.int64]:
-    """Returns what a function makes of each distinct text, one for each value; 0 for null."""
+    """Returns the result of a function of distinct texts for each value; 0 for null."""
     distinct = values.dictionary_encode()
     return gather(code(distinct.dictionary.to_pylist()), distinct.indices)
 

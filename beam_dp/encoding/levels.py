@@ -88,7 +88,7 @@ class Levels(ABC):
         return Coded(np.zeros(length, self.dtype), np.ones(length, np.bool_))
 
     def _narrow(self, codes: NDArray[Any]) -> Coded:
-        """From signed codes, -1 where there is none."""
+        """Makes ``Coded`` of signed codes; -1 means no code."""
         outside = codes < 0
         return Coded(codes.astype(self.dtype), outside if outside.any() else None)
 
@@ -181,7 +181,7 @@ class IntegerLevels(Levels):
             return Coded(codes, None)
         if lowest > self._maximum or highest < self._minimum:
             return self.nothing(values.size)
-        # The ends are clipped to what the column holds, hence to its type.
+        # The ends are clipped to the column's values, and so to its type.
         low, high = max(self._minimum, lowest), min(self._maximum, highest)
         return Coded(codes, (values < low) | (values > high))
 

@@ -182,7 +182,7 @@ def _kept(
     keep: Mask | None,
 ) -> EncodedBatch:
     if keep is not None:
-        # Positions are found once; a mask would be searched anew for each column.
+        # Positions are found once; a mask would be searched again for each column.
         kept = np.flatnonzero(keep)
         codes = [column.take(kept) for column in codes]
         units = None if units is None else units.take(kept, axis=1)

@@ -85,7 +85,7 @@ def arrow_column(values: Sequence[Any]) -> pa.Array:
 
 
 def _union(values: Sequence[Any]) -> pa.UnionArray:
-    """Each value by its own type; one that is no number or text stands as text in a struct."""
+    """Each value by its own type; values that are not numbers or texts are texts in a struct."""
     import pyarrow as pa
 
     kinds = [pa.null(), pa.bool_(), pa.int64(), pa.float64(), pa.binary(), pa.binary()]
@@ -105,7 +105,7 @@ def _union(values: Sequence[Any]) -> pa.UnionArray:
 
 
 def _keep(value: object) -> tuple[int, Any]:
-    """The place of a value's child in the union, and what it holds there."""
+    """Returns the place of a value's child in the union, and the value that is stored there."""
     try:
         return _meaning(value)
     except Exception:  # a class of the user's own that fails, or a scalar that cannot be read
@@ -143,7 +143,7 @@ def _meaning(value: Any) -> tuple[int, Any]:
 
 
 def _meaning_of_time(value: Any) -> tuple[int, Any]:
-    """A date or time by its kind; what is none, or too far off for Arrow's types, by its text."""
+    """Dates and times by their kind; other values, or those beyond Arrow's range, by their text."""
     time = time_of_object(value)
     if time is not None and time.is_date:
         days = time.nanoseconds // (24 * NANOSECONDS["h"])
@@ -220,7 +220,7 @@ def _fingerprints(chunk: pa.Array) -> tuple[NDArray[np.uint64], NDArray[np.bool_
 
 
 def _whole_floats_as_integers(chunk: pa.Array) -> pa.Array:
-    """Floats as integers where they all are; else as texts; NaN as null."""
+    """Floats as integers where all are whole, otherwise as texts; NaN as null."""
     import pyarrow as pa
 
     values = chunk.cast(pa.float64()).to_numpy(zero_copy_only=False)  # null as NaN
@@ -301,7 +301,7 @@ def _object_fingerprints(chunk: pa.Array) -> tuple[NDArray[np.uint64], NDArray[n
 
 
 def _temporal_texts(chunk: pa.Array) -> list[_Time | None]:
-    """The texts of ``canonical_bytes``, also of what Python's own types cannot hold."""
+    """The texts of ``canonical_bytes``, also for values beyond the range of Python's types."""
     import pyarrow as pa
 
     kind = chunk.type

@@ -75,7 +75,7 @@ def write_shard(counts: NDArray[np.int64]) -> bytes:
 
 
 def write_sparse_shard(offsets: NDArray[np.int64], counts: NDArray[np.int64]) -> bytes:
-    """Returns a block that is zero but for distinct ``offsets``, as bytes."""
+    """Returns a block that is zero except at distinct ``offsets``, as bytes."""
     kind, width = _narrowest(counts)
     # Counts come first, so that both arrays are aligned.
     return (

@@ -22,18 +22,18 @@ class ReadError(RuntimeError):
 
 
 class SetupError(RuntimeError):
-    """A worker could not be set up, before it saw any record: what is missing there."""
+    """A worker could not be set up, before it saw any record; the message names what is missing."""
 
 
 class FileError(ValueError):
-    """What must be true of a file and is not, to be said of it: words that hold nothing of it."""
+    """A file violates a requirement; the message contains nothing from the file."""
 
 
 def show_setup(setup: Callable[P, T]) -> Callable[P, T]:
-    """Lets ``DoFn.setup`` say what a worker lacks, as far as ``public_fault`` tells it.
+    """Lets ``DoFn.setup`` report what a worker lacks, if ``public_fault`` knows it.
 
-    For no other method: a runner calls it before it hands over elements. What else it raises
-    passes, and is withheld where the job is run.
+    Not for other methods: a runner calls ``setup`` before it hands over elements. Other errors
+    pass unchanged, and are withheld where the job is run.
     """
 
     @functools.wraps(setup)
@@ -51,7 +51,7 @@ def show_setup(setup: Callable[P, T]) -> Callable[P, T]:
 
 @contextlib.contextmanager
 def name_file_only(path: str) -> Iterator[None]:
-    """Lets whatever reading a file raises become the file's name."""
+    """Replaces any error of reading a file by one that contains only the file's name."""
     try:
         yield
     except ReadError:

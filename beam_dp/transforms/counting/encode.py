@@ -58,7 +58,7 @@ class EncodeRecords(beam.PTransform):
         self.keep_left_out = keep_left_out
 
     def expand(self, records: beam.PCollection[Any]) -> Any:
-        """Batches what is not batched, then encodes."""
+        """Collects rows into batches, then encodes."""
         batches = records | "Batches" >> DomainBatches(self.domain, self.privacy_unit)
         step = _Encode(self.domain, self.privacy_unit, self.as_cells, self.keep_left_out)
         encode = beam.ParDo(step).with_output_types(EncodedBatch)
@@ -152,7 +152,7 @@ class EncodeKeys(beam.PTransform):
         self._encode = _EncodeKeys(columns, max_weight, hash_key, privacy_unit)
 
     def expand(self, records: beam.PCollection[Any]) -> beam.PCollection[KeyBatch]:
-        """Batches what is not batched, then encodes."""
+        """Collects rows into batches, then encodes."""
         needed = {self.columns.key: "key"}
         if self.columns.weight is not None:
             needed[self.columns.weight] = "weight"

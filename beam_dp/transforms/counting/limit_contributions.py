@@ -139,12 +139,12 @@ class PartitionUnits(beam.DoFn):
         if self._num_buffered < _BUFFERED_RECORDS:
             return ()
         self._add_up()
-        # Records that repeat themselves stay here; else there is nothing to be gained.
+        # Keeps the records if many were identical; otherwise waiting for more gains nothing.
         return self._flush() if 2 * self._num_buffered >= _BUFFERED_RECORDS else ()
 
     @withhold_messages
     def finish_bundle(self) -> Iterator[WindowedValue]:
-        """Returns the elements of what is left."""
+        """Returns the elements of the records that are left."""
         if self._rows:
             self._add_up()
         return iter(self._flush())
@@ -218,7 +218,7 @@ class _Select(beam.DoFn):
 
 
 class LimitKeys(beam.PTransform):
-    """Keeps of each unit what a plan allows: k records, and a sketch of limited norm.
+    """Keeps at most k records of each unit, and a sketch of limited norm, as a plan allows.
 
     Privacy: what stays of a unit is a function of its own records alone, whatever the others are:
     at most k of them (``LimitContributions``), and of these, where the plan has a
@@ -250,7 +250,7 @@ class LimitKeys(beam.PTransform):
 
 
 class _ClippedKeyWords(KeyWords):
-    """Weighted elements, of which each unit keeps no more than its sketch may hold."""
+    """Weighted elements, limited for each unit by the norm of its sketch."""
 
     def __init__(self, signs: BlockSigns, row_width: int, max_squared_norm: int) -> None:
         self.signs = signs

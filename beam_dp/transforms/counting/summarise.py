@@ -207,7 +207,7 @@ class _MergeBundle(beam.DoFn):
         counts = ElementCounts.of(self._batches)
         self._batches = [KeyBatch(counts.elements, counts.counts)]
         self._num_buffered = len(counts.elements)
-        # Elements that repeat themselves stay here; else there is nothing to be gained.
+        # Keeps the elements if many were equal; otherwise waiting for more gains nothing.
         return self._flush() if 2 * self._num_buffered >= _BUFFERED_RECORDS else ()
 
     @withhold_messages

@@ -26,7 +26,7 @@ _BOM = b"\xef\xbb\xbf"
 _UTF16_BOMS = b"\xff\xfe", b"\xfe\xff"
 _FIRST_LINE = "must name its columns in its first line"
 _COMMA, _QUOTE, _LF, _CR = b',"\n\r'
-# What a quote does by the edges of fields beside it, as bits, and a mark of ends of lines.
+# Whether a quote opens or closes, by the edges of fields next to it, as bits; and a line end.
 _OPENS, _CLOSES, _LINE_END = 1, 2, 4
 _PIECE_BYTES = 2**17
 
@@ -182,7 +182,7 @@ def _is_utf8(text: bytes) -> bool:
 def _read(
     block: bytes, names: Sequence[str], types: Mapping[str, pa.DataType], quote: str | bool
 ) -> pa.Table:
-    # Columns are addressed by position: names may repeat among those that nobody asked for.
+    # Columns are addressed by position: names of unread columns may repeat.
     positions = {column: str(names.index(column)) for column in types}
     table = pyarrow.csv.read_csv(
         pa.BufferReader(block),

@@ -28,7 +28,7 @@ from beam_dp.transforms.errors import FileError, ReadError
 from beam_dp.transforms.reading import avro_blocks, csv_lines
 
 # Of the file, expanded at once: .zst may grow 30,000-fold, .bz2 a million times, so that one long
-# run of a letter in somebody's record would take a worker's memory.
+# run of a letter in a record would take a worker's memory.
 _CHUNK_BYTES = 2**8
 _ZSTANDARD_WINDOW = 2**31  # as Beam has it
 _DECOMPRESSORS: dict[str, Callable[[], Any]] = {
@@ -79,7 +79,7 @@ class Decompressed:
         return found
 
     def seek(self, position: int) -> None:
-        """Goes to a place in what is held, from the beginning: all before it is read again."""
+        """Goes to a position in the content, by reading again from the beginning."""
         self._file.seek(0)
         self._start()
         while position > 0 and (skipped := self.read(min(position, 2**20))):

@@ -29,7 +29,7 @@ from beam_dp.transforms.reading.seen_files import SeenFiles
 
 _CHECKED_FILES = 64
 _MICROSECONDS = 10**6
-_NAMED_FILES = 1000  # up to here a pipeline holds the files' names; else it lists them itself
+_NAMED_FILES = 1000  # up to here a pipeline holds the files' names; otherwise it lists them itself
 
 
 class ReadRecords(RecordSource):
@@ -61,7 +61,7 @@ class ReadRecords(RecordSource):
         beam_dp.errors.InputError: input: 'missing/*.parquet' is refused; must match a file
     """
 
-    # Of what is read, one more column: the seconds at which its file arrived.
+    # The name of an additional column: the seconds at which its file arrived.
     arrival_column: ClassVar[str | None] = None
 
     def __init__(
@@ -105,7 +105,7 @@ class ReadRecords(RecordSource):
         for path, known in self.schemas.items():
             if column not in known:
                 near = nearest_known(column, known, list_all=self.file_format != "csv")
-                # Where a CSV file lacks its header, what is known are the values of a record.
+                # If a CSV file lacks its header, the known names are the values of a record.
                 near = near or "its first line must name its columns"
                 raise InputError(argument, column, f"must be a column of {path}; {near}")
             if known.count(column) > 1:
@@ -211,7 +211,7 @@ class ReadRecords(RecordSource):
         )
 
     def _refuse_empty_files(self) -> None:
-        """Refuses files none of which names columns: there would be no record."""
+        """Refuses files if none of them names columns: there would be no record."""
         if not self.schemas:
             condition = "must match a file with the names of its columns; those found are empty"
             raise InputError("input", self.pattern, condition)
@@ -259,11 +259,11 @@ class Reading:
 
 
 class _LateReading:
-    """Is pickled as what ``reader.reading`` returns by then.
+    """Is pickled as the result of ``reader.reading`` at that moment.
 
-    A pipeline is built from its sources on. So a source that is not told which columns to read
-    learns it from the releases that take its records, once the graph is complete: when the steps
-    are pickled for the workers.
+    This is the only choice that is made after construction. A pipeline is built from its sources
+    on, so a source learns only then which columns the releases that take its records need: when
+    the graph is complete and its steps are pickled for the workers.
     """
 
     def __init__(self, reader: ReadRecords, records: beam.PCollection[pa.RecordBatch]) -> None:

@@ -195,7 +195,7 @@ class RecordBatches(beam.PTransform):
         self.integers = frozenset(integers)
 
     def expand(self, records: beam.PCollection[Any]) -> beam.PCollection[pa.RecordBatch]:
-        """Checks what is public, and buffers rows."""
+        """Checks the declared types, and buffers rows."""
         refuse_windows(records, may_be_unbounded=self.may_be_unbounded)
         source = source_of(records)
         if source is not None:
@@ -224,7 +224,7 @@ class RecordBatches(beam.PTransform):
 
 
 class RecordSource(beam.PTransform):
-    """A transform that reads records whose columns it knows, and no more than is needed of them."""
+    """A transform that reads records whose columns it knows, and only the needed ones."""
 
     schemas: Mapping[str, Collection[str]]  # the columns of files
 
@@ -257,7 +257,7 @@ def takers_of(records: beam.PCollection[Any]) -> tuple[list[RecordBatches], bool
 class _Takers(PipelineVisitor):
     """Finds the steps that take a collection, as their main or as a side input.
 
-    A step is a release's if a ``RecordBatches`` of the same collection is beside it.
+    A step belongs to a release if a ``RecordBatches`` of the same collection is next to it.
     """
 
     def __init__(self, collection: beam.PCollection[Any]) -> None:
@@ -327,7 +327,7 @@ def _batch(rows: list[Any], columns: Sequence[str]) -> pa.RecordBatch:
 def _values_of_one_kind(rows: list[Any], columns: Sequence[str]) -> list[Sequence[Any]] | None:
     """The values of each column, quickly; None unless all rows are of one kind and have them."""
     kind = type(rows[0])
-    # Other mappings may make up what they have not.
+    # Other mappings may invent values of keys that they lack.
     if any(type(row) is not kind for row in rows):
         return None
     try:
@@ -344,7 +344,7 @@ def _values_of_one_kind(rows: list[Any], columns: Sequence[str]) -> list[Sequenc
 
 
 def _values(row: Any, columns: Sequence[str]) -> list[Any] | None:
-    """One record's values, null for a column that it has not; None for what is no record."""
+    """One record's values, null where it lacks a column; None for anything but a record."""
     kind: Any = type(row)
     try:
         if issubclass(kind, tuple) and hasattr(kind, "_fields"):
