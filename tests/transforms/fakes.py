@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import pathlib
 from collections.abc import Callable
 from typing import Any
 
 import apache_beam as beam
+import fastavro
 import numpy as np
 from apache_beam.internal import pickler
 from apache_beam.portability.api import beam_runner_api_pb2
@@ -138,3 +140,14 @@ def collect(name: str) -> beam.PTransform:
 
 def _put(name: str, element: Any) -> None:
     COLLECTED[name].append(element)
+
+
+def write_avro(
+    folder: pathlib.Path, kind: Any, values: list[Any], name: str = "a", column: str = "a"
+) -> str:
+    """Writes a file of one column of an Avro type, and returns its path."""
+    path = folder / f"{name}.avro"
+    schema = {"type": "record", "name": "r", "fields": [{"name": column, "type": kind}]}
+    with path.open("wb") as file:
+        fastavro.writer(file, schema, [{column: value} for value in values])
+    return str(path)

@@ -6,7 +6,6 @@ import dataclasses
 import datetime
 import decimal
 import enum
-import functools
 import pathlib
 import typing
 import uuid
@@ -14,14 +13,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import apache_beam as beam
-import fastavro
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
 from apache_beam.utils.timestamp import Duration, Timestamp
-from fakes import guarantee, pipeline
+from fakes import guarantee, pipeline, write_avro
 from versions import since
 
 import beam_dp.transforms.reading.read as read_module
@@ -36,7 +34,6 @@ from beam_dp.mechanisms.sketches.mechanisms import CountSketch
 from beam_dp.queries.sparse import KEY_TYPES
 from beam_dp.transforms import EncodeRecords, KeyColumns, ReadRecords, ReleaseProjection
 from beam_dp.transforms.reading.formats import FORMATS, Wanted
-from beam_dp.transforms.reading.records import check_field
 
 SOME = uuid.UUID(int=7)
 NOON = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
@@ -115,14 +112,6 @@ ARROW: dict[str, tuple[pa.DataType, list[Attribute]]] = {
 }
 
 
-def avro(folder: pathlib.Path, kind: Any, values: list[Any], name: str = "a") -> str:
-    path = folder / f"{name}.avro"
-    schema = {"type": "record", "name": "r", "fields": [{"name": "a", "type": kind}]}
-    with path.open("wb") as file:
-        fastavro.writer(file, schema, [{"a": value} for value in values])
-    return str(path)
-
-
 def accepted(check: Callable[..., None]) -> list[Attribute]:
     """The attributes that a column is accepted for."""
     found = []
@@ -144,7 +133,7 @@ def test_an_avro_column_is_accepted_where_its_type_has_levels(
     tmp_path: pathlib.Path, name: str
 ) -> None:
     kind, values, expected = AVRO[name]
-    path = avro(tmp_path, kind, values)
+    path = write_avro(tmp_path, kind, values)
     assert accepted(ReadRecords(path).check_column) == expected
     # And these are the attributes that its values do have levels of.
     batches = list(FORMATS["avro"].batches(path, 0, 2**20, Wanted(["a"])))
@@ -160,7 +149,7 @@ def test_an_avro_column_is_a_key_or_a_weight_where_its_values_are(
     tmp_path: pathlib.Path, name: str, argument: str
 ) -> None:
     kind, values, _ = AVRO[name]
-    path = avro(tmp_path, kind, values)
+    path = write_avro(tmp_path, kind, values)
     if name in NO_KEYS:
         with pytest.raises(InputError, match=f"{argument}: 'a' is refused; must be a column of n"):
             ReadRecords(path).check_column(argument, "a")
@@ -192,26 +181,13 @@ def test_refuses_a_parquet_unit_of_8_bytes_which_may_be_addresses(tmp_path: path
     reader.check_column("domain", "a", CategoricalAttribute("a", ("12345678",)))
 
 
-PYTHON: dict[Any, list[Attribute]] = {
-    **dict.fromkeys((int, float, bool, str, bytes, decimal.Decimal, typing.Any), ALL),
-    **dict.fromkeys((datetime.date, datetime.datetime, datetime.time, datetime.timedelta), NONE),
-    **dict.fromkeys((list[int], Mapping[str, int], uuid.UUID), NONE),
-}
-
-
-@pytest.mark.parametrize("kind", PYTHON, ids=str)
-def test_a_declared_field_is_accepted_where_its_type_has_levels(kind: Any) -> None:
-    check = functools.partial(check_field, fields={"a": kind})
-    assert accepted(check) == PYTHON[kind]
-
-
 @pytest.mark.parametrize("name", ["date", "array", "uuid"])
 def test_a_job_stops_at_an_avro_file_whose_column_has_no_levels(
     tmp_path: pathlib.Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(read_module, "_CHECKED_FILES", 1)
-    avro(tmp_path, "long", [1, 2, 3], "a")
-    avro(tmp_path, AVRO[name][0], [], "b")
+    write_avro(tmp_path, "long", [1, 2, 3], "a")
+    write_avro(tmp_path, AVRO[name][0], [], "b")
     condition = f"column 'a' must be of numbers, text or booleans; it is {name}"
     with pytest.raises(Exception, match=rf"b\.avro: {condition}"):  # noqa: SIM117
         with pipeline() as p:
@@ -220,7 +196,7 @@ def test_a_job_stops_at_an_avro_file_whose_column_has_no_levels(
 
 
 def test_a_refusal_names_the_type_as_the_file_does(tmp_path: pathlib.Path) -> None:
-    path = avro(tmp_path, *AVRO["nullable date"][:2])
+    path = write_avro(tmp_path, *AVRO["nullable date"][:2])
     with pytest.raises(InputError) as error:
         _ = (
             pipeline()

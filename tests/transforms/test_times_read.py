@@ -8,13 +8,12 @@ import pathlib
 from typing import Any
 
 import apache_beam as beam
-import fastavro
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
 from apache_beam.testing.util import assert_that, equal_to
 from apache_beam.utils.timestamp import Timestamp
-from fakes import pipeline
+from fakes import pipeline, write_avro
 
 from beam_dp.domain.dates import DateAttribute, DatetimeAttribute
 from beam_dp.domain.universe import Domain
@@ -64,16 +63,6 @@ AVRO: dict[str, tuple[Any, list[Any], list[Any]]] = {
 }
 
 
-def avro(folder: pathlib.Path, kind: Any, values: list[Any]) -> str:
-    path = folder / "a.avro"
-    fields = [{"name": "a", "type": kind}]
-    with path.open("wb") as file:
-        fastavro.writer(
-            file, {"type": "record", "name": "r", "fields": fields}, [{"a": v} for v in values]
-        )
-    return str(path)
-
-
 def accepted(check: Any) -> list[Any]:
     found = []
     for attribute in TIMES:
@@ -90,7 +79,7 @@ def accepted(check: Any) -> list[Any]:
 @pytest.mark.parametrize("name", AVRO)
 def test_avro_column_of_times_has_levels(tmp_path: pathlib.Path, name: str) -> None:
     kind, values, expected = AVRO[name]
-    path = avro(tmp_path, kind, values)
+    path = write_avro(tmp_path, kind, values)
     assert accepted(ReadRecords(path).check_column) == expected
     for attribute in TIMES if values else ():
         (batch,) = FORMATS["avro"].batches(path, 0, 2**20, Wanted(["a"], times=["a"]))
@@ -181,7 +170,7 @@ def test_rows_of_python_have_levels_of_their_dates_and_times() -> None:
 @pytest.mark.parametrize("name", ["date", "timestamp-micros"])
 def test_a_job_reads_the_dates_and_times_of_avro(tmp_path: pathlib.Path, name: str) -> None:
     kind, values, expected = AVRO[name]
-    path = avro(tmp_path, kind, values)
+    path = write_avro(tmp_path, kind, values)
     with pipeline() as p:
         domain = Domain((expected[0],))
         found = (
@@ -197,7 +186,7 @@ def test_a_job_reads_the_dates_and_times_of_avro(tmp_path: pathlib.Path, name: s
 
 
 def test_rejects_column_as_dates_and_keys(tmp_path: pathlib.Path) -> None:
-    records = beam.Pipeline() | ReadRecords(avro(tmp_path, *AVRO["date"][:2]))
+    records = beam.Pipeline() | ReadRecords(write_avro(tmp_path, *AVRO["date"][:2]))
     _ = records | EncodeRecords(Domain((DATE,)), "record", as_cells=True)
     with pytest.raises(InputError, match="'a' is refused; must not be both dates"):
         _ = records | EncodeKeys(KeyColumns("a"), 1, HashKey.draw(4), "record")

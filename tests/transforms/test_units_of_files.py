@@ -7,11 +7,10 @@ import pathlib
 from typing import Any
 
 import apache_beam as beam
-import fastavro
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
-from fakes import COLLECTED, collect, pipeline
+from fakes import COLLECTED, collect, pipeline, write_avro
 from versions import since
 
 from beam_dp.domain.ordered import IntegerAttribute
@@ -63,9 +62,7 @@ def test_a_unit_is_one_in_all_files(tmp_path: pathlib.Path) -> None:
         "union": (["null", "long", "double", "string"], [7.0, *IDS[1:3], TEXTS[3]]),
     }
     for name, (kind, values) in kinds.items():
-        schema = {"type": "record", "name": "r", "fields": [{"name": "id", "type": kind}]}
-        with (tmp_path / f"{name}.avro").open("wb") as file:
-            fastavro.writer(file, schema, [{"id": value} for value in values])
+        write_avro(tmp_path, kind, values, name, column="id")
     files = sorted(tmp_path.iterdir())
     assert len(files) == 16 and {format_of(str(path)) for path in files} == {*FORMATS.values()}
     expected = units_of(tmp_path / "integers.csv")

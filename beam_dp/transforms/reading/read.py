@@ -46,14 +46,14 @@ class ReadRecords(RecordSource):
 
     Args:
         pattern: a path or glob on any filesystem that Beam knows.
-        columns: the columns to read; None for those that releases ask for, or for all where
-            anything but a release takes the records. CSV gives texts; where only releases take
-            them, also integers, if they ask for such.
+        columns: the columns to read; None for those that releases need, or for all if any other
+            step takes the records. CSV gives texts; if only releases take them, also integers
+            where they need such.
         file_format: ``"avro"``, ``"parquet"`` or ``"csv"``; None to go by the extension.
 
     Raises:
-        InputError: if no file matches, one cannot be read, has not these columns, or its format
-            is not known.
+        InputError: if no file matches, one cannot be read or lacks a column, or its format is not
+            known.
 
     Example:
         >>> ReadRecords("missing/*.parquet")
