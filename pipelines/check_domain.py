@@ -12,9 +12,9 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Sequence
+from functools import partial
 
 from beam_dp.checks import checked_integer
-from beam_dp.cli.programs import command_of
 from beam_dp.domain.files import parse_domain
 from beam_dp.domain.universe import Domain
 from beam_dp.encoding.check import ColumnCheck, DomainCheck
@@ -24,12 +24,10 @@ from beam_dp.flags.flag import Flag, FlagError
 from beam_dp.flags.numbers import integer
 from beam_dp.transforms import ReadError, ReadRecords
 
-from . import flags
 from .named_files import read_text
 from .progress import Progress
 from .running import run_main
 
-PROGRAM = command_of("check_domain")
 EXIT_LEFT_OUT = 1
 SAMPLE = Flag(
     "sample",
@@ -71,8 +69,7 @@ def check_sample(domain: Domain, sample: ReadRecords) -> tuple[DomainCheck, list
     return check, refusals
 
 
-def _main(argv: Sequence[str], _: Progress) -> int:
-    given, beam_flags = flags.parse(FLAGS, argv, program=PROGRAM, description=__doc__ or "")
+def _run(given: dict[str, str], beam_flags: Sequence[str], _: Progress) -> int:
     if beam_flags:
         raise FlagError(f"{beam_flags[0]}: is refused; nothing runs on Beam here")
     limit = checked_integer("limit", integer("limit", given["limit"]), 0)
@@ -133,10 +130,8 @@ def _print_column(check: ColumnCheck, limit: int) -> None:
     print()
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the program and returns its exit code: 0, 1 if rows are left out, 2 if it refuses."""
-    return run_main(FLAGS, argv, _main)
-
+# Returns the exit code: 0, 1 if rows are left out, 2 if the command line is refused.
+main = partial(run_main, "check_domain", FLAGS, __doc__, _run)
 
 if __name__ == "__main__":
     sys.exit(main())

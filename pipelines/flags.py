@@ -21,7 +21,12 @@ EXIT_JOB_FAILED = 1
 
 
 def parse(
-    flags: Sequence[Flag], argv: Sequence[str], *, program: str, description: str
+    flags: Sequence[Flag],
+    argv: Sequence[str],
+    *,
+    program: str,
+    description: str | None,
+    parsed: tuple[dict[str, str], list[str]] | None = None,
 ) -> tuple[dict[str, str], list[str]]:
     """Returns the values of our flags as text, and what is left: Beam's own flags.
 
@@ -30,6 +35,7 @@ def parse(
         argv: the command line, without the program's name.
         program: what the user typed to start it; `--help` shows it.
         description: of the program; its first line is that of `--help`.
+        parsed: what ``parse_own`` has made of the command line, where it was parsed.
 
     Returns:
         The text of each flag that was given or has a default ("true" for a switch), and the flags
@@ -39,7 +45,7 @@ def parse(
         FlagError: an unknown, abbreviated, repeated, missing or incomplete flag, or a value that is
             not among a flag's choices.
     """
-    texts, rest = parse_own(flags, argv, program=program, description=description)
+    texts, rest = parsed or parse_own(flags, argv, program=program, description=description or "")
     if rest:
         _check_beam_flags(rest, [f"--{flag.name}" for flag in flags])
     return texts, rest

@@ -290,7 +290,7 @@ class Program(Generic[JobT]):
             InputError: a value, or a combination of them, is refused.
         """
         given, beam_flags = flags.parse(
-            self.flags, argv, program=command_of(self.name), description=self.description or ""
+            self.flags, argv, program=command_of(self.name), description=self.description
         )
         return self.read_job(given, beam_flags)
 
@@ -319,16 +319,19 @@ class Program(Generic[JobT]):
         }
         return self.make_job(given, shared)
 
-    def main(self, argv: Sequence[str] | None = None) -> int:
+    def main(
+        self,
+        argv: Sequence[str] | None = None,
+        parsed: tuple[dict[str, str], list[str]] | None = None,
+    ) -> int:
         """Runs the program and returns its exit code: 0, 1 if the job failed, 2 for a bad argument.
 
-        Args:
-            argv: the command line, without the program's name; that of the process by default.
+        Args: as of ``run_main``.
         """
-        return run_main(self.flags, argv, self._main)
+        return run_main(self.name, self.flags, self.description, self._run, argv, parsed)
 
-    def _main(self, argv: Sequence[str], progress: Progress) -> int:
-        job = self.parse_arguments(argv)
+    def _run(self, given: dict[str, str], beam_flags: Sequence[str], progress: Progress) -> int:
+        job = self.read_job(given, beam_flags)
         if not job.validate_only:
             return job.run(progress)
         build(job, make_pipeline(job.beam_flags, job.output))

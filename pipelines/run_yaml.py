@@ -19,11 +19,11 @@ import shlex
 import sys
 import traceback
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from beam_dp.cli.programs import command_of
 from beam_dp.errors import public_fault
 from beam_dp.flags.flag import Flag, FlagError, refused
 from beam_dp.transforms.writing import outputs_of
@@ -33,7 +33,6 @@ from .progress import Progress, nothing
 from .runners import pipeline_of
 from .running import run_main, run_pipeline
 
-NAME = "run_yaml"
 FLAGS = (
     Flag("yaml_pipeline_file", "the pipeline, in Beam YAML", "FILE", True, form="file"),
     Flag("jinja_variables", "a JSON object of the variables of a file that is a template", "JSON"),
@@ -50,10 +49,7 @@ _READ_RECORDS = (
 _SCHEMA_FOLLOWS = "Failed validating "
 
 
-def _main(argv: Sequence[str], progress: Progress) -> int:
-    given, beam_flags = flags.parse(
-        FLAGS, argv, program=command_of(NAME), description=__doc__ or ""
-    )
+def _run(given: dict[str, str], beam_flags: Sequence[str], progress: Progress) -> int:
     _check_variables(given)
     # Beam logs there which libraries it would like to have, too.
     root = logging.getLogger()
@@ -144,10 +140,8 @@ def _is_named(error: BaseException, path: str) -> bool:
         return False
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the program and returns its exit code: 0, 1 if the job failed, 2 if it refuses."""
-    return run_main(FLAGS, argv, _main)
-
+# Returns the exit code: 0, 1 if the job failed, 2 if the command line is refused.
+main = partial(run_main, "run_yaml", FLAGS, __doc__, _run)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -22,6 +22,7 @@ from apache_beam.options.pipeline_options import (
 from apache_beam.runners.portability.portable_runner import PortableRunner
 from apache_beam.runners.runner import PipelineResult, PipelineRunner, PipelineState
 
+from beam_dp.cli.programs import command_of
 from beam_dp.errors import InputError
 from beam_dp.flags.flag import Flag, FlagError
 from beam_dp.privacy.ledger.entries import LedgerError, Token
@@ -35,16 +36,22 @@ from .runners import LOCAL_RUNNER
 
 
 def run_main(
+    name: str,
     own_flags: Sequence[Flag],
-    argv: Sequence[str] | None,
-    run: Callable[[Sequence[str], Progress], int],
+    description: str | None,
+    run: Callable[[dict[str, str], list[str], Progress], int],
+    argv: Sequence[str] | None = None,
+    parsed: tuple[dict[str, str], list[str]] | None = None,
 ) -> int:
     """Runs a program, and prints one line where an argument is refused.
 
     Args:
+        name: of its module.
         own_flags: of the program; Beam's are not among them.
+        description: whose first line ``--help`` shows.
+        run: does what the texts of its flags and Beam's own say, and returns the exit code.
         argv: the command line, without the program's name; None for that of this process.
-        run: does what the command line says, and returns the exit code.
+        parsed: these texts and flags, where ``beam-dp`` has parsed the command line.
 
     Returns:
         The exit code: 0, 1 if the job failed, 2 for a bad argument, 128 and its number for a
@@ -54,7 +61,10 @@ def run_main(
     try:
         progress = Progress()
         with StopSignals(), progress.hearing_warnings():
-            return run(given, progress)
+            texts, beam_flags = flags.parse(
+                own_flags, given, program=command_of(name), description=description, parsed=parsed
+            )
+            return run(texts, beam_flags, progress)
     except (FlagError, InputError) as error:
         print(flags.one_line(error, own_flags), file=sys.stderr)
         return flags.EXIT_BAD_INPUT

@@ -157,7 +157,7 @@ def _run_pipeline(module: str, arguments: list[str]) -> int:
     check_beam_names(rest, flags)
     check_files(flags, given)
     _check_guarantee(flags, given)
-    code: int = import_program(module).main(arguments)
+    code: int = import_program(module).main(arguments, (given, rest))
     return code
 
 
