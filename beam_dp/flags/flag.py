@@ -71,6 +71,7 @@ DIRECTORY = Flag("directory", "directory that holds a release", "DIR", is_positi
 _REQUIRED = "the following arguments are required"
 _SAID = {
     "ignored explicit argument ": "{} is refused; must be given alone: this flag takes no value",
+    "invalid int value: ": "{} is refused; must be a whole number",  # of Beam's flags
     "expected one argument": "must be followed by a value{}",
     "expected 2 arguments": "must be followed by two values{}",
 }
