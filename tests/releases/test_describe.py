@@ -24,7 +24,7 @@ def text_of(release, width=200, told=describe):
     return console.file.getvalue()
 
 
-def test_a_release_is_described_by_what_it_promises():
+def test_shows_the_promise():
     text = text_of(release_of())
     for part in (
         "epsilon 1, delta 1e-09, add or remove one", "one person_id, of which at most 2 records",
@@ -35,19 +35,19 @@ def test_a_release_is_described_by_what_it_promises():
         assert part in text, part
 
 
-def test_a_noisy_number_of_records_is_told_with_its_error():
+def test_shows_the_error_of_a_noisy_number_of_records():
     error = {"standard_error": 4.25, "bound": 19.0, "failure_probability": 0.05}
     told = "50 (a noisy count, standard error 4.2)"
     assert told in text_of(release_of(errors={(): error}))
 
 
-def test_long_workloads_and_domains_are_cut():
+def test_cuts_long_workloads_and_domains():
     text = text_of(release_of(domain_from_json({f"a{i}": 60 for i in range(10)} | {"b": 2})))
     assert "and 35 more" in text and "59" in text
     assert len(text.splitlines()) < 80
 
 
-def test_marginals_without_an_error_are_counted_apart():
+def test_counts_marginals_without_an_error():
     domain = domain_from_json({f"a{i}": 60 for i in range(10)})
     release = release_of(domain)
     text = text_of(release)
@@ -58,14 +58,14 @@ def test_marginals_without_an_error_are_counted_apart():
     assert "and 15 more that were not measured whole: no error is stated" in text
 
 
-def test_impossible_combinations_are_shown():
+def test_shows_impossible_combinations():
     domain = domain_from_json({"a": 9, "b": 2})
     assert "impossible" not in text_of(release_of(domain))
     domain = domain.with_impossible([{"a": [[3, 5]], "b": [1]}])
     assert "a 3 5, b 1" in text_of(release_of(domain)).replace("[", "").replace("]", "")
 
 
-def test_names_are_neither_markup_nor_orders_to_the_terminal():
+def test_escapes_markup_and_control_characters_in_names():
     text = text_of(release_of(domain_from_json({"[red]a": 2, "b\x1b[2Jc\n": 2})))
     assert "[red]a" in text and "\x1b" not in text
 
@@ -99,7 +99,7 @@ def test_tables_of_a_release_fit_80_columns():
     assert "school  aaaaaaaaaaaaaaaaaaaaaaaaaaaaaa  b" in "\n".join(narrow)
 
 
-def test_noise_is_told_in_words_and_in_records():
+def test_shows_noise_in_words_and_records():
     table = {"measured": "table", "distribution": "discrete_laplace", "scale": 3.0, "grid": 1}
     residual = {"measured": "residual", "distribution": "discrete_gaussian", "scale": 90.0}
     noise = [
@@ -123,12 +123,12 @@ def test_noise_is_told_in_words_and_in_records():
     assert "and 2 more: see card.json" in many
 
 
-def test_one_is_no_plural():
+def test_one_is_singular():
     text = text_of(release_of(domain_from_json({"a": 4, "b": 2})))
     assert "1 marginal, 8 cells" in text and "1 marginals" not in text
 
 
-def test_answers_say_their_promise_once():
+def test_shows_the_promise_of_answers_once():
     promise = Guarantee(1.0, 1e-9, "add_or_remove_one", "person_id", 2)
     card = {"mechanism": "laplace", "num_records": None, "settings": None}
     card |= {"guarantee": promise.to_json(), "plan": {"scale": 11.0, "guarantee": {"epsilon": 1}}}
@@ -142,7 +142,7 @@ def test_answers_say_their_promise_once():
     assert told.count("epsilon") == 1 and "not stated" not in told
 
 
-def test_what_is_proved_of_a_projection_is_shown():
+def test_shows_the_proved_bounds_of_a_projection():
     promise = Guarantee(1.0, 1e-9, "add_or_remove_one", "record", 1)
     plan = SparseProject(64).plan(promise, max_sparsity=3)
     empty = SparseSummary(Projection(np.zeros(64, np.int64)))

@@ -54,7 +54,7 @@ def other_counts() -> np.ndarray:
 
 
 @pytest.mark.parametrize("make", [synthetic, intervals, tables])
-def test_the_cell_that_differs_most_comes_first(make: Any) -> None:
+def test_orders_cells_by_their_z_scores(make: Any) -> None:
     first, *rest = compare_releases(make(COUNTS), make(other_counts()))
     label = (("age", "4"),) if make is intervals else (("sex", "1"), ("class", "1"))
     assert first.cell == label and first.difference == pytest.approx(1000, abs=60)
@@ -71,7 +71,7 @@ def test_variances_of_both_releases_add_up() -> None:
         assert each.standard_error == pytest.approx(math.sqrt(2) * error)
 
 
-def test_z_scores_of_the_same_records_are_those_of_noise() -> None:
+def test_z_scores_of_equal_records_follow_the_noise() -> None:
     """With one chance in 10^6 of a false alarm: 600 squared normal variables, nearly."""
     scores = [
         each.z_score
@@ -81,7 +81,7 @@ def test_z_scores_of_the_same_records_are_those_of_noise() -> None:
     assert 0.6 < np.mean(np.square(scores)) < 1.5
 
 
-def test_a_cell_whose_error_nobody_states_has_no_error_bar() -> None:
+def test_a_cell_without_a_stated_error_has_no_error_bar() -> None:
     asked = dp.marginals(DOMAIN, attributes=["sex", "class"])
     found = compare_releases(synthetic(COUNTS), synthetic(COUNTS, ONES), asked)
     unknown = [each for each in found if each.standard_error is None]
@@ -92,7 +92,7 @@ def test_a_cell_whose_error_nobody_states_has_no_error_bar() -> None:
     assert sizes == sorted(sizes, reverse=True)
 
 
-def test_only_what_both_releases_hold_is_compared() -> None:
+def test_compares_the_marginals_of_both_releases() -> None:
     both = dp.marginals(DOMAIN, attributes=[["sex"], ["sex", "class"]])
     found = compare_releases(synthetic(COUNTS, both), synthetic(COUNTS, ONES))
     assert {each.cell for each in found} == {(("sex", "0"),), (("sex", "1"),)}
@@ -105,12 +105,12 @@ def test_only_what_both_releases_hold_is_compared() -> None:
         (lambda: synthetic(COUNTS, ONES), "must be given: the releases were made for no marginal"),
     ],
 )
-def test_releases_that_hold_other_cells_are_refused(second: Any, expected: str) -> None:
+def test_refuses_releases_with_other_cells(second: Any, expected: str) -> None:
     with pytest.raises(InputError, match=expected):
         compare_releases(synthetic(COUNTS), second())
 
 
-def test_one_draw_is_not_compared_with_itself() -> None:
+def test_refuses_two_copies_of_one_draw() -> None:
     release = intervals(COUNTS)
     with pytest.raises(InputError, match="must be another draw"):
         compare_releases(release, release)
@@ -136,7 +136,7 @@ def test_the_command_shows_cells_and_their_number(
     assert "of 2 cells differ" in capsys.readouterr().out
 
 
-def test_what_can_not_be_compared_costs_one_line(
+def test_refuses_releases_that_cannot_be_compared_in_one_line(
     tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     one, other, many = (str(tmp_path / name) for name in ("one", "other", "many"))
@@ -154,7 +154,7 @@ def test_what_can_not_be_compared_costs_one_line(
     assert "such as DIR/windows/000000" in capsys.readouterr().err
 
 
-def test_cells_without_an_error_bar_are_not_judged(
+def test_does_not_judge_cells_without_an_error_bar(
     tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     directories = [str(tmp_path / name) for name in "ab"]
@@ -174,7 +174,7 @@ def test_cells_without_an_error_bar_are_not_judged(
         (["--marginal", "sexx"], "error: --marginal: 'sexx' is refused"),
     ],
 )
-def test_bad_flags_cost_one_line(
+def test_refuses_bad_flags_in_one_line(
     flags: list[str],
     expected: str,
     tmp_path: pathlib.Path,

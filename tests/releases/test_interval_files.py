@@ -63,7 +63,7 @@ def test_window_tables_round_trip_through_files(
 
 
 @pytest.mark.slow
-def test_trees_below_windows_are_read(tmp_path: pathlib.Path) -> None:
+def test_reads_trees_below_windows(tmp_path: pathlib.Path) -> None:
     release = released(("windows", "discrete_laplace"), MANY)
     assert len(strategy_tables(release.strategy)["sizes"]) == 2
     write_release(release, tmp_path)
@@ -72,7 +72,7 @@ def test_trees_below_windows_are_read(tmp_path: pathlib.Path) -> None:
     assert_same(release, found)
 
 
-def test_a_table_of_many_pieces_is_read() -> None:
+def test_reads_a_table_of_many_pieces() -> None:
     release = released(("histogram", "discrete_laplace"), 2**17 + 5)
     found = release_from_bytes(release_to_bytes(release))
     assert isinstance(found, IntervalRelease)
@@ -81,7 +81,7 @@ def test_a_table_of_many_pieces_is_read() -> None:
 
 @pytest.mark.mostly_slow(one_in=2)
 @pytest.mark.parametrize("choice", PURE + GAUSSIAN, ids="/".join)
-def test_a_plan_travels_to_a_worker_as_it_is(choice: Choice) -> None:
+def test_pickles_a_plan_unchanged(choice: Choice) -> None:
     guarantee = Guarantee(1.0, 1e-9, "add_or_remove_one", "record", 1)
     plan = planned(MANY if choice[0] == "windows" else 37, guarantee, choice)
     plan.strategy.errors.mean()
@@ -131,7 +131,7 @@ SINE: Choice = ("sine", "discrete_gaussian")
         (lambda card: card.pop("parameters"), "parameters"),
     ],
 )
-def test_a_hostile_card_is_refused(
+def test_refuses_hostile_cards(
     tmp_path: pathlib.Path, change: Callable[[dict[str, Any]], Any], message: str
 ) -> None:
     assert message in refusal_of(released(WINDOWS), "intervals", tmp_path, change)
@@ -178,7 +178,7 @@ def last_number(name: str, value: float) -> Callable[[dict[str, bytes]], Any]:
         (SINE, last_number("kernel", 2**26), "inverse"),
     ],
 )
-def test_a_hostile_file_is_refused(
+def test_refuses_hostile_files(
     tmp_path: pathlib.Path,
     choice: Choice,
     change: Callable[[dict[str, bytes]], Any],
@@ -190,16 +190,14 @@ def test_a_hostile_file_is_refused(
 
 
 @pytest.mark.parametrize("damage", [lambda data: data[:-1], lambda data: data[:-1] + b"x"])
-def test_a_damaged_file_is_refused(
-    tmp_path: pathlib.Path, damage: Callable[[bytes], bytes]
-) -> None:
+def test_refuses_damaged_files(tmp_path: pathlib.Path, damage: Callable[[bytes], bytes]) -> None:
     line = refusal_of(
         released(WINDOWS), "intervals", tmp_path, change_data=damage, with_checksum=False
     )
     assert "of its card" in line
 
 
-def test_a_matrix_that_measures_nothing_of_a_cell_is_refused() -> None:
+def test_refuses_a_matrix_that_does_not_measure_a_cell() -> None:
     tables = {
         "sizes": np.array([3]),
         "weights": np.zeros((0, 3), np.int64),

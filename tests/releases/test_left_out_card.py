@@ -51,7 +51,7 @@ IMPOSSIBLE = domain_from_json({"a": 9, "b": 2}).with_impossible([{"a": [[3, 5]],
 
 
 @pytest.mark.parametrize("domain", [DOMAIN, IMPOSSIBLE], ids=["all possible", "impossible"])
-def test_counts_survive_disk_and_bytes(tmp_path, domain):
+def test_reads_the_counts_that_were_written(tmp_path, domain):
     left_out = left_out_of(domain)
     release = release_of(domain, left_out=left_out)
     write_release(release, tmp_path)
@@ -71,7 +71,7 @@ def test_counts_survive_disk_and_bytes(tmp_path, domain):
     assert read_release(tmp_path).left_out is None
 
 
-def test_counts_beside_intervals_survive_bytes():
+def test_reads_the_counts_of_interval_releases():
     plan = plan_intervals(4, Guarantee(1.0, 0, "add_or_remove_one", "record", 1), "histogram")
 
     release = release_intervals(plan, np.zeros(4, np.int64), NoNoise())
@@ -121,7 +121,7 @@ def test_counts_of_another_domain_are_refused():
     ],
     ids=str,
 )
-def test_damaged_counts_are_refused_in_a_line(tmp_path, change):
+def test_refuses_damaged_counts_in_one_line(tmp_path, change):
     write_release(release_of(IMPOSSIBLE, left_out=left_out_of(IMPOSSIBLE)), tmp_path)
     path = tmp_path / "card.json"
     card = json.loads(path.read_text())
@@ -135,7 +135,7 @@ def test_damaged_counts_are_refused_in_a_line(tmp_path, change):
     assert read_release(tmp_path).left_out is not None
 
 
-def test_counts_are_described_with_their_errors():
+def test_describes_counts_with_their_errors():
     console = rich.console.Console(file=io.StringIO(), width=200)
     console.print(describe(release_of(left_out=left_out_of(DOMAIN))))
     text = " ".join(console.file.getvalue().split())
@@ -148,7 +148,7 @@ def test_counts_are_described_with_their_errors():
     assert "an impossible combination 7" in " ".join(console.file.getvalue().split())
 
 
-def test_of_many_attributes_the_largest_counts_are_described():
+def test_describes_the_largest_counts_of_many_attributes():
     domain = domain_from_json({f"a{i}": 2 for i in range(30)})
     console = rich.console.Console(file=io.StringIO(), width=200)
     console.print(describe(release_of(domain, left_out=left_out_of(domain))))

@@ -1,20 +1,29 @@
-"""Leftovers of killed writers, by the step of the commit at which they were killed."""
+"""Leftovers of killed writers, what `beam-dp finish` does with them, and errors that name it."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import pathlib
-from collections.abc import Callable
+import re
+import shlex
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
-from jobs import everything_under
-from release_examples import release_of
+from jobs import everything_under, interval_flags, job_flags
+from release_examples import GUARANTEE, release_of
 
+from beam_dp.cli.main import main
+from beam_dp.errors import InputError
+from beam_dp.releases.answers.release import AnswersRelease
+from beam_dp.releases.files.card import ReleaseError
+from beam_dp.releases.files.commit import check_output
 from beam_dp.releases.kinds import commit_release, read_release
 from beam_dp.releases.leftovers import finish_writing
+from beam_dp.releases.release import Release
 from beam_dp.storage.local import LocalStore
+from pipelines import release_intervals, release_synthetic_database
 
 
 class KilledError(BaseException):
@@ -22,6 +31,7 @@ class KilledError(BaseException):
 
 
 def killed_at(patch: pytest.MonkeyPatch, method: str, *, after: bool) -> None:
+    """Kills writers before or after a step, and keeps their drafts."""
     original = getattr(LocalStore, method)
 
     def killed(*arguments: Any) -> Any:
@@ -31,6 +41,17 @@ def killed_at(patch: pytest.MonkeyPatch, method: str, *, after: bool) -> None:
         raise KilledError
 
     patch.setattr(LocalStore, method, killed)
+
+
+def commit_and_kill(
+    folder: pathlib.Path, method: str, release: Release | None = None, *, after: bool = False
+) -> pathlib.Path:
+    """Commits a release to a directory, by a writer that is killed at a step."""
+    with pytest.MonkeyPatch.context() as patch:
+        killed_at(patch, method, after=after)
+        with pytest.raises(KilledError):
+            commit_release(release or release_of(), folder)
+    return folder
 
 
 @pytest.mark.parametrize(
@@ -44,29 +65,21 @@ def killed_at(patch: pytest.MonkeyPatch, method: str, *, after: bool) -> None:
         ("place", True, True),
     ],
 )
-def test_a_commit_is_completed_and_everything_else_removed(
-    tmp_path: pathlib.Path,
-    monkeypatch: pytest.MonkeyPatch,
-    method: str,
-    after: bool,
-    is_complete: bool,
+def test_completes_a_commit_or_removes_its_draft(
+    tmp_path: pathlib.Path, method: str, after: bool, is_complete: bool
 ) -> None:
-    release = release_of()
-    with monkeypatch.context() as patch:
-        killed_at(patch, method, after=after)
-        with pytest.raises(KilledError):
-            commit_release(release, tmp_path / "out")
+    commit_and_kill(tmp_path / "out", method, after=after)
     assert any(name.startswith(".draft-") for name in everything_under(tmp_path / "out"))
     assert finish_writing(tmp_path / "out") is is_complete
     if is_complete:
-        assert read_release(tmp_path / "out").draw_id == release.draw_id
+        assert read_release(tmp_path / "out").draw_id == release_of().draw_id
         assert len(everything_under(tmp_path / "out")) == 3
     else:
         assert everything_under(tmp_path / "out") == []
     assert finish_writing(tmp_path / "out") is is_complete  # again
 
 
-def test_a_draft_of_another_draw_goes(tmp_path: pathlib.Path) -> None:
+def test_removes_a_draft_of_another_draw(tmp_path: pathlib.Path) -> None:
     release = release_of()
     assert commit_release(release, tmp_path)
     before = everything_under(tmp_path)
@@ -77,26 +90,23 @@ def test_a_draft_of_another_draw_goes(tmp_path: pathlib.Path) -> None:
 
 
 @pytest.mark.parametrize("card", ["", "[]", "{}", '{"files": 7}', '{"files": {"../x": {}}}'])
-def test_what_is_no_card_completes_nothing(tmp_path: pathlib.Path, card: str) -> None:
+def test_completes_nothing_for_a_damaged_card(tmp_path: pathlib.Path, card: str) -> None:
     (tmp_path / "card.json").write_text(card)
     (tmp_path / ".draft-x").mkdir()
     assert finish_writing(tmp_path) is False
     assert everything_under(tmp_path) == ["card.json"]
 
 
-def test_nothing_is_no_release(tmp_path: pathlib.Path) -> None:
+def test_finishes_a_missing_directory(tmp_path: pathlib.Path) -> None:
     assert finish_writing(tmp_path / "out") is False
     assert not (tmp_path / "out").exists()
 
 
-def test_a_draft_that_is_withdrawn_while_its_card_is_published_is_placed(
+def test_places_a_draft_whose_card_is_published_meanwhile(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The writer died after its card, which the clean-up had not seen when it began."""
-    with monkeypatch.context() as patch:
-        killed_at(patch, "create_exclusively", after=False)
-        with pytest.raises(KilledError):
-            commit_release(release_of(), tmp_path)
+    commit_and_kill(tmp_path, "create_exclusively")
     (draft,) = LocalStore(tmp_path).drafts()
     original = LocalStore.withdraw
 
@@ -110,7 +120,7 @@ def test_a_draft_that_is_withdrawn_while_its_card_is_published_is_placed(
     assert len(everything_under(tmp_path)) == 3
 
 
-def test_a_card_that_names_a_path_moves_nothing(tmp_path: pathlib.Path) -> None:
+def test_moves_nothing_for_a_card_that_names_a_path(tmp_path: pathlib.Path) -> None:
     data = b"mine"
     entry = {"sha256": hashlib.sha256(data).hexdigest(), "bytes": len(data)}
     out = tmp_path / "out"
@@ -121,7 +131,7 @@ def test_a_card_that_names_a_path_moves_nothing(tmp_path: pathlib.Path) -> None:
     assert everything_under(tmp_path) == ["out", "out/card.json", "out/notes"]
 
 
-def test_a_release_that_lost_its_payload_is_not_complete(tmp_path: pathlib.Path) -> None:
+def test_a_release_without_its_payload_is_incomplete(tmp_path: pathlib.Path) -> None:
     assert commit_release(release_of(), tmp_path)
     for path in tmp_path.glob("records-*"):
         path.unlink()
@@ -129,14 +139,11 @@ def test_a_release_that_lost_its_payload_is_not_complete(tmp_path: pathlib.Path)
 
 
 @pytest.mark.parametrize("repair", [finish_writing, lambda out: commit_release(release_of(), out)])
-def test_a_draft_that_was_written_in_part_is_not_placed(
+def test_does_not_place_a_partial_draft(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, repair: Callable[[pathlib.Path], bool]
 ) -> None:
     """Another attempt at the same draw was killed in the middle of a file of the same name."""
-    with monkeypatch.context() as patch:
-        killed_at(patch, "create_exclusively", after=True)
-        with pytest.raises(KilledError):
-            commit_release(release_of(), tmp_path)
+    commit_and_kill(tmp_path, "create_exclusively", after=True)
     (whole,) = tmp_path.glob(".draft-*")
     for name in ("!", "~"):  # before and behind it in a listing
         part = tmp_path / f".draft-{name}"
@@ -154,3 +161,165 @@ def test_a_draft_that_was_written_in_part_is_not_placed(
     assert set(placed) == {whole.name}  # not even for a moment
     assert read_release(tmp_path).draw_id == release_of().draw_id
     assert len(everything_under(tmp_path)) == 3
+
+
+def draft_in(folder: pathlib.Path) -> pathlib.Path:
+    """A draft of another draw, whose writer was killed."""
+    store = LocalStore(folder)
+    draft = store.open_draft("0" * 32)
+    store.write_draft(draft, "card.json", b"{}")
+    return folder / draft
+
+
+def finish(capfd: pytest.CaptureFixture[str], folder: pathlib.Path, code: int = 0) -> str:
+    """Demands an exit code and one line."""
+    assert main(["finish", str(folder)]) == code
+    out, err = capfd.readouterr()
+    line, nothing = (err, out) if code else (out, err)
+    assert nothing == "" and re.fullmatch(r"[^\n]+\n", line)
+    return line.strip()
+
+
+def test_finish_completes_a_committed_release(
+    tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    commit_and_kill(tmp_path, "place")
+    draft_in(tmp_path)
+    expected = f"{tmp_path}: the release is complete; drafts removed"
+    assert finish(capfd, tmp_path) == f"{expected}: 2"
+    assert read_release(tmp_path).draw_id == release_of().draw_id
+    assert len(everything_under(tmp_path)) == 3
+    assert finish(capfd, tmp_path) == f"{expected}: 0"
+
+
+def test_finish_withdraws_drafts_without_a_release(
+    tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    draft_in(tmp_path)
+    assert finish(capfd, tmp_path) == f"{tmp_path}: no release was committed; drafts withdrawn: 1"
+    assert everything_under(tmp_path) == []
+
+
+def test_finish_reports_a_lost_file(
+    tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert commit_release(release_of(), tmp_path)
+    next(tmp_path.glob("records-*")).unlink()
+    draft_in(tmp_path)
+    line = finish(capfd, tmp_path, 2)
+    assert line == (
+        f"error: release: '{tmp_path}' is refused; card.json names no files of a release,"
+        " or some that are missing or damaged; drafts removed: 1"
+    )
+    assert len(everything_under(tmp_path)) == 2
+
+
+def test_finish_refuses_a_missing_directory(
+    tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    line = finish(capfd, tmp_path / "outt", 2)
+    assert line.startswith(f"error: output: '{tmp_path}/outt' is refused; must be a directory")
+    assert finish(capfd, pathlib.Path("ftp://host/out"), 2).startswith("error: output: ")
+    assert everything_under(tmp_path) == []
+
+
+@pytest.mark.parametrize("is_committed", [False, True])
+def test_finish_reports_drafts_that_it_cannot_remove(
+    tmp_path: pathlib.Path,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    is_committed: bool,
+) -> None:
+    if is_committed:
+        assert commit_release(release_of(), tmp_path)
+    draft_in(tmp_path)
+    monkeypatch.setattr(LocalStore, "remove_draft", lambda self, draft: None)
+    line = finish(capfd, tmp_path, 2)
+    assert line.startswith(f"error: output: '{tmp_path}' is refused; still holds drafts, ")
+    assert "which are private" in line
+
+
+def test_finish_reports_a_failing_filesystem_in_one_line(
+    tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(self: LocalStore, draft: str) -> str:
+        raise PermissionError(13, "Permission denied", str(tmp_path / draft))
+
+    draft_in(tmp_path)
+    monkeypatch.setattr(LocalStore, "withdraw", broken)
+    line = finish(capfd, tmp_path, 2)
+    assert line.startswith(f"error: output: '{tmp_path}' is refused; may hold drafts, .draft-*")
+    assert line.endswith("Permission denied")
+
+
+ANSWERS = AnswersRelease(draw_id="a" * 32, guarantee=GUARANTEE, rows=[], stated={})
+
+
+@pytest.fixture
+def unfinished(tmp_path: pathlib.Path) -> pathlib.Path:
+    return commit_and_kill(tmp_path / "a b", "place")
+
+
+def named_command(line: str) -> Sequence[str]:
+    """The arguments of the `beam-dp` command that a line names."""
+    found = re.search("`beam-dp (finish .*?)`", line)
+    assert found, line
+    return shlex.split(found[1])
+
+
+@pytest.mark.parametrize(
+    "command", [["describe"], ["describe", "--json"], ["answer", "--marginal", "hours"]]
+)
+def test_readers_of_an_unfinished_release_name_finish(
+    unfinished: pathlib.Path, capfd: pytest.CaptureFixture[str], command: Sequence[str]
+) -> None:
+    name, *more = command
+    assert main([name, str(unfinished), *more]) == 2
+    out, line = capfd.readouterr()
+    assert out == "" and line.count("\n") == 1
+    assert "No such file" in line
+    assert main(named_command(line)) == 0
+    assert read_release(unfinished).draw_id == release_of().draw_id
+
+
+def test_a_reader_of_unfinished_answers_names_finish(
+    tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    commit_and_kill(tmp_path, "place", ANSWERS)
+    assert main(["describe", str(tmp_path)]) == 2
+    assert main(named_command(capfd.readouterr().err)) == 0
+    assert read_release(tmp_path).draw_id == ANSWERS.draw_id
+
+
+@pytest.mark.slow
+def test_a_program_that_runs_again_names_finish(
+    tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    commit_and_kill(tmp_path / "out", "place")
+    for program, argv in (
+        (release_synthetic_database.main, job_flags(tmp_path)),
+        (release_intervals.main, [*interval_flags(tmp_path), "--validate_only"]),
+    ):
+        assert program(argv) == 2
+        line = capfd.readouterr().err
+        assert re.fullmatch(r"error: --output: [^\n]+\n", line)
+        assert named_command(line) == ["finish", str(tmp_path / "out")]
+
+
+def test_a_reader_of_a_draft_without_a_card_names_finish(tmp_path: pathlib.Path) -> None:
+    LocalStore(tmp_path).open_draft("0" * 32)
+    with pytest.raises(ReleaseError, match=r"card\.json cannot be read: .* `beam-dp finish "):
+        read_release(tmp_path)
+
+
+def test_errors_name_no_command_without_a_draft(tmp_path: pathlib.Path) -> None:
+    """It would help nothing: what is missing is lost."""
+    assert commit_release(release_of(), tmp_path)
+    next(tmp_path.glob("records-*")).unlink()
+    for act, name in ((read_release, "release"), (check_output, "output")):
+        with pytest.raises(InputError, match=rf"^{name}: ") as caught:
+            act(tmp_path)
+        assert "finish" not in str(caught.value)
+    with pytest.raises(InputError) as caught:
+        read_release(tmp_path / "card.json")
+    assert "finish" not in str(caught.value)

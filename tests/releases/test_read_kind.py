@@ -19,18 +19,18 @@ def directory(tmp_path: pathlib.Path) -> pathlib.Path:
 
 
 @pytest.mark.parametrize("kind", [Release, dp.SyntheticDatabase])
-def test_a_release_of_the_kind_is_read(directory: pathlib.Path, kind: Any) -> None:
+def test_reads_a_release_of_the_kind(directory: pathlib.Path, kind: Any) -> None:
     same_release(dp.read_release(directory, kind=kind), release_of())
 
 
-def test_a_release_of_another_kind_is_refused(directory: pathlib.Path) -> None:
+def test_refuses_a_release_of_another_kind(directory: pathlib.Path) -> None:
     told = "is refused; must hold a SparseRelease; this is a SyntheticDatabase$"
     with pytest.raises(dp.ReleaseError, match=told):
         dp.read_release(directory, kind=dp.SparseRelease)
 
 
 @pytest.mark.parametrize("kind", ["synthetic_database", None, dict, dp.MWEM])
-def test_a_kind_that_is_no_class_of_releases_is_refused(directory: pathlib.Path, kind: Any) -> None:
+def test_refuses_a_kind_that_is_not_a_class_of_releases(directory: pathlib.Path, kind: Any) -> None:
     told = "^kind: .* is refused; must be a class of releases, such as dp.SyntheticDatabase$"
     with pytest.raises(dp.InputError, match=told):
         dp.read_release(directory, kind=kind)

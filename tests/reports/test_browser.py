@@ -69,7 +69,7 @@ def pages() -> dict[str, str]:
     }
 
 
-def test_no_page_has_a_fault_of_access_or_loads_anything(tmp_path: pathlib.Path) -> None:
+def test_pages_are_accessible_and_load_nothing(tmp_path: pathlib.Path) -> None:
     node = shutil.which("node")
     found = node and subprocess.run(
         [node, "-e", "require.resolve('axe-core'); require.resolve('puppeteer-core')"],
@@ -94,7 +94,7 @@ def test_no_page_has_a_fault_of_access_or_loads_anything(tmp_path: pathlib.Path)
             assert (seen["beyond"], seen["loaded"], seen["faults"]) == (0, 1, []), (name, seen)
 
 
-def test_each_printed_page_of_what_is_private_says_so(tmp_path: pathlib.Path) -> None:
+def test_every_printed_page_with_the_truth_says_private(tmp_path: pathlib.Path) -> None:
     reader = shutil.which("pdftotext")
     if reader is None:
         pytest.skip("no pdftotext: Debian's package poppler-utils has one")

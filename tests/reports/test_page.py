@@ -1,4 +1,4 @@
-"""The page of a release of any kind: well formed, offline, accessible, and safe to open."""
+"""Pages of releases: well formed, offline, accessible and safe to open; their cells and markup."""
 
 from __future__ import annotations
 
@@ -11,13 +11,24 @@ import pytest
 from pages import GOLDEN, KINDS, Parsed, page_of, random_release, read
 
 from beam_dp.domain.attributes import CategoricalAttribute
-from beam_dp.domain.ordered import IntegerAttribute
+from beam_dp.domain.ordered import IntegerAttribute, NumericAttribute
 from beam_dp.domain.universe import Domain
 from beam_dp.in_memory import release as release_table
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.workload import Workload, marginals
 from beam_dp.releases.answers.release import AnswersRelease
+from beam_dp.releases.error_bars import Estimate
+from beam_dp.releases.synthetic_database.describe import RecordAnswers
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
+from beam_dp.reports.cells import (
+    Cell,
+    cells_of,
+    groups_of,
+)
+from beam_dp.reports.marginals import cramers_v
+from beam_dp.reports.markup import MAX_ROWS, table, text
+from beam_dp.reports.terminal import short
+from beam_dp.reports.truth import Truth
 
 MAX_BYTES = 2_000_000
 HOSTILE = "</title></style><script>alert(1)</script><img src=x onerror=alert(1)>\"'\u202e&"
@@ -58,7 +69,7 @@ def check_page(page: str) -> Parsed:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_each_kind_of_release_has_a_page(kind: str) -> None:
+def test_every_kind_of_release_has_a_page(kind: str) -> None:
     release = read(GOLDEN / kind)
     page = page_of(release)
     parsed = check_page(page)
@@ -70,7 +81,7 @@ def test_each_kind_of_release_has_a_page(kind: str) -> None:
     assert page == page_of(read(GOLDEN / kind))
 
 
-def test_answers_have_a_page_and_their_queries_are_escaped() -> None:
+def test_escapes_the_queries_of_answers() -> None:
     row = {"id": None, "query": HOSTILE, "value": 3.0, "standard_error": None, "bound": 1.0}
     rows = [{**row, "route": "noisy", "error": None}, {**row, "route": None, "error": HOSTILE}]
     card = {"mechanism": "private_mw", "plan": {"scale": 2.0, "ledger_release": "visits/7"}}
@@ -80,7 +91,7 @@ def test_answers_have_a_page_and_their_queries_are_escaped() -> None:
     assert "Queries answered: 1; refused: 1" in page and "visits/7" in page
 
 
-def test_a_synthetic_database_shows_each_attribute_and_pair_with_error_bars(page: str) -> None:
+def test_shows_attributes_and_pairs_with_error_bars(page: str) -> None:
     parsed = check_page(page)
     assert parsed.texts["h3"] == ["age", "sex", "age and sex"]
     pictures = [each for tag, each in parsed.elements if each.get("class") == "picture"]
@@ -90,7 +101,7 @@ def test_a_synthetic_database_shows_each_attribute_and_pair_with_error_bars(page
     assert "Error bars: exact." in page
 
 
-def test_cells_whose_bar_is_longer_than_half_their_value_are_listed(page: str) -> None:
+def test_lists_cells_that_are_too_noisy(page: str) -> None:
     release = small_release()
     (answer,) = release.answer(Workload(release.domain, (("sex",),)))
     assert "cells that are too noisy" in page  # the 120 cells of both, of 5 records each
@@ -99,7 +110,7 @@ def test_cells_whose_bar_is_longer_than_half_their_value_are_listed(page: str) -
     assert answer.values.min() > 100
 
 
-def test_names_and_labels_are_escaped_wherever_they_stand() -> None:
+def test_escapes_names_and_labels() -> None:
     names = (HOSTILE, f"b{HOSTILE}")
     domain = Domain(tuple(CategoricalAttribute(name, (HOSTILE, "x")) for name in names))
     table = pa.table({name: [HOSTILE, "x"] * 20 for name in names})
@@ -111,14 +122,105 @@ def test_names_and_labels_are_escaped_wherever_they_stand() -> None:
     assert any("<script>alert(1)</script>" in each for each in parsed.texts["h3"])
 
 
-def test_a_page_of_many_attributes_stays_small() -> None:
+def test_limits_the_page_of_many_attributes() -> None:
     domain = Domain(tuple(IntegerAttribute(f"column {place}", 0, 99) for place in range(110)))
     page = page_of(random_release(domain, 1))
     check_page(page)
     assert "more attributes are not drawn" in page
 
 
-def test_a_card_that_names_its_entry_shows_it() -> None:
+def test_shows_the_entry_that_a_card_names() -> None:
     release = small_release()
     object.__setattr__(release, "plan", {"ledger_release": "visits/3"})
     assert "entry visits/3 of a ledger paid" in page_of(release)
+
+
+@pytest.mark.parametrize(
+    ("value", "told"),
+    [
+        (0.0, "0"),
+        (-0.0, "0"),
+        (1e-9, "1e-09"),
+        (-0.05001, "-0.05"),
+        (99.94, "99.9"),
+        (99.96, "100"),
+        (-1234.5, "-1,234"),
+        (999_999.4, "999,999"),
+        (999_999.6, "1.00 M"),
+        (999_999_999.9, "1.00 G"),
+        (2.5e9, "2.50 G"),
+        (3e18, "3.00e+18"),
+        (float("inf"), "none"),
+    ],
+)
+def test_shortens_numbers(value: float, told: str) -> None:
+    assert short(value) == told
+
+
+def test_cuts_texts_before_escaping_them() -> None:
+    assert text("<" * 10, 3) == "&lt;&lt;…"
+    assert text("a\x00b\n") == "a\ufffdb\ufffd"
+
+
+def test_cuts_long_tables() -> None:
+    parsed = Parsed(table("t", ("a", "b"), (("x", "y") for _ in range(MAX_ROWS + 7)), (1,)))
+    assert parsed.faults == []
+    assert "and 7 more" in parsed.texts["td"]
+    assert sum(tag == "tr" for tag, _ in parsed.elements) == MAX_ROWS + 2
+
+
+DOMAIN = Domain(
+    (
+        IntegerAttribute("number", 0, 99, other=True),
+        NumericAttribute("age", tuple(range(0, 101, 2)), nullable=True),
+        CategoricalAttribute("place", tuple(f"p{place}" for place in range(40))),
+    )
+)
+ANSWERS = RecordAnswers(random_release(DOMAIN))
+
+
+def test_every_level_is_in_one_group() -> None:
+    for axis, size in enumerate(DOMAIN.shape):
+        for most in (5, 12, 48):
+            groups = groups_of(ANSWERS, axis, most)
+            codes = np.concatenate([each.codes for each in groups])
+            assert sorted(codes.tolist()) == list(range(size)) and len(groups) <= max(most, 1)
+
+
+def test_labels_of_groups() -> None:
+    assert [each.label for each in groups_of(ANSWERS, 0, 3)] == ["0 to 49", "50 to 99", "other"]
+    assert [each.label for each in groups_of(ANSWERS, 1, 3)] == ["[0, 50)", "[50, 100]", "null"]
+    assert groups_of(ANSWERS, 2, 12)[-1].label == "29 others together"
+
+
+def test_cells_of_groups_sum_their_levels() -> None:
+    rng = np.random.default_rng(0)
+    truth = Truth(DOMAIN, [rng.integers(0, size, 500) for size in DOMAIN.shape], 0)
+    groups = (groups_of(ANSWERS, 0, 4), groups_of(ANSWERS, 2, 5))
+    (cells,) = cells_of(ANSWERS, [((0, 2), groups)], truth)
+    (table,) = ANSWERS.values([(0, 2)])
+    for place, cell in enumerate(cells):
+        first, second = divmod(place, 5)
+        codes = groups[0][first].codes, groups[1][second].codes
+        assert cell.labels == (groups[0][first].label, groups[1][second].label)
+        assert np.isclose(cell.answer.value, table[np.ix_(*codes)].sum())
+        inside = np.isin(truth.codes[0], codes[0]) & np.isin(truth.codes[2], codes[1])
+        assert cell.truth == inside.sum()
+    assert sum(cell.truth or 0 for cell in cells) == 500
+
+
+def test_a_cell_is_noisy_if_its_bar_exceeds_half_its_value() -> None:
+    def cell(value: float, margin: float | None, truth: int | None = None) -> Cell:
+        return Cell(("a",), Estimate(value, 1.0, margin, "exact"), truth)
+
+    assert cell(10, 5.1).is_noisy and cell(-10, 5.1).is_noisy and cell(0, 0.1).is_noisy
+    assert not cell(10, 5.0).is_noisy and not cell(0, None).is_noisy
+    assert cell(10, 5.0, 16).is_missed
+    assert not cell(10, 5.0, 15).is_missed and not cell(10, 5.0).is_missed
+
+
+def test_cramers_v_ignores_negative_counts() -> None:
+    assert np.isclose(cramers_v(np.array([[5.0, -1.0], [-2.0, 7.0]])), 1.0)
+    assert cramers_v(np.array([[0.0, 0.0], [1.0, 2.0]])) == 0.0
+    table = np.array([[30.0, 10.0], [20.0, 40.0]])
+    assert np.isclose(cramers_v(table), (30 * 40 - 10 * 20) / np.sqrt(40 * 60 * 50 * 50))

@@ -72,7 +72,7 @@ def write(path: pathlib.Path) -> str:
     return str(path)
 
 
-def test_a_page_is_written_beside_the_release_once(
+def test_writes_a_page_once_next_to_the_release(
     directory: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["report", f"{directory}/"]) == 0
@@ -86,7 +86,7 @@ def test_a_page_is_written_beside_the_release_once(
 
 
 @pytest.mark.parametrize("extension", ["parquet", "csv", "avro"])
-def test_the_truth_keeps_the_records_that_the_release_is_about(
+def test_truth_keeps_the_records_of_the_release(
     extension: str, directory: str, tmp_path: pathlib.Path
 ) -> None:
     from beam_dp.releases.kinds import read_release
@@ -96,9 +96,7 @@ def test_the_truth_keeps_the_records_that_the_release_is_about(
     assert repr(truth) == "Truth(secret)"
 
 
-def test_the_truth_has_the_lines_of_csv_that_a_job_reads(
-    directory: str, tmp_path: pathlib.Path
-) -> None:
+def test_truth_reads_csv_as_a_job_does(directory: str, tmp_path: pathlib.Path) -> None:
     """An open quote ends with its line, and quoted fields hold no line ends."""
     lines = ["age,sex,person"] + [f"{place % 7},f,{place}" for place in range(9)]
     lines[3:3] = ['1,"f,a', "4,m"]
@@ -129,7 +127,7 @@ def test_a_page_with_the_truth_is_marked_private(
     assert stat.S_IMODE(os.stat(output).st_mode) == 0o600
 
 
-def test_the_page_is_made_in_python_as_well(
+def test_python_writes_the_same_page(
     tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     directory = str(GOLDEN / "intervals")
@@ -176,7 +174,7 @@ def test_the_entry_of_a_ledger_is_shown(
     assert not (tmp_path / "other.html").exists()
 
 
-def test_interval_counts_are_compared_too(tmp_path: pathlib.Path) -> None:
+def test_compares_interval_counts_with_records(tmp_path: pathlib.Path) -> None:
     table = tmp_path / "ages.csv"
     table.write_text("cell,person_id\n" + "".join(f"{place % 20},{place}\n" for place in range(90)))
     output = tmp_path / "intervals.html"
@@ -186,7 +184,7 @@ def test_interval_counts_are_compared_too(tmp_path: pathlib.Path) -> None:
     assert "Compared with the truth" in parsed.texts["h2"]
 
 
-def test_refusals_cost_one_line_and_leave_no_file(
+def test_refusals_are_one_line_and_leave_no_file(
     directory: str, tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     before = sorted(os.listdir(tmp_path))
@@ -207,7 +205,7 @@ def test_refusals_cost_one_line_and_leave_no_file(
     assert sorted(os.listdir(tmp_path)) == before
 
 
-def test_a_damaged_table_tells_nothing_of_its_records(
+def test_errors_for_a_damaged_table_show_no_records(
     directory: str, tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     before = sorted([*os.listdir(tmp_path), "people.parquet"])
@@ -223,7 +221,7 @@ def test_a_damaged_table_tells_nothing_of_its_records(
     assert sorted([*os.listdir(tmp_path), "people.parquet"]) == before
 
 
-def test_what_verification_leaves_open_or_refuses_is_told(directory: str) -> None:
+def test_shows_notes_and_refusals_of_verification(directory: str) -> None:
     card, told = pathlib.Path(directory, "card.json"), []
     stated = json.loads(card.read_text())
     del stated["parameters"]["strategy"]
@@ -239,7 +237,7 @@ def test_what_verification_leaves_open_or_refuses_is_told(directory: str) -> Non
     assert "it holds" not in told[1]
 
 
-def test_a_ledger_that_did_not_pay_is_told_without_its_password(
+def test_hides_the_password_of_a_ledger_that_did_not_pay(
     directory: str, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Empty:

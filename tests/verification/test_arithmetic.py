@@ -68,7 +68,7 @@ def promises(number: int) -> list[tuple[float, float]]:
     return [(10.0**epsilon, 10.0**delta) for epsilon, delta in powers]
 
 
-def test_what_is_planned_for_a_promise_is_found_to_keep_it_with_hardly_any_room() -> None:
+def test_plans_spend_nearly_the_whole_promise() -> None:
     for epsilon, delta in promises(12):
         mu = Fraction(accounting.discrete_gaussian_mu(epsilon, delta))
         rho = Fraction(accounting.zcdp_rho(epsilon, delta))
@@ -92,7 +92,7 @@ def test_the_delta_of_gaussian_noise_is_that_of_an_integral() -> None:
         assert float(gaussian_delta(mu, epsilon)) == pytest.approx(expected, rel=1e-6)
 
 
-def test_no_alpha_gives_a_smaller_epsilon_than_the_one_that_is_found() -> None:
+def test_finds_the_alpha_of_the_smallest_epsilon() -> None:
     for rho, delta in ((0.01, 1e-9), (1.0, 1e-6), (30.0, 1e-12)):
         alphas = 1 + np.geomspace(1e-4, 1e6, 200_001)
         tail = (-np.log(delta * alphas)) / (alphas - 1) + np.log1p(-1 / alphas)
@@ -101,7 +101,7 @@ def test_no_alpha_gives_a_smaller_epsilon_than_the_one_that_is_found() -> None:
         assert best * (1 - 1e-8) <= found <= best * (1 + 1e-7)
 
 
-def test_nothing_is_told_for_less_than_it_is() -> None:
+def test_shown_losses_are_rounded_up() -> None:
     for value in (Fraction(1, 3), Fraction(2**200 + 1), Fraction(1, 3**300)):
         assert value <= rounded_up(value) <= value * (1 + Fraction(1, 2**150))
     assert (above(1.0000001), number(1.0000001), above(0.5), above(0)) == (
@@ -114,7 +114,7 @@ def test_nothing_is_told_for_less_than_it_is() -> None:
 
 @pytest.mark.parametrize("relation", list(Neighboring))
 @pytest.mark.parametrize("sizes", ['{"a": 2, "b": 3}', '{"a": 3, "b": 1, "c": 2}', '{"a": 4}'])
-def test_the_largest_change_of_residuals_is_that_of_some_record(
+def test_some_record_attains_the_largest_change_of_residuals(
     relation: Neighboring, sizes: str
 ) -> None:
     domain = read_domain(sizes)
@@ -141,7 +141,7 @@ def test_the_largest_change_of_residuals_is_that_of_some_record(
 
 
 @pytest.mark.parametrize(("records", "weight"), [(1, 1), (5, 1), (40, 3)])
-def test_the_probability_of_a_key_of_one_unit_is_as_planned(records: int, weight: int) -> None:
+def test_probability_of_a_key_of_one_unit_is_as_planned(records: int, weight: int) -> None:
     scale, threshold = 2.0 * records * weight, 30 * records * weight
     planned = planned_probability(scale, threshold, records, weight)
     found = float(release_probability(scale, threshold, records, weight))
@@ -149,7 +149,7 @@ def test_the_probability_of_a_key_of_one_unit_is_as_planned(records: int, weight
     assert release_probability(scale, records * weight, records, weight) == 1
 
 
-def test_a_loss_covers_what_is_proved_and_no_less() -> None:
+def test_a_loss_covers_the_proved_one() -> None:
     half = Loss.pure(Fraction(1, 2))
     assert Loss.pure(0.5).covers(half) and not Loss.pure(0.499).covers(half)
     assert Loss.zcdp(0.125).covers(half) and not Loss.zcdp(0.124).covers(half)
@@ -167,7 +167,7 @@ def test_the_verification_is_public() -> None:
 
 
 @pytest.mark.parametrize("cells", [2, 7, 33])
-def test_norms_of_an_interval_matrix_are_those_of_its_columns(cells: int) -> None:
+def test_norms_of_an_interval_matrix_follow_from_its_columns(cells: int) -> None:
     promise = dp.Guarantee(1.0, 1e-9, "add_or_remove_one", "record", 1)
     for choice in choices(promise):
         strategy = planned(cells, promise, choice).strategy

@@ -38,7 +38,7 @@ def lies(name: str, every: int) -> list[str]:
 
 
 @pytest.mark.parametrize("name", [name for name in RELEASES if "replace" not in name])
-def test_sampled_changes_of_a_card_do_not_hold(name: str) -> None:
+def test_sampled_changes_of_cards_do_not_hold(name: str) -> None:
     assert lies(name, 41) == []
 
 
@@ -171,7 +171,7 @@ def test_states_the_verdict_on_hardly_any_noise(name: str, factor: float) -> Non
     assert not found.holds and found.epsilon > 1000
 
 
-def test_a_limit_by_cost_is_of_no_more_records_than_can_be_compared() -> None:
+def test_a_limit_by_cost_has_a_largest_number_of_records() -> None:
     limited = synthetic(dp.MWEM(max_unit_cost=2.0), guarantee(records=100))
     card = card_of(limited)
     assert holds(limited, card)
@@ -194,7 +194,7 @@ def other_records(release: Any, cells: np.ndarray) -> Release:
 
 @pytest.mark.parametrize("relation", [ADDED, "replace_one"])
 @pytest.mark.parametrize("name", ["mwem", "gaussian", "rounds", "annealed pure"])
-def test_records_that_are_not_of_the_hypothesis_do_not_hold(name: str, relation: str) -> None:
+def test_records_that_do_not_follow_the_hypothesis_do_not_hold(name: str, relation: str) -> None:
     release: Any = RELEASES[f"{name}, {relation}"]()
     raw = COUNTS.copy()
     raw[0] += release.num_records - raw.sum()  # their number is released as it is
@@ -207,7 +207,7 @@ def test_records_that_are_not_of_the_hypothesis_do_not_hold(name: str, relation:
 
 
 @pytest.mark.parametrize("name", ["mwem", "rounds", "selection"])
-def test_a_number_of_records_that_is_not_the_noisy_one_does_not_hold(name: str) -> None:
+def test_a_number_of_records_other_than_the_noisy_one_does_not_hold(name: str) -> None:
     release: Any = RELEASES[f"{name}, {ADDED}"]()
     for step in (-1, 1):
         cells = np.zeros(24, np.int64)
@@ -227,7 +227,7 @@ def test_records_of_a_tree_in_one_cell_do_not_hold() -> None:
     assert not verify_release(other_records(release, cells)).holds
 
 
-def test_a_scale_of_an_unknown_strategy_that_nothing_is_charged_for_does_not_hold() -> None:
+def test_an_uncharged_scale_of_an_unknown_strategy_does_not_hold() -> None:
     release, card = forgery(f"laplace, {ADDED}", lambda card: card.update(mechanism="favourite"))
     card["parameters"] = {"strategy": "of its own"}
     assert holds(release, card)
@@ -235,7 +235,7 @@ def test_a_scale_of_an_unknown_strategy_that_nothing_is_charged_for_does_not_hol
     assert not holds(release, card)
 
 
-def test_a_hypothesis_of_more_than_the_workload_asks_for_does_not_hold() -> None:
+def test_a_hypothesis_beyond_the_workload_does_not_hold() -> None:
     release: Any = RELEASES[f"mwem, {ADDED}"]()
     everything = (release.domain.names, np.zeros(release.domain.shape))
     more = dataclasses.replace(release, potentials=[*release.potentials, everything])

@@ -21,7 +21,7 @@ def change_card(folder: pathlib.Path, change: Change) -> None:
     edit(folder / "out" / "card.json", change)
 
 
-def test_each_step_is_told_by_formula_theorem_and_numbers(
+def test_shows_formula_theorem_and_numbers_of_each_step(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert main(["verify", str(GOLDEN / "hybrid_sketch")]) == 0
@@ -40,7 +40,7 @@ def test_each_step_is_told_by_formula_theorem_and_numbers(
         assert expected in words
 
 
-def test_a_promise_that_fails_has_exit_code_1_and_the_true_epsilon(
+def test_a_failed_promise_has_exit_code_1_and_the_true_epsilon(
     tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     change_card(tmp_path, lambda card: card["noise"].update(scale=card["noise"]["scale"] / 3))
@@ -51,14 +51,14 @@ def test_a_promise_that_fails_has_exit_code_1_and_the_true_epsilon(
     assert last == "does not hold: epsilon 3 at delta 1e-09, where 1 was promised"
 
 
-def test_a_horizon_is_verified_with_all_its_windows(capsys: pytest.CaptureFixture[str]) -> None:
+def test_verifies_all_windows_of_a_horizon(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["verify", str(GOLDEN / "horizon"), "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["holds"] and found["kind"] == "horizon" and found["epsilon"] == 1.0
     assert [step["epsilon"] for step in found["steps"]] == pytest.approx([0.99, 0.01])
 
 
-def test_a_file_without_its_checksum_is_refused(
+def test_refuses_a_file_with_another_checksum(
     tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     shutil.copytree(GOLDEN / "intervals", tmp_path / "out")
@@ -70,7 +70,7 @@ def test_a_file_without_its_checksum_is_refused(
     assert "does not have the checksum of its card" in capsys.readouterr().err
 
 
-def test_figures_that_do_not_follow_are_told(
+def test_shows_figures_that_do_not_follow(
     tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def change(card: dict[str, Any]) -> None:

@@ -44,14 +44,14 @@ def again(release: Release) -> Release:
 
 @pytest.mark.mostly_slow(one_in=4)
 @pytest.mark.parametrize("name", RELEASES)
-def test_a_genuine_release_keeps_its_promise_and_states_what_follows(name: str) -> None:
+def test_a_genuine_release_holds(name: str) -> None:
     found = verify_release(again(RELEASES[name]()))
     assert found.faults == ()
     assert found.holds and found.num_figures >= 2
     assert 0.2 < found.epsilon <= 1.0
 
 
-def test_what_is_calibrated_exactly_spends_the_whole_promise() -> None:
+def test_exactly_calibrated_releases_spend_the_whole_promise() -> None:
     tight = ("gaussian", "laplace", "sine", "sparse_project", "gaussian answers", "rounds")
     for name in (*tight, "private_mw of 5 updates", "hybrid", "count_sketch", "small_db"):
         found = verify_release(again(RELEASES[f"{name}, replace_one"]()))
@@ -228,9 +228,7 @@ TAMPERED: list[tuple[str, Change]] = [
 @pytest.mark.parametrize(
     ("name", "change"), TAMPERED, ids=[f"{n}-{i}" for i, (n, _) in enumerate(TAMPERED)]
 )
-def test_a_card_that_was_changed_does_not_hold(
-    name: str, change: Change, tmp_path: pathlib.Path
-) -> None:
+def test_a_changed_card_does_not_hold(name: str, change: Change, tmp_path: pathlib.Path) -> None:
     found = verified_after(RELEASES[name](), change, tmp_path)
     assert found is None or (not found.holds and found.faults)
 
@@ -252,7 +250,7 @@ def test_fewer_records_of_a_unit_than_the_noise_is_for_are_noted(tmp_path: pathl
     assert "either more was added than the promise needs" in found.notes[0]
 
 
-def test_a_card_without_its_noise_is_refused_in_one_line(tmp_path: pathlib.Path) -> None:
+def test_refuses_a_card_without_its_noise_in_one_line(tmp_path: pathlib.Path) -> None:
     write_release(RELEASES[f"rounds, {ADDED}"](), tmp_path / "out")
     edit(tmp_path / "out" / "card.json", lambda card: card["parameters"].pop("num_units"))
     with pytest.raises(InputError, match="num_units: None is refused"):
@@ -261,7 +259,7 @@ def test_a_card_without_its_noise_is_refused_in_one_line(tmp_path: pathlib.Path)
 
 @pytest.mark.parametrize("value", [None, 0, "of its own"])
 @pytest.mark.parametrize("name", ["rounds", "annealed pure", "selection", "textbook", "small_db"])
-def test_a_strategy_that_is_not_stated_hides_no_selection(
+def test_an_unstated_strategy_hides_no_selection(
     name: str, value: object, tmp_path: pathlib.Path
 ) -> None:
     release = RELEASES[f"{name}, {ADDED}"]()
@@ -273,7 +271,7 @@ def test_a_strategy_that_is_not_stated_hides_no_selection(
         assert verified_after(release, change, tmp_path / str(place)) is None
 
 
-def test_what_a_mechanism_of_ones_own_draws_beside_its_tables_is_left_open(
+def test_notes_that_a_custom_mechanism_may_draw_more(
     tmp_path: pathlib.Path,
 ) -> None:
     def own(card: dict[str, Any]) -> None:
@@ -293,7 +291,7 @@ def test_what_a_mechanism_of_ones_own_draws_beside_its_tables_is_left_open(
 
 
 @pytest.mark.parametrize("value", [None, 0, "x", []])
-def test_a_sketch_that_its_parameters_do_not_state_does_not_hold(
+def test_a_sketch_not_stated_by_its_parameters_does_not_hold(
     value: object, tmp_path: pathlib.Path
 ) -> None:
     release = RELEASES[f"hybrid, {ADDED}"]()
@@ -319,7 +317,7 @@ def test_rejects_card_that_leaves_out_a_figure_of_its_noise(
     assert verified_after(release, lambda card: card[place].pop(key), tmp_path) is None
 
 
-def test_how_much_is_missing_and_what_to_do_is_told(tmp_path: pathlib.Path) -> None:
+def test_reports_the_missing_budget_and_what_to_do(tmp_path: pathlib.Path) -> None:
     found = verified_after(RELEASES[f"laplace, {ADDED}"](), every_noise, tmp_path)
     assert found is not None
     assert found.faults[0] == (
@@ -348,7 +346,7 @@ def test_bounds_of_cells_agree_to_1e_9_of_themselves_up_to_ten_million_records(
     assert found.holds and found.num_figures >= 20
 
 
-def test_queries_too_long_for_the_file_are_noted() -> None:
+def test_notes_queries_that_are_cut_in_the_file() -> None:
     release = linear_answers(guarantee(0.0))
     cut = '{"values": [' + "0.1, " * 1000
     rows = [{**row, "query": cut[:2000]} for row in release.rows]
@@ -360,7 +358,7 @@ def test_queries_too_long_for_the_file_are_noted() -> None:
         verify_release(release)
 
 
-def test_what_is_found_is_json() -> None:
+def test_writes_json() -> None:
     found = verify_release(synthetic(dp.MWEM(), guarantee())).to_json()
     assert json.loads(json.dumps(found, allow_nan=False)) == found
     assert found["holds"] and found["steps"][0]["theorem"]

@@ -30,9 +30,7 @@ LARGE = domain_of(60, 60, 60)
 @pytest.mark.parametrize(
     "name", ["levels", "no block yet", "sliding", "record", "whole", "several tables", "none yet"]
 )
-def test_windows_and_horizons_keep_their_promise(
-    name: str, delta: float, tmp_path: pathlib.Path
-) -> None:
+def test_genuine_windows_and_horizons_hold(name: str, delta: float, tmp_path: pathlib.Path) -> None:
     noise = "discrete_gaussian" if delta else "discrete_laplace"
     plan, windows, blocks = {
         "levels": (leveled(delta=delta), range(6), range(2)),
@@ -203,7 +201,7 @@ def test_forged_windows_fail_verification(change: Change, tmp_path: pathlib.Path
 
 
 @pytest.mark.parametrize("moved", ["windows/000010", "windows/000003", "levels/3/000000"])
-def test_releases_that_the_horizon_does_not_promise_are_refused(
+def test_refuses_releases_that_the_horizon_does_not_promise(
     moved: str, tmp_path: pathlib.Path
 ) -> None:
     plan = plan_of(10, person(2, 5, 3), WORKLOAD)

@@ -1,9 +1,10 @@
-"""Sparse releases on disk: what is written is read; what is damaged or hostile is refused."""
+"""Releases for sparse queries: their files, and the bound of a histogram."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import math
 import pathlib
 from collections.abc import Callable
 from typing import Any
@@ -12,12 +13,15 @@ import fastavro
 import numpy as np
 import pytest
 from executed_lines import lines_below
+from scipy import stats
 
 from beam_dp.hashing.keys import HashKey
+from beam_dp.mechanisms.sketches.plan import INDEPENDENCE
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.releases.files.card import ReleaseError
 from beam_dp.releases.files.values import encode_longs
 from beam_dp.releases.kinds import read_release, release_from_bytes, release_to_bytes, write_release
+from beam_dp.releases.sketches.estimates import selected_noise_bound
 from beam_dp.releases.sketches.release import NoisyCounts, NoisySketch, SparseRelease
 
 DRAW = "0123456789abcdef0123456789abcdef"
@@ -58,7 +62,7 @@ def assert_same(one: SparseRelease, other: SparseRelease) -> None:
 
 
 @pytest.mark.parametrize(("sketch", "histogram"), [(True, True), (True, False), (False, True)])
-def test_what_is_written_is_read(tmp_path: pathlib.Path, sketch: bool, histogram: bool) -> None:
+def test_reads_what_was_written(tmp_path: pathlib.Path, sketch: bool, histogram: bool) -> None:
     release = release_of(sketch=sketch, histogram=histogram)
     write_release(release, tmp_path)
     found = read_release(tmp_path)
@@ -69,7 +73,7 @@ def test_what_is_written_is_read(tmp_path: pathlib.Path, sketch: bool, histogram
     assert_same(again, release)
 
 
-def test_any_avro_reader_reads_the_payload(tmp_path: pathlib.Path) -> None:
+def test_fastavro_reads_the_payload(tmp_path: pathlib.Path) -> None:
     release = release_of()
     write_release(release, tmp_path)
     rows = {}
@@ -136,7 +140,7 @@ def refused(folder: pathlib.Path) -> str:
         (lambda card: card.pop("guarantee"), "guarantee"),
     ],
 )
-def test_hostile_cards(
+def test_refuses_hostile_cards(
     tmp_path: pathlib.Path, change: Callable[[dict[str, Any]], Any], message: str
 ) -> None:
     assert message in refusal(tmp_path, change)
@@ -168,11 +172,13 @@ def damaged(folder: pathlib.Path, name: str, change: Callable[[bytes], bytes]) -
         ("histogram", lambda data: data + data[-16:]),
     ],
 )
-def test_damaged_files(tmp_path: pathlib.Path, name: str, change: Callable[[bytes], bytes]) -> None:
+def test_refuses_damaged_files(
+    tmp_path: pathlib.Path, name: str, change: Callable[[bytes], bytes]
+) -> None:
     damaged(tmp_path, name, change)
 
 
-def test_elements_are_ascending(tmp_path: pathlib.Path) -> None:
+def test_refuses_elements_out_of_order(tmp_path: pathlib.Path) -> None:
     elements = release_of().histogram.elements.view(np.int64)
 
     def swap(data: bytes) -> bytes:
@@ -186,7 +192,7 @@ def test_elements_are_ascending(tmp_path: pathlib.Path) -> None:
     assert "ascending" in damaged(tmp_path, "histogram", swap)
 
 
-def test_a_changed_file_has_another_checksum(tmp_path: pathlib.Path) -> None:
+def test_refuses_a_file_with_another_checksum(tmp_path: pathlib.Path) -> None:
     write_release(release_of(), tmp_path)
     path = tmp_path / f"projection-{DRAW}.avro"
     data = bytearray(path.read_bytes())
@@ -195,7 +201,7 @@ def test_a_changed_file_has_another_checksum(tmp_path: pathlib.Path) -> None:
     assert "checksum" in refused(tmp_path)
 
 
-def test_another_draw_is_not_written_over(tmp_path: pathlib.Path) -> None:
+def test_does_not_overwrite_another_draw(tmp_path: pathlib.Path) -> None:
     write_release(release_of(), tmp_path)
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     write_release(release_of(), tmp_path)  # the same draw: nothing changes
@@ -204,3 +210,59 @@ def test_another_draw_is_not_written_over(tmp_path: pathlib.Path) -> None:
         object.__setattr__(other, "draw_id", "f" * 32)
         write_release(other, tmp_path)
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+_RUNS = 1000
+_FAILURE = 0.05
+
+
+@pytest.mark.parametrize("num_keys", [1, 5, 200])
+@pytest.mark.parametrize("distance", [-5, 0, 30])
+def test_noise_bound_fails_at_most_as_often_as_stated(num_keys: int, distance: int) -> None:
+    # A false alarm has probability 1e-9: the binomial tail of 1,000 runs.
+    scale, threshold = 3.0, 60
+    generator = np.random.default_rng(7)
+    weights = np.ones(num_keys)
+    counts = np.where(np.arange(num_keys) % 2, threshold - 3, threshold + distance)
+    failures = 0
+    for _ in range(_RUNS):
+        ratio = 1 - math.exp(-1 / scale)
+        noise = generator.geometric(ratio, num_keys) - generator.geometric(ratio, num_keys)
+        kept = counts + noise >= threshold
+        error = float(np.where(kept, noise, -counts).sum())
+        missing = threshold * int((~kept).sum())
+        whole = selected_noise_bound(scale, weights, float(num_keys), _FAILURE) + missing
+        held = selected_noise_bound(scale, weights, float(kept.sum()), _FAILURE)
+        failures += abs(error) > whole or abs(float(noise[kept].sum())) > held
+    assert failures <= stats.binom.isf(1e-9, _RUNS, _FAILURE)
+
+
+@pytest.mark.parametrize("count", [30, 57, 60, 200])
+def test_bounds_of_answers_fail_at_most_as_often_as_stated(count: int) -> None:
+    # A false alarm has probability 1e-9, as above.
+    scale, threshold, num_keys = 3.0, 60, 6
+    generator = np.random.default_rng(8)
+    elements = np.arange(num_keys, dtype=np.uint64)
+    guarantee = Guarantee(1.0, 1e-9, "add_or_remove_one", "record", 1)
+    key = HashKey.draw(INDEPENDENCE)
+    counts = np.where(elements % 2, count, threshold - 1).astype(np.int64)
+    failures = 0
+    for _ in range(_RUNS):
+        ratio = 1 - math.exp(-1 / scale)
+        noisy = counts + generator.geometric(ratio, num_keys) - generator.geometric(ratio, num_keys)
+        kept = noisy >= threshold
+        histogram = NoisyCounts(elements[kept], noisy[kept], scale, threshold)
+        release = SparseRelease(
+            "stability_histogram",
+            key,
+            num_keys,
+            1,
+            {},
+            histogram=histogram,
+            draw_id="0",
+            guarantee=guarantee,
+        )
+        answer = release.answer(elements, np.ones(num_keys))
+        failures += abs(answer.value - int(counts.sum())) > answer.bound
+    assert answer.failure_probability == _FAILURE
+    assert failures <= stats.binom.isf(1e-9, _RUNS, _FAILURE)
