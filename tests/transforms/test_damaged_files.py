@@ -12,16 +12,13 @@ import tracemalloc
 import zlib
 from collections.abc import Callable, Sequence
 
-import apache_beam as beam
 import fastavro
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
 import zstandard
 from apache_beam.io.filesystem import CompressionTypes
-from fakes import pipeline
 
-import beam_dp.transforms.reading.read as read_module
 from beam_dp.errors import InputError
 from beam_dp.transforms import ReadRecords
 from beam_dp.transforms.errors import ReadError
@@ -185,17 +182,6 @@ def test_rejects_csv_file_without_header(
     # So is one that is not looked into before the job runs.
     with pytest.raises(ReadError, match=rf"a\.csv.*: .*{condition}"):
         num_records(tmp_path / f"a.{extension}")
-
-
-def test_unchecked_file_without_header_stops_the_job(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(read_module, "_CHECKED_FILES", 1)
-    (tmp_path / "a.csv").write_text("id,x\n1,2\n")
-    (tmp_path / "b.csv").write_text("\nid,x\n3,4\n")
-    with pytest.raises(Exception, match=r"b\.csv: must name its columns in its first line"):  # noqa: SIM117
-        with pipeline() as p:
-            _ = p | ReadRecords(f"{tmp_path}/*.csv") | beam.Map(len)
 
 
 @pytest.mark.parametrize("content", [b"", b"\xef\xbb\xbf"])

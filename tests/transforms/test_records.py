@@ -169,22 +169,6 @@ def test_rejects_ambiguous_column_named_record(tmp_path: pathlib.Path) -> None:
         records | EncodeRecords(domain, "record", as_cells=True)
 
 
-@pytest.mark.parametrize("kind", [pa.timestamp("us"), pa.date32(), pa.list_(pa.int64())])
-def test_a_column_whose_values_match_no_level_is_refused(
-    tmp_path: pathlib.Path, kind: pa.DataType
-) -> None:
-    table = pa.table({"age": pa.array([1]), "sex": pa.nulls(1, kind)})
-    pyarrow.parquet.write_table(table, tmp_path / "people.parquet")
-    domain = Domain((IntegerAttribute("age", 0, 9), IntegerAttribute("sex", 0, 1)))
-    pipe = beam.Pipeline()
-    records = pipe | ReadRecords(str(tmp_path / "people.parquet"))
-    with pytest.raises(InputError, match="domain: 'sex' is refused; must be a column of numbers"):
-        records | EncodeRecords(domain, "record", as_cells=True)
-    # As a unit its values are good enough: they need no level.
-    alone = Domain((IntegerAttribute("age", 0, 9),))
-    records | "Other" >> EncodeRecords(alone, "sex", as_cells=True)
-
-
 def test_rows_with_a_schema_are_checked_at_construction() -> None:
     with pytest.raises(InputError, match=r"domain: 'smoke' .*'smokes'"):
         domain = Domain((IntegerAttribute("smoke", 0, 1),))
