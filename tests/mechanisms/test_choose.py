@@ -5,18 +5,29 @@ Chi-square tests reject a true law with probability 1e-6 each, in the limit.
 
 from __future__ import annotations
 
+import dataclasses
+import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import product
 
 import numpy as np
 import pytest
 from noise_sources import NoNoise, Seeded
-from tiny import ADD, REPLACE, promise
+from tiny import ADD, REPLACE, domain_of, promise
+from top_choice_laws import top_law
 
+import beam_dp as dp
 from beam_dp.errors import InputError
 from beam_dp.mechanisms import choosing as choose
+from beam_dp.mechanisms.choosing import METHODS, TopChoice, choose_top, top_choice
+from beam_dp.mechanisms.contract import check_promise
+from beam_dp.noise.bound import choice_margin
 from beam_dp.noise.source import NoiseSource
+from beam_dp.privacy.accounting import zcdp_rho
+from beam_dp.privacy.loss import Loss
+from beam_dp.queries.linear_workload import LinearWorkload, parse_linear_workload
+from beam_dp.queries.reader import LinearQueries
 from beam_dp.testing import audit
 
 LAWS: dict[str, Callable[..., dict[int, float]]] = {
@@ -188,3 +199,211 @@ def test_public_parameters_out_of_range_are_refused(name: str, change: dict):
     arguments = {"scores": SCORES, "sensitivity": 1, "epsilon": 1.0, **change}
     with pytest.raises(InputError, match=next(iter(change))):
         getattr(choose, name)(**arguments, noise=NoNoise())
+
+
+APPROXIMATE = 1e-9
+DOMAIN = domain_of(4, 2, 3)
+COUNTS = np.random.default_rng(0).integers(0, 50, DOMAIN.num_cells)
+PAIRS = parse_linear_workload("conjunctions:2", DOMAIN)
+VALUES = np.random.default_rng(1).random((5, DOMAIN.num_cells))
+FRACTIONAL = LinearWorkload(DOMAIN, tuple(LinearQueries(DOMAIN).explicit(row) for row in VALUES))
+
+
+def neighbouring_scores(monotone: bool) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
+    """Four scores of up to two, and all that one record may make of them."""
+    moves = (0, 1) if monotone else (-1, 0, 1)
+    for scores in itertools.product((0, 1, 2), repeat=4):
+        for change in itertools.product(moves, repeat=4):
+            yield scores, tuple(np.add(scores, change).tolist())
+
+
+@pytest.mark.mostly_slow(one_in=3)
+@pytest.mark.parametrize("monotone", [True, False])
+@pytest.mark.parametrize("method", METHODS)
+def test_exact_laws_cost_what_is_claimed(method, monotone):
+    """Of any integer scores; both mutants of the width or of c would cost twice as much."""
+    choice = top_choice(promise(ADD), 2, 1, monotone=monotone, method=method)
+    laws = {}
+
+    def law(scores):
+        if scores not in laws:
+            laws[scores] = top_law(scores, choice)
+            assert sum(laws[scores].values()) == pytest.approx(1, abs=1e-12)
+        return laws[scores]
+
+    pairs = itertools.islice(neighbouring_scores(monotone), 0, None, 1 if monotone else 7)
+    worst = max(audit.largest_log_ratio(law(one), law(other)) for one, other in pairs)
+    assert choice.loss.epsilon <= 1
+    # One shot costs all of it: the chosen ones moved, and none of the others can have beaten them.
+    least = 1 - 1e-9 if method == "geometric" else 0.6
+    assert least < worst <= float(choice.loss.epsilon) + 1e-12
+
+
+@pytest.mark.parametrize("monotone", [True, False])
+def test_one_shot_among_many_equal_scores_costs_all_of_epsilon(monotone):
+    """The chosen ones moved, and of many others each hardly ever beats them."""
+    choice = TopChoice("geometric", 2, 2 - monotone, (2 - monotone) * 2.0)
+    scores = [9, 9, 0, 0]
+    moved = [10, 10, 0, 0] if monotone else [10, 10, -1, -1]
+    one, other = top_law(scores, choice), top_law(moved, choice)
+    ratio = math.log(one[2, 3] / other[2, 3])
+    assert ratio == pytest.approx(1, abs=0.02) and ratio <= 1
+
+
+@pytest.mark.parametrize("monotone", [True, False])
+def test_rounds_of_the_exponential_mechanism_cost_the_rho_of_their_range(monotone):
+    """Every Renyi divergence of the exact laws is at most rho times its order."""
+    width = 1 if monotone else 2
+    choice = TopChoice("exponential", 2, width, float(width))
+    rho = float(choice.loss.rho)
+    assert rho == 2 / 8
+    worst = 0.0
+    for one, other in itertools.islice(neighbouring_scores(monotone), 0, None, 17):
+        first, second = top_law(one, choice), top_law(other, choice)
+        for order in (1.5, 2.0, 8.0):
+            total = sum(p**order * second[each] ** (1 - order) for each, p in first.items())
+            worst = max(worst, math.log(total) / (order - 1) / order / rho)
+    assert 0.5 < worst <= 1
+
+
+@pytest.mark.mostly_slow(one_in=3)
+@pytest.mark.parametrize("method", METHODS)
+def test_what_is_drawn_has_the_law(method):
+    """Of ties, too; a chi-square rejects a true law with probability 1e-6."""
+    scores = np.array([4, 3, 3, 0])
+    choice = TopChoice(method, 2, 2, 2.5)
+    source = NoiseSource()
+    drawn = [tuple(choose_top(scores, choice, source)) for _ in range(4000)]
+    assert audit.audit_sampler(drawn, top_law(scores.tolist(), choice)).passes
+
+
+def test_one_shot_of_gumbel_noise_is_rounds_of_the_exponential_mechanism():
+    """By quadrature over the noisy values of the two that are chosen."""
+    scores, scale = np.array([2.0, 1.0, 0.0]), 1.3
+    at = np.linspace(-14, 40, 54001)
+    step = at[1] - at[0]
+    z = (at - scores[:, None]) / scale
+    density, below = np.exp(-z - np.exp(-z)) / scale, np.exp(-np.exp(-z))
+    rounds = audit.in_rounds(audit.exponential_mechanism, [2, 1, 0], 2, scale)
+    for (first, second), share in rounds.items():
+        (third,) = {0, 1, 2} - {first, second}
+        held = np.cumsum(density[second] * below[third]) * step
+        assert float((density[first] * held).sum() * step) == pytest.approx(share, abs=2e-3)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_without_noise_the_largest_are_chosen_in_their_order(method):
+    scores = np.array([5, 9, 9, -3, 7])
+    choice = TopChoice(method, 4, 1, 1.0)
+    assert choose_top(scores, choice, NoNoise()) == [1, 2, 4, 0]
+
+
+def test_scales_are_as_derived():
+    for relation, most in ((ADD, 1), (REPLACE, 1), (ADD, 3)):
+        monotone = relation == ADD
+        width = most * (1 if monotone else 2)
+        pure = promise(relation, 0.0, 0.5, most)
+        for method in METHODS:
+            choice = top_choice(pure, 10, most, monotone=monotone, method=method)
+            assert choice.scale == pytest.approx(10 * width / 0.5, rel=1e-12)
+            assert choice.scale >= 10 * width / 0.5
+        some = promise(relation, APPROXIMATE, 0.5, most)
+        choice = top_choice(some, 100, most, monotone=monotone)
+        assert choice.method == "exponential" and choice.spends_rho
+        assert 100 * (width / choice.scale) ** 2 / 8 == pytest.approx(zcdp_rho(0.5, 1e-9), rel=1e-9)
+        assert choice.loss.rho <= zcdp_rho(0.5, 1e-9)
+
+
+def test_the_lesser_margin_is_chosen():
+    pure, some = promise(ADD), promise(ADD, APPROXIMATE)
+    assert top_choice(pure, 100, 1, monotone=True).method == "geometric"
+    for number in (1, 5, 30, 200):
+        best = top_choice(some, number, 1, monotone=True)
+        others = [top_choice(some, number, 1, monotone=True, method=each) for each in METHODS]
+        assert best.margin(1000, 0.05) == min(each.margin(1000, 0.05) for each in others)
+        assert best.method == ("geometric" if number < 10 else "exponential")
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_the_margin_holds_and_is_not_loose_by_far(method):
+    """A failure probability of 0.2: of 300 runs more than 100 fail with probability 1e-8."""
+    choice = TopChoice(method, 3, 1, 20.0)
+    scores = np.zeros(100, np.int64)
+    scores[:3] = round(choice.margin(100, 0.2)) + 1
+    failures = near = 0
+    for seed in range(300):
+        source = Seeded(seed)
+        found = np.sort(scores[choose_top(scores, choice, source)])[0]
+        failures += int(found == 0)
+        closer = np.minimum(scores, round(choice.margin(100, 0.2) * 0.6))
+        near += int(closer[choose_top(closer, choice, source)].min() == 0)
+    assert failures <= 100 and near > 10
+    assert choice.margin(100, 0.2) == choice_margin(method == "geometric", 20.0, 3, 100, 0.2)
+
+
+@pytest.mark.mostly_slow(one_in=3)
+@pytest.mark.parametrize("workload", [PAIRS, FRACTIONAL])
+@pytest.mark.parametrize("relation", [ADD, REPLACE])
+@pytest.mark.parametrize("delta", [0.0, APPROXIMATE])
+@pytest.mark.parametrize("choice", ["auto", *METHODS])
+def test_plans_keep_and_spend_what_they_promise(workload, relation, delta, choice):
+    for most in (1, 3):
+        guarantee = promise(relation, delta, 0.7, most)
+        plan = dp.plan_top_queries(workload, guarantee, 50, 4, choice)
+        check_promise(plan, guarantee)
+        with pytest.raises(InputError, match="loss"):
+            less = Loss(plan.loss.rho / 1.01)
+            check_promise(dataclasses.replace(plan, loss=less), guarantee)
+        for name in ("choice_scale", "scale"):
+            halved = dataclasses.replace(plan, **{name: getattr(plan, name) / 2})
+            with pytest.raises(InputError, match="mechanism"):
+                check_promise(halved, guarantee)
+
+
+def test_noise_that_counts_on_delta_is_refused_where_there_is_none():
+    guarantee = promise(ADD, APPROXIMATE)
+    plan = dp.plan_top_queries(PAIRS, guarantee, "noisy", 20, "exponential")
+    assert plan.choice_scale < 20 * plan.choice_grid and plan.distribution == "discrete_gaussian"
+    with pytest.raises(InputError, match="mechanism"):
+        check_promise(dataclasses.replace(plan, guarantee=promise(ADD)), promise(ADD))
+
+
+@pytest.mark.parametrize("workload", [PAIRS, FRACTIONAL])
+@pytest.mark.parametrize("choice", METHODS)
+def test_without_noise_the_answers_are_exact(workload, choice):
+    plan = dp.plan_top_queries(workload, promise(ADD, APPROXIMATE), "noisy", 4, choice)
+    found = dp.draw_top_queries(plan, COUNTS, NoNoise())
+    exact = [query.count(COUNTS) / 2**16 for query in workload]
+    assert found.values.tolist() == sorted(exact, reverse=True)[:4]
+    assert [exact[place] for place in found.places] == found.values.tolist()
+    assert found.public == plan.public
+    assert plan.answered(COUNTS, NoNoise()) == dict(zip(found.places, found.values, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("named", "pattern"),
+    [
+        ({"top": 0}, "top"),
+        ({"top": len(PAIRS) + 1}, "top: .* the number of queries"),
+        ({"choice": "laplace"}, "choice"),
+        ({"failure_probability": 0.0}, "failure_probability"),
+        ({"num_records": "noisy", "guarantee": promise(REPLACE)}, "num_records"),
+        ({"guarantee": promise(ADD, 0.0, 1e-300)}, "epsilon"),
+    ],
+)
+def test_bad_plans_are_refused(named, pattern):
+    given = {"guarantee": promise(ADD), "num_records": 9, "top": 2, **named}
+    with pytest.raises(InputError, match=pattern):
+        dp.plan_top_queries(PAIRS, **given)
+
+
+def test_bad_choices_are_refused():
+    with pytest.raises(InputError, match="monotone"):
+        top_choice(promise(REPLACE), 2, 1, monotone=True)
+    with pytest.raises(InputError, match="sensitivity"):
+        top_choice(promise(ADD), 2, 0)
+    choice = top_choice(promise(ADD), 3, 1, num_candidates=3)
+    with pytest.raises(InputError, match="scores"):
+        choose_top(np.zeros(2, np.int64), choice, NoNoise())
+    with pytest.raises(InputError, match="scores"):
+        choose_top(np.zeros(4), choice, NoNoise())

@@ -12,15 +12,20 @@ import math
 
 import numpy as np
 import pytest
-from noise_sources import Seeded
+from noise_sources import NoNoise, Seeded
 from sparse_mw_laws import member, records, run_of, simple_plan
 from tiny import ADD, REPLACE, promise
 
+import beam_dp as dp
 from beam_dp.errors import InputError
+from beam_dp.mechanisms.online import sparse_mw as module
 from beam_dp.mechanisms.online.plan import GRID
-from beam_dp.mechanisms.online.sparse_mw import num_slots, plan_sparse_mw
+from beam_dp.mechanisms.online.sparse_mw import SparseMW, num_slots, plan_sparse_mw
 from beam_dp.models.weights import SparseWeights
 from beam_dp.noise.source import NoiseSource
+from beam_dp.privacy.ledger.entries import LedgerError
+from beam_dp.privacy.ledger.ledger import Ledger
+from beam_dp.queries.row_families import RowConjunctions, conjunction_of_text
 from beam_dp.queries.sparse import SparseQuery
 from beam_dp.summaries.element_counts import KeyCounts
 
@@ -281,3 +286,120 @@ def test_the_loss_is_known_before_the_number_of_records():
         settings = plan.settle(total)
         assert settings.noise.loss.rho + 1 / (2 * plan.count_scale**2) <= plan.loss.rho
     json.dumps([plan.public, plan.settle(5).to_json()], allow_nan=False)
+
+
+@pytest.mark.parametrize(
+    "sparsity, alpha, textbook, tight",
+    [
+        (1, 0.5, (88, 87), (4, 2)),
+        (4, 0.25, (2230, 557), (165, 40)),
+        (10, 0.1, (47035, 4703), (4171, 416)),
+        (100, 0.1, (570146, 5701), (54601, 545)),
+        (1000, 0.05, (29097882, 29097), (2982001, 2981)),
+    ],
+)
+def test_known_slots_and_updates(sparsity, alpha, textbook, tight):
+    for calibration, expected in (("textbook", textbook), ("tight", tight)):
+        plan = plan_sparse_mw(
+            promise(REPLACE),
+            10**9,
+            max_sparsity=sparsity,
+            num_questions=1000,
+            max_error=alpha,
+            calibration=calibration,
+        )
+        assert (plan.num_slots(alpha), plan.updates_at(alpha)) == expected
+        settings = plan.settle(10**9)
+        assert (plan.num_slots(alpha), settings.noise.max_above) == expected
+        assert settings.exhausted_bound is not None
+
+
+@pytest.mark.parametrize("calibration", CALIBRATIONS)
+@pytest.mark.parametrize("sparsity, alpha", [(1, 0.9), (1, 0.5), (2, 0.37), (7, 0.2)])
+def test_num_slots_is_the_least_that_suffices(calibration, sparsity, alpha):
+    def is_enough(slots):
+        if calibration == "textbook":
+            return slots / (math.log(slots) + 1) >= 4 * sparsity / alpha**2
+        return slots >= sparsity * (math.floor(math.log(slots) / (2 * alpha**2)) + 1) + 1
+
+    found = num_slots(sparsity, alpha, calibration)
+    assert found == next(slots for slots in itertools.count(2) if is_enough(slots))
+    for least in (found - 1, found + 1, 5 * found):
+        slots = num_slots(sparsity, alpha, calibration, max(2, least))
+        assert slots >= least and is_enough(slots)
+
+
+def test_the_step_and_the_thresholds_are_those_of_dense_weights():
+    plan = plan_sparse_mw(
+        promise(REPLACE), 10**6, max_sparsity=10, num_questions=1000, max_error=0.1
+    )
+    settings = plan.settle(10**6)
+    assert settings.learning_rate == pytest.approx(4 * settings.gap / 10**6)
+    textbook = dataclasses.replace(plan, calibration="textbook").settle(10**8)
+    assert textbook.learning_rate == 0.05 and textbook.threshold == 0.2 * 10**8 * GRID
+    # The textbook's theorem has 4 (ln s + 1) / alpha^2 updates for 4 ln|X| / alpha^2.
+    best = dataclasses.replace(plan, calibration="textbook", max_error=None)
+    total = 10**8
+    alpha = best.settle(total).max_error
+    divergence = math.log(plan_slots := best.num_slots(alpha)) + 1
+    log_term = math.log(1000) + math.log(32 * divergence / (alpha**2 * 0.05))
+    assert plan_slots > 1000
+    assert alpha == pytest.approx(36 * divergence * log_term / (alpha**2 * total), rel=1e-6)
+
+
+FAMILY = RowConjunctions(6, 5, is_monotone=True)
+ROWS = ["111111"] * 40_000 + ["011111"] * 9_000 + ["110000", "", "1x1111"]
+
+
+def test_conjunctions_are_asked_in_order() -> None:
+    released = dp.release_conjunctions(
+        ROWS, FAMILY, promise(ADD, 1e-9, 1.0), "noisy", noise=Seeded(3)
+    )
+    plan = dp.plan_conjunctions(FAMILY, promise(ADD, 1e-9, 1.0), "noisy")
+    assert (plan.num_questions, plan.max_sparsity) == (len(FAMILY), 2) == (6, 2)
+    run = SparseMW(plan, KeyCounts.of(ROWS), Seeded(3))
+    assert released.plan == plan and released.settings == run.settings
+    expected = [(text, run.answer(conjunction_of_text(text))) for text in FAMILY]
+    assert list(released.items()) == expected and len(released) == 6
+
+
+@pytest.mark.parametrize("rows", [[], ROWS, ["000000"] * 9])
+def test_conjunctions_asked_do_not_depend_on_the_rows(rows, monkeypatch) -> None:
+    asked = []
+
+    class Watched(SparseMW):
+        def answer(self, query):
+            asked.append(query)
+            return super().answer(query)
+
+    monkeypatch.setattr(module, "SparseMW", Watched)
+    dp.release_conjunctions(rows, FAMILY, promise(REPLACE, 0, 1.0), 50_000, noise=NoNoise())
+    assert asked == [conjunction_of_text(text) for text in FAMILY]
+
+
+@pytest.mark.parametrize("delta", [0, 1e-9])
+@pytest.mark.parametrize("family", [FAMILY, RowConjunctions(5, 4), RowConjunctions(6, 6)])
+def test_without_noise_every_answer_is_within_its_bound(family, delta) -> None:
+    rows = [row[: family.num_bits] for row in ROWS]
+    released = dp.release_conjunctions(
+        rows, family, promise(REPLACE, delta, 4.0), len(rows), noise=NoNoise()
+    )
+    counts = KeyCounts.of(rows).counts
+    for text, answer in released.items():
+        exact = conjunction_of_text(text).count(counts) / 2**16
+        assert abs(answer.value - exact) <= answer.bound < len(rows)
+        assert answer.questions_left >= 0
+
+
+def test_ledger_pays_once_before_noise_is_drawn(tmp_path) -> None:
+    guarantee = promise(REPLACE, 0, 1.0)
+    ledger = Ledger(str(tmp_path / "ledger.sqlite"))
+    ledger.declare("visits", 1.5, 0.0, guarantee.privacy_unit, REPLACE)
+    given = {"ledger": ledger, "dataset_id": "visits"}
+    with pytest.raises(InputError, match="must be given with a ledger"):
+        dp.release_conjunctions(ROWS, FAMILY, guarantee, 49_003, ledger=ledger)
+    dp.release_conjunctions(ROWS, FAMILY, guarantee, 49_003, **given)
+    drawn = NoNoise()
+    with pytest.raises(LedgerError):
+        dp.release_conjunctions(ROWS, FAMILY, guarantee, 49_003, **given, noise=drawn)
+    assert drawn.draws == []
