@@ -121,7 +121,7 @@ def command_parsers(
     helps = {name: text for name, (_, text) in _MODULES.items()}
     helps |= {name: PROGRAMS[program] for name, program in PIPELINES.items()}
     for name, text in helps.items():
-        added = commands.add_parser(name, help=text)
+        added = commands.add_parser(name, help=text, add_help=name in names)
         if name in names:
             added.add_flags(flags_of_command(name))
             added.epilog = None if name in PIPELINES else command(name).epilog

@@ -43,6 +43,7 @@ def command_of(program: str) -> str:
     return f"beam-dp {program.replace('_', '-')}"
 
 
+@functools.cache
 def flags_of_program(program: str) -> tuple[Flag, ...]:
     """Returns the flags of a program, without importing it.
 
