@@ -8,10 +8,12 @@ import re
 import pytest
 
 from beam_dp.errors import InputError
+from beam_dp.flags import shared
 from beam_dp.flags.flag import Flag, FlagError, check_applies
 from beam_dp.flags.numbers import integer, number
 from beam_dp.flags.options import OrWord, flags_of, option, texts_of, values_of
 from beam_dp.mechanisms.registry import ANSWERS, SKETCHES, SYNTHETIC, options_of
+from beam_dp.queries.sparse import KEY_TYPES
 from pipelines import answer_queries, release_projection, release_synthetic_database
 
 TABLES = {
@@ -89,3 +91,7 @@ def test_flag_of_another_mechanism_is_refused(name: str) -> None:
             ) as e:
                 check_applies({flag.name: "1"}, name, table)
             assert not re.search(rf"\b{name}\b", str(e.value))
+
+
+def test_key_type_offers_every_type_of_keys() -> None:
+    assert shared.KEY_TYPE.choices == KEY_TYPES  # which takes numpy to import

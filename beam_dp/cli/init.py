@@ -18,7 +18,7 @@ _FLAGS = (
     Flag("output", "the domain file to write; must not exist", "FILE", True),
     Flag(
         "from",
-        "how to read SOURCE, where neither its name nor its JSON tells: arrow, avro, bigquery, csv,"
+        "how to read SOURCE, if neither its name nor its JSON shows it: arrow, avro, bigquery, csv,"
         " domain, json_schema, parquet, pydantic, sizes or sql",
         "KIND",
     ),
@@ -28,8 +28,8 @@ _FLAGS = (
         " column does, for files whose schema allows null everywhere",
         "declared|none",
     ),
-    Flag("table", "of SQL that creates several tables: which one", "NAME"),
-    Flag("dialect", "of SQL: whose it is, as sqlglot names it, such as mysql", "NAME"),
+    Flag("table", "which table, if the SQL creates several", "NAME"),
+    Flag("dialect", "the dialect of SQL, as sqlglot names it, such as mysql", "NAME"),
     Flag(
         "edges_from",
         "a release of interval counts, paid for by a ledger, whose attribute gets its edges from"

@@ -37,7 +37,7 @@ _DECLARATION = tuple(
             "how releases add up: pure_first (default), auto, zcdp, gaussian or with_slack",
             "C",
         ),
-        Flag("allow_large_delta", "admit a total delta above 1e-5", is_switch=True),
+        Flag("allow_large_delta", "allow a total delta above 1e-5", is_switch=True),
     )
 )
 _FLAGS = (

@@ -49,7 +49,7 @@ _MODULES = {
     "ledger": ("ledger", "what was spent on which data, and what is left"),
     "completion": (
         "main",
-        "what makes bash, zsh or fish complete commands, flags, their choices and files",
+        "a completion script for bash, zsh or fish",
     ),
 }
 _SHELLS = ("bash", "zsh", "fish")

@@ -60,10 +60,10 @@ FLAGS = (
         "synthetic records: the share of records for which a condition on one column holds",
         "CONDITION",
     ),
-    Flag("of", "synthetic records: of --quantile: of which column", "COLUMN"),
+    Flag("of", "synthetic records: for --quantile: the column", "COLUMN"),
     Flag(
         "windows",
-        "of the windows of a stream: which ones together, such as 10:34 or -24:, or one alone",
+        "for the windows of a stream: which ones to sum, such as 10:34 or -24:, or a single one",
         "A:B",
     ),
     LIMIT,

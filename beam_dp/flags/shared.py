@@ -14,7 +14,7 @@ INPUT = Flag(
 )
 INPUT_FORMAT = Flag(
     "input_format",
-    "how to read them; by default the extension tells",
+    "their format; by default that of the extension",
     choices=("avro", "parquet", "csv"),
 )
 DOMAIN = Flag(
@@ -33,7 +33,7 @@ WORKLOAD = Flag(
 )
 EPSILON = Flag("epsilon", "privacy parameter, from 1e-300 to 1,000,000", "E", True, form="number")
 DELTA = Flag("delta", "privacy parameter, from 0 (pure privacy) to 1e-5", "D", True, form="number")
-ALLOW_LARGE_DELTA = Flag("allow_large_delta", "admit a delta above 1e-5", is_switch=True)
+ALLOW_LARGE_DELTA = Flag("allow_large_delta", "allow a delta above 1e-5", is_switch=True)
 NEIGHBORING = Flag(
     "neighboring",
     "which change of the data is hidden",
@@ -69,8 +69,8 @@ CALIBRATION = Flag(
 KEY = Flag("key", "the column of keys", "COLUMN", True)
 KEY_TYPE = Flag(
     "key_type",
-    "what keys are: numbers are read as their digits for text and bytes, and texts of digits as"
-    " numbers for integer; a record whose key is of no such form is left out",
+    "the type of keys: text and bytes read numbers as their digits, integer reads texts of digits;"
+    " records with other keys are left out",
     default="text",
     choices=("text", "bytes", "integer"),
 )
@@ -92,7 +92,9 @@ LEDGER = Flag(
     "where budgets are kept: a sqlite file, or postgresql://...; needs --dataset_id",
     "URL",
 )
-DATASET_ID = Flag("dataset_id", "from whose budget in the ledger this release is paid", "NAME")
+DATASET_ID = Flag(
+    "dataset_id", "the dataset whose budget in the ledger pays for this release", "NAME"
+)
 PURPOSE = Flag(
     "purpose",
     "why this is released, for people who read the ledger: 1 to 500 characters; needs --ledger",
@@ -112,15 +114,14 @@ COUNT_LEFT_OUT = Flag(
 )
 WITHIN_BINS = Flag(
     "within_bins",
-    "what stands for the values of a bin in the released records: uniform draws one in the bin, at"
-    " no cost of budget; midpoint takes its middle",
+    "the value that is released for a bin: uniform draws one within the bin, at no cost of budget;"
+    " midpoint takes its middle",
     default="uniform",
     choices=("uniform", "midpoint"),
 )
 RECORDS_FORMAT = Flag(
     "records_format",
-    "of the file of released records; a column of values of several types is of texts in parquet"
-    " and csv",
+    "the format of released records; parquet and csv store a column of several types as text",
     default="avro",
     choices=("avro", "parquet", "csv"),
 )
@@ -133,7 +134,7 @@ EXPECT_RECORDS = Flag(
 )
 OUTPUT = Flag(
     "output",
-    "directory for the release, local, gs:// or s3://; must not hold one yet",
+    "directory for the release, local, gs:// or s3://; must not contain one yet",
     "DIR",
     True,
 )

@@ -42,7 +42,7 @@ PROTECTED_WINDOWS = Flag(
     form="integer",
 )
 FILE_TIME = "file_time"  # not a column: when the file of a record was last changed
-EVENT_TIME = Flag("event_time", "the column of the times of events", "COLUMN", True)
+EVENT_TIME = Flag("event_time", "the column of event times", "COLUMN", True)
 ARRIVAL = Flag(
     "arrival",
     "when a record reached its source: the column that the source stamped, or the word file_time,"
