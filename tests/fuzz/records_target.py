@@ -7,7 +7,7 @@ from functools import cache
 from fuzz.choices import Choices
 from fuzz.mutations import mutate_bytes, raised_by
 from noise_sources import Seeded
-from releases.release_examples import DOMAIN, DRAW, release_of
+from releases.release_examples import DOMAIN, release_of
 
 from beam_dp.mechanisms.draw_database import with_bin_values
 from beam_dp.releases.synthetic_database.records import RECORDS_FORMATS, checked_values
@@ -37,7 +37,7 @@ def read_records_target(data: bytes) -> None:
 
 def _read(data: bytes, records_format: str, is_drawn: bool) -> Records:
     if records_format == "avro":
-        return read_records(data, DOMAIN, DRAW, _NUM_RECORDS, is_drawn=is_drawn)
+        return read_records(data, DOMAIN, _NUM_RECORDS, is_drawn=is_drawn)
     return read_columns(data, DOMAIN, _NUM_RECORDS, records_format, is_drawn=is_drawn)
 
 

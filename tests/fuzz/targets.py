@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
 import zlib
@@ -24,9 +25,9 @@ from releases.release_examples import DOMAIN, DRAW, release_of
 from beam_dp.domain.files import parse_domain
 from beam_dp.errors import InputError
 from beam_dp.queries.workload import Workload, parse_workload
+from beam_dp.releases.files.avro import encode, file_name
+from beam_dp.releases.files.avro_guard import HEADER, decode
 from beam_dp.releases.files.card import ReleaseError, card_text
-from beam_dp.releases.files.container import file_name, sync_marker
-from beam_dp.releases.files.values import encode_bytes, encode_long
 from beam_dp.releases.kinds import read_release
 from beam_dp.releases.synthetic_database import records_file as avro
 from beam_dp.releases.synthetic_database.describe import (
@@ -76,30 +77,21 @@ def _card_of(files: dict[str, bytes]) -> Any:
     return json.loads(card_text("synthetic_database", DRAW, _good()[0].card, files))
 
 
-def _with_mutated_block(good: bytes, choices: Choices, *, deflate: bool) -> bytes:
+def _with_mutated_block(good: bytes, choices: Choices, *, deflate: bool = False) -> bytes:
     """A container whose header stands, and whose one block is damaged before it is packed."""
-    sync = sync_marker(DRAW, "records" if deflate else "hypothesis")
-    header, rest = good[: good.index(sync) + 16], good[good.index(sync) + 16 :]
+    file = io.BytesIO(good)
+    sync = decode(HEADER, file)["sync"]
+    header = good[: file.tell()]
+    decode("long", file)
+    block = decode("bytes", file)
     if deflate:
-        # The number of records and the length come first, a few bytes each.
-        start = next(n for n in range(2, 12) if _inflates(rest[n:-16]))
-        block = zlib.decompress(rest[start:-16], wbits=-15)
-    else:
-        block = rest[2 + len(encode_long(len(rest))) :]
+        block = zlib.decompress(block, wbits=-15)
     num_records = choices.one_of([40, 39, 41, 0, 1, -1, 2**40, 2**62])
     block = mutate_bytes(block, choices)
     if deflate:
         packer = zlib.compressobj(wbits=-15)
         block = packer.compress(block) + packer.flush()
-    return header + encode_long(num_records) + encode_bytes(block) + sync
-
-
-def _inflates(data: bytes) -> bool:
-    try:
-        zlib.decompress(data, wbits=-15)
-    except zlib.error:
-        return False
-    return True
+    return header + encode("long", num_records) + encode("bytes", block) + sync
 
 
 def read_release_target(data: bytes) -> None:
@@ -119,7 +111,7 @@ def read_release_target(data: bytes) -> None:
     elif how == 3:
         files[RECORDS] = _with_mutated_block(files[RECORDS], choices, deflate=True)
     elif how == 4:
-        files[HYPOTHESIS] = _with_mutated_block(files[HYPOTHESIS], choices, deflate=False)
+        files[HYPOTHESIS] = _with_mutated_block(files[HYPOTHESIS], choices)
     elif how >= 5:
         card = mutate_json(_card_of(files), choices).encode()
     if card is None:

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from beam_dp.releases.files.avro import file_name
 from beam_dp.releases.files.card import ReleaseError
-from beam_dp.releases.files.container import file_name
 from beam_dp.releases.kinds import read_release, write_release
 from beam_dp.releases.release import Release
 

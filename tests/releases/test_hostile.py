@@ -11,8 +11,8 @@ from release_examples import DRAW, release_of
 from beam_dp.domain.files import domain_from_json, parse_domain
 from beam_dp.errors import InputError, shown
 from beam_dp.queries.workload import Workload, parse_workload
+from beam_dp.releases.files.avro import file_name, write_blocks
 from beam_dp.releases.files.card import ReleaseError
-from beam_dp.releases.files.container import file_name, write_container
 from beam_dp.releases.kinds import read_release, write_release
 from beam_dp.releases.synthetic_database import records_file as avro
 from beam_dp.releases.synthetic_database.describe import (
@@ -95,7 +95,7 @@ def test_a_product_of_sizes_that_python_cannot_write(tmp_path):
         (file_name(DRAW, "hypothesis"), SCHEMAS["hypothesis"]),
     ):
         purpose = name.partition("-")[0]
-        files[name] = write_container(schema, DRAW, purpose, [], deflate=purpose == "records")
+        files[name] = write_blocks(schema, DRAW, purpose, [], deflate=purpose == "records")
         (tmp_path / name).write_bytes(files[name])
     card["files"] = {
         name: {"sha256": hashlib.sha256(data).hexdigest(), "bytes": len(data)}

@@ -18,7 +18,8 @@ from beam_dp.errors import InputError
 from beam_dp.interval_strategies.tables import strategy_from_tables, strategy_tables
 from beam_dp.mechanisms.intervals.plan import GAUSSIAN, PURE, Choice, planned, release_intervals
 from beam_dp.privacy.guarantee import Guarantee, Neighboring
-from beam_dp.releases.files.container import read_container, sync_marker, write_container
+from beam_dp.releases.files.avro import write_blocks
+from beam_dp.releases.files.avro_guard import read_blocks
 from beam_dp.releases.intervals.files import TABLE_SCHEMA
 from beam_dp.releases.intervals.release import IntervalRelease
 from beam_dp.releases.kinds import read_release, release_from_bytes, release_to_bytes, write_release
@@ -142,14 +143,13 @@ def tables_changed(
 ) -> Callable[[bytes], bytes]:
     """The file with its blocks changed, which are named by their tables."""
     draw_id = released(choice).draw_id
-    sync = sync_marker(draw_id, "intervals")
 
     def changed(data: bytes) -> bytes:
-        found = read_container(data, TABLE_SCHEMA, sync, max_block_bytes=2**20)
+        found = read_blocks(data, TABLE_SCHEMA)
         blocks = {block[1 : 1 + block[0] // 2].decode(): block for _, block in found}
         change(blocks)
         held = [(1, block) for block in blocks.values()]
-        return write_container(TABLE_SCHEMA, draw_id, "intervals", held, deflate=True)
+        return write_blocks(TABLE_SCHEMA, draw_id, "intervals", held, deflate=True)
 
     return changed
 

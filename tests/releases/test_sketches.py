@@ -18,8 +18,8 @@ from scipy import stats
 from beam_dp.hashing.keys import HashKey
 from beam_dp.mechanisms.sketches.plan import INDEPENDENCE
 from beam_dp.privacy.guarantee import Guarantee
+from beam_dp.releases.files.avro import encode_longs
 from beam_dp.releases.files.card import ReleaseError
-from beam_dp.releases.files.values import encode_longs
 from beam_dp.releases.kinds import read_release, release_from_bytes, release_to_bytes, write_release
 from beam_dp.releases.sketches.estimates import selected_noise_bound
 from beam_dp.releases.sketches.release import NoisyCounts, NoisySketch, SparseRelease
@@ -168,7 +168,7 @@ def damaged(folder: pathlib.Path, name: str, change: Callable[[bytes], bytes]) -
         ("projection", lambda data: data[:-40]),
         ("projection", lambda data: data[:-200] + b"\x80" * 184 + data[-16:]),
         ("histogram", lambda data: data[:-40]),
-        ("histogram", lambda data: data.replace(b"ElementCount", b"ElementsCoun")),
+        ("histogram", lambda data: data.replace(b"element", b"elemint")),
         ("histogram", lambda data: data + data[-16:]),
     ],
 )

@@ -16,9 +16,8 @@ from window_examples import GAUSSIAN, block_of, window_of
 
 from beam_dp.cli.main import main
 from beam_dp.errors import InputError
+from beam_dp.releases.files.avro import write_records
 from beam_dp.releases.files.card import ReleaseError
-from beam_dp.releases.files.container import write_container
-from beam_dp.releases.files.values import encode
 from beam_dp.releases.kinds import (
     commit_release,
     read_release,
@@ -173,8 +172,7 @@ def rows_of(change: Callable[[list[dict[str, Any]]], Any]) -> Callable[[bytes], 
             for names, table in release.tables.items()
         ]
         change(rows)
-        blocks = [(1, encode(TABLE_SCHEMA, row)) for row in rows]
-        return write_container(TABLE_SCHEMA, release.draw_id, "tables", blocks, deflate=False)
+        return write_records(TABLE_SCHEMA, release.draw_id, "tables", rows)
 
     return changed
 

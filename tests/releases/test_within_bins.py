@@ -19,9 +19,8 @@ from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError
 from beam_dp.mechanisms import draw_database
 from beam_dp.mechanisms.draw_database import with_bin_values
-from beam_dp.releases.files import container
+from beam_dp.releases.files.avro import encode, write_blocks
 from beam_dp.releases.files.card import ReleaseError
-from beam_dp.releases.files.values import encode_long
 from beam_dp.releases.kinds import read_release, write_release
 from beam_dp.releases.synthetic_database import records as records_module, records_file as avro
 from beam_dp.storage.store import DamagedFileError
@@ -76,7 +75,7 @@ def test_what_is_written_is_read(attributes, num_records, seed):
         patch.setattr(records_module, "_BLOCK_ROWS", 9)
         data = avro.records_bytes(release)
         (columns,) = list(release.records()) or [{name: [] for name in domain.names}]
-    found = avro.read_records(data, domain, DRAW, num_records, is_drawn=True)
+    found = avro.read_records(data, domain, num_records, is_drawn=True)
     assert all(map(np.array_equal, found.codes, release.codes))
     assert np.array_equal(found.counts, release.counts)
     assert found.bin_values.keys() == release.bin_values.keys()
@@ -130,7 +129,7 @@ DOMAIN = Domain((NumericAttribute("a", (0, 1, 2)), NumericAttribute("b", (0, 5, 
 
 
 def record(a, b):
-    return struct.pack("<d", a) + encode_long(b)
+    return struct.pack("<d", a) + encode("long", b)
 
 
 @pytest.mark.parametrize(
@@ -147,10 +146,8 @@ def record(a, b):
 def test_a_value_in_no_bin_is_refused(records, message):
     def read(rows):
         blocks = [(1, row) for row in rows]
-        data = container.write_container(
-            avro.records_schema(DOMAIN), DRAW, "records", blocks, deflate=True
-        )
-        return avro.read_records(data, DOMAIN, DRAW, 2, is_drawn=True)
+        data = write_blocks(avro.records_schema(DOMAIN), DRAW, "records", blocks)
+        return avro.read_records(data, DOMAIN, 2, is_drawn=True)
 
     found = read([record(0.75, 3), record(0.25, 3)])  # values of one bin are in no order
     assert [column.tolist() for column in found.codes] == [[0], [0]]

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import io
 import itertools
+import json
 from typing import Any
 
 import fastavro
@@ -11,7 +12,8 @@ from hypothesis import given, settings, strategies as st
 import beam_dp.transforms.reading.avro_blocks as avro_blocks
 from beam_dp.domain.dates import DateAttribute
 from beam_dp.encoding.columns import encode_column
-from beam_dp.releases.files.container import encode_header
+from beam_dp.releases.files.avro import encode
+from beam_dp.releases.files.avro_guard import HEADER, MAGIC
 
 SCHEMA: dict[str, Any] = {
     "type": "record",
@@ -151,7 +153,8 @@ def test_an_integer_that_is_too_long_for_a_date_is_none_and_leaves_its_neighbour
     target, marker = io.BytesIO(), b"m" * 16
     fastavro.writer(target, plain, [{"born": each} for each in (1, 2**40, 2)], sync_marker=marker)
     _, blocks = target.getvalue().split(marker, 1)
-    head = encode_header({**plain, "fields": SCHEMA["fields"][2:]}, {"avro.codec": "null"}, marker)
+    schema = json.dumps({**plain, "fields": SCHEMA["fields"][2:]}).encode()
+    head = encode(HEADER, {"magic": MAGIC, "meta": {"avro.schema": schema}, "sync": marker})
     data = head + blocks
     header = avro_blocks.read_header(io.BytesIO(data))
     span = 0, len(data)

@@ -14,9 +14,8 @@ import fastavro
 import pytest
 
 from beam_dp.errors import InputError
-from beam_dp.releases.files import container as avro_container
-from beam_dp.releases.files.container import write_container
-from beam_dp.releases.files.values import encode_bytes, encode_long
+from beam_dp.releases.files.avro import encode, write_blocks
+from beam_dp.releases.files.avro_guard import read_blocks
 from beam_dp.storage.store import DamagedFileError
 from beam_dp.transforms import ReadRecords
 from beam_dp.transforms.errors import ReadError
@@ -71,9 +70,9 @@ TOO_DEEP: dict[str, Schema] = {
 def write(path: pathlib.Path, schema: Any, body: bytes = b"\0", codec: str = "null") -> str:
     text = schema if isinstance(schema, bytes) else json.dumps(schema).encode()
     entries = {b"avro.schema": text, b"avro.codec": codec.encode()}
-    header = b"".join(encode_bytes(each) for pair in entries.items() for each in pair)
-    block = encode_long(1) + encode_bytes(body)
-    path.write_bytes(b"Obj\x01" + encode_long(2) + header + b"\0" + MARKER + block + MARKER)
+    header = b"".join(encode("bytes", each) for pair in entries.items() for each in pair)
+    block = encode("long", 1) + encode("bytes", body)
+    path.write_bytes(b"Obj\x01" + encode("long", 2) + header + b"\0" + MARKER + block + MARKER)
     return str(path)
 
 
@@ -131,9 +130,9 @@ def test_names_that_are_used_again_and_deep_schemas_within_the_bound_are_read() 
 
 def test_a_header_of_any_length_and_form_is_read_and_a_shorter_one_never() -> None:
     schema = json.dumps({**record("R"), "fields": [ID], "doc": "x" * 200_000}).encode()
-    first = encode_bytes(b"avro.codec") + encode_bytes(b"null")
-    second = encode_bytes(b"avro.schema") + encode_bytes(schema)
-    blocks = encode_long(-1) + encode_long(len(first)) + first + encode_long(1) + second
+    first = encode("bytes", b"avro.codec") + encode("bytes", b"null")
+    second = encode("bytes", b"avro.schema") + encode("bytes", schema)
+    blocks = encode("long", -1) + encode("long", len(first)) + first + encode("long", 1) + second
     data = b"Obj\x01" + blocks + b"\0" + MARKER
     header = read_header(io.BytesIO(data + b"\2\2\x0e" + MARKER))
     assert (tuple(header.types), header.length, header.marker) == (("id",), len(data), MARKER)
@@ -144,10 +143,6 @@ def test_a_header_of_any_length_and_form_is_read_and_a_shorter_one_never() -> No
 
 def test_a_release_with_such_a_schema_is_refused_by_its_reader() -> None:
     for schema in (RECURSIVE["a list"][0], TOO_DEEP["many arrays"]):
-        data = write_container(schema, "a" * 32, "records", [(1, b"\2\2" * 5000)], deflate=False)
+        data = write_blocks(schema, "a" * 32, "records", [(1, b"\2\2" * 5000)])
         with pytest.raises(DamagedFileError, match="does not fit its card"):
-            list(
-                avro_container.read_container(
-                    data, record("R", "long"), MARKER, max_block_bytes=None
-                )
-            )
+            list(read_blocks(data, record("R", "long")))

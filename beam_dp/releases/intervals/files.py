@@ -22,9 +22,8 @@ from beam_dp.interval_strategies.strategy import Nodes, Prefixes, Strategy, Text
 from beam_dp.interval_strategies.tables import strategy_from_tables, strategy_tables
 from beam_dp.noise.bound import DISTRIBUTIONS
 from beam_dp.privacy.guarantee import Guarantee
+from beam_dp.releases.files.avro import file_name, read_records, write_records
 from beam_dp.releases.files.card import Card, Payload
-from beam_dp.releases.files.container import file_name, read_values, write_container
-from beam_dp.releases.files.values import encode
 from beam_dp.releases.intervals.release import IntervalRelease, check_ordered
 from beam_dp.storage.store import DamagedFileError
 
@@ -57,8 +56,8 @@ _TYPES = {
 
 def payload(release: IntervalRelease) -> dict[str, bytes]:
     """Returns the one file: the estimate and the strategy."""
-    blocks = _blocks(_tables(release))
-    data = write_container(TABLE_SCHEMA, release.draw_id, _PURPOSE, blocks, deflate=True)
+    pieces = _pieces(_tables(release))
+    data = write_records(TABLE_SCHEMA, release.draw_id, _PURPOSE, pieces, deflate=True)
     return {file_name(release.draw_id, _PURPOSE): data}
 
 
@@ -82,7 +81,7 @@ def read(card: Card, payload: Payload) -> IntervalRelease:
     left_out = card.left_out(domain)
 
     def release(data: bytes) -> IntervalRelease:
-        tables = _read_tables(data, card.draw_id)
+        tables = _read_tables(data)
         values = tables.pop(_ESTIMATE, np.zeros(0))
         integers = {name: _as_integers(name, table) for name, table in tables.items()}
         strategy = strategy_from_tables(
@@ -134,19 +133,18 @@ def _tables(release: IntervalRelease) -> dict[str, NDArray[np.float64]]:
     return {_ESTIMATE: values, **{name: each.astype(float) for name, each in strategy.items()}}
 
 
-def _blocks(tables: Mapping[str, NDArray[np.float64]]) -> Iterator[tuple[int, bytes]]:
+def _pieces(tables: Mapping[str, NDArray[np.float64]]) -> Iterator[dict[str, Any]]:
     for name, table in tables.items():
         flat = table.ravel()
         for start in range(0, max(flat.size, 1), _PIECE):
             values = flat[start : start + _PIECE]
-            piece = {"table": name, "shape": table.shape, "start": start, "values": values}
-            yield 1, encode(TABLE_SCHEMA, piece)
+            yield {"table": name, "shape": table.shape, "start": start, "values": values}
 
 
-def _read_tables(data: bytes, draw_id: str) -> dict[str, NDArray[np.float64]]:
+def _read_tables(data: bytes) -> dict[str, NDArray[np.float64]]:
     found: dict[str, NDArray[np.float64]] = {}
     filled: dict[str, int] = {}
-    for piece in read_values(data, TABLE_SCHEMA, draw_id, _PURPOSE, _MAX_BLOCK_BYTES):
+    for piece in read_records(data, TABLE_SCHEMA, _MAX_BLOCK_BYTES):
         name, start, values = piece["table"], piece["start"], piece["values"]
         shape = tuple(piece["shape"].tolist())
         if len(shape) not in (1, 2):

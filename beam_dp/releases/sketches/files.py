@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import io
 from typing import Any
 
 import numpy as np
@@ -12,16 +12,16 @@ from beam_dp.checks import check_choice, checked_integer, checked_number
 from beam_dp.errors import InputError
 from beam_dp.hashing.keys import HashKey
 from beam_dp.privacy.guarantee import Guarantee
-from beam_dp.releases.files.card import Card, Payload
-from beam_dp.releases.files.container import (
-    check_end,
+from beam_dp.releases.files.avro import (
+    decode_longs,
+    encode_longs,
     file_name,
-    read_container,
-    read_values,
-    sync_marker,
-    write_container,
+    read_records,
+    write_blocks,
+    write_records,
 )
-from beam_dp.releases.files.values import decode_longs, encode, encode_longs
+from beam_dp.releases.files.avro_guard import read_blocks
+from beam_dp.releases.files.card import Card, Payload
 from beam_dp.releases.sketches.release import (
     HASH_FAMILY,
     NoisyCounts,
@@ -87,20 +87,22 @@ _SCHEMAS: dict[str, dict[str, Any]] = {
 
 def payload(release: SparseRelease) -> dict[str, bytes]:
     """Returns the files, by name."""
-    draw_id = release.draw_id
+    draw_id, sketch, histogram = release.draw_id, release.sketch, release.histogram
     key = {"family": HASH_FAMILY, "key": release.hash_key.to_bytes()}
-    blocks = {"hash key": iter([(1, encode(_SCHEMAS["hash key"], key))])}
-    if release.sketch is not None:
-        blocks["projection"] = _cell_blocks(release.sketch.cells)
-    if release.histogram is not None:
-        counts = release.histogram.elements.view(np.int64), release.histogram.counts
-        blocks["histogram"] = _count_blocks(np.stack(counts, axis=1))
-    return {
-        file_name(draw_id, purpose): write_container(
-            _SCHEMAS[purpose], draw_id, purpose, each, deflate=False
+    written = {"hash key": write_records(_SCHEMAS["hash key"], draw_id, "hash key", [key])}
+    if sketch is not None:
+        shards = (
+            {"first_cell": start, "cells": sketch.cells[start : start + _SHARD_CELLS]}
+            for start in range(0, len(sketch.cells), _SHARD_CELLS)
         )
-        for purpose, each in blocks.items()
-    }
+        schema = _SCHEMAS["projection"]
+        written["projection"] = write_records(schema, draw_id, "projection", shards)
+    if histogram is not None:
+        rows = np.stack([histogram.elements.view(np.int64), histogram.counts], axis=1)
+        parts = (rows[start : start + _SHARD_CELLS] for start in range(0, len(rows), _SHARD_CELLS))
+        blocks = ((len(part), encode_longs(part.ravel())) for part in parts)
+        written["histogram"] = write_blocks(_SCHEMAS["histogram"], draw_id, "histogram", blocks)
+    return {file_name(draw_id, purpose): data for purpose, data in written.items()}
 
 
 def read(card: Card, payload: Payload) -> SparseRelease:
@@ -119,18 +121,18 @@ def read(card: Card, payload: Payload) -> SparseRelease:
     given = {"hash key": True, "projection": of_sketch, "histogram": of_histogram}
     names = {each: file_name(draw_id, each) for each, held in given.items() if held is not None}
     card.check_files(list(names.values()))
-    hash_key = payload.read(names["hash key"], lambda data: _read_hash_key(data, draw_id))
+    hash_key = payload.read(names["hash key"], _read_hash_key)
     sketch = histogram = None
     if of_sketch is not None:
         width = of_sketch.pop("projection_width")
         signs_of(of_sketch["family"], hash_key, width, of_sketch["num_blocks"])
-        cells = payload.read(names["projection"], lambda data: _read_cells(data, draw_id, width))
+        cells = payload.read(names["projection"], lambda data: _read_cells(data, width))
         sketch = NoisySketch(**of_sketch, cells=cells)
     if of_histogram is not None:
         number = of_histogram.pop("num_elements")
         elements, counts = payload.read(
             names["histogram"],
-            lambda data: _read_counts(data, draw_id, number, of_histogram["threshold"]),
+            lambda data: _read_counts(data, number, of_histogram["threshold"]),
         )
         histogram = NoisyCounts(**of_histogram, elements=elements, counts=counts)
     return SparseRelease(
@@ -177,8 +179,8 @@ def _check_fields(parsed: Any, name: str, fields: tuple[str, ...]) -> None:
         raise InputError(name, type(parsed).__name__, f"must have the fields {', '.join(fields)}")
 
 
-def _read_hash_key(data: bytes, draw_id: str) -> HashKey:
-    records = read_values(data, _SCHEMAS["hash key"], draw_id, "hash key", None)
+def _read_hash_key(data: bytes) -> HashKey:
+    records = read_records(data, _SCHEMAS["hash key"])
     first, second = next(records, None), next(records, None)
     if first is None or second is not None:
         raise DamagedFileError("must hold one hash key")
@@ -187,45 +189,30 @@ def _read_hash_key(data: bytes, draw_id: str) -> HashKey:
     return HashKey.from_bytes(first["key"])
 
 
-def _cell_blocks(cells: NDArray[np.int64]) -> Iterator[tuple[int, bytes]]:
-    for start in range(0, len(cells), _SHARD_CELLS):
-        shard = {"first_cell": start, "cells": cells[start : start + _SHARD_CELLS]}
-        yield 1, encode(_SCHEMAS["projection"], shard)
-
-
-def _read_cells(data: bytes, draw_id: str, width: int) -> NDArray[np.int64]:
-    shards, read = [np.zeros(0, np.int64)], 0
-    for shard in read_values(data, _SCHEMAS["projection"], draw_id, "projection", None):
-        length = len(shard["cells"])
+def _read_cells(data: bytes, width: int) -> NDArray[np.int64]:
+    cells = bytearray()
+    for shard in read_records(data, _SCHEMAS["projection"]):
+        read, length = len(cells) // 8, len(shard["cells"])
         if shard["first_cell"] != read or not 0 < length <= width - read:
             raise DamagedFileError("has cells that are not in their place")
-        shards.append(shard["cells"])
-        read += length
-    if read != width:
+        cells += shard["cells"].tobytes()
+    if len(cells) != 8 * width:
         raise DamagedFileError("has fewer cells than its card says")
-    return np.concatenate(shards)
-
-
-def _count_blocks(rows: NDArray[np.int64]) -> Iterator[tuple[int, bytes]]:
-    for start in range(0, len(rows), _SHARD_CELLS):
-        part = rows[start : start + _SHARD_CELLS]
-        yield len(part), encode_longs(part.ravel())
+    return np.frombuffer(cells, np.int64)
 
 
 def _read_counts(
-    data: bytes, draw_id: str, num_elements: int, threshold: int
+    data: bytes, num_elements: int, threshold: int
 ) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
     rows, read = [np.zeros((0, 2), np.int64)], 0
-    sync = sync_marker(draw_id, "histogram")
-    for num_records, block in read_container(
-        data, _SCHEMAS["histogram"], sync, max_block_bytes=None
-    ):
-        if num_records > min(_SHARD_CELLS, num_elements - read):
+    for number, block in read_blocks(data, _SCHEMAS["histogram"]):
+        file = io.BytesIO(block)
+        if number > num_elements - read:
             raise DamagedFileError("has more elements than its card says")
-        numbers, position = decode_longs(block, 0, 2 * num_records)
-        check_end(block, position)
-        rows.append(numbers.reshape(-1, 2))
-        read += num_records
+        rows.append(decode_longs(file, 2 * number).reshape(-1, 2))
+        if file.read(1):
+            raise DamagedFileError("has bytes after the records of a block")
+        read += number
     if read != num_elements:
         raise DamagedFileError("has fewer elements than its card says")
     both = np.concatenate(rows)

@@ -17,8 +17,8 @@ from beam_dp.errors import InputError
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.reader import LinearQueries
 from beam_dp.queries.workload import workload_from_json
+from beam_dp.releases.files.avro import file_name
 from beam_dp.releases.files.card import Card, Payload, is_count
-from beam_dp.releases.files.container import file_name
 from beam_dp.releases.synthetic_database.measured_tables import MeasuredTable
 from beam_dp.releases.synthetic_database.noisy_measurements import (
     PROVED,
@@ -122,7 +122,7 @@ def read(card: Card, payload: Payload) -> SyntheticDatabase:
     }
     tables = {}
     for purpose, name in zip(purposes, files, strict=True):
-        parse = partial(read_tables, purpose, domain=domain, draw_id=draw_id)
+        parse = partial(read_tables, purpose, domain=domain)
         tables[purpose] = payload.read(name, parse)
     records = _records(card, payload, domain, num_records)
     return SyntheticDatabase(
@@ -185,7 +185,7 @@ def _records(card: Card, payload: Payload, domain: Domain, num_records: int) -> 
 
     def read_file(data: bytes) -> Records:
         if records_format == "avro":
-            return read_records(data, domain, card.draw_id, num_records, is_drawn=is_drawn)
+            return read_records(data, domain, num_records, is_drawn=is_drawn)
         return read_columns(data, domain, num_records, records_format, is_drawn=is_drawn)
 
     return payload.read(records_file(card.draw_id, records_format), read_file)

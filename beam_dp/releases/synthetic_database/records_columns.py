@@ -24,7 +24,7 @@ from beam_dp.installed import check_arrow
 from beam_dp.releases.files.card import READ_ERRORS
 from beam_dp.releases.synthetic_database.arrow import arrow_column, arrow_schema
 from beam_dp.releases.synthetic_database.records import ReadRecords
-from beam_dp.releases.synthetic_database.records_file import Records
+from beam_dp.releases.synthetic_database.records_file import OUTSIDE, Records, number_levels
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 from beam_dp.storage.store import DamagedFileError
 
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 _ROWS = 2**14
 _CSV_BYTES = 2**22
 _NUMBER_BYTES = 64  # of a number, a date or a time, and more than of these
-_OUTSIDE = "has a value outside its domain"
 
 
 def columns_bytes(release: SyntheticDatabase) -> bytes:
@@ -169,15 +168,15 @@ def _levels(
     indices = None
     if pa.types.is_dictionary(column.type):
         if column.indices.null_count and not attribute.nullable:
-            raise DamagedFileError(_OUTSIDE)
+            raise DamagedFileError(OUTSIDE)
         # Each text once, and null behind them.
         indices = column.indices.fill_null(len(column.dictionary)).to_numpy(zero_copy_only=False)
         column = pa.concat_arrays([column.dictionary, pa.nulls(1, column.dictionary.type)])
         column = column.slice(0, len(column) if attribute.nullable else len(column) - 1)
-    with _told_as(_OUTSIDE):
+    with _told_as(OUTSIDE):
         codes, numbers = _codes(attribute, column, is_drawn)
     if not arrow_column(attribute, codes, numbers if is_drawn else None).equals(column):
-        raise DamagedFileError(_OUTSIDE)
+        raise DamagedFileError(OUTSIDE)
     return (codes, numbers) if indices is None else (codes[indices], numbers[indices])
 
 
@@ -201,22 +200,13 @@ def _codes(
         is_other = pc.equal(column, OTHER_LABEL).fill_null(False).to_numpy(zero_copy_only=False)
     is_level = ~(is_null | is_other)
     regular = _numbers(attribute, column.filter(pa.array(is_level)))
-    if isinstance(attribute, IntegerAttribute):
-        is_inside = (attribute.minimum <= regular) & (regular <= attribute.maximum)
-        levels = regular - attribute.minimum
-    else:
-        assert isinstance(attribute, BinnedAttribute)
-        levels = attribute.bins_of(regular)
-        is_inside = levels >= 0
-    if not is_inside.all():
-        raise DamagedFileError(_OUTSIDE)
     codes = np.zeros(len(column), np.int64)
     numbers = np.zeros(len(column), regular.dtype)
-    codes[is_level], numbers[is_level] = levels, regular
+    codes[is_level], numbers[is_level] = number_levels(attribute, regular), regular
     for is_special, code in ((is_other, attribute.other_code), (is_null, attribute.null_code)):
         if is_special.any():
             if code is None:
-                raise DamagedFileError(_OUTSIDE)
+                raise DamagedFileError(OUTSIDE)
             codes[is_special] = code
     return codes, numbers
 

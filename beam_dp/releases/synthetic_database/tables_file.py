@@ -13,8 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beam_dp.domain.universe import Domain
-from beam_dp.releases.files.container import read_values, write_container
-from beam_dp.releases.files.values import encode
+from beam_dp.releases.files.avro import read_records, write_records
 from beam_dp.releases.synthetic_database.measured_tables import Names
 from beam_dp.storage.store import DamagedFileError
 
@@ -49,25 +48,23 @@ SCHEMAS: dict[str, dict[str, Any]] = {
 
 
 def table_bytes(purpose: str, draw_id: str, tables: Tables) -> bytes:
-    """Returns the file of some tables, one record each.
-
-    ``tables``: names of attributes in domain order, with one axis each.
-    """
-    schema = SCHEMAS[purpose]
-    rows = (
-        {"attributes": names, "shape": table.shape, "values": table.ravel()}
-        for names, table in tables
+    """Returns the file of tables over attributes in domain order, for a purpose in ``SCHEMAS``."""
+    records = (
+        {"attributes": names, "shape": table.shape, "values": table} for names, table in tables
     )
-    blocks = ((1, encode(schema, row)) for row in rows)
-    return write_container(schema, draw_id, purpose, blocks, deflate=False)
+    return write_records(SCHEMAS[purpose], draw_id, purpose, records)
 
 
 def read_tables(
-    purpose: str, data: bytes, domain: Domain, draw_id: str
+    purpose: str, data: bytes, domain: Domain
 ) -> list[tuple[Names, NDArray[np.float64]]]:
-    """Returns the tables in a file."""
+    """Returns the tables in a file.
+
+    Raises:
+        DamagedFileError: if the file does not hold tables over this domain.
+    """
     tables = []
-    for each in read_values(data, SCHEMAS[purpose], draw_id, purpose, None):
+    for each in read_records(data, SCHEMAS[purpose]):
         names, values = tuple(each["attributes"]), each["values"]
         axes = domain.axes(names) if all(name in domain for name in names) else None
         if axes is None or list(axes) != sorted(set(axes)):

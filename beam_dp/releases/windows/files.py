@@ -7,7 +7,6 @@ compressed: how long the file is must not depend on the counts in it.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -18,9 +17,8 @@ from beam_dp.domain.files import domain_from_json
 from beam_dp.errors import InputError
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.workload import Workload, workload_from_json
+from beam_dp.releases.files.avro import file_name, read_records, write_records
 from beam_dp.releases.files.card import Card, Payload
-from beam_dp.releases.files.container import file_name, read_values, write_container
-from beam_dp.releases.files.values import encode
 from beam_dp.releases.synthetic_database.measured_tables import MeasuredTable, Names
 from beam_dp.releases.windows.release import WindowTables
 from beam_dp.storage.store import DamagedFileError
@@ -55,9 +53,17 @@ _TYPES = {
 
 
 def payload(release: WindowTables) -> dict[str, bytes]:
-    """Returns the single file, with the tables."""
-    blocks = _blocks(release)
-    data = write_container(TABLE_SCHEMA, release.draw_id, _PURPOSE, blocks, deflate=False)
+    """Returns the one file: the tables."""
+    tables = (
+        {
+            "attributes": names,
+            "shape": release.tables[names].shape,
+            "values": release.tables[names],
+            "variance": release.variance(names),
+        }
+        for names in release.workload
+    )
+    data = write_records(TABLE_SCHEMA, release.draw_id, _PURPOSE, tables)
     return {file_name(release.draw_id, _PURPOSE): data}
 
 
@@ -80,7 +86,7 @@ def read(card: Card, payload: Payload) -> WindowTables:
     kept = ("horizon_id", "level", "number", "start", "end", "versions")
 
     def release(data: bytes) -> WindowTables:
-        tables, variances = _read_tables(data, card.draw_id, workload)
+        tables, variances = _read_tables(data, workload)
         found = WindowTables(
             draw_id=card.draw_id,
             guarantee=guarantee,
@@ -98,24 +104,12 @@ def read(card: Card, payload: Payload) -> WindowTables:
     return payload.read(name, release)
 
 
-def _blocks(release: WindowTables) -> Iterator[tuple[int, bytes]]:
-    for names in release.workload:
-        table = release.tables[names]
-        row = {
-            "attributes": names,
-            "shape": table.shape,
-            "values": table,
-            "variance": release.variance(names),
-        }
-        yield 1, encode(TABLE_SCHEMA, row)
-
-
 def _read_tables(
-    data: bytes, draw_id: str, workload: Workload
+    data: bytes, workload: Workload
 ) -> tuple[dict[Names, NDArray[np.float64]], dict[Names, float]]:
     tables: dict[Names, NDArray[np.float64]] = {}
     variances: dict[Names, float] = {}
-    for row in read_values(data, TABLE_SCHEMA, draw_id, _PURPOSE, None):
+    for row in read_records(data, TABLE_SCHEMA):
         names = tuple(row["attributes"])
         if names in tables or names not in workload.marginals:
             raise DamagedFileError("has a table of no marginal of its card, or one twice")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import IO, Any
@@ -13,14 +14,13 @@ from fastavro.schema import UnknownType
 
 from beam_dp.encoding.column_types import ColumnType
 from beam_dp.encoding.units import arrow_column
-from beam_dp.releases.files.container import MAGIC, encode_header
-from beam_dp.releases.files.values import decode_map
+from beam_dp.releases.files.avro import encode
+from beam_dp.releases.files.avro_guard import HEADER, MAGIC, SYNC_BYTES, decode
 from beam_dp.storage.store import DamagedFileError
 from beam_dp.transforms.reading.avro_schemas import column_types, parse_schema, time_types
 
 _BATCH_RECORDS = 2**15
 _CHUNK_BYTES = 2**20
-_MARKER_BYTES = 16
 _MAX_HEADER_BYTES = 2**26
 
 
@@ -36,7 +36,6 @@ class AvroHeader:
         header: the header's bytes, with that schema.
         length: bytes of the header in the file.
         marker: the sync marker that ends the header and each block.
-        codec: how blocks are compressed.
     """
 
     types: Mapping[str, ColumnType]
@@ -45,7 +44,6 @@ class AvroHeader:
     header: bytes
     length: int
     marker: bytes
-    codec: str
 
 
 def read_header(file: IO[bytes]) -> AvroHeader:
@@ -55,35 +53,35 @@ def read_header(file: IO[bytes]) -> AvroHeader:
         FileError: if its schema is one that is not read.
         Exception: of many types, if the file is not an Avro file of records.
     """
-    metadata, marker, length = _read_metadata(file)
-    schema = parse_schema(metadata[b"avro.schema"])
-    codec = metadata.get(b"avro.codec", b"null").decode()
+    found, length = _read_metadata(file)
+    schema = parse_schema(found["meta"]["avro.schema"])
     plain = _without_times(schema)
-    header = encode_header(plain, {"avro.codec": codec}, marker)
+    meta = {
+        "avro.schema": json.dumps(plain).encode(),
+        "avro.codec": found["meta"].get("avro.codec", b"null"),
+    }
+    header = encode(HEADER, {**found, "meta": meta})
     types, times = column_types(schema), time_types(schema)
-    return AvroHeader(types, times, plain, header, length, marker, codec)
+    return AvroHeader(types, times, plain, header, length, found["sync"])
 
 
-def _read_metadata(file: IO[bytes]) -> tuple[dict[bytes, bytes], bytes, int]:
-    """Returns what stands in a header, its marker, and its length.
+def _read_metadata(file: IO[bytes]) -> tuple[dict[str, Any], int]:
+    """Returns the header and its length.
 
-    Not by fastavro, which would look at the schema before anything is known of it.
+    fastavro's own reader would look at the schema before anything is known of it.
     """
     head = file.read(2**16)
     if not head.startswith(MAGIC):
         raise ValueError("is not an Avro container file")
     while True:
+        read = io.BytesIO(head)
         try:
-            metadata, position = decode_map(head, len(MAGIC), len(head))
+            return decode(HEADER, read), read.tell()
         except DamagedFileError:
-            position = len(head)
-        length = position + _MARKER_BYTES
-        if length <= len(head):
-            return metadata, head[position:length], length
-        more = file.read(len(head))
-        if not more or length > _MAX_HEADER_BYTES:
-            raise ValueError("its header is cut short or too long")
-        head += more
+            more = file.read(len(head))
+            if not more or len(head) > _MAX_HEADER_BYTES:
+                raise ValueError("its header is cut short or too long") from None
+            head += more
 
 
 def missing_package(header: AvroHeader) -> str | None:
@@ -114,7 +112,7 @@ def range_batches(
     Raises:
         Exception: of many types, if a block is damaged.
     """
-    first = header.length - _MARKER_BYTES
+    first = header.length - SYNC_BYTES
     if start <= first:
         start = first
     if start >= stop:
@@ -189,7 +187,7 @@ def _blocks(file: IO[bytes], marker: bytes, length: int) -> bytes:
     data = bytearray()
     while True:
         chunk = file.read(_CHUNK_BYTES)
-        searched = max(length, len(data) - _MARKER_BYTES + 1)
+        searched = max(length, len(data) - SYNC_BYTES + 1)
         data += chunk
         last = data.find(marker, searched)
         if last >= 0 or not chunk:
@@ -197,8 +195,8 @@ def _blocks(file: IO[bytes], marker: bytes, length: int) -> bytes:
     first = data.find(marker)
     if first < 0 or first >= length:
         return b""
-    stop = last + _MARKER_BYTES if last >= 0 else len(data)
-    return bytes(data[first + _MARKER_BYTES : stop])
+    stop = last + SYNC_BYTES if last >= 0 else len(data)
+    return bytes(data[first + SYNC_BYTES : stop])
 
 
 def _without_times(schema: Any) -> Any:

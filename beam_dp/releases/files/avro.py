@@ -1,0 +1,181 @@
+"""Avro files of releases, written with fastavro, and read with it behind ``avro_guard``.
+
+Arrays of numbers are written and read with numpy: fastavro takes 100 times as long for doubles, and
+twice as long for integers.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import fastavro
+import numpy as np
+from numpy.typing import NDArray
+
+from beam_dp.releases.files.avro_guard import HEADER, MAGIC, SYNC_BYTES, decode, read_blocks
+from beam_dp.releases.files.card import SCHEMA_VERSION
+from beam_dp.storage.store import DamagedFileError
+
+BLOCK_BYTES = 2**20
+# Rows in random order: 5 to 20 % more bytes than at level 6, in 0.4 of the time.
+_DEFLATE_LEVEL = 3
+_MAX_LONG_BYTES = 10  # seven bits each
+_LONGS_AT_ONCE = 2**15
+_SHIFTS = np.arange(0, 64, 7, dtype=np.uint64)  # of the ten digits of a long
+
+
+def file_name(draw_id: str, purpose: str) -> str:
+    """Returns the name of the file of a draw that serves a purpose."""
+    return f"{purpose.replace(' ', '-')}-{draw_id}.avro"
+
+
+def encode(schema: Any, value: Any) -> bytes:
+    """Returns the Avro form of a value."""
+    file = io.BytesIO()
+    fastavro.schemaless_writer(file, schema, value)
+    return file.getvalue()
+
+
+def encode_record(schema: Mapping[str, Any], record: Mapping[str, Any]) -> bytes:
+    """Returns the Avro form of a record whose arrays of numbers may be numpy arrays."""
+    parts = []
+    for field in schema["fields"]:
+        value = record[field["name"]]
+        if isinstance(value, np.ndarray):
+            is_whole = value.dtype.kind == "i"
+            items = encode_longs(value.ravel()) if is_whole else value.astype("<f8").tobytes()
+            parts.append((encode("long", value.size) + items if items else b"") + b"\0")
+        else:
+            parts.append(encode(field["type"], value))
+    return b"".join(parts)
+
+
+def encode_longs(values: NDArray[np.int64]) -> bytes:
+    r"""Returns 64-bit integers, shape (n,), one after the other in Avro's zigzag form.
+
+    Example:
+        >>> encode_longs(np.array([-1, 64]))
+        b'\x01\x80\x01'
+    """
+    zigzag = ((values << 1) ^ (values >> 63)).view(np.uint64)
+    rest = zigzag[:, np.newaxis] >> _SHIFTS
+    is_used = rest > 0
+    is_used[:, 0] = True
+    digits = (rest & np.uint64(0x7F)).astype(np.uint8)
+    digits[:, :-1] |= is_used[:, 1:].view(np.uint8) << 7  # all but the last one are marked
+    return digits[is_used].tobytes()
+
+
+def in_blocks(parts: Iterable[Sequence[bytes]]) -> Iterator[tuple[int, bytes]]:
+    """Yields encoded records in blocks of about a mebibyte: their number and their bytes."""
+    for records in parts:
+        ends = np.cumsum(np.fromiter(map(len, records), np.int64, len(records)))
+        start, written = 0, 0
+        while start < len(records):
+            stop = max(start + 1, int(np.searchsorted(ends, written + BLOCK_BYTES, "right")))
+            yield stop - start, b"".join(records[start:stop])
+            start, written = stop, int(ends[stop - 1])
+
+
+def write_blocks(
+    schema: Mapping[str, Any],
+    draw_id: str,
+    purpose: str,
+    blocks: Iterable[tuple[int, bytes]],
+    *,
+    deflate: bool = False,
+    metadata: Mapping[str, str] | None = None,
+) -> bytes:
+    """Returns a container file of blocks: the number and the bytes of the records of each.
+
+    The sync marker is a hash of the purpose and the draw, so that a retry writes the same bytes.
+    """
+    sync = hashlib.sha256(f"{purpose} {draw_id}".encode()).digest()[:SYNC_BYTES]
+    meta = {
+        "avro.schema": json.dumps(schema, ensure_ascii=False),
+        "avro.codec": "deflate" if deflate else "null",
+        "beam_dp.schema_version": str(SCHEMA_VERSION),
+        "beam_dp.draw_id": draw_id,
+        **(metadata or {}),
+    }
+    encoded = {key: value.encode() for key, value in meta.items()}
+    parts = [encode(HEADER, {"magic": MAGIC, "meta": encoded, "sync": sync})]
+    for num_records, block in blocks:
+        if deflate:
+            compressor = zlib.compressobj(_DEFLATE_LEVEL, wbits=-zlib.MAX_WBITS)
+            block = compressor.compress(block) + compressor.flush()
+        parts.append(encode("long", num_records) + encode("bytes", block) + sync)
+    return b"".join(parts)
+
+
+def write_records(
+    schema: Mapping[str, Any],
+    draw_id: str,
+    purpose: str,
+    records: Iterable[Mapping[str, Any]],
+    *,
+    deflate: bool = False,
+) -> bytes:
+    """Returns a container file with one record in each block."""
+    blocks = ((1, encode_record(schema, record)) for record in records)
+    return write_blocks(schema, draw_id, purpose, blocks, deflate=deflate)
+
+
+def read_records(
+    data: bytes, schema: Mapping[str, Any], max_block_bytes: int | None = None
+) -> Iterator[dict[str, Any]]:
+    """Yields the records of a file, as ``read_blocks`` checks it; arrays of numbers are numpy's."""
+    for number, block in read_blocks(data, schema, max_block_bytes):
+        file = io.BytesIO(block)
+        for _ in range(number):
+            yield {each["name"]: _field(each["type"], file) for each in schema["fields"]}
+        if file.read(1):
+            raise DamagedFileError("has bytes after the records of a block")
+
+
+def decode_longs(file: io.BytesIO, number: int) -> NDArray[np.int64]:
+    r"""Returns the integers at the position of a file, which is behind them then.
+
+    Example:
+        >>> decode_longs(io.BytesIO(b"\x01\x80\x01"), 2).tolist()
+        [-1, 64]
+    """
+    values = bytearray()
+    while 8 * number > len(values):
+        start, wanted = file.tell(), min(number - len(values) // 8, _LONGS_AT_ONCE)
+        window = np.frombuffer(file.read(_MAX_LONG_BYTES * wanted), np.uint8)
+        last = np.flatnonzero(window < 0x80)[:wanted]
+        lengths = np.diff(last, prepend=-1)
+        window = window[: lengths.sum()]
+        place = np.arange(len(window)) - np.repeat(last - lengths + 1, lengths)
+        is_long = lengths.max(initial=0) > _MAX_LONG_BYTES
+        if len(last) < wanted or is_long or (window[place == _MAX_LONG_BYTES - 1] > 1).any():
+            raise DamagedFileError("has a number that is cut short or too long")
+        digits = (window & 0x7F).astype(np.uint64) << (7 * place).astype(np.uint64)
+        zigzag = np.bitwise_or.reduceat(digits, last - lengths + 1)
+        values += ((zigzag >> np.uint64(1)) ^ -(zigzag & np.uint64(1))).tobytes()
+        file.seek(start + len(window))
+    return np.frombuffer(values, np.int64)
+
+
+def _field(kind: Any, file: io.BytesIO) -> Any:
+    items = kind["items"] if isinstance(kind, dict) and kind["type"] == "array" else None
+    if items not in ("double", "long"):
+        return decode(kind, file)
+    values = bytearray()
+    while number := decode("long", file):
+        if number < 0:  # the length of this part of the array follows
+            number, _ = -number, decode("long", file)
+        if items == "long":
+            values += decode_longs(file, number).tobytes()
+            continue
+        part = file.read(8 * min(number, 2**50))
+        if len(part) != 8 * number or not np.isfinite(np.frombuffer(part)).all():
+            raise DamagedFileError("has numbers that are cut short or not finite")
+        values += part
+    return np.frombuffer(values, np.int64 if items == "long" else np.float64)
