@@ -42,7 +42,7 @@ def answers(folder: Path) -> list[dict]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("repeats", ["0", "2"])
-def test_answers_are_near_the_truth_and_bad_lines_have_errors(tmp_path, capfd, repeats):
+def test_answers_queries_near_the_truth_and_reports_bad_lines(tmp_path, capfd, repeats):
     argv = flags(tmp_path, direct_runner_bundle_repeat=repeats)
     assert main(argv) == 0
     rows = answers(tmp_path / "out")
@@ -80,7 +80,7 @@ def test_disjunctions_and_negations_are_answered(tmp_path, mechanism):
 
 
 @pytest.mark.slow
-def test_the_card_of_a_hopeless_run_says_that_it_is_vacuous(tmp_path, capfd):
+def test_card_of_a_run_with_a_useless_bound_says_vacuous(tmp_path, capfd):
     argv = flags(tmp_path, epsilon="0.001", delta="0", num_records="500")
     assert main(argv) == 0
     assert "no better than the number of records" in capfd.readouterr().err
@@ -89,7 +89,7 @@ def test_the_card_of_a_hopeless_run_says_that_it_is_vacuous(tmp_path, capfd):
 
 
 @pytest.mark.slow
-def test_the_last_line_promises_nothing_of_answers_without_a_bound(tmp_path, capfd):
+def test_last_line_counts_answers_without_a_bound(tmp_path, capfd):
     lines = [json.dumps({"prefix": {"attribute": "age", "high": age}}) for age in (20, 40, 60)]
     for num_questions in ("3", "1"):
         output = str(tmp_path / num_questions)
@@ -102,7 +102,7 @@ def test_the_last_line_promises_nothing_of_answers_without_a_bound(tmp_path, cap
 
 
 @pytest.mark.slow
-def test_nothing_is_read_spent_or_written_to_validate(tmp_path, capfd):
+def test_validation_reads_spends_and_writes_nothing(tmp_path, capfd):
     ledger = Ledger(str(tmp_path / "ledger.sqlite"))
     ledger.declare("people", 1000.0, 1e-9, "record", "add_or_remove_one")
     named = {"ledger": str(tmp_path / "ledger.sqlite"), "dataset_id": "people"}
@@ -123,7 +123,7 @@ def test_nothing_is_read_spent_or_written_to_validate(tmp_path, capfd):
 
 
 @pytest.mark.parametrize("choice", ["auto", "exponential"])
-def test_the_largest_are_answered_in_their_order(tmp_path, capfd, choice):
+def test_top_queries_answers_the_largest_in_order(tmp_path, capfd, choice):
     Ledger(str(tmp_path / "ledger.sqlite")).declare(
         "people", 1000.0, 1e-9, "record", "add_or_remove_one"
     )
@@ -150,7 +150,7 @@ def test_the_largest_are_answered_in_their_order(tmp_path, capfd, choice):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mechanism", ["laplace", "gaussian"])
-def test_a_known_file_is_answered_all_at_once(tmp_path, capfd, mechanism):
+def test_laplace_and_gaussian_answer_a_file_at_once(tmp_path, capfd, mechanism):
     Ledger(str(tmp_path / "ledger.sqlite")).declare(
         "people", 1000.0, 1e-9, "record", "add_or_remove_one"
     )
@@ -180,7 +180,7 @@ def test_a_known_file_is_answered_all_at_once(tmp_path, capfd, mechanism):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mechanism", ["laplace", "private_mw"])
-def test_answers_are_described_and_asked_nothing_more(tmp_path, capfd, monkeypatch, mechanism):
+def test_describe_shows_answers_and_answer_refuses_them(tmp_path, capfd, monkeypatch, mechanism):
     monkeypatch.setenv("COLUMNS", "120")
     assert main(flags(tmp_path, mechanism=mechanism)) == 0
     capfd.readouterr()
@@ -222,7 +222,7 @@ def test_a_named_workload_is_answered_query_by_query(tmp_path, mechanism):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mechanism", ["private_mw", "laplace"])
-def test_a_marginal_in_a_file_is_a_query_for_each_of_its_cells(tmp_path, capfd, mechanism):
+def test_marginal_in_a_file_becomes_a_query_for_each_cell(tmp_path, capfd, mechanism):
     lines = ['{"marginal": ["sexx"]}', '{"id": "by sex", "marginal": ["sex"]}', QUERIES[0]]
     assert main(flags(tmp_path, lines, mechanism=mechanism)) == 0
     rows = answers(tmp_path / "out")
@@ -317,7 +317,7 @@ def test_a_sparsity_out_of_range_is_refused_before_queries_are_read(number, caps
         ("row_conjunction:6,4", "the nearest known is 'row_conjunctions'"),
     ],
 )
-def test_a_form_that_sparse_queries_do_not_have_is_refused(spec, told, capsys):
+def test_sparse_queries_refuse_forms_of_other_queries(spec, told, capsys):
     promise = "--epsilon 1 --delta 0 --neighboring replace_one --privacy_unit record"
     asked = f"--mechanism sparse_mw --key k --max_sparsity 4 --queries {spec} --num_records 9"
     assert main(f"--input i.csv {promise} {asked} --output o".split()) == 2

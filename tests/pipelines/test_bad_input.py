@@ -88,7 +88,7 @@ def test_no_privacy_parameter_has_a_default(
     refused(capfd, tmp_path, job_flags(tmp_path, **{flag: None}), f"--{flag}: missing; must be")
 
 
-def test_a_noisy_number_of_records_makes_no_sense_under_replace_one(
+def test_refuses_noisy_number_of_records_under_replace_one(
     tmp_path: Path, capfd: CaptureFixture[str]
 ) -> None:
     argv = job_flags(tmp_path, neighboring="replace_one", num_records="noisy")
@@ -111,7 +111,7 @@ def test_a_missing_input_is_refused(tmp_path: Path, capfd: CaptureFixture[str]) 
 
 
 @pytest.mark.parametrize("file_format", ["parquet", "avro"])
-def test_an_input_that_is_no_such_container_is_refused(
+def test_refuses_input_of_another_format(
     tmp_path: Path, capfd: CaptureFixture[str], file_format: str
 ) -> None:
     path = tmp_path / f"junk.{file_format}"
@@ -229,9 +229,7 @@ def test_a_domain_file_that_is_missing_is_refused(
     refused(capfd, tmp_path, argv, r"--domain: '.*domain\.json' is refused; must be a file")
 
 
-def test_a_domain_file_that_is_no_text_is_refused(
-    tmp_path: Path, capfd: CaptureFixture[str]
-) -> None:
+def test_refuses_binary_domain_file(tmp_path: Path, capfd: CaptureFixture[str]) -> None:
     argv = job_flags(tmp_path)
     (tmp_path / "domain.json").write_bytes(b'{"age": \xff}')
     refused(capfd, tmp_path, argv, r"--domain: '.*domain\.json' is refused; must be UTF-8")
@@ -247,7 +245,7 @@ def test_a_domain_file_may_start_with_a_byte_order_mark(
 
 
 @pytest.mark.slow
-def test_a_refusal_in_a_process_of_its_own_prints_one_line_and_nothing_else(tmp_path: Path) -> None:
+def test_refusal_in_a_new_process_prints_only_one_line(tmp_path: Path) -> None:
     argv = job_flags(tmp_path, epsilon="0")
     result = subprocess.run(
         [sys.executable, "-m", "pipelines.release_synthetic_database", *argv],

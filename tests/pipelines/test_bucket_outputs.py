@@ -71,7 +71,7 @@ def test_answers_are_written_to_a_bucket_and_read_from_it(
     assert beam_dp(["describe", OUT]) == 0
 
 
-def test_a_bucket_that_keeps_drafts_costs_one_line_and_nothing_else(
+def test_refuses_bucket_that_keeps_deleted_files_in_one_line(
     service: FakeGoogleStorage, tmp_path: Path, capfd: CaptureFixture[str]
 ) -> None:
     ledger, paid = declared(tmp_path)
@@ -83,7 +83,7 @@ def test_a_bucket_that_keeps_drafts_costs_one_line_and_nothing_else(
     assert ledger.entries("visits") == [] and service.names() == []
 
 
-def test_a_taken_folder_costs_one_line(
+def test_refuses_folder_that_holds_a_release_in_one_line(
     service: FakeGoogleStorage, tmp_path: Path, capfd: CaptureFixture[str]
 ) -> None:
     service.put("out/card.json", b"{}")
@@ -94,7 +94,7 @@ def test_a_taken_folder_costs_one_line(
 
 
 @pytest.mark.slow
-def test_a_service_that_fails_half_way_ends_the_job_in_a_line_and_leaves_nothing(
+def test_failure_of_the_service_ends_the_job_and_leaves_no_files(
     service: FakeGoogleStorage, tmp_path: Path, capfd: CaptureFixture[str], monkeypatch: MonkeyPatch
 ) -> None:
     ledger, paid = declared(tmp_path)

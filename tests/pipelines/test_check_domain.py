@@ -34,7 +34,7 @@ def kept(number: int, keys: str) -> str:
     return f"  {number} of these would be kept, if that is what they mean, with\n    {keys}\n"
 
 
-def test_yes_and_no_of_a_boolean_are_left_out_and_the_cure_is_named(
+def test_boolean_drops_yes_and_no_and_suggests_words(
     tmp_path: Path, capsys: CaptureFixture[str]
 ) -> None:
     rows = "smoker,age\n" + "Yes,30\n" * 3 + "no,30\n" * 2 + "true,130\n"
@@ -61,7 +61,7 @@ def test_a_sample_that_fits_ends_with_0(tmp_path: Path, capsys: CaptureFixture[s
         assert line in printed
 
 
-def test_words_case_blanks_and_nulls_are_cured_together_and_by_other_never(
+def test_suggests_words_case_blanks_and_nulls_together_but_not_other(
     tmp_path: Path, capsys: CaptureFixture[str]
 ) -> None:
     assert check(tmp_path, 'smoker\nyes\n NO\nYes\nNA\n""\n?!\n', SMOKER) == 1
@@ -73,21 +73,21 @@ def test_words_case_blanks_and_nulls_are_cured_together_and_by_other_never(
     assert kept(5, cure) in printed and '"other"' not in printed
 
 
-def test_words_that_are_read_already_are_kept(tmp_path: Path, capsys: CaptureFixture[str]) -> None:
+def test_suggestion_keeps_words_that_are_declared(
+    tmp_path: Path, capsys: CaptureFixture[str]
+) -> None:
     assert check(tmp_path, "smoker\ntrue\nFALSE\n1\nyes\nno\n", SMOKER) == 1
     cure = '"true_values": ["true", "1", "yes"], "false_values": ["false", "0", "no"],'
     assert kept(2, f'{cure} "case": "ignore"') in capsys.readouterr().out
 
 
-def test_nulls_and_numbers_beyond_the_ends_are_cured_together(
-    tmp_path: Path, capsys: CaptureFixture[str]
-) -> None:
+def test_suggests_nulls_and_clamping_together(tmp_path: Path, capsys: CaptureFixture[str]) -> None:
     assert check(tmp_path, "age\nNA\n130\n5\n", AGE) == 1
     cure = '"nullable": true, "null_values": ["NA"], "clip": true'
     assert kept(2, cure) in capsys.readouterr().out
 
 
-def test_other_is_named_where_nothing_else_keeps_a_row(
+def test_suggests_other_where_nothing_else_keeps_a_row(
     tmp_path: Path, capsys: CaptureFixture[str]
 ) -> None:
     assert check(tmp_path, "age\nmany\n", AGE) == 1
@@ -151,9 +151,7 @@ def test_a_bad_argument_costs_one_line(
     assert message in error and len(error.splitlines()) == 1
 
 
-def test_few_values_are_shown_where_few_are_asked_for(
-    tmp_path: Path, capsys: CaptureFixture[str]
-) -> None:
+def test_limit_bounds_the_values_shown(tmp_path: Path, capsys: CaptureFixture[str]) -> None:
     rows = "age\n" + "".join(f"{age}\n" * (age + 1) for age in range(9))
     assert check(tmp_path, rows, AGE, flags=["--limit", "2"]) == 0
     printed = capsys.readouterr().out
@@ -229,7 +227,7 @@ COLUMNS = [
 
 
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
-def test_what_is_said_is_what_a_release_does(options: dict[str, Any]) -> None:
+def test_check_agrees_with_a_release(options: dict[str, Any]) -> None:
     domain = domain_from_json({"attributes": [{"name": "a", **options}]})
     (attribute,) = domain.attributes
     for column in COLUMNS:

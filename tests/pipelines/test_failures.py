@@ -79,7 +79,7 @@ def raising(error: BaseException) -> Callable[..., Any]:
     return fail
 
 
-def test_a_fault_is_told_by_its_fields() -> None:
+def test_shows_a_fault_by_its_fields() -> None:
     assert public_fault(no_module()) == "the module 'opendp.missing' is not installed"
     renamed = ImportError(SECRET, name="scipy.sparse")
     assert public_fault(renamed) == "the module 'scipy.sparse' is not of a version that fits"
@@ -89,7 +89,7 @@ def test_a_fault_is_told_by_its_fields() -> None:
 
 
 @pytest.mark.slow
-def test_a_worker_that_cannot_be_set_up_says_what_is_missing(
+def test_failing_setup_of_a_worker_says_what_is_missing(
     fails: Program, monkeypatch: MonkeyPatch
 ) -> None:
     monkeypatch.setattr("beam_dp.transforms.drawing.one_worker.NoiseSource", raising(no_module()))
@@ -101,7 +101,7 @@ def test_a_worker_that_cannot_be_set_up_says_what_is_missing(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("error", [WITHHELD[0], WITHHELD[3]], ids=repr)
-def test_any_other_error_of_a_worker_s_setup_is_withheld(
+def test_withholds_other_errors_of_a_workers_setup(
     fails: Program, monkeypatch: MonkeyPatch, error: Exception
 ) -> None:
     monkeypatch.setattr("beam_dp.transforms.drawing.one_worker.NoiseSource", raising(error))
@@ -121,21 +121,21 @@ def test_any_other_error_of_a_worker_s_setup_is_withheld(
     ],
     ids=repr,
 )
-def test_once_records_may_be_seen_it_is_withheld(
+def test_withholds_missing_modules_of_steps_that_see_records(
     fails: Program, monkeypatch: MonkeyPatch, step: str, error: Exception
 ) -> None:
     monkeypatch.setattr(f"beam_dp.transforms.{step}", raising(error))
     assert "withheld" in fails()
 
 
-def test_a_runner_that_runs_the_job_itself_shows_nothing(
+def test_withholds_errors_of_a_runner_that_runs_the_job_itself(
     fails: Program, monkeypatch: MonkeyPatch
 ) -> None:
     monkeypatch.setattr(FnApiRunner, "run_pipeline", raising(no_module()))
     assert "withheld" in fails()
 
 
-def test_a_job_that_cannot_be_submitted_says_what_is_missing(
+def test_failing_submission_says_what_is_missing(
     fails: Program, monkeypatch: MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(PortableRunner, "run_pipeline", raising(no_module()))
@@ -151,14 +151,14 @@ def test_a_job_that_cannot_be_submitted_says_what_is_missing(
 
 @pytest.mark.mostly_slow(one_in=2)
 @pytest.mark.parametrize("error", [*WITHHELD[:1], *WITHHELD[3:4], no_file()], ids=repr)
-def test_what_else_is_raised_while_a_job_is_submitted_is_withheld(
+def test_withholds_other_errors_of_submission(
     fails: Program, monkeypatch: MonkeyPatch, error: Exception
 ) -> None:
     monkeypatch.setattr(PortableRunner, "run_pipeline", raising(error))
     assert "withheld" in fails(**EMBEDDED)
 
 
-def test_once_a_job_was_submitted_it_is_withheld(fails: Program, monkeypatch: MonkeyPatch) -> None:
+def test_withholds_errors_after_submission(fails: Program, monkeypatch: MonkeyPatch) -> None:
     class Submitted(PipelineResult):
         def __init__(self) -> None:
             pass
@@ -178,9 +178,7 @@ def test_workers_in_this_process_print_no_traceback(
     assert "withheld" in fails(environment_type="LOOPBACK", **EMBEDDED)
 
 
-def test_a_runner_that_somebody_else_wrote_shows_nothing(
-    fails: Program, monkeypatch: MonkeyPatch
-) -> None:
+def test_withholds_errors_of_a_foreign_runner(fails: Program, monkeypatch: MonkeyPatch) -> None:
     """It may run the job where Beam's only submit it."""
     monkeypatch.setattr(OwnRunner, "run_pipeline", raising(no_module()))
     assert "withheld" in fails(runner=f"{__name__}.OwnRunner")
@@ -193,18 +191,18 @@ class OwnRunner(PortableRunner):
 @pytest.mark.parametrize(
     "error", ["ModuleNotFoundError: No module named 'alice'", "OSError: alice"]
 )
-def test_what_an_engine_quotes_is_withheld(error: str) -> None:
+def test_withholds_what_an_engine_quotes(error: str) -> None:
     quoted = f"Pipeline failed: Traceback:\n  File 'x.py', line 1, in setup\n{error}\n"
     assert "alice" not in failure(RuntimeError(quoted))
 
 
-def test_a_setup_that_failed_on_another_machine_is_shown() -> None:
+def test_shows_setup_errors_of_other_machines() -> None:
     line = "beam_dp.transforms.errors.SetupError: a worker can't be set up: the module 'x' is not"
     quoted = f"Pipeline failed: Traceback:\n  File 'x.py', line 1, in setup\n{line}\n\tat java"
     assert failure(RuntimeError(quoted)) == "a worker can't be set up: the module 'x' is not"
 
 
-def test_what_a_program_lacks_before_it_runs_costs_one_line(
+def test_missing_module_of_a_program_costs_one_line(
     fails: Program, monkeypatch: MonkeyPatch, tmp_path: Path
 ) -> None:
     name = "pipelines.release_synthetic_database.plan_release"
@@ -217,7 +215,7 @@ def test_what_a_program_lacks_before_it_runs_costs_one_line(
         fails(2)
 
 
-def test_a_path_is_shown_as_it_was_typed_and_only_then() -> None:
+def test_shows_a_path_only_if_it_was_typed() -> None:
     typed = {"input": "a/b", "flag": True, "output": "", "root": None}
     for path, shown in (("a/b", True), ("a/b/c", True), ("a/bc", False), ("a", False)):
         line = early_failure(no_file(path), typed)
@@ -226,7 +224,7 @@ def test_a_path_is_shown_as_it_was_typed_and_only_then() -> None:
     assert early_failure(OSError(errno.ENOENT, SECRET, 7), typed) is None
 
 
-def test_every_setup_shows_what_is_missing_and_no_step_does() -> None:
+def test_only_setup_methods_show_what_is_missing() -> None:
     decorated: dict[str, set[bool]] = {}
     for path in Path(beam_dp.transforms.__file__).parent.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
@@ -321,7 +319,7 @@ def test_a_job_that_ends_is_not_cancelled(monkeypatch: MonkeyPatch) -> None:
     assert result.state == "RUNNING"
 
 
-def test_whoever_listens_meanwhile_is_told_after_the_job() -> None:
+def test_other_signal_handlers_are_called_after_the_job() -> None:
     """As Beam's job server, which replaces the handler of Ctrl-C, and passes it on."""
     told = []
     with StopSignals() as signals:

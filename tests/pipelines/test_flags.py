@@ -112,7 +112,7 @@ def test_a_bad_flag_costs_one_line(argv: tuple[str, ...], line: str) -> None:
     assert refusal(*REQUIRED, *argv) == line
 
 
-def test_what_follows_a_lone_double_dash_is_not_ignored() -> None:
+def test_refuses_a_lone_double_dash() -> None:
     assert "--: unknown flag" in refusal(*REQUIRED, "--", "--nonsense")
 
 
@@ -122,7 +122,7 @@ def test_whole_numbers_may_be_written_as_floats(text: str, value: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "three", "1.5", "nan", "inf", "1e400"])
-def test_what_is_no_whole_number_is_refused(text: str) -> None:
+def test_refuses_numbers_that_are_not_whole(text: str) -> None:
     with pytest.raises(InputError, match="must be a"):
         integer("num_records", text)
 
@@ -154,7 +154,7 @@ FACTS = {
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_a_page_says_what_would_be_released(
+def test_preview_page_shows_the_release(
     tmp_path: Path, capfd: CaptureFixture[str], monkeypatch: MonkeyPatch, name: str
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
@@ -169,7 +169,7 @@ def test_a_page_says_what_would_be_released(
     assert ledger.entries("people") == [] and not (tmp_path / "out").exists()
 
 
-def test_json_says_how_a_page_is_printed(tmp_path: Path, capfd: CaptureFixture[str]) -> None:
+def test_json_needs_validate_only(tmp_path: Path, capfd: CaptureFixture[str]) -> None:
     line = "error: --json: must be given with --validate_only, whose output it changes\n"
     name = "release_intervals"
     assert PROGRAMS[name].main([*PROGRAMS[name].flags(tmp_path), "--json"]) == 2

@@ -143,7 +143,7 @@ def test_problems_are_found_in_other_forms(broken: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_all_flags_are_parameters_but_switches_and_what_only_one_machine_has(name: str) -> None:
+def test_parameters_are_the_flags_except_switches_and_local_ones(name: str) -> None:
     parameters = {each["name"]: each for each in metadata(name)["parameters"]}
     for flag in import_program(name).FLAGS:
         of_one_machine = ("start_from", "state", "resume", "expect_records")
@@ -195,7 +195,7 @@ def test_the_image_holds_what_the_launcher_runs(
     assert "--input: missing" in capsys.readouterr().err
 
 
-def test_the_flags_of_a_launcher_are_known(tmp_path: Path) -> None:
+def test_accepts_flags_of_the_launcher(tmp_path: Path) -> None:
     job = release_intervals.parse_arguments([*interval_flags(tmp_path), *LAUNCHER_FLAGS])
     assert job.beam_flags == tuple(LAUNCHER_FLAGS)
 
@@ -227,7 +227,7 @@ def test_a_local_output_is_refused_on_dataflow(
     assert line.startswith("error: --output: ") and line.count("\n") == 1
 
 
-def test_the_command_of_the_manual_gives_what_the_template_needs() -> None:
+def test_command_in_the_manual_gives_required_parameters() -> None:
     manual = (ROOT / "docs" / "runners.md").read_text(encoding="utf-8")
     (given,) = re.findall(r"--parameters '\^~\^(.*)'", manual)
     names = {each.partition("=")[0] for each in given.split("~")}

@@ -87,7 +87,7 @@ def other_cluster(monkeypatch: MonkeyPatch) -> Iterator[str]:
         thread.join()
 
 
-def test_no_java(refused: Refused, monkeypatch: MonkeyPatch, jar: str) -> None:
+def test_refuses_missing_java(refused: Refused, monkeypatch: MonkeyPatch, jar: str) -> None:
     monkeypatch.setenv("JAVA_HOME", "/nowhere")
     refused(r"--runner: 'FlinkRunner' is refused; must have Java", flink_job_server_jar=jar)
 
@@ -95,14 +95,16 @@ def test_no_java(refused: Refused, monkeypatch: MonkeyPatch, jar: str) -> None:
 @pytest.mark.parametrize(
     ("version", "reason"), [("1.8.0_392", "is Java 1"), ("11.0.21", "is Java 11")]
 )
-def test_an_old_java(refused: Refused, tmp_path: Path, jar: str, version: str, reason: str) -> None:
+def test_refuses_old_java(
+    refused: Refused, tmp_path: Path, jar: str, version: str, reason: str
+) -> None:
     java = new_java(tmp_path / "old" / "java", version)
     pattern = rf"--job_server_java_launcher: '{java}' is refused; must have Java 17 .*{reason}\n"
     refused(pattern, flink_job_server_jar=jar, job_server_java_launcher=java)
 
 
 @pytest.mark.parametrize("launcher", ["/bin/false", "/bin/echo", "nojava"])
-def test_a_launcher_that_is_no_java(refused: Refused, jar: str, launcher: str) -> None:
+def test_refuses_launcher_that_is_not_java(refused: Refused, jar: str, launcher: str) -> None:
     pattern = rf"--job_server_java_launcher: '{launcher}' is refused; must have Java 17 or newer"
     refused(pattern, flink_job_server_jar=jar, job_server_java_launcher=launcher)
 
@@ -111,18 +113,16 @@ def test_a_launcher_that_is_no_java(refused: Refused, jar: str, launcher: str) -
     "runner",
     ["flink", "Flink", "flinkrunner", "apache_beam.runners.portability.flink_runner.FlinkRunner"],
 )
-def test_the_runner_is_flink_however_it_is_written(refused: Refused, runner: str) -> None:
+def test_recognizes_all_spellings_of_the_flink_runner(refused: Refused, runner: str) -> None:
     refused(r"--flink_job_server_jar: missing; must be given", runner=runner)
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:1/nope.jar", "file:///nowhere/nope.jar"])
-def test_a_jar_elsewhere_that_cannot_be_fetched(refused: Refused, url: str) -> None:
+def test_refuses_remote_jar_that_cannot_be_fetched(refused: Refused, url: str) -> None:
     refused(rf"--flink_job_server_jar: '{url}' is refused; must be", flink_job_server_jar=url)
 
 
-def test_a_jar_elsewhere_is_fetched_before_anything_is_spent(
-    refused: Refused, tmp_path: Path, jar: str
-) -> None:
+def test_fetches_remote_jar_before_paying(refused: Refused, tmp_path: Path, jar: str) -> None:
     (tmp_path / "cache").mkdir()
     name = Path(jar).name
     whole, cached = Path(jar).read_bytes(), tmp_path / "cache" / name
@@ -143,24 +143,24 @@ def test_a_jar_elsewhere_is_fetched_before_anything_is_spent(
     )
 
 
-def test_no_jar(refused: Refused) -> None:
+def test_refuses_missing_jar(refused: Refused) -> None:
     refused(r"--flink_job_server_jar: missing; must be given .*make flink", flink_master="[local]")
 
 
-def test_a_jar_that_is_not_there(refused: Refused, monkeypatch: MonkeyPatch) -> None:
+def test_refuses_jar_that_does_not_exist(refused: Refused, monkeypatch: MonkeyPatch) -> None:
     pattern = r"--flink_job_server_jar: 'nowhere\.jar' is refused; must be a file"
     refused(pattern, flink_job_server_jar="nowhere.jar")
     monkeypatch.setenv("BEAM_DP_FLINK_JOB_SERVER_JAR", "nowhere.jar")
     refused(pattern)
 
 
-def test_a_jar_that_was_fetched_in_part(refused: Refused, jar: str) -> None:
+def test_refuses_truncated_jar(refused: Refused, jar: str) -> None:
     whole = Path(jar).read_bytes()
     Path(jar).write_bytes(whole[: len(whole) // 2])
     refused(r"--flink_job_server_jar: .* must be a jar, and complete", flink_job_server_jar=jar)
 
 
-def test_java_is_that_of_its_flag_or_of_the_environment(
+def test_takes_java_from_the_flag_or_the_environment(
     monkeypatch: MonkeyPatch, tmp_path: Path, jar: str
 ) -> None:
     for folder in ("path", "home/bin", "flag"):
@@ -182,7 +182,7 @@ def test_java_is_that_of_its_flag_or_of_the_environment(
     assert launcher(f"--job_server_java_launcher={flag}") == flag
 
 
-def test_a_jar_of_another_beam(refused: Refused, tmp_path: Path) -> None:
+def test_refuses_jar_of_another_beam(refused: Refused, tmp_path: Path) -> None:
     path = new_jar(tmp_path / "beam-runners-flink-1.20-job-server-2.10.0.jar")
     pattern = rf"must be of Beam {re.escape(beam.__version__)}, or of one that was tested"
     refused(pattern, flink_job_server_jar=path)
@@ -203,22 +203,22 @@ def test_the_jar_that_the_repository_builds_is_accepted_whatever_beam_is_install
     refused(pattern, flink_job_server_jar=path, flink_version="2.0")
 
 
-def test_another_flink_than_the_jar(refused: Refused, jar: str) -> None:
+def test_refuses_flink_version_of_another_jar(refused: Refused, jar: str) -> None:
     pattern = r"--flink_version: '1\.19' is refused; must be that of the jar, 1\.20"
     refused(pattern, flink_job_server_jar=jar, flink_version="1.19")
 
 
-def test_a_flink_that_beam_does_not_know(refused: Refused, jar: str) -> None:
+def test_refuses_unknown_flink_version(refused: Refused, jar: str) -> None:
     refused(r"--flink_version: .*'1\.2'", flink_job_server_jar=jar, flink_version="1.2")
 
 
-def test_a_cluster_that_runs_another_flink(refused: Refused, jar: str, other_cluster: str) -> None:
+def test_refuses_cluster_with_another_flink(refused: Refused, jar: str, other_cluster: str) -> None:
     pattern = r"--flink_version: '1\.20' is refused; must be that of the cluster.* 1\.19\.3"
     refused(pattern, flink_job_server_jar=jar, flink_master=other_cluster)
 
 
 @pytest.mark.parametrize("master", ["127.0.0.1:9", "http://127.0.0.1:9", "local", "[::1", "a b:1"])
-def test_a_cluster_that_does_not_answer(refused: Refused, jar: str, master: str) -> None:
+def test_refuses_cluster_that_does_not_answer(refused: Refused, jar: str, master: str) -> None:
     pattern = rf"--flink_master: '{re.escape(master)}' is refused; must be \[local\], or host:port"
     refused(pattern, flink_job_server_jar=jar, flink_master=master)
 
@@ -274,12 +274,12 @@ def cluster(jobs: list[dict[str, Any]], monkeypatch: MonkeyPatch) -> Iterator[Cl
 
 
 @pytest.mark.parametrize("address", ["{}", " {} ", "http://{}"])
-def test_the_job_that_runs_is_cancelled_and_no_other(cluster: Cluster, address: str) -> None:
+def test_cancels_only_the_running_job(cluster: Cluster, address: str) -> None:
     cancel_job(address.format(cluster.master), JOB_ID)
     assert cluster.changes == ["/jobs/a1?mode=cancel"]
 
 
-def test_of_several_jobs_of_a_name_none_is_cancelled(
+def test_cancels_no_job_if_several_have_the_name(
     cluster: Cluster, jobs: list[dict[str, Any]]
 ) -> None:
     jobs.append({**OURS, "jid": "a3"})
@@ -287,6 +287,6 @@ def test_of_several_jobs_of_a_name_none_is_cancelled(
     assert cluster.changes == []
 
 
-def test_what_runs_in_the_job_server_needs_nothing() -> None:
+def test_embedded_flink_needs_no_cancelling() -> None:
     cancel_job("[auto]", JOB_ID)
     cancel_job(" [local]", JOB_ID)

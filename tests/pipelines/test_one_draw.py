@@ -161,7 +161,7 @@ def _checksums(folder: Path) -> set[bytes]:
 
 
 @pytest.mark.mostly_slow(one_in=2, start=1)
-def test_every_bundle_done_three_times(tmp_path: Path, barrier: bool) -> None:
+def test_replaying_every_bundle_leaves_one_draw(tmp_path: Path, barrier: bool) -> None:
     assert main([*job_flags(tmp_path), "--direct_runner_bundle_repeat=2"]) == 0
     assert len(set(DRAWS)) == 3  # the bundle with the draw was done again, too
     assert_one_draw(tmp_path)
@@ -169,7 +169,7 @@ def test_every_bundle_done_three_times(tmp_path: Path, barrier: bool) -> None:
 
 @pytest.mark.mostly_slow(one_in=6, start=2)
 @pytest.mark.parametrize("crash", CRASHES)
-def test_a_replayed_writer_that_failed_first(
+def test_replayed_writer_that_failed_first_leaves_one_draw(
     tmp_path: Path, monkeypatch: MonkeyPatch, barrier: bool, crash: str
 ) -> None:
     """FnApiRunner ends the job at a failure; here the failed attempt is one of its replays."""
@@ -191,7 +191,7 @@ def test_a_replayed_writer_that_failed_first(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("crash", CRASHES)
-def test_a_runner_that_retries_the_bundle(
+def test_retried_bundle_leaves_one_draw(
     tmp_path: Path, monkeypatch: MonkeyPatch, crash: str
 ) -> None:
     CRASHES[crash](monkeypatch)
@@ -245,7 +245,7 @@ def test_a_job_whose_writer_was_killed_leaves_no_draft(
 
 
 @pytest.mark.slow
-def test_a_writer_that_keeps_its_drafts_is_seen(tmp_path: Path, monkeypatch: MonkeyPatch) -> None:
+def test_detects_a_writer_that_keeps_its_drafts(tmp_path: Path, monkeypatch: MonkeyPatch) -> None:
     """The checks above are not blind."""
     monkeypatch.setattr(LocalStore, "remove_draft", lambda self, draft: None)
     assert main([*job_flags(tmp_path), "--direct_runner_bundle_repeat=2"]) == 0
@@ -254,7 +254,7 @@ def test_a_writer_that_keeps_its_drafts_is_seen(tmp_path: Path, monkeypatch: Mon
 
 
 @pytest.mark.slow
-def test_a_writer_that_lets_the_last_draw_win_is_seen(
+def test_detects_a_writer_that_lets_the_last_draw_win(
     tmp_path: Path, monkeypatch: MonkeyPatch
 ) -> None:
     """One that writes into the output at once, as an ordinary sink does, leaves several draws."""

@@ -95,7 +95,7 @@ def test_a_job_that_fails_has_spent_its_budget(tmp_path: Path, capfd: CaptureFix
         ("epsilom", "1"),
     ],
 )
-def test_whatever_else_is_refused_costs_nothing(
+def test_refusals_cost_no_budget(
     tmp_path: Path, capfd: CaptureFixture[str], flag: str, value: str
 ) -> None:
     url = str(tmp_path / "ledger.sqlite")
@@ -104,7 +104,7 @@ def test_whatever_else_is_refused_costs_nothing(
     assert ledger.entries("visits") == []
 
 
-def test_validation_costs_nothing_and_shows_what_is_left(
+def test_validation_shows_the_remaining_budget_and_spends_nothing(
     tmp_path: Path, ledger_url: str, capfd: CaptureFixture[str]
 ) -> None:
     ledger = declared(ledger_url, 2000.0)
@@ -116,7 +116,7 @@ def test_validation_costs_nothing_and_shows_what_is_left(
     assert ledger.entries("visits") == []
 
 
-def test_validation_refuses_what_a_submission_would(
+def test_validation_refuses_what_exceeds_the_budget(
     tmp_path: Path, capfd: CaptureFixture[str]
 ) -> None:
     url = str(tmp_path / "ledger.sqlite")
@@ -158,7 +158,7 @@ def test_validation_refuses_what_a_submission_would(
         ),
     ],
 )
-def test_a_bad_ledger_costs_one_line(
+def test_refuses_bad_ledger_flags_in_one_line(
     tmp_path: Path, capfd: CaptureFixture[str], overrides: dict[str, str | None], pattern: str
 ) -> None:
     url = str(tmp_path / "ledger.sqlite")

@@ -169,7 +169,7 @@ def test_names_are_unique_and_readable(graph: Proto) -> None:
     assert not any("lambda" in step.unique_name for step in steps)
 
 
-def test_a_person_sees_what_is_read_released_and_written(graph: Proto) -> None:
+def test_graph_names_what_is_read_released_and_written(graph: Proto) -> None:
     roots = {step.unique_name.partition("/")[0] for step in own_steps(graph)}
     assert roots - {"Queries"} <= {"Read", "Release", "Answer", "Write"}
     assert {"Read", "Write"} < roots
@@ -179,7 +179,7 @@ def test_the_graph_is_small(graph: Proto) -> None:
     assert len(graph.SerializeToString()) < 200_000
 
 
-def test_steps_are_unpacked_down_to_their_fields(inside: bytes) -> None:
+def test_search_for_secrets_unpacks_fields_of_steps(inside: bytes) -> None:
     """The test of the tests below: a name that is deep in a step is found."""
     assert b"max_records_per_unit" in inside
 
@@ -189,7 +189,7 @@ def test_nothing_secret_is_in_the_graph(inside: bytes, secret: str) -> None:
     assert secret.encode() not in inside
 
 
-def test_a_secret_in_a_step_would_be_found() -> None:
+def test_search_finds_a_secret_in_a_step() -> None:
     pipeline = beam.Pipeline()
     held = {"ledger": f"postgresql://bob:{PASSWORD}@localhost/db"}
     _ = pipeline | beam.Create([None]) | beam.Map(lambda element: (element, held))
@@ -236,7 +236,7 @@ def test_summaries_are_sharded_by_key(graph: Proto) -> None:
         assert key.spec.urn == "beam:coder:varint:v1", step.unique_name
 
 
-def test_the_one_worker_and_nothing_else_asks_for_memory(graph: Proto) -> None:
+def test_only_the_drawing_step_asks_for_memory(graph: Proto) -> None:
     environments = graph.components.environments
     asked: dict[str, int] = {}
     for step in graph.components.transforms.values():
@@ -253,7 +253,7 @@ def test_the_one_worker_and_nothing_else_asks_for_memory(graph: Proto) -> None:
 
 
 @pytest.mark.slow
-def test_the_larger_request_wins(tmp_path: Path) -> None:
+def test_takes_the_larger_memory_request(tmp_path: Path) -> None:
     def memory(hint: str) -> int:
         job = release_intervals.parse_arguments([*interval_flags(tmp_path), hint])
         pipeline = make_pipeline(job.beam_flags, job.output)
@@ -269,7 +269,7 @@ def test_the_larger_request_wins(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_hints_and_names_do_not_follow_the_records(tmp_path: Path) -> None:
+def test_hints_and_names_do_not_depend_on_records(tmp_path: Path) -> None:
     """Two tables of other records and other sizes: the same graph but for what is drawn anew."""
     shapes = []
     for size in (10, 500):

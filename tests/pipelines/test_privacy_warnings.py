@@ -138,7 +138,7 @@ def test_program_hints_at_a_column_of_people_where_the_unit_is_the_record(
     assert "privacy_unit: 'record' protects single records" in line and "'user_id'" in line
 
 
-def test_middles_of_bins_are_told_on_the_terminal(
+def test_program_warns_of_midpoints_of_bins(
     tmp_path: Path, capfd: CaptureFixture[str], monkeypatch: MonkeyPatch
 ) -> None:
     program = PROGRAMS["release_synthetic_database"]
@@ -152,7 +152,7 @@ def test_middles_of_bins_are_told_on_the_terminal(
     assert "middle of its bin" not in capfd.readouterr().err
 
 
-def test_middles_of_bins_are_told_in_python(
+def test_release_in_memory_warns_of_midpoints_of_bins(
     monkeypatch: MonkeyPatch, caplog: LogCaptureFixture
 ) -> None:
     binned = dp.Domain((dp.NumericAttribute("age", (0, 3)),))
@@ -179,5 +179,5 @@ def test_middles_of_bins_are_told_in_python(
         ("", False),
     ],
 )
-def test_names_of_people_are_known_by_their_words(name: str, expected: bool) -> None:
+def test_recognizes_column_names_of_people(name: str, expected: bool) -> None:
     assert _names_people(name) == expected

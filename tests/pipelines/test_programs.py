@@ -178,7 +178,7 @@ def test_drafts_of_another_job_are_refused_when_a_transform_is_built(
     assert ledger.entries("people") == []
 
 
-def test_without_a_ledger_it_is_tried_before_the_job_runs(
+def test_tries_the_output_before_an_unpaid_job_runs(
     tmp_path: Path, monkeypatch: MonkeyPatch, capfd: CaptureFixture[str]
 ) -> None:
     argv = job_flags(tmp_path)
@@ -206,7 +206,7 @@ def noted(function: Callable[..., Any], calls: list[Any]) -> Callable[..., Any]:
     return call
 
 
-def test_validate_only_writes_nothing_not_even_for_a_moment(
+def test_validate_only_makes_no_temporary_files_in_the_output(
     tmp_path: Path, monkeypatch: MonkeyPatch
 ) -> None:
     argv = [*job_flags(tmp_path), "--validate_only"]
@@ -302,7 +302,7 @@ def loses(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_a_release_of_another_guarantee_is_not_the_jobs(
+def test_detects_a_release_of_another_guarantee(
     name: str,
     earlier: Earlier,
     tmp_path: Path,
@@ -326,7 +326,7 @@ def test_a_release_of_another_guarantee_is_not_the_jobs(
         ("answer_queries, private_mw", "--num_questions=7", "plan"),
     ],
 )
-def test_a_release_of_another_plan_is_not_the_jobs(
+def test_detects_a_release_of_another_plan(
     name: str,
     flag: str,
     field: str,
@@ -348,7 +348,7 @@ def test_a_release_of_another_plan_is_not_the_jobs(
         ((True, True), "people/1 paid for it"),
     ],
 )
-def test_a_release_that_another_entry_paid_for_is_not_the_jobs(
+def test_detects_a_release_that_another_entry_paid_for(
     name: str,
     is_paid: tuple[bool, bool],
     reason: str,

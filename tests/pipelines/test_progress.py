@@ -39,7 +39,9 @@ def test_a_step_of_many_rounds_shows_about_ten_lines(capfd: CaptureFixture[str])
     assert lines[-1].endswith("fit: 1000 of 1000")
 
 
-def test_a_long_silence_is_broken(capfd: CaptureFixture[str], monkeypatch: MonkeyPatch) -> None:
+def test_prints_that_a_quiet_job_is_working(
+    capfd: CaptureFixture[str], monkeypatch: MonkeyPatch
+) -> None:
     monkeypatch.setattr("pipelines.progress.SECONDS_BETWEEN_TICKS", 0.01)
     with Progress().listening(silence_beam=True):
         wait_for("a tick", lambda: " s] working\n" in capfd.readouterr().err)
@@ -56,9 +58,7 @@ def test_a_long_silence_is_broken(capfd: CaptureFixture[str], monkeypatch: Monke
         ("round: 3 of 30", 7, "round for 7 s"),
     ],
 )
-def test_a_step_says_how_long_it_goes_on_and_how_much_longer_such_a_step_usually_does(
-    text: str, seconds: int, told: str
-) -> None:
+def test_step_shows_elapsed_and_remaining_time(text: str, seconds: int, told: str) -> None:
     assert Step.told_by(text, 1000.0, 5.0).at(1000.0 + seconds, 5.0 + seconds) == told
 
 
@@ -70,11 +70,11 @@ def test_a_step_says_how_long_it_goes_on_and_how_much_longer_such_a_step_usually
         (0, "fit for 80 s, about 60 to 240 s left"),
     ],
 )
-def test_the_time_that_is_left_goes_at_the_pace_of_the_time_so_far(busy: int, told: str) -> None:
+def test_remaining_time_follows_the_pace_so_far(busy: int, told: str) -> None:
     assert Step.told_by("fit: about 60 to 240 s", 0.0, 0.0).at(80.0, float(busy)) == told
 
 
-def test_an_estimate_is_replaced_by_that_of_the_same_step_begun_again(
+def test_repeated_step_replaces_its_estimate(
     monkeypatch: MonkeyPatch,
 ) -> None:
     now = 0.0
@@ -92,9 +92,7 @@ def test_an_estimate_is_replaced_by_that_of_the_same_step_begun_again(
         assert shown._step.at(now + 10, now + 10) == told
 
 
-def test_a_long_silence_tells_which_step_goes_on_since_it_began(
-    capfd: CaptureFixture[str], monkeypatch: MonkeyPatch
-) -> None:
+def test_ticks_name_the_current_step(capfd: CaptureFixture[str], monkeypatch: MonkeyPatch) -> None:
     times = iter(range(100, 10**6))
     monkeypatch.setattr("pipelines.progress.SECONDS_BETWEEN_TICKS", 0.01)
     monkeypatch.setattr("pipelines.progress.time.monotonic", lambda: float(next(times)))
@@ -114,7 +112,7 @@ def test_a_long_silence_tells_which_step_goes_on_since_it_began(
     assert re.search(r"working: fit for \d+ s, about \d+ to \d+ s left\n", shown)
 
 
-def test_what_a_job_says_of_itself_says_nothing_of_steps(
+def test_ticks_of_a_job_with_its_own_text_name_no_step(
     capfd: CaptureFixture[str], monkeypatch: MonkeyPatch
 ) -> None:
     """Of a stream each window has such a step."""
@@ -131,7 +129,7 @@ def test_nothing_is_shown_after_the_job(capfd: CaptureFixture[str]) -> None:
     assert capfd.readouterr().err == ""
 
 
-def test_beams_tracebacks_are_silent_locally_and_only_then(caplog: LogCaptureFixture) -> None:
+def test_silences_beams_tracebacks_only_for_local_jobs(caplog: LogCaptureFixture) -> None:
     logger = logging.getLogger("apache_beam.runners.common")
     with Progress().listening(silence_beam=True):
         logger.error("record 7 of alice")
@@ -141,7 +139,7 @@ def test_beams_tracebacks_are_silent_locally_and_only_then(caplog: LogCaptureFix
     assert len(caplog.records) == 1
 
 
-def test_a_thread_of_beam_that_fails_is_silent_locally_and_only_then(
+def test_silences_failing_threads_only_for_local_jobs(
     capfd: CaptureFixture[str], monkeypatch: MonkeyPatch
 ) -> None:
     """As one that waits for a worker process which Ctrl-C ends, too."""
@@ -197,7 +195,7 @@ def test_restores_the_print_of_beams_workers_after_a_program(
     assert vars(sdk_worker)["print"] is own
 
 
-def test_what_a_runner_logs_without_a_name_is_silent_locally_and_only_then(
+def test_silences_the_root_logger_only_for_local_jobs(
     caplog: LogCaptureFixture,
 ) -> None:
     """As Beam does with what a job server tells, which may be a worker's traceback."""
@@ -208,7 +206,7 @@ def test_what_a_runner_logs_without_a_name_is_silent_locally_and_only_then(
     assert len(caplog.records) == 1
 
 
-def test_what_a_job_says_of_itself_is_shown_now_and_then(
+def test_ticks_show_the_text_of_the_job(
     monkeypatch: MonkeyPatch, capsys: CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(progress, "SECONDS_BETWEEN_TICKS", 0.01)
@@ -224,7 +222,7 @@ def test_what_a_job_says_of_itself_is_shown_now_and_then(
     assert "s] released: 3 of 24\n" in capsys.readouterr().err
 
 
-def test_our_own_errors_speak_for_themselves() -> None:
+def test_shows_messages_of_public_errors() -> None:
     error = InputError("input [while running 'Read/Do']", "people.parquet", "must be readable")
     assert failure(error) == "input: 'people.parquet' is refused; must be readable"
     assert (
@@ -232,7 +230,7 @@ def test_our_own_errors_speak_for_themselves() -> None:
     )
 
 
-def test_an_engine_that_quotes_our_error_shows_it_and_nothing_else() -> None:
+def test_shows_only_our_error_of_what_an_engine_quotes() -> None:
     quoted = (
         "Pipeline p failed in state FAILED: java.lang.RuntimeException: Error received from SDK"
         " harness for instruction 11: Traceback (most recent call last):\n"
@@ -246,7 +244,7 @@ def test_an_engine_that_quotes_our_error_shows_it_and_nothing_else() -> None:
     assert "alice" not in withheld and "RuntimeError" in withheld
 
 
-def test_the_text_of_any_other_error_is_withheld() -> None:
+def test_withholds_messages_of_other_errors() -> None:
     try:
         checked_json("domain", "visits.json", 7)  # type: ignore[arg-type]
     except Exception as error:
@@ -256,5 +254,5 @@ def test_the_text_of_any_other_error_is_withheld() -> None:
     assert "withheld" in line and "nothing of it was kept; `beam-dp check-domain` tries" in line
 
 
-def test_an_error_from_elsewhere_has_no_place() -> None:
+def test_error_outside_the_package_shows_no_place() -> None:
     assert "alice" not in failure(RuntimeError("record 7 of alice"))

@@ -58,7 +58,7 @@ def released(mechanism: Mechanism, total: int, num_records: Any = "noisy") -> dp
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS, ids=lambda each: repr(each)[:40])
-def test_a_number_near_0_or_far_from_what_was_expected_is_warned_of(mechanism: Mechanism) -> None:
+def test_warns_of_a_number_near_0_or_far_from_the_expected(mechanism: Mechanism) -> None:
     none, many = released(mechanism, 0), released(mechanism, 10_000)
     found = many.noisy_number()
     assert found is not None
@@ -76,7 +76,7 @@ def test_a_number_near_0_or_far_from_what_was_expected_is_warned_of(mechanism: M
     assert "check-domain" in warning and "--count_left_out" in warning
 
 
-def test_a_number_above_what_was_expected_is_not_said_to_lack_records() -> None:
+def test_warning_of_a_large_number_suggests_repeated_records() -> None:
     warning = str(warning_of_number(released(MWEM(), 10_000), 500))
     assert "more than 3 standard errors above --expect_records 500;" in warning
     assert "twice" in warning and "left out" not in warning
@@ -95,7 +95,7 @@ def test_the_warning_names_what_a_release_of_intervals_does_not_count() -> None:
 
 
 @pytest.mark.parametrize("mechanism", [MWEM(), Laplace(), SmallDB(size=3)], ids=repr)
-def test_a_public_number_is_warned_of_never(mechanism: Mechanism) -> None:
+def test_public_number_gives_no_warning(mechanism: Mechanism) -> None:
     release = released(mechanism, 0, 5000)
     assert release.noisy_number() is None
     assert warning_of_number(release, 4) is None
@@ -198,7 +198,7 @@ def test_the_expected_number_goes_to_the_terminal_and_nowhere_else(
 
 
 @pytest.mark.slow
-def test_a_release_as_expected_is_silent(tmp_path: Path, capfd: CaptureFixture[str]) -> None:
+def test_expected_number_gives_no_warning(tmp_path: Path, capfd: CaptureFixture[str]) -> None:
     flags = interval_flags(tmp_path, expect_records="500")
     assert main_of_intervals([*flags, "--count_left_out"]) == 0
     err = capfd.readouterr().err
@@ -239,7 +239,7 @@ def test_validation_shows_both_parts_of_the_budget(
         ({"expect_records": "-3"}, "--expect_records: -3 is refused"),
     ],
 )
-def test_a_number_that_cannot_be_compared_is_refused(
+def test_refuses_an_expected_number_that_cannot_be_compared(
     tmp_path: Path, capfd: CaptureFixture[str], flags: dict[str, str], line: str
 ) -> None:
     assert main(job_flags(tmp_path, **flags)) == 2

@@ -48,7 +48,7 @@ def released(folder: Path, **flags: Any) -> IntervalRelease:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_answers_are_the_counts_but_for_little_noise(tmp_path: Path, strategy: str) -> None:
+def test_answers_are_near_the_counts(tmp_path: Path, strategy: str) -> None:
     release = released(tmp_path, strategy=strategy)
     ages = people()["age"].to_numpy()
     ends = np.array([[10, 79], [20, 20], [33, 61], [78, 79]])
@@ -73,7 +73,7 @@ def test_other_and_null_are_in_no_interval(tmp_path: Path, flags: dict[str, bool
 
 
 @pytest.mark.slow
-def test_no_unit_counts_for_more_than_its_share(tmp_path: Path) -> None:
+def test_unit_counts_at_most_k_records(tmp_path: Path) -> None:
     table = pa.table({"age": [20] * 50 + [30], "household": [1] * 50 + [2]})
     release = released(tmp_path, table=table, max_records_per_unit="3", strategy="histogram")
     assert np.rint(release.histogram()[[10, 20]]).tolist() == [3, 1]
@@ -129,7 +129,7 @@ def test_rejects_bad_argument_in_one_line(
     assert not (tmp_path / "out").exists()
 
 
-def test_validating_writes_nothing(tmp_path: Path, capsys: CaptureFixture[str]) -> None:
+def test_validation_writes_nothing(tmp_path: Path, capsys: CaptureFixture[str]) -> None:
     argv = interval_flags(tmp_path, domain=domain(), epsilon="1", delta="0")
     assert main([*argv, "--validate_only", "--json"]) == 0
     card = json.loads(capsys.readouterr().out)
@@ -179,7 +179,7 @@ def answered(capsys: CaptureFixture[str], *argv: str) -> tuple[int, str, str]:
 
 
 @pytest.mark.slow
-def test_the_command_answers(tmp_path: Path, capsys: CaptureFixture[str]) -> None:
+def test_beam_dp_answers_sparse_queries(tmp_path: Path, capsys: CaptureFixture[str]) -> None:
     release = released(tmp_path)
     capsys.readouterr()
     out = str(tmp_path / "out")
@@ -222,7 +222,7 @@ def test_the_command_answers(tmp_path: Path, capsys: CaptureFixture[str]) -> Non
         (("--queries", "none"), "--queries: 'none' is refused; must be a file"),
     ],
 )
-def test_a_bad_question_costs_one_line(
+def test_refuses_bad_sparse_query_in_one_line(
     tmp_path: Path, capsys: CaptureFixture[str], argv: tuple[str, ...], message: str
 ) -> None:
     released(tmp_path)

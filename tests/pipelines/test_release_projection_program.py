@@ -135,7 +135,7 @@ def test_units_and_weights_are_bounded(tmp_path: Path, capfd: CaptureFixture[str
 
 
 @pytest.mark.slow
-def test_queries_that_are_refused(tmp_path: Path, capfd: CaptureFixture[str]) -> None:
+def test_refuses_bad_queries_of_a_file(tmp_path: Path, capfd: CaptureFixture[str]) -> None:
     assert main(flags(tmp_path, size=SMALL)) == 0
     eleven = "".join(f"{i}\n" for i in range(11))
     for lines, name, pattern in (
@@ -226,7 +226,7 @@ def test_keys_that_no_record_could_have_are_refused(
     assert "key: 'plane' is refused" in capfd.readouterr().err
 
 
-def test_what_is_proved_of_noise_is_told_before_a_projection_is_released(tmp_path):
+def test_preview_of_a_projection_shows_the_bound_of_its_noise(tmp_path):
     job = parse_arguments(flags(tmp_path, epsilon="1", mechanism="sparse_project"))
     stated = job.card()["parameters"]["bound"]
     told = job.facts()["noise"]
@@ -273,9 +273,7 @@ def test_a_ledger_is_paid_and_named(tmp_path: Path, capfd: CaptureFixture[str]) 
 
 
 @pytest.mark.slow
-def test_a_release_with_a_histogram_is_paid_while_delta_lasts(
-    tmp_path: Path, capfd: CaptureFixture[str]
-) -> None:
+def test_release_with_a_histogram_spends_delta(tmp_path: Path, capfd: CaptureFixture[str]) -> None:
     url = str(tmp_path / "ledger.sqlite")
     ledger = Ledger(url)
     ledger.declare("flights", 50.0, 3e-9, "record", "add_or_remove_one")

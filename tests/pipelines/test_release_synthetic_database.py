@@ -130,7 +130,7 @@ def card_structure(value: object) -> object:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("num_rows", [0, 1])
-def test_hardly_any_input_gives_a_release_of_the_same_shape(tmp_path: Path, num_rows: int) -> None:
+def test_tiny_input_gives_a_release_of_the_same_shape(tmp_path: Path, num_rows: int) -> None:
     cards = []
     for name, rows in (("full", 500), ("small", num_rows)):
         folder = tmp_path / name
@@ -151,7 +151,7 @@ def test_one_record_is_released_at_a_huge_epsilon(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_one_attribute(tmp_path: Path) -> None:
+def test_releases_a_domain_of_one_attribute(tmp_path: Path) -> None:
     table = people()
     assert main(job_flags(tmp_path, table, domain={"age": 101}, workload="marginals:1")) == 0
     released = np.bincount([r["age"] for r in released_records(tmp_path / "out")], minlength=101)
@@ -159,7 +159,7 @@ def test_one_attribute(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_one_cell(tmp_path: Path) -> None:
+def test_releases_a_domain_of_one_cell(tmp_path: Path) -> None:
     table = pa.table({"all": pa.array([0] * 70)})
     assert main(job_flags(tmp_path, table, domain={"all": 1}, workload="marginals:1")) == 0
     records = released_records(tmp_path / "out")
@@ -191,7 +191,7 @@ def test_a_unit_with_a_thousand_records_keeps_no_more_than_the_bound(
 
 
 @pytest.mark.slow
-def test_column_names_that_avro_does_not_allow_come_back(tmp_path: Path) -> None:
+def test_restores_column_names_that_avro_does_not_allow(tmp_path: Path) -> None:
     table = pa.table(
         {"getting in/out of bed": pa.array([0, 1, 1] * 50), "größe (cm)": pa.array([2, 0, 1] * 50)}
     )
@@ -205,9 +205,7 @@ def test_column_names_that_avro_does_not_allow_come_back(tmp_path: Path) -> None
 
 
 @pytest.mark.slow
-def test_malformed_records_concern_only_themselves(
-    tmp_path: Path, capfd: CaptureFixture[str]
-) -> None:
+def test_malformed_records_do_not_affect_others(tmp_path: Path, capfd: CaptureFixture[str]) -> None:
     good = b"30,Female,true\n" * 100
     bad = [
         b'30,"Female,true\n',  # an open quote
@@ -236,7 +234,7 @@ def test_malformed_records_concern_only_themselves(
 
 
 @pytest.mark.slow
-def test_a_damaged_container_stops_the_job_with_its_name_and_nothing_else(
+def test_damaged_file_stops_the_job_and_only_its_name_is_shown(
     tmp_path: Path, capfd: CaptureFixture[str]
 ) -> None:
     argv = job_flags(tmp_path)
@@ -265,7 +263,9 @@ def test_validate_only_prints_the_public_part_of_the_card_and_writes_nothing(
     assert everything_under(tmp_path) == before
 
 
-def test_the_page_says_what_a_stop_proves(tmp_path: Path, capsys: CaptureFixture[str]) -> None:
+def test_preview_shows_the_bound_of_early_stopping(
+    tmp_path: Path, capsys: CaptureFixture[str]
+) -> None:
     stopping = {"calibration": "textbook", "num_rounds": "3", "stop_below": "0.9"}
     flags = job_flags(tmp_path, **stopping, delta="0", num_records="50000")
     assert main([*flags, "--validate_only"]) == 0
@@ -305,7 +305,7 @@ def test_a_job_in_a_process_of_its_own_shows_progress_and_no_noise_of_imports(
 
 @needs_data
 @pytest.mark.slow
-def test_nltcs_at_epsilon_one(tmp_path: Path) -> None:
+def test_error_on_nltcs_at_epsilon_1(tmp_path: Path) -> None:
     """All 560 3-way marginals of 16 disabilities; the published best of fits is 0.0047."""
     assert DATA is not None
     source = Path(DATA)
@@ -349,7 +349,7 @@ def card(folder: Path) -> dict:
 
 @pytest.mark.mostly_slow(one_in=3)
 @pytest.mark.parametrize("file_format", ["parquet", "csv", "avro"])
-def test_public_files_are_read_where_the_job_is_planned(tmp_path: Path, file_format: str):
+def test_starts_from_public_files(tmp_path: Path, file_format: str):
     public = tmp_path / "public"
     public.mkdir()
     path = write_table(public, people(300), file_format)
@@ -360,7 +360,7 @@ def test_public_files_are_read_where_the_job_is_planned(tmp_path: Path, file_for
 
 
 @pytest.mark.slow
-def test_an_earlier_release_is_a_start(tmp_path: Path):
+def test_starts_from_an_earlier_release(tmp_path: Path):
     first = str(tmp_path / "first")
     assert main(job_flags(tmp_path, output=first)) == 0
     assert main(job_flags(tmp_path, start_from=first)) == 0
@@ -381,7 +381,7 @@ def test_an_earlier_release_is_a_start(tmp_path: Path):
         ({"start_from": "EMPTY"}, r"empty.csv' is refused; must hold a record inside the domain"),
     ],
 )
-def test_a_wrong_start_costs_one_line(tmp_path, capfd, named, pattern):
+def test_refuses_a_bad_start_in_one_line(tmp_path, capfd, named, pattern):
     folder = tmp_path / "public"
     folder.mkdir()
     paths = {

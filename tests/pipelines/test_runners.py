@@ -72,7 +72,7 @@ def folder(tmp_path: Path, monkeypatch: MonkeyPatch) -> Path:
         ({"runner": "portable"}, r"--job_endpoint: missing; must be given with --runner Portable"),
     ],
 )
-def test_it_costs_one_line_and_nothing_is_spent(
+def test_refuses_bad_beam_flags_in_one_line_without_paying(
     folder: Path,
     capfd: CaptureFixture[str],
     monkeypatch: MonkeyPatch,
@@ -104,11 +104,11 @@ def test_it_costs_one_line_and_nothing_is_spent(
         {"runner": "portable", "job_endpoint": "embed"},
     ],
 )
-def test_what_beam_takes_is_taken(folder: Path, flags: dict[str, str]) -> None:
+def test_accepts_valid_beam_flags(folder: Path, flags: dict[str, str]) -> None:
     assert main([*job_flags(folder, **flags), "--validate_only"]) == 0
 
 
-def test_a_runner_is_the_one_that_beam_makes() -> None:
+def test_runner_name_agrees_with_beam() -> None:
     for name in ("DirectRunner", "FlinkRunner", "FnApiRunner", "PortableRunner", "SparkRunner"):
         for text in (name, name.lower(), name.removesuffix("Runner"), name.lower()[:-6]):
             assert type(create_runner(text)) is type(create_runner(name))
@@ -162,11 +162,11 @@ def new_prism(path: Path) -> str:
 
 
 @pytest.mark.parametrize("runner", ["PrismRunner", "prism"])
-def test_prism_is_missing(refused: Refused, runner: str) -> None:
+def test_refuses_missing_prism(refused: Refused, runner: str) -> None:
     refused(r"^error: --prism_location: missing; .*BEAM_DP_PRISM.*`make prism`", runner=runner)
 
 
-def test_prism_is_not_where_it_is_said_to_be(
+def test_refuses_prism_at_a_wrong_place(
     refused: Refused, monkeypatch: MonkeyPatch, tmp_path: Path
 ) -> None:
     pattern = r"--prism_location: 'nowhere/prism' is refused; must be a file.*`make prism`"
@@ -176,7 +176,7 @@ def test_prism_is_not_where_it_is_said_to_be(
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:1/prism.zip", "s3n://bucket/prism"])
-def test_prism_is_elsewhere_and_cannot_be_fetched(refused: Refused, url: str) -> None:
+def test_refuses_remote_prism_that_cannot_be_fetched(refused: Refused, url: str) -> None:
     refused(rf"--prism_location: '{url}' is refused; must", runner="prism", prism_location=url)
 
 
@@ -184,7 +184,7 @@ def test_prism_is_elsewhere_and_cannot_be_fetched(refused: Refused, url: str) ->
     ("lines", "reason"),
     [(["echo 'what?'"], "must be Prism, and is another"), (None, "must be a program that starts")],
 )
-def test_another_program_than_prism(
+def test_refuses_another_program_than_prism(
     refused: Refused, tmp_path: Path, lines: list[str] | None, reason: str
 ) -> None:
     path = tmp_path / "prism"
@@ -197,7 +197,7 @@ def test_another_program_than_prism(
     refused(pattern, runner="PrismRunner", prism_location=str(path))
 
 
-def test_prism_is_that_of_its_flag_or_of_the_environment(
+def test_takes_prism_from_the_flag_or_the_environment(
     tmp_path: Path, monkeypatch: MonkeyPatch
 ) -> None:
     monkeypatch.setattr(PrismJobServer, "BIN_CACHE", str(tmp_path / "cache"))
@@ -230,7 +230,7 @@ def test_a_zipped_prism_is_unpacked(tmp_path: Path, monkeypatch: MonkeyPatch) ->
 
 
 @pytest.mark.parametrize("runner", sorted({*JAR_SERVERS} & {*StandardOptions.KNOWN_RUNNER_NAMES}))
-def test_a_jar_is_missing_damaged_or_not_there(
+def test_refuses_missing_or_damaged_jar_of_a_job_server(
     refused: Refused, tmp_path: Path, runner: str
 ) -> None:
     flag = JAR_SERVERS[runner].flag
@@ -251,7 +251,7 @@ def test_spark_says_which_jar_it_needs(refused: Refused) -> None:
 
 
 @pytest.mark.parametrize("runner", JAR_SERVERS)
-def test_java_is_missing_or_old(
+def test_refuses_missing_or_old_java_of_a_job_server(
     refused: Refused, monkeypatch: MonkeyPatch, tmp_path: Path, runner: str
 ) -> None:
     new_program(tmp_path / "old" / "bin" / "java", "echo 'java version \"1.8.0\"'")
@@ -261,7 +261,7 @@ def test_java_is_missing_or_old(
         refused(pattern, runner=runner)
 
 
-def test_spark_without_a_server_of_its_own(refused: Refused, tmp_path: Path) -> None:
+def test_spark_with_an_uber_jar_needs_its_rest_url(refused: Refused, tmp_path: Path) -> None:
     pattern = r"--spark_rest_url: missing; must be given with --spark_submit_uber_jar"
     with MonkeyPatch.context() as patch:
         patch.setenv("JAVA_HOME", "/nowhere")  # which needs no Java here
@@ -274,7 +274,7 @@ def test_spark_without_a_server_of_its_own(refused: Refused, tmp_path: Path) -> 
     assert options.view_as(JobServerOptions).job_server_java_launcher == "java"
 
 
-def test_a_whole_jar_is_taken_with_the_java_of_the_environment(
+def test_accepts_a_jar_with_java_of_the_environment(
     tmp_path: Path, monkeypatch: MonkeyPatch
 ) -> None:
     java = new_program(tmp_path / "bin" / "java", "echo 'openjdk version \"17.0.9\"'")
@@ -286,7 +286,7 @@ def test_a_whole_jar_is_taken_with_the_java_of_the_environment(
     assert options.view_as(JobServerOptions).job_server_java_launcher == java
 
 
-def test_the_library_of_dataflow_is_missing(
+def test_refuses_dataflow_without_its_library(
     tmp_path: Path, capfd: CaptureFixture[str], monkeypatch: MonkeyPatch
 ) -> None:
     name = "apache_beam.runners.dataflow.internal.apiclient"
@@ -305,7 +305,7 @@ def test_the_library_of_dataflow_is_missing(
         (ModuleNotFoundError("No module named 'IPython'"), "must be installed: No module named"),
     ],
 )
-def test_a_runner_that_cannot_be_loaded(
+def test_refuses_a_runner_that_cannot_be_loaded(
     refused: Refused, monkeypatch: MonkeyPatch, error: Exception, reason: str
 ) -> None:
     def fail(*_: object, **__: object) -> None:

@@ -57,7 +57,7 @@ def refusal(capfd, argv: list[str]) -> str:
 
 
 @pytest.mark.slow
-def test_a_run_goes_on_once_and_pays_once(tmp_path, capfd):
+def test_saved_run_resumes_once_and_pays_once(tmp_path, capfd):
     ledger = saved(tmp_path)
     state = tmp_path / "state"
     assert "Saved: " in capfd.readouterr().out
@@ -92,7 +92,7 @@ def test_a_run_goes_on_once_and_pays_once(tmp_path, capfd):
 
 
 @pytest.mark.slow
-def test_a_run_without_a_ledger_goes_on_without_one(tmp_path):
+def test_unpaid_run_resumes_without_a_ledger(tmp_path):
     state = str(tmp_path / "state")
     assert main(flags(tmp_path, [WOMEN], "first", state=state)) == 0
     # How many questions there may be is taken from the state.
@@ -102,7 +102,7 @@ def test_a_run_without_a_ledger_goes_on_without_one(tmp_path):
 
 
 @pytest.mark.slow
-def test_attempts_that_are_done_again_leave_one_state(tmp_path):
+def test_repeated_attempts_save_one_state(tmp_path):
     """That of the answers that were written; each attempt is a draw of its own."""
     saved(tmp_path, direct_runner_bundle_repeat="2")
     assert [name for name in os.listdir(tmp_path) if "saving" in name] == []
@@ -111,7 +111,7 @@ def test_attempts_that_are_done_again_leave_one_state(tmp_path):
 
 
 @pytest.mark.slow
-def test_an_attempt_that_is_done_again_never_uses_a_state_twice(tmp_path, capfd):
+def test_repeated_attempt_does_not_use_a_state_twice(tmp_path, capfd):
     ledger = saved(tmp_path)
     state = str(tmp_path / "state")
     again = {"direct_runner_bundle_repeat": "1", **paid(tmp_path)}
@@ -121,7 +121,7 @@ def test_an_attempt_that_is_done_again_never_uses_a_state_twice(tmp_path, capfd)
 
 
 @pytest.mark.slow
-def test_a_job_that_dies_after_the_ledger_knows_has_lost_the_state(tmp_path, capfd, monkeypatch):
+def test_job_that_dies_after_the_ledger_was_told_loses_its_state(tmp_path, capfd, monkeypatch):
     saved(tmp_path)
     named = {"resume": str(tmp_path / "state"), **paid(tmp_path)}
     with monkeypatch.context() as patched:
@@ -163,7 +163,7 @@ def test_a_state_that_cannot_be_moved_to_its_name_is_an_error(tmp_path, capfd):
 
 
 @pytest.mark.slow
-def test_what_cannot_be_resumed_costs_one_line_and_no_state(tmp_path, capfd):
+def test_refuses_to_resume_in_one_line_and_keeps_the_state(tmp_path, capfd):
     ledger = saved(tmp_path)
     ledger.declare("other", 1000.0, 1e-9, "record", "add_or_remove_one")
     state, known = str(tmp_path / "state"), paid(tmp_path)

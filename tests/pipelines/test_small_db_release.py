@@ -40,7 +40,7 @@ def test_a_release_answers_prefixes(tmp_path: Path, capsys: CaptureFixture[str])
 
 @pytest.mark.mostly_slow(one_in=2, start=1)
 @pytest.mark.parametrize("sampler", ["search", "auto"])
-def test_a_search_warns_of_its_time(
+def test_search_warns_that_its_time_depends_on_records(
     tmp_path: Path, capsys: CaptureFixture[str], sampler: str
 ) -> None:
     argv = job_flags(tmp_path, **SMALL, size="3", epsilon="1", num_records="500", sampler=sampler)
@@ -85,9 +85,7 @@ def test_a_bad_flag_is_one_line(
     assert not (tmp_path / "out").exists()
 
 
-def test_the_page_and_the_card_say_how_rich_the_queries_are(
-    tmp_path: Path, capsys: CaptureFixture[str]
-) -> None:
+def test_page_and_card_show_the_vc_dimension(tmp_path: Path, capsys: CaptureFixture[str]) -> None:
     flags = job_flags(tmp_path, **SMALL, size="3", num_records="500")
     assert main([*flags, "--validate_only"]) == 0
     assert re.search(r"vc dimension +1, by the form of the queries", capsys.readouterr().out)
@@ -99,7 +97,7 @@ def test_the_page_and_the_card_say_how_rich_the_queries_are(
 
 
 @pytest.mark.slow
-def test_a_release_is_paid_for_as_pure(tmp_path: Path) -> None:
+def test_small_db_release_is_paid_as_pure(tmp_path: Path) -> None:
     ledger = dp.Ledger(str(tmp_path / "ledger.sqlite"))
     ledger.declare("people", 1500.0, 0.0, "record", "add_or_remove_one")
     flags = job_flags(
@@ -112,7 +110,7 @@ def test_a_release_is_paid_for_as_pure(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("size", ["-1", "0", "1e18", "10001"])
-def test_a_size_that_cannot_be_drawn_is_refused_by_its_name(
+def test_refuses_size_that_cannot_be_drawn(
     tmp_path: Path, capfd: CaptureFixture[str], size: str
 ) -> None:
     assert main(job_flags(tmp_path, mechanism="small_db", size=size)) == 2

@@ -53,7 +53,7 @@ def test_the_examples_show_every_transform_that_needs_no_release() -> None:
 
 
 @pytest.mark.slow
-def test_a_release_is_that_of_the_command_line(tmp_path: Path) -> None:
+def test_yaml_release_equals_that_of_the_command_line(tmp_path: Path) -> None:
     flags = {name: str(each) for name, each in PROMISE.items()}
     argv = job_flags(tmp_path, **flags, output=str(tmp_path / "program"))
     assert release_synthetic_database.main(argv) == 0
@@ -109,7 +109,7 @@ BAD_VALUES = [
 
 
 @pytest.mark.parametrize(("field", "value", "text"), BAD_VALUES)
-def test_a_value_is_refused_in_the_words_of_the_command_line(
+def test_yaml_refuses_values_in_the_words_of_the_command_line(
     tmp_path: Path, field: str, value: Any, text: str
 ) -> None:
     texts = {name: str(each) for name, each in RELEASE.items()} | {"domain": json.dumps(DOMAIN)}
@@ -147,7 +147,7 @@ def test_a_value_is_refused_in_the_words_of_the_command_line(
         ),
     ],
 )
-def test_a_field_of_no_meaning_is_one_clear_line(
+def test_yaml_refuses_meaningless_fields_in_one_line(
     tmp_path: Path, fields: dict[str, Any], line: str
 ) -> None:
     with pytest.raises(
@@ -159,7 +159,7 @@ def test_a_field_of_no_meaning_is_one_clear_line(
 
 
 @pytest.mark.parametrize("name", ["state", "resume"])
-def test_a_saved_run_is_left_to_the_program(name: str) -> None:
+def test_yaml_refuses_saved_runs(name: str) -> None:
     with pytest.raises(ValueError, match=f"^{name}: 'x' is refused; must be given to beam-dp"):
         beam_dp.yaml.AnswerQueries(**{name: "x"})
 
@@ -170,7 +170,7 @@ def test_reads_a_glob_of_the_current_folder(tmp_path: Path, monkeypatch: MonkeyP
     beam_dp.yaml.ReadRecords(input="*.csv")
 
 
-def test_a_reader_refuses_what_is_not_its_own(tmp_path: Path) -> None:
+def test_yaml_reader_refuses_bad_fields(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"^inputs: unknown field; .* nearest is 'input'"):
         beam_dp.yaml.ReadRecords(inputs="x")
     with pytest.raises(ValueError, match=r"^input: missing; must be given"):
@@ -268,7 +268,9 @@ def test_rows_follow_a_release_or_come_from_one_that_is_there(tmp_path: Path) ->
         ("ReadSyntheticRows", {"output": "out"}, "output: unknown field; must be one of release"),
     ],
 )
-def test_rows_of_no_release_are_refused(name: str, config: dict[str, str], message: str) -> None:
+def test_yaml_refuses_rows_without_a_release(
+    name: str, config: dict[str, str], message: str
+) -> None:
     with pytest.raises(ValueError, match=message), beam.Pipeline() as pipeline:
         rows = getattr(beam_dp.yaml, name)(**config)
         _ = pipeline | beam.Create([1]) | rows

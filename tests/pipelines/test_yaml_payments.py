@@ -42,7 +42,9 @@ def test_a_release_is_paid_for_by_the_entry_that_its_card_names(
 
 
 @pytest.mark.parametrize("job", PAID_JOBS)
-def test_rows_that_lack_a_field_cost_nothing(tmp_path: Path, ledger: Ledger, job: str) -> None:
+def test_refuses_rows_without_a_column_before_paying(
+    tmp_path: Path, ledger: Ledger, job: str
+) -> None:
     rows = step("Create", elements=[{"household": 1, "agee": 3, "sexx": "Male"}])
     with pytest.raises(ValueError, match="must be a field of the records; the nearest known is"):
         run(rows, paid(job, ledger, tmp_path))
@@ -50,7 +52,7 @@ def test_rows_that_lack_a_field_cost_nothing(tmp_path: Path, ledger: Ledger, job
 
 
 @pytest.mark.parametrize("job", PAID_JOBS)
-def test_windows_cost_nothing(tmp_path: Path, ledger: Ledger, job: str) -> None:
+def test_refuses_windowed_records_before_paying(tmp_path: Path, ledger: Ledger, job: str) -> None:
     fixed = step("WindowInto", windowing={"type": "fixed", "size": "60s"})
     with pytest.raises(ValueError, match=r"records: .* must be in the global window"):
         run(read(tmp_path), fixed, paid(job, ledger, tmp_path))
@@ -58,7 +60,7 @@ def test_windows_cost_nothing(tmp_path: Path, ledger: Ledger, job: str) -> None:
 
 
 @pytest.mark.parametrize("job", PAID_JOBS)
-def test_unbounded_records_cost_nothing(tmp_path: Path, ledger: Ledger, job: str) -> None:
+def test_refuses_unbounded_records_before_paying(tmp_path: Path, ledger: Ledger, job: str) -> None:
     records = beam.Pipeline("FnApiRunner") | beam.Create([])
     records.is_bounded = False
     release = paid(job, ledger, tmp_path)
@@ -82,14 +84,14 @@ def test_the_format_that_is_given_is_that_of_the_files(
     assert read_release(tmp_path / "out").num_records == 500
 
 
-def test_a_format_that_nobody_knows_is_refused(tmp_path: Path) -> None:
+def test_refuses_unknown_input_format(tmp_path: Path) -> None:
     path = write_table(tmp_path, people())
     with pytest.raises(ValueError, match=r"^input_format: 'xlsx' is refused; must be one of avro"):
         beam_dp.yaml.ReadRecords(input=path, input_format="xlsx")
 
 
 @pytest.mark.parametrize("sampler", ["search", "auto"])
-def test_what_a_release_warns_of_is_logged_in_words_of_fields(
+def test_yaml_logs_warnings_in_names_of_fields(
     tmp_path: Path, caplog: LogCaptureFixture, sampler: str
 ) -> None:
     fields = {**RELEASE, "domain": {"age": 2}, "workload": "marginals:1", "num_records": 5}
@@ -154,7 +156,7 @@ def test_workers_of_dataflow_share_no_folder(
     assert ledger.entries("people") == []
 
 
-def test_a_reader_takes_no_records(tmp_path: Path) -> None:
+def test_yaml_reader_refuses_records(tmp_path: Path) -> None:
     rows = step("Create", elements=[{"age": 3}])
     release = step("ReleaseSyntheticDatabase", output=str(tmp_path / "out"), **RELEASE)
     line = refusal(beam.Pipeline("FnApiRunner"), rows, read(tmp_path), release, kind="chain")

@@ -36,7 +36,7 @@ def row(number: int, text: str = "") -> dict[str, Any]:
     return {"id": str(number), "query": text, **dict.fromkeys(NOTHING)}
 
 
-def test_no_element_is_too_large_and_none_is_lost() -> None:
+def test_batches_are_small_and_complete() -> None:
     rows = [row(number, "q" * (number % 3000)) for number in range(30_000)]
     parts = answer_batches("run", 7, rows)
     coder = beam.coders.registry.get_coder(AnswerBatch)
@@ -59,7 +59,7 @@ def test_queries_keep_their_order_whatever_order_their_lists_come_in() -> None:
     assert list(each_query(elements)) == lines
 
 
-def test_lists_and_single_queries_are_taken_as_before() -> None:
+def test_reads_lists_and_single_queries() -> None:
     assert list(each_query([{"a": 1}, ["b", "c"], ("d", "e"), "f"])) == [
         {"a": 1},
         *"bcdef",
@@ -103,7 +103,7 @@ PAIRS = parse_linear_workload("conjunctions:2", domain_of(4, 2, 3))
 
 
 @pytest.mark.parametrize("delta, name", [(0.0, "laplace"), (1e-9, "gaussian")])
-def test_what_a_ledger_was_paid_for_by_the_public_name_is_accepted(delta, name, tmp_path):
+def test_accepts_a_token_for_the_public_mechanism_name(delta, name, tmp_path):
     plan = plan_workload_answers(PAIRS, promise(ADD, delta), "noisy", f"discrete_{name}")
     assert plan.mechanism == plan.public["mechanism"] == name
     ledger = Ledger(str(tmp_path / "ledger.sqlite"))

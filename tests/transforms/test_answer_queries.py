@@ -115,7 +115,7 @@ def test_records_are_encoded_bounded_and_counted(is_stream, monkeypatch):
 
 
 @pytest.mark.parametrize("is_stream", [False, True])
-def test_no_records_are_answered_alike(is_stream):
+def test_answers_about_no_records(is_stream):
     (batch,) = answer([FIRST], records=[], is_stream=is_stream)
     assert batch.answers[0]["error"] is None
 
@@ -135,7 +135,7 @@ def test_a_noisy_number_of_records_is_drawn_once(is_stream):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("is_stream", [False, True])
-def test_a_bundle_that_is_done_again_answers_once(is_stream):
+def test_replayed_bundle_answers_once(is_stream):
     """FnApiRunner does each bundle three times and keeps the state and the output of one."""
     batches = answer(
         [[FIRST], [SECOND, REPEAT]], repeats=2, is_stream=is_stream, num_records="noisy"
@@ -229,7 +229,7 @@ def test_a_reader_that_fails_once_sees_the_same_answers(after):
 
 
 @pytest.mark.slow
-def test_a_run_is_made_anew_from_its_state_and_goes_on_alike(monkeypatch):
+def test_run_restored_from_its_state_gives_the_same_answers(monkeypatch):
     """Without what the object keeps, every batch starts from the state."""
     rebuilt = []
     original = module.run_from_log
@@ -275,7 +275,7 @@ def counted() -> list[tuple[int, bytes]]:
     return [(0, write_shard(counts))]
 
 
-def test_an_object_that_is_ahead_of_its_state_goes_by_the_state():
+def test_step_ahead_of_its_state_restarts_from_the_state():
     """A bundle failed after it had answered: its state is set back, and the object lives on."""
     step, head, log = module._AnswerStream(module._Starter(plan(), None)), Kept(None), Kept([])
     step.setup()
@@ -290,7 +290,7 @@ def test_an_object_that_is_ahead_of_its_state_goes_by_the_state():
     assert again.answers[0]["questions_left"] == 9
 
 
-def test_an_object_that_failed_in_the_middle_goes_by_the_state(monkeypatch):
+def test_step_that_failed_restarts_from_the_state(monkeypatch):
     step, head, log = module._AnswerStream(module._Starter(plan(), None)), Kept(None), Kept([])
     step.setup()
     (first,) = step.process(("run", [FIRST]), counted(), head, log)
@@ -336,7 +336,7 @@ def test_the_state_of_a_stream_is_plain_values():
 
 
 @pytest.mark.slow
-def test_exhausted_runs_go_on():
+def test_exhausted_run_keeps_answering():
     queries = [json.dumps({"conjunction": {"age": age}}) for age in range(10)]
     (batch,) = answer([queries], max_updates=1)
     routes = [row["route"] for row in batch.answers]
@@ -401,7 +401,7 @@ def test_a_run_is_saved_under_its_id_and_goes_on_once(tmp_path):
         AnswerQueries(plan(), held, resume=tmp_path / RUNS[0])
 
 
-def test_what_is_refused_at_construction():
+def test_refuses_bad_arguments_at_construction():
     p = pipeline()
     held = p | beam.Create(RECORDS)
     with pytest.raises(InputError, match="start: 'NoneType' is refused"):
@@ -450,7 +450,7 @@ def test_a_stream_is_written_batch_by_batch(tmp_path):
 
 
 @pytest.mark.slow
-def test_of_two_attempts_at_a_batch_the_first_stays(tmp_path):
+def test_first_of_two_attempts_at_a_batch_is_kept(tmp_path):
     from beam_dp.releases.answers.files import write_batch
 
     (batch,) = answer([FIRST])

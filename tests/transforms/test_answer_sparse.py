@@ -90,7 +90,7 @@ def test_elements_of_one_query_never_share_a_fingerprint(monkeypatch: MonkeyPatc
 
 
 @pytest.mark.slow
-def test_what_cannot_be_answered_is_refused() -> None:
+def test_refuses_unanswerable_sparse_queries() -> None:
     with fakes.pipeline() as pipeline:
         data = pipeline | beam.Create(RECORDS)
         with pytest.raises(InputError, match="weight"):

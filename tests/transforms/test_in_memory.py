@@ -80,7 +80,7 @@ def test_the_exact_summary_is_that_of_the_pipeline(tmp_path: Path, unit: str, k:
 
 @pytest.mark.parametrize("tables", [[("age", "sex")], [("age", "sex", "smokes")]])
 @pytest.mark.parametrize("unit", ["record", "household"])
-def test_whatever_is_counted_the_records_are_the_same(unit: str, tables: Any) -> None:
+def test_counting_left_out_records_does_not_change_the_others(unit: str, tables: Any) -> None:
     # One small table is counted by itself, all cells in a histogram.
     promise = guarantee(unit, 1 if unit == "record" else 2)
     plan: Any = EXACT.plan(DOMAIN, WORKLOAD, promise, "noisy")
@@ -238,7 +238,7 @@ def test_a_table_that_does_not_fit_is_refused_before_anything_is_spent(
     assert ledger.entries("people") == [] and not (tmp_path / "out").exists()
 
 
-def test_what_cannot_be_read_is_told_without_a_value() -> None:
+def test_unreadable_table_is_refused_without_a_value() -> None:
     class Failing:
         def __arrow_c_stream__(self, requested_schema: object = None) -> object:
             raise RuntimeError("tell-tale")
@@ -249,7 +249,7 @@ def test_what_cannot_be_read_is_told_without_a_value() -> None:
 
 
 @pytest.mark.parametrize("kind", [OSError, ValueError, RuntimeError, MemoryError])
-def test_a_stream_that_breaks_off_is_told_without_a_value(kind: type[Exception]) -> None:
+def test_broken_stream_is_refused_without_a_value(kind: type[Exception]) -> None:
     class Failing:
         def __arrow_c_stream__(self, requested_schema: object = None) -> object:
             def batches() -> Iterator[pa.RecordBatch]:
@@ -334,7 +334,7 @@ print(*sys.modules)
     assert "beam_dp" in loaded and "apache_beam" not in loaded
 
 
-def test_a_release_that_cannot_be_written_is_not_lost(
+def test_unwritable_release_is_kept_in_the_exception(
     tmp_path: Path, monkeypatch: MonkeyPatch
 ) -> None:
     def full(*_: object) -> None:

@@ -126,7 +126,7 @@ def test_replayed_bundles_see_one_release(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_test_above_would_see_two_draws_without_the_barrier(monkeypatch: MonkeyPatch) -> None:
+def test_without_the_barrier_replayed_bundles_see_two_draws(monkeypatch: MonkeyPatch) -> None:
     remove_barrier(monkeypatch)
     with pipeline(bundle_repeat=2) as p:
         _ = (
@@ -139,7 +139,7 @@ def test_the_test_above_would_see_two_draws_without_the_barrier(monkeypatch: Mon
 
 
 @pytest.mark.slow
-def test_of_two_draws_one_is_written(tmp_path: Path) -> None:
+def test_writes_one_of_two_draws(tmp_path: Path) -> None:
     with pipeline() as p:
         people = p | beam.Create(PEOPLE)
         arguments = (DOMAIN, WORKLOAD, guarantee(), NoPrivacy())
@@ -157,7 +157,7 @@ def test_an_incomplete_draw_is_not_written(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_everything_twice_in_one_pipeline_needs_only_labels(tmp_path: Path) -> None:
+def test_two_releases_in_one_pipeline_need_labels(tmp_path: Path) -> None:
     with pipeline() as p:
         people = p | beam.Create(PEOPLE)
         for name in ("one", "two"):
@@ -176,7 +176,7 @@ def test_a_large_release_travels_in_shards(tmp_path: Path, monkeypatch: MonkeyPa
     assert released(tmp_path / "out") == as_counter(PEOPLE)
 
 
-def test_what_is_refused_is_refused_at_construction(tmp_path: Path) -> None:
+def test_refuses_bad_parameters_at_construction(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="domain"):
         ReleaseSyntheticDatabase(DOMAIN, WORKLOAD, guarantee(), NoPrivacy(max_cells=3))
     (tmp_path / "card.json").write_text("{}")
@@ -198,7 +198,7 @@ def test_keys_have_coders_of_their_own(tmp_path: Path, caplog: LogCaptureFixture
 
 
 @pytest.mark.slow
-def test_no_log_tells_of_records(tmp_path: Path, caplog: LogCaptureFixture) -> None:
+def test_logs_hold_no_records(tmp_path: Path, caplog: LogCaptureFixture) -> None:
     people = [{"age": "tell-tale", "sex": object, "smokes": "tell-tale", "household": "tell-tale"}]
     with caplog.at_level(logging.DEBUG):
         run(people * 7, tmp_path / "out", unit="household", k=2)

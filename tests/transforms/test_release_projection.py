@@ -138,7 +138,7 @@ def test_the_norm_of_a_units_sketch_is_bounded() -> None:
 
 
 @pytest.mark.slow
-def test_what_is_kept_of_a_unit_depends_on_its_own_records_alone() -> None:
+def test_kept_records_of_a_unit_depend_only_on_the_unit() -> None:
     made = plan(CountSketch(3 * 64, 3, noise="gaussian", unit_norm=2.0), "person", 50)
     encode = EncodeKeys(COLUMNS, 1, made.hash_key, "person")
     one_unit = [{"email": f"{i}@example.org", "person": 1} for i in range(40)]
@@ -234,7 +234,7 @@ CANARY = "canary-4711@example.org"
 
 
 @pytest.mark.slow
-def test_nothing_tells_of_records(tmp_path: Path, caplog: LogCaptureFixture) -> None:
+def test_logs_and_metrics_hold_no_records(tmp_path: Path, caplog: LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     metrics = []
     for number, records in enumerate(([], [{"email": CANARY, "person": CANARY}] * 50)):
@@ -274,6 +274,6 @@ def test_bad_columns_are_refused(make: Any, name: str) -> None:
     assert refused.value.name == name
 
 
-def test_counts_of_nothing_are_empty() -> None:
+def test_no_shards_give_empty_counts() -> None:
     assert isinstance(counts_of_shards([]), ElementCounts)
     assert list([] | EncodeKeys(COLUMNS, 1, HashKey.draw(4), "record") | CountElements()) == []

@@ -74,7 +74,7 @@ OTHERS: dict[str, Callable[[Token], Token]] = {
 
 
 @pytest.mark.parametrize("name", DOORS)
-def test_a_token_for_just_this_is_accepted(name: str, tmp_path: Path) -> None:
+def test_accepts_a_matching_token(name: str, tmp_path: Path) -> None:
     plan, door = DOORS[name]
     door(paid(plan), tmp_path)
     door(None, tmp_path)

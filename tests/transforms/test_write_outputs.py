@@ -54,7 +54,7 @@ def test_a_second_writer_of_a_directory_is_refused(
 
 
 @pytest.mark.parametrize("scheme", ["gs", "s3"])
-def test_folders_of_buckets_are_told_apart(monkeypatch: MonkeyPatch, scheme: str) -> None:
+def test_distinguishes_folders_of_buckets(monkeypatch: MonkeyPatch, scheme: str) -> None:
     monkeypatch.setattr(BucketStore, "check_free", lambda self: None)
     monkeypatch.setattr(BucketStore, "drafts", lambda self: [])
     pipeline = beam.Pipeline("FnApiRunner")
@@ -71,7 +71,7 @@ def test_other_directories_and_other_pipelines_are_free(folder: Path) -> None:
     apply(beam.Pipeline("FnApiRunner"), "release", "out")
 
 
-def test_a_writer_that_was_refused_takes_nothing(folder: Path) -> None:
+def test_refused_writer_does_not_reserve_the_directory(folder: Path) -> None:
     pipeline = beam.Pipeline("FnApiRunner")
     windowed = (
         pipeline | "Records" >> beam.Create([]) | beam.WindowInto(beam.window.FixedWindows(1))
