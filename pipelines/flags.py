@@ -6,7 +6,7 @@ nearest known one, where Beam itself would only warn and drop it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from apache_beam.options import pipeline_options
 
@@ -127,13 +127,3 @@ def read_origin(given: dict[str, str]) -> Origin:
     """
     said = {name: given[name] for name in ("who", "purpose") if name in given}
     return Origin(**said, output=place_text(given["output"]))
-
-
-def check_json_flag(given: Mapping[str, str]) -> None:
-    """Refuses `--json` for a program that runs: it says how a preview is printed.
-
-    Raises:
-        FlagError: if it is refused.
-    """
-    if "json" in given and "validate_only" not in given:
-        raise FlagError("--json: must be given with --validate_only, whose output it changes")

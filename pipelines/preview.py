@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -55,11 +54,6 @@ def print_preview(
     below = [f"warning: {warning}" for warning in warnings[:_SHOWN_WARNINGS]]
     below.append("Nothing was read, paid or written. --json prints all that is known before.")
     Console().print(Group(shown, Text(), *map(plain_text, below)))
-
-
-def print_json(card: Mapping[str, Any]) -> None:
-    """Prints all that is known before any record is read."""
-    print(json.dumps(card, indent=2, ensure_ascii=False))
 
 
 def marginals_error(plan: MarginalsPlan) -> str:

@@ -20,7 +20,7 @@ import apache_beam as beam
 from beam_dp.checks import checked_integer
 from beam_dp.cli.programs import command_of
 from beam_dp.errors import InputError, shown
-from beam_dp.flags.flag import Flag
+from beam_dp.flags.flag import Flag, FlagError
 from beam_dp.flags.numbers import integer
 from beam_dp.flags.shared import EXPECT_RECORDS
 from beam_dp.mechanisms.checks import MAX_RECORDS
@@ -33,7 +33,7 @@ from beam_dp.releases.release import Release
 from beam_dp.transforms import ReadRecords, WriteRelease
 
 from . import flags
-from .preview import print_json, print_preview
+from .preview import print_preview
 from .progress import Progress
 from .runners import make_pipeline
 from .running import is_launched, mark_released, run_main, run_pipeline, stage_pipeline
@@ -164,7 +164,7 @@ class Job(ABC):
         """
         card = self.card() | self.budget()
         if self.as_json:
-            print_json(card)
+            print(json.dumps(card, indent=2, ensure_ascii=False))
             return
         places = {"input": self.input, "output": self.output}
         ledger = card.get("ledger")
@@ -305,7 +305,8 @@ class Program(Generic[JobT]):
             FlagError: a flag that others need is missing.
             InputError: a value, or a combination of them, is refused.
         """
-        flags.check_json_flag(given)
+        if "json" in given and "validate_only" not in given:
+            raise FlagError("--json: must be given with --validate_only, whose output it changes")
         shared = {
             "input": given["input"],
             "input_format": given.get("input_format"),
