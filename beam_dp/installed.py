@@ -1,10 +1,10 @@
-"""Which libraries the package needs, and what is said where one is missing."""
+"""The libraries that the package needs, and the messages about missing ones."""
 
 from __future__ import annotations
 
 import importlib.util
 
-# Each with the module that shows whether it can be loaded. `--no-deps` and these read a release.
+# Each with a module that shows whether it can be loaded. These suffice to read a release.
 READING = {"numpy": "numpy", "rich": "rich", "shtab": "shtab", "threadpoolctl": "threadpoolctl"}
 MAKING = {
     "scipy": "scipy",
@@ -19,28 +19,24 @@ MAKING = {
     "jsonschema": "jsonschema",
     "pandas": "pandas",
     "pyyaml": "yaml",
-    # Last: it is the slowest, and its runners are asked at once.
+    # Last: it is the slowest, and its runners are checked next.
     "apache-beam": "apache_beam",
 }
 READS_ARROW = "pyarrow is not installed: pip install pyarrow"
 
 
 def check_arrow() -> None:
-    """Raises ModuleNotFoundError, which says how to get it, where pyarrow is not installed."""
+    """Raises ModuleNotFoundError, with what to install, if pyarrow is not installed."""
     if importlib.util.find_spec("pyarrow") is None:
         raise ModuleNotFoundError(READS_ARROW, name="pyarrow")
 
 
 def missing_part(error: ModuleNotFoundError) -> str | None:
-    """Returns how to get a library that makes releases, where an import failed for lack of it.
-
-    Returns:
-        One line; None if another module is missing.
-    """
+    """Returns a line with what to install if a library is missing; None for other modules."""
     if str(error) == READS_ARROW:
         return READS_ARROW
     modules = {module.partition(".")[0]: package for package, module in MAKING.items()}
-    # Of a module, or of a package without metadata; a part that another version has is no library.
+    # The name of a module, or of a package without metadata.
     package = modules.get((error.name or "").replace("-", "_"))
     if package is None:
         return None

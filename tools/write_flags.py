@@ -1,4 +1,4 @@
-"""What is made from the flags themselves: tables of them.
+"""Writes the tables of flags from their declarations.
 
 `make generated` writes docs/flags.md and beam_dp/cli/*_flags.json.
 Tests fail while what is committed is not what this makes.
@@ -41,7 +41,7 @@ def page() -> str:
     helps = {each.dest: each.help or "" for each in _helps(whole)}
     for command in (*PIPELINES, *(name for name in commands if name not in PIPELINES)):
         lines += [f"## beam-dp {command}", "", _sentence(helps[command]), "", *_TABLE]
-        if command in PIPELINES:  # of which a file is made, and may be out of date
+        if command in PIPELINES:  # whose generated file may be out of date
             flags = import_program(PIPELINES[command]).FLAGS
         else:
             flags = flags_of_command(command)

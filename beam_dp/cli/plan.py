@@ -240,11 +240,11 @@ def _check_queries(texts: Mapping[str, str | None]) -> None:
     if all(texts[name] is None for name in (*universe, "max_sparsity")):
         raise FlagError(
             "--workload: missing; must be given, or else --domain, --num_cells or --max_sparsity,"
-            " and --epsilon, to be told how many queries keep --target_error"
+            " and --epsilon, to count the queries that keep --target_error"
         )
     if texts["epsilon"] is None:
         raise FlagError(
-            "--epsilon: missing; must be given without --workload, to be told how many queries keep"
+            "--epsilon: missing; must be given without --workload, to count the queries that keep"
             " --target_error"
         )
     known = [flag for flag in FLAGS if flag.name in _OF_QUERIES and flag.name != "domain"]

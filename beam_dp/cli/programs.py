@@ -1,7 +1,7 @@
 """Names, flags and import paths of the programs that need Beam, installed or in a checkout.
 
-Their flags stand beside the mechanisms that take them, and Beam's in Beam: to ask either costs
-seconds. So they are kept in files, which `make generated` makes, and tests hold to be so.
+Their flags are declared next to the mechanisms that take them, and Beam's in Beam: importing either
+takes long. So they are kept in files, which `make generated` makes and tests compare.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from beam_dp.flags.flag import Flag, nearest
 FLAGS_FILE = pathlib.Path(__file__).with_name("program_flags.json")
 BEAM_FLAGS_FILE = pathlib.Path(__file__).with_name("beam_flags.json")
 
-# Each with what it is for, in a few words.
+# Each with its purpose.
 PROGRAMS = {
     "answer_queries": "answer linear queries one after the other, or a file of them at once",
     "check_domain": "how the domain maps each value in a public or made-up sample",
@@ -58,14 +58,14 @@ def flags_of_program(program: str) -> tuple[Flag, ...]:
 
 
 def description_of_program(program: str) -> str:
-    """Returns the first line of what a program says of itself, without importing it."""
+    """Returns the first line of the documentation of a program, without importing it."""
     return str(_kept()[program]["description"])
 
 
 def check_beam_names(rest: Sequence[str], own: Sequence[Flag]) -> None:
     """Refuses a flag that Beam does not know, without importing Beam.
 
-    Only where the installed Beam is of the version whose flags were kept; any other judges itself.
+    Only if the installed Beam has the version whose flags were kept.
 
     Raises:
         FlagError: naming the first unknown flag, and the nearest known one.
@@ -78,7 +78,7 @@ def check_beam_names(rest: Sequence[str], own: Sequence[Flag]) -> None:
     unknown = [name for name in names if name not in kept["flags"]]
     if not unknown:
         return
-    import importlib.metadata  # which takes as long as all else that help and refusals need
+    import importlib.metadata  # takes as long as everything else for help and refusals
 
     if importlib.metadata.version("apache-beam") == kept["version"]:
         known = [*(f"--{flag.name}" for flag in own), *kept["flags"]]

@@ -37,12 +37,12 @@ def option(
 
     Args:
         help: of the flag.
-        metavar: what stands for its value in the help; by default its choices.
-        read: gives the value of a text; it gets the flag's name for its refusal, and the text.
-        name: of the flag, where it is not that of the field.
-        choices: the texts that are valid, where only these are.
-        default: the text that counts where none is given; where there is none, programs leave the
-            field to the dataclass.
+        metavar: the placeholder of its value in the help; by default its choices.
+        read: returns the value of a text, from the name of the flag, for refusals, and the text.
+        name: that of the flag, if it is not that of the field.
+        choices: the valid texts, if only these are valid.
+        default: the text that counts if none is given; without one, the default of the field
+            counts.
     """
     form: Form = "text"
     word = ""
@@ -62,18 +62,18 @@ def option_of(flag: Flag, read: Callable[[str, str], Any] = as_text) -> dict[str
 
 @dataclasses.dataclass(frozen=True)
 class OrWord:
-    """What reads a number, or one word."""
+    """Reads a number, or one word."""
 
     read: Callable[[str, str, str], float]
     word: str
 
     def __call__(self, name: str, text: str) -> float | str:
-        """Returns the number or the word; the flag's name is for the refusal."""
+        """Returns the number or the word."""
         return text if text == self.word else self.read(name, text, f"or {self.word!r}")
 
 
 def flags_of(*options: type[Any]) -> tuple[Flag, ...]:
-    """Returns the flags of dataclasses, in their order; each name once, as it stands first."""
+    """Returns the flags of dataclasses, in their order, each name once."""
     found: dict[str, Flag] = {}
     for each in options:
         for _, flag, _ in _options(each):
@@ -85,7 +85,7 @@ def values_of(options: type[Any], given: Mapping[str, str]) -> dict[str, Any]:
     """Returns the fields that flags give, by their own names.
 
     Raises:
-        InputError: if a text is no such value, naming the flag.
+        InputError: naming the flag, if its text is refused.
     """
     return {
         field: read(flag.name, given[flag.name])
@@ -95,7 +95,7 @@ def values_of(options: type[Any], given: Mapping[str, str]) -> dict[str, Any]:
 
 
 def texts_of(options: Any) -> dict[str, str]:
-    """Returns the flags that give an object its fields; those without a value are left out."""
+    """Returns the flags that give an object its fields, without those that are None."""
     values = ((flag.name, getattr(options, field)) for field, flag, _ in _options(type(options)))
     return {
         name: f"{value:g}" if isinstance(value, float) else str(value)
@@ -105,7 +105,7 @@ def texts_of(options: Any) -> dict[str, str]:
 
 
 def _options(options: type[Any]) -> Iterator[tuple[str, Flag, Callable[[str, str], Any]]]:
-    """Yields the fields that are flags, each with its flag, and what reads it."""
+    """Yields the fields that are flags, each with its flag and its reader."""
     for field in dataclasses.fields(options):
         if _KEY in field.metadata:
             flag, read = field.metadata[_KEY]

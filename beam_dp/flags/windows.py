@@ -60,7 +60,7 @@ STRATEGY = Flag(
 QUESTIONS = Flag(
     "questions",
     "what will be asked, for --strategy: one (window), trailing:N (the last N), running (all so"
-    " far); separated by commas (default: one, trailing:24 where there are so many, running)",
+    " far); separated by commas (default: one, trailing:24 if there are 24 windows, running)",
     "LIST",
 )
 BLOCK = Flag(
@@ -91,7 +91,7 @@ def read_horizon(given: Mapping[str, str]) -> Horizon:
 
 
 def read_window_unit(given: Mapping[str, str]) -> WindowUnit:
-    """Returns whom a release of windows protects, as flags describe it.
+    """Returns the unit that a release of windows protects.
 
     Raises:
         FlagError: a number is missing.
@@ -108,10 +108,10 @@ def read_window_unit(given: Mapping[str, str]) -> WindowUnit:
 
 
 def read_measured(given: Mapping[str, str]) -> dict[str, Any]:
-    """Returns what the planning of windows takes of ``QUESTIONS`` and ``BLOCK``, where given.
+    """Returns the arguments of the planning of windows for ``QUESTIONS`` and ``BLOCK``, if given.
 
     Raises:
-        InputError: the number of windows is none; which questions there are the planner says.
+        InputError: the number of windows is not one; the planner checks the questions.
     """
     found: dict[str, Any] = {}
     if "questions" in given:

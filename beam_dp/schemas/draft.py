@@ -123,7 +123,7 @@ def draft_of(columns: Sequence[Column], source: str) -> DomainDraft:
         if not column.name or not is_unicode(column.name):
             reason = "its name is not a non-empty Unicode string"
         elif counted[column.name] > 1:
-            reason = f"its name stands {counted[column.name]} times in the schema"
+            reason = f"its name occurs {counted[column.name]} times in the schema"
         if reason or column.kind is None:
             left_out.append((column.name, reason))
         else:

@@ -329,7 +329,7 @@ def test_repeated_name_is_left_out_with_reason() -> None:
     draft = dp.domain_draft([*twice, {"name": "a", "type": "INT64"}, {"name": "", "type": "BOOL"}])
     assert [each["name"] for each in draft.attributes] == ["b"]
     assert dict(draft.left_out) == {
-        "a": "its name stands 2 times in the schema",
+        "a": "its name occurs 2 times in the schema",
         "": "its name is not a non-empty Unicode string",
     }
     with pytest.raises(dp.InputError, match="must have a column that an attribute can be made of"):

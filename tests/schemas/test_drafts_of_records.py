@@ -196,7 +196,7 @@ def test_parquet_file_with_hostile_names(
     assert dp.read_domain(path).names == (names[0], names[1], names[3], names[7])
     out, err = capfd.readouterr()
     assert err == "" and "\x1b" not in out
-    assert "its name stands 2 times in the schema" in out and "nested values have no" in out
+    assert "its name occurs 2 times in the schema" in out and "nested values have no" in out
 
 
 # In the place of a type that nothing declares.
