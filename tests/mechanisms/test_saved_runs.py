@@ -188,8 +188,7 @@ def test_a_transcript_without_its_settings_is_refused(tmp_path, change):
     (tmp_path / "run" / "transcript.json").write_text(json.dumps({**transcript, **change}))
     secret = json.loads((tmp_path / "run" / "secret.json").read_text())
     del secret["sha256"]
-    public = ["transcript.json", "hypothesis.npz"]
-    secret["sha256"] = saved_runs._digest(tmp_path / "run", public, secret)
+    secret["sha256"] = saved_runs._digest(tmp_path / "run", secret)
     (tmp_path / "run" / "secret.json").write_text(json.dumps(secret))
     with pytest.raises(InputError, match=r"^folder: "):
         check_private_mw(tmp_path / "run", run.plan)
@@ -380,10 +379,10 @@ def test_kill_at_the_secret_leaves_an_unpaid_run_whole_or_gone(tmp_path):
 def test_secret_read_several_times_is_used_once(tmp_path):
     save_private_mw(PrivateMW(PLAN, HISTOGRAM, NoNoise()), tmp_path / "run")
     found = (tmp_path / "run" / "secret.json").read_bytes()
-    assert saved_runs.use_secret(tmp_path / "run", found, None, None).take()["num_above"] == 0
+    assert saved_runs._use_secret(tmp_path / "run", found, None, None).take()["num_above"] == 0
     for _ in range(2):
         with pytest.raises(InputError, match="a saved run is resumed once"):
-            saved_runs.use_secret(tmp_path / "run", found, None, None)
+            saved_runs._use_secret(tmp_path / "run", found, None, None)
 
 
 def test_refusal_of_the_ledger_keeps_the_secret(tmp_path, monkeypatch):
