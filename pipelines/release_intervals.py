@@ -17,7 +17,6 @@ from typing import Any, get_args
 
 import apache_beam as beam
 
-from beam_dp.domain.universe import Domain
 from beam_dp.flags import shared
 from beam_dp.flags.flag import Flag
 from beam_dp.flags.shared import read_guarantee
@@ -53,13 +52,11 @@ FLAGS = (
 class Job(program.ReleaseJob):
     """Counts of all intervals that are to be released."""
 
-    domain: Domain
-    attribute: str
     plan: IntervalPlan
 
     def release(self, token: Token | None) -> beam.PTransform:
         """Returns the transform that releases, of the plan."""
-        return ReleasePlannedIntervals(self.domain, self.attribute, self.plan, token)
+        return ReleasePlannedIntervals(self.plan, token)
 
     def facts(self) -> dict[str, str]:
         """Returns what a page for people says."""
@@ -75,7 +72,8 @@ class Job(program.ReleaseJob):
     def headline(self) -> str:
         """Returns what is done, in half a line."""
         plan = self.plan
-        return f"all intervals of {self.attribute}, {plan.num_leaves:,} levels, by {plan.choice[0]}"
+        name = "" if plan.attribute is None else plan.attribute.name
+        return f"all intervals of {name}, {plan.num_leaves:,} levels, by {plan.choice[0]}"
 
     def advice(self) -> tuple[str, str]:
         """Returns what to say of the release, and how to ask it."""
@@ -90,8 +88,6 @@ def _read_job(given: dict[str, str], fields: dict[str, Any]) -> Job:
     expected = read_expected(given, "noisy")
     return Job(
         **fields,
-        domain=domain,
-        attribute=given["attribute"],
         plan=plan_attribute(
             domain,
             given["attribute"],

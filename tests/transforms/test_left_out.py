@@ -17,6 +17,7 @@ from beam_dp.domain.ordered import IntegerAttribute
 from beam_dp.domain.universe import Domain
 from beam_dp.encoding.records import encode_all_records, encode_records
 from beam_dp.errors import InputError
+from beam_dp.mechanisms.intervals.plan import plan_intervals
 from beam_dp.mechanisms.marginals.measure_all import Laplace
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.workload import marginals
@@ -26,7 +27,7 @@ from beam_dp.releases.left_out import LeftOut
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 from beam_dp.transforms import ReleaseIntervals, ReleaseSyntheticDatabase, WriteRelease
 from beam_dp.transforms.drawing import one_worker
-from beam_dp.transforms.drawing.release_intervals import ReleasePlannedIntervals, plan_attribute
+from beam_dp.transforms.drawing.release_intervals import ReleasePlannedIntervals
 
 GOOD = {"age": 3, "sex": "f", "smokes": None}
 IMPOSSIBLE = DOMAIN.with_impossible([{"age": [[0, 4]], "smokes": [True]}])
@@ -198,12 +199,9 @@ def test_interval_counts_come_with_one_count_of_what_has_no_level(tmp_path: path
     assert found.left_out.budget["release"]["epsilon"] == 0.95
 
 
-def test_a_plan_for_another_attribute_is_refused() -> None:
-    domain = Domain((IntegerAttribute("age", 0, 9), IntegerAttribute("rooms", 0, 9)))
-    plan = plan_attribute(domain, "age", guarantee(), count_left_out=True)
-    ReleasePlannedIntervals(domain, "age", plan)
-    with pytest.raises(InputError, match="attribute: 'rooms' is refused; must be the attribute of"):
-        ReleasePlannedIntervals(domain, "rooms", plan)
+def test_refuses_a_plan_of_no_attribute() -> None:
+    with pytest.raises(InputError, match=r"plan: .* is refused; must be of an attribute"):
+        ReleasePlannedIntervals(plan_intervals(10, guarantee()))
 
 
 def test_mechanism_does_not_count_left_out_records(tmp_path: pathlib.Path) -> None:

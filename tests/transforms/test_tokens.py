@@ -11,11 +11,10 @@ import pytest
 
 import beam_dp as dp
 from beam_dp.mechanisms.contract import Plan
-from beam_dp.mechanisms.intervals.plan import plan_intervals
 from beam_dp.privacy.ledger.entries import Token
 from beam_dp.privacy.loss import Loss
 from beam_dp.transforms.drawing.answer_workload import AnswerWorkload
-from beam_dp.transforms.drawing.release_intervals import ReleasePlannedIntervals
+from beam_dp.transforms.drawing.release_intervals import ReleasePlannedIntervals, plan_attribute
 
 DOMAIN = dp.Domain((dp.IntegerAttribute("age", 0, 9),))
 MARGINALS = dp.marginals(DOMAIN, ways=1)
@@ -24,7 +23,7 @@ PROMISE = dp.Guarantee(1.0, 1e-9, dp.Neighboring.REPLACE_ONE, "record", 1)
 KEY = dp.KeyColumns("age")
 N = 10**6
 SKETCH = dp.SparseProject().plan(PROMISE, max_sparsity=3)
-INTERVALS = plan_intervals(10, PROMISE)
+INTERVALS = plan_attribute(DOMAIN, "age", PROMISE)
 MARGINALS_PLAN = dp.MWEM(num_rounds=1).plan(DOMAIN, MARGINALS, PROMISE, N)
 DENSE = dp.plan_private_mw(DOMAIN, PROMISE, N, num_questions=2)
 SPARSE = dp.plan_sparse_mw(PROMISE, N, max_sparsity=2, num_questions=2)
@@ -42,7 +41,7 @@ DOORS: dict[str, tuple[Plan, Door]] = {
     "projection": (SKETCH, lambda token, _: dp.ReleaseProjection(SKETCH, KEY, token)),
     "intervals": (
         INTERVALS,
-        lambda token, _: ReleasePlannedIntervals(DOMAIN, "age", INTERVALS, token),
+        lambda token, _: ReleasePlannedIntervals(INTERVALS, token),
     ),
     "online": (DENSE, lambda token, _: dp.AnswerQueries(DENSE, None, ledger_token=token)),
     "sparse online": (SPARSE, lambda token, _: dp.AnswerSparseQueries(SPARSE, KEY, None, token)),

@@ -34,23 +34,17 @@ if TYPE_CHECKING:
 
 
 class ReleasePlannedIntervals(beam.PTransform):
-    """``ReleaseIntervals`` of what was planned before: a plan takes seconds.
+    """``ReleaseIntervals`` of what was planned before, by ``plan_attribute``: that takes seconds.
 
     Raises:
-        InputError: if the attribute is not that of the plan, or the token paid for something else.
+        InputError: if the plan is of no attribute, or the token paid for something else.
     """
 
-    def __init__(
-        self, domain: Domain, attribute: str, plan: IntervalPlan, ledger_token: Token | None = None
-    ) -> None:
+    def __init__(self, plan: IntervalPlan, ledger_token: Token | None = None) -> None:
         super().__init__()
-        self.domain = ordered_domain(domain, attribute)
-        if self.domain.attributes[0].num_levels != plan.num_leaves:
-            condition = f"must have as many levels as the plan: {plan.num_leaves}"
-            raise InputError("attribute", attribute, condition)
-        if plan.left_out is not None and plan.left_out.names != self.domain.names:
-            condition = "must be the attribute of which the plan counts the records left out"
-            raise InputError("attribute", attribute, condition)
+        if plan.attribute is None:
+            raise InputError("plan", plan, "must be of an attribute")
+        self.domain = Domain((plan.attribute,))
         self.plan = plan.paid_by(ledger_token)
 
     def expand(self, records: beam.PCollection[Any]) -> beam.PCollection[ReleaseShard]:
@@ -113,7 +107,7 @@ class ReleaseIntervals(ReleasePlannedIntervals):
         count_left_out: bool = False,
     ) -> None:
         plan = plan_attribute(domain, attribute, guarantee, strategy, count_left_out)
-        super().__init__(domain, attribute, plan, ledger_token)
+        super().__init__(plan, ledger_token)
         check_edges_budget(self.domain, None if ledger_token is None else ledger_token.dataset_id)
 
 
