@@ -1,4 +1,4 @@
-"""Arrow columns whose values do not stand in a row: unions, dictionaries, runs."""
+"""Arrow columns whose values are not stored in order: unions, dictionaries, runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Records that were made to have equal hashes are told apart, and nobody else decides between them.
+"""Records made to have equal hashes are distinguished, and other units never decide between them.
 
 Each case fails where ties fall to the order of arrival, or to a sort that is not stable.
 """

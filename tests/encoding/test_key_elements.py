@@ -1,4 +1,4 @@
-"""Keys of records: typed, and read one value at a time whatever stands beside it."""
+"""Keys of records: typed, each read independently of the others."""
 
 from __future__ import annotations
 
@@ -138,9 +138,7 @@ def test_reads_keys_of_slices_and_chunks() -> None:
 @pytest.mark.mostly_slow(one_in=4)
 @pytest.mark.parametrize("key_type", KEY_TYPES)
 @pytest.mark.parametrize("column", [*UNIONS, *INDIRECT], ids=lambda column: str(column.type))
-def test_a_slice_has_the_keys_and_weights_of_its_own_rows(
-    column: pa.Array, key_type: KeyType
-) -> None:
+def test_slice_has_its_own_keys_and_weights(column: pa.Array, key_type: KeyType) -> None:
     values = column.to_pylist()
     expected = one_by_one(values, key_type)
     weights = [each for value in values for each in weights_of(arrow_column([value]))]

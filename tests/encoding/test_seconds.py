@@ -1,4 +1,4 @@
-"""Times as whole seconds, whatever a column is made of."""
+"""Times of columns of all types as whole seconds."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ VALUES: dict[str, tuple[Any, int]] = {
 
 
 @pytest.mark.parametrize("name", VALUES)
-def test_a_value_has_its_seconds(name: str):
+def test_value_has_its_seconds(name: str):
     value, seconds = VALUES[name]
     assert seconds_of(arrow_column([value])).tolist() == [seconds]
     assert seconds_of(arrow_column([value, None, value])).tolist() == [seconds, NO_TIME, seconds]

@@ -84,7 +84,7 @@ def test_number_of_records_that_always_fit(most: float) -> None:
 def selected(
     cells: list[int], most: int, costs: UnitCosts, order: np.ndarray, other: int = 0
 ) -> collections.Counter[int]:
-    """The kept records of unit 7, which arrive in some order, beside another one's."""
+    """The kept records of unit 7, which arrive in some order, among those of another."""
     held = np.array(cells, np.int64)[order]
     units = np.array([[3] * (len(held) + other), [7] * len(held) + [8] * other], np.uint64)
     words = RecordWords(DOMAIN)

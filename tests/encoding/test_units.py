@@ -99,7 +99,7 @@ TEXT_TYPES = [
 @pytest.mark.mostly_slow(one_in=5)
 @pytest.mark.parametrize("length", [1, 13, 14, 15, 18, 19, 20, 40])
 @pytest.mark.parametrize("kind", TEXT_TYPES, ids=str)
-def test_an_integer_written_as_a_float_is_its_unit_in_every_type_of_text(
+def test_integer_written_as_float_is_the_same_unit_in_every_text_type(
     kind: pa.DataType, length: int
 ) -> None:
     digits = "987654321098765432109876543210987654321098765432"[:length]
@@ -139,7 +139,7 @@ def test_every_arrow_type_gives_the_same_unit(kind: pa.DataType) -> None:
     assert fingerprints(column.slice(2, 1)) == expected[2:3]
 
 
-def test_a_moment_is_one_unit_in_every_resolution() -> None:
+def test_moment_is_the_same_unit_in_every_resolution() -> None:
     moment = datetime.datetime(2020, 1, 2, 3, 4, 5)
     columns = [pa.array([moment, None], pa.timestamp(unit)) for unit in ("s", "ms", "us", "ns")]
     columns.append(pa.array([moment.replace(tzinfo=UTC), None], pa.timestamp("us", "UTC")))
@@ -148,7 +148,7 @@ def test_a_moment_is_one_unit_in_every_resolution() -> None:
     assert canonical_bytes(moment) == canonical_bytes(moment.replace(tzinfo=UTC))
 
 
-def test_a_time_inside_a_value_is_exact_in_every_resolution_and_zone() -> None:
+def test_nested_time_is_exact_in_every_resolution_and_zone() -> None:
     moment = datetime.datetime(2020, 1, 2, 3, 4, 5, tzinfo=UTC)
     units, zones = ("s", "ms", "us", "ns"), (None, "UTC", "+02:00", "Nowhere/Land")
     columns = [
@@ -312,7 +312,7 @@ def test_uuid_is_the_same_unit_in_python_and_arrow() -> None:
 
 
 @pytest.mark.parametrize("union", UNIONS, ids=range(len(UNIONS)))
-def test_a_slice_of_a_union_has_the_units_of_its_own_rows(union: pa.UnionArray) -> None:
+def test_slice_of_a_union_has_its_own_units(union: pa.UnionArray) -> None:
     expected = fingerprints(arrow_column(union.to_pylist()))
     assert fingerprints(union) == expected
     for start in range(len(union) + 1):

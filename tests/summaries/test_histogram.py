@@ -36,13 +36,13 @@ def test_every_marginal_equals_a_sum_over_axes(sizes: tuple[int, ...]) -> None:
         np.testing.assert_array_equal(marginals.tables[attributes], counts.sum(axis=dropped))
 
 
-def test_a_marginal_has_its_axes_in_the_order_asked_for() -> None:
+def test_marginal_has_axes_in_the_given_order() -> None:
     histogram = histogram_of(2, 3, 4)
     expected = histogram.counts.reshape(2, 3, 4).sum(axis=1).T
     np.testing.assert_array_equal(histogram.marginal(["a2", "a0"]), expected)
 
 
-def test_unknown_and_repeated_attributes_are_refused() -> None:
+def test_rejects_unknown_and_repeated_attributes() -> None:
     with pytest.raises(InputError, match="a9"):
         histogram_of(2, 3).marginal(["a9"])
     with pytest.raises(InputError, match="distinct"):
@@ -59,7 +59,7 @@ def test_repr_shows_no_counts() -> None:
     assert "9" not in repr(Marginals(domain_of(2), {("a0",): np.full(2, 9)}))
 
 
-def test_counts_of_another_shape_or_type_are_refused() -> None:
+def test_rejects_counts_of_another_shape_or_type() -> None:
     with pytest.raises(ValueError, match="int64"):
         Histogram(domain_of(4), np.zeros(3, np.int64))
     with pytest.raises(ValueError, match="int64"):
@@ -85,7 +85,7 @@ def test_all_3_way_marginals_of_16_binary_attributes_are_one_merged_table() -> N
     assert MarginalsAccumulator(domain, tables).num_merged_tables == 1
 
 
-def test_a_marginal_comes_from_the_smallest_stored_superset() -> None:
+def test_marginal_comes_from_the_smallest_stored_table() -> None:
     domain = domain_of(2, 3, 4)
     large, small = np.ones((2, 3, 4), np.int64), np.full((2, 3), 7, np.int64)
     marginals = Marginals(domain, {("a0", "a1", "a2"): large, ("a0", "a1"): small})
@@ -94,21 +94,21 @@ def test_a_marginal_comes_from_the_smallest_stored_superset() -> None:
     assert marginals.marginal(["a2"]).tolist() == [6] * 4
 
 
-def test_attributes_of_no_stored_table_are_refused() -> None:
+def test_rejects_attributes_of_no_stored_table() -> None:
     marginals = Marginals(domain_of(2, 3), {("a0",): np.zeros(2, np.int64)})
     for names in (["a1"], ["a9"], ["a0", "a0"]):
         with pytest.raises(InputError):
             marginals.marginal(names)
 
 
-def test_tables_out_of_order_or_of_another_shape_are_refused() -> None:
+def test_rejects_tables_of_wrong_order_or_shape() -> None:
     with pytest.raises(ValueError, match="order"):
         Marginals(domain_of(2, 3), {("a1", "a0"): np.zeros((3, 2), np.int64)})
     with pytest.raises(ValueError, match="axis"):
         Marginals(domain_of(2, 3), {("a0", "a1"): np.zeros((3, 2), np.int64)})
 
 
-def test_tables_of_too_many_cells_are_refused() -> None:
+def test_rejects_tables_of_too_many_cells() -> None:
     with pytest.raises(InputError, match=r"2\^28"):
         MarginalsAccumulator(domain_of(2**20, 2**20), [("a0", "a1")])
     with pytest.raises(InputError, match="a7"):

@@ -66,7 +66,7 @@ def test_split_order_and_shards_do_not_change_sums(name, pending, sizes, largest
             assert (summary.sums == expected).all()
 
 
-def test_no_shard_is_larger_than_a_mebibyte():
+def test_shards_have_at_most_a_mebibyte():
     assert len(write_shard(np.full(BLOCK_CELLS, -(2**63), np.int64))) <= 2**20 + 8
 
 
@@ -78,7 +78,7 @@ def test_signed_shards_hold_every_integer(values):
     assert (total == expected).all()
 
 
-def test_a_pickled_accumulator_has_no_tables_and_the_same_sums():
+def test_pickled_accumulator_gives_the_same_sums():
     accumulator = ProjectionAccumulator(SIGNS["blocks"])
     copy = pickle.loads(pickle.dumps(accumulator))
     data = batch(np.random.default_rng(0), 30)
@@ -158,7 +158,7 @@ def test_adding_a_record_removes_no_element(partial: int) -> None:
         assert after <= MOST
 
 
-def test_partial_sums_are_summed_up_alike_in_any_order() -> None:
+def test_partial_sums_add_up_in_any_order() -> None:
     parts = [
         batch_of((1, MOST - 5)),
         batch_of((1, 3)),

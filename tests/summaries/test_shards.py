@@ -21,7 +21,7 @@ BLOCKS = st.lists(st.integers(-300, 70_000), max_size=30).map(lambda each: np.ar
 
 
 @given(st.lists(BLOCKS, max_size=4))
-def test_shards_add_up_whatever_their_lengths(blocks: list[np.ndarray]) -> None:
+def test_adds_up_shards_of_any_length(blocks: list[np.ndarray]) -> None:
     expected = np.zeros(30, np.int64)
     shards = [write_shard(each) for each in blocks]
     for each in blocks:
@@ -40,7 +40,7 @@ def test_length_of_sparse_shard_ends_at_its_last_count() -> None:
 
 
 @given(st.integers(1, 7), st.lists(st.integers(0, 20), max_size=50))
-def test_counts_of_many_tables_are_those_of_each(size: int, cells: list[int]) -> None:
+def test_counts_many_tables_at_once(size: int, cells: list[int]) -> None:
     for num_cells in (21 * size, 2**23):  # dense, and sparse
         counts = CellCounts(num_cells)
         counts.add(np.array(cells, np.int64))
@@ -54,7 +54,7 @@ def test_counts_of_many_tables_are_those_of_each(size: int, cells: list[int]) ->
         }
 
 
-def test_tables_of_several_blocks_are_cut_by_table_and_block() -> None:
+def test_cuts_tables_of_several_blocks() -> None:
     size = BLOCK_CELLS + 2
     counts = CellCounts(64 * size)
     counts.add(np.array([0, BLOCK_CELLS, size, 2 * size - 1, 63 * size + 5]))

@@ -129,9 +129,7 @@ def accepted(check: Callable[..., None]) -> list[Attribute]:
 
 
 @pytest.mark.parametrize("name", AVRO)
-def test_an_avro_column_is_accepted_where_its_type_has_levels(
-    tmp_path: pathlib.Path, name: str
-) -> None:
+def test_accepts_avro_column_if_its_type_has_levels(tmp_path: pathlib.Path, name: str) -> None:
     kind, values, expected = AVRO[name]
     path = write_avro(tmp_path, kind, values)
     assert accepted(ReadRecords(path).check_column) == expected
@@ -145,7 +143,7 @@ def test_an_avro_column_is_accepted_where_its_type_has_levels(
 @pytest.mark.mostly_slow(one_in=3)
 @pytest.mark.parametrize("argument", ["key", "weight"])
 @pytest.mark.parametrize("name", AVRO)
-def test_an_avro_column_is_a_key_or_a_weight_where_its_values_are(
+def test_accepts_avro_key_or_weight_if_its_type_is_readable(
     tmp_path: pathlib.Path, name: str, argument: str
 ) -> None:
     kind, values, _ = AVRO[name]
@@ -163,16 +161,14 @@ def test_an_avro_column_is_a_key_or_a_weight_where_its_values_are(
 
 
 @pytest.mark.parametrize("name", ARROW)
-def test_a_parquet_column_is_accepted_where_its_type_has_levels(
-    tmp_path: pathlib.Path, name: str
-) -> None:
+def test_accepts_parquet_column_if_its_type_has_levels(tmp_path: pathlib.Path, name: str) -> None:
     kind, expected = ARROW[name]
     path = tmp_path / "a.parquet"
     pyarrow.parquet.write_table(pa.table({"a": pa.array([], kind)}), path)
     assert accepted(ReadRecords(str(path)).check_column) == expected
 
 
-def test_refuses_a_parquet_unit_of_8_bytes_which_may_be_addresses(tmp_path: pathlib.Path) -> None:
+def test_rejects_parquet_unit_of_8_bytes_that_may_be_addresses(tmp_path: pathlib.Path) -> None:
     path = tmp_path / "a.parquet"
     pyarrow.parquet.write_table(pa.table({"a": pa.array([b"12345678"], pa.binary(8))}), path)
     reader = ReadRecords(str(path))
@@ -182,7 +178,7 @@ def test_refuses_a_parquet_unit_of_8_bytes_which_may_be_addresses(tmp_path: path
 
 
 @pytest.mark.parametrize("name", ["date", "array", "uuid"])
-def test_a_job_stops_at_an_avro_file_whose_column_has_no_levels(
+def test_avro_file_whose_column_has_no_levels_stops_the_job(
     tmp_path: pathlib.Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(read_module, "_CHECKED_FILES", 1)
@@ -195,7 +191,7 @@ def test_a_job_stops_at_an_avro_file_whose_column_has_no_levels(
             _ = p | ReadRecords(f"{tmp_path}/*") | EncodeRecords(domain, "record", as_cells=True)
 
 
-def test_a_refusal_names_the_type_as_the_file_does(tmp_path: pathlib.Path) -> None:
+def test_rejection_names_the_type_as_in_the_file(tmp_path: pathlib.Path) -> None:
     path = write_avro(tmp_path, *AVRO["nullable date"][:2])
     with pytest.raises(InputError) as error:
         _ = (
@@ -293,7 +289,7 @@ class Fields(typing.TypedDict):
     ],
     ids=str,
 )
-def test_types_that_may_be_records_are_accepted(kind: Any) -> None:
+def test_accepts_types_that_may_be_records(kind: Any) -> None:
     encode(declared(kind))
 
 
@@ -366,7 +362,7 @@ WITHOUT_LEVELS = [
 
 
 @pytest.mark.parametrize(("kind", "name"), WITHOUT_LEVELS, ids=str)
-def test_a_field_that_matches_no_level_is_refused(kind: Any, name: str) -> None:
+def test_rejects_field_of_a_type_without_levels(kind: Any, name: str) -> None:
     for schema in schemas(kind):
         with pytest.raises(InputError) as error:
             encode(declared(schema))
@@ -406,12 +402,12 @@ def test_rejects_key_or_weight_of_a_type_without_levels(argument: str) -> None:
     ],
     ids=str,
 )
-def test_a_field_that_may_match_a_level_is_accepted(kind: Any) -> None:
+def test_accepts_field_that_may_have_levels(kind: Any) -> None:
     for schema in schemas(kind):
         encode(declared(schema))
 
 
-def test_a_unit_may_be_of_any_type() -> None:
+def test_unit_may_have_any_type() -> None:
     fields = [("age", int), ("who", datetime.date)]
     encode(declared(typing.NamedTuple("Visit", fields)), unit="who")
 

@@ -81,14 +81,14 @@ def test_malformed_line_affects_no_other(bad: bytes) -> None:
     assert sorted(found) == [("1", "2", "3")] * 2 + [("4", "5", "6")] * 2
 
 
-def test_a_field_that_is_not_utf8_is_a_value_of_its_own() -> None:
+def test_field_that_is_not_utf8_is_read_as_bytes() -> None:
     block = b"1,\xff,3\n4,5,6\n"
     good, bad = csv_lines.parse_lines(block, NAMES, ["b"])
     assert (good.to_pylist(), bad.to_pylist()) == ([{"b": "5"}], [{"b": b"\xff"}])
 
 
 @pytest.mark.filterwarnings("error::pytest.PytestUnraisableExceptionWarning")
-def test_nothing_is_printed_about_a_bad_line(capfd: pytest.CaptureFixture[str]) -> None:
+def test_prints_nothing_about_a_bad_line(capfd: pytest.CaptureFixture[str]) -> None:
     block = b"1,\xff\n1,\xff,3,4\n1,2\n4,5,6\n"
     assert sum(b.num_rows for b in csv_lines.parse_lines(block, NAMES, NAMES, ["a"])) == 1
     assert capfd.readouterr() == ("", "")
@@ -99,12 +99,12 @@ def test_empty_and_quoted_empty_fields_differ() -> None:
     assert batch.to_pylist() == [{"a": "1", "b": "", "c": None}]
 
 
-def test_an_empty_line_is_a_record_of_a_file_with_one_column() -> None:
+def test_empty_line_is_a_record_of_one_column() -> None:
     assert [b.num_rows for b in csv_lines.parse_lines(b"1\n\n3\n", ["a"], ["a"])] == [3]
     assert [b.num_rows for b in csv_lines.parse_lines(b"1,2\n\n3,4\n", ["a", "b"], ["a"])] == [2]
 
 
-def test_integers_come_as_integers_unless_a_line_of_the_block_has_another_text() -> None:
+def test_reads_integers_if_all_of_a_block_are_plain() -> None:
     (batch,) = csv_lines.parse_lines(b"1,2,3\n4,5,6\n", NAMES, NAMES, ["a"])
     assert batch.schema.types == [pa.int64(), pa.string(), pa.string()]
     for other in (b"x,5,6\n", b"0x1F,5,6\n", b"1e3,5,6\n"):
@@ -112,7 +112,7 @@ def test_integers_come_as_integers_unless_a_line_of_the_block_has_another_text()
         assert batch.schema.types == [pa.string()] * 3
 
 
-def test_a_line_that_is_too_long_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_drops_line_that_is_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(csv_lines, "BLOCK_BYTES", 8)
     monkeypatch.setattr(csv_lines, "MAX_LINE_BYTES", 20)
     data = b"a,b,c\n1,2,3\n" + b"x" * 100 + b",2,3\n4,5,6\n"
@@ -143,9 +143,7 @@ def test_length_limit_applies_to_each_line_alone(
     st.lists(st.sampled_from([*PIECES, b"y" * 11]), max_size=30).map(b"".join),
     st.integers(1, 9),
 )
-def test_a_line_of_a_file_with_one_column_is_at_most_one_record(
-    body: bytes, block_bytes: int
-) -> None:
+def test_line_of_one_column_is_at_most_one_record(body: bytes, block_bytes: int) -> None:
     found = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(csv_lines, "BLOCK_BYTES", block_bytes)
@@ -181,12 +179,12 @@ def test_unread_columns_may_share_a_name() -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"\xef\xbb\xbf"])
-def test_an_empty_file_has_no_columns(data: bytes) -> None:
+def test_empty_file_has_no_columns(data: bytes) -> None:
     assert csv_lines.read_header(io.BytesIO(data))[0] == []
 
 
 @pytest.mark.parametrize("data", [b"\n1,2\n", b'a,"b\n1,2\n', b"\xff,b\n1,2\n"])
-def test_a_malformed_header_is_refused(data: bytes) -> None:
+def test_rejects_malformed_header(data: bytes) -> None:
     with pytest.raises((ValueError, csv.Error)):
         csv_lines.read_header(io.BytesIO(data))
 

@@ -1,4 +1,4 @@
-"""A file is read whole or not at all, wherever it was cut; and one that cannot be read says why."""
+"""A truncated file is refused, wherever it was cut; and an unreadable one says why."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ def released(
 
 
 @pytest.mark.slow
-def test_a_record_is_counted_once_at_the_first_attribute_that_it_fails(
+def test_counts_record_once_at_its_first_failing_attribute(
     tmp_path: pathlib.Path,
 ) -> None:
     records = [
@@ -92,7 +92,7 @@ def test_a_record_is_counted_once_at_the_first_attribute_that_it_fails(
 
 
 @pytest.mark.slow
-def test_impossible_records_have_no_count_where_none_are_declared(tmp_path: pathlib.Path) -> None:
+def test_undeclared_impossible_records_have_no_count(tmp_path: pathlib.Path) -> None:
     found = released([{**GOOD, "smokes": True}], tmp_path / "out")
     assert found.impossible is None
     assert found.total == 0
@@ -120,13 +120,13 @@ def test_counts_at_most_k_left_out_records_of_a_unit(tmp_path: pathlib.Path) -> 
 
 
 @pytest.mark.slow
-def test_no_records_give_a_release_of_the_same_shape(tmp_path: pathlib.Path) -> None:
+def test_release_of_no_records_has_the_same_shape(tmp_path: pathlib.Path) -> None:
     found = released([], tmp_path / "none", domain=IMPOSSIBLE)
     assert dict(found.counts) == {"age": 0, "sex": 0, "smokes": 0}
     assert found.impossible == 0
 
 
-def test_a_release_without_the_count_has_none(tmp_path: pathlib.Path) -> None:
+def test_release_without_count_left_out_has_no_count(tmp_path: pathlib.Path) -> None:
     with pipeline() as p:
         release = ReleaseSyntheticDatabase(
             DOMAIN, marginals(DOMAIN, ways=1), guarantee(), Laplace()
@@ -161,7 +161,7 @@ def test_replayed_step_writes_one_draw(
 
 @pytest.mark.parametrize("unit", ["record", "household"])
 @pytest.mark.parametrize("as_cells", [True, False])
-def test_records_inside_are_the_same_with_and_without_the_others(unit: str, as_cells: bool) -> None:
+def test_counting_left_out_records_keeps_the_same_inside(unit: str, as_cells: bool) -> None:
     generator = np.random.default_rng(3)
     batch = pa.record_batch(
         {
@@ -185,7 +185,7 @@ def test_records_inside_are_the_same_with_and_without_the_others(unit: str, as_c
         assert left_out.units.shape == (2, len(left_out.cell_index(IMPOSSIBLE)))
 
 
-def test_interval_counts_come_with_one_count_of_what_has_no_level(tmp_path: pathlib.Path) -> None:
+def test_interval_release_counts_values_without_a_level(tmp_path: pathlib.Path) -> None:
     domain = Domain((IntegerAttribute("age", 0, 9, nullable=True, other=False),))
     records: list[Any] = [{"age": 3}, {"age": None}, {"age": 70}, {"age": "x"}, {}]
     with pipeline() as p:

@@ -123,7 +123,7 @@ def test_same_records_stay_in_any_split_of_bundles(
 
 
 @pytest.mark.slow
-def test_every_split_of_a_few_records_into_bundles_keeps_the_same() -> None:
+def test_same_records_stay_in_every_split_of_a_few() -> None:
     """All 203 partitions of 6 records, of which 3 are identical and 2 collide."""
     twins = [(1, record) for record in colliding_weights(1, 5, (2**32, 3))]
     records = [*twins, (1, (7, 1)), (1, (7, 1)), (1, (7, 1)), (2, (7, 1))]
@@ -141,7 +141,7 @@ def test_every_split_of_a_few_records_into_bundles_keeps_the_same() -> None:
     assert found == 203
 
 
-def test_a_bundle_sends_identical_records_once() -> None:
+def test_bundle_sends_identical_records_once() -> None:
     """However many there are: a unit that has nearly all records costs no more than its cells."""
     partition = partition_of(4)
     partition.start_bundle()
@@ -293,7 +293,7 @@ def defaults(source: str) -> list[str]:
     return found
 
 
-def test_no_step_has_a_default_for_the_limit_of_costs() -> None:
+def test_cost_limit_has_no_default() -> None:
     package = pathlib.Path(beam_dp.__file__).parent
     sources = {path.name: path.read_text(encoding="utf-8") for path in package.rglob("*.py")}
     assert {name: found for name, source in sources.items() if (found := defaults(source))} == {}

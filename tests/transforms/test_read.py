@@ -135,7 +135,7 @@ def test_reads_a_url_of_local_files(tmp_path: pathlib.Path, scheme: str) -> None
     assert found == [(str(folder / "a.csv"), 4)]
 
 
-def test_a_format_may_be_named(tmp_path: pathlib.Path) -> None:
+def test_reads_a_named_format(tmp_path: pathlib.Path) -> None:
     (tmp_path / "people.txt").write_text("x\n1\n")
     assert read(tmp_path / "people.txt", file_format="csv") == [{"x": "1"}]
 

@@ -122,7 +122,7 @@ class Household(beam.Row):
 
 
 class Labelled(Person):
-    """A tuple whose fields are told once by its class, again by each of its objects."""
+    """A tuple whose class and objects name its fields in different orders."""
 
     def __init__(self, *values: Any) -> None:
         self._fields = ("sex", "age", "smokes", "household")
@@ -284,7 +284,7 @@ FRAMES = {
 
 @pytest.mark.mostly_slow(one_in=2, start=1)
 @pytest.mark.parametrize("kind", FRAMES)
-def test_a_frame_is_read_as_its_rows_are(kind: str) -> None:
+def test_frame_is_read_like_its_rows(kind: str) -> None:
     expected = encoded(FRAME_ROWS)
     assert len(expected) == len(FRAME_ROWS)
     assert encoded([FRAMES[kind]]) == expected
@@ -294,7 +294,7 @@ def test_reads_frames_and_single_records_together() -> None:
     assert encoded([FRAME[:7], *FRAME_ROWS[7:20], OBJECTS[20:], FRAME[:0]]) == encoded(FRAME_ROWS)
 
 
-def test_a_frame_of_a_declared_type_is_accepted() -> None:
+def test_accepts_frame_of_a_declared_type() -> None:
     with pipeline() as p:
         encode = EncodeRecords(FRAME_DOMAIN, "who", as_cells=True)
         _ = p | beam.Create([FRAME]) | encode | collect("a")
@@ -326,7 +326,7 @@ class UnwillingFrame(pd.DataFrame):
         raise RuntimeError("of 40 records")
 
 
-def test_reads_a_frame_of_a_class_that_fails_as_pandas_reads_it() -> None:
+def test_reads_frame_of_a_failing_subclass() -> None:
     assert encoded([UnwillingFrame(FRAME_ROWS)]) == encoded(FRAME_ROWS)
 
 

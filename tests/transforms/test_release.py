@@ -73,7 +73,7 @@ def test_the_release_holds_the_records(tmp_path: Path, people: list[Any], unit: 
 
 
 @pytest.mark.slow
-def test_no_records_give_a_release_of_the_same_shape(tmp_path: Path) -> None:
+def test_release_of_no_records_has_the_same_shape(tmp_path: Path) -> None:
     run([], tmp_path / "none")
     run(PEOPLE, tmp_path / "many")
     for directory in ("none", "many"):

@@ -1,4 +1,4 @@
-"""Records of any source make what the same records in a file make, in every transform."""
+"""Every transform has the same result for records of any source as for a file of them."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ DOMAIN = Domain(
     )
 )
 WHO = Guarantee(HUGE, 0.0, "add_or_remove_one", "born", 2)
-# Which records of a unit are kept follows a hash that each run of sparse_mw draws anew.
+# Which records of a unit are kept follows a hash that each run of sparse_mw draws.
 ALL_OF_THREE = Guarantee(HUGE, 0.0, "add_or_remove_one", "born", 3)
 N = 200
 
@@ -149,7 +149,7 @@ def noted(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def outcome(source: beam.PTransform, name: str) -> Any:
-    """What a transform makes of a source of records, without what is drawn anew each time."""
+    """The result of a transform for a source of records, without what each run draws."""
     COUNTS.clear()
     with MonkeyPatch.context() as patch, pipeline() as p:
         patch.setattr(answer_queries._Starter, "histogram", noted(_Starter.histogram))
@@ -216,7 +216,7 @@ class Lacking(typing.NamedTuple):
 
 
 @pytest.mark.parametrize("name", TRANSFORMS)
-def test_a_schema_that_lacks_a_column_is_refused_by_every_transform(name: str) -> None:
+def test_every_transform_rejects_schema_without_a_column(name: str) -> None:
     rows = pipeline() | beam.Create([Lacking(1)])
     with pytest.raises(InputError, match="must be a field of the records; known are 'age'"):
         TRANSFORMS[name](rows)
@@ -238,7 +238,7 @@ class Broken(dict):
 
 @pytest.mark.mostly_slow(one_in=2)
 @pytest.mark.parametrize("name", TRANSFORMS)
-def test_no_exception_and_no_log_depends_on_a_record(
+def test_errors_and_logs_do_not_depend_on_records(
     name: str, of_a_file: dict[str, str], caplog: LogCaptureFixture
 ) -> None:
     strange: list[Any] = [Broken(), {"born": Broken()}, {"age": "canary-4711"}, {7: 8}, {}]
@@ -248,7 +248,7 @@ def test_no_exception_and_no_log_depends_on_a_record(
     assert "canary" not in caplog.text
 
 
-def test_a_unit_is_the_same_in_beams_timestamps_and_in_pythons() -> None:
+def test_beam_timestamp_is_the_same_unit_as_in_python() -> None:
     when = VISITS[5].seen
     expected = canonical_bytes(when)
     assert canonical_bytes(Timestamp.from_utc_datetime(when)) == expected

@@ -52,7 +52,7 @@ def summarise(
 
 
 @pytest.mark.parametrize("bundle_repeat", [0, 2])
-def test_a_histogram_of_several_blocks_is_that_of_numpy(bundle_repeat: int) -> None:
+def test_histogram_of_several_blocks_equals_numpys(bundle_repeat: int) -> None:
     accumulator = HistogramAccumulator(TWO_BLOCKS)
     assert TWO_BLOCKS.num_cells > 3 * BLOCK_CELLS
     histogram = summarise(TWO_BLOCKS, accumulator, "record", 5, bundle_repeat)

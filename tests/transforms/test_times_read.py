@@ -1,4 +1,4 @@
-"""Dates and times of every source have their levels, and no other source is accepted for them."""
+"""Dates and times of every source have levels, and columns of other types are refused for them."""
 
 from __future__ import annotations
 
@@ -168,7 +168,7 @@ def test_rows_of_python_have_levels_of_their_dates_and_times() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["date", "timestamp-micros"])
-def test_a_job_reads_the_dates_and_times_of_avro(tmp_path: pathlib.Path, name: str) -> None:
+def test_job_reads_dates_and_times_of_avro(tmp_path: pathlib.Path, name: str) -> None:
     kind, values, expected = AVRO[name]
     path = write_avro(tmp_path, kind, values)
     with pipeline() as p:

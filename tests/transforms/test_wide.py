@@ -127,7 +127,7 @@ class Independent(NoPrivacy):
 
 
 @pytest.mark.slow
-def test_a_release_of_a_wide_domain_is_written_and_read(tmp_path: pathlib.Path) -> None:
+def test_writes_and_reads_release_of_a_wide_domain(tmp_path: pathlib.Path) -> None:
     people, codes = table()
     workload = marginals(DOMAIN, ways=1)
     with pipeline() as p:
@@ -146,7 +146,7 @@ def test_a_release_of_a_wide_domain_is_written_and_read(tmp_path: pathlib.Path) 
     assert not pair.values[:2, [0, 4]].any() and pair.values[2:].all()
 
 
-def test_tables_that_do_not_fit_are_refused_by_the_largest() -> None:
+def test_rejects_tables_that_do_not_fit_and_names_the_largest() -> None:
     with pytest.raises(InputError) as caught:
         choose_accumulator(DOMAIN, [("c0", "c1"), DOMAIN.names[:14], DOMAIN.names[:2]])
     assert str(caught.value) == (

@@ -1,4 +1,4 @@
-"""Collections that would be released pane by pane are refused by everything that is exported."""
+"""Every exported transform refuses collections that would be released pane by pane."""
 
 from __future__ import annotations
 

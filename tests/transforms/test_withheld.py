@@ -1,4 +1,4 @@
-"""No step that sees records may say what it saw, whatever it fails with.
+"""No step that sees records reveals them, whatever error it fails with.
 
 By structure: each method that a runner hands elements to is guarded, but for those named below.
 By behaviour: an error that quotes a record is raised in each guarded step of a job, and the one
