@@ -5,11 +5,16 @@ from __future__ import annotations
 import importlib.util
 
 # Each with a module that shows whether it can be loaded. These suffice to read a release.
-READING = {"numpy": "numpy", "rich": "rich", "shtab": "shtab", "threadpoolctl": "threadpoolctl"}
+READING = {
+    "numpy": "numpy",
+    "fastavro": "fastavro",
+    "rich": "rich",
+    "shtab": "shtab",
+    "threadpoolctl": "threadpoolctl",
+}
 MAKING = {
     "scipy": "scipy",
     "pyarrow": "pyarrow",
-    "fastavro": "fastavro",
     "cramjam": "cramjam",
     "zstandard": "zstandard",
     "opendp": "opendp.measurements",

@@ -64,7 +64,7 @@ def test_a_release_is_described_verified_and_reported(reading: Home, release: st
 def test_a_release_is_answered(reading: Home) -> None:
     version = built(HERE).name.split("-")[1]
     assert reading.run("beam-dp", "--version") == f"beam-dp {version}\n"
-    place = str(GOLDEN / "synthetic_database_1")
+    place = str(GOLDEN / "synthetic_database")
     (line,) = json.loads(reading.run("beam-dp", "answer", place, "--marginal=member", "--json"))
     assert line["records"] == pytest.approx([54.514227, 5.485773], abs=1e-6)
 
