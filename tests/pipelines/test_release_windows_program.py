@@ -49,6 +49,12 @@ def write_landing(folder: Path) -> str:
     return str(landing / "*.parquet")
 
 
+PERSONS = {
+    "privacy_unit": "person",
+    "max_records_per_unit": "1",
+    "max_windows_per_unit": "1",
+    "protected_windows": "3",
+}
 # Of window 0 the record of the second file is late; that of the second 13 is of the future.
 COUNTS = [[2, 0, 0, 0], [0, 1, 0, 2], [0, 0, 0, 0]]
 
@@ -80,6 +86,13 @@ def window_flags(folder: Path, **overrides: str | None) -> list[str]:
     ]
 
 
+def paid_job(folder: Path, epsilon: float = 2000.0, **flags: str) -> tuple[Ledger, list[str]]:
+    """A ledger with a budget, and the flags of a job that it pays for."""
+    ledger = Ledger(str(folder / "ledger.sqlite"))
+    ledger.declare("visits", epsilon, 1e-9, "record", "add_or_remove_one")
+    return ledger, window_flags(folder, ledger=ledger.name, dataset_id="visits", **flags)
+
+
 def bytes_under(folder: Path) -> dict[str, bytes]:
     files = [path for path in everything_under(folder) if (folder / path).is_file()]
     return {path: (folder / path).read_bytes() for path in files}
@@ -93,7 +106,7 @@ def counts_of(folder: Path) -> list[list[float]]:
     return [np.rint(each.values).tolist() for each in sums]
 
 
-def test_the_windows_of_a_folder_are_released(tmp_path: Path, capsys: CaptureFixture[str]):
+def test_windows_of_a_folder_are_released(tmp_path: Path, capsys: CaptureFixture[str]):
     assert main(window_flags(tmp_path)) == 0
     assert counts_of(tmp_path) == COUNTS
     out, err = capsys.readouterr()
@@ -104,20 +117,14 @@ def test_the_windows_of_a_folder_are_released(tmp_path: Path, capsys: CaptureFix
 
 
 @pytest.mark.slow
-def test_the_arrival_may_be_a_column_of_a_replay(tmp_path: Path):
+def test_arrival_of_a_replay_may_be_a_column(tmp_path: Path):
     assert main(window_flags(tmp_path, arrival="came")) == 0
     assert counts_of(tmp_path) == COUNTS
 
 
 @pytest.mark.slow
 def test_units_are_limited(tmp_path: Path):
-    flags = {
-        "privacy_unit": "person",
-        "max_records_per_unit": "1",
-        "max_windows_per_unit": "1",
-        "protected_windows": "3",
-    }
-    assert main(window_flags(tmp_path, **flags)) == 0
+    assert main(window_flags(tmp_path, **PERSONS)) == 0
     assert counts_of(tmp_path) == [[1, 0, 0, 0], [0, 1, 0, 1], [0, 0, 0, 0]]
 
 
@@ -125,9 +132,7 @@ def test_units_are_limited(tmp_path: Path):
 def test_rerun_of_the_command_resumes_and_pays_once(
     tmp_path: Path, capsys: CaptureFixture[str], monkeypatch: MonkeyPatch
 ):
-    ledger = Ledger(str(tmp_path / "ledger.sqlite"))
-    ledger.declare("visits", 2000.0, 1e-9, "record", "add_or_remove_one")
-    argv = window_flags(tmp_path, ledger=ledger.name, dataset_id="visits")
+    ledger, argv = paid_job(tmp_path)
     with monkeypatch.context() as killed:
         killed.setattr(release_windows, "mark_released", lambda *_: None)
         assert main(argv) == 0
@@ -149,23 +154,13 @@ def test_rerun_of_the_command_resumes_and_pays_once(
 
 @pytest.mark.slow
 def test_released_window_is_not_drawn_again(tmp_path: Path, capsys: CaptureFixture[str]):
-    ledger = Ledger(str(tmp_path / "ledger.sqlite"))
-    ledger.declare("visits", 2000.0, 1e-9, "record", "add_or_remove_one")
-    argv = window_flags(tmp_path, ledger=ledger.name, dataset_id="visits")
+    _, argv = paid_job(tmp_path)
     assert main(argv) == 0
     shutil.rmtree(window_directory(tmp_path / "out", 1))
     capsys.readouterr()
     assert main(argv) == 2
     assert "lacks windows that were released: visits/1 paid" in capsys.readouterr().err
     assert not os.path.exists(window_directory(tmp_path / "out", 1))
-
-
-PERSONS = {
-    "privacy_unit": "person",
-    "max_records_per_unit": "1",
-    "max_windows_per_unit": "1",
-    "protected_windows": "3",
-}
 
 
 def add_file(folder: Path, name: str, modified: float) -> Path:
@@ -242,7 +237,7 @@ def test_list_of_read_files_is_private(tmp_path: Path):
     assert "mine" not in public and str(START + 18) not in public
 
 
-def test_a_private_folder_that_workers_do_not_share_is_refused(
+def test_rejects_private_folder_that_workers_do_not_share(
     tmp_path: Path, capsys: CaptureFixture[str], monkeypatch: MonkeyPatch
 ):
     monkeypatch.setattr(release_windows, "runner_name", lambda runner: "DataflowRunner")
@@ -253,7 +248,7 @@ def test_a_private_folder_that_workers_do_not_share_is_refused(
     )
 
 
-def test_another_private_folder_is_refused_once_windows_are_released(
+def test_rejects_another_private_folder_once_windows_are_released(
     tmp_path: Path, capsys: CaptureFixture[str]
 ):
     """As is a horizon that an earlier version began, which kept no list of files."""
@@ -266,7 +261,7 @@ def test_another_private_folder_is_refused_once_windows_are_released(
     assert "--private_folder: " in line and "must be that which knows the files of the win" in line
 
 
-def test_a_release_whose_writer_was_killed_is_completed(tmp_path: Path):
+def test_release_of_a_killed_writer_is_completed(tmp_path: Path):
     """Between the card and the payload of the last window."""
     argv = window_flags(tmp_path)
     assert main(argv) == 0
@@ -281,7 +276,9 @@ def test_a_release_whose_writer_was_killed_is_completed(tmp_path: Path):
     assert main(argv) == 1
 
 
-def test_the_same_files_are_the_same_source_from_anywhere(tmp_path: Path, monkeypatch: MonkeyPatch):
+def test_same_files_are_the_same_source_from_another_current_folder(
+    tmp_path: Path, monkeypatch: MonkeyPatch
+):
     assert main(window_flags(tmp_path)) == 0
     monkeypatch.chdir(tmp_path)
     assert main(window_flags(tmp_path, input="landing/*.parquet")) == 0
@@ -302,21 +299,18 @@ def test_resumed_job_rejects_other_parameters(tmp_path: Path, capsys: CaptureFix
 
 
 def test_insufficient_budget_leaves_no_output(tmp_path: Path, capsys: CaptureFixture[str]):
-    ledger = Ledger(str(tmp_path / "ledger.sqlite"))
-    ledger.declare("visits", 1.0, 1e-9, "record", "add_or_remove_one")
-    assert main(window_flags(tmp_path, ledger=ledger.name, dataset_id="visits")) == 2
+    ledger, argv = paid_job(tmp_path, epsilon=1.0)
+    assert main(argv) == 2
     assert not (tmp_path / "out").exists()
     assert ledger.entries("visits") == []
     assert len(capsys.readouterr().err.splitlines()) == 1
 
 
 @pytest.mark.parametrize("preview", [{}, {"validate_only": ""}])
-def test_drafts_of_another_job_are_refused_before_a_horizon_is_paid_for(
+def test_rejects_drafts_of_another_job_before_payment(
     tmp_path: Path, capsys: CaptureFixture[str], preview: dict[str, str]
 ):
-    ledger = Ledger(str(tmp_path / "ledger.sqlite"))
-    ledger.declare("visits", 2000.0, 1e-9, "record", "add_or_remove_one")
-    argv = window_flags(tmp_path, ledger=ledger.name, dataset_id="visits", **preview)
+    ledger, argv = paid_job(tmp_path, **preview)
     (tmp_path / "out" / f".draft-{'0' * 32}-1").mkdir(parents=True)
     assert main(argv) == 2
     line = f"error: --output: '{tmp_path}/out' is refused; must hold no drafts of another job: "
