@@ -275,6 +275,13 @@ def test_a_command_that_draws_nothing_loads_no_noise(command: str, tmp_path: pat
     assert command != "plan" or "apache_beam" not in found
 
 
+def test_answer_loads_few_modules(tmp_path: pathlib.Path) -> None:
+    argv = ["answer", str(ROOT / "tests" / "golden" / "synthetic_database"), "--count"]
+    main = f"from beam_dp.cli.main import main; assert main({argv}) == 0"
+    found = loaded(tmp_path, f"import sys; {main}; {SHOW}")
+    assert len([name for name in found if name.partition(".")[0] == "beam_dp"]) <= 90
+
+
 @pytest.mark.slow
 def test_a_program_loads_nothing_slow_before_it_is_needed(tmp_path: pathlib.Path) -> None:
     found = loaded(tmp_path, f"import sys, pipelines.release_synthetic_database; {SHOW}")
