@@ -28,7 +28,7 @@ from beam_dp.privacy.ledger.ledger import Ledger, check_edges_paid
 from beam_dp.privacy.unit_costs import UnitCosts
 from beam_dp.queries.linear_workload import LinearWorkload
 from beam_dp.queries.workload import Workload
-from beam_dp.releases.files.probe import probe_output
+from beam_dp.releases.files.commit import probe_output
 from beam_dp.releases.kinds import write_release
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 from beam_dp.summaries.histogram import Histogram, HistogramAccumulator, choose_accumulator

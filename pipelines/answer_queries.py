@@ -35,8 +35,12 @@ from beam_dp.mechanisms.online.sparse_mw import MAX_SPARSITY, SparseMWPlan, plan
 from beam_dp.mechanisms.registry import ANSWERS, options_of
 from beam_dp.noise.bound import Distribution
 from beam_dp.privacy.guarantee import Guarantee
-from beam_dp.queries.linear_workload import LinearWorkload, names_workload, parse_linear_workload
-from beam_dp.queries.linear_workload_forms import FORMS
+from beam_dp.queries.linear_workload import (
+    FORMS,
+    LinearWorkload,
+    names_workload,
+    parse_linear_workload,
+)
 from beam_dp.queries.lines import QueryLine, QueryReader, expand_line, read_line
 from beam_dp.queries.reader import LinearQueries
 from beam_dp.queries.row_families import (

@@ -27,7 +27,7 @@ from beam_dp.mechanisms.checks import MAX_RECORDS
 from beam_dp.mechanisms.contract import Plan
 from beam_dp.privacy.ledger.entries import LaterToken, Origin, Token
 from beam_dp.privacy.ledger.ledger import Ledger
-from beam_dp.releases.files.probe import probe_output
+from beam_dp.releases.files.commit import probe_output
 from beam_dp.releases.kinds import read_release
 from beam_dp.releases.release import Release
 from beam_dp.transforms import ReadRecords, WriteRelease

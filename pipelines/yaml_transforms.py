@@ -20,7 +20,7 @@ from beam_dp.flags.command_line import in_words_of_flags
 from beam_dp.flags.flag import Flag, FlagError, check_texts, nearest
 from beam_dp.flags.shared import INPUT, INPUT_FORMAT
 from beam_dp.privacy.ledger.entries import LaterToken, holds_secrets
-from beam_dp.releases.files.probe import probe_output
+from beam_dp.releases.files.commit import probe_output
 from beam_dp.transforms import ReadRecords as ReadFiles, SyntheticRows as RowsOfRelease
 from beam_dp.transforms.writing import refuse_taken_output
 

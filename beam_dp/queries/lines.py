@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from beam_dp.checks import is_integer
 from beam_dp.domain.texts import checked_json
 from beam_dp.errors import InputError, shown
-from beam_dp.queries.linear_workload_forms import MAX_QUERIES
+from beam_dp.queries.linear_workload import MAX_QUERIES
 from beam_dp.queries.reader import LinearQueries
 
 SHOWN_LETTERS = 2000

@@ -16,9 +16,9 @@ from claim_rows.published import (
 from numpy.typing import NDArray
 
 from beam_dp.hashing.distortion import Distortion
+from beam_dp.hashing.evaluation import PolynomialFamily
 from beam_dp.hashing.field import BinaryField
 from beam_dp.hashing.keys import HashKey, num_words
-from beam_dp.hashing.polynomials import PolynomialFamily
 from beam_dp.hashing.projections import BlockSigns, DenseSigns
 from beam_dp.mechanisms.sketches.mechanisms import SparseProject
 from beam_dp.mechanisms.sketches.plan import SparsePlan, SparseSummary, release_sparse
@@ -314,7 +314,7 @@ CLAIMS = [
         source="Blum and Roth 2011, Remark 4.4",
         statement="A random polynomial gives r-wise independent entries from a short key",
         printed="degree r; r - 1 is enough",
-        here="`hashing.polynomials`: of two variables, of total degree r - 1",
+        here="`hashing.evaluation`: of two variables, of total degree r - 1",
         measure=_independence,
     ),
     Claim(

@@ -17,7 +17,7 @@ from beam_dp.domain.universe import Domain
 from beam_dp.mechanisms.online.plan import Calibration
 from beam_dp.mechanisms.online.sparse_mw import plan_sparse_mw, release_conjunctions
 from beam_dp.privacy.guarantee import Guarantee
-from beam_dp.queries import sparse_rows
+from beam_dp.queries import row_families
 from beam_dp.queries.disjunction import negation
 from beam_dp.queries.linear import LinearQuery
 from beam_dp.queries.linear_workload import parse_linear_workload
@@ -98,7 +98,7 @@ def _listing(trials: int) -> list[Agreement | Slack]:
     """The support of each form against a scan of all 2^d rows, and the rows that were looked at."""
     generator, wrong, cases, seen = np.random.default_rng(3), 0, 0, 0.0
     looked_at = [0]
-    listed = sparse_rows._rows
+    listed = row_families._rows
 
     def counted(*arguments: object) -> Iterator[str]:
         for row in listed(*arguments):  # type: ignore[arg-type]
@@ -106,11 +106,11 @@ def _listing(trials: int) -> list[Agreement | Slack]:
             yield row
 
     forms: dict[str, tuple[Callable[..., SparseQuery], Holds]] = {
-        "conjunction": (lambda d, fixed, _: sparse_rows.row_conjunction(d, fixed), lambda _: True),
-        "disjunction": (sparse_rows.row_disjunction, any),
-        "parity": (sparse_rows.row_parity, lambda held: sum(held) % 2 == 1),
+        "conjunction": (lambda d, fixed, _: row_families.row_conjunction(d, fixed), lambda _: True),
+        "disjunction": (row_families.row_disjunction, any),
+        "parity": (row_families.row_parity, lambda held: sum(held) % 2 == 1),
     }
-    with mock.patch.object(sparse_rows, "_rows", counted):
+    with mock.patch.object(row_families, "_rows", counted):
         for num_bits, num_free in itertools.product((6, 9), (1, 3, 5)):
             for make, form in forms.values():
                 order = generator.permutation(num_bits).tolist()

@@ -27,8 +27,13 @@ from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.linear_workload import LinearWorkload, parse_linear_workload
 from beam_dp.queries.query_matrix import MAX_MATRIX_VALUES
 from beam_dp.queries.reader import LinearQueries
-from beam_dp.queries.vc_dimension import log_sauer_bound, matrix_vc_dimension, sauer_bound
-from beam_dp.queries.vc_families import family_vc_dimension, short_conjunctions_vc_bounds
+from beam_dp.queries.vc_dimension import (
+    family_vc_dimension,
+    log_sauer_bound,
+    matrix_vc_dimension,
+    sauer_bound,
+    short_conjunctions_vc_bounds,
+)
 from beam_dp.theorems.synthesis import best_small_db_size, small_db_theorem
 
 Matrix = NDArray[np.int64]

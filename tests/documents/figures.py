@@ -11,7 +11,7 @@ from documents.reader import words_of
 
 import beam_dp as dp
 from beam_dp.cli import main as cli
-from beam_dp.queries.sparse_files import read_sparse_query
+from beam_dp.queries.sparse_reader import read_sparse_query
 
 
 def flights_of_boeings(names: dict[str, Any]) -> None:

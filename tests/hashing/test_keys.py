@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from beam_dp.errors import InputError
+from beam_dp.hashing.evaluation import PolynomialFamily
 from beam_dp.hashing.field import GF64
 from beam_dp.hashing.keys import HashKey
-from beam_dp.hashing.polynomials import PolynomialFamily
 
 
 def test_a_key_survives_its_bytes() -> None:

@@ -13,10 +13,7 @@ from beam_dp.domain.attributes import BooleanAttribute, CategoricalAttribute
 from beam_dp.domain.ordered import IntegerAttribute
 from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError
-from beam_dp.queries import (
-    linear_workload as linear_workload_module,
-    linear_workload_forms as forms,
-)
+from beam_dp.queries import linear_workload as linear_workload_module
 from beam_dp.queries.disjunction import Disjunction
 from beam_dp.queries.linear import Explicit, Parity, Product
 from beam_dp.queries.linear_workload import LinearWorkload, parse_linear_workload
@@ -272,11 +269,11 @@ def test_a_bad_matrix_is_refused(matrix, condition, tmp_path):
 
 
 def test_sizes_are_refused_before_a_query_is_made(monkeypatch, tmp_path):
-    monkeypatch.setattr(forms, "MAX_QUERIES", 11)
+    monkeypatch.setattr(linear_workload_module, "MAX_QUERIES", 11)
     specs = ["marginals:2", "conjunctions:1", "conjunctions:2", "intervals:age"]
     path = tmp_path / "queries.jsonl"
     path.write_text('{"marginal": ["member", "age"]}')
-    monkeypatch.setattr(forms, "Product", None)
+    monkeypatch.setattr(linear_workload_module, "Product", None)
     for spec in [*specs[:3], str(path)]:
         with pytest.raises(InputError, match="must have at most 11"):
             parse_linear_workload(spec, MIXED)

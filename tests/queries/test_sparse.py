@@ -13,10 +13,9 @@ import pytest
 
 from beam_dp.errors import InputError
 from beam_dp.hashing.keys import HashKey
+from beam_dp.queries.row_families import row_conjunction, row_disjunction, row_parity
 from beam_dp.queries.sparse import SparseQuery
-from beam_dp.queries.sparse_files import read_sparse_query
-from beam_dp.queries.sparse_reader import SparseQueries, with_plain_keys
-from beam_dp.queries.sparse_rows import row_conjunction, row_disjunction, row_parity
+from beam_dp.queries.sparse_reader import SparseQueries, read_sparse_query, with_plain_keys
 
 
 def value_at(query: SparseQuery, element) -> float:

@@ -16,16 +16,14 @@ from beam_dp.queries.linear import LinearQuery, Product
 from beam_dp.queries.linear_workload import LinearWorkload, parse_linear_workload
 from beam_dp.queries.reader import LinearQueries
 from beam_dp.queries.vc_dimension import (
+    family_vc_dimension,
     is_shattered,
     log_sauer_bound,
     matrix_vc_dimension,
-    sauer_bound,
-    workload_vc_dimension,
-)
-from beam_dp.queries.vc_families import (
-    family_vc_dimension,
     products_bound,
+    sauer_bound,
     short_conjunctions_vc_bounds,
+    workload_vc_dimension,
 )
 
 TINY = [(1,), (2,), (3,), (4,), (5,), (1, 1), (1, 3), (2, 2), (2, 3), (3, 3), (4, 2), (2, 2, 2)]

@@ -19,8 +19,7 @@ from places import Place, draft_in
 from release_examples import release_of, same_release
 
 from beam_dp.errors import InputError
-from beam_dp.releases.files.commit import check_output
-from beam_dp.releases.files.probe import probe_output
+from beam_dp.releases.files.commit import check_output, probe_output
 from beam_dp.releases.kinds import commit_release, read_release, write_release
 from beam_dp.releases.leftovers import finish_writing
 from beam_dp.releases.release import Release

@@ -16,7 +16,7 @@ from fake_storage import skip_waits
 from jobs import everything_under
 
 from beam_dp.errors import InputError
-from beam_dp.releases.files.probe import probe_output
+from beam_dp.releases.files.commit import probe_output
 from beam_dp.storage.local import LocalStore
 
 

@@ -43,8 +43,12 @@ from beam_dp.queries.linear import LinearQuery, LiteralQuery, Product
 from beam_dp.queries.linear_workload import LinearWorkload
 from beam_dp.queries.query_matrix import MAX_MATRIX_VALUES, query_matrix
 from beam_dp.queries.reader import LinearQueries
-from beam_dp.queries.vc_dimension import VCDimension, matrix_vc_dimension
-from beam_dp.queries.vc_families import products_bound, sets_of_products
+from beam_dp.queries.vc_dimension import (
+    VCDimension,
+    matrix_vc_dimension,
+    products_bound,
+    sets_of_products,
+)
 from beam_dp.queries.workload import Workload
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 from beam_dp.summaries.histogram import clipped_counts

@@ -32,8 +32,7 @@ from beam_dp.releases.files.card import (
     parsed_card,
     told,
 )
-from beam_dp.releases.files.commit import BEGINNING, advice_on_drafts
-from beam_dp.releases.files.probe import probe_output
+from beam_dp.releases.files.commit import BEGINNING, advice_on_drafts, probe_output
 from beam_dp.releases.kinds import read_release
 from beam_dp.releases.release import Release, library_versions, plain_json
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
