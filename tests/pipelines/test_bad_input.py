@@ -62,58 +62,48 @@ def refused(capfd: CaptureFixture[str], folder: Path, argv: list[str], *patterns
         ("output", "hdfs://host/folder", r"--output: 'hdfs://host/folder' is refused"),
     ],
 )
-def test_a_value_out_of_range_is_refused(
-    tmp_path: Path, capfd: CaptureFixture[str], flag: str, value: str, pattern: str
-) -> None:
+def test_a_value_out_of_range_is_refused(tmp_path, capfd, flag, value, pattern):
     refused(capfd, tmp_path, job_flags(tmp_path, **{flag: value}), pattern)
 
 
 @pytest.mark.parametrize("bound", ["0", "-1", "1.5", "nan"])
-def test_a_bound_of_records_per_unit_is_a_positive_integer(
-    tmp_path: Path, capfd: CaptureFixture[str], bound: str
-) -> None:
+def test_a_bound_of_records_per_unit_is_a_positive_integer(tmp_path, capfd, bound):
     argv = job_flags(tmp_path, privacy_unit="household", max_records_per_unit=bound)
     refused(capfd, tmp_path, argv, r"--max_records_per_unit: .*must be")
 
 
-def test_a_column_as_the_unit_needs_a_bound(tmp_path: Path, capfd: CaptureFixture[str]) -> None:
+def test_a_column_as_the_unit_needs_a_bound(tmp_path, capfd):
     argv = job_flags(tmp_path, privacy_unit="household")
     refused(capfd, tmp_path, argv, r"--max_records_per_unit: missing; must be given")
 
 
 @pytest.mark.parametrize("flag", ["epsilon", "delta", "neighboring", "privacy_unit", "num_records"])
-def test_no_privacy_parameter_has_a_default(
-    tmp_path: Path, capfd: CaptureFixture[str], flag: str
-) -> None:
+def test_no_privacy_parameter_has_a_default(tmp_path, capfd, flag):
     refused(capfd, tmp_path, job_flags(tmp_path, **{flag: None}), f"--{flag}: missing; must be")
 
 
-def test_refuses_noisy_number_of_records_under_replace_one(
-    tmp_path: Path, capfd: CaptureFixture[str]
-) -> None:
+def test_refuses_noisy_number_of_records_under_replace_one(tmp_path, capfd):
     argv = job_flags(tmp_path, neighboring="replace_one", num_records="noisy")
     refused(capfd, tmp_path, argv, r"--num_records: 'noisy' is refused; must be")
 
 
-def test_gaussian_noise_needs_a_delta(tmp_path: Path, capfd: CaptureFixture[str]) -> None:
+def test_gaussian_noise_needs_a_delta(tmp_path, capfd):
     argv = job_flags(tmp_path, mechanism="gaussian", delta="0")
     refused(capfd, tmp_path, argv, r"--delta: 0(\.0)? is refused; must be")
 
 
-def test_laplace_has_no_rounds(tmp_path: Path, capfd: CaptureFixture[str]) -> None:
+def test_laplace_has_no_rounds(tmp_path, capfd):
     argv = job_flags(tmp_path, mechanism="laplace", num_rounds="3")
     refused(capfd, tmp_path, argv, r"error: --num_rounds applies only to --mechanism mwem\n")
 
 
-def test_a_missing_input_is_refused(tmp_path: Path, capfd: CaptureFixture[str]) -> None:
+def test_a_missing_input_is_refused(tmp_path, capfd):
     argv = job_flags(tmp_path, input=str(tmp_path / "nobody*.parquet"))
     refused(capfd, tmp_path, argv, r"--input: '.*nobody\*\.parquet' is refused; must")
 
 
 @pytest.mark.parametrize("file_format", ["parquet", "avro"])
-def test_refuses_input_of_another_format(
-    tmp_path: Path, capfd: CaptureFixture[str], file_format: str
-) -> None:
+def test_refuses_input_of_another_format(tmp_path, capfd, file_format):
     path = tmp_path / f"junk.{file_format}"
     path.write_bytes(b"this is no container of records" * 10)
     argv = job_flags(tmp_path, input=str(path))
@@ -121,32 +111,26 @@ def test_refuses_input_of_another_format(
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")
-def test_an_unreadable_input_is_refused(tmp_path: Path, capfd: CaptureFixture[str]) -> None:
+def test_an_unreadable_input_is_refused(tmp_path, capfd):
     argv = job_flags(tmp_path)
     (tmp_path / "people.parquet").chmod(0)
     refused(capfd, tmp_path, argv, r"--input: '.*people\.parquet' is refused; must")
 
 
-def test_an_input_of_unknown_extension_is_refused(
-    tmp_path: Path, capfd: CaptureFixture[str]
-) -> None:
+def test_an_input_of_unknown_extension_is_refused(tmp_path, capfd):
     path = tmp_path / "people.txt"
     path.write_text("age\n1\n")
     refused(capfd, tmp_path, job_flags(tmp_path, input=str(path)), r"--input(_format)?: .*must")
 
 
 @pytest.mark.parametrize("file_format", ["parquet", "avro", "csv"])
-def test_an_attribute_without_a_column_is_refused(
-    tmp_path: Path, capfd: CaptureFixture[str], file_format: str
-) -> None:
+def test_an_attribute_without_a_column_is_refused(tmp_path, capfd, file_format):
     domain = {"agee": 100, "sex": 2}
     argv = job_flags(tmp_path, domain=domain, file_format=file_format)
     refused(capfd, tmp_path, argv, r"'agee'", r"'age'")
 
 
-def test_a_csv_file_without_a_header_shows_no_value_of_its_first_record(
-    tmp_path: Path, capfd: CaptureFixture[str]
-) -> None:
+def test_a_csv_file_without_a_header_shows_no_value_of_its_first_record(tmp_path, capfd):
     argv = job_flags(tmp_path, file_format="csv")
     path = tmp_path / "people.csv"
     path.write_text("4711,Jane Roe\n" + path.read_text().partition("\n")[2])
@@ -156,47 +140,37 @@ def test_a_csv_file_without_a_header_shows_no_value_of_its_first_record(
 
 
 @pytest.mark.parametrize("file_format", ["parquet", "avro", "csv"])
-def test_a_privacy_unit_without_a_column_is_refused(
-    tmp_path: Path, capfd: CaptureFixture[str], file_format: str
-) -> None:
+def test_a_privacy_unit_without_a_column_is_refused(tmp_path, capfd, file_format):
     argv = job_flags(
         tmp_path, file_format=file_format, privacy_unit="houshold", max_records_per_unit="1"
     )
     refused(capfd, tmp_path, argv, r"--privacy_unit: 'houshold' is refused", r"'household'")
 
 
-def test_a_domain_that_is_too_large_says_how_large_and_what_would_fit(
-    tmp_path: Path, capfd: CaptureFixture[str]
-) -> None:
+def test_a_domain_that_is_too_large_says_how_large_and_what_would_fit(tmp_path, capfd):
     argv = job_flags(tmp_path, domain=HUGE, calibration="textbook", num_records="9")
     refused(capfd, tmp_path, argv, r"--domain: '10\^16.0 cells' ", r"2\^26", "the first 3 of its 8")
 
 
-def test_a_workload_that_a_mechanism_cannot_join_is_refused(
-    tmp_path: Path, capfd: CaptureFixture[str]
-) -> None:
+def test_a_workload_that_a_mechanism_cannot_join_is_refused(tmp_path, capfd):
     for mechanism in ("gaussian", "laplace"):
         argv = job_flags(tmp_path, domain=HUGE, mechanism=mechanism)
         refused(capfd, tmp_path, argv, r"--workload: 'a junction tree of 10\^16.0 cells'", "mwem")
 
 
-def test_an_attribute_that_is_too_large_alone_is_named(
-    tmp_path: Path, capfd: CaptureFixture[str]
-) -> None:
+def test_an_attribute_that_is_too_large_alone_is_named(tmp_path, capfd):
     argv = job_flags(tmp_path, domain={"age": 10**8, "sex": 2})
     refused(capfd, tmp_path, argv, r"--domain: 'age of 100,000,000 codes'", "use fewer")
 
 
-def test_an_output_that_holds_a_release_is_refused(
-    tmp_path: Path, capfd: CaptureFixture[str]
-) -> None:
+def test_an_output_that_holds_a_release_is_refused(tmp_path, capfd):
     argv = job_flags(tmp_path)
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "card.json").write_text("{}")
     refused(capfd, tmp_path, argv, r"--output: '.*out' is refused; must")
 
 
-def test_an_output_that_is_a_file_is_refused(tmp_path: Path, capfd: CaptureFixture[str]) -> None:
+def test_an_output_that_is_a_file_is_refused(tmp_path, capfd):
     argv = job_flags(tmp_path)
     (tmp_path / "out").write_text("something else")
     refused(capfd, tmp_path, argv, r"--output: '.*out' is refused; must")
@@ -213,31 +187,25 @@ def test_an_output_that_is_a_file_is_refused(tmp_path: Path, capfd: CaptureFixtu
         ("[]", r"must"),
     ],
 )
-def test_a_malformed_domain_is_refused(
-    tmp_path: Path, capfd: CaptureFixture[str], text: str, pattern: str
-) -> None:
+def test_a_malformed_domain_is_refused(tmp_path, capfd, text, pattern):
     argv = job_flags(tmp_path)
     (tmp_path / "domain.json").write_text(text)
     refused(capfd, tmp_path, argv, pattern)
 
 
-def test_a_domain_file_that_is_missing_is_refused(
-    tmp_path: Path, capfd: CaptureFixture[str]
-) -> None:
+def test_a_domain_file_that_is_missing_is_refused(tmp_path, capfd):
     argv = job_flags(tmp_path)
     (tmp_path / "domain.json").rename(tmp_path / "elsewhere.json")
     refused(capfd, tmp_path, argv, r"--domain: '.*domain\.json' is refused; must be a file")
 
 
-def test_refuses_binary_domain_file(tmp_path: Path, capfd: CaptureFixture[str]) -> None:
+def test_refuses_binary_domain_file(tmp_path, capfd):
     argv = job_flags(tmp_path)
     (tmp_path / "domain.json").write_bytes(b'{"age": \xff}')
     refused(capfd, tmp_path, argv, r"--domain: '.*domain\.json' is refused; must be UTF-8")
 
 
-def test_a_domain_file_may_start_with_a_byte_order_mark(
-    tmp_path: Path, capfd: CaptureFixture[str]
-) -> None:
+def test_a_domain_file_may_start_with_a_byte_order_mark(tmp_path, capfd):
     argv = [*job_flags(tmp_path), "--validate_only"]
     path = tmp_path / "domain.json"
     path.write_text(path.read_text(), encoding="utf-8-sig")
@@ -245,7 +213,7 @@ def test_a_domain_file_may_start_with_a_byte_order_mark(
 
 
 @pytest.mark.slow
-def test_refusal_in_a_new_process_prints_only_one_line(tmp_path: Path) -> None:
+def test_refusal_in_a_new_process_prints_only_one_line(tmp_path):
     argv = job_flags(tmp_path, epsilon="0")
     result = subprocess.run(
         [sys.executable, "-m", "pipelines.release_synthetic_database", *argv],

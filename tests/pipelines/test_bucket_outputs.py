@@ -10,7 +10,7 @@ import fake_amazon_storage
 import pytest
 from fake_google_storage import Answer, FakeGoogleStorage, serving
 from jobs import breaks_later, interval_flags, job_flags, people
-from pytest import CaptureFixture, MonkeyPatch
+from pytest import MonkeyPatch
 
 from beam_dp.cli.main import main as beam_dp
 from beam_dp.privacy.ledger.ledger import Ledger
@@ -34,9 +34,7 @@ def declared(folder: Path) -> tuple[Ledger, dict[str, str | None]]:
 
 
 @pytest.mark.slow
-def test_a_program_releases_into_a_bucket_and_beam_dp_reads_it(
-    service: FakeGoogleStorage, tmp_path: Path, capsys: CaptureFixture[str]
-) -> None:
+def test_a_program_releases_into_a_bucket_and_beam_dp_reads_it(service, tmp_path, capsys):
     ledger, paid = declared(tmp_path)
     assert release_synthetic_database.main(job_flags(tmp_path, **paid)) == 0
     draw_id = read_release(OUT).draw_id
@@ -59,9 +57,7 @@ def test_a_program_releases_into_a_bucket_and_beam_dp_reads_it(
 
 
 @pytest.mark.slow
-def test_answers_are_written_to_a_bucket_and_read_from_it(
-    service: FakeGoogleStorage, tmp_path: Path, capsys: CaptureFixture[str]
-) -> None:
+def test_answers_are_written_to_a_bucket_and_read_from_it(service, tmp_path, capsys):
     queries = tmp_path / "queries.jsonl"
     queries.write_text('{"conjunction": {"sex": "Female"}}\n', encoding="utf-8")
     argv = job_flags(tmp_path, workload=None, queries=str(queries), output=OUT)
@@ -71,9 +67,7 @@ def test_answers_are_written_to_a_bucket_and_read_from_it(
     assert beam_dp(["describe", OUT]) == 0
 
 
-def test_refuses_bucket_that_keeps_deleted_files_in_one_line(
-    service: FakeGoogleStorage, tmp_path: Path, capfd: CaptureFixture[str]
-) -> None:
+def test_refuses_bucket_that_keeps_deleted_files_in_one_line(service, tmp_path, capfd):
     ledger, paid = declared(tmp_path)
     service.buckets["releases"].settings = {}
     assert release_synthetic_database.main(job_flags(tmp_path, **paid)) == 2
@@ -83,9 +77,7 @@ def test_refuses_bucket_that_keeps_deleted_files_in_one_line(
     assert ledger.entries("visits") == [] and service.names() == []
 
 
-def test_refuses_folder_that_holds_a_release_in_one_line(
-    service: FakeGoogleStorage, tmp_path: Path, capfd: CaptureFixture[str]
-) -> None:
+def test_refuses_folder_that_holds_a_release_in_one_line(service, tmp_path, capfd):
     service.put("out/card.json", b"{}")
     assert release_intervals.main(interval_flags(tmp_path, output=OUT)) == 2
     err = capfd.readouterr().err
@@ -95,8 +87,8 @@ def test_refuses_folder_that_holds_a_release_in_one_line(
 
 @pytest.mark.slow
 def test_failure_of_the_service_ends_the_job_and_leaves_no_files(
-    service: FakeGoogleStorage, tmp_path: Path, capfd: CaptureFixture[str], monkeypatch: MonkeyPatch
-) -> None:
+    service, tmp_path, capfd, monkeypatch
+):
     ledger, paid = declared(tmp_path)
     breaks_later(monkeypatch)
 
@@ -113,9 +105,7 @@ def test_failure_of_the_service_ends_the_job_and_leaves_no_files(
 
 
 @pytest.mark.slow
-def test_a_program_releases_into_amazon_s3_and_beam_dp_reads_it(
-    monkeypatch: MonkeyPatch, tmp_path: Path, capsys: CaptureFixture[str]
-) -> None:
+def test_a_program_releases_into_amazon_s3_and_beam_dp_reads_it(monkeypatch, tmp_path, capsys):
     output = "s3://releases/out/ages"
     ledger, paid = declared(tmp_path)
     unit = {"privacy_unit": "record", "max_records_per_unit": None}

@@ -19,7 +19,7 @@ from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from apache_beam.runners.portability.portable_runner import PipelineResult, PortableRunner
 from jobs import everything_under, job_flags, people
 from patience import wait_for
-from pytest import CaptureFixture, MonkeyPatch
+from pytest import CaptureFixture
 from stopped_program import assert_stops
 
 import beam_dp.transforms
@@ -79,7 +79,7 @@ def raising(error: BaseException) -> Callable[..., Any]:
     return fail
 
 
-def test_shows_a_fault_by_its_fields() -> None:
+def test_shows_a_fault_by_its_fields():
     assert public_fault(no_module()) == "the module 'opendp.missing' is not installed"
     renamed = ImportError(SECRET, name="scipy.sparse")
     assert public_fault(renamed) == "the module 'scipy.sparse' is not of a version that fits"
@@ -89,9 +89,7 @@ def test_shows_a_fault_by_its_fields() -> None:
 
 
 @pytest.mark.slow
-def test_failing_setup_of_a_worker_says_what_is_missing(
-    fails: Program, monkeypatch: MonkeyPatch
-) -> None:
+def test_failing_setup_of_a_worker_says_what_is_missing(fails, monkeypatch):
     monkeypatch.setattr("beam_dp.transforms.drawing.one_worker.NoiseSource", raising(no_module()))
     line = fails()
     assert line == "error: a worker can't be set up: the module 'opendp.missing' is not installed\n"
@@ -101,9 +99,7 @@ def test_failing_setup_of_a_worker_says_what_is_missing(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("error", [WITHHELD[0], WITHHELD[3]], ids=repr)
-def test_withholds_other_errors_of_a_workers_setup(
-    fails: Program, monkeypatch: MonkeyPatch, error: Exception
-) -> None:
+def test_withholds_other_errors_of_a_workers_setup(fails, monkeypatch, error):
     monkeypatch.setattr("beam_dp.transforms.drawing.one_worker.NoiseSource", raising(error))
     assert "withheld" in fails()
 
@@ -121,23 +117,17 @@ def test_withholds_other_errors_of_a_workers_setup(
     ],
     ids=repr,
 )
-def test_withholds_missing_modules_of_steps_that_see_records(
-    fails: Program, monkeypatch: MonkeyPatch, step: str, error: Exception
-) -> None:
+def test_withholds_missing_modules_of_steps_that_see_records(fails, monkeypatch, step, error):
     monkeypatch.setattr(f"beam_dp.transforms.{step}", raising(error))
     assert "withheld" in fails()
 
 
-def test_withholds_errors_of_a_runner_that_runs_the_job_itself(
-    fails: Program, monkeypatch: MonkeyPatch
-) -> None:
+def test_withholds_errors_of_a_runner_that_runs_the_job_itself(fails, monkeypatch):
     monkeypatch.setattr(FnApiRunner, "run_pipeline", raising(no_module()))
     assert "withheld" in fails()
 
 
-def test_failing_submission_says_what_is_missing(
-    fails: Program, monkeypatch: MonkeyPatch, tmp_path: Path
-) -> None:
+def test_failing_submission_says_what_is_missing(fails, monkeypatch, tmp_path):
     monkeypatch.setattr(PortableRunner, "run_pipeline", raising(no_module()))
     line = fails(**EMBEDDED)
     expected = "error: the job was not submitted: the module 'opendp.missing' is not installed\n"
@@ -151,14 +141,12 @@ def test_failing_submission_says_what_is_missing(
 
 @pytest.mark.mostly_slow(one_in=2)
 @pytest.mark.parametrize("error", [*WITHHELD[:1], *WITHHELD[3:4], no_file()], ids=repr)
-def test_withholds_other_errors_of_submission(
-    fails: Program, monkeypatch: MonkeyPatch, error: Exception
-) -> None:
+def test_withholds_other_errors_of_submission(fails, monkeypatch, error):
     monkeypatch.setattr(PortableRunner, "run_pipeline", raising(error))
     assert "withheld" in fails(**EMBEDDED)
 
 
-def test_withholds_errors_after_submission(fails: Program, monkeypatch: MonkeyPatch) -> None:
+def test_withholds_errors_after_submission(fails, monkeypatch):
     class Submitted(PipelineResult):
         def __init__(self) -> None:
             pass
@@ -170,15 +158,13 @@ def test_withholds_errors_after_submission(fails: Program, monkeypatch: MonkeyPa
 
 
 @pytest.mark.slow
-def test_workers_in_this_process_print_no_traceback(
-    fails: Program, monkeypatch: MonkeyPatch
-) -> None:
+def test_workers_in_this_process_print_no_traceback(fails, monkeypatch):
     """Beam prints it past all loggers, also that of a step that needs no guard."""
     monkeypatch.setattr("beam_dp.transforms.writing.commit_draw", raising(OSError(SECRET)))
     assert "withheld" in fails(environment_type="LOOPBACK", **EMBEDDED)
 
 
-def test_withholds_errors_of_a_foreign_runner(fails: Program, monkeypatch: MonkeyPatch) -> None:
+def test_withholds_errors_of_a_foreign_runner(fails, monkeypatch):
     """It may run the job where Beam's only submit it."""
     monkeypatch.setattr(OwnRunner, "run_pipeline", raising(no_module()))
     assert "withheld" in fails(runner=f"{__name__}.OwnRunner")
@@ -191,20 +177,18 @@ class OwnRunner(PortableRunner):
 @pytest.mark.parametrize(
     "error", ["ModuleNotFoundError: No module named 'alice'", "OSError: alice"]
 )
-def test_withholds_what_an_engine_quotes(error: str) -> None:
+def test_withholds_what_an_engine_quotes(error):
     quoted = f"Pipeline failed: Traceback:\n  File 'x.py', line 1, in setup\n{error}\n"
     assert "alice" not in failure(RuntimeError(quoted))
 
 
-def test_shows_setup_errors_of_other_machines() -> None:
+def test_shows_setup_errors_of_other_machines():
     line = "beam_dp.transforms.errors.SetupError: a worker can't be set up: the module 'x' is not"
     quoted = f"Pipeline failed: Traceback:\n  File 'x.py', line 1, in setup\n{line}\n\tat java"
     assert failure(RuntimeError(quoted)) == "a worker can't be set up: the module 'x' is not"
 
 
-def test_missing_module_of_a_program_costs_one_line(
-    fails: Program, monkeypatch: MonkeyPatch, tmp_path: Path
-) -> None:
+def test_missing_module_of_a_program_costs_one_line(fails, monkeypatch, tmp_path):
     name = "pipelines.release_synthetic_database.plan_release"
     monkeypatch.setattr(name, raising(no_module("scipy")))
     assert fails(2) == "error: the module 'scipy' is not installed\n"
@@ -215,7 +199,7 @@ def test_missing_module_of_a_program_costs_one_line(
         fails(2)
 
 
-def test_shows_a_path_only_if_it_was_typed() -> None:
+def test_shows_a_path_only_if_it_was_typed():
     typed = {"input": "a/b", "flag": True, "output": "", "root": None}
     for path, shown in (("a/b", True), ("a/b/c", True), ("a/bc", False), ("a", False)):
         line = early_failure(no_file(path), typed)
@@ -224,7 +208,7 @@ def test_shows_a_path_only_if_it_was_typed() -> None:
     assert early_failure(OSError(errno.ENOENT, SECRET, 7), typed) is None
 
 
-def test_only_setup_methods_show_what_is_missing() -> None:
+def test_only_setup_methods_show_what_is_missing():
     decorated: dict[str, set[bool]] = {}
     for path in Path(beam_dp.transforms.__file__).parent.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
@@ -237,13 +221,11 @@ def test_only_setup_methods_show_what_is_missing() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_during_the_write_leaves_no_draft(tmp_path: Path, number: signal.Signals) -> None:
+def test_a_signal_during_the_write_leaves_no_draft(tmp_path, number):
     assert_stops(tmp_path, number)
 
 
-def test_a_signal_before_the_job_costs_a_line(
-    tmp_path: Path, monkeypatch: MonkeyPatch, capfd: CaptureFixture[str]
-) -> None:
+def test_a_signal_before_the_job_costs_a_line(tmp_path, monkeypatch, capfd):
     before = signal.getsignal(signal.SIGTERM)
     monkeypatch.setattr(
         "pipelines.release_synthetic_database.plan_release",
@@ -255,9 +237,7 @@ def test_a_signal_before_the_job_costs_a_line(
 
 
 @pytest.mark.slow
-def test_a_signal_while_drafts_are_removed_waits_until_they_are(
-    tmp_path: Path, monkeypatch: MonkeyPatch, capfd: CaptureFixture[str]
-) -> None:
+def test_a_signal_while_drafts_are_removed_waits_until_they_are(tmp_path, monkeypatch, capfd):
     removed = []
 
     def finish(output: str) -> bool:
@@ -284,7 +264,7 @@ class Result:
         self.state = "CANCELLED"
 
 
-def test_a_runner_that_cannot_cancel_is_left_alone(monkeypatch: MonkeyPatch) -> None:
+def test_a_runner_that_cannot_cancel_is_left_alone(monkeypatch):
     result = Result()
     cancel(result, PipelineOptions([]))
     assert result.state == "CANCELLED"
@@ -294,7 +274,7 @@ def test_a_runner_that_cannot_cancel_is_left_alone(monkeypatch: MonkeyPatch) -> 
     cancel(Result(), PipelineOptions([]))
 
 
-def test_a_job_that_is_over_and_does_not_end_is_cancelled(monkeypatch: MonkeyPatch) -> None:
+def test_a_job_that_is_over_and_does_not_end_is_cancelled(monkeypatch):
     monkeypatch.setattr("pipelines.running.SECONDS_BETWEEN_LOOKS", 0.001)
     monkeypatch.setattr("pipelines.running.SECONDS_TO_END", 0.001)
     result, asked = Result(), threading.Semaphore(0)
@@ -311,7 +291,7 @@ def test_a_job_that_is_over_and_does_not_end_is_cancelled(monkeypatch: MonkeyPat
         wait_for("the job's end", lambda: result.state == "CANCELLED")
 
 
-def test_a_job_that_ends_is_not_cancelled(monkeypatch: MonkeyPatch) -> None:
+def test_a_job_that_ends_is_not_cancelled(monkeypatch):
     monkeypatch.setattr("pipelines.running.SECONDS_BETWEEN_LOOKS", 0.001)
     result, asked = Result(), threading.Event()
     with cancelling(result, PipelineOptions([]), lambda: asked.set() or True):
@@ -319,7 +299,7 @@ def test_a_job_that_ends_is_not_cancelled(monkeypatch: MonkeyPatch) -> None:
     assert result.state == "RUNNING"
 
 
-def test_other_signal_handlers_are_called_after_the_job() -> None:
+def test_other_signal_handlers_are_called_after_the_job():
     """As Beam's job server, which replaces the handler of Ctrl-C, and passes it on."""
     told = []
     with StopSignals() as signals:
@@ -340,9 +320,7 @@ def test_other_signal_handlers_are_called_after_the_job() -> None:
     assert told == [signal.SIGINT] and signals.received is signal.SIGTERM
 
 
-def test_the_job_is_cancelled(
-    tmp_path: Path, monkeypatch: MonkeyPatch, capfd: CaptureFixture[str]
-) -> None:
+def test_the_job_is_cancelled(tmp_path, monkeypatch, capfd):
     class Waiting(Result):
         def wait_until_finish(self) -> None:
             os.kill(os.getpid(), signal.SIGINT)

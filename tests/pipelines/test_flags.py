@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from engines.programs import PROGRAMS
 from preview_pages import check_page
-from pytest import CaptureFixture, MonkeyPatch
 
 from beam_dp.errors import InputError
 from beam_dp.flags import shared
@@ -33,7 +30,7 @@ def refusal(*argv: str) -> str:
     return flags.one_line(caught.value, shared.COMMON)
 
 
-def test_our_flags_are_text_and_beams_flags_pass_through() -> None:
+def test_our_flags_are_text_and_beams_flags_pass_through():
     texts, rest = parse(*REQUIRED, "--runner", "FlinkRunner", "--direct_num_workers=2")
     assert texts["epsilon"] == "1"
     assert texts["calibration"] == "tight"
@@ -41,13 +38,13 @@ def test_our_flags_are_text_and_beams_flags_pass_through() -> None:
     assert rest == ["--runner", "FlinkRunner", "--direct_num_workers=2"]
 
 
-def test_a_negative_number_is_a_value() -> None:
+def test_a_negative_number_is_a_value():
     rest = [flag for flag in REQUIRED if not flag.startswith("--epsilon")]
     for text in ("-1", "-1e-9", "-.5", "-1E+3"):
         assert parse(*rest, "--epsilon", text)[0]["epsilon"] == text
 
 
-def test_a_switch_that_a_condition_names_is_written_as_a_flag() -> None:
+def test_a_switch_that_a_condition_names_is_written_as_a_flag():
     with pytest.raises(InputError) as caught:
         Guarantee(1.0, 1e-4, "add_or_remove_one", "record", 1)  # type: ignore[arg-type]
     assert flags.one_line(caught.value, shared.COMMON) == (
@@ -66,26 +63,26 @@ def test_a_switch_that_a_condition_names_is_written_as_a_flag() -> None:
         ("--direct_num_worker=2", "--direct_num_workers"),
     ],
 )
-def test_an_unknown_flag_is_refused_with_the_nearest_known_one(unknown: str, nearest: str) -> None:
+def test_an_unknown_flag_is_refused_with_the_nearest_known_one(unknown, nearest):
     line = refusal(*REQUIRED, unknown)
     assert line.startswith(f"error: {unknown.partition('=')[0]}: unknown flag")
     assert line.endswith(f"the nearest is {nearest}")
 
 
-def test_a_value_of_a_switch_is_refused() -> None:
+def test_a_value_of_a_switch_is_refused():
     assert refusal(*REQUIRED, "--validate_only=yes") == (
         "error: --validate_only: 'yes' is refused; must be given alone: this flag takes no value"
     )
 
 
 @pytest.mark.parametrize("flag", [flag.name for flag in shared.COMMON if flag.required])
-def test_a_required_flag_has_no_default(flag: str) -> None:
+def test_a_required_flag_has_no_default(flag):
     line = refusal(*(given for given in REQUIRED if not given.startswith(f"--{flag}=")))
     assert line.startswith(f"error: --{flag}: missing; must be given")
 
 
 @pytest.mark.parametrize("flag", ["epsilon", "delta", "neighboring", "privacy_unit", "num_records"])
-def test_every_privacy_parameter_is_required(flag: str) -> None:
+def test_every_privacy_parameter_is_required(flag):
     known = {known.name: known for known in shared.COMMON}
     assert known[flag].required
     assert known[flag].default is None
@@ -108,26 +105,26 @@ def test_every_privacy_parameter_is_required(flag: str) -> None:
         (("records.csv",), "error: unexpected argument 'records.csv'"),
     ],
 )
-def test_a_bad_flag_costs_one_line(argv: tuple[str, ...], line: str) -> None:
+def test_a_bad_flag_costs_one_line(argv, line):
     assert refusal(*REQUIRED, *argv) == line
 
 
-def test_refuses_a_lone_double_dash() -> None:
+def test_refuses_a_lone_double_dash():
     assert "--: unknown flag" in refusal(*REQUIRED, "--", "--nonsense")
 
 
 @pytest.mark.parametrize(("text", "value"), [("3", 3), ("1e6", 1_000_000), ("-2", -2)])
-def test_whole_numbers_may_be_written_as_floats(text: str, value: int) -> None:
+def test_whole_numbers_may_be_written_as_floats(text, value):
     assert integer("num_records", text) == value
 
 
 @pytest.mark.parametrize("text", ["", "three", "1.5", "nan", "inf", "1e400"])
-def test_refuses_numbers_that_are_not_whole(text: str) -> None:
+def test_refuses_numbers_that_are_not_whole(text):
     with pytest.raises(InputError, match="must be a"):
         integer("num_records", text)
 
 
-def test_a_refused_value_shows_as_its_flag() -> None:
+def test_a_refused_value_shows_as_its_flag():
     error = InputError("epsilon", 0.0, "must be finite and > 0")
     assert (
         flags.one_line(error, shared.COMMON)
@@ -135,7 +132,7 @@ def test_a_refused_value_shows_as_its_flag() -> None:
     )
 
 
-def test_a_refused_field_that_is_no_flag_has_no_dashes() -> None:
+def test_a_refused_field_that_is_no_flag_has_no_dashes():
     error = InputError("age.edges", [1], "must hold two numbers\nor more")
     assert (
         flags.one_line(error, shared.COMMON)
@@ -154,9 +151,7 @@ FACTS = {
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_preview_page_shows_the_release(
-    tmp_path: Path, capfd: CaptureFixture[str], monkeypatch: MonkeyPatch, name: str
-) -> None:
+def test_preview_page_shows_the_release(tmp_path, capfd, monkeypatch, name):
     monkeypatch.setenv("COLUMNS", "80")
     flags = PROGRAMS[name].flags(tmp_path)
     unit = next(flag for flag in flags if flag.startswith("--privacy_unit=")).partition("=")[2]
@@ -169,7 +164,7 @@ def test_preview_page_shows_the_release(
     assert ledger.entries("people") == [] and not (tmp_path / "out").exists()
 
 
-def test_json_needs_validate_only(tmp_path: Path, capfd: CaptureFixture[str]) -> None:
+def test_json_needs_validate_only(tmp_path, capfd):
     line = "error: --json: must be given with --validate_only, whose output it changes\n"
     name = "release_intervals"
     assert PROGRAMS[name].main([*PROGRAMS[name].flags(tmp_path), "--json"]) == 2

@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from jobs import interval_flags
-from pytest import CaptureFixture, MonkeyPatch
 
 from beam_dp.cli.programs import import_program
 from pipelines import flags, release_intervals
@@ -119,7 +118,7 @@ def problems(given: dict[str, Any]) -> list[str]:
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_metadata_has_the_published_form(name: str) -> None:
+def test_metadata_has_the_published_form(name):
     given = metadata(name)
     assert problems(given) == []
     assert len({each["name"] for each in given["parameters"]}) == len(given["parameters"])
@@ -138,12 +137,12 @@ def test_metadata_has_the_published_form(name: str) -> None:
         {"parameters": [{"name": "a", "label": "A", "helpText": "a", "regexes": "^a$"}]},
     ],
 )
-def test_problems_are_found_in_other_forms(broken: dict[str, Any]) -> None:
+def test_problems_are_found_in_other_forms(broken):
     assert problems({"name": "x", **broken})
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_parameters_are_the_flags_except_switches_and_local_ones(name: str) -> None:
+def test_parameters_are_the_flags_except_switches_and_local_ones(name):
     parameters = {each["name"]: each for each in metadata(name)["parameters"]}
     for flag in import_program(name).FLAGS:
         of_one_machine = ("start_from", "state", "resume", "expect_records")
@@ -153,7 +152,7 @@ def test_parameters_are_the_flags_except_switches_and_local_ones(name: str) -> N
             assert parameters[flag.name]["isOptional"] is not flag.required
 
 
-def test_a_ledger_with_a_password_does_not_match_its_parameter() -> None:
+def test_a_ledger_with_a_password_does_not_match_its_parameter():
     (ledger,) = (
         each for each in metadata("release_intervals")["parameters"] if each["name"] == "ledger"
     )
@@ -167,7 +166,7 @@ def test_a_ledger_with_a_password_does_not_match_its_parameter() -> None:
         assert not re.fullmatch(pattern, refused)
 
 
-def test_the_command_prints_the_metadata_of_one_program() -> None:
+def test_the_command_prints_the_metadata_of_one_program():
     command = [sys.executable, str(FOLDER / "metadata.py")]
     printed = subprocess.run([*command, "release_intervals"], capture_output=True, check=True)
     assert json.loads(printed.stdout) == metadata("release_intervals")
@@ -175,9 +174,7 @@ def test_the_command_prints_the_metadata_of_one_program() -> None:
     assert refused.returncode == 1 and refused.stderr.count(b"\n") == 1
 
 
-def test_the_image_holds_what_the_launcher_runs(
-    monkeypatch: MonkeyPatch, capsys: CaptureFixture[str]
-) -> None:
+def test_the_image_holds_what_the_launcher_runs(monkeypatch, capsys):
     stage = (
         (ROOT / "deploy" / "Dockerfile").read_text(encoding="utf-8").partition(" AS dataflow\n")[2]
     )
@@ -195,14 +192,12 @@ def test_the_image_holds_what_the_launcher_runs(
     assert "--input: missing" in capsys.readouterr().err
 
 
-def test_accepts_flags_of_the_launcher(tmp_path: Path) -> None:
+def test_accepts_flags_of_the_launcher(tmp_path):
     job = release_intervals.parse_arguments([*interval_flags(tmp_path), *LAUNCHER_FLAGS])
     assert job.beam_flags == tuple(LAUNCHER_FLAGS)
 
 
-def test_a_launched_program_stages_the_job_and_ends(
-    tmp_path: Path, monkeypatch: MonkeyPatch, capsys: CaptureFixture[str]
-) -> None:
+def test_a_launched_program_stages_the_job_and_ends(tmp_path, monkeypatch, capsys):
     """A launched program stages a job and ends; of a job that never ran there is no release."""
 
     class Staged:
@@ -217,9 +212,7 @@ def test_a_launched_program_stages_the_job_and_ends(
 
 
 @pytest.mark.parametrize("runner", ["DataflowRunner", "dataflowrunner", "Dataflow", "dataflow"])
-def test_a_local_output_is_refused_on_dataflow(
-    tmp_path: Path, capsys: CaptureFixture[str], runner: str
-) -> None:
+def test_a_local_output_is_refused_on_dataflow(tmp_path, capsys, runner):
     """Before anything is spent: a release on the disk of a worker is lost."""
     argv = [*interval_flags(tmp_path), f"--runner={runner}", "--project=p", "--region=r"]
     assert release_intervals.main(argv) == flags.EXIT_BAD_INPUT
@@ -227,7 +220,7 @@ def test_a_local_output_is_refused_on_dataflow(
     assert line.startswith("error: --output: ") and line.count("\n") == 1
 
 
-def test_command_in_the_manual_gives_required_parameters() -> None:
+def test_command_in_the_manual_gives_required_parameters():
     manual = (ROOT / "docs" / "runners.md").read_text(encoding="utf-8")
     (given,) = re.findall(r"--parameters '\^~\^(.*)'", manual)
     names = {each.partition("=")[0] for each in given.split("~")}

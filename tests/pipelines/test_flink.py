@@ -87,7 +87,7 @@ def other_cluster(monkeypatch: MonkeyPatch) -> Iterator[str]:
         thread.join()
 
 
-def test_refuses_missing_java(refused: Refused, monkeypatch: MonkeyPatch, jar: str) -> None:
+def test_refuses_missing_java(refused, monkeypatch, jar):
     monkeypatch.setenv("JAVA_HOME", "/nowhere")
     refused(r"--runner: 'FlinkRunner' is refused; must have Java", flink_job_server_jar=jar)
 
@@ -95,16 +95,14 @@ def test_refuses_missing_java(refused: Refused, monkeypatch: MonkeyPatch, jar: s
 @pytest.mark.parametrize(
     ("version", "reason"), [("1.8.0_392", "is Java 1"), ("11.0.21", "is Java 11")]
 )
-def test_refuses_old_java(
-    refused: Refused, tmp_path: Path, jar: str, version: str, reason: str
-) -> None:
+def test_refuses_old_java(refused, tmp_path, jar, version, reason):
     java = new_java(tmp_path / "old" / "java", version)
     pattern = rf"--job_server_java_launcher: '{java}' is refused; must have Java 17 .*{reason}\n"
     refused(pattern, flink_job_server_jar=jar, job_server_java_launcher=java)
 
 
 @pytest.mark.parametrize("launcher", ["/bin/false", "/bin/echo", "nojava"])
-def test_refuses_launcher_that_is_not_java(refused: Refused, jar: str, launcher: str) -> None:
+def test_refuses_launcher_that_is_not_java(refused, jar, launcher):
     pattern = rf"--job_server_java_launcher: '{launcher}' is refused; must have Java 17 or newer"
     refused(pattern, flink_job_server_jar=jar, job_server_java_launcher=launcher)
 
@@ -113,16 +111,16 @@ def test_refuses_launcher_that_is_not_java(refused: Refused, jar: str, launcher:
     "runner",
     ["flink", "Flink", "flinkrunner", "apache_beam.runners.portability.flink_runner.FlinkRunner"],
 )
-def test_recognizes_all_spellings_of_the_flink_runner(refused: Refused, runner: str) -> None:
+def test_recognizes_all_spellings_of_the_flink_runner(refused, runner):
     refused(r"--flink_job_server_jar: missing; must be given", runner=runner)
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:1/nope.jar", "file:///nowhere/nope.jar"])
-def test_refuses_remote_jar_that_cannot_be_fetched(refused: Refused, url: str) -> None:
+def test_refuses_remote_jar_that_cannot_be_fetched(refused, url):
     refused(rf"--flink_job_server_jar: '{url}' is refused; must be", flink_job_server_jar=url)
 
 
-def test_fetches_remote_jar_before_paying(refused: Refused, tmp_path: Path, jar: str) -> None:
+def test_fetches_remote_jar_before_paying(refused, tmp_path, jar):
     (tmp_path / "cache").mkdir()
     name = Path(jar).name
     whole, cached = Path(jar).read_bytes(), tmp_path / "cache" / name
@@ -143,26 +141,24 @@ def test_fetches_remote_jar_before_paying(refused: Refused, tmp_path: Path, jar:
     )
 
 
-def test_refuses_missing_jar(refused: Refused) -> None:
+def test_refuses_missing_jar(refused):
     refused(r"--flink_job_server_jar: missing; must be given .*make flink", flink_master="[local]")
 
 
-def test_refuses_jar_that_does_not_exist(refused: Refused, monkeypatch: MonkeyPatch) -> None:
+def test_refuses_jar_that_does_not_exist(refused, monkeypatch):
     pattern = r"--flink_job_server_jar: 'nowhere\.jar' is refused; must be a file"
     refused(pattern, flink_job_server_jar="nowhere.jar")
     monkeypatch.setenv("BEAM_DP_FLINK_JOB_SERVER_JAR", "nowhere.jar")
     refused(pattern)
 
 
-def test_refuses_truncated_jar(refused: Refused, jar: str) -> None:
+def test_refuses_truncated_jar(refused, jar):
     whole = Path(jar).read_bytes()
     Path(jar).write_bytes(whole[: len(whole) // 2])
     refused(r"--flink_job_server_jar: .* must be a jar, and complete", flink_job_server_jar=jar)
 
 
-def test_takes_java_from_the_flag_or_the_environment(
-    monkeypatch: MonkeyPatch, tmp_path: Path, jar: str
-) -> None:
+def test_takes_java_from_the_flag_or_the_environment(monkeypatch, tmp_path, jar):
     for folder in ("path", "home/bin", "flag"):
         new_java(tmp_path / folder / "java")
     monkeypatch.setenv("PATH", str(tmp_path / "path"), prepend=os.pathsep)
@@ -182,7 +178,7 @@ def test_takes_java_from_the_flag_or_the_environment(
     assert launcher(f"--job_server_java_launcher={flag}") == flag
 
 
-def test_refuses_jar_of_another_beam(refused: Refused, tmp_path: Path) -> None:
+def test_refuses_jar_of_another_beam(refused, tmp_path):
     path = new_jar(tmp_path / "beam-runners-flink-1.20-job-server-2.10.0.jar")
     pattern = rf"must be of Beam {re.escape(beam.__version__)}, or of one that was tested"
     refused(pattern, flink_job_server_jar=path)
@@ -190,8 +186,8 @@ def test_refuses_jar_of_another_beam(refused: Refused, tmp_path: Path) -> None:
 
 @since("apache-beam", "2.77")  # the first to know Flink 2.0
 def test_the_jar_that_the_repository_builds_is_accepted_whatever_beam_is_installed(
-    refused: Refused, tmp_path: Path
-) -> None:
+    refused, tmp_path
+):
     properties = (ROOT / "deploy" / "flink" / "pom.xml").read_text(encoding="utf-8")
     flink, built = (
         re.findall(rf"<{name}.version>([0-9.]+)</", properties)[0] for name in ("flink", "beam")
@@ -203,22 +199,22 @@ def test_the_jar_that_the_repository_builds_is_accepted_whatever_beam_is_install
     refused(pattern, flink_job_server_jar=path, flink_version="2.0")
 
 
-def test_refuses_flink_version_of_another_jar(refused: Refused, jar: str) -> None:
+def test_refuses_flink_version_of_another_jar(refused, jar):
     pattern = r"--flink_version: '1\.19' is refused; must be that of the jar, 1\.20"
     refused(pattern, flink_job_server_jar=jar, flink_version="1.19")
 
 
-def test_refuses_unknown_flink_version(refused: Refused, jar: str) -> None:
+def test_refuses_unknown_flink_version(refused, jar):
     refused(r"--flink_version: .*'1\.2'", flink_job_server_jar=jar, flink_version="1.2")
 
 
-def test_refuses_cluster_with_another_flink(refused: Refused, jar: str, other_cluster: str) -> None:
+def test_refuses_cluster_with_another_flink(refused, jar, other_cluster):
     pattern = r"--flink_version: '1\.20' is refused; must be that of the cluster.* 1\.19\.3"
     refused(pattern, flink_job_server_jar=jar, flink_master=other_cluster)
 
 
 @pytest.mark.parametrize("master", ["127.0.0.1:9", "http://127.0.0.1:9", "local", "[::1", "a b:1"])
-def test_refuses_cluster_that_does_not_answer(refused: Refused, jar: str, master: str) -> None:
+def test_refuses_cluster_that_does_not_answer(refused, jar, master):
     pattern = rf"--flink_master: '{re.escape(master)}' is refused; must be \[local\], or host:port"
     refused(pattern, flink_job_server_jar=jar, flink_master=master)
 
@@ -274,19 +270,17 @@ def cluster(jobs: list[dict[str, Any]], monkeypatch: MonkeyPatch) -> Iterator[Cl
 
 
 @pytest.mark.parametrize("address", ["{}", " {} ", "http://{}"])
-def test_cancels_only_the_running_job(cluster: Cluster, address: str) -> None:
+def test_cancels_only_the_running_job(cluster, address):
     cancel_job(address.format(cluster.master), JOB_ID)
     assert cluster.changes == ["/jobs/a1?mode=cancel"]
 
 
-def test_cancels_no_job_if_several_have_the_name(
-    cluster: Cluster, jobs: list[dict[str, Any]]
-) -> None:
+def test_cancels_no_job_if_several_have_the_name(cluster, jobs):
     jobs.append({**OURS, "jid": "a3"})
     cancel_job(cluster.master, JOB_ID)
     assert cluster.changes == []
 
 
-def test_embedded_flink_needs_no_cancelling() -> None:
+def test_embedded_flink_needs_no_cancelling():
     cancel_job("[auto]", JOB_ID)
     cancel_job(" [local]", JOB_ID)

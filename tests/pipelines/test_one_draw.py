@@ -19,7 +19,7 @@ import pytest
 from apache_beam.runners.direct.direct_runner import BundleBasedDirectRunner
 from barriers import remove_barrier
 from jobs import breaks_later, everything_under, files_of_one_draw, job_flags, released_records
-from pytest import CaptureFixture, FixtureRequest, MonkeyPatch
+from pytest import FixtureRequest, MonkeyPatch
 
 import beam_dp.transforms.writing as write_module
 from beam_dp.cli.main import main as beam_dp_main
@@ -161,7 +161,7 @@ def _checksums(folder: Path) -> set[bytes]:
 
 
 @pytest.mark.mostly_slow(one_in=2, start=1)
-def test_replaying_every_bundle_leaves_one_draw(tmp_path: Path, barrier: bool) -> None:
+def test_replaying_every_bundle_leaves_one_draw(tmp_path, barrier):
     assert main([*job_flags(tmp_path), "--direct_runner_bundle_repeat=2"]) == 0
     assert len(set(DRAWS)) == 3  # the bundle with the draw was done again, too
     assert_one_draw(tmp_path)
@@ -169,9 +169,7 @@ def test_replaying_every_bundle_leaves_one_draw(tmp_path: Path, barrier: bool) -
 
 @pytest.mark.mostly_slow(one_in=6, start=2)
 @pytest.mark.parametrize("crash", CRASHES)
-def test_replayed_writer_that_failed_first_leaves_one_draw(
-    tmp_path: Path, monkeypatch: MonkeyPatch, barrier: bool, crash: str
-) -> None:
+def test_replayed_writer_that_failed_first_leaves_one_draw(tmp_path, monkeypatch, barrier, crash):
     """FnApiRunner ends the job at a failure; here the failed attempt is one of its replays."""
     CRASHES[crash](monkeypatch)
     original = write_module._Write.process
@@ -191,9 +189,7 @@ def test_replayed_writer_that_failed_first_leaves_one_draw(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("crash", CRASHES)
-def test_retried_bundle_leaves_one_draw(
-    tmp_path: Path, monkeypatch: MonkeyPatch, crash: str
-) -> None:
+def test_retried_bundle_leaves_one_draw(tmp_path, monkeypatch, crash):
     CRASHES[crash](monkeypatch)
     pipeline = beam.Pipeline(runner=BundleBasedDirectRunner())
     build(parse_arguments(job_flags(tmp_path)), pipeline)
@@ -202,9 +198,7 @@ def test_retried_bundle_leaves_one_draw(
     assert_one_draw(tmp_path)
 
 
-def test_a_writer_that_fails_for_good_leaves_no_draft(
-    tmp_path: Path, monkeypatch: MonkeyPatch
-) -> None:
+def test_a_writer_that_fails_for_good_leaves_no_draft(tmp_path, monkeypatch):
     def failing(*arguments: Any) -> Any:
         raise CrashError
 
@@ -216,8 +210,8 @@ def test_a_writer_that_fails_for_good_leaves_no_draft(
 
 @pytest.mark.slow
 def test_a_job_killed_before_the_card_leaves_drafts_that_the_next_one_must_not_overwrite(
-    tmp_path: Path, monkeypatch: MonkeyPatch, capfd: CaptureFixture[str]
-) -> None:
+    tmp_path, monkeypatch, capfd
+):
     with monkeypatch.context() as patch:
         _killed_before_card(patch)
         pipeline = beam.Pipeline(runner="FnApiRunner")
@@ -235,9 +229,7 @@ def test_a_job_killed_before_the_card_leaves_drafts_that_the_next_one_must_not_o
 
 
 @pytest.mark.slow
-def test_a_job_whose_writer_was_killed_leaves_no_draft(
-    tmp_path: Path, monkeypatch: MonkeyPatch
-) -> None:
+def test_a_job_whose_writer_was_killed_leaves_no_draft(tmp_path, monkeypatch):
     _killed_before_card(monkeypatch)
     assert main(job_flags(tmp_path)) == 1
     assert FAILURES == ["failed", "left its draft"]
@@ -245,7 +237,7 @@ def test_a_job_whose_writer_was_killed_leaves_no_draft(
 
 
 @pytest.mark.slow
-def test_detects_a_writer_that_keeps_its_drafts(tmp_path: Path, monkeypatch: MonkeyPatch) -> None:
+def test_detects_a_writer_that_keeps_its_drafts(tmp_path, monkeypatch):
     """The checks above are not blind."""
     monkeypatch.setattr(LocalStore, "remove_draft", lambda self, draft: None)
     assert main([*job_flags(tmp_path), "--direct_runner_bundle_repeat=2"]) == 0
@@ -254,9 +246,7 @@ def test_detects_a_writer_that_keeps_its_drafts(tmp_path: Path, monkeypatch: Mon
 
 
 @pytest.mark.slow
-def test_detects_a_writer_that_lets_the_last_draw_win(
-    tmp_path: Path, monkeypatch: MonkeyPatch
-) -> None:
+def test_detects_a_writer_that_lets_the_last_draw_win(tmp_path, monkeypatch):
     """One that writes into the output at once, as an ordinary sink does, leaves several draws."""
 
     def commit(draw: Draw, directory: str) -> bool:

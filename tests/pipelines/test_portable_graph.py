@@ -24,7 +24,7 @@ import pyarrow as pa
 import pytest
 from apache_beam.portability.api import beam_runner_api_pb2
 from jobs import interval_flags, job_flags, people
-from pytest import FixtureRequest, MonkeyPatch
+from pytest import FixtureRequest
 
 from beam_dp.privacy.ledger.entries import Token
 from beam_dp.queries.workload import marginals
@@ -155,7 +155,7 @@ def everything_in(data: bytes) -> bytes:
     return b"\n".join(unpacked(data))
 
 
-def test_names_are_unique_and_readable(graph: Proto) -> None:
+def test_names_are_unique_and_readable(graph):
     names = [step.unique_name for step in graph.components.transforms.values()]
     assert len(set(names)) == len(names)
     steps = list(own_steps(graph))
@@ -169,27 +169,27 @@ def test_names_are_unique_and_readable(graph: Proto) -> None:
     assert not any("lambda" in step.unique_name for step in steps)
 
 
-def test_graph_names_what_is_read_released_and_written(graph: Proto) -> None:
+def test_graph_names_what_is_read_released_and_written(graph):
     roots = {step.unique_name.partition("/")[0] for step in own_steps(graph)}
     assert roots - {"Queries"} <= {"Read", "Release", "Answer", "Write"}
     assert {"Read", "Write"} < roots
 
 
-def test_the_graph_is_small(graph: Proto) -> None:
+def test_the_graph_is_small(graph):
     assert len(graph.SerializeToString()) < 200_000
 
 
-def test_search_for_secrets_unpacks_fields_of_steps(inside: bytes) -> None:
+def test_search_for_secrets_unpacks_fields_of_steps(inside):
     """The test of the tests below: a name that is deep in a step is found."""
     assert b"max_records_per_unit" in inside
 
 
 @pytest.mark.parametrize("secret", [PASSWORD, CANARY, "NoiseSource", "sqlalchemy"])
-def test_nothing_secret_is_in_the_graph(inside: bytes, secret: str) -> None:
+def test_nothing_secret_is_in_the_graph(inside, secret):
     assert secret.encode() not in inside
 
 
-def test_search_finds_a_secret_in_a_step() -> None:
+def test_search_finds_a_secret_in_a_step():
     pipeline = beam.Pipeline()
     held = {"ledger": f"postgresql://bob:{PASSWORD}@localhost/db"}
     _ = pipeline | beam.Create([None]) | beam.Map(lambda element: (element, held))
@@ -204,7 +204,7 @@ def test_workers_need_no_module_of_a_program(inside: bytes) -> None:
 
 
 @pytest.mark.parametrize("name", JOBS)
-def test_our_flags_are_no_options_of_the_runner(name: str, tmp_path: Path) -> None:
+def test_our_flags_are_no_options_of_the_runner(name, tmp_path):
     """Runners show options: the ledger's URL and the dataset must not be among them."""
     program, make_flags = JOBS[name]
     ledger = [f"--ledger={tmp_path / PASSWORD}.sqlite", f"--dataset_id={CANARY}"]
@@ -217,7 +217,7 @@ def test_our_flags_are_no_options_of_the_runner(name: str, tmp_path: Path) -> No
         assert secret not in shown
 
 
-def test_summaries_are_sharded_by_key(graph: Proto) -> None:
+def test_summaries_are_sharded_by_key(graph):
     """Each is added up under the integers of its blocks, or grouped by them."""
     components = graph.components
     groups = [
@@ -236,7 +236,7 @@ def test_summaries_are_sharded_by_key(graph: Proto) -> None:
         assert key.spec.urn == "beam:coder:varint:v1", step.unique_name
 
 
-def test_only_the_drawing_step_asks_for_memory(graph: Proto) -> None:
+def test_only_the_drawing_step_asks_for_memory(graph):
     environments = graph.components.environments
     asked: dict[str, int] = {}
     for step in graph.components.transforms.values():
@@ -253,7 +253,7 @@ def test_only_the_drawing_step_asks_for_memory(graph: Proto) -> None:
 
 
 @pytest.mark.slow
-def test_takes_the_larger_memory_request(tmp_path: Path) -> None:
+def test_takes_the_larger_memory_request(tmp_path):
     def memory(hint: str) -> int:
         job = release_intervals.parse_arguments([*interval_flags(tmp_path), hint])
         pipeline = make_pipeline(job.beam_flags, job.output)
@@ -269,7 +269,7 @@ def test_takes_the_larger_memory_request(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_hints_and_names_do_not_depend_on_records(tmp_path: Path) -> None:
+def test_hints_and_names_do_not_depend_on_records(tmp_path):
     """Two tables of other records and other sizes: the same graph but for what is drawn anew."""
     shapes = []
     for size in (10, 500):
@@ -286,7 +286,7 @@ def test_hints_and_names_do_not_depend_on_records(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_release_is_the_same_without_hints(tmp_path: Path, monkeypatch: MonkeyPatch) -> None:
+def test_a_release_is_the_same_without_hints(tmp_path, monkeypatch):
     """Exact but for the noise, which is nothing here: each answer, with and without."""
     tables: list[Any] = []
     for name in ("with", "without"):
@@ -303,7 +303,7 @@ def test_a_release_is_the_same_without_hints(tmp_path: Path, monkeypatch: Monkey
     assert (tables[0] == tables[1]).all() and tables[0].sum() > 100
 
 
-def test_a_token_is_public() -> None:
+def test_a_token_is_public():
     """It is in the graph of a paid job: no field of it gives access to a ledger."""
     fields = {field.name for field in dataclasses.fields(Token)}
     assert fields == {"dataset_id", "number", "mechanism", "guarantee", "loss"}

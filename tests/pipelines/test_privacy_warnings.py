@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import apache_beam as beam
@@ -12,7 +11,6 @@ import pytest
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from engines.programs import PROGRAMS
 from jobs import people, write_table
-from pytest import CaptureFixture, LogCaptureFixture, MonkeyPatch
 from test_release_windows_program import window_flags
 from yaml_jobs import RELEASE, build, read, step
 
@@ -38,9 +36,7 @@ def warnings_of(err: str, words: str = "") -> list[str]:
 
 
 @pytest.mark.parametrize("name", [*PROGRAMS, "release_windows"])
-def test_every_program_warns_once_about_a_large_epsilon(
-    tmp_path: Path, capfd: CaptureFixture[str], name: str
-) -> None:
+def test_every_program_warns_once_about_a_large_epsilon(tmp_path, capfd, name):
     if name == "release_windows":
         run, flags = release_windows.main, window_flags(tmp_path)
     else:
@@ -51,7 +47,7 @@ def test_every_program_warns_once_about_a_large_epsilon(
     assert warnings_of(capfd.readouterr().err, "epsilon") == []
 
 
-def test_a_job_that_runs_warns_once(tmp_path: Path, capfd: CaptureFixture[str]) -> None:
+def test_a_job_that_runs_warns_once(tmp_path, capfd):
     program = PROGRAMS["release_synthetic_database"]
     ledger = dp.Ledger(str(tmp_path / "ledger.sqlite"))
     ledger.declare("people", 100.0, 1e-6, "record", "add_or_remove_one")
@@ -61,7 +57,7 @@ def test_a_job_that_runs_warns_once(tmp_path: Path, capfd: CaptureFixture[str]) 
 
 
 @pytest.mark.parametrize("more", [["--num_records=500"], ["--num_records=500", "--json"]])
-def test_plan_warns_about_a_large_epsilon(capfd: CaptureFixture[str], more: list[str]) -> None:
+def test_plan_warns_about_a_large_epsilon(capfd, more):
     flags = ['--domain={"age": 3}', "--workload=marginals:1", "--delta=0", "--epsilon=11"]
     unit = ["--neighboring=add_or_remove_one", "--privacy_unit=record"]
     assert main(["plan", *flags, *unit, *more]) == 0
@@ -69,7 +65,7 @@ def test_plan_warns_about_a_large_epsilon(capfd: CaptureFixture[str], more: list
     assert TOLD in line
 
 
-def test_yaml_warns_about_a_large_epsilon(tmp_path: Path) -> None:
+def test_yaml_warns_about_a_large_epsilon(tmp_path):
     release = step("ReleaseSyntheticDatabase", output=str(tmp_path / "out"), **RELEASE)
     release["config"]["epsilon"] = 11
     spec = {"type": "chain", "transforms": [read(tmp_path), release]}
@@ -106,29 +102,27 @@ IN_PYTHON = {
 
 @pytest.mark.filterwarnings("error::beam_dp.privacy.guarantee.PrivacyWarning")
 @pytest.mark.parametrize("name", IN_PYTHON)
-def test_python_warns_about_a_large_epsilon(name: str) -> None:
+def test_python_warns_about_a_large_epsilon(name):
     IN_PYTHON[name](10.0)
     with pytest.warns(PrivacyWarning, match=TOLD):
         IN_PYTHON[name](11.0)
 
 
-def test_frame_with_a_column_of_people_warns_where_the_unit_is_the_record() -> None:
+def test_frame_with_a_column_of_people_warns_where_the_unit_is_the_record():
     table = pa.table({"age": [1], "patient_id": ["ann"]})
     with pytest.warns(PrivacyWarning, match="the column 'patient_id' seems to name people"):
         dp.release(table, DOMAIN, WORKLOAD, promise(1.0))
 
 
 @pytest.mark.filterwarnings("error::beam_dp.privacy.guarantee.PrivacyWarning")
-def test_no_warning_where_the_person_is_the_unit_or_the_column_is_released() -> None:
+def test_no_warning_where_the_person_is_the_unit_or_the_column_is_released():
     table = pa.table({"age": [1], "patient_id": ["ann"], "visit_id": [7]})
     dp.release(table, DOMAIN, WORKLOAD, promise(1.0, "patient_id"))
     member = dp.read_domain({"member": 2})
     dp.release(pa.table({"member": [1]}), member, dp.marginals(member, ways=1), promise(1.0))
 
 
-def test_program_hints_at_a_column_of_people_where_the_unit_is_the_record(
-    tmp_path: Path, capfd: CaptureFixture[str]
-) -> None:
+def test_program_hints_at_a_column_of_people_where_the_unit_is_the_record(tmp_path, capfd):
     table = people().rename_columns(["user_id", "age", "sex", "smokes"])
     program = PROGRAMS["release_synthetic_database"]
     flags = with_epsilon(program.flags(tmp_path), "1")
@@ -138,9 +132,7 @@ def test_program_hints_at_a_column_of_people_where_the_unit_is_the_record(
     assert "privacy_unit: 'record' protects single records" in line and "'user_id'" in line
 
 
-def test_program_warns_of_midpoints_of_bins(
-    tmp_path: Path, capfd: CaptureFixture[str], monkeypatch: MonkeyPatch
-) -> None:
+def test_program_warns_of_midpoints_of_bins(tmp_path, capfd, monkeypatch):
     program = PROGRAMS["release_synthetic_database"]
     monkeypatch.setattr(draw_database, "MAX_BIN_VALUES", 99)
     flags = [flag for flag in program.flags(tmp_path) if "--output=" not in flag]
@@ -152,9 +144,7 @@ def test_program_warns_of_midpoints_of_bins(
     assert "middle of its bin" not in capfd.readouterr().err
 
 
-def test_release_in_memory_warns_of_midpoints_of_bins(
-    monkeypatch: MonkeyPatch, caplog: LogCaptureFixture
-) -> None:
+def test_release_in_memory_warns_of_midpoints_of_bins(monkeypatch, caplog):
     binned = dp.Domain((dp.NumericAttribute("age", (0, 3)),))
     table, workload = pa.table({"age": [1.0] * 9}), dp.marginals(binned, ways=1)
     monkeypatch.setattr(draw_database, "MAX_BIN_VALUES", 5)
@@ -179,5 +169,5 @@ def test_release_in_memory_warns_of_midpoints_of_bins(
         ("", False),
     ],
 )
-def test_recognizes_column_names_of_people(name: str, expected: bool) -> None:
+def test_recognizes_column_names_of_people(name, expected):
     assert _names_people(name) == expected

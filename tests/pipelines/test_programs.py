@@ -62,8 +62,8 @@ def declared(folder: Path, unit: str) -> Ledger:
 )
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_a_job_of_the_command_line_is_planned_and_built_once(
-    tmp_path: Path, monkeypatch: MonkeyPatch, name: str, end: str, payment: str
-) -> None:
+    tmp_path, monkeypatch, name, end, payment
+):
     flags = PROGRAMS[name].flags(tmp_path)
     if payment == "with a ledger":
         unit = next(flag for flag in flags if flag.startswith("--privacy_unit=")).partition("=")[2]
@@ -83,7 +83,7 @@ def test_a_job_of_the_command_line_is_planned_and_built_once(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", PAID_JOBS)
-def test_a_job_of_yaml_is_planned_once(tmp_path: Path, name: str) -> None:
+def test_a_job_of_yaml_is_planned_once(tmp_path, name):
     ledger = declared(tmp_path, "household")
     chain = {"type": "chain", "transforms": [read(tmp_path), paid(name, ledger, tmp_path)]}
     with calls_of(PLANNERS_OF_YAML[name]) as planned:
@@ -106,9 +106,7 @@ def refusal(capfd: CaptureFixture[str], code: int) -> str:
 
 @pytest.mark.mostly_slow(one_in=2, start=1)
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_an_output_without_hard_links_costs_one_line(
-    tmp_path: Path, monkeypatch: MonkeyPatch, capfd: CaptureFixture[str], name: str
-) -> None:
+def test_an_output_without_hard_links_costs_one_line(tmp_path, monkeypatch, capfd, name):
     program = PROGRAMS[name]
     flags = program.flags(tmp_path)
     unit = next(flag for flag in flags if flag.startswith("--privacy_unit=")).partition("=")[2]
@@ -134,9 +132,7 @@ OTHER_JOB = "must hold no drafts of another job: stop that job if it is running,
 @pytest.mark.mostly_slow(one_in=2, start=0)
 @pytest.mark.parametrize("name", PROGRAMS)
 @pytest.mark.parametrize("is_preview", [False, True])
-def test_drafts_of_another_job_are_refused_before_a_program_pays(
-    tmp_path: Path, capfd: CaptureFixture[str], name: str, is_preview: bool
-) -> None:
+def test_drafts_of_another_job_are_refused_before_a_program_pays(tmp_path, capfd, name, is_preview):
     program = PROGRAMS[name]
     flags = program.flags(tmp_path)
     unit = next(flag for flag in flags if flag.startswith("--privacy_unit=")).partition("=")[2]
@@ -149,7 +145,7 @@ def test_drafts_of_another_job_are_refused_before_a_program_pays(
     assert ledger.entries("people") == [] and everything_under(tmp_path) == before
 
 
-def test_drafts_of_another_job_are_refused_before_a_table_is_paid_for(tmp_path: Path) -> None:
+def test_drafts_of_another_job_are_refused_before_a_table_is_paid_for(tmp_path):
     ledger = declared(tmp_path, "record")
     domain = dp.read_domain('{"age": 2}')
     given = dp.Guarantee(1.0, 1e-9, "add_or_remove_one", "record", 1)
@@ -164,9 +160,7 @@ def test_drafts_of_another_job_are_refused_before_a_table_is_paid_for(tmp_path: 
 
 
 @pytest.mark.parametrize("is_paid", [False, True])
-def test_drafts_of_another_job_are_refused_when_a_transform_is_built(
-    tmp_path: Path, is_paid: bool
-) -> None:
+def test_drafts_of_another_job_are_refused_when_a_transform_is_built(tmp_path, is_paid):
     ledger = declared(tmp_path, "household")
     paid = {"ledger": ledger.name, "dataset_id": "people"} if is_paid else {}
     draft_in(tmp_path / "out")
@@ -178,18 +172,14 @@ def test_drafts_of_another_job_are_refused_when_a_transform_is_built(
     assert ledger.entries("people") == []
 
 
-def test_tries_the_output_before_an_unpaid_job_runs(
-    tmp_path: Path, monkeypatch: MonkeyPatch, capfd: CaptureFixture[str]
-) -> None:
+def test_tries_the_output_before_an_unpaid_job_runs(tmp_path, monkeypatch, capfd):
     argv = job_flags(tmp_path)
     monkeypatch.setattr(os, "link", no_links)
     assert "--output" in refusal(capfd, release_synthetic_database.main(argv))
 
 
 @pytest.mark.slow
-def test_a_release_of_yaml_is_refused_before_it_pays(
-    tmp_path: Path, monkeypatch: MonkeyPatch
-) -> None:
+def test_a_release_of_yaml_is_refused_before_it_pays(tmp_path, monkeypatch):
     ledger = declared(tmp_path, "household")
     paid = {"ledger": ledger.name, "dataset_id": "people", "output": str(tmp_path / "out")}
     monkeypatch.setattr(os, "link", no_links)
@@ -206,9 +196,7 @@ def noted(function: Callable[..., Any], calls: list[Any]) -> Callable[..., Any]:
     return call
 
 
-def test_validate_only_makes_no_temporary_files_in_the_output(
-    tmp_path: Path, monkeypatch: MonkeyPatch
-) -> None:
+def test_validate_only_makes_no_temporary_files_in_the_output(tmp_path, monkeypatch):
     argv = [*job_flags(tmp_path), "--validate_only"]
     written: list[Any] = []
     for name in ("mkdir", "link"):
@@ -217,9 +205,7 @@ def test_validate_only_makes_no_temporary_files_in_the_output(
     assert [args for args in written if str(tmp_path) in str(args)] == []
 
 
-def test_a_state_that_cannot_be_saved_costs_one_line(
-    tmp_path: Path, monkeypatch: MonkeyPatch, capfd: CaptureFixture[str]
-) -> None:
+def test_a_state_that_cannot_be_saved_costs_one_line(tmp_path, monkeypatch, capfd):
     ledger = declared(tmp_path, "record")
     (tmp_path / "queries.jsonl").write_text('{"conjunction": {"sex": "Female"}}')
     mkdir = os.mkdir
@@ -302,13 +288,7 @@ def loses(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_detects_a_release_of_another_guarantee(
-    name: str,
-    earlier: Earlier,
-    tmp_path: Path,
-    monkeypatch: MonkeyPatch,
-    capfd: CaptureFixture[str],
-) -> None:
+def test_detects_a_release_of_another_guarantee(name, earlier, tmp_path, monkeypatch, capfd):
     error = loses(name, earlier, tmp_path, monkeypatch, capfd, "--epsilon=500")
     assert "guarantee.epsilon is 1000.0 there, and 500.0 in this job" in error
 
@@ -327,14 +307,8 @@ def test_detects_a_release_of_another_guarantee(
     ],
 )
 def test_detects_a_release_of_another_plan(
-    name: str,
-    flag: str,
-    field: str,
-    earlier: Earlier,
-    tmp_path: Path,
-    monkeypatch: MonkeyPatch,
-    capfd: CaptureFixture[str],
-) -> None:
+    name, flag, field, earlier, tmp_path, monkeypatch, capfd
+):
     assert f"job: {field}" in loses(name, earlier, tmp_path, monkeypatch, capfd, flag)
 
 
@@ -349,14 +323,8 @@ def test_detects_a_release_of_another_plan(
     ],
 )
 def test_detects_a_release_that_another_entry_paid_for(
-    name: str,
-    is_paid: tuple[bool, bool],
-    reason: str,
-    earlier: Earlier,
-    tmp_path: Path,
-    monkeypatch: MonkeyPatch,
-    capfd: CaptureFixture[str],
-) -> None:
+    name, is_paid, reason, earlier, tmp_path, monkeypatch, capfd
+):
     program, url = PROGRAMS[name], str(tmp_path / "ledger.sqlite")
     given = dict(flag[2:].split("=", 1) for flag in program.flags(tmp_path))
     ledger = dp.Ledger(url)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import re
 import threading
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,7 +13,6 @@ import pytest
 from apache_beam.runners.worker import sdk_worker
 from jobs import job_flags
 from patience import wait_for
-from pytest import CaptureFixture, LogCaptureFixture, MonkeyPatch
 
 from beam_dp.domain.texts import checked_json
 from beam_dp.errors import InputError
@@ -23,13 +21,13 @@ from pipelines import progress, release_synthetic_database
 from pipelines.progress import PROGRESS_LOGGER, Progress, Step, failure
 
 
-def test_progress_of_the_workers_is_shown(capfd: CaptureFixture[str]) -> None:
+def test_progress_of_the_workers_is_shown(capfd):
     with Progress().listening(silence_beam=True):
         logging.getLogger(PROGRESS_LOGGER).info("%s: %d of %d", "fit", 3, 30)
     assert capfd.readouterr().err.endswith(" s] fit: 3 of 30\n")
 
 
-def test_a_step_of_many_rounds_shows_about_ten_lines(capfd: CaptureFixture[str]) -> None:
+def test_a_step_of_many_rounds_shows_about_ten_lines(capfd):
     with Progress().listening(silence_beam=True):
         for done in range(1, 1001):
             logging.getLogger(PROGRESS_LOGGER).info("%s: %d of %d", "fit", done, 1000)
@@ -39,9 +37,7 @@ def test_a_step_of_many_rounds_shows_about_ten_lines(capfd: CaptureFixture[str])
     assert lines[-1].endswith("fit: 1000 of 1000")
 
 
-def test_prints_that_a_quiet_job_is_working(
-    capfd: CaptureFixture[str], monkeypatch: MonkeyPatch
-) -> None:
+def test_prints_that_a_quiet_job_is_working(capfd, monkeypatch):
     monkeypatch.setattr("pipelines.progress.SECONDS_BETWEEN_TICKS", 0.01)
     with Progress().listening(silence_beam=True):
         wait_for("a tick", lambda: " s] working\n" in capfd.readouterr().err)
@@ -58,7 +54,7 @@ def test_prints_that_a_quiet_job_is_working(
         ("round: 3 of 30", 7, "round for 7 s"),
     ],
 )
-def test_step_shows_elapsed_and_remaining_time(text: str, seconds: int, told: str) -> None:
+def test_step_shows_elapsed_and_remaining_time(text, seconds, told):
     assert Step.told_by(text, 1000.0, 5.0).at(1000.0 + seconds, 5.0 + seconds) == told
 
 
@@ -70,13 +66,11 @@ def test_step_shows_elapsed_and_remaining_time(text: str, seconds: int, told: st
         (0, "fit for 80 s, about 60 to 240 s left"),
     ],
 )
-def test_remaining_time_follows_the_pace_so_far(busy: int, told: str) -> None:
+def test_remaining_time_follows_the_pace_so_far(busy, told):
     assert Step.told_by("fit: about 60 to 240 s", 0.0, 0.0).at(80.0, float(busy)) == told
 
 
-def test_repeated_step_replaces_its_estimate(
-    monkeypatch: MonkeyPatch,
-) -> None:
+def test_repeated_step_replaces_its_estimate(monkeypatch):
     now = 0.0
     monkeypatch.setattr("pipelines.progress.time.monotonic", lambda: now)
     monkeypatch.setattr("pipelines.progress.time.process_time", lambda: now)
@@ -92,7 +86,7 @@ def test_repeated_step_replaces_its_estimate(
         assert shown._step.at(now + 10, now + 10) == told
 
 
-def test_ticks_name_the_current_step(capfd: CaptureFixture[str], monkeypatch: MonkeyPatch) -> None:
+def test_ticks_name_the_current_step(capfd, monkeypatch):
     times = iter(range(100, 10**6))
     monkeypatch.setattr("pipelines.progress.SECONDS_BETWEEN_TICKS", 0.01)
     monkeypatch.setattr("pipelines.progress.time.monotonic", lambda: float(next(times)))
@@ -112,9 +106,7 @@ def test_ticks_name_the_current_step(capfd: CaptureFixture[str], monkeypatch: Mo
     assert re.search(r"working: fit for \d+ s, about \d+ to \d+ s left\n", shown)
 
 
-def test_ticks_of_a_job_with_its_own_text_name_no_step(
-    capfd: CaptureFixture[str], monkeypatch: MonkeyPatch
-) -> None:
+def test_ticks_of_a_job_with_its_own_text_name_no_step(capfd, monkeypatch):
     """Of a stream each window has such a step."""
     monkeypatch.setattr("pipelines.progress.SECONDS_BETWEEN_TICKS", 0.01)
     with Progress().listening(silence_beam=True, alive=lambda: "released: 3 of 24"):
@@ -122,14 +114,14 @@ def test_ticks_of_a_job_with_its_own_text_name_no_step(
         wait_for("a tick", lambda: " s] released: 3 of 24\n" in capfd.readouterr().err)
 
 
-def test_nothing_is_shown_after_the_job(capfd: CaptureFixture[str]) -> None:
+def test_nothing_is_shown_after_the_job(capfd):
     with Progress().listening(silence_beam=True):
         pass
     logging.getLogger(PROGRESS_LOGGER).info("late")
     assert capfd.readouterr().err == ""
 
 
-def test_silences_beams_tracebacks_only_for_local_jobs(caplog: LogCaptureFixture) -> None:
+def test_silences_beams_tracebacks_only_for_local_jobs(caplog):
     logger = logging.getLogger("apache_beam.runners.common")
     with Progress().listening(silence_beam=True):
         logger.error("record 7 of alice")
@@ -139,9 +131,7 @@ def test_silences_beams_tracebacks_only_for_local_jobs(caplog: LogCaptureFixture
     assert len(caplog.records) == 1
 
 
-def test_silences_failing_threads_only_for_local_jobs(
-    capfd: CaptureFixture[str], monkeypatch: MonkeyPatch
-) -> None:
+def test_silences_failing_threads_only_for_local_jobs(capfd, monkeypatch):
     """As one that waits for a worker process which Ctrl-C ends, too."""
     monkeypatch.setattr(threading, "excepthook", threading.__excepthook__)
 
@@ -158,9 +148,7 @@ def test_silences_failing_threads_only_for_local_jobs(
     assert "IndexError" in capfd.readouterr().err
 
 
-def test_restores_the_print_of_beams_workers_after_overlapping_jobs(
-    monkeypatch: MonkeyPatch,
-) -> None:
+def test_restores_the_print_of_beams_workers_after_overlapping_jobs(monkeypatch):
     monkeypatch.setattr(progress, "worker_prints", progress.WorkerPrints())
     before = vars(sdk_worker).get("print", print)
     first, second = (Progress().listening(silence_beam=True) for _ in range(2))
@@ -173,9 +161,7 @@ def test_restores_the_print_of_beams_workers_after_overlapping_jobs(
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_restores_the_print_of_beams_workers_after_a_program(
-    tmp_path: Path, monkeypatch: MonkeyPatch, fails: bool
-) -> None:
+def test_restores_the_print_of_beams_workers_after_a_program(tmp_path, monkeypatch, fails):
     silent = []
 
     def run(pipeline: beam.Pipeline) -> Any:
@@ -195,9 +181,7 @@ def test_restores_the_print_of_beams_workers_after_a_program(
     assert vars(sdk_worker)["print"] is own
 
 
-def test_silences_the_root_logger_only_for_local_jobs(
-    caplog: LogCaptureFixture,
-) -> None:
+def test_silences_the_root_logger_only_for_local_jobs(caplog):
     """As Beam does with what a job server tells, which may be a worker's traceback."""
     with Progress().listening(silence_beam=True):
         logging.error("record 7 of alice")
@@ -206,9 +190,7 @@ def test_silences_the_root_logger_only_for_local_jobs(
     assert len(caplog.records) == 1
 
 
-def test_ticks_show_the_text_of_the_job(
-    monkeypatch: MonkeyPatch, capsys: CaptureFixture[str]
-) -> None:
+def test_ticks_show_the_text_of_the_job(monkeypatch, capsys):
     monkeypatch.setattr(progress, "SECONDS_BETWEEN_TICKS", 0.01)
     asked = threading.Semaphore(0)
 
@@ -222,7 +204,7 @@ def test_ticks_show_the_text_of_the_job(
     assert "s] released: 3 of 24\n" in capsys.readouterr().err
 
 
-def test_shows_messages_of_public_errors() -> None:
+def test_shows_messages_of_public_errors():
     error = InputError("input [while running 'Read/Do']", "people.parquet", "must be readable")
     assert failure(error) == "input: 'people.parquet' is refused; must be readable"
     assert (
@@ -230,7 +212,7 @@ def test_shows_messages_of_public_errors() -> None:
     )
 
 
-def test_shows_only_our_error_of_what_an_engine_quotes() -> None:
+def test_shows_only_our_error_of_what_an_engine_quotes():
     quoted = (
         "Pipeline p failed in state FAILED: java.lang.RuntimeException: Error received from SDK"
         " harness for instruction 11: Traceback (most recent call last):\n"
@@ -244,7 +226,7 @@ def test_shows_only_our_error_of_what_an_engine_quotes() -> None:
     assert "alice" not in withheld and "RuntimeError" in withheld
 
 
-def test_withholds_messages_of_other_errors() -> None:
+def test_withholds_messages_of_other_errors():
     try:
         checked_json("domain", "visits.json", 7)  # type: ignore[arg-type]
     except Exception as error:
@@ -254,5 +236,5 @@ def test_withholds_messages_of_other_errors() -> None:
     assert "withheld" in line and "nothing of it was kept; `beam-dp check-domain` tries" in line
 
 
-def test_error_outside_the_package_shows_no_place() -> None:
+def test_error_outside_the_package_shows_no_place():
     assert "alice" not in failure(RuntimeError("record 7 of alice"))

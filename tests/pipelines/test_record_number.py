@@ -9,7 +9,6 @@ import dataclasses
 import json
 import math
 import re
-from pathlib import Path
 from typing import Any
 
 import apache_beam as beam
@@ -18,7 +17,6 @@ import pyarrow as pa
 import pytest
 from jobs import interval_flags, job_flags, people
 from noise_sources import NoNoise
-from pytest import CaptureFixture, MonkeyPatch
 from tiny import ADD, PURE, domain_of, promise, summary, workload_of
 
 import beam_dp as dp
@@ -58,7 +56,7 @@ def released(mechanism: Mechanism, total: int, num_records: Any = "noisy") -> dp
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS, ids=lambda each: repr(each)[:40])
-def test_warns_of_a_number_near_0_or_far_from_the_expected(mechanism: Mechanism) -> None:
+def test_warns_of_a_number_near_0_or_far_from_the_expected(mechanism):
     none, many = released(mechanism, 0), released(mechanism, 10_000)
     found = many.noisy_number()
     assert found is not None
@@ -76,7 +74,7 @@ def test_warns_of_a_number_near_0_or_far_from_the_expected(mechanism: Mechanism)
     assert "check-domain" in warning and "--count_left_out" in warning
 
 
-def test_warning_of_a_large_number_suggests_repeated_records() -> None:
+def test_warning_of_a_large_number_suggests_repeated_records():
     warning = str(warning_of_number(released(MWEM(), 10_000), 500))
     assert "more than 3 standard errors above --expect_records 500;" in warning
     assert "twice" in warning and "left out" not in warning
@@ -84,7 +82,7 @@ def test_warning_of_a_large_number_suggests_repeated_records() -> None:
     assert "within 3 standard errors of 0" in warning and "twice" not in warning
 
 
-def test_the_warning_names_what_a_release_of_intervals_does_not_count() -> None:
+def test_the_warning_names_what_a_release_of_intervals_does_not_count():
     attribute = {"name": "a", "type": "integer", "min": 0, "max": 7, "nullable": True}
     (nullable,) = domain_from_json({"attributes": [attribute]}).attributes
     plan = plan_intervals(8, promise(ADD, PURE, 1.0), "windows")
@@ -95,14 +93,14 @@ def test_the_warning_names_what_a_release_of_intervals_does_not_count() -> None:
 
 
 @pytest.mark.parametrize("mechanism", [MWEM(), Laplace(), SmallDB(size=3)], ids=repr)
-def test_public_number_gives_no_warning(mechanism: Mechanism) -> None:
+def test_public_number_gives_no_warning(mechanism):
     release = released(mechanism, 0, 5000)
     assert release.noisy_number() is None
     assert warning_of_number(release, 4) is None
 
 
 @pytest.mark.parametrize("strategy", ["windows", "textbook_tree", "histogram"])
-def test_interval_counts_have_a_noisy_number_too(strategy: Any) -> None:
+def test_interval_counts_have_a_noisy_number_too(strategy):
     plan = plan_intervals(8, promise(ADD, PURE, 1.0), strategy)
     for total, warns in ((0, True), (4000, False)):
         counts = np.zeros(8, np.int64)
@@ -130,9 +128,7 @@ def everything_outside(num_records: int = 300) -> pa.Table:
 
 
 @pytest.mark.slow
-def test_the_expected_number_goes_to_the_terminal_and_nowhere_else(
-    tmp_path: Path, monkeypatch: MonkeyPatch, capfd: CaptureFixture[str]
-) -> None:
+def test_the_expected_number_goes_to_the_terminal_and_nowhere_else(tmp_path, monkeypatch, capfd):
     url = str(tmp_path / "ledger.sqlite")
     dp.Ledger(url).declare("visits", 10, 1e-9, "record", "add_or_remove_one")
     read = program.read_expected
@@ -198,7 +194,7 @@ def test_the_expected_number_goes_to_the_terminal_and_nowhere_else(
 
 
 @pytest.mark.slow
-def test_expected_number_gives_no_warning(tmp_path: Path, capfd: CaptureFixture[str]) -> None:
+def test_expected_number_gives_no_warning(tmp_path, capfd):
     flags = interval_flags(tmp_path, expect_records="500")
     assert main_of_intervals([*flags, "--count_left_out"]) == 0
     err = capfd.readouterr().err
@@ -212,9 +208,7 @@ def test_expected_number_gives_no_warning(tmp_path: Path, capfd: CaptureFixture[
 
 @pytest.mark.slow
 @pytest.mark.parametrize("program", [main, main_of_intervals])
-def test_validation_shows_both_parts_of_the_budget(
-    tmp_path: Path, capfd: CaptureFixture[str], program: Any
-) -> None:
+def test_validation_shows_both_parts_of_the_budget(tmp_path, capfd, program):
     make = job_flags if program is main else interval_flags
     flags = make(tmp_path, epsilon="2", delta="0")
     assert program([*flags, "--validate_only", "--json", "--count_left_out"]) == 0
@@ -239,14 +233,12 @@ def test_validation_shows_both_parts_of_the_budget(
         ({"expect_records": "-3"}, "--expect_records: -3 is refused"),
     ],
 )
-def test_refuses_an_expected_number_that_cannot_be_compared(
-    tmp_path: Path, capfd: CaptureFixture[str], flags: dict[str, str], line: str
-) -> None:
+def test_refuses_an_expected_number_that_cannot_be_compared(tmp_path, capfd, flags, line):
     assert main(job_flags(tmp_path, **flags)) == 2
     assert f"error: {line}" in capfd.readouterr().err
 
 
-def test_beam_yaml_counts_what_is_left_out_and_is_told_no_expected_number() -> None:
+def test_beam_yaml_counts_what_is_left_out_and_is_told_no_expected_number():
     fields = {
         "domain": {"age": 85},
         "workload": "marginals:1",

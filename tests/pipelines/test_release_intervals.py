@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.csv
 import pytest
 from jobs import everything_under, interval_flags, people
-from pytest import CaptureFixture, MonkeyPatch
+from pytest import CaptureFixture
 
 from beam_dp.cli import main as cli
 from beam_dp.noise.source import NoiseSource
@@ -48,7 +48,7 @@ def released(folder: Path, **flags: Any) -> IntervalRelease:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_answers_are_near_the_counts(tmp_path: Path, strategy: str) -> None:
+def test_answers_are_near_the_counts(tmp_path, strategy):
     release = released(tmp_path, strategy=strategy)
     ages = people()["age"].to_numpy()
     ends = np.array([[10, 79], [20, 20], [33, 61], [78, 79]])
@@ -62,7 +62,7 @@ def test_answers_are_near_the_counts(tmp_path: Path, strategy: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("flags", [{}, {"other": True, "nullable": True}])
-def test_other_and_null_are_in_no_interval(tmp_path: Path, flags: dict[str, bool]) -> None:
+def test_other_and_null_are_in_no_interval(tmp_path, flags):
     table = pa.table({"age": [15, 15, None, 500, 79], "household": [1, 2, 3, 4, 5]})
     flagged = interval_flags(tmp_path, table, domain=domain(**flags), strategy="histogram")
     assert main(flagged) == 0
@@ -73,14 +73,14 @@ def test_other_and_null_are_in_no_interval(tmp_path: Path, flags: dict[str, bool
 
 
 @pytest.mark.slow
-def test_unit_counts_at_most_k_records(tmp_path: Path) -> None:
+def test_unit_counts_at_most_k_records(tmp_path):
     table = pa.table({"age": [20] * 50 + [30], "household": [1] * 50 + [2]})
     release = released(tmp_path, table=table, max_records_per_unit="3", strategy="histogram")
     assert np.rint(release.histogram()[[10, 20]]).tolist() == [3, 1]
 
 
 @pytest.mark.slow
-def test_noise_grows_with_the_records_of_a_unit(tmp_path: Path) -> None:
+def test_noise_grows_with_the_records_of_a_unit(tmp_path):
     scales = []
     for most in ("1", "4"):
         argv = interval_flags(tmp_path, max_records_per_unit=most, delta="0", strategy="histogram")
@@ -92,7 +92,7 @@ def test_noise_grows_with_the_records_of_a_unit(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_empty_input_gives_a_release(tmp_path: Path) -> None:
+def test_empty_input_gives_a_release(tmp_path):
     release = released(tmp_path, table=people(0))
     assert abs(release.prefixes()[-1]) < 3
 
@@ -119,9 +119,7 @@ def test_empty_input_gives_a_release(tmp_path: Path) -> None:
         ({"max_records_per_unit": None}, "--max_records_per_unit: missing"),
     ],
 )
-def test_rejects_bad_argument_in_one_line(
-    tmp_path: Path, capsys: CaptureFixture[str], flags: dict[str, str | None], message: str
-) -> None:
+def test_rejects_bad_argument_in_one_line(tmp_path, capsys, flags, message):
     assert main(interval_flags(tmp_path, domain=domain(), **flags)) == 2
     error = capsys.readouterr().err
     assert error.startswith("error: ") and error.count("\n") == 1
@@ -129,7 +127,7 @@ def test_rejects_bad_argument_in_one_line(
     assert not (tmp_path / "out").exists()
 
 
-def test_validation_writes_nothing(tmp_path: Path, capsys: CaptureFixture[str]) -> None:
+def test_validation_writes_nothing(tmp_path, capsys):
     argv = interval_flags(tmp_path, domain=domain(), epsilon="1", delta="0")
     assert main([*argv, "--validate_only", "--json"]) == 0
     card = json.loads(capsys.readouterr().out)
@@ -138,7 +136,7 @@ def test_validation_writes_nothing(tmp_path: Path, capsys: CaptureFixture[str]) 
 
 
 @pytest.mark.slow
-def test_a_ledger_pays(tmp_path: Path, capsys: CaptureFixture[str]) -> None:
+def test_a_ledger_pays(tmp_path, capsys):
     url = str(tmp_path / "budgets.sqlite")
     Ledger(url).declare("people", 1.5, 0, "household", "add_or_remove_one")
     paid = {"epsilon": "1", "delta": "0", "ledger": url, "dataset_id": "people"}
@@ -151,9 +149,7 @@ def test_a_ledger_pays(tmp_path: Path, capsys: CaptureFixture[str]) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["best", "textbook_tree"])
-def test_every_bundle_done_three_times_leaves_one_draw(
-    tmp_path: Path, monkeypatch: MonkeyPatch, strategy: str
-) -> None:
+def test_every_bundle_done_three_times_leaves_one_draw(tmp_path, monkeypatch, strategy):
     draws: list[str] = []
 
     class Watched(NoiseSource):
@@ -179,7 +175,7 @@ def answered(capsys: CaptureFixture[str], *argv: str) -> tuple[int, str, str]:
 
 
 @pytest.mark.slow
-def test_beam_dp_answers_sparse_queries(tmp_path: Path, capsys: CaptureFixture[str]) -> None:
+def test_beam_dp_answers_sparse_queries(tmp_path, capsys):
     release = released(tmp_path)
     capsys.readouterr()
     out = str(tmp_path / "out")
@@ -222,9 +218,7 @@ def test_beam_dp_answers_sparse_queries(tmp_path: Path, capsys: CaptureFixture[s
         (("--queries", "none"), "--queries: 'none' is refused; must be a file"),
     ],
 )
-def test_refuses_bad_sparse_query_in_one_line(
-    tmp_path: Path, capsys: CaptureFixture[str], argv: tuple[str, ...], message: str
-) -> None:
+def test_refuses_bad_sparse_query_in_one_line(tmp_path, capsys, argv, message):
     released(tmp_path)
     capsys.readouterr()
     code, _, error = answered(capsys, "answer", str(tmp_path / "out"), *argv)
@@ -233,16 +227,14 @@ def test_refuses_bad_sparse_query_in_one_line(
 
 
 @pytest.mark.slow
-def test_edges_of_bins_are_intervals(tmp_path: Path) -> None:
+def test_edges_of_bins_are_intervals(tmp_path):
     numeric = {"attributes": [{"name": "age", "type": "numeric", "edges": [0, 20.5, 40, 60, 101]}]}
     release = released(tmp_path, domain=numeric)
     assert release.cells(20.5, 60) == (1, 2) and release.cells(0, 101) == (0, 3)
 
 
 @pytest.mark.slow
-def test_bins_of_dates_are_counted_and_asked_for_by_their_edges(
-    tmp_path: Path, capsys: CaptureFixture[str]
-) -> None:
+def test_bins_of_dates_are_counted_and_asked_for_by_their_edges(tmp_path, capsys):
     rows = {"visit": ["2020-01-02"] * 30 + ["2020-02-03"] * 20 + ["2020-03-01"] * 10 + [None]}
     pa.csv.write_csv(pa.table(rows), tmp_path / "visits.csv")
     visit = {"name": "visit", "type": "date", "nullable": True,

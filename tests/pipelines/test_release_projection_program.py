@@ -66,9 +66,7 @@ def answer(folder: Path, capfd: CaptureFixture[str], lines: str, name: str = "ke
 
 @pytest.mark.slow
 @pytest.mark.parametrize("file_format", ["parquet", "csv", "avro"])
-def test_a_release_answers_queries_in_files(
-    tmp_path: Path, capfd: CaptureFixture[str], file_format: str
-) -> None:
+def test_a_release_answers_queries_in_files(tmp_path, capfd, file_format):
     assert main(flags(tmp_path, file_format=file_format)) == 0
     out, _ = capfd.readouterr()
     assert "beam-dp answer" in out
@@ -94,9 +92,7 @@ def test_a_release_answers_queries_in_files(
         (pa.array([2**64 - 1 - number for number in NUMBERS], pa.uint64()), "integer", None),
     ],
 )
-def test_keys_have_the_declared_type(
-    tmp_path: Path, capfd: CaptureFixture[str], keys: Any, key_type: str, line: str | None
-) -> None:
+def test_keys_have_the_declared_type(tmp_path, capfd, keys, key_type, line):
     assert main(flags(tmp_path, keys=keys, key_type=key_type)) == 0
     found = answer(tmp_path, capfd, f"{2**64 - 4 if line is None else line}\n")
     assert found["value"] == pytest.approx(40, abs=1)
@@ -104,9 +100,7 @@ def test_keys_have_the_declared_type(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mechanism", ["sparse_project", "stability_histogram", "hybrid", "auto"])
-def test_every_mechanism_answers(
-    tmp_path: Path, capfd: CaptureFixture[str], mechanism: str
-) -> None:
+def test_every_mechanism_answers(tmp_path, capfd, mechanism):
     more: dict[str, str | None] = {"mechanism": mechanism}
     if mechanism == "auto":
         more |= {"num_records": "2000", "num_keys": "50", "largest_count": "40"}
@@ -121,7 +115,7 @@ def test_every_mechanism_answers(
 
 
 @pytest.mark.slow
-def test_units_and_weights_are_bounded(tmp_path: Path, capfd: CaptureFixture[str]) -> None:
+def test_units_and_weights_are_bounded(tmp_path, capfd):
     more = {"weight": "seats", "max_weight": "7"}
     assert main(flags(tmp_path, **more)) == 0
     assert answer(tmp_path, capfd, "plane 3\n")["value"] == pytest.approx(80, abs=1)
@@ -135,7 +129,7 @@ def test_units_and_weights_are_bounded(tmp_path: Path, capfd: CaptureFixture[str
 
 
 @pytest.mark.slow
-def test_refuses_bad_queries_of_a_file(tmp_path: Path, capfd: CaptureFixture[str]) -> None:
+def test_refuses_bad_queries_of_a_file(tmp_path, capfd):
     assert main(flags(tmp_path, size=SMALL)) == 0
     eleven = "".join(f"{i}\n" for i in range(11))
     for lines, name, pattern in (
@@ -206,9 +200,7 @@ def test_refuses_bad_queries_of_a_file(tmp_path: Path, capfd: CaptureFixture[str
     ],
     ids=str,
 )
-def test_bad_input_costs_one_line(
-    tmp_path: Path, capfd: CaptureFixture[str], change: dict[str, str | None], pattern: str
-) -> None:
+def test_bad_input_costs_one_line(tmp_path, capfd, change, pattern):
     argv = flags(tmp_path, **change)
     before = everything_under(tmp_path)
     assert main(argv) == 2
@@ -219,9 +211,7 @@ def test_bad_input_costs_one_line(
     assert everything_under(tmp_path) == before
 
 
-def test_keys_that_no_record_could_have_are_refused(
-    tmp_path: Path, capfd: CaptureFixture[str]
-) -> None:
+def test_keys_that_no_record_could_have_are_refused(tmp_path, capfd):
     assert main(flags(tmp_path, keys=pa.array([[1]] * 9))) == 2
     assert "key: 'plane' is refused" in capfd.readouterr().err
 
@@ -235,7 +225,7 @@ def test_preview_of_a_projection_shows_the_bound_of_its_noise(tmp_path):
 
 
 @pytest.mark.slow
-def test_validation_reads_and_writes_nothing(tmp_path: Path, capfd: CaptureFixture[str]) -> None:
+def test_validation_reads_and_writes_nothing(tmp_path, capfd):
     more = {"mechanism": "auto", "num_records": "2000", "num_keys": "50", "largest_count": "40"}
     argv = [*flags(tmp_path, **more), "--validate_only", "--json"]
     before = everything_under(tmp_path)
@@ -248,7 +238,7 @@ def test_validation_reads_and_writes_nothing(tmp_path: Path, capfd: CaptureFixtu
 
 
 @pytest.mark.slow
-def test_a_ledger_is_paid_and_named(tmp_path: Path, capfd: CaptureFixture[str]) -> None:
+def test_a_ledger_is_paid_and_named(tmp_path, capfd):
     url = str(tmp_path / "ledger.sqlite")
     ledger = Ledger(url)
     ledger.declare(
@@ -273,7 +263,7 @@ def test_a_ledger_is_paid_and_named(tmp_path: Path, capfd: CaptureFixture[str]) 
 
 
 @pytest.mark.slow
-def test_release_with_a_histogram_spends_delta(tmp_path: Path, capfd: CaptureFixture[str]) -> None:
+def test_release_with_a_histogram_spends_delta(tmp_path, capfd):
     url = str(tmp_path / "ledger.sqlite")
     ledger = Ledger(url)
     ledger.declare("flights", 50.0, 3e-9, "record", "add_or_remove_one")
@@ -353,7 +343,7 @@ def assert_one_draw(folder: Path) -> None:
 
 
 @pytest.mark.slow
-def test_every_bundle_done_three_times_leaves_one_draw(tmp_path: Path, watched: None) -> None:
+def test_every_bundle_done_three_times_leaves_one_draw(tmp_path, watched):
     argv = flags(tmp_path, mechanism="hybrid", epsilon="1", size=SMALL)
     assert main([*argv, "--direct_runner_bundle_repeat=2"]) == 0
     assert len(set(DRAWS)) == 3
@@ -363,8 +353,8 @@ def test_every_bundle_done_three_times_leaves_one_draw(tmp_path: Path, watched: 
 @pytest.mark.slow
 @pytest.mark.parametrize(("method", "after"), [("create_exclusively", False), ("place", True)])
 def test_a_writer_that_fails_and_is_done_again_leaves_one_draw(
-    tmp_path: Path, watched: None, monkeypatch: MonkeyPatch, method: str, after: bool
-) -> None:
+    tmp_path, watched, monkeypatch, method, after
+):
     original = getattr(LocalStore, method)
 
     def failing(*arguments: Any) -> Any:

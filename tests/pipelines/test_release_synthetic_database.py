@@ -22,7 +22,6 @@ from jobs import (
     released_records,
     write_table,
 )
-from pytest import CaptureFixture
 
 import beam_dp as dp
 from pipelines.release_synthetic_database import main
@@ -63,7 +62,7 @@ def largest_error(true: np.ndarray, released: np.ndarray) -> float:
 
 @pytest.mark.mostly_slow(one_in=2, start=1)
 @pytest.mark.parametrize("file_format", ["parquet", "csv", "avro"])
-def test_released_marginals_approach_the_truth(tmp_path: Path, file_format: str) -> None:
+def test_released_marginals_approach_the_truth(tmp_path, file_format):
     table = people()
     assert main(job_flags(tmp_path, table, file_format=file_format)) == 0
     released = counts_of(released_records(tmp_path / "out"))
@@ -73,9 +72,7 @@ def test_released_marginals_approach_the_truth(tmp_path: Path, file_format: str)
 @pytest.mark.slow
 @pytest.mark.parametrize("mechanism", ["mwem", "gaussian", "laplace"])
 @pytest.mark.parametrize("calibration", ["tight", "textbook"])
-def test_every_mechanism_approaches_the_truth(
-    tmp_path: Path, mechanism: str, calibration: str
-) -> None:
+def test_every_mechanism_approaches_the_truth(tmp_path, mechanism, calibration):
     table = people()
     textbook_mwem = (mechanism, calibration) == ("mwem", "textbook")
     argv = job_flags(
@@ -93,7 +90,7 @@ def test_every_mechanism_approaches_the_truth(
     assert largest_error(true_counts(table), released) <= limit
 
 
-def test_answers_come_from_the_release_alone(tmp_path: Path) -> None:
+def test_answers_come_from_the_release_alone(tmp_path):
     table = people()
     assert main(job_flags(tmp_path, table)) == 0
     release = dp.read_release(str(tmp_path / "out"))
@@ -101,18 +98,18 @@ def test_answers_come_from_the_release_alone(tmp_path: Path) -> None:
     assert np.abs(answer.values - true_counts(table).sum(axis=1)).max() <= 4
 
 
-def test_the_output_holds_the_release_and_nothing_else(tmp_path: Path) -> None:
+def test_the_output_holds_the_release_and_nothing_else(tmp_path):
     assert main(job_flags(tmp_path)) == 0
     assert everything_under(tmp_path / "out") == files_of_one_draw(tmp_path / "out")
 
 
-def test_a_public_number_of_records_is_kept(tmp_path: Path) -> None:
+def test_a_public_number_of_records_is_kept(tmp_path):
     assert main(job_flags(tmp_path, neighboring="replace_one", num_records="500")) == 0
     assert len(released_records(tmp_path / "out")) == 500
 
 
 @pytest.mark.slow
-def test_every_bundle_replayed_still_makes_one_release(tmp_path: Path) -> None:
+def test_every_bundle_replayed_still_makes_one_release(tmp_path):
     assert main([*job_flags(tmp_path), "--direct_runner_bundle_repeat=2"]) == 0
     assert everything_under(tmp_path / "out") == files_of_one_draw(tmp_path / "out")
     release = dp.read_release(str(tmp_path / "out"))
@@ -130,7 +127,7 @@ def card_structure(value: object) -> object:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("num_rows", [0, 1])
-def test_tiny_input_gives_a_release_of_the_same_shape(tmp_path: Path, num_rows: int) -> None:
+def test_tiny_input_gives_a_release_of_the_same_shape(tmp_path, num_rows):
     cards = []
     for name, rows in (("full", 500), ("small", num_rows)):
         folder = tmp_path / name
@@ -142,7 +139,7 @@ def test_tiny_input_gives_a_release_of_the_same_shape(tmp_path: Path, num_rows: 
 
 
 @pytest.mark.slow
-def test_one_record_is_released_at_a_huge_epsilon(tmp_path: Path) -> None:
+def test_one_record_is_released_at_a_huge_epsilon(tmp_path):
     table = people().slice(3, 1)
     assert main(job_flags(tmp_path, table, workload="marginals:3")) == 0
     records = released_records(tmp_path / "out")
@@ -151,7 +148,7 @@ def test_one_record_is_released_at_a_huge_epsilon(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_releases_a_domain_of_one_attribute(tmp_path: Path) -> None:
+def test_releases_a_domain_of_one_attribute(tmp_path):
     table = people()
     assert main(job_flags(tmp_path, table, domain={"age": 101}, workload="marginals:1")) == 0
     released = np.bincount([r["age"] for r in released_records(tmp_path / "out")], minlength=101)
@@ -159,7 +156,7 @@ def test_releases_a_domain_of_one_attribute(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_releases_a_domain_of_one_cell(tmp_path: Path) -> None:
+def test_releases_a_domain_of_one_cell(tmp_path):
     table = pa.table({"all": pa.array([0] * 70)})
     assert main(job_flags(tmp_path, table, domain={"all": 1}, workload="marginals:1")) == 0
     records = released_records(tmp_path / "out")
@@ -169,9 +166,7 @@ def test_releases_a_domain_of_one_cell(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("bound", [1, 3])
-def test_a_unit_with_a_thousand_records_keeps_no_more_than_the_bound(
-    tmp_path: Path, bound: int
-) -> None:
+def test_a_unit_with_a_thousand_records_keeps_no_more_than_the_bound(tmp_path, bound):
     households = [*range(200), *[777] * 1000, None, None]
     table = pa.table(
         {"household": pa.array(households), "sex": pa.array([0] * 200 + [1] * 1000 + [0, 0])}
@@ -191,7 +186,7 @@ def test_a_unit_with_a_thousand_records_keeps_no_more_than_the_bound(
 
 
 @pytest.mark.slow
-def test_restores_column_names_that_avro_does_not_allow(tmp_path: Path) -> None:
+def test_restores_column_names_that_avro_does_not_allow(tmp_path):
     table = pa.table(
         {"getting in/out of bed": pa.array([0, 1, 1] * 50), "größe (cm)": pa.array([2, 0, 1] * 50)}
     )
@@ -205,7 +200,7 @@ def test_restores_column_names_that_avro_does_not_allow(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_malformed_records_do_not_affect_others(tmp_path: Path, capfd: CaptureFixture[str]) -> None:
+def test_malformed_records_do_not_affect_others(tmp_path, capfd):
     good = b"30,Female,true\n" * 100
     bad = [
         b'30,"Female,true\n',  # an open quote
@@ -234,9 +229,7 @@ def test_malformed_records_do_not_affect_others(tmp_path: Path, capfd: CaptureFi
 
 
 @pytest.mark.slow
-def test_damaged_file_stops_the_job_and_only_its_name_is_shown(
-    tmp_path: Path, capfd: CaptureFixture[str]
-) -> None:
+def test_damaged_file_stops_the_job_and_only_its_name_is_shown(tmp_path, capfd):
     argv = job_flags(tmp_path)
     path = tmp_path / "people.parquet"
     content = path.read_bytes()
@@ -252,9 +245,7 @@ def test_damaged_file_stops_the_job_and_only_its_name_is_shown(
     assert not (tmp_path / "out" / "card.json").exists()
 
 
-def test_validate_only_prints_the_public_part_of_the_card_and_writes_nothing(
-    tmp_path: Path, capfd: CaptureFixture[str]
-) -> None:
+def test_validate_only_prints_the_public_part_of_the_card_and_writes_nothing(tmp_path, capfd):
     argv = job_flags(tmp_path, epsilon="1")
     before = everything_under(tmp_path)
     assert main([*argv, "--validate_only", "--json"]) == 0
@@ -263,9 +254,7 @@ def test_validate_only_prints_the_public_part_of_the_card_and_writes_nothing(
     assert everything_under(tmp_path) == before
 
 
-def test_preview_shows_the_bound_of_early_stopping(
-    tmp_path: Path, capsys: CaptureFixture[str]
-) -> None:
+def test_preview_shows_the_bound_of_early_stopping(tmp_path, capsys):
     stopping = {"calibration": "textbook", "num_rounds": "3", "stop_below": "0.9"}
     flags = job_flags(tmp_path, **stopping, delta="0", num_records="50000")
     assert main([*flags, "--validate_only"]) == 0
@@ -274,7 +263,7 @@ def test_preview_shows_the_bound_of_early_stopping(
 
 
 @pytest.mark.slow
-def test_progress_names_public_quantities_only(tmp_path: Path, capfd: CaptureFixture[str]) -> None:
+def test_progress_names_public_quantities_only(tmp_path, capfd):
     outputs = []
     for rows in (0, 500):
         folder = tmp_path / str(rows)
@@ -287,9 +276,7 @@ def test_progress_names_public_quantities_only(tmp_path: Path, capfd: CaptureFix
 
 
 @pytest.mark.slow
-def test_a_job_in_a_process_of_its_own_shows_progress_and_no_noise_of_imports(
-    tmp_path: Path,
-) -> None:
+def test_a_job_in_a_process_of_its_own_shows_progress_and_no_noise_of_imports(tmp_path):
     result = subprocess.run(
         [sys.executable, "-m", "pipelines.release_synthetic_database", *job_flags(tmp_path)],
         capture_output=True,
@@ -305,7 +292,7 @@ def test_a_job_in_a_process_of_its_own_shows_progress_and_no_noise_of_imports(
 
 @needs_data
 @pytest.mark.slow
-def test_error_on_nltcs_at_epsilon_1(tmp_path: Path) -> None:
+def test_error_on_nltcs_at_epsilon_1(tmp_path):
     """All 560 3-way marginals of 16 disabilities; the published best of fits is 0.0047."""
     assert DATA is not None
     source = Path(DATA)
@@ -332,9 +319,7 @@ def test_error_on_nltcs_at_epsilon_1(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("records_format", ["parquet", "csv"])
-def test_records_are_written_in_the_format_that_is_asked_for(
-    tmp_path: Path, records_format: str
-) -> None:
+def test_records_are_written_in_the_format_that_is_asked_for(tmp_path, records_format):
     assert main(job_flags(tmp_path, records_format=records_format)) == 0
     release = dp.read_release(tmp_path / "out")
     assert isinstance(release, dp.SyntheticDatabase) and release.records_format == records_format
@@ -349,7 +334,7 @@ def card(folder: Path) -> dict:
 
 @pytest.mark.mostly_slow(one_in=3)
 @pytest.mark.parametrize("file_format", ["parquet", "csv", "avro"])
-def test_starts_from_public_files(tmp_path: Path, file_format: str):
+def test_starts_from_public_files(tmp_path, file_format):
     public = tmp_path / "public"
     public.mkdir()
     path = write_table(public, people(300), file_format)
@@ -360,7 +345,7 @@ def test_starts_from_public_files(tmp_path: Path, file_format: str):
 
 
 @pytest.mark.slow
-def test_starts_from_an_earlier_release(tmp_path: Path):
+def test_starts_from_an_earlier_release(tmp_path):
     first = str(tmp_path / "first")
     assert main(job_flags(tmp_path, output=first)) == 0
     assert main(job_flags(tmp_path, start_from=first)) == 0

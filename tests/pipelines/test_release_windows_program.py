@@ -14,7 +14,6 @@ import pyarrow.parquet
 import pytest
 from jobs import everything_under
 from preview_pages import check_page
-from pytest import CaptureFixture, MonkeyPatch
 from versions import since
 
 from beam_dp.cli import main as cli
@@ -106,7 +105,7 @@ def counts_of(folder: Path) -> list[list[float]]:
     return [np.rint(each.values).tolist() for each in sums]
 
 
-def test_windows_of_a_folder_are_released(tmp_path: Path, capsys: CaptureFixture[str]):
+def test_windows_of_a_folder_are_released(tmp_path, capsys):
     assert main(window_flags(tmp_path)) == 0
     assert counts_of(tmp_path) == COUNTS
     out, err = capsys.readouterr()
@@ -117,21 +116,19 @@ def test_windows_of_a_folder_are_released(tmp_path: Path, capsys: CaptureFixture
 
 
 @pytest.mark.slow
-def test_arrival_of_a_replay_may_be_a_column(tmp_path: Path):
+def test_arrival_of_a_replay_may_be_a_column(tmp_path):
     assert main(window_flags(tmp_path, arrival="came")) == 0
     assert counts_of(tmp_path) == COUNTS
 
 
 @pytest.mark.slow
-def test_units_are_limited(tmp_path: Path):
+def test_units_are_limited(tmp_path):
     assert main(window_flags(tmp_path, **PERSONS)) == 0
     assert counts_of(tmp_path) == [[1, 0, 0, 0], [0, 1, 0, 1], [0, 0, 0, 0]]
 
 
 @pytest.mark.slow
-def test_rerun_of_the_command_resumes_and_pays_once(
-    tmp_path: Path, capsys: CaptureFixture[str], monkeypatch: MonkeyPatch
-):
+def test_rerun_of_the_command_resumes_and_pays_once(tmp_path, capsys, monkeypatch):
     ledger, argv = paid_job(tmp_path)
     with monkeypatch.context() as killed:
         killed.setattr(release_windows, "mark_released", lambda *_: None)
@@ -153,7 +150,7 @@ def test_rerun_of_the_command_resumes_and_pays_once(
 
 
 @pytest.mark.slow
-def test_released_window_is_not_drawn_again(tmp_path: Path, capsys: CaptureFixture[str]):
+def test_released_window_is_not_drawn_again(tmp_path, capsys):
     _, argv = paid_job(tmp_path)
     assert main(argv) == 0
     shutil.rmtree(window_directory(tmp_path / "out", 1))
@@ -179,7 +176,7 @@ def lose_last_window(folder: Path) -> None:
 @pytest.mark.parametrize(
     "fault", [pytest.param("touched", marks=pytest.mark.slow), "grown", "removed"]
 )
-def test_resumed_job_rejects_changed_files(tmp_path: Path, capsys: CaptureFixture[str], fault: str):
+def test_resumed_job_rejects_changed_files(tmp_path, capsys, fault):
     argv = window_flags(tmp_path, **PERSONS)
     path = add_file(tmp_path, "2", START + 22)
     assert main(argv) == 0
@@ -202,9 +199,7 @@ def test_resumed_job_rejects_changed_files(tmp_path: Path, capsys: CaptureFixtur
 
 
 @pytest.mark.slow
-def test_read_files_may_be_removed_if_each_window_is_promised_alone(
-    tmp_path: Path,
-):
+def test_read_files_may_be_removed_if_each_window_is_promised_alone(tmp_path):
     argv = window_flags(tmp_path)
     path = add_file(tmp_path, "2", START + 22)
     assert main(argv) == 0
@@ -216,7 +211,7 @@ def test_read_files_may_be_removed_if_each_window_is_promised_alone(
 
 
 @pytest.mark.slow
-def test_late_file_does_not_count_after_a_restart(tmp_path: Path):
+def test_late_file_does_not_count_after_a_restart(tmp_path):
     argv = window_flags(tmp_path, **PERSONS)
     assert main(argv) == 0
     expected = counts_of(tmp_path)
@@ -228,7 +223,7 @@ def test_late_file_does_not_count_after_a_restart(tmp_path: Path):
         lose_last_window(tmp_path)
 
 
-def test_list_of_read_files_is_private(tmp_path: Path):
+def test_list_of_read_files_is_private(tmp_path):
     assert main(window_flags(tmp_path, private_folder=str(tmp_path / "mine"))) == 0
     assert (tmp_path / "mine").stat().st_mode & 0o777 == 0o700
     assert not (tmp_path / "out.private").exists()
@@ -237,9 +232,7 @@ def test_list_of_read_files_is_private(tmp_path: Path):
     assert "mine" not in public and str(START + 18) not in public
 
 
-def test_rejects_private_folder_that_workers_do_not_share(
-    tmp_path: Path, capsys: CaptureFixture[str], monkeypatch: MonkeyPatch
-):
+def test_rejects_private_folder_that_workers_do_not_share(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(release_windows, "runner_name", lambda runner: "DataflowRunner")
     assert main(window_flags(tmp_path, private_folder="mine")) == 2
     (line,) = capsys.readouterr().err.splitlines()
@@ -248,9 +241,7 @@ def test_rejects_private_folder_that_workers_do_not_share(
     )
 
 
-def test_rejects_another_private_folder_once_windows_are_released(
-    tmp_path: Path, capsys: CaptureFixture[str]
-):
+def test_rejects_another_private_folder_once_windows_are_released(tmp_path, capsys):
     """As is a horizon that an earlier version began, which kept no list of files."""
     argv = window_flags(tmp_path, **PERSONS)
     assert main(argv) == 0
@@ -261,7 +252,7 @@ def test_rejects_another_private_folder_once_windows_are_released(
     assert "--private_folder: " in line and "must be that which knows the files of the win" in line
 
 
-def test_release_of_a_killed_writer_is_completed(tmp_path: Path):
+def test_release_of_a_killed_writer_is_completed(tmp_path):
     """Between the card and the payload of the last window."""
     argv = window_flags(tmp_path)
     assert main(argv) == 0
@@ -276,9 +267,7 @@ def test_release_of_a_killed_writer_is_completed(tmp_path: Path):
     assert main(argv) == 1
 
 
-def test_same_files_are_the_same_source_from_another_current_folder(
-    tmp_path: Path, monkeypatch: MonkeyPatch
-):
+def test_same_files_are_the_same_source_from_another_current_folder(tmp_path, monkeypatch):
     assert main(window_flags(tmp_path)) == 0
     monkeypatch.chdir(tmp_path)
     assert main(window_flags(tmp_path, input="landing/*.parquet")) == 0
@@ -290,7 +279,7 @@ def test_same_files_are_the_same_source_from_another_current_folder(
     assert main(argv) == 2
 
 
-def test_resumed_job_rejects_other_parameters(tmp_path: Path, capsys: CaptureFixture[str]):
+def test_resumed_job_rejects_other_parameters(tmp_path, capsys):
     assert main(window_flags(tmp_path)) == 0
     before = bytes_under(tmp_path / "out")
     assert main(window_flags(tmp_path, epsilon="1999")) == 2
@@ -298,7 +287,7 @@ def test_resumed_job_rejects_other_parameters(tmp_path: Path, capsys: CaptureFix
     assert before == bytes_under(tmp_path / "out")
 
 
-def test_insufficient_budget_leaves_no_output(tmp_path: Path, capsys: CaptureFixture[str]):
+def test_insufficient_budget_leaves_no_output(tmp_path, capsys):
     ledger, argv = paid_job(tmp_path, epsilon=1.0)
     assert main(argv) == 2
     assert not (tmp_path / "out").exists()
@@ -307,9 +296,7 @@ def test_insufficient_budget_leaves_no_output(tmp_path: Path, capsys: CaptureFix
 
 
 @pytest.mark.parametrize("preview", [{}, {"validate_only": ""}])
-def test_rejects_drafts_of_another_job_before_payment(
-    tmp_path: Path, capsys: CaptureFixture[str], preview: dict[str, str]
-):
+def test_rejects_drafts_of_another_job_before_payment(tmp_path, capsys, preview):
     ledger, argv = paid_job(tmp_path, **preview)
     (tmp_path / "out" / f".draft-{'0' * 32}-1").mkdir(parents=True)
     assert main(argv) == 2
@@ -319,9 +306,7 @@ def test_rejects_drafts_of_another_job_before_payment(
 
 
 @pytest.mark.parametrize("mechanism", ["tables", "mwem"])
-def test_preview_shows_the_windows_to_release(
-    tmp_path: Path, capfd: CaptureFixture[str], monkeypatch: MonkeyPatch, mechanism: str
-) -> None:
+def test_preview_shows_the_windows_to_release(tmp_path, capfd, monkeypatch, mechanism):
     monkeypatch.setenv("COLUMNS", "80")
     argv = window_flags(tmp_path, validate_only="", mechanism=mechanism)
     assert main(argv) == 0
@@ -330,9 +315,7 @@ def test_preview_shows_the_windows_to_release(
     assert [path.name for path in tmp_path.iterdir()] == ["landing"]
 
 
-def test_json_preview_shows_the_promise_and_writes_nothing(
-    tmp_path: Path, capsys: CaptureFixture[str]
-):
+def test_json_preview_shows_the_promise_and_writes_nothing(tmp_path, capsys):
     assert main(window_flags(tmp_path, validate_only="", json="")) == 0
     card = json.loads(capsys.readouterr().out)
     assert card["horizon"]["num_windows"] == 3
@@ -382,12 +365,7 @@ def test_json_preview_shows_the_promise_and_writes_nothing(
         ),
     ],
 )
-def test_rejects_bad_argument_in_one_line(
-    tmp_path: Path,
-    capsys: CaptureFixture[str],
-    flags: dict[str, str | None],
-    message: str,
-):
+def test_rejects_bad_argument_in_one_line(tmp_path, capsys, flags, message):
     flags = {name: each and each.replace("FOLDER", str(tmp_path)) for name, each in flags.items()}
     assert main(window_flags(tmp_path, **flags)) == 2
     (line,) = capsys.readouterr().err.splitlines()
@@ -396,9 +374,7 @@ def test_rejects_bad_argument_in_one_line(
 
 
 @since("apache-beam", "2.76")
-def test_a_stream_may_start_with_an_empty_folder(
-    tmp_path: Path, capsys: CaptureFixture[str], monkeypatch: MonkeyPatch
-):
+def test_a_stream_may_start_with_an_empty_folder(tmp_path, capsys, monkeypatch):
     (tmp_path / "landing").mkdir()
     stream = {"replay": None, "runner": "PortableRunner", "job_endpoint": "embed"}
     for pattern in (f"{tmp_path}/landing/*.parquet", "*.parquet"):
@@ -429,7 +405,7 @@ NEIGHBOURS = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NEIGHBOURS)
-def test_one_unit_changes_tables_by_at_most_the_promised_records(tmp_path: Path, name: str):
+def test_one_unit_changes_tables_by_at_most_the_promised_records(tmp_path, name):
     """Of counts, k records in c windows; of files, names and sizes of cards nothing at all."""
     found = []
     for folder, rows in (("without", OTHERS), ("with", OTHERS + NEIGHBOURS[name])):

@@ -12,7 +12,7 @@ import pytest
 import yaml
 from apache_beam.yaml import main as _  # noqa: F401  # whose import takes seconds
 from jobs import people, write_table
-from pytest import CaptureFixture, MonkeyPatch
+from pytest import CaptureFixture
 from yaml_jobs import NAMES, RELEASE, step
 
 import beam_dp as dp
@@ -65,16 +65,14 @@ class Failing(beam.PTransform):
         return records | beam.Map(lambda row: {}[f"alice: {row}"])
 
 
-def test_a_file_that_is_no_yaml_costs_one_line(tmp_path: Path, capfd: CaptureFixture[str]) -> None:
+def test_a_file_that_is_no_yaml_costs_one_line(tmp_path, capfd):
     path = tmp_path / "pipeline.yaml"
     path.write_text("pipeline:\n  type: [chain\n")
     assert "expected ',' or ']'" in line(capfd, f"--yaml_pipeline_file={path}")
 
 
 @pytest.mark.parametrize("text", ["{x", "[1]", "7"])
-def test_variables_that_are_no_object_cost_one_line(
-    text: str, tmp_path: Path, capfd: CaptureFixture[str]
-) -> None:
+def test_variables_that_are_no_object_cost_one_line(text, tmp_path, capfd):
     told = f"error: --jinja_variables: '{text}' is refused; must be a JSON object"
     argv = ("--yaml_pipeline_file", file_of(tmp_path), "--jinja_variables", text)
     assert line(capfd, *argv) == told
@@ -89,9 +87,7 @@ def test_variables_that_are_no_object_cost_one_line(
         ({"domain": {"agee": 100}}, r"'agee' is refused; must be a column of .*'age'"),
     ],
 )
-def test_a_refused_field_costs_one_line(
-    changed: dict[str, Any], told: str, tmp_path: Path, capfd: CaptureFixture[str]
-) -> None:
+def test_a_refused_field_costs_one_line(changed, told, tmp_path, capfd):
     if "domain" in changed:
         changed = {**changed, "workload": "marginals:1"}
     shown = line(capfd, "--yaml_pipeline_file", file_of(tmp_path, *job(tmp_path, **changed)))
@@ -100,9 +96,7 @@ def test_a_refused_field_costs_one_line(
 
 
 @pytest.mark.slow
-def test_an_unknown_transform_or_runner_costs_one_line(
-    tmp_path: Path, capfd: CaptureFixture[str]
-) -> None:
+def test_an_unknown_transform_or_runner_costs_one_line(tmp_path, capfd):
     path = file_of(tmp_path, step("RelaseIntervals", attribute="age"))
     assert "Unknown type or missing provider" in line(capfd, "--yaml_pipeline_file", path)
     path = file_of(tmp_path, *job(tmp_path))
@@ -111,9 +105,7 @@ def test_an_unknown_transform_or_runner_costs_one_line(
 
 
 @pytest.mark.slow
-def test_a_file_that_beam_does_not_understand_costs_few_words(
-    tmp_path: Path, capfd: CaptureFixture[str]
-) -> None:
+def test_a_file_that_beam_does_not_understand_costs_few_words(tmp_path, capfd):
     path = Path(file_of(tmp_path, *job(tmp_path)))
     path.write_text(path.read_text().replace("type: chain", "type: chian"))
     shown = line(capfd, "--yaml_pipeline_file", str(path))
@@ -126,9 +118,7 @@ def test_a_file_that_beam_does_not_understand_costs_few_words(
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("broken", "code"), [(Quoting, 2), (Failing, 1)])
-def test_what_may_quote_a_record_is_withheld(
-    broken: type, code: int, tmp_path: Path, capfd: CaptureFixture[str]
-) -> None:
+def test_what_may_quote_a_record_is_withheld(broken, code, tmp_path, capfd):
     other = {broken.__name__: f"{__name__}.{broken.__name__}"}
     rows = step("Create", elements=[{"household": 1, "age": 3}])
     path = file_of(tmp_path, rows, step(broken.__name__), **other)
@@ -138,25 +128,21 @@ def test_what_may_quote_a_record_is_withheld(
 
 
 @pytest.mark.slow
-def test_shows_the_message_of_a_transform_that_fails_while_it_is_built(
-    tmp_path: Path, capfd: CaptureFixture[str]
-) -> None:
+def test_shows_the_message_of_a_transform_that_fails_while_it_is_built(tmp_path, capfd):
     rows = step("Create", elements=[{"household": 1, "age": 3}])
     path = file_of(tmp_path, rows, step("Refusing"), Refusing=f"{__name__}.Refusing")
     assert "size: must be given, such as 7" in line(capfd, "--yaml_pipeline_file", path)
 
 
 @pytest.mark.slow
-def test_a_release_is_made(tmp_path: Path, capfd: CaptureFixture[str]) -> None:
+def test_a_release_is_made(tmp_path, capfd):
     assert run_yaml.main(["--yaml_pipeline_file", file_of(tmp_path, *job(tmp_path))]) == 0
     assert f"beam-dp describe {tmp_path / 'out'}" in capfd.readouterr().out
     assert dp.read_release(tmp_path / "out", kind=dp.SyntheticDatabase).num_records > 0
 
 
 @pytest.mark.slow
-def test_a_job_that_fails_leaves_no_draft(
-    tmp_path: Path, capfd: CaptureFixture[str], monkeypatch: MonkeyPatch
-) -> None:
+def test_a_job_that_fails_leaves_no_draft(tmp_path, capfd, monkeypatch):
     draft = tmp_path / "out" / f".draft-{'0' * 32}-abcdefgh"
     original = run_yaml.run_pipeline
 
@@ -183,18 +169,14 @@ def test_a_job_that_fails_leaves_no_draft(
         ("apache_beam/dataframe/io.py", False),
     ],
 )
-def test_what_reads_records_is_not_quoted_while_a_pipeline_is_built(
-    place: str, is_told: bool
-) -> None:
+def test_what_reads_records_is_not_quoted_while_a_pipeline_is_built(place, is_told):
     with pytest.raises(ValueError, match="tell-tale") as caught:
         exec(compile("raise ValueError('tell-tale')", f"/lib/{place}", "exec"))
     assert ("tell-tale" in run_yaml._told(caught.value)) == is_told
 
 
 @pytest.mark.parametrize(("text", "is_told"), [("Own: alice.Own", True), ("Own: bob.Own", False)])
-def test_a_module_is_named_only_if_the_file_names_it(
-    text: str, is_told: bool, tmp_path: Path
-) -> None:
+def test_a_module_is_named_only_if_the_file_names_it(text, is_told, tmp_path):
     path = tmp_path / "pipeline.yaml"
     path.write_text(text)
     with pytest.raises(ModuleNotFoundError) as caught:

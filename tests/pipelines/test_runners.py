@@ -73,12 +73,8 @@ def folder(tmp_path: Path, monkeypatch: MonkeyPatch) -> Path:
     ],
 )
 def test_refuses_bad_beam_flags_in_one_line_without_paying(
-    folder: Path,
-    capfd: CaptureFixture[str],
-    monkeypatch: MonkeyPatch,
-    flags: dict[str, str],
-    pattern: str,
-) -> None:
+    folder, capfd, monkeypatch, flags, pattern
+):
     monkeypatch.setattr("pipelines.runners.SECONDS_TO_ANSWER", 0.5)
     url = str(folder / "ledger.sqlite")
     ledger = dp.Ledger(url)
@@ -104,11 +100,11 @@ def test_refuses_bad_beam_flags_in_one_line_without_paying(
         {"runner": "portable", "job_endpoint": "embed"},
     ],
 )
-def test_accepts_valid_beam_flags(folder: Path, flags: dict[str, str]) -> None:
+def test_accepts_valid_beam_flags(folder, flags):
     assert main([*job_flags(folder, **flags), "--validate_only"]) == 0
 
 
-def test_runner_name_agrees_with_beam() -> None:
+def test_runner_name_agrees_with_beam():
     for name in ("DirectRunner", "FlinkRunner", "FnApiRunner", "PortableRunner", "SparkRunner"):
         for text in (name, name.lower(), name.removesuffix("Runner"), name.lower()[:-6]):
             assert type(create_runner(text)) is type(create_runner(name))
@@ -119,7 +115,7 @@ def test_runner_name_agrees_with_beam() -> None:
     assert runner_name(full) == type(create_runner(full)).__name__ == "FlinkRunner"
 
 
-def test_environments_are_those_of_beam() -> None:
+def test_environments_are_those_of_beam():
     of_beam = {name for name in dir(common_urns.environments) if name.isupper()}
     assert set(ENVIRONMENTS) - {"LOOPBACK"} <= of_beam, of_beam
 
@@ -162,13 +158,11 @@ def new_prism(path: Path) -> str:
 
 
 @pytest.mark.parametrize("runner", ["PrismRunner", "prism"])
-def test_refuses_missing_prism(refused: Refused, runner: str) -> None:
+def test_refuses_missing_prism(refused, runner):
     refused(r"^error: --prism_location: missing; .*BEAM_DP_PRISM.*`make prism`", runner=runner)
 
 
-def test_refuses_prism_at_a_wrong_place(
-    refused: Refused, monkeypatch: MonkeyPatch, tmp_path: Path
-) -> None:
+def test_refuses_prism_at_a_wrong_place(refused, monkeypatch, tmp_path):
     pattern = r"--prism_location: 'nowhere/prism' is refused; must be a file.*`make prism`"
     refused(pattern, runner="PrismRunner", prism_location="nowhere/prism")
     monkeypatch.setenv("BEAM_DP_PRISM", "nowhere/prism")
@@ -176,7 +170,7 @@ def test_refuses_prism_at_a_wrong_place(
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:1/prism.zip", "s3n://bucket/prism"])
-def test_refuses_remote_prism_that_cannot_be_fetched(refused: Refused, url: str) -> None:
+def test_refuses_remote_prism_that_cannot_be_fetched(refused, url):
     refused(rf"--prism_location: '{url}' is refused; must", runner="prism", prism_location=url)
 
 
@@ -184,9 +178,7 @@ def test_refuses_remote_prism_that_cannot_be_fetched(refused: Refused, url: str)
     ("lines", "reason"),
     [(["echo 'what?'"], "must be Prism, and is another"), (None, "must be a program that starts")],
 )
-def test_refuses_another_program_than_prism(
-    refused: Refused, tmp_path: Path, lines: list[str] | None, reason: str
-) -> None:
+def test_refuses_another_program_than_prism(refused, tmp_path, lines, reason):
     path = tmp_path / "prism"
     if lines is None:
         path.write_bytes(b"\x7fELF of another machine")
@@ -197,9 +189,7 @@ def test_refuses_another_program_than_prism(
     refused(pattern, runner="PrismRunner", prism_location=str(path))
 
 
-def test_takes_prism_from_the_flag_or_the_environment(
-    tmp_path: Path, monkeypatch: MonkeyPatch
-) -> None:
+def test_takes_prism_from_the_flag_or_the_environment(tmp_path, monkeypatch):
     monkeypatch.setattr(PrismJobServer, "BIN_CACHE", str(tmp_path / "cache"))
 
     def location(*flags: str) -> str | None:
@@ -217,7 +207,7 @@ def test_takes_prism_from_the_flag_or_the_environment(
     assert location("--job_endpoint=localhost:1") is None
 
 
-def test_a_zipped_prism_is_unpacked(tmp_path: Path, monkeypatch: MonkeyPatch) -> None:
+def test_a_zipped_prism_is_unpacked(tmp_path, monkeypatch):
     monkeypatch.setattr(PrismJobServer, "BIN_CACHE", str(tmp_path / "cache"))
     path = Path(new_prism(tmp_path / "prism"))
     with zipfile.ZipFile(tmp_path / "prism.zip", "w") as file:
@@ -230,9 +220,7 @@ def test_a_zipped_prism_is_unpacked(tmp_path: Path, monkeypatch: MonkeyPatch) ->
 
 
 @pytest.mark.parametrize("runner", sorted({*JAR_SERVERS} & {*StandardOptions.KNOWN_RUNNER_NAMES}))
-def test_refuses_missing_or_damaged_jar_of_a_job_server(
-    refused: Refused, tmp_path: Path, runner: str
-) -> None:
+def test_refuses_missing_or_damaged_jar_of_a_job_server(refused, tmp_path, runner):
     flag = JAR_SERVERS[runner].flag
     missing = rf"^error: --{flag}: missing; must be given with --runner {runner}: the jar of Beam's"
     refused(missing, runner=runner)
@@ -245,15 +233,13 @@ def test_refuses_missing_or_damaged_jar_of_a_job_server(
     )
 
 
-def test_spark_says_which_jar_it_needs(refused: Refused) -> None:
+def test_spark_says_which_jar_it_needs(refused):
     name = f"org.apache.beam:beam-runners-spark-3-job-server:{re.escape(beam.__version__)}"
     refused(name, runner="SparkRunner")
 
 
 @pytest.mark.parametrize("runner", JAR_SERVERS)
-def test_refuses_missing_or_old_java_of_a_job_server(
-    refused: Refused, monkeypatch: MonkeyPatch, tmp_path: Path, runner: str
-) -> None:
+def test_refuses_missing_or_old_java_of_a_job_server(refused, monkeypatch, tmp_path, runner):
     new_program(tmp_path / "old" / "bin" / "java", "echo 'java version \"1.8.0\"'")
     for home, reason in ((tmp_path / "old", "is Java 1"), (tmp_path, "is not a program")):
         monkeypatch.setenv("JAVA_HOME", str(home))
@@ -261,7 +247,7 @@ def test_refuses_missing_or_old_java_of_a_job_server(
         refused(pattern, runner=runner)
 
 
-def test_spark_with_an_uber_jar_needs_its_rest_url(refused: Refused, tmp_path: Path) -> None:
+def test_spark_with_an_uber_jar_needs_its_rest_url(refused, tmp_path):
     pattern = r"--spark_rest_url: missing; must be given with --spark_submit_uber_jar"
     with MonkeyPatch.context() as patch:
         patch.setenv("JAVA_HOME", "/nowhere")  # which needs no Java here
@@ -274,9 +260,7 @@ def test_spark_with_an_uber_jar_needs_its_rest_url(refused: Refused, tmp_path: P
     assert options.view_as(JobServerOptions).job_server_java_launcher == "java"
 
 
-def test_accepts_a_jar_with_java_of_the_environment(
-    tmp_path: Path, monkeypatch: MonkeyPatch
-) -> None:
+def test_accepts_a_jar_with_java_of_the_environment(tmp_path, monkeypatch):
     java = new_program(tmp_path / "bin" / "java", "echo 'openjdk version \"17.0.9\"'")
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     with zipfile.ZipFile(tmp_path / "a.jar", "w") as file:
@@ -286,9 +270,7 @@ def test_accepts_a_jar_with_java_of_the_environment(
     assert options.view_as(JobServerOptions).job_server_java_launcher == java
 
 
-def test_refuses_dataflow_without_its_library(
-    tmp_path: Path, capfd: CaptureFixture[str], monkeypatch: MonkeyPatch
-) -> None:
+def test_refuses_dataflow_without_its_library(tmp_path, capfd, monkeypatch):
     name = "apache_beam.runners.dataflow.internal.apiclient"
     monkeypatch.setitem(sys.modules, name, None)
     argv = job_flags(tmp_path, runner="DataflowRunner", output="gs://releases/out")
@@ -305,9 +287,7 @@ def test_refuses_dataflow_without_its_library(
         (ModuleNotFoundError("No module named 'IPython'"), "must be installed: No module named"),
     ],
 )
-def test_refuses_a_runner_that_cannot_be_loaded(
-    refused: Refused, monkeypatch: MonkeyPatch, error: Exception, reason: str
-) -> None:
+def test_refuses_a_runner_that_cannot_be_loaded(refused, monkeypatch, error, reason):
     def fail(*_: object, **__: object) -> None:
         raise error
 
@@ -315,7 +295,7 @@ def test_refuses_a_runner_that_cannot_be_loaded(
     refused(rf"--runner: 'InteractiveRunner' is refused; .*{reason}", runner="InteractiveRunner")
 
 
-def test_every_runner_of_beam_is_local_or_checked() -> None:
+def test_every_runner_of_beam_is_local_or_checked():
     known = set(StandardOptions.KNOWN_RUNNER_NAMES) - set(StandardOptions.LOCAL_RUNNERS)
     elsewhere = known - set(runners._PREPARED)
     # The first has its endpoint checked; the second runs here, and is loaded before anything.
@@ -344,9 +324,7 @@ def speaker(fails: bool) -> Callable[[str], str]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("fails", [False, True])
-def test_processes_show_no_record_and_nothing_of_beam(
-    tmp_path: Path, capfd: CaptureFixture[str], fails: bool
-) -> None:
+def test_processes_show_no_record_and_nothing_of_beam(tmp_path, capfd, fails):
     flags = (PROCESSES, "--direct_num_workers=1")
     pipeline = make_pipeline(flags, "out")
     _ = pipeline | beam.Create([VALUE]) | beam.Map(speaker(fails))
@@ -366,9 +344,7 @@ def test_processes_show_no_record_and_nothing_of_beam(
         ("PrismRunner", "PrismRunner"),
     ],
 )
-def test_processes_are_silent_whatever_the_local_runner_is_called(
-    runner: str, expected: str
-) -> None:
+def test_processes_are_silent_whatever_the_local_runner_is_called(runner, expected):
     pipeline = empty_pipeline(PipelineOptions([f"--runner={runner}", PROCESSES]))
     assert type(pipeline.runner).__name__ == expected
 
@@ -391,30 +367,26 @@ def budget(tmp_path: Path) -> dict[str, str]:
     return {"ledger": url, "dataset_id": "people"}
 
 
-def test_a_check_leaves_no_temporary_files(tmp_path: Path, temporary: Path) -> None:
+def test_a_check_leaves_no_temporary_files(tmp_path, temporary):
     argv = [*job_flags(tmp_path), "--validate_only"]
     assert release_synthetic_database.main(argv) == 0
     assert os.listdir(temporary) == []
 
 
-def test_a_refusal_leaves_no_temporary_files(tmp_path: Path, temporary: Path) -> None:
+def test_a_refusal_leaves_no_temporary_files(tmp_path, temporary):
     argv = job_flags(tmp_path, input=str(tmp_path / "none.csv"))
     assert release_synthetic_database.main(argv) == 2
     assert os.listdir(temporary) == []
 
 
 @pytest.mark.slow
-def test_a_paid_release_leaves_no_temporary_files(
-    tmp_path: Path, temporary: Path, budget: dict[str, str]
-) -> None:
+def test_a_paid_release_leaves_no_temporary_files(tmp_path, temporary, budget):
     assert release_intervals.main(interval_flags(tmp_path, **budget)) == 0
     assert os.listdir(temporary) == []
 
 
 @pytest.mark.slow
-def test_a_paid_release_of_beam_yaml_leaves_no_temporary_files(
-    tmp_path: Path, temporary: Path, budget: dict[str, str]
-) -> None:
+def test_a_paid_release_of_beam_yaml_leaves_no_temporary_files(tmp_path, temporary, budget):
     output = str(tmp_path / "out")
     run(read(tmp_path), step("ReleaseSyntheticDatabase", **RELEASE, **budget, output=output))
     assert os.listdir(temporary) == []

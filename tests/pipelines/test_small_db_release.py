@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-from pathlib import Path
 
 import numpy as np
 import pytest
 from jobs import job_flags, people, released_records
-from pytest import CaptureFixture
 
 import beam_dp as dp
 from beam_dp.cli.main import main as beam_dp_command
@@ -18,7 +16,7 @@ from pipelines.release_synthetic_database import main
 SMALL = {"mechanism": "small_db", "workload": "prefixes:age", "delta": "0"}
 
 
-def test_a_release_answers_prefixes(tmp_path: Path, capsys: CaptureFixture[str]) -> None:
+def test_a_release_answers_prefixes(tmp_path, capsys):
     assert main(job_flags(tmp_path, **SMALL, size="20", num_records="500")) == 0
     assert len(released_records(tmp_path / "out")) == 20
     release = dp.read_release(tmp_path / "out")
@@ -40,9 +38,7 @@ def test_a_release_answers_prefixes(tmp_path: Path, capsys: CaptureFixture[str])
 
 @pytest.mark.mostly_slow(one_in=2, start=1)
 @pytest.mark.parametrize("sampler", ["search", "auto"])
-def test_search_warns_that_its_time_depends_on_records(
-    tmp_path: Path, capsys: CaptureFixture[str], sampler: str
-) -> None:
+def test_search_warns_that_its_time_depends_on_records(tmp_path, capsys, sampler):
     argv = job_flags(tmp_path, **SMALL, size="3", epsilon="1", num_records="500", sampler=sampler)
     assert main(argv) == 0
     warned = [line for line in capsys.readouterr().err.splitlines() if "warning" in line]
@@ -76,16 +72,14 @@ def test_search_warns_that_its_time_depends_on_records(
     ],
     ids=str,
 )
-def test_a_bad_flag_is_one_line(
-    tmp_path: Path, capsys: CaptureFixture[str], change: dict[str, str], line: str
-) -> None:
+def test_a_bad_flag_is_one_line(tmp_path, capsys, change, line):
     assert main([*job_flags(tmp_path, **{**SMALL, **change})]) == 2
     error = capsys.readouterr().err
     assert line in error and error.count("\n") == 1
     assert not (tmp_path / "out").exists()
 
 
-def test_page_and_card_show_the_vc_dimension(tmp_path: Path, capsys: CaptureFixture[str]) -> None:
+def test_page_and_card_show_the_vc_dimension(tmp_path, capsys):
     flags = job_flags(tmp_path, **SMALL, size="3", num_records="500")
     assert main([*flags, "--validate_only"]) == 0
     assert re.search(r"vc dimension +1, by the form of the queries", capsys.readouterr().out)
@@ -97,7 +91,7 @@ def test_page_and_card_show_the_vc_dimension(tmp_path: Path, capsys: CaptureFixt
 
 
 @pytest.mark.slow
-def test_small_db_release_is_paid_as_pure(tmp_path: Path) -> None:
+def test_small_db_release_is_paid_as_pure(tmp_path):
     ledger = dp.Ledger(str(tmp_path / "ledger.sqlite"))
     ledger.declare("people", 1500.0, 0.0, "record", "add_or_remove_one")
     flags = job_flags(
@@ -110,9 +104,7 @@ def test_small_db_release_is_paid_as_pure(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("size", ["-1", "0", "1e18", "10001"])
-def test_refuses_size_that_cannot_be_drawn(
-    tmp_path: Path, capfd: CaptureFixture[str], size: str
-) -> None:
+def test_refuses_size_that_cannot_be_drawn(tmp_path, capfd, size):
     assert main(job_flags(tmp_path, mechanism="small_db", size=size)) == 2
     pattern = (
         rf"error: --size: {int(float(size))} is refused; must be an integer from 1 to 10,000\n"

@@ -6,7 +6,6 @@ import json
 import logging
 import re
 from pathlib import Path
-from typing import Any
 
 import apache_beam as beam
 import pyarrow as pa
@@ -14,7 +13,6 @@ import pyarrow.parquet as pq
 import pytest
 from apache_beam.yaml import main as yaml_main
 from jobs import DOMAIN, job_flags
-from pytest import LogCaptureFixture, MonkeyPatch
 from yaml_jobs import NAMES, PROMISE, RELEASE, read, run, step
 
 import beam_dp.yaml
@@ -30,7 +28,7 @@ EXAMPLES = sorted((ROOT / "examples" / "yaml").glob("*.yaml"))
 
 @pytest.mark.slow
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
-def test_every_example_runs(example: Path, tmp_path: Path, monkeypatch: MonkeyPatch) -> None:
+def test_every_example_runs(example, tmp_path, monkeypatch):
     monkeypatch.chdir(ROOT)
     output = tmp_path / "out"
     yaml_main.run(
@@ -43,7 +41,7 @@ def test_every_example_runs(example: Path, tmp_path: Path, monkeypatch: MonkeyPa
     assert (output / "card.json").is_file()
 
 
-def test_the_examples_show_every_transform_that_needs_no_release() -> None:
+def test_the_examples_show_every_transform_that_needs_no_release():
     shown = {
         name for path in EXAMPLES for name in re.findall(r"beam_dp\.yaml\.(\w+)", path.read_text())
     }
@@ -53,7 +51,7 @@ def test_the_examples_show_every_transform_that_needs_no_release() -> None:
 
 
 @pytest.mark.slow
-def test_yaml_release_equals_that_of_the_command_line(tmp_path: Path) -> None:
+def test_yaml_release_equals_that_of_the_command_line(tmp_path):
     flags = {name: str(each) for name, each in PROMISE.items()}
     argv = job_flags(tmp_path, **flags, output=str(tmp_path / "program"))
     assert release_synthetic_database.main(argv) == 0
@@ -66,7 +64,7 @@ def test_yaml_release_equals_that_of_the_command_line(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_rows_of_another_source_are_released(tmp_path: Path) -> None:
+def test_rows_of_another_source_are_released(tmp_path):
     elements = [{"who": i // 2, "years": i % 100} for i in range(60)]
     fields = {"household": "who", "age": "years"}
     run(
@@ -109,9 +107,7 @@ BAD_VALUES = [
 
 
 @pytest.mark.parametrize(("field", "value", "text"), BAD_VALUES)
-def test_yaml_refuses_values_in_the_words_of_the_command_line(
-    tmp_path: Path, field: str, value: Any, text: str
-) -> None:
+def test_yaml_refuses_values_in_the_words_of_the_command_line(tmp_path, field, value, text):
     texts = {name: str(each) for name, each in RELEASE.items()} | {"domain": json.dumps(DOMAIN)}
     with pytest.raises((FlagError, InputError)) as program:
         argv = [f"--{name}={each}" for name, each in (texts | {field: text}).items()]
@@ -147,9 +143,7 @@ def test_yaml_refuses_values_in_the_words_of_the_command_line(
         ),
     ],
 )
-def test_yaml_refuses_meaningless_fields_in_one_line(
-    tmp_path: Path, fields: dict[str, Any], line: str
-) -> None:
+def test_yaml_refuses_meaningless_fields_in_one_line(tmp_path, fields, line):
     with pytest.raises(
         ValueError, match=f"^{line}" if line else "^domain: '7' is refused"
     ) as refused:
@@ -159,18 +153,18 @@ def test_yaml_refuses_meaningless_fields_in_one_line(
 
 
 @pytest.mark.parametrize("name", ["state", "resume"])
-def test_yaml_refuses_saved_runs(name: str) -> None:
+def test_yaml_refuses_saved_runs(name):
     with pytest.raises(ValueError, match=f"^{name}: 'x' is refused; must be given to beam-dp"):
         beam_dp.yaml.AnswerQueries(**{name: "x"})
 
 
-def test_reads_a_glob_of_the_current_folder(tmp_path: Path, monkeypatch: MonkeyPatch) -> None:
+def test_reads_a_glob_of_the_current_folder(tmp_path, monkeypatch):
     (tmp_path / "a.csv").write_text("x\n1\n")
     monkeypatch.chdir(tmp_path)
     beam_dp.yaml.ReadRecords(input="*.csv")
 
 
-def test_yaml_reader_refuses_bad_fields(tmp_path: Path) -> None:
+def test_yaml_reader_refuses_bad_fields(tmp_path):
     with pytest.raises(ValueError, match=r"^inputs: unknown field; .* nearest is 'input'"):
         beam_dp.yaml.ReadRecords(inputs="x")
     with pytest.raises(ValueError, match=r"^input: missing; must be given"):
@@ -179,7 +173,7 @@ def test_yaml_reader_refuses_bad_fields(tmp_path: Path) -> None:
         beam_dp.yaml.ReadRecords(input=str(tmp_path / "*.csv"))
 
 
-def test_windowed_records_are_refused_when_the_pipeline_is_built(tmp_path: Path) -> None:
+def test_windowed_records_are_refused_when_the_pipeline_is_built(tmp_path):
     fixed = step("WindowInto", windowing={"type": "fixed", "size": "60s"})
     release = step("ReleaseSyntheticDatabase", output=str(tmp_path / "out"), **RELEASE)
     with pytest.raises(ValueError, match=r"records: .* must be in the global window"):
@@ -188,7 +182,7 @@ def test_windowed_records_are_refused_when_the_pipeline_is_built(tmp_path: Path)
 
 
 @pytest.mark.slow
-def test_a_ledger_is_paid_once_and_only_for_what_can_be_built(tmp_path: Path) -> None:
+def test_a_ledger_is_paid_once_and_only_for_what_can_be_built(tmp_path):
     url = str(tmp_path / "ledger.sqlite")
     ledger = Ledger(url)
     ledger.declare("people", 2.5, 0.0, "household", "add_or_remove_one")
@@ -213,9 +207,7 @@ def test_a_ledger_is_paid_once_and_only_for_what_can_be_built(tmp_path: Path) ->
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mechanism", ["private_mw", "laplace"])
-def test_queries_are_given_inline_and_refused_ones_are_named(
-    tmp_path: Path, caplog: LogCaptureFixture, mechanism: str
-) -> None:
+def test_queries_are_given_inline_and_refused_ones_are_named(tmp_path, caplog, mechanism):
     queries = [{"conjunction": {"sex": "Male"}}, {"conjunction": {"sexx": "Male"}}]
     fields = {name: value for name, value in RELEASE.items() if name != "workload"}
     answer = step(
@@ -234,7 +226,7 @@ def test_queries_are_given_inline_and_refused_ones_are_named(
 
 
 @pytest.mark.slow
-def test_rows_follow_a_release_or_come_from_one_that_is_there(tmp_path: Path) -> None:
+def test_rows_follow_a_release_or_come_from_one_that_is_there(tmp_path):
     output = str(tmp_path / "out")
     columns = step("MapToFields", language="python", fields={"age": "age", "sex": "sex"})
 
@@ -268,9 +260,7 @@ def test_rows_follow_a_release_or_come_from_one_that_is_there(tmp_path: Path) ->
         ("ReadSyntheticRows", {"output": "out"}, "output: unknown field; must be one of release"),
     ],
 )
-def test_yaml_refuses_rows_without_a_release(
-    name: str, config: dict[str, str], message: str
-) -> None:
+def test_yaml_refuses_rows_without_a_release(name, config, message):
     with pytest.raises(ValueError, match=message), beam.Pipeline() as pipeline:
         rows = getattr(beam_dp.yaml, name)(**config)
         _ = pipeline | beam.Create([1]) | rows

@@ -12,7 +12,6 @@ import pytest
 from apache_beam.runners.dataflow.dataflow_runner import DataflowRunner
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from jobs import people, write_table
-from pytest import LogCaptureFixture
 from yaml_jobs import PAID_JOBS, PROMISE, RELEASE, build, paid, read, run, step
 
 import beam_dp.yaml
@@ -31,9 +30,7 @@ def ledger(tmp_path: Path) -> Ledger:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("job", PAID_JOBS)
-def test_a_release_is_paid_for_by_the_entry_that_its_card_names(
-    tmp_path: Path, ledger: Ledger, job: str
-) -> None:
+def test_a_release_is_paid_for_by_the_entry_that_its_card_names(tmp_path, ledger, job):
     run(read(tmp_path), paid(job, ledger, tmp_path))
     (entry,) = ledger.entries("people")
     assert entry.state == "spent" and entry.guarantee.epsilon == 1
@@ -42,9 +39,7 @@ def test_a_release_is_paid_for_by_the_entry_that_its_card_names(
 
 
 @pytest.mark.parametrize("job", PAID_JOBS)
-def test_refuses_rows_without_a_column_before_paying(
-    tmp_path: Path, ledger: Ledger, job: str
-) -> None:
+def test_refuses_rows_without_a_column_before_paying(tmp_path, ledger, job):
     rows = step("Create", elements=[{"household": 1, "agee": 3, "sexx": "Male"}])
     with pytest.raises(ValueError, match="must be a field of the records; the nearest known is"):
         run(rows, paid(job, ledger, tmp_path))
@@ -52,7 +47,7 @@ def test_refuses_rows_without_a_column_before_paying(
 
 
 @pytest.mark.parametrize("job", PAID_JOBS)
-def test_refuses_windowed_records_before_paying(tmp_path: Path, ledger: Ledger, job: str) -> None:
+def test_refuses_windowed_records_before_paying(tmp_path, ledger, job):
     fixed = step("WindowInto", windowing={"type": "fixed", "size": "60s"})
     with pytest.raises(ValueError, match=r"records: .* must be in the global window"):
         run(read(tmp_path), fixed, paid(job, ledger, tmp_path))
@@ -60,7 +55,7 @@ def test_refuses_windowed_records_before_paying(tmp_path: Path, ledger: Ledger, 
 
 
 @pytest.mark.parametrize("job", PAID_JOBS)
-def test_refuses_unbounded_records_before_paying(tmp_path: Path, ledger: Ledger, job: str) -> None:
+def test_refuses_unbounded_records_before_paying(tmp_path, ledger, job):
     records = beam.Pipeline("FnApiRunner") | beam.Create([])
     records.is_bounded = False
     release = paid(job, ledger, tmp_path)
@@ -71,9 +66,7 @@ def test_refuses_unbounded_records_before_paying(tmp_path: Path, ledger: Ledger,
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("file_format", "extension"), [("csv", "parquet"), ("parquet", "dat")])
-def test_the_format_that_is_given_is_that_of_the_files(
-    tmp_path: Path, file_format: str, extension: str
-) -> None:
+def test_the_format_that_is_given_is_that_of_the_files(tmp_path, file_format, extension):
     written = Path(write_table(tmp_path, people(), file_format))
     path = str(written.rename(tmp_path / f"file.{extension}"))
     fields = {**RELEASE, "epsilon": 1e6, "output": str(tmp_path / "out")}
@@ -84,16 +77,14 @@ def test_the_format_that_is_given_is_that_of_the_files(
     assert read_release(tmp_path / "out").num_records == 500
 
 
-def test_refuses_unknown_input_format(tmp_path: Path) -> None:
+def test_refuses_unknown_input_format(tmp_path):
     path = write_table(tmp_path, people())
     with pytest.raises(ValueError, match=r"^input_format: 'xlsx' is refused; must be one of avro"):
         beam_dp.yaml.ReadRecords(input=path, input_format="xlsx")
 
 
 @pytest.mark.parametrize("sampler", ["search", "auto"])
-def test_yaml_logs_warnings_in_names_of_fields(
-    tmp_path: Path, caplog: LogCaptureFixture, sampler: str
-) -> None:
+def test_yaml_logs_warnings_in_names_of_fields(tmp_path, caplog, sampler):
     fields = {**RELEASE, "domain": {"age": 2}, "workload": "marginals:1", "num_records": 5}
     release = beam_dp.yaml.ReleaseSyntheticDatabase(
         **fields, mechanism="small_db", size=3, sampler=sampler, output=str(tmp_path / "out")
@@ -120,9 +111,7 @@ def refusal(pipeline: beam.Pipeline, *transforms: dict[str, Any], kind: str = "c
 
 
 @pytest.mark.slow
-def test_a_second_release_in_a_folder_is_refused_before_it_is_paid_for(
-    tmp_path: Path, ledger: Ledger
-) -> None:
+def test_a_second_release_in_a_folder_is_refused_before_it_is_paid_for(tmp_path, ledger):
     def release(attribute: str, output: str) -> dict[str, Any]:
         fields = of_ledger(ledger, **PROMISE, domain={"age": 9, "hours": 9}, attribute=attribute)
         named = step("ReleaseIntervals", output=output, **fields)
@@ -141,9 +130,7 @@ def test_a_second_release_in_a_folder_is_refused_before_it_is_paid_for(
 
 
 @pytest.mark.parametrize("has_ledger", [True, False])
-def test_workers_of_dataflow_share_no_folder(
-    tmp_path: Path, ledger: Ledger, has_ledger: bool
-) -> None:
+def test_workers_of_dataflow_share_no_folder(tmp_path, ledger, has_ledger):
     pipeline = beam.Pipeline("FnApiRunner")
     pipeline.runner = DataflowRunner()  # a pipeline that is made with it looks for its bucket
     fields = of_ledger(ledger, **RELEASE) if has_ledger else RELEASE
@@ -156,7 +143,7 @@ def test_workers_of_dataflow_share_no_folder(
     assert ledger.entries("people") == []
 
 
-def test_yaml_reader_refuses_records(tmp_path: Path) -> None:
+def test_yaml_reader_refuses_records(tmp_path):
     rows = step("Create", elements=[{"age": 3}])
     release = step("ReleaseSyntheticDatabase", output=str(tmp_path / "out"), **RELEASE)
     line = refusal(beam.Pipeline("FnApiRunner"), rows, read(tmp_path), release, kind="chain")
@@ -174,9 +161,7 @@ def test_yaml_reader_refuses_records(tmp_path: Path) -> None:
     ],
     ids=["several", "none"],
 )
-def test_anything_but_one_collection_of_records_is_refused(
-    tmp_path: Path, ledger: Ledger, given: dict[str, Any], value: str
-) -> None:
+def test_anything_but_one_collection_of_records_is_refused(tmp_path, ledger, given, value):
     rows = step("Create", elements=[{"household": 1, "age": 3}])
     fields = of_ledger(ledger, output=str(tmp_path / "out"), **RELEASE)
     release = {**step("ReleaseSyntheticDatabase", **fields), **given}

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import random
-from pathlib import Path
 from typing import Any
 
 import apache_beam as beam
 import pytest
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
-from pytest import MonkeyPatch
 from tiny import ADD, domain_of, promise
 
 import beam_dp.transforms.elements as batches_module
@@ -36,7 +34,7 @@ def row(number: int, text: str = "") -> dict[str, Any]:
     return {"id": str(number), "query": text, **dict.fromkeys(NOTHING)}
 
 
-def test_batches_are_small_and_complete() -> None:
+def test_batches_are_small_and_complete():
     rows = [row(number, "q" * (number % 3000)) for number in range(30_000)]
     parts = answer_batches("run", 7, rows)
     coder = beam.coders.registry.get_coder(AnswerBatch)
@@ -46,11 +44,11 @@ def test_batches_are_small_and_complete() -> None:
     assert {part.num_batches for part in parts} == {len(parts)}
 
 
-def test_a_run_without_answers_is_one_batch() -> None:
+def test_a_run_without_answers_is_one_batch():
     assert answer_batches("run", None, []) == [AnswerBatch("run", 0, None, [], 1)]
 
 
-def test_queries_keep_their_order_whatever_order_their_lists_come_in() -> None:
+def test_queries_keep_their_order_whatever_order_their_lists_come_in():
     lines = [f"{number} {'q' * (number % 1000)}" for number in range(20_000)]
     elements = numbered_queries(lines)
     assert len(elements) > 3
@@ -59,7 +57,7 @@ def test_queries_keep_their_order_whatever_order_their_lists_come_in() -> None:
     assert list(each_query(elements)) == lines
 
 
-def test_reads_lists_and_single_queries() -> None:
+def test_reads_lists_and_single_queries():
     assert list(each_query([{"a": 1}, ["b", "c"], ("d", "e"), "f"])) == [
         {"a": 1},
         *"bcdef",
@@ -67,7 +65,7 @@ def test_reads_lists_and_single_queries() -> None:
 
 
 @pytest.mark.parametrize("is_complete", [True, False])
-def test_only_a_complete_run_is_written(tmp_path: Path, is_complete: bool) -> None:
+def test_only_a_complete_run_is_written(tmp_path, is_complete):
     plan = plan_private_mw(DOMAIN, GUARANTEE, 10, num_questions=2)
     parts = [AnswerBatch("0" * 32, number, 10, [row(number)], 3) for number in (2, 0, 1)]
     given = parts if is_complete else parts[1:]
@@ -81,7 +79,7 @@ def test_only_a_complete_run_is_written(tmp_path: Path, is_complete: bool) -> No
 
 
 @pytest.mark.slow
-def test_a_run_in_several_batches_is_one_release(tmp_path: Path, monkeypatch: MonkeyPatch) -> None:
+def test_a_run_in_several_batches_is_one_release(tmp_path, monkeypatch):
     monkeypatch.setattr(batches_module, "ELEMENT_TEXT", 1200)  # about two answers
     lines = [f'{{"id": "{number}", "conjunction": {{"paid": true}}}}' for number in range(9)]
     plan = plan_private_mw(DOMAIN, GUARANTEE, "noisy", num_questions=9)

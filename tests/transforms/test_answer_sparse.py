@@ -14,7 +14,6 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from jobs import everything_under, write_table
-from pytest import CaptureFixture, MonkeyPatch
 
 from beam_dp.cli import main as cli
 from beam_dp.errors import InputError
@@ -55,7 +54,7 @@ def answers(
 
 
 @pytest.mark.slow
-def test_answers_are_near_the_truth_and_bad_queries_have_errors() -> None:
+def test_answers_are_near_the_truth_and_bad_queries_have_errors():
     rows = answers(LINES, plan())
     assert [row["error"] is None for row in rows] == [True, False, False, False, True]
     assert rows[0]["id"] == "first"
@@ -65,7 +64,7 @@ def test_answers_are_near_the_truth_and_bad_queries_have_errors() -> None:
 
 
 @pytest.mark.slow
-def test_a_unit_keeps_k_records() -> None:
+def test_a_unit_keeps_k_records():
     rows = answers([LINES[0]], plan("person", 1))
     # Of each person one of two records, with neighbouring keys, is kept.
     assert rows[0]["bound"] < 40
@@ -73,13 +72,13 @@ def test_a_unit_keeps_k_records() -> None:
 
 
 @pytest.mark.slow
-def test_no_records_and_no_queries_make_a_run() -> None:
+def test_no_records_and_no_queries_make_a_run():
     assert answers([], plan(), []) == []
     rows = answers([LINES[0]], plan(), [])
     assert rows[0]["value"] == pytest.approx(0, abs=rows[0]["bound"])
 
 
-def test_elements_of_one_query_never_share_a_fingerprint(monkeypatch: MonkeyPatch) -> None:
+def test_elements_of_one_query_never_share_a_fingerprint(monkeypatch):
     reader = SparseQueries("text", 3, HashKey.draw(1))
     asked = {"sparse": {"a": 1, "b": 1}}
     assert reader.from_json(asked).sparsity == 2
@@ -90,7 +89,7 @@ def test_elements_of_one_query_never_share_a_fingerprint(monkeypatch: MonkeyPatc
 
 
 @pytest.mark.slow
-def test_refuses_unanswerable_sparse_queries() -> None:
+def test_refuses_unanswerable_sparse_queries():
     with fakes.pipeline() as pipeline:
         data = pipeline | beam.Create(RECORDS)
         with pytest.raises(InputError, match="weight"):
@@ -119,9 +118,7 @@ def flags(folder: Path, **overrides: str | None) -> list[str]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("repeats", ["0", "2"])
-def test_the_program_writes_one_run(
-    tmp_path: Path, capfd: CaptureFixture[str], repeats: str
-) -> None:
+def test_the_program_writes_one_run(tmp_path, capfd, repeats):
     assert main(flags(tmp_path, direct_runner_bundle_repeat=repeats)) == 0
     assert "2 answers, 3 refused" in capfd.readouterr().out
     (path,) = (tmp_path / "out").glob("answers-*.avro")
@@ -136,7 +133,7 @@ def test_the_program_writes_one_run(
 
 
 @pytest.mark.slow
-def test_the_program_answers_all_conjunctions_over_rows(tmp_path: Path) -> None:
+def test_the_program_answers_all_conjunctions_over_rows(tmp_path):
     rows = ["1111"] * 3000 + ["1101"] * 2000 + ["0000"] * 9
     argv = flags(tmp_path, queries="row_conjunctions:4,3", max_sparsity=None)
     write_table(tmp_path, pa.table({"email": rows}))
@@ -173,9 +170,7 @@ def test_the_program_answers_all_conjunctions_over_rows(tmp_path: Path) -> None:
     ],
     ids=str,
 )
-def test_flags_of_another_mechanism_are_refused(
-    tmp_path: Path, capfd: CaptureFixture[str], change: dict[str, str | None], pattern: str
-) -> None:
+def test_flags_of_another_mechanism_are_refused(tmp_path, capfd, change, pattern):
     argv = flags(tmp_path, **change)
     before = everything_under(tmp_path)
     assert main(argv) == 2

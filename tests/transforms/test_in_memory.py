@@ -21,14 +21,12 @@ import pyarrow as pa
 import pytest
 from fakes import DOMAIN, WORKLOAD, NoPrivacy, guarantee, pipeline
 from noise_sources import NoNoise
-from pytest import MonkeyPatch
 from source_imports import ROOT
 from versions import since
 
 import beam_dp as dp
 import beam_dp.in_memory as release_table
 from beam_dp.errors import InputError, PrivateStepError
-from beam_dp.mechanisms.marginals.plan import Mechanism
 from beam_dp.noise.source import NoiseSource
 from beam_dp.transforms.drawing import one_worker
 
@@ -70,7 +68,7 @@ def rows_of(release: Any) -> list[Any]:
 
 @pytest.mark.mostly_slow(one_in=3)
 @pytest.mark.parametrize(("unit", "k"), [("record", 1), ("household", 1), ("household", 3)])
-def test_the_exact_summary_is_that_of_the_pipeline(tmp_path: Path, unit: str, k: int) -> None:
+def test_the_exact_summary_is_that_of_the_pipeline(tmp_path, unit, k):
     promise = guarantee(unit, k)
     distributed = by_beam(tmp_path, DOMAIN, WORKLOAD, promise, mechanism=EXACT)
     here = dp.release(TABLE, DOMAIN, WORKLOAD, promise, mechanism=EXACT)
@@ -104,8 +102,8 @@ def test_counting_left_out_records_does_not_change_the_others(unit: str, tables:
     ids=["mwem", "gaussian", "laplace"],
 )
 def test_the_files_are_those_of_the_pipeline_byte_by_byte(
-    tmp_path: Path, monkeypatch: MonkeyPatch, unit: str, mechanism: Mechanism, options: Any
-) -> None:
+    tmp_path, monkeypatch, unit, mechanism, options
+):
     for module in (release_table, one_worker):
         monkeypatch.setattr(module, "NoiseSource", NoNoise)
     promise = guarantee(unit, 1 if unit == "record" else 2)
@@ -151,7 +149,7 @@ def polars_frame(table: pa.Table) -> Any:
         polars_frame,
     ],
 )
-def test_a_table_of_any_library_has_the_same_records(make: Any) -> None:
+def test_a_table_of_any_library_has_the_same_records(make):
     promise = guarantee("household", 2)
     expected, found = (
         dp.release(table, DOMAIN, WORKLOAD, promise, mechanism=EXACT)
@@ -160,7 +158,7 @@ def test_a_table_of_any_library_has_the_same_records(make: Any) -> None:
     assert rows_of(found) == rows_of(expected)
 
 
-def test_incomparable_value_drops_only_its_own_record() -> None:
+def test_incomparable_value_drops_only_its_own_record():
     frame = pd.DataFrame({"age": [1] * 999, "sex": "f", "smokes": True}, dtype=object)
     frame.at[7, "age"] = decimal.Decimal("sNaN")
     found = dp.release(frame, DOMAIN, WORKLOAD, guarantee(), mechanism=EXACT)
@@ -181,13 +179,13 @@ ADDRESSES = pa.array([number.to_bytes(8, "little") for number in range(400)], pa
     ],
     ids=["plain", "dictionary", "struct", "list", "extension"],
 )
-def test_refuses_units_of_8_bytes_which_may_be_addresses(column: pa.Array) -> None:
+def test_refuses_units_of_8_bytes_which_may_be_addresses(column):
     table = TABLE.append_column("who", column)
     with pytest.raises(InputError, match=r"privacy_unit: 'who' is refused; .*cast.* to binary"):
         dp.release(table, DOMAIN, WORKLOAD, guarantee("who"))
 
 
-def test_accepts_units_of_8_bytes_that_were_cast_to_binary() -> None:
+def test_accepts_units_of_8_bytes_that_were_cast_to_binary():
     table = TABLE.append_column("who", ADDRESSES.cast(pa.binary()))
     found = dp.release(table, DOMAIN, WORKLOAD, guarantee("who"), mechanism=EXACT)
     assert (
@@ -197,7 +195,7 @@ def test_accepts_units_of_8_bytes_that_were_cast_to_binary() -> None:
 
 
 @pytest.mark.parametrize("unit", ["age", "who"])
-def test_refuses_polars_columns_of_objects(unit: str) -> None:
+def test_refuses_polars_columns_of_objects(unit):
     polars = pytest.importorskip("polars")
     ids = [uuid.UUID(int=7)] * 3
     columns = {"age": [1] * 3, "sex": ["f"] * 3, "smokes": [True] * 3, "who": ["a"] * 3}
@@ -228,8 +226,8 @@ def test_refuses_polars_columns_of_objects(unit: str) -> None:
     ],
 )
 def test_a_table_that_does_not_fit_is_refused_before_anything_is_spent(
-    tmp_path: Path, table: Any, unit: str, message: str
-) -> None:
+    tmp_path, table, unit, message
+):
     ledger = dp.Ledger(f"sqlite:///{tmp_path / 'ledger.sqlite'}")
     ledger.declare("people", 5, 1e-6, unit, "add_or_remove_one")
     fields = {"output": tmp_path / "out", "ledger": ledger, "dataset_id": "people"}
@@ -238,7 +236,7 @@ def test_a_table_that_does_not_fit_is_refused_before_anything_is_spent(
     assert ledger.entries("people") == [] and not (tmp_path / "out").exists()
 
 
-def test_unreadable_table_is_refused_without_a_value() -> None:
+def test_unreadable_table_is_refused_without_a_value():
     class Failing:
         def __arrow_c_stream__(self, requested_schema: object = None) -> object:
             raise RuntimeError("tell-tale")
@@ -249,7 +247,7 @@ def test_unreadable_table_is_refused_without_a_value() -> None:
 
 
 @pytest.mark.parametrize("kind", [OSError, ValueError, RuntimeError, MemoryError])
-def test_broken_stream_is_refused_without_a_value(kind: type[Exception]) -> None:
+def test_broken_stream_is_refused_without_a_value(kind):
     class Failing:
         def __arrow_c_stream__(self, requested_schema: object = None) -> object:
             def batches() -> Iterator[pa.RecordBatch]:
@@ -266,7 +264,7 @@ def test_broken_stream_is_refused_without_a_value(kind: type[Exception]) -> None
 @pytest.mark.parametrize(
     "step", ["encode_records", "limit_records", "HistogramAccumulator.add_batch", "draw_database"]
 )
-def test_withholds_what_a_step_on_records_raises(step: str, monkeypatch: MonkeyPatch) -> None:
+def test_withholds_what_a_step_on_records_raises(step, monkeypatch):
     def fail(*_: Any) -> Any:
         raise InputError("age", QUOTED, "must be something else")
 
@@ -278,9 +276,7 @@ def test_withholds_what_a_step_on_records_raises(step: str, monkeypatch: MonkeyP
     assert "its message is withheld" in str(error.value)
 
 
-def test_the_ledger_is_paid_before_noise_is_drawn_and_told_of_the_release(
-    tmp_path: Path, monkeypatch: MonkeyPatch
-) -> None:
+def test_the_ledger_is_paid_before_noise_is_drawn_and_told_of_the_release(tmp_path, monkeypatch):
     ledger = dp.Ledger(f"sqlite:///{tmp_path / 'ledger.sqlite'}")
     ledger.declare("people", 1.5, 1e-6, "record", "add_or_remove_one")
     states: list[str] = []
@@ -314,7 +310,7 @@ def test_the_ledger_is_paid_before_noise_is_drawn_and_told_of_the_release(
 
 
 @pytest.mark.slow
-def test_no_beam_is_imported(tmp_path: Path) -> None:
+def test_no_beam_is_imported(tmp_path):
     code = f"""
 import sys
 import beam_dp as dp, pyarrow as pa
@@ -334,9 +330,7 @@ print(*sys.modules)
     assert "beam_dp" in loaded and "apache_beam" not in loaded
 
 
-def test_unwritable_release_is_kept_in_the_exception(
-    tmp_path: Path, monkeypatch: MonkeyPatch
-) -> None:
+def test_unwritable_release_is_kept_in_the_exception(tmp_path, monkeypatch):
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 

@@ -73,9 +73,7 @@ def released(
 
 
 @pytest.mark.slow
-def test_counts_record_once_at_its_first_failing_attribute(
-    tmp_path: pathlib.Path,
-) -> None:
+def test_counts_record_once_at_its_first_failing_attribute(tmp_path):
     records = [
         GOOD,
         {**GOOD, "age": 10},
@@ -92,14 +90,14 @@ def test_counts_record_once_at_its_first_failing_attribute(
 
 
 @pytest.mark.slow
-def test_undeclared_impossible_records_have_no_count(tmp_path: pathlib.Path) -> None:
+def test_undeclared_impossible_records_have_no_count(tmp_path):
     found = released([{**GOOD, "smokes": True}], tmp_path / "out")
     assert found.impossible is None
     assert found.total == 0
 
 
 @pytest.mark.slow
-def test_counts_at_most_k_left_out_records_of_a_unit(tmp_path: pathlib.Path) -> None:
+def test_counts_at_most_k_left_out_records_of_a_unit(tmp_path):
     def of(unit: Any, record: dict[str, Any], number: int) -> list[dict[str, Any]]:
         return [{**record, "household": unit}] * number
 
@@ -120,13 +118,13 @@ def test_counts_at_most_k_left_out_records_of_a_unit(tmp_path: pathlib.Path) -> 
 
 
 @pytest.mark.slow
-def test_release_of_no_records_has_the_same_shape(tmp_path: pathlib.Path) -> None:
+def test_release_of_no_records_has_the_same_shape(tmp_path):
     found = released([], tmp_path / "none", domain=IMPOSSIBLE)
     assert dict(found.counts) == {"age": 0, "sex": 0, "smokes": 0}
     assert found.impossible == 0
 
 
-def test_release_without_count_left_out_has_no_count(tmp_path: pathlib.Path) -> None:
+def test_release_without_count_left_out_has_no_count(tmp_path):
     with pipeline() as p:
         release = ReleaseSyntheticDatabase(
             DOMAIN, marginals(DOMAIN, ways=1), guarantee(), Laplace()
@@ -137,9 +135,7 @@ def test_release_without_count_left_out_has_no_count(tmp_path: pathlib.Path) -> 
 
 
 @pytest.mark.slow
-def test_replayed_step_writes_one_draw(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_replayed_step_writes_one_draw(tmp_path, monkeypatch):
     """The n-th draw answers 10 n in every cell of the table and n in the count."""
     domain = Domain((IntegerAttribute("age", 0, 1),))
     draws: list[int] = []
@@ -161,7 +157,7 @@ def test_replayed_step_writes_one_draw(
 
 @pytest.mark.parametrize("unit", ["record", "household"])
 @pytest.mark.parametrize("as_cells", [True, False])
-def test_counting_left_out_records_keeps_the_same_inside(unit: str, as_cells: bool) -> None:
+def test_counting_left_out_records_keeps_the_same_inside(unit, as_cells):
     generator = np.random.default_rng(3)
     batch = pa.record_batch(
         {
@@ -185,7 +181,7 @@ def test_counting_left_out_records_keeps_the_same_inside(unit: str, as_cells: bo
         assert left_out.units.shape == (2, len(left_out.cell_index(IMPOSSIBLE)))
 
 
-def test_interval_release_counts_values_without_a_level(tmp_path: pathlib.Path) -> None:
+def test_interval_release_counts_values_without_a_level(tmp_path):
     domain = Domain((IntegerAttribute("age", 0, 9, nullable=True, other=False),))
     records: list[Any] = [{"age": 3}, {"age": None}, {"age": 70}, {"age": "x"}, {}]
     with pipeline() as p:
@@ -199,12 +195,12 @@ def test_interval_release_counts_values_without_a_level(tmp_path: pathlib.Path) 
     assert found.left_out.budget["release"]["epsilon"] == 0.95
 
 
-def test_refuses_a_plan_of_no_attribute() -> None:
+def test_refuses_a_plan_of_no_attribute():
     with pytest.raises(InputError, match=r"plan: .* is refused; must be of an attribute"):
         ReleasePlannedIntervals(plan_intervals(10, guarantee()))
 
 
-def test_mechanism_does_not_count_left_out_records(tmp_path: pathlib.Path) -> None:
+def test_mechanism_does_not_count_left_out_records(tmp_path):
     with pipeline() as p:
         release = ReleaseSyntheticDatabase(
             DOMAIN, marginals(DOMAIN, ways=1), guarantee(), NoPrivacy(), count_left_out=True

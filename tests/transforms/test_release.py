@@ -13,7 +13,6 @@ import apache_beam as beam
 import pytest
 from barriers import remove_barrier
 from fakes import COLLECTED, DOMAIN, DRAWS, WORKLOAD, NoPrivacy, collect, guarantee, pipeline
-from pytest import LogCaptureFixture, MonkeyPatch
 
 import beam_dp.transforms.drawing.release as release_module
 from beam_dp.domain.attributes import BooleanAttribute
@@ -67,13 +66,13 @@ def run(
 @pytest.mark.mostly_slow(one_in=2)
 @pytest.mark.parametrize("people", [PEOPLE, PEOPLE[:1], []], ids=["many", "one", "none"])
 @pytest.mark.parametrize("unit", ["record", "household"])
-def test_the_release_holds_the_records(tmp_path: Path, people: list[Any], unit: str) -> None:
+def test_the_release_holds_the_records(tmp_path, people, unit):
     run(people, tmp_path / "out", unit=unit, k=1 if unit == "record" else 4)
     assert released(tmp_path / "out") == as_counter(people)
 
 
 @pytest.mark.slow
-def test_release_of_no_records_has_the_same_shape(tmp_path: Path) -> None:
+def test_release_of_no_records_has_the_same_shape(tmp_path):
     run([], tmp_path / "none")
     run(PEOPLE, tmp_path / "many")
     for directory in ("none", "many"):
@@ -83,7 +82,7 @@ def test_release_of_no_records_has_the_same_shape(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_unit_with_many_records_keeps_k_of_them(tmp_path: Path) -> None:
+def test_a_unit_with_many_records_keeps_k_of_them(tmp_path):
     people = PEOPLE[:8] + [dict(PEOPLE[i % 7], household=77) for i in range(1000)]
     run(people, tmp_path / "out", unit="household", k=3)
     found = released(tmp_path / "out")
@@ -101,7 +100,7 @@ def test_a_unit_with_many_records_keeps_k_of_them(tmp_path: Path) -> None:
     ],
     ids=["one attribute", "one cell", "an attribute that no record has"],
 )
-def test_the_smallest_domains(tmp_path: Path, domain: Domain) -> None:
+def test_the_smallest_domains(tmp_path, domain):
     run(PEOPLE, tmp_path / "out", domain=domain, workload=marginals(domain, ways=1))
     kept = [p["age"] for p in PEOPLE if p["age"] == 4 or domain.num_cells == 10]
     expected = collections.Counter((age,) for age in kept) if "none" not in domain else {}
@@ -109,7 +108,7 @@ def test_the_smallest_domains(tmp_path: Path, domain: Domain) -> None:
 
 
 @pytest.mark.slow
-def test_replayed_bundles_see_one_release(tmp_path: Path) -> None:
+def test_replayed_bundles_see_one_release(tmp_path):
     DRAWS.clear()
     with pipeline(bundle_repeat=2) as p:
         release = (
@@ -126,7 +125,7 @@ def test_replayed_bundles_see_one_release(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_without_the_barrier_replayed_bundles_see_two_draws(monkeypatch: MonkeyPatch) -> None:
+def test_without_the_barrier_replayed_bundles_see_two_draws(monkeypatch):
     remove_barrier(monkeypatch)
     with pipeline(bundle_repeat=2) as p:
         _ = (
@@ -139,7 +138,7 @@ def test_without_the_barrier_replayed_bundles_see_two_draws(monkeypatch: MonkeyP
 
 
 @pytest.mark.slow
-def test_writes_one_of_two_draws(tmp_path: Path) -> None:
+def test_writes_one_of_two_draws(tmp_path):
     with pipeline() as p:
         people = p | beam.Create(PEOPLE)
         arguments = (DOMAIN, WORKLOAD, guarantee(), NoPrivacy())
@@ -150,14 +149,14 @@ def test_writes_one_of_two_draws(tmp_path: Path) -> None:
     assert len(list((tmp_path / "out").iterdir())) == 3
 
 
-def test_an_incomplete_draw_is_not_written(tmp_path: Path) -> None:
+def test_an_incomplete_draw_is_not_written(tmp_path):
     with pipeline() as p:
         _ = p | beam.Create([("0" * 32, (0, 2, b"half"))]) | WriteRelease(tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.slow
-def test_two_releases_in_one_pipeline_need_labels(tmp_path: Path) -> None:
+def test_two_releases_in_one_pipeline_need_labels(tmp_path):
     with pipeline() as p:
         people = p | beam.Create(PEOPLE)
         for name in ("one", "two"):
@@ -170,13 +169,13 @@ def test_two_releases_in_one_pipeline_need_labels(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_large_release_travels_in_shards(tmp_path: Path, monkeypatch: MonkeyPatch) -> None:
+def test_a_large_release_travels_in_shards(tmp_path, monkeypatch):
     monkeypatch.setattr(one_worker, "RELEASE_SHARD_BYTES", 100)
     run(PEOPLE, tmp_path / "out")
     assert released(tmp_path / "out") == as_counter(PEOPLE)
 
 
-def test_refuses_bad_parameters_at_construction(tmp_path: Path) -> None:
+def test_refuses_bad_parameters_at_construction(tmp_path):
     with pytest.raises(InputError, match="domain"):
         ReleaseSyntheticDatabase(DOMAIN, WORKLOAD, guarantee(), NoPrivacy(max_cells=3))
     (tmp_path / "card.json").write_text("{}")
@@ -190,7 +189,7 @@ def test_refuses_bad_parameters_at_construction(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_keys_have_coders_of_their_own(tmp_path: Path, caplog: LogCaptureFixture) -> None:
+def test_keys_have_coders_of_their_own(tmp_path, caplog):
     with caplog.at_level(logging.DEBUG):
         run(PEOPLE, tmp_path / "out", unit="household", k=2)
     assert "fallback" not in caplog.text.lower()
@@ -198,7 +197,7 @@ def test_keys_have_coders_of_their_own(tmp_path: Path, caplog: LogCaptureFixture
 
 
 @pytest.mark.slow
-def test_logs_hold_no_records(tmp_path: Path, caplog: LogCaptureFixture) -> None:
+def test_logs_hold_no_records(tmp_path, caplog):
     people = [{"age": "tell-tale", "sex": object, "smokes": "tell-tale", "household": "tell-tale"}]
     with caplog.at_level(logging.DEBUG):
         run(people * 7, tmp_path / "out", unit="household", k=2)
@@ -209,7 +208,7 @@ def test_logs_hold_no_records(tmp_path: Path, caplog: LogCaptureFixture) -> None
     assert progress == ["draw"]
 
 
-def test_no_noise_source_is_pickled() -> None:
+def test_no_noise_source_is_pickled():
     transform = ReleaseSyntheticDatabase(DOMAIN, WORKLOAD, guarantee(), NoPrivacy())
     drawing = functools.partial(
         release_module._release, transform.mechanism, transform.plan, transform.accumulator
@@ -223,14 +222,14 @@ class Broken(NoPrivacy):
         raise ValueError("tell-tale")
 
 
-def test_the_message_of_a_failing_private_step_is_withheld(tmp_path: Path) -> None:
+def test_the_message_of_a_failing_private_step_is_withheld(tmp_path):
     transform = ReleaseSyntheticDatabase(DOMAIN, WORKLOAD, guarantee(), Broken())
     with pytest.raises(PrivateStepError) as error, pipeline() as p:
         _ = p | beam.Create(PEOPLE) | transform
     assert "tell-tale" not in str(error.value)
 
 
-def test_the_summary_is_chosen_by_public_sizes() -> None:
+def test_the_summary_is_chosen_by_public_sizes():
     choose = choose_accumulator
     binary = Domain(tuple(BooleanAttribute(f"a{i}") for i in range(20)))
     assert isinstance(choose(binary, [("a0", "a1")]), MarginalsAccumulator)

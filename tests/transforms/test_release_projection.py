@@ -11,7 +11,6 @@ import fakes
 import numpy as np
 import pyarrow as pa
 import pytest
-from pytest import LogCaptureFixture
 
 from beam_dp.errors import InputError
 from beam_dp.hashing.elements import universe_elements
@@ -77,7 +76,7 @@ SKETCHES = [
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mechanism", SKETCHES, ids=lambda each: f"{each.projection_width}")
-def test_the_distributed_projection_is_exact(mechanism: Any) -> None:
+def test_the_distributed_projection_is_exact(mechanism):
     made = plan(mechanism)
     assert made.sketch is not None
     accumulator = ProjectionAccumulator(made.sketch.signs(made.hash_key))
@@ -93,7 +92,7 @@ def test_the_distributed_projection_is_exact(mechanism: Any) -> None:
 
 @pytest.mark.mostly_slow(one_in=3, start=2)
 @pytest.mark.parametrize("size", [1, 7, 600])
-def test_any_batches_give_the_same_counts(size: int) -> None:
+def test_any_batches_give_the_same_counts(size):
     key = HashKey.draw(4)
     table = pa.Table.from_pylist(RECORDS)
     batches = [table.slice(start, size) for start in range(0, 600, size)]
@@ -106,7 +105,7 @@ def test_any_batches_give_the_same_counts(size: int) -> None:
 
 
 @pytest.mark.slow
-def test_a_unit_keeps_k_records_and_others_do_not_matter() -> None:
+def test_a_unit_keeps_k_records_and_others_do_not_matter():
     made = plan(StabilityHistogram(), "person", 2)
     encode = EncodeKeys(COLUMNS, 1, made.hash_key, "person")
 
@@ -122,7 +121,7 @@ def test_a_unit_keeps_k_records_and_others_do_not_matter() -> None:
 
 
 @pytest.mark.slow
-def test_the_norm_of_a_units_sketch_is_bounded() -> None:
+def test_the_norm_of_a_units_sketch_is_bounded():
     rows, norm = 3, 2.0
     made = plan(CountSketch(rows * 64, rows, noise="gaussian", unit_norm=norm), "person", 50)
     assert made.sketch is not None and made.sketch.max_squared_norm == 12
@@ -138,7 +137,7 @@ def test_the_norm_of_a_units_sketch_is_bounded() -> None:
 
 
 @pytest.mark.slow
-def test_kept_records_of_a_unit_depend_only_on_the_unit() -> None:
+def test_kept_records_of_a_unit_depend_only_on_the_unit():
     made = plan(CountSketch(3 * 64, 3, noise="gaussian", unit_norm=2.0), "person", 50)
     encode = EncodeKeys(COLUMNS, 1, made.hash_key, "person")
     one_unit = [{"email": f"{i}@example.org", "person": 1} for i in range(40)]
@@ -156,7 +155,7 @@ def test_kept_records_of_a_unit_depend_only_on_the_unit() -> None:
         assert kept(shuffled.tolist()) == alone
 
 
-def test_a_heavy_record_is_left_out_where_each_is_a_unit() -> None:
+def test_a_heavy_record_is_left_out_where_each_is_a_unit():
     made = plan(CountSketch(3 * 64, 3, noise="gaussian", unit_norm=2.0))
     records = [{"email": "a", "n": weight} for weight in (1, 2, 3, 5)]
     columns = KeyColumns("email", weight="n")
@@ -164,7 +163,7 @@ def test_a_heavy_record_is_left_out_where_each_is_a_unit() -> None:
     assert sorted(np.concatenate([batch.weights for batch in batches])) == [1, 2]
 
 
-def test_weights_are_clamped_and_what_has_none_is_left_out() -> None:
+def test_weights_are_clamped_and_what_has_none_is_left_out():
     key = HashKey.draw(4)
     weights = [1, 3, 900, -4, 0, None, "2", "x", 2.5, 2.0]
     records = [{"email": "a", "n": weight} for weight in weights]
@@ -178,7 +177,7 @@ def test_weights_are_clamped_and_what_has_none_is_left_out() -> None:
     [*SKETCHES, StabilityHistogram(), HybridSketch(3 * 2**10, 3)],
     ids=lambda each: f"{each.name}{getattr(each, 'projection_width', '')}",
 )
-def test_a_release_answers_through_files(mechanism: Any, tmp_path: Path) -> None:
+def test_a_release_answers_through_files(mechanism, tmp_path):
     found = release(RECORDS, plan(mechanism), tmp_path)
     query = universe_elements([f"{i}@example.org" for i in range(8)], found.hash_key)
     answer = found.answer(query, np.ones(8))
@@ -187,7 +186,7 @@ def test_a_release_answers_through_files(mechanism: Any, tmp_path: Path) -> None
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mechanism", [CountSketch(3 * 64), StabilityHistogram()])
-def test_a_key_is_the_same_however_its_integer_was_written(mechanism: Any, tmp_path: Path) -> None:
+def test_a_key_is_the_same_however_its_integer_was_written(mechanism, tmp_path):
     texts: list[Any] = ["7", "7.0", b"7.0", 7, 7.0, "7.00"]
     records = [{"email": text} for text in texts for _ in range(200)]
     found = release(records, plan(mechanism), tmp_path)
@@ -198,7 +197,7 @@ def test_a_key_is_the_same_however_its_integer_was_written(mechanism: Any, tmp_p
 
 
 @pytest.mark.slow
-def test_empty_input_gives_a_release_of_the_same_shape(tmp_path: Path) -> None:
+def test_empty_input_gives_a_release_of_the_same_shape(tmp_path):
     made = plan(HybridSketch(2**10), epsilon=1.0)
     empty = release([], made, tmp_path / "empty")
     full = release(RECORDS, made, tmp_path / "full")
@@ -216,13 +215,13 @@ def _names(folder: Path) -> list[str]:
 
 
 @pytest.mark.slow
-def test_repeated_bundles_commit_one_draw(tmp_path: Path) -> None:
+def test_repeated_bundles_commit_one_draw(tmp_path):
     found = release(RECORDS, plan(CountSketch(3 * 64), epsilon=1.0), tmp_path, bundle_repeat=2)
     assert {name for name in _names(tmp_path / "out") if found.draw_id not in name} == {"card.json"}
 
 
 @pytest.mark.slow
-def test_repeated_bundles_count_each_record_once(tmp_path: Path) -> None:
+def test_repeated_bundles_count_each_record_once(tmp_path):
     made = plan(CountSketch(3 * 64))
     found = release(RECORDS, made, tmp_path, bundle_repeat=2)
     assert found.sketch is not None
@@ -234,7 +233,7 @@ CANARY = "canary-4711@example.org"
 
 
 @pytest.mark.slow
-def test_logs_and_metrics_hold_no_records(tmp_path: Path, caplog: LogCaptureFixture) -> None:
+def test_logs_and_metrics_hold_no_records(tmp_path, caplog):
     caplog.set_level(logging.DEBUG)
     metrics = []
     for number, records in enumerate(([], [{"email": CANARY, "person": CANARY}] * 50)):
@@ -256,7 +255,7 @@ def test_logs_and_metrics_hold_no_records(tmp_path: Path, caplog: LogCaptureFixt
     assert "canary" not in caplog.text
 
 
-def test_a_graph_holds_no_noise() -> None:
+def test_a_graph_holds_no_noise():
     release_it = ReleaseProjection(plan(CountSketch(3 * 64), epsilon=1.0), COLUMNS)
     assert b"NoiseSource" not in beam.internal.pickler.dumps(release_it)
 
@@ -268,12 +267,12 @@ def test_a_graph_holds_no_noise() -> None:
         (lambda: KeyColumns("email", weight="email"), "weight"),
     ],
 )
-def test_bad_columns_are_refused(make: Any, name: str) -> None:
+def test_bad_columns_are_refused(make, name):
     with pytest.raises(InputError) as refused:
         make()
     assert refused.value.name == name
 
 
-def test_no_shards_give_empty_counts() -> None:
+def test_no_shards_give_empty_counts():
     assert isinstance(counts_of_shards([]), ElementCounts)
     assert list([] | EncodeKeys(COLUMNS, 1, HashKey.draw(4), "record") | CountElements()) == []

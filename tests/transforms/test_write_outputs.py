@@ -41,9 +41,7 @@ def folder(tmp_path: Path, monkeypatch: MonkeyPatch) -> Path:
 @pytest.mark.parametrize("first", WRITERS)
 @pytest.mark.parametrize("second", WRITERS)
 @pytest.mark.parametrize("path", ["out", "out/", "./out", "deep/../out", "{}/out", "link/out"])
-def test_a_second_writer_of_a_directory_is_refused(
-    folder: Path, first: str, second: str, path: str
-) -> None:
+def test_a_second_writer_of_a_directory_is_refused(folder, first, second, path):
     pipeline = beam.Pipeline("FnApiRunner")
     apply(pipeline, first, Path("out"))
     path = path.format(folder)
@@ -54,7 +52,7 @@ def test_a_second_writer_of_a_directory_is_refused(
 
 
 @pytest.mark.parametrize("scheme", ["gs", "s3"])
-def test_distinguishes_folders_of_buckets(monkeypatch: MonkeyPatch, scheme: str) -> None:
+def test_distinguishes_folders_of_buckets(monkeypatch, scheme):
     monkeypatch.setattr(BucketStore, "check_free", lambda self: None)
     monkeypatch.setattr(BucketStore, "drafts", lambda self: [])
     pipeline = beam.Pipeline("FnApiRunner")
@@ -64,14 +62,14 @@ def test_distinguishes_folders_of_buckets(monkeypatch: MonkeyPatch, scheme: str)
         apply(pipeline, "answers", f"{scheme}://two/out/")
 
 
-def test_other_directories_and_other_pipelines_are_free(folder: Path) -> None:
+def test_other_directories_and_other_pipelines_are_free(folder):
     pipeline = beam.Pipeline("FnApiRunner")
     for path in ("out", "deep/out", "Out"):
         apply(pipeline, "release", path)
     apply(beam.Pipeline("FnApiRunner"), "release", "out")
 
 
-def test_refused_writer_does_not_reserve_the_directory(folder: Path) -> None:
+def test_refused_writer_does_not_reserve_the_directory(folder):
     pipeline = beam.Pipeline("FnApiRunner")
     windowed = (
         pipeline | "Records" >> beam.Create([]) | beam.WindowInto(beam.window.FixedWindows(1))
