@@ -161,13 +161,8 @@ ALLOWED = (
     (r"errors\.#\.bound", "x1.01|x2", "a larger bound"),
     (r".*failure_probability", "x.*", "the bound has room for it"),
     (r"settings\.exhausted_bound", "null", "a bound fewer"),
-    (
-        r"measurements\.bounds",
-        "deleted",
-        "bounds that were not proved: a note",
-    ),
     (r"plan\.l2_sensitivity_squared", "deleted", "computed from the queries"),
-    (r"parameters\.bound", "deleted", "earlier versions state no bound"),
+    (r"parameters\.bound", "deleted", "no bound is stated"),
     (r".*loss\.(epsilon|mu)", "deleted|null", "a claim fewer"),
     (r".*loss\.(mu|rho)", "x.*", "between what is proved and what its epsilon implies"),
     # Names and figures of what was asked, of how it was computed, and of draws.

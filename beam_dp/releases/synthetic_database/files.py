@@ -154,11 +154,12 @@ def _measurements(
     if "measurements" not in tables:
         return None
     stated = parsed["measurements"]
-    known = {"fixed", "bounds", "distances"}
-    if not isinstance(stated, dict) or not {"fixed"} <= set(stated) <= known:
+    if not isinstance(stated, dict) or not isinstance(stated.get("fixed"), bool):
         raise InputError("measurements", type(stated).__name__, "must say whether they are fixed")
-    if "bounds" in stated:
-        check_choice("bounds", stated["bounds"], (PROVED,))
+    bounds = {} if stated["fixed"] else {"bounds": PROVED}
+    if {name: stated[name] for name in stated if name not in ("fixed", "distances")} != bounds:
+        condition = f"must be {PROVED} for measurements that noise chose, and absent for fixed ones"
+        raise InputError("bounds", stated.get("bounds"), condition)
     described = tuple(MeasuredTable.from_json(each, domain) for each in parsed["noise"])
     if [each.names for each in described] != [names for names, _ in tables["measurements"]]:
         raise InputError("measurements", len(described), "must be those of the card's noise")
@@ -170,8 +171,7 @@ def _measurements(
             scored[_INDEPENDENT], tables[_INDEPENDENT], domain
         )
     distances = None if scored is None else PairDistances.from_json(scored, domain, independent)
-    is_proved = stated["fixed"] is True or "bounds" in stated
-    return NoisyMeasurements(described, drawn, stated["fixed"], distances, is_proved)
+    return NoisyMeasurements(described, drawn, stated["fixed"], distances)
 
 
 def _records(card: Card, payload: Payload, domain: Domain, num_records: int) -> Records:

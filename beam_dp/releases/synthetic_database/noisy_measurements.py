@@ -234,7 +234,7 @@ class NoiseBounds:
         return (1 << len(inside.intersection(axes))) - self.total_is_public
 
 
-PROVED = "of_any_choice"  # for whatever noise chose to measure; earlier cards do not say so
+PROVED = "of_any_choice"  # bounds hold for whatever noise chose to measure
 
 
 @dataclass(frozen=True, eq=False)
@@ -247,15 +247,12 @@ class NoisyMeasurements:
         are_fixed: whether the tables and their precision were fixed before any record was read.
             Otherwise noise chose them, and their estimates are unbiased only approximately.
         distances: the noisy scores of pairs that decided what was measured, if any did.
-        has_proved_bounds: whether the stated bounds hold for whatever noise chose. Those of earlier
-            versions need not; bounds of fixed tables always do.
     """
 
     described: tuple[MeasuredTable, ...]
     tables: tuple[NDArray[np.float64], ...]
     are_fixed: bool
     distances: PairDistances | None = None
-    has_proved_bounds: bool = True
 
     def __post_init__(self) -> None:
         if len(self.described) != len(self.tables):
@@ -269,8 +266,7 @@ class NoisyMeasurements:
     def stated(self) -> dict[str, Any]:
         """Returns what a card says of them, as JSON values."""
         scored = {} if self.distances is None else {"distances": self.distances.to_json()}
-        is_said = self.has_proved_bounds and not self.are_fixed
-        proved = {"bounds": PROVED} if is_said else {}
+        proved = {} if self.are_fixed else {"bounds": PROVED}
         return {"fixed": self.are_fixed, **proved, **scored}
 
     def bounds(self, domain: Domain, total_is_public: bool) -> NoiseBounds:

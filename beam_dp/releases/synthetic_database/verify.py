@@ -51,10 +51,12 @@ _LABELS = ("calibration", "strategy")
 _ROUNDS = ("num_rounds", "num_units", "selection_scale", "distribution", "measurement_scale")
 _STATED = {
     "measure_all": (*_LABELS, "num_measurements", "predicted_cell_error"),
-    "rounds": (*_LABELS, *_ROUNDS, "total_scale"),
+    "rounds": (*_LABELS, *_ROUNDS, "total_scale", "selection", "grid"),
     "selection": (
         *(*_LABELS, "num_candidates", "max_tree_cells"),
         *("attributes_share", "scores_share", "score_deviation"),
+        *("score_grid", "score_scale", "attributes_mu", "pairs_mu"),
+        *("most_choices", "choice_share", "choice_scale", "added_share"),
     ),
     "small_db": (
         *(*_LABELS, "sized_by", "max_error_fraction", "num_queries", "sampler", "size"),
@@ -65,14 +67,6 @@ _STATED = {
     "textbook": (
         *(*_LABELS, "num_rounds", "distribution", "measurement_scale", "selection_scale"),
         *("bound_of_average", "bound_of_average_is_vacuous"),
-    ),
-}
-# Parameters that cards of earlier versions lack, all together.
-_LATER = {
-    "rounds": ("selection", "grid"),
-    "selection": (
-        *("score_grid", "score_scale", "attributes_mu", "pairs_mu"),
-        *("most_choices", "choice_share", "choice_scale", "added_share"),
     ),
 }
 _OPTIONAL = {
@@ -88,9 +82,8 @@ _STOPS = (
 # Of a ledger's entry, of public records, and of the window that a database is of.
 _ANY = ("ledger_release", "start_from", "windows")
 _STRATEGIES = tuple(_STATED)
-# Mechanisms of this package. Only their first cards, which keep no tables, state no strategy.
+# Mechanisms of this package, whose cards state a strategy.
 _OWN = ("mwem", "small_db", "laplace", "gaussian")
-_SELECTING = ("mwem", "small_db")
 # Of an answer, as a share of the records: what floating point leaves of sums up to all of them.
 _ROUNDING = 64 * UNIT
 
@@ -101,7 +94,6 @@ class Stated:
 
     ``queries``: linear queries, where they are not all cells of marginals.
     ``fit``: what a card states of the fit; None of a plan, when nothing is drawn yet.
-    ``is_complete``: whether all parameters of today's versions must be stated.
     """
 
     guarantee: Guarantee
@@ -110,7 +102,6 @@ class Stated:
     noise: Sequence[Mapping[str, Any]]
     queries: Sequence[LinearQuery] = ()
     fit: Mapping[str, Any] | None = None
-    is_complete: bool = True
 
     @property
     def domain(self) -> Domain:
@@ -123,8 +114,7 @@ def verify_synthetic_database(release: SyntheticDatabase) -> Verification:
     figures, notes = Figures(), []
     measured, strategy = release.measurements, release.plan.get("strategy")
     if strategy not in _STRATEGIES:
-        is_first = measured is None and release.mechanism not in _SELECTING
-        if release.mechanism in _OWN and not (is_first and "strategy" not in release.plan):
+        if release.mechanism in _OWN:
             condition = f"must be one of {', '.join(_STRATEGIES)} for {release.mechanism}"
             raise InputError("strategy", strategy, condition)
         for name in release.plan:
@@ -134,20 +124,9 @@ def verify_synthetic_database(release: SyntheticDatabase) -> Verification:
             "The card states no strategy that this version knows: what is shown holds if the"
             " mechanism drew no more than the tables that the card states."
         )
-    if measured is not None and not measured.has_proved_bounds:
-        notes.append(
-            "Noise chose what was measured, and the card is of a version that did not prove its"
-            " bounds for that: they are compared with those of tables that were fixed."
-        )
     guarantee = of_release(release.guarantee, release.left_out)
     stated = Stated(
-        guarantee,
-        release.workload,
-        release.plan,
-        release.noise,
-        release.queries,
-        release.fit,
-        measured is not None and measured.has_proved_bounds,
+        guarantee, release.workload, release.plan, release.noise, release.queries, release.fit
     )
     steps = synthetic_steps(stated, figures)
     beside: list[Step] = []
@@ -185,9 +164,8 @@ def _card_figures(release: SyntheticDatabase, figures: Figures) -> None:
         figures.equal("measurements", measured, None)
     elif measured is not None:
         figures.equal("measurements.fixed", measured.are_fixed, strategy == "measure_all")
-        if measured.has_proved_bounds:
-            scored = measured.distances is not None
-            figures.equal("measurements.distances", scored, strategy == "selection")
+        scored = measured.distances is not None
+        figures.equal("measurements.distances", scored, strategy == "selection")
     if strategy != "measure_all":
         calibration = "textbook" if strategy == "textbook" else "tight"
         if strategy != "small_db":
@@ -204,7 +182,7 @@ def synthetic_steps(stated: Stated, figures: Figures) -> list[Step]:
         return small_db_steps(domain, guarantee, parameters, stated.noise, stated.queries)
     if strategy == "textbook":
         return textbook_steps(guarantee, parameters)
-    tables = measured_tables(stated)
+    tables = tables_of(stated.noise, domain)
     if strategy == "rounds":
         return rounds_steps(guarantee, parameters, None if stated.fit is None else tables, figures)
     if strategy == "selection":
@@ -223,9 +201,7 @@ def _check_parameters(stated: Stated) -> None:
     strategy = parameters.get("strategy")
     if strategy not in _STRATEGIES:
         return
-    needed, later = _STATED[strategy], _LATER.get(strategy, ())
-    if stated.is_complete or any(name in parameters for name in later):
-        needed += later
+    needed = _STATED[strategy]
     if strategy == "textbook" and any(name in parameters for name in (*_STOPS, "num_updates")):
         needed += _STOPS if stated.fit is None else (*_STOPS, "num_updates")
     check_fields("parameters", parameters, needed, (*_OPTIONAL.get(strategy, ()), *_ANY))
@@ -254,29 +230,10 @@ def _max_unit_cost(
     return most
 
 
-def measured_tables(stated: Stated) -> list[MeasuredTable]:
-    """Returns what was measured; the first cards said it of all marginals in one line."""
-    found = []
-    for entry in stated.noise:
-        if entry.get("tables") == "all":
-            fields = {"measured": "table", "grid": 1, "standard_deviation": entry.get("scale")}
-            noise = {name: entry.get(name) for name in ("distribution", "scale")}
-            entries: list[dict[str, Any]] = [
-                {"attributes": list(names), **fields, **noise} for names in stated.workload
-            ]
-        else:
-            entries = [dict(entry)]
-        found += tables_of(entries, stated.domain)
-    return found
-
-
 def _misfits(release: SyntheticDatabase, covered: Iterable[Names]) -> dict[Names, float]:
-    """How far the answers of a release are from its noisy tables, at most; by marginal.
-
-    Of those that its measured tables cover, where it states proved bounds.
-    """
+    """The largest distance of covered answers from the noisy tables, by marginal."""
     measured, names = release.measurements, tuple(each for each in covered if each)
-    if measured is None or not measured.has_proved_bounds or not measured.tables or not names:
+    if measured is None or not measured.tables or not names:
         return {}
     asked = Workload(release.domain, names)
     number = release.num_records if release.num_records_is_public else None
@@ -295,7 +252,7 @@ def _num_bounded_cells(release: SyntheticDatabase) -> int | None:
     Of a selection all that might have been measured.
     """
     measured, domain = release.measurements, release.domain
-    if measured is None or measured.distances is None or not measured.has_proved_bounds:
+    if measured is None or measured.distances is None:
         return None
     scored = [domain.restrict(names).num_cells for names in measured.distances.pairs]
     return sum(scored) + sum(domain.shape)
@@ -308,21 +265,20 @@ def _error_figures(release: SyntheticDatabase, figures: Figures) -> None:
         figures.equal("errors", len(release.errors), 0)
         textbook_bound(release, figures)
         return
-    stated = Stated(release.guarantee, release.workload, parameters, release.noise)
-    tables = measured_tables(stated)
+    tables = tables_of(release.noise, domain)
     for entry, table in zip(release.noise, tables, strict=False):
         if "standard_deviation" in entry:
             name = f"standard_deviation of {','.join(table.names) or 'the total'}"
             figures.same(name, entry["standard_deviation"], math.sqrt(table.variance))
     if "strategy" not in parameters:
-        return  # the first cards stated no errors that follow
+        return  # what follows from the tables of another mechanism is not known
     supports = {domain.axes(names) for names in release.workload.closure()}
     held = [t for t in tables if t.kind == "table" or domain.axes(t.names) in supports]
     public = release.num_records_is_public
     variances = support_variances(domain, sorted(supports), held, public)
     bounds = NoiseBounds(domain, tables, "beforehand", public)
     measured = release.measurements
-    if measured is not None and measured.has_proved_bounds:
+    if measured is not None:
         bounds = measured.bounds(domain, public)
     by_names = {
         names: cell_variance(domain, variances, domain.axes(names))

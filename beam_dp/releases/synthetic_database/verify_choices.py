@@ -48,7 +48,7 @@ def rounds_steps(
     """Returns the steps of rounds that select a marginal and measure it whole.
 
     A round of several units costs what so many rounds of one unit do, in epsilon or in squares of
-    mu (in rhos on cards of earlier versions), whichever rounds an annealed schedule makes of them.
+    mu, whichever rounds an annealed schedule makes of them.
     So what is proved follows from the scales of one unit and from the number of units. What was
     measured must have cost no more.
 
@@ -58,8 +58,7 @@ def rounds_steps(
     num_units = checked_integer("num_units", parameters.get("num_units"), 1)
     moved, k = guarantee.neighboring.num_moved, guarantee.max_records_per_unit
     # A replacement moves a table by k in two cells, a count and an L1 distance by 2 k.
-    # Cards of earlier versions do not say which one: they had no other.
-    named = parameters.get("selection", "exponential_mechanism")
+    named = parameters.get("selection")
     check_choice("selection", named, ("permute_and_flip", "exponential_mechanism"))
     select = flip_step if named == "permute_and_flip" else selection_step
     selections = select(
@@ -101,9 +100,7 @@ def _compare(
     def units(scale: float) -> float:
         if distribution == "discrete_laplace":
             return unit / scale
-        # Cards of earlier versions add rhos up, on no grid.
-        less = 4 if "grid" in parameters else 0
-        return (unit**2 - less) / (scale**2 - less) if scale**2 > less else math.inf
+        return (unit**2 - 4) / (scale**2 - 4) if scale > 2 else math.inf
 
     spent = sum(units(each.scale) for each in rounds)
     figures.number += 1
@@ -119,8 +116,8 @@ def _compare(
 
 
 def _grid(parameters: Mapping[str, Any]) -> int:
-    """Returns the grid units of a record that measurements lie on: 1 on earlier cards."""
-    return checked_integer("grid", parameters.get("grid", 1), 1, MAX_GRID)
+    """Returns the grid units of a record that measurements lie on."""
+    return checked_integer("grid", parameters.get("grid"), 1, MAX_GRID)
 
 
 def textbook_steps(guarantee: Guarantee, parameters: Mapping[str, Any]) -> list[Step]:
@@ -216,14 +213,11 @@ def selection_steps(
         scale = parameters.get("score_scale", 0.0)
         steps.append(gaussian_vector(what, l2_squared * grid**2, scale))
         figures.same("score_deviation", deviation, scale / grid)
-    if _CHOICES in parameters:
-        _share_figures(domain, guarantee, parameters, fit, tables, steps, figures)
-    squares = _squares(parameters)
+    _share_figures(domain, guarantee, parameters, fit, tables, steps, figures)
+    choices = _choices(guarantee, parameters, fit, figures)
+    steps += choices
+    squares = _squares(parameters) - sum((each.loss.mu_squared or _ZERO for each in choices), _ZERO)
     measured = table_steps(domain, tables, guarantee)
-    if _CHOICES in parameters:
-        choices = _choices(guarantee, parameters, fit, figures)
-        steps += choices
-        squares -= sum((each.loss.mu_squared or _ZERO for each in choices), _ZERO)
     measured = [_reserved(each, squares, figures) for each in measured]
     return [*measured, *steps]
 
