@@ -22,7 +22,7 @@ def test_the_pairs_of_most_use_are_chosen():
     assert release.fit["num_joined_pairs"] == 2
 
 
-def test_pairs_that_a_tree_made_anew_has_no_room_for_are_measured_outside_it():
+def test_pairs_beyond_the_size_of_the_tree_are_measured_outside_it():
     """These pairs fit a tree that grows one by one; triangulated at once they need a larger one."""
     domain = domain_of(3, 2, 5, 2, 3)
     pairs = [(0, 2), (2, 3), (1, 4), (3, 4), (1, 2), (0, 4)]

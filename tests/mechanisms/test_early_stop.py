@@ -44,7 +44,7 @@ def released(
 
 @pytest.mark.parametrize("most", [1, 4])
 @pytest.mark.parametrize("num_rounds", [1, 10, 500])
-def test_a_tenth_is_for_the_comparisons_whatever_their_number(num_rounds: int, most: int):
+def test_comparisons_get_a_tenth_of_the_budget(num_rounds: int, most: int):
     pure = round_noise(promise(ADD, PURE, 1.0, most), num_rounds, stops=True)
     assert pure.stop is not None
     assert pure.stop.threshold_scale == pytest.approx(20 * most)
@@ -61,7 +61,7 @@ def test_a_tenth_is_for_the_comparisons_whatever_their_number(num_rounds: int, m
     assert num_rounds * of_round == pytest.approx(0.9 * rho)
 
 
-def test_without_a_stop_nothing_is_set_aside_or_told():
+def test_without_a_stop_no_budget_is_reserved_or_stated():
     for delta in (PURE, APPROXIMATE):
         noise = round_noise(promise(ADD, delta), 10)
         assert noise.stop is None
@@ -131,7 +131,7 @@ def test_the_comparison_has_noise_of_its_own_in_every_round():
     assert not any(draw.exact.any() for draw in compared)
 
 
-def test_the_bound_is_of_what_was_released():
+def test_bound_holds_for_the_released_hypothesis():
     plan = plan_of(stopping(20, 0.1), WORKLOAD, promise(REPLACE), 10**6)
     noise = round_noise(promise(REPLACE), 20, stops=True)
     grid, stated = noise.grid, plan.public["bound_when_stopped"]
@@ -148,7 +148,7 @@ def fall(data: np.ndarray, weights: np.ndarray, query: np.ndarray, noise: float)
     return float(data @ np.log(moved / moved.sum() / weights))
 
 
-def test_an_update_teaches_what_the_threshold_counts_on():
+def test_an_update_lowers_the_error_as_the_threshold_assumes():
     """Cells and other queries, errors either way, and noise that makes the most of its bound."""
     rng, closest = np.random.default_rng(), math.inf
     for _ in range(3000):
@@ -198,6 +198,6 @@ def test_the_threshold_is_the_least_that_the_rounds_surely_meet(delta: float):
         {"stop_below": 0.1, "num_rounds": 3},
     ],
 )
-def test_what_cannot_be_is_refused(options: dict[str, Any]):
+def test_refuses_impossible_stops(options: dict[str, Any]):
     with pytest.raises(InputError, match="stop_below"):
         MWEM(**options)

@@ -284,7 +284,7 @@ def test_exact_tables_are_left_alone(name: str):
 
 
 @pytest.mark.parametrize("name", MECHANISMS)
-def test_progress_tells_public_quantities_only(name: str):
+def test_progress_reports_public_quantities_only(name: str):
     workload = workload_of(domain_of(3, 2), 1)
     plan = plan_of(MECHANISMS[name], workload, promise(ADD, APPROXIMATE), 50)
     told = []

@@ -60,7 +60,7 @@ def counted(domain: Domain, counts: np.ndarray) -> Marginals:
     return Histogram(domain, np.asarray(counts, np.int64)).marginals(names)
 
 
-def test_at_most_half_of_what_is_left_out_is_added_and_nothing_by_blind_choices() -> None:
+def test_adds_at_most_half_of_the_pairs_and_none_without_signal() -> None:
     budget = check_budget(promise(ADD, APPROXIMATE), Fraction(1))
     numbers = [num_choices(budget, each, 1e6) for each in (0, 1, 2, 3, 7, 9, 10, 500)]
     assert numbers == [0, 0, 1, 1, 3, 4, 5, 5]
@@ -160,12 +160,12 @@ def test_a_selection_that_is_checked_spends_the_promise(neighboring: str, least:
 
 
 @pytest.mark.parametrize("bug", selection_bugs.CHECK)
-def test_the_audit_sees_the_bug(bug: str, monkeypatch: pytest.MonkeyPatch):
+def test_audit_detects_the_bug(bug: str, monkeypatch: pytest.MonkeyPatch):
     selection_bugs.CHECK[bug](monkeypatch)
     assert share_of_a_check() > 1.005
 
 
-def test_a_choice_at_add_remove_range_does_for_a_replacement_and_sums_do_not(
+def test_range_of_add_remove_suffices_for_replacement_of_a_choice_only(
     monkeypatch: pytest.MonkeyPatch,
 ):
     selection_bugs.sums_of_cells(monkeypatch)
@@ -183,11 +183,11 @@ def released_faces() -> set[bytes]:
     return faces
 
 
-def test_with_the_same_noisy_outputs_every_byte_is_the_same() -> None:
+def test_same_noisy_outputs_give_the_same_bytes() -> None:
     assert len(released_faces()) == 1
 
 
-def test_choices_without_noise_are_seen(monkeypatch: pytest.MonkeyPatch):
+def test_detects_choices_without_noise(monkeypatch: pytest.MonkeyPatch):
     selection_bugs.exact_choices(monkeypatch)
     assert len(released_faces()) > 1
 
@@ -223,7 +223,7 @@ def test_a_pair_whose_cell_the_fit_gets_wrong_is_measured_by_its_own_residual(se
     assert far < 200  # independent attributes are 1,000 off
 
 
-def test_a_check_decides_whether_a_pair_is_measured_and_the_scale_of_no_noise() -> None:
+def test_check_changes_what_is_measured_but_no_noise_scale() -> None:
     """Stated bounds rely on it: neither of what came before, nor of another pair that it adds."""
     domain = domain_of(2, 3, 4, 5, 2, 3)
     before, added = set(), dict[tuple[str, ...], set[MeasuredTable]]()

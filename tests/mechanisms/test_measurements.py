@@ -71,7 +71,7 @@ def test_every_record_has_the_stated_residual_norm(shape: tuple[int, ...]):
         assert squared == pytest.approx(grid**2 * residual_norm(shape), abs=1e-9)
 
 
-def test_a_grid_that_is_no_multiple_of_the_cells_is_refused():
+def test_refuses_a_grid_that_is_not_a_multiple_of_the_cells():
     for grid in (1, 5, 7, 11):
         with pytest.raises(ValueError, match="grid"):
             residual_query(np.zeros((3, 2), np.int64), grid)

@@ -106,7 +106,7 @@ def test_known_losses_of_neighbours():
     assert losses_of_neighbours(1.0, REPLACE) == pytest.approx(0.764042, rel=1e-5)
 
 
-def test_the_factor_two_forgotten_is_seen(monkeypatch: pytest.MonkeyPatch):
+def test_detects_a_forgotten_factor_two(monkeypatch: pytest.MonkeyPatch):
     original = multiset_choice.selection_scale
     monkeypatch.setattr(multiset_choice, "selection_scale", lambda *given: original(*given) / 2)
     assert losses_of_neighbours(1.0, ADD) == pytest.approx(1.219086, rel=1e-5)
@@ -146,7 +146,7 @@ def test_laws_on_all_neighbours_keep_the_guarantee(
         assert worst > 1.05
 
 
-def test_forgotten_records_of_a_unit_are_seen():
+def test_detects_forgotten_records_of_a_unit():
     mechanism = MultisetChoice(FOUR, 1.0, 5, 3)  # for one record a unit
 
     def law(data: tuple[int, ...]) -> audit.Law:
@@ -268,7 +268,7 @@ def always_keep(patch: pytest.MonkeyPatch) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("sampler", SAMPLERS)
 @pytest.mark.parametrize("bug", [None, always_keep])
-def test_coins_make_up_for_loose_bounds(sampler: str, bug, monkeypatch: pytest.MonkeyPatch):
+def test_rejection_corrects_loose_bounds(sampler: str, bug, monkeypatch: pytest.MonkeyPatch):
     mechanism = mechanism_of("prefixes", 8.0, 7, 3, sampler)
     counts = counts_of(mechanism)
     loosen_bounds(sampler, monkeypatch)
@@ -285,7 +285,7 @@ def independent_cells(cells: np.ndarray, size: int, noise: NoiseSource) -> list[
 
 @pytest.mark.slow
 @pytest.mark.parametrize("sampler", SAMPLERS)
-def test_sequences_for_multisets_are_seen(sampler: str, monkeypatch: pytest.MonkeyPatch):
+def test_detects_sequences_counted_as_multisets(sampler: str, monkeypatch: pytest.MonkeyPatch):
     for module in (multisets_enumerated, multisets_nested, multisets_searched):
         monkeypatch.setattr(module, "draw_cells", independent_cells)
     mechanism = mechanism_of("equal columns", 2.0, 5, 4, sampler)
@@ -296,9 +296,7 @@ def test_sequences_for_multisets_are_seen(sampler: str, monkeypatch: pytest.Monk
 
 @pytest.mark.slow
 @pytest.mark.parametrize("sampler", ["enumeration", "search"])
-def test_numbers_of_cells_of_a_type_forgotten_are_seen(
-    sampler: str, monkeypatch: pytest.MonkeyPatch
-):
+def test_detects_forgotten_numbers_of_cells(sampler: str, monkeypatch: pytest.MonkeyPatch):
     """As if each distinct column were one cell."""
     mechanism = mechanism_of("equal columns", 2.0, 5, 4, sampler)
     counts = counts_of(mechanism)
@@ -435,7 +433,7 @@ def test_the_scale_is_exact_and_rounded_up():
     ],
     ids=["prefixes", "hierarchy", "enumeration"],
 )
-def test_a_draw_takes_a_tenth_of_the_lines_that_it_may(
+def test_a_draw_executes_a_tenth_of_the_lines_allowed(
     queries: np.ndarray, size: int, epsilon: float, lines: int
 ):
     num_cells = queries.shape[1]
@@ -448,7 +446,7 @@ def test_a_draw_takes_a_tenth_of_the_lines_that_it_may(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
-def test_a_search_takes_a_tenth_of_the_lines_that_it_may(seed: int):
+def test_a_search_executes_a_tenth_of_the_lines_allowed(seed: int):
     """All one- and two-way marginals of 8 bits, 16 of 256 cells, epsilon n / 2 = 50."""
     bits = np.arange(256) >> np.arange(8)[:, None] & 1
     literals = np.concatenate([bits, 1 - bits])
@@ -462,7 +460,7 @@ def test_a_search_takes_a_tenth_of_the_lines_that_it_may(seed: int):
 
 
 @pytest.mark.slow
-def test_deep_trees_are_no_trouble_for_the_search():
+def test_search_handles_deep_trees():
     """Many queries of one cell each: no division by a query is even."""
     mechanism = MultisetChoice(np.eye(1500, dtype=np.int64), 1e-3, 10, 2, sampler="search")
     assert SearchSampler(mechanism.law(np.ones(1500, np.int64))).draw(Seeded(1)).shape == (2,)

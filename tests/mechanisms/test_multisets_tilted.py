@@ -76,13 +76,13 @@ def test_no_weight_is_above_a_bound(name: str, targets: list[int], scale: float,
     assert slack(law, least) >= 0
 
 
-def test_shares_that_add_up_to_too_much_are_seen(monkeypatch: pytest.MonkeyPatch):
+def test_detects_shares_with_too_large_a_sum(monkeypatch: pytest.MonkeyPatch):
     original = law_module._best_shares
     monkeypatch.setattr(law_module, "_best_shares", lambda *given: 1.2 * original(*given))
     assert slack(law_of("one query", [4], 3.0), 0) < 0
 
 
-def test_a_tilt_is_much_better_than_none_where_few_multisets_are_good():
+def test_a_tilt_helps_if_few_multisets_are_good():
     """All records in one of 64 cells: nearly all multisets are far off."""
     answers = 1000 * np.eye(64, dtype=np.int64)
     members = tuple(np.array([kind]) for kind in range(64))
@@ -110,7 +110,7 @@ def test_sums_over_all_multisets_and_their_mean_numbers():
     assert means == pytest.approx(numbers / total)
 
 
-def test_the_first_tilt_is_plain_and_alone_where_nothing_is_asked():
+def test_only_the_plain_tilt_without_queries():
     law = dataclasses.replace(law_of("one query", [4], 3.0), answers=np.zeros((1, 2), np.int64))
     (plain,) = find_tilts(law, 4)
     assert plain.rest == 1 and set(plain.weights) == {1 << TILT_BITS}

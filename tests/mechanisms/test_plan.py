@@ -45,7 +45,7 @@ def refusal(mechanism, workload, guarantee=None, num_records=10) -> str:
 
 @pytest.mark.mostly_slow(one_in=2)
 @pytest.mark.parametrize("sizes", [(2**13, 2**14), (10,) * 400])
-def test_domains_that_are_no_array_are_for_all_but_the_textbook(sizes):
+def test_all_but_textbook_accept_domains_too_large_for_an_array(sizes):
     workload = workload_of(domain_of(*sizes), 1)
     for mechanism in ALL:
         if mechanism == TEXTBOOK:

@@ -50,7 +50,7 @@ def test_the_largest_distance_is_of_one_cell() -> None:
     assert largest_cell_score(exact, answer, 4) == 13
 
 
-def test_an_answer_that_is_no_number_counts_as_zero() -> None:
+def test_nan_answers_count_as_zero() -> None:
     exact = np.array([5, 0, 2])
     same = [l1_score(exact, np.array([each, 0.0, 2.0]), 4) for each in (np.nan, 0.0)]
     assert same == [20, 20]
@@ -91,7 +91,7 @@ def selected(monkeypatch: pytest.MonkeyPatch, textbook: bool, counts: list[int])
 
 
 @pytest.mark.parametrize("textbook", [True, False])
-def test_rounds_keep_their_sensitivity_with_a_hypothesis_of_no_numbers(
+def test_rounds_keep_their_sensitivity_with_a_nan_hypothesis(
     monkeypatch: pytest.MonkeyPatch, textbook: bool
 ) -> None:
     with monkeypatch.context() as patch:
@@ -114,7 +114,7 @@ def test_a_question_must_be_an_integer() -> None:
     assert mechanism.ask(np.int64(100), np.int64(5)) == 5  # type: ignore[arg-type]
 
 
-def test_an_online_run_answers_though_its_hypothesis_has_no_numbers(
+def test_online_run_answers_with_a_nan_hypothesis(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     domain = domain_of(4)

@@ -349,20 +349,20 @@ def released_faces(
 @pytest.mark.mostly_slow(one_in=5, start=3)
 @pytest.mark.parametrize("name", SELECTING)
 @pytest.mark.parametrize("num_records", [20, "noisy"])
-def test_with_the_same_noisy_outputs_every_byte_is_the_same(name: str, num_records: NumRecords):
+def test_same_noisy_outputs_give_the_same_bytes(name: str, num_records: NumRecords):
     mechanism, delta = SELECTING[name]
     assert len(released_faces(mechanism, promise(ADD, delta), num_records)) == 1
 
 
 @pytest.mark.slow
-def test_a_choice_by_exact_scores_is_seen(monkeypatch: pytest.MonkeyPatch):
+def test_detects_a_choice_by_exact_scores(monkeypatch: pytest.MonkeyPatch):
     selection_bugs.exact_scores(monkeypatch)
     assert len(released_faces(MWEM(), promise(ADD, APPROXIMATE), 20)) > 1
 
 
 @pytest.mark.mostly_slow(one_in=3, start=2)
 @pytest.mark.parametrize("name", SELECTING)
-def test_progress_tells_public_quantities_only(name: str):
+def test_progress_reports_public_quantities_only(name: str):
     mechanism, delta = SELECTING[name]
     domain = domain_of(3, 2, 2, 4)
     told = []

@@ -77,7 +77,7 @@ def test_impossible_cells_are_never_released_and_leave_the_law():
     assert audit.audit_sampler(outcomes, law).passes
 
 
-def test_values_on_a_grid_are_integers_of_the_least_denominator():
+def test_grid_values_become_integers_of_the_least_denominator():
     domain = domain_of(3)
     make = LinearQueries(domain)
     workload = LinearWorkload(domain, (make.explicit([0, 0.25, 1]), make.explicit([0.5, 0, 0])))

@@ -76,7 +76,7 @@ def test_the_smallest_size_by_vc_dimension_is_taken():
 
 
 @pytest.mark.parametrize("dimension", [0, 1, 2, 3, 5, 8])
-def test_of_queries_that_can_be_looked_at_the_number_gives_the_least_size(dimension):
+def test_number_of_queries_gives_the_least_size_if_it_can_be_enumerated(dimension):
     """No dimension that Sauer's bound admits makes a size smaller, in 2^24 values of a matrix."""
     for num_cells in (2**each for each in range(4, 25, 2)):
         num_queries = min(sauer_bound(num_cells, dimension), MAX_MATRIX_VALUES // num_cells)

@@ -89,7 +89,7 @@ def test_records_of_another_kind_do_no_harm():
     assert np.mean(with_start) < 1.15 * np.mean(without)
 
 
-def test_nothing_that_is_measured_or_promised_follows_from_the_start():
+def test_a_start_changes_neither_measurements_nor_promise():
     counts, start = drawn(distribution(1), 5000, 1), frame(drawn(distribution(3), 700, 4))
     for mechanism in (MWEM(), MWEM(num_rounds=3), Gaussian(), Laplace()):
         guarantee = promise(epsilon=1.0, delta=1e-9)
@@ -158,7 +158,7 @@ def test_the_hypothesis_of_many_public_records_is_their_distribution():
         (pd.DataFrame({name: [99] for name in DOMAIN.names}), "must hold a record inside"),
     ],
 )
-def test_what_is_no_start_is_refused(start: object, pattern: str):
+def test_refuses_invalid_starts(start: object, pattern: str):
     with pytest.raises(InputError, match=pattern):
         plan_release(
             MWEM(),

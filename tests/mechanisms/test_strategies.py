@@ -235,7 +235,7 @@ def test_known_noise_scales():
         assert plan.measurements[0].scale == pytest.approx(sigma, rel=1e-5)
 
 
-def test_a_residual_of_one_attribute_has_the_analytic_sigma():
+def test_residual_of_one_attribute_has_the_analytic_sigma():
     """A record's residual of s codes has squared norm 1 - 1/s; two records differ by 2."""
     for neighboring, squared in ((ADD, 3 / 4), (REPLACE, 2.0)):
         found = residual_strategy(workload_of(domain_of(4), 1), promise(neighboring, 1e-9), True)

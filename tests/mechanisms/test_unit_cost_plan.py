@@ -74,7 +74,7 @@ def test_costs_are_at_least_the_exact_ones_and_hardly_more(
 
 
 @pytest.mark.parametrize("mechanism", [MWEM(max_unit_cost=3.0), Gaussian(max_unit_cost=3.0)])
-def test_noise_is_that_of_so_many_equal_records(mechanism: MWEM | Gaussian) -> None:
+def test_noise_is_that_of_the_same_number_of_equal_records(mechanism: MWEM | Gaussian) -> None:
     domain = domain_of(3, 4)
     workload = workload_of(domain, 2)
     plan = mechanism.plan(domain, workload, promise(ADD, DELTA, 1.0, 50), "noisy")
@@ -91,7 +91,7 @@ def test_noise_is_that_of_so_many_equal_records(mechanism: MWEM | Gaussian) -> N
 
 
 @pytest.mark.parametrize("most", [2, 12, 1000])
-def test_a_planned_limit_keeps_records_that_agree_by_chance(most: int) -> None:
+def test_planned_limit_keeps_records_that_agree_by_chance(most: int) -> None:
     domain = domain_of(3, 4, 2)
     guarantee = promise(ADD, DELTA, 1.0, most)
     plan = MWEM(max_unit_cost="planned").plan(domain, workload_of(domain, 2), guarantee, "noisy")
@@ -118,7 +118,7 @@ UNIT = promise(ADD, DELTA, 1.0, 12)
         ({"max_records_per_unit": MAX_RECORDS + 1}, f"max_records_per_unit: {MAX_RECORDS + 1}"),
     ],
 )
-def test_what_it_cannot_limit_is_refused(change: dict[str, object], message: str) -> None:
+def test_refuses_plans_that_a_cost_cannot_limit(change: dict[str, object], message: str) -> None:
     domain = domain_of(2, 2)
     guarantee = dataclasses.replace(UNIT, **change)
     number = 10 if guarantee.neighboring.value == "replace_one" else "noisy"
@@ -141,7 +141,7 @@ def test_a_selection_is_refused() -> None:
         MWEM(max_unit_cost=3.0).plan(domain, workload_of(domain, 2), UNIT, "noisy")
 
 
-def test_more_attributes_than_patterns_are_listed_of_are_refused() -> None:
+def test_refuses_more_attributes_than_patterns_can_be_listed() -> None:
     domain = domain_of(*(2,) * 21)
     with pytest.raises(InputError, match="more than 20 attributes; it has 21"):
         MWEM(max_unit_cost=3.0).plan(domain, workload_of(domain, 2), UNIT, "noisy")
@@ -153,7 +153,7 @@ def test_a_limit_is_a_finite_number_of_at_least_one(most: float) -> None:
         MWEM(max_unit_cost=most)
 
 
-def test_it_goes_with_no_rounds_and_no_textbook() -> None:
+def test_refuses_a_cost_limit_with_rounds_or_textbook() -> None:
     for options in ({"num_rounds": 3}, {"num_rounds": "annealed"}, {"calibration": "textbook"}):
         with pytest.raises(InputError, match=r"3\.0 is refused; must be left out with"):
             MWEM(max_unit_cost=3.0, **options)
@@ -168,7 +168,7 @@ def frame() -> pd.DataFrame:
     return pd.DataFrame({**columns, "person": person})
 
 
-def test_the_card_tells_of_it_and_is_verified() -> None:
+def test_card_states_the_limit_and_is_verified() -> None:
     domain = domain_of(3, 4)
     guarantee = Guarantee(1.0, DELTA, ADD, "person", 30)
     release = dp.release(
@@ -190,7 +190,7 @@ def test_the_card_tells_of_it_and_is_verified() -> None:
 @pytest.mark.parametrize(
     "kept_by", ["nothing", "another limit", "costs of other measurements", "a smaller limit"]
 )
-def test_a_plan_whose_records_are_kept_otherwise_is_refused(
+def test_refuses_a_plan_whose_records_are_limited_differently(
     kept_by: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What a mechanism of somebody's own states of costs is no proof that it limits them."""

@@ -115,7 +115,7 @@ def test_margins_hold_95_percent_of_integer_noise(mechanism: Mechanism, epsilon:
 
 
 @pytest.mark.slow
-def test_the_error_of_a_mean_knows_that_sum_and_number_share_their_noise() -> None:
+def test_error_of_a_mean_counts_shared_noise_once() -> None:
     counted = conjunction(sex=[0]).with_vectors({0: REGULAR})
     exact = truth(counted.with_vectors({0: AGES})) / truth(counted)
     errors, stated = [], []
@@ -145,7 +145,7 @@ def test_exact_errors_are_those_of_the_noise(delta: float) -> None:
         assert abs(unbiased.value - truth(query)) < 6 * math.sqrt(expected)
 
 
-def test_a_share_of_everybody_has_no_error() -> None:
+def test_a_share_of_all_records_has_no_error() -> None:
     counted = conjunction(sex=[0]).with_vectors({0: REGULAR})
     (share,) = database().estimates.means([counted], 0, np.ones(4))
     assert share.value == pytest.approx(1.0) and share.standard_error == pytest.approx(0, abs=1e-9)
@@ -181,7 +181,7 @@ def test_a_mean_of_too_few_records_has_no_error_bar() -> None:
     assert (answer.standard_error, answer.reason) == (None, "too few records for their noise")
 
 
-def test_what_was_not_measured_together_is_predicted_or_refused() -> None:
+def test_predicts_or_refuses_errors_of_attributes_not_measured_together() -> None:
     estimates = database().estimates
     three = conjunction(age=[0], sex=[0], town=[0])
     ((fitted, unbiased),) = estimates.both([three])
@@ -201,7 +201,7 @@ def test_a_release_without_measurements_says_why_it_has_no_error_bars() -> None:
     assert math.isfinite(answer.value)
 
 
-def test_noise_had_a_say_where_measurements_are_not_fixed() -> None:
+def test_errors_are_approximate_if_noise_chose_the_measurements() -> None:
     release = database()
     assert release.measurements is not None
     chosen = dataclasses.replace(release.measurements, are_fixed=False)
@@ -253,7 +253,7 @@ def test_the_noise_of_the_number_joins_that_of_negations(delta: float, num_recor
     assert (deviations[0] == pytest.approx(deviations[1])) == (num_records == "public")
 
 
-def test_the_model_mixes_noise_and_what_is_expected() -> None:
+def test_model_combines_noise_and_prior() -> None:
     """By hand, for a pair: 1 / (1 / V + 1 / tau), and what the single attributes add."""
     shares = [np.array([0.75, 0.25]), np.array([0.5, 0.5])]
     variances = {(): 4.0, (0,): 9.0, (1,): 16.0, (0, 1): 25.0}
@@ -280,7 +280,7 @@ def test_chance_alone_makes_interactions() -> None:
     assert model.of([query], np.array([125.0])) == pytest.approx([math.sqrt(1000 / 4**3)])
 
 
-def test_a_code_that_the_fit_gives_nothing_has_no_error_of_more_than_all_records() -> None:
+def test_error_of_a_code_without_mass_is_at_most_all_records() -> None:
     domain = DOMAIN.restrict(["sex", "in/out"])
     shares = [np.array([1 - 1e-15, 1e-15]), np.array([0.5, 0.5])]
     variances = {(): 4.0, (0,): 9.0, (1,): 16.0, (0, 1): 25.0}

@@ -166,7 +166,7 @@ def of_half_the_noise(patch: Patch) -> None:
         (of_half_the_noise, asked),
     ],
 )
-def test_smaller_bounds_are_seen_to_fail(
+def test_smaller_bounds_fail(
     mutant: Callable[[Patch], None],
     wrong: Callable[[SyntheticDatabase], bool],
     monkeypatch: pytest.MonkeyPatch,
@@ -317,7 +317,7 @@ def noise_bounds_of(release: SyntheticDatabase) -> list[tuple[float, str]]:
     ]
 
 
-def test_impossible_combinations_are_no_part_of_what_scores_are_distances_from() -> None:
+def test_scores_are_distances_from_possible_cells_only() -> None:
     domain = dataclasses.replace(SHAPE, impossible=(Impossible((0, 1), (((0, 1),), ((1, 2),))),))
     counts = np.where(
         (np.indices(SHAPE.shape)[0] == 0) & (np.indices(SHAPE.shape)[1] == 1),
@@ -344,7 +344,7 @@ def damaged(directory: pathlib.Path, change: Callable[[dict[str, Any]], object])
     return directory
 
 
-def test_what_bounds_follow_from_is_written_and_read(tmp_path: pathlib.Path) -> None:
+def test_writes_and_reads_what_bounds_follow_from(tmp_path: pathlib.Path) -> None:
     write_release(drawn(), tmp_path / "out")
     found = read_release(tmp_path / "out")
     assert isinstance(found, SyntheticDatabase)
@@ -355,7 +355,7 @@ def test_what_bounds_follow_from_is_written_and_read(tmp_path: pathlib.Path) -> 
     assert verdict.holds and verdict.notes == ()
 
 
-def test_a_card_whose_bounds_forget_the_choice_is_seen(tmp_path: pathlib.Path) -> None:
+def test_rejects_bounds_that_ignore_the_choice(tmp_path: pathlib.Path) -> None:
     """Its bounds are those of tables that were fixed before any record was read."""
 
     def smaller(card: dict[str, Any]) -> None:
@@ -375,7 +375,7 @@ def test_a_card_whose_bounds_forget_the_choice_is_seen(tmp_path: pathlib.Path) -
         (lambda scores: scores["independent"].update(grid=2**40), "grid"),
     ],
 )
-def test_scores_that_would_prove_more_are_seen(
+def test_rejects_scores_that_would_prove_more(
     tmp_path: pathlib.Path, change: Callable[[dict[str, Any]], object], told: str
 ) -> None:
     card = damaged(tmp_path / "out", lambda card: change(card["measurements"]["distances"]))

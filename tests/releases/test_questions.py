@@ -80,7 +80,7 @@ def test_groups_have_the_values_of_the_released_records() -> None:
     ]
 
 
-def test_sums_means_and_what_is_not_known_within_bins() -> None:
+def test_sums_and_means_state_the_uncertainty_within_bins() -> None:
     question = database().query("sex == 'F'")
     held = TABLE[:3, 0].sum(axis=(1, 2))
     middles, halves = np.array([10.0, 30.0, 70.0]), np.array([10.0, 10.0, 30.0])
@@ -117,7 +117,7 @@ def test_quantiles(share: float) -> None:
     assert row["low"] <= row["quantile_age"] <= row["high"]
 
 
-def test_a_quantile_of_no_records_is_none_and_its_error_is_the_least_sure_of_all() -> None:
+def test_quantile_without_records_is_undefined_and_errors_are_the_weakest_kind() -> None:
     nothing = Estimate(math.nan, reason="no records")
     ends = _reached(DOMAIN.attributes[0], [nothing] * 3, 0.5)
     assert all(math.isnan(each) for each in ends)
@@ -126,7 +126,7 @@ def test_a_quantile_of_no_records_is_none_and_its_error_is_the_least_sure_of_all
     assert weakest_kind([fitted, nothing]) is None
 
 
-def test_labels_of_groups_stand_beside_answers_of_any_name(
+def test_columns_of_groups_are_renamed_if_answers_have_their_name(
     tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """An attribute may be called as a column of the answers is."""
@@ -192,7 +192,7 @@ def test_results_as_arrow_and_pandas() -> None:
         (lambda asked: asked.where("sex == 'F'").where("sex == 'M'"), "must hold for some"),
     ],
 )
-def test_refusals(ask: object, message: str) -> None:
+def test_refuses_invalid_questions(ask: object, message: str) -> None:
     with pytest.raises(InputError) as caught:
         ask(database().query())  # type: ignore[operator]
     assert message in str(caught.value)
@@ -251,7 +251,7 @@ def test_json_of_questions(directory: str, capsys: pytest.CaptureFixture[str]) -
         (["--marginal", "sex", "--where", "sex == 'F'"], "--where: must not be given with"),
     ],
 )
-def test_refusals_of_the_command_line(
+def test_command_line_refuses_invalid_questions(
     directory: str, capsys: pytest.CaptureFixture[str], flags: list[str], message: str
 ) -> None:
     assert main(["answer", directory, *flags]) == 2

@@ -53,7 +53,7 @@ def test_what_is_written_is_read(attributes, num_records, seed, is_drawn, record
 
 
 @pytest.mark.parametrize("records_format", FORMATS)
-def test_other_readers_see_the_users_columns_and_values(records_format):
+def test_other_libraries_read_the_columns_and_values(records_format):
     release = made(TYPES, records_format, True, num_records=100)
     file = io.BytesIO(columns_bytes(release))
     if records_format == "parquet":
@@ -144,7 +144,7 @@ def written(table, records_format):
         ("x", [2, 0, 1]),
     ],
 )
-def test_a_file_that_is_not_the_cards_is_refused(records_format, is_drawn, column, values):
+def test_refuses_a_file_that_does_not_match_its_card(records_format, is_drawn, column, values):
     def read(table, num_records=3):
         data = written(table, records_format)
         return read_columns(data, DOMAIN, num_records, records_format, is_drawn=is_drawn)

@@ -59,7 +59,7 @@ def test_records_are_those_of_the_rows_in_batches_of_any_size(monkeypatch):
     assert release.record_marginal(()).tolist() == 200
 
 
-def test_bytes_hold_everything():
+def test_bytes_restore_the_whole_release():
     release = release_of()
     assert same_release(release_from_bytes(release_to_bytes(release)), release)
     assert same_release(pickle.loads(pickle.dumps(release)), release)
@@ -86,7 +86,7 @@ def test_damaged_bytes_are_refused_in_a_line(damage):
     assert "\n" not in str(caught.value) and len(str(caught.value)) < 1000
 
 
-def test_versions_name_what_computed():
+def test_versions_name_the_libraries():
     assert {"python", "numpy", "opendp", "beam_dp"} <= set(library_versions())
 
 
@@ -125,7 +125,7 @@ def test_the_text_of_a_release_is_short():
         ({"workload": marginals(domain_from_json({"a": 2}), ways=1)}, "the release's domain"),
     ],
 )
-def test_fields_that_make_no_release_are_refused(fields, condition):
+def test_refuses_invalid_fields(fields, condition):
     with pytest.raises(InputError) as caught:
         release_of(**fields)
     assert condition in str(caught.value) and "\n" not in str(caught.value)

@@ -153,7 +153,7 @@ def test_scores_are_written_and_read(tmp_path: pathlib.Path) -> None:
         ("extra", 1, "exactly the fields"),
     ],
 )
-def test_scores_that_are_none_are_refused(
+def test_refuses_invalid_scores(
     tmp_path: pathlib.Path, field: str, value: object, told: str
 ) -> None:
     write_release(selected(), tmp_path / "out")

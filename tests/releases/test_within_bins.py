@@ -41,7 +41,7 @@ def drawn(domain, seed=0, **fields):
 
 
 @given(st.sampled_from(BINNED), st.lists(st.floats(0, 1, exclude_max=True), min_size=1))
-def test_a_value_lies_in_its_bin_and_is_found_there(attribute, uniforms):
+def test_drawn_values_lie_in_their_bins(attribute, uniforms):
     for code in range(attribute.num_levels):
         codes = np.full(len(uniforms), code)
         values = attribute.values_within(codes, np.array(uniforms))
@@ -102,7 +102,7 @@ def test_a_whole_column_needs_whole_numbers_in_its_bins(edges):
         NumericAttribute("w", edges, whole=True)
 
 
-def test_a_release_keeps_its_values_and_says_so_and_an_old_card_means_midpoints(tmp_path):
+def test_release_states_drawn_values_and_reads_midpoints_by_default(tmp_path):
     domain = Domain(BINNED[:2])
     release = drawn(domain, num_records=30)
     write_release(release, tmp_path / "new")
@@ -168,12 +168,12 @@ def test_a_value_in_no_bin_is_refused(records, message):
         {"a": np.full(50, 0.5), "c": np.full(50, 1)},
     ],
 )
-def test_values_that_are_not_those_of_the_records_are_refused(values):
+def test_refuses_values_that_do_not_match_the_records(values):
     with pytest.raises(InputError, match="bin_values"):
         release_of(DOMAIN, bin_values=values)
 
 
-def test_values_are_uniform_in_their_bins_and_none_where_there_is_no_bin():
+def test_values_are_uniform_in_bins_and_absent_without_one():
     domain = Domain((*BINNED[:2], BINNED[4]))
     release = drawn(domain, num_records=20_000)
     (columns,) = release.records(batch_size=20_000)
@@ -193,7 +193,7 @@ def test_values_are_uniform_in_their_bins_and_none_where_there_is_no_bin():
     assert {type(value) for value in columns["visit"]} == {datetime.date, type(None)}
 
 
-def test_of_very_many_values_the_middle_is_released(monkeypatch):
+def test_releases_midpoints_for_too_many_values(monkeypatch):
     monkeypatch.setattr(draw_database, "MAX_BIN_VALUES", 99)
     assert drawn(DOMAIN, num_records=49).within_bins == "uniform"
     assert drawn(DOMAIN, num_records=50).within_bins == "midpoint"

@@ -37,8 +37,8 @@ from beam_dp.verification.verdict import Figures
 
 
 @pytest.mark.parametrize("replaced", [False, True])
-def test_rounds_of_earlier_cards_are_priced_by_their_rhos(replaced: bool) -> None:
-    """They named no selection and had no grid: one round of four units, and four of one."""
+def test_prices_annealed_rounds_by_their_units(replaced: bool) -> None:
+    """Four rounds of one unit and one round of four: one more round costs too much."""
     guarantee = dp.Guarantee(1.0, 1e-9, RELATIONS[replaced], "record", 1)
     moved, unit = 1 + replaced, accounting.zcdp_rho(1.0, 1e-9) / 8 * (1 - 1e-12)
     parameters = {
@@ -48,8 +48,11 @@ def test_rounds_of_earlier_cards_are_priced_by_their_rhos(replaced: bool) -> Non
         "selection_scale": 2 * moved / math.sqrt(8 * 0.1 * unit),
         "measurement_scale": math.sqrt(moved / (2 * 0.9 * unit)),
         "total_scale": 0.0,
+        "selection": "exponential_mechanism",
+        "grid": 1,
     }
-    scales = [parameters["measurement_scale"] / root for root in (1, 1, 1, 1, 2)]
+    less = parameters["measurement_scale"] ** 2 - 4
+    scales = [math.sqrt(less / units + 4) * (1 + 1e-12) for units in (1, 1, 1, 1, 4)]
     tables = [MeasuredTable(("a",), "table", "discrete_gaussian", scale) for scale in scales]
     figures = Figures()
     found = composed(step.loss for step in rounds_steps(guarantee, parameters, tables, figures))

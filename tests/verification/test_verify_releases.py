@@ -59,7 +59,7 @@ def test_exactly_calibrated_releases_spend_the_whole_promise() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(path.parent.name for path in GOLDEN.glob("*/*.json")))
-def test_releases_of_an_earlier_version_hold(name: str) -> None:
+def test_golden_releases_hold(name: str) -> None:
     found = verify_release(read_any(GOLDEN / name))
     assert found.holds and found.epsilon == pytest.approx(1.0, rel=1e-9)
 
@@ -259,7 +259,7 @@ def test_refuses_a_card_without_its_noise_in_one_line(tmp_path: pathlib.Path) ->
 
 @pytest.mark.parametrize("value", [None, 0, "of its own"])
 @pytest.mark.parametrize("name", ["rounds", "annealed pure", "selection", "textbook", "small_db"])
-def test_an_unstated_strategy_hides_no_selection(
+def test_selection_without_a_stated_strategy_does_not_hold(
     name: str, value: object, tmp_path: pathlib.Path
 ) -> None:
     release = RELEASES[f"{name}, {ADDED}"]()
@@ -291,7 +291,7 @@ def test_notes_that_a_custom_mechanism_may_draw_more(
 
 
 @pytest.mark.parametrize("value", [None, 0, "x", []])
-def test_a_sketch_not_stated_by_its_parameters_does_not_hold(
+def test_sketch_that_contradicts_its_parameters_does_not_hold(
     value: object, tmp_path: pathlib.Path
 ) -> None:
     release = RELEASES[f"hybrid, {ADDED}"]()

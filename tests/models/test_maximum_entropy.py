@@ -207,7 +207,7 @@ def test_inputs_are_left_alone_and_progress_is_public():
     assert all(step[1] <= step[2] for step in seen)
 
 
-def test_a_long_fit_says_how_long_it_usually_takes_by_the_time_of_one_pass(
+def test_progress_of_a_long_fit_estimates_its_time(
     monkeypatch: pytest.MonkeyPatch,
 ):
     """And by nothing of the observations: the time is scripted, and steps are not counted."""

@@ -49,7 +49,7 @@ def test_the_gradient_vanishes_at_the_minimum(penalty):
     np.testing.assert_allclose(asked.value(other), asked.value(found), rtol=1e-10)
 
 
-def test_what_was_learnt_of_one_problem_serves_the_next():
+def test_solver_reuses_its_memory_for_the_next_problem():
     def evaluations(of_the_last: bool) -> int:
         function = LogSum()
         quasi_newton = solver(function)
@@ -65,7 +65,7 @@ def test_what_was_learnt_of_one_problem_serves_the_next():
     assert evaluations(of_the_last=True) < 0.7 * evaluations(of_the_last=False)
 
 
-def test_a_start_that_is_solved_stays_and_costs_nothing():
+def test_solved_start_is_returned_without_an_evaluation():
     function = LogSum()
     quasi_newton, asked = solver(function), problem(1.0, np.zeros(SIZE))
     found = quasi_newton.minimise(asked, quasi_newton.at(np.zeros(SIZE)), 1e-9)

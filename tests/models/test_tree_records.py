@@ -107,7 +107,7 @@ def test_no_record_is_impossible(seed: int):
 
 @pytest.mark.mostly_slow(one_in=2)
 @pytest.mark.parametrize("num_records", [1, 10, 300, 20000])
-def test_moves_lower_the_error_and_know_it(num_records: int):
+def test_moves_lower_the_error_and_report_it(num_records: int):
     tree = calibrated()
     codes = tree_records(tree, num_records)
     targets = targets_of(tree, num_records, PAIRS)
@@ -120,7 +120,7 @@ def test_moves_lower_the_error_and_know_it(num_records: int):
         assert found < 0.15 * before
 
 
-def test_moves_reach_tables_that_the_tree_knows_nothing_of():
+def test_moves_approach_tables_outside_the_tree():
     tree = calibrated()
     codes = tree_records(tree, 5000)
     other = calibrated(seed=9)

@@ -66,7 +66,7 @@ def both(name: str, size: float = 1.0):
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_supports_stand_in_the_same_places(name: str):
+def test_both_bases_order_supports_alike(name: str):
     dense, tree, _, _ = both(name)
     assert dense.slices == tree.slices and dense.supports == tree.supports
     assert dense.num_coefficients == tree.num_coefficients
@@ -186,7 +186,7 @@ def test_weights_carry_over_to_more_supports():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("num_attributes", [33, 300])
-def test_a_domain_that_no_array_holds(num_attributes: int):
+def test_fits_a_domain_too_large_for_an_array(num_attributes: int):
     """The fit of a chain does not depend on how many attributes nobody measured."""
     supports = closure([(0, 1), (1, 2)])
     rng = np.random.default_rng(2)
@@ -207,7 +207,7 @@ def test_a_domain_that_no_array_holds(num_attributes: int):
     np.testing.assert_allclose(far, np.repeat(answers[0][1][:, None] / 10, 10, axis=1), rtol=1e-6)
 
 
-def test_impossible_cells_get_no_mass_whatever_the_fit():
+def test_fits_give_impossible_cells_no_mass():
     shape, supports = CASES["cycle"]
     forbidden = np.zeros((2, 4), dtype=bool)
     forbidden[0, 1:] = True

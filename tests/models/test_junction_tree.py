@@ -136,7 +136,7 @@ def test_the_tree_can_be_calibrated_again():
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_the_predicted_size_is_the_tree_s(name: str):
+def test_predicts_the_size_of_the_tree(name: str):
     shape, sets = CASES[name]
     tree = JunctionTree(shape, sets)
     cells = sum(clique.belief.size for clique in tree.cliques)
@@ -206,7 +206,7 @@ def test_marginals_of_random_sets(seed: int):
         np.testing.assert_allclose(table, marginal(weights, axes), rtol=1e-7, atol=1e-12)
 
 
-def test_marginals_are_the_caller_s_own():
+def test_returned_marginals_survive_a_second_calibration():
     shape, sets = CASES["cycle"]
     tree = JunctionTree(shape, sets)
     tree.calibrate(potentials_of(shape, sets))

@@ -77,7 +77,7 @@ def test_an_order_lowers_the_error(shape: str, most: float):
 @pytest.mark.mostly_slow(one_in=3)
 @pytest.mark.parametrize("deviation", [30.0, 300.0])
 @pytest.mark.parametrize("is_ordered", [True, False])
-def test_codes_in_no_order_lose_little(deviation: float, is_ordered: bool):
+def test_denoising_unordered_codes_loses_little(deviation: float, is_ordered: bool):
     ratios = []
     for seed in range(3):
         random = np.random.default_rng(seed)
@@ -88,7 +88,7 @@ def test_codes_in_no_order_lose_little(deviation: float, is_ordered: bool):
     assert np.mean(ratios) < 1.04
 
 
-def test_codes_that_follow_none_are_believed_the_same_in_any_order():
+def test_order_of_codes_without_neighbours_does_not_matter():
     random = np.random.default_rng(3)
     noisy = counts_of("bump") + random.normal(0, 300, 32)
     mixed = random.permutation(32)
@@ -146,7 +146,7 @@ def observed_on(basis: ResidualBasis, seed: int) -> NoisyCoefficients:
     return NoisyCoefficients(noisy, np.full(basis.num_coefficients, 64.0))
 
 
-def test_only_long_attributes_alone_change_and_the_same_numbers_give_the_same():
+def test_denoises_only_long_attributes_and_repeatably():
     domain = domain_of()
     basis = ResidualBasis(domain.shape, [(), (0,), (1,), (2,), (0, 1), (1, 2)])
     observed = observed_on(basis, 7)
@@ -187,7 +187,7 @@ def test_a_fit_to_denoised_coefficients_errs_less():
     assert better_error < 0.8 * plain_error
 
 
-def test_what_was_not_observed_stays_so():
+def test_unobserved_coefficients_stay_unobserved():
     domain = domain_of()
     basis = ResidualBasis(domain.shape, [(), (0,), (1,)])
     variances = np.full(basis.num_coefficients, np.inf)

@@ -77,7 +77,7 @@ def test_transforms_equal_kronecker_products(case: str):
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_slices_tell_where_each_support_stands(case: str):
+def test_slices_locate_the_coefficients_of_each_support(case: str):
     shape, supports = CASES[case]
     basis = ResidualBasis(shape, supports)
     table = np.random.default_rng(2).normal(size=math.prod(shape))

@@ -121,7 +121,7 @@ def test_a_refused_pair_leaves_the_tree_as_it_is():
     assert tree.cliques == before
 
 
-def test_before_a_pair_is_refused_all_are_looked_at_anew():
+def test_triangulates_again_before_a_pair_is_refused():
     """A cycle got the chord of its small attributes; the other one was added later."""
     shape = (5, 9, 3, 3, 2)
     pairs = [(0, 2), (0, 3), (1, 2), (1, 3), (0, 1)]
