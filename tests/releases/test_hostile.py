@@ -18,7 +18,7 @@ from beam_dp.releases.synthetic_database import records_file as avro
 from beam_dp.releases.synthetic_database.describe import (
     describe_synthetic_database as describe,
 )
-from beam_dp.releases.synthetic_database.tables_file import SCHEMAS
+from beam_dp.releases.synthetic_database.files import SCHEMAS
 
 
 @pytest.fixture

@@ -22,8 +22,8 @@ from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.linear import LinearQuery
 from beam_dp.queries.workload import Workload
+from beam_dp.releases.synthetic_database.measured_tables import unit_costs
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
-from beam_dp.releases.synthetic_database.unit_costs import unit_costs
 from beam_dp.summaries.marginals import Marginals
 from beam_dp.verification.steps import Step
 

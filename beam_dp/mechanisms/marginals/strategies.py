@@ -23,8 +23,11 @@ from beam_dp.privacy.guarantee import Guarantee, Neighboring
 from beam_dp.privacy.rounding import raised, root_up, up
 from beam_dp.privacy.unit_costs import least_overlap
 from beam_dp.queries.workload import Workload
-from beam_dp.releases.synthetic_database.measured_tables import cell_variance, support_variances
-from beam_dp.releases.synthetic_database.unit_costs import agreement_overlaps
+from beam_dp.releases.synthetic_database.measured_tables import (
+    agreement_overlaps,
+    cell_variance,
+    support_variances,
+)
 from beam_dp.summaries.marginals import merge_tables
 
 # On a grid this fine the discreteness of Gaussian noise costs less than 1e-6 of it.

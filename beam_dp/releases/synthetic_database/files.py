@@ -1,9 +1,13 @@
-"""Files of synthetic databases: the card, and what reads and writes the whole."""
+"""Files of synthetic databases: the card, the tables in Avro, and what reads and writes the whole.
+
+Blocks of tables are not compressed: how long a file is depends only on the shapes of its tables.
+"""
 
 from __future__ import annotations
 
+import math
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any
 
@@ -17,9 +21,10 @@ from beam_dp.errors import InputError
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.reader import LinearQueries
 from beam_dp.queries.workload import workload_from_json
+from beam_dp.releases.files import avro
 from beam_dp.releases.files.avro import file_name
 from beam_dp.releases.files.card import Card, Payload, is_count
-from beam_dp.releases.synthetic_database.measured_tables import MeasuredTable
+from beam_dp.releases.synthetic_database.measured_tables import MeasuredTable, Names
 from beam_dp.releases.synthetic_database.noisy_measurements import (
     PROVED,
     IndependentTables,
@@ -39,8 +44,67 @@ from beam_dp.releases.synthetic_database.records_file import (
     records_bytes,
     records_file,
 )
-from beam_dp.releases.synthetic_database.release import Names, SyntheticDatabase
-from beam_dp.releases.synthetic_database.tables_file import read_tables, table_bytes
+from beam_dp.releases.synthetic_database.release import SyntheticDatabase
+from beam_dp.storage.store import DamagedFileError
+
+Tables = Iterable[tuple[Names, NDArray[np.float64]]]
+
+_TABLE_FIELDS = [
+    {"name": "attributes", "type": {"type": "array", "items": "string"}},
+    {"name": "shape", "type": {"type": "array", "items": "long"}},
+    {"name": "values", "type": {"type": "array", "items": "double"}},
+]
+SCHEMAS: dict[str, dict[str, Any]] = {
+    "hypothesis": {
+        "type": "record",
+        "name": "LogPotential",
+        "doc": "The weight of a cell is proportional to exp of the sum of these tables at its"
+        " codes.",
+        "fields": _TABLE_FIELDS,
+    },
+    "independent": {
+        "type": "record",
+        "name": "IndependentLogPotential",
+        "doc": "The same of independent attributes, which scores of pairs are distances from.",
+        "fields": _TABLE_FIELDS,
+    },
+    "measurements": {
+        "type": "record",
+        "name": "NoisyTable",
+        "doc": "A noisy table as it was drawn, in records; the card says what each of them is.",
+        "fields": _TABLE_FIELDS,
+    },
+}
+
+
+def table_bytes(purpose: str, draw_id: str, tables: Tables) -> bytes:
+    """Returns the file of tables over attributes in domain order, for a purpose in ``SCHEMAS``."""
+    records = (
+        {"attributes": names, "shape": table.shape, "values": table} for names, table in tables
+    )
+    return avro.write_records(SCHEMAS[purpose], draw_id, purpose, records)
+
+
+def read_tables(
+    purpose: str, data: bytes, domain: Domain
+) -> list[tuple[Names, NDArray[np.float64]]]:
+    """Returns the tables in a file.
+
+    Raises:
+        DamagedFileError: if the file does not hold tables over this domain.
+    """
+    tables = []
+    for each in avro.read_records(data, SCHEMAS[purpose]):
+        names, values = tuple(each["attributes"]), each["values"]
+        axes = domain.axes(names) if all(name in domain for name in names) else None
+        if axes is None or list(axes) != sorted(set(axes)):
+            raise DamagedFileError("has a table of attributes that are not in its domain")
+        shape = [domain.shape[axis] for axis in axes]
+        if each["shape"].tolist() != shape or values.size != math.prod(shape):
+            raise DamagedFileError("has a table whose shape is not its domain's")
+        tables.append((names, values.reshape(shape)))
+    return tables
+
 
 _INDEPENDENT = "independent"  # of the card, and of the file
 _TYPES = {
