@@ -222,7 +222,7 @@ class GrowingTree:
 
     An added pair joins one of its attributes with the separators on the path to the other one, up
     to where the two meet: the cheapest such place is taken. Pairs that were added early weigh on
-    such a tree. Before one is refused, all are triangulated anew, once after each change.
+    such a tree. Before one is refused, all are triangulated again, once after each change.
 
     ``sets``: attribute sets that are in from the start, as ascending axes, whatever their size.
     """
@@ -259,7 +259,7 @@ class GrowingTree:
         return True
 
     def _is_smaller_anew(self) -> bool:
-        """Triangulates anew unless that was done; returns whether it made the tree smaller."""
+        """Triangulates again unless that was done; returns whether the tree became smaller."""
         if self._is_fresh:
             return False
         self._is_fresh = True

@@ -116,7 +116,7 @@ def fit_maximum_entropy(
     ``importance``: shape (num_coefficients,), >= 0: weight of each coefficient's squared error.
     ``signs``: shape (num_coefficients,), independent fair signs.
     ``progress``: called once, with the step's name, and where it may be long how long it
-    usually takes: so many passes of the time that one has taken.
+    usually takes: a number of passes, each as long as the first.
     ``start``: log-weights of another hypothesis from which a path starts, shape
     (num_coefficients,). The better of both paths is returned: a misleading start costs time
     alone, but for what the estimates of their errors are off.

@@ -188,7 +188,7 @@ class _Records:
         return self.changed(self.cells, whole)
 
     def moves(self, gradient: NDArray[np.float64], most: int) -> _Moves:
-        """Returns moves down a gradient, at most so many, each of which helps."""
+        """Returns at most this many moves down a gradient, each of which helps."""
         most = min(most, len(self.cells))
         lowest = _Lowest(most)
         here = np.empty(len(self.cells))

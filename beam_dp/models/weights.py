@@ -51,7 +51,7 @@ class DenseWeights:
         self.weights /= self.weights.sum()
 
 
-# The running total is summed anew when it has left these, long before it is imprecise.
+# Outside these limits the running total is summed again, long before it is imprecise.
 _LEAST, _MOST = 2.0**-20, 2.0**200
 
 

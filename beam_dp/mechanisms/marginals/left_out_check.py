@@ -74,7 +74,7 @@ def check_budget(guarantee: Guarantee, squared_mu: Fraction) -> CheckBudget:
 
 
 def num_choices(budget: CheckBudget, num_left_out: int, num_records: float) -> int:
-    """Returns how many pairs are chosen among so many: half of them at most.
+    """Returns how many of the pairs may be chosen: half of them at most.
 
     None where a choice would be all but blind, so that its budget is better spent on other pairs.
     """
@@ -111,7 +111,7 @@ def choose_left_out(
     number: int,
     noise: NoiseSource,
 ) -> list[Support]:
-    """Returns pairs of which the fit gets a cell wrong, chosen one after the other.
+    """Returns pairs with a cell that the fit gets wrong, chosen one after the other.
 
     ``answers``: of all pairs that were left out, in records.
     ``marginals``: exact tables that hold these pairs; secret.

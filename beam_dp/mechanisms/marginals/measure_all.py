@@ -58,7 +58,7 @@ MAX_UNIT_COST = option(
 
 
 def check_max_unit_cost(max_unit_cost: UnitCost | None, calibration: str) -> None:
-    """Refuses a limit of what a unit costs that is none, whatever is asked."""
+    """Refuses an invalid limit of what a unit costs."""
     if max_unit_cost is None:
         return
     if max_unit_cost != "planned":

@@ -164,7 +164,7 @@ def _less_noise(
 
 
 def beyond_noise(cells: NDArray[np.float64], variance: float) -> NDArray[np.bool_]:
-    """Returns which cells are larger than noise alone makes the largest of so many.
+    """Returns which cells are larger than noise alone would make the largest of them.
 
     Reference: Donoho and Johnstone (1994), the universal threshold.
     """

@@ -86,7 +86,7 @@ class SelectionBudget:
         return self.score_scale / self.score_grid
 
     def chosen(self, num_choices: int) -> float:
-        """Returns the mu of the chosen pairs where the last check then makes so many choices."""
+        """Returns the mu of the chosen pairs, given the number of choices of the last check."""
         return root_down(Fraction(self.pairs) ** 2 - num_choices * self.check.squared_mu)
 
 

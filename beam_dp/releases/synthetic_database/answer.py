@@ -145,8 +145,8 @@ def _answer_queries(
     rows = []
     for text, each in shown_answers:
         stated = [each.standard_error] if has_errors else []
-        told = [_or_not_stated(value) for value in (*stated, each.bound)]
-        rows.append((text, *told, f"{each.value:,.1f}"))
+        errors = [_or_not_stated(value) for value in (*stated, each.bound)]
+        rows.append((text, *errors, f"{each.value:,.1f}"))
     print_table("linear queries", columns, rows)
     if len(answers) > len(shown_answers):
         print(f"{len(shown_answers)} of {len(answers):,} queries; --limit shows more")

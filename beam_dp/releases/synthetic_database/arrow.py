@@ -46,7 +46,7 @@ def arrow_schema(domain: Domain) -> pa.Schema:
 def arrow_type(attribute: Attribute) -> pa.DataType:
     """Returns the type of an attribute's column; text where values are of several types.
 
-    So are numbers beside ``other``: no type of frames and of Parquet holds both.
+    So are numbers next to ``other``: no type of frames and of Parquet contains both.
     """
     import pyarrow as pa
 
@@ -76,7 +76,7 @@ def _type_name(attribute: Attribute) -> str:
 def column_values(attribute: Attribute, codes: Sequence[int]) -> list[Value]:
     """Returns the values of codes as the column of an attribute without bins holds them.
 
-    Without pyarrow, which whoever reads answers may not have.
+    Needs no pyarrow, which readers of answers may not have installed.
     """
     is_text = _type_name(attribute) == "string"
     return [_plain(value, is_text) for value in attribute.decode(codes)]

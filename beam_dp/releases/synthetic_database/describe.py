@@ -94,7 +94,7 @@ def workload_text(workload: Workload) -> str:
 
 
 def _small_facts(release: SyntheticDatabase) -> dict[str, str]:
-    """What is told only of records that stand for more of them."""
+    """Facts about records that represent a larger number of records."""
     facts = {}
     if release.represented != release.num_records:
         facts["stand for"] = f"{release.represented:,} records: answers are scaled to them"

@@ -244,7 +244,7 @@ def _records(card: Card, payload: Payload, domain: Domain, num_records: int) -> 
     check_choice("within_bins", within_bins, WITHIN_BINS)
     is_drawn = within_bins == "uniform"
     if is_drawn and num_bin_values(domain, num_records) > MAX_BIN_VALUES:
-        raise InputError("within_bins", within_bins, "must be midpoint for so many records")
+        raise InputError("within_bins", within_bins, "must be midpoint for this many records")
     records_format = card.fields.get("records_format", "avro")
 
     def read_file(data: bytes) -> Records:

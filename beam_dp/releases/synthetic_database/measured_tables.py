@@ -295,7 +295,7 @@ def unit_costs(
 
 
 def chance_cost(domain: Domain, measurements: Sequence[MeasuredTable], num_records: int) -> float:
-    """Returns C so that so many records which agree by chance alone are kept by ``unit_costs``.
+    """Returns the limit C under which ``unit_costs`` keeps records that agree by chance alone.
 
     Two records with independent and uniform codes have, on average, nothing in common but what
     each adds to the total: the inner products of all other residuals average to 0.

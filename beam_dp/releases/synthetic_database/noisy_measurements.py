@@ -62,7 +62,7 @@ class IndependentTables:
         return 2 * self.grid * (float(table.max()) + distance + 1) * table.size >= MAX_SCORE
 
     def to_json(self) -> dict[str, Any]:
-        """Returns what the card states beside the file of potentials."""
+        """Returns what the card states in addition to the file of potentials."""
         return {"num_records": self.num_records, "grid": self.grid}
 
     @classmethod
@@ -98,7 +98,7 @@ class PairDistances:
     def noise_bound(self, failure_probability: float) -> float:
         """Returns what the noise of no score exceeds, in records, except with a probability.
 
-        Of all pairs that were scored, measured afterwards or not, hence whatever was chosen by it.
+        It holds for all scored pairs, measured afterwards or not, so for every choice made by it.
         """
         return noise_bound(self.deviation**2, len(self.pairs), None, failure_probability)
 

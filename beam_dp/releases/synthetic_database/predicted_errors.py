@@ -43,7 +43,7 @@ from beam_dp.queries.vector_query import Vector, VectorQuery, affine_parts
 # Of the interactions that the fit of all smaller ones leaves, in units of V.
 _THIRD_ORDER = 0.05
 _NEXT_ORDER = 0.4
-# An answer of so many attributes has 2^that many interactions.
+# An answer about k attributes has 2^k interactions.
 MAX_ATTRIBUTES = 12
 _MAX_LIFT = 1e6
 
@@ -95,7 +95,7 @@ class FittedErrors:
             means = vectors @ share
             seen[place] = means**2
             spread[place] = np.maximum(vectors**2 @ share - means**2, 0.0)
-            # A fit may give a code next to nothing of which records hold one.
+            # A fit may give almost no mass to a code that some records have.
             chances *= (vectors != 0) @ np.maximum(share, least_share)
         # How much more often the literals hold together than if they were independent.
         lift = np.clip(
@@ -130,7 +130,7 @@ class FittedErrors:
         if order < 2:
             return math.inf
         if order == 2 and not math.isfinite(self._variances.get(support, math.inf)):
-            # Which pairs are measured was somebody's choice: others may be anything.
+            # Measured pairs were chosen: nothing is known about the others.
             known = self._unmeasured.get(support)
             return math.inf if known is None else known.size**2
         if self._dependence is None:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 MAX_GROUPS = 2**16
-# What stands beside answers; no column of labels has one of these names.
+# Columns next to answers; a column of labels with one of these names is renamed.
 BESIDE_ANSWERS = (
     "standard_error",
     "margin",
@@ -88,7 +88,7 @@ class AnswerTable:
         for place, (name, values) in enumerate(self.columns.items()):
             if name == "reason" and not any(values):
                 continue
-            # Numbers stand on the right, below one another.
+            # Numbers are aligned on the right.
             is_group = place < self.num_groups
             is_text = is_group or all(isinstance(value, str | None) for value in values)
             written = group_text if is_group else answer_text

@@ -30,7 +30,7 @@ from beam_dp.errors import InputError
 
 Codes = tuple[NDArray[Any], ...]
 
-# What stands for the values of a bin: any of them, or its middle.
+# What is released for a value in a bin: a value drawn from the bin, or its middle.
 WITHIN_BINS = ("uniform", "midpoint")
 # So many values are drawn at most, and of more the middle of each bin is released: one takes 8
 # bytes in memory and in the file, where equal records take next to nothing.
@@ -149,7 +149,7 @@ RECORDS_FORMATS = ("avro", "parquet", "csv")
 
 
 def check_records_format(domain: Domain, records_format: str) -> None:
-    """Refuses a format that is none, or in which the records of a domain cannot stand."""
+    """Refuses an unknown format, or one that cannot contain the records of a domain."""
     check_choice("records_format", records_format, RECORDS_FORMATS)
     texts = [*domain.names]
     for attribute in domain:
@@ -162,7 +162,7 @@ def check_records_format(domain: Domain, records_format: str) -> None:
 
 
 def num_bin_values(domain: Domain, num_records: int) -> int:
-    """Returns how many values within bins so many records of a domain have."""
+    """Returns the number of values within bins that the records of a domain have."""
     return num_records * sum(isinstance(attribute, BinnedAttribute) for attribute in domain)
 
 
@@ -301,7 +301,7 @@ def _places(
 def _num_heads(
     counts: NDArray[np.int64], bits: Callable[[int, str], NDArray[Any]]
 ) -> NDArray[np.int64]:
-    """Returns how many of so many fair coins each show heads."""
+    """Returns the number of heads among fair coins, for each count of coins."""
     full, rest = np.divmod(counts, 16)
     words = bits(len(counts) + int(full.sum()), "<u2")
     last, words = words[: len(counts)], _ONES[words[len(counts) :]]
@@ -314,6 +314,6 @@ def _num_heads(
 
 
 def _words(name: str, number: int, kind: str) -> NDArray[Any]:
-    """Returns so many words of bits that a name expands to."""
+    """Returns a number of words of bits, expanded from a name."""
     size = np.dtype(kind).itemsize
     return np.frombuffer(hashlib.shake_128(name.encode()).digest(number * size), kind)

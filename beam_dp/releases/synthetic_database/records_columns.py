@@ -100,7 +100,7 @@ def _parquet(data: bytes, domain: Domain) -> Iterator[pa.RecordBatch]:
     schema = arrow_schema(domain)
     texts = [field.name for field in schema if pa.types.is_string(field.type)]
     with _told_as("is not a Parquet file that can be read"):
-        # Texts stay in their dictionaries: a long one that stands in each row is not copied.
+        # Texts stay in their dictionaries: a long text in every row is not copied.
         file = pa.parquet.ParquetFile(pa.BufferReader(data), read_dictionary=texts)
         # What its metadata says of columns is left alone: where that is damaged, asking for it ends
         # the process.
@@ -142,7 +142,7 @@ def _csv(data: bytes, domain: Domain) -> Iterator[pa.RecordBatch]:
 
 @contextlib.contextmanager
 def _told_as(condition: str) -> Iterator[None]:
-    """Turns whatever a library says of a damaged file into one refusal."""
+    """Turns any error of a library about a damaged file into one refusal."""
     import pyarrow as pa
 
     try:

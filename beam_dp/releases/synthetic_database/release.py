@@ -59,8 +59,8 @@ class SyntheticDatabase(Release):
         mechanism: name of the mechanism that made it.
         num_records: number of released records; public, or a noisy count that was paid for.
         num_records_is_public: which of the two it is.
-        num_represented: number of records that the released ones stand for, where those are
-            fewer: answers are scaled to it. By default as many as are released.
+        num_represented: number of records that the released ones represent, if those are fewer:
+            answers are scaled to it. By default the number of released records.
         queries: linear queries that it was made for, where these are not all cells of marginals.
         query_error: of every answer to these: bound, failure_probability.
         codes: the distinct released records, in ascending lexicographic order: one array of shape
@@ -250,7 +250,7 @@ class SyntheticDatabase(Release):
                 default all records.
 
         Raises:
-            InputError: naming ``where``, if it is none.
+            InputError: naming ``where``, if the condition is invalid.
 
         Example:
             >>> release.query("age < 40").group_by("sex").count().to_pandas()  # doctest: +SKIP
@@ -287,13 +287,13 @@ class SyntheticDatabase(Release):
 
     @property
     def represented(self) -> int:
-        """Number of records that the released ones stand for."""
+        """Number of records that the released ones represent."""
         return self.num_records if self.num_represented is None else self.num_represented
 
     def noisy_number(self) -> tuple[float, float] | None:
-        """See ``Release``; of records that stand for more of them, the number of those."""
+        """See ``Release``; the number of represented records, if those are more."""
         if self.num_represented is not None:
-            # Chosen records that stand for a number which had noise of its own, or was public.
+            # Chosen records represent a number that had noise of its own, or was public.
             scales = [each["scale"] for each in self.noise if each.get("what") == NUM_RECORDS]
             error = math.sqrt(noise_variance("discrete_laplace", scales[0])) if scales else None
         elif self.num_records_is_public:

@@ -150,7 +150,7 @@ def verify_synthetic_database(release: SyntheticDatabase) -> Verification:
 
 
 def _card_figures(release: SyntheticDatabase, figures: Figures) -> None:
-    """Compares what the card of a known strategy states beside its noise."""
+    """Compares what the card of a known strategy states in addition to its noise."""
     strategy, measured = release.plan["strategy"], release.measurements
     if not release.num_records_is_public:
         figures.equal("neighboring", release.guarantee.neighboring, Neighboring.ADD_OR_REMOVE_ONE)

@@ -28,7 +28,7 @@ _ROUNDING_SHARE = 0.1
 _CHANCE = 2.0
 _ONE_RECORD = 1.0
 _MAX_CELLS = 2**26  # of an array
-# Records are made from at most so many candidates.
+# Records are made from at most this many candidates.
 _MAX_CANDIDATES = 2**20
 _FALSE_ALARM = 1e-9
 # Of a mean of squares, where floating point takes differences.

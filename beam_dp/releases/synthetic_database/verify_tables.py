@@ -17,7 +17,7 @@ from beam_dp.privacy.unit_costs import least_overlap
 from beam_dp.releases.synthetic_database.measured_tables import MeasuredTable
 from beam_dp.verification.steps import LAPLACE, Step, above, gaussian_step, number, positive
 
-# Patterns of agreement of two records are all looked at up to so many attributes.
+# Up to this many attributes, all patterns of agreement of two records are tried.
 _MAX_PATTERNS = 20
 
 
