@@ -127,8 +127,8 @@ class SparsePlanningJob:
     failure_probability: float = 0.05
 
     def __post_init__(self) -> None:
-        check_is("profile", self.profile, KeyProfile)
         check_promise(self.guarantee, self.num_records_is_public, self.failure_probability)
+        check_is("profile", self.profile, KeyProfile)
         checked_integer("max_sparsity", self.max_sparsity, 1, MAX_SPARSITY)
 
     @property
