@@ -9,6 +9,7 @@ import fastavro
 import numpy as np
 import pyarrow as pa
 import pytest
+from executed_lines import lines_below
 from hypothesis import given, settings, strategies as st
 from release_examples import DOMAIN, DRAW, GUARANTEE, release_of
 
@@ -350,7 +351,7 @@ def potential(names, shape, values, ends=(b"\0", b"\0", b"\0")):
         (potential([b"d", b"d"], [2, 2], [0] * 4), "not in its domain"),
         (potential([b"d"] * 5, [2] * 5, [0] * 32), "not in its domain"),
         (encode("long", 2**60) + b"\0" * 2**17, "cut short"),
-        (potential([b"d"], [2], [0, 1], ends=(b"\0", b"\0", b"\2")), "cut short"),
+        (potential([b"d"], [2], [0, 1], ends=(b"\0", b"\0", b"\2")), "too many parts"),
         (potential([b"d"], [2], [0, 1]) + b"x", "bytes after the records"),
         (
             encode("long", 1) + encode("bytes", b"d") + b"\0\2\4\0" + encode("long", 2**60),
@@ -362,6 +363,35 @@ def test_a_hypothesis_that_is_not_of_the_domain_is_refused(block, message):
     data = write_blocks(SCHEMAS["hypothesis"], DRAW, "hypothesis", [(1, block)])
     with pytest.raises(DamagedFileError, match=message):
         read_tables("hypothesis", data, DOMAIN_2)
+
+
+@pytest.mark.parametrize(
+    ("blocks", "message"),
+    [
+        ([(70_000, (b"\0\0\2" + bytes(9)) * 70_000)], "more records than a file of its size"),
+        ([(1, b"\0" + b"\2\0" * 2**18)], "an array in too many parts"),
+        ([(1, encode("long", 2**19) + b"\0" * 2**19 + b"\0\0\0")], "not in its domain"),
+    ],
+)
+def test_rejects_small_compressed_files_of_much_work_in_little_memory(blocks, message):
+    data = write_blocks(SCHEMAS["hypothesis"], DRAW, "hypothesis", blocks, deflate=True)
+    tracemalloc.start()
+    with lines_below(10**6), pytest.raises(DamagedFileError, match=message):
+        read_tables("hypothesis", data, DOMAIN_2)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 2**25
+
+
+def test_reads_arrays_that_another_writer_parted():
+    domain = domain_from_json({"a": 3000})
+    numbers = np.arange(3000, dtype="<f8").tobytes()
+    parts = encode("long", -2000) + encode("long", 16_000) + numbers[:16_000]
+    parts += encode("long", 1000) + numbers[16_000:] + b"\0"
+    block = potential([b"a"], [3000], [])[:-2] + parts
+    data = write_blocks(SCHEMAS["hypothesis"], DRAW, "hypothesis", [(1, block)])
+    ((names, table),) = read_tables("hypothesis", data, domain)
+    assert names == ("a",) and table.tolist() == list(range(3000))
 
 
 @pytest.mark.parametrize("value", (4160, 4200, 4223))

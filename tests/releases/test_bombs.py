@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bz2
 import hashlib
 import io
 import json
@@ -65,12 +66,14 @@ WRITERS: dict[str, Callable[[pathlib.Path], object]] = {
 }
 
 
-@pytest.fixture(scope="module")
-def bomb() -> bytes:
-    compressor = zlib.compressobj(1, wbits=-15)
+@pytest.fixture(scope="module", params=["deflate", "bzip2"])
+def bomb(request: pytest.FixtureRequest) -> tuple[bytes, bytes]:
+    """A codec, and a small block that expands to ``EXPANDED`` bytes."""
+    is_deflate = request.param == "deflate"
+    compressor: Any = zlib.compressobj(1, wbits=-15) if is_deflate else bz2.BZ2Compressor()
     zeros = bytes(2**20)
     parts = [compressor.compress(zeros) for _ in range(EXPANDED // len(zeros))]
-    return b"".join([*parts, compressor.flush()])
+    return request.param.encode(), b"".join([*parts, compressor.flush()])
 
 
 def replace_payload(path: pathlib.Path, data: bytes, **changes: Any) -> None:
@@ -101,7 +104,7 @@ def test_every_kind_is_tried(tmp_path: pathlib.Path) -> None:
 @pytest.mark.parametrize("number", [1, 2**20])
 @pytest.mark.parametrize("kind", WRITERS)
 def test_a_block_that_expands_without_end_is_refused_in_little_memory(
-    tmp_path: pathlib.Path, bomb: bytes, kind: str, number: int
+    tmp_path: pathlib.Path, bomb: tuple[bytes, bytes], kind: str, number: int
 ) -> None:
     WRITERS[kind](tmp_path)
     read_release(tmp_path)
@@ -109,7 +112,7 @@ def test_a_block_that_expands_without_end_is_refused_in_little_memory(
         original = path.read_bytes()
         card = (tmp_path / "card.json").read_bytes()
         changes = {"num_answers": number} if kind == "answers" else {}
-        replace_payload(path, with_block(original, number, bomb), **changes)
+        replace_payload(path, with_block(original, number, bomb[1], bomb[0]), **changes)
         tracemalloc.start()
         with pytest.raises(ReleaseError) as refused:
             read_release(tmp_path)

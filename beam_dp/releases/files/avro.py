@@ -26,6 +26,9 @@ BLOCK_BYTES = 2**20
 _DEFLATE_LEVEL = 3
 _MAX_LONG_BYTES = 10  # seven bits each
 _LONGS_AT_ONCE = 2**15
+# The time to read a file is bounded by its size: a record has at least so many bytes of the file,
+# and a part of an array, except the last one, so many numbers.
+_RECORD_BYTES, _PART_NUMBERS = 8, 1024
 _SHIFTS = np.arange(0, 64, 7, dtype=np.uint64)  # of the ten digits of a long
 
 
@@ -130,7 +133,11 @@ def read_records(
     data: bytes, schema: Mapping[str, Any], max_block_bytes: int | None = None
 ) -> Iterator[dict[str, Any]]:
     """Yields the records of a file, as ``read_blocks`` checks it; arrays of numbers are numpy's."""
+    total = 0
     for number, block in read_blocks(data, schema, max_block_bytes):
+        total += number
+        if number and _RECORD_BYTES * (total - 1) > len(data):
+            raise DamagedFileError("has more records than a file of its size")
         file = io.BytesIO(block)
         for _ in range(number):
             yield {each["name"]: _field(each["type"], file) for each in schema["fields"]}
@@ -167,10 +174,13 @@ def _field(kind: Any, file: io.BytesIO) -> Any:
     items = kind["items"] if isinstance(kind, dict) and kind["type"] == "array" else None
     if items not in ("double", "long"):
         return decode(kind, file)
-    values = bytearray()
+    values, is_last = bytearray(), False
     while number := decode("long", file):
+        if is_last:
+            raise DamagedFileError("has an array in too many parts")
         if number < 0:  # the length of this part of the array follows
             number, _ = -number, decode("long", file)
+        is_last = number < _PART_NUMBERS
         if items == "long":
             values += decode_longs(file, number).tobytes()
             continue

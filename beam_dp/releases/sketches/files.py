@@ -193,7 +193,7 @@ def _read_cells(data: bytes, width: int) -> NDArray[np.int64]:
     cells = bytearray()
     for shard in read_records(data, _SCHEMAS["projection"]):
         read, length = len(cells) // 8, len(shard["cells"])
-        if shard["first_cell"] != read or not 0 < length <= width - read:
+        if shard["first_cell"] != read or not 0 < length == min(_SHARD_CELLS, width - read):
             raise DamagedFileError("has cells that are not in their place")
         cells += shard["cells"].tobytes()
     if len(cells) != 8 * width:
