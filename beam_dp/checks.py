@@ -62,11 +62,7 @@ def is_number(value: object) -> TypeGuard[int | float]:
 
 
 def as_float(name: str, value: object) -> float:
-    """Returns a number as a float, infinite where it is too large for one; its range is not judged.
-
-    Raises:
-        InputError: if it is no number.
-    """
+    """Returns a number as a float, infinite where it is too large; does not check its range."""
     if not is_number(value):
         raise InputError(name, value, "must be a number")
     try:
@@ -80,15 +76,8 @@ def checked_integer(
 ) -> int:
     """Returns an integer that is in its range.
 
-    Args:
-        name: the argument, flag or field.
-        value: what was given for it.
-        least: the smallest that is valid, if there is one.
-        most: the largest that is valid, if there is one.
-        note: what a refusal says behind the range, such as `` or 'noisy'``.
-
-    Raises:
-        InputError: if it is no integer, or out of range.
+    ``least``: the smallest that is valid, if there is one.
+    ``most``: the largest that is valid, if there is one.
 
     Example:
         >>> checked_integer("size", 2, 1, 2**31)
@@ -115,17 +104,8 @@ def checked_number(
 ) -> float:
     """Returns a finite number that is in its range, as a float.
 
-    Args:
-        name: the argument, flag or field.
-        value: what was given for it.
-        above: it must be larger.
-        least: the smallest that is valid.
-        most: the largest that is valid.
-        below: it must be smaller.
-        note: what a refusal says behind the range, such as ``, a share of the records``.
-
-    Raises:
-        InputError: if it is no number, NaN, infinite or out of range.
+    ``above``: it must be larger.
+    ``below``: it must be smaller.
 
     Example:
         >>> checked_number("share", 1, above=0, most=1)
@@ -157,9 +137,6 @@ def _of_python(value: object) -> str:
 def check_choice(name: str, value: object, choices: Iterable[str]) -> None:
     """Refuses a value that is none of a few texts.
 
-    Raises:
-        InputError: naming all of them.
-
     Example:
         >>> check_choice("noise", "uniform", ("laplace", "gaussian"))
         Traceback (most recent call last):
@@ -176,14 +153,8 @@ def check_is(name: str, value: object, *kinds: type[Any], methods: tuple[str, ..
 
     Such as a text, a dict, a class that was not called, or an argument in the place of another.
 
-    Args:
-        name: the argument.
-        value: what was given for it.
-        kinds: the classes of the package that it may be of.
-        methods: what an object of another class may have instead, where any such object will do.
-
-    Raises:
-        InputError: naming the classes, and how their objects are made.
+    ``methods``: what an object of another class may have instead, where any such object will
+    do.
 
     Example:
         >>> from beam_dp.domain.universe import Domain

@@ -229,12 +229,7 @@ def _accuracy(card: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> str
 
 
 def new_state(text: str, output: str) -> Path:
-    """Returns the folder that a run can be saved to; writes nothing.
-
-    Raises:
-        InputError: if it exists, is not local, is in no folder that can be written, or has to do
-            with the output, which is public.
-    """
+    """Returns the folder that a run can be saved to; writes nothing."""
     path = local_path(text, "state")
     if os.path.lexists(path):
         raise InputError("state", text, "must not exist")
@@ -248,11 +243,7 @@ def new_state(text: str, output: str) -> Path:
 
 
 def saved_num_questions(text: str) -> int:
-    """Returns for how many questions a saved run was planned: the default when it is resumed.
-
-    Raises:
-        InputError: if there is no saved run.
-    """
+    """Returns for how many questions a saved run was planned: the default when it is resumed."""
     condition = "must hold a saved run"
     try:
         number = any_transcript(local_path(text, "resume"))["plan"]["num_questions"]
@@ -266,12 +257,7 @@ def saved_num_questions(text: str) -> int:
 def read_payment(
     path: Path, plan: object, ledger: Ledger | None, given: Mapping[str, str]
 ) -> Payment | None:
-    """Returns who paid for a saved run, if it can be resumed; uses nothing.
-
-    Raises:
-        InputError: if it is of another plan, damaged or was resumed before, or the ledger is not
-            the one that paid.
-    """
+    """Returns who paid for a saved run, if it can be resumed; uses nothing."""
     assert isinstance(plan, PrivateMWPlan)  # --resume is of no other mechanism
     try:
         payment = check_private_mw(path, plan)
@@ -294,11 +280,7 @@ def read_payment(
 
 @contextmanager
 def private_folder(state: Path) -> Iterator[Path]:
-    """A new folder beside the state, that only its owner may read; removed at the end.
-
-    Raises:
-        InputError: if it can't be made.
-    """
+    """A new folder beside the state, that only its owner may read; removed at the end."""
     parent = state.absolute().parent
     try:
         folder = Path(tempfile.mkdtemp(prefix=f".saving-{state.name}-", dir=parent))

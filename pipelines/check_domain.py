@@ -48,11 +48,7 @@ FLAGS = (shared.DOMAIN, SAMPLE, shared.INPUT_FORMAT, LIMIT, JSON)
 
 
 def check_sample(domain: Domain, sample: ReadRecords) -> tuple[DomainCheck, list[str]]:
-    """Reads a sample as a release would.
-
-    Returns:
-        What becomes of them, and in a line each why a release would refuse the files.
-    """
+    """Reads a sample as a release would."""
     refusals = []
     for attribute in domain:
         try:

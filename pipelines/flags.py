@@ -30,20 +30,7 @@ def parse(
 ) -> tuple[dict[str, str], list[str]]:
     """Returns the values of our flags as text, and what is left: Beam's own flags.
 
-    Args:
-        flags: the flags of the program.
-        argv: the command line, without the program's name.
-        program: what the user typed to start it; `--help` shows it.
-        description: of the program; its first line is that of `--help`.
-        parsed: what ``parse_own`` has made of the command line, where it was parsed.
-
-    Returns:
-        The text of each flag that was given or has a default ("true" for a switch), and the flags
-        for Beam's PipelineOptions.
-
-    Raises:
-        FlagError: an unknown, abbreviated, repeated, missing or incomplete flag, or a value that is
-            not among a flag's choices.
+    ``parsed``: what ``parse_own`` has made of the command line, where it was parsed.
     """
     texts, rest = parsed or parse_own(flags, argv, program=program, description=description or "")
     if rest:
@@ -105,11 +92,7 @@ def one_line(error: InputError | FlagError, flags: Sequence[Flag]) -> str:
 
 
 def read_ledger(given: dict[str, str]) -> Ledger | None:
-    """Returns the ledger that flags name, if they do.
-
-    Raises:
-        FlagError: the ledger or the dataset id is missing.
-    """
+    """Returns the ledger that flags name, if they do."""
     for name, other in (("ledger", "dataset_id"), ("dataset_id", "ledger")):
         if name in given and other not in given:
             raise FlagError(f"--{other}: missing; must be given with --{name}")
@@ -120,10 +103,6 @@ def read_ledger(given: dict[str, str]) -> Ledger | None:
 
 
 def read_origin(given: dict[str, str]) -> Origin:
-    """Returns who releases something, why and where, as the ledger is told.
-
-    Raises:
-        InputError: a text is refused.
-    """
+    """Returns who releases something, why and where, as the ledger is told."""
     said = {name: given[name] for name in ("who", "purpose") if name in given}
     return Origin(**said, output=place_text(given["output"]))

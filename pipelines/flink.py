@@ -37,12 +37,7 @@ _TESTED = ("2.70.0",)
 
 
 def prepare_flink(options: PipelineOptions) -> None:
-    """Checks what FlinkRunner needs; fills in the jar and the Java that the environment names.
-
-    Raises:
-        FlagError: Java or the jar is missing, the jar is damaged or of another Beam or Flink, or
-            the cluster does not answer or runs another Flink.
-    """
+    """Checks what FlinkRunner needs; fills in the jar and the Java that the environment names."""
     flink = options.view_as(FlinkRunnerOptions)
     server = options.view_as(JobServerOptions)
     server.job_server_java_launcher = find_java(server.job_server_java_launcher, RUNNER, _JAVA)
@@ -86,15 +81,8 @@ def _check_name(jar: str, name: str, given_version: str | None) -> str | None:
 def cancel_job(master: str, job_id: str) -> None:
     """Cancels a job of a cluster: Beam's job server forgets it, and leaves it running there.
 
-    Args:
-        master: ``--flink_master``; what is embedded in the job server ends with the job's thread.
-        job_id: that Beam gave it: the name that the cluster knows, and random digits. Where
-            several jobs of that name run there, none is cancelled.
-
-    Raises:
-        OSError: the cluster does not answer.
-        http.client.HTTPException: it answers nonsense.
-        LookupError, TypeError, ValueError: alike.
+    ``job_id``: that Beam gave it: the name that the cluster knows, and random digits. Where
+    several jobs of that name run there, none is cancelled.
     """
     if master.strip() in _EMBEDDED:
         return

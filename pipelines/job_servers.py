@@ -52,11 +52,7 @@ JAR_SERVERS = {
 
 
 def prepare_jar_server(options: PipelineOptions, runner: str) -> None:
-    """Checks what a runner of ``JAR_SERVERS`` needs, and fills in the Java of the environment.
-
-    Raises:
-        FlagError: Java or the jar is missing, or the jar is damaged.
-    """
+    """Checks what a runner of ``JAR_SERVERS`` needs, and fills in the Java of the environment."""
     if options.view_as(PortableOptions).job_endpoint:
         return  # that of a server which runs already
     server, given = JAR_SERVERS[runner], options.view_as(JobServerOptions)
@@ -76,11 +72,7 @@ def prepare_jar_server(options: PipelineOptions, runner: str) -> None:
 
 
 def find_java(launcher: str, runner: str, least: int) -> str:
-    """Returns the program that starts Java: Beam's own default ignores ``JAVA_HOME``.
-
-    Raises:
-        FlagError: if there is none.
-    """
+    """Returns the program that starts Java: Beam's own default ignores ``JAVA_HOME``."""
     home, is_given = os.environ.get("JAVA_HOME"), launcher != _DEFAULT_LAUNCHER
     if home and not is_given:
         launcher = os.path.join(home, "bin", "java")
@@ -120,11 +112,7 @@ def ask_program(path: str, flag: str) -> tuple[int, str] | None:
 
 
 def check_jar(flag: str, jar: str, cache: str | None) -> None:
-    """Refuses a jar that can't be read; one elsewhere is fetched as Beam does, which keeps it.
-
-    Raises:
-        FlagError: naming the flag.
-    """
+    """Refuses a jar that can't be read; one elsewhere is fetched as Beam does, which keeps it."""
     if not urlsplit(jar).scheme and not os.path.isfile(jar):
         raise refused(flag, jar, "must be a file, or an URL")
     try:
@@ -143,11 +131,7 @@ _LOGGERS = (PrismJobServer.__name__, "apache_beam.utils.subprocess_server")
 
 
 def prepare_prism(options: PipelineOptions) -> None:
-    """Checks that Prism can be started, fills in where it is, and silences it.
-
-    Raises:
-        FlagError: if Prism is missing, or is another program.
-    """
+    """Checks that Prism can be started, fills in where it is, and silences it."""
     for name in _LOGGERS:
         logging.getLogger(name).disabled = True  # Beam sets the level itself
     if options.view_as(PortableOptions).job_endpoint:

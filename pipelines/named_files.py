@@ -22,15 +22,7 @@ from .flags import read_ledger
 
 
 def read_text(name: str, path: str) -> str:
-    """Returns the text of a file on any filesystem that Beam knows, or JSON that stands for one.
-
-    Args:
-        name: the flag.
-        path: of the file; a text that starts with ``{`` is what the file would hold.
-
-    Raises:
-        InputError: naming the flag, if it can't be read or is not UTF-8.
-    """
+    """Returns the text of a file on any filesystem that Beam knows, or JSON that stands for one."""
     if path.lstrip().startswith("{"):
         return path
     try:
@@ -70,11 +62,7 @@ RECORDS = Flag(
 
 
 def start_release(given: dict[str, str], domain: Domain) -> SyntheticDatabase | None:
-    """Returns the release that a flag names, if it does.
-
-    Raises:
-        InputError: if there is none of the same domain.
-    """
+    """Returns the release that a flag names, if it does."""
     path = given.get("start_from")
     if path is None:
         return None
@@ -90,11 +78,7 @@ def start_release(given: dict[str, str], domain: Domain) -> SyntheticDatabase | 
 
 
 def start_records(given: dict[str, str], domain: Domain) -> StartingRecords | None:
-    """Returns the records of the release, or of the public files, that a flag names, if it does.
-
-    Raises:
-        InputError: if there are none of the same domain.
-    """
+    """Returns the records of the release, or of the public files, that a flag names, if it does."""
     path = given.get("start_from")
     if path is None or format_of(path) is None:
         release = start_release(given, domain)
@@ -112,12 +96,7 @@ def start_records(given: dict[str, str], domain: Domain) -> StartingRecords | No
 
 
 def read_truth(release: AnyRelease, path: str) -> Truth:
-    """Returns the records that a release is about.
-
-    Raises:
-        InputError: if the release is of another kind, or a file can't be read, lacks a column of
-            the domain or of the unit, or has one of a type without levels.
-    """
+    """Returns the records that a release is about."""
     domain, unit = truth_domain(release, path), release.guarantee.privacy_unit
     reader = ReadRecords(path)
     for attribute in domain:

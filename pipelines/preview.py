@@ -30,14 +30,8 @@ def print_preview(
 ) -> None:
     """Prints what would be released, under which promise, how wrong, at what cost, and where.
 
-    Args:
-        what: is released, in half a line.
-        plan: of the release.
-        facts: of this kind of release.
-        places: where it reads and writes.
-        ledger: what the JSON says of the ledger; None without one.
-        origin: who releases it, and why.
-        warnings: what would be told before anything is paid.
+    ``places``: where it reads and writes.
+    ``ledger``: what the JSON says of the ledger; None without one.
     """
     rows = {
         "what": what,

@@ -342,11 +342,7 @@ class Program(Generic[JobT]):
 
 
 def build(job: Job, pipeline: beam.Pipeline, token: Token | None = None) -> None:
-    """Adds a job to a pipeline. Every refusal that planning left happens here, before any record.
-
-    Raises:
-        InputError: the input, the output or a combination of parameters is refused.
-    """
+    """Adds a job to a pipeline, and refuses here what planning could not."""
     job.add(pipeline | "Read" >> job.source(), token)
 
 
@@ -359,10 +355,7 @@ def other_than(release: Release, identity: Mapping[str, Any], token: Token | Non
     one, what the card promises is compared. Two runs of an identical job can't be distinguished by
     that, except for ``release_projection``, where each draws a hash key.
 
-    Args:
-        release: as it was read from the output.
-        identity: of this job, as JSON values.
-        token: what this job has paid, if it has.
+    ``token``: what this job has paid, if it has.
     """
     card = {**(release.read_from or release.card), **release.public_keys()}
     # Answers name the entry beside their plan, releases among their parameters.
@@ -396,15 +389,7 @@ _STANDARD_ERRORS = 3
 
 
 def read_expected(given: dict[str, str], num_records: int | Literal["noisy"]) -> int | None:
-    """Returns the number of records that the user expects, if it was given.
-
-    Args:
-        given: the texts of flags.
-        num_records: that of the release: only a noisy one can tell anything.
-
-    Raises:
-        InputError: if it is refused.
-    """
+    """Returns the number of records that the user expects, if it was given."""
     text = given.get(EXPECT_RECORDS.name)
     if text is None:
         return None
@@ -418,9 +403,7 @@ def read_expected(given: dict[str, str], num_records: int | Literal["noisy"]) ->
 def warning_of_number(release: Release, expected: int | None) -> str | None:
     """Returns what to say of the noisy number of records; None where all is well.
 
-    Args:
-        release: as it was committed and read back.
-        expected: what the user expects, or None.
+    ``expected``: what the user expects, or None.
     """
     found = release.noisy_number()
     if found is None:

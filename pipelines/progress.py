@@ -48,12 +48,9 @@ def is_working() -> str:
 class Step:
     """A step that a worker has begun, as far as its own public words say.
 
-    Args:
-        name: of the step.
-        start: when it began, on a clock.
-        spent: the processor time of this process by then.
-        usual: from how much to how much processor time such a step usually takes, in seconds,
-            where that was said.
+    ``start``: when it began, on a clock.
+    ``usual``: from how much to how much processor time such a step usually takes, in seconds,
+    where that was said.
     """
 
     name: str

@@ -157,16 +157,7 @@ def choose(
 ) -> tuple[SparseMechanism, list[SparseChoice]]:
     """Returns the mechanism that flags describe, and for ``auto`` all choices, best first.
 
-    Args:
-        given: the texts of the flags that were given.
-        guarantee: what is promised.
-        max_sparsity: the most keys that a query may name.
-        max_weight: the most that a record weighs.
-        account: that pays, where one does: ``auto`` then leaves out what does not fit it.
-
-    Raises:
-        FlagError: a flag that ``auto`` needs is missing.
-        InputError: a value is refused, or a flag is of another mechanism.
+    ``account``: that pays, where one does: ``auto`` then leaves out what does not fit it.
     """
     name = given["mechanism"]
     check_applies(given, name, _OPTIONS)

@@ -139,12 +139,7 @@ class WindowsJob(Job):
         return self.read()
 
     def add(self, records: beam.PCollection[Any], token: Token | None = None) -> beam.PCollection:
-        """Adds the release of each window, in its folder.
-
-        Raises:
-            FlagError: if the runner can't run it.
-            InputError: if the records, the folders or a combination of parameters is refused.
-        """
+        """Adds the release of each window, in its folder."""
         standard = records.pipeline.options.view_as(StandardOptions)
         runner = runner_name(standard.runner or LOCAL_RUNNER)
         if self.private_folder is not None:

@@ -62,11 +62,7 @@ def runner_name(text: str) -> str:
 
 
 def check_beam_flags(options: PipelineOptions, runner: str) -> None:
-    """Refuses flags that no job can run with.
-
-    Raises:
-        FlagError: naming the flag.
-    """
+    """Refuses flags that no job can run with."""
     setup, portable = options.view_as(SetupOptions), options.view_as(PortableOptions)
     _check_file("requirements_file", setup.requirements_file)
     _check_file(
@@ -139,12 +135,7 @@ _PROCESSES = "multi_processing"
 
 
 def empty_pipeline(options: PipelineOptions) -> beam.Pipeline:
-    """Returns an empty pipeline on the runner that the options name.
-
-    Raises:
-        ValueError: Beam knows no such runner.
-        ImportError: it is not installed.
-    """
+    """Returns an empty pipeline on the runner that the options name."""
     pipeline = beam.Pipeline(runner=_silent_processes(options), options=options)
     # For transforms of other languages, of which there are none; Beam removes it only after a run.
     os.rmdir(pipeline.local_tempdir)
@@ -190,24 +181,14 @@ _PREPARED: dict[str, Callable[[PipelineOptions], None]] = {
 
 
 def make_pipeline(beam_flags: Sequence[str], output: str) -> beam.Pipeline:
-    """Returns an empty pipeline for Beam's flags: on FnApiRunner unless a runner is named.
-
-    Raises:
-        FlagError: Beam knows no such runner or can't load it, no job could run with its flags, it
-            lacks a program, a jar or a library, or Dataflow's workers could not share the output.
-    """
+    """Returns an empty pipeline for Beam's flags: on FnApiRunner unless a runner is named."""
     options = PipelineOptions(list(beam_flags))
     refuse_unshared_output(output, options.view_as(StandardOptions).runner or LOCAL_RUNNER)
     return pipeline_of(options)
 
 
 def pipeline_of(options: PipelineOptions) -> beam.Pipeline:
-    """Returns an empty pipeline for Beam's options: on FnApiRunner unless a runner is named.
-
-    Raises:
-        FlagError: Beam knows no such runner or can't load it, no job could run with its flags, or
-            it lacks a program, a jar or a library.
-    """
+    """Returns an empty pipeline for Beam's options: on FnApiRunner unless a runner is named."""
     standard = options.view_as(StandardOptions)
     standard.runner = standard.runner or LOCAL_RUNNER
     runner = runner_name(standard.runner)
@@ -231,11 +212,7 @@ def pipeline_of(options: PipelineOptions) -> beam.Pipeline:
 
 
 def refuse_unshared_output(output: str, runner: str, name: str = "output") -> None:
-    """Refuses a folder of one machine for a runner whose workers share none.
-
-    Raises:
-        FlagError: if it is refused.
-    """
+    """Refuses a folder of one machine for a runner whose workers share none."""
     if "://" not in output and runner_name(runner) in _DATAFLOW:
         condition = "must not be a folder of one machine with --runner"
         raise refused(name, output, f"{condition} {runner}: its workers share none")

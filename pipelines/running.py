@@ -45,13 +45,8 @@ def run_main(
 ) -> int:
     """Runs a program, and prints one line where an argument is refused.
 
-    Args:
-        name: of its module.
-        own_flags: of the program; Beam's are not among them.
-        description: whose first line ``--help`` shows.
-        run: does what the texts of its flags and Beam's own say, and returns the exit code.
-        argv: the command line, without the program's name; None for that of this process.
-        parsed: these texts and flags, where ``beam-dp`` has parsed the command line.
+    ``argv``: the command line, without the program's name; None for that of this process.
+    ``parsed``: these texts and flags, where ``beam-dp`` has parsed the command line.
 
     Returns:
         The exit code: 0, 1 if the job failed, 2 for a bad argument, 128 and its number for a
@@ -91,16 +86,10 @@ def run_pipeline(
 
     However it ends, drafts that killed workers left in the outputs are removed: they are private.
 
-    Args:
-        pipeline: that is run.
-        progress: where lines are said.
-        outputs: the directories that the job writes to.
-        alive: what is said every 30 s.
-        is_over: whether all is released. The job has succeeded then, however it ends; and it is
-            cancelled if it does not end soon: engines keep streams running.
-
-    Raises:
-        Stopped: a signal came. The runner was asked to cancel the job.
+    ``progress``: where lines are said.
+    ``alive``: what is said every 30 s.
+    ``is_over``: whether all is released. The job has succeeded then, however it ends; and it is
+    cancelled if it does not end soon: engines keep streams running.
     """
     failed: str | None = "stopped"
     with StopSignals() as signals:
@@ -190,11 +179,7 @@ def is_launched(pipeline: beam.Pipeline) -> bool:
 
 
 def stage_pipeline(pipeline: beam.Pipeline, progress: Progress) -> int:
-    """Stages a pipeline for the launcher, which starts the job once this program ends.
-
-    Returns:
-        The exit code.
-    """
+    """Stages a pipeline for the launcher, which starts the job once this program ends."""
     try:
         pipeline.run()
     except Exception as error:
@@ -296,10 +281,7 @@ def cancelling(
 ) -> Iterator[None]:
     """Cancels a job, while it is waited for, that does not end though it is over by our own word.
 
-    Args:
-        result: of the job.
-        options: of its pipeline.
-        is_over: whether it is; asked every few seconds.
+    ``is_over``: whether it is; asked every few seconds.
     """
     left = threading.Event()
 
@@ -321,10 +303,6 @@ def cancel(result: PipelineResult, options: PipelineOptions) -> None:
     """Asks the runner to cancel a job, and waits until it has, for ``SECONDS_TO_CANCEL`` at most.
 
     A runner that knows no way to cancel, or is gone, is left alone.
-
-    Args:
-        result: of the job.
-        options: of its pipeline, whose ``--flink_master`` is asked as well.
     """
     end = time.monotonic() + SECONDS_TO_CANCEL
 

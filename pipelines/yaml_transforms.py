@@ -76,10 +76,6 @@ class ReadRecords(beam.PTransform):
 class _Release(beam.PTransform):
     """What all releases do alike: read the fields, refuse, pay, release and write.
 
-    Raises:
-        ConfigError: if a field is refused; when applied, if the records are no one collection,
-            windowed or unbounded, or lack a column, the output is refused, or the ledger refuses.
-
     Input: Arrow batches (``ReadRecords``), dicts, or rows with a schema: of any source.
 
     Output: one row with the ``directory``, once the release is in it.
@@ -156,11 +152,7 @@ class SyntheticRows(beam.PTransform):
 
 
 class ReadSyntheticRows(beam.PTransform):
-    """Gives the records of a release that is there as rows: ``beam_dp.SyntheticRows``.
-
-    Raises:
-        ConfigError: if the field or the release is refused; when applied, if there is an input.
-    """
+    """Gives the records of a release that is there as rows: ``beam_dp.SyntheticRows``."""
 
     _flags: ClassVar[Sequence[Flag]] = (
         Flag("release", "directory that holds a release of synthetic records", "DIR", True),
@@ -215,19 +207,6 @@ def texts_of(
     flags: Sequence[Flag], config: Mapping[str, object], elsewhere: Mapping[str, str] | None = None
 ) -> dict[str, str]:
     """Returns what flags would hold that say the same as a configuration.
-
-    Args:
-        flags: of a program, whose names are the fields.
-        config: the fields: texts, numbers, booleans for switches; for ``domain`` also a mapping,
-            for ``workload`` and ``queries`` also a list of mappings.
-        elsewhere: flags that are no fields, and what is valid instead.
-
-    Returns:
-        The texts of the fields that were given or have a default.
-
-    Raises:
-        FlagError: a field is unknown, missing, empty or outside its choices.
-        InputError: a field has another type.
 
     Example:
         >>> texts_of([Flag("epsilon", "privacy parameter, > 0")], {"epsilon": 0.5})

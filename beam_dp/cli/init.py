@@ -50,12 +50,7 @@ _SHOWN_NAMES = 8
 
 
 def _run(options: argparse.Namespace) -> None:
-    """Writes the file, and prints its open points.
-
-    Raises:
-        FlagError: if a flag is missing or refused.
-        InputError: if the schema, the release or the output is refused.
-    """
+    """Writes the file, and prints its open points."""
     given = {flag.name: getattr(options, flag.name) for flag in _FLAGS}
     check_texts(_FLAGS, given)
     for flag, other in (("edges_from", "bins"), ("bins", "edges_from")):

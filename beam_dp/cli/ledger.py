@@ -63,12 +63,7 @@ _COMPOSITIONS = {
 
 
 def _run(options: argparse.Namespace) -> None:
-    """Declares a budget, or prints what was spent and what is left.
-
-    Raises:
-        FlagError: if a flag is refused.
-        InputError: if the ledger refuses.
-    """
+    """Declares a budget, or prints what was spent and what is left."""
     from rich.console import Console
 
     from beam_dp.privacy.ledger.ledger import Ledger

@@ -191,12 +191,7 @@ def _run(options: argparse.Namespace) -> None:
 def check_plan(texts: Mapping[str, str | None]) -> None:
     """Refuses flags that are missing, do not go together, are not numbers, or name no files.
 
-    Args:
-        texts: the text of each flag; None if it was not given.
-
-    Raises:
-        FlagError: a flag is missing, or its text is refused.
-        InputError: naming, without its dashes, a flag that must not be given with others.
+    ``texts``: the text of each flag; None if it was not given.
     """
     if texts["num_records"] == "noisy":
         condition = "must be about how many records there are: a public guess, to compare errors by"

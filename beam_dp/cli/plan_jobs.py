@@ -33,10 +33,6 @@ def job_of(texts: Mapping[str, str | None]) -> PlanningJob | SparsePlanningJob:
 
     ``texts`` has the text of each flag of `beam-dp plan`, as ``check_plan`` accepts them; None if
     it was not given.
-
-    Raises:
-        FlagError: a flag is missing.
-        InputError: naming the flag, without its dashes.
     """
     given = {name: text for name, text in texts.items() if text is not None}
     promised = read_promise(given)
@@ -97,11 +93,7 @@ def read_target(texts: Mapping[str, str | None]) -> Target | None:
 
 
 def read_workload(spec: str, domain: Domain) -> Workload | LinearWorkload:
-    """Returns marginals if a workload has nothing else, otherwise linear queries.
-
-    Raises:
-        InputError: if it is neither.
-    """
+    """Returns marginals if a workload has nothing else, otherwise linear queries."""
     form, colon, _ = spec.partition(":")
     if colon and form == "marginals":
         return parse_workload(spec, domain)

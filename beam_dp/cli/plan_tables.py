@@ -47,13 +47,7 @@ class _Plan(NamedTuple):
 def print_plan(texts: Texts, *, counts_queries: bool) -> None:
     """Prints the options for a job, best first; reads no data.
 
-    Args:
-        texts: the text of each flag, as ``check_plan`` accepts them; None if it was not given.
-        counts_queries: whether to find how many queries may be asked.
-
-    Raises:
-        FlagError: a flag is missing.
-        InputError: naming the flag, without its dashes; also if no option keeps a target.
+    ``texts``: the text of each flag, as ``check_plan`` accepts them; None if it was not given.
     """
     if counts_queries:
         plan = _queries(texts)

@@ -67,9 +67,6 @@ def check_beam_names(rest: Sequence[str], own: Sequence[Flag]) -> None:
 
     Only if the installed Beam has the version whose flags were kept.
 
-    Raises:
-        FlagError: naming the first unknown flag, and the nearest known one.
-
     Example:
         >>> check_beam_names(["--runner", "DirectRunner", "--direct_num_workers=2"], [])
     """
@@ -92,11 +89,7 @@ def _kept() -> dict[str, Any]:
 
 
 def import_program(name: str) -> ModuleType:
-    """Imports a module of ``pipelines/``.
-
-    Raises:
-        ModuleNotFoundError: if the package is neither installed nor in a checkout.
-    """
+    """Imports a module of ``pipelines/``."""
     beside = pathlib.Path(__file__).parents[2] / "pipelines" / "__init__.py"
     found = importlib.util.find_spec("pipelines")
     # Others may have a package of that name too.

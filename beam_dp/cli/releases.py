@@ -213,10 +213,6 @@ def _finish(options: argparse.Namespace) -> None:
     """Completes a committed release after its job was killed, and removes all drafts.
 
     For a horizon, it does so for all its windows and blocks.
-
-    Raises:
-        InputError: if there is no such directory, or drafts cannot be removed.
-        ReleaseError: if a card was committed and its release can't be completed.
     """
     from beam_dp.releases.files.card import CARD, ReleaseError
     from beam_dp.releases.kinds import holds_horizon

@@ -30,10 +30,7 @@ MAX_INDEXED_CELLS = 2**62  # indices and every intermediate product stay inside 
 def nearest_known(name: str, known: Iterable[str], *, list_all: bool = True) -> str:
     """Returns a clause that names what the caller may have meant, for the end of a refusal.
 
-    Args:
-        name: what the caller wrote.
-        known: what would have been accepted.
-        list_all: whether to list known names when none is near.
+    ``list_all``: whether to list known names when none is near.
 
     Returns:
         The nearest known name; when none is near, the first few known names, or nothing.

@@ -22,9 +22,7 @@ FORM = 'must be {"ledger_release": "NAME/NUMBER", "draw_id": "32 hexadecimal dig
 class EdgesFrom:
     """Names a release.
 
-    Args:
-        ledger_release: its entry in a ledger, such as ``visits/3``.
-        draw_id: of its noise, on its card and in that entry.
+    ``ledger_release``: its entry in a ledger, such as ``visits/3``.
     """
 
     ledger_release: str
@@ -74,12 +72,7 @@ def check_edges_budget(attributes: Iterable[object], dataset_id: str | None) -> 
     It is what a transform can tell from its token. Two ledgers may know the same dataset id:
     ``privacy.ledger.check_edges_paid`` tells them apart.
 
-    Args:
-        attributes: of what is to be released.
-        dataset_id: from whose budget a token paid; None where there is no token.
-
-    Raises:
-        InputError: naming ``ledger_token``.
+    ``dataset_id``: from whose budget a token paid; None where there is no token.
 
     Example:
         >>> check_edges_budget([], None)
@@ -135,8 +128,7 @@ def to_confirm(value: Any) -> dict[str, Any]:
 def open_points(entries: Iterable[Any]) -> Iterator[OpenPoint]:
     """Yields the open points of the attributes of a domain file.
 
-    Args:
-        entries: parsed JSON, each of one attribute; what is no object has none.
+    ``entries``: parsed JSON, each of one attribute; what is no object has none.
 
     Example:
         >>> [str(point) for point in open_points([{"name": "age", "min": to_fill_in("the least")}])]

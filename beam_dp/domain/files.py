@@ -122,15 +122,7 @@ def parse_domain(text: str | Mapping[str, Any], source: str = "<text>") -> Domai
 def domain_from_json(parsed: Any, source: str = "<json>") -> Domain:
     """Builds a domain from parsed JSON, either form: the inverse of ``Domain.to_json``.
 
-    Args:
-        parsed: what ``json.loads`` returned.
-        source: where it came from, for messages.
-
-    Returns:
-        The domain.
-
-    Raises:
-        InputError: if it describes no domain.
+    ``source``: where it came from, for messages.
 
     Example:
         >>> domain = domain_from_json({"age": 85})

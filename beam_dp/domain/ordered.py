@@ -107,10 +107,8 @@ class IntegerAttribute(OrderedAttribute):
 class BinnedAttribute(OrderedAttribute):
     """An attribute whose levels are bins, closed on the left, the last one on both sides.
 
-    Args:
-        edges: at least two, strictly increasing.
-        edges_from: the release from which they were computed; None for edges that are public.
-        name, other, nullable, clip, null_values, case, trim: see ``OrderedAttribute``.
+    ``edges``: at least two, strictly increasing.
+    ``edges_from``: the release from which they were computed; None for edges that are public.
     """
 
     edges: tuple[Any, ...]
@@ -148,9 +146,8 @@ class BinnedAttribute(OrderedAttribute):
     def values_within(self, codes: ArrayLike, uniforms: NDArray[np.float64]) -> NDArray[Any]:
         """Returns a value in the bin of each code, uniform where ``uniforms`` are.
 
-        Args:
-            codes: shape (n,), of bins.
-            uniforms: shape (n,), in [0, 1).
+        ``codes``: shape (n,), of bins.
+        ``uniforms``: shape (n,), in [0, 1).
 
         Returns:
             shape (n,), float64, or int64 where values are integers: see ``whole_ends``.

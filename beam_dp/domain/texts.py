@@ -39,12 +39,6 @@ _EPOCH = datetime.date(1970, 1, 1).toordinal()
 def normal_form(text: str, *, ignore_case: bool, trim: bool) -> str:
     """Returns what two texts have in common that count as one.
 
-    Args:
-        text: any text.
-        ignore_case: whether case is ignored: Unicode's full case folding, of no language
-            (``str.casefold``); ``"STRASSE"`` is ``"straße"``.
-        trim: whether blanks (space, tab, CR, LF, vertical tab, form feed) around it are.
-
     Example:
         >>> normal_form(" Yes", ignore_case=True, trim=True)
         'yes'
@@ -151,8 +145,6 @@ def plain_integers(column: pa.Array) -> pa.Array:
 
     Returns:
         An array of the same type; the column itself where nothing changes.
-
-    Cost: 8 ns a text; 0.1 microseconds where some end in ``.0``.
     """
     import pyarrow.compute as pc
 
@@ -168,15 +160,8 @@ def plain_integers(column: pa.Array) -> pa.Array:
 def checked_json(name: str, source: str, text: str, line: int | None = None) -> Any:
     """Returns what JSON text holds that somebody else may have written.
 
-    Args:
-        name: the flag or argument that gives it.
-        source: where it came from.
-        text: the text.
-        line: which line of the source it is, if it is one.
-
-    Raises:
-        InputError: in one line: if it is not JSON, gives a key of an object twice, is nested too
-            deeply, or holds too long a number, NaN or an infinity.
+    ``source``: where it came from.
+    ``line``: which line of the source it is, if it is one.
 
     Example:
         >>> checked_json("domain", "<text>", '{"age": 3}')
@@ -211,27 +196,14 @@ def checked_json(name: str, source: str, text: str, line: int | None = None) -> 
 
 
 def parsed_lines(name: str, source: str, text: str) -> Iterator[tuple[int, Any]]:
-    """Yields the number of each line that is not blank, from 1, and what its JSON holds.
-
-    Raises:
-        InputError: as ``checked_json``, naming the line.
-    """
+    """Yields the number of each line that is not blank, from 1, and what its JSON holds."""
     for number, line in enumerate(text.split("\n"), start=1):
         if line.strip():
             yield number, checked_json(name, source, line, number)
 
 
 def json_text(name: str, text_or_path: str | os.PathLike[str], otherwise: str = "") -> str:
-    """Returns the text of a local file, or JSON text itself.
-
-    Args:
-        name: the flag or argument that gives it.
-        text_or_path: a path, or a string that starts with ``{``.
-        otherwise: what else it may be, for the refusal.
-
-    Raises:
-        InputError: if the file can't be read or is not UTF-8.
-    """
+    """Returns the text of a local file, or JSON text itself."""
     if isinstance(text_or_path, str) and text_or_path.lstrip().startswith("{"):
         return text_or_path
     if not isinstance(text_or_path, str | os.PathLike):

@@ -18,11 +18,10 @@ from beam_dp.privacy.unit_costs import UnitCosts
 class EncodedBatch:
     """Records inside the domain: either one cell index each, or one code column for each attribute.
 
-    Args:
-        cells: shape (n,), any integer type.
-        codes: one array of shape (n,) for each attribute, any integer type.
-        units: shape (2, n), uint64, the 128-bit fingerprint of each record's privacy unit;
-            None once contributions are limited, or where the unit is the record.
+    ``cells``: shape (n,), any integer type.
+    ``codes``: one array of shape (n,) for each attribute, any integer type.
+    ``units``: shape (2, n), uint64, the 128-bit fingerprint of each record's privacy unit; None
+    once contributions are limited, or where the unit is the record.
     """
 
     cells: NDArray[Any] | None = None
@@ -82,11 +81,9 @@ def left_out_records(
 class KeyBatch:
     """Records as universe elements and weights. Secret.
 
-    Args:
-        keys: shape (n,), uint64, from ``hashing.universe_elements``; repetitions count.
-        weights: shape (n,), int64, already from 0 to the declared largest weight: sensitivities
-            rest on it.
-        units: as of ``EncodedBatch``.
+    ``keys``: shape (n,), uint64, from ``hashing.universe_elements``; repetitions count.
+    ``weights``: shape (n,), int64, already from 0 to the declared largest weight: sensitivities
+    rest on it.
     """
 
     keys: NDArray[np.uint64]

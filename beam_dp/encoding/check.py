@@ -43,12 +43,7 @@ LEFT_OUT_FATE = "left out"
 class ColumnCheck:
     """What became of the values of one attribute.
 
-    Args:
-        attribute: as it is declared.
-        fates: how many rows had each value, as it is shown, and what this became.
-        codes: how many rows had each code; -1 for none.
-        left_out: the values without a level, as the encoder got them.
-        kept: those with one.
+    ``codes``: how many rows had each code; -1 for none.
     """
 
     attribute: Attribute

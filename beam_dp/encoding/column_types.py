@@ -44,11 +44,7 @@ _KEYS = _VALUES | {Kind.SYMBOL, Kind.UUID, Kind.BYTES_OF_UUID}
 class ColumnType:
     """The type of a column.
 
-    Args:
-        name: as its source calls it.
-        kinds: what its values may mean; several for a union.
-        stored: what keys and weights are read from; None for the same.
-        may_be_address: whether its values may be addresses of objects.
+    ``stored``: what keys and weights are read from; None for the same.
     """
 
     name: str

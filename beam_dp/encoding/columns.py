@@ -81,9 +81,6 @@ def encode_cells(domain: Domain, batch: pa.RecordBatch | pa.Table) -> NDArray[An
     """Returns the cell of each record that is inside the domain, in order; the others are dropped.
 
     They are int32 where ``num_cells <= 2^31``, else int64. A column that is missing counts as null.
-
-    Raises:
-        InputError: if the domain has no index.
     """
     if not domain.has_index:
         raise InputError("domain", domain.num_cells, "must have at most 2^62 cells to be indexed")

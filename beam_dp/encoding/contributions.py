@@ -23,10 +23,7 @@ def split_by(
 ) -> Iterator[tuple[int, list[NDArray[Any]]]]:
     """Yields (number, columns) for each number that rows have, ascending; rows keep their order.
 
-    Args:
-        numbers: shape (n,), integers from 0 to ``num_numbers`` - 1.
-        num_numbers: at most 2^32.
-        columns: arrays whose last axis has n rows.
+    ``numbers``: shape (n,), integers from 0 to ``num_numbers`` - 1.
     """
     if not numbers.size:
         return
@@ -111,26 +108,17 @@ def select_records(
     identical ones stay makes no difference. The hash is public, so records can be made whose
     hashes are equal: among those the lower words come first.
 
+    ``units``: shape (2, n), fingerprints; all records of each unit.
+    ``words``: the records, arrays of shape (n,).
+    ``counts``: shape (n,), how many records each row stands for, >= 1; identical rows add up.
+    ``cost_limit``: of each unit as well; None where only their number is limited.
+
     Guarantee: what stays of a unit is a function of the multiset of its own records. The multiset
     determines how many identical ones there are of each, and so which hashes there are; and the
     order of hashes and words is total except for identical records. Nothing else enters: not how
     the counts are split over rows, nor the order of the rows, nor other units. So a unit more or
     less adds or removes its own records that stay, at most k, and changes no others: sums of
     weights from 0 to W move by at most k W in L1. Units are told apart by all 128 bits.
-
-    Args:
-        units: shape (2, n), fingerprints; all records of each unit.
-        words: the records, arrays of shape (n,).
-        counts: shape (n,), how many records each row stands for, >= 1; identical rows add up.
-        max_records_per_unit: k, >= 1.
-        cost_limit: of each unit as well; None where only their number is limited.
-
-    Returns:
-        Positions of the records that stay, each repeated for every one of its kind that stays.
-
-    Cost: two or three sorts of rows. Each record of a unit with more than k records is hashed,
-    about 30 ns, however few rows they are; at most max(k, 65,536) at a time. Of a unit with most of
-    very many rows only hashes are sorted, which is several times faster.
     """
     if units.shape[1] == 0:
         return np.empty(0, np.intp)
@@ -230,15 +218,13 @@ def _low_rows(
 ) -> NDArray[np.bool_] | np.bool_:
     """Returns which rows of one unit may be among its lowest; True for all.
 
+    ``unit``: shape (2, 1), its fingerprint.
+    ``is_unit``: shape (n,), which rows are its own.
+    ``counts``: shape (n,), of all rows: a copy of its own would take twice as much as its
+    words.
+
     Decides by hashes alone: rows of equal hashes are treated as one kind. Where they are of
     several, each has no more records than the treated one, and so no ranks that it lacks.
-
-    Args:
-        unit: shape (2, 1), its fingerprint.
-        is_unit: shape (n,), which rows are its own.
-        words: those rows only.
-        counts: shape (n,), of all rows: a copy of its own would take twice as much as its words.
-        most: records that stay.
     """
     hashes = np.empty(np.count_nonzero(is_unit), np.uint64)
     for start in range(0, hashes.size, _HASHED_RECORDS):

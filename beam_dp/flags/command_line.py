@@ -26,10 +26,7 @@ _PLAIN_PATTERN = re.compile(r"(?!.*\*\*)[^\[\]{}\\]*")
 class Command:
     """A command of `beam-dp` that does not run on Beam.
 
-    Args:
-        flags: its flags and positional arguments.
-        run: runs it on the parsed flags; returns an exit code, or None for 0.
-        epilog: the last lines of its help.
+    ``run``: runs it on the parsed flags; returns an exit code, or None for 0.
     """
 
     flags: tuple[Flag, ...]
@@ -40,18 +37,7 @@ class Command:
 def parse_own(
     flags: Sequence[Flag], argv: Sequence[str], *, program: str, description: str
 ) -> tuple[dict[str, str], list[str]]:
-    """Returns the text of each of our flags that is given or has a default, and Beam's flags.
-
-    Args:
-        flags: the flags of the program.
-        argv: the command line, without the program's name.
-        program: what the user typed to start it; ``--help`` shows it.
-        description: its first line is in ``--help``.
-
-    Raises:
-        FlagError: a flag is repeated, missing, incomplete or misspelt, or a value is not a number
-            or not among a flag's choices.
-    """
+    """Returns the text of each of our flags that is given or has a default, and Beam's flags."""
     parser = Parser(prog=program, description=description.partition("\n")[0])
     parser.epilog = "Beam's own flags, such as --runner and --direct_num_workers, pass through."
     parser.add_flags(flags)
@@ -122,11 +108,7 @@ def _check_slips(rest: Sequence[str], flags: Sequence[Flag], argv: Sequence[str]
 
 
 def check_files(flags: Iterable[Flag], texts: Mapping[str, str | None]) -> None:
-    """Refuses local files that do not exist.
-
-    Raises:
-        FlagError: naming the flag.
-    """
+    """Refuses local files that do not exist."""
     for flag in flags:
         text = texts.get(flag.name)
         # With a colon it is in another place, or a workload that needs no file.

@@ -182,11 +182,7 @@ def _without_secrets(value: object) -> object:
 
 
 def check_texts(flags: Iterable[Flag], texts: Mapping[str, str | None]) -> None:
-    """Refuses texts that are missing, empty, not a required number, or outside the choices.
-
-    Raises:
-        FlagError: naming the flag.
-    """
+    """Refuses texts that are missing, empty, not a required number, or outside the choices."""
     for flag in flags:
         value = texts[flag.name]
         if value is None:
@@ -215,13 +211,7 @@ def check_applies(
 ) -> None:
     """Refuses flags that apply only to mechanisms other than the chosen one.
 
-    Args:
-        given: the texts of the flags that were given or have a default.
-        chosen: the value of --mechanism, a key of ``flags_of``.
-        flags_of: the flags that apply to each mechanism. Flags in none of them apply to all.
-
-    Raises:
-        FlagError: naming the flag, and the mechanisms to which it applies.
+    ``flags_of``: the flags that apply to each mechanism. Flags in none of them apply to all.
 
     Example:
         >>> flags = {"mwem": (Flag("num_rounds", ""),), "small_db": (Flag("size", ""),)}

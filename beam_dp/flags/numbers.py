@@ -10,13 +10,7 @@ from beam_dp.errors import InputError
 def number(name: str, text: str, or_word: str = "") -> float:
     """Returns a text as a float; only its form is judged here, not its range.
 
-    Args:
-        name: what the error calls it: a flag.
-        text: its value. ``1_000``, which Python reads, is refused: it may be a slip.
-        or_word: what else the flag takes, for the refusal.
-
-    Raises:
-        InputError: if it is not a number.
+    ``text``: its value. ``1_000``, which Python reads, is refused: it may be a slip.
 
     Example:
         >>> number("epsilon", "1e-9")
@@ -32,14 +26,6 @@ def number(name: str, text: str, or_word: str = "") -> float:
 
 def integer(name: str, text: str, or_word: str = "") -> int:
     """Returns a text as an integer: digits, or a float that is one, such as 1e6.
-
-    Args:
-        name: what the error calls it: a flag.
-        text: its value.
-        or_word: what else the flag takes, for the refusal.
-
-    Raises:
-        InputError: if it is not a whole number.
 
     Example:
         >>> integer("num_records", "1e6")

@@ -35,14 +35,10 @@ def option(
 ) -> dict[str, Any]:
     """Returns the metadata of a field that is a flag.
 
-    Args:
-        help: of the flag.
-        metavar: the placeholder of its value in the help; by default its choices.
-        read: returns the value of a text, from the name of the flag, for refusals, and the text.
-        name: that of the flag, if it is not that of the field.
-        choices: the valid texts, if only these are valid.
-        default: the text that counts if none is given; without one, the default of the field
-            counts.
+    ``name``: that of the flag, if it is not that of the field.
+    ``choices``: the valid texts, if only these are valid.
+    ``default``: the text that counts if none is given; without one, the default of the field
+    counts.
     """
     form: Form = "text"
     word = ""
@@ -82,11 +78,7 @@ def flags_of(*options: type[Any]) -> tuple[Flag, ...]:
 
 
 def values_of(options: type[Any], given: Mapping[str, str]) -> dict[str, Any]:
-    """Returns the fields that flags give, by their own names.
-
-    Raises:
-        InputError: naming the flag, if its text is refused.
-    """
+    """Returns the fields that flags give, by their own names."""
     return {
         field: read(flag.name, given[flag.name])
         for field, flag, read in _options(options)

@@ -71,11 +71,7 @@ FLAGS = (
 
 
 def check_answer(options: argparse.Namespace) -> None:
-    """Refuses a command line that asks nothing, or two things; reads ``limit`` as a number.
-
-    Raises:
-        FlagError: naming the flags.
-    """
+    """Refuses a command line that asks nothing, or two things; reads ``limit`` as a number."""
     read_limit(options)
     asked = [name for name in _WHAT if _is_given(options, name)]
     limits = [name for name in ("where", "group_by") if _is_given(options, name)]
@@ -91,11 +87,7 @@ def check_answer(options: argparse.Namespace) -> None:
 
 
 def read_limit(options: argparse.Namespace) -> None:
-    """Reads ``limit`` as a number >= 1.
-
-    Raises:
-        FlagError: it is not one.
-    """
+    """Reads ``limit`` as a number >= 1."""
     check_texts([LIMIT], vars(options))
     options.limit = integer("limit", options.limit)
     if options.limit < 1:
@@ -103,15 +95,7 @@ def read_limit(options: argparse.Namespace) -> None:
 
 
 def refuse_others(options: argparse.Namespace, answered: Collection[str]) -> None:
-    """Refuses flags that ask what a release does not answer.
-
-    Args:
-        options: of `beam-dp answer`.
-        answered: those of ``_ASKED_OF`` that the release answers.
-
-    Raises:
-        FlagError: naming the first such flag, and which releases answer it.
-    """
+    """Refuses flags that ask what a release does not answer."""
     for name, kind in _ASKED_OF.items():
         if name not in answered and _is_given(options, name):
             raise FlagError(f"--{name} applies only to {kind}")

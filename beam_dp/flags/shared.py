@@ -163,12 +163,7 @@ COMMON = (
 
 
 def read_guarantee(given: Mapping[str, str]) -> Guarantee:
-    """Returns the guarantee that flags describe.
-
-    Raises:
-        FlagError: the number of records per unit is missing.
-        InputError: a value is refused.
-    """
+    """Returns the guarantee that flags describe."""
     return Guarantee(
         epsilon=number("epsilon", given["epsilon"]),
         delta=number("delta", given["delta"]),
@@ -180,12 +175,7 @@ def read_guarantee(given: Mapping[str, str]) -> Guarantee:
 
 
 def read_limit_of_unit(flag: Flag, given: Mapping[str, str]) -> int:
-    """Returns a limit of what is used of a unit: 1 for records, which are units of one record.
-
-    Raises:
-        FlagError: the number is missing, and the unit is not the record.
-        InputError: it is not a whole number.
-    """
+    """Returns a limit of what is used of a unit: 1 for records, which are units of one record."""
     if flag.name in given:
         return integer(flag.name, given[flag.name])
     if given["privacy_unit"] == "record":

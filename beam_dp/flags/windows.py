@@ -75,11 +75,7 @@ TIMES = (EVENT_TIME, ARRIVAL)
 
 
 def read_horizon(given: Mapping[str, str]) -> Horizon:
-    """Returns the horizon that flags describe.
-
-    Raises:
-        InputError: a value is refused.
-    """
+    """Returns the horizon that flags describe."""
     from beam_dp.windows.horizon import Horizon
 
     return Horizon(
@@ -91,12 +87,7 @@ def read_horizon(given: Mapping[str, str]) -> Horizon:
 
 
 def read_window_unit(given: Mapping[str, str]) -> WindowUnit:
-    """Returns the unit that a release of windows protects.
-
-    Raises:
-        FlagError: a number is missing.
-        InputError: a value is refused.
-    """
+    """Returns the unit that a release of windows protects."""
     from beam_dp.windows.unit import WindowUnit
 
     return WindowUnit(
@@ -108,11 +99,7 @@ def read_window_unit(given: Mapping[str, str]) -> WindowUnit:
 
 
 def read_measured(given: Mapping[str, str]) -> dict[str, Any]:
-    """Returns the arguments of the planning of windows for ``QUESTIONS`` and ``BLOCK``, if given.
-
-    Raises:
-        InputError: the number of windows is not one; the planner checks the questions.
-    """
+    """Returns the arguments of the planner of windows for ``QUESTIONS`` and ``BLOCK``."""
     found: dict[str, Any] = {}
     if "questions" in given:
         found["questions"] = tuple(text.strip() for text in given["questions"].split(","))

@@ -40,9 +40,6 @@ def active_backend() -> str:
     """Returns the backend in use: the fastest, or what BEAM_DP_HASHING_BACKEND names.
 
     The answer ``numpy`` on a machine with a compiler means that the extension was not built.
-
-    Raises:
-        InputError: if the environment variable names none that is available.
     """
     available = available_backends()
     chosen = os.environ.get(ENVIRONMENT_VARIABLE) or available[0]

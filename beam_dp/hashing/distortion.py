@@ -48,12 +48,9 @@ from beam_dp.hashing.folding import num_buckets
 class Distortion:
     """Tails of a projection whose hash key is uniform, for queries and data that do not know it.
 
-    Args:
-        projection_width: T, all rows or cells.
-        num_blocks: R, entries of a column: blocks; T where all rows have one.
-        independence: r, of the hash; at least 4.
-        sparsity: m, the most keys of a query; their values are from 0 to 1.
-        num_queries: k, that a bound holds for at once.
+    ``num_blocks``: R, entries of a column: blocks; T where all rows have one.
+    ``independence``: r, of the hash; at least 4.
+    ``sparsity``: m, the most keys of a query; their values are from 0 to 1.
 
     Example:
         >>> tails = Distortion(2**16, 8, 48, sparsity=100, num_queries=1000)
@@ -70,12 +67,9 @@ class Distortion:
     def bound(self, norm: float, largest: float, failure_probability: float) -> float:
         """Returns what the distortion of no query exceeds, except with the probability.
 
-        Args:
-            norm: no less than the L2 norm of the counts.
-            largest: no less than any of them; taken as the norm where that is less.
-            failure_probability: over the hash key, in (0, 1).
-
-        Cost: milliseconds.
+        ``norm``: no less than the L2 norm of the counts.
+        ``largest``: no less than any of them; taken as the norm where that is less.
+        ``failure_probability``: over the hash key, in (0, 1).
         """
         largest = min(largest, norm)
         within = min(norm, math.sqrt(self.sparsity) * largest)
@@ -106,8 +100,7 @@ class Distortion:
 
         Of blocks it follows from the variance alone: one key may have all records.
 
-        Args:
-            failure_probability: over the hash key, in (0, 1).
+        ``failure_probability``: over the hash key, in (0, 1).
         """
         if self._is_dense:
             return self.bound(1.0, 1.0, failure_probability)

@@ -156,10 +156,8 @@ def split_values(
     A word gives floor(64 / (bucket_bits + 1)) blocks, from its low end on; of each block's bits
     the lowest is the sign.
 
-    Args:
-        values: shape (n, polynomials), uint64.
-        num_blocks: as many blocks as are wanted of those that the words provide.
-        bucket_bits: binary logarithm of the number of buckets of a block.
+    ``values``: shape (n, polynomials), uint64.
+    ``bucket_bits``: binary logarithm of the number of buckets of a block.
 
     Returns:
         shapes (n, num_blocks), int64 and bool.
@@ -180,11 +178,8 @@ _POWER_KEYS = 4096  # keys whose powers are computed at a time
 class PolynomialFamily:
     """The polynomials p_0, ..., p_(num_polynomials - 1) of one key.
 
-    Args:
-        field: F; every x and every b must be below its size.
-        independence: r, >= 1.
-        words: shape (r (r + 1) / 2,), uint64: c_ij, as ``HashKey`` orders them.
-        num_polynomials: >= 1.
+    ``field``: F; every x and every b must be below its size.
+    ``words``: shape (r (r + 1) / 2,), uint64: c_ij, as ``HashKey`` orders them.
     """
 
     def __init__(
@@ -214,8 +209,6 @@ class PolynomialFamily:
         their sum with coefficients. For each odd o below r that one function is tabulated, four
         bits of its argument at a time, which leaves an exclusive or of r / 2 * s / 4 table rows.
 
-        Cost: that, about 0.1 microseconds a word at r = 48; tables of 50 KB a polynomial, made
-        once at about 100 times the time of a key.
         Reference: the Method of Four Russians (Arlazarov et al. 1970).
         """
         values = np.empty((len(keys), self.num_polynomials), dtype=np.uint64)

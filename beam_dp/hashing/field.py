@@ -18,19 +18,14 @@ class BinaryField:
     field takes it as a parameter, so that independence can be proved by exhaustion where the
     field is small.
 
-    Attributes:
-        degree: in 1..64.
-        modulus: the lower coefficients of an irreducible polynomial, as a word.
+    ``modulus``: the lower coefficients of an irreducible polynomial, as a word.
     """
 
     degree: int
     modulus: int
 
     def multiply(self, left: Words, right: Words) -> Words:
-        """Returns the products, element by element; shapes broadcast.
-
-        Cost: about 10 operations of numpy for each bit of the largest value of ``right``.
-        """
+        """Returns the products, element by element; shapes broadcast."""
         one, top = np.uint64(1), np.uint64(self.degree - 1)
         modulus, mask = np.uint64(self.modulus), np.uint64(2**self.degree - 1)
         shape = np.broadcast_shapes(left.shape, right.shape)

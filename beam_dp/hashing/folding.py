@@ -26,10 +26,7 @@ def num_buckets(row_width: int) -> int:
 def fold(sums: NDArray[np.int64], num_rows: int, row_width: int) -> NDArray[np.int64]:
     """Returns the sums of the buckets of each cell, exactly, modulo 2^64.
 
-    Args:
-        sums: shape (num_rows * num_buckets(row_width),), int64.
-        num_rows: the blocks.
-        row_width: cells of a row.
+    ``sums``: shape (num_rows * num_buckets(row_width),), int64.
 
     Returns:
         shape (num_rows * row_width,), int64.

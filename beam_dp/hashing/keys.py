@@ -20,6 +20,9 @@ _FINGERPRINT_KEY_BYTES = 16
 class HashKey:
     """What chooses one function of the family: public, drawn before any data is read.
 
+    ``words``: shape (r (r + 1) / 2,), uint64.
+    ``fingerprint_key``: 16 bytes, for elements that are text or bytes.
+
     Privacy: needs only that the key is drawn independently of the data, and never drawn again
     after looking at a result. It belongs into the artifact, and publishing it is free. But whoever
     knows it can choose elements that collide: an answer about chosen elements can be made as
@@ -28,11 +31,6 @@ class HashKey:
     The words are the coefficients c_ij, i + j < r, of one polynomial of two variables and total
     degree below r, in the order (0, 0), (0, 1), ..., (0, r - 1), (1, 0), ...: r (r + 1) / 2 words
     of 8 bytes, 9.4 KB at r = 48, for any number of rows.
-
-    Attributes:
-        independence: r: any r entries of the projection's matrix are independent.
-        words: shape (r (r + 1) / 2,), uint64.
-        fingerprint_key: 16 bytes, for elements that are text or bytes.
     """
 
     independence: int
@@ -61,14 +59,9 @@ class HashKey:
     def draw(cls, independence: int = 48) -> HashKey:
         """Returns a fresh uniform key from the operating system's entropy.
 
-        Args:
-            independence: r, in 1..1024. The paper's r is 2 log(k T / (2 beta)) for k queries,
-                width T and failure probability beta, rounded up to an even integer.
+        ``independence``: r, in 1..1024. The paper's r is 2 log(k T / (2 beta)) for k
+        queries, width T and failure probability beta, rounded up to an even integer.
 
-        Raises:
-            InputError: if the independence is out of range.
-
-        Cost: r (r + 1) / 2 words; a projection's time per key grows with r.
         Reference: Blum and Roth (2011), Algorithm 2 and Remark 4.4.
         """
         # Reading a key back needs no noise, nor the library that draws it.
@@ -93,9 +86,6 @@ class HashKey:
     @classmethod
     def from_bytes(cls, data: bytes) -> HashKey:
         """Returns the key that ``to_bytes`` wrote.
-
-        Raises:
-            InputError: if the bytes are no key.
 
         Example:
             >>> key = HashKey.draw(4)

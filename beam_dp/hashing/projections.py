@@ -30,16 +30,11 @@ class DenseSigns:
     the projection width: the inner product of two columns has the expectation 0 if they differ
     and is the width if they are the same.
 
+    ``projection_width``: the number of rows, a multiple of 64.
+
     Sensitivity: a column has L1 norm `projection_width` and L2 norm its square root, so under
     add-or-remove-one of an element of weight 1 these are the sensitivities; under replace-one
     twice as much (the key is public, and two columns can be opposite).
-
-    Args:
-        key: public; from ``HashKey.draw``.
-        projection_width: the number of rows, a multiple of 64.
-
-    Raises:
-        InputError: if the width is out of range.
 
     Reference: Blum and Roth (2011), Algorithm 2, without the factor 1 / sqrt(T).
 
@@ -67,17 +62,8 @@ class DenseSigns:
     def add(self, accumulators: NDArray[np.int64], keys: Words, weights: NDArray[np.int64]) -> None:
         """Adds the columns of `keys`, times their weights, to the accumulators, in place.
 
-        Args:
-            accumulators: shape (projection_width,), int64, C-contiguous.
-            keys: universe elements, shape (n,), uint64; repetitions count.
-            weights: shape (n,), int64.
-
-        Raises:
-            InputError: if a shape or a dtype is wrong; never because of a value.
-
-        Cost: r / 2 carry-less products for 64 rows of a key, and one count of bits for each
-        binary digit that weights of 128 neighbouring keys use. Hand over hundreds of keys at a
-        time, in numpy thousands.
+        ``accumulators``: shape (projection_width,), int64, C-contiguous.
+        ``keys``: universe elements, shape (n,), uint64; repetitions count.
         """
         _check(accumulators, keys, weights, self.projection_width)
         self._evaluator.add_signs(accumulators, keys, weights)
@@ -115,17 +101,11 @@ class BlockSigns:
     same width, for any number of blocks, at a small part of the time. Tails are bad with one block.
     Divide answers by the number of blocks.
 
+    ``num_blocks``: q; projection_width / num_blocks must be a power of two.
+
     Sensitivity: a column has L1 norm `num_blocks` and L2 norm its square root, so under
     add-or-remove-one of an element of weight 1 these are the sensitivities; under replace-one
     twice as much (two columns can share all rows with opposite signs).
-
-    Args:
-        key: public; from ``HashKey.draw``.
-        projection_width: the number of rows of all blocks together.
-        num_blocks: q; projection_width / num_blocks must be a power of two.
-
-    Raises:
-        InputError: if the width or the number of blocks is out of range.
 
     Reference: Charikar, Chen and Farach-Colton (2002) with the sum of the blocks for the median;
     Kane and Nelson (2014), the block construction.
@@ -165,16 +145,8 @@ class BlockSigns:
     def add(self, accumulators: NDArray[np.int64], keys: Words, weights: NDArray[np.int64]) -> None:
         """Adds the columns of `keys`, times their weights, to the accumulators, in place.
 
-        Args:
-            accumulators: shape (projection_width,), int64, C-contiguous; block by block.
-            keys: universe elements, shape (n,), uint64; repetitions count.
-            weights: shape (n,), int64.
-
-        Raises:
-            InputError: if a shape or a dtype is wrong; never because of a value.
-
-        Cost: at r = 48 and 8 blocks of up to 2^15 buckets about 70 carry-less products a key, and
-        8 additions. Hand over hundreds of keys at a time, in numpy thousands.
+        ``accumulators``: shape (projection_width,), int64, C-contiguous; block by block.
+        ``keys``: universe elements, shape (n,), uint64; repetitions count.
         """
         _check(accumulators, keys, weights, self.projection_width)
         self._evaluator.add_to_blocks(

@@ -34,16 +34,7 @@ def parents_of(sizes: tuple[int, ...], level: int) -> Indices:
 class HierarchyErrors:
     """The variances of all answers of a ``Hierarchy``, for noise of variance 1.
 
-    Args:
-        sizes: of its levels.
-        scales: variances of each level's nodes from at and below them.
-        precisions: of the sums of each node's children.
-        top: the matrix over the roots.
-
-    Attributes:
-        roots: covariances of the sums of the roots, shape (roots, roots).
-
-    Cost: O(d) a level for the mean and to prepare; O(1) an interval and level.
+    ``roots``: covariances of the sums of the roots, shape (roots, roots).
     """
 
     def __init__(
@@ -234,15 +225,13 @@ class Hierarchy:
     too: its sum times its integer weight. Answers are the least-squares fit to everything that is
     measured; they are linear, unbiased and consistent.
 
+    ``weights``: of the nodes of each level but the first, int64, >= 1.
+    ``top``: shape (rows, sizes[0]), int64, >= 0: measured of the roots; without rows nothing
+    is.
+
     Privacy: a record changes the sums of the nodes on one path, and what the matrix says of its
     root: the sensitivities are those of the column, computed in integers.
 
-    Args:
-        sizes: numbers of nodes of the levels, from the roots, which do not decrease.
-        weights: of the nodes of each level but the first, int64, >= 1.
-        top: shape (rows, sizes[0]), int64, >= 0: measured of the roots; without rows nothing is.
-
-    Cost: O(d) a level, and O(sizes[0]^3) where there are many roots.
     Reference: Hay, Rastogi, Miklau and Suciu (2010) for the consistency; Qardaji, Yang and Li
     (2013) for wide branches and no root.
     """

@@ -41,11 +41,9 @@ class SineStrategy:
     negative, and sines diagonalise C exactly, with the eigenvalues of the rounded kernel. So
     answers are unbiased for the strategy as it is rounded.
 
-    Args:
-        kernel: shape (2 d + 2,), int64.
-        scales: the diagonal of E, shape (d,), int64, >= 1.
+    ``kernel``: shape (2 d + 2,), int64.
+    ``scales``: the diagonal of E, shape (d,), int64, >= 1.
 
-    Cost: O(d log d) to measure and to answer.
     Reference: Li, Miklau, Hay, McGregor and Rastogi (2015) for the matrix mechanism; the form
     T^(-1/4) E is derived above.
     """

@@ -69,8 +69,7 @@ class Strategy(Protocol):
 class Prefixes:
     """Answers that are differences of one array of prefix counts, hence consistent.
 
-    Args:
-        values: shape (d + 1,), float64: the count of the first 0..d cells.
+    ``values``: shape (d + 1,), float64: the count of the first 0..d cells.
     """
 
     def __init__(self, values: Values) -> None:
@@ -93,9 +92,7 @@ def mean_of_intervals(prefix_variances: Values, variance_of_sum: float) -> float
     With errors f_0 = 0, f_1, ..., f_d of the prefixes, the sum over i < j of (f_j - f_i)^2 is
     (d + 1) (sum of f_i^2) - (sum of f_i)^2.
 
-    Args:
-        prefix_variances: of f_1, ..., f_d.
-        variance_of_sum: of the sum of all f_i.
+    ``prefix_variances``: of f_1, ..., f_d.
     """
     num_leaves = len(prefix_variances)
     total = (num_leaves + 1) * float(prefix_variances.sum()) - variance_of_sum
@@ -115,7 +112,6 @@ class TextbookTree:
     because the number of records is public: the whole domain is the sum of its two halves, so
     that nothing is assumed of records outside the domain. A replacement changes 2 h nodes.
 
-    Cost: O(d).
     Reference: Dwork, Naor, Pitassi and Rothblum (2010); Chan, Shi and Song (2011).
     """
 
@@ -168,11 +164,7 @@ class TextbookTree:
 
 
 class Nodes:
-    """Answers that add up the fewest nodes.
-
-    Args:
-        levels: node sums, from the cells up.
-    """
+    """Answers that add up the fewest nodes."""
 
     def __init__(self, levels: list[Values]) -> None:
         self.levels = levels

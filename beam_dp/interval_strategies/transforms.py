@@ -31,13 +31,10 @@ def fast_length(least: int) -> int:
 def sine_transform(values: Values) -> Values:
     """Returns the orthonormal discrete sine transform of type 1 along the last axis.
 
+    ``values``: shape (..., n), float64.
+
     It is its own inverse: the sum over j of sqrt(2 / (n + 1)) sin(pi i j / (n + 1)) v[j], i and j
     from 1 to n.
-
-    Args:
-        values: shape (..., n), float64.
-
-    Cost: one Fourier transform of 2 (n + 1) numbers.
     """
     length = values.shape[-1]
     odd = np.zeros((*values.shape[:-1], 2 * (length + 1)))
@@ -63,14 +60,10 @@ def convolve_integers(kernel: Integers, values: Integers) -> Integers:
     convolution of each of them is below 1/4, whatever the values: rounding then gives the
     integers. The size of the digits follows from the kernel and the lengths alone.
 
-    Args:
-        kernel: shape (m,), int64, with a norm of at most 2^30.
-        values: shape (n,), int64.
+    ``kernel``: shape (m,), int64, with a norm of at most 2^30.
 
     Returns:
         shape (m + n - 1,), int64.
-
-    Cost: about 64 / (bits of a digit) transforms, of 8 bits or so.
     """
     length = len(kernel) + len(values) - 1
     padded = fast_length(length)
@@ -96,14 +89,8 @@ def convolve_integers(kernel: Integers, values: Integers) -> Integers:
 def ordered_convolution(first: Values, second: Values) -> Values:
     """Returns for each s the sum of first[i] second[j] over i < j with i + j = s.
 
-    Args:
-        first: shape (n,), float64.
-        second: same shape.
-
     Returns:
         shape (2 n - 1,), float64.
-
-    Cost: O(n log(n)^2): a pair is counted where its two numbers part in halves of halves.
     """
     size = 1 << (len(first) - 1).bit_length()
     padding = (0, size - len(first))

@@ -26,11 +26,7 @@ MAX_RECORDS = 2**40
 
 
 def check_num_records(num_records: NumRecords, guarantee: Guarantee) -> None:
-    """Refuses a number of records that is none, or private where the relation makes it public.
-
-    Raises:
-        InputError: naming it.
-    """
+    """Refuses a number of records that is none, or private where the relation makes it public."""
     if num_records != "noisy":
         checked_integer("num_records", num_records, 1, MAX_RECORDS, note=" or 'noisy'")
     elif guarantee.neighboring is Neighboring.REPLACE_ONE:
@@ -39,11 +35,7 @@ def check_num_records(num_records: NumRecords, guarantee: Guarantee) -> None:
 
 
 def check_noise(guarantee: Guarantee, scales: Iterable[float]) -> None:
-    """Refuses a guarantee whose noise would not fit 64-bit integers, before it is drawn.
-
-    Raises:
-        InputError: naming epsilon.
-    """
+    """Refuses a guarantee whose noise would not fit 64-bit integers, before it is drawn."""
     if not max(scales, default=0.0) <= MAX_SCALE:
         raise InputError(
             "epsilon",
@@ -54,11 +46,7 @@ def check_noise(guarantee: Guarantee, scales: Iterable[float]) -> None:
 
 
 def check_failure_probability(failure_probability: float) -> None:
-    """Refuses a probability of bounds being wrong that has no use, or that sums would lose.
-
-    Raises:
-        InputError: naming it.
-    """
+    """Refuses a probability of bounds being wrong that has no use, or that sums would lose."""
     name = "failure_probability"
     checked_number(name, failure_probability, least=LEAST_FAILURE_PROBABILITY, below=1)
 

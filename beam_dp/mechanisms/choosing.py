@@ -38,22 +38,14 @@ def exponential_mechanism(
 ) -> int:
     """Returns a candidate r with probability proportional to exp(epsilon score(r) / (2D)).
 
+    ``scores``: shape (num_candidates,), int64, at least one; secret.
+    ``sensitivity``: D, how much any score may move, an integer >= 1.
+
     Privacy: epsilon, pure, for the relation and unit that the sensitivity D was computed for;
     epsilon^2 / 8 zero-concentrated. With ``monotone`` the 2 is left out.
 
     Accuracy: the score is at least the largest less (2D / epsilon) (ln R + ln(1 / beta)) with
     probability 1 - beta, for R candidates; where k of them are best, R / k takes the place of R.
-
-    Args:
-        scores: shape (num_candidates,), int64, at least one; secret.
-        sensitivity: D, how much any score may move, an integer >= 1.
-        epsilon: > 0.
-        noise: of this draw.
-        monotone: one more record moves all scores the same way, and the relation is
-            add-or-remove-one. Errors of hypotheses are not monotone.
-
-    Raises:
-        InputError: if a public parameter is out of range.
 
     Reference: McSherry and Talwar (2007); Dwork and Roth (2014), Theorems 3.10 and 3.11; Dong,
     Durfee and Rogers (2020) for the concentrated privacy.
@@ -73,6 +65,8 @@ def permute_and_flip(
 
     The gap is to the largest score, the scale 2D / epsilon.
 
+    ``monotone``: as there; the 2 is then left out.
+
     Privacy: epsilon, pure, for the relation and unit of the sensitivity D. No bounded range, so
     no better than epsilon^2 / 2 zero-concentrated: among many rounds prefer the exponential
     mechanism.
@@ -80,17 +74,6 @@ def permute_and_flip(
     Accuracy: the expected shortfall of the score is never more than the exponential mechanism's
     and at best half of it; its bound holds here too.
 
-    Args:
-        scores: as in ``exponential_mechanism``.
-        sensitivity: as there.
-        epsilon: as there.
-        noise: of this draw.
-        monotone: as there; the 2 is then left out.
-
-    Raises:
-        InputError: if a public parameter is out of range.
-
-    Cost: up to 1e-5 s a candidate; the number of visits depends on the scores.
     Reference: McKenna and Sheldon (2020), Theorems 1, 2 and 5. The coins are tossed exactly.
     """
     return noise.permute_and_flip(
@@ -112,6 +95,9 @@ def geometric_noisy_max(
     the first candidate wins. Noise and maximum can be spread over workers: a maximum of (sum,
     lowest index) is all that they need to exchange.
 
+    ``scores``: as in ``exponential_mechanism``; clipped to 2^61 on either side, which moves
+    none of them more.
+
     Privacy: epsilon, pure, ties included, for the relation and unit of the sensitivity D: relative
     to the largest of its competitors a candidate moves by an integer of at most 2D, or D for
     ``monotone`` scores, which changes the tail of the geometric law by a factor of at most
@@ -120,18 +106,6 @@ def geometric_noisy_max(
     Accuracy: the score is at least the largest less (2D / epsilon) (ln R + ln(1 / beta)), rounded
     up to an integer, with probability 1 - beta, for R candidates: no noise exceeds that.
 
-    Args:
-        scores: as in ``exponential_mechanism``; clipped to 2^61 on either side, which moves none
-            of them more.
-        sensitivity: as there.
-        epsilon: as there.
-        noise: of this draw.
-        monotone: as there.
-
-    Raises:
-        InputError: if a public parameter is out of range.
-
-    Cost: about 2e-5 s a candidate, whatever the scores.
     Reference: Dwork and Roth (2014), Claim 3.9 and Section 3.3, with noise on integers.
     """
     scale = selection_scale(sensitivity, epsilon, monotone)
@@ -141,9 +115,6 @@ def geometric_noisy_max(
 
 def selection_scale(sensitivity: int, epsilon: float, monotone: bool = False) -> float:
     """Returns 2D / epsilon, or D / epsilon for monotone scores, rounded up.
-
-    Raises:
-        InputError: if a parameter is out of range, or noise of this scale would not fit 64 bits.
 
     Example:
         >>> 2 <= selection_scale(1, 1.0) < 2 + 1e-9
@@ -159,11 +130,7 @@ def selection_scale(sensitivity: int, epsilon: float, monotone: bool = False) ->
 
 
 def checked_scores(scores: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Returns scores.
-
-    Raises:
-        InputError: unless they are one or more int64 values in one dimension.
-    """
+    """Returns scores."""
     if scores.dtype != np.int64 or scores.ndim != 1 or not scores.size:
         shape = f"{scores.dtype} {scores.shape}"
         raise InputError("scores", shape, "must be one or more int64 values in one dimension")
@@ -180,12 +147,8 @@ _OPERATIONS = 16  # more than a budget goes through
 class TopChoice:
     """How the largest are chosen, from public numbers.
 
-    Args:
-        method: see ``top_choice``.
-        number: c, how many are chosen.
-        width: W, in units of the scores.
-        scale: of the noise, in units of the scores.
-        spends_rho: whether the scale keeps a zero-concentrated promise, and not a pure one.
+    ``width``: W, in units of the scores.
+    ``scale``: of the noise, in units of the scores.
     """
 
     method: Method
@@ -207,12 +170,6 @@ class TopChoice:
 
         Accuracy: with probability 1 - beta, for R candidates and scale s: the integer just below
         s ln(R / beta) of one shot, and s ln(R c / beta) of rounds; see ``choice_margin``.
-
-        Returns:
-            a distance in units of the scores.
-
-        Raises:
-            InputError: if an argument is out of range.
         """
         checked_integer("num_candidates", num_candidates, self.number)
         check_failure_probability(failure_probability)

@@ -187,15 +187,6 @@ def check_promise(plan: Plan, guarantee: Guarantee) -> None:
 
     Both are recomputed from ``Plan.steps`` by ``verification``, which is also what `beam-dp verify`
     does to a card.
-
-    Args:
-        plan: of any mechanism.
-        guarantee: that it is to keep, without what ``left_out`` counts.
-
-    Raises:
-        InputError: naming the mechanism, or its loss.
-
-    Cost: tenths of a second at most.
     """
     if plan.guarantee != guarantee:
         condition = "must be what was asked for"

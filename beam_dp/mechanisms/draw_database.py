@@ -25,12 +25,9 @@ def draw_database(
 ) -> SyntheticDatabase:
     """Returns a release that keeps ``plan.guarantee``, with the values that stand for bins.
 
-    Args:
-        mechanism: that made the plan.
-        plan: what is drawn.
-        summary: exact; of ``choose_accumulator``, so that the tables of the plan follow from it.
-        noise: of this draw.
-        progress: called with public quantities.
+    ``summary``: exact; of ``choose_accumulator``, so that the tables of the plan follow from
+    it.
+    ``progress``: called with public quantities.
     """
     if not isinstance(summary, Marginals):
         summary = summary.marginals(plan.summary_tables)
@@ -47,8 +44,6 @@ def with_bin_values(release: SyntheticDatabase, noise: NoiseSource) -> Synthetic
 
     Returns:
         The release as it is, where there are more than 2^25 such values.
-
-    Cost: 20 ns and 8 bytes a value.
     """
     if _is_too_large(release):
         return release
@@ -67,9 +62,7 @@ def with_bin_values(release: SyntheticDatabase, noise: NoiseSource) -> Synthetic
 def middles_warning(release: SyntheticDatabase, within_bins: str) -> str | None:
     """Returns what to say of a release whose values could not be drawn in their bins as asked.
 
-    Args:
-        release: that is committed, whose number of records is public.
-        within_bins: what was asked for.
+    ``release``: that is committed, whose number of records is public.
     """
     if within_bins != "uniform" or not _is_too_large(release):
         return None

@@ -49,15 +49,6 @@ class LeftOutPlan:
     is one of those inside the domain, and says nothing of those outside. Under replace-one the
     number of records of the input is public, but how many of them are inside the domain is not: a
     replacement may leave it, for which the sensitivities of all mechanisms have room.
-
-    Args:
-        names: of the attributes, in domain order.
-        counts_impossible: whether the domain declares impossible combinations, which then have a
-            count of their own.
-        guarantee: of the release and the counts together.
-        main: of the release alone.
-        epsilon: of the counts.
-        loss: of both together.
     """
 
     names: tuple[str, ...]
@@ -96,9 +87,8 @@ class LeftOutPlan:
     def release(self, counts: NDArray[np.int64], noise: NoiseSource) -> LeftOut:
         """Returns noisy counts: the only step that sees exact ones.
 
-        Args:
-            counts: shape (num_counts,), int64, of at most k records a unit.
-            noise: where the noise comes from; one call.
+        ``counts``: shape (num_counts,), int64, of at most k records a unit.
+        ``noise``: where the noise comes from; one call.
         """
         return self._stated(noise.laplace(counts, self.scale))
 
@@ -142,9 +132,6 @@ def plan_left_out(domain: Domain, guarantee: Guarantee, main_loss: Loss) -> Left
     epsilon, 5 % of epsilon may be more of these than 95 % of epsilon leaves. The counts then get
     as much as is left: the loss of both together is at most that of a release which spends all of
     the guarantee in the same way, so that one payment of that guarantee covers both.
-
-    Raises:
-        InputError: if the noise would not fit 64-bit integers.
     """
     main = share_guarantee(guarantee)
     # Exact: neither number is more than twice the other's half.
@@ -169,11 +156,7 @@ def plan_left_out(domain: Domain, guarantee: Guarantee, main_loss: Loss) -> Left
 def with_left_out(
     release: ReleaseT, plan: LeftOutPlan, counts: NDArray[np.int64], noise: NoiseSource
 ) -> ReleaseT:
-    """Returns a release with noisy counts of what was left out, of the same draw.
-
-    Returns:
-        A release that keeps ``plan.guarantee``.
-    """
+    """Returns a release with noisy counts of what was left out, of the same draw."""
     left_out = plan.release(counts, noise)
     return dataclasses.replace(release, guarantee=plan.guarantee, left_out=left_out)
 

@@ -70,16 +70,11 @@ def options_of(table: Mapping[str, type[Any]]) -> dict[str, tuple[Flag, ...]]:
 class ReleaseOptions:
     """The options of a release of a synthetic database.
 
-    Args:
-        num_records: public, or ``"noisy"`` to estimate it from the budget.
-        count_left_out: whether the records outside the domain are counted, too, from 5 % of the
-            budget: see ``plan_left_out``.
-        within_bins: whether released values of attributes with bins are drawn, ``"uniform"`` in
-            the bin, or are its ``"midpoint"``; neither costs budget.
-        records_format: of the file of records: ``"avro"``, ``"parquet"`` or ``"csv"``.
-        start_from: public records, or an earlier release of the same domain, whose distribution
-            the hypothesis starts from if that seems to lower its error: see ``StartingRecords``.
-        queries: names a workload of linear queries, which ledgers do not list.
+    ``num_records``: public, or ``"noisy"`` to estimate it from the budget.
+    ``count_left_out``: whether the records outside the domain are counted, too, from 5 % of the
+    budget: see ``plan_left_out``.
+    ``start_from``: public records, or an earlier release of the same domain, whose distribution
+    the hypothesis starts from if that seems to lower its error: see ``StartingRecords``.
     """
 
     num_records: NumRecords = "noisy"
@@ -97,19 +92,7 @@ def plan_release(
     guarantee: Guarantee,
     options: ReleaseOptions = ReleaseOptions(),
 ) -> MarginalsPlan:
-    """Returns what a mechanism would do for a workload of either kind.
-
-    Args:
-        mechanism: that would do it.
-        domain: the universe.
-        workload: the marginals, or for ``SmallDB`` any linear queries.
-        guarantee: of all that is released.
-        options: of the release.
-
-    Raises:
-        InputError: if the mechanism refuses it, of which all but ``SmallDB`` answer marginals; or
-            if its plan does not keep the guarantee: see ``check_promise``.
-    """
+    """Returns what a mechanism would do for a workload of either kind."""
     check_is("domain", domain, Domain)
     check_is("workload", workload, Workload, LinearWorkload)
     check_is("guarantee", guarantee, Guarantee)

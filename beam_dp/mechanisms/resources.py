@@ -65,12 +65,7 @@ class Resources:
 
 
 def fit_resources(hypothesis_cells: float, measured_cells: float) -> Resources:
-    """Returns what measuring tables and fitting a hypothesis to them takes.
-
-    Args:
-        hypothesis_cells: of the array or the junction tree.
-        measured_cells: of all tables that get noise.
-    """
+    """Returns what measuring tables and fitting a hypothesis to them takes."""
     return Resources(
         _BASE_BYTES + _FIT_BYTES * hypothesis_cells + _MEASURED_BYTES * measured_cells,
         _BASE_SECONDS + _FIT_SECONDS * hypothesis_cells + _MEASURED_SECONDS * measured_cells,
@@ -131,11 +126,8 @@ def intervals_resources(num_leaves: int) -> Resources:
 def choice_bytes(num_queries: int, num_cells: int, nested_size: int = 0) -> float:
     """Returns the most memory that choosing a small database takes, without planning it.
 
-    Args:
-        num_queries: of the workload.
-        num_cells: of the domain.
-        nested_size: how many records are drawn by products of polynomials, else 0: a product has
-            no more bits than there are multisets, times its length.
+    ``nested_size``: how many records are drawn by products of polynomials, else 0: a product
+    has no more bits than there are multisets, times its length.
     """
     matrix = _MATRIX_BYTES * num_queries * num_cells
     products = (num_queries + 1) ** 2 * (nested_size + 1)

@@ -49,9 +49,6 @@ def normal_quantile(log_probability: float) -> float:
     The error is a few units of rounding, absolute near 0 and relative elsewhere; below the
     logarithm -1e15 the result is too low, by 2e-14 of it at most.
 
-    Cost: some steps of Newton's method. The logarithm of the distribution is concave, so that they
-    rise to the root from a start below it, and stop where rounding makes them turn.
-
     Example:
         >>> round(normal_quantile(math.log(0.025)), 6)
         -1.959964
@@ -113,9 +110,7 @@ def exp_bounds(exponent: Fraction, bits: int) -> tuple[int, int]:
 def exp_above(exponent: float, bits: int) -> int:
     """Returns an integer >= exp(-exponent) 2^bits, quickly, and seldom more than 1e-9 above.
 
-    Args:
-        exponent: >= 0, with a relative error of at most 2^-50; may be infinite.
-        bits: >= 0.
+    ``exponent``: >= 0, with a relative error of at most 2^-50; may be infinite.
 
     Example:
         >>> exp_above(0.0, 10), exp_above(1e9, 10), exp_above(2.0, 10)
@@ -201,13 +196,7 @@ def choice_margin(
     that is left but with probability beta / c, and the best that is left in round t is no less than
     the t-th largest.
 
-    Args:
-        is_one_shot: whether scores got geometric noise once, or c were chosen in rounds by the
-            exponential mechanism or permute-and-flip.
-        scale: s, of either.
-        number: c, how many are chosen.
-        num_candidates: R.
-        failure_probability: beta, in (0, 1).
+    ``failure_probability``: beta, in (0, 1).
     """
     log_terms = math.log(num_candidates) - math.log(failure_probability)
     if is_one_shot:
@@ -226,11 +215,7 @@ def noise_bound(
     sum of variance V no weight exceeds sqrt(V / v), so the same holds with V for all
     t sqrt(V) <= min(0.959, sqrt(v)); Chernoff's bound does the rest.
 
-    Args:
-        variance: of the noise of one cell.
-        num_cells: that the bound holds for at once.
-        laplace_variance: smallest variance of one Laplace noise; None where all are Gaussian.
-        failure_probability: in (0, 1).
+    ``laplace_variance``: smallest variance of one Laplace noise; None where all are Gaussian.
     """
     log_term = math.log(2 * num_cells / failure_probability)
     deviation = math.sqrt(variance)
@@ -259,13 +244,8 @@ def weighted_noise_bound(
     equal ones at most. So it passes v b B y with probability exp(-v g(y)) by Chernoff, where
     g(y) = max_s (s y + ln(1 - s^2)) has s = (sqrt(1 + y^2) - 1) / y, and is solved for y.
 
-    Args:
-        distribution: of each noise.
-        scale: of it: s or b.
-        squared_norm: of the weights, |w|^2, or a bound on that.
-        largest_weight: B, no less than any weight's absolute value.
-        num_sums: k, that the bound holds for at once.
-        failure_probability: beta, in (0, 1).
+    ``squared_norm``: of the weights, |w|^2, or a bound on that.
+    ``failure_probability``: beta, in (0, 1).
 
     Example:
         >>> round(weighted_noise_bound("discrete_gaussian", 2.0, 1.0, 0.1, 1, 0.05), 3)
@@ -320,15 +300,11 @@ def chosen_noise_bound(
     E exp(s sum |g_i|) is at most the sum over their 2^k signs of E exp(s sum +-g_i), each at most
     exp(0.753 s^2 k) by ``noise_bound`` with V = k, for s sqrt(k) as t sqrt(V) there.
 
-    Args:
-        variance: of the noise of one cell, as stated once everything was chosen.
-        num_cells: that the bound holds for at once: of all that might have been chosen.
-        laplace_variance: smallest variance of one Laplace noise; None where all are Gaussian.
-        failure_probability: in (0, 1).
-        num_parts: d >= 1, in each cell.
-        num_together: parts of one measurement, at most: they share its noise.
-        is_number_fixed: whether d is. Else noise may choose it, too, and each d gets the share
-            1 / (d (d + 1)) of the probability; these add up to 1.
+    ``laplace_variance``: smallest variance of one Laplace noise; None where all are Gaussian.
+    ``num_parts``: d >= 1, in each cell.
+    ``num_together``: parts of one measurement, at most: they share its noise.
+    ``is_number_fixed``: whether d is. Else noise may choose it, too, and each d gets the share
+    1 / (d (d + 1)) of the probability; these add up to 1.
 
     Reference: Scheffe (1959), The Analysis of Variance, section 3.5, for normal noise.
 

@@ -158,24 +158,20 @@ class SparsePlanningJob:
 class Option:
     """How well one mechanism would do a job.
 
-    Args:
-        mechanism: its name, as a program takes it unless the parameters name another.
-        calibration: ``tight`` or ``textbook``.
-        program: the pipeline that runs it; None if there is none.
-        refusal: why it cannot do the job; None if it can.
-        expected_error: root mean squared error of an answer, averaged over the workload by its
-            weights, in records; None if it depends on the data. For a synthetic database it is
-            the error of the unbiased noisy tables: the fit lowers it where many cells are empty.
-        measured_error: the same for an answer that is measured in the course of a mechanism
-            whose expected error is not known.
-        bound: for the largest error of all answers at once; None if nothing is proved.
-        records_needed: for the job's ``max_error_fraction``, by the bound; None if it was not
-            asked, or no number is enough.
-        resources: memory and time; None if it cannot do the job.
-        parameters: flags that follow from public numbers and must be given to the program.
-        note: what must be known besides the numbers.
-        noisy_cells: how many cells of the workload's marginals will be too noisy to use if the
-            records are spread evenly; None if it is not known.
+    ``mechanism``: its name, as a program takes it unless the parameters name another.
+    ``program``: the pipeline that runs it; None if there is none.
+    ``refusal``: why it cannot do the job; None if it can.
+    ``expected_error``: root mean squared error of an answer, averaged over the workload by its
+    weights, in records; None if it depends on the data. For a synthetic database it is the
+    error of the unbiased noisy tables: the fit lowers it where many cells are empty.
+    ``bound``: for the largest error of all answers at once; None if nothing is proved.
+    ``records_needed``: for the job's ``max_error_fraction``, by the bound; None if it was not
+    asked, or no number is enough.
+    ``resources``: memory and time; None if it cannot do the job.
+    ``parameters``: flags that follow from public numbers and must be given to the program.
+    ``note``: what must be known besides the numbers.
+    ``noisy_cells``: how many cells of the workload's marginals will be too noisy to use if the
+    records are spread evenly; None if it is not known.
     """
 
     mechanism: str
@@ -229,10 +225,7 @@ class SparseOption(Option):
 
     Its ``expected_error`` is for queries of m keys chosen at random among all distinct ones.
 
-    Args:
-        error_of_one: the same for queries of one key; None if it depends on the data.
-        size: numbers in the artifact, expected ones for a histogram.
-        is_pure: whether delta would be left unspent.
+    ``error_of_one``: the same for queries of one key; None if it depends on the data.
     """
 
     error_of_one: float | None = None

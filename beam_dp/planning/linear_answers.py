@@ -213,11 +213,7 @@ def intervals_option(job: PlanningJob) -> Option:
 
 
 def asked_intervals(job: PlanningJob) -> tuple[str, _Ends, _Ends]:
-    """Returns the attribute whose intervals a job asks for, and their first and last cells.
-
-    Raises:
-        InputError: unless it asks for intervals of one ordered attribute.
-    """
+    """Returns the attribute whose intervals a job asks for, and their first and last cells."""
     refusal = InputError("workload", job.num_queries, "must be intervals of one ordered attribute")
     if isinstance(job.workload, Workload):
         raise refusal

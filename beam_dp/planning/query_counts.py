@@ -36,16 +36,15 @@ _CALIBRATIONS: tuple[Calibration, ...] = get_args(Calibration)
 class QueryCountJob:
     """Records, a guarantee, and an error that no answer may exceed; the queries are not known.
 
-    Args:
-        guarantee: the privacy guarantee.
-        num_records: N >= 1; a guess where the number is private. Never take it from the records
-            then.
-        num_records_is_public: must be true under replace-one; else a noisy number is paid for by
-            the mechanisms whose theorems state its cost.
-        target_error: A, in records, > 0 and < N.
-        failure_probability: that some answer is wrong by more, in (0, 1).
-        num_cells: U, of the universe, up to 2^1000; None if it is infinite.
-        max_sparsity: m, the most elements at which a query is not 0; None if it is not known.
+    ``guarantee``: the privacy guarantee.
+    ``num_records``: N >= 1; a guess where the number is private. Never take it from the records
+    then.
+    ``num_records_is_public``: must be true under replace-one; else a noisy number is paid for
+    by the mechanisms whose theorems state its cost.
+    ``target_error``: A, in records, > 0 and < N.
+    ``failure_probability``: that some answer is wrong by more, in (0, 1).
+    ``num_cells``: U, of the universe, up to 2^1000; None if it is infinite.
+    ``max_sparsity``: m, the most elements at which a query is not 0; None if it is not known.
     """
 
     guarantee: Guarantee
@@ -83,13 +82,9 @@ class QueryCountJob:
 class QueryCount:
     """How many queries one theorem allows.
 
-    Args:
-        mechanism: its name.
-        calibration: ``tight`` or ``textbook``.
-        num_queries: that ``queries_allowed`` returns; 0 also if the mechanism cannot be planned.
-        theorem: its name.
-        assumes: what it assumes, in a few words.
-        refusal: why the mechanism cannot be planned; None if it can.
+    ``num_queries``: that ``queries_allowed`` returns; 0 also if the mechanism cannot be
+    planned.
+    ``refusal``: why the mechanism cannot be planned; None if it can.
     """
 
     mechanism: str
@@ -127,8 +122,6 @@ def count_queries(job: QueryCountJob) -> list[QueryCount]:
         ...     print(each.mechanism, each.calibration, each.num_queries)
         small_db textbook 7396
         private_mw tight 126
-
-    Cost: seconds at most.
     """
     found = [
         _counted(job, name, calibration, count)

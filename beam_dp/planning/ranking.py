@@ -25,11 +25,9 @@ from beam_dp.theorems.theorem import Calibration
 class Ranking:
     """The options for a job, best first.
 
-    Args:
-        job: what was asked.
-        options: one for each mechanism and calibration, sorted by ``Option.rank``.
-        error_of_nothing: for sparse queries, the error of answering 0: a mechanism with a larger
-            expected error is not worth its budget.
+    ``options``: one for each mechanism and calibration, sorted by ``Option.rank``.
+    ``error_of_nothing``: for sparse queries, the error of answering 0: a mechanism with a
+    larger expected error is not worth its budget.
     """
 
     job: PlanningJob | SparsePlanningJob

@@ -57,13 +57,8 @@ _NUMBERS_A_KEY = 2  # in a histogram: the element and its count
 class SparseChoice:
     """One mechanism with its parameters, and the errors that follow.
 
-    Args:
-        mechanism: ``mechanism.plan`` gives the plan.
-        error: predicted root mean squared error of queries of the planned sparsity, in weight.
-        error_of_one: the same for queries of one element.
-        size: numbers in the artifact, expected ones for a histogram.
-        loss: its privacy loss, for a ledger.
-        has_histogram: whether it names keys that have many records.
+    ``error``: predicted root mean squared error of queries of the planned sparsity, in weight.
+    ``loss``: its privacy loss, for a ledger.
     """
 
     mechanism: SparseMechanism

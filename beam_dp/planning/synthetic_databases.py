@@ -231,11 +231,7 @@ def _rounds(plan: TextbookPlan, job: PlanningJob, option: Option) -> Option:
 
 
 def covering_marginals(queries: LinearWorkload) -> Workload:
-    """Returns the marginals whose cells the queries sum, weighted by how many queries use them.
-
-    Raises:
-        InputError: if a query is not a sum of cells of a marginal, or all count every record.
-    """
+    """Returns the marginals whose cells the queries sum, weighted by how many queries use them."""
     if queries.explicit:
         condition = "must not have explicit values: a release answers sums of cells of marginals"
         raise InputError("workload", "explicit values", condition)
@@ -259,10 +255,7 @@ def specification(marginals: Workload) -> str:
 
 
 def query_errors(queries: LinearWorkload, plan: MarginalsPlan) -> tuple[float, float]:
-    """Returns the mean and the largest variance of the queries' unbiased estimates, in records^2.
-
-    Cost: 2^k for each kind of query of k attributes: the same attributes and numbers of codes.
-    """
+    """Returns the mean and largest variance of the queries' unbiased estimates, in records^2."""
     domain = plan.domain
     supports = [domain.axes(names) for names in plan.workload.closure()]
     variances = support_variances(domain, supports, plan.measurements, plan.total_is_public)

@@ -29,10 +29,8 @@ OptionT = TypeVar("OptionT")
 class Least(Generic[OptionT]):
     """The least epsilon with which a mechanism keeps an error.
 
-    Args:
-        epsilon: of four digits; None if none up to 1e6 is enough.
-        option: planned with that epsilon, or with the epsilon of the least error if it is None.
-        error: of the option.
+    ``epsilon``: of four digits; None if none up to 1e6 is enough.
+    ``option``: planned with that epsilon, or with the epsilon of the least error if it is None.
     """
 
     epsilon: float | None
@@ -53,8 +51,6 @@ def least_epsilon(
     The option was planned with exactly that epsilon, so it keeps the error; the next smaller one
     was planned too, and does not. It is the least of all if the error never grows with epsilon.
     ``error_of`` is infinite for an option that is refused or whose error is not known.
-
-    Cost: about ten plans.
 
     Example:
         >>> least_epsilon(lambda epsilon: 2 / epsilon, lambda error: error, 0.3).epsilon
@@ -133,12 +129,7 @@ class Target:
 class TargetRanking:
     """The mechanisms that keep an error, the least epsilon first.
 
-    Args:
-        job: its epsilon is not used.
-        target: the error.
-        found: mechanisms that keep it, with some epsilon.
-        beyond: mechanisms that keep it with none, the least error first.
-        refused: options that cannot do the job, or whose error depends on the data.
+    ``beyond``: mechanisms that keep it with none, the least error first.
     """
 
     job: PlanningJob | SparsePlanningJob
@@ -170,12 +161,6 @@ class TargetRanking:
 
 def rank_for_target(job: PlanningJob | SparsePlanningJob, target: Target) -> TargetRanking:
     """Returns the least epsilon of each mechanism that keeps an error; reads no data.
-
-    Raises:
-        InputError: naming ``target_error`` or ``target_bound``, with the least error found, if no
-            mechanism keeps it with an epsilon up to 1e6.
-
-    Cost: about twenty times that of ``rank_mechanisms``, or of ``rank_sparse_mechanisms``.
 
     Example:
         >>> from beam_dp.domain.files import read_domain
@@ -216,11 +201,6 @@ def rank_windows_for_target(
     The error is the largest of the questions, each asked as soon as it can be, with the noise and
     blocks that are best for all questions together: those that a release with the strategy has.
     ``rank`` returns the options of ``rank_window_strategies`` at an epsilon.
-
-    Raises:
-        InputError: like ``rank_for_target``, and what ``rank`` raises at epsilon 1.
-
-    Cost: about twenty times that of ``rank``.
     """
 
     @functools.cache

@@ -27,15 +27,9 @@ from beam_dp.windows.unit import WindowUnit
 class WindowsOption:
     """One way to measure the windows of a horizon, and the errors that follow.
 
-    Args:
-        strategy: ``independent`` or ``levels``.
-        distribution: that of the noise.
-        block: windows in a block; None if no blocks are measured.
-        share: the share of the budget for blocks.
-        errors: for each question, asked as soon as it can be: the root mean squared error of a
-            cell, averaged over the workload and the horizon, in records.
-        final_errors: the same, asked after the whole horizon.
-        mean_error: geometric mean of ``errors``, by which options are ranked.
+    ``block``: windows in a block; None if no blocks are measured.
+    ``errors``: for each question, asked as soon as it can be: the root mean squared error of a
+    cell, averaged over the workload and the horizon, in records.
     """
 
     strategy: Strategy

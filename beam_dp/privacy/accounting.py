@@ -38,7 +38,6 @@ def gaussian_delta(mu: float, epsilon: float) -> float:
     Returns:
         The smallest delta, in [0, 1], rounded up by more than the errors of the arithmetic.
 
-    Cost: O(1).
     Reference: Balle and Wang (2018), Theorem 5; Dong, Roth and Su (2022), Corollary 2.13.
 
     Example:
@@ -64,7 +63,6 @@ def gaussian_mu(epsilon: float, delta: float) -> float:
     Returns:
         mu > 0.
 
-    Cost: about 100 evaluations of ``gaussian_delta``.
     Reference: Balle and Wang (2018), Algorithm 1.
 
     Example:
@@ -124,8 +122,7 @@ def range_mu(epsilon: Real) -> Fraction:
 def discrete_parameter(squared_deviation: Real) -> float:
     """Returns the discrete Gaussian that is as private as a continuous one, rounded up.
 
-    Args:
-        squared_deviation: of the continuous Gaussian, in squared grid units, > 0; exact.
+    ``squared_deviation``: of the continuous Gaussian, in squared grid units, > 0; exact.
 
     Returns:
         s with s^2 - 4 at least the squared deviation: see ``discrete_gaussian_mu``.
@@ -142,8 +139,7 @@ def discrete_parameter(squared_deviation: Real) -> float:
 def squared_deviation(parameter: Real) -> Fraction:
     """Returns the squared deviation of a continuous Gaussian as private as a discrete one.
 
-    Args:
-        parameter: s, > 2, in grid units: see ``discrete_gaussian_mu``.
+    ``parameter``: s, > 2, in grid units: see ``discrete_gaussian_mu``.
 
     Example:
         >>> squared_deviation(discrete_parameter(9)) >= 9
@@ -192,9 +188,6 @@ def zcdp_rho(epsilon: float, delta: float) -> float:
 
     Returns:
         rho > 0.
-
-    Raises:
-        InputError: if epsilon and delta are so small that no double is a rho for them.
 
     Reference: Canonne, Kamath and Steinke (2020); Feldman and Zrnic (2021) for the filter.
 

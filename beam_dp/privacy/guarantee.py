@@ -122,11 +122,7 @@ class Guarantee:
 
 
 def checked_delta(value: object) -> float:
-    """Returns a delta as a float.
-
-    Raises:
-        InputError: unless it is 0, or from 1e-300 to less than 1.
-    """
+    """Returns a delta as a float."""
     delta = as_float("delta", value)
     if not (delta == 0 or MIN_DELTA <= delta < 1):
         condition = f"must be 0 (pure differential privacy), or >= {MIN_DELTA:g} and < 1"
@@ -172,11 +168,7 @@ def warn_of_epsilon(epsilon: float) -> None:
 
 
 def warn_of_record_unit(columns: Iterable[str]) -> None:
-    """Warns once where single records are protected and a column seems to name people.
-
-    Args:
-        columns: names of those that are not released.
-    """
+    """Warns once where single records are protected and a column seems to name people."""
     for name in columns:
         if _names_people(name):
             text = (

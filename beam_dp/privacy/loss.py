@@ -34,17 +34,14 @@ class Loss:
     Use ``pure``, ``gaussian`` or ``zcdp``: they state everything that follows from what is known.
     Bounds are rational numbers; a double is taken exactly.
 
-    Args:
-        rho: rho-zero-concentrated differential privacy; None where nothing of the kind is proved.
-        mu_squared: mu-Gaussian differential privacy, as the square of mu, up to the margin of
-            ``discrete_gaussian_mu``; None where nothing of the kind is proved.
-        epsilon: pure differential privacy; None where the release has none.
-        slack: the probability with which none of these bounds holds; 0 where they always do.
-            A mechanism of slack s has, for any two neighbours, laws (1 - s) P' + s P'' and
-            (1 - s) Q' + s Q'', and the bounds hold of P' and Q'.
-
-    Raises:
-        InputError: if a double is not finite and > 0.
+    ``rho``: rho-zero-concentrated differential privacy; None where nothing of the kind is
+    proved.
+    ``mu_squared``: mu-Gaussian differential privacy, as the square of mu, up to the margin of
+    ``discrete_gaussian_mu``; None where nothing of the kind is proved.
+    ``epsilon``: pure differential privacy; None where the release has none.
+    ``slack``: the probability with which none of these bounds holds; 0 where they always do. A
+    mechanism of slack s has, for any two neighbours, laws (1 - s) P' + s P'' and (1 - s) Q' + s
+    Q'', and the bounds hold of P' and Q'.
 
     Example:
         >>> float(Loss.pure(0.5).rho)
@@ -176,11 +173,7 @@ class Loss:
         return None if self.mu_squared is None else root_up(self.mu_squared)
 
     def in_doubles(self) -> Self:
-        """Returns the loss as ledgers and cards store it: every bound rounded up to a double.
-
-        Raises:
-            InputError: if no double is large enough, or no rho is known.
-        """
+        """Returns the loss as ledgers and cards store it: every bound rounded up to a double."""
         return self.from_json(self.to_json())
 
     def to_json(self) -> dict[str, float]:
@@ -191,11 +184,7 @@ class Loss:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Self:
-        """Returns the loss that ``to_json`` wrote.
-
-        Raises:
-            InputError: if a field is missing, unknown or out of range.
-        """
+        """Returns the loss that ``to_json`` wrote."""
         if not isinstance(value, Mapping) or not {"rho"} <= set(value) <= set(_FIELDS):
             raise InputError("loss", value, f"must have a rho, and else only fields of {_FIELDS}")
         exact = {

@@ -81,9 +81,8 @@ def root_down(square: Real) -> float:
 def raised(value: float, operations: int = 8) -> float:
     """Returns a number >= 0 that is surely no less than what it was computed for.
 
-    Args:
-        value: the result of sums, products, quotients and roots of numbers >= 0.
-        operations: how many there were, at most.
+    ``value``: the result of sums, products, quotients and roots of numbers >= 0.
+    ``operations``: how many there were, at most.
     """
     return math.nextafter(value * (1 + operations * UNIT), math.inf)
 

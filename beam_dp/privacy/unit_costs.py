@@ -42,12 +42,8 @@ def least_overlap(
 
     No product is below minus that of equal records either, by Cauchy and Schwarz.
 
-    Args:
-        shape: number of codes of every attribute. One of one code has no residual.
-        supports: distinct, as ascending axes.
-        precisions: of each, >= 0.
-
-    Cost: about a hundred inversions of a matrix of the attributes.
+    ``supports``: distinct, as ascending axes.
+    ``precisions``: of each, >= 0.
     """
     used = sorted({axis for support in supports for axis in support if shape[axis] > 1})
     place = {axis: number for number, axis in enumerate(used)}
@@ -158,11 +154,10 @@ class UnitCosts:
     ordered pairs of its records, each with itself included: n^2 for n equal records, and about n
     for n records that have little in common.
 
-    Args:
-        axes: of the attributes that agreement is looked at in, ascending; at most 20.
-        pairs: the cost of two records by their pattern of agreement, a bit an attribute, the first
-            the lowest; shape (2^len(axes),), int64, the last entry ``PARTS``.
-        limit: of a unit, in parts; from ``PARTS`` to 2^62.
+    ``axes``: of the attributes that agreement is looked at in, ascending; at most 20.
+    ``pairs``: the cost of two records by their pattern of agreement, a bit an attribute, the
+    first the lowest; shape (2^len(axes),), int64, the last entry ``PARTS``.
+    ``limit``: of a unit, in parts; from ``PARTS`` to 2^62.
     """
 
     axes: tuple[int, ...]
@@ -191,17 +186,13 @@ class UnitCosts:
         The records of a unit are taken in the order in which they come, and all stay before the
         first with which the cost is above the limit, also where it would sink again later on.
 
+        ``codes``: of every attribute of the domain, shape (n,) each.
+
         Guarantee: the cost of what stays of any unit is at most the limit; what stays depends on
         nothing but the unit's own records and their order.
 
-        Args:
-            unit: shape (n,), ascending.
-            codes: of every attribute of the domain, shape (n,) each.
-
         Returns:
             shape (n,).
-
-        Cost: about 10 ns for each pair of records of a unit up to the limit.
         """
         if unit.size == 0:
             return np.zeros(0, np.bool_)
@@ -235,13 +226,6 @@ class UnitCosts:
         done: int,
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Takes the next records of some units.
-
-        Args:
-            codes: of the attributes that are looked at.
-            starts: of the units among the records.
-            lengths: their records.
-            costs: of their first ``done`` records, which all stay.
-            done: a multiple of the step.
 
         Returns:
             How many of the next 16 records stay of each unit, and what the unit costs with them.

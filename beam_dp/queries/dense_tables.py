@@ -22,10 +22,8 @@ def marginal_tables(
     leading attributes share these sums, and a table shrinks before it is summed again: all
     3-way marginals of binary attributes cost about 16 passes over the table, not one each.
 
-    Args:
-        counts: one axis a name, records or weights; sums of int64 are exact.
-        names: the attributes of the axes, by name or number.
-        wanted: sets of attributes, each a subsequence of ``names``.
+    ``counts``: one axis a name, records or weights; sums of int64 are exact.
+    ``names``: the attributes of the axes, by name or number.
 
     Returns:
         For each wanted marginal its table, one axis an attribute.
@@ -59,11 +57,9 @@ def sum_of_tables(
 
     The transpose of ``marginal_tables``: the same walk in the other direction.
 
-    Args:
-        tables: for each set of attributes, a subsequence of ``names``, a table with one axis an
-            attribute; at least one.
-        names: the attributes of the result's axes.
-        shape: of the result.
+    ``tables``: for each set of attributes, a subsequence of ``names``, a table with one axis an
+    attribute; at least one.
+    ``names``: the attributes of the result's axes.
 
     Returns:
         one axis a name; it may be a read-only view of a smaller table.

@@ -35,12 +35,8 @@ class Disjunction(LiteralQuery):
 
     It is 1 less the conjunction of their complements, and is answered as that.
 
-    Args:
-        shape: of the domain.
-        axes: positions of the attributes of the literals, ascending, at least two.
-        ranges: for each, the codes where its literal holds, not all.
-
-    Cost: one or two passes over the cells.
+    ``axes``: positions of the attributes of the literals, ascending, at least two.
+    ``ranges``: for each, the codes where its literal holds, not all.
 
     Example:
         >>> Disjunction((2, 2), (0, 1), (((1, 2),), ((1, 2),))).values().tolist()
@@ -99,9 +95,6 @@ def negation(query: LinearQuery) -> LinearQuery:
 
     A conjunction becomes a disjunction of the negated literals and the other way round; in a
     parity one literal is negated.
-
-    Raises:
-        InputError: if q is 1 everywhere: 1 - q counts nothing.
 
     Example:
         >>> negation(Product((2, 2), (0, 1), (((1, 2),), ((1, 2),)))).values().tolist()

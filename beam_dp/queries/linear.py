@@ -43,26 +43,19 @@ class LinearQuery(ABC):
 
         One record changes it by at most 2^16.
 
-        Args:
-            counts: shape (num_cells,), int64, records, >= 0; they sum to at most 2^61.
+        ``counts``: shape (num_cells,), int64, records, >= 0; they sum to at most 2^61.
         """
 
     @abstractmethod
     def mean(self, weights: NDArray[np.float64]) -> float:
         """Returns the mean of q under a distribution, in [0, 1].
 
-        Args:
-            weights: shape (num_cells,), float64, sums to 1.
+        ``weights``: shape (num_cells,), float64, sums to 1.
         """
 
     @abstractmethod
     def add_to(self, table: NDArray[np.float64], step: float) -> None:
-        """Adds ``step`` times q to a table in place.
-
-        Args:
-            table: shape (num_cells,), float64.
-            step: any number.
-        """
+        """Adds ``step`` times q to a table in place."""
 
     @abstractmethod
     def to_json(self) -> dict[str, Any]:
@@ -78,12 +71,8 @@ class LinearQuery(ABC):
 class Factors(NamedTuple):
     """How a query is (constant + sign P) / divisor, where P is a product over attributes.
 
-    Args:
-        constant: what is added.
-        sign: 1 or -1.
-        divisor: of both.
-        inside: the factor of an attribute where its literal holds.
-        outside: where it does not.
+    ``inside``: the factor of an attribute where its literal holds.
+    ``outside``: where it does not.
     """
 
     constant: int
@@ -108,12 +97,8 @@ class LiteralQuery(LinearQuery):
 class Product(LiteralQuery):
     """1 on the cells whose codes all lie in given ranges: conjunctions, cells and intervals.
 
-    Args:
-        shape: of the domain.
-        axes: positions of the attributes that are concerned, ascending; none is q = 1.
-        ranges: for each, the codes that count: ascending ranges that do not touch, and not all.
-
-    Cost: of the order of the cells where it is 1; of all of them at most.
+    ``axes``: positions of the attributes that are concerned, ascending; none is q = 1.
+    ``ranges``: for each, the codes that count: ascending ranges that do not touch, and not all.
 
     Example:
         >>> query = Product((2, 3), (1,), (((0, 2),),))
@@ -183,12 +168,8 @@ class Product(LiteralQuery):
 class Parity(LiteralQuery):
     """1 on the cells where an odd number of literals hold.
 
-    Args:
-        shape: of the domain.
-        axes: positions of the attributes of the literals, ascending, at least one.
-        ranges: for each, the codes where its literal holds.
-
-    Cost: one or two passes over the cells.
+    ``axes``: positions of the attributes of the literals, ascending, at least one.
+    ``ranges``: for each, the codes where its literal holds.
 
     Example:
         >>> Parity((2, 2), (0, 1), (((1, 2),), ((1, 2),))).values().tolist()
@@ -250,11 +231,7 @@ class Parity(LiteralQuery):
 class Explicit(LinearQuery):
     """A query by its value at every cell, rounded to multiples of 2^-16.
 
-    Args:
-        shape: of the domain.
-        numerators: 2^16 times the values, as the bytes of little-endian int32.
-
-    Cost: one pass over the cells.
+    ``numerators``: 2^16 times the values, as the bytes of little-endian int32.
     """
 
     shape: Shape
@@ -276,11 +253,7 @@ class Explicit(LinearQuery):
 
     @classmethod
     def of(cls, shape: Shape, values: ArrayLike) -> Explicit:
-        """Returns the query with these values, shape (num_cells,) or that of the domain.
-
-        Raises:
-            InputError: unless there is one number from 0 to 1 for each cell.
-        """
+        """Returns the query with these values, shape (num_cells,) or that of the domain."""
         try:
             table = np.asarray(values, np.float64)
         except (TypeError, ValueError, OverflowError):
@@ -325,11 +298,7 @@ def complement(ranges: Sequence[Range], size: int) -> tuple[Range, ...]:
 
 
 def check_codes(shape: Shape, axes: Sequence[int], ranges: Sequence[Sequence[Range]]) -> None:
-    """Refuses codes outside the universe.
-
-    Raises:
-        InputError: naming the query.
-    """
+    """Refuses codes outside the universe."""
     in_order = all(one < other for one, other in itertools.pairwise(axes))
     if len(ranges) != len(axes) or not in_order:
         raise InputError("query", list(axes), "must name attributes in domain order, each once")

@@ -330,11 +330,7 @@ def _form(*examples: str) -> Callable[[Form], Form]:
 
 
 def check_num_queries(num_queries: int, spec: str) -> None:
-    """Refuses a workload that has too many queries.
-
-    Raises:
-        InputError: naming the workload.
-    """
+    """Refuses a workload that has too many queries."""
     if num_queries > MAX_QUERIES:
         condition = f"has {magnitude(num_queries)} queries; must have at most {MAX_QUERIES:,}"
         raise InputError("workload", spec, condition)

@@ -28,11 +28,10 @@ class QueryReader(Protocol):
 class QueryLine:
     """What a line asks; all of it is public.
 
-    Args:
-        id: as the line has it, as text; None without one.
-        text: the query as JSON, shortened where it is very long.
-        query: the query; None where it was refused.
-        error: why it was refused, in one line, or None.
+    ``id``: as the line has it, as text; None without one.
+    ``text``: the query as JSON, shortened where it is very long.
+    ``query``: the query; None where it was refused.
+    ``error``: why it was refused, in one line, or None.
     """
 
     id: str | None
@@ -44,10 +43,8 @@ class QueryLine:
 def read_line(queries: QueryReader, line: Any) -> QueryLine:
     """Returns what a line asks; never raises for what it holds.
 
-    Args:
-        queries: of the domain, or what else reads them.
-        line: a line of JSON, or the object that it holds: a query as ``LinearQueries.from_json``
-            reads it, with an ``id`` (a text or an integer) if it likes.
+    ``line``: a line of JSON, or the object that it holds: a query as
+    ``LinearQueries.from_json`` reads it, with an ``id`` (a text or an integer) if it likes.
 
     Example:
         >>> from beam_dp.domain.files import read_domain
@@ -78,9 +75,6 @@ def expand_line(queries: LinearQueries, line: str) -> list[str]:
     Every cell has the ``id`` of its line, if that has one. A marginal that is refused is left as
     it is, for ``read_line`` to say why; so is one with a ``weight`` other than 1, which is of
     marginals for a synthetic database: answers have none.
-
-    Raises:
-        InputError: if the marginal has more than ``MAX_QUERIES`` cells.
 
     Example:
         >>> from beam_dp.domain.files import read_domain

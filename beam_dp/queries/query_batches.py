@@ -25,14 +25,7 @@ _STEP_CELLS = 2**12
 
 @dataclass(frozen=True, eq=False)
 class Literals:
-    """Distinct literals of one attribute: sets of its codes, as ranges.
-
-    Args:
-        size: of the attribute.
-        starts: first codes of all ranges of all literals, in their order.
-        stops: codes after their last ones.
-        first: for each literal the place of its first range.
-    """
+    """Distinct literals of one attribute: sets of its codes, as ranges."""
 
     size: int
     starts: NDArray[np.int64]
@@ -72,12 +65,9 @@ class QueryBatch:
     All are sums of products over attributes, see ``Factors``: so they are summed along one
     attribute after the other.
 
-    Args:
-        axes: the sets of attributes, in domain order.
-        positions: shape (num_sets, num_queries): where a query stands in the workload.
-        kind: ``Product``, ``Disjunction`` or ``Parity``.
-        literals: distinct ones of each attribute.
-        index: shape (num_queries,): which combination of literals a query has.
+    ``positions``: shape (num_sets, num_queries): where a query stands in the workload.
+    ``literals``: distinct ones of each attribute.
+    ``index``: shape (num_queries,): which combination of literals a query has.
     """
 
     axes: tuple[Axes, ...]
@@ -112,8 +102,7 @@ class QueryBatch:
     def spread(self, weights: NDArray[np.int64]) -> NDArray[np.int64]:
         """Returns tables with the sum of all queries times their weights: as of ``answers``.
 
-        Args:
-            weights: of all queries of the workload, int64.
+        ``weights``: of all queries of the workload, int64.
 
         Returns:
             shape (num_sets, *sizes of the attributes), int64.
@@ -150,10 +139,7 @@ class QueryBatch:
 
 
 def batches_of(queries: Sequence[LinearQuery]) -> tuple[tuple[QueryBatch, ...], ...]:
-    """Returns the batches of all queries of literals, in parts that fit in memory together.
-
-    Cost: about 10 microseconds a query.
-    """
+    """Returns the batches of all queries of literals, in parts that fit in memory together."""
     found: dict[tuple[str, Axes], list[int]] = {}
     for position, query in enumerate(queries):
         if isinstance(query, LiteralQuery):

@@ -103,13 +103,7 @@ class RowConjunctions:
 def conjunction_of_text(text: Any) -> SparseQuery:
     """Returns the conjunction that a text with a letter a bit describes.
 
-    Args:
-        text: of 0, 1 and ``*``, of which at most 20 are ``*``.
-
-    Raises:
-        InputError: naming the query, if it is another one.
-
-    Cost: O(d 2^k) for d bits of which k are left out.
+    ``text``: of 0, 1 and ``*``, of which at most 20 are ``*``.
 
     Example:
         >>> conjunction_of_text("1*0").elements
@@ -130,12 +124,8 @@ def names_row_conjunctions(spec: str) -> bool:
 def parse_row_conjunctions(spec: str) -> RowConjunctions:
     """Reads a family as a command line gives it.
 
-    Args:
-        spec: ``row_conjunctions:D,W``, of exactly W literals over D bits; or
-            ``monotone_row_conjunctions:D,W``, none of which is negated.
-
-    Raises:
-        InputError: naming the workload.
+    ``spec``: ``row_conjunctions:D,W``, of exactly W literals over D bits; or
+    ``monotone_row_conjunctions:D,W``, none of which is negated.
 
     Example:
         >>> parse_row_conjunctions("monotone_row_conjunctions:40,38").sparsity

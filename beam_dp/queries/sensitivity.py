@@ -39,10 +39,9 @@ Pair = tuple[int, int]  # 2^16 times an L1 norm, and 2^32 times a squared L2 nor
 class WorkloadSensitivity:
     """The largest change of the vector of all answers, in numerators over 2^16.
 
-    Args:
-        l1: 2^16 times the L1 sensitivity.
-        l2_squared: 2^32 times the square of the L2 sensitivity.
-        is_exact: False where both are upper bounds that may not be attained.
+    ``l1``: 2^16 times the L1 sensitivity.
+    ``l2_squared``: 2^32 times the square of the L2 sensitivity.
+    ``is_exact``: False where both are upper bounds that may not be attained.
     """
 
     l1: int
@@ -74,8 +73,6 @@ def workload_sensitivity(
       query moves by its range at most. Queries that are 1 everywhere do not move between cells.
 
     Combinations that a domain declares impossible are not left out.
-
-    Cost: a few passes over the cells; where all pairs are compared, a few seconds.
 
     Example:
         >>> from beam_dp.domain.files import read_domain

@@ -35,13 +35,8 @@ class SparseQueries:
     def from_json(self, parsed: Any) -> SparseQuery:
         """Returns the query that a JSON value describes.
 
-        Args:
-            parsed: as of ``SparseQuery.from_json``, or ``{"row_conjunction": "1*0"}``: see
-                ``conjunction_of_text``.
-
-        Raises:
-            InputError: if it describes none, or one with too many elements, with elements of
-                another type, or with two that share a fingerprint.
+        ``parsed``: as of ``SparseQuery.from_json``, or ``{"row_conjunction": "1*0"}``: see
+        ``conjunction_of_text``.
         """
         if isinstance(parsed, Mapping) and set(parsed) == {"row_conjunction"}:
             read = conjunction_of_text(parsed["row_conjunction"])
@@ -57,11 +52,7 @@ class SparseQueries:
 
 
 def of_type(query: SparseQuery, key_type: KeyType) -> SparseQuery:
-    """Returns a query whose elements are keys of one type; texts become bytes for those.
-
-    Raises:
-        InputError: naming an element of another type.
-    """
+    """Returns a query whose elements are keys of one type; texts become bytes for those."""
     values = [numerator / 2**16 for numerator in query.numerators]
     elements = [_typed(element, key_type) for element in query.elements]
     return SparseQuery(zip(elements, values, strict=True))
@@ -69,9 +60,6 @@ def of_type(query: SparseQuery, key_type: KeyType) -> SparseQuery:
 
 def with_plain_keys(query: SparseQuery) -> SparseQuery:
     """Returns a query whose texts and bytes are read as the keys of records are.
-
-    Raises:
-        InputError: if two elements are one key, whose value would be ambiguous.
 
     Example:
         >>> with_plain_keys(SparseQuery({"7.0": 1.0, "07": 0.5})).elements

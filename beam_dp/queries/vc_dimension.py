@@ -47,14 +47,10 @@ _TOLD = {
 class VCDimension:
     """What is known of the VC dimension of some queries.
 
-    Args:
-        least: the dimension is not less: so many cells are shattered, or by Sauer's bound fewer
-            dimensions have fewer queries.
-        most: it is not more.
-        shattered: cells that are shattered, ascending.
-        found_by: why it is not more: a ``search`` of all sets of cells; ``products``, by
-            ``products_bound``; the number of ``queries``, whose lg it is at most; or because
-            it was ``given``.
+    ``shattered``: cells that are shattered, ascending.
+    ``found_by``: why it is not more: a ``search`` of all sets of cells; ``products``, by
+    ``products_bound``; the number of ``queries``, whose lg it is at most; or because it was
+    ``given``.
     """
 
     least: int
@@ -84,15 +80,8 @@ def matrix_vc_dimension(
     queries treat alike, or in the opposite way, one is enough, and what is searched for grows from
     1; where the limit of work ends that, the largest sizes are ruled out from above.
 
-    Args:
-        queries: shape (num_queries, num_cells), of zeros and ones; both at least 1.
-        at_most: a bound that is known, as ``products_bound`` gives.
-        max_steps: of work, of which two times as many are done at most.
-
-    Raises:
-        InputError: if a value is not 0 or 1, or there are more than 2^24 values.
-
-    Cost: the matrix, and at most 2 ``max_steps`` of some 0.2 microseconds.
+    ``queries``: shape (num_queries, num_cells), of zeros and ones; both at least 1.
+    ``max_steps``: of work, of which two times as many are done at most.
 
     Reference: Vapnik and Chervonenkis (1971); Dwork and Roth (2014), Lemma 4.7, corrected.
 
@@ -168,12 +157,8 @@ def workload_vc_dimension(workload: LinearWorkload, max_steps: int = MAX_STEPS) 
 def is_shattered(queries: NDArray[Any], cells: Sequence[int]) -> bool:
     """Returns whether every choice of some cells is what a query holds of them.
 
-    Args:
-        queries: shape (num_queries, num_cells), of zeros and ones.
-        cells: positions; none at all are shattered by any query.
-
-    Raises:
-        InputError: if a value is not 0 or 1, or a position is out of range.
+    ``queries``: shape (num_queries, num_cells), of zeros and ones.
+    ``cells``: positions; none at all are shattered by any query.
 
     Example:
         >>> queries = np.array([[0, 0], [0, 1], [1, 0], [1, 1]])
@@ -196,9 +181,6 @@ def sauer_bound(num_points: int, dimension: int) -> int:
     induction: of queries that differ on n points, those that still differ on n - 1 of them, and
     those of which both extensions are there, whose dimension is less by one.
 
-    Raises:
-        InputError: if one is out of range.
-
     Reference: Sauer (1972); Vapnik and Chervonenkis (1971).
 
     Example:
@@ -212,8 +194,6 @@ def sauer_bound(num_points: int, dimension: int) -> int:
 
 def log_sauer_bound(num_points: int, dimension: int) -> float:
     """Returns the natural logarithm of ``sauer_bound``, to 12 digits, without the integer itself.
-
-    Cost: O(dimension).
 
     Example:
         >>> round(log_sauer_bound(10, 2), 9) == round(math.log(56), 9)
@@ -251,11 +231,7 @@ class _Search:
         self.steps = 0  # that may still be done
 
     def shattered(self, target: int) -> tuple[int, ...] | None:
-        """Returns so many cells, at least one, that are shattered, or None if no such are.
-
-        Raises:
-            _OutOfStepsError: if the steps do not suffice to know.
-        """
+        """Returns so many cells, at least one, that are shattered, or None if no such are."""
         found = self._extended([self._everything], list(self._cells), target)
         return None if found is None else tuple(self._cells[each] for each in found)
 
@@ -355,6 +331,9 @@ def family_vc_dimension(family: VCFamily, sizes: Sequence[int]) -> int:
     three codes or more are chosen; and, for each attribute and each code beyond it on which the sum
     counts (both neighbours of 1; 1 next to 0; all but 0), the cell that differs there. To leave any
     of these cells out, an attribute's set leaves out its codes; it always holds the first cell's.
+
+    ``sizes``: s >= 1 of each attribute; 2 for conjunctions, disjunctions and parities.
+
     No more: by P for n >= 3, since another attribute of two codes makes the sum at least s, and
     without one the product that holds none of n = s cells is empty. For n = 2 <= sum there is
     nothing to prove; if the sum is 1, prefixes are a chain, and other products are 3: two codes
@@ -363,13 +342,6 @@ def family_vc_dimension(family: VCFamily, sizes: Sequence[int]) -> int:
     shatter the same cells.
     Cells are disjoint, so that no query holds two of them. Parities are a linear space of 2^d
     functions: no more than lg of that, and they shatter the d cells with a single yes.
-
-    Args:
-        family: one of these.
-        sizes: s >= 1 of each attribute; 2 for conjunctions, disjunctions and parities.
-
-    Raises:
-        InputError: if one is out of range.
 
     Example:
         >>> family_vc_dimension("rectangles", [100]), family_vc_dimension("rectangles", [100, 2, 9])
@@ -402,13 +374,7 @@ def short_conjunctions_vc_bounds(
     negation and w = 1 half of all sets are enough. Both bounds are the same for w = 1 and w >= d.
     Disjunctions have the same dimension, as complements.
 
-    Args:
-        num_attributes: d >= 1.
-        max_literals: w >= 1; a conjunction may have none.
-        monotone: whether no literal may be negated.
-
-    Raises:
-        InputError: if one is out of range.
+    ``max_literals``: w >= 1; a conjunction may have none.
 
     Reference: Frein, Leveque and Sebo (2008).
 

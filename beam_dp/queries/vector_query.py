@@ -24,11 +24,8 @@ class VectorQuery:
     the column's values in one of them. Disjunctions and parities are a constant for each record,
     and some times a product.
 
-    Args:
-        axes: positions of the attributes that are concerned, ascending.
-        vectors: for each, shape (its size,), float64.
-        constant: that is added for each record.
-        factor: of the product.
+    ``axes``: positions of the attributes that are concerned, ascending.
+    ``vectors``: for each, shape (its size,), float64.
     """
 
     axes: Axes
@@ -76,8 +73,6 @@ def sums_of(table: NDArray[np.float64], queries: Sequence[VectorQuery]) -> Vecto
 
     Returns:
         shape (num_queries,), float64.
-
-    Cost: a pass over the table for about 64 queries together.
     """
     found = np.empty(len(queries))
     for start in range(0, len(queries), 64):
@@ -102,15 +97,11 @@ def sums_over_records(
 ) -> Vector:
     """Returns the answers of queries about records.
 
-    Args:
-        codes: of each attribute, shape (num_distinct,).
-        counts: how many records equal each, shape (num_distinct,).
-        queries: of any attributes.
+    ``codes``: of each attribute, shape (num_distinct,).
+    ``counts``: how many records equal each, shape (num_distinct,).
 
     Returns:
         shape (num_queries,), float64.
-
-    Cost: about 5 ns an attribute, query and distinct record.
     """
     found = np.empty(len(queries))
     for place, query in enumerate(queries):

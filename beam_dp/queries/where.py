@@ -57,20 +57,15 @@ _SIGNS = {ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">="}
 def read_condition(domain: Domain, text: str) -> dict[int, Mask]:
     """Returns the codes of each attribute for which a condition holds.
 
-    Args:
-        domain: the universe.
-        text: comparisons ``==``, ``!=``, ``<``, ``<=``, ``>``, ``>=``, ``in`` and ``not in`` of an
-            attribute with its levels, chains such as ``25 <= age < 40``, and boolean attributes by
-            their name; joined by ``and``, by ``not``, and by ``or`` within one attribute. Names
-            with blanks or signs stand in backquotes. ``null`` and ``'other'`` are levels where they
-            are declared; ``!=`` holds for them, an order never does.
+    ``text``: comparisons ``==``, ``!=``, ``<``, ``<=``, ``>``, ``>=``, ``in`` and ``not in`` of
+    an attribute with its levels, chains such as ``25 <= age < 40``, and boolean attributes by
+    their name; joined by ``and``, by ``not``, and by ``or`` within one attribute. Names with
+    blanks or signs stand in backquotes. ``null`` and ``'other'`` are levels where they are
+    declared; ``!=`` holds for them, an order never does.
 
     Returns:
         By position, shape (size,), True where it holds; all of them must hold. An attribute that is
         not concerned is left out.
-
-    Raises:
-        InputError: naming ``where``, if it is none of these, or holds for no record at all.
 
     Example:
         >>> from beam_dp.domain.files import read_domain

@@ -125,11 +125,7 @@ class Workload:
 
 
 def workload_from_json(parsed: Any, domain: Domain) -> Workload:
-    """Builds a workload from parsed JSON: the inverse of ``Workload.to_json``.
-
-    Raises:
-        InputError: if it describes no workload of this domain.
-    """
+    """Builds a workload from parsed JSON: the inverse of ``Workload.to_json``."""
     if not isinstance(parsed, dict) or set(parsed) != {"marginals", "weights"}:
         raise InputError("workload", parsed, "must have marginals and weights")
     weights = parsed["weights"]

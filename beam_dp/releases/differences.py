@@ -30,12 +30,9 @@ class MarginalsRelease(Protocol):
 class CellDifference:
     """One cell of two releases.
 
-    Args:
-        cell: each attribute, with the label of its level.
-        first: the answer of the first release, in records.
-        second: the answer of the second release.
-        standard_error: of the difference, from the noise of both; None, so that there is no error
-            bar, where one of them states no error for this cell.
+    ``first``: the answer of the first release, in records.
+    ``standard_error``: of the difference, from the noise of both; None, so that there is no
+    error bar, where one of them states no error for this cell.
     """
 
     cell: tuple[tuple[str, str], ...]

@@ -21,17 +21,16 @@ _LEAST_DEVIATIONS = 4.0
 class Estimate:
     """An answer with its error bar.
 
-    Args:
-        value: in the unit of the question.
-        standard_error: in the same unit; None if none can be stated honestly.
-        margin: in 95 % of cases, the truth is within this distance; None like the standard error.
-        kind: of the error. ``exact``: it follows from the noise alone, for all data;
-            ``approximate``: predicted, for attributes that were measured together, or for a ratio,
-            to first order; ``model_based``: predicted, for interactions that were not measured.
-        reason: why there is no error bar; empty if there is one.
-        bound: proved. The errors of all answers to one request, or of all that the release was made
-            for, are within theirs, except with ``failure_probability``; None without a proof.
-        failure_probability: of the bound, in (0, 1).
+    ``standard_error``: in the same unit; None if none can be stated honestly.
+    ``margin``: in 95 % of cases, the truth is within this distance; None like the standard
+    error.
+    ``kind``: of the error. ``exact``: it follows from the noise alone, for all data;
+    ``approximate``: predicted, for attributes that were measured together, or for a ratio, to
+    first order; ``model_based``: predicted, for interactions that were not measured.
+    ``reason``: why there is no error bar; empty if there is one.
+    ``bound``: proved. The errors of all answers to one request, or of all that the release was
+    made for, are within theirs, except with ``failure_probability``; None without a proof.
+    ``failure_probability``: of the bound, in (0, 1).
     """
 
     value: float
@@ -54,12 +53,10 @@ class Estimate:
 class MarginalAnswer:
     """One marginal, answered from a release.
 
-    Args:
-        attributes: names, in domain order: the axes of ``values``.
-        values: expected number of records in each cell, float64; they sum to ``num_records``.
-        standard_error: of one cell, in records; None where the release states none.
-        bound: no cell's error exceeds it, except with ``failure_probability``; in records.
-        failure_probability: in (0, 1).
+    ``attributes``: names, in domain order: the axes of ``values``.
+    ``values``: expected number of records in each cell, float64; they sum to ``num_records``.
+    ``standard_error``: of one cell, in records; None where the release states none.
+    ``bound``: no cell's error exceeds it, except with ``failure_probability``; in records.
     """
 
     attributes: tuple[str, ...]

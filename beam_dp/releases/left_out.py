@@ -21,22 +21,10 @@ class LeftOut:
     They are unbiased estimates, may be negative, and count at most as many records of a unit as the
     guarantee says.
 
-    Args:
-        counts: by attribute, in domain order: the records whose first value without a level, in
-            this order, was that attribute's.
-        impossible: the records that only match an impossible combination; None where the domain
-            declares none.
-        scale: of the discrete Laplace noise of each count, in records.
-        standard_error: of each count, from the noise alone, in records.
-        bound: of the errors of all counts at once, except with ``failure_probability``.
-        sum_standard_error: of ``total``.
-        sum_bound: of the error of ``total``, except with ``failure_probability``.
-        failure_probability: in (0, 1).
-        budget: how the guarantee was split: epsilon and delta of the ``release`` and of these
-            counts, ``left_out``.
-
-    Raises:
-        InputError: if a field is not as described.
+    ``impossible``: the records that only match an impossible combination; None where the domain
+    declares none.
+    ``scale``: of the discrete Laplace noise of each count, in records.
+    ``standard_error``: of each count, from the noise alone, in records.
     """
 
     counts: Mapping[str, int]

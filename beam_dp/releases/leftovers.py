@@ -22,18 +22,6 @@ def finish_writing(directory: str | os.PathLike[str]) -> bool:
     still alive and has not published its card yet finds its draft withdrawn and fails; one that
     starts later follows the rules of ``commit``. For a horizon, this includes all windows and
     blocks.
-
-    Args:
-        directory: the output of the job. It need not exist.
-
-    Returns:
-        Whether the directory contains a committed release with all its files; for a horizon,
-        whether all its windows and blocks are committed and complete.
-
-    Raises:
-        InputError: if releases can't be committed on this filesystem.
-        ReleaseError: if ``horizon.json`` is damaged; drafts are removed nevertheless.
-        OSError: if drafts can't be read or removed.
     """
     first, *inside = finish_each(directory).values()
     if not holds_horizon(directory):
@@ -43,11 +31,7 @@ def finish_writing(directory: str | os.PathLike[str]) -> bool:
 
 
 def finish_each(directory: str | os.PathLike[str]) -> dict[str, bool]:
-    """Finishes a directory, and those of all windows and blocks in it: see ``finish_writing``.
-
-    Returns:
-        For each directory, the given one first, whether its release is committed and complete.
-    """
+    """Finishes a directory, and those of all windows and blocks in it: see ``finish_writing``."""
     return {place: _finish(place) for place in release_directories(directory)}
 
 

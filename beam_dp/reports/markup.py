@@ -59,14 +59,7 @@ def table(
     rows: Iterable[Sequence[object]],
     numbers: Iterable[int] = (),
 ) -> str:
-    """Returns a table of at most ``MAX_ROWS`` rows, whose first column heads its rows.
-
-    Args:
-        caption: also read to people who don't see the page.
-        header: a text for each column.
-        rows: texts or values.
-        numbers: positions of the columns of numbers.
-    """
+    """Returns a table of at most ``MAX_ROWS`` rows, whose first column heads its rows."""
     right = set(numbers)
     classes = [_class("number") if place in right else "" for place in range(len(header))]
     head = "".join(

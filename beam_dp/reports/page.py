@@ -74,18 +74,11 @@ class Beside:
 def report_page(release: AnyRelease, beside: Beside) -> str:
     """Returns the report of a release as one HTML file.
 
-    Args:
-        release: of any kind; every text in it may be hostile.
-        beside: known from elsewhere. With ``truth`` the page is as private as the records, and
-            says so in its title, on its screen, and on each printed page.
+    ``beside``: known from elsewhere. With ``truth`` the page is as private as the records, and
+    says so in its title, on its screen, and on each printed page.
 
     Returns:
         Under 2 MB; the same text for the same arguments.
-
-    Raises:
-        ReleaseError: if a window of a horizon is damaged.
-
-    Cost: the cells of all attributes and of up to 400 pairs are asked: seconds.
     """
     told: Told = of_kind("report", release, beside.truth)
     is_private = beside.truth is not None

@@ -28,14 +28,7 @@ def plain_table(
     numbers: Container[int] = (),
     title: str | None = None,
 ) -> Table:
-    """Returns a table without lines, of texts that a release may have chosen.
-
-    Args:
-        header: a text for each column.
-        rows: a text for each column.
-        numbers: the places of the columns of numbers, which are aligned on the right.
-        title: above the table.
-    """
+    """Returns a table without lines, of texts that a release may have chosen."""
     from rich.table import Table
 
     table = Table(

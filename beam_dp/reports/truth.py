@@ -70,10 +70,7 @@ def truth_domain(release: AnyRelease, path: str) -> Domain:
 
 
 def truth_of(release: AnyRelease, domain: Domain, batches: Iterable[pa.RecordBatch]) -> Truth:
-    """Returns the records that a release is about, limited for each unit as they were for it.
-
-    Cost: the memory of the codes; as ``encode_records``.
-    """
+    """Returns the records that a release is about, limited for each unit as they were for it."""
     unit, num_rows, inside = release.guarantee.privacy_unit, 0, []
     for batch in batches:
         num_rows += batch.num_rows

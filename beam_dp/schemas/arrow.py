@@ -30,11 +30,7 @@ _PANDAS_KINDS: dict[str, Kind] = {
 
 
 def parquet_columns(path: str) -> list[Column]:
-    """Returns the columns of a Parquet file.
-
-    Raises:
-        InputError: if it can't be read.
-    """
+    """Returns the columns of a Parquet file."""
     try:
         schema = pq.read_schema(path)
     except (OSError, pa.ArrowException, ValueError) as error:
@@ -43,11 +39,7 @@ def parquet_columns(path: str) -> list[Column]:
 
 
 def ipc_columns(path: str) -> list[Column]:
-    """Returns the columns of an Arrow file (Feather), or of a stream in a file.
-
-    Raises:
-        InputError: if it can't be read.
-    """
+    """Returns the columns of an Arrow file (Feather), or of a stream in a file."""
     try:
         with pa.OSFile(path) as file:
             try:

@@ -27,11 +27,7 @@ _NESTED = ("array", "error", "map", "record")
 
 
 def avro_file_columns(path: str) -> list[Column]:
-    """Returns the columns of the schema in the header of a file, without reading its blocks.
-
-    Raises:
-        InputError: if it can't be read, or does not contain records.
-    """
+    """Returns the columns of the schema in the header of a file, without reading its blocks."""
     try:
         with open(path, "rb") as file:
             text = fastavro.reader(file).metadata["avro.schema"]
@@ -45,11 +41,7 @@ def avro_file_columns(path: str) -> list[Column]:
 
 
 def avro_columns(schema: Any, source: str) -> list[Column]:
-    """Returns the columns of a parsed schema.
-
-    Raises:
-        InputError: if it is not a schema of records.
-    """
+    """Returns the columns of a parsed schema."""
     fields = schema.get("fields") if isinstance(schema, dict) else None
     if not isinstance(fields, list) or schema.get("type") != "record":
         raise InputError("schema", source, "must be an Avro schema of records")

@@ -26,16 +26,10 @@ _MAX_DEPTH = 32
 class Column:
     """One column of a schema.
 
-    Args:
-        name: its name.
-        kind: that of its attribute; None if its type makes none.
-        nullable: whether null is allowed.
-        has_zone: whether times have a zone; None if the schema does not say.
-        values: all values that the schema allows, such as an enumeration.
-        low: the smallest value that the schema allows, if it says so.
-        high: the largest value that it allows.
-        is_domain: whether these were declared as a domain, so that they need no confirmation.
-        reason: why there is no attribute, if there is none.
+    ``kind``: that of its attribute; None if its type makes none.
+    ``has_zone``: whether times have a zone; None if the schema does not say.
+    ``low``: the smallest value that the schema allows, if it says so.
+    ``reason``: why there is no attribute, if there is none.
     """
 
     name: str

@@ -111,11 +111,7 @@ class DomainDraft:
 
 
 def draft_of(columns: Sequence[Column], source: str) -> DomainDraft:
-    """Returns the draft of a schema.
-
-    Raises:
-        InputError: if no column makes an attribute.
-    """
+    """Returns the draft of a schema."""
     counted = collections.Counter(column.name for column in columns)
     entries, left_out = [], []
     for column in columns:

@@ -44,10 +44,6 @@ def binned_attribute(release: Release, num_bins: int) -> BinnedAttribute:
     An integer attribute becomes a numeric one of whole numbers, whose last edge is its largest
     integer, or half above it if that has a bin of its own.
 
-    Raises:
-        InputError: if the release has no interval counts, no ledger paid for it, or its noise hides
-            even two bins.
-
     Example:
         >>> binned_attribute(read_release("out/ages"), 8).edges  # doctest: +SKIP
         (0.0, 9.0, 17.0, 24.0, 33.0, 42.0, 51.0, 63.0, 99.0)

@@ -40,11 +40,7 @@ _CONTINUOUS = ("continuous", "numeric", "numerical", "float", "real")
 
 
 def model_of(name: str) -> Any:
-    """Imports the class ``module:Class`` from the working directory or an installed package.
-
-    Raises:
-        InputError: if it cannot be imported.
-    """
+    """Imports the class ``module:Class`` from the working directory or an installed package."""
     module, _, path = name.partition(":")
     here = os.getcwd()
     sys.path.insert(0, here)
@@ -65,11 +61,7 @@ def model_of(name: str) -> Any:
 
 
 def model_columns(model: Any, source: str) -> list[Column]:
-    """Returns the columns of a pydantic model.
-
-    Raises:
-        InputError: if it is not one, or has no JSON schema.
-    """
+    """Returns the columns of a pydantic model."""
     describe = getattr(model, "model_json_schema", None)
     if not isinstance(model, type) or not callable(describe):
         raise InputError("schema", source, "must be a pydantic model: a class of BaseModel")
@@ -82,11 +74,7 @@ def model_columns(model: Any, source: str) -> list[Column]:
 
 
 def json_schema_columns(schema: Any, source: str) -> list[Column]:
-    """Returns the columns of an object that a JSON schema describes.
-
-    Raises:
-        InputError: if it describes no object.
-    """
+    """Returns the columns of an object that a JSON schema describes."""
     parts = schema.get("$defs") if isinstance(schema, dict) else None
     named = {
         f"#/$defs/{key.replace('~', '~0').replace('/', '~1')}": part
@@ -159,12 +147,7 @@ def _of_one_type(name: str, schema: dict[str, Any]) -> Column:
 
 
 def bigquery_columns(schema: Any, source: str) -> list[Column]:
-    """Returns the columns of a BigQuery schema, as `bq show` or `bq show --schema` prints it.
-
-    Raises:
-        InputError: unless it is a list of fields, or an object with one as ``fields`` or
-            ``schema.fields``.
-    """
+    """Returns the columns of a BigQuery schema, as `bq show` or `bq show --schema` prints it."""
     if isinstance(schema, dict) and isinstance(schema.get("schema"), dict):
         schema = schema["schema"]
     fields = schema.get("fields") if isinstance(schema, dict) else schema
@@ -196,9 +179,6 @@ def sizes_columns(schema: Any, source: str) -> list[Column]:
 
     ``{"age": 85, "sex": 2}``, or an object for each attribute, as in PrivMRF: ``{"age": {"type":
     "discrete", "domain": 85}}``. Instead of a size there may be ``values``, or ``min`` and ``max``.
-
-    Raises:
-        InputError: if it is not one.
 
     Example:
         >>> sizes_columns({"age": {"type": "discrete", "domain": 85}}, "d.json")[0].high

@@ -139,12 +139,7 @@ def _of_text(source: str, kind: str | None, table: str | None, dialect: str | No
 
 
 def _csv_columns(path: str) -> list[Column]:
-    """Returns the columns of a CSV file, all of open types; reads its first line only.
-
-    Raises:
-        InputError: if it can't be read, or its first line looks like a record: a name is empty,
-            repeated or a number. The line is not shown.
-    """
+    """Returns the columns of a CSV file, all of open types; reads its first line only."""
     try:
         with open(path, encoding="utf-8-sig", newline="") as file:
             names = next(csv.reader(file), [])

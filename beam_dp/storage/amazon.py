@@ -35,9 +35,7 @@ class AmazonBucket:
     ``AWS_ENDPOINT_URL_S3`` names another service, as for all programs of Amazon's library. One that
     passes over conditions of writes or copies is refused.
 
-    Args:
-        name: of the bucket.
-        folder: where ``check`` tries rights, which are often given for one folder.
+    ``folder``: where ``check`` tries rights, which are often given for one folder.
     """
 
     def __init__(self, name: str, folder: str = "") -> None:
@@ -50,11 +48,6 @@ class AmazonBucket:
 
         Suspended versioning is fine, and all that is left of it once it was on: what is written
         then has the version null, of which there is one, and goes when it is deleted.
-
-        Raises:
-            OSError: also where a right is missing, or the service does not know conditions.
-
-        Cost: seven requests.
         """
         if not re.fullmatch(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]", self._name):
             raise BucketSettingsError("must be s3://BUCKET/FOLDER")
@@ -95,12 +88,7 @@ class AmazonBucket:
         return version
 
     def write(self, name: str, data: bytes) -> None:
-        """Writes an object, whether it exists or not.
-
-        Raises:
-            OSError: also if it is larger than 5 GB. Such a one would have to be sent in parts,
-                and those of a writer that is killed stay where no listing shows them.
-        """
+        """Writes an object, whether it exists or not."""
         self._put(name, data)
 
     def replace(self, name: str, version: str, data: bytes) -> str | None:
@@ -152,11 +140,7 @@ class AmazonBucket:
             return {}
 
     def _check_copies(self, name: str) -> None:
-        """Tries copies of an object to itself that must fail; on some services they succeed.
-
-        Raises:
-            OSError: if one did. Of two draws the second would replace the first.
-        """
+        """Tries copies of an object to itself that must fail; on some services they succeed."""
         for condition in ({"IfNoneMatch": "*"}, {"CopySourceIfMatch": _NO_VERSION}):
             try:
                 self._copy(name, name, MetadataDirective="REPLACE", **condition)

@@ -41,10 +41,7 @@ class BucketSettingsError(Exception):
 class FoundObject(NamedTuple):
     """An object of a listing.
 
-    Args:
-        name: in its bucket.
-        num_bytes: size.
-        modified: when its content was written, in seconds since 1970, UTC.
+    ``modified``: when its content was written, in seconds since 1970, UTC.
     """
 
     name: str
@@ -101,11 +98,7 @@ class Bucket(Protocol):
 
 
 class BucketStore:
-    """A folder of a bucket.
-
-    Raises:
-        InputError: if the URL names no folder.
-    """
+    """A folder of a bucket."""
 
     def __init__(self, bucket: Bucket, url: str, name: str) -> None:
         folder = url.partition("://")[2].partition("/")[2].rstrip("/")
@@ -184,11 +177,7 @@ class BucketStore:
             return None
 
     def open_draft(self, draw_id: str) -> str:
-        """Creates the object of a new draft that will be published, and returns the draft's name.
-
-        Raises:
-            OSError: if no draft should be written to this bucket.
-        """
+        """Creates the object of a new draft to publish, and returns the draft's name."""
         try:
             self._bucket.check()
         except BucketSettingsError as error:

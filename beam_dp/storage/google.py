@@ -31,10 +31,7 @@ class GoogleBucket:
         self._opened: Any = None
 
     def check(self) -> None:
-        """Raises BucketSettingsError if no draft should be written here.
-
-        Cost: two requests.
-        """
+        """Raises BucketSettingsError if no draft should be written here."""
         if not re.fullmatch(r"[a-z0-9][a-z0-9._-]{1,220}[a-z0-9]", self._name):
             raise BucketSettingsError("must be gs://BUCKET/FOLDER")
         with _errors():

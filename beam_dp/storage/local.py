@@ -184,9 +184,6 @@ def sync_directory(path: str | Path) -> None:
 def write_new_file(path: str | os.PathLike[str], data: bytes, *, is_private: bool = False) -> None:
     """Writes a file that must not exist yet; of one that can't be written whole nothing is left.
 
-    Raises:
-        InputError: naming the output, if there is such a file already, or it can't be written.
-
     Example:
         >>> write_new_file("domain.json", b"{}")  # doctest: +SKIP
     """

@@ -17,12 +17,7 @@ from beam_dp.storage.store import Store
 def store_for(directory: str | os.PathLike[str], name: str) -> Store:
     """Returns the store of a directory, without looking at it.
 
-    Args:
-        directory: a local path, ``gs://BUCKET/FOLDER`` or ``s3://BUCKET/FOLDER``.
-        name: the argument or flag that is refused with it.
-
-    Raises:
-        InputError: if it is on a filesystem where no release can be committed, or names no folder.
+    ``directory``: a local path, ``gs://BUCKET/FOLDER`` or ``s3://BUCKET/FOLDER``.
 
     Example:
         >>> type(store_for("gs://releases/visits", "output")).__name__
@@ -50,11 +45,7 @@ def bucket_of(url: str) -> Bucket | None:
 
 
 def local_path(directory: str | os.PathLike[str], name: str) -> Path:
-    """Returns the path of a local directory.
-
-    Raises:
-        InputError: if it is an URL, or no path at all.
-    """
+    """Returns the path of a local directory."""
     text = os.fspath(directory)
     if is_url(text):
         raise InputError(name, text, "must be a local directory")

@@ -88,11 +88,7 @@ class Store(Protocol):
 
 
 def check_size(num_bytes: int, promised: int | None) -> None:
-    """Refuses a file that is not of the promised size; or, where none was, is no card.
-
-    Raises:
-        DamagedFileError: if it is refused.
-    """
+    """Refuses a file that is not of the promised size; or, where none was, is no card."""
     if promised is not None and num_bytes != promised:
         raise DamagedFileError("does not have the size of its card")
     if promised is None and num_bytes > MAX_CARD_BYTES:

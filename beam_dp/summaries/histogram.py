@@ -47,10 +47,8 @@ MAX_CELLS = 2**28
 class Histogram:
     """Exact counts of all cells of a domain. Secret: only a mechanism may read it.
 
-    Args:
-        domain: the universe.
-        counts: shape (num_cells,), int64, records; sums to the number of records, except for cells
-            that are clipped at a limit that none reaches (``clipped_counts``).
+    ``counts``: shape (num_cells,), int64, records; sums to the number of records, except for
+    cells that are clipped at a limit that none reaches (``clipped_counts``).
     """
 
     domain: Domain

@@ -27,10 +27,8 @@ _CHUNK_RECORDS = 2**15  # a joint index of one chunk stays in cache, too
 class Marginals:
     """Exact tables of some sets of attributes. Secret: only a mechanism may read them.
 
-    Args:
-        domain: the universe.
-        tables: for each set of attributes, in domain order, its counts, one axis an
-            attribute, int64, records.
+    ``tables``: for each set of attributes, in domain order, its counts, one axis an attribute,
+    int64, records.
     """
 
     domain: Domain

@@ -26,8 +26,7 @@ _PENDING_KEYS = 2**18
 class Projection:
     """Exact sums of the columns of all records. Secret: only a mechanism may read it.
 
-    Args:
-        sums: shape (projection_width,), int64: before any scaling, so exact.
+    ``sums``: shape (projection_width,), int64: before any scaling, so exact.
     """
 
     sums: NDArray[np.int64]
@@ -110,16 +109,11 @@ def within_squared_norm(
     The records of a unit must be together in one batch, in an order that its own records alone
     decide, such as by their encoded values: what is kept of it then depends on nothing else.
 
+    ``unit_of``: shape (n,), which unit a record is of; equal numbers are adjacent.
+
     Guarantee: the sum of the squares of the sketch of what is kept of each unit is at most the
     limit: adding or removing the unit moves the sketch of all data by at most its root in L2 norm,
     replacing it by twice that.
-
-    Args:
-        batch: weights not negative.
-        unit_of: shape (n,), which unit a record is of; equal numbers are adjacent.
-        signs: the public projection.
-        row_width: cells of a row, into which its buckets are folded.
-        max_squared_norm: of the sketch of a unit.
     """
     buckets, entries = signs.buckets_and_signs(batch.keys)
     cells_of_rows = cell_of(buckets, row_width) + np.arange(signs.num_blocks) * row_width

@@ -72,13 +72,10 @@ _ABSOLUTE = 1e-13
 class ExactAudit:
     """The worst that an exact audit found.
 
-    Args:
-        guarantee: what is promised.
-        epsilon: the largest log-ratio of two outputs' probabilities on neighbours.
-        delta: the largest hockey-stick divergence at the promised epsilon.
-        neighbours: the two data sets with the larger of what decides: delta where one is
-            promised, else epsilon.
-        num_pairs: how many pairs of neighbours were compared.
+    ``epsilon``: the largest log-ratio of two outputs' probabilities on neighbours.
+    ``neighbours``: the two data sets with the larger of what decides: delta where one is
+    promised, else epsilon.
+    ``num_pairs``: how many pairs of neighbours were compared.
     """
 
     guarantee: Guarantee
@@ -116,10 +113,7 @@ def neighbouring_units(
     Under add-or-remove-one a unit is there or is not. Under replace-one it holds something else;
     as a record may be outside the domain, or be missing, either side may hold nothing.
 
-    Args:
-        records: the universe.
-        neighboring: the relation.
-        most: records of a unit, >= 1.
+    ``most``: records of a unit, >= 1.
 
     Example:
         >>> list(neighbouring_units("ab", "add_or_remove_one"))
@@ -143,20 +137,8 @@ def audit_law(
 ) -> ExactAudit:
     """Compares the exact output laws of a mechanism on all neighbours over a tiny universe.
 
-    Args:
-        law: the mechanism: returns the output law on a data set, a tuple of records. A law that
-            depends on their order is called with one order only.
-        records: the universe; a handful.
-        guarantee: what is promised: the relation and the records of a unit are taken from it.
-        num_others: the other units hold up to this many records together; all of them are tried.
-
     Returns:
         The worst over all neighbours; ``is_private`` is the verdict.
-
-    Raises:
-        ValueError: if a law does not sum to 1, or there are no records.
-
-    Cost: the number of data sets of up to ``num_others + k`` records, and of their pairs.
 
     Example:
         >>> from beam_dp.testing.laws import discrete_laplace
@@ -210,11 +192,7 @@ _LEAST_EXPECTED, _ENOUGH_EXPECTED, _SHARE_EXPECTED = 10.0, 200.0, 0.01
 class SamplerAudit:
     """A chi-square test of outcomes against their law.
 
-    Args:
-        statistic: Pearson's; infinite where something impossible happened.
-        critical_value: a true law exceeds it with nearly the probability of a false alarm, see
-            ``audit_sampler``.
-        freedoms: of the chi-square law.
+    ``statistic``: Pearson's; infinite where something impossible happened.
     """
 
     statistic: float
@@ -232,15 +210,10 @@ def audit_sampler(
 ) -> SamplerAudit:
     """Tests by chi-square whether outcomes follow a law.
 
-    Args:
-        outcomes: independent draws.
-        law: probability of every outcome; clip what is unbounded.
-        false_alarm: probability that a true law is rejected, in the limit of many draws. At 1e-6
-            a true law is rejected with at most 2.1 times this probability from 20,000 draws on,
-            with at most 5.2 times from 5,000 on, and with at most 29 times below.
-
-    Raises:
-        ValueError: if there are too few outcomes to tell anything.
+    ``law``: probability of every outcome; clip what is unbounded.
+    ``false_alarm``: probability that a true law is rejected, in the limit of many draws. At
+    1e-6 a true law is rejected with at most 2.1 times this probability from 20,000 draws on,
+    with at most 5.2 times from 5,000 on, and with at most 29 times below.
 
     Example:
         >>> audit_sampler([0, 1] * 50, {0: 0.5, 1: 0.5}).passes

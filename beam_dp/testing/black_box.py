@@ -28,9 +28,8 @@ Score = Callable[[Any], float]
 class Event:
     """A set of outcomes that one of two data sets makes likelier.
 
-    Args:
-        is_in: whether an outcome belongs to it.
-        is_reversed: True where the second data set is the one that makes it likelier.
+    ``is_in``: whether an outcome belongs to it.
+    ``is_reversed``: True where the second data set is the one that makes it likelier.
     """
 
     is_in: Callable[[Any], bool]
@@ -45,12 +44,8 @@ class Event:
 class ForeseenEvent:
     """An event that is known before any run, and how likely it should be.
 
-    Args:
-        event: chosen without the runs of the audit.
-        likelier: its probability on the data set that makes it likelier.
-        other: its probability on the other one.
-        predicted: a bound to expect that allows for errors of these probabilities, where they are
-            estimates; None where the bound that follows from them is to be expected.
+    ``predicted``: a bound to expect that allows for errors of these probabilities, where they
+    are estimates; None where the bound that follows from them is to be expected.
     """
 
     event: Event
@@ -63,15 +58,12 @@ class ForeseenEvent:
 class BlackBoxAudit:
     """What a black-box audit found.
 
-    Args:
-        claimed: the epsilon that is promised.
-        lower_bound: epsilon is at least this, but for the probability of a false alarm.
-        predicted: the bound that the exact law leads one to expect with as many runs; None
-            where nobody predicted anything, and nothing is known of the audit's power.
-        runs: of the mechanism, for each data set.
-        limit: what the exact law allows on the event that was used; None without a law.
-        blind_by_chance: at most this is the probability that a mechanism that follows its law
-            is called blind; None where nothing was predicted.
+    ``lower_bound``: epsilon is at least this, but for the probability of a false alarm.
+    ``predicted``: the bound that the exact law leads one to expect with as many runs; None
+    where nobody predicted anything, and nothing is known of the audit's power.
+    ``limit``: what the exact law allows on the event that was used; None without a law.
+    ``blind_by_chance``: at most this is the probability that a mechanism that follows its law
+    is called blind; None where nothing was predicted.
     """
 
     claimed: float
@@ -118,13 +110,8 @@ def epsilon_lower_bound(
     With probability at least ``1 - false_alarm`` the bound is true: each side's probability is
     bounded by Clopper and Pearson at half of it.
 
-    Args:
-        first: how often it happened on the data that makes it likelier; an array tries many
-            events, of which only one may be used if the claim is to stand.
-        second: how often on the other data.
-        runs: on each of them.
-        delta: that is promised.
-        false_alarm: in (0, 1).
+    ``first``: how often it happened on the data that makes it likelier; an array tries many
+    events, of which only one may be used if the claim is to stand.
 
     Returns:
         ln((lower bound of P - delta) / upper bound of Q), or 0 where that is negative.
@@ -154,12 +141,9 @@ def choose_event(
 ) -> Event:
     """Returns the event that promises the largest bound, by a pilot sample used for nothing else.
 
-    Args:
-        first: outcomes on the first data set.
-        second: as many on the second one.
-        delta: that is promised.
-        score: of an outcome: events are then thresholds of it. Otherwise they are the sets of
-            those outcomes whose frequencies differ most.
+    ``first``: outcomes on the first data set.
+    ``score``: of an outcome: events are then thresholds of it. Otherwise they are the sets of
+    those outcomes whose frequencies differ most.
     """
     counts = [Counter(first), Counter(second)]
     pilot = sum(counts[0].values())
@@ -190,23 +174,17 @@ def audit_black_box(
     unless it could have found something: give the exact laws, or an event and its probabilities,
     and ``is_blind`` says whether it saw less than 0.8 of what they predict.
 
-    Args:
-        first: runs the mechanism a number of times on the first data set; returns the outcomes,
-            which are hashable, or anything with a score.
-        second: the same on a neighbouring data set.
-        epsilon: that is promised, > 0.
-        delta: that is promised, in [0, 1).
-        runs: of the audit, on each data set.
-        pilot_runs: to choose the event; a quarter of ``runs`` where not given.
-        score: of an outcome: events are then thresholds of it. The log-likelihood ratio of the
-            two exact laws is the best one.
-        laws: the exact laws of the outcome on both data sets.
-        foreseen: an event and its probabilities, where laws are not given or were sampled
-            themselves; the best event of the laws where it is not given.
-        false_alarm: in (0, 1).
-
-    Returns:
-        The bound; ``passes`` is the verdict.
+    ``first``: runs the mechanism a number of times on the first data set; returns the outcomes,
+    which are hashable, or anything with a score.
+    ``second``: the same on a neighbouring data set.
+    ``epsilon``: that is promised, > 0.
+    ``delta``: that is promised, in [0, 1).
+    ``pilot_runs``: to choose the event; a quarter of ``runs`` where not given.
+    ``score``: of an outcome: events are then thresholds of it. The log-likelihood ratio of the
+    two exact laws is the best one.
+    ``laws``: the exact laws of the outcome on both data sets.
+    ``foreseen``: an event and its probabilities, where laws are not given or were sampled
+    themselves; the best event of the laws where it is not given.
 
     Reference: Ding, Wang, Wang, Zhang and Kifer (2018) for the separate choice of events.
 

@@ -69,11 +69,8 @@ def discrete_laplace(scale: float, value: int, low: int, high: int) -> dict[int,
 
     Clipping is post-processing; its ends hold the whole tails.
 
-    Args:
-        scale: of the noise, > 0; P(z) is proportional to exp(-|z| / scale).
-        value: the exact value.
-        low: lower end.
-        high: upper end, >= low.
+    ``scale``: of the noise, > 0; P(z) is proportional to exp(-|z| / scale).
+    ``high``: upper end, >= low.
 
     Example:
         >>> [round(each, 4) for each in discrete_laplace(1.0, 0, -1, 1).values()]
@@ -85,11 +82,8 @@ def discrete_laplace(scale: float, value: int, low: int, high: int) -> dict[int,
 def discrete_gaussian(sigma: float, value: int, low: int, high: int) -> dict[int, float]:
     """Returns the law of an integer plus discrete Gaussian noise, clipped to [low, high].
 
-    Args:
-        sigma: of the noise, > 0; P(z) is proportional to exp(-z^2 / (2 sigma^2)).
-        value: the exact value.
-        low: lower end.
-        high: upper end, >= low.
+    ``sigma``: of the noise, > 0; P(z) is proportional to exp(-z^2 / (2 sigma^2)).
+    ``high``: upper end, >= low.
     """
     return _clipped(lambda z: -(z**2) / (2 * sigma**2), sigma, value, low, high)
 
@@ -112,9 +106,7 @@ def permute_and_flip(scores: Sequence[float], scale: float) -> dict[int, float]:
     P(r) = p(r) times the integral over t in [0, 1] of the product over s other than r of
     1 - t p(s), where p are the coins: t is the share of candidates visited before r.
 
-    Args:
-        scores: exact scores, a few dozen at most.
-        scale: > 0.
+    ``scores``: exact scores, a few dozen at most.
 
     Example:
         >>> [round(each, 4) for each in permute_and_flip([10, 9, 5, 0], 2.0).values()]
@@ -136,9 +128,7 @@ def permute_and_flip(scores: Sequence[float], scale: float) -> dict[int, float]:
 def geometric_noisy_max(scores: Sequence[int], scale: float) -> dict[int, float]:
     """Returns the law of the first largest of integer scores with one-sided geometric noise.
 
-    Args:
-        scores: exact scores, integers.
-        scale: of the noise, > 0; P(z) is proportional to exp(-z / scale) for z >= 0.
+    ``scale``: of the noise, > 0; P(z) is proportional to exp(-z / scale) for z >= 0.
 
     Example:
         >>> [round(each, 4) for each in geometric_noisy_max([1, 1], 1.0).values()]
@@ -163,12 +153,6 @@ def in_rounds(
 ) -> dict[tuple[int, ...], float]:
     """Returns the law of several selections, each among those that are left, in their order.
 
-    Args:
-        law: of one selection: ``exponential_mechanism`` or ``permute_and_flip``.
-        scores: exact scores.
-        number: of selections.
-        scale: of each.
-
     Example:
         >>> {k: round(p, 3) for k, p in in_rounds(exponential_mechanism, [1, 0], 2, 1.0).items()}
         {(0, 1): 0.731, (1, 0): 0.269}
@@ -189,10 +173,9 @@ def geometric_noisy_top(
 ) -> dict[tuple[int, ...], float]:
     """Returns the law of the largest of integer scores with one-sided geometric noise, in order.
 
-    Args:
-        scores: exact scores, integers; a handful.
-        number: how many are named, at least 1; of equal sums the first comes first.
-        scale: of the noise, > 0; P(z) is proportional to exp(-z / scale) for z >= 0.
+    ``scores``: exact scores, integers; a handful.
+    ``number``: how many are named, at least 1; of equal sums the first comes first.
+    ``scale``: of the noise, > 0; P(z) is proportional to exp(-z / scale) for z >= 0.
 
     Example:
         >>> {k: round(p, 4) for k, p in geometric_noisy_top([1, 1], 1, 1.0).items()}
@@ -221,10 +204,7 @@ def geometric_noisy_top(
 
 
 def product_law(laws: Sequence[Law]) -> dict[tuple[Hashable, ...], float]:
-    """Returns the law of independent outcomes together, as tuples.
-
-    Cost: the product of the numbers of outcomes.
-    """
+    """Returns the law of independent outcomes together, as tuples."""
     return {
         tuple(outcome for outcome, _ in parts): math.prod(share for _, share in parts)
         for parts in itertools.product(*(law.items() for law in laws))

@@ -19,10 +19,7 @@ _DIGITS = 4  # of a threshold
 class EarlyStop:
     """Rounds, and when they end.
 
-    Args:
-        num_rounds: T, at most.
-        stop_below: A, the share of the records that a comparison ends them under.
-        max_error: of any query, in records.
+    ``max_error``: of any query, in records.
     """
 
     num_rounds: int
@@ -39,6 +36,10 @@ def early_stop_theorem(
 ) -> Theorem:
     """Returns how wrong the hypothesis can be that published MWEM releases if it stops early.
 
+    ``num_queries``: |Q| >= 1, cells of marginals.
+    ``failure_probability``: beta, in (0, 1).
+    ``num_rounds``: T; by default the number with the least bound, up to 100,000.
+
     Accuracy: with probability 1 - beta the rounds end before the last update, and the hypothesis
     that is released is wrong by no more for any query. Two statements make it, which
     ``RoundNoise.stopped_error`` and ``RoundNoise.stopping_threshold`` prove. Whenever a comparison
@@ -48,16 +49,6 @@ def early_stop_theorem(
     relative entropy by nearly 15/32 a^2, T = 32 ln|X| / (15 a^2) of them are impossible, so that a
     threshold of a N and the noise is met. The published step of half the error promises a quarter
     of it only, 4 ln|X| / a^2 updates.
-
-    Args:
-        num_cells: |X| >= 1.
-        num_queries: |Q| >= 1, cells of marginals.
-        guarantee: of all rounds.
-        failure_probability: beta, in (0, 1).
-        num_rounds: T; by default the number with the least bound, up to 100,000.
-
-    Raises:
-        InputError: if an argument is out of range, or noise would not fit.
 
     Reference: a lecture on online private multiplicative weights; Hardt, Ligett and McSherry
     (2012), the proof of Theorem 2.2; Dwork and Roth (2014), Theorems 3.11 and 3.24.
@@ -90,9 +81,6 @@ def best_early_stop(
 
     Args: as of ``early_stop_theorem``, and
         num_records: N >= 1.
-
-    Raises:
-        InputError: if an argument is out of range, or noise would not fit.
 
     Example:
         >>> promise = Guarantee(1.0, 0, "replace_one", "record", 1)

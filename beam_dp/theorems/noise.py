@@ -21,19 +21,14 @@ def laplace_error(
 ) -> float:
     """Returns the error, in records, that discrete Laplace noise exceeds only rarely.
 
+    ``l1_sensitivity``: D, the most that one privacy unit changes all answers together, > 0.
+    ``epsilon``: spent on all answers together, finite and > 0.
+    ``failure_probability``: beta, in (0, 1).
+    ``grid``: units of the noise that make one record; None for continuous noise.
+
     Accuracy: each of k answers gets noise of scale b = D / epsilon; with probability at least
     1 - beta none is wrong by more than b ln(k / beta), rounded up to a unit of the noise's grid:
     P(|DLap(s)| > ceil(t)) <= exp(-t / s).
-
-    Args:
-        num_queries: k >= 1.
-        l1_sensitivity: D, the most that one privacy unit changes all answers together, > 0.
-        epsilon: spent on all answers together, finite and > 0.
-        failure_probability: beta, in (0, 1).
-        grid: units of the noise that make one record; None for continuous noise.
-
-    Raises:
-        InputError: if an argument is out of range.
 
     Reference: Dwork and Roth (2014), Theorem 3.8.
 
@@ -62,15 +57,12 @@ def laplace_theorem(
 def intervals_theorem(plan: IntervalPlan, variances: Values, failure_probability: float) -> Theorem:
     """Returns how wrong some intervals can be: a union bound over their noise.
 
+    ``variances``: of the intervals that are asked for, in squared records:
+    ``plan.noise_variance`` times ``plan.strategy.errors.variances``.
+
     Accuracy: with probability 1 - beta over all of them at once, by the tails of weighted sums of
     the strategy's noises. For ``textbook_tree``, the binary tree as published, these are sums of
     at most 2h - 2 nodes.
-
-    Args:
-        plan: of the release.
-        variances: of the intervals that are asked for, in squared records:
-            ``plan.noise_variance`` times ``plan.strategy.errors.variances``.
-        failure_probability: beta.
 
     Reference: Dwork, Naor, Pitassi and Rothblum (2010) and Chan, Shi and Song (2011) for the tree.
     """
@@ -89,19 +81,13 @@ def projection_theorem(
 ) -> Theorem | None:
     """Returns how wrong the answers of a sketch can be, if no key has too many records.
 
-    Accuracy: of k queries of at most ``plan.max_sparsity`` keys at once: see ``ProjectionBounds``.
+    ``largest_count``: that no key exceeds; a public number, or a guess.
+    ``failure_probability``: beta, in (0, 1).
 
-    Args:
-        plan: of ``SparseProject``, or of another mean over rows.
-        largest_count: that no key exceeds; a public number, or a guess.
-        num_queries: k.
-        failure_probability: beta, in (0, 1).
+    Accuracy: of k queries of at most ``plan.max_sparsity`` keys at once: see ``ProjectionBounds``.
 
     Returns:
         The theorem; None where nothing is proved: of medians, and beside a histogram.
-
-    Raises:
-        InputError: if an argument is out of range.
 
     Reference: Blum and Roth (2011), Theorem 4.9, for any width.
 

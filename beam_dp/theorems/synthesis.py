@@ -39,23 +39,15 @@ def small_db_theorem(
 ) -> Theorem:
     """Returns how wrong the answers of a small database can be.
 
+    ``num_cells``: U >= 1, of the universe.
+    ``num_queries``: |Q|, distinct ones; at least 3 for ``textbook``.
+    ``failure_probability``: beta, in (0, 1).
+
     Accuracy: with probability 1 - beta, for N records. ``textbook`` is the published theorem
     solved for the error, N ((16 ln U ln|Q| + 4 ln(1 / beta)) / (epsilon N))^(1/3), which treats
     the size as a real number: rounding it up adds up to 4 ln U / (epsilon a). ``tight`` takes the
     size m with the least bound a N + (2 / epsilon) (ln C(U + m - 1, m) + ln(1 / beta)), where a is
     the least share that m is enough for: ``best_small_db_size`` says which.
-
-    Args:
-        num_cells: U >= 1, of the universe.
-        num_queries: |Q|, distinct ones; at least 3 for ``textbook``.
-        epsilon: finite, > 0.
-        failure_probability: beta, in (0, 1).
-        calibration: ``tight`` or ``textbook``.
-        max_records_per_unit: k; the same as an epsilon of epsilon / k.
-        max_size: the largest size that ``tight`` may take.
-
-    Raises:
-        InputError: if an argument is out of range.
 
     Reference: Dwork and Roth (2014), Theorem 4.5 and Proposition 4.4; Blum, Ligett and Roth (2013).
 
@@ -152,16 +144,6 @@ def mwem_theorem(
     privacy. The release is the last hypothesis, of which the theorem says nothing: see
     ``theorems.early_stop``. Often vacuous.
 
-    Args:
-        num_cells: |X| >= 1.
-        num_queries: |Q| >= 1.
-        epsilon: finite, > 0.
-        max_records_per_unit: k.
-        num_rounds: T; by default the number with the least bound.
-
-    Raises:
-        InputError: if an argument is out of range.
-
     Reference: Hardt, Ligett and McSherry (2012), Theorem 2.2.
 
     Example:
@@ -196,15 +178,13 @@ def mwem_theorem(
 def online_theorem(plan: OnlinePlan) -> Theorem:
     """Returns how wrong the answers of online multiplicative weights can be, sparse or not.
 
+    ``plan``: of a run; its own number of records only says whether that is public.
+
     Accuracy: of all answers to the first K different queries, with probability 1 - beta. ``tight``
     is the largest bound of any answer of a run as it is planned, where a noisy number of records
     is paid for, and its error allowed for; ``textbook`` is 3 alpha N for the least alpha of the
     published theorem, for continuous noise and, of sparse queries, ln s + 1 for ln|X|.
 
-    Args:
-        plan: of a run; its own number of records only says whether that is public.
-
-    Cost: ``tight`` 0.1 s for each number of records.
     Reference: Dwork and Roth (2014), Theorems 3.28, 4.14 and 4.15, with 36 for the printed 32;
     Hardt and Rothblum (2010); Blum and Roth (2011), Theorem 3.8, corrected.
 
@@ -270,21 +250,16 @@ def queries_allowed(
     Theorems know it by its logarithm, and it may be as large as 10^10,000; fewer queries than a
     theorem is stated for are some of as many as it is.
 
-    Args:
-        theorem_of: the theorem for |Q| queries, from ``least`` to 10^10,000.
-        num_records: N >= 1.
-        target_error: in records, finite and > 0; the bound must be at most that.
-        failure_probability: in (0, 1); the theorem's, for as many queries, must be at most that.
-        least: the fewest queries that the theorem is stated for.
+    ``theorem_of``: the theorem for |Q| queries, from ``least`` to 10^10,000.
+    ``target_error``: in records, finite and > 0; the bound must be at most that.
+    ``failure_probability``: in (0, 1); the theorem's, for as many queries, must be at most
+    that.
+    ``least``: the fewest queries that the theorem is stated for.
 
     Returns:
         The number; up to 10^15 exactly, beyond it the largest power of ten, 10^10,000 at most; 0
         where not even one query, or ``least``, can be answered that well.
 
-    Raises:
-        InputError: if an argument is out of range.
-
-    Cost: 66 evaluations of the theorem at most.
     Reference: Blum, Ligett and Roth (2013); Dwork and Roth (2014), section 4.1, the footnote on
     how large |Q| may be.
 
@@ -337,19 +312,7 @@ def mwem_queries_allowed(
     falls: one of the two integers beside it is best. The theorem fails with probability 2T / |Q|,
     so that few queries are none.
 
-    Args:
-        num_cells: |X| >= 1.
-        epsilon: finite, > 0.
-        num_records: N >= 1.
-        target_error: A, in records.
-        failure_probability: that 2T / |Q| may be at most, in (0, 1).
-        max_records_per_unit: k.
-
-    Returns:
-        As of ``queries_allowed``, and T.
-
-    Raises:
-        InputError: if an argument is out of range.
+    ``failure_probability``: that 2T / |Q| may be at most, in (0, 1).
 
     Reference: Hardt, Ligett and McSherry (2012), Theorem 2.2.
 

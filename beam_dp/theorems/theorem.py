@@ -17,11 +17,8 @@ Calibration = Literal["tight", "textbook"]
 class Bound:
     """A bound on the largest error of all answers at once, for one number of records.
 
-    Args:
-        theorem: what is applied.
-        num_records: N.
-        max_error: in records; no answer is wrong by more, but for the failure probability.
-        failure_probability: of that; 1 or more promises nothing.
+    ``max_error``: in records; no answer is wrong by more, but for the failure probability.
+    ``failure_probability``: of that; 1 or more promises nothing.
     """
 
     theorem: str
@@ -44,11 +41,9 @@ class Bound:
 class Theorem:
     """A utility theorem for one job, as a function of the number of records, and its inverse.
 
-    Args:
-        name: the mechanism, the source, and what was changed.
-        failure_probability: as a function of the number of records.
-        error: the largest error of all answers, in records, as a function of the number of
-            records; its share of the records must fall as they grow.
+    ``name``: the mechanism, the source, and what was changed.
+    ``error``: the largest error of all answers, in records, as a function of the number of
+    records; its share of the records must fall as they grow.
 
     Example:
         >>> from beam_dp.theorems.noise import (laplace_theorem)
@@ -62,11 +57,7 @@ class Theorem:
     error: Callable[[int], float]
 
     def bound(self, num_records: int) -> Bound:
-        """Returns what it says for a number of records.
-
-        Raises:
-            InputError: unless that is an integer >= 1.
-        """
+        """Returns what it says for a number of records."""
         checked_integer("num_records", num_records, 1)
         error, probability = self.error(num_records), self.failure_probability(num_records)
         return Bound(self.name, num_records, error, probability)
@@ -76,11 +67,6 @@ class Theorem:
 
         Returns:
             The number, or None where 2^40 records, the most there may be, are not enough.
-
-        Raises:
-            InputError: if the share is out of range.
-
-        Cost: 41 evaluations of the theorem at most.
         """
         checked_fraction(max_error_fraction)
 
@@ -109,11 +95,7 @@ def constant(value: float) -> Callable[[int], float]:
 
 
 def checked_fraction(max_error_fraction: float) -> float:
-    """Refuses a share of the records outside (0, 1].
-
-    Raises:
-        InputError: naming it.
-    """
+    """Refuses a share of the records outside (0, 1]."""
     return checked_number(
         "max_error_fraction", max_error_fraction, above=0, most=1, note=", a share of the records"
     )
@@ -124,13 +106,8 @@ def checked_parameters(
 ) -> None:
     """Refuses public parameters that are out of range.
 
-    Args:
-        failure_probability: in (0, 1).
-        counts: integers >= 1, by name.
-        reals: finite numbers > 0, by name.
-
-    Raises:
-        InputError: naming the first.
+    ``counts``: integers >= 1, by name.
+    ``reals``: finite numbers > 0, by name.
     """
     if failure_probability is not None:
         check_failure_probability(failure_probability)

@@ -167,22 +167,14 @@ _TAKEN: WeakKeyDictionary[beam.Pipeline, set[str]] = WeakKeyDictionary()
 
 
 def refuse_taken_output(pipeline: beam.Pipeline, directory: str | os.PathLike[str]) -> None:
-    """Refuses a directory that another writer of the pipeline has taken, under whatever path.
-
-    Raises:
-        InputError: if one has.
-    """
+    """Refuses a directory that another writer of the pipeline has taken, under whatever path."""
     if _place(directory) in _TAKEN.get(pipeline, ()):
         condition = "must be another directory: this pipeline writes there already"
         raise InputError("output", os.fspath(directory), condition)
 
 
 def take_output(pipeline: beam.Pipeline, directory: str | os.PathLike[str]) -> None:
-    """Remembers that a pipeline writes to a directory.
-
-    Raises:
-        InputError: if it did already.
-    """
+    """Remembers that a pipeline writes to a directory."""
     refuse_taken_output(pipeline, directory)
     _TAKEN.setdefault(pipeline, set()).add(_place(directory))
 

@@ -78,8 +78,6 @@ def gaussian_epsilon(mu_squared: Fraction, delta: Fraction) -> float:
 
     Reference: Balle and Wang (2018), Theorem 5; Dong, Roth and Su (2022), Corollary 2.13.
 
-    Cost: about 10 milliseconds.
-
     Example:
         >>> round(gaussian_epsilon(Fraction("0.0331147"), Fraction("1e-9")), 4)
         1.0

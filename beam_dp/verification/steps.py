@@ -50,15 +50,7 @@ EXPONENTIAL = "McSherry and Talwar (2007); Dong, Durfee and Rogers (2020)"
 
 @dataclasses.dataclass(frozen=True)
 class Step:
-    """One step, and what it reveals.
-
-    Args:
-        what: it does.
-        formula: of what it reveals.
-        theorem: that the formula is of.
-        numbers: put into the formula, and what comes out.
-        loss: what it reveals.
-    """
+    """One step, and what it reveals."""
 
     what: str
     formula: str
@@ -82,10 +74,7 @@ def loss_json(loss: Loss) -> dict[str, float]:
 def laplace_step(what: str, l1_sensitivity: Fraction | int, scale: float) -> Step:
     """Returns the step of discrete Laplace noise on a vector of integers.
 
-    Args:
-        what: gets the noise.
-        l1_sensitivity: of the vector, in the units of the scale.
-        scale: of the noise of each number.
+    ``l1_sensitivity``: of the vector, in the units of the scale.
     """
     epsilon = Fraction(l1_sensitivity) / positive(scale)
     numbers = f"{number(l1_sensitivity)} / {number(scale)} = epsilon {above(epsilon)}"
@@ -97,12 +86,9 @@ def gaussian_step(
 ) -> Step:
     """Returns the step of discrete Gaussian noise on a vector of integers.
 
-    Args:
-        what: gets the noise.
-        mu_squared: the sum of d^2 / (s^2 - 4); None where some s is 2 or less.
-        rho: the sum of d^2 / (2 s^2).
-        numbers: that both follow from.
-        of: ``"sum of "`` where there are several such noises.
+    ``mu_squared``: the sum of d^2 / (s^2 - 4); None where some s is 2 or less.
+    ``rho``: the sum of d^2 / (2 s^2).
+    ``of``: ``"sum of "`` where there are several such noises.
     """
     loss = Loss(rho=rounded_up(rho), mu_squared=mu_squared)
     formula, shown = f"rho = {of}(L2 sensitivity)^2 / (2 scale^2)", f"rho {above(rho)}"
@@ -115,10 +101,7 @@ def gaussian_step(
 def gaussian_vector(what: str, l2_squared: Fraction | int, scale: float) -> Step:
     """Returns the step of a vector whose numbers all get the same discrete Gaussian noise.
 
-    Args:
-        what: gets the noise.
-        l2_squared: square of the L2 sensitivity, in units of the scale.
-        scale: of the noise of each number.
+    ``l2_squared``: square of the L2 sensitivity, in units of the scale.
     """
     square = Fraction(l2_squared)
     mu_squared = rounded_up(square / (positive(scale) ** 2 - 4)) if scale > 2 else None
@@ -132,12 +115,8 @@ def selection_step(
 ) -> Step:
     """Returns the step of an exponential mechanism.
 
-    Args:
-        what: is selected.
-        sensitivity: of a score, in units of the scale.
-        scale: by which scores are divided in the exponent.
-        times: how often.
-        ways: in which scores may move: 2, or 1 where all of them move the same way.
+    ``sensitivity``: of a score, in units of the scale.
+    ``ways``: in which scores may move: 2, or 1 where all of them move the same way.
     """
     epsilon, formula, numbers = _of_scores(sensitivity, scale, ways)
     loss = Loss.range_bounded(epsilon)
@@ -191,11 +170,7 @@ def repeated(one: Step, times: int) -> Step:
 
 
 def positive(scale: Any) -> Fraction:
-    """Returns a scale as a rational number.
-
-    Raises:
-        InputError: unless it is finite and > 0.
-    """
+    """Returns a scale as a rational number."""
     if isinstance(scale, bool) or not isinstance(scale, int | float):
         raise InputError("scale", scale, "must be a finite number > 0")
     if not 0 < scale < math.inf:
@@ -210,11 +185,7 @@ def noise_step(
     l2_squared: Fraction | int,
     scale: float,
 ) -> Step:
-    """Returns the step of either noise on a vector; each needs one of the sensitivities.
-
-    Raises:
-        InputError: if the noise is of another distribution.
-    """
+    """Returns the step of either noise on a vector; each needs one of the sensitivities."""
     check_choice("distribution", distribution, DISTRIBUTIONS)
     if distribution == "discrete_laplace":
         return laplace_step(what, l1, scale)

@@ -27,11 +27,7 @@ AGREEMENT = 1e-9
 def check_fields(
     name: str, stated: object, needed: Collection[str], optional: Collection[str] = ()
 ) -> None:
-    """Refuses a JSON object with a field that is missing, or one that no check would charge.
-
-    Raises:
-        InputError: naming the first such field.
-    """
+    """Refuses a JSON object with a field that is missing, or one that no check would charge."""
     if not isinstance(stated, Mapping):
         raise InputError(name, stated, "must be a JSON object")
     for field in needed:
@@ -89,12 +85,7 @@ _WELL_SPENT = 0.9
 
 
 class Figures:
-    """The figures of a card that follow from others, as they are compared.
-
-    Attributes:
-        number: how many were compared.
-        faults: in words, of those that differ.
-    """
+    """The figures of a card that follow from others, as they are compared."""
 
     def __init__(self) -> None:
         self.number = 0
@@ -145,17 +136,7 @@ class Figures:
             self.faults.append(f"{name} is {_shown(stated)}; must be {bounds}")
 
     def loss(self, name: str, stated: Any, proved: Loss, *, is_exact: bool = True) -> None:
-        """Compares a loss that a card states for a ledger, as JSON values, with what is proved.
-
-        Args:
-            name: of the loss.
-            stated: the loss, as JSON values.
-            proved: the loss that follows from the noise.
-            is_exact: whether it is no larger either than what its epsilon, or its mu, implies.
-
-        Raises:
-            InputError: if it is not a loss.
-        """
+        """Compares a loss that a card states for a ledger, as JSON values, with what is proved."""
         loss, found = Loss.from_json(stated).to_json(), proved.to_json()
         self.equal(f"{name}.slack", loss.get("slack"), None)
         implied = loss
@@ -233,17 +214,7 @@ def judged(
     beside: Sequence[Step] = (),
     notes: Sequence[str] = (),
 ) -> Verification:
-    """Returns what the steps of a release come to, and whether that keeps its promise.
-
-    Args:
-        kind: of the release.
-        mechanism: its name.
-        promise: of its card.
-        steps: of the mechanism.
-        figures: of the card, compared.
-        beside: pure steps on the same records whose epsilons may be added to that of the others.
-        notes: what else is to be told.
-    """
+    """Returns what the steps of a release come to, and whether that keeps its promise."""
     together, epsilon = total(steps, promise, beside)
     faults, notes = list(figures.faults), list(notes)
     if not epsilon <= promise.epsilon:

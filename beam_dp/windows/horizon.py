@@ -99,10 +99,8 @@ def counted_windows(
     A record counts in the window of its event if it arrived before that window closed, and not
     before its event: an event in the future comes from a wrong clock.
 
-    Args:
-        horizon: the windows.
-        events: shape (n,), when each record's event was, in seconds, rounded down.
-        arrivals: shape (n,), when each record reached its source, in seconds, rounded down.
+    ``events``: shape (n,), when each record's event was, in seconds, rounded down.
+    ``arrivals``: shape (n,), when each record reached its source, in seconds, rounded down.
 
     Example:
         >>> horizon = Horizon(0, 10, 3, 5)
@@ -134,11 +132,7 @@ def _counted_windows(
 
 
 def seconds_of_duration(name: str, value: object, least: int) -> int:
-    """Returns the seconds of a duration, which may be a text such as ``90s``, ``30m`` or ``7d``.
-
-    Raises:
-        InputError: naming ``name``, if it is shorter than ``least`` or longer than 9,998 years.
-    """
+    """Returns the seconds of a duration, which may be a text such as ``90s``, ``30m`` or ``7d``."""
     if isinstance(value, str):
         found = re.fullmatch(r"([0-9]{1,12})([smhd])", value)
         if found is None:

@@ -68,11 +68,10 @@ class WindowUnit:
 class KeptWindows:
     """The kept windows of each unit, as far as later windows need them.
 
-    Args:
-        units: shape (2, m), uint64, fingerprints in ascending order, first word first; a unit has
-            as many entries as windows are remembered of it, or one with their number.
-        windows: shape (m,), int32, the window of each; the last one where several are counted.
-        numbers: shape (m,), uint32, how many windows each entry counts, >= 1.
+    ``units``: shape (2, m), uint64, fingerprints in ascending order, first word first; a unit
+    has as many entries as windows are remembered of it, or one with their number.
+    ``windows``: shape (m,), int32, the window of each; the last one where several are counted.
+    ``numbers``: shape (m,), uint32, how many windows each entry counts, >= 1.
     """
 
     units: NDArray[np.uint64]
@@ -112,22 +111,15 @@ def keep_windows(
 ) -> tuple[NDArray[np.bool_], KeptWindows]:
     """Returns which units of a window are kept there, and what is remembered for the next one.
 
+    ``units``: shape (2, n), distinct fingerprints in ascending order, first word first.
+
     Privacy: a window of a unit is kept if and only if fewer than c of the P - 1 windows before it
     were kept, so that of any P consecutive windows at most c are. It depends on the unit's own
     windows alone. Where P is the whole horizon these are its first c windows.
 
-    Args:
-        remembered: what the window before left, ``KeptWindows.nothing()`` at the first one.
-        units: shape (2, n), distinct fingerprints in ascending order, first word first.
-        number: of the window; windows come in order, those without a unit may be left out.
-        limits: c and P.
-        num_windows: of the horizon.
-
     Returns:
         shape (n,), True for the units that are kept; and what is remembered: at most P - 1
         windows of a unit, or one number where nothing is ever forgotten.
-
-    Cost: n searches among what is remembered, which is copied once.
     """
     protected, most = limits.protected_windows, limits.max_windows_per_unit
     if most == protected:  # there is nothing to refuse

@@ -42,9 +42,7 @@ _TOP_FACTORS = (0.6, 0.75, 0.9, 1.1, 1.3, 1.6, 2.0)
 def error_of(strategy: Hierarchy, power: int) -> float:
     """Returns the mean squared error of a tree in units of its noise's calibration.
 
-    Args:
-        strategy: the tree.
-        power: 1 where the noise scales with the L1 sensitivity, 2 with the L2 sensitivity.
+    ``power``: 1 where the noise scales with the L1 sensitivity, 2 with the L2 sensitivity.
     """
     if power == 1:
         return float(strategy.l1_sensitivity**2 * strategy.errors.mean())
@@ -59,11 +57,7 @@ def best_tree(num_leaves: int, power: int) -> Hierarchy:
     while they get better. Nothing is padded: node i of m has the cells that round to it, so that
     all sizes serve any number of cells.
 
-    Args:
-        num_leaves: the number of cells.
-        power: 1 for Laplace noise, 2 for Gaussian noise.
-
-    Cost: about 15 evaluations of O(d) a level: 3 s for 2^20 cells.
+    ``power``: 1 for Laplace noise, 2 for Gaussian noise.
     """
     best = tree((num_leaves,))
     least = error_of(best, power)
@@ -111,13 +105,11 @@ def windows(num_leaves: int) -> Hierarchy:
     Every column has the same L1 norm but for rounding: a block whose windows weigh s in all gives
     its own tree the share 1 / (1 + s) and each window its weight times that share.
 
-    Args:
-        num_leaves: the number of cells, >= 2.
+    ``num_leaves``: the number of cells, >= 2.
 
     Returns:
         A local optimum of the mean squared error over all intervals, in integers.
 
-    Cost: 1 to 4 s for 1,024 blocks or more on one core; kept for the next call.
     Reference: McKenna, Miklau, Hay and Machanavajjhala (2018), section 5.2 (p-Identity); the trees
     below blocks are new.
     """
@@ -150,11 +142,7 @@ def _levels(num_leaves: int) -> tuple[int, ...]:
 
 
 def _tree_below(sizes: tuple[int, ...], measures_blocks: bool) -> tuple[float, float]:
-    """Returns the variance of a block's own tree, of L1 sensitivity 1 and noise of variance 1.
-
-    Returns:
-        Of its sum; and of a prefix within it, the mean over all, given the sum.
-    """
+    """Returns the variance of a block's own tree, of L1 sensitivity 1 and noise of variance 1."""
     if len(sizes) == 1:
         return 1.0, 0.0
     below = tree(tuple(max(1, round(size / sizes[0])) for size in sizes[1:]))
@@ -166,13 +154,7 @@ def _tree_below(sizes: tuple[int, ...], measures_blocks: bool) -> tuple[float, f
 
 @on_one_thread
 def _optimise(shape: tuple[int, int], spread: float, noise: float) -> Values:
-    """Returns window weights that minimise the mean squared error over intervals of blocks.
-
-    Args:
-        shape: numbers of windows and of blocks.
-        spread: variance of a block's own tree.
-        noise: of a prefix within a block.
-    """
+    """Returns window weights that minimise the mean squared error over intervals of blocks."""
     from scipy.optimize import minimize  # imported here because it loads slowly
 
     # No two windows start alike, or they would stay alike: multiples of squares are irregular.
@@ -342,6 +324,11 @@ def plan_intervals(
 ) -> IntervalPlan:
     """Returns how all intervals of one ordered attribute will be measured.
 
+    ``num_leaves``: the number d of cells, from 1 to 2^20.
+    ``guarantee``: with delta 0, pure strategies only.
+    ``distribution``: of the noise, where a strategy is named that has both; by default the
+    better.
+
     Privacy: the release keeps the guarantee. One record changes what is measured by a column of
     the strategy's integer matrix, a replacement by the difference of two, k records of a unit by
     at most k times as much, in either norm, since all may lie in one cell. Laplace noise has the
@@ -353,21 +340,6 @@ def plan_intervals(
     is the strategy with the least mean squared error over all intervals, which is computed
     exactly from public numbers. Under pure privacy that is ``windows`` from some dozens of cells
     on; with epsilon 1 and a delta of 1e-9 pure noise still has less error up to 2^20 cells.
-
-    Args:
-        num_leaves: the number d of cells, from 1 to 2^20.
-        guarantee: with delta 0, pure strategies only.
-        strategy: by name, or ``best``. ``histogram``: the cells. ``textbook_tree``: the binary
-            tree as published. ``tree``: wide branches, no root. ``windows``:
-            overlapping sums (Laplace only). ``sine``: nearly optimal (Gaussian only).
-        distribution: of the noise, where a strategy is named that has both; by default the better.
-
-    Raises:
-        InputError: if num_leaves or the names are not as described, if Gaussian noise is asked
-            for without a delta, or if epsilon is so small that noise would not fit 64 bits.
-
-    Cost: 3 s for 1,024 cells or more under the default, 6 s and 0.8 GiB for 2^20; trees and
-    windows are kept for later plans.
     """
     checked_integer("num_leaves", num_leaves, 1, MAX_LEAVES)
     check_is("guarantee", guarantee, Guarantee)
@@ -408,8 +380,6 @@ def release_intervals(
     shape (d,), int64; sums are exact modulo 2^64, so answers are right while d cells hold fewer
     than 2^35 records together. The attribute is by default integers from 0, named "cell", and the
     parameters are what else the release tells. Noise is drawn by one call.
-
-    Cost: 1e-5 s of noise a measurement; for 65,536 cells about a second.
     """
     if counts.shape != (plan.num_leaves,) or counts.dtype != np.int64:
         found = f"{counts.dtype} of shape {counts.shape}"
@@ -438,13 +408,7 @@ def choices(guarantee: Guarantee) -> tuple[Choice, ...]:
 
 
 def planned(num_leaves: int, guarantee: Guarantee, choice: Choice) -> IntervalPlan:
-    """Returns the plan of one strategy and noise, whether or not that noise fits 64 bits.
-
-    Args:
-        num_leaves: the number of cells.
-        guarantee: what would be promised.
-        choice: names of the strategy and of the noise.
-    """
+    """Returns the plan of one strategy and noise, whether or not that noise fits 64 bits."""
     strategy = build(num_leaves, guarantee.neighboring, choice)
     return calibrated(strategy, guarantee, choice)
 

@@ -88,19 +88,13 @@ class LinearAnswersPlan(AnswersPlan):
     def answered(self, counts: NDArray[np.int64], noise: NoiseSource) -> dict[int, float]:
         """Returns noisy answers by their queries' places in the workload, in the order to tell.
 
-        Privacy: that of the plan. Draw once.
+        ``counts``: shape (num_cells,), int64, records; secret.
 
-        Args:
-            counts: shape (num_cells,), int64, records; secret.
-            noise: of this draw.
+        Privacy: that of the plan. Draw once.
         """
 
     def largest_error(self, num_answers: int, failure_probability: float) -> float:
-        """Returns what no error of so many answers exceeds, in records; see ``largest_noise``.
-
-        Raises:
-            InputError: if the probability is out of range.
-        """
+        """Returns what no error of so many answers exceeds, in records; see ``largest_noise``."""
         check_failure_probability(failure_probability)
         noise = largest_noise(self.distribution, self.scale, num_answers, failure_probability)
         return noise / self.grid
@@ -108,12 +102,8 @@ class LinearAnswersPlan(AnswersPlan):
     def exact(self, counts: NDArray[np.int64], grid: int) -> NDArray[np.int64]:
         """Returns the exact answers, in steps of a record; secret.
 
-        Args:
-            counts: shape (num_cells,), int64, records; secret.
-            grid: steps of one record: 2^16, or 1 where all queries are 0 or 1.
-
-        Raises:
-            InputError: if the counts have another shape or type.
+        ``counts``: shape (num_cells,), int64, records; secret.
+        ``grid``: steps of one record: 2^16, or 1 where all queries are 0 or 1.
         """
         expected = (self.workload.domain.num_cells,)
         if counts.shape != expected or counts.dtype != np.int64:
@@ -152,16 +142,12 @@ class WorkloadAnswersPlan(LinearAnswersPlan):
     def bound(self, failure_probability: float | None = None) -> float:
         """Returns what no answer's error exceeds, all together, but with this probability.
 
-        Accuracy: see ``largest_noise``, of as many as there are queries.
+        ``failure_probability``: in (0, 1); by default that of the plan.
 
-        Args:
-            failure_probability: in (0, 1); by default that of the plan.
+        Accuracy: see ``largest_noise``, of as many as there are queries.
 
         Returns:
             a distance in records.
-
-        Raises:
-            InputError: if the probability is out of range.
         """
         if failure_probability is None:
             failure_probability = self.failure_probability
@@ -195,13 +181,9 @@ class WorkloadAnswersPlan(LinearAnswersPlan):
 class WorkloadAnswers:
     """A release: noisy answers, and what may be said about them. All of it is public.
 
-    Args:
-        values: shape (num_queries,), float64, records: unbiased, and neither clipped nor made
-            consistent.
-        standard_error: of every answer, in records.
-        bound: what no answer's error exceeds, but with ``failure_probability`` for all together.
-        failure_probability: of the bound.
-        public: what a card states.
+    ``values``: shape (num_queries,), float64, records: unbiased, and neither clipped nor made
+    consistent.
+    ``standard_error``: of every answer, in records.
     """
 
     values: NDArray[np.float64]

@@ -130,15 +130,11 @@ class TopQueriesPlan(LinearAnswersPlan):
 class TopQueries:
     """A release: the queries with the largest answers, and noisy answers to them. All is public.
 
-    Args:
-        places: of the queries in the workload, in the order in which they were chosen, that of the
-            largest answer first, but for the noise.
-        values: shape (c,), float64, records: unbiased, of fresh noise, so that they need not fall.
-        standard_error: of every answer, in records.
-        margin: for every t the t-th query's exact answer is no farther than this below the t-th
-            largest of the workload, but with half of the failure probability.
-        bound: no answer's error exceeds it, but with the other half.
-        public: what a card states.
+    ``values``: shape (c,), float64, records: unbiased, of fresh noise, so that they need not
+    fall.
+    ``standard_error``: of every answer, in records.
+    ``margin``: for every t the t-th query's exact answer is no farther than this below the t-th
+    largest of the workload, but with half of the failure probability.
     """
 
     places: list[int]

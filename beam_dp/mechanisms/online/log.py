@@ -32,11 +32,6 @@ def answer_line(run: OnlineMW[Any], queries: QueryReader, line: Any) -> tuple[Ro
     Privacy: what a query says is public, so that its refusal may say it too. A refused query
     asks nothing of the data.
 
-    Args:
-        run: that answers.
-        queries: reads those that the run answers.
-        line: a line of JSON, or the object that it holds; ``"id"`` is handed back.
-
     Returns:
         A row of ``releases.files.answers``, and an entry of the log if the query is new.
     """
@@ -82,20 +77,10 @@ def run_from_log(
 ) -> PrivateMW:
     """Returns the run that wrote a log.
 
+    ``histogram``: the same exact counts.
+    ``start``: the release that the run started from, if any.
+
     Privacy: nothing is spent. Two runs that go on from one state would each spend the budget.
-
-    Args:
-        plan: of the run.
-        histogram: the same exact counts.
-        noise: source of all further noise.
-        start: the release that the run started from, if any.
-        state: its last ``checkpoint``.
-        log: all entries, in any order.
-
-    Raises:
-        InputError: if the run had other settings than the plan now has.
-
-    Cost: an addition to the table for each update, as ``LinearQuery.add_to`` says.
     """
     queries = LinearQueries(plan.domain)
     log_weights = start_weights(plan, start)

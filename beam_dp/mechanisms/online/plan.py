@@ -120,11 +120,7 @@ class OnlinePlan(AnswersPlan):
         return self.divergence_at(max_error)
 
     def updates_at(self, max_error: float) -> int:
-        """Returns how many updates are enough for an error, at least 1.
-
-        Raises:
-            InputError: if they are more than 2^31.
-        """
+        """Returns how many updates are enough for an error, at least 1."""
         if self.calibration == "tight":
             needed = self.divergence_at(max_error) / 2 / max_error**2
         else:
@@ -146,10 +142,8 @@ class OnlinePlan(AnswersPlan):
     def draw_total(self, exact: int, noise: NoiseSource) -> int:
         """Returns N, to be settled for: the public number of records, or the exact one with noise.
 
-        Args:
-            exact: the number of records; secret. Beyond 2^62 it is clipped, which moves no two
-                numbers further apart.
-            noise: source of the noise.
+        ``exact``: the number of records; secret. Beyond 2^62 it is clipped, which moves no
+        two numbers further apart.
         """
         if self.count_scale is None:
             assert isinstance(self.num_records, int)
@@ -191,18 +185,13 @@ class OnlinePlan(AnswersPlan):
 class Settings:
     """What a run does, given the number of records. All public.
 
-    Args:
-        total: N, what means are multiplied by, in records.
-        total_bound: of the distance of N from the number of records.
-        max_error: alpha, as a share of N.
-        learning_rate: the least step of an update.
-        noise: of the sparse vector.
-        threshold: of the noisy comparison, in units of 2^-16 records.
-        gap: what a query answered by an update was wrong by at least, in records.
-        hypothesis_bound: of the error of an answer from the hypothesis, in records.
-        update_bound: of the error of an answer after an update, in records.
-        exhausted_bound: of the error of an answer when no updates are left; None where the
-            updates may be too few.
+    ``total``: N, what means are multiplied by, in records.
+    ``threshold``: of the noisy comparison, in units of 2^-16 records.
+    ``gap``: what a query answered by an update was wrong by at least, in records.
+    ``hypothesis_bound``: of the error of an answer from the hypothesis, in records.
+    ``update_bound``: of the error of an answer after an update, in records.
+    ``exhausted_bound``: of the error of an answer when no updates are left; None where the
+    updates may be too few.
     """
 
     total: int
@@ -228,11 +217,7 @@ class Settings:
 
 
 def ready(plan: PlanT) -> PlanT:
-    """Returns the plan with its loss, if it can be carried out.
-
-    Raises:
-        InputError: naming the argument that is refused.
-    """
+    """Returns the plan with its loss, if it can be carried out."""
     check_calibration(plan.calibration)
     check_accuracy(1, plan.num_questions, plan.failure_probability)
     if plan.max_updates is not None:
@@ -265,16 +250,11 @@ def published_error(
 ) -> float:
     """Returns the least alpha for which the published theorem holds.
 
+    ``divergence``: by alpha, what the number of updates is 4 / alpha^2 times of: ln|X|.
+
     Accuracy: answers are within 3 alpha, as a share of the records. alpha is the solution of
     alpha = 36 ln|X| (ln|Q| + ln(32 ln|X|/(alpha^2 beta)))/(eps alpha^2 n), or with delta of
     (2 + 32 sqrt 2) sqrt(ln|X| ln(2/delta)) (...)/(alpha eps n). It may be 1 or more: vacuous.
-
-    Args:
-        guarantee: of the answers.
-        divergence: by alpha, what the number of updates is 4 / alpha^2 times of: ln|X|.
-        num_records: N.
-        num_questions: |Q|.
-        failure_probability: beta.
     """
     if divergence(1.0) == 0:  # of one cell
         return 0.0
@@ -322,11 +302,7 @@ def _rest(plan: OnlinePlan) -> tuple[float, float]:
 class _Terms:
     """What the settings of a run are chosen for.
 
-    Args:
-        guarantee: of the sparse vector alone.
-        total: number of records, at least 1.
-        total_bound: how far that number may be from the truth.
-        beta: failure probability of all other bounds together.
+    ``total``: number of records, at least 1.
     """
 
     guarantee: Guarantee

@@ -31,15 +31,10 @@ LearnedT = TypeVar("LearnedT", contravariant=True)
 class PrivateAnswer:
     """An answer to one linear query; public.
 
-    Args:
-        value: the sum of the query over the records, estimated, in records.
-        standard_error: of the noise; None for an answer from the hypothesis, which has none.
-        bound: of the error of all answers at once, but for the failure probability of the plan;
-            None where nothing is proved.
-        route: ``hypothesis``: the noisy comparison found it good enough. ``update``: measured,
-            and learned from. ``exhausted``: from the hypothesis, as no updates are left.
-        updates_left: after it.
-        questions_left: different queries that bounds are still stated for.
+    ``value``: the sum of the query over the records, estimated, in records.
+    ``standard_error``: of the noise; None for an answer from the hypothesis, which has none.
+    ``bound``: of the error of all answers at once, but for the failure probability of the plan;
+    None where nothing is proved.
     """
 
     value: float
@@ -54,9 +49,7 @@ class PrivateAnswer:
 class Payment:
     """Which entry of a ledger paid for a run; public.
 
-    Args:
-        token: of the entry.
-        state_number: of the saved state that the run went on from; 0 for a run that is new.
+    ``state_number``: of the saved state that the run went on from; 0 for a run that is new.
     """
 
     token: Token
@@ -64,11 +57,7 @@ class Payment:
 
 
 def pay(plan: OnlinePlan, token: Token | None) -> Payment | None:
-    """Returns the payment of a new run, and warns about a large epsilon.
-
-    Raises:
-        InputError: if the token paid for something else.
-    """
+    """Returns the payment of a new run, and warns about a large epsilon."""
     warn_of_epsilon(plan.promised.epsilon)
     if token is None:
         return None
@@ -80,14 +69,11 @@ def pay(plan: OnlinePlan, token: Token | None) -> Payment | None:
 class SavedRun:
     """A run of ``PrivateMW`` between two objects: one other goes on from it.
 
-    Args:
-        settings: of the run, as JSON values; public.
-        total: N, public.
-        answers: the transcript, public.
-        sparse: the state of the sparse vector, whose noisy threshold is secret; of one use.
-        payment: who paid; None if no ledger did; public.
-        log_weights: the logarithms of the hypothesis, shape (num_cells,); public.
-        num_earlier: how many of the first answers are of an earlier run; public.
+    ``settings``: of the run, as JSON values; public.
+    ``sparse``: the state of the sparse vector, whose noisy threshold is secret; of one use.
+    ``payment``: who paid; None if no ledger did; public.
+    ``log_weights``: the logarithms of the hypothesis, shape (num_cells,); public.
+    ``num_earlier``: how many of the first answers are of an earlier run; public.
     """
 
     settings: Mapping[str, Any]
@@ -114,17 +100,12 @@ class Hypothesis(Protocol[LearnedT]):
 class OnlineMW(Live, ABC, Generic[QueryT]):
     """Answers queries from a hypothesis that learns from its errors: any queries, any hypothesis.
 
+    ``ledger_token``: of the ledger that paid for the run, if one did.
+
     Privacy: ``plan.guarantee``, if one record changes ``_exact`` by at most one record. What the
     plan costs is spent here, at once. There is one of each run: it is handed over once, is not
     copied or pickled, and answers nothing in a forked child. Queries of several threads are
     answered one after another.
-
-    Args:
-        plan: what is done.
-        num_records: exact; secret.
-        noise: source of all noise.
-        ledger_token: of the ledger that paid for the run, if one did.
-        saved: an earlier run of the same plan that this one goes on from.
     """
 
     _hypothesis: Hypothesis[QueryT]
@@ -182,12 +163,7 @@ class OnlineMW(Live, ABC, Generic[QueryT]):
         return tuple(self._answers.items())
 
     def answer(self, query: QueryT) -> PrivateAnswer:
-        """Returns an answer; a repeated query gets the one that it got, for nothing.
-
-        Raises:
-            InputError: if the query is none that can be answered.
-            HaltedError: if the run was saved, or this is a forked process.
-        """
+        """Returns an answer; a repeated query gets the one that it got, for nothing."""
         self._check(query)
         with self._turn():
             return self._answer(query)
@@ -226,12 +202,7 @@ class OnlineMW(Live, ABC, Generic[QueryT]):
         return self._steps.get(query, 0.0)
 
     def _ask(self, query: QueryT, guess: int) -> tuple[int, int] | None:
-        """Returns None if the guess is good enough, else a noisy sum and the way to go.
-
-        Args:
-            query: the query.
-            guess: the sum by the hypothesis, on the grid.
-        """
+        """Returns None if the guess is good enough, else a noisy sum and the way to go."""
         exact = self._exact(query)
         if self.plan.calibration == "tight":
             noisy = self._sparse.ask(abs(exact - guess), exact)
@@ -383,9 +354,6 @@ def check_settings(name: str, value: str, saved: Any, settings: Settings) -> Non
     """Refuses a state whose noise was drawn for other settings than the plan now has.
 
     They follow from the plan, but a version of this package may choose others for the same plan.
-
-    Raises:
-        InputError: naming the first that differs.
     """
     given = json.loads(json.dumps(settings.to_json()))
     held = json.loads(json.dumps(saved))

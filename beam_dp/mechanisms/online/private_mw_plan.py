@@ -33,10 +33,6 @@ class PrivateMWPlan(OnlinePlan):
     """The public parameters of online private multiplicative weights.
 
     Made by ``plan_private_mw``. Arguments beside these: as of ``OnlinePlan``.
-
-    Args:
-        domain: the universe.
-        starts_from_release: whether the first hypothesis is not the uniform one.
     """
 
     rounds_up: ClassVar[bool] = True
@@ -134,11 +130,7 @@ def plan_private_mw(
 
 
 def start_weights(plan: PrivateMWPlan, start: Start | None) -> NDArray[np.float64]:
-    """Returns the logarithms of the first hypothesis, shape (num_cells,).
-
-    Raises:
-        InputError: if the start is of another domain, or is no distribution.
-    """
+    """Returns the logarithms of the first hypothesis, shape (num_cells,)."""
     num_cells = plan.domain.num_cells
     if start is None:
         return np.zeros(num_cells)

@@ -58,11 +58,6 @@ def save_private_mw(run: PrivateMW, folder: str | Path) -> None:
     handed over once: if writing fails the run cannot be saved again, but its transcript and weights
     can still be read, and be the start of a new run. The digest of the secret and the public files
     has no key: it shows damage, not who wrote the files, and it hides nothing.
-
-    Raises:
-        InputError: if the folder exists; then nothing was handed over.
-        HaltedError: if the run was saved before; then there is no folder.
-        OSError: if a file cannot be written.
     """
     path = Path(folder)
     try:
@@ -106,11 +101,7 @@ def save_private_mw(run: PrivateMW, folder: str | Path) -> None:
 
 
 def check_private_mw(folder: str | Path, plan: PrivateMWPlan) -> Payment | None:
-    """Checks a saved run without resuming it; returns who paid, and the number of its state.
-
-    Raises:
-        InputError: if it is no such folder, of another plan, damaged, or was resumed before.
-    """
+    """Checks a saved run without resuming it; returns who paid, and the number of its state."""
     return _checked(Path(folder), plan).payment
 
 
@@ -128,16 +119,8 @@ def resume_private_mw(
     refused. Where none did, only the folder's own secret is removed: a copy of it must never be
     used. Nothing is spent.
 
-    Args:
-        folder: that ``save_private_mw`` wrote.
-        plan: of the run.
-        histogram: the same exact counts.
-        noise: source of all noise.
-        ledger: that paid for the run; given if one did, and only then.
-
-    Raises:
-        InputError: if it is no such folder, of another plan, damaged, or was resumed before.
-        LedgerError: if the ledger says that the state was used, or can't be reached.
+    ``histogram``: the same exact counts.
+    ``ledger``: that paid for the run; given if one did, and only then.
     """
     path = Path(folder)
     condition = "must be of the plan's domain"
@@ -166,11 +149,7 @@ def any_transcript(path: Path) -> dict[str, Any]:
 
 
 def check_ledger(payment: Payment | None, ledger: Ledger | None) -> None:
-    """Refuses a ledger for a run that none paid for, and a run without the ledger that paid.
-
-    Raises:
-        InputError: naming the ledger.
-    """
+    """Refuses a ledger for a run that none paid for, and a run without the ledger that paid."""
     if payment is not None and ledger is None:
         condition = f"must be given: {payment.token.release_id!r} in it paid for the saved run"
         raise InputError("ledger", None, condition)
@@ -235,10 +214,6 @@ def _use_secret(
     Of several that try, one succeeds: the one that removes the secret. Killed before that, where no
     ledger is asked, nothing has happened; killed after it, the state is lost, and no trace of it is
     left.
-
-    Raises:
-        LedgerError: if the state was used before, from this folder or from another one.
-        InputError: if the secret was used, or ``check_ledger`` refuses.
     """
     check_ledger(payment, ledger)
     if not os.access(path, os.W_OK | os.X_OK):

@@ -34,8 +34,7 @@ class SparseMWPlan(OnlinePlan):
 
     Made by ``plan_sparse_mw``. Other arguments: as of ``OnlinePlan``.
 
-    Args:
-        max_sparsity: m, the most elements that a query may be other than 0 at.
+    ``max_sparsity``: m, the most elements that a query may be other than 0 at.
     """
 
     rounds_up: ClassVar[bool] = False
@@ -136,17 +135,13 @@ def plan_sparse_mw(
 def num_slots(max_sparsity: int, max_error: float, calibration: Calibration, least: int = 2) -> int:
     """Returns s, the number of slots of a sparse hypothesis.
 
+    ``least``: that s must be at least.
+
     Accuracy: updates that are each wrong by alpha lower a relative entropy of at most ln s by
     2 alpha^2 (``textbook``: alpha^2 / 4), so that B = floor(ln s / (2 alpha^2)) of them are enough.
     For the proof to hold one slot must be free even after B + 1 updates of m elements: without
     that room the claim is false. ``tight``: the least s with s >= m (B + 1) + 1. ``textbook``:
     the least with s / (ln s + 1) >= 4 m / alpha^2, where B = 4 (ln s + 1) / alpha^2.
-
-    Args:
-        max_sparsity: m.
-        max_error: alpha.
-        calibration: ``tight`` or ``textbook``.
-        least: that s must be at least.
 
     Reference: Blum and Roth (2011), Lemma 3.7, corrected: their potential leaves out the data that
     no query has asked about.
@@ -257,14 +252,7 @@ class SparseMW(OnlineMW[SparseQuery]):
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class ReleasedConjunctions:
-    """Answers to a family of conjunctions; public.
-
-    Args:
-        family: of which there is an answer to each.
-        plan: that was carried out.
-        settings: of the run.
-        answers: in the order of the family.
-    """
+    """Answers to a family of conjunctions; public."""
 
     family: RowConjunctions
     plan: SparseMWPlan

@@ -134,10 +134,7 @@ _SHIFTS = 16
 class ErrorLaw:
     """The errors of a plan's answers, to queries of all sparsities.
 
-    Args:
-        variance: the mean of e^2, for the error e of the estimate of one key.
-        covariance: the mean of e f, for the errors of two different keys.
-        num_keys: no query asks for more.
+    ``variance``: the mean of e^2, for the error e of the estimate of one key.
     """
 
     variance: float
@@ -147,8 +144,7 @@ class ErrorLaw:
     def error(self, sparsity: int) -> float:
         """Returns the root mean squared error, in weight: sqrt(m variance + m (m - 1) covariance).
 
-        Args:
-            sparsity: m, >= 1; taken as the number of keys where that is less.
+        ``sparsity``: m, >= 1; taken as the number of keys where that is less.
         """
         m = min(sparsity, self.num_keys)
         return math.sqrt(max(0.0, m * self.variance + m * (m - 1) * self.covariance))
@@ -164,8 +160,6 @@ def sparse_error(plan: SparsePlan, profile: KeyProfile) -> ErrorLaw:
     * Medians and clipped means of rows: from the law of a cell.
     * A histogram: v for the share of keys that reach the threshold, and the counts that do not.
     * A hybrid: a sketch of the residual; a key that is held has both its count and the residual.
-
-    Cost: a few Fourier transforms of up to 2^17 numbers.
     """
     groups = profile.groups
     counts, keys = groups
@@ -207,11 +201,6 @@ def _pairs(sketch: SketchNoise, groups: Groups, moved: NDArray[np.float64]) -> f
     They share a cell of some row with the probability R / w for R rows of w cells. Then each moves
     the other's estimate, with the same sign: a mean by a part 1 / R of its count, so that the mean
     product is that of the counts over T = R w.
-
-    Args:
-        sketch: the projection.
-        groups: counts, and how many keys have each.
-        moved: by how much a key of each count moves the estimate of another one, times R.
     """
     return mean_product(groups[1], moved) / _effective_width(sketch)
 
@@ -226,17 +215,7 @@ def _effective_width(sketch: SketchNoise) -> float:
 def element_law(
     sketch: SketchNoise, groups: Groups, residual_noise: tuple[float, float] = (0.0, 1.0)
 ) -> tuple[float, NDArray[np.float64]]:
-    """Returns the variance of the estimate of one element, and how others move it.
-
-    Args:
-        sketch: the projection and its noise.
-        groups: counts, and how many keys have each.
-        residual_noise: how many keys have left Laplace noise in the sketch, and its scale.
-
-    Returns:
-        The variance; and for each count by how much a key that has it moves the estimate of one
-        that shares one of its rows, times the rows.
-    """
+    """Returns the variance of the estimate of one element, and how others move it."""
     counts, keys = groups
     if sketch.estimator == "mean":
         noise = noise_variance(sketch.distribution, sketch.scale)
@@ -353,11 +332,9 @@ def _rows(law: NDArray[np.float64], num_rows: int, number: int) -> NDArray[np.fl
 class _Held:
     """What the threshold of a histogram does to keys of each count.
 
-    Args:
-        share: the probability that a key is held.
-        noise: the mean of its noise, where it is held, and 0 elsewhere; not 0, as keys are held
-            because their noise is large.
-        squares: the same of the squared noise.
+    ``noise``: the mean of its noise, where it is held, and 0 elsewhere; not 0, as keys are held
+    because their noise is large.
+    ``squares``: the same of the squared noise.
     """
 
     share: NDArray[np.float64]

@@ -112,9 +112,6 @@ class SparseProject(SparseMechanism):
 def textbook_noise(guarantee: Guarantee) -> tuple[float, Loss]:
     """Returns the Laplace scale for a sketch of L2 sensitivity 1, as published, and its loss.
 
-    Raises:
-        InputError: if delta is 0, or epsilon so large that the published scale is too small.
-
     Example:
         >>> promise = Guarantee(1.0, 1e-9, "add_or_remove_one", "record", 1)
         >>> round(textbook_noise(promise)[0], 4)
@@ -259,11 +256,7 @@ class StabilityHistogram(SparseMechanism):
 
 
 def histogram_noise(guarantee: Guarantee, max_weight: int, epsilon: float) -> HistogramNoise:
-    """Returns the noise and the threshold for a part of epsilon and all of delta.
-
-    Raises:
-        InputError: if delta is 0, or the noise would not fit 64-bit integers.
-    """
+    """Returns the noise and the threshold for a part of epsilon and all of delta."""
     if guarantee.delta == 0:
         condition = "must be > 0 for a stability histogram: it tells which elements have records"
         raise InputError("delta", 0.0, condition)
@@ -304,11 +297,7 @@ def stability_threshold(
 def release_probability(
     scale: float, threshold: int, max_records_per_unit: int, max_weight: int = 1
 ) -> float:
-    """Returns the largest probability that any element of one unit alone is released.
-
-    Returns:
-        The probability, rounded up.
-    """
+    """Returns the largest probability that any element of one unit alone is released."""
     elements = np.arange(1, max_records_per_unit + 1)
     largest = (max_records_per_unit - elements + 1) * max_weight
     none = (elements - 1) * np.log1p(-_tail(scale, np.float64(threshold - max_weight)))

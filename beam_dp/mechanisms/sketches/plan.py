@@ -74,17 +74,11 @@ _LEAST_GRID_SCALE = 64.0
 class SketchNoise:
     """A projection and the noise of its cells.
 
-    Args:
-        family: ``dense`` or ``blocks``.
-        projection_width: T, all cells together.
-        num_blocks: of blocks; T where the family is dense.
-        distribution: of the noise of each cell.
-        scale: of that noise, in weight.
-        estimator: of the release.
-        max_squared_norm: each unit's records were kept only while the sum of squares of its own
-            sketch is at most this (``summaries.projection``); None where they need not be.
-        grid: units of a cell that make a weight of one, an integer >= 1. Finer than one where
-            Gaussian noise would otherwise pay for whole numbers.
+    ``num_blocks``: of blocks; T where the family is dense.
+    ``max_squared_norm``: each unit's records were kept only while the sum of squares of its own
+    sketch is at most this (``summaries.projection``); None where they need not be.
+    ``grid``: units of a cell that make a weight of one, an integer >= 1. Finer than one where
+    Gaussian noise would otherwise pay for whole numbers.
     """
 
     family: Family
@@ -108,12 +102,7 @@ class SketchNoise:
 
 @dataclasses.dataclass(frozen=True)
 class HistogramNoise:
-    """A stability histogram.
-
-    Args:
-        scale: of the discrete Laplace noise of each count, in weight.
-        threshold: the least noisy count that is released.
-    """
+    """A stability histogram."""
 
     scale: float
     threshold: int
@@ -198,14 +187,7 @@ class SparsePlan(Plan):
 
 @dataclasses.dataclass(frozen=True)
 class SparseNoise:
-    """What a mechanism measures, and with how much noise.
-
-    Args:
-        loss: what that reveals.
-        sketch: as of ``SparsePlan``, and so the others.
-        histogram: as there.
-        options: as there.
-    """
+    """What a mechanism measures, and with how much noise."""
 
     loss: Loss
     sketch: SketchNoise | None = None
@@ -226,11 +208,7 @@ class SparseMechanism(ABC):
         return 0
 
     def within(self, size: int) -> Self:
-        """Returns the same mechanism with the widest projection of at most ``size`` numbers.
-
-        Raises:
-            InputError: if not even a row fits.
-        """
+        """Returns the same mechanism with the widest projection of at most ``size`` numbers."""
         step = self.width_step
         if step == 0:
             return self
@@ -249,15 +227,7 @@ class SparseMechanism(ABC):
     ) -> SparsePlan:
         """Returns what would be done: from public numbers alone.
 
-        Args:
-            guarantee: what is promised.
-            max_sparsity: the most elements that a query may have.
-            max_weight: the most that one record weighs.
-            hash_key: drawn before any record was read; drawn here if not given.
-
-        Raises:
-            InputError: if a number is out of range, or no projection has this width and these
-                blocks.
+        ``hash_key``: drawn before any record was read; drawn here if not given.
         """
         check_is("guarantee", guarantee, Guarantee)
         for name, value, most in (
@@ -289,28 +259,17 @@ def unit_weight(guarantee: Guarantee, max_weight: int) -> int:
 
     A unit holds at most k records of weight at most w, so it adds a vector of L1 norm k w or less;
     replacing it takes one such vector away and adds another one.
-
-    Raises:
-        InputError: if it is too large for exact sums.
     """
     return guarantee.neighboring.num_moved * guarantee.max_records_per_unit * max_weight
 
 
 def check_width(projection_width: int, name: str = "projection_width") -> None:
-    """Refuses a projection that is too wide for a worker.
-
-    Raises:
-        InputError: naming the width, by ``name``.
-    """
+    """Refuses a projection that is too wide for a worker."""
     checked_integer(name, projection_width, 1, MAX_PROJECTION_WIDTH)
 
 
 def checked_scale(guarantee: Guarantee, exact: Real) -> float:
-    """Returns a scale of noise, rounded up.
-
-    Raises:
-        InputError: if such noise would not fit 64-bit integers, naming epsilon.
-    """
+    """Returns a scale of noise, rounded up."""
     scale = up(exact)
     if not 0 < scale <= MAX_SCALE:
         condition = "is out of range for these weights: noise must have a scale of at most 2^50"
@@ -325,9 +284,6 @@ def gaussian_noise(guarantee: Guarantee, squared_sensitivity: int) -> tuple[floa
 
     Privacy: (epsilon, delta), exactly calibrated: see ``accounting.discrete_gaussian_mu``. On the
     grid chosen here the noise is that of a continuous Gaussian to within 0.05 %.
-
-    Raises:
-        InputError: if delta is 0, or the noise would not fit 64-bit integers.
     """
     if guarantee.delta == 0:
         raise InputError("delta", 0.0, "must be > 0 for Gaussian noise")
@@ -342,9 +298,8 @@ def gaussian_noise(guarantee: Guarantee, squared_sensitivity: int) -> tuple[floa
 class SparseSummary:
     """What a sparse plan reads. Secret.
 
-    Args:
-        projection: where the plan has a sketch.
-        counts: where the plan has a histogram.
+    ``projection``: where the plan has a sketch.
+    ``counts``: where the plan has a histogram.
     """
 
     projection: Projection | None = None

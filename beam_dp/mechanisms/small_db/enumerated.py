@@ -37,8 +37,6 @@ class EnumerationSampler:
 
     Exact arithmetic: doubles serve only for the upper bounds, with a margin far beyond their
     rounding.
-
-    Cost: time proportional to the multisets times the queries, whatever the data.
     """
 
     name: ClassVar[str] = "enumeration"

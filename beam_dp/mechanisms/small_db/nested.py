@@ -69,9 +69,6 @@ class NestedSampler:
     Exact arithmetic: numbers of multisets are integers of any size. Doubles serve for upper bounds
     on the weights of losses, by which one is drawn; it is kept with probability weight / bound,
     tossed exactly, which fails once in 10^9 draws.
-
-    Cost: ``num_products`` times some microseconds. It depends on the data only by the lengths of
-    the integers.
     """
 
     name: ClassVar[str] = "nested"

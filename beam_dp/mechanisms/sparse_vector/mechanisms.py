@@ -49,11 +49,7 @@ class Live:
 
     @contextmanager
     def _turn(self) -> Iterator[None]:
-        """A call of its own: others wait.
-
-        Raises:
-            HaltedError: in a forked child, or if the object has ended.
-        """
+        """A call of its own: others wait."""
         # Before the lock, which may have been held by a thread that no child has.
         if self._made_in != _this_process():
             raise HaltedError("this is a copy in a forked process: use the original")
@@ -94,9 +90,8 @@ Draw = Callable[[NDArray[np.int64], float], NDArray[np.int64]]
 class SparseState(Live):
     """What a sparse vector handed over: one other object goes on from it, or one file gets it.
 
-    Args:
-        values: ``num_above``, how many questions were above the threshold, which is public, and
-            ``noisy_threshold``, which is secret.
+    ``values``: ``num_above``, how many questions were above the threshold, which is public, and
+    ``noisy_threshold``, which is secret.
     """
 
     def __init__(self, values: Mapping[str, int]) -> None:
@@ -104,11 +99,7 @@ class SparseState(Live):
         self._values = dict(values)
 
     def take(self) -> dict[str, int]:
-        """Returns the values and ends the object.
-
-        Raises:
-            HaltedError: if they were taken before.
-        """
+        """Returns the values and ends the object."""
         with self._turn():
             self._end("the state was used before: a run resumes from it once")
             return self._values
@@ -116,6 +107,9 @@ class SparseState(Live):
 
 class NumericSparse(Live):
     """Says which questions are above a threshold and gives those a fresh noisy answer; halts.
+
+    ``threshold``: in units of the grid; public.
+    ``grid``: units that make one record, 1 to 2^20.
 
     Privacy: ``calibration.guarantee``, for any number of questions below the threshold, asked
     adaptively. What must hold: one record changes each question by at most ``grid``, and each
@@ -126,16 +120,6 @@ class NumericSparse(Live):
 
     Accuracy: ``calibration.margin`` and ``calibration.answer_bound``.
 
-    Args:
-        threshold: in units of the grid; public.
-        calibration: the noise, with answers; see ``sparse_vector_noise``.
-        noise: source of all noise.
-        grid: units that make one record, 1 to 2^20.
-
-    Raises:
-        InputError: if an argument is refused.
-
-    Cost: about 1e-5 s a question.
     Reference: Dwork and Roth (2014), Algorithm 3; Lyu, Su and Li (2017), Algorithm 7.
     """
 
@@ -165,16 +149,7 @@ class NumericSparse(Live):
         return self.num_left <= 0
 
     def ask(self, question: int, value: int | None = None) -> int | None:
-        """Returns None if the question is below the threshold, else a noisy value.
-
-        Args:
-            question: compared with the threshold.
-            value: what is answered; by default the question.
-
-        Raises:
-            HaltedError: if it has halted.
-            InputError: if one of them is of a type other than an integer's.
-        """
+        """Returns None if the question is below the threshold, else a noisy value."""
         asked = _clipped(question)
         answered = asked if value is None else _clipped(value, "value")
         with self._question():
@@ -214,11 +189,7 @@ class NumericSparse(Live):
         return self._threshold + int(self._noise.laplace(np.zeros(1, np.int64), scale)[0])
 
     def _hand_over(self) -> SparseState:
-        """Ends this object; one other goes on from what is returned.
-
-        Raises:
-            HaltedError: if it was ended before.
-        """
+        """Ends this object; one other goes on from what is returned."""
         with self._turn():
             self._end("the sparse vector was handed over: use what it returned")
             return SparseState(self._values())
@@ -236,12 +207,7 @@ class NumericSparse(Live):
         return {"num_above": self._num_above, "noisy_threshold": self._noisy_threshold}
 
     def _resume(self, state: SparseState) -> None:
-        """Goes on where another object was.
-
-        Raises:
-            HaltedError: if another one did before.
-            InputError: if it is no state of this mechanism.
-        """
+        """Goes on where another object was."""
         taken = state.take()
         values = [taken.get(name) for name in ("num_above", "noisy_threshold")]
         integers = [each for each in values if type(each) is int]
@@ -261,11 +227,7 @@ class Sparse(NumericSparse):
     _gives_answers = False
 
     def ask(self, question: int, value: int | None = None) -> bool:
-        """Returns whether the question is above the threshold, but for the noise.
-
-        Raises:
-            HaltedError: if it has halted.
-        """
+        """Returns whether the question is above the threshold, but for the noise."""
         if value is not None:
             raise InputError("value", "given", "must not be given: nothing is answered")
         asked = _clipped(question)
@@ -333,11 +295,7 @@ def _on_grid(scale: float, grid: int) -> float:
 
 
 def _clipped(value: int, name: str = "question") -> int:
-    """Clipping moves no two questions apart, so that it costs no privacy; rounding might.
-
-    Raises:
-        InputError: if it is not of an integer's type, which says nothing of its value.
-    """
+    """Clipping moves no two questions apart, so that it costs no privacy; rounding might."""
     try:
         integer = operator.index(value)
     except TypeError:

@@ -31,16 +31,7 @@ _SHARES = tuple(number / 32 for number in range(1, 25))
 class SparseVectorNoise:
     """The noise of one run, in records: threshold, questions and answers.
 
-    Args:
-        method: ``textbook``, ``pure`` or ``zcdp``; see ``sparse_vector_noise``.
-        guarantee: that a run keeps.
-        max_above: c, the answers above the threshold after which a run halts.
-        threshold_scale: of the discrete Laplace noise of the threshold.
-        question_scale: of the discrete Laplace noise of every question.
-        redraws_threshold: whether the threshold gets fresh noise after each answer above it.
-        answer_noise: the noise of a numeric answer; None where there is none.
-        answer_scale: its scale, or sigma.
-        loss: what a run may reveal, for a ledger.
+    ``answer_noise``: the noise of a numeric answer; None where there is none.
     """
 
     method: Method
@@ -68,15 +59,14 @@ class SparseVectorNoise:
     def margin(self, num_questions: int, failure_probability: float, grid: int = 1) -> float:
         """Returns alpha: how far from the threshold a question may be misjudged, in records.
 
+        ``num_questions``: asked in the run, at most; privacy does not depend on it.
+        ``failure_probability``: beta, in (0, 1), which ``answer_bound`` shares.
+        ``grid``: units of a question that make one record.
+
         Accuracy: with probability at least 1 - beta / 3 for the thresholds, and as much for the
         questions, every question above the threshold is truly above it less alpha, and every
         other one below it plus alpha. P(|DLap(s)| > ceil(t)) <= exp(-t / s), and a union bound
         over the thresholds drawn and over the questions.
-
-        Args:
-            num_questions: asked in the run, at most; privacy does not depend on it.
-            failure_probability: beta, in (0, 1), which ``answer_bound`` shares.
-            grid: units of a question that make one record.
         """
         thresholds = self.max_above if self.redraws_threshold else 1
         share = failure_probability / 3
@@ -118,6 +108,12 @@ def sparse_vector_noise(
 ) -> SparseVectorNoise:
     """Returns the noise of AboveThreshold, Sparse or NumericSparse.
 
+    ``num_questions``: that the accuracy is stated for; privacy does not depend on it.
+    ``failure_probability``: that the accuracy is stated for, in (0, 1).
+    ``is_monotone``: whether one record moves all questions the same way, as counts less public
+    constants do under add_or_remove_one: questions then need half the noise.
+    ``answer_share``: of the budget that answers get, in (0, 1); by default the best one.
+
     Privacy: the guarantee, for questions chosen adaptively, as many as one likes, each of which a
     record changes by at most one (times the records of a unit, under either relation).
 
@@ -131,20 +127,6 @@ def sparse_vector_noise(
 
     ``tight`` takes that of these with the smallest margin, or with answers the smallest of the
     larger of margin and bound of an answer: a choice from public numbers.
-
-    Args:
-        guarantee: what is promised.
-        max_above: c, >= 1.
-        answers: whether what is above the threshold also gets a numeric answer.
-        num_questions: that the accuracy is stated for; privacy does not depend on it.
-        failure_probability: that the accuracy is stated for, in (0, 1).
-        is_monotone: whether one record moves all questions the same way, as counts less public
-            constants do under add_or_remove_one: questions then need half the noise.
-        calibration: ``tight`` or ``textbook``.
-        answer_share: of the budget that answers get, in (0, 1); by default the best one.
-
-    Raises:
-        InputError: if an argument is out of range, or noise would not fit.
 
     Example:
         >>> promise = Guarantee(1.0, 0, "add_or_remove_one", "record", 1)
@@ -204,11 +186,7 @@ def noise_candidates(
 
 
 def check_accuracy(max_above: int, num_questions: int, failure_probability: float) -> None:
-    """Refuses what no accuracy can be stated for.
-
-    Raises:
-        InputError: naming the argument.
-    """
+    """Refuses what no accuracy can be stated for."""
     checked_integer("max_above", max_above, 1, MAX_ABOVE)
     checked_integer("num_questions", num_questions, 1, MAX_ABOVE)
     check_failure_probability(failure_probability)

@@ -44,8 +44,7 @@ _CONDITION = "must be 'one', 'running' or 'trailing:N' with N from 1 to"
 class Question:
     """Sums of consecutive windows that are asked for at all times alike.
 
-    Args:
-        length: how many windows are summed; None for all of them since the start.
+    ``length``: how many windows are summed; None for all of them since the start.
     """
 
     length: int | None
@@ -53,9 +52,6 @@ class Question:
     @classmethod
     def parse(cls, text: object, num_windows: int) -> Question:
         """Returns the question that a text names: ``one``, ``trailing:24`` or ``running``.
-
-        Raises:
-            InputError: if it names none, or a sum of more windows than there are.
 
         Example:
             >>> Question.parse("trailing:24", 168)
@@ -79,11 +75,7 @@ def default_questions(num_windows: int) -> tuple[str, ...]:
 
 
 def check_questions(questions: Sequence[str], num_windows: int) -> tuple[Question, ...]:
-    """Returns the questions that texts name.
-
-    Raises:
-        InputError: if there are none, or one is refused.
-    """
+    """Returns the questions that texts name."""
     if isinstance(questions, str) or not questions:
         raise InputError("questions", questions, f"{_CONDITION} {num_windows:,}, at least one")
     return tuple(Question.parse(text, num_windows) for text in questions)
@@ -102,14 +94,9 @@ def mean_squared_error(
     A sum of m windows has m v without blocks. Where a block of n windows is released, j of which
     are summed, it brings that down by j^2 v^2 / (n v + u): see ``block_weight``.
 
-    Args:
-        question: which sums.
-        num_windows: of the horizon.
-        window_variance: v, of what is asked of one window.
-        block: windows of a block; None where none are measured.
-        block_variance: u, of the same of a block.
-        moment: which blocks have been released when a sum is asked for: those that end with it or
-            earlier, or all.
+    ``block``: windows of a block; None where none are measured.
+    ``moment``: which blocks have been released when a sum is asked for: those that end with it
+    or earlier, or all.
     """
     size = num_windows if block is None else block
     mean_length, whole, shorter = _means(question, num_windows, size, moment)
@@ -164,9 +151,7 @@ def most_squares(max_windows_per_unit: int, block: int | None = None) -> int:
     it is largest at a corner of what is possible: all but one of the numbers are 0 or n. With
     c = q n + r and r < n that is q n^2 + r^2. Of windows alone, blocks of one, it is c.
 
-    Args:
-        max_windows_per_unit: c.
-        block: n; None for windows.
+    ``block``: n; None for windows.
 
     Example:
         >>> most_squares(7), most_squares(7, 24), most_squares(7, 3)
@@ -177,12 +162,7 @@ def most_squares(max_windows_per_unit: int, block: int | None = None) -> int:
 
 
 def laplace_tables(workload: Workload, promise: Guarantee) -> tuple[Measurement, ...]:
-    """Returns the best Laplace measurements of one window, for the whole budget.
-
-    Args:
-        workload: what is asked.
-        promise: its epsilon and its records of a unit are used.
-    """
+    """Returns the best Laplace measurements of one window, for the whole budget."""
     domain = workload.domain
     largest = max(
         math.prod(domain.shape[axis] for axis in domain.axes(names)) for names in workload
@@ -214,13 +194,6 @@ def gaussian_level(
     itself, for k records. Neighbours: one unit is added or removed.
 
     One marginal is measured as a table, which no residuals of it beat; several as residuals.
-
-    Args:
-        workload: what is asked.
-        promise: of all together.
-        unit: its k is used.
-        part: of mu^2.
-        squares: ``most_squares``, of windows or of blocks.
     """
     mu = discrete_gaussian_mu(promise.epsilon, promise.delta)
     own = root_down(Fraction(mu) ** 2 * part / squares)
@@ -248,13 +221,8 @@ _WHOLE = Fraction(1)
 class Choice:
     """One way to measure windows, and the variances that it leaves.
 
-    Args:
-        distribution: of the noise.
-        num_windows: of the horizon.
-        window_variance: of a cell of a window, averaged over the workload, in squared records.
-        block: windows of a block; None where none are measured.
-        share: of the budget for blocks.
-        block_variance: of the same cell of a block.
+    ``window_variance``: of a cell of a window, averaged over the workload, in squared records.
+    ``block``: windows of a block; None where none are measured.
     """
 
     distribution: Distribution
@@ -296,11 +264,7 @@ class Choice:
 class Noise:
     """How much noise a promise needs, for every part of its budget.
 
-    Args:
-        distribution: of the noise.
-        scale: the least of Laplace noise, in records, where windows have the whole budget.
-        cell_variance: of a cell of a window then, averaged over the workload.
-        max_windows_per_unit: c.
+    ``scale``: the least of Laplace noise, in records, where windows have the whole budget.
     """
 
     distribution: Distribution
@@ -312,10 +276,7 @@ class Noise:
     def of(
         cls, distribution: Distribution, workload: Workload, promise: Guarantee, unit: WindowUnit
     ) -> Noise:
-        """Returns the noise of a distribution for a promise, on what is best measured with it.
-
-        Cost: that of the strategies of marginals, a second for the largest workloads.
-        """
+        """Returns the noise of a distribution for a promise, on what is best measured with it."""
         most = unit.max_windows_per_unit
         if distribution == "discrete_laplace":
             measured = laplace_tables(workload, promise)
@@ -353,12 +314,6 @@ def ranked_choices(
 
     Args: as of ``plan_window_tables``, and
         promise: of all windows that are protected together.
-
-    Raises:
-        InputError: as of ``plan_window_tables``.
-
-    Cost: that of the strategies of marginals, and O(num_windows) for each size and question: 0.1 s
-    for a million.
     """
     num_windows = horizon.num_windows
     check_choice("strategy", strategy, ("independent", "levels", "best"))

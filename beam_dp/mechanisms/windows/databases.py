@@ -99,12 +99,9 @@ class WindowDatabasesPlan(Plan):
     ) -> SyntheticDatabase:
         """Returns the release of one window: with those of the others it keeps ``guarantee``.
 
-        Args:
-            number: of the window.
-            marginals: its exact tables, that hold ``summary_tables``; secret.
-            noise: of this draw.
-            horizon_id: names the horizon, 32 hexadecimal digits.
-            progress: called with public quantities.
+        ``marginals``: its exact tables, that hold ``summary_tables``; secret.
+        ``horizon_id``: names the horizon, 32 hexadecimal digits.
+        ``progress``: called with public quantities.
         """
         checked_integer("number", number, 0, self.horizon.num_windows - 1)
         found = self.window.release(marginals, noise, progress)
@@ -181,9 +178,6 @@ def window_mechanism_plan(
     unit is added or removed, at most k records of which are in a window.
     Where the mechanism's plan limits what they cost (``unit_costs``), the records of each window
     are limited as well.
-
-    Raises:
-        InputError: if the mechanism refuses the workload, or epsilon is too small for c windows.
 
     Reference: Dwork and Roth (2014), Theorem 3.16; Dong, Roth and Su (2022), Corollary 3.3; Bun and
     Steinke (2016), Lemma 2.3.

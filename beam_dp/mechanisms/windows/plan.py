@@ -148,12 +148,7 @@ class WindowTablesPlan(Plan):
         It is averaged over the cells of the workload, by its weights, and over the sums of the
         horizon that the question asks for.
 
-        Args:
-            question: ``one``, ``trailing:N`` or ``running``.
-            moment: when it is asked: as soon as it can be (``now``), or in the ``end``.
-
-        Raises:
-            InputError: if there is no such question.
+        ``moment``: when it is asked: as soon as it can be (``now``), or in the ``end``.
         """
         return self.choice.error(Question.parse(question, self.horizon.num_windows), moment)
 
@@ -162,13 +157,8 @@ class WindowTablesPlan(Plan):
     ) -> WindowTables:
         """Returns the release of one window: with those of the others it keeps ``guarantee``.
 
-        Args:
-            number: of the window.
-            marginals: its exact tables, that hold ``summary_tables``; secret.
-            noise: of this draw.
-            horizon_id: names the horizon, 32 hexadecimal digits.
-
-        Cost: 1e-5 s a noisy cell.
+        ``marginals``: its exact tables, that hold ``summary_tables``; secret.
+        ``horizon_id``: names the horizon, 32 hexadecimal digits.
         """
         checked_integer("number", number, 0, self.horizon.num_windows - 1)
         of_window = number, range(number, number + 1), self.measurements
@@ -179,11 +169,7 @@ class WindowTablesPlan(Plan):
     ) -> WindowTables:
         """Returns the release of one block, with noise of its own, as ``draw`` does.
 
-        Args:
-            number: of the block.
-            marginals: exact tables of all its windows together; secret.
-            noise: of this draw.
-            horizon_id: names the horizon.
+        ``marginals``: exact tables of all its windows together; secret.
         """
         if self.blocks is None:
             raise InputError("block", number, "must be of a plan that measures blocks")

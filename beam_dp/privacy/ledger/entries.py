@@ -62,11 +62,7 @@ class LedgerError(InputError):
 
 
 def parse_url(text: str) -> sa.URL:
-    """Returns the URL of a ledger, whose driver is sqlite's or psycopg.
-
-    Raises:
-        LedgerError: if it names no ledger, or one that could not be locked; without the password.
-    """
+    """Returns the URL of a ledger, whose driver is sqlite's or psycopg."""
     try:
         text.encode()
     except UnicodeEncodeError:  # bytes of the command line that are no text
@@ -118,9 +114,6 @@ def shown_url(url: sa.URL) -> str:
 def holds_secrets(text: str) -> bool:
     """Returns whether a URL holds a password, or an option that may be one.
 
-    Raises:
-        LedgerError: if it names no ledger.
-
     Example:
         >>> holds_secrets("postgresql://bob:a@localhost/db"), holds_secrets("budgets.sqlite")
         (True, False)
@@ -148,13 +141,8 @@ class Origin:
     It stands in the ledger beside the parameters, and nothing that is released depends on it. It is
     public to whoever reads the ledger, and must tell nothing of a record.
 
-    Args:
-        who: a name; that of the operating system's user by default.
-        purpose: why, in up to 500 characters; None where it was not said.
-        output: the directory or URL of the release; None where it is not known.
-
-    Raises:
-        InputError: if one is no text of printable characters, empty or too long.
+    ``purpose``: why, in up to 500 characters; None where it was not said.
+    ``output``: the directory or URL of the release; None where it is not known.
 
     Example:
         >>> Origin("alice", "monthly report").to_json()
@@ -217,16 +205,9 @@ class OverBudgetError(LedgerError):
 class Dataset:
     """A declared budget.
 
-    Args:
-        dataset_id: any name of 1 to 200 printable characters.
-        epsilon: total, from 1e-6 to 1e6.
-        delta: total; 0 admits purely private releases only.
-        privacy_unit: the column or ``record`` of every release.
-        neighboring: the relation of every release.
-        composition: how releases add up, see ``filters``.
-
-    Raises:
-        InputError: if a value is out of range.
+    ``dataset_id``: any name of 1 to 200 printable characters.
+    ``epsilon``: total, from 1e-6 to 1e6.
+    ``delta``: total; 0 admits purely private releases only.
     """
 
     dataset_id: str
@@ -272,11 +253,7 @@ class Token:
         return f"{self.dataset_id}/{self.number}"
 
     def check(self, mechanism: str, guarantee: Guarantee, loss: Loss) -> None:
-        """Refuses to stand for what it did not pay for.
-
-        Raises:
-            InputError: if it paid for another mechanism, guarantee or loss.
-        """
+        """Refuses to stand for what it did not pay for."""
         if (self.mechanism, self.guarantee, self.loss) != (mechanism, guarantee, loss.in_doubles()):
             condition = f"must have paid for {mechanism!r} with the same guarantee and loss"
             raise InputError("ledger_token", self.release_id, condition)
@@ -303,11 +280,7 @@ class LaterToken(Token):
         _UNPAID[self._key] = self
 
     def pay(self, token: Token) -> None:
-        """Gives this job the token that paid for it.
-
-        Raises:
-            InputError: if the token paid for something else.
-        """
+        """Gives this job the token that paid for it."""
         token.check(self.mechanism, self.guarantee, self.loss)
         self._token = token
 
@@ -368,21 +341,13 @@ class Entry(Token):
 
 
 def check_dataset_id(name: str) -> None:
-    """Refuses what can be no dataset id, declared or not.
-
-    Raises:
-        InputError: naming it.
-    """
+    """Refuses what can be no dataset id, declared or not."""
     if not (isinstance(name, str) and 1 <= len(name) <= 200 and name.isprintable()):
         raise InputError("dataset_id", name, "must be 1 to 200 printable characters")
 
 
 def check_id(key: str, value: object) -> None:
-    """Refuses what can be no id of a release among the parameters of its entry.
-
-    Raises:
-        InputError: naming its key.
-    """
+    """Refuses what can be no id of a release among the parameters of its entry."""
     if not (isinstance(value, str) and 1 <= len(value) <= 200 and value.isprintable()):
         raise InputError(key, value, "must be 1 to 200 printable characters")
 

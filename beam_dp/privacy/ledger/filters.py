@@ -168,12 +168,8 @@ def cost(which: Filter, loss: Loss) -> Fraction | None:
 class Account:
     """A budget, and the losses of the releases that were paid from it, in order.
 
-    Args:
-        epsilon: total, from 1e-6 to 1e6.
-        delta: total; 0 admits pure releases only.
-        composition: which filter is used beside ``pure``, and from which release on, see the
-            module; ``with_slack`` is ``auto`` with half of delta kept for slacks.
-        losses: of the releases so far, in order.
+    ``epsilon``: total, from 1e-6 to 1e6.
+    ``delta``: total; 0 admits pure releases only.
     """
 
     epsilon: float
@@ -212,8 +208,7 @@ class Account:
     def largest_slack(self, next_loss: Loss | None = None) -> float:
         """Returns what the slacks may still grow by, with six digits, rounded down.
 
-        Args:
-            next_loss: that comes next; what it decides is left open without it.
+        ``next_loss``: that comes next; what it decides is left open without it.
         """
         if self._first(next_loss) is None and self.composition != "with_slack":
             return self.delta
@@ -303,15 +298,8 @@ class Account:
     def largest_epsilon(self, kind: Kind, delta: float) -> float:
         """Returns the largest epsilon of one more release of a kind, rounded down.
 
-        Args:
-            kind: of its loss, as a mechanism of that kind calibrates it.
-            delta: of that release; of no consequence to a pure one.
-
         Returns:
             Epsilon, with six digits; 0.0 where nothing fits.
-
-        Raises:
-            InputError: if there is no such kind, or the delta is out of range.
         """
         check_choice("kind", kind, KINDS)
         delta = checked_delta(delta)

@@ -120,12 +120,7 @@ _CREATION_LOCK = 0x6265616D6470
 class Storage:
     """Transactions on one database.
 
-    Args:
-        url: a path of a sqlite file, or ``sqlite:///PATH`` or ``postgresql://...``.
-        wait_seconds: how long to wait for a lock, > 0.
-
-    Raises:
-        LedgerError: if the URL is none of these, or the driver is not installed.
+    ``wait_seconds``: how long to wait for a lock, > 0.
     """
 
     def __init__(self, url: str, wait_seconds: float) -> None:
@@ -291,11 +286,7 @@ ORIGIN = "origin"
 
 
 class Rows:
-    """What rows say, in transactions of whoever calls.
-
-    Args:
-        name: of the ledger, without its password.
-    """
+    """What rows say, in transactions of whoever calls."""
 
     def __init__(self, name: str) -> None:
         self._name = name

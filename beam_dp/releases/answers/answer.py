@@ -11,12 +11,7 @@ from beam_dp.releases.answers.release import AnswersRelease
 
 
 def answer_answers(_: AnswersRelease, options: argparse.Namespace) -> NoReturn:
-    """Refuses every command line.
-
-    Raises:
-        FlagError: if a flag asks another kind of release.
-        InputError: else.
-    """
+    """Refuses every command line."""
     refuse_others(options, ("interval", "quantile", "sparse"))
     condition = "holds answers and can answer no further queries: see beam-dp describe"
     raise InputError("release", options.directory, condition)

@@ -80,9 +80,8 @@ def read(card: Card, payload: Payload) -> AnswersRelease:
 class AnswerRows(Sequence[Row]):
     """Rows that are decoded on access: a row takes far more memory than its bytes.
 
-    Args:
-        blocks: the checked bytes of the rows.
-        places: for each row, in turn, the number of its block and where it begins.
+    ``blocks``: the checked bytes of the rows.
+    ``places``: for each row, in turn, the number of its block and where it begins.
     """
 
     def __init__(self, blocks: Sequence[bytes], places: array[int]) -> None:
@@ -117,14 +116,8 @@ def write_batch(
 ) -> bool:
     """Writes one batch of a stream's answers, unless another attempt has written it.
 
-    Args:
-        rows: the answers.
-        draw_id: of the run.
-        number: of the batch in its run; the same for every attempt.
-        directory: for this stream alone; local, ``gs://BUCKET/FOLDER`` or ``s3://BUCKET/FOLDER``.
-
-    Returns:
-        Whether this attempt was the first. Its file appears complete or not at all.
+    ``directory``: for this stream alone; local, ``gs://BUCKET/FOLDER`` or
+    ``s3://BUCKET/FOLDER``.
     """
     store = store_for(directory, "output")
     name = answers_file(draw_id, number)
@@ -145,15 +138,7 @@ def rows_bytes(rows: Sequence[Row], draw_id: str) -> bytes:
 def read_rows(data: bytes, num_rows: int | None = None) -> AnswerRows:
     """Returns the rows of a file.
 
-    Args:
-        data: the whole file.
-        num_rows: that there must be; None if it is not known.
-
-    Raises:
-        DamagedFileError: if it is no file of answers, or not of so many.
-
-    Cost: about 10 microseconds a row; memory of up to four times the file, or 45 times a compressed
-    one.
+    ``num_rows``: that there must be; None if it is not known.
     """
     blocks: list[bytes] = []
     places, found = array("q"), 0

@@ -83,9 +83,8 @@ def linear_answer_steps(
 ) -> list[Step]:
     """Returns the step of noise on a vector of answers, in steps of a grid of a record.
 
-    Args:
-        plan: what a card states of it: sensitivities in records, scale in grid steps.
-        sensitivity: of the queries; None where only the card tells it.
+    ``plan``: what a card states of it: sensitivities in records, scale in grid steps.
+    ``sensitivity``: of the queries; None where only the card tells it.
     """
     distribution = plan.get("distribution")
     grid = checked_integer("grid", plan.get("grid"), 1, _UNIT)
@@ -119,9 +118,6 @@ def _distinct_queries(
     """Returns the distinct queries that were answered, and how many of the file are cut off.
 
     A query that was asked twice has one answer: another one has noise of its own.
-
-    Raises:
-        InputError: if a query can't be read that is not cut off.
     """
     reader = LinearQueries(domain)
     found: dict[LinearQuery, float] = {}
@@ -178,11 +174,7 @@ def _error_figures(
 
 
 def _stated_probability(plan: Mapping[str, Any]) -> float:
-    """Returns with which probability the errors that a card states do not hold.
-
-    Raises:
-        InputError: if it is none.
-    """
+    """Returns with which probability the errors that a card states do not hold."""
     beta = plan.get("failure_probability")
     if not isinstance(beta, float) or not 0 < beta < 1:
         raise InputError("failure_probability", beta, "must be > 0 and < 1")

@@ -184,11 +184,6 @@ def online_steps(
     threshold for c answers above it costs k / threshold_scale once, and 2 c k / question_scale;
     where the threshold is drawn anew after each, each costs k / threshold_scale and
     2 k / question_scale.
-
-    Args:
-        guarantee: of the run.
-        plan: what a card states of it.
-        settings: the noise, as a card states it.
     """
     noise = settings.get("noise")
     if not isinstance(noise, Mapping):

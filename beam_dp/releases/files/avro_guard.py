@@ -45,14 +45,10 @@ def read_blocks(
 ) -> Iterator[tuple[int, bytes]]:
     """Yields the number of records and the uncompressed bytes of each block of a file.
 
-    Args:
-        data: the whole file.
-        schema: whose fields the file must have, with their types. A record takes at least a byte.
-        max_block_bytes: the largest block. By default all blocks together may take a mebibyte and
-            16 times the size of the file.
-
-    Raises:
-        DamagedFileError: at the first thing that is wrong.
+    ``schema``: whose fields the file must have, with their types. A record takes at least a
+    byte.
+    ``max_block_bytes``: the largest block. By default all blocks together may take a mebibyte
+    and 16 times the size of the file.
     """
     if data[: len(MAGIC)] != MAGIC:
         raise DamagedFileError("is not an Avro container file")

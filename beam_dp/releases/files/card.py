@@ -49,11 +49,7 @@ class Card:
 
     @classmethod
     def from_text(cls, text: str) -> Self:
-        """Returns the card that a ``card.json`` holds.
-
-        Raises:
-            InputError: if it holds none, or one of a schema that this version can't read.
-        """
+        """Returns the card that a ``card.json`` holds."""
         parsed = parsed_card(text)
         check_types(parsed, {"kind": str, "draw_id": str, "files": dict})
         draw_id = parsed["draw_id"]
@@ -66,29 +62,17 @@ class Card:
         return card
 
     def check_files(self, names: Collection[str]) -> None:
-        """Refuses a card that names other files than these, or none.
-
-        Raises:
-            InputError: if it does.
-        """
+        """Refuses a card that names other files than these, or none."""
         if not names or set(self.files) != set(names):
             condition = "must be the payload of the card's draw"
             raise InputError("files", sorted(self.files), condition)
 
     def check_types(self, types: Mapping[str, type]) -> None:
-        """Refuses a card that lacks fields of its kind, or whose versions are no texts.
-
-        Raises:
-            InputError: if it does.
-        """
+        """Refuses a card that lacks fields of its kind, or whose versions are no texts."""
         check_fields(self.fields, types)
 
     def left_out(self, domain: Domain) -> LeftOut | None:
-        """Returns the counts of records outside the domain; None if the card holds none.
-
-        Raises:
-            InputError: if they are not of this domain, or damaged.
-        """
+        """Returns the counts of records outside the domain; None if the card holds none."""
         if "left_out" not in self.fields:
             return None
         left_out = LeftOut.from_json(self.fields["left_out"])
@@ -99,9 +83,7 @@ class Card:
 class Payload:
     """The files that a card names, each verified when it is read.
 
-    Args:
-        card: that names them.
-        read: returns the bytes of a file, given its name and the size that the card states.
+    ``read``: returns the bytes of a file, given its name and the size that the card states.
     """
 
     def __init__(self, card: Card, read: Callable[[str, int], bytes]) -> None:
@@ -110,11 +92,7 @@ class Payload:
         self.place = CARD  # that an error is told of
 
     def read(self, name: str, parse: Callable[[bytes], T]) -> T:
-        """Returns what a file holds.
-
-        Raises:
-            DamagedFileError: if it is not as its card says.
-        """
+        """Returns what a file holds."""
         self.place = name
         data = self._read(name, self._files[name].num_bytes)
         if fingerprint(data) != self._files[name]:
@@ -142,11 +120,7 @@ def card_text(
 
 
 def parsed_card(text: str) -> dict[str, Any]:
-    """Returns what a card says: a JSON object that this version can read and write.
-
-    Raises:
-        InputError: if it is none.
-    """
+    """Returns what a card says: a JSON object that this version can read and write."""
     parsed = checked_json("card", CARD, text)
     if not isinstance(parsed, dict):
         raise InputError("card", type(parsed).__name__, "must be a JSON object")
@@ -158,11 +132,7 @@ def parsed_card(text: str) -> dict[str, Any]:
 
 
 def check_fields(fields: Mapping[str, Any], types: Mapping[str, type]) -> None:
-    """Refuses a card that lacks fields of its kind, or whose versions are no texts.
-
-    Raises:
-        InputError: if it does.
-    """
+    """Refuses a card that lacks fields of its kind, or whose versions are no texts."""
     check_types(fields, {**types, "versions": dict})
     versions = fields["versions"]
     if not all(isinstance(version, str) for version in versions.values()):
@@ -170,11 +140,7 @@ def check_fields(fields: Mapping[str, Any], types: Mapping[str, type]) -> None:
 
 
 def check_types(fields: Mapping[str, Any], types: Mapping[str, type]) -> None:
-    """Refuses fields that are missing or of another type.
-
-    Raises:
-        InputError: if one is.
-    """
+    """Refuses fields that are missing or of another type."""
     for name, kind in types.items():
         if not isinstance(fields.get(name), kind):
             raise InputError("card", name, f"must be there and be of type {kind.__name__}")
@@ -214,11 +180,7 @@ def is_count(value: object) -> bool:
 
 
 def payload_file(name: str, entry: Any) -> PayloadFile:
-    """Returns what a card says of a file.
-
-    Raises:
-        InputError: if it says no checksum and size.
-    """
+    """Returns what a card says of a file."""
     fits = (
         isinstance(entry, dict)
         and set(entry) == {"sha256", "bytes"}

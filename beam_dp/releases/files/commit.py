@@ -48,12 +48,7 @@ _WITHOUT_DRAW = tuple(f"{DRAFT_PREFIX}{each}-" for each in (TRIAL, BEGINNING))
 
 @dataclass(frozen=True)
 class Draw:
-    """One draw of noise of any kind, complete, as it is written: its card and its payload.
-
-    Args:
-        text: of ``card.json``.
-        payload: the files that it names, in its order.
-    """
+    """One draw of noise of any kind, complete, as it is written: its card and its payload."""
 
     text: bytes
     payload: Mapping[str, bytes]
@@ -69,12 +64,7 @@ class Draw:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:
-        """Returns the draw that ``to_bytes`` wrote.
-
-        Raises:
-            DamagedFileError: if there are more or fewer bytes than its card says.
-            InputError: if the card is none.
-        """
+        """Returns the draw that ``to_bytes`` wrote."""
         start = struct.calcsize("<q")
         (length,) = struct.unpack_from("<q", data) if len(data) >= start else (-1,)
         if length > MAX_CARD_BYTES:
@@ -97,11 +87,7 @@ def check_output(directory: str | os.PathLike[str]) -> None:
     Call it before the job is paid for. Writers don't: a stage that is retried finds drafts of its
     own job, and of two jobs that start at the same moment the first complete attempt wins.
 
-    Args:
-        directory: where the release is to be.
-
-    Raises:
-        InputError: as ``check_free``, and if it holds drafts of another job, which may be running.
+    ``directory``: where the release is to be.
     """
     check_free(directory)
     store = store_for(directory, "output")
@@ -116,14 +102,7 @@ def check_output(directory: str | os.PathLike[str]) -> None:
 def check_free(directory: str | os.PathLike[str]) -> None:
     """Refuses a directory that a release can't be committed in; writes nothing.
 
-    Args:
-        directory: where the release is to be.
-
-    Raises:
-        InputError: if no release can be committed on its filesystem, it is a file, holds anything
-            but drafts, or can't be made or written; or is in a bucket that keeps what is deleted
-            or that anybody may read. Where drafts are left beside something else, it names the
-            command that completes a release.
+    ``directory``: where the release is to be.
     """
     store = store_for(directory, "output")
     try:
@@ -139,10 +118,6 @@ def commit_draw(draw: Draw, directory: str | os.PathLike[str]) -> bool:
     Returns:
         Whether the release in the directory, complete on return, is of this draw. If it is of
         another one, this draw's drafts are gone.
-
-    Raises:
-        InputError: if the directory holds a card that is none, or can't be written.
-        ReleaseError: if a committed release has lost its payload.
     """
     store = store_for(directory, "output")
     try:
@@ -166,12 +141,7 @@ def holds_card(directory: str | os.PathLike[str]) -> bool:
 
 
 def complete_committed(directory: str | os.PathLike[str]) -> None:
-    """Completes the draw that was committed; nothing where there is none.
-
-    Raises:
-        InputError: if the directory holds a card that is none, or can't be read.
-        ReleaseError: if a committed release has lost its payload.
-    """
+    """Completes the draw that was committed; nothing where there is none."""
     store = store_for(directory, "output")
     card = committed_card(store, directory)
     if card is not None:
@@ -203,11 +173,7 @@ def _complete(card: Card, store: Store, directory: str | os.PathLike[str]) -> No
 
 
 def place_payload(store: Store, files: Mapping[str, PayloadFile]) -> list[str]:
-    """Moves a committed payload into place, from whichever drafts hold it.
-
-    Returns:
-        The names of files that are in no draft either.
-    """
+    """Moves a committed payload into place, from whichever drafts hold it."""
     missing = []
     for name, promised in files.items():
         for draft in store.drafts():
@@ -222,11 +188,7 @@ def place_payload(store: Store, files: Mapping[str, PayloadFile]) -> list[str]:
 
 
 def committed_card(store: Store, directory: str | os.PathLike[str]) -> Card | None:
-    """Returns the card of the release that a directory holds; None if it holds none.
-
-    Raises:
-        InputError: if it holds a card that is none, or can't be read.
-    """
+    """Returns the card of the release that a directory holds; None if it holds none."""
     try:
         card = read_card(store)
         return None if card is None else Card.from_text(card.decode())
@@ -240,12 +202,7 @@ def committed_card(store: Store, directory: str | os.PathLike[str]) -> Card | No
 
 
 def read_card(store: Store) -> bytes | None:
-    """Returns the card that was committed, or None where none was.
-
-    Raises:
-        DamagedFileError: if it is no regular file, or too large.
-        OSError: if it can't be read.
-    """
+    """Returns the card that was committed, or None where none was."""
     try:
         return store.read(CARD)
     except FileNotFoundError:
@@ -275,14 +232,8 @@ def probe_output(directory: str | os.PathLike[str]) -> None:
     links, one that can only be read, a link that replaces what is there, files that stay. Call it
     before a ledger is paid from; the programs do. Space that runs out later nobody finds before.
 
-    Args:
-        directory: where the release is to be. It is not made; a folder ``.draft-trial-*`` is, for
-            a moment, in it or in the nearest directory above that exists.
-
-    Raises:
-        InputError: if ``check_output`` refuses it, or no release can be committed in it.
-
-    Cost: some milliseconds; in a bucket about 50 requests.
+    ``directory``: where the release is to be. It is not made; a folder ``.draft-trial-*`` is,
+    for a moment, in it or in the nearest directory above that exists.
     """
     check_output(directory)
     store = store_for(directory, "output")

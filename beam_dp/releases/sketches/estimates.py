@@ -50,12 +50,8 @@ def variance_of_mean(
 
     (|q|^2 |x|^2 + <q, x>^2 - 2 sum q^2 x^2) / T for dense signs and blocks alike.
 
-    Args:
-        norm: the sum of the squared values of the query.
-        squared_norm: of the counts.
-        value: the estimate of the query.
-        own: the sum of squared values times squared estimates.
-        projection_width: T.
+    ``norm``: the sum of the squared values of the query.
+    ``own``: the sum of squared values times squared estimates.
     """
     return max(0.0, norm * squared_norm + value**2 - 2 * own) / projection_width
 
@@ -65,8 +61,6 @@ def variance_of_median(cells: NDArray[np.float64], num_blocks: int) -> float:
 
     The median exceeds t if most rows do: P(|median| > t) = 2 P(Binomial(s, p) > s / 2) for
     p = P(|cell| > t) / 2, and E median^2 is the integral of 2 t P(|median| > t).
-
-    Cost: one sort.
 
     Example:
         >>> variance_of_median(np.array([-3.0, 3.0, 3.0, 3.0]), 1)
@@ -96,9 +90,7 @@ def clipped_mean(rows: NDArray[np.float64], scale: float) -> NDArray[np.float64]
     A row with a heavy element counts as if it were 1.5 scales away. Odd and equivariant, so
     unbiased where the errors of rows are symmetric.
 
-    Args:
-        rows: shape (m, num_rows).
-        scale: of the noise of a row; 0 gives the median.
+    ``scale``: of the noise of a row; 0 gives the median.
 
     Example:
         >>> clipped_mean(np.array([[1.0, 2.0, 900.0]]), 2.0)
@@ -114,8 +106,6 @@ def variance_of_clipped_mean(cells: NDArray[np.float64], num_blocks: int, scale:
 
     It is the mean, over the places j of a row, of the squared estimate from cell j of each row,
     with alternating signs. Cells of different rows are nearly independent, as their hashes are.
-
-    Cost: a few passes over the cells.
     """
     rows = cells.reshape(num_blocks, -1).T
     total = 0.0
@@ -175,11 +165,9 @@ def selected_noise_bound(
     Z, and of all -Z, has a union bound. Each of the four fails with a quarter of the probability.
     If none fails, both bounds hold at once, so the smaller one does too.
 
-    Args:
-        scale: of the discrete Laplace noise, b; q = e^(-1 / b).
-        weights: shape (m,), float64, at least 0, of all elements of the query.
-        selected_weight: the sum of the selected weights; may depend on the noise.
-        failure_probability: of the bound, in (0, 1).
+    ``scale``: of the discrete Laplace noise, b; q = e^(-1 / b).
+    ``weights``: shape (m,), float64, at least 0, of all elements of the query.
+    ``failure_probability``: of the bound, in (0, 1).
 
     Source: P(Z >= k) = q^k / (1 + q) for k >= 1, so E max(Z, 0) = q / (1 - q^2); half of the
     second moment of Z is that of max(Z, 0).
@@ -198,24 +186,16 @@ def selected_noise_bound(
 class ProjectionBounds:
     """Bounds on the errors of k queries of at most m keys, with a mean over a projection's rows.
 
+    ``num_blocks``: R: entries of a column; T where the family is dense.
+    ``independence``: of the hash, at least 4.
+    ``sparsity``: m; values of a query are from 0 to 1.
+    ``failure_probability``: beta, from 1e-100 to below 1.
+
     Accuracy: an answer <Aq, Ax + Z> / R is wrong by the noise <Aq, Z> / R and by the distortion
     <Aq, Ax> / R - <q, x>. With probability 1 - beta, over hash and noise, neither part of any of
     the k answers exceeds its bound: the distortion has beta / 2; the norm of Aq and, of Laplace
     noise, its largest entry have beta / 4; noise of such weights has beta / 4. Queries must not be
     chosen by the hash key or by earlier answers, and two texts must not have one fingerprint.
-
-    Args:
-        projection_width: T.
-        num_blocks: R: entries of a column; T where the family is dense.
-        distribution: of the noise of each cell.
-        scale: of that, in weight.
-        independence: of the hash, at least 4.
-        sparsity: m; values of a query are from 0 to 1.
-        num_queries: k.
-        failure_probability: beta, from 1e-100 to below 1.
-
-    Raises:
-        InputError: if the number of queries or the probability is out of range.
 
     Reference: Blum and Roth (2011), Lemma 4.8 and Theorem 4.9, with moments of the hash and
     Chernoff's bound of the noise in place of theirs.
@@ -259,13 +239,8 @@ class ProjectionBounds:
     def error(self, num_records: float, largest_count: float) -> float:
         """Returns the bound of an answer, if no key has more than ``largest_count`` records.
 
-        Args:
-            num_records: N, or their weight; the norm of the counts is at most the root of N times
-                the largest one.
-            largest_count: or the largest weight of a key.
-
-        Raises:
-            InputError: unless both are > 0.
+        ``num_records``: N, or their weight; the norm of the counts is at most the root of N
+        times the largest one.
         """
         checked_number("num_records", num_records, above=0)
         checked_number("largest_count", largest_count, above=0)

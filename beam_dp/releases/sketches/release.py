@@ -51,11 +51,8 @@ HASH_FAMILY = "bivariate polynomials over GF(2^64), 1"
 class SparseAnswer:
     """The answer to a sparse query.
 
-    Args:
-        value: in weight: records, if every record weighs 1.
-        standard_error: of the value, over the noise and the hash; computed from the release alone.
-        bound: the error exceeds it with at most the failure probability.
-        failure_probability: of the bound.
+    ``value``: in weight: records, if every record weighs 1.
+    ``bound``: the error exceeds it with at most the failure probability.
     """
 
     value: float
@@ -68,16 +65,8 @@ class SparseAnswer:
 class NoisySketch:
     """The noisy sums of a projection.
 
-    Args:
-        family: of the projection.
-        num_blocks: rows that contain an element: the blocks, or all rows of a dense sketch.
-        cells: shape (projection_width,), int64, in units of the grid.
-        distribution: of the noise of each cell.
-        scale: of that noise, in weight.
-        estimator: how the rows of an element become its estimate: their ``mean``; or their
-            ``median``, or the ``clipped_mean`` around it, which heavy elements in the same row move
-            little.
-        grid: units of a cell in a weight of one, an integer >= 1.
+    ``cells``: shape (projection_width,), int64, in units of the grid.
+    ``grid``: units of a cell in a weight of one, an integer >= 1.
     """
 
     family: Family
@@ -113,11 +102,8 @@ class NoisySketch:
 class NoisyCounts:
     """The elements whose noisy counts reached a threshold.
 
-    Args:
-        elements: shape (n,), uint64, ascending.
-        counts: shape (n,), int64, each at least the threshold.
-        scale: of the discrete Laplace noise, in weight.
-        threshold: the least noisy count that is released.
+    ``elements``: shape (n,), uint64, ascending.
+    ``counts``: shape (n,), int64, each at least the threshold.
     """
 
     elements: NDArray[np.uint64]
@@ -152,9 +138,6 @@ def key_type_of(plan: Mapping[str, Any]) -> KeyType | None:
 
     Records are read as keys by ``KEY_RULE``: an integer that was written as a float is that
     integer. Queries are read by the same rule.
-
-    Raises:
-        InputError: if the public parameters state another type or rule.
     """
     columns = plan.get("key")
     if columns is None:

@@ -88,11 +88,7 @@ def table_bytes(purpose: str, draw_id: str, tables: Tables) -> bytes:
 def read_tables(
     purpose: str, data: bytes, domain: Domain
 ) -> list[tuple[Names, NDArray[np.float64]]]:
-    """Returns the tables in a file.
-
-    Raises:
-        DamagedFileError: if the file does not hold tables over this domain.
-    """
+    """Returns the tables in a file."""
     tables = []
     for each in avro.read_records(data, SCHEMAS[purpose]):
         names, values = tuple(each["attributes"]), each["values"]

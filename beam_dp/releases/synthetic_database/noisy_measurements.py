@@ -182,11 +182,8 @@ class NoiseBounds:
     ) -> float:
         """Returns what no error of several answers exceeds, in records, except with a probability.
 
-        Args:
-            axes: attributes of an answer, ascending.
-            variance: of the answer, if nothing depended on its noise.
-            num_answers: bounded together, counting all that might be asked.
-            failure_probability: in (0, 1).
+        ``axes``: attributes of an answer, ascending.
+        ``variance``: of the answer, if nothing depended on its noise.
         """
         if not variance:
             return 0.0
@@ -241,12 +238,8 @@ PROVED = "of_any_choice"  # bounds hold for whatever noise chose to measure
 class NoisyMeasurements:
     """Noisy tables as they were drawn: public, at no further cost.
 
-    Args:
-        described: each table's attributes and noise.
-        tables: one for each description, with one axis an attribute, float64, records.
-        are_fixed: whether the tables and their precision were fixed before any record was read.
-            Otherwise noise chose them, and their estimates are unbiased only approximately.
-        distances: the noisy scores of pairs that decided what was measured, if any did.
+    ``tables``: one for each description, with one axis an attribute, float64, records.
+    ``distances``: the noisy scores of pairs that decided what was measured, if any did.
     """
 
     described: tuple[MeasuredTable, ...]

@@ -52,18 +52,16 @@ _MAX_SHOWN = 50  # rows of a table that is printed
 class AnswerTable:
     """Answers with their error bars, a row a group; it prints as a table.
 
-    Args:
-        columns: values by name: those of the groups (with ``_`` behind the name of one that is
-            called as a column of the answers is), then the answer, ``standard_error``,
-            ``margin`` (the answer is within so much of the truth in 95 % of cases), of counts and
-            sums ``bound`` (proved: all answers of the table are within theirs, except with
-            probability 0.05; None where none is), ``error``
-            (exact, approximate or model_based; None where there is no error bar) and ``reason``
-            (why there is none). Of binned values ``within_bins`` is how far the answer may be off
-            besides, wherever values lie in their bins: an upper bound that holds as often as a
-            margin does.
-        num_groups: how many of the columns name the groups: integers, booleans and texts as the
-            released records hold them, the label of a bin, None for null.
+    ``columns``: values by name: those of the groups (with ``_`` behind the name of one that is
+    called as a column of the answers is), then the answer, ``standard_error``, ``margin`` (the
+    answer is within so much of the truth in 95 % of cases), of counts and sums ``bound``
+    (proved: all answers of the table are within theirs, except with probability 0.05; None
+    where none is), ``error`` (exact, approximate or model_based; None where there is no error
+    bar) and ``reason`` (why there is none). Of binned values ``within_bins`` is how far the
+    answer may be off besides, wherever values lie in their bins: an upper bound that holds as
+    often as a margin does.
+    ``num_groups``: how many of the columns name the groups: integers, booleans and texts as the
+    released records hold them, the label of a bin, None for null.
 
     Example:
         >>> AnswerTable({"sex": ["Female", "Male"], "count": [1094.125, 85.9], "reason": ["", ""]})
@@ -101,11 +99,7 @@ class AnswerTable:
         return "\n".join(lines)
 
     def to_arrow(self) -> pa.Table:
-        """Returns the answers as an Arrow table.
-
-        Raises:
-            ModuleNotFoundError: without pyarrow.
-        """
+        """Returns the answers as an Arrow table."""
         check_arrow()
         import pyarrow as pa
 
@@ -123,11 +117,6 @@ class AnswerTable:
 @dataclass(frozen=True, eq=False)
 class Question:
     """Some records of a release, perhaps in groups; made by ``SyntheticDatabase.query``.
-
-    Args:
-        bounded: the answers of a release.
-        masks: the codes that count, of each attribute that is concerned, by position.
-        groups: names of attributes: an answer for each combination of their levels.
 
     Example:
         >>> young = release.query("sex == 'female' and age < 40")  # doctest: +SKIP
@@ -148,11 +137,7 @@ class Question:
         return replace(self, masks=masks)
 
     def group_by(self, *names: str | list[str] | tuple[str, ...]) -> Question:
-        """Returns the same records in groups: one for each combination of the levels that count.
-
-        Raises:
-            InputError: if a name is unknown or given twice, or there are more than 2^16 groups.
-        """
+        """Returns the same records in groups: one for each combination of the levels that count."""
         flat = list[str]()
         for name in names:
             flat.extend(name if isinstance(name, list | tuple) else [name])
@@ -210,9 +195,7 @@ class Question:
     def quantile(self, name: str, share: float) -> AnswerTable:
         """Returns the values below which a share of the records lie.
 
-        Args:
-            name: of an ordered column.
-            share: above 0, below 1; 0.5 is the median.
+        ``share``: above 0, below 1; 0.5 is the median.
 
         Returns:
             Values, within bins as if they were spread evenly there, and ``low`` and ``high``, which
@@ -400,13 +383,7 @@ def _indicator(size: int, code: int) -> NDArray[np.float64]:
 def _reached(
     attribute: OrderedAttribute, below: Sequence[Estimate], share: float
 ) -> tuple[float, float, float]:
-    """Where a share of the records is reached, and where it is at the ends of its error bar.
-
-    Args:
-        attribute: with numbers as levels.
-        below: the share of records up to the end of each level.
-        share: the one that is looked for.
-    """
+    """Where a share of the records is reached, and where it is at the ends of its error bar."""
     if any(math.isnan(each.value) for each in below):  # there are no records
         return math.nan, math.nan, math.nan
     margins = np.array([each.margin or 0.0 for each in below])

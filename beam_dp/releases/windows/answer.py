@@ -21,22 +21,13 @@ _NUMBER = "-?[0-9]{1,7}"
 
 
 def answer_window_tables(release: WindowTables, options: argparse.Namespace) -> None:
-    """Prints what a command line asks of one window, or of one block of windows.
-
-    Raises:
-        FlagError: if a flag is refused.
-    """
+    """Prints what a command line asks of one window, or of one block of windows."""
     refuse_others(options, ())
     answer_tables(release, options)
 
 
 def answer_horizon(release: HorizonRelease, options: argparse.Namespace) -> None:
-    """Prints the answers that a command line asks of some windows together.
-
-    Raises:
-        FlagError: if a flag is missing or refused.
-        InputError: if a window is damaged, or can't be summed with others.
-    """
+    """Prints the answers that a command line asks of some windows together."""
     refuse_others(options, ("windows",))
     if options.windows is None:
         raise FlagError(f"--windows: missing; {_CONDITION}")

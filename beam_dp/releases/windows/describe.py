@@ -82,9 +82,6 @@ def describe_horizon(release: HorizonRelease) -> RenderableType:
     """Returns what a horizon promises, what of it is released, and how wrong that can be.
 
     Reads one of the released windows, since all have the same noise.
-
-    Raises:
-        ReleaseError: if that window is damaged.
     """
     horizon, stated = release.horizon, release.card
     found = runs(release.released)

@@ -68,12 +68,7 @@ def payload(release: WindowTables) -> dict[str, bytes]:
 
 
 def read(card: Card, payload: Payload) -> WindowTables:
-    """Returns the release of a card and its payload.
-
-    Raises:
-        InputError: if the card does not describe a window, or the tables contradict it.
-        DamagedFileError: if the file holds no tables.
-    """
+    """Returns the release of a card and its payload."""
     name = file_name(card.draw_id, _PURPOSE)
     card.check_files([name])
     card.check_types(_TYPES)

@@ -59,19 +59,9 @@ _TYPES = {
 class HorizonCard:
     """What a horizon promises, and the parameters by which a job keeps it: all of it public.
 
-    Args:
-        horizon: the windows.
-        unit: whom the promise protects.
-        guarantee: of any ``protected_windows`` windows together.
-        workload: the marginals of each window; it holds the domain.
-        plan: of the noise, as JSON values: ``public`` of a plan of windows.
-        source: of the records, as JSON values: whatever must be the same after a restart, such as
-            the columns of times.
-        replayable: whether the source can be read again from the start.
-
-    Raises:
-        InputError: if the guarantee is not of these windows and this unit, or a field holds no
-            JSON values.
+    ``plan``: of the noise, as JSON values: ``public`` of a plan of windows.
+    ``source``: of the records, as JSON values: whatever must be the same after a restart, such
+    as the columns of times.
     """
 
     horizon: Horizon
@@ -146,11 +136,7 @@ class HorizonCard:
 
     @classmethod
     def from_text(cls, text: str) -> tuple[str, Self]:
-        """Returns the id of a horizon, and what its ``horizon.json`` says.
-
-        Raises:
-            InputError: if a field is missing or refused, or two contradict each other.
-        """
+        """Returns the id of a horizon, and what its ``horizon.json`` says."""
         parsed = parsed_card(text)
         check_fields(parsed, _TYPES)
         check_choice("kind", parsed["kind"], (KIND,))
@@ -221,22 +207,11 @@ def begin_horizon(directory: Directory, card: HorizonCard, new_id: str) -> str:
     Call it before the ledger is paid from, whose entry names the id. If several jobs begin at once,
     one creates the file, and all get its id.
 
+    ``directory``: missing, empty, or with this horizon.
+
     Privacy: a job that goes on promises what the file says, or is refused; and it is refused where
     its source can't be read again from the start, unless each window is promised for itself: which
     windows of a unit are kept follows from all its records, and would not be the same.
-
-    Args:
-        directory: missing, empty, or with this horizon.
-        card: what the job promises.
-        new_id: ``NoiseSource.draw_id()``.
-
-    Returns:
-        The id of the horizon in the file.
-
-    Raises:
-        InputError: if the directory holds something else, or can't be written; or naming the first
-            parameter that differs from those the horizon was begun with.
-        ReleaseError: if its ``horizon.json`` is damaged.
     """
     store = store_for(directory, "output")
     begun = _read_begun(store, directory)
@@ -264,10 +239,6 @@ def check_same_horizon(directory: Directory, card: HorizonCard) -> str | None:
     """Returns the id of the horizon in a directory, which must promise what a card does.
 
     The card's source may say less, and ``replayable`` is not compared. None if none was begun.
-
-    Raises:
-        InputError: naming the first field that differs.
-        ReleaseError: if its ``horizon.json`` is damaged.
     """
     begun = _read_begun(store_for(directory, "output"), directory)
     if begun is None:
@@ -289,13 +260,7 @@ class Released:
 
 
 def released(directory: Directory, card: HorizonCard) -> Released:
-    """Returns which releases of a horizon have a card, without reading one.
-
-    Raises:
-        OSError: if the directory can't be listed.
-
-    Cost: some microseconds a folder; in a bucket a request for each 1,000 files.
-    """
+    """Returns which releases of a horizon have a card, without reading one."""
     store = store_for(directory, "output")
     most = card.horizon.num_windows
     windows = _numbers(store.folders(_WINDOWS, CARD), most)
@@ -314,11 +279,7 @@ def release_directories(directory: Directory) -> list[str]:
 
 
 def read_horizon(directory: Directory) -> tuple[str, HorizonCard]:
-    """Returns the id of the horizon of a directory, and its card.
-
-    Raises:
-        ReleaseError: if there is none, or it is damaged.
-    """
+    """Returns the id of the horizon of a directory, and its card."""
     store = store_for(directory, "release")
     begun = _read_begun(store, directory)
     if begun is None:

@@ -58,9 +58,6 @@ class WindowTables(Release):
         measured: what was measured, with how much noise; it covers every marginal.
         plan: its public parameters, as JSON values; public.
         versions: of the libraries that made it.
-
-    Raises:
-        InputError: if a field is not as described.
     """
 
     KIND: ClassVar[str] = "window_tables"

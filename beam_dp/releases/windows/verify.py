@@ -56,11 +56,7 @@ class Limits:
 
     @classmethod
     def of(cls, stated: Mapping[str, Any]) -> Limits:
-        """Returns what a card states.
-
-        Raises:
-            InputError: if a number is missing or out of range.
-        """
+        """Returns what a card states."""
         horizon = stated.get("horizon")
         windows = horizon.get("num_windows") if isinstance(horizon, Mapping) else None
         return cls(
@@ -131,10 +127,7 @@ def of_one_window(found: Verification, release: Release) -> Verification:
 
 
 def verify_horizon(release: HorizonRelease) -> Verification:
-    """Returns what the cards of a horizon come to: of all windows and blocks that are released.
-
-    Cost: that of reading all of them; synthetic databases are each verified by themselves.
-    """
+    """Returns what the cards of a horizon come to: of all windows and blocks that are released."""
     figures, stated, notes = Figures(), release.card, []
     limits = Limits.of(stated)
     promise_figures(release.guarantee, stated, limits, figures)
@@ -178,11 +171,7 @@ def verify_horizon(release: HorizonRelease) -> Verification:
 
 
 def share_of_blocks(stated: Mapping[str, Any]) -> float | None:
-    """Returns the share of the budget that blocks spend; None where windows alone are measured.
-
-    Raises:
-        InputError: if it is missing, or it is not said which of the two it is.
-    """
+    """Returns the share of the budget that blocks spend; None where windows alone are measured."""
     check_choice("strategy", stated.get("strategy"), ("independent", "levels"))
     if stated["strategy"] == "independent":
         if stated.get("block") is not None:

@@ -59,10 +59,8 @@ _MILLISECOND = 1000
 class BeamWindows:
     """Windows, or blocks of windows, as those of Beam.
 
-    Args:
-        horizon: the windows.
-        size: how many of them are one of Beam's. Of blocks the last one may have fewer; Beam's ends
-            as if it had as many.
+    ``size``: how many of them are one of Beam's. Of blocks the last one may have fewer; Beam's
+    ends as if it had as many.
     """
 
     horizon: Horizon
@@ -120,6 +118,12 @@ Pane = tuple[int, tuple[int, Iterable[bytes]]]  # partition, window, its records
 class CountLimited(beam.PTransform):
     """Counts at most k records of each privacy unit in a window, and in at most c of P windows.
 
+    ``domain``: the universe, at most 2^28 cells.
+    ``unit_costs``: which limit a unit's records in each window as well; None where only their
+    number is limited.
+    ``num_partitions``: keys of the shuffle, a power of two up to 2^16. A window of a partition
+    is held in one worker's memory, and those that come before their turn.
+
     Privacy: adding or removing one unit changes the counts of at most c of any P windows, by at
     most k records each, whatever the other units are. With ``unit_costs`` these records cost, in
     each window, at most its limit; every window is an independent draw with noise for that cost, so
@@ -130,16 +134,6 @@ class CountLimited(beam.PTransform):
     Each partition of units has one pane for each window, without records if there are none. So
     each pane comes exactly once, and a state that knows the next one brings them in order, on any
     runner: no timer, no clock.
-
-    Args:
-        domain: the universe, at most 2^28 cells.
-        horizon: the windows.
-        unit: whose k, c and P are kept.
-        unit_costs: which limit a unit's records in each window as well; None where only their
-            number is limited.
-        times: the columns with the time of a record's event and with its arrival at its source.
-        num_partitions: keys of the shuffle, a power of two up to 2^16. A window of a partition is
-            held in one worker's memory, and those that come before their turn.
 
     Input: Arrow batches in the global window. Output: shards of histograms, there too, each
     stamped just before its window closes.
@@ -345,21 +339,11 @@ class CountWindows(beam.PTransform):
     from their own times (``windows.counted_windows``): watermarks only say when a window is done.
     They must be a lower bound of arrivals to come: of those that arrive behind it Beam drops some.
 
-    Args:
-        domain: the universe, at most 2^28 cells; records outside it are left out, silently.
-        horizon: the windows.
-        unit: its limits are enforced by ``CountLimited``.
-        event_time: the column with the time of a record's event.
-        arrival: the column with the time at which its source had it.
-        unit_costs: the plan's, which limit a unit's records in each window as well; None where
-            only their number is limited.
-        num_partitions: of units (``CountLimited``); by default 8 to 64, fewer where there are
-            many windows.
-
-    Raises:
-        InputError: if the domain has more than 2^28 cells, all windows together more than 2^32, or
-            2^24 panes where units are limited; if a column of times names the unit; when applied,
-            if the records are not in the global window as it is by default, or lack a column.
+    ``domain``: the universe, at most 2^28 cells; records outside it are left out, silently.
+    ``unit_costs``: the plan's, which limit a unit's records in each window as well; None where
+    only their number is limited.
+    ``num_partitions``: of units (``CountLimited``); by default 8 to 64, fewer where there are
+    many windows.
 
     Output: for each window exactly one pair of its number and its shards, for
     ``HistogramAccumulator.from_shards``, in a window of Beam's that ends when it closes; as secret

@@ -37,11 +37,7 @@ class EncodeRecords(beam.PTransform):
     records outside the domain do not push out those inside; what is left of a unit still
     depends on its own records alone.
 
-    Args:
-        domain: the universe.
-        privacy_unit: the column that names the unit, or ``"record"``.
-        as_cells: whether to encode as cell indices (the domain must have an index) or as codes.
-        keep_left_out: whether to output also the records outside the domain.
+    ``as_cells``: whether to encode as cell indices (the domain must have an index) or as codes.
 
     Output: ``EncodedBatch``, as secret as the records. With ``keep_left_out`` two collections,
     tagged ``INSIDE`` and ``LEFT_OUT``: the second is ``left_out_records``, without the records that

@@ -44,18 +44,15 @@ Send = Callable[[int, np.ndarray[Any, Any], Columns, np.ndarray[Any, Any]], Iter
 class LimitContributions(beam.PTransform):
     """Keeps at most k records of each privacy unit.
 
+    ``cost_limit``: of each unit as well; None where only their number is limited.
+    ``num_partitions``: keys of the shuffle, a power of two up to 2^16; a partition is held in
+    one worker's memory.
+
     Privacy: adding or removing one unit adds or removes at most k records of the output,
     whatever the other units are, because the records that stay are a function of their own
     unit's records (``select_records``). A bundle that is done again keeps the same ones.
 
     Records travel once, as columns, keyed by a hash of their unit.
-
-    Args:
-        records: the universe of the encoded records, or how else they travel.
-        max_records_per_unit: k, >= 1.
-        cost_limit: of each unit as well; None where only their number is limited.
-        num_partitions: keys of the shuffle, a power of two up to 2^16; a partition is held in
-            one worker's memory.
 
     Input and output: batches with units (``EncodedBatch``, ``KeyBatch``), and the same without.
     """

@@ -22,8 +22,7 @@ RELEASE_SHARD_BYTES = 2**23
 class Draw(beam.DoFn):
     """The only step that draws noise, whatever it draws.
 
-    Args:
-        drawing: is given a source of noise and the side inputs; all that it returns is public.
+    ``drawing``: is given a source of noise and the side inputs; all that it returns is public.
     """
 
     def __init__(self, drawing: Callable[..., Iterable[Any]]) -> None:
@@ -50,18 +49,15 @@ def draw_once(
 ) -> beam.PCollection[Any]:
     """Returns what one step draws that is given one public element, from behind a barrier.
 
+    ``sides``: its side inputs; None is handed to it as it is.
+    ``min_ram``: of the worker that runs it, in bytes; asked of the runner, so it must be
+    public.
+
     Not the counts: they are side inputs of the step, so that no records still make a release.
 
     A hint makes an environment of its own, and a runner fuses only what is in one. So the element
     before the step and the barrier behind it have the same hint: stages end where they would end
     without it.
-
-    Args:
-        pipeline: to which the step is added.
-        drawing: as for ``Draw``.
-        sides: its side inputs; None is handed to it as it is.
-        min_ram: of the worker that runs it, in bytes; asked of the runner, so it must be public.
-        output_type: of the elements.
     """
     given = [side if side is None else beam.pvalue.AsIter(side) for side in sides]
     draw = beam.ParDo(Draw(drawing), *given).with_output_types(output_type)
@@ -83,14 +79,8 @@ def draw_release(
 ) -> beam.PCollection[ReleaseShard]:
     """Returns the shards of a release that is drawn once.
 
-    Args:
-        pipeline: to which the step is added.
-        release: is given a source of noise and the side inputs, and returns the release.
-        sides: as for ``draw_once``.
-        min_ram: as for ``draw_once``.
-        plan: of the counts of what was left out, where these are drawn, too: by the same step, so
-            that one draw holds both.
-        left_out: shards of these counts.
+    ``plan``: of the counts of what was left out, where these are drawn, too: by the same step,
+    so that one draw holds both.
     """
     drawing = functools.partial(_drawn, release, plan)
     return draw_once(pipeline, drawing, (left_out, *sides), min_ram, ReleaseShard)

@@ -31,17 +31,7 @@ if TYPE_CHECKING:
 
 
 class ReleasePlanned(beam.PTransform):
-    """``ReleaseSyntheticDatabase`` of what was planned before: a plan takes seconds.
-
-    Args:
-        mechanism: that made the plan.
-        plan: from ``plan_release``: of which domain, what is promised, and the rest.
-        ledger_token: as for ``ReleaseSyntheticDatabase``.
-
-    Raises:
-        InputError: if the token paid for something else, or neither the domain nor the tables of
-            the workload fit.
-    """
+    """``ReleaseSyntheticDatabase`` of what was planned before: a plan takes seconds."""
 
     def __init__(
         self, mechanism: Mechanism, plan: MarginalsPlan, ledger_token: Token | None = None

@@ -34,11 +34,7 @@ if TYPE_CHECKING:
 
 
 class ReleasePlannedIntervals(beam.PTransform):
-    """``ReleaseIntervals`` of what was planned before, by ``plan_attribute``: that takes seconds.
-
-    Raises:
-        InputError: if the plan is of no attribute, or the token paid for something else.
-    """
+    """``ReleaseIntervals`` with a plan from ``plan_attribute``, which takes seconds to make."""
 
     def __init__(self, plan: IntervalPlan, ledger_token: Token | None = None) -> None:
         super().__init__()
@@ -118,11 +114,7 @@ def plan_attribute(
     strategy: StrategyChoice = "best",
     count_left_out: bool = False,
 ) -> IntervalPlan:
-    """Returns how all intervals of one attribute will be measured; arguments as for the transform.
-
-    Raises:
-        InputError: if the attribute is not ordered, or the strategy can't keep the guarantee.
-    """
+    """Plans the measurement of all intervals of one attribute; arguments as for the transform."""
     ordered = ordered_domain(domain, attribute)
     main = share_guarantee(guarantee) if count_left_out else guarantee
     (column,) = ordered.attributes

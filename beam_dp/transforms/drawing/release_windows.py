@@ -47,13 +47,7 @@ def horizon_card(
 ) -> HorizonCard:
     """Returns what the ``horizon.json`` of a plan promises.
 
-    Args:
-        plan: of the windows.
-        source: of the records, as JSON values: what must be the same after a restart.
-        replayable: whether the source can be read again from the start.
-
-    Raises:
-        InputError: if the source holds no JSON values.
+    ``source``: of the records, as JSON values: what must be the same after a restart.
     """
     return HorizonCard(
         horizon=plan.horizon,

@@ -28,14 +28,10 @@ _MAX_HEADER_BYTES = 2**26
 class AvroHeader:
     """What stands before the first block of an Avro file.
 
-    Args:
-        types: of the record's fields, by their names: what they mean, as declared.
-        times: the columns whose integers are dates or times, with Arrow's types for these.
-        schema: of the records, with dates and times declared as the integers they are (a date that
-            Python cannot hold must not stop the job).
-        header: the header's bytes, with that schema.
-        length: bytes of the header in the file.
-        marker: the sync marker that ends the header and each block.
+    ``schema``: of the records, with dates and times declared as the integers they are (a date
+    that Python cannot hold must not stop the job).
+    ``header``: the header's bytes, with that schema.
+    ``length``: bytes of the header in the file.
     """
 
     types: Mapping[str, ColumnType]
@@ -47,12 +43,7 @@ class AvroHeader:
 
 
 def read_header(file: IO[bytes]) -> AvroHeader:
-    """Returns the header of an Avro file, opened at its beginning.
-
-    Raises:
-        FileError: if its schema is one that is not read.
-        Exception: of many types, if the file is not an Avro file of records.
-    """
+    """Returns the header of an Avro file, opened at its beginning."""
     found, length = _read_metadata(file)
     schema = parse_schema(found["meta"]["avro.schema"])
     plain = _without_times(schema)
@@ -108,9 +99,6 @@ def range_batches(
     """Yields the records of the blocks whose preceding marker starts in ``[start, stop)``.
 
     Ranges that cover a file yield each of its records once, wherever they are cut.
-
-    Raises:
-        Exception: of many types, if a block is damaged.
     """
     first = header.length - SYNC_BYTES
     if start <= first:

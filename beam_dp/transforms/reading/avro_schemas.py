@@ -37,12 +37,7 @@ _WITHOUT_LEVELS = ("time-millis", "time-micros", "duration")
 
 
 def parse_schema(text: bytes) -> dict[str, Any]:
-    """Returns the schema of a file of records.
-
-    Raises:
-        FileError: if a record may hold another without end, or too deep.
-        Exception: of many types, if it is no schema of records.
-    """
+    """Returns the schema of a file of records."""
     try:
         # What fastavro writes into a schema that it has checked would make it check no more.
         schema = json.loads(text, object_hook=_without_marks)
@@ -150,13 +145,7 @@ def _check_json_depth(schema: Schema) -> None:
 def _check_depth(kind: Schema, level: int, depths: dict[str, int | None]) -> int:
     """Returns how deep values of a type are nested: arrays, maps, records and unions in each other.
 
-    Args:
-        kind: with full names.
-        level: how deep it stands itself.
-        depths: of the types that have a name; None while theirs is not known.
-
-    Raises:
-        FileError: if a type holds itself, or is too deep.
+    ``depths``: of the types that have a name; None while theirs is not known.
     """
     if isinstance(kind, str):
         known = 0 if kind in _PRIMITIVES else depths[kind]

@@ -119,10 +119,7 @@ _BATCH_RECORDS = 2**16  # columns of a Parquet batch stay in the cache while the
 class Wanted:
     """What is read of each record.
 
-    Args:
-        columns: the columns to read; None for all.
-        integers: columns in which a text means the same as the integer it looks like.
-        times: columns whose dates and times are wanted as such; else Avro's are integers.
+    ``columns``: the columns to read; None for all.
     """
 
     columns: Sequence[str] | None = None

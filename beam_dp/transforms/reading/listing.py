@@ -87,12 +87,7 @@ def check_times(pattern: str) -> None:
 
 
 def timed_files(pattern: str) -> Iterator[FoundFile]:
-    """Yields the files that match a pattern.
-
-    Raises:
-        OSError: if a bucket can't be listed.
-        ReadError: if the filesystem does not know when a file was modified.
-    """
+    """Yields the files that match a pattern."""
     bucket = bucket_of(pattern)
     if bucket is None:
         for file in _listed_by_beam(pattern):

@@ -169,11 +169,7 @@ class _Poll(PollFn):
         return self._arrived(pattern, time.time() - self.settle)
 
     def _arrived(self, pattern: str, settled: float) -> list[TimestampedValue]:
-        """Returns files with their sizes, each stamped with its arrival.
-
-        Raises:
-            OSError, ReadError: as by ``timed_files``; or naming a file that changed.
-        """
+        """Returns files with their sizes, each stamped with its arrival."""
         found = list(timed_files(pattern))
         if self.seen is not None:
             try:

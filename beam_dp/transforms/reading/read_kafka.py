@@ -282,11 +282,7 @@ class _ReadPartition(beam.DoFn):
         return seconds - self.source.settle >= self.source.ends
 
     def _first_offset(self, consumer: Consumer, partition: int) -> int:
-        """Returns that of the first message that may count.
-
-        Raises:
-            ReadError: if partitions were added.
-        """
+        """Returns that of the first message that may count."""
         from confluent_kafka import TopicPartition
 
         name = self.source.name

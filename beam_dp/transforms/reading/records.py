@@ -166,14 +166,6 @@ class RecordBatches(beam.PTransform):
     Accepted are Arrow batches and tables, pandas frames, mappings, and rows with a schema
     (beam.Row, NamedTuple, dataclasses).
     A record without a column has null there; an element that is not a record is left out.
-
-    Args:
-        columns: for each column that is needed, the argument that asks for it.
-        privacy_unit: the column that names the unit, or ``"record"``: no column may have that name.
-        integers: columns in which a text means the same as the integer it looks like.
-        attributes: whose levels the columns of their names are to hold.
-        may_be_unbounded: whether the records may be those of a stream. A batch has the least
-            timestamp of its rows.
     """
 
     def __init__(

@@ -30,16 +30,12 @@ class SeenFiles:
     its time, and so should have found it. A look is one transaction, done before anything is read:
     a job that stops at any point and is started again, and others on this horizon, decide alike.
 
+    ``directory``: of the horizon, whose files are public.
+    ``folder``: a local one that every worker sees; by default the directory's name and
+    ``.private``.
+
     Privacy: sizes and times of files depend on records. So the folder is its owner's alone, and
     of its content only the path of a file that changed is shown.
-
-    Args:
-        directory: of the horizon, whose files are public.
-        folder: a local one that every worker sees; by default the directory's name and
-            ``.private``.
-
-    Raises:
-        InputError: if the folder is in the directory, is not local, or has no default.
     """
 
     def __init__(
@@ -56,15 +52,7 @@ class SeenFiles:
             raise self._refused(f"must not be in the output, {output!r}, which is public")
 
     def begin(self, horizon_id: str, *, may_be_new: bool) -> None:
-        """Makes the folder of a horizon, or finds it.
-
-        Args:
-            horizon_id: of the horizon.
-            may_be_new: whether the folder need not know the horizon yet.
-
-        Raises:
-            InputError: if others may enter the folder, or it is of another horizon.
-        """
+        """Makes the folder of a horizon, or finds it."""
         try:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             if os.name == "posix" and self.folder.stat().st_mode & 0o077:
@@ -91,16 +79,7 @@ class SeenFiles:
         *,
         may_be_removed: bool = True,
     ) -> list[FoundFile]:
-        """Returns those of the present files that count.
-
-        Args:
-            found: all present files.
-            settled: what has an earlier time and is seen after this look does not count.
-            may_be_removed: whether files that count may be gone.
-
-        Raises:
-            InputError: naming a file that changed, or the folder where it can't be used.
-        """
+        """Returns those of the present files that count."""
         with self._look() as look:
             known = {path: row for path, *row in look.execute("SELECT * FROM files")}
             (before,) = look.execute("SELECT settled FROM horizon").fetchone()
