@@ -18,13 +18,9 @@ import apache_beam as beam
 from beam_dp.errors import InputError, magnitude
 from beam_dp.mechanisms.linear_answers.answers import LinearAnswersPlan
 from beam_dp.mechanisms.linear_answers.top_queries import TopQueriesPlan
+from beam_dp.mechanisms.online import saved_runs
 from beam_dp.mechanisms.online.private_mw import Payment
 from beam_dp.mechanisms.online.private_mw_plan import PrivateMWPlan
-from beam_dp.mechanisms.online.saved_runs import (
-    any_transcript,
-    check_ledger,
-    check_private_mw,
-)
 from beam_dp.mechanisms.online.sparse_mw import SparseMWPlan
 from beam_dp.privacy.ledger.entries import LedgerError, Token
 from beam_dp.privacy.ledger.ledger import Ledger
@@ -246,7 +242,7 @@ def saved_num_questions(text: str) -> int:
     """Returns for how many questions a saved run was planned: the default when it is resumed."""
     condition = "must hold a saved run"
     try:
-        number = any_transcript(local_path(text, "resume"))["plan"]["num_questions"]
+        number = saved_runs.any_transcript(local_path(text, "resume"))["plan"]["num_questions"]
     except (InputError, KeyError, TypeError):
         raise InputError("resume", text, condition) from None
     if not isinstance(number, int):
@@ -260,10 +256,10 @@ def read_payment(
     """Returns who paid for a saved run, if it can be resumed; uses nothing."""
     assert isinstance(plan, PrivateMWPlan)  # --resume is of no other mechanism
     try:
-        payment = check_private_mw(path, plan)
+        payment = saved_runs.check_private_mw(path, plan)
     except InputError as error:
         raise InputError("resume", str(path), error.condition) from None
-    check_ledger(payment, ledger)
+    saved_runs.check_ledger(payment, ledger)
     if payment is not None and ledger is not None:
         paid_from = payment.token.dataset_id
         if given["dataset_id"] != paid_from:

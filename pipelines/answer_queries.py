@@ -35,20 +35,9 @@ from beam_dp.mechanisms.online.sparse_mw import MAX_SPARSITY, SparseMWPlan, plan
 from beam_dp.mechanisms.registry import ANSWERS, options_of
 from beam_dp.noise.bound import Distribution
 from beam_dp.privacy.guarantee import Guarantee
-from beam_dp.queries.linear_workload import (
-    FORMS,
-    LinearWorkload,
-    names_workload,
-    parse_linear_workload,
-)
+from beam_dp.queries import linear_workload, row_families
 from beam_dp.queries.lines import QueryLine, QueryReader, expand_line, read_line
 from beam_dp.queries.reader import LinearQueries
-from beam_dp.queries.row_families import (
-    ROW_FORMS,
-    RowConjunctions,
-    names_row_conjunctions,
-    parse_row_conjunctions,
-)
 from beam_dp.queries.sparse import KeyType
 from beam_dp.queries.sparse_reader import SparseQueries
 from beam_dp.transforms import KeyColumns
@@ -179,7 +168,7 @@ def _plan(
             starts_from_release="start_from" in given,
         )
     known = dict.fromkeys(line.query for line in asked if line.query is not None)
-    workload = LinearWorkload(domain, tuple(known))
+    workload = linear_workload.LinearWorkload(domain, tuple(known))
     if given["mechanism"] == TOP_QUERIES:
         return plan_top_queries(workload, guarantee, num_records, **options)
     kinds: dict[str, Distribution]
@@ -193,29 +182,34 @@ def _plan(
     )
 
 
-def _row_conjunctions(spec: str) -> RowConjunctions | None:
+def _row_conjunctions(spec: str) -> row_families.RowConjunctions | None:
     """The family that is named; None where a file is."""
-    if not names_row_conjunctions(spec):
+    if not row_families.names_row_conjunctions(spec):
         return None
     try:
-        return parse_row_conjunctions(spec)
+        return row_families.parse_row_conjunctions(spec)
     except InputError as error:
         raise InputError("queries", spec, error.condition) from None
 
 
-def _read_queries(spec: str, domain: Domain | None, family: RowConjunctions | None) -> list[str]:
+def _read_queries(
+    spec: str, domain: Domain | None, family: row_families.RowConjunctions | None
+) -> list[str]:
     """The lines of a file, or a line for each query of a workload that is named."""
     if family is not None:
         return [json.dumps(query) for query in family.to_json()]
-    if names_row_conjunctions(spec):
+    if row_families.names_row_conjunctions(spec):
         raise InputError("queries", spec, f"needs --mechanism {SPARSE_MW}")
-    if not names_workload(spec):
-        return _read_file(spec, ROW_FORMS if domain is None else FORMS)
+    if not linear_workload.names_workload(spec):
+        return _read_file(spec, row_families.ROW_FORMS if domain is None else linear_workload.FORMS)
     if domain is None:
         condition = f"needs --domain, and so another mechanism than {SPARSE_MW}"
         raise InputError("queries", spec, condition)
     try:
-        return [json.dumps(query) for query in parse_linear_workload(spec, domain).to_json()]
+        return [
+            json.dumps(query)
+            for query in linear_workload.parse_linear_workload(spec, domain).to_json()
+        ]
     except InputError as error:
         raise InputError("queries", spec, error.condition) from None
 

@@ -10,14 +10,7 @@ from typing import Any, NamedTuple, Protocol
 from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
-from beam_dp.cli.plan_jobs import (
-    command_line,
-    edges_lines,
-    job_of,
-    query_count_job,
-    read_target,
-    windows_command,
-)
+from beam_dp.cli import plan_jobs
 from beam_dp.domain.files import read_domain
 from beam_dp.errors import magnitude
 from beam_dp.flags.numbers import number
@@ -52,7 +45,7 @@ def print_plan(texts: Texts, *, counts_queries: bool) -> None:
     if counts_queries:
         plan = _queries(texts)
     else:
-        target = read_target(texts)
+        target = plan_jobs.read_target(texts)
         if texts["windows"] is not None:
             plan = _windows(texts, target)
         else:
@@ -64,12 +57,12 @@ def print_plan(texts: Texts, *, counts_queries: bool) -> None:
     if plan.command is not None:
         print(f"\n{plan.command}")
     if texts["domain"] is not None:
-        for line in edges_lines(read_domain(texts["domain"])):
+        for line in plan_jobs.edges_lines(read_domain(texts["domain"])):
             Console().print("", Text(line), sep="\n")
 
 
 def _mechanisms(texts: Texts) -> _Plan:
-    job = job_of(texts)
+    job = plan_jobs.job_of(texts)
     columns: dict[str, Callable[[Any], str]]
     if isinstance(job, PlanningJob):
         ranking = rank_mechanisms(job)
@@ -110,17 +103,17 @@ def _mechanisms(texts: Texts) -> _Plan:
     ]
     found = ranking.to_json()
     for entry, option in zip(found["options"], ranking.options, strict=True):
-        entry["command"] = command_line(job, option, texts)
+        entry["command"] = plan_jobs.command_line(job, option, texts)
     return _Plan(
         options_table(_title(job), [*columns], rows, legend, show_refused=texts["all"] is not None),
         found,
-        None if ranking.best is None else command_line(job, ranking.best, texts),
+        None if ranking.best is None else plan_jobs.command_line(job, ranking.best, texts),
     )
 
 
 def _for_target(texts: Texts, target: Target) -> _Plan:
     """The least epsilon of each mechanism that keeps an error."""
-    job = job_of(_with_epsilon(texts, 1.0))  # each option has its own
+    job = plan_jobs.job_of(_with_epsilon(texts, 1.0))  # each option has its own
     ranking = rank_for_target(job, target)
     columns: dict[str, Callable[[Any], str]]
     if isinstance(job, PlanningJob):
@@ -137,7 +130,7 @@ def _for_target(texts: Texts, target: Target) -> _Plan:
         cells = [f"{least.epsilon:g}", *(cell(least.option) for cell in columns.values())]
         rows.append(Row(_name(least.option), least.option, cells))
         given = _with_epsilon(texts, least.epsilon)
-        commands.append(command_line(job, least.option, given))
+        commands.append(plan_jobs.command_line(job, least.option, given))
     rows += [Row(_name(option), option, ()) for option in ranking.refused]
     legend += [
         f"not reached: {_name(least.option)} gives at best {short(least.error)} records"
@@ -162,7 +155,7 @@ def _for_target(texts: Texts, target: Target) -> _Plan:
 
 def _queries(texts: Texts) -> _Plan:
     """How many queries each mechanism may be asked."""
-    job = query_count_job(texts)
+    job = plan_jobs.query_count_job(texts)
     counts = count_queries(job)
     title = (
         f"how many queries may be asked so that no answer is wrong by more than"
@@ -245,7 +238,7 @@ def _windows(texts: Texts, target: Target | None) -> _Plan:
     return _Plan(
         Group(*above, _windows_table(shown, epsilons), Text(), *map(Text, below)),
         {**stated, "options": found},
-        windows_command(options[0], given, workload.domain),
+        plan_jobs.windows_command(options[0], given, workload.domain),
     )
 
 

@@ -9,12 +9,7 @@ from fractions import Fraction
 from typing import Any
 
 from beam_dp.checks import is_integer, is_number
-from beam_dp.domain.attributes import (
-    Attribute,
-    BooleanAttribute,
-    CategoricalAttribute,
-    nearest_known,
-)
+from beam_dp.domain import attributes
 from beam_dp.domain.dates import DateAttribute, DatetimeAttribute
 from beam_dp.domain.edges import open_points
 from beam_dp.domain.ordered import IntegerAttribute, NumericAttribute
@@ -23,10 +18,10 @@ from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError, shown
 
 # By type: what makes the attribute, and the keys that an entry must and may have for it.
-_Kind = tuple[Callable[..., Attribute], tuple[str, ...], tuple[str, ...]]
+_Kind = tuple[Callable[..., attributes.Attribute], tuple[str, ...], tuple[str, ...]]
 _KINDS: dict[str, _Kind] = {
-    "boolean": (BooleanAttribute, (), ("true_values", "false_values")),
-    "categorical": (CategoricalAttribute, ("values",), ()),
+    "boolean": (attributes.BooleanAttribute, (), ("true_values", "false_values")),
+    "categorical": (attributes.CategoricalAttribute, ("values",), ()),
     "date": (DateAttribute, ("edges",), ("clip", "edges_from")),
     "datetime": (DatetimeAttribute, ("edges",), ("clip", "edges_from")),
     "integer": (IntegerAttribute, ("min", "max"), ("clip",)),
@@ -157,7 +152,7 @@ def domain_from_json(parsed: Any, source: str = "<json>") -> Domain:
         raise _at(source, error) from None
 
 
-def _from_size(name: str, size: object, source: str) -> Attribute:
+def _from_size(name: str, size: object, source: str) -> attributes.Attribute:
     if not is_integer(size) or size < 1:
         raise InputError(
             "domain", source, f"the size {shown(size)} of {shown(name)} must be an integer >= 1"
@@ -168,7 +163,7 @@ def _from_size(name: str, size: object, source: str) -> Attribute:
         raise _at(source, error) from None
 
 
-def _from_entry(entry: object, position: int, source: str) -> Attribute:
+def _from_entry(entry: object, position: int, source: str) -> attributes.Attribute:
     """Builds one attribute of the long form; position counts from 1."""
     if not isinstance(entry, dict):
         raise InputError("domain", source, f"attribute {position} must be a JSON object")
@@ -178,7 +173,7 @@ def _from_entry(entry: object, position: int, source: str) -> Attribute:
             raise InputError("domain", source, f"{place} must have a {key}, a string")
     kind = entry["type"]
     if kind not in _KINDS:
-        hint = nearest_known(kind, _KINDS)
+        hint = attributes.nearest_known(kind, _KINDS)
         raise InputError("domain", source, f"{place} has the unknown type {shown(kind)}; {hint}")
     build, required, optional = _KINDS[kind]
     known = ("name", "type", *required, *optional, *_SHARED)
@@ -231,7 +226,7 @@ def _unknown_key(key: str, kind: str, known: Sequence[str]) -> str:
     ]
     if owners:
         return f"is {kind}; {key} applies only to {', '.join(owners)}"
-    return f"has the unknown key {shown(key)}; {nearest_known(key, known)}"
+    return f"has the unknown key {shown(key)}; {attributes.nearest_known(key, known)}"
 
 
 def _at(source: str, error: InputError) -> InputError:

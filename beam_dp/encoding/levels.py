@@ -14,15 +14,7 @@ from beam_dp.domain.attributes import Attribute, BooleanAttribute, ListedAttribu
 from beam_dp.domain.dates import TimeAttribute
 from beam_dp.domain.ordered import IntegerAttribute, NumericAttribute
 from beam_dp.domain.texts import int64_of, integer_of, time_of
-from beam_dp.encoding.layouts import (
-    Mask,
-    TextFinder,
-    as_string,
-    by_distinct,
-    parse_integers,
-    parse_numbers,
-    positions,
-)
+from beam_dp.encoding import layouts
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -37,7 +29,7 @@ class Coded(NamedTuple):
     """
 
     codes: NDArray[Any]
-    outside: Mask | None
+    outside: layouts.Mask | None
 
 
 class Levels(ABC):
@@ -51,7 +43,7 @@ class Levels(ABC):
         self.attribute = attribute
         self.dtype = np.min_scalar_type(max(attribute.size - 1, 1))
         texts = attribute.null_texts
-        self._null_texts = TextFinder(attribute, texts) if texts else None
+        self._null_texts = layouts.TextFinder(attribute, texts) if texts else None
 
     def integers(self, values: NDArray[Any]) -> Coded:
         """Codes integers of any numpy type."""
@@ -79,7 +71,7 @@ class Levels(ABC):
         """
         return self.nothing(len(values))
 
-    def booleans(self, values: Mask) -> Coded:
+    def booleans(self, values: layouts.Mask) -> Coded:
         """Codes booleans, as 0 and 1."""
         return self.integers(values.view(np.uint8))
 
@@ -98,11 +90,11 @@ class Levels(ABC):
         coded = self.integers(np.where(whole, values, 0).astype(np.int64))
         return also_outside(coded, ~whole)
 
-    def _as_null(self, coded: Coded, places: Mask) -> Coded:
+    def _as_null(self, coded: Coded, places: layouts.Mask) -> Coded:
         null = self.attribute.null_code
         return coded if null is None else self._give(coded, places, null)
 
-    def _give(self, coded: Coded, places: Mask, code: int) -> Coded:
+    def _give(self, coded: Coded, places: layouts.Mask, code: int) -> Coded:
         """One code for the values at some places, whatever they were coded as."""
         if not places.any():
             return coded
@@ -111,12 +103,12 @@ class Levels(ABC):
         return Coded(codes, None if coded.outside is None else coded.outside & ~places)
 
 
-def inside(coded: Coded) -> Mask:
+def inside(coded: Coded) -> layouts.Mask:
     """Returns which values have a code."""
     return np.ones(len(coded.codes), np.bool_) if coded.outside is None else ~coded.outside
 
 
-def also_outside(coded: Coded, outside: Mask) -> Coded:
+def also_outside(coded: Coded, outside: layouts.Mask) -> Coded:
     """Returns the codes where values at some more places have none."""
     if not outside.any():
         return coded
@@ -160,14 +152,14 @@ class IntegerLevels(Levels):
         return self._to_ends(coded, finite & (values < -(2.0**63)), finite & (values >= 2.0**63))
 
     def _texts(self, values: pa.Array) -> Coded:
-        integers, readable = parse_integers(values)
+        integers, readable = layouts.parse_integers(values)
         coded = also_outside(self.integers(integers), ~readable)
         if not self._clips or coded.outside is None:
             return coded
         # Only integers of more than 64 bits are left.
         unread = np.flatnonzero(coded.outside)
         ends = np.zeros(len(values), np.int64)
-        ends[unread] = by_distinct(values.take(unread), _signs)
+        ends[unread] = layouts.by_distinct(values.take(unread), _signs)
         return self._to_ends(coded, ends == -1, ends == 1)
 
     def _by_range(self, values: NDArray[Any]) -> Coded:
@@ -185,7 +177,7 @@ class IntegerLevels(Levels):
         low, high = max(self._minimum, lowest), min(self._maximum, highest)
         return Coded(codes, (values < low) | (values > high))
 
-    def _to_ends(self, coded: Coded, below: Mask, above: Mask) -> Coded:
+    def _to_ends(self, coded: Coded, below: layouts.Mask, above: layouts.Mask) -> Coded:
         coded = self._give(coded, below, 0)
         return self._give(coded, above, self.attribute.num_levels - 1)
 
@@ -199,8 +191,8 @@ class BooleanLevels(IntegerLevels):
     def _texts(self, values: pa.Array) -> Coded:
         import pyarrow.compute as pc
 
-        words = pc.ascii_lower(pc.ascii_trim_whitespace(as_string(values)))
-        codes = positions(words, ["false", "true"], [0, 1])
+        words = pc.ascii_lower(pc.ascii_trim_whitespace(layouts.as_string(values)))
+        codes = layouts.positions(words, ["false", "true"], [0, 1])
         if (missing := np.flatnonzero(codes < 0)).size:
             found = super()._texts(values.take(missing))
             fits = inside(found)
@@ -239,7 +231,7 @@ class NumericLevels(Levels):
         return coded
 
     def _texts(self, values: pa.Array) -> Coded:
-        numbers, readable = parse_numbers(values)
+        numbers, readable = layouts.parse_numbers(values)
         return also_outside(self.floats(numbers), ~readable)
 
 
@@ -277,7 +269,7 @@ class ListedLevels(Levels):
         self._null_texts = None  # they are in the list
         values, codes = zip(*attribute.listed(), strict=True)
         texts = [attribute.normal(str(value)) for value in values]
-        self._finder = TextFinder(attribute, texts)
+        self._finder = layouts.TextFinder(attribute, texts)
         # Where a text is not there.
         self._codes = np.array([*codes, -1], np.int64)
         usual: dict[int, int] = {}
@@ -304,7 +296,7 @@ class ListedLevels(Levels):
         """Codes floats; NaN has no code."""
         return self._whole_floats(values)
 
-    def booleans(self, values: Mask) -> Coded:
+    def booleans(self, values: layouts.Mask) -> Coded:
         """Codes booleans."""
         return self._narrow(self._boolean_codes[values.view(np.uint8)])
 
@@ -312,7 +304,7 @@ class ListedLevels(Levels):
         codes = self._codes.take(self._finder.find(values))
         if not self._declared.is_empty and (missing := np.flatnonzero(codes < 0)).size:
             # Other ways to write a declared integer, such as "01" or " 1 ".
-            integers, readable = parse_integers(values.take(missing))
+            integers, readable = layouts.parse_integers(values.take(missing))
             codes[missing] = np.where(readable, self._declared.find(integers), -1)
         return self._narrow(codes)
 
@@ -380,7 +372,7 @@ class TimeLevels(Levels):
         return coded
 
     def _texts(self, values: pa.Array) -> Coded:
-        return self._narrow(by_distinct(values, self._code_texts))
+        return self._narrow(layouts.by_distinct(values, self._code_texts))
 
     def _code_texts(self, texts: list[bytes]) -> NDArray[np.int64]:
         read = [time_of(text) for text in texts]

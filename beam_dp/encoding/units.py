@@ -25,15 +25,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beam_dp.domain.texts import plain_integers
+from beam_dp.encoding import layouts
 from beam_dp.encoding.canonical import NANOSECONDS, canonical_bytes, time_of_object
-from beam_dp.encoding.layouts import (
-    as_bytes,
-    by_values,
-    gather,
-    is_indirect,
-    may_be_address,
-    not_null,
-)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -169,7 +162,7 @@ def unit_fingerprints(
     import pyarrow as pa
 
     chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
-    found = [by_values(chunk, _fingerprints) for chunk in chunks]
+    found = [layouts.by_values(chunk, _fingerprints) for chunk in chunks]
     if not found:
         return np.empty((2, 0), np.uint64), np.empty(0, bool)
     raw = np.concatenate([fingerprints for fingerprints, _ in found], axis=1)
@@ -197,7 +190,7 @@ def _fingerprints(chunk: pa.Array) -> tuple[NDArray[np.uint64], NDArray[np.bool_
     import pyarrow as pa
 
     kind = chunk.type
-    if may_be_address(kind):
+    if layouts.may_be_address(kind):
         return np.zeros((2, len(chunk)), np.uint64), np.zeros(len(chunk), np.bool_)
     if pa.types.is_floating(kind):
         chunk = _whole_floats_as_integers(chunk)
@@ -206,15 +199,15 @@ def _fingerprints(chunk: pa.Array) -> tuple[NDArray[np.uint64], NDArray[np.bool_
         numbers = chunk.fill_null(False if pa.types.is_boolean(kind) else 0)
         return _integer_fingerprints(
             numbers.cast(pa.int64()).to_numpy(zero_copy_only=False)
-        ), not_null(chunk)
-    texts = as_bytes(chunk)
+        ), layouts.not_null(chunk)
+    texts = layouts.as_bytes(chunk)
     if texts is None:
         return _object_fingerprints(chunk)
     if pa.types.is_binary(texts.type):
         return _bytes_fingerprints(texts)
     encoded = texts.dictionary_encode()
     of_value, has_unit = _fingerprints(pa.array(encoded.dictionary.to_pylist(), pa.binary()))
-    return gather(of_value, encoded.indices), gather(has_unit, encoded.indices)
+    return layouts.gather(of_value, encoded.indices), layouts.gather(has_unit, encoded.indices)
 
 
 def _whole_floats_as_integers(chunk: pa.Array) -> pa.Array:
@@ -245,7 +238,7 @@ def _bytes_fingerprints(column: pa.Array) -> tuple[NDArray[np.uint64], NDArray[n
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    column, has_unit = plain_integers(column), not_null(column)
+    column, has_unit = plain_integers(column), layouts.not_null(column)
     lengths = pc.binary_length(column).fill_null(0).to_numpy(zero_copy_only=False)
     long = lengths > _SHORT_BYTES
     found = _pack_short(column)
@@ -333,9 +326,9 @@ def _read(scalar: pa.Scalar) -> object:
     if not scalar.is_valid:
         return None
     kind = scalar.type
-    if may_be_address(kind):
+    if layouts.may_be_address(kind):
         raise ValueError("what may be an address has no text")
-    if isinstance(scalar, (pa.ExtensionScalar, pa.UnionScalar)) or is_indirect(kind):
+    if isinstance(scalar, (pa.ExtensionScalar, pa.UnionScalar)) or layouts.is_indirect(kind):
         return _read(scalar.value)
     if pa.types.is_temporal(kind) and not pa.types.is_interval(kind):
         return _temporal_texts(pa.array([scalar.value], kind))[0]

@@ -17,14 +17,8 @@ from typing import Self
 
 import numpy as np
 
+from beam_dp.interval_strategies import transforms
 from beam_dp.interval_strategies.strategy import Indices, Prefixes, Values, prefixes_of
-from beam_dp.interval_strategies.transforms import (
-    Integers,
-    convolve_integers,
-    fast_length,
-    ordered_convolution,
-    sine_transform,
-)
 
 # Counts of up to 2^63 / 2^27 records are measured without overflow. Rounding to these grids costs
 # about 0.1 % of the error.
@@ -48,8 +42,8 @@ class SineStrategy:
     T^(-1/4) E is derived above.
     """
 
-    kernel: Integers
-    scales: Integers
+    kernel: transforms.Integers
+    scales: transforms.Integers
 
     @classmethod
     def build(cls, num_leaves: int) -> Self:
@@ -88,14 +82,14 @@ class SineStrategy:
         # Below 2^63: a norm is at most (the kernel's largest) x (its sum).
         return int((norms * self.scales**2).max())
 
-    def measure(self, counts: Integers) -> Integers:
+    def measure(self, counts: transforms.Integers) -> transforms.Integers:
         """Returns A x exactly."""
         return self._apply(self.scales * counts)
 
     def estimate(self, noisy: Values) -> Prefixes:
         """Returns the answers by A's inverse."""
-        waves = sine_transform(noisy) / self._eigenvalues
-        return prefixes_of(sine_transform(waves) / self.scales)
+        waves = transforms.sine_transform(noisy) / self._eigenvalues
+        return prefixes_of(transforms.sine_transform(waves) / self.scales)
 
     @functools.cached_property
     def errors(self) -> SineErrors:
@@ -112,12 +106,12 @@ class SineStrategy:
         values: Values = np.fft.rfft(self.kernel.astype(np.float64)).real[1:-1]
         return values
 
-    def _apply(self, values: Integers) -> Integers:
+    def _apply(self, values: transforms.Integers) -> transforms.Integers:
         """Returns C times a vector: a convolution of its odd periodic extension."""
         num_leaves, period = len(values), len(self.kernel)
         zero = np.zeros(1, np.int64)
         odd = np.concatenate([zero, values, zero, -values[::-1]])
-        whole = convolve_integers(self.kernel, odd)
+        whole = transforms.convolve_integers(self.kernel, odd)
         whole[: period - 1] += whole[period:]
         return whole[1 : num_leaves + 1]
 
@@ -130,7 +124,7 @@ class SineErrors:
     exact at some 64 prefixes and their differences and linear between.
     """
 
-    def __init__(self, eigenvalues: Values, scales: Integers) -> None:
+    def __init__(self, eigenvalues: Values, scales: transforms.Integers) -> None:
         self._num_leaves = len(scales)
         self._inverses = 1 / scales.astype(np.float64)
         self._precisions = eigenvalues**-2.0
@@ -145,10 +139,10 @@ class SineErrors:
         first = places * self._inverses
         second = (num_leaves + 1 - places) * self._inverses
         own = float((first * second * (kernel[0] - kernel[2 * places])).sum())
-        padded = fast_length(2 * num_leaves)
+        padded = transforms.fast_length(2 * num_leaves)
         lags = np.fft.irfft(np.fft.rfft(second, padded) * np.fft.rfft(first, padded).conj(), padded)
         apart = float(lags[1:num_leaves] @ kernel[1:num_leaves])
-        sums = ordered_convolution(first, second)
+        sums = transforms.ordered_convolution(first, second)
         apart -= float(sums @ kernel[2 : 2 * num_leaves + 1])
         return (own + 2 * apart) / (num_leaves * (num_leaves + 1) / 2)
 
@@ -170,7 +164,7 @@ class SineErrors:
         """Returns the variances between any two of some prefixes, given by their lengths."""
         cells = np.where(np.arange(self._num_leaves) < places[:, None], self._inverses, 0.0)
         # The waves of every prefix, once: their products are the covariances of all pairs.
-        waves = sine_transform(cells)
+        waves = transforms.sine_transform(cells)
         waves *= np.sqrt(self._precisions)
         covariances = waves @ waves.T
         own = np.diagonal(covariances)
@@ -220,10 +214,10 @@ def _position(nodes: Indices, places: Indices) -> tuple[Indices, Values]:
     return found, (places - nodes[found]) / (nodes[found + 1] - nodes[found])
 
 
-def _column_norms(kernel: Integers) -> Integers:
+def _column_norms(kernel: transforms.Integers) -> transforms.Integers:
     """Returns the squared norms of C's columns: of the same form as C, with kernel * kernel."""
     period = len(kernel)
-    whole = convolve_integers(kernel, kernel)
+    whole = transforms.convolve_integers(kernel, kernel)
     whole[: period - 1] += whole[period:]
-    norms: Integers = whole[0] - whole[2 : period - 1 : 2]
+    norms: transforms.Integers = whole[0] - whole[2 : period - 1 : 2]
     return norms

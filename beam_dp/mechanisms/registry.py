@@ -27,12 +27,7 @@ from beam_dp.mechanisms.marginals.plan import MarginalsPlan, Mechanism
 from beam_dp.mechanisms.marginals.released_records import StartingRecords
 from beam_dp.mechanisms.online.private_mw_plan import PrivateMWPlan
 from beam_dp.mechanisms.online.sparse_mw import SparseMWPlan
-from beam_dp.mechanisms.sketches.mechanisms import (
-    CountSketch,
-    HybridSketch,
-    SparseProject,
-    StabilityHistogram,
-)
+from beam_dp.mechanisms.sketches import mechanisms
 from beam_dp.mechanisms.sketches.plan import SparseMechanism
 from beam_dp.mechanisms.small_db.small_db import SmallDB
 from beam_dp.privacy.guarantee import Guarantee
@@ -46,10 +41,10 @@ SYNTHETIC: Mapping[str, type[Mechanism]] = {
 }
 # Release an artifact that answers queries about keys.
 SKETCHES: Mapping[str, type[SparseMechanism]] = {
-    "sparse_project": SparseProject,
-    "count_sketch": CountSketch,
-    "stability_histogram": StabilityHistogram,
-    "hybrid": HybridSketch,
+    "sparse_project": mechanisms.SparseProject,
+    "count_sketch": mechanisms.CountSketch,
+    "stability_histogram": mechanisms.StabilityHistogram,
+    "hybrid": mechanisms.HybridSketch,
 }
 # Answer queries; their plans hold the options.
 ANSWERS: Mapping[str, type[AnswersPlan]] = {

@@ -18,15 +18,8 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from beam_dp.models import elimination
 from beam_dp.models.cascades import Cascade, broadcast_shape, sum_to
-from beam_dp.models.elimination import (
-    Axes,
-    axes_of,
-    join_cliques,
-    mask_of,
-    maximal_masks,
-    triangulate,
-)
 
 # exp keeps its precision over this range, in nats.
 _SAFE_RANGE = 600.0
@@ -43,11 +36,11 @@ class Clique:
     ``tables``: what is added up in it and summed out of it: (axes in the order of ``axes``).
     """
 
-    axes: Axes
+    axes: elimination.Axes
     parent: int
-    separator: Axes
+    separator: elimination.Axes
     belief: NDArray[np.float64]
-    tables: list[Axes]
+    tables: list[elimination.Axes]
     sets: list[list[int]]
     children: list[list[int]]
     cascade: Cascade | None = None
@@ -55,7 +48,7 @@ class Clique:
     @property
     def mask(self) -> int:
         """The axes as a bit mask."""
-        return mask_of(self.axes)
+        return elimination.mask_of(self.axes)
 
 
 class JunctionTree:
@@ -66,19 +59,21 @@ class JunctionTree:
     ``sets``: attribute sets that carry log-potentials, as ascending axes.
     """
 
-    def __init__(self, shape: Sequence[int], sets: Iterable[Axes]) -> None:
+    def __init__(self, shape: Sequence[int], sets: Iterable[elimination.Axes]) -> None:
         self.shape = tuple(shape)
         self.sets = tuple(sets)
-        masks = [mask_of(each) for each in self.sets]
-        found = triangulate(self.shape, maximal_masks(masks))
+        masks = [elimination.mask_of(each) for each in self.sets]
+        found = elimination.triangulate(self.shape, elimination.maximal_masks(masks))
         self.num_cells = found.num_cells
         self.version = 0
-        self.cliques = [self._clique(*each) for each in join_cliques(self.shape, found.cliques)]
+        self.cliques = [
+            self._clique(*each) for each in elimination.join_cliques(self.shape, found.cliques)
+        ]
         self._assign(masks)
 
     def _clique(self, mask: int, parent: int, separator: int) -> Clique:
         # The same order everywhere; operations on rows are fast where rows are long.
-        axes = tuple(sorted(axes_of(mask), key=lambda axis: (self.shape[axis], axis)))
+        axes = tuple(sorted(elimination.axes_of(mask), key=lambda axis: (self.shape[axis], axis)))
         return Clique(
             axes=axes,
             parent=parent,
@@ -99,7 +94,7 @@ class JunctionTree:
             own[home].setdefault(mask, ([], []))[0].append(number)
         for number, clique in enumerate(self.cliques):
             if clique.parent >= 0:
-                separator = mask_of(clique.separator)
+                separator = elimination.mask_of(clique.separator)
                 own[clique.parent].setdefault(separator, ([], []))[1].append(number)
         for clique, tables in zip(self.cliques, own, strict=True):
             for mask, (sets, children) in tables.items():
@@ -208,7 +203,7 @@ class JunctionTree:
         return marginals
 
 
-def into_order(table: NDArray[np.float64], axes: Axes) -> NDArray[np.float64]:
+def into_order(table: NDArray[np.float64], axes: elimination.Axes) -> NDArray[np.float64]:
     """Returns a table over ascending axes as one over the same axes in another order."""
     ascending = sorted(axes)
     return table.transpose([ascending.index(axis) for axis in axes])

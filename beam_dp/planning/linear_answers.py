@@ -10,17 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beam_dp.errors import InputError, magnitude
+from beam_dp.mechanisms import resources
 from beam_dp.mechanisms.intervals.plan import plan_intervals
 from beam_dp.mechanisms.linear_answers.answers import WorkloadAnswersPlan, plan_workload_answers
 from beam_dp.mechanisms.online.private_mw_plan import plan_private_mw
-from beam_dp.mechanisms.resources import (
-    Resources,
-    answers_resources,
-    enumeration_resources,
-    intervals_resources,
-    nested_resources,
-    online_resources,
-)
 from beam_dp.mechanisms.small_db.choice import MAX_SIZE, MultisetChoice
 from beam_dp.mechanisms.small_db.nested import num_products
 from beam_dp.mechanisms.small_db.size import log_num_multisets, num_multisets
@@ -32,13 +25,8 @@ from beam_dp.queries.linear_workload import LinearWorkload
 from beam_dp.queries.query_matrix import query_matrix
 from beam_dp.queries.workload import Workload
 from beam_dp.releases.intervals.release import check_ordered
+from beam_dp.theorems import synthesis
 from beam_dp.theorems.noise import intervals_theorem
-from beam_dp.theorems.synthesis import (
-    best_small_db_size,
-    online_theorem,
-    run_error,
-    small_db_theorem,
-)
 from beam_dp.theorems.theorem import Calibration, Theorem, constant
 
 _Ends = NDArray[np.int64]
@@ -70,15 +58,19 @@ def private_mw_option(job: PlanningJob, calibration: Calibration = "tight") -> O
         settings = plan.settle(job.num_records)
     except InputError as error:
         return dataclasses.replace(option, refusal=str(error))
-    theorem = online_theorem(plan)
+    theorem = synthesis.online_theorem(plan)
     # The textbook's run is on integers, and for whole updates: its bound is a little more.
-    planned = Theorem(theorem.name, theorem.failure_probability, constant(run_error(settings)))
+    planned = Theorem(
+        theorem.name, theorem.failure_probability, constant(synthesis.run_error(settings))
+    )
     return dataclasses.replace(
         option,
         measured_error=settings.noise.answer_deviation,
         bound=planned.bound(job.num_records),
         records_needed=job.needed(theorem),
-        resources=online_resources(job.domain.num_cells, num_questions, settings.noise.max_above),
+        resources=resources.online_resources(
+            job.domain.num_cells, num_questions, settings.noise.max_above
+        ),
         parameters=(("num_questions", str(num_questions)),),
         note="what is not measured comes from a hypothesis: its error depends on the data",
     )
@@ -102,7 +94,7 @@ def small_db_option(job: PlanningJob) -> Option:
         columns = np.unique(np.unique(matrix, axis=0), axis=1)
         largest = _largest_size(job, columns, denominator)
         records = guarantee.max_records_per_unit
-        best = best_small_db_size(
+        best = synthesis.best_small_db_size(
             num_cells, len(columns), guarantee.epsilon, beta, job.num_records, records, largest
         )
         plan = SmallDB(size=best, failure_probability=beta).plan(
@@ -141,7 +133,7 @@ def small_database_theorem(
     if plan.total_scale is not None:
         beta /= 2
         away = 2 * math.ceil(plan.total_scale * math.log(1 / beta))
-    choice = small_db_theorem(
+    choice = synthesis.small_db_theorem(
         job.domain.num_cells,
         num_queries,
         plan.selection_epsilon,
@@ -182,7 +174,7 @@ def answers_option(job: PlanningJob, distribution: Distribution) -> Option:
         expected_error=plan.standard_error,
         bound=theorem.bound(job.num_records),
         records_needed=job.needed(theorem),
-        resources=answers_resources(job.domain.num_cells, job.num_queries),
+        resources=resources.answers_resources(job.domain.num_cells, job.num_queries),
         parameters=(("mechanism", mechanism),),
         note="every answer has noise of its own",
     )
@@ -206,7 +198,7 @@ def intervals_option(job: PlanningJob) -> Option:
         expected_error=math.sqrt(float(variances.mean())),
         bound=theorem.bound(job.num_records),
         records_needed=job.needed(theorem),
-        resources=intervals_resources(plan.num_leaves),
+        resources=resources.intervals_resources(plan.num_leaves),
         parameters=(("attribute", attribute), ("strategy", plan.choice[0])),
         note="all intervals of one attribute, each with its standard error; no records",
     )
@@ -232,12 +224,12 @@ def asked_intervals(job: PlanningJob) -> tuple[str, _Ends, _Ends]:
     return attribute.name, low, stop - 1
 
 
-def _small_db_resources(sampler: str, size: int, columns: NDArray[np.int64]) -> Resources:
+def _small_db_resources(sampler: str, size: int, columns: NDArray[np.int64]) -> resources.Resources:
     if sampler == "nested":
         bits = log_num_multisets(columns.shape[1], size) / math.log(2) * (size + 1)
-        return nested_resources(num_products(len(columns), size), bits, columns.size)
+        return resources.nested_resources(num_products(len(columns), size), bits, columns.size)
     multisets = float(num_multisets(columns.shape[1], size))
-    return enumeration_resources(multisets, len(columns), columns.size)
+    return resources.enumeration_resources(multisets, len(columns), columns.size)
 
 
 def _largest_size(job: PlanningJob, columns: NDArray[np.int64], denominator: int) -> int:

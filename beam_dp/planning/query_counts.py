@@ -18,14 +18,7 @@ from beam_dp.mechanisms.online.sparse_mw import MAX_SPARSITY, plan_sparse_mw
 from beam_dp.mechanisms.small_db.choice import MAX_SIZE
 from beam_dp.planning.job import check_promise
 from beam_dp.privacy.guarantee import Guarantee
-from beam_dp.theorems.synthesis import (
-    MAX_EXACT,
-    mwem_queries_allowed,
-    mwem_theorem,
-    online_theorem,
-    queries_allowed,
-    small_db_theorem,
-)
+from beam_dp.theorems import synthesis
 from beam_dp.theorems.theorem import Calibration, Theorem
 
 MAX_CELLS = 2**1000
@@ -104,7 +97,7 @@ class QueryCount:
         count = self.num_queries
         return {
             **dataclasses.asdict(self),
-            "num_queries": count if count < MAX_EXACT else None,
+            "num_queries": count if count < synthesis.MAX_EXACT else None,
             "log10_num_queries": math.log10(count) if count else None,
         }
 
@@ -156,7 +149,7 @@ def _small_db(job: QueryCountJob, calibration: Calibration) -> _Found:
     units = guarantee.max_records_per_unit
 
     def theorem_of(count: int) -> Theorem:
-        return small_db_theorem(cells, count, guarantee.epsilon, beta, calibration, units)
+        return synthesis.small_db_theorem(cells, count, guarantee.epsilon, beta, calibration, units)
 
     if calibration == "textbook":
         return _largest(job, theorem_of, f"{_all_at_once(job)}, a size without limit", least=3)
@@ -170,10 +163,10 @@ def _mwem(job: QueryCountJob, calibration: Calibration) -> _Found:
             "delta", guarantee.delta, "must be 0: the bound is published of that alone"
         )
     epsilon, units = guarantee.epsilon, guarantee.max_records_per_unit
-    number, rounds = mwem_queries_allowed(
+    number, rounds = synthesis.mwem_queries_allowed(
         cells, epsilon, job.num_records, job.target_error, job.failure_probability, units
     )
-    theorem = mwem_theorem(cells, max(1, number), epsilon, units, rounds)
+    theorem = synthesis.mwem_theorem(cells, max(1, number), epsilon, units, rounds)
     return number, theorem, f"{rounds:,} round{'' if rounds == 1 else 's'}, {_all_at_once(job)}"
 
 
@@ -215,7 +208,7 @@ _COUNTS: dict[str, Callable[[QueryCountJob, Calibration], _Found]] = {
 def _of_run(job: QueryCountJob, plan: OnlinePlan, queries: str) -> _Found:
     def theorem_of(count: int) -> Theorem:
         # A plan would refuse more than 2^31 questions.
-        return online_theorem(dataclasses.replace(plan, num_questions=count))
+        return synthesis.online_theorem(dataclasses.replace(plan, num_questions=count))
 
     assumes = f"{queries}, one query at a time"
     if plan.calibration == "textbook" and job.guarantee.delta > 0:
@@ -226,7 +219,7 @@ def _of_run(job: QueryCountJob, plan: OnlinePlan, queries: str) -> _Found:
 def _largest(
     job: QueryCountJob, theorem_of: Callable[[int], Theorem], assumes: str, *, least: int = 1
 ) -> _Found:
-    number = queries_allowed(
+    number = synthesis.queries_allowed(
         theorem_of, job.num_records, job.target_error, job.failure_probability, least=least
     )
     return number, theorem_of(max(number, least)), assumes

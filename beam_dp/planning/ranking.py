@@ -9,13 +9,8 @@ from typing import Any
 
 from beam_dp.checks import check_is
 from beam_dp.mechanisms.registry import SYNTHETIC
+from beam_dp.planning import linear_answers
 from beam_dp.planning.job import Option, PlanningJob, SparsePlanningJob
-from beam_dp.planning.linear_answers import (
-    answers_option,
-    intervals_option,
-    private_mw_option,
-    small_db_option,
-)
 from beam_dp.planning.sketches import SPARSE_OPTIONS, error_of_nothing
 from beam_dp.planning.synthetic_databases import synthetic_option
 from beam_dp.theorems.theorem import Calibration
@@ -120,10 +115,10 @@ def option_makers(job: PlanningJob | SparsePlanningJob) -> list[Callable[[Any], 
             for name in calibrations
             for each in measuring
         ),
-        small_db_option,
-        private_mw_option,
-        partial(private_mw_option, calibration="textbook"),
-        partial(answers_option, distribution="discrete_laplace"),
-        partial(answers_option, distribution="discrete_gaussian"),
-        intervals_option,
+        linear_answers.small_db_option,
+        linear_answers.private_mw_option,
+        partial(linear_answers.private_mw_option, calibration="textbook"),
+        partial(linear_answers.answers_option, distribution="discrete_laplace"),
+        partial(linear_answers.answers_option, distribution="discrete_gaussian"),
+        linear_answers.intervals_option,
     ]

@@ -13,20 +13,7 @@ from beam_dp.flags.options import texts_of
 from beam_dp.hashing.keys import HashKey
 from beam_dp.mechanisms.online.sparse_mw import plan_sparse_mw
 from beam_dp.mechanisms.registry import SKETCHES
-from beam_dp.mechanisms.sketches.errors import (
-    ErrorLaw,
-    KeyProfile,
-    held_keys,
-    mean_product,
-    sparse_error,
-)
-from beam_dp.mechanisms.sketches.mechanisms import (
-    CountSketch,
-    HybridSketch,
-    SparseProject,
-    StabilityHistogram,
-    histogram_noise,
-)
+from beam_dp.mechanisms.sketches import errors, mechanisms
 from beam_dp.mechanisms.sketches.plan import INDEPENDENCE, SparseMechanism, check_width
 from beam_dp.planning.job import SparseOption, SparsePlanningJob
 from beam_dp.privacy.guarantee import Guarantee
@@ -76,7 +63,7 @@ class SparseChoice:
 
 def plan_sparse_release(
     guarantee: Guarantee,
-    profile: KeyProfile,
+    profile: errors.KeyProfile,
     *,
     max_sparsity: int,
     max_size: int,
@@ -104,7 +91,7 @@ def plan_sparse_release(
     Cost: about a second.
     """
     check_is("guarantee", guarantee, Guarantee)
-    check_is("profile", profile, KeyProfile)
+    check_is("profile", profile, errors.KeyProfile)
     check_width(max_size)
     if max_size < _LEAST_WIDTH:
         raise InputError("max_size", max_size, f"must be at least {_LEAST_WIDTH}")
@@ -120,7 +107,7 @@ def plan_sparse_release(
         plan = mechanism.plan(
             guarantee, max_sparsity=max_sparsity, max_weight=max_weight, hash_key=key
         )
-        law = sparse_error(plan, profile)
+        law = errors.sparse_error(plan, profile)
         found.append(
             SparseChoice(
                 mechanism=mechanism,
@@ -134,35 +121,37 @@ def plan_sparse_release(
     return sorted(found, key=lambda choice: choice.error)
 
 
-def error_of_nothing(profile: KeyProfile, sparsity: int) -> float:
+def error_of_nothing(profile: errors.KeyProfile, sparsity: int) -> float:
     """Returns the root mean square of the queries themselves: the error of answering 0."""
     counts, keys = profile.groups
     squares = float(keys @ counts**2) / profile.num_keys
-    return ErrorLaw(squares, mean_product(keys, counts), profile.num_keys).error(sparsity)
+    return errors.ErrorLaw(squares, errors.mean_product(keys, counts), profile.num_keys).error(
+        sparsity
+    )
 
 
 def _candidates(
-    guarantee: Guarantee, profile: KeyProfile, max_size: int, max_weight: int
+    guarantee: Guarantee, profile: errors.KeyProfile, max_size: int, max_weight: int
 ) -> Iterator[tuple[SparseMechanism, int]]:
     """Yields mechanisms that fit the size, with the expected numbers in their histograms."""
     for rows in _ROWS:
-        yield CountSketch(max_size // rows * rows, rows), 0
+        yield mechanisms.CountSketch(max_size // rows * rows, rows), 0
     if guarantee.delta == 0:
         return
     for rows in _ROWS:
-        yield CountSketch(max_size // rows * rows, rows, noise="gaussian"), 0
-    yield SparseProject(max_size // 8 * 8), 0
+        yield mechanisms.CountSketch(max_size // rows * rows, rows, noise="gaussian"), 0
+    yield mechanisms.SparseProject(max_size // 8 * 8), 0
     counts, keys = profile.groups
     for share in (1.0, *_HISTOGRAM_SHARES):
-        noise = histogram_noise(guarantee, max_weight, share * guarantee.epsilon)
-        held = _NUMBERS_A_KEY * math.ceil(float(keys @ held_keys(noise, counts).share))
+        noise = mechanisms.histogram_noise(guarantee, max_weight, share * guarantee.epsilon)
+        held = _NUMBERS_A_KEY * math.ceil(float(keys @ errors.held_keys(noise, counts).share))
         if share == 1.0:
             if held <= max_size:
-                yield StabilityHistogram(), held
+                yield mechanisms.StabilityHistogram(), held
         elif max_size - held >= _LEAST_WIDTH:
             for rows in _ROWS:
                 width = (max_size - held) // rows * rows
-                yield HybridSketch(width, rows, histogram_share=share), held
+                yield mechanisms.HybridSketch(width, rows, histogram_share=share), held
 
 
 def release_parameters(mechanism: SparseMechanism) -> tuple[str, tuple[tuple[str, str], ...]]:

@@ -7,15 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from beam_dp.mechanisms.marginals.plan import check_request
-from beam_dp.mechanisms.windows.choices import (
-    DEFAULT_BLOCK,
-    Choice,
-    DistributionChoice,
-    Question,
-    Strategy,
-    default_questions,
-    ranked_choices,
-)
+from beam_dp.mechanisms.windows import choices
 from beam_dp.noise.bound import Distribution
 from beam_dp.queries.workload import Workload
 from beam_dp.windows.horizon import Horizon
@@ -32,7 +24,7 @@ class WindowsOption:
     cell, averaged over the workload and the horizon, in records.
     """
 
-    strategy: Strategy
+    strategy: choices.Strategy
     distribution: Distribution
     block: int | None
     share: float
@@ -53,8 +45,8 @@ def rank_window_strategies(
     delta: float,
     *,
     questions: Sequence[str] | None = None,
-    distribution: DistributionChoice = "auto",
-    block: int = DEFAULT_BLOCK,
+    distribution: choices.DistributionChoice = "auto",
+    block: int = choices.DEFAULT_BLOCK,
     allow_large_delta: bool = False,
 ) -> list[WindowsOption]:
     """Returns all ways to measure windows, the best for some questions first; reads no data.
@@ -73,8 +65,8 @@ def rank_window_strategies(
     promise = whole_promise(horizon, unit, epsilon, delta, allow_large_delta)
     check_request(workload.domain, workload, promise, "noisy")
     if questions is None:
-        questions = default_questions(horizon.num_windows)
-    found = ranked_choices(
+        questions = choices.default_questions(horizon.num_windows)
+    found = choices.ranked_choices(
         workload,
         horizon,
         unit,
@@ -83,11 +75,11 @@ def rank_window_strategies(
         block=block,
         questions=questions,
     )
-    asked = {text: Question.parse(text, horizon.num_windows) for text in questions}
+    asked = {text: choices.Question.parse(text, horizon.num_windows) for text in questions}
     return [_option(choice, asked) for choice in found]
 
 
-def _option(choice: Choice, asked: Mapping[str, Question]) -> WindowsOption:
+def _option(choice: choices.Choice, asked: Mapping[str, choices.Question]) -> WindowsOption:
     return WindowsOption(
         choice.strategy,
         choice.distribution,

@@ -14,23 +14,18 @@ from beam_dp.domain.impossible import LevelReader
 from beam_dp.domain.ordered import BinnedAttribute, OrderedAttribute
 from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError, magnitude, shown
+from beam_dp.queries import linear
 from beam_dp.queries.disjunction import Disjunction, negation
-from beam_dp.queries.linear import (
-    MAX_QUERY_CELLS,
-    Explicit,
-    LinearQuery,
-    LiteralQuery,
-    Parity,
-    Product,
-    Range,
-    complement,
-)
 
-Ranges = tuple[Range, ...]
+Ranges = tuple[linear.Range, ...]
 
 _FORMS = "conjunction, disjunction, interval, prefix, parity, values, not"
-_OF_CODES: dict[str, type[Product | Disjunction | Parity]]
-_OF_CODES = {"codes": Product, "disjunction_codes": Disjunction, "parity_codes": Parity}
+_OF_CODES: dict[str, type[linear.Product | Disjunction | linear.Parity]]
+_OF_CODES = {
+    "codes": linear.Product,
+    "disjunction_codes": Disjunction,
+    "parity_codes": linear.Parity,
+}
 
 
 class LinearQueries:
@@ -58,22 +53,24 @@ class LinearQueries:
 
     def __init__(self, domain: Domain) -> None:
         check_is("domain", domain, Domain)
-        if domain.num_cells > MAX_QUERY_CELLS:
-            condition = f"must have at most 2^26 = {MAX_QUERY_CELLS:,} cells for linear queries"
+        if domain.num_cells > linear.MAX_QUERY_CELLS:
+            condition = (
+                f"must have at most 2^26 = {linear.MAX_QUERY_CELLS:,} cells for linear queries"
+            )
             raise InputError("domain", f"{magnitude(domain.num_cells)} cells", condition)
         self.domain = domain
         self._readers: dict[int, LevelReader] = {}
 
-    def conjunction(self, literals: Mapping[str, Any]) -> Product:
+    def conjunction(self, literals: Mapping[str, Any]) -> linear.Product:
         """Returns 1 where all literals hold; with none of them, 1 everywhere.
 
         Args:
             literals: by attribute: one level, a list of levels of which any will do, or
                 ``{"not": ...}`` of either.
         """
-        return Product.of(self.domain.shape, self._literals("conjunction", literals))
+        return linear.Product.of(self.domain.shape, self._literals("conjunction", literals))
 
-    def disjunction(self, literals: Mapping[str, Any]) -> LiteralQuery:
+    def disjunction(self, literals: Mapping[str, Any]) -> linear.LiteralQuery:
         """Returns 1 where at least one literal holds, which are as of ``conjunction``.
 
         Args:
@@ -84,7 +81,7 @@ class LinearQueries:
             raise InputError("query", literals, "a disjunction must have at least one literal")
         return Disjunction.of(self.domain.shape, found)
 
-    def marginal_cells(self, names: Sequence[str]) -> Iterator[Product]:
+    def marginal_cells(self, names: Sequence[str]) -> Iterator[linear.Product]:
         """Yields one query for each cell of a marginal, in the order of its cells."""
         if isinstance(names, str) or not isinstance(names, Sequence):
             raise InputError("query", names, "a marginal must be a list of attribute names")
@@ -94,9 +91,9 @@ class LinearQueries:
         sizes = [range(self.domain.shape[axis]) for axis in axes]
         for codes in product(*sizes):
             ranges = {axis: ((code, code + 1),) for axis, code in zip(axes, codes, strict=True)}
-            yield Product.of(self.domain.shape, ranges)
+            yield linear.Product.of(self.domain.shape, ranges)
 
-    def interval(self, attribute: str, low: Any, high: Any) -> Product:
+    def interval(self, attribute: str, low: Any, high: Any) -> linear.Product:
         """Returns 1 from one level of an attribute to another.
 
         Args:
@@ -114,25 +111,25 @@ class LinearQueries:
             if start >= stop:
                 raise InputError("query", [low, high], "an interval must have low <= high")
             ranges = ((start, stop),)
-        return Product.of(self.domain.shape, {axis: ranges})
+        return linear.Product.of(self.domain.shape, {axis: ranges})
 
-    def prefix(self, attribute: str, high: Any) -> Product:
+    def prefix(self, attribute: str, high: Any) -> linear.Product:
         """Returns 1 from the first level of an attribute to another: see ``interval``."""
         held = self.domain.attributes[self._axis(attribute)]
         if isinstance(held, BinnedAttribute):
             return self.interval(attribute, held.edges[0], high)
         return self.interval(attribute, held.decode([0])[0], high)
 
-    def parity(self, literals: Mapping[str, Any]) -> Parity:
+    def parity(self, literals: Mapping[str, Any]) -> linear.Parity:
         """Returns 1 where an odd number of literals hold, which are as of ``conjunction``."""
         found = self._literals("parity", literals)
-        return Parity(self.domain.shape, tuple(found), tuple(found.values()))
+        return linear.Parity(self.domain.shape, tuple(found), tuple(found.values()))
 
-    def explicit(self, values: ArrayLike) -> Explicit:
+    def explicit(self, values: ArrayLike) -> linear.Explicit:
         """Returns the query with these values in [0, 1], one a cell, rounded to 2^-16."""
-        return Explicit.of(self.domain.shape, values)
+        return linear.Explicit.of(self.domain.shape, values)
 
-    def from_json(self, parsed: Any) -> LinearQuery:
+    def from_json(self, parsed: Any) -> linear.LinearQuery:
         """Returns the query that a line of JSON describes.
 
         Args:
@@ -150,7 +147,7 @@ class LinearQueries:
         query = self._form(parsed)
         return negation(query) if is_negated else query
 
-    def _form(self, parsed: Any) -> LinearQuery:
+    def _form(self, parsed: Any) -> linear.LinearQuery:
         """The query that a line describes, of any form but a negation."""
         if not isinstance(parsed, Mapping) or len(parsed) != 1:
             raise InputError("query", parsed, f"must be an object with one of {_FORMS}")
@@ -194,7 +191,7 @@ class LinearQueries:
             listed = level["not"] if negated else level
             ranges = self._levels(axis, listed if isinstance(listed, list | tuple) else [listed])
             if negated:
-                ranges = complement(ranges, self.domain.shape[axis])
+                ranges = linear.complement(ranges, self.domain.shape[axis])
                 if not ranges:
                     raise InputError("query", level, "must leave a level: none is left")
             found[axis] = ranges
@@ -213,7 +210,7 @@ class LinearQueries:
             raise InputError("query", name, condition)
         return self.domain.axes((name,))[0]
 
-    def _from_codes(self, form: str, held: Any) -> LinearQuery:
+    def _from_codes(self, form: str, held: Any) -> linear.LinearQuery:
         try:
             axes = tuple(_code(axis) for axis, _ in held)
             ranges = tuple(
@@ -223,7 +220,7 @@ class LinearQueries:
             raise InputError("query", held, "must be axes with ranges of codes") from None
         return _OF_CODES[form](self.domain.shape, axes, ranges)
 
-    def _from_numerators(self, held: Any) -> Explicit:
+    def _from_numerators(self, held: Any) -> linear.Explicit:
         try:
             values = [_code(each) / 2**16 for each in held]
         except (TypeError, ValueError, OverflowError):

@@ -10,15 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beam_dp.privacy.guarantee import Neighboring
+from beam_dp.queries import linear
 from beam_dp.queries.disjunction import Disjunction
-from beam_dp.queries.linear import (
-    VALUE_BITS,
-    Explicit,
-    LinearQuery,
-    LiteralQuery,
-    Parity,
-    Product,
-)
 from beam_dp.queries.linear_workload import LinearWorkload
 
 # Public limits of a comparison of all pairs of columns, a few seconds each: columns; values of all
@@ -107,10 +100,10 @@ def _replacement(
 def _upper_bound(
     workload: LinearWorkload, norms: tuple[NDArray[np.int64], NDArray[np.int64]]
 ) -> Pair:
-    unit = 1 << VALUE_BITS
-    is_constant = [isinstance(each, Product) and not each.axes for each in workload]
+    unit = 1 << linear.VALUE_BITS
+    is_constant = [isinstance(each, linear.Product) and not each.axes for each in workload]
     ranges = [
-        int(each.table.max()) - int(each.table.min()) if isinstance(each, Explicit) else unit
+        int(each.table.max()) - int(each.table.min()) if isinstance(each, linear.Explicit) else unit
         for each, constant in zip(workload, is_constant, strict=True)
         if not constant
     ]
@@ -146,8 +139,8 @@ def _is_translation_invariant(workload: LinearWorkload) -> bool:
     Whether such a query tells two cells apart depends only on the attributes where they differ.
     """
     return all(
-        isinstance(query, Parity | Product)
-        and (isinstance(query, Parity) or len(query.axes) <= 1)
+        isinstance(query, linear.Parity | linear.Product)
+        and (isinstance(query, linear.Parity) or len(query.axes) <= 1)
         and all(query.shape[axis] == 2 for axis in query.axes)
         for query in workload
     )
@@ -176,7 +169,7 @@ def _differing(common: NDArray[np.float32]) -> Pair:
     """The most queries that differ at two cells, from how many are 1 at both."""
     alone = np.diag(common)
     differing = int((alone[:, None] + alone[None, :] - 2 * common).max())
-    return differing << VALUE_BITS, differing << 2 * VALUE_BITS
+    return differing << linear.VALUE_BITS, differing << 2 * linear.VALUE_BITS
 
 
 def _common(workload: LinearWorkload, cells: NDArray[np.int64]) -> NDArray[np.float32]:
@@ -190,7 +183,7 @@ def _common(workload: LinearWorkload, cells: NDArray[np.int64]) -> NDArray[np.fl
 
 def _are_intervals(workload: LinearWorkload) -> bool:
     return all(
-        isinstance(each, Product) and all(len(ranges) == 1 for ranges in each.ranges)
+        isinstance(each, linear.Product) and all(len(ranges) == 1 for ranges in each.ranges)
         for each in workload
     )
 
@@ -202,7 +195,7 @@ def _common_of_intervals(workload: LinearWorkload, size: int) -> NDArray[np.floa
     """
     ends = np.zeros((size, size), np.float32)  # by first and last code
     for query in workload:
-        assert isinstance(query, Product)
+        assert isinstance(query, linear.Product)
         ((start, stop),) = query.ranges[0] if query.axes else ((0, size),)
         ends[start, stop - 1] += 1
     covering: NDArray[np.float32] = ends.cumsum(axis=0)[:, ::-1].cumsum(axis=1)[:, ::-1]
@@ -222,7 +215,9 @@ def _named_axes(workload: LinearWorkload) -> set[int]:
     """The attributes that some query depends on."""
     if workload.explicit:
         return set(range(workload.domain.num_attributes))
-    return {axis for each in workload if isinstance(each, LiteralQuery) for axis in each.axes}
+    return {
+        axis for each in workload if isinstance(each, linear.LiteralQuery) for axis in each.axes
+    }
 
 
 def _representatives(workload: LinearWorkload, axes: set[int]) -> NDArray[np.int64]:
@@ -243,11 +238,11 @@ def _values(workload: LinearWorkload, cells: NDArray[np.int64]) -> Iterator[NDAr
 
 
 def _values_of(
-    query: LinearQuery, cells: NDArray[np.int64], codes: Sequence[NDArray[np.intp]]
+    query: linear.LinearQuery, cells: NDArray[np.int64], codes: Sequence[NDArray[np.intp]]
 ) -> NDArray[np.int64]:
-    if isinstance(query, Explicit):
+    if isinstance(query, linear.Explicit):
         return query.table[cells].astype(np.int64)
-    assert isinstance(query, LiteralQuery)
+    assert isinstance(query, linear.LiteralQuery)
     num_held = np.zeros(len(cells), np.int64)
     for axis, ranges in zip(query.axes, query.ranges, strict=True):
         holds = np.zeros(query.shape[axis], np.bool_)
@@ -255,13 +250,13 @@ def _values_of(
             holds[start:stop] = True
         num_held += holds[codes[axis]]
     is_one: NDArray[np.bool_]
-    if isinstance(query, Parity):
+    if isinstance(query, linear.Parity):
         is_one = num_held % 2 == 1
     elif isinstance(query, Disjunction):
         is_one = num_held > 0
     else:
         is_one = num_held == len(query.axes)
-    return is_one.astype(np.int64) << VALUE_BITS
+    return is_one.astype(np.int64) << linear.VALUE_BITS
 
 
 def _column(workload: LinearWorkload, cell: int) -> NDArray[np.int64]:
@@ -277,13 +272,13 @@ def _distances(
 
     Where a query is 0 or 1 and the column c is so, |q - c| = c + (1 - 2c) q.
     """
-    ones = column >> VALUE_BITS
+    ones = column >> linear.VALUE_BITS
     weights = 1 - 2 * ones
     start = ones.copy()
     for position, _ in workload.explicit:
         weights[position] = start[position] = 0
-    l1 = workload.weighted_sum(weights) + (int(start.sum()) << VALUE_BITS)
-    l2_squared = l1 << VALUE_BITS
+    l1 = workload.weighted_sum(weights) + (int(start.sum()) << linear.VALUE_BITS)
+    l2_squared = l1 << linear.VALUE_BITS
     for position, query in workload.explicit:
         change = np.abs(query.table - column[position])
         l1 += change

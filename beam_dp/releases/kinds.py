@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from beam_dp.checks import check_choice, check_is, with_article
 from beam_dp.errors import InputError
+from beam_dp.releases.files import commit
 from beam_dp.releases.files.card import (
     CARD,
     HORIZON,
@@ -19,13 +20,6 @@ from beam_dp.releases.files.card import (
     ReleaseError,
     card_text,
     told,
-)
-from beam_dp.releases.files.commit import (
-    Draw,
-    advice_on_drafts,
-    check_free,
-    commit_draw,
-    committed_card,
 )
 from beam_dp.releases.release import AnyRelease, Release
 from beam_dp.storage.of_url import store_for
@@ -70,11 +64,11 @@ def of_kind(verb: str, release: AnyRelease, *arguments: Any) -> Any:
     return getattr(module, f"{verb}_{release.KIND}")(release, *arguments)
 
 
-def draw_of(release: Release) -> Draw:
+def draw_of(release: Release) -> commit.Draw:
     """Returns a release of any kind as it is written."""
     payload = part(release.KIND, "files").payload(release)
     text = card_text(release.KIND, release.draw_id, release.card, payload)
-    return Draw(text.encode(), payload)
+    return commit.Draw(text.encode(), payload)
 
 
 def write_release(release: Release, directory: str | os.PathLike[str]) -> None:
@@ -92,15 +86,15 @@ def write_release(release: Release, directory: str | os.PathLike[str]) -> None:
         >>> write_release(release, "out/visits")  # doctest: +SKIP
     """
     check_is("release", release, Release)
-    if committed_card(store_for(directory, "output"), directory) is None:
-        check_free(directory)
+    if commit.committed_card(store_for(directory, "output"), directory) is None:
+        commit.check_free(directory)
     if not commit_release(release, directory):
         raise InputError("output", os.fspath(directory), FREE)
 
 
 def commit_release(release: Release, directory: str | os.PathLike[str]) -> bool:
     """Writes a release unless another draw was committed first: ``commit_draw``."""
-    return commit_draw(draw_of(release), directory)
+    return commit.commit_draw(draw_of(release), directory)
 
 
 def release_to_bytes(release: Release) -> bytes:
@@ -112,7 +106,7 @@ def release_from_bytes(data: bytes) -> Release:
     """Returns the release that ``release_to_bytes`` wrote."""
     name = "bytes"
     try:
-        draw = Draw.from_bytes(data)
+        draw = commit.Draw.from_bytes(data)
     except (DamagedFileError, ValueError) as error:
         raise ReleaseError(name, str(error)) from None
     return _read(name, lambda: draw.text, lambda file, _: draw.payload[file])
@@ -161,7 +155,7 @@ def read_release(directory: str | os.PathLike[str], *, kind: Any = Release) -> R
     try:
         release = _read(os.fspath(directory), lambda: _text_in(store, directory), store.read)
     except ReleaseError as error:
-        condition = error.condition + advice_on_drafts(store, directory)
+        condition = error.condition + commit.advice_on_drafts(store, directory)
         raise ReleaseError(os.fspath(directory), condition) from None
     if not isinstance(release, kind):
         condition = f"must hold {with_article(kind)}; this is {with_article(type(release))}"

@@ -13,13 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beam_dp.checks import checked_integer
+from beam_dp.domain import ordered
 from beam_dp.domain.edges import EdgesFrom
-from beam_dp.domain.ordered import (
-    BinnedAttribute,
-    IntegerAttribute,
-    NumericAttribute,
-    OrderedAttribute,
-)
 from beam_dp.errors import InputError
 from beam_dp.releases.intervals.release import IntervalRelease
 from beam_dp.releases.release import Release
@@ -29,7 +24,7 @@ MAX_BINS = 10_000
 _LEAST_STANDARD_ERRORS = 2.0
 
 
-def binned_attribute(release: Release, num_bins: int) -> BinnedAttribute:
+def binned_attribute(release: Release, num_bins: int) -> ordered.BinnedAttribute:
     """Returns the attribute of a release that a ledger paid for, in bins of about equal mass.
 
     Privacy: a function of the release and of ``num_bins``, so it costs nothing more. But what is
@@ -100,20 +95,22 @@ def _above_noise(release: IntervalRelease, cuts: list[int]) -> list[int]:
     return [*kept[:-1], cuts[-1]] if len(kept) > 1 else [cuts[0], cuts[-1]]
 
 
-def _in_bins(release: IntervalRelease, cuts: list[int], origin: EdgesFrom) -> BinnedAttribute:
+def _in_bins(
+    release: IntervalRelease, cuts: list[int], origin: EdgesFrom
+) -> ordered.BinnedAttribute:
     attribute: Any = release.attribute
-    assert isinstance(attribute, OrderedAttribute)
+    assert isinstance(attribute, ordered.OrderedAttribute)
     shared = {
         name: getattr(attribute, name)
         for name in ("other", "nullable", "null_values", "case", "trim", "clip")
     }
-    if isinstance(attribute, IntegerAttribute):
+    if isinstance(attribute, ordered.IntegerAttribute):
         edges: list[Any] = [attribute.minimum + cut for cut in cuts]
         # The last bin includes its last edge, but no integer above the largest.
         edges[-1] = attribute.maximum if edges[-2] < attribute.maximum else edges[-2] + 0.5
-        return NumericAttribute(
+        return ordered.NumericAttribute(
             attribute.name, tuple(edges), whole=True, edges_from=origin, **shared
         )
-    assert isinstance(attribute, BinnedAttribute)
+    assert isinstance(attribute, ordered.BinnedAttribute)
     edges = [attribute.edges[cut] for cut in cuts]
     return type(attribute)(attribute.name, tuple(edges), edges_from=origin, **shared)

@@ -12,15 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from beam_dp.errors import InputError
-from beam_dp.storage.store import (
-    DRAFT_PREFIX,
-    FREE,
-    TRIAL,
-    DamagedFileError,
-    PayloadFile,
-    Store,
-    check_size,
-)
+from beam_dp.storage import store
 
 _WITHDRAWN = "~"  # in no name that tempfile makes
 # Bytes as they are, no link, no wait for a writer: not every system has all of these.
@@ -40,12 +32,12 @@ class LocalStore:
     def check_free(self) -> None:
         """Raises InputError if it holds more than drafts, or can't be written; writes nothing."""
         try:
-            if any(not name.startswith(DRAFT_PREFIX) for name in os.listdir(self._path)):
-                raise self._refused(FREE)
+            if any(not name.startswith(store.DRAFT_PREFIX) for name in os.listdir(self._path)):
+                raise self._refused(store.FREE)
         except FileNotFoundError:
             pass
         except NotADirectoryError:
-            raise self._refused(FREE) from None
+            raise self._refused(store.FREE) from None
         except OSError as error:
             condition = f"must be a directory that can be written: {error.strerror}"
             raise self._refused(condition) from None
@@ -55,9 +47,11 @@ class LocalStore:
             raise self._refused(condition)
 
     @contextlib.contextmanager
-    def trial(self) -> Iterator[Store]:
+    def trial(self) -> Iterator[store.Store]:
         """Returns a new folder as a store: in the directory, or in what it would be made in."""
-        folder = Path(tempfile.mkdtemp(prefix=f"{DRAFT_PREFIX}{TRIAL}-", dir=self._existing()))
+        folder = Path(
+            tempfile.mkdtemp(prefix=f"{store.DRAFT_PREFIX}{store.TRIAL}-", dir=self._existing())
+        )
         try:
             yield LocalStore(folder, self._name)
         finally:
@@ -81,21 +75,21 @@ class LocalStore:
     def read(self, name: str, num_bytes: int | None = None) -> bytes:
         """Returns a regular file that is no link."""
         if not hasattr(os, "O_NOFOLLOW") and (self._path / name).is_symlink():
-            raise DamagedFileError("is not a regular file")
+            raise store.DamagedFileError("is not a regular file")
         descriptor = os.open(self._path / name, _READING)
         with open(descriptor, "rb") as file:
             status = os.fstat(descriptor)
             if not stat.S_ISREG(status.st_mode):
-                raise DamagedFileError("is not a regular file")
-            check_size(status.st_size, num_bytes)
+                raise store.DamagedFileError("is not a regular file")
+            store.check_size(status.st_size, num_bytes)
             return file.read(status.st_size)
 
-    def fingerprint(self, name: str, draft: str | None = None) -> PayloadFile | None:
+    def fingerprint(self, name: str, draft: str | None = None) -> store.PayloadFile | None:
         """Returns what a file holds, or None where there is no such file."""
         try:
             with open(self._path / (draft or ".") / name, "rb") as file:
                 digest = hashlib.file_digest(file, "sha256").hexdigest()
-                return PayloadFile(digest, os.fstat(file.fileno()).st_size)
+                return store.PayloadFile(digest, os.fstat(file.fileno()).st_size)
         except FileNotFoundError:
             return None
 
@@ -103,9 +97,9 @@ class LocalStore:
         """Makes the directory and a new private folder in it, and returns the folder's name."""
         self._is_new = self._is_new or not self._path.exists()
         self._path.mkdir(parents=True, exist_ok=True)
-        return Path(tempfile.mkdtemp(prefix=f"{DRAFT_PREFIX}{draw_id}-", dir=self._path)).name
+        return Path(tempfile.mkdtemp(prefix=f"{store.DRAFT_PREFIX}{draw_id}-", dir=self._path)).name
 
-    def write_draft(self, draft: str, name: str, data: bytes) -> PayloadFile:
+    def write_draft(self, draft: str, name: str, data: bytes) -> store.PayloadFile:
         """Writes one file of a draft, durably, and returns what it holds."""
         with open(self._path / draft / name, "xb") as file:
             file.write(data)
@@ -139,7 +133,9 @@ class LocalStore:
     def drafts(self) -> list[str]:
         """Returns the names of the drafts that are there."""
         try:
-            return sorted(name for name in os.listdir(self._path) if name.startswith(DRAFT_PREFIX))
+            return sorted(
+                name for name in os.listdir(self._path) if name.startswith(store.DRAFT_PREFIX)
+            )
         except FileNotFoundError:
             return []
 

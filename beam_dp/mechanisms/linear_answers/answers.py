@@ -15,13 +15,7 @@ from numpy.typing import NDArray
 from beam_dp.checks import check_choice, check_is
 from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError
-from beam_dp.mechanisms.checks import (
-    FAILURE_PROBABILITY,
-    NumRecords,
-    check_failure_probability,
-    check_noise,
-    check_num_records,
-)
+from beam_dp.mechanisms import checks
 from beam_dp.mechanisms.contract import AnswersPlan
 from beam_dp.mechanisms.resources import answers_resources
 from beam_dp.noise.bound import Distribution, largest_noise, noise_variance
@@ -57,7 +51,7 @@ class LinearAnswersPlan(AnswersPlan):
     grid: int
     scale: float
     failure_probability: float = dataclasses.field(
-        default=DEFAULT_FAILURE_PROBABILITY, metadata=FAILURE_PROBABILITY
+        default=DEFAULT_FAILURE_PROBABILITY, metadata=checks.FAILURE_PROBABILITY
     )
 
     @property
@@ -95,7 +89,7 @@ class LinearAnswersPlan(AnswersPlan):
 
     def largest_error(self, num_answers: int, failure_probability: float) -> float:
         """Returns what no error of so many answers exceeds, in records; see ``largest_noise``."""
-        check_failure_probability(failure_probability)
+        checks.check_failure_probability(failure_probability)
         noise = largest_noise(self.distribution, self.scale, num_answers, failure_probability)
         return noise / self.grid
 
@@ -196,7 +190,7 @@ class WorkloadAnswers:
 def plan_workload_answers(
     workload: LinearWorkload,
     guarantee: Guarantee,
-    num_records: NumRecords,
+    num_records: checks.NumRecords,
     distribution: Choice = "auto",
     failure_probability: float = DEFAULT_FAILURE_PROBABILITY,
 ) -> WorkloadAnswersPlan:
@@ -238,8 +232,8 @@ def plan_workload_answers(
     check_is("workload", workload, LinearWorkload)
     check_is("guarantee", guarantee, Guarantee)
     check_choice("distribution", distribution, ("auto", "discrete_laplace", "discrete_gaussian"))
-    check_num_records(num_records, guarantee)
-    check_failure_probability(failure_probability)
+    checks.check_num_records(num_records, guarantee)
+    checks.check_failure_probability(failure_probability)
     if distribution == "discrete_gaussian" and guarantee.delta == 0:
         raise InputError("delta", 0.0, "must be > 0 for Gaussian noise")
     sensitivity = workload_sensitivity(
@@ -254,7 +248,7 @@ def plan_workload_answers(
         mu = discrete_gaussian_mu(guarantee.epsilon, guarantee.delta)
         scale, loss = _gaussian_scale(sensitivity, mu), Loss.gaussian(mu)
         plans.append(("discrete_gaussian", 1 << VALUE_BITS, scale, loss))
-    check_noise(guarantee, [min(scale for _, _, scale, _ in plans)])
+    checks.check_noise(guarantee, [min(scale for _, _, scale, _ in plans)])
     return min(
         (
             WorkloadAnswersPlan(

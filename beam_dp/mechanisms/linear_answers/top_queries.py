@@ -13,19 +13,7 @@ from numpy.typing import NDArray
 from beam_dp.checks import check_choice, check_is, checked_integer
 from beam_dp.flags.numbers import integer
 from beam_dp.flags.options import option
-from beam_dp.mechanisms.checks import (
-    NumRecords,
-    check_failure_probability,
-    check_noise,
-    check_num_records,
-)
-from beam_dp.mechanisms.choosing import (
-    METHODS,
-    Method,
-    TopChoice,
-    choose_top,
-    top_choices,
-)
+from beam_dp.mechanisms import checks, choosing
 from beam_dp.mechanisms.linear_answers.answers import DEFAULT_FAILURE_PROBABILITY, LinearAnswersPlan
 from beam_dp.noise.bound import Distribution
 from beam_dp.noise.source import MAX_SCALE, NoiseSource
@@ -56,10 +44,10 @@ class TopQueriesPlan(LinearAnswersPlan):
     top: int = dataclasses.field(
         metadata=option("top_queries: how many queries are answered", "C", integer)
     )
-    choice: Method = dataclasses.field(
+    choice: choosing.Method = dataclasses.field(
         metadata=option(
             "top_queries: how they are chosen; auto takes that with the least bound",
-            choices=("auto", *METHODS),
+            choices=("auto", *choosing.METHODS),
             default="auto",
         )
     )
@@ -77,10 +65,10 @@ class TopQueriesPlan(LinearAnswersPlan):
         return self.num_records != "noisy" and self._error() >= self.num_records
 
     @property
-    def top_choice(self) -> TopChoice:
+    def top_choice(self) -> choosing.TopChoice:
         """How the queries are chosen."""
         width = _width(self.guarantee, self.choice_grid)
-        return TopChoice(self.choice, self.top, width, self.choice_scale)
+        return choosing.TopChoice(self.choice, self.top, width, self.choice_scale)
 
     def margin(self) -> float:
         """Returns how far the t-th query's exact answer may be below the t-th largest, in records.
@@ -148,9 +136,9 @@ class TopQueries:
 def plan_top_queries(
     workload: LinearWorkload,
     guarantee: Guarantee,
-    num_records: NumRecords,
+    num_records: checks.NumRecords,
     top: int,
-    choice: Method | Literal["auto"] = "auto",
+    choice: choosing.Method | Literal["auto"] = "auto",
     failure_probability: float = DEFAULT_FAILURE_PROBABILITY,
 ) -> TopQueriesPlan:
     """Returns how the c largest answers would be chosen and told, before any record is read.
@@ -184,9 +172,9 @@ def plan_top_queries(
     """
     check_is("workload", workload, LinearWorkload)
     check_is("guarantee", guarantee, Guarantee)
-    check_choice("choice", choice, ("auto", *METHODS))
-    check_num_records(num_records, guarantee)
-    check_failure_probability(failure_probability)
+    check_choice("choice", choice, ("auto", *choosing.METHODS))
+    checks.check_num_records(num_records, guarantee)
+    checks.check_failure_probability(failure_probability)
     checked_integer("top", top, 1, len(workload), note=", the number of queries")
     plans = [
         TopQueriesPlan(
@@ -200,7 +188,7 @@ def plan_top_queries(
         )
         for settings in _settings(workload, guarantee, top, choice)
     ]
-    check_noise(guarantee, [min(max(plan.choice_scale, plan.scale) for plan in plans)])
+    checks.check_noise(guarantee, [min(max(plan.choice_scale, plan.scale) for plan in plans)])
     fitting = [plan for plan in plans if max(plan.choice_scale, plan.scale) <= MAX_SCALE]
     found = min(fitting, key=TopQueriesPlan._error)
     return dataclasses.replace(found, loss=composed(step.loss for step in found.steps))
@@ -225,7 +213,7 @@ def draw_top_queries(
     """
     check_is("plan", plan, TopQueriesPlan)
     exact = plan.exact(counts, plan.choice_grid)
-    places = choose_top(exact, plan.top_choice, noise)
+    places = choosing.choose_top(exact, plan.top_choice, noise)
     return TopQueries(
         places=places,
         values=plan.noisy(exact[places] // (plan.choice_grid // plan.grid), noise),
@@ -237,14 +225,17 @@ def draw_top_queries(
 
 
 def _settings(
-    workload: LinearWorkload, guarantee: Guarantee, top: int, choice: Method | Literal["auto"]
+    workload: LinearWorkload,
+    guarantee: Guarantee,
+    top: int,
+    choice: choosing.Method | Literal["auto"],
 ) -> Iterator[dict[str, Any]]:
     """The noise of each way to share a guarantee between choice and answers."""
     of_choice = 1 << VALUE_BITS
     whole = of_choice if workload.explicit else 1
     width = _width(guarantee, of_choice)
     for share in _SHARES:
-        for chosen in top_choices(guarantee, top, width, choice, share):
+        for chosen in choosing.top_choices(guarantee, top, width, choice, share):
             distribution, steps, scale = _answers(guarantee, top, 1 - share, chosen, whole)
             yield {
                 "choice": chosen.method,
@@ -258,7 +249,7 @@ def _settings(
 
 
 def _answers(
-    guarantee: Guarantee, top: int, share: Fraction, chosen: TopChoice, grid: int
+    guarantee: Guarantee, top: int, share: Fraction, chosen: choosing.TopChoice, grid: int
 ) -> tuple[Distribution, int, float]:
     """The noise of answers for a share of epsilon, or of rho, and its steps of a record."""
     moved = guarantee.max_records_per_unit

@@ -15,20 +15,9 @@ from beam_dp.domain.universe import Domain
 from beam_dp.encoding.records import encode_records
 from beam_dp.encoding.tables import Table
 from beam_dp.errors import InputError
+from beam_dp.models import maximum_entropy, residual_basis
 from beam_dp.models.basis import Basis, Coefficients
-from beam_dp.models.maximum_entropy import (
-    NoisyCoefficients,
-    fit_maximum_entropy,
-    independent_log_weights,
-    independent_variances,
-)
 from beam_dp.models.record_moves import Target, improve_records
-from beam_dp.models.residual_basis import (
-    ResidualBasis,
-    Support,
-    coefficients_table,
-    table_coefficients,
-)
 from beam_dp.models.rounding import round_systematically, round_to_records
 from beam_dp.models.tree_basis import TreeBasis
 from beam_dp.models.tree_marginals import tree_records
@@ -50,7 +39,7 @@ _NUM_SWEEPS = 3
 
 
 def array_release(
-    basis: ResidualBasis,
+    basis: residual_basis.ResidualBasis,
     domain: Domain,
     log_weights: NDArray[np.float64],
     num_records: int,
@@ -75,7 +64,7 @@ def tree_release(
     log_weights: NDArray[np.float64],
     num_records: int,
     loose: Sequence[Target],
-    pairs: Sequence[Support],
+    pairs: Sequence[residual_basis.Support],
 ) -> Records:
     """Returns the distinct records of a hypothesis over a junction tree, and their counts.
 
@@ -124,8 +113,8 @@ def loose_targets(
     log_weights: NDArray[np.float64],
     total: int,
     layout: Coefficients,
-    observed: NoisyCoefficients,
-    loose: Sequence[Support],
+    observed: maximum_entropy.NoisyCoefficients,
+    loose: Sequence[residual_basis.Support],
 ) -> list[Target]:
     """Returns what records should say of measured tables that the tree does not join.
 
@@ -140,7 +129,7 @@ def loose_targets(
     for axes, weights in zip(loose, basis.marginals(log_weights, loose), strict=True):
         table = total * weights
         where = layout.slices[axes]
-        difference = observed.values[where] - table_coefficients(table)
+        difference = observed.values[where] - residual_basis.table_coefficients(table)
         of_all = float(observed.variances[where].sum())
         targets.append(Target(axes, table + _less_noise(table, difference, of_all), 1.0))
     return targets
@@ -154,7 +143,7 @@ def _less_noise(
     ``table``: of the hypothesis, in records.
     ``difference``: coefficients of the noisy table less its own, in records.
     """
-    cells = coefficients_table(difference, table.shape)
+    cells = residual_basis.coefficients_table(difference, table.shape)
     of_cell = noise / table.size
     beyond = max(float(difference @ difference) - noise, 0.0)
     squares = table * table
@@ -182,7 +171,7 @@ def record_coefficients(
         for axis in support:
             cells = cells * layout.shape[axis] + codes[axis]
         table = np.bincount(cells, weights=counts, minlength=math.prod(shape))
-        result[where] = table_coefficients(table.astype(np.float64).reshape(shape))
+        result[where] = residual_basis.table_coefficients(table.astype(np.float64).reshape(shape))
     return result
 
 
@@ -257,10 +246,10 @@ class StartingRecords:
             values[where] /= np.sqrt(basis.cells_summed(support))
         independent = np.zeros_like(values)  # uniform, then as these records are
         for _ in range(2):
-            variances = total * independent_variances(basis, independent)
-            sample = NoisyCoefficients(values, variances)
-            independent = independent_log_weights(basis, sample, total)
-        found = fit_maximum_entropy(
+            variances = total * maximum_entropy.independent_variances(basis, independent)
+            sample = maximum_entropy.NoisyCoefficients(values, variances)
+            independent = maximum_entropy.independent_log_weights(basis, sample, total)
+        found = maximum_entropy.fit_maximum_entropy(
             basis, sample, total, importance, signs, tolerance=_COARSER * tolerance
         )
         return found.log_weights

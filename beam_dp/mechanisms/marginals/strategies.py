@@ -23,11 +23,7 @@ from beam_dp.privacy.guarantee import Guarantee, Neighboring
 from beam_dp.privacy.rounding import raised, root_up, up
 from beam_dp.privacy.unit_costs import least_overlap
 from beam_dp.queries.workload import Workload
-from beam_dp.releases.synthetic_database.measured_tables import (
-    agreement_overlaps,
-    cell_variance,
-    support_variances,
-)
+from beam_dp.releases.synthetic_database import measured_tables
 from beam_dp.summaries.marginals import merge_tables
 
 # On a grid this fine the discreteness of Gaussian noise costs less than 1e-6 of it.
@@ -65,9 +61,9 @@ def predicted_variance(
     """Returns the objective: the predicted mean variance of a cell, in squared records."""
     domain = workload.domain
     supports = [domain.axes(names) for names in workload.closure()]
-    variances = support_variances(domain, supports, measurements, total_is_public)
+    variances = measured_tables.support_variances(domain, supports, measurements, total_is_public)
     total = sum(
-        weight * cell_variance(domain, variances, domain.axes(names))
+        weight * measured_tables.cell_variance(domain, variances, domain.axes(names))
         for names, weight in zip(workload.marginals, workload.weights, strict=True)
     )
     return total / sum(workload.weights)
@@ -180,7 +176,7 @@ def residual_sensitivity(
     if len(used) > _MAX_PATTERN_ATTRIBUTES:
         least = least_overlap(domain.shape, supports, precisions)
         return math.sqrt(max(one, 2 * one - 2 * least)) * (1 + _SEARCH_MARGIN)
-    overlaps = agreement_overlaps(domain, used, supports, precisions)
+    overlaps = measured_tables.agreement_overlaps(domain, used, supports, precisions)
     # An attribute of one code cannot differ.
     different = overlaps[tuple(slice(int(domain.shape[axis] == 1), 2) for axis in used)]
     return math.sqrt(max(one, 2 * one - 2 * float(different.min())))

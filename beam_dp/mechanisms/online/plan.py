@@ -16,14 +16,7 @@ from beam_dp.checks import checked_integer, checked_number
 from beam_dp.errors import InputError
 from beam_dp.flags.numbers import integer, number
 from beam_dp.flags.options import option
-from beam_dp.mechanisms.checks import (
-    CALIBRATION,
-    FAILURE_PROBABILITY,
-    MAX_RECORDS,
-    check_calibration,
-    check_noise,
-    check_num_records,
-)
+from beam_dp.mechanisms import checks
 from beam_dp.mechanisms.contract import AnswersPlan
 from beam_dp.mechanisms.sparse_vector.noise import (
     MAX_ABOVE,
@@ -76,8 +69,8 @@ class OnlinePlan(AnswersPlan):
             integer,
         )
     )
-    failure_probability: float = dataclasses.field(metadata=FAILURE_PROBABILITY)
-    calibration: Calibration = dataclasses.field(metadata=CALIBRATION)
+    failure_probability: float = dataclasses.field(metadata=checks.FAILURE_PROBABILITY)
+    calibration: Calibration = dataclasses.field(metadata=checks.CALIBRATION)
     max_error: float | None = dataclasses.field(
         metadata=option(
             "alpha, a share of the records, > 0 and < 1; by default the one with the least bound",
@@ -108,7 +101,7 @@ class OnlinePlan(AnswersPlan):
 
         Any other number changes how noise is shared out, and not what it is calibrated to.
         """
-        number = MAX_RECORDS if self.num_records == "noisy" else self.num_records
+        number = checks.MAX_RECORDS if self.num_records == "noisy" else self.num_records
         return online_steps(self.guarantee, self.public, self.settle(number).to_json())
 
     @abstractmethod
@@ -218,7 +211,7 @@ class Settings:
 
 def ready(plan: PlanT) -> PlanT:
     """Returns the plan with its loss, if it can be carried out."""
-    check_calibration(plan.calibration)
+    checks.check_calibration(plan.calibration)
     check_accuracy(1, plan.num_questions, plan.failure_probability)
     if plan.max_updates is not None:
         checked_integer("max_updates", plan.max_updates, 1, MAX_ABOVE)
@@ -228,9 +221,9 @@ def ready(plan: PlanT) -> PlanT:
     if plan.calibration == "textbook" and plan.max_updates is not None:
         condition = "must be 'tight' with max_updates"
         raise InputError("calibration", plan.calibration, condition)
-    check_num_records(plan.num_records, plan.guarantee)
+    checks.check_num_records(plan.num_records, plan.guarantee)
     # What depends on the number of records is settled once here, so that it is refused now.
-    settings = plan.settle(MAX_RECORDS if plan.num_records == "noisy" else plan.num_records)
+    settings = plan.settle(checks.MAX_RECORDS if plan.num_records == "noisy" else plan.num_records)
     if plan.num_records != "noisy":
         return dataclasses.replace(plan, loss=settings.noise.loss)
     plan.settle(1)
@@ -313,16 +306,16 @@ class _Terms:
 
 @functools.lru_cache(maxsize=64)
 def _settle(plan: OnlinePlan, num_records: int) -> Settings:
-    total = min(max(1, num_records), MAX_RECORDS)
+    total = min(max(1, num_records), checks.MAX_RECORDS)
     guarantee = dataclasses.replace(plan.guarantee, epsilon=_rest(plan)[0], allow_large_delta=True)
     beta, total_bound = plan.failure_probability, 0.0
     if plan.count_scale is not None:
-        check_noise(guarantee, [plan.count_scale * GRID])
+        checks.check_noise(guarantee, [plan.count_scale * GRID])
         total_bound = float(math.ceil(plan.count_scale * math.log(1 / (beta * _COUNT_FAILURE))))
         beta *= 1 - _COUNT_FAILURE
     terms = _Terms(guarantee, total, total_bound, beta)
     settings = _textbook(plan, terms) if plan.calibration == "textbook" else _tight(plan, terms)
-    check_noise(guarantee, [scale * GRID for scale in settings.noise.scales])
+    checks.check_noise(guarantee, [scale * GRID for scale in settings.noise.scales])
     return settings
 
 

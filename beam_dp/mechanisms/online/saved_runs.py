@@ -25,15 +25,8 @@ from numpy.typing import NDArray
 
 from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError
+from beam_dp.mechanisms.online import private_mw
 from beam_dp.mechanisms.online.plan import OnlinePlan
-from beam_dp.mechanisms.online.private_mw import (
-    Payment,
-    PrivateAnswer,
-    PrivateMW,
-    SavedRun,
-    check_settings,
-    difference,
-)
 from beam_dp.mechanisms.online.private_mw_plan import PrivateMWPlan
 from beam_dp.mechanisms.sparse_vector.mechanisms import HaltedError, SparseState
 from beam_dp.noise.source import NoiseSource
@@ -51,7 +44,7 @@ _SECRET = "secret.json"
 _UNDAMAGED = "must hold an undamaged run"
 
 
-def save_private_mw(run: PrivateMW, folder: str | Path) -> None:
+def save_private_mw(run: private_mw.PrivateMW, folder: str | Path) -> None:
     """Writes a run to a new folder and ends the object: only ``resume_private_mw`` goes on.
 
     The secret is written last, so that a folder that is cut short cannot be resumed. A run is
@@ -100,7 +93,7 @@ def save_private_mw(run: PrivateMW, folder: str | Path) -> None:
         os.fsync(file.fileno())
 
 
-def check_private_mw(folder: str | Path, plan: PrivateMWPlan) -> Payment | None:
+def check_private_mw(folder: str | Path, plan: PrivateMWPlan) -> private_mw.Payment | None:
     """Checks a saved run without resuming it; returns who paid, and the number of its state."""
     return _checked(Path(folder), plan).payment
 
@@ -111,7 +104,7 @@ def resume_private_mw(
     histogram: Histogram,
     noise: NoiseSource,
     ledger: Ledger | None = None,
-) -> PrivateMW:
+) -> private_mw.PrivateMW:
     """Returns the run that was saved; uses its state up, so that it goes on only once.
 
     Two runs from one state would each spend the budget. Where a ledger paid for the run, the
@@ -131,10 +124,10 @@ def resume_private_mw(
     settings, total, num_earlier = (
         checked.transcript[name] for name in ("settings", "total", "num_earlier")
     )
-    saved = SavedRun(
+    saved = private_mw.SavedRun(
         settings, total, answers, state, checked.payment, checked.log_weights, num_earlier
     )
-    return PrivateMW(plan, histogram, noise, saved=saved)
+    return private_mw.PrivateMW(plan, histogram, noise, saved=saved)
 
 
 def any_transcript(path: Path) -> dict[str, Any]:
@@ -148,7 +141,7 @@ def any_transcript(path: Path) -> dict[str, Any]:
     return parsed
 
 
-def check_ledger(payment: Payment | None, ledger: Ledger | None) -> None:
+def check_ledger(payment: private_mw.Payment | None, ledger: Ledger | None) -> None:
     """Refuses a ledger for a run that none paid for, and a run without the ledger that paid."""
     if payment is not None and ledger is None:
         condition = f"must be given: {payment.token.release_id!r} in it paid for the saved run"
@@ -164,7 +157,7 @@ class _Checked:
     transcript: dict[str, Any]
     log_weights: NDArray[np.float64]
     secret: bytes = dataclasses.field(repr=False)
-    payment: Payment | None
+    payment: private_mw.Payment | None
 
 
 def _checked(path: Path, plan: PrivateMWPlan) -> _Checked:
@@ -175,7 +168,7 @@ def _checked(path: Path, plan: PrivateMWPlan) -> _Checked:
         raise InputError("folder", str(path), f"must hold a run of version {_VERSION}")
     for part in ("plan", "domain"):
         if transcript.get(part) != expected[part]:
-            what = difference(part, transcript.get(part), expected[part])
+            what = private_mw.difference(part, transcript.get(part), expected[part])
             raise InputError("plan", str(path), f"must be the plan of the saved run: {what}")
     log_weights = _log_weights(path, plan.domain)
     try:
@@ -189,11 +182,13 @@ def _checked(path: Path, plan: PrivateMWPlan) -> _Checked:
     total, settings = transcript.get("total"), transcript.get("settings")
     if type(total) is not int or not isinstance(settings, dict):
         raise InputError("folder", str(path), _UNDAMAGED)
-    check_settings("folder", str(path), settings, plan.settle(total))
+    private_mw.check_settings("folder", str(path), settings, plan.settle(total))
     return _Checked(transcript, log_weights, found, _payment(path, transcript, plan))
 
 
-def _payment(path: Path, transcript: Mapping[str, Any], plan: OnlinePlan) -> Payment | None:
+def _payment(
+    path: Path, transcript: Mapping[str, Any], plan: OnlinePlan
+) -> private_mw.Payment | None:
     """Returns who paid, and the number of the state, as a transcript states them."""
     try:
         paid = transcript["payment"]
@@ -201,13 +196,13 @@ def _payment(path: Path, transcript: Mapping[str, Any], plan: OnlinePlan) -> Pay
             return None
         dataset_id, number, mechanism = (paid[key] for key in ("dataset_id", "number", "mechanism"))
         token = Token(dataset_id, number, mechanism, plan.guarantee, plan.loss)
-        return Payment(token, paid["state_number"])
+        return private_mw.Payment(token, paid["state_number"])
     except (KeyError, TypeError):
         raise InputError("folder", str(path), _UNDAMAGED) from None
 
 
 def _use_secret(
-    path: Path, found: bytes, payment: Payment | None, ledger: Ledger | None
+    path: Path, found: bytes, payment: private_mw.Payment | None, ledger: Ledger | None
 ) -> SparseState:
     """Uses a state up and returns it: first in the ledger, then in the folder.
 
@@ -255,13 +250,15 @@ def _log_weights(path: Path, domain: Domain) -> NDArray[np.float64]:
 
 def _answers(
     path: Path, transcript: dict[str, Any], domain: Domain
-) -> tuple[tuple[LinearQuery, PrivateAnswer], ...]:
+) -> tuple[tuple[LinearQuery, private_mw.PrivateAnswer], ...]:
     queries = LinearQueries(domain)
     try:
         return tuple(
             (
                 queries.from_json(entry["query"]),
-                PrivateAnswer(**{name: entry[name] for name in entry if name != "query"}),
+                private_mw.PrivateAnswer(
+                    **{name: entry[name] for name in entry if name != "query"}
+                ),
             )
             for entry in transcript["answers"]
         )

@@ -16,14 +16,7 @@ from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError, magnitude
 from beam_dp.flags.numbers import integer, number
 from beam_dp.flags.options import option
-from beam_dp.mechanisms.checks import (
-    CALIBRATION,
-    MAX_RECORDS,
-    NumRecords,
-    Progress,
-    check_calibration,
-    check_noise,
-)
+from beam_dp.mechanisms import checks
 from beam_dp.mechanisms.marginals.measurements import Names
 from beam_dp.mechanisms.marginals.plan import MarginalsPlan, Mechanism, check_request
 from beam_dp.mechanisms.resources import choice_bytes
@@ -135,7 +128,7 @@ class SmallDBPlan(MarginalsPlan):
         return self.choice.sampler_time_depends_on_data
 
     def release(
-        self, marginals: Marginals, noise: NoiseSource, progress: Progress | None = None
+        self, marginals: Marginals, noise: NoiseSource, progress: checks.Progress | None = None
     ) -> SyntheticDatabase:
         """Returns a release that keeps ``guarantee``."""
         domain = self.domain
@@ -145,7 +138,7 @@ class SmallDBPlan(MarginalsPlan):
             total = int(self.num_records)
         else:
             noisy = noise.laplace(counts.sum(keepdims=True), self.total_scale)
-            most = min(MAX_RECORDS, MAX_ANSWER // (self.size * denominator))
+            most = min(checks.MAX_RECORDS, MAX_ANSWER // (self.size * denominator))
             total = min(max(int(noisy[0]), 1), most)
         if progress is not None:
             progress("records", 1, 1)
@@ -296,7 +289,7 @@ class SmallDB(Mechanism):
         ),
     )
     calibration: Literal["tight", "textbook"] = dataclasses.field(
-        default="tight", metadata=CALIBRATION
+        default="tight", metadata=checks.CALIBRATION
     )
     failure_probability: float = 0.05
     name: ClassVar[str] = "small_db"
@@ -304,7 +297,7 @@ class SmallDB(Mechanism):
     answers_linear_queries: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        check_calibration(self.calibration)
+        checks.check_calibration(self.calibration)
         if (self.size is None) == (self.max_error_fraction is None):
             given = "nothing" if self.size is None else self.size
             condition = "must be given, or else max_error_fraction, but not both"
@@ -322,7 +315,7 @@ class SmallDB(Mechanism):
         domain: Domain,
         workload: Workload | LinearWorkload,
         guarantee: Guarantee,
-        num_records: NumRecords,
+        num_records: checks.NumRecords,
     ) -> SmallDBPlan:
         """Returns what will be done, or raises InputError: from public numbers alone."""
         check_is("domain", domain, Domain)
@@ -343,7 +336,7 @@ class SmallDB(Mechanism):
         epsilon, total_scale = guarantee.epsilon, None
         if num_records == "noisy":
             epsilon, total_scale = self._shares(guarantee, len(cells), size)
-            check_noise(guarantee, [total_scale])
+            checks.check_noise(guarantee, [total_scale])
         public_number = 1 if num_records == "noisy" else num_records
         limit = guarantee.max_records_per_unit
         mechanism = self._choice(matrix, epsilon, public_number, size, denominator, limit)

@@ -17,15 +17,7 @@ from sqlalchemy import exc
 from beam_dp.checks import check_choice, checked_number
 from beam_dp.errors import InputError
 from beam_dp.privacy.guarantee import MAX_EPSILON, Guarantee, Neighboring
-from beam_dp.privacy.ledger.filters import (
-    COMPOSITIONS,
-    DEFAULT_COMPOSITION,
-    MIN_EPSILON,
-    UNITS,
-    Account,
-    Composition,
-    cost,
-)
+from beam_dp.privacy.ledger import filters
 from beam_dp.privacy.loss import Kind, Loss
 
 _CONDITION = "must be a path of a sqlite file, sqlite:///PATH or postgresql://USER@HOST/DATABASE"
@@ -215,7 +207,7 @@ class Dataset:
     delta: float
     privacy_unit: str
     neighboring: Neighboring
-    composition: Composition = DEFAULT_COMPOSITION
+    composition: filters.Composition = filters.DEFAULT_COMPOSITION
 
     def __post_init__(self) -> None:
         check_dataset_id(self.dataset_id)
@@ -229,9 +221,9 @@ class Dataset:
         if not self.privacy_unit.isprintable():
             condition = "must be printable characters in a ledger"
             raise InputError("privacy_unit", self.privacy_unit, condition)
-        ends = MIN_EPSILON, MAX_EPSILON
+        ends = filters.MIN_EPSILON, MAX_EPSILON
         checked_number("epsilon", self.epsilon, least=ends[0], most=ends[1], note=" in a ledger")
-        check_choice("composition", self.composition, COMPOSITIONS)
+        check_choice("composition", self.composition, filters.COMPOSITIONS)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -352,14 +344,14 @@ def check_id(key: str, value: object) -> None:
         raise InputError(key, value, "must be 1 to 200 printable characters")
 
 
-def account_of(dataset: Dataset, paid: Sequence[Token]) -> Account:
+def account_of(dataset: Dataset, paid: Sequence[Token]) -> filters.Account:
     """Returns the account of a declared budget and what was paid from it, in order."""
     losses = tuple(token.loss for token in paid)
-    return Account(dataset.epsilon, dataset.delta, dataset.composition, losses)
+    return filters.Account(dataset.epsilon, dataset.delta, dataset.composition, losses)
 
 
 def over_budget(
-    account: Account,
+    account: filters.Account,
     paid: Sequence[Token],
     dataset_id: str,
     guarantee: Guarantee,
@@ -374,10 +366,10 @@ def over_budget(
     said = [f"must fit {dataset_id!r}, {admitted if epsilon > 0 else 'of which nothing is left'}"]
     which = account.best(loss)
     if which is not None and account.admits_slack(loss):
-        requested, left = float(cost(which, loss) or 0), float(account.left(which, loss))
+        requested, left = float(filters.cost(which, loss) or 0), float(account.left(which, loss))
         if left < 1e-12 * requested:
             left = 0.0  # what rounding left
-        said.append(f"requested {UNITS[which]} {requested:.6g}, remaining {left:.6g}")
+        said.append(f"requested {filters.UNITS[which]} {requested:.6g}, remaining {left:.6g}")
     spenders = sorted(paid, key=lambda token: token.guarantee.epsilon, reverse=True)[:3]
     if spenders:
         by = ", ".join(
@@ -388,7 +380,7 @@ def over_budget(
     return OverBudgetError(name, value, "; ".join(said))
 
 
-def _admitted(account: Account, delta: float, loss: Loss) -> tuple[float, float, str]:
+def _admitted(account: filters.Account, delta: float, loss: Loss) -> tuple[float, float, str]:
     """Returns epsilon and delta of what would fit, in words if it is of another kind than asked."""
     slack = account.largest_slack(loss) if loss.slack else 0.0
     if slack > 0 and (epsilon := account.largest_epsilon("pure", 0.0)) > 0:

@@ -21,6 +21,7 @@ from beam_dp.domain.edges import released_edges
 from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError, shown
 from beam_dp.privacy.guarantee import MAX_DELTA, Guarantee, Neighboring
+from beam_dp.privacy.ledger import filters, storage
 from beam_dp.privacy.ledger.entries import (
     Dataset,
     Entry,
@@ -31,21 +32,6 @@ from beam_dp.privacy.ledger.entries import (
     check_dataset_id,
     check_id,
     over_budget,
-)
-from beam_dp.privacy.ledger.filters import (
-    DEFAULT_COMPOSITION,
-    MAX_RELEASES,
-    Account,
-    Composition,
-)
-from beam_dp.privacy.ledger.storage import (
-    COMPLETIONS,
-    DATASETS,
-    ORIGIN,
-    RELEASES,
-    USED_STATES,
-    Rows,
-    Storage,
 )
 from beam_dp.privacy.loss import Kind, Loss
 
@@ -91,8 +77,8 @@ class Ledger:
         if not isinstance(url, str):
             raise InputError("ledger", url, "must be a sqlite file or a URL, as a text")
         checked_number("wait_seconds", wait_seconds, above=0)
-        self._storage = Storage(url, wait_seconds)
-        self._rows = Rows(self._storage.name)
+        self._storage = storage.Storage(url, wait_seconds)
+        self._rows = storage.Rows(self._storage.name)
 
     @property
     def name(self) -> str:
@@ -107,7 +93,7 @@ class Ledger:
         privacy_unit: str,
         neighboring: Neighboring | str,
         *,
-        composition: Composition | None = None,
+        composition: filters.Composition | None = None,
         allow_large_delta: bool = False,
     ) -> Dataset:
         """Declares the total budget of a dataset id, once; makes the ledger if there is none.
@@ -126,7 +112,7 @@ class Ledger:
             delta,
             privacy_unit,
             neighboring,  # type: ignore[arg-type]  # its value is taken, too
-            composition or DEFAULT_COMPOSITION,
+            composition or filters.DEFAULT_COMPOSITION,
         )
         if dataset.delta > MAX_DELTA and not allow_large_delta:
             condition = f"must be at most {MAX_DELTA:g}, unless allow_large_delta is given"
@@ -138,7 +124,7 @@ class Ledger:
                 dataset = dataclasses.replace(dataset, composition=existing.composition)
             if existing is None:
                 values = {**dataclasses.asdict(dataset), "neighboring": dataset.neighboring.value}
-                connection.execute(DATASETS.insert().values(**values, declared_at=_now()))
+                connection.execute(storage.DATASETS.insert().values(**values, declared_at=_now()))
             elif existing != dataset:
                 condition = (
                     "must be declared once, and has a budget already: epsilon"
@@ -267,7 +253,7 @@ class Ledger:
             found = self._entry_of(connection, token)
             if found.released_at is None:
                 connection.execute(
-                    COMPLETIONS.insert().values(
+                    storage.COMPLETIONS.insert().values(
                         dataset_id=token.dataset_id,
                         number=token.number,
                         draw_id=draw_id,
@@ -301,7 +287,7 @@ class Ledger:
             self._storage.dataset(connection, token.dataset_id, lock=True)
             self._refuse_state(connection, token, state_number)
             connection.execute(
-                USED_STATES.insert().values(
+                storage.USED_STATES.insert().values(
                     dataset_id=token.dataset_id,
                     number=token.number,
                     state_number=state_number,
@@ -318,18 +304,20 @@ class Ledger:
     def datasets(self) -> list[Dataset]:
         """Returns all declared budgets, by name."""
         with self._storage.reading() as connection:
-            rows = connection.execute(sa.select(DATASETS).order_by(DATASETS.c.dataset_id)).all()
+            rows = connection.execute(
+                sa.select(storage.DATASETS).order_by(storage.DATASETS.c.dataset_id)
+            ).all()
         return [self._rows.dataset(row) for row in rows]
 
     def entries(self, dataset_id: str) -> list[Entry]:
         """Returns all releases of a dataset id, in order; none for an unknown one."""
         check_dataset_id(dataset_id)
         with self._storage.reading() as connection:
-            entries = self._rows.entries(connection, RELEASES.c.dataset_id == dataset_id)
+            entries = self._rows.entries(connection, storage.RELEASES.c.dataset_id == dataset_id)
             self._rows.refuse_gaps(dataset_id, [entry.number for entry in entries])
             return entries
 
-    def account(self, dataset_id: str) -> Account:
+    def account(self, dataset_id: str) -> filters.Account:
         """Returns the budget of a dataset id with all that was spent of it; it must be declared."""
         check_dataset_id(dataset_id)
         with self._storage.reading() as connection:
@@ -368,7 +356,7 @@ class Ledger:
         paid = self._affordable(connection, row, dataset_id, guarantee, loss)
         token = Token(dataset_id, len(paid) + 1, mechanism, guarantee, loss)
         connection.execute(
-            RELEASES.insert().values(
+            storage.RELEASES.insert().values(
                 dataset_id=dataset_id,
                 number=token.number,
                 mechanism=mechanism,
@@ -397,9 +385,9 @@ class Ledger:
                     name, asked, f"must be {declared!r}, as declared for {dataset_id!r}"
                 )
         paid = self._rows.tokens(connection, dataset_id)
-        if len(paid) >= MAX_RELEASES:
+        if len(paid) >= filters.MAX_RELEASES:
             raise LedgerError(
-                "dataset_id", dataset_id, f"must have fewer than {MAX_RELEASES} releases"
+                "dataset_id", dataset_id, f"must have fewer than {filters.MAX_RELEASES} releases"
             )
         account, loss = account_of(dataset, paid), loss.in_doubles()
         if not account.fits(loss):
@@ -407,7 +395,10 @@ class Ledger:
         return paid
 
     def _entry_of(self, connection: sa.Connection, token: Token) -> Entry:
-        mine = sa.and_(RELEASES.c.dataset_id == token.dataset_id, RELEASES.c.number == token.number)
+        mine = sa.and_(
+            storage.RELEASES.c.dataset_id == token.dataset_id,
+            storage.RELEASES.c.number == token.number,
+        )
         found = self._rows.entries(connection, mine)
         if not found or found[0].loss != token.loss:
             raise LedgerError("token", token.release_id, "must be of this ledger")
@@ -415,7 +406,7 @@ class Ledger:
 
     def _refuse_state(self, connection: sa.Connection, token: Token, state_number: int) -> None:
         self._entry_of(connection, token)
-        columns = USED_STATES.c
+        columns = storage.USED_STATES.c
         mine = (columns.dataset_id == token.dataset_id, columns.number == token.number)
         query = sa.select(columns.state_number).where(*mine).order_by(columns.state_number)
         numbers = list(connection.execute(query).scalars())
@@ -448,10 +439,12 @@ class Ledger:
 
 def _with_origin(parameters: Mapping[str, Any], origin: Origin | None) -> str:
     _to_json("parameters", parameters)  # which are refused by themselves
-    if ORIGIN in parameters:
-        raise InputError("parameters", ORIGIN, "must not be a parameter: it says who paid, and why")
+    if storage.ORIGIN in parameters:
+        raise InputError(
+            "parameters", storage.ORIGIN, "must not be a parameter: it says who paid, and why"
+        )
     said = Origin() if origin is None else origin
-    return _to_json("parameters", {**parameters, ORIGIN: said.to_json()})
+    return _to_json("parameters", {**parameters, storage.ORIGIN: said.to_json()})
 
 
 def _to_json(name: str, value: Mapping[str, Any]) -> str:

@@ -6,16 +6,10 @@ import collections
 from typing import TYPE_CHECKING, Any
 
 from beam_dp.releases.answers.release import AnswersRelease
+from beam_dp.reports import terminal
 from beam_dp.reports.cells import Counts
 from beam_dp.reports.markup import paragraph, section, table, text
 from beam_dp.reports.page import Told, noise_section
-from beam_dp.reports.terminal import (
-    below_each_other,
-    facts_tables,
-    plain_table,
-    promise_facts,
-    short,
-)
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -36,7 +30,7 @@ def describe_answers(release: AnswersRelease) -> RenderableType:
         "refused" if row["error"] is not None else row["route"] for row in release.rows
     )
     rows = [(str(route), f"{number:,}") for route, number in routes.most_common()]
-    facts = {"mechanism": release.mechanism, **promise_facts(release.guarantee)}
+    facts = {"mechanism": release.mechanism, **terminal.promise_facts(release.guarantee)}
     facts["draw"] = release.draw_id
     tables: dict[str, dict[str, Any]] = {"release": facts}
     for key, title in _CARD_OF_ANSWERS:
@@ -44,7 +38,9 @@ def describe_answers(release: AnswersRelease) -> RenderableType:
         if isinstance(held, dict):
             # The first table states the guarantee.
             tables[title] = {name: value for name, value in held.items() if name != "guarantee"}
-    return below_each_other([*facts_tables(tables), plain_table(("route", "answers"), rows)])
+    return terminal.below_each_other(
+        [*terminal.facts_tables(tables), terminal.plain_table(("route", "answers"), rows)]
+    )
 
 
 def report_answers(release: AnswersRelease, _: Counts | None) -> Told:
@@ -56,7 +52,7 @@ def report_answers(release: AnswersRelease, _: Counts | None) -> Told:
     shown = []
     for row in rows[:_SHOWN_ANSWERS]:
         values = [row.get(name) for name in ("value", "standard_error", "bound")]
-        numbers = ["not stated" if each is None else short(each) for each in values]
+        numbers = ["not stated" if each is None else terminal.short(each) for each in values]
         shown.append((str(row.get("query", "")), *numbers))
     header = ("query", "records", "standard error", "within")
     caption = f"The first {len(shown):,} answers"

@@ -12,37 +12,29 @@ from beam_dp.interval_strategies.strategy import Strategy, TextbookTree
 from beam_dp.noise.bound import noise_variance
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.releases.intervals.release import IntervalRelease
+from beam_dp.verification import verdict
 from beam_dp.verification.steps import Step, noise_step
-from beam_dp.verification.verdict import (
-    Figures,
-    Verification,
-    check_fields,
-    judged,
-    left_out_figures,
-    left_out_steps,
-    of_release,
-)
 
 
-def verify_intervals(release: IntervalRelease) -> Verification:
+def verify_intervals(release: IntervalRelease) -> verdict.Verification:
     """Returns the verification of the card of interval counts and of the matrix in its payload."""
-    figures = Figures()
-    check_fields("parameters", release.plan, (), ("ledger_release",))
+    figures = verdict.Figures()
+    verdict.check_fields("parameters", release.plan, (), ("ledger_release",))
     name, distribution = release.choice
-    guarantee = of_release(release.guarantee, release.left_out)
+    guarantee = verdict.of_release(release.guarantee, release.left_out)
     steps = interval_steps(
         name, release.strategy, guarantee, distribution, release.scale, release.grid
     )
     beside: list[Step] = []
     if release.left_out is not None:
         domain = Domain((release.attribute,))
-        beside = left_out_steps(release.left_out, release.guarantee, domain)
-        left_out_figures(release.left_out, release.guarantee, domain, steps, figures)
+        beside = verdict.left_out_steps(release.left_out, release.guarantee, domain)
+        verdict.left_out_figures(release.left_out, release.guarantee, domain, steps, figures)
     variance = noise_variance(distribution, release.scale)  # type: ignore[arg-type]
     figures.same("noise.variance", release.noise_variance, variance)
     error = variance / release.grid**2 * release.strategy.errors.mean()
     figures.same("mean_squared_error", release.mean_squared_error, error)
-    return judged("intervals", name, release.guarantee, steps, figures, beside)
+    return verdict.judged("intervals", name, release.guarantee, steps, figures, beside)
 
 
 def interval_steps(

@@ -20,13 +20,7 @@ from beam_dp.hashing.distortion import Distortion
 from beam_dp.hashing.folding import cell_of
 from beam_dp.hashing.keys import HashKey
 from beam_dp.hashing.projections import BlockSigns, DenseSigns
-from beam_dp.noise.bound import (
-    FAILURE_PROBABILITY,
-    LEAST_FAILURE_PROBABILITY,
-    Distribution,
-    noise_variance,
-    weighted_noise_bound,
-)
+from beam_dp.noise import bound
 
 # In noise scales: about the best for three to five rows of Laplace noise, with collisions or not.
 _CLIP = 1.5
@@ -175,7 +169,7 @@ def selected_noise_bound(
     each = failure_probability / 4
     ratio = math.exp(-1 / scale)
     mean = ratio / (1 - ratio**2)
-    variance = noise_variance("discrete_laplace", scale) / 2 - mean**2
+    variance = bound.noise_variance("discrete_laplace", scale) / 2 - mean**2
     norm = float((weights**2).sum())
     summed = mean * float(weights.sum()) + math.sqrt(variance * norm * (1 - each) / each)
     largest = scale * math.log(max(len(weights), 1) / (each * (1 + ratio)))
@@ -208,17 +202,17 @@ class ProjectionBounds:
 
     projection_width: int
     num_blocks: int
-    distribution: Distribution
+    distribution: bound.Distribution
     scale: float
     independence: int
     sparsity: int
     num_queries: int = 1
-    failure_probability: float = FAILURE_PROBABILITY
+    failure_probability: float = bound.FAILURE_PROBABILITY
 
     def __post_init__(self) -> None:
         checked_integer("num_queries", self.num_queries, 1, _MAX_QUERIES)
         beta = self.failure_probability
-        checked_number("failure_probability", beta, least=LEAST_FAILURE_PROBABILITY, below=1)
+        checked_number("failure_probability", beta, least=bound.LEAST_FAILURE_PROBABILITY, below=1)
 
     @cached_property
     def noise(self) -> float:
@@ -227,7 +221,7 @@ class ProjectionBounds:
         largest = self._tails.largest_entry(weights / 2) / self.num_blocks
         if self.distribution == "discrete_laplace":
             weights /= 2
-        return weighted_noise_bound(
+        return bound.weighted_noise_bound(
             self.distribution,
             self.scale,
             self._tails.squared_norm(weights) / self.num_blocks,
@@ -278,7 +272,7 @@ class _Sketch(Protocol):
     @property
     def num_blocks(self) -> int: ...
     @property
-    def distribution(self) -> Distribution: ...
+    def distribution(self) -> bound.Distribution: ...
     @property
     def scale(self) -> float: ...
     @property
@@ -291,7 +285,7 @@ def bounds_of(
     hash_key: HashKey,
     sparsity: int,
     num_queries: int = 1,
-    failure_probability: float = FAILURE_PROBABILITY,
+    failure_probability: float = bound.FAILURE_PROBABILITY,
 ) -> ProjectionBounds | None:
     """Returns the bounds of a sketch; None for medians, or without a 4-wise independent hash."""
     if sketch.estimator != "mean" or hash_key.independence < 4:

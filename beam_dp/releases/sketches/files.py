@@ -12,14 +12,7 @@ from beam_dp.checks import check_choice, checked_integer, checked_number
 from beam_dp.errors import InputError
 from beam_dp.hashing.keys import HashKey
 from beam_dp.privacy.guarantee import Guarantee
-from beam_dp.releases.files.avro import (
-    decode_longs,
-    encode_longs,
-    file_name,
-    read_records,
-    write_blocks,
-    write_records,
-)
+from beam_dp.releases.files import avro
 from beam_dp.releases.files.avro_guard import read_blocks
 from beam_dp.releases.files.card import Card, Payload
 from beam_dp.releases.sketches.release import (
@@ -89,20 +82,22 @@ def payload(release: SparseRelease) -> dict[str, bytes]:
     """Returns the files, by name."""
     draw_id, sketch, histogram = release.draw_id, release.sketch, release.histogram
     key = {"family": HASH_FAMILY, "key": release.hash_key.to_bytes()}
-    written = {"hash key": write_records(_SCHEMAS["hash key"], draw_id, "hash key", [key])}
+    written = {"hash key": avro.write_records(_SCHEMAS["hash key"], draw_id, "hash key", [key])}
     if sketch is not None:
         shards = (
             {"first_cell": start, "cells": sketch.cells[start : start + _SHARD_CELLS]}
             for start in range(0, len(sketch.cells), _SHARD_CELLS)
         )
         schema = _SCHEMAS["projection"]
-        written["projection"] = write_records(schema, draw_id, "projection", shards)
+        written["projection"] = avro.write_records(schema, draw_id, "projection", shards)
     if histogram is not None:
         rows = np.stack([histogram.elements.view(np.int64), histogram.counts], axis=1)
         parts = (rows[start : start + _SHARD_CELLS] for start in range(0, len(rows), _SHARD_CELLS))
-        blocks = ((len(part), encode_longs(part.ravel())) for part in parts)
-        written["histogram"] = write_blocks(_SCHEMAS["histogram"], draw_id, "histogram", blocks)
-    return {file_name(draw_id, purpose): data for purpose, data in written.items()}
+        blocks = ((len(part), avro.encode_longs(part.ravel())) for part in parts)
+        written["histogram"] = avro.write_blocks(
+            _SCHEMAS["histogram"], draw_id, "histogram", blocks
+        )
+    return {avro.file_name(draw_id, purpose): data for purpose, data in written.items()}
 
 
 def read(card: Card, payload: Payload) -> SparseRelease:
@@ -119,7 +114,9 @@ def read(card: Card, payload: Payload) -> SparseRelease:
         raise InputError("card", None, "must have a sketch or a histogram")
     key_type_of(parsed["parameters"])
     given = {"hash key": True, "projection": of_sketch, "histogram": of_histogram}
-    names = {each: file_name(draw_id, each) for each, held in given.items() if held is not None}
+    names = {
+        each: avro.file_name(draw_id, each) for each, held in given.items() if held is not None
+    }
     card.check_files(list(names.values()))
     hash_key = payload.read(names["hash key"], _read_hash_key)
     sketch = histogram = None
@@ -180,7 +177,7 @@ def _check_fields(parsed: Any, name: str, fields: tuple[str, ...]) -> None:
 
 
 def _read_hash_key(data: bytes) -> HashKey:
-    records = read_records(data, _SCHEMAS["hash key"])
+    records = avro.read_records(data, _SCHEMAS["hash key"])
     first, second = next(records, None), next(records, None)
     if first is None or second is not None:
         raise DamagedFileError("must hold one hash key")
@@ -191,7 +188,7 @@ def _read_hash_key(data: bytes) -> HashKey:
 
 def _read_cells(data: bytes, width: int) -> NDArray[np.int64]:
     cells = bytearray()
-    for shard in read_records(data, _SCHEMAS["projection"]):
+    for shard in avro.read_records(data, _SCHEMAS["projection"]):
         read, length = len(cells) // 8, len(shard["cells"])
         if shard["first_cell"] != read or not 0 < length == min(_SHARD_CELLS, width - read):
             raise DamagedFileError("has cells that are not in their place")
@@ -209,7 +206,7 @@ def _read_counts(
         file = io.BytesIO(block)
         if number > num_elements - read:
             raise DamagedFileError("has more elements than its card says")
-        rows.append(decode_longs(file, 2 * number).reshape(-1, 2))
+        rows.append(avro.decode_longs(file, 2 * number).reshape(-1, 2))
         if file.read(1):
             raise DamagedFileError("has bytes after the records of a block")
         read += number

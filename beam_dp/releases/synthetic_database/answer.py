@@ -24,14 +24,7 @@ from beam_dp.queries.linear_workload import LinearWorkload, parse_linear_workloa
 from beam_dp.queries.workload import Workload, parse_workload
 from beam_dp.releases.differences import marginal_differences
 from beam_dp.releases.error_bars import Estimate, MarginalAnswer
-from beam_dp.releases.synthetic_database.questions import (
-    BESIDE_ANSWERS,
-    MAX_GROUPS,
-    AnswerTable,
-    Question,
-    answer_text,
-    group_text,
-)
+from beam_dp.releases.synthetic_database import questions
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 from beam_dp.reports.terminal import print_table
 
@@ -117,7 +110,7 @@ def answer_tables(release: _Answering, options: argparse.Namespace) -> None:
 def _has_bars(release: SyntheticDatabase, workload: Workload) -> bool:
     """Whether each cell of some marginals may have an error bar of its own."""
     largest = max(release.domain.restrict(names).num_cells for names in workload)
-    return release.measurements is not None and largest <= MAX_GROUPS
+    return release.measurements is not None and largest <= questions.MAX_GROUPS
 
 
 def _holds_marginals(path: str) -> bool:
@@ -206,13 +199,13 @@ def _share_flag(call: re.Match[str]) -> str:
     return f"--share {shlex.quote(call[1])}"
 
 
-def _answers(options: argparse.Namespace, asked: Question) -> list[AnswerTable]:
+def _answers(options: argparse.Namespace, asked: questions.Question) -> list[questions.AnswerTable]:
     if options.quantile is not None:
         if options.of is None:
             raise FlagError("--of: missing; must be the column whose quantiles are asked for")
         shares = [number("quantile", text) for text in options.quantile]
         return [asked.quantile(options.of, share) for share in shares]
-    of_column: dict[str, Callable[[str], AnswerTable]] = {
+    of_column: dict[str, Callable[[str], questions.AnswerTable]] = {
         "mean": asked.mean,
         "sum": asked.sum,
         "share": asked.share,
@@ -224,9 +217,9 @@ def _answers(options: argparse.Namespace, asked: Question) -> list[AnswerTable]:
     return [asked.count()]
 
 
-def print_answers(table: AnswerTable, title: str, limit: int) -> None:
+def print_answers(table: questions.AnswerTable, title: str, limit: int) -> None:
     """Prints answers with their error bars, and what these mean."""
-    names = [name for name in table.columns if name not in BESIDE_ANSWERS]
+    names = [name for name in table.columns if name not in questions.BESIDE_ANSWERS]
     has_ends = "low" in table.columns
     more = [name for name in ("bound", "within_bins") if name in table.columns]
     bars = [*(("low", "high") if has_ends else ("margin",)), *more]
@@ -244,8 +237,10 @@ def print_answers(table: AnswerTable, title: str, limit: int) -> None:
         reasons.add(row["reason"])
         if len(rows) < limit:
             told = _KINDS.get(row["error"], "no error bar")
-            groups = [group_text(row[name]) for name in names[: table.num_groups]]
-            answers = [answer_text(row[name]) for name in (*names[table.num_groups :], *bars)]
+            groups = [questions.group_text(row[name]) for name in names[: table.num_groups]]
+            answers = [
+                questions.answer_text(row[name]) for name in (*names[table.num_groups :], *bars)
+            ]
             rows.append((*groups, *answers, told))
     columns = (*names, *(shown[bar] for bar in bars), "error")
     print_table(title, columns, rows, range(len(names) - 1, len(columns) - 1))

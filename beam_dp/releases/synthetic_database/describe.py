@@ -29,17 +29,7 @@ from beam_dp.reports.terminal import counted
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-from beam_dp.reports.terminal import (
-    below_each_other,
-    facts_tables,
-    first_lines,
-    left_out_facts,
-    left_out_table,
-    noise_table,
-    plain_table,
-    promise_facts,
-    short_value,
-)
+from beam_dp.reports import terminal
 
 _SHOWN_MARGINALS = 20
 
@@ -63,29 +53,29 @@ def describe_synthetic_database(release: SyntheticDatabase) -> RenderableType:
     cells = magnitude(release.domain.num_cells)
     facts = {
         "mechanism": release.mechanism,
-        **promise_facts(release.guarantee),
+        **terminal.promise_facts(release.guarantee),
         "records": f"{release.num_records:,} ({origin})",
         **_small_facts(release),
         **_bins_facts(release),
-        **left_out_facts(release.left_out),
+        **terminal.left_out_facts(release.left_out),
         "cells": f"{cells} in the domain, {len(release.counts):,} released",
         "workload": workload_text(release.workload),
         "draw": release.draw_id,
     }
     attributes = map(_attribute_row, release.domain)
     parts: list[RenderableType] = [
-        *facts_tables({"release": facts}),
-        plain_table(("attribute", "type", "codes", "levels"), attributes),
+        *terminal.facts_tables({"release": facts}),
+        terminal.plain_table(("attribute", "type", "codes", "levels"), attributes),
     ]
     if release.domain.impossible:
-        parts.append(first_lines("impossible", release.domain.to_json()["impossible"]))
+        parts.append(terminal.first_lines("impossible", release.domain.to_json()["impossible"]))
     if release.left_out is not None:
-        parts.append(left_out_table(release.left_out))
+        parts.append(terminal.left_out_table(release.left_out))
     parts.append(_errors(release))
     if release.noise:
-        parts.append(noise_table(release.noise))
+        parts.append(terminal.noise_table(release.noise))
     rest = {"parameter": release.plan, "fit": release.fit, "made with": release.versions}
-    return below_each_other([*parts, *facts_tables(rest)])
+    return terminal.below_each_other([*parts, *terminal.facts_tables(rest)])
 
 
 def workload_text(workload: Workload) -> str:
@@ -102,7 +92,7 @@ def _small_facts(release: SyntheticDatabase) -> dict[str, str]:
         told = counted(len(release.queries), "linear query", "linear queries")
         bound = release.query_error.get("bound")
         if bound is not None:
-            beta = short_value(release.query_error.get("failure_probability"))
+            beta = terminal.short_value(release.query_error.get("failure_probability"))
             told += f", all within {bound:,.1f} records, except with probability {beta}"
         facts["answers"] = told
     return facts
@@ -130,8 +120,12 @@ def _errors(release: SyntheticDatabase) -> RenderableType:
     rows = []
     for names in ordered[:_SHOWN_MARGINALS]:
         error = release.errors.get(names, {})
-        rows.append((", ".join(names), *(short_value(error.get(key)) for key in _ERROR_COLUMNS)))
-    parts: list[RenderableType] = [plain_table(("marginal", *_ERROR_COLUMNS.values()), rows)]
+        rows.append(
+            (", ".join(names), *(terminal.short_value(error.get(key)) for key in _ERROR_COLUMNS))
+        )
+    parts: list[RenderableType] = [
+        terminal.plain_table(("marginal", *_ERROR_COLUMNS.values()), rows)
+    ]
     parts.append(
         Text("standard error of a cell and bound of all, in records; how often the bound fails")
     )

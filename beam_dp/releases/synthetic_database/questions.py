@@ -12,13 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beam_dp.checks import checked_number
+from beam_dp.domain import ordered
 from beam_dp.domain.attributes import NULL_LABEL, Attribute, BooleanAttribute, nearest_known
-from beam_dp.domain.ordered import (
-    BinnedAttribute,
-    IntegerAttribute,
-    NumericAttribute,
-    OrderedAttribute,
-)
 from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError
 from beam_dp.installed import check_arrow
@@ -205,7 +200,7 @@ class Question:
         checked_number("quantile", share, above=0, below=1)
         axis = self._axis(name, "of")
         attribute = self._domain.attributes[axis]
-        if not isinstance(attribute, IntegerAttribute | NumericAttribute):
+        if not isinstance(attribute, ordered.IntegerAttribute | ordered.NumericAttribute):
             raise InputError("of", name, "must be an integer or a numeric attribute")
         counted = self._regular(axis)
         codes, levels = np.arange(attribute.size), range(1, attribute.num_levels + 1)
@@ -271,10 +266,10 @@ class Question:
         axis = self._axis(name, "column")
         attribute = self._domain.attributes[axis]
         values = np.zeros(attribute.size)
-        if isinstance(attribute, IntegerAttribute):
+        if isinstance(attribute, ordered.IntegerAttribute):
             values[: attribute.num_levels] = np.arange(attribute.minimum, attribute.maximum + 1)
             return axis, values, None
-        if isinstance(attribute, NumericAttribute):
+        if isinstance(attribute, ordered.NumericAttribute):
             edges = np.array(attribute.edges, np.float64)
             # Of whole numbers the largest below an edge is one less.
             low, high = attribute.whole_ends or (edges[:-1], edges[1:])
@@ -364,7 +359,7 @@ def group_text(value: str | float | None) -> str:
 
 def _values_of(attribute: Attribute, codes: Sequence[int]) -> list[Any]:
     """Values of some codes in the type of the released records; of a bin, its label."""
-    if isinstance(attribute, BinnedAttribute):
+    if isinstance(attribute, ordered.BinnedAttribute):
         return [None if code == attribute.null_code else attribute.label(code) for code in codes]
     return [*column_values(attribute, codes)]
 
@@ -381,7 +376,7 @@ def _indicator(size: int, code: int) -> NDArray[np.float64]:
 
 
 def _reached(
-    attribute: OrderedAttribute, below: Sequence[Estimate], share: float
+    attribute: ordered.OrderedAttribute, below: Sequence[Estimate], share: float
 ) -> tuple[float, float, float]:
     """Where a share of the records is reached, and where it is at the ends of its error bar."""
     if any(math.isnan(each.value) for each in below):  # there are no records
@@ -395,10 +390,12 @@ def _reached(
     return found[0], found[1], found[2]
 
 
-def _value_at(attribute: OrderedAttribute, place: int, shares: Vector, share: float) -> float:
-    if isinstance(attribute, IntegerAttribute):
+def _value_at(
+    attribute: ordered.OrderedAttribute, place: int, shares: Vector, share: float
+) -> float:
+    if isinstance(attribute, ordered.IntegerAttribute):
         return float(attribute.minimum + place)
-    assert isinstance(attribute, NumericAttribute)
+    assert isinstance(attribute, ordered.NumericAttribute)
     low, high = attribute.edges[place : place + 2]
     before = float(shares[place - 1]) if place else 0.0
     inside = float(shares[place]) - before

@@ -17,35 +17,13 @@ from beam_dp.privacy.rounding import UNIT
 from beam_dp.privacy.unit_costs import MAX_RECORDS
 from beam_dp.queries.linear import LinearQuery
 from beam_dp.queries.workload import Workload
-from beam_dp.releases.synthetic_database.measured_tables import (
-    MeasuredTable,
-    cell_variance,
-    support_variances,
-    unbiased_tables,
-)
+from beam_dp.releases.synthetic_database import measured_tables, verify_choices
 from beam_dp.releases.synthetic_database.noisy_measurements import NoiseBounds
 from beam_dp.releases.synthetic_database.release import Names, SyntheticDatabase
-from beam_dp.releases.synthetic_database.verify_choices import (
-    rounds_steps,
-    score_figures,
-    selection_steps,
-    small_db_figures,
-    small_db_steps,
-    textbook_bound,
-    textbook_steps,
-)
 from beam_dp.releases.synthetic_database.verify_records import record_figures
 from beam_dp.releases.synthetic_database.verify_tables import table_steps, tables_of
+from beam_dp.verification import verdict
 from beam_dp.verification.steps import Step
-from beam_dp.verification.verdict import (
-    Figures,
-    Verification,
-    check_fields,
-    judged,
-    left_out_figures,
-    left_out_steps,
-    of_release,
-)
 
 _LABELS = ("calibration", "strategy")
 _ROUNDS = ("num_rounds", "num_units", "selection_scale", "distribution", "measurement_scale")
@@ -109,9 +87,9 @@ class Stated:
         return self.workload.domain
 
 
-def verify_synthetic_database(release: SyntheticDatabase) -> Verification:
+def verify_synthetic_database(release: SyntheticDatabase) -> verdict.Verification:
     """Returns what the card of a synthetic database comes to."""
-    figures, notes = Figures(), []
+    figures, notes = verdict.Figures(), []
     measured, strategy = release.measurements, release.plan.get("strategy")
     if strategy not in _STRATEGIES:
         if release.mechanism in _OWN:
@@ -124,32 +102,34 @@ def verify_synthetic_database(release: SyntheticDatabase) -> Verification:
             "The card states no strategy that this version knows: what is shown holds if the"
             " mechanism drew no more than the tables that the card states."
         )
-    guarantee = of_release(release.guarantee, release.left_out)
+    guarantee = verdict.of_release(release.guarantee, release.left_out)
     stated = Stated(
         guarantee, release.workload, release.plan, release.noise, release.queries, release.fit
     )
     steps = synthetic_steps(stated, figures)
     beside: list[Step] = []
     if release.left_out is not None:
-        beside = left_out_steps(release.left_out, release.guarantee, release.domain)
-        left_out_figures(release.left_out, release.guarantee, release.domain, steps, figures)
+        beside = verdict.left_out_steps(release.left_out, release.guarantee, release.domain)
+        verdict.left_out_figures(
+            release.left_out, release.guarantee, release.domain, steps, figures
+        )
     if measured is not None and measured.distances is not None:
         public = release.num_records if release.num_records_is_public else None
-        score_figures(measured.distances, release.plan, public, figures)
+        verify_choices.score_figures(measured.distances, release.plan, public, figures)
     with figures.following("errors"):
         if strategy == "small_db":
-            small_db_figures(release, figures)
+            verify_choices.small_db_figures(release, figures)
         else:
             _error_figures(release, figures)
             record_figures(release, figures)
     if strategy in _STRATEGIES:
         _card_figures(release, figures)
-    return judged(
+    return verdict.judged(
         "synthetic_database", release.mechanism, release.guarantee, steps, figures, beside, notes
     )
 
 
-def _card_figures(release: SyntheticDatabase, figures: Figures) -> None:
+def _card_figures(release: SyntheticDatabase, figures: verdict.Figures) -> None:
     """Compares what the card of a known strategy states in addition to its noise."""
     strategy, measured = release.plan["strategy"], release.measurements
     if not release.num_records_is_public:
@@ -173,20 +153,26 @@ def _card_figures(release: SyntheticDatabase, figures: Figures) -> None:
     check_choice("calibration", release.plan["calibration"], ("tight", "textbook"))
 
 
-def synthetic_steps(stated: Stated, figures: Figures) -> list[Step]:
+def synthetic_steps(stated: Stated, figures: verdict.Figures) -> list[Step]:
     """Returns the steps of a mechanism for synthetic databases."""
     strategy = stated.parameters.get("strategy")
     domain, guarantee, parameters = stated.domain, stated.guarantee, stated.parameters
     _check_parameters(stated)
     if strategy == "small_db":
-        return small_db_steps(domain, guarantee, parameters, stated.noise, stated.queries)
+        return verify_choices.small_db_steps(
+            domain, guarantee, parameters, stated.noise, stated.queries
+        )
     if strategy == "textbook":
-        return textbook_steps(guarantee, parameters)
+        return verify_choices.textbook_steps(guarantee, parameters)
     tables = tables_of(stated.noise, domain)
     if strategy == "rounds":
-        return rounds_steps(guarantee, parameters, None if stated.fit is None else tables, figures)
+        return verify_choices.rounds_steps(
+            guarantee, parameters, None if stated.fit is None else tables, figures
+        )
     if strategy == "selection":
-        return selection_steps(domain, guarantee, parameters, stated.fit, tables, figures)
+        return verify_choices.selection_steps(
+            domain, guarantee, parameters, stated.fit, tables, figures
+        )
     if strategy not in _STRATEGIES and not tables:
         raise InputError("noise", 0, "must state the tables that were measured")
     if strategy == "measure_all":
@@ -204,13 +190,15 @@ def _check_parameters(stated: Stated) -> None:
     needed = _STATED[strategy]
     if strategy == "textbook" and any(name in parameters for name in (*_STOPS, "num_updates")):
         needed += _STOPS if stated.fit is None else (*_STOPS, "num_updates")
-    check_fields("parameters", parameters, needed, (*_OPTIONAL.get(strategy, ()), *_ANY))
+    verdict.check_fields("parameters", parameters, needed, (*_OPTIONAL.get(strategy, ()), *_ANY))
     if strategy == "textbook" and stated.noise:
         raise InputError("noise", len(stated.noise), "must be empty: no table is measured whole")
 
 
 def _max_unit_cost(
-    guarantee: Guarantee, parameters: Mapping[str, Any], tables: Sequence[MeasuredTable]
+    guarantee: Guarantee,
+    parameters: Mapping[str, Any],
+    tables: Sequence[measured_tables.MeasuredTable],
 ) -> float | None:
     """Returns what a unit's records may cost; None where their number alone is limited.
 
@@ -237,7 +225,7 @@ def _misfits(release: SyntheticDatabase, covered: Iterable[Names]) -> dict[Names
         return {}
     asked = Workload(release.domain, names)
     number = release.num_records if release.num_records_is_public else None
-    unbiased = unbiased_tables(asked, measured.described, measured.tables, number)
+    unbiased = measured_tables.unbiased_tables(asked, measured.described, measured.tables, number)
     answers = release.answer(asked)
     total = release.represented - float(unbiased[names[0]].sum())
     return {(): abs(total)} | {
@@ -258,12 +246,12 @@ def _num_bounded_cells(release: SyntheticDatabase) -> int | None:
     return sum(scored) + sum(domain.shape)
 
 
-def _error_figures(release: SyntheticDatabase, figures: Figures) -> None:
+def _error_figures(release: SyntheticDatabase, figures: verdict.Figures) -> None:
     """Compares the standard errors of what was measured, and of all marginals that follow."""
     domain, parameters = release.domain, release.plan
     if parameters.get("strategy") == "textbook":
         figures.equal("errors", len(release.errors), 0)
-        textbook_bound(release, figures)
+        verify_choices.textbook_bound(release, figures)
         return
     tables = tables_of(release.noise, domain)
     for entry, table in zip(release.noise, tables, strict=False):
@@ -275,13 +263,13 @@ def _error_figures(release: SyntheticDatabase, figures: Figures) -> None:
     supports = {domain.axes(names) for names in release.workload.closure()}
     held = [t for t in tables if t.kind == "table" or domain.axes(t.names) in supports]
     public = release.num_records_is_public
-    variances = support_variances(domain, sorted(supports), held, public)
+    variances = measured_tables.support_variances(domain, sorted(supports), held, public)
     bounds = NoiseBounds(domain, tables, "beforehand", public)
     measured = release.measurements
     if measured is not None:
         bounds = measured.bounds(domain, public)
     by_names = {
-        names: cell_variance(domain, variances, domain.axes(names))
+        names: measured_tables.cell_variance(domain, variances, domain.axes(names))
         for names in release.workload.closure()
     }
     covered = [names for names, variance in by_names.items() if math.isfinite(variance)]

@@ -18,15 +18,8 @@ from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 from beam_dp.releases.synthetic_database.verify import verify_synthetic_database
 from beam_dp.releases.synthetic_database.verify_tables import table_steps
 from beam_dp.releases.windows.release import HorizonRelease, WindowTables
+from beam_dp.verification import verdict
 from beam_dp.verification.steps import Step, above, loss_json, number
-from beam_dp.verification.verdict import (
-    Figures,
-    Verification,
-    check_fields,
-    differences,
-    judged,
-    misread,
-)
 from beam_dp.windows.horizon import Blocks, Horizon
 from beam_dp.windows.promise import protects_horizon, whole_promise, window_promise
 from beam_dp.windows.unit import WindowUnit
@@ -67,15 +60,15 @@ class Limits:
         )
 
 
-def verify_window_tables(release: WindowTables) -> Verification:
+def verify_window_tables(release: WindowTables) -> verdict.Verification:
     """Returns what the card of one window, or of one block, comes to with all others like it.
 
     Where blocks are measured as well, the other level is assumed to spend its stated share.
     """
-    figures, stated, notes = Figures(), release.plan, []
+    figures, stated, notes = verdict.Figures(), release.plan, []
     share = share_of_blocks(stated)
     levels = () if share is None else _LEVELS
-    check_fields("parameters", stated, (*_PLAN, *levels, *_PROMISE), ("ledger_release",))
+    verdict.check_fields("parameters", stated, (*_PLAN, *levels, *_PROMISE), ("ledger_release",))
     limits = Limits.of(stated)
     promise_figures(release.guarantee, stated, limits, figures)
     _time_figures(release, figures)
@@ -100,19 +93,19 @@ def verify_window_tables(release: WindowTables) -> Verification:
             f"The {other} are taken to spend their share, and were not read: to have them verified,"
             " too, verify the directory of the horizon."
         )
-    return judged(
+    return verdict.judged(
         f"tables of a {release.level}", "windows", release.guarantee, steps, figures, notes=notes
     )
 
 
-def of_one_window(found: Verification, release: Release) -> Verification:
+def of_one_window(found: verdict.Verification, release: Release) -> verdict.Verification:
     """Adds what the card of a release states about the window that it is of."""
-    figures, stated = Figures(), release.plan["windows"]
+    figures, stated = verdict.Figures(), release.plan["windows"]
     note = "It is of a window: verify the directory of its horizon, too."
-    check_fields("windows", stated, (*_PROMISE, "window", *_OWN), _FREE)
+    verdict.check_fields("windows", stated, (*_PROMISE, "window", *_OWN), _FREE)
     limits = Limits.of(stated)
-    check_fields("horizon", stated["horizon"], _HORIZON)
-    check_fields("worst_case", stated["worst_case"], _WORST)
+    verdict.check_fields("horizon", stated["horizon"], _HORIZON)
+    verdict.check_fields("worst_case", stated["worst_case"], _WORST)
     checked_integer("number", stated["number"], 0, limits.num_windows - 1)
     own = {"mechanism": release.mechanism, "guarantee": release.guarantee.to_json()}
     figures.equal("windows.window", stated["window"], own)
@@ -126,16 +119,16 @@ def of_one_window(found: Verification, release: Release) -> Verification:
     )
 
 
-def verify_horizon(release: HorizonRelease) -> Verification:
+def verify_horizon(release: HorizonRelease) -> verdict.Verification:
     """Returns what the cards of a horizon come to: of all windows and blocks that are released."""
-    figures, stated, notes = Figures(), release.card, []
+    figures, stated, notes = verdict.Figures(), release.card, []
     limits = Limits.of(stated)
     promise_figures(release.guarantee, stated, limits, figures)
     plan = stated["plan"]
     share = None if "window" in plan else share_of_blocks(plan)
     levels = () if share is None else _LEVELS
     needed = ("window",) if "window" in plan else (*_PLAN, *levels)
-    check_fields("plan", plan, needed, ("ledger_release",))
+    verdict.check_fields("plan", plan, needed, ("ledger_release",))
     if "window" in plan:
         _database_figures(plan["window"], limits, release, figures)
     for place, each in (*release.windows.items(), *release.blocks.items()):
@@ -167,7 +160,7 @@ def verify_horizon(release: HorizonRelease) -> Verification:
             notes.append("No block is released yet: blocks are taken to spend their share.")
             part = 1 - Fraction(math.nextafter(share, 0.0))
             steps = [_with_other_level(step, part) for step in steps]
-    return judged("horizon", "windows", release.guarantee, steps, figures, notes=notes)
+    return verdict.judged("horizon", "windows", release.guarantee, steps, figures, notes=notes)
 
 
 def share_of_blocks(stated: Mapping[str, Any]) -> float | None:
@@ -183,13 +176,13 @@ def share_of_blocks(stated: Mapping[str, Any]) -> float | None:
 
 
 def promise_figures(
-    promise: Guarantee, stated: Mapping[str, Any], limits: Limits, figures: Figures
+    promise: Guarantee, stated: Mapping[str, Any], limits: Limits, figures: verdict.Figures
 ) -> None:
     """Compares what is promised with the limits of a unit, and the worst case with the horizon.
 
     The horizon is at most ceil(W / P) runs of P windows, whose epsilons and deltas add up.
     """
-    check_fields("horizon", stated["horizon"], _HORIZON)
+    verdict.check_fields("horizon", stated["horizon"], _HORIZON)
     horizon, unit = Horizon(**stated["horizon"]), _unit_of(promise, limits)
     whole = whole_promise(horizon, unit, promise.epsilon, promise.delta, True)
     if stated.get("plan", stated).get("block") is not None:
@@ -203,7 +196,7 @@ def promise_figures(
     if promise.privacy_unit == RECORD:
         periods = 1  # a record is in one window
     worst = stated.get("worst_case")
-    check_fields("worst_case", worst, _WORST)
+    verdict.check_fields("worst_case", worst, _WORST)
     assert isinstance(worst, Mapping)
     figures.equal("worst_case.periods", worst.get("periods"), periods)
     epsilon = up(periods * Fraction(promise.epsilon))
@@ -254,7 +247,7 @@ def _unit_of(promise: Guarantee, limits: Limits) -> WindowUnit:
     return WindowUnit(column, limits.records, limits.windows, limits.protected)
 
 
-def _time_figures(release: WindowTables, figures: Figures) -> None:
+def _time_figures(release: WindowTables, figures: verdict.Figures) -> None:
     """Compares the times of a window, or of a block, with its number in the horizon."""
     horizon = Horizon(**release.plan["horizon"])
     windows = range(release.number, release.number + 1)
@@ -266,7 +259,7 @@ def _time_figures(release: WindowTables, figures: Figures) -> None:
 
 
 def _share_figures(
-    share: float, windows: Loss, blocks: Loss | None, promise: Guarantee, figures: Figures
+    share: float, windows: Loss, blocks: Loss | None, promise: Guarantee, figures: verdict.Figures
 ) -> None:
     """Compares the share of the budget for blocks with what both levels spend.
 
@@ -287,10 +280,10 @@ def _share_figures(
 
 
 def _database_figures(
-    stated: object, limits: Limits, release: HorizonRelease, figures: Figures
+    stated: object, limits: Limits, release: HorizonRelease, figures: verdict.Figures
 ) -> None:
     """Compares what a horizon says is promised of one of its windows with the whole promise."""
-    check_fields("plan.window", stated, ("mechanism", "guarantee"))
+    verdict.check_fields("plan.window", stated, ("mechanism", "guarantee"))
     assert isinstance(stated, Mapping)
     own, unit = Guarantee.from_json(stated["guarantee"]), _unit_of(release.guarantee, limits)
     one = window_promise(release.horizon, unit, own.epsilon, own.delta)
@@ -306,11 +299,11 @@ def _of_horizon(release: WindowTables | SyntheticDatabase, stated: Mapping[str, 
     said = release.plan
     if isinstance(release, SyntheticDatabase):
         said = said["windows"]
-        check_fields("windows", said, (*_PROMISE, "window", "horizon_id", "number"), _FREE)
+        verdict.check_fields("windows", said, (*_PROMISE, "window", "horizon_id", "number"), _FREE)
     own = {name: said[name] for name in said if name not in _FREE and name not in _OWN}
     known = {**stated["plan"], **{name: stated[name] for name in _PROMISE}}
     whole = {name: value for name, value in known.items() if name not in _FREE}
-    return [*misread(release), *differences(own, whole)]
+    return [*verdict.misread(release), *verdict.differences(own, whole)]
 
 
 def _scaled(loss: Loss, factor: Fraction) -> Loss:
@@ -374,7 +367,7 @@ def _planned_step(plan: Mapping[str, Any], limits: Limits) -> Step:
     )
 
 
-def _database_step(release: HorizonRelease, limits: Limits, figures: Figures) -> Step:
+def _database_step(release: HorizonRelease, limits: Limits, figures: verdict.Figures) -> Step:
     """Returns the step of the synthetic databases of c windows, each verified by itself."""
     most: list[Loss] = []
     words = ""

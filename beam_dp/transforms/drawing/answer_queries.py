@@ -17,14 +17,10 @@ from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_dp.checks import check_is
 from beam_dp.errors import InputError
+from beam_dp.mechanisms.online import saved_runs
 from beam_dp.mechanisms.online.log import answer_line, checkpoint, run_from_log
 from beam_dp.mechanisms.online.private_mw import PrivateMW
 from beam_dp.mechanisms.online.private_mw_plan import PrivateMWPlan
-from beam_dp.mechanisms.online.saved_runs import (
-    check_private_mw,
-    resume_private_mw,
-    save_private_mw,
-)
 from beam_dp.mechanisms.resources import worker_bytes
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.ledger.entries import Token
@@ -114,7 +110,7 @@ class AnswerQueries(beam.PTransform):
             plan.domain.check_same(start.domain, "start", start.domain.names, condition)
         plan.paid_by(ledger_token)  # or refuses
         if resume is not None:
-            check_private_mw(resume, plan)
+            saved_runs.check_private_mw(resume, plan)
         self.records = records
         self.save_in = None if save_in is None else os.fspath(save_in)
         self.starter = _Starter(
@@ -188,7 +184,7 @@ class _Starter:
             start, token = self.release(), self.token
             return PrivateMW(self.plan, histogram, noise, start, ledger_token=token)
         ledger = None if self.ledger is None else Ledger(self.ledger)
-        return resume_private_mw(self.resume, self.plan, histogram, noise, ledger)
+        return saved_runs.resume_private_mw(self.resume, self.plan, histogram, noise, ledger)
 
 
 def _answer_all(
@@ -205,7 +201,7 @@ def _answer_all(
     run_id, total = noise.draw_id(), run.settings.total
     if save_in is not None:
         # The secret goes from this step to the disk, and into no collection.
-        save_private_mw(run, os.path.join(save_in, run_id))
+        saved_runs.save_private_mw(run, os.path.join(save_in, run_id))
     return answer_batches(run_id, total, rows)
 
 

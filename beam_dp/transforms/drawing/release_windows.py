@@ -20,14 +20,7 @@ from beam_dp.mechanisms.windows.plan import WindowTablesPlan
 from beam_dp.noise.source import NoiseSource
 from beam_dp.releases.files.commit import Draw, commit_draw, complete_committed, holds_card
 from beam_dp.releases.kinds import release_to_bytes
-from beam_dp.releases.windows.horizon_files import (
-    HorizonCard,
-    begin_horizon,
-    block_directory,
-    check_same_horizon,
-    released,
-    window_directory,
-)
+from beam_dp.releases.windows import horizon_files
 from beam_dp.summaries.histogram import HistogramAccumulator
 from beam_dp.summaries.marginals import Marginals
 from beam_dp.transforms.counting.count_windows import BeamWindows, CountWindows, SumTables
@@ -44,12 +37,12 @@ DrawRelease = Callable[[int, Marginals, NoiseSource, str], Any]
 
 def horizon_card(
     plan: WindowsPlan, source: Mapping[str, Any] | None = None, *, replayable: bool
-) -> HorizonCard:
+) -> horizon_files.HorizonCard:
     """Returns what the ``horizon.json`` of a plan promises.
 
     ``source``: of the records, as JSON values: what must be the same after a restart.
     """
-    return HorizonCard(
+    return horizon_files.HorizonCard(
         horizon=plan.horizon,
         unit=plan.unit,
         guarantee=plan.guarantee,
@@ -91,7 +84,7 @@ def begin_windows(
     check_is("plan", plan, WindowTablesPlan, WindowDatabasesPlan)
     stated = {**(source or {}), "event_time": event_time, "arrival": arrival}
     card = horizon_card(plan, stated, replayable=replayable)
-    return begin_horizon(directory, card, NoiseSource().draw_id())
+    return horizon_files.begin_horizon(directory, card, NoiseSource().draw_id())
 
 
 class ReleaseWindows(beam.PTransform):
@@ -183,8 +176,11 @@ class ReleaseWindows(beam.PTransform):
         times = {"event_time": self.count.event_time, "arrival": self.count.arrival}
         source = {name: value for each in (times, *sources) for name, value in each.items()}
         card = horizon_card(self.plan, source, replayable=True)
-        if check_same_horizon(self.directory, card) == self.horizon_id and seen is not None:
-            found = released(self.directory, card)
+        if (
+            horizon_files.check_same_horizon(self.directory, card) == self.horizon_id
+            and seen is not None
+        ):
+            found = horizon_files.released(self.directory, card)
             is_lost = is_strict and bool(found.windows or found.blocks)
             seen.begin(self.horizon_id, may_be_new=not is_lost)
             readers[0].keep(seen, may_be_removed=not is_strict)
@@ -272,8 +268,8 @@ class _Place:
 
     def of(self, number: int) -> str:
         if self.block is None:
-            return window_directory(self.directory, number)
-        return block_directory(self.directory, self.block, number)
+            return horizon_files.window_directory(self.directory, number)
+        return horizon_files.block_directory(self.directory, self.block, number)
 
 
 class _Draw(beam.DoFn):
