@@ -151,7 +151,9 @@ OTHERS: list[Case] = [
 
 
 @pytest.mark.parametrize(("call", "told"), [*TRANSFORMS, *PLANS, *OTHERS])
-def test_what_is_not_of_our_classes_costs_one_line(call: Callable[[], object], told: str) -> None:
+def test_rejects_objects_of_other_classes_in_one_line(
+    call: Callable[[], object], told: str
+) -> None:
     with pytest.raises(dp.InputError) as caught:
         call()
     line = str(caught.value)
@@ -166,7 +168,7 @@ class Own:
     plan, release = dp.MWEM().plan, dp.MWEM().release
 
 
-def test_what_is_right_passes() -> None:
+def test_accepts_valid_arguments() -> None:
     synthetic()
     synthetic(mechanism=Own())
     sketch()

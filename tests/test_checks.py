@@ -1,4 +1,4 @@
-"""Checks of public numbers: what is refused, and how its range is written."""
+"""Checks of public numbers, as Python passes them and as people type them."""
 
 from __future__ import annotations
 
@@ -9,11 +9,14 @@ import numpy as np
 import pytest
 
 from beam_dp.checks import checked_integer, checked_number
+from beam_dp.domain.ordered import NumericAttribute
 from beam_dp.errors import InputError
+from beam_dp.flags.numbers import integer, number
+from beam_dp.releases.intervals.answer import _level
 
 
 @pytest.mark.parametrize("value", [0, 2**31 + 1, 1.0, True, math.nan, "1", None])
-def test_what_is_no_integer_in_its_range_is_refused(value: object) -> None:
+def test_rejects_value_that_is_not_an_integer_in_range(value: object) -> None:
     with pytest.raises(
         InputError, match=r"^size: .* must be an integer from 1 to 2\^31 or 'best'$"
     ):
@@ -21,7 +24,7 @@ def test_what_is_no_integer_in_its_range_is_refused(value: object) -> None:
 
 
 @pytest.mark.parametrize("value", [np.int64(1), np.float32(0.5), fractions.Fraction(1, 2)])
-def test_a_number_of_another_library_is_told_that_it_is_one(value: object) -> None:
+def test_names_number_of_another_library(value: object) -> None:
     for check in (checked_integer, checked_number):
         with pytest.raises(InputError, match=r"must be .* >= 0, of Python's own type$"):
             check("share", value, least=0)
@@ -30,7 +33,7 @@ def test_a_number_of_another_library_is_told_that_it_is_one(value: object) -> No
 @pytest.mark.parametrize(
     "value", [math.nan, math.inf, -math.inf, 10**400, True, "0.5", None, 0, 1, -1e-300]
 )
-def test_what_is_no_number_in_its_range_is_refused(value: object) -> None:
+def test_rejects_value_that_is_not_a_number_in_range(value: object) -> None:
     with pytest.raises(InputError, match=r"^share: .* must be a number > 0 and < 1$"):
         checked_number("share", value, above=0, below=1)
 
@@ -62,3 +65,30 @@ def test_a_range_is_written_in_few_characters(ends: dict[str, float], written: s
     with pytest.raises(InputError) as refused:
         checked_number("error", math.nan, **ends)  # type: ignore[arg-type]
     assert refused.value.condition == f"must be {written}"
+
+
+SHARE = NumericAttribute("share", (0, 0.5, 10))
+
+
+def test_a_number_is_read_as_it_is_written() -> None:
+    assert [number("a", text) for text in ("1", "1e-9", "-2.5")] == [1.0, 1e-9, -2.5]
+    assert integer("a", "1e6") == 1_000_000
+    # A float would lose the last digit.
+    assert integer("a", str(2**63 + 1)) == 2**63 + 1
+    assert [_level(SHARE, "10"), _level(SHARE, "0.5")] == [10, 0.5]
+
+
+@pytest.mark.parametrize("text", ["1_0", "1_0.5", "x", ""])
+def test_rejects_text_that_is_not_a_number_or_has_underscore(text: str) -> None:
+    with pytest.raises(InputError, match=r"a: .* is refused; must be a number"):
+        number("a", text)
+    with pytest.raises(InputError, match="must be a whole number or 'noisy'"):
+        integer("a", text, "or 'noisy'")
+    with pytest.raises(InputError, match="must be a number"):
+        _level(SHARE, text)
+
+
+@pytest.mark.parametrize("text", ["2.5", "nan", "inf"])
+def test_rejects_text_that_is_not_a_whole_number(text: str) -> None:
+    with pytest.raises(InputError, match="must be a whole number"):
+        integer("a", text)

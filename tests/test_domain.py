@@ -111,7 +111,7 @@ def test_restrict_keeps_the_order_given(domain):
         domain.restrict(("age", "age"))
 
 
-def test_an_unknown_attribute_is_refused_with_the_nearest(domain):
+def test_rejects_unknown_attribute_naming_the_nearest(domain):
     with pytest.raises(
         InputError,
         match="attribute: 'agee' is refused; is not an attribute; the nearest known is 'age'",
@@ -133,7 +133,7 @@ def test_an_unknown_attribute_is_refused_with_the_nearest(domain):
         ([ENTRIES[0], {**ENTRIES[1], "min": -2}, *ENTRIES[2:]], "its 'hours' has min -2, not -3"),
     ],
 )
-def test_a_workload_of_another_domain_says_what_differs(domain, other, difference):
+def test_workload_of_another_domain_names_the_difference(domain, other, difference):
     other = {"attributes": other} if isinstance(other, list) else other
     promise = Guarantee(1.0, 1e-9, "add_or_remove_one", "record", 1)
     workload = marginals(read_domain(other), ways=1)
@@ -204,7 +204,7 @@ def test_the_midpoint_between_neighbouring_floats_lies_in_the_bin():
         (lambda: Domain(("a",)), "must hold attributes"),
     ],
 )
-def test_fields_that_make_no_attribute_are_refused(build, condition):
+def test_rejects_invalid_fields_of_attribute(build, condition):
     with pytest.raises(InputError) as caught:
         build()
     assert condition in str(caught.value)

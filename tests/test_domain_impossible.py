@@ -100,7 +100,7 @@ MALE_WIFE = {"sex": ["Male"], "relationship": ["Wife"]}
          "at most 4096 combinations"),
     ],
 )  # fmt: skip
-def test_what_is_no_combination_is_refused_in_one_line(combinations, condition):
+def test_rejects_invalid_combination_in_one_line(combinations, condition):
     with pytest.raises(InputError) as caught:
         parse_domain(json.dumps({**DOMAIN.to_json(), "impossible": combinations}), "d.json")
     message = str(caught.value)
@@ -125,7 +125,7 @@ def test_the_short_form_may_have_a_column_of_that_name():
         Impossible((0, 2), (((0, 1), (1, 2)), ((0, 1),))),
     ],
 )
-def test_objects_that_are_no_combination_are_refused(impossible):
+def test_rejects_objects_that_are_not_combinations(impossible):
     with pytest.raises(InputError, match="must be of two attributes or more, and codes"):
         Domain(DOMAIN.attributes, (impossible,))
 
@@ -191,7 +191,7 @@ def test_many_ranges_are_looked_up_and_other_codes_do_not_matter():
     assert found[1:].tolist() == [True, False, True, False, False]
 
 
-def test_a_table_that_is_too_large_is_refused():
+def test_rejects_table_that_is_too_large():
     combination = Impossible((0, 1), (((0, 1),), ((0, 1),)))
     with pytest.raises(InputError, match=r"at most 2\^28 cells"):
         combination.mask((2**40, 2))

@@ -107,7 +107,7 @@ def test_a_file_is_read_with_or_without_a_byte_order_mark(tmp_path):
         ),
     ],
 )
-def test_a_text_that_is_no_domain_is_refused_in_one_line(text, condition):
+def test_rejects_text_that_is_not_a_domain(text, condition):
     with pytest.raises(InputError) as caught:
         parse_domain(text, "d.json")
     message = str(caught.value)
@@ -115,7 +115,7 @@ def test_a_text_that_is_no_domain_is_refused_in_one_line(text, condition):
     assert "\n" not in message
 
 
-def test_a_file_that_cannot_be_read_is_refused(tmp_path):
+def test_rejects_unreadable_domain_file(tmp_path):
     with pytest.raises(InputError, match=r"cannot be read as a file \(No such file"):
         read_domain(tmp_path / "absent.json")
     with pytest.raises(InputError, match=r"cannot be read as a file \(Is a directory"):
@@ -268,7 +268,7 @@ ORIGIN = {"ledger_release": "visits, 2026/3", "draw_id": "0f" * 16}
         ({**DATES, "edges_from": {**ORIGIN, "more": 1}}, "NAME/NUMBER"),
     ],
 )
-def test_a_mapping_that_cannot_be_meant_is_refused_in_one_line(fields, condition):
+def test_rejects_contradictory_mapping(fields, condition):
     with pytest.raises(InputError) as caught:
         parse_domain(entry(**fields), "d.json")
     message = str(caught.value)
@@ -342,7 +342,7 @@ MAPPED = [
 
 
 @pytest.mark.parametrize("fields", MAPPED)
-def test_a_mapping_stands_on_the_card_as_it_was_declared(fields):
+def test_card_states_mapping_as_declared(fields):
     domain = parse_domain(entry(**fields))
     assert domain.to_json()["attributes"] == [{"name": "a", **fields}]
     assert domain_from_json(domain.to_json()) == domain
@@ -401,7 +401,7 @@ OPEN = {"open": "the smallest value that is possible"}
         ({"type": "numeric", "a\nb": OPEN}, "attribute 'a', 'a\\nb' is open"),
     ],
 )
-def test_an_open_point_is_refused_in_one_line_that_says_what_to_fill_in(fields, condition):
+def test_rejects_open_point_and_says_what_to_fill_in(fields, condition):
     with pytest.raises(InputError) as caught:
         parse_domain(entry(**fields), "d.json")
     message = str(caught.value)
@@ -409,7 +409,7 @@ def test_an_open_point_is_refused_in_one_line_that_says_what_to_fill_in(fields, 
     assert "\n" not in message and len(message) < 1000
 
 
-def test_a_dict_is_read_as_the_text_that_it_makes():
+def test_dict_is_read_like_its_json_text():
     long = json.loads(LONG)
     assert parse_domain(long) == read_domain(long) == parse_domain(LONG)
     assert parse_domain({"age": 85, "sex": 2}) == parse_domain('{"age": 85, "sex": 2}')
@@ -433,14 +433,14 @@ def test_a_dict_is_read_as_the_text_that_it_makes():
         ([{"name": "a"}], "must be JSON text, or a dict of its form"),
     ],
 )
-def test_a_dict_that_is_no_domain_is_refused_in_one_line(given, condition):
+def test_rejects_dict_that_is_not_a_domain(given, condition):
     with pytest.raises(InputError) as caught:
         parse_domain(given)
     message = str(caught.value)
     assert message.startswith("domain: ") and condition in message and "\n" not in message
 
 
-def test_a_dict_that_holds_itself_is_refused():
+def test_rejects_dict_that_contains_itself():
     endless = {"type": "categorical", "name": "a"}
     endless["values"] = [endless]
     with pytest.raises(InputError):

@@ -137,13 +137,13 @@ def test_selection_at_the_limits():
 
 @pytest.mark.parametrize("scale", [0.0, -1.0, math.nan, math.inf, -math.inf, 2.0**51])
 @pytest.mark.parametrize("kind", ["laplace", "gaussian", "select", "permute_and_flip"])
-def test_scales_that_give_no_noise_or_do_not_fit_are_refused(kind: str, scale: float):
+def test_rejects_scales_without_noise_or_out_of_range(kind: str, scale: float):
     with pytest.raises(InputError, match="scale"):
         getattr(NoiseSource(), kind)(np.zeros(3, np.int64), scale)
 
 
 @pytest.mark.parametrize("kind", ["laplace", "gaussian"])
-def test_a_scale_that_gives_no_privacy_is_refused_each_time(kind: str):
+def test_rejects_scale_without_privacy_each_time(kind: str):
     for _ in range(2):
         with pytest.raises(InputError, match="too small to give any privacy"):
             getattr(NoiseSource(), kind)(np.zeros(3, np.int64), 5e-324)
@@ -168,7 +168,7 @@ def test_shape_and_type_are_kept(kind: str, shape: tuple[int, ...]):
     assert not values.any()
 
 
-def test_a_scale_or_a_kind_used_before_leaves_nothing_behind():
+def test_earlier_scale_or_kind_leaves_no_state():
     noise, zeros, two = NoiseSource(), np.zeros(40, np.int64), np.array([1, 0])
     for scale in (2.0**-10, 2.0**40, 2.0**-10):
         assert (
@@ -216,7 +216,7 @@ def test_every_cell_has_noise_of_its_own():
 
 @pytest.mark.parametrize("kind", ["laplace", "gaussian"])
 @pytest.mark.parametrize("dtype", [np.int32, np.uint64, np.float64, bool])
-def test_anything_but_64_bit_integers_is_refused(kind: str, dtype: type):
+def test_rejects_anything_but_64_bit_integers(kind: str, dtype: type):
     with pytest.raises(InputError, match="int64"):
         getattr(NoiseSource(), kind)(np.zeros(2, dtype), 1.0)
 
@@ -271,7 +271,7 @@ def test_signs_are_fair_and_draw_ids_differ():
     assert len(ids) == 100 and all(len(each) == 32 for each in ids)
 
 
-def test_there_is_no_state_to_clone():
+def test_noise_source_has_no_state_to_clone():
     """A copy that travels through pickle draws noise of its own."""
     source = NoiseSource()
     assert not vars(source)

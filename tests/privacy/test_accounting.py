@@ -9,8 +9,13 @@ from fractions import Fraction
 import mpmath
 import numpy as np
 import pytest
+from tiny import ADD, APPROXIMATE, PURE, REPLACE, domain_of, plan_of, promise, workload_of
 
 from beam_dp.errors import InputError
+from beam_dp.mechanisms.marginals.measure_all import Gaussian, Laplace
+from beam_dp.mechanisms.marginals.measurements import residual_norm
+from beam_dp.mechanisms.marginals.mwem import MWEM
+from beam_dp.mechanisms.marginals.plan import MarginalsPlan, Mechanism
 from beam_dp.privacy.accounting import (
     discrete_gaussian_mu,
     discrete_parameter,
@@ -60,7 +65,7 @@ def test_rho_known_answers():
 
 
 @pytest.mark.parametrize("delta, loose", [(1e-9, 0.0117812), (1e-6, 0.0174689)])
-def test_the_loose_conversion_would_spend_less(delta: float, loose: float):
+def test_loose_conversion_spends_less(delta: float, loose: float):
     log_term = math.log(1 / delta)
     solved = (math.sqrt(log_term + 1) - math.sqrt(log_term)) ** 2
     assert solved == pytest.approx(loose, rel=1e-5)
@@ -76,7 +81,7 @@ def test_the_loose_conversion_would_spend_less(delta: float, loose: float):
         (4, 1e-9, 1.61812, 1.63617, 1.68372),
     ],
 )
-def test_our_sigmas_are_less_than_the_classical_ones(
+def test_sigmas_are_below_classical_ones(
     epsilon: float, delta: float, classical: float, classical_two: float, by_loose_zcdp: float
 ):
     def close(value: float) -> object:
@@ -93,7 +98,7 @@ def test_our_sigmas_are_less_than_the_classical_ones(
     assert ours < 1 / math.sqrt(2 * zcdp_rho(epsilon, delta)) < by_loose_zcdp
 
 
-def test_the_classical_sigma_is_rejected_where_it_fails():
+def test_rejects_classical_sigma_where_it_fails():
     for epsilon, delta in ((10, 1.902e-6), (12, 5.161e-6)):
         sigma = math.sqrt(2 * math.log(1.25e6)) / epsilon
         assert gaussian_delta(1 / sigma, epsilon) == pytest.approx(delta, rel=1e-3)
@@ -118,7 +123,7 @@ def test_calibrated_mu_keeps_delta_despite_rounding(epsilon: float, delta: float
 
 @pytest.mark.parametrize("epsilon", EPSILONS)
 @pytest.mark.parametrize("delta", DELTAS)
-def test_functions_and_their_inverses_meet(epsilon: float, delta: float):
+def test_inverses_return_their_arguments(epsilon: float, delta: float):
     mu = gaussian_mu(epsilon, delta)
     assert gaussian_delta(mu, epsilon) <= delta
     assert gaussian_delta(mu * (1 + 1e-6), epsilon) > delta
@@ -138,14 +143,14 @@ def test_calibration_is_monotone():
 
 @pytest.mark.parametrize("epsilon", [1e-100, 1e-30, 1e25, 1e160, 1.7e308])
 @pytest.mark.parametrize("delta", [1e-5, 1e-300])
-def test_absurd_epsilons_still_calibrate(epsilon: float, delta: float):
+def test_extreme_epsilons_calibrate(epsilon: float, delta: float):
     for calibrate in (gaussian_mu, discrete_gaussian_mu, zcdp_rho):
         found = calibrate(epsilon, delta)
         assert 0 < found < math.inf
     assert zcdp_rho(epsilon, delta) <= max(epsilon, 1)
 
 
-def test_no_noise_and_no_change_are_limits():
+def test_limits_of_no_noise_and_no_change():
     assert zcdp_epsilon(0.0, 1e-9) == 0.0
     assert gaussian_delta(1e-9, 1.0) == math.ulp(0.0)  # rounded up
     assert gaussian_delta(1e9, 1.0) == pytest.approx(1.0)
@@ -156,7 +161,7 @@ def continuous_deviation(parameter: float) -> float:
     return math.sqrt(parameter**2 - 4)
 
 
-def test_a_discrete_parameter_is_as_private_as_what_it_is_for():
+def test_discrete_parameter_is_as_private_as_continuous_deviation():
     for squared in (Fraction(1, 3), 9, 1e-300, 1e300, Fraction(10) ** 700):
         found = discrete_parameter(squared)
         assert found == math.inf or Fraction(found) ** 2 - 4 >= squared
@@ -236,7 +241,7 @@ def test_discrete_gaussian_claim_is_tight_on_a_fine_grid(epsilon: float, delta: 
     assert true_delta([shift], [0.95 * sigma], epsilon) > 1.5 * delta
 
 
-def test_the_margin_is_needed_on_a_coarse_grid():
+def test_coarse_grid_needs_the_margin():
     """Analytic sigma without it overspends delta by far at epsilon 8: the oracle can see that."""
     sigma = 1 / gaussian_mu(8.0, 1e-6)
     assert true_delta([1], [sigma], 8.0) > 2e-6
@@ -268,7 +273,7 @@ def delta_of_equal_coordinates(number: int, sigma: float, epsilon: float) -> flo
     "epsilon, delta, coordinates, spent",
     [(4.0, 1e-9, 2, 1.75e-9), (4.0, 1e-9, 10, 2.2e-9), (10.0, 1e-6, 10, 9.5e-6)],
 )
-def test_the_sigma_of_one_coordinate_cannot_be_scaled(
+def test_sigma_of_one_coordinate_does_not_scale_to_vectors(
     epsilon: float, delta: float, coordinates: int, spent: float
 ):
     """The least sigma for one coordinate, times sqrt(L0), overspends; ours for L0 does not."""
@@ -293,21 +298,21 @@ def test_a_denormal_delta_has_an_epsilon():
     assert zcdp_epsilon(0.01, 1e-310) == pytest.approx(zcdp_epsilon(0.01, 1e-300), rel=0.03)
 
 
-def test_what_no_rho_can_keep_is_refused():
+def test_rejects_promise_that_no_rho_keeps():
     for epsilon in (1e-300, 1e-200):
         with pytest.raises(InputError, match=r"epsilon: 1e-.00 is refused; is too small for a del"):
             zcdp_rho(epsilon, 1e-300)
     assert 0 < zcdp_rho(1e-100, 1e-300) < 1e-200
 
 
-def test_the_mu_of_a_range_is_above_its_root_of_pi_eighths_and_hardly():
+def test_mu_of_range_rounds_up_root_of_pi_eighths():
     pi = Fraction(314159265358979323846, 10**20)  # less than 1e-20 below
     assert pi + Fraction(1, 10**20) < 8 * range_mu(1) ** 2 < pi * (1 + Fraction(1, 10**10))
     assert range_mu(Fraction(1, 3)) * 3 == range_mu(1)
 
 
 @pytest.mark.parametrize("epsilon", [1e-6, 1e-3, 0.1, 1.0, 5.0, 30.0, 300.0])
-def test_no_odds_within_a_range_are_told_apart_better_than_its_mu_does(epsilon: float):
+def test_range_bounded_odds_are_within_their_mu(epsilon: float):
     """What the best test against a range epsilon gains, in 60 digits: it is most at even odds."""
     with mpmath.workdps(60):
 
@@ -350,3 +355,67 @@ def test_exponential_mechanisms_keep_the_mu_of_their_range(scale: float, times: 
                 assert found <= allowed + 1e-12
                 closest = max(closest, found / allowed)
     assert closest > (0.9 if times == 1 else 0.8)
+
+
+MECHANISMS = [
+    MWEM(),
+    MWEM(num_rounds=3),
+    MWEM(num_rounds="annealed"),
+    MWEM(num_rounds=3, calibration="textbook"),
+    Gaussian(),
+    Gaussian(calibration="textbook"),
+    Laplace(),
+    Laplace(calibration="textbook"),
+]
+
+
+def claims(plan: MarginalsPlan) -> dict[str, float]:
+    """Pure epsilon, mu and rho of a plan's noise, by add-or-remove-one, from scales alone."""
+    most, public = plan.guarantee.max_records_per_unit, plan.public
+    if plan.measurements:
+        if plan.measurements[0].distribution == "discrete_laplace":
+            return {"epsilon": sum(most / each.scale for each in plan.measurements)}
+        if plan.measurements[0].kind == "table":
+            return {"rho": sum(most**2 / (2 * each.scale**2) for each in plan.measurements)}
+        squares = 0.0
+        for each in plan.measurements:
+            sizes = [plan.domain.shape[axis] for axis in plan.domain.axes(each.names)]
+            squares += residual_norm(sizes) * (most * each.grid) ** 2 / (each.scale**2 - 4)
+        return {"mu": math.sqrt(squares)}
+    steps = public.get("num_units", public.get("num_rounds"))
+    selection, measurement = public["selection_scale"], public["measurement_scale"]
+    # The exponential mechanism: twice the sensitivity over epsilon is its scale.
+    if public["distribution"] == "discrete_laplace":
+        return {"epsilon": steps * (2 * most / selection + most / measurement)}
+    if public["strategy"] == "rounds":
+        measured = (most * public["grid"]) ** 2 / (measurement**2 - 4)
+        return {"mu": math.sqrt(steps * (math.pi / 8 * (2 * most / selection) ** 2 + measured))}
+    return {"rho": steps * ((2 * most / selection) ** 2 / 8 + (most / measurement) ** 2 / 2)}
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+@pytest.mark.parametrize("delta", [PURE, APPROXIMATE])
+@pytest.mark.parametrize("most", [1, 3])
+@pytest.mark.parametrize("epsilon", [0.1, 2.0])
+def test_plan_spends_its_stated_loss(
+    mechanism: Mechanism, delta: float, most: int, epsilon: float
+) -> None:
+    if isinstance(mechanism, Gaussian) and delta == PURE:
+        pytest.skip("Gaussian noise needs a delta")
+    guarantee = promise(ADD, delta, epsilon, most)
+    plan = plan_of(mechanism, workload_of(domain_of(2, 3, 4), 2), guarantee, 100)
+    for name, value in claims(plan).items():
+        stated = getattr(plan.loss, name)
+        assert stated is not None
+        assert value <= stated * (1 + 1e-12)
+        assert value >= stated * (1 - 1e-5)
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_the_loss_follows_the_guarantee_under_either_relation(mechanism: Mechanism) -> None:
+    workload = workload_of(domain_of(2, 3, 4), 2)
+    losses = {
+        plan_of(mechanism, workload, promise(relation, APPROXIMATE), 100).loss
+        for relation in (ADD, REPLACE)
+    }
+    assert len(losses) == 1 or isinstance(mechanism, MWEM)

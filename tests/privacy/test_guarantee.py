@@ -19,7 +19,7 @@ VALID: dict[str, Any] = {
 }
 
 
-def test_nothing_has_a_default():
+def test_guarantee_has_no_defaults():
     for field in dataclasses.fields(Guarantee):
         without = {name: value for name, value in VALID.items() if name != field.name}
         with pytest.raises(TypeError, match=field.name):
@@ -40,13 +40,13 @@ def test_nothing_has_a_default():
         pytest.param("max_records_per_unit", 10**400, id="records-too-many-for-a-float"),
     ],
 )
-def test_out_of_range_is_refused_by_name(name: str, value: Any):
+def test_rejects_field_out_of_range_by_name(name: str, value: Any):
     with pytest.raises(InputError) as raised:
         Guarantee(**{**VALID, name: value})
     assert raised.value.name == name
 
 
-def test_a_large_delta_is_allowed_by_name_only():
+def test_rejects_large_delta_unless_allowed():
     with pytest.raises(InputError, match=r"delta: 0\.001 .* unless allow_large_delta"):
         Guarantee(**{**VALID, "delta": 1e-3})
     allowed = Guarantee(**{**VALID, "delta": 1e-3}, allow_large_delta=True)
@@ -56,13 +56,13 @@ def test_a_large_delta_is_allowed_by_name_only():
 
 
 @pytest.mark.parametrize("delta", [5e-324, 1e-310, 9.9e-301])
-def test_a_delta_whose_reciprocal_is_no_number_is_refused(delta: float):
+def test_rejects_delta_whose_reciprocal_overflows(delta: float):
     with pytest.raises(InputError, match=r"delta: .* is refused; must be 0 .*, or >= 1e-300"):
         Guarantee(**{**VALID, "delta": delta})
     assert Guarantee(**{**VALID, "delta": 1e-300}).delta == 1e-300
 
 
-def test_a_record_as_unit_has_one_record():
+def test_record_as_unit_has_one_record():
     assert Guarantee(1, 0, "replace_one", "record", 1).max_records_per_unit == 1
     with pytest.raises(InputError, match="max_records_per_unit"):
         Guarantee(1, 0, "replace_one", "record", 2)
@@ -81,13 +81,13 @@ def test_json_round_trips(neighboring: Any):
     assert isinstance(Guarantee.from_json(value).neighboring, Neighboring)
 
 
-def test_json_with_a_missing_or_unknown_field_is_refused():
+def test_rejects_json_with_missing_or_unknown_field():
     value = Guarantee(**VALID).to_json()
     for broken in ({**value, "seed": 1}, {"epsilon": 1.0}, [], None):
         with pytest.raises(InputError, match="guarantee"):
             Guarantee.from_json(broken)  # type: ignore[arg-type]
 
 
-def test_it_is_frozen():
+def test_guarantee_is_frozen():
     with pytest.raises(dataclasses.FrozenInstanceError):
         Guarantee(**VALID).epsilon = 2.0  # type: ignore[misc]

@@ -57,7 +57,7 @@ def test_no_pair_of_records_is_below_the_bound(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_for_pairs_it_is_close_to_the_least(seed: int) -> None:
+def test_bound_for_pairs_is_close_to_the_least(seed: int) -> None:
     rng = np.random.default_rng(seed)
     shape = tuple(rng.choice([2, 2, 3, 5, 16], size=10).tolist())
     supports = [s for order in (1, 2) for s in itertools.combinations(range(10), order)]
@@ -79,7 +79,7 @@ def test_many_attributes_need_much_less_noise_than_twice_that_of_one_record() ->
     assert 1.22 < 2 * one / two < math.sqrt(2)
 
 
-def test_what_is_verified_is_what_was_planned(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_verification_agrees_with_plan(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also of a card, whose precisions differ from the plan's by their rounding."""
     from beam_dp.noise.source import NoiseSource
     from beam_dp.releases.synthetic_database import verify_tables as tables
@@ -97,7 +97,7 @@ def test_what_is_verified_is_what_was_planned(monkeypatch: pytest.MonkeyPatch) -
     assert 0.9999 < found.epsilon <= 1.0
 
 
-def test_who_verifies_bounds_many_attributes_alike() -> None:
+def test_verification_bounds_many_attributes_alike() -> None:
     from fractions import Fraction
 
     domain = domain_of(*(2, 3, 4) * 8)

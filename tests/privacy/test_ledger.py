@@ -35,7 +35,7 @@ def one_line(error: pytest.ExceptionInfo[InputError]) -> str:
     return text
 
 
-def test_what_was_spent_is_there_for_everybody(ledger_url: str) -> None:
+def test_spent_release_is_visible_to_other_connections(ledger_url: str) -> None:
     token = declared(ledger_url).spend(
         "visits", TENTH, Loss.pure(0.1), "laplace", {"scale": 30.0, "name": "Zoë"}
     )
@@ -71,7 +71,7 @@ def test_one_entry_pays_for_one_draw(ledger_url: str) -> None:
 
 
 @pytest.mark.parametrize("first", [None, "a" * 32])
-def test_the_first_mark_says_which_draw_was_paid_for(ledger_url: str, first: str | None) -> None:
+def test_first_mark_decides_which_draw_was_paid(ledger_url: str, first: str | None) -> None:
     """Also one that says nothing: whoever names a draw later may have drawn again."""
     ledger = declared(ledger_url)
     token = ledger.spend("visits", TENTH, Loss.pure(0.1), "laplace")
@@ -85,7 +85,7 @@ def test_the_first_mark_says_which_draw_was_paid_for(ledger_url: str, first: str
     assert ledger.entries("visits")[0].draw_id == first
 
 
-def test_of_many_draws_that_are_marked_at_once_one_was_paid_for(ledger_url: str) -> None:
+def test_one_of_many_concurrent_marks_succeeds(ledger_url: str) -> None:
     token = declared(ledger_url).spend("visits", TENTH, Loss.pure(0.1), "laplace")
     start = threading.Barrier(4)
 
@@ -105,7 +105,7 @@ def test_of_many_draws_that_are_marked_at_once_one_was_paid_for(ledger_url: str)
 
 
 @pytest.mark.parametrize("draw_id", ["", "a" * 41, "a\nb", "\udcff", 7])
-def test_a_draw_id_out_of_range_is_refused(ledger_url: str, draw_id: str) -> None:
+def test_rejects_draw_id_out_of_range(ledger_url: str, draw_id: str) -> None:
     ledger = declared(ledger_url)
     token = ledger.spend("visits", TENTH, Loss.pure(0.1), "laplace")
     with pytest.raises(
@@ -116,7 +116,7 @@ def test_a_draw_id_out_of_range_is_refused(ledger_url: str, draw_id: str) -> Non
     ledger.mark_released(token, "a" * 40)
 
 
-def test_a_token_of_another_ledger_is_refused(ledger_url: str) -> None:
+def test_rejects_token_of_another_ledger(ledger_url: str) -> None:
     ledger = declared(ledger_url)
     ledger.spend("visits", TENTH, Loss.pure(0.1), "laplace")
     for number, loss in ((2, Loss.pure(0.1)), (1, Loss.pure(0.2))):
@@ -136,7 +136,7 @@ def test_ten_tenths_fit_and_an_eleventh_does_not(ledger_url: str) -> None:
     assert ledger.remaining("visits") <= 1e-12
 
 
-def test_a_refusal_says_what_would_fit_and_who_spent_most(ledger_url: str) -> None:
+def test_refusal_names_what_fits_and_largest_spenders(ledger_url: str) -> None:
     ledger = declared(ledger_url)
     for epsilon in (0.1, 0.5):
         guarantee = Guarantee(epsilon, 0.0, AR, "person", 3)
@@ -153,7 +153,7 @@ def test_a_refusal_says_what_would_fit_and_who_spent_most(ledger_url: str) -> No
         ledger.spend("visits", TENTH, Loss.pure(0.1), "mwem")
 
 
-def test_a_refusal_says_how_much_delta_is_left(ledger_url: str) -> None:
+def test_refusal_names_remaining_delta(ledger_url: str) -> None:
     ledger = Ledger(ledger_url)
     ledger.declare("visits", 1.0, 2e-9, "person", AR)
     guarantee, loss = Guarantee(0.1, 4e-10, AR, "person", 3), Loss.approximate(0.1, 4e-10)
@@ -175,7 +175,7 @@ def test_a_refusal_says_how_much_delta_is_left(ledger_url: str) -> None:
         ledger.check("visits", TENTH, Loss.pure(0.8))
 
 
-def test_a_check_costs_nothing(ledger_url: str) -> None:
+def test_check_spends_nothing(ledger_url: str) -> None:
     ledger = declared(ledger_url)
     ledger.check("visits", TENTH, Loss.pure(0.1))
     with pytest.raises(OverBudgetError):
@@ -201,16 +201,14 @@ def test_a_budget_without_delta_admits_pure_releases_only(ledger_url: str) -> No
         (Guarantee(0.1, 0.0, "replace_one", "person", 3), "neighboring"),
     ],
 )
-def test_another_unit_or_relation_is_refused(
-    ledger_url: str, guarantee: Guarantee, name: str
-) -> None:
+def test_rejects_another_unit_or_relation(ledger_url: str, guarantee: Guarantee, name: str) -> None:
     ledger = declared(ledger_url)
     with pytest.raises(LedgerError, match=f"^{name}: .* is refused; must be .* 'visits'"):
         ledger.spend("visits", guarantee, Loss.pure(0.1), "laplace")
     assert ledger.entries("visits") == []
 
 
-def test_dataset_ids_are_apart(ledger_url: str) -> None:
+def test_dataset_ids_have_separate_budgets(ledger_url: str) -> None:
     ledger = declared(ledger_url)
     ledger.declare("a 'quoted' name; DROP TABLE", 0.1, 0.0, "person", AR)
     ledger.spend("a 'quoted' name; DROP TABLE", TENTH, Loss.pure(0.1), "laplace")
@@ -221,7 +219,7 @@ def test_dataset_ids_are_apart(ledger_url: str) -> None:
     ]
 
 
-def test_an_unknown_dataset_id_says_how_to_declare_it(ledger_url: str) -> None:
+def test_unknown_dataset_id_shows_how_to_declare_it(ledger_url: str) -> None:
     ledger = declared(ledger_url)
     for call in (
         lambda: ledger.spend("flights", TENTH, Loss.pure(0.1), "laplace"),
@@ -245,7 +243,7 @@ def test_the_hint_how_to_declare_can_be_pasted(tmp_path: pathlib.Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "x" * 10**6, "\udcff", "a\0b", None])
-def test_what_can_be_no_dataset_id_is_refused_by_every_call(ledger_url: str, name: str) -> None:
+def test_every_call_rejects_invalid_dataset_id(ledger_url: str, name: str) -> None:
     ledger = declared(ledger_url)
     for call in (
         lambda: ledger.spend(name, TENTH, Loss.pure(0.1), "laplace"),
@@ -258,7 +256,7 @@ def test_what_can_be_no_dataset_id_is_refused_by_every_call(ledger_url: str, nam
         assert len(str(error.value)) < 500
 
 
-def test_a_budget_is_declared_once(ledger_url: str) -> None:
+def test_budget_is_declared_once(ledger_url: str) -> None:
     ledger = declared(ledger_url)
     declared(ledger_url)  # the same again changes nothing
     for epsilon, delta, unit, relation in (
@@ -272,7 +270,7 @@ def test_a_budget_is_declared_once(ledger_url: str) -> None:
     assert len(ledger.datasets()) == 1
 
 
-def test_a_large_delta_must_be_admitted_by_name(ledger_url: str) -> None:
+def test_rejects_large_delta_of_declaration_unless_allowed(ledger_url: str) -> None:
     ledger = declared(ledger_url)
     with pytest.raises(InputError, match=r"delta: 0.0001 is refused.* allow_large_delta is"):
         ledger.declare("flights", 1.0, 1e-4, "plane", AR)
@@ -302,7 +300,7 @@ def test_a_large_delta_must_be_admitted_by_name(ledger_url: str) -> None:
         ("dataset_id", "x" * 201),
     ],
 )
-def test_a_declaration_out_of_range_is_refused(
+def test_rejects_declaration_out_of_range(
     tmp_path: pathlib.Path, field: str, value: object
 ) -> None:
     valid = {
@@ -344,7 +342,7 @@ def test_parameters_must_be_json(tmp_path: pathlib.Path, parameters: dict[str, o
     assert ledger.entries("visits") == []
 
 
-def test_a_name_that_is_no_text_is_refused(ledger_url: str) -> None:
+def test_rejects_name_with_lone_surrogate(ledger_url: str) -> None:
     ledger = declared(ledger_url)
     with pytest.raises(LedgerError, match="must be given text that UTF-8 can hold") as error:
         ledger.spend("visits", TENTH, Loss.pure(0.1), "\ud800")
@@ -353,9 +351,7 @@ def test_a_name_that_is_no_text_is_refused(ledger_url: str) -> None:
 
 
 @pytest.mark.parametrize("delta", [-1.0, -1e-9, 1e-310, 1.0, float("nan")])
-def test_what_remains_at_a_delta_out_of_range_is_refused(
-    tmp_path: pathlib.Path, delta: float
-) -> None:
+def test_remaining_rejects_delta_out_of_range(tmp_path: pathlib.Path, delta: float) -> None:
     ledger = declared(str(tmp_path / "l.sqlite"), delta=1e-9)
     for kind in ("pure", "gaussian", "zcdp"):
         with pytest.raises(InputError, match="delta: "):
@@ -396,6 +392,6 @@ def test_rows_are_never_changed(ledger_url: str) -> None:
 
 
 @pytest.mark.parametrize("seconds", [0.0, -1.0, float("nan"), float("inf")])
-def test_a_wait_out_of_range_is_refused(seconds: float) -> None:
+def test_rejects_wait_out_of_range(seconds: float) -> None:
     with pytest.raises(InputError, match="wait_seconds"):
         Ledger("l.sqlite", wait_seconds=seconds)

@@ -74,9 +74,7 @@ def test_rejects_another_schema(ledger_url: str, version: int, age: str) -> None
         "DELETE FROM beam_dp_ledger",
     ],
 )
-def test_damaged_rows_are_refused_and_never_taken_for_unspent(
-    ledger_url: str, statement: str
-) -> None:
+def test_rejects_damaged_rows(ledger_url: str, statement: str) -> None:
     ledger = declared(ledger_url)
     for _ in range(2):
         ledger.spend("visits", TENTH, Loss.pure(0.1), "laplace")
@@ -85,25 +83,25 @@ def test_damaged_rows_are_refused_and_never_taken_for_unspent(
         ledger.spend("visits", TENTH, Loss.pure(0.1), "laplace")
 
 
-def test_a_database_without_a_ledger_is_refused(ledger_url: str) -> None:
+def test_rejects_database_without_ledger(ledger_url: str) -> None:
     execute(ledger_url, "CREATE TABLE other (x INTEGER)")
     with pytest.raises(LedgerError, match="must hold a ledger"):
         Ledger(ledger_url).spend("visits", TENTH, Loss.pure(0.1), "laplace")
 
 
-def test_a_missing_file_is_refused_and_not_made(tmp_path: pathlib.Path) -> None:
+def test_rejects_missing_file_without_creating_it(tmp_path: pathlib.Path) -> None:
     with pytest.raises(LedgerError, match="must exist"):
         Ledger(f"{tmp_path}/l.sqlite").spend("visits", TENTH, Loss.pure(0.1), "laplace")
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_missing_folder_is_refused(tmp_path: pathlib.Path) -> None:
+def test_rejects_missing_folder(tmp_path: pathlib.Path) -> None:
     with pytest.raises(LedgerError, match="must be a file that can be opened"):
         declared(f"{tmp_path}/nowhere/l.sqlite")
 
 
 @pytest.mark.parametrize("damage", ["junk", "truncated", "overwritten"])
-def test_a_damaged_file_is_refused(tmp_path: pathlib.Path, damage: str) -> None:
+def test_rejects_damaged_file(tmp_path: pathlib.Path, damage: str) -> None:
     path = tmp_path / "l.sqlite"
     ledger = declared(str(path))
     for _ in range(5):
@@ -120,7 +118,7 @@ def test_a_damaged_file_is_refused(tmp_path: pathlib.Path, damage: str) -> None:
     refuses_everything(ledger, "must be (a sqlite file|undamaged)")
 
 
-def test_a_locked_file_is_refused_after_a_while(tmp_path: pathlib.Path) -> None:
+def test_rejects_locked_file_after_waiting(tmp_path: pathlib.Path) -> None:
     path = tmp_path / "l.sqlite"
     declared(str(path))
     ledger = Ledger(str(path), wait_seconds=0.2)
@@ -132,7 +130,7 @@ def test_a_locked_file_is_refused_after_a_while(tmp_path: pathlib.Path) -> None:
     assert ledger.entries("visits") == []
 
 
-def test_a_locked_row_is_refused_after_a_while(postgresql: str) -> None:
+def test_rejects_locked_row_after_waiting(postgresql: str) -> None:
     import psycopg
 
     url = new_database(postgresql, 10_000)
@@ -145,7 +143,7 @@ def test_a_locked_row_is_refused_after_a_while(postgresql: str) -> None:
     assert ledger.entries("visits") == []
 
 
-def test_a_read_only_server_can_be_read_and_not_spent_from(postgresql: str) -> None:
+def test_read_only_server_is_read_but_not_spent_from(postgresql: str) -> None:
     url = new_database(postgresql, 10_001)
     ledger = declared(url)
     execute(url, "ALTER DATABASE ledger10001 SET default_transaction_read_only = on")
@@ -155,7 +153,7 @@ def test_a_read_only_server_can_be_read_and_not_spent_from(postgresql: str) -> N
     assert ledger.entries("visits") == []
 
 
-def test_a_read_only_ledger_can_be_read_and_not_spent_from(tmp_path: pathlib.Path) -> None:
+def test_read_only_ledger_is_read_but_not_spent_from(tmp_path: pathlib.Path) -> None:
     path = tmp_path / "l.sqlite"
     declared(str(path))
     ledger = Ledger(f"sqlite:///file:{path}?mode=ro&uri=true")
@@ -166,7 +164,7 @@ def test_a_read_only_ledger_can_be_read_and_not_spent_from(tmp_path: pathlib.Pat
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root writes everything")
-def test_a_file_without_write_permission_is_refused(tmp_path: pathlib.Path) -> None:
+def test_rejects_file_without_write_permission(tmp_path: pathlib.Path) -> None:
     path = tmp_path / "l.sqlite"
     ledger = declared(str(path))
     path.chmod(stat.S_IRUSR)
@@ -181,7 +179,7 @@ def spent_ledger(path: pathlib.Path) -> tuple[Ledger, bytes]:
     return ledger, path.read_bytes()
 
 
-def test_a_damaged_index_is_refused_and_never_taken_for_unspent(tmp_path: pathlib.Path) -> None:
+def test_rejects_damaged_index(tmp_path: pathlib.Path) -> None:
     """The rows are whole: only the index says that there are none."""
     path = tmp_path / "l.sqlite"
     ledger, content = spent_ledger(path)
@@ -198,7 +196,7 @@ def test_a_damaged_index_is_refused_and_never_taken_for_unspent(tmp_path: pathli
 
 
 @pytest.mark.slow
-def test_a_bit_of_the_schema_that_is_flipped_costs_one_line(tmp_path: pathlib.Path) -> None:
+def test_flipped_bit_of_schema_is_reported_in_one_line(tmp_path: pathlib.Path) -> None:
     path = tmp_path / "l.sqlite"
     ledger, content = spent_ledger(path)
     first = content.index(b"CREATE TABLE")

@@ -87,13 +87,13 @@ NO_LOSSES = [
 
 
 @pytest.mark.parametrize("value", NO_LOSSES)
-def test_what_is_no_loss_is_refused(value: object) -> None:
+def test_rejects_json_that_is_not_a_loss(value: object) -> None:
     with pytest.raises(InputError, match="loss"):
         Loss.from_json(value)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("value", [10**400, 0, math.nan, math.inf, "1", True, None])
-def test_no_loss_is_made_of_what_is_no_number(value: float) -> None:
+def test_rejects_loss_that_is_not_a_positive_number(value: float) -> None:
     for make in (Loss.pure, Loss.gaussian, Loss.zcdp):
         with pytest.raises(InputError, match="loss"):
             make(value)

@@ -10,18 +10,34 @@ import dataclasses
 import functools
 import itertools
 import math
+import pathlib
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 
+import numpy as np
 import pytest
-from claim_rows.composition import History, Masked, Run, TwoResponses, is_open
+from claim_rows.composition import (
+    NUM_ANSWERS,
+    Analyst,
+    History,
+    Masked,
+    Run,
+    TwoResponses,
+    is_open,
+)
+from tiny import domain_of
 
+from beam_dp.mechanisms.online.private_mw import PrivateMW
+from beam_dp.mechanisms.online.private_mw_plan import plan_private_mw
+from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.accounting import discrete_gaussian_mu, zcdp_rho
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.ledger.entries import LedgerError, OverBudgetError
 from beam_dp.privacy.ledger.filters import Account, Composition, Filter, loss_of
 from beam_dp.privacy.ledger.ledger import Ledger
 from beam_dp.privacy.loss import Loss
+from beam_dp.queries.reader import LinearQueries
+from beam_dp.summaries.histogram import Histogram
 
 AR = "add_or_remove_one"
 Admits = Callable[[Account, Loss], bool]
@@ -159,7 +175,7 @@ def test_the_worst_analyst_stays_within_delta(case: str) -> None:
         assert most > 0.9 * delta  # nearly all that the proof allows
 
 
-def test_that_analyst_catches_a_filter_for_all_of_epsilon(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_worst_analyst_catches_filter_with_all_of_epsilon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Account, "_rest", property(lambda account: account.epsilon))
     for case, (epsilon, delta, steps) in CASES.items():
         if case != "in many steps":  # which costs too much of delta
@@ -172,7 +188,7 @@ def as_if_pure_came_first(account: Account, loss: Loss) -> bool:
     return dataclasses.replace(account, losses=tuple(ordered[:-1])).fits(ordered[-1])
 
 
-def test_that_analyst_catches_an_epsilon_that_is_fixed_after_the_noise(
+def test_worst_analyst_catches_epsilon_fixed_after_noise(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def only_gaussian(account: Account, next_loss: Loss | None = None) -> tuple[Filter, ...]:
@@ -215,7 +231,7 @@ def test_the_filter_counts_what_follows_its_first_release_only() -> None:
 
 
 @pytest.mark.parametrize("epsilons", [(1.0,), (0.1,) * 10, (0.9999995,)])
-def test_where_pure_releases_used_all_nothing_else_fits(epsilons: tuple[float, ...]) -> None:
+def test_nothing_fits_after_pure_releases_spent_everything(epsilons: tuple[float, ...]) -> None:
     account = pure_first(1.0, 1e-9, *map(Loss.pure, epsilons))
     assert not account.fits(Loss.zcdp(1e-300)) and not account.fits(Loss.gaussian(1e-150))
     assert not account.fits(Loss.approximate(1e-6, 1e-10))
@@ -263,7 +279,7 @@ def test_a_new_ledger_admits_what_plain_addition_admits(ledger_url: str) -> None
 
 
 @pytest.mark.parametrize("composition", ["auto", "zcdp", "gaussian", "with_slack"])
-def test_a_ledger_that_exists_keeps_its_rule(ledger_url: str, composition: Composition) -> None:
+def test_existing_ledger_keeps_its_composition(ledger_url: str, composition: Composition) -> None:
     ledger = Ledger(ledger_url)
     ledger.declare("visits", 3.0, 1e-9, "person", AR, composition=composition)
     assert ledger.declare("visits", 3.0, 1e-9, "person", AR).composition == composition
@@ -290,3 +306,64 @@ def test_a_refusal_names_what_the_flags_may_ask_for(ledger_url: str) -> None:
         " 1e-09;"
     )
     ledger.spend("visits", guarantee(2.0), loss_of("gaussian", 2.0, 1e-9), "mwem")
+
+
+class PaidAtTheEnd(Analyst):
+    """A ledger that is told of a run when it has ended."""
+
+    def is_paid(self, history: History) -> bool:
+        return not is_open(history)
+
+
+RUNS = [TwoResponses(0.2), Masked(0.2)]
+
+
+@pytest.mark.parametrize("run", RUNS)
+def test_answers_of_run_keep_its_stated_privacy(run: Run) -> None:
+    ends = list(itertools.product((0, 1), repeat=NUM_ANSWERS))
+    for neighbour in (0, 1):
+        assert sum(run.law(each, neighbour) for each in ends) == pytest.approx(1)
+    most = max(run.law(each, 0) / run.law(each, 1) for each in ends)
+    assert most == pytest.approx(math.exp(run.epsilon))
+
+
+@pytest.mark.mostly_slow(one_in=5)
+@pytest.mark.parametrize("run", RUNS)
+@pytest.mark.parametrize("composition", ["auto", "zcdp", "gaussian"])
+def test_best_analyst_of_interleaved_runs_stays_within_delta(
+    run: Run, composition: Composition
+) -> None:
+    account = Account(0.7, 0.1, composition)
+    analyst, without = (Analyst(account, run, 0.3, most_runs) for most_runs in (4, 0))
+    assert without.reached() < analyst.reached() <= account.delta
+    assert analyst.most_open >= 3
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("composition", ["zcdp", "gaussian"])
+def test_best_analyst_catches_runs_paid_at_their_end(
+    composition: Composition,
+) -> None:
+    """Runs that never end cost nothing."""
+    account = Account(0.7, 0.1, composition)
+    assert PaidAtTheEnd(account, TwoResponses(0.6), 0.3, most_runs=6).reached() > account.delta
+
+
+def test_a_run_is_paid_for_as_a_whole_while_others_come_and_go(tmp_path: pathlib.Path) -> None:
+    domain = domain_of(4)
+    guarantee = Guarantee(0.5, 0.0, "replace_one", "person", 1)
+    plan = plan_private_mw(domain, guarantee, 100, num_questions=10)
+    ledger = Ledger(str(tmp_path / "budgets.sqlite"))
+    ledger.declare("visits", 1.0, 0.0, "person", "replace_one")
+    token = ledger.spend("visits", guarantee, plan.loss, "private_mw")
+    histogram = Histogram(domain, np.array([40, 30, 20, 10]))
+    run = PrivateMW(plan, histogram, NoiseSource(), ledger_token=token)
+    queries = LinearQueries(domain)
+    for code, epsilon in enumerate((0.2, 0.3)):
+        release = dataclasses.replace(guarantee, epsilon=epsilon)
+        ledger.spend("visits", release, Loss.pure(epsilon), "laplace")
+        run.answer(queries.conjunction({"a0": [code]}))
+    assert ledger.total("visits") == pytest.approx(1.0)
+    with pytest.raises(LedgerError, match="nothing is left"):
+        ledger.spend("visits", guarantee, Loss.pure(0.1), "laplace")
+    run.answer(queries.conjunction({"a0": [3]}))

@@ -82,13 +82,13 @@ def test_integers_and_fractions_are_rounded_outwards_to_the_nearest_double():
     assert root_up(Fraction(9, 4)) == root_down(Fraction(9, 4)) == 1.5 and root_up(0) == 0.0
 
 
-def test_what_no_double_holds_is_rounded_outwards_too():
+def test_rounds_numbers_beyond_doubles_outwards():
     assert up(10**400) == math.inf and down(10**400) == sys.float_info.max
     assert up(Fraction(1, 10**400)) == math.ulp(0.0) and down(Fraction(1, 10**400)) == 0.0
     assert root_up(10**700) == math.inf and 0 < root_up(Fraction(1, 10**600)) < 1.1e-300
 
 
-def test_a_margin_covers_so_many_operations():
+def test_margin_covers_its_number_of_operations():
     for operations, (value,) in enumerate(numbers(2, 200, (-300, 300))):
         worst = Fraction(value) * (1 + Fraction(1, 2**53)) ** operations
         assert raised(value, operations) >= worst
@@ -112,7 +112,7 @@ def test_the_epsilon_of_zero_concentrated_privacy_is_never_below_the_truth():
 @pytest.mark.parametrize(
     "epsilon, delta", [(1e-9, 0.1), (1e-12, 1e-3), *numbers(5, 30, (-15, 6), (-30, -0.1))]
 )
-def test_what_rho_implies_is_what_was_promised(epsilon: float, delta: float):
+def test_calibrated_rho_keeps_promise(epsilon: float, delta: float):
     rho = zcdp_rho(epsilon, delta)
     assert not least_epsilon(rho, delta) > epsilon
     # Nor is more lost than what the cancellation of large terms leaves unknown.
@@ -120,7 +120,7 @@ def test_what_rho_implies_is_what_was_promised(epsilon: float, delta: float):
         assert least_epsilon(rho * (1 + 1e-6), delta) > epsilon * (1 - 1e-4)
 
 
-def test_a_pure_loss_claims_no_less_than_is_true():
+def test_pure_loss_is_not_below_truth():
     flint.ctx.prec = 200
     for (epsilon,) in [(1e6,), *numbers(6, 1000, (-30, 6))]:
         loss, e = Loss.pure(epsilon), arb(epsilon)
@@ -128,12 +128,12 @@ def test_a_pure_loss_claims_no_less_than_is_true():
         assert not normal(-arb(loss.mu) / 2) > 1 / (1 + e.exp())
 
 
-def test_a_gaussian_loss_claims_no_less_than_is_true():
+def test_gaussian_loss_is_not_below_truth():
     for (mu,) in numbers(7, 300, (-200, 100)):
         assert Fraction(Loss.gaussian(mu).rho) >= Fraction(mu) ** 2 / 2
 
 
-def test_what_was_spent_is_never_said_to_be_less():
+def test_spent_epsilon_is_not_below_truth():
     for epsilon, mu in numbers(8, 40, (-3, 1), (-9, 0)):
         account = Account(20.0, 1e-5, "gaussian", (Loss.gaussian(mu),) * 3)
         spent = account.spent_epsilon()

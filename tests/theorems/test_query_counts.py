@@ -53,7 +53,7 @@ SPARSE_MW = plan_sparse_mw(promise(ADD), "noisy", max_sparsity=3, num_questions=
     ],
 )
 @pytest.mark.parametrize("most", [7, 40])
-def test_as_many_as_a_scan_finds(
+def test_query_count_agrees_with_scan(
     theorem_of: Callable[[int], Theorem], num_records: int, least: int, most: int
 ) -> None:
     target = theorem_of(most).error(num_records) * (1 + 1e-9)
@@ -99,7 +99,7 @@ def test_no_number_of_rounds_allows_more_queries_of_mwem(
         assert 2 * rounds / math.exp(log_most) > 0.05
 
 
-def test_none_and_without_limit() -> None:
+def test_query_count_of_zero_and_without_limit() -> None:
     assert queries_allowed(small_db("tight"), 100, 50.0, 0.05) == 0
     # Two queries are some of three, for which alone the published theorem is stated.
     assert queries_allowed(small_db("textbook"), 10**5, 10**4, 0.05, least=3) == 0
@@ -147,14 +147,14 @@ def numbers(**changed: object) -> dict[tuple[str, str], int]:
         {"num_cells": 8, "max_sparsity": 1},
     ],
 )
-def test_what_is_easier_allows_more_queries(change: dict[str, object]) -> None:
+def test_easier_target_allows_more_queries(change: dict[str, object]) -> None:
     fewer, more = numbers(), numbers(**change)
     assert set(fewer) == set(more) and len(more) == 7
     assert all(more[key] >= fewer[key] for key in fewer)
     assert any(more[key] > fewer[key] for key in fewer)
 
 
-def test_what_is_not_known_is_refused_of_what_needs_it() -> None:
+def test_rejects_unknown_number_where_it_is_needed() -> None:
     def refused(**changed: object) -> dict[str, str | None]:
         found = count_queries(dataclasses.replace(JOB, **changed))  # type: ignore[arg-type]
         return {each.mechanism: each.refusal for each in found if each.refusal}

@@ -261,7 +261,7 @@ def test_few_records_make_every_theorem_vacuous(name: str):
     assert bound.vacuous and bound.max_error >= 2
 
 
-def test_more_records_than_there_can_be_are_none():
+def test_needed_records_beyond_limit_are_none():
     assert Theorem("", constant(0.05), lambda n: float(n)).records_needed(0.5) is None
     assert Theorem("", constant(1.0), constant(1.0)).records_needed(0.5) is None
 

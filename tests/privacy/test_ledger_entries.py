@@ -1,0 +1,290 @@
+"""Entries of the ledger: valid URLs, hidden passwords, who paid, and edges from a release."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import sqlite3
+
+import pytest
+import sqlalchemy as sa
+
+from beam_dp.cli.main import main
+from beam_dp.domain.files import parse_domain
+from beam_dp.errors import InputError
+from beam_dp.privacy.guarantee import Guarantee
+from beam_dp.privacy.ledger.entries import LONGEST, LedgerError, Origin, system_user
+from beam_dp.privacy.ledger.ledger import Ledger, check_edges_paid
+from beam_dp.privacy.ledger.storage import RELEASES, Storage
+from beam_dp.privacy.loss import Loss
+
+AR = "add_or_remove_one"
+TENTH = Guarantee(0.1, 0.0, AR, "person", 3)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "mysql://somebody:s3cret@host/db",
+        "mysql://somebody@host/db?password=s3cret",
+        "sqlite://",
+        "sqlite:///:memory:",
+        "sqlite://somebody:s3cret@host/db",
+        "://x:s3cret@",
+        "x:s3cret@host://db",
+        "",
+        "a\0b",
+        "a\udcff.sqlite",
+        "sqlite:///a\udcff.sqlite",
+        "sqlite:///a\0b",
+        "postgresql://somebody:s3cret@host:port/db",
+        # Typing errors, which must not be taken for a path or a host and printed.
+        "postgresql:/bob:s3cret@localhost/db",
+        "postgresql//bob:s3cret@localhost/db",
+        "Postgres:/localhost/db?password=s3cret",
+        "bob:s3cret@host/db",
+        "postgresql://bob:x@s3cret@localhost:1/db",
+        "postgresql://bob/s3cret@localhost/db",
+        "postgresql:///bob:s3cret@localhost/db",
+        "postgresql://localhost/db&password=s3cret",
+        "postgresql://localhost;password=s3cret/db",
+        "postgresql://bob;password=s3cret@localhost/db",
+        "postgresql ://bob:s3cret@localhost/db",
+        "mysql://bob:x@s3cret@localhost/db",
+        "sqlite://bob:x@s3cret@localhost/db",
+    ],
+)
+def test_rejects_url_of_another_kind(url: str) -> None:
+    with pytest.raises(LedgerError, match="must be a path of a sqlite file") as error:
+        Ledger(url)
+    text = str(error.value)
+    assert "s3cret" not in text
+    assert "\n" not in text and len(text) < 300
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "timeout=x",
+        "uri=true",
+        "uri=false&mode=ro",
+        "mode=ro",
+        "mode=memory&uri=true",
+        "mode=rwc&uri=true",
+        "mode=ro&mode=rwc&uri=true",
+        "nolock=1&uri=true",
+        "nolock=1&mode=rw&uri=true",
+        "immutable=1&mode=ro&uri=true",
+        "vfs=unix-none&mode=rw&uri=true",
+        "cache=shared&mode=rw&uri=true",
+    ],
+)
+def test_rejects_url_that_switches_off_locks(tmp_path: pathlib.Path, query: str) -> None:
+    with pytest.raises(LedgerError, match="with mode ro or rw and no other option"):
+        Ledger(f"sqlite:///file:{tmp_path}/l.sqlite?{query}")
+
+
+def test_a_file_may_be_opened_by_a_uri(tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "l.sqlite"
+    Ledger(str(path)).declare("visits", 1.0, 0.0, "person", "add_or_remove_one")
+    Ledger(f"sqlite:///file:{path}?uri=true&mode=rw").spend(
+        "visits", TENTH, Loss.pure(0.1), "laplace"
+    )
+    assert len(Ledger(f"sqlite:///file:{path}?mode=ro&uri=true").entries("visits")) == 1
+
+
+PASSWORDS = [
+    "postgresql://somebody:s3cret@/ledger?host={folder}",
+    "postgresql://somebody@/ledger?host={folder}&password=s3cret",
+    "postgresql://somebody@/ledger?host={folder}&pasword=s3cret",
+    "postgresql://somebody@/ledger?host={folder}&sslpassword=s3cret",
+    "postgresql://somebody@/ledger?host={folder}&p%61ssword=s3cret",
+    "postgresql://somebody@/ledger?host={folder}&password=s3cret&password=s3cret",
+    "postgresql://some%40body:s3cret@/ledger?host={folder}",
+]
+
+
+@pytest.mark.parametrize("url", PASSWORDS)
+def test_unreachable_server_is_reported_without_password(
+    tmp_path: pathlib.Path, url: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("psycopg")
+    ledger = Ledger(url.format(folder=tmp_path))
+    with pytest.raises(LedgerError, match=r"ledger: 'postgresql.psycopg://some") as error:
+        ledger.spend("visits", TENTH, Loss.pure(0.1), "laplace")
+    for text in (str(error.value), ledger.name):
+        assert "s3cret" not in text and "***" in text
+        assert "\n" not in text and len(text) < 600
+    for flags in ([], ["--json"]):
+        assert main(["ledger", url.format(folder=tmp_path), *flags]) == 2
+        out, err = capfd.readouterr()
+        assert out == "" and "s3cret" not in err and err.count("\n") == 1
+
+
+def test_readable_ledger_is_named_without_password(
+    postgresql: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    from databases import new_database
+
+    url = f"{new_database(postgresql, 10_010)}&password=s3cret"
+    Ledger(url).declare("visits", 1.0, 0.0, "person", "add_or_remove_one")
+    for flags in ([], ["--json"]):
+        assert main(["ledger", url, *flags]) == 0
+        out, err = capfd.readouterr()
+        assert "s3cret" not in out + err and "***" in out
+    with pytest.raises(LedgerError, match="must be declared first") as error:
+        Ledger(url).account("flights")
+    assert "s3cret" not in str(error.value)
+
+
+def test_a_driver_cannot_print_the_password(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    psycopg = pytest.importorskip("psycopg")
+
+    def connect(*arguments: object, **named: object) -> None:
+        raise psycopg.OperationalError(f"no such host: {arguments} {named}")
+
+    monkeypatch.setattr("psycopg.connect", connect)
+    monkeypatch.setattr("psycopg.Connection.connect", connect)
+    ledger = Ledger(f"postgresql://somebody:s3cret@{tmp_path.name}/db?key=t0ken")
+    with pytest.raises(LedgerError, match="must be a server that can be reached") as error:
+        ledger.datasets()
+    assert "s3cret" not in str(error.value) and "t0ken" not in str(error.value)
+
+
+SAID = Origin("Zoë", 'the yearly "report"', "s3://bucket/out")
+
+
+def declared(url: str) -> Ledger:
+    ledger = Ledger(url)
+    ledger.declare("visits", 1.0, 0.0, "person", AR)
+    return ledger
+
+
+def test_entry_names_payer_purpose_and_output(ledger_url: str) -> None:
+    parameters = {"scale": 30.0}
+    declared(ledger_url).spend("visits", TENTH, Loss.pure(0.1), "laplace", parameters, SAID)
+    (entry,) = Ledger(ledger_url).entries("visits")
+    assert (entry.origin, entry.parameters) == (SAID, {"scale": 30.0})
+    assert entry.to_json()["origin"] == SAID.to_json() and parameters == {"scale": 30.0}
+
+
+def test_payer_defaults_to_system_user(ledger_url: str) -> None:
+    declared(ledger_url).spend("visits", TENTH, Loss.pure(0.1), "laplace")
+    (entry,) = Ledger(ledger_url).entries("visits")
+    assert entry.origin == Origin(system_user(), None, None)
+
+
+def test_continued_release_keeps_its_first_origin(ledger_url: str) -> None:
+    ledger = declared(ledger_url)
+    for origin in (SAID, Origin("bob")):
+        found, _ = ledger.spend_once(
+            "visits", TENTH, Loss.pure(0.1), "windows", {"id": "a"}, "id", origin
+        )
+        assert (found.origin, found.parameters) == (SAID, {"id": "a"})
+    assert len(ledger.entries("visits")) == 1
+
+
+def test_reads_entries_without_origin(ledger_url: str) -> None:
+    """As they were written: parameters alone, also such as have that name by chance."""
+    ledger = declared(ledger_url)
+    for _ in range(4):
+        ledger.spend("visits", TENTH, Loss.pure(0.1), "laplace")
+    old = [{"scale": 1.0}, {"origin": "x"}, {"origin": {"who": "x"}}, [1, 2]]
+    with Storage(ledger_url, 5.0).writing() as connection:
+        for number, parameters in enumerate(old, start=1):
+            connection.execute(
+                sa.update(RELEASES)
+                .where(RELEASES.c.number == number)
+                .values(parameters=json.dumps(parameters))
+            )
+    entries = Ledger(ledger_url).entries("visits")
+    assert [entry.parameters for entry in entries] == old
+    assert {entry.origin for entry in entries} == {None}
+    ledger.spend("visits", TENTH, Loss.pure(0.1), "laplace", origin=SAID)
+    assert ledger.entries("visits")[-1].origin == SAID
+    assert ledger.total("visits") == pytest.approx(0.5)
+
+
+def test_no_table_is_changed(tmp_path: pathlib.Path) -> None:
+    """Programs of earlier versions read and spend from the same ledger."""
+    ledger = declared(str(tmp_path / "ledger"))
+    with sqlite3.connect(tmp_path / "ledger") as connection:
+        before = connection.execute("SELECT sql FROM sqlite_master ORDER BY name").fetchall()
+    ledger.spend("visits", TENTH, Loss.pure(0.1), "laplace", origin=SAID)
+    with sqlite3.connect(tmp_path / "ledger") as connection:
+        after = connection.execute("SELECT sql FROM sqlite_master ORDER BY name").fetchall()
+        assert connection.execute("SELECT version FROM beam_dp_ledger").fetchall() == [(2,)]
+    assert before == after
+
+
+def test_rejects_origin_among_parameters(ledger_url: str) -> None:
+    with pytest.raises(InputError, match="parameters: 'origin' is refused; must not be a param"):
+        declared(ledger_url).spend("visits", TENTH, Loss.pure(0.1), "laplace", {"origin": 1})
+    assert Ledger(ledger_url).entries("visits") == []
+
+
+@pytest.mark.parametrize("name", list(LONGEST))
+@pytest.mark.parametrize("text", ["", "two\nlines", "\x1b[2J", "\udcff", 7, "long"])
+def test_rejects_origin_that_is_not_printable_text(name: str, text: object) -> None:
+    value = "a" * (LONGEST[name] + 1) if text == "long" else text
+    with pytest.raises(InputError, match=rf"^{name}: .* must be 1 to [\d,]+ printable characters$"):
+        Origin(**{name: value})  # type: ignore[arg-type]
+    Origin(**{name: "a" * LONGEST[name]})
+
+
+DRAW = "0f" * 16
+ORIGIN = {"ledger_release": "visits/1", "draw_id": DRAW}
+SEX = {"name": "sex", "type": "categorical", "values": ["F", "M"]}
+AGE = {"name": "age", "type": "numeric", "edges": [0, 20, 90], "edges_from": ORIGIN}
+DOMAIN = parse_domain({"attributes": [SEX, AGE]})
+
+
+def ledger_of(path: pathlib.Path, draw_id: str | None = DRAW) -> Ledger:
+    """A ledger that paid for one release, and marked this draw of it."""
+    ledger = Ledger(str(path))
+    for name in ("visits", "others"):
+        ledger.declare(name, 3.0, 1e-9, "record", "add_or_remove_one")
+    guarantee = Guarantee(1.0, 0.0, "add_or_remove_one", "record", 1)
+    token = ledger.spend("visits", guarantee, Loss.pure(1.0), "tree")
+    if draw_id is not None:
+        ledger.mark_released(token, draw_id)
+    return ledger
+
+
+def test_budget_that_paid_for_edges_pays_again(tmp_path: pathlib.Path) -> None:
+    check_edges_paid(DOMAIN, ledger_of(tmp_path / "l.sqlite"), "visits")
+
+
+@pytest.mark.parametrize("dataset_id", ["", "visits"])
+def test_public_edges_need_no_ledger(tmp_path: pathlib.Path, dataset_id: str) -> None:
+    public = parse_domain({"attributes": [SEX, {**AGE, "edges_from": None}]})
+    check_edges_paid(public, None, dataset_id)
+    check_edges_paid(public, Ledger(str(tmp_path / "absent.sqlite")), dataset_id)
+
+
+@pytest.mark.parametrize(
+    ("draw_id", "dataset_id", "name", "condition"),
+    [
+        (DRAW, "others", "dataset_id", "must be 'visits': the edges of 'age' come from"),
+        ("1f" * 16, "visits", "ledger", f"draw {DRAW}, not {'1f' * 16}"),
+        (None, "visits", "ledger", r"must know which draw it paid for \(Ledger.mark_released\)"),
+    ],
+)
+def test_rejects_edges_paid_by_another_budget(
+    tmp_path: pathlib.Path, draw_id: str | None, dataset_id: str, name: str, condition: str
+) -> None:
+    ledger = ledger_of(tmp_path / "l.sqlite", draw_id)
+    with pytest.raises(InputError, match=condition) as caught:
+        check_edges_paid(DOMAIN, ledger, dataset_id)
+    assert caught.value.name == name and "visits/1" in str(caught.value)
+
+
+def test_rejects_released_edges_without_the_ledger_that_paid(tmp_path: pathlib.Path) -> None:
+    with pytest.raises(InputError, match="ledger: None is refused; must be given, the one that"):
+        check_edges_paid(DOMAIN, None, "")
+    fresh = Ledger(str(tmp_path / "fresh.sqlite"))
+    fresh.declare("visits", 3.0, 1e-9, "record", "add_or_remove_one")
+    with pytest.raises(InputError, match="must be the one that paid before: the edges of 'age'"):
+        check_edges_paid(DOMAIN, fresh, "visits")

@@ -1,0 +1,329 @@
+"""Ledgers that many processes use: a restarted job pays once, and a saved state is used once."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import dataclasses
+import multiprocessing
+import os
+import pathlib
+import random
+import signal
+import threading
+import time
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+from ledger_workers import TENTH, TINY, go_on_at_once, release_for_ever, resume_at_once, submit
+from patience import HANG_SECONDS, wait_for
+
+from beam_dp.errors import InputError
+from beam_dp.privacy.guarantee import Guarantee
+from beam_dp.privacy.ledger.entries import Entry, LedgerError, OverBudgetError, Token
+from beam_dp.privacy.ledger.ledger import Ledger
+from beam_dp.privacy.loss import Loss
+
+LOSS = Loss.pure(0.1)
+PROCESSES = multiprocessing.get_context("forkserver")
+
+
+def declared(url: str, epsilon: float = 1.0) -> Ledger:
+    ledger = Ledger(url, wait_seconds=HANG_SECONDS)
+    ledger.declare("visits", epsilon, 0.0, "person", "add_or_remove_one")
+    return ledger
+
+
+def paid(ledger: Ledger, name: str, **changed: Any) -> tuple[Entry, bool]:
+    given = {"guarantee": TENTH, "loss": LOSS, "mechanism": "windows", **changed}
+    parameters = {"grace": 5, "horizon_id": name, "name": "Zoë"}
+    return ledger.spend_once("visits", parameters=parameters, key="horizon_id", **given)
+
+
+def test_restarted_release_is_paid_once(ledger_url: str) -> None:
+    ledger = declared(ledger_url)
+    first, is_new = paid(ledger, "a" * 32)
+    assert is_new and first.state == "spent" and first.release_id == "visits/1"
+    first.check("windows", TENTH, LOSS)
+    for _ in range(2):
+        assert paid(Ledger(ledger_url), "a" * 32) == (first, False)
+    assert ledger.entries("visits") == [first] and ledger.total("visits") == pytest.approx(0.1)
+    ledger.mark_released(first, "a" * 32)
+    again, is_new = paid(ledger, "a" * 32)
+    assert not is_new and again.state == "released" and again.draw_id == "a" * 32
+    assert ledger.total("visits") == pytest.approx(0.1)
+
+
+def test_another_id_is_paid_again(ledger_url: str) -> None:
+    """Also one that a pattern would match, and one that stands elsewhere in an entry."""
+    ledger = declared(ledger_url)
+    ledger.spend("visits", TENTH, LOSS, "laplace", {"note": {"horizon_id": "ab"}})
+    ledger.spend("visits", TENTH, LOSS, "laplace", {"note": '"horizon_id": "ab"'})
+    for number, name in enumerate(("ab", "a_", "a%", "AB", 'a"\\b', "Zoë", "a/b"), start=3):
+        assert ledger.entry_with("visits", "horizon_id", name) is None
+        entry, is_new = paid(ledger, name)
+        assert is_new and entry.number == number
+        assert ledger.entry_with("visits", "horizon_id", name) == entry
+        assert paid(ledger, name) == (entry, False)
+
+
+def test_same_id_in_another_dataset_is_paid_again(ledger_url: str) -> None:
+    ledger = declared(ledger_url)
+    ledger.declare("other", 1.0, 0.0, "person", "add_or_remove_one")
+    ledger.spend("other", TENTH, LOSS, "windows", {"horizon_id": "ab"})
+    assert paid(ledger, "ab")[1]
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"mechanism": "laplace"},
+        {"loss": Loss.pure(0.05)},
+        {"guarantee": dataclasses.replace(TENTH, max_records_per_unit=2)},
+        {"guarantee": Guarantee(0.2, 0.0, "add_or_remove_one", "person", 1)},  # type: ignore[arg-type]
+    ],
+)
+def test_rejects_id_that_paid_for_something_else(ledger_url: str, changed: dict[str, Any]) -> None:
+    ledger = declared(ledger_url)
+    paid(ledger, "ab")
+    with pytest.raises(LedgerError, match=r"^horizon_id: 'ab' is refused; must .*'visits/1'") as e:
+        paid(ledger, "ab", **changed)
+    assert "\n" not in str(e.value)
+    assert len(ledger.entries("visits")) == 1
+
+
+def test_paid_release_continues_when_budget_is_spent(ledger_url: str) -> None:
+    ledger = declared(ledger_url, 0.1)
+    entry, _ = paid(ledger, "ab")
+    assert paid(ledger, "ab") == (entry, False)
+    with pytest.raises(OverBudgetError):
+        paid(ledger, "cd")
+    assert ledger.entries("visits") == [entry]
+
+
+def test_one_of_many_threads_pays(ledger_url: str) -> None:
+    declared(ledger_url)
+    start = threading.Barrier(4)
+
+    def begin(name: str) -> tuple[Entry, bool]:
+        ledger = Ledger(ledger_url, wait_seconds=HANG_SECONDS)
+        start.wait(HANG_SECONDS)
+        return paid(ledger, name)
+
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(begin, ["ab", "ab", "cd", "ab"]))
+    of_ab = [found[place] for place in (0, 1, 3)]
+    assert len({entry.number for entry, _ in of_ab}) == 1
+    assert sorted(is_new for _, is_new in of_ab) == [False, False, True]
+    assert found[2][1] and len(Ledger(ledger_url).entries("visits")) == 2
+
+
+@pytest.mark.slow
+def test_one_of_many_processes_pays(ledger_url: str) -> None:
+    declared(ledger_url)
+    start = PROCESSES.Barrier(6)
+    starters = [PROCESSES.Process(target=go_on_at_once, args=(ledger_url, start)) for _ in range(6)]
+    for starter in starters:
+        starter.start()
+    for starter in starters:
+        starter.join(HANG_SECONDS)
+    assert sorted(str(starter.exitcode) for starter in starters) == ["0"] + ["3"] * 5
+    assert len(Ledger(ledger_url).entries("visits")) == 1
+
+
+@pytest.mark.parametrize("name", ["", "a" * 201, "a\nb", "\ud800", 7, None])
+def test_rejects_invalid_id(ledger_url: str, name: Any) -> None:
+    ledger = declared(ledger_url)
+    with pytest.raises(InputError, match=r"^(horizon_id: .* must be 1 to 200|parameters: )"):
+        paid(ledger, name)
+    with pytest.raises(InputError, match=r"^horizon_id: .* must be 1 to 200"):
+        ledger.entry_with("visits", "horizon_id", name)
+    assert ledger.entries("visits") == []
+
+
+def test_rejects_unknown_dataset_and_another_unit(ledger_url: str) -> None:
+    ledger = declared(ledger_url)
+    with pytest.raises(LedgerError, match="must be declared first"):
+        ledger.spend_once("other", TENTH, LOSS, "windows", {"id": "a"}, "id")
+    with pytest.raises(LedgerError, match="privacy_unit"):
+        paid(ledger, "ab", guarantee=dataclasses.replace(TENTH, privacy_unit="plane"))
+    assert ledger.entries("visits") == []
+
+
+def test_rejects_damaged_parameters(ledger_url: str) -> None:
+    ledger = declared(ledger_url)
+    paid(ledger, "ab")
+    engine = sa.create_engine(ledger_url.replace("postgresql:", "postgresql+psycopg:"))
+    with engine.begin() as connection:
+        damaged = """UPDATE beam_dp_releases SET parameters = '["horizon_id": "ab"'"""
+        connection.execute(sa.text(damaged))
+    with pytest.raises(LedgerError, match="must be undamaged: release visits/1 is unreadable"):
+        paid(ledger, "ab")
+
+
+AR = "add_or_remove_one"
+
+
+def paid_run(url: str) -> tuple[Ledger, Token]:
+    ledger = Ledger(url)
+    ledger.declare("visits", 1.0, 0.0, "person", AR)
+    return ledger, ledger.spend("visits", TENTH, Loss.pure(0.1), "private_mw")
+
+
+def engine(url: str) -> sa.Engine:
+    return sa.create_engine(url.replace("postgresql:", "postgresql+psycopg:"))
+
+
+def execute(url: str, *statements: str) -> None:
+    with engine(url).begin() as connection:
+        for statement in statements:
+            connection.execute(sa.text(statement))
+
+
+@pytest.mark.mostly_slow(one_in=2)
+def test_each_state_is_used_once_and_in_order(ledger_url: str) -> None:
+    ledger, token = paid_run(ledger_url)
+    for number in (1, 2, 3):
+        ledger.check_state(token, number)
+        ledger.use_state(token, number)
+        for call in (ledger.check_state, ledger.use_state):
+            for used in range(1, number + 1):
+                with pytest.raises(LedgerError, match=f"not used: the next is {number + 1}, ") as e:
+                    call(token, used)
+                assert "\n" not in str(e.value) and "'visits/1'" in str(e.value)
+            with pytest.raises(LedgerError, match=rf"must be {number + 1}, .* is it a backup\?$"):
+                call(token, number + 2)
+    assert ledger.total("visits") == pytest.approx(0.1)
+
+
+def test_entries_have_separate_states(ledger_url: str) -> None:
+    ledger, first = paid_run(ledger_url)
+    second = ledger.spend("visits", TENTH, Loss.pure(0.1), "private_mw")
+    ledger.use_state(first, 1)
+    ledger.use_state(second, 1)
+    ledger.use_state(first, 2)
+
+
+def test_rejects_state_of_missing_entry(ledger_url: str) -> None:
+    ledger, token = paid_run(ledger_url)
+    for other in (
+        Token("visits", 2, "private_mw", TENTH, Loss.pure(0.1)),
+        Token("visits", 1, "private_mw", TENTH, Loss.pure(0.2)),
+        Token("other", 1, "private_mw", TENTH, Loss.pure(0.1)),
+    ):
+        with pytest.raises(LedgerError, match="must be of this ledger"):
+            ledger.use_state(other, 1)
+    ledger.use_state(token, 1)
+
+
+@pytest.mark.parametrize("number", [0, -1, 2**31, 1.0, True, None])
+def test_rejects_invalid_state_number(ledger_url: str, number: object) -> None:
+    ledger, token = paid_run(ledger_url)
+    for call in (ledger.check_state, ledger.use_state):
+        with pytest.raises(InputError, match=r"^state_number: .* must be an integer from 1"):
+            call(token, number)  # type: ignore[arg-type]
+
+
+def test_one_of_many_processes_resumes(ledger_url: str) -> None:
+    ledger, token = paid_run(ledger_url)
+    start = PROCESSES.Barrier(8)
+    resumers = [
+        PROCESSES.Process(target=resume_at_once, args=(ledger_url, token, start)) for _ in range(8)
+    ]
+    for resumer in resumers:
+        resumer.start()
+    for resumer in resumers:
+        resumer.join(HANG_SECONDS)
+    assert sorted(str(resumer.exitcode) for resumer in resumers) == ["0"] + ["3"] * 7
+    ledger.use_state(token, 2)
+
+
+@pytest.mark.parametrize(
+    "statement",
+    ["DELETE FROM beam_dp_used_states WHERE state_number = 1", "DROP TABLE beam_dp_used_states"],
+)
+def test_rejects_damaged_states(ledger_url: str, statement: str) -> None:
+    ledger, token = paid_run(ledger_url)
+    ledger.use_state(token, 1)
+    ledger.use_state(token, 2)
+    execute(ledger_url, statement)
+    for number in (1, 2, 3):
+        with pytest.raises(LedgerError, match=r"must be (undamaged|a ledger that can be used)"):
+            ledger.use_state(token, number)
+
+
+# A server that has the imports done forks quickly, and has no threads of a test's.
+PROCESSES.set_forkserver_preload(
+    [
+        "beam_dp.privacy.ledger.ledger",
+        "sqlalchemy.dialects.sqlite",
+        "sqlalchemy.dialects.postgresql.psycopg",
+    ]
+)
+
+
+@pytest.mark.slow
+def test_exactly_ten_of_fifty_processes_pay(ledger_url: str) -> None:
+    ledger = Ledger(ledger_url, wait_seconds=HANG_SECONDS)
+    ledger.declare("visits", 1.0, 0.0, "person", "add_or_remove_one")
+    start = PROCESSES.Barrier(50)
+    submissions = [PROCESSES.Process(target=submit, args=(ledger_url, start)) for _ in range(50)]
+    for submission in submissions:
+        submission.start()
+    for submission in submissions:
+        submission.join(HANG_SECONDS)
+    codes = [submission.exitcode for submission in submissions]
+    assert sorted(codes, key=str) == [0] * 10 + [3] * 40
+    assert [entry.number for entry in ledger.entries("visits")] == list(range(1, 11))
+    assert ledger.remaining("visits") == 0
+
+
+def kill_at_random_points(url: str, folder: pathlib.Path, times: int) -> None:
+    ledger = Ledger(url, wait_seconds=HANG_SECONDS)
+    ledger.declare("visits", 100.0, 0.0, "person", "add_or_remove_one")
+    ledger.declare("other", 100.0, 0.0, "person", "add_or_remove_one")
+    drawn = folder / "drawn"
+    drawn.touch()
+    began = time.perf_counter()
+    for _ in range(3):
+        ledger.mark_released(ledger.spend("other", TINY, Loss.pure(1e-4), "laplace"))
+    three_releases = time.perf_counter() - began
+    for number in range(times):
+        # Every other worker has drawn before it may be killed, however slow the machine.
+        awaited = drawn.read_bytes().count(b"\n") + (1 if number % 2 else 2)
+        worker = PROCESSES.Process(target=release_for_ever, args=(url, str(drawn)))
+        worker.start()
+
+        def has_come(awaited: int = awaited, worker: Any = worker) -> bool:
+            assert worker.is_alive(), "a worker ended by itself"
+            return drawn.read_bytes().count(b"\n") >= awaited
+
+        wait_for("a worker to be ready, or to draw", has_come)
+        # Nothing is waited for here: it spreads the kills over all points of a release.
+        time.sleep(random.random() * three_releases)
+        assert worker.pid is not None
+        os.kill(worker.pid, signal.SIGKILL)
+        worker.join()
+        # Ids of a line that was cut short are not there: a write of a line is one system call.
+        lines = drawn.read_text().split("\n")
+        draws = [line for line in lines if line.startswith("visits/")]
+        entries = {entry.release_id: entry for entry in ledger.entries("visits")}
+        assert len(set(draws)) == len(draws), "one entry paid for two draws"
+        assert set(draws) <= set(entries), "something was drawn that the ledger does not show"
+        assert len(entries) <= len(draws) + number + 1
+        released = [entry for entry in entries.values() if entry.state == "released"]
+        assert {entry.release_id for entry in released} <= set(draws)
+    assert len(draws) >= times // 2
+    assert ledger.total("visits") == pytest.approx(1e-4 * len(entries))
+
+
+@pytest.mark.slow
+def test_killed_ledger_shows_everything_drawn(ledger_url: str, tmp_path: pathlib.Path) -> None:
+    kill_at_random_points(ledger_url, tmp_path, 10)
+
+
+@pytest.mark.audit
+def test_ledger_killed_200_times_shows_everything_drawn(
+    ledger_url: str, tmp_path: pathlib.Path
+) -> None:
+    kill_at_random_points(ledger_url, tmp_path, 200)
