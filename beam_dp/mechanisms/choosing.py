@@ -159,7 +159,7 @@ class TopChoice:
 
     @property
     def loss(self) -> Loss:
-        """What all choices reveal together; see ``top_choice``."""
+        """The loss of all choices together, as ``top_choice`` says."""
         epsilon = Fraction(self.width) / Fraction(self.scale)
         if self.method == "exponential":
             return Loss.range_bounded(epsilon).repeated(self.number)
@@ -266,10 +266,10 @@ def top_choices(
 
 
 def choose_top(scores: NDArray[np.int64], choice: TopChoice, noise: NoiseSource) -> list[int]:
-    """Returns the indices of the c largest scores, largest first, but for the noise.
+    """Returns the indices of the c largest scores, largest first, up to the noise.
 
     Privacy: ``choice.loss``, where neighbours change the difference of no two scores by more than
-    ``choice.width``. Nothing but the indices may be told; answers to them need noise of their own.
+    ``choice.width``. Only the indices may be released; answers to them need noise of their own.
 
     Accuracy: ``choice.margin``. Where the scale is a few units, one shot of geometric noise gives
     ties, which the lower index wins: finer units avoid that.

@@ -23,7 +23,7 @@ def draw_database(
     noise: NoiseSource,
     progress: Progress | None = None,
 ) -> SyntheticDatabase:
-    """Returns a release that keeps ``plan.guarantee``, with the values that stand for bins.
+    """Returns a release that keeps ``plan.guarantee``, with a value for each bin.
 
     ``summary``: exact; of ``choose_accumulator``, so that the tables of the plan follow from
     it.
@@ -39,8 +39,8 @@ def draw_database(
 def with_bin_values(release: SyntheticDatabase, noise: NoiseSource) -> SyntheticDatabase:
     """Returns a release with a value drawn for each record and attribute with bins.
 
-    Each is uniform in its bin and independent of all others, so that nothing but the bin, which
-    the release holds anyway, tells of the data: post-processing, at no cost.
+    Each is uniform in its bin and independent of all others, so it depends on the data only by
+    the bin, which the release states anyway: post-processing, at no cost.
 
     Returns:
         The release as it is, where there are more than 2^25 such values.

@@ -29,15 +29,15 @@ _FIT_BYTES = 160
 # Of a cell of a measured table: noise, and its coefficients.
 _MEASURED_SECONDS = 2e-5
 _MEASURED_BYTES = 64
-# Of one multiplicative update, a cell, and of the scores of a round, a query.
+# For each cell of a multiplicative update, and for each query of a round's scores.
 _UPDATE_SECONDS = 9e-7
 _ROUND_SECONDS = 4e-3
-# Of a question to online multiplicative weights: itself, and a cell of the tables it is summed
-# from, of which a query concerns a part.
+# For each question to online multiplicative weights, and for each cell of the tables that it is
+# summed from; a query concerns a part of them.
 _QUESTION_SECONDS = 8e-5
 _QUESTION_CELL_SECONDS = 2e-10
 _HYPOTHESIS_BYTES = 40
-# Of a multiset and a query in an enumeration, of a bit of a product of polynomials, and of a cell
+# For each multiset and query of an enumeration, each bit of a product of polynomials, and each cell
 # of a query matrix.
 _COMPARISON_SECONDS = 1.5e-9
 _PRODUCT_SECONDS = 3e-9
@@ -58,7 +58,7 @@ _MAX_BLOCKS = 1024
 
 @dataclasses.dataclass(frozen=True)
 class Resources:
-    """What a mechanism takes on one worker, to an order of magnitude."""
+    """The resources of a mechanism on one worker, to an order of magnitude."""
 
     memory_bytes: float
     seconds: float
@@ -136,7 +136,7 @@ def choice_bytes(num_queries: int, num_cells: int, nested_size: int = 0) -> floa
 
 
 def sketch_bytes(projection_width: int) -> float:
-    """Returns the memory that noise and the files of a projection of so many cells take."""
+    """Returns the memory for the noise and the files of a projection."""
     return _BASE_BYTES + _SKETCH_BYTES * projection_width
 
 

@@ -53,7 +53,7 @@ def error_of(strategy: Hierarchy, power: int) -> float:
 def best_tree(num_leaves: int, power: int) -> Hierarchy:
     """Returns the tree without a root that has the least error, all levels weighted equally.
 
-    The sizes of levels are geometric but for the highest one, and trees of each depth are tried
+    The sizes of levels are geometric except for the highest one, and trees of each depth are tried
     while they get better. Nothing is padded: node i of m has the cells that round to it, so that
     all sizes serve any number of cells.
 
@@ -265,7 +265,7 @@ class IntervalPlan(Plan):
 
     @property
     def steps(self) -> Sequence[Step]:
-        """See ``Plan``."""
+        """The noise that is drawn, as `verify` checks it."""
         name, distribution = self.choice
         return interval_steps(
             name, self.strategy, self.guarantee, distribution, self.scale, self.grid
@@ -280,7 +280,7 @@ class IntervalPlan(Plan):
         return {"strategy": self.choice[0]}
 
     def entry(self) -> dict[str, Any]:
-        """See ``Plan``."""
+        """Returns the parameters of the ledger's entry, with the name of the attribute."""
         named = {} if self.attribute is None else {"attribute": self.attribute.name}
         return {**named, **super().entry()}
 
@@ -290,7 +290,7 @@ class IntervalPlan(Plan):
         return {**super().identity(), "mechanism": self.choice[0], **cells}
 
     def card(self) -> dict[str, Any]:
-        """See ``Plan``."""
+        """Returns the part of the card that is known in advance, with noise and errors."""
         return {
             **super().card(),
             "noise": {"distribution": self.choice[1], "scale": self.scale, "grid": self.grid},
@@ -379,7 +379,7 @@ def release_intervals(
     It has the same shape for all data. The counts are the exact numbers of records in each cell,
     shape (d,), int64; sums are exact modulo 2^64, so answers are right while d cells hold fewer
     than 2^35 records together. The attribute is by default integers from 0, named "cell", and the
-    parameters are what else the release tells. Noise is drawn by one call.
+    parameters are everything else that the release states. Noise is drawn by one call.
     """
     if counts.shape != (plan.num_leaves,) or counts.dtype != np.int64:
         found = f"{counts.dtype} of shape {counts.shape}"

@@ -76,11 +76,11 @@ class LinearAnswersPlan(AnswersPlan):
 
     @abstractmethod
     def bound(self) -> float:
-        """Returns what no answer's error exceeds, in records."""
+        """Returns a bound that all errors keep, in records."""
 
     @abstractmethod
     def answered(self, counts: NDArray[np.int64], noise: NoiseSource) -> dict[int, float]:
-        """Returns noisy answers by their queries' places in the workload, in the order to tell.
+        """Returns noisy answers by their queries' places in the workload, in the order of release.
 
         ``counts``: shape (num_cells,), int64, records; secret.
 
@@ -88,7 +88,7 @@ class LinearAnswersPlan(AnswersPlan):
         """
 
     def largest_error(self, num_answers: int, failure_probability: float) -> float:
-        """Returns what no error of so many answers exceeds, in records; see ``largest_noise``."""
+        """Returns a bound that all errors of ``num_answers`` answers keep, in records."""
         checks.check_failure_probability(failure_probability)
         noise = largest_noise(self.distribution, self.scale, num_answers, failure_probability)
         return noise / self.grid
@@ -130,15 +130,15 @@ class WorkloadAnswersPlan(LinearAnswersPlan):
 
     @property
     def steps(self) -> Sequence[Step]:
-        """See ``Plan``."""
+        """The noise that is drawn, as `verify` checks it."""
         return linear_answer_steps(self.public, self.sensitivity)
 
     def bound(self, failure_probability: float | None = None) -> float:
-        """Returns what no answer's error exceeds, all together, but with this probability.
+        """Returns a bound that all errors keep, except with this probability.
 
         ``failure_probability``: in (0, 1); by default that of the plan.
 
-        Accuracy: see ``largest_noise``, of as many as there are queries.
+        Accuracy: that of ``largest_noise``, for the number of queries.
 
         Returns:
             a distance in records.

@@ -56,7 +56,7 @@ class TopQueriesPlan(LinearAnswersPlan):
 
     @property
     def steps(self) -> Sequence[Step]:
-        """See ``Plan``."""
+        """The noise that is drawn, as `verify` checks it."""
         return top_query_steps(self.public, self.guarantee)
 
     @property
@@ -122,7 +122,7 @@ class TopQueries:
     fall.
     ``standard_error``: of every answer, in records.
     ``margin``: for every t the t-th query's exact answer is no farther than this below the t-th
-    largest of the workload, but with half of the failure probability.
+    largest of the workload, except with half of the failure probability.
     """
 
     places: list[int]
@@ -141,7 +141,7 @@ def plan_top_queries(
     choice: choosing.Method | Literal["auto"] = "auto",
     failure_probability: float = DEFAULT_FAILURE_PROBABILITY,
 ) -> TopQueriesPlan:
-    """Returns how the c largest answers would be chosen and told, before any record is read.
+    """Returns how the c largest answers would be chosen and released, before any record is read.
 
     Privacy: the guarantee. A unit of m records moves every answer by m at most, under either
     relation; all of them the same way where it is added or removed, which halves the noise of the

@@ -56,7 +56,7 @@ def answer_line(run: OnlineMW[Any], queries: QueryReader, line: Any) -> tuple[Ro
 
 
 def checkpoint(run: PrivateMW) -> dict[str, Any]:
-    """Returns what ``run_from_log`` needs beside the log; in part secret. The run goes on.
+    """Returns the state that ``run_from_log`` needs in addition to the log; in part secret.
 
     Privacy: of the run and all that go on from its checkpoints, one may show answers.
     """

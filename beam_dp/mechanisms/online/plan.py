@@ -57,7 +57,7 @@ class OnlinePlan(AnswersPlan):
         failure_probability: beta, of any stated bound being wrong.
         calibration: ``tight`` or ``textbook``.
         max_error: alpha, as a share of the records; None for the one with the least bound.
-        max_updates: the updates that noise is made for; None for as many as alpha needs.
+        max_updates: the updates that noise is made for; None for the number that alpha needs.
     """
 
     rounds_up: ClassVar[bool]  # whether the published number of updates does
@@ -90,14 +90,14 @@ class OnlinePlan(AnswersPlan):
         if self.num_records != "noisy":
             return None
         epsilon = _count_epsilon(self.guarantee)
-        # What underflows to 0 is refused where the noise is checked.
+        # An epsilon that underflows to 0 is refused where the noise is checked.
         if not epsilon > 0:
             return math.inf
         return up(self.guarantee.max_records_per_unit / Fraction(epsilon))
 
     @property
     def steps(self) -> Sequence[Step]:
-        """See ``Plan``: of the largest number of records, where that is drawn later.
+        """The noise for the largest number of records, if that number is drawn later.
 
         Any other number changes how noise is shared out, and not what it is calibrated to.
         """
@@ -126,7 +126,7 @@ class OnlinePlan(AnswersPlan):
 
     @abstractmethod
     def least_error(self, updates: int) -> float:
-        """Returns the least alpha for which so many updates are enough; 0 if any is."""
+        """Returns the least alpha for which this many updates are enough; 0 if any is."""
 
     def settle(self, num_records: int) -> Settings:
         """Returns the noise and the thresholds for a number of records, public or noisy."""
@@ -159,12 +159,12 @@ class OnlinePlan(AnswersPlan):
             **fields,
             **({} if self.count_scale is None else {"count_scale": self.count_scale}),
             "loss": self.loss.to_json(),
-            **self._stated_besides(),
+            **self._stated_more(),
         }
 
     @abstractmethod
-    def _stated_besides(self) -> dict[str, Any]:
-        """Returns what the card states besides."""
+    def _stated_more(self) -> dict[str, Any]:
+        """Returns what else the card states."""
 
     def _stated_number(self, num_records: int | None) -> dict[str, int | None]:
         return {"noisy" if self.num_records == "noisy" else "public": num_records}
@@ -176,7 +176,7 @@ class OnlinePlan(AnswersPlan):
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """What a run does, given the number of records. All public.
+    """The settings of a run, given the number of records. All public.
 
     ``total``: N, what means are multiplied by, in records.
     ``threshold``: of the noisy comparison, in units of 2^-16 records.
@@ -222,7 +222,7 @@ def ready(plan: PlanT) -> PlanT:
         condition = "must be 'tight' with max_updates"
         raise InputError("calibration", plan.calibration, condition)
     checks.check_num_records(plan.num_records, plan.guarantee)
-    # What depends on the number of records is settled once here, so that it is refused now.
+    # Settled once here, so that settings which depend on the number of records are refused now.
     settings = plan.settle(checks.MAX_RECORDS if plan.num_records == "noisy" else plan.num_records)
     if plan.num_records != "noisy":
         return dataclasses.replace(plan, loss=settings.noise.loss)
@@ -271,12 +271,12 @@ def published_error(
 
 @functools.lru_cache(maxsize=64)
 def _count_epsilon(guarantee: Guarantee) -> float:
-    """What a noisy number of records costs: at most its share, and at most what the rest leaves.
+    """Returns the epsilon of a noisy number of records: its share, or less if the rest needs it.
 
     A pure loss of a large epsilon is a larger rho than as much of epsilon is with a delta.
     """
     epsilon, delta = guarantee.epsilon, guarantee.delta
-    share = lowered(epsilon * _COUNT_SHARE, 64)  # the rest is rounded, too
+    share = lowered(epsilon * _COUNT_SHARE, 64)  # the rest is rounded as well
     if delta > 0:
         whole, rest = (
             Fraction(zcdp_rho(part, delta)) for part in (epsilon, epsilon * (1 - _COUNT_SHARE))
@@ -293,7 +293,7 @@ def _rest(plan: OnlinePlan) -> tuple[float, float]:
 
 @dataclasses.dataclass(frozen=True)
 class _Terms:
-    """What the settings of a run are chosen for.
+    """The terms that the settings of a run are chosen for.
 
     ``total``: number of records, at least 1.
     """
@@ -368,7 +368,7 @@ def _candidates(
 ) -> tuple[tuple[SparseVectorNoise, float, float], ...]:
     """Noises, each with its margin of questions and its bound of answers, in records.
 
-    What a search for the number of records that are needed asks for again and again.
+    Cached for searches for the number of records that are needed.
     """
     return tuple(
         (noise, noise.margin(asked, beta, GRID), noise.answer_bound(beta, GRID))
@@ -427,7 +427,7 @@ def _settings(
         noise=noise,
         threshold=math.ceil(threshold * GRID),
         gap=gap,
-        # What was asked is rounded to the grid, and so is the threshold.
+        # Questions are rounded to the grid, and so is the threshold.
         hypothesis_bound=threshold + noise.margin(asked, terms.beta, GRID) + 2 / GRID,
         update_bound=noise.answer_bound(terms.beta, GRID),
         exhausted_bound=gap + terms.total_bound + 2 / GRID if is_enough else None,

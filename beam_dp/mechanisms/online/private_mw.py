@@ -33,7 +33,7 @@ class PrivateAnswer:
 
     ``value``: the sum of the query over the records, estimated, in records.
     ``standard_error``: of the noise; None for an answer from the hypothesis, which has none.
-    ``bound``: of the error of all answers at once, but for the failure probability of the plan;
+    ``bound``: of the error of all answers at once, except with the plan's failure probability;
     None where nothing is proved.
     """
 

@@ -32,7 +32,7 @@ START_SHARE = 0.001
 class PrivateMWPlan(OnlinePlan):
     """The public parameters of online private multiplicative weights.
 
-    Made by ``plan_private_mw``. Arguments beside these: as of ``OnlinePlan``.
+    Made by ``plan_private_mw``. Other arguments: as of ``OnlinePlan``.
     """
 
     rounds_up: ClassVar[bool] = True
@@ -56,7 +56,7 @@ class PrivateMWPlan(OnlinePlan):
         """Memory of the worker that answers, without the histogram."""
         return online_resources(self.domain.num_cells, self.num_questions, 1).memory_bytes
 
-    def _stated_besides(self) -> dict[str, Any]:
+    def _stated_more(self) -> dict[str, Any]:
         return {"starts_from_release": self.starts_from_release}
 
     def divergence_at(self, max_error: float) -> float:
@@ -65,7 +65,7 @@ class PrivateMWPlan(OnlinePlan):
         return math.log(self.domain.num_cells) + start
 
     def least_error(self, updates: int) -> float:
-        """Returns the least alpha for which so many updates are enough; 0 if any is."""
+        """Returns the least alpha for which this many updates are enough; 0 if any is."""
         divergence = self.divergence_at(0.0)
         if self.calibration == "tight":
             return math.sqrt(divergence / (2 * (updates + 1))) * (1 + 1e-9)

@@ -131,7 +131,7 @@ def resume_private_mw(
 
 
 def any_transcript(path: Path) -> dict[str, Any]:
-    """Returns the transcript of a folder, of whatever plan; raises InputError if there is none."""
+    """Returns the transcript of a folder, of any plan; raises InputError if there is none."""
     try:
         parsed = json.loads((path / _TRANSCRIPT).read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):

@@ -53,7 +53,7 @@ class SparseMWPlan(OnlinePlan):
         """Memory of the worker that answers, without the counts of keys."""
         return sketch_bytes(0)
 
-    def _stated_besides(self) -> dict[str, Any]:
+    def _stated_more(self) -> dict[str, Any]:
         return {"max_sparsity": self.max_sparsity}
 
     def num_slots(self, max_error: float) -> int:
@@ -152,7 +152,7 @@ def num_slots(max_sparsity: int, max_error: float, calibration: Calibration, lea
     """
     slots = max(2, least)
     while True:
-        # What is needed never falls as s grows, so that going up stops at the least s.
+        # The need never falls as s grows, so going up stops at the least s.
         if calibration == "tight":
             updates = math.floor(math.log(slots) / (2 * max_error**2))
             needed = max_sparsity * (updates + 1) + 1
@@ -275,7 +275,7 @@ def plan_conjunctions(
     failure_probability: float = 0.05,
     calibration: Calibration = "tight",
 ) -> SparseMWPlan:
-    """Returns the plan of ``release_conjunctions``: of as many questions as there are conjunctions.
+    """Returns the plan of ``release_conjunctions``: one question for each conjunction.
 
     Args: as of ``release_conjunctions``.
 

@@ -228,7 +228,7 @@ def element_law(
     variance = _median_variance(law, sketch, groups)
     clip = sketch.scale if sketch.estimator == "clipped_mean" else 0.0
     if clip:
-        # It differs from the median by 1.5 scales at most, so that few samples tell by how much.
+        # It differs from the median by 1.5 scales at most, so a few samples show by how much.
         rows = _rows(law, sketch.num_blocks, _SAMPLES)
         clipped, medians = clipped_mean(rows, clip), clipped_mean(rows, 0.0)
         variance += float((clipped**2 - medians**2).mean())
@@ -315,7 +315,7 @@ def _moved_estimate(
 
 
 def _rows(law: NDArray[np.float64], num_rows: int, number: int) -> NDArray[np.float64]:
-    """Returns cells of so many elements, shape (number, num_rows), by the quantiles of their law.
+    """Returns cells of elements, shape (number, num_rows), by the quantiles of their law.
 
     Points that fill the cube evenly (Roberts, 2018): no randomness, and the same each time.
     """
@@ -330,7 +330,7 @@ def _rows(law: NDArray[np.float64], num_rows: int, number: int) -> NDArray[np.fl
 
 @dataclasses.dataclass(frozen=True)
 class _Held:
-    """What the threshold of a histogram does to keys of each count.
+    """The effect of a histogram's threshold on keys of each count.
 
     ``noise``: the mean of its noise, where it is held, and 0 elsewhere; not 0, as keys are held
     because their noise is large.

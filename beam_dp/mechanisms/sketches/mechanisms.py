@@ -77,7 +77,7 @@ class SparseProject(plan.SparseMechanism):
 
     @property
     def width_step(self) -> int:
-        """What the width must be a multiple of."""
+        """The width must be a multiple of it."""
         return 64 if self.family == "dense" else self.num_blocks
 
     def _noise(self, guarantee: Guarantee, max_weight: int) -> plan.SparseNoise:
@@ -179,7 +179,7 @@ class CountSketch(plan.SparseMechanism):
 
     @property
     def width_step(self) -> int:
-        """What the width must be a multiple of."""
+        """The width must be a multiple of it."""
         return self.num_rows
 
     def _noise(self, guarantee: Guarantee, max_weight: int) -> plan.SparseNoise:
@@ -211,7 +211,7 @@ class CountSketch(plan.SparseMechanism):
         return plan.SparseNoise(loss, sketch, options=(("noise", self.noise),))
 
 
-# What rounding may add to the probability of a threshold.
+# Rounding may add this share to the probability of a threshold.
 _MARGIN = 1e-9
 
 
@@ -305,8 +305,8 @@ def _tail(scale: float, value: NDArray[np.float64] | np.float64) -> NDArray[np.f
 class HybridSketch(plan.SparseMechanism):
     """A stability histogram with a share of epsilon, and a Laplace CountSketch with the rest.
 
-    Whoever reads the release subtracts the projection of the noisy histogram from the sketch: what
-    is left is a sketch of the residual, without heavy elements. That is post-processing.
+    A reader of the release subtracts the projection of the noisy histogram from the sketch: the
+    rest is a sketch of the residual, without heavy elements. That is post-processing.
 
     Privacy: (epsilon, delta) with delta > 0: a histogram with (share epsilon, delta) and a sketch
     with ((1 - share) epsilon, 0) add up.
@@ -335,7 +335,7 @@ class HybridSketch(plan.SparseMechanism):
 
     @property
     def width_step(self) -> int:
-        """What the width must be a multiple of."""
+        """The width must be a multiple of it."""
         return self.num_rows
 
     def _noise(self, guarantee: Guarantee, max_weight: int) -> plan.SparseNoise:

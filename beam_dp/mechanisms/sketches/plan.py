@@ -109,7 +109,7 @@ class SparsePlan(Plan):
         hash_key: of the projection, and of the fingerprints of text; drawn with the plan.
         sketch: what is projected; None for a histogram alone.
         histogram: what is counted by element; None for a sketch alone.
-        options: of the mechanism that the noise does not tell, by name.
+        options: of the mechanism that the noise does not show, by name.
         key: which columns of the records it is about, and how they are read, as JSON values.
     """
 
@@ -143,7 +143,7 @@ class SparsePlan(Plan):
 
     @property
     def steps(self) -> Sequence[Step]:
-        """See ``Plan``."""
+        """The noise that is drawn, as `verify` checks it."""
         return sketch_steps(self.guarantee, self.max_weight, self.public)
 
     @property
@@ -287,7 +287,7 @@ def gaussian_noise(guarantee: Guarantee, squared_sensitivity: int) -> tuple[floa
 
 @dataclasses.dataclass(frozen=True)
 class SparseSummary:
-    """What a sparse plan reads. Secret.
+    """The exact sums that a sparse plan reads. Secret.
 
     ``projection``: where the plan has a sketch.
     ``counts``: where the plan has a histogram.

@@ -1,8 +1,8 @@
 """AboveThreshold, Sparse and NumericSparse.
 
-Questions are integers, in units of which ``grid`` make one record, that one record changes by at
-most ``grid``. Whoever asks computes them from the exact data; only what ``ask`` returns may be
-told to anybody, and the next question may depend on it and on nothing else that is secret.
+Questions are integers, in units of 1 / ``grid`` records, that one record changes by at most
+``grid``. The caller computes them from the exact data; only what ``ask`` returns may be released,
+and the next question may depend on it and on nothing else that is secret.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ Draw = Callable[[NDArray[np.int64], float], NDArray[np.int64]]
 
 
 class SparseState(Live):
-    """What a sparse vector handed over: one other object goes on from it, or one file gets it.
+    """The state that a sparse vector handed over: one other object or one file gets it.
 
     ``values``: ``num_above``, how many questions were above the threshold, which is public, and
     ``noisy_threshold``, which is secret.
@@ -172,7 +172,7 @@ class NumericSparse(Live):
             try:
                 yield
             except BaseException:
-                # Where it was cut short may tell on which side of the threshold the question is.
+                # Where it failed may reveal on which side of the threshold the question is.
                 self._end("a question failed: nothing more is answered")
                 raise
 
@@ -227,7 +227,7 @@ class Sparse(NumericSparse):
     _gives_answers = False
 
     def ask(self, question: int, value: int | None = None) -> bool:
-        """Returns whether the question is above the threshold, but for the noise."""
+        """Returns whether the question is above the threshold, up to the noise."""
         if value is not None:
             raise InputError("value", "given", "must not be given: nothing is answered")
         asked = _clipped(question)
