@@ -10,13 +10,27 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beam_dp.errors import InputError
-from beam_dp.queries import linear
+from beam_dp.queries.linear import (
+    VALUE_BITS,
+    Explicit,
+    Factors,
+    LinearQuery,
+    LiteralQuery,
+    Parity,
+    Product,
+    Range,
+    Shape,
+    check_codes,
+    codes_to_json,
+    complement,
+    unit_mean,
+)
 
-Literals = dict[int, tuple[linear.Range, ...]]
+Literals = dict[int, tuple[Range, ...]]
 
 
 @dataclass(frozen=True)
-class Disjunction(linear.LiteralQuery):
+class Disjunction(LiteralQuery):
     """1 on the cells where at least one of two or more literals holds.
 
     It is 1 less the conjunction of their complements, and is answered as that.
@@ -29,42 +43,40 @@ class Disjunction(linear.LiteralQuery):
         [0.0, 1.0, 1.0, 1.0]
     """
 
-    factors = linear.Factors(constant=1, sign=-1, divisor=1, inside=0, outside=1)
+    factors = Factors(constant=1, sign=-1, divisor=1, inside=0, outside=1)
 
-    shape: linear.Shape
+    shape: Shape
     axes: tuple[int, ...]
-    ranges: tuple[tuple[linear.Range, ...], ...]
-    _none: linear.Product = field(init=False, repr=False, compare=False)
+    ranges: tuple[tuple[Range, ...], ...]
+    _none: Product = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        linear.check_codes(self.shape, self.axes, self.ranges)
+        check_codes(self.shape, self.axes, self.ranges)
         others = _complements(self)
         if len(others) < 2 or not all(others.values()):
             condition = "a disjunction must have two literals or more, none of which always holds"
             raise InputError("query", list(self.axes), condition)
-        object.__setattr__(self, "_none", linear.Product.of(self.shape, others))
+        object.__setattr__(self, "_none", Product.of(self.shape, others))
 
     @classmethod
-    def of(
-        cls, shape: linear.Shape, ranges: Mapping[int, tuple[linear.Range, ...]]
-    ) -> linear.LiteralQuery:
+    def of(cls, shape: Shape, ranges: Mapping[int, tuple[Range, ...]]) -> LiteralQuery:
         """Returns 1 where the code of some attribute lies in its ranges, by position.
 
         One literal alone, and what always holds, is a ``Product``: so equal queries are equal.
         """
         if any(each == ((0, shape[axis]),) for axis, each in ranges.items()):
-            return linear.Product(shape, (), ())
+            return Product(shape, (), ())
         if len(ranges) == 1:
-            return linear.Product.of(shape, ranges)
+            return Product.of(shape, ranges)
         return cls(shape, tuple(sorted(ranges)), tuple(ranges[axis] for axis in sorted(ranges)))
 
     def count(self, counts: NDArray[np.int64]) -> int:
         """Returns 2^16 times the number of records where it is 1."""
-        return (int(counts.sum()) << linear.VALUE_BITS) - self._none.count(counts)
+        return (int(counts.sum()) << VALUE_BITS) - self._none.count(counts)
 
     def mean(self, weights: NDArray[np.float64]) -> float:
         """Returns the weight of the cells where it is 1."""
-        return linear.unit_mean(float(weights.sum()) - self._none.mean(weights))
+        return unit_mean(float(weights.sum()) - self._none.mean(weights))
 
     def add_to(self, table: NDArray[np.float64], step: float) -> None:
         """Adds ``step`` to the cells where it is 1."""
@@ -75,10 +87,10 @@ class Disjunction(linear.LiteralQuery):
 
     def to_json(self) -> dict[str, Any]:
         """Returns the query as JSON values."""
-        return {"disjunction_codes": linear.codes_to_json(self.axes, self.ranges)}
+        return {"disjunction_codes": codes_to_json(self.axes, self.ranges)}
 
 
-def negation(query: linear.LinearQuery) -> linear.LinearQuery:
+def negation(query: LinearQuery) -> LinearQuery:
     """Returns 1 - q, of the same form or its dual, at no more cost than q.
 
     A conjunction becomes a disjunction of the negated literals and the other way round; in a
@@ -88,34 +100,32 @@ def negation(query: linear.LinearQuery) -> linear.LinearQuery:
         >>> negation(Product((2, 2), (0, 1), (((1, 2),), ((1, 2),)))).values().tolist()
         [1.0, 1.0, 1.0, 0.0]
     """
-    if isinstance(query, linear.Explicit):
-        return linear.Explicit(
-            query.shape, ((1 << linear.VALUE_BITS) - query.table).astype("<i4").tobytes()
-        )
-    assert isinstance(query, linear.LiteralQuery)
+    if isinstance(query, Explicit):
+        return Explicit(query.shape, ((1 << VALUE_BITS) - query.table).astype("<i4").tobytes())
+    assert isinstance(query, LiteralQuery)
     # A literal that always holds has no negation.
     others = {axis: ranges for axis, ranges in _complements(query).items() if ranges}
-    if isinstance(query, linear.Parity):
+    if isinstance(query, Parity):
         return _even(query, others)
     if not others:
         raise InputError("query", "not", "must not be of what holds for all records")
-    if isinstance(query, linear.Product):
+    if isinstance(query, Product):
         return Disjunction.of(query.shape, others)
-    return linear.Product.of(query.shape, others)
+    return Product.of(query.shape, others)
 
 
-def _even(query: linear.Parity, others: Literals) -> linear.LinearQuery:
+def _even(query: Parity, others: Literals) -> LinearQuery:
     """1 where an even number of literals hold: an odd number, once one of them is negated."""
     if others:
         axis = min(others)
         literals = {**dict(zip(query.axes, query.ranges, strict=True)), axis: others[axis]}
-        return linear.Parity(query.shape, query.axes, tuple(literals.values()))
+        return Parity(query.shape, query.axes, tuple(literals.values()))
     if len(query.axes) % 2:
         raise InputError("query", "not", "must not be of what holds for all records")
-    return linear.Product(query.shape, (), ())
+    return Product(query.shape, (), ())
 
 
-def _complements(query: linear.LiteralQuery) -> Literals:
+def _complements(query: LiteralQuery) -> Literals:
     """For each attribute the codes where its literal does not hold; none where it always does."""
     pairs = zip(query.axes, query.ranges, strict=True)
-    return {axis: linear.complement(ranges, query.shape[axis]) for axis, ranges in pairs}
+    return {axis: complement(ranges, query.shape[axis]) for axis, ranges in pairs}

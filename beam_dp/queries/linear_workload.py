@@ -20,9 +20,18 @@ from beam_dp.domain.attributes import nearest_known
 from beam_dp.domain.texts import json_text, parsed_lines
 from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError, magnitude, shown
-from beam_dp.queries import linear
 from beam_dp.queries.dense_tables import Number, marginal_tables, sum_of_tables
 from beam_dp.queries.disjunction import Disjunction
+from beam_dp.queries.linear import (
+    MAX_QUERY_CELLS,
+    VALUE_BITS,
+    Explicit,
+    LinearQuery,
+    Parity,
+    Product,
+    Range,
+    complement,
+)
 from beam_dp.queries.query_batches import Axes, QueryBatch, batches_of
 from beam_dp.queries.reader import LinearQueries
 from beam_dp.queries.workload import parse_workload
@@ -55,21 +64,19 @@ class LinearWorkload:
     """
 
     domain: Domain
-    queries: tuple[linear.LinearQuery, ...]
+    queries: tuple[LinearQuery, ...]
 
     def __post_init__(self) -> None:
         check_is("domain", self.domain, Domain)
         object.__setattr__(self, "queries", tuple(self.queries))
-        if self.domain.num_cells > linear.MAX_QUERY_CELLS:
-            condition = (
-                f"must have at most 2^26 = {linear.MAX_QUERY_CELLS:,} cells for linear queries"
-            )
+        if self.domain.num_cells > MAX_QUERY_CELLS:
+            condition = f"must have at most 2^26 = {MAX_QUERY_CELLS:,} cells for linear queries"
             raise InputError("domain", f"{magnitude(self.domain.num_cells)} cells", condition)
         if not 1 <= len(self.queries) <= MAX_QUERIES:
             condition = f"must have from 1 to {MAX_QUERIES:,} queries"
             raise InputError("workload", len(self.queries), condition)
         for query in self.queries:
-            if not isinstance(query, linear.LinearQuery) or query.shape != self.domain.shape:
+            if not isinstance(query, LinearQuery) or query.shape != self.domain.shape:
                 condition = f"must be a linear query over a domain of shape {self.domain.shape}"
                 raise InputError("query", query, condition)
         _check_values(len(self.explicit), self.domain, "queries")
@@ -77,7 +84,7 @@ class LinearWorkload:
     def __len__(self) -> int:
         return len(self.queries)
 
-    def __iter__(self) -> Iterator[linear.LinearQuery]:
+    def __iter__(self) -> Iterator[LinearQuery]:
         return iter(self.queries)
 
     @cached_property
@@ -118,8 +125,8 @@ class LinearWorkload:
         """
         found = np.empty(len(self), np.int64)
         for batch, tables in self._tables(counts):
-            answers = np.minimum(batch.answers(tables), MAX_ANSWER >> linear.VALUE_BITS)
-            found[batch.positions] = answers << linear.VALUE_BITS
+            answers = np.minimum(batch.answers(tables), MAX_ANSWER >> VALUE_BITS)
+            found[batch.positions] = answers << VALUE_BITS
         for position, query in self.explicit:
             found[position] = min(query.count(counts), MAX_ANSWER)
         return found
@@ -140,7 +147,7 @@ class LinearWorkload:
                 for axes, table in zip(batch.axes, batch.spread(weights), strict=True):
                     tables[axes] = tables[axes] + table if axes in tables else table
             shared = sum_of_tables(tables, self._all_axes, self.domain.shape)
-            total.reshape(self.domain.shape)[...] += shared << linear.VALUE_BITS
+            total.reshape(self.domain.shape)[...] += shared << VALUE_BITS
         for position, query in self.explicit:
             total += weights[position] * query.table
         return total
@@ -150,12 +157,12 @@ class LinearWorkload:
         return batches_of(self.queries)
 
     @cached_property
-    def explicit(self) -> tuple[tuple[int, linear.Explicit], ...]:
+    def explicit(self) -> tuple[tuple[int, Explicit], ...]:
         """The explicit queries, each with its position."""
         return tuple(
             (position, query)
             for position, query in enumerate(self.queries)
-            if isinstance(query, linear.Explicit)
+            if isinstance(query, Explicit)
         )
 
     @property
@@ -239,7 +246,7 @@ def parse_linear_workload(spec: str, domain: Domain) -> LinearWorkload:
     return LinearWorkload(domain, tuple(_read_lines(text, spec, make)))
 
 
-def _read_matrix(path: str, spec: str, domain: Domain) -> tuple[linear.LinearQuery, ...]:
+def _read_matrix(path: str, spec: str, domain: Domain) -> tuple[LinearQuery, ...]:
     """Reads explicit values; only as much of the file as its public limits allow."""
     try:
         matrix = np.load(path, mmap_mode="r", allow_pickle=False)
@@ -265,12 +272,12 @@ def _read_matrix(path: str, spec: str, domain: Domain) -> tuple[linear.LinearQue
     return tuple(queries)
 
 
-def _read_lines(text: str, source: str, make: LinearQueries) -> Iterator[linear.LinearQuery]:
+def _read_lines(text: str, source: str, make: LinearQueries) -> Iterator[LinearQuery]:
     """Reads JSON lines; blank ones are skipped."""
     domain = make.domain
     num_queries = num_explicit = 0
     for number, parsed in parsed_lines("workload", source, text):
-        queries: list[linear.LinearQuery] = []
+        queries: list[LinearQuery] = []
         try:
             if isinstance(parsed, dict) and set(parsed) == {"marginal"}:
                 names = parsed["marginal"] if isinstance(parsed["marginal"], list) else []
@@ -285,7 +292,7 @@ def _read_lines(text: str, source: str, make: LinearQueries) -> Iterator[linear.
             condition = f"line {number}: {shown(error.value)}: {error.condition}"
             raise InputError("workload", source, condition) from None
         num_queries += len(queries)
-        num_explicit += isinstance(queries[0], linear.Explicit)
+        num_explicit += isinstance(queries[0], Explicit)
         check_num_queries(num_queries, source)
         _check_values(num_explicit, domain, source)
         yield from queries
@@ -302,8 +309,8 @@ def _check_values(num_explicit: int, domain: Domain, spec: str) -> None:
 
 MAX_QUERIES = 2**18
 
-Literal = tuple[linear.Range, ...]
-Form = Callable[[Domain, str, str], Iterator[linear.LinearQuery]]
+Literal = tuple[Range, ...]
+Form = Callable[[Domain, str, str], Iterator[LinearQuery]]
 
 # By the name before the colon. Each is given the domain, the text behind the colon, and all of it.
 FORMS: dict[str, Form] = {}
@@ -330,7 +337,7 @@ def check_num_queries(num_queries: int, spec: str) -> None:
 
 
 @_form("marginals:2", "marginals:age,sex;age")
-def marginal_queries(domain: Domain, rest: str, spec: str) -> Iterator[linear.LinearQuery]:
+def marginal_queries(domain: Domain, rest: str, spec: str) -> Iterator[LinearQuery]:
     """Yields a query for every cell of marginals, in their order."""
     tables = parse_workload(f"marginals:{rest}", domain)
     check_num_queries(tables.num_cells(), spec)
@@ -339,48 +346,48 @@ def marginal_queries(domain: Domain, rest: str, spec: str) -> Iterator[linear.Li
 
 
 @_form("conjunctions:2")
-def conjunctions(domain: Domain, rest: str, spec: str) -> Iterator[linear.LinearQuery]:
+def conjunctions(domain: Domain, rest: str, spec: str) -> Iterator[LinearQuery]:
     """Yields every conjunction of literals of exactly K attributes.
 
     The literals of an attribute of two levels are these; those of a larger one are "is this
     level" and "is not this level", for each of its levels: 2 s for s levels. An attribute of one
     level has none.
     """
-    return _of_exactly(linear.Product, domain, _literals(domain), rest, spec)
+    return _of_exactly(Product, domain, _literals(domain), rest, spec)
 
 
 @_form("disjunctions:2")
-def disjunctions(domain: Domain, rest: str, spec: str) -> Iterator[linear.LinearQuery]:
+def disjunctions(domain: Domain, rest: str, spec: str) -> Iterator[LinearQuery]:
     """Yields every disjunction of literals of exactly K attributes: see ``conjunctions``."""
     return _of_exactly(Disjunction, domain, _literals(domain), rest, spec)
 
 
 @_form("monotone_conjunctions:2")
-def monotone_conjunctions(domain: Domain, rest: str, spec: str) -> Iterator[linear.LinearQuery]:
+def monotone_conjunctions(domain: Domain, rest: str, spec: str) -> Iterator[LinearQuery]:
     """Yields, for every K attributes, "each is at its last level"; all must have two levels."""
-    return _of_exactly(linear.Product, domain, _last_levels(domain, spec), rest, spec)
+    return _of_exactly(Product, domain, _last_levels(domain, spec), rest, spec)
 
 
 @_form("monotone_disjunctions:2")
-def monotone_disjunctions(domain: Domain, rest: str, spec: str) -> Iterator[linear.LinearQuery]:
+def monotone_disjunctions(domain: Domain, rest: str, spec: str) -> Iterator[LinearQuery]:
     """Yields, for every K attributes, "one is at its last level"; all must have two levels."""
     return _of_exactly(Disjunction, domain, _last_levels(domain, spec), rest, spec)
 
 
 @_form("parities:2")
-def parities(domain: Domain, rest: str, spec: str) -> Iterator[linear.LinearQuery]:
+def parities(domain: Domain, rest: str, spec: str) -> Iterator[LinearQuery]:
     """Yields, for every K attributes, "an odd number are at their last level", of two each."""
     literals = _last_levels(domain, spec)
     ways = _ways(literals, rest, spec)
     check_num_queries(math.comb(len(literals), ways), spec)
     return (
-        linear.Parity(domain.shape, axes, tuple(literals[axis][0] for axis in axes))
+        Parity(domain.shape, axes, tuple(literals[axis][0] for axis in axes))
         for axes in combinations(literals, ways)
     )
 
 
 @_form("intervals:age")
-def intervals(domain: Domain, rest: str, spec: str) -> Iterator[linear.LinearQuery]:
+def intervals(domain: Domain, rest: str, spec: str) -> Iterator[LinearQuery]:
     """Yields every interval of an attribute's levels, by its first and then its last level.
 
     Neither "other" nor null lies in an order: they are in no interval.
@@ -389,25 +396,25 @@ def intervals(domain: Domain, rest: str, spec: str) -> Iterator[linear.LinearQue
     size = domain.attributes[axis].num_levels
     check_num_queries(size * (size + 1) // 2, spec)
     pairs = combinations(range(size + 1), 2)
-    return (linear.Product.of(domain.shape, {axis: (pair,)}) for pair in pairs)
+    return (Product.of(domain.shape, {axis: (pair,)}) for pair in pairs)
 
 
 @_form("prefixes:age")
-def prefixes(domain: Domain, rest: str, spec: str) -> Iterator[linear.LinearQuery]:
+def prefixes(domain: Domain, rest: str, spec: str) -> Iterator[LinearQuery]:
     """Yields the intervals of an attribute's levels that begin with the first, shortest first."""
     axis = _axis(domain, rest, spec)
     size = domain.attributes[axis].num_levels
     check_num_queries(size, spec)
-    return (linear.Product.of(domain.shape, {axis: ((0, stop),)}) for stop in range(1, size + 1))
+    return (Product.of(domain.shape, {axis: ((0, stop),)}) for stop in range(1, size + 1))
 
 
 def _of_exactly(
-    kind: type[linear.Product | Disjunction],
+    kind: type[Product | Disjunction],
     domain: Domain,
     literals: dict[int, list[Literal]],
     rest: str,
     spec: str,
-) -> Iterator[linear.LinearQuery]:
+) -> Iterator[LinearQuery]:
     """Yields the conjunctions, or disjunctions, of one literal each of exactly K attributes."""
     ways = _ways(literals, rest, spec)
     check_num_queries(_symmetric_sum([len(each) for each in literals.values()], ways), spec)
@@ -425,7 +432,7 @@ def _literals(domain: Domain) -> dict[int, list[Literal]]:
         if size >= 2:
             literals[axis] = [((code, code + 1),) for code in range(size)]
         if size > 2:
-            literals[axis] += [linear.complement([(code, code + 1)], size) for code in range(size)]
+            literals[axis] += [complement([(code, code + 1)], size) for code in range(size)]
     return literals
 
 

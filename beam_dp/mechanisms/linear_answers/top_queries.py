@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from beam_dp.checks import check_choice, check_is, checked_integer
 from beam_dp.flags.numbers import integer
 from beam_dp.flags.options import option
-from beam_dp.mechanisms import checks, choosing
+from beam_dp.mechanisms import checks
+from beam_dp.mechanisms.choosing import METHODS, Method, TopChoice, choose_top, top_choices
 from beam_dp.mechanisms.linear_answers.answers import DEFAULT_FAILURE_PROBABILITY, LinearAnswersPlan
 from beam_dp.noise.bound import Distribution
 from beam_dp.noise.source import MAX_SCALE, NoiseSource
@@ -36,7 +37,7 @@ class TopQueriesPlan(LinearAnswersPlan):
 
     Args: as of ``LinearAnswersPlan``, and
         top: c, how many queries are chosen.
-        choice: the method; see ``mechanisms.choosing.top_choice``.
+        choice: the method; see ``mechanisms.top_choice``.
         choice_grid: steps of one record in which answers are compared: 2^16, lest they tie.
         choice_scale: of the noise of the choice, in these steps.
     """
@@ -44,10 +45,10 @@ class TopQueriesPlan(LinearAnswersPlan):
     top: int = dataclasses.field(
         metadata=option("top_queries: how many queries are answered", "C", integer)
     )
-    choice: choosing.Method = dataclasses.field(
+    choice: Method = dataclasses.field(
         metadata=option(
             "top_queries: how they are chosen; auto takes that with the least bound",
-            choices=("auto", *choosing.METHODS),
+            choices=("auto", *METHODS),
             default="auto",
         )
     )
@@ -65,10 +66,10 @@ class TopQueriesPlan(LinearAnswersPlan):
         return self.num_records != "noisy" and self._error() >= self.num_records
 
     @property
-    def top_choice(self) -> choosing.TopChoice:
+    def top_choice(self) -> TopChoice:
         """How the queries are chosen."""
         width = _width(self.guarantee, self.choice_grid)
-        return choosing.TopChoice(self.choice, self.top, width, self.choice_scale)
+        return TopChoice(self.choice, self.top, width, self.choice_scale)
 
     def margin(self) -> float:
         """Returns how far the t-th query's exact answer may be below the t-th largest, in records.
@@ -138,7 +139,7 @@ def plan_top_queries(
     guarantee: Guarantee,
     num_records: checks.NumRecords,
     top: int,
-    choice: choosing.Method | Literal["auto"] = "auto",
+    choice: Method | Literal["auto"] = "auto",
     failure_probability: float = DEFAULT_FAILURE_PROBABILITY,
 ) -> TopQueriesPlan:
     """Returns how the c largest answers would be chosen and released, before any record is read.
@@ -172,7 +173,7 @@ def plan_top_queries(
     """
     check_is("workload", workload, LinearWorkload)
     check_is("guarantee", guarantee, Guarantee)
-    check_choice("choice", choice, ("auto", *choosing.METHODS))
+    check_choice("choice", choice, ("auto", *METHODS))
     checks.check_num_records(num_records, guarantee)
     checks.check_failure_probability(failure_probability)
     checked_integer("top", top, 1, len(workload), note=", the number of queries")
@@ -213,7 +214,7 @@ def draw_top_queries(
     """
     check_is("plan", plan, TopQueriesPlan)
     exact = plan.exact(counts, plan.choice_grid)
-    places = choosing.choose_top(exact, plan.top_choice, noise)
+    places = choose_top(exact, plan.top_choice, noise)
     return TopQueries(
         places=places,
         values=plan.noisy(exact[places] // (plan.choice_grid // plan.grid), noise),
@@ -228,14 +229,14 @@ def _settings(
     workload: LinearWorkload,
     guarantee: Guarantee,
     top: int,
-    choice: choosing.Method | Literal["auto"],
+    choice: Method | Literal["auto"],
 ) -> Iterator[dict[str, Any]]:
     """The noise of each way to share a guarantee between choice and answers."""
     of_choice = 1 << VALUE_BITS
     whole = of_choice if workload.explicit else 1
     width = _width(guarantee, of_choice)
     for share in _SHARES:
-        for chosen in choosing.top_choices(guarantee, top, width, choice, share):
+        for chosen in top_choices(guarantee, top, width, choice, share):
             distribution, steps, scale = _answers(guarantee, top, 1 - share, chosen, whole)
             yield {
                 "choice": chosen.method,
@@ -249,7 +250,7 @@ def _settings(
 
 
 def _answers(
-    guarantee: Guarantee, top: int, share: Fraction, chosen: choosing.TopChoice, grid: int
+    guarantee: Guarantee, top: int, share: Fraction, chosen: TopChoice, grid: int
 ) -> tuple[Distribution, int, float]:
     """The noise of answers for a share of epsilon, or of rho, and its steps of a record."""
     moved = guarantee.max_records_per_unit

@@ -22,7 +22,6 @@ from numpy.typing import NDArray
 from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError
 from beam_dp.mechanisms.checks import NumRecords, Progress, check_noise
-from beam_dp.mechanisms.marginals import synthesis
 from beam_dp.mechanisms.marginals.left_out_check import (
     ADDED_SHARE,
     CHOICE_SHARE,
@@ -44,6 +43,12 @@ from beam_dp.mechanisms.marginals.plan import (
     tree_fits,
 )
 from beam_dp.mechanisms.marginals.strategies import residual_measurements
+from beam_dp.mechanisms.marginals.synthesis import (
+    independent_start,
+    names_of,
+    plan_basis,
+    synthesise,
+)
 from beam_dp.models.basis import log_potentials
 from beam_dp.models.residual_basis import Support
 from beam_dp.models.threads import on_one_thread
@@ -207,7 +212,7 @@ class SelectionPlan(MarginalsPlan):
                 domain, [*joined, axes], MAX_SELECTED_CELLS
             )
             (joined if may_join else loose).append(axes)
-        return synthesis.synthesise(
+        return synthesise(
             self,
             measurements,
             tables,
@@ -217,7 +222,7 @@ class SelectionPlan(MarginalsPlan):
             num_bounded_cells=sum(_num_cells(domain, each) for each in [*pairs, *_singles(domain)]),
             distances=PairDistances(
                 budget.score_deviation,
-                {synthesis.names_of(domain, axes): score for axes, score in scores.items()},
+                {names_of(domain, axes): score for axes, score in scores.items()},
                 independent,
             ),
             fit={
@@ -247,7 +252,7 @@ def plan_selection(
         workload=workload,
         guarantee=guarantee,
         num_records=num_records,
-        summary_tables=tuple(synthesis.names_of(workload.domain, axes) for axes in counted),
+        summary_tables=tuple(names_of(workload.domain, axes) for axes in counted),
         measurements=attributes,
         loss=Loss.gaussian(discrete_gaussian_mu(guarantee.epsilon, guarantee.delta)),
         pairs=tuple(pairs),
@@ -273,9 +278,7 @@ def noisy_scores(
     if not pairs:
         return {}
     exact = [
-        l1_score(
-            marginals.marginal(synthesis.names_of(domain, axes)), answers[axes], budget.score_grid
-        )
+        l1_score(marginals.marginal(names_of(domain, axes)), answers[axes], budget.score_grid)
         for axes in pairs
     ]
     noisy = noise.gaussian(np.array(exact, dtype=np.int64), budget.score_scale)
@@ -289,10 +292,10 @@ def _independent_tables(
 ) -> IndependentTables:
     """Returns the tables that pairs would have if attributes were independent."""
     singles = _singles(plan.domain)
-    basis = synthesis.plan_basis(plan, singles)
-    _, total, log_weights = synthesis.independent_start(plan, basis, measurements, tables)
+    basis = plan_basis(plan, singles)
+    _, total, log_weights = independent_start(plan, basis, measurements, tables)
     potentials = log_potentials(basis, log_weights, singles)
-    names = (synthesis.names_of(plan.domain, axes) for axes in singles)
+    names = (names_of(plan.domain, axes) for axes in singles)
     return IndependentTables(
         float(total), plan.budget.score_grid, tuple(zip(names, potentials, strict=True))
     )

@@ -17,8 +17,13 @@ from beam_dp.domain.dates import TimeAttribute
 from beam_dp.encoding.column_types import NEED_TIMES, ColumnType, unfit
 from beam_dp.errors import InputError
 from beam_dp.transforms.errors import FileError, ReadError, name_file_only
-from beam_dp.transforms.reading import listing
 from beam_dp.transforms.reading.formats import FORMATS, Wanted, format_of
+from beam_dp.transforms.reading.listing import (
+    check_times,
+    list_files,
+    plain_pattern,
+    timed_files,
+)
 from beam_dp.transforms.reading.records import RecordSource, takers_of
 from beam_dp.transforms.reading.seen_files import SeenFiles
 
@@ -63,7 +68,7 @@ class ReadRecords(RecordSource):
         self, pattern: str, columns: Sequence[str] | None = None, file_format: str | None = None
     ) -> None:
         super().__init__()
-        self.pattern = pattern = listing.plain_pattern(pattern)
+        self.pattern = pattern = plain_pattern(pattern)
         self.columns = None if columns is None else list(dict.fromkeys(columns))
         if file_format is not None and file_format not in FORMATS:
             raise InputError("input_format", file_format, nearest_known(file_format, FORMATS))
@@ -144,8 +149,8 @@ class ReadRecords(RecordSource):
         An ``InputError`` names a file that changed, is new, or is gone, unless it
         ``may_be_removed``.
         """
-        listing.check_times(self.pattern)
-        found = list(listing.timed_files(self.pattern))
+        check_times(self.pattern)
+        found = list(timed_files(self.pattern))
         counted = seen.counted(found, math.inf, may_be_removed=may_be_removed)
         for file in found:
             if file not in counted:
@@ -201,7 +206,7 @@ class ReadRecords(RecordSource):
         return (
             pipeline
             | "Pattern" >> beam.Create([self.pattern])
-            | "List files" >> beam.FlatMap(listing.list_files)
+            | "List files" >> beam.FlatMap(list_files)
             | "Spread files" >> beam.Reshuffle()
         )
 
@@ -227,7 +232,7 @@ class ReadRecords(RecordSource):
 
 def _matching_files(pattern: str) -> list[tuple[str, int]]:
     try:
-        files = list(listing.list_files(pattern))
+        files = list(list_files(pattern))
     except Exception as error:
         reason = " ".join(str(error).split())
         raise InputError("input", pattern, f"must be listed by its filesystem: {reason}") from None
