@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import pathlib
 from collections.abc import Iterator
 
 import hypothesis
@@ -41,7 +40,7 @@ def postgresql() -> Iterator[str]:
 
 
 @pytest.fixture(params=BACKENDS)
-def ledger_url(request: pytest.FixtureRequest, tmp_path: pathlib.Path) -> str:
+def ledger_url(request, tmp_path) -> str:
     """The URL of an empty database, once for each backend."""
     if request.param == "sqlite":
         return f"sqlite:///{tmp_path}/ledger.sqlite"
@@ -51,7 +50,7 @@ def ledger_url(request: pytest.FixtureRequest, tmp_path: pathlib.Path) -> str:
 
 
 @pytest.fixture
-def weights_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def weights_once(monkeypatch) -> None:
     """Samplers of small databases compute each weight once: it is the same in every draw."""
     sampler = enumerated.EnumerationSampler
     monkeypatch.setattr(sampler, "_weigh", functools.cache(sampler._weigh))

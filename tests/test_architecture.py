@@ -205,7 +205,7 @@ RULES = {
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_the_package_keeps_the_rule(rule: str, sources: dict[str, str]) -> None:
+def test_the_package_keeps_the_rule(rule, sources):
     assert RULES[rule](sources) == []
 
 
@@ -240,11 +240,11 @@ BROKEN = [
 
 
 @pytest.mark.parametrize(("rule", "files"), BROKEN)
-def test_each_rule_catches_a_file_that_breaks_it(rule: str, files: dict[str, str]) -> None:
+def test_each_rule_catches_a_file_that_breaks_it(rule, files):
     assert RULES[rule](files)
 
 
-def test_every_rule_has_a_broken_example() -> None:
+def test_every_rule_has_a_broken_example():
     assert {rule for rule, _ in BROKEN} == set(RULES)
 
 
@@ -263,5 +263,5 @@ INNOCENT = {
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_no_rule_rejects_allowed_sources(rule: str) -> None:
+def test_no_rule_rejects_allowed_sources(rule):
     assert RULES[rule](INNOCENT) == []

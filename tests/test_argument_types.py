@@ -151,9 +151,7 @@ OTHERS: list[Case] = [
 
 
 @pytest.mark.parametrize(("call", "told"), [*TRANSFORMS, *PLANS, *OTHERS])
-def test_rejects_objects_of_other_classes_in_one_line(
-    call: Callable[[], object], told: str
-) -> None:
+def test_rejects_objects_of_other_classes_in_one_line(call, told):
     with pytest.raises(dp.InputError) as caught:
         call()
     line = str(caught.value)
@@ -168,7 +166,7 @@ class Own:
     plan, release = dp.MWEM().plan, dp.MWEM().release
 
 
-def test_accepts_valid_arguments() -> None:
+def test_accepts_valid_arguments():
     synthetic()
     synthetic(mechanism=Own())
     sketch()

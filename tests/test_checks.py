@@ -1,7 +1,5 @@
 """Checks of public numbers, as Python passes them and as people type them."""
 
-from __future__ import annotations
-
 import fractions
 import math
 
@@ -16,7 +14,7 @@ from beam_dp.releases.intervals.answer import _level
 
 
 @pytest.mark.parametrize("value", [0, 2**31 + 1, 1.0, True, math.nan, "1", None])
-def test_rejects_value_that_is_not_an_integer_in_range(value: object) -> None:
+def test_rejects_value_that_is_not_an_integer_in_range(value):
     with pytest.raises(
         InputError, match=r"^size: .* must be an integer from 1 to 2\^31 or 'best'$"
     ):
@@ -24,7 +22,7 @@ def test_rejects_value_that_is_not_an_integer_in_range(value: object) -> None:
 
 
 @pytest.mark.parametrize("value", [np.int64(1), np.float32(0.5), fractions.Fraction(1, 2)])
-def test_names_number_of_another_library(value: object) -> None:
+def test_names_number_of_another_library(value):
     for check in (checked_integer, checked_number):
         with pytest.raises(InputError, match=r"must be .* >= 0, of Python's own type$"):
             check("share", value, least=0)
@@ -33,18 +31,18 @@ def test_names_number_of_another_library(value: object) -> None:
 @pytest.mark.parametrize(
     "value", [math.nan, math.inf, -math.inf, 10**400, True, "0.5", None, 0, 1, -1e-300]
 )
-def test_rejects_value_that_is_not_a_number_in_range(value: object) -> None:
+def test_rejects_value_that_is_not_a_number_in_range(value):
     with pytest.raises(InputError, match=r"^share: .* must be a number > 0 and < 1$"):
         checked_number("share", value, above=0, below=1)
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, 10**400, 0])
-def test_a_number_without_a_largest_one_must_be_finite(value: float) -> None:
+def test_a_number_without_a_largest_one_must_be_finite(value):
     with pytest.raises(InputError, match=r"^weight: .* must be a finite number > 0$"):
         checked_number("weight", value, above=0)
 
 
-def test_the_ends_of_a_range_belong_to_it_where_they_are_least_and_most() -> None:
+def test_the_ends_of_a_range_belong_to_it_where_they_are_least_and_most():
     assert [checked_integer("size", end, 1, 9) for end in (1, 9)] == [1, 9]
     assert [checked_number("share", end, least=0, most=1) for end in (0, 1)] == [0.0, 1.0]
     assert [checked_number("error", end, least=1e-9, below=1) for end in (1e-9, 0.5)] == [1e-9, 0.5]
@@ -61,7 +59,7 @@ def test_the_ends_of_a_range_belong_to_it_where_they_are_least_and_most() -> Non
         ({"below": 2**31 - 1}, "a number < 2,147,483,647"),
     ],
 )
-def test_a_range_is_written_in_few_characters(ends: dict[str, float], written: str) -> None:
+def test_a_range_is_written_in_few_characters(ends, written):
     with pytest.raises(InputError) as refused:
         checked_number("error", math.nan, **ends)  # type: ignore[arg-type]
     assert refused.value.condition == f"must be {written}"
@@ -70,7 +68,7 @@ def test_a_range_is_written_in_few_characters(ends: dict[str, float], written: s
 SHARE = NumericAttribute("share", (0, 0.5, 10))
 
 
-def test_a_number_is_read_as_it_is_written() -> None:
+def test_a_number_is_read_as_it_is_written():
     assert [number("a", text) for text in ("1", "1e-9", "-2.5")] == [1.0, 1e-9, -2.5]
     assert integer("a", "1e6") == 1_000_000
     # A float would lose the last digit.
@@ -79,7 +77,7 @@ def test_a_number_is_read_as_it_is_written() -> None:
 
 
 @pytest.mark.parametrize("text", ["1_0", "1_0.5", "x", ""])
-def test_rejects_text_that_is_not_a_number_or_has_underscore(text: str) -> None:
+def test_rejects_text_that_is_not_a_number_or_has_underscore(text):
     with pytest.raises(InputError, match=r"a: .* is refused; must be a number"):
         number("a", text)
     with pytest.raises(InputError, match="must be a whole number or 'noisy'"):
@@ -89,6 +87,6 @@ def test_rejects_text_that_is_not_a_number_or_has_underscore(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["2.5", "nan", "inf"])
-def test_rejects_text_that_is_not_a_whole_number(text: str) -> None:
+def test_rejects_text_that_is_not_a_whole_number(text):
     with pytest.raises(InputError, match="must be a whole number"):
         integer("a", text)

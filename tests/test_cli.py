@@ -30,7 +30,7 @@ DOMAIN = parse_domain(
 
 
 @pytest.fixture
-def directory(tmp_path: pathlib.Path) -> str:
+def directory(tmp_path) -> str:
     """A release of 60 records whose hypothesis is uniform over sex and age, all out of bed."""
     workload = marginals(DOMAIN, ways=2)
     release = SyntheticDatabase(
@@ -65,9 +65,7 @@ def line(capfd: pytest.CaptureFixture[str], *argv: str) -> str:
     return err
 
 
-def test_describe_shows_promise(
-    directory: str, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_describe_shows_promise(directory, capfd, monkeypatch):
     monkeypatch.setenv("COLUMNS", "160")
     assert main(["describe", directory]) == 0
     out = capfd.readouterr().out
@@ -84,15 +82,13 @@ def test_describe_shows_promise(
         assert text in out
 
 
-def test_describe_json_is_card(directory: str, capfd: pytest.CaptureFixture[str]) -> None:
+def test_describe_json_is_card(directory, capfd):
     assert main(["describe", directory, "--json"]) == 0
     card = json.loads(capfd.readouterr().out)
     assert card == json.loads(pathlib.Path(directory, "card.json").read_text())
 
 
-def test_answer_shows_value_error_and_bound(
-    directory: str, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_answer_shows_value_error_and_bound(directory, capfd, monkeypatch):
     monkeypatch.setenv("COLUMNS", "120")
     assert main(["answer", directory, "--marginal", "sex,getting in/out of bed"]) == 0
     out = capfd.readouterr().out
@@ -102,14 +98,14 @@ def test_answer_shows_value_error_and_bound(
     assert "within 30.5 records of the truth, except with probability 0.05" in out
 
 
-def test_answer_states_missing_error(directory: str, capfd: pytest.CaptureFixture[str]) -> None:
+def test_answer_states_missing_error(directory, capfd):
     assert main(["answer", directory, "--marginal", "sex"]) == 0
     assert "did not measure this marginal whole" in capfd.readouterr().out
     assert main(["answer", directory, "--marginal", "sex,getting in/out of bed"]) == 0
     assert "did not measure" not in capfd.readouterr().out
 
 
-def test_answer_json_lists_tables(directory: str, capfd: pytest.CaptureFixture[str]) -> None:
+def test_answer_json_lists_tables(directory, capfd):
     assert (
         main(
             [
@@ -131,39 +127,33 @@ def test_answer_json_lists_tables(directory: str, capfd: pytest.CaptureFixture[s
     assert second["bound"] == 30.5
 
 
-def test_name_with_comma_is_one_attribute(
-    directory: str, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_name_with_comma_is_one_attribute(directory, capfd):
     assert main(["answer", directory, "--json", "--marginal", "age, in [bold]years[/]"]) == 0
     (answer,) = json.loads(capfd.readouterr().out)
     np.testing.assert_allclose(answer["records"], [20, 20, 20])
 
 
-def test_answers_queries_from_json_lines(
-    directory: str, tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_answers_queries_from_json_lines(directory, tmp_path, capfd):
     queries = tmp_path / "queries.jsonl"
     queries.write_text('{"marginal": ["sex"]}\n{"marginal": ["age, in [bold]years[/]", "sex"]}\n')
     assert main(["answer", directory, "--json", "--queries", str(queries)]) == 0
     assert [len(answer["marginal"]) for answer in json.loads(capfd.readouterr().out)] == [1, 2]
 
 
-def test_long_table_is_cut_with_notice(directory: str, capfd: pytest.CaptureFixture[str]) -> None:
+def test_long_table_is_cut_with_notice(directory, capfd):
     assert main(["answer", directory, "--marginal=sex", "--limit=2"]) == 0
     out = capfd.readouterr().out
     assert "2 of 3 cells" in out
     assert "null" not in out
 
 
-def test_unknown_attribute_is_refused_with_nearest(
-    directory: str, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_unknown_attribute_is_refused_with_nearest(directory, capfd):
     message = line(capfd, "answer", directory, "--marginal", "sexx")
     near = "is not an attribute; the nearest known is 'sex'"
     assert message == f"error: --marginal: 'sexx' is refused; {near}\n"
 
 
-def test_shows_help_without_a_command(capfd: pytest.CaptureFixture[str]) -> None:
+def test_shows_help_without_a_command(capfd):
     assert main([]) == 2
     out, err = capfd.readouterr()
     assert out == ""
@@ -171,7 +161,7 @@ def test_shows_help_without_a_command(capfd: pytest.CaptureFixture[str]) -> None
     assert "release-synthetic-database" in err
 
 
-def test_help_command_shows_help_of_all_or_of_one(capfd: pytest.CaptureFixture[str]) -> None:
+def test_help_command_shows_help_of_all_or_of_one(capfd):
     def printed(*argv: str) -> str:
         with pytest.raises(SystemExit) as ended:
             main(argv)
@@ -223,9 +213,7 @@ def test_help_command_shows_help_of_all_or_of_one(capfd: pytest.CaptureFixture[s
         (["answer", "DIR", "--marginal=sex", "--queries=x"], r"must not be given with --marginal"),
     ],
 )
-def test_bad_command_is_refused_in_one_line(
-    directory: str, capfd: pytest.CaptureFixture[str], argv: list[str], pattern: str
-) -> None:
+def test_bad_command_is_refused_in_one_line(directory, capfd, argv, pattern):
     message = line(capfd, *(directory if word == "DIR" else word for word in argv))
     assert re.search(pattern, message)
 
@@ -240,16 +228,12 @@ def test_bad_command_is_refused_in_one_line(
         (["--queries=a", "--queries=b"], "--queries: 'b' is refused; must be given once (before:"),
     ],
 )
-def test_repeated_flag_is_refused(
-    argv: list[str], told: str, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_repeated_flag_is_refused(argv, told, capfd):
     assert told in line(capfd, "answer", "out", *argv)
 
 
 @pytest.mark.parametrize("second", ["b.sqlite", "postgresql://bob:tell-tale@other/db"])
-def test_repeated_ledger_is_refused_without_its_password(
-    second: str, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_repeated_ledger_is_refused_without_its_password(second, capfd):
     first = "postgresql://bob:tell-tale@host/db?sslpassword=tell-tale"
     for argv in (["doctor"], ["release-intervals", "--input=a.csv"]):
         told = line(capfd, *argv, "--ledger", first, "--ledger", second)
@@ -257,15 +241,13 @@ def test_repeated_ledger_is_refused_without_its_password(
 
 
 @pytest.mark.parametrize("command", [["describe"], ["answer", "--marginal=sex"]])
-def test_directory_without_release_is_refused(
-    tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str], command: list[str]
-) -> None:
+def test_directory_without_release_is_refused(tmp_path, capfd, command):
     for name in ("nowhere", "."):
         path = str(tmp_path / name)
         assert path in line(capfd, command[0], path, *command[1:])
 
 
-def test_damaged_release_is_refused(directory: str, capfd: pytest.CaptureFixture[str]) -> None:
+def test_damaged_release_is_refused(directory, capfd):
     (records,) = pathlib.Path(directory).glob("records-*.avro")
     records.write_bytes(records.read_bytes()[:-1])
     assert records.name in line(capfd, "describe", directory)
@@ -279,9 +261,7 @@ DECLARATION = (
 )
 
 
-def test_ledger_is_declared_spent_from_and_printed(
-    ledger_url: str, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ledger_is_declared_spent_from_and_printed(ledger_url, capfd, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     assert main(["ledger", ledger_url, "--declare", "[bold]visits[/]", *DECLARATION]) == 0
     told = " ".join(capfd.readouterr().out.split())
@@ -316,9 +296,7 @@ def test_ledger_is_declared_spent_from_and_printed(
     assert dataset["entries"][0]["origin"] == origin.to_json()
 
 
-def test_renewing_budget_is_printed_with_worst_case(
-    tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_renewing_budget_is_printed_with_worst_case(tmp_path, capfd, monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
     ledger = Ledger(str(tmp_path / "ledger"))
     ledger.declare("visits", 10.0, 1e-6, "person", "add_or_remove_one")
@@ -374,21 +352,17 @@ def declaration(**changed: str) -> list[str]:
         ([], r"ledger: 'sqlite:///.*' is refused; must exist"),
     ],
 )
-def test_bad_ledger_flag_is_refused_in_one_line(
-    tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str], argv: list[str], pattern: str
-) -> None:
+def test_bad_ledger_flag_is_refused_in_one_line(tmp_path, capfd, argv, pattern):
     assert re.search(pattern, line(capfd, "ledger", str(tmp_path / "l.sqlite"), *argv))
     assert list(tmp_path.iterdir()) == []
 
 
-def test_huge_limit_shows_every_cell(directory: str, capfd: pytest.CaptureFixture[str]) -> None:
+def test_huge_limit_shows_every_cell(directory, capfd):
     assert main(["answer", directory, "--marginal", "sex", "--limit", str(10**20)]) == 0
     assert "Male" in capfd.readouterr().out
 
 
-def test_escape_sequences_in_labels_are_not_printed(
-    tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_escape_sequences_in_labels_are_not_printed(tmp_path, capfd):
     domain = Domain((CategoricalAttribute("records", ("\x1b[2Jgone", "b")),))
     release = SyntheticDatabase(
         domain=domain,

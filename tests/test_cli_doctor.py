@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.metadata
-import pathlib
 import re
 import socket
 import subprocess
@@ -29,13 +28,13 @@ def told(capfd: pytest.CaptureFixture[str], *argv: str, code: int = 0) -> str:
 
 
 @pytest.fixture
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+def quick(monkeypatch) -> None:
     """Without the small job, which has a test of its own."""
     found = [doctor.Finding("works", "FnApiRunner", "ran a small job")]
     monkeypatch.setattr(doctor, "_runners", lambda: found)
 
 
-def test_doctor_checks_requirements_of_setup() -> None:
+def test_doctor_checks_requirements_of_setup():
     def name(line: str) -> str:
         return re.match(r"[\w.-]+", line)[0].lower()  # type: ignore[index]
 
@@ -47,9 +46,7 @@ def test_doctor_checks_requirements_of_setup() -> None:
 
 
 @pytest.mark.slow
-def test_doctor_uses_no_network(
-    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_doctor_uses_no_network(capfd, monkeypatch):
     def connect(_: Any, address: Any) -> None:
         assert str(address[0]) in ("127.0.0.1", "::1", "localhost"), address
 
@@ -66,9 +63,7 @@ def test_doctor_uses_no_network(
 
 
 @pytest.mark.usefixtures("quick")
-def test_missing_extra_is_no_fault(
-    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_missing_extra_is_no_fault(capfd, monkeypatch):
     absent = {"gcs": ("absent_package.storage", "outputs"), "s3": ("absent_package", "others")}
     monkeypatch.setattr(doctor, "EXTRAS", absent)
     out = told(capfd)
@@ -84,12 +79,7 @@ def test_missing_extra_is_no_fault(
         ({"numpy": "absent_module"}, "can't be loaded (No module named 'absent_module')"),
     ],
 )
-def test_broken_requirement_exits_with_1(
-    capfd: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    core: dict[str, str],
-    condition: str,
-) -> None:
+def test_broken_requirement_exits_with_1(capfd, monkeypatch, core, condition):
     monkeypatch.setattr(doctor, "READING", core)
     out = told(capfd, code=1)
     assert condition in out and out.endswith("Making a release needs what is broken above.")
@@ -97,16 +87,14 @@ def test_broken_requirement_exits_with_1(
 
 
 @pytest.mark.usefixtures("quick")
-def test_installation_that_only_reads_exits_with_1(
-    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_installation_that_only_reads_exits_with_1(capfd, monkeypatch):
     monkeypatch.setattr(doctor, "MAKING", {"absent-package": "absent"})
     out = told(capfd, code=1)
     assert out.endswith("Releases can be read here. Making a release needs what is broken above.")
 
 
 @pytest.mark.usefixtures("quick")
-def test_checks_given_ledger(tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_checks_given_ledger(tmp_path, capfd):
     url = str(tmp_path / "budgets.sqlite")
     assert "broken ledger ledger: " in told(capfd, "--ledger", url)
     Ledger(url).declare("visits", 1.0, 0.0, "record", "add_or_remove_one")
@@ -115,7 +103,7 @@ def test_checks_given_ledger(tmp_path: pathlib.Path, capfd: pytest.CaptureFixtur
 
 
 @pytest.mark.slow
-def test_doctor_runs_without_numpy_rich_and_beam() -> None:
+def test_doctor_runs_without_numpy_rich_and_beam():
     program = (
         "import sys\n"
         "for name in ('numpy', 'rich', 'apache_beam'): sys.modules[name] = None\n"

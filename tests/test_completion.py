@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pathlib
 import re
 import shutil
 import subprocess
@@ -44,9 +43,7 @@ def script(capsys: pytest.CaptureFixture[str], shell: str) -> str:
         ("answer out --queries vis", "visits.json"),
     ],
 )
-def test_bash_offers_commands_flags_choices_and_files(
-    typed: str, offered: str, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_bash_offers_commands_flags_choices_and_files(typed, offered, tmp_path, capsys):
     (tmp_path / "visits.json").write_text("{}")
     for folder in ("landing", "out"):
         (tmp_path / folder).mkdir()
@@ -64,9 +61,7 @@ def test_bash_offers_commands_flags_choices_and_files(
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_every_script_has_every_command_and_flag(
-    shell: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_every_script_has_every_command_and_flag(shell, capsys):
     text = script(capsys, shell)
     _, commands = command_parsers()
     for name, parser in commands.items():
@@ -78,9 +73,7 @@ def test_every_script_has_every_command_and_flag(
 
 
 @pytest.mark.parametrize("shell", ["zsh", "fish"])
-def test_installed_shell_parses_its_script(
-    shell: str, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_installed_shell_parses_its_script(shell, tmp_path, capsys):
     program = shutil.which(shell)
     if program is None:
         pytest.skip(f"no {shell}")
@@ -90,7 +83,7 @@ def test_installed_shell_parses_its_script(
     assert (done.returncode, done.stderr) == (0, b"")
 
 
-def test_unknown_shell_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+def test_unknown_shell_is_refused(capsys):
     assert main(["completion", "bsh"]) == 2
     told = r"error: 'bsh' is refused; must be one of bash, zsh, fish; the nearest is 'bash'\n"
     assert re.fullmatch(told, capsys.readouterr().err)

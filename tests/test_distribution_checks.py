@@ -21,7 +21,7 @@ GOOD = {"beam_dp/a.py": b"1", "beam_dp/pipelines/b.py": b"2", "beam_dp-0.1.0.dis
 
 
 @pytest.fixture
-def commit(tmp_path: pathlib.Path) -> pathlib.Path:
+def commit(tmp_path) -> pathlib.Path:
     for name, content in {"beam_dp/a.py": "1", "pipelines/b.py": "2", "tests/c.py": "3"}.items():
         (tmp_path / "commit" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "commit" / name).write_text(content)
@@ -35,7 +35,7 @@ def wheel(commit: pathlib.Path, name: str, files: dict[str, bytes]) -> pathlib.P
     return commit.parent / name
 
 
-def test_accepts_a_wheel_of_committed_files_and_its_kernel(commit: pathlib.Path) -> None:
+def test_accepts_a_wheel_of_committed_files_and_its_kernel(commit):
     compiled = wheel(commit, X86, {"beam_dp/": b"", **GOOD, KERNEL: ELF["x86_64"]})
     assert odd_in_wheel(compiled, "x86_64", "2.17", commit) == []
 
@@ -53,15 +53,13 @@ def test_accepts_a_wheel_of_committed_files_and_its_kernel(commit: pathlib.Path)
         ({KERNEL: ELF["x86_64"], "beam_dp/x.dist-info/WHEEL": b""}, "does not belong"),
     ],
 )
-def test_rejects_a_wheel_with_unexpected_files(
-    commit: pathlib.Path, files: dict[str, bytes], told: str
-) -> None:
+def test_rejects_a_wheel_with_unexpected_files(commit, files, told):
     odd = odd_in_wheel(wheel(commit, X86, {**GOOD, **files}), "x86_64", "2.17", commit)
     assert odd and all(line.startswith(X86) for line in odd)
     assert any(told in line for line in odd)
 
 
-def test_rejects_a_wheel_tagged_for_another_platform(commit: pathlib.Path) -> None:
+def test_rejects_a_wheel_tagged_for_another_platform(commit):
     compiled = wheel(commit, X86, {**GOOD, KERNEL: ELF["x86_64"]})
     assert odd_in_wheel(compiled, "x86_64", "2.28", commit)
 
@@ -73,7 +71,7 @@ def sources(commit: pathlib.Path, folder: str) -> pathlib.Path:
     return archive
 
 
-def test_source_distribution_has_committed_files_without_tests(commit: pathlib.Path) -> None:
+def test_source_distribution_has_committed_files_without_tests(commit):
     packed, tests = sources(commit, "beam_dp"), sources(commit, "tests")
     assert odd_in_sources(packed, commit) == []
     (odd,) = odd_in_sources(tests, commit)
@@ -82,7 +80,7 @@ def test_source_distribution_has_committed_files_without_tests(commit: pathlib.P
     assert odd_in_sources(packed, commit)
 
 
-def test_every_file_has_the_same_version() -> None:
+def test_every_file_has_the_same_version():
     (version,) = re.findall(r'^VERSION = "(.+)"', (ROOT / "setup.py").read_text("utf-8"), re.M)
     assert f"\nversion: {version}\n" in (ROOT / "CITATION.cff").read_text("utf-8")
     heading = "## [Unreleased]" if version.endswith(".dev0") else f"## [{version}] - 20"

@@ -40,7 +40,7 @@ def anchors(path: pathlib.Path) -> set[str]:
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
-def test_every_link_has_an_existing_file_and_heading(path: pathlib.Path) -> None:
+def test_every_link_has_an_existing_file_and_heading(path):
     broken = []
     for link in LINK.findall(prose(path)):
         if link.startswith(("http://", "https://")):
@@ -52,7 +52,7 @@ def test_every_link_has_an_existing_file_and_heading(path: pathlib.Path) -> None
     assert broken == []
 
 
-def test_every_page_can_be_reached_from_the_readme() -> None:
+def test_every_page_can_be_reached_from_the_readme():
     reached, waiting = set(), [README]
     while waiting:
         path = waiting.pop()
@@ -65,7 +65,7 @@ def test_every_page_can_be_reached_from_the_readme() -> None:
     assert [path.name for path in ROOT.glob("docs/*.md") if path not in reached] == []
 
 
-def test_contributing_lists_every_folder_in_thirty_lines() -> None:
+def test_contributing_lists_every_folder_in_thirty_lines():
     text = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
     listing = re.findall(
         r"^    .*$", text.partition("## Where things are")[2].partition("##")[0], re.M
@@ -76,12 +76,12 @@ def test_contributing_lists_every_folder_in_thirty_lines() -> None:
     assert len(listing) <= 30
 
 
-def test_flag_tables_match_the_programs() -> None:
+def test_flag_tables_match_the_programs():
     page = runpy.run_path(str(ROOT / "tools" / "write_flags.py"))["page"]()
     assert (ROOT / "docs" / "flags.md").read_text("utf-8") == page, "run `make generated`"
 
 
-def test_readme_is_short_and_its_flags_exist() -> None:
+def test_readme_is_short_and_its_flags_exist():
     text = README.read_text("utf-8")
     known = re.findall(r"--(\w+)", (ROOT / "docs" / "flags.md").read_text("utf-8"))
     assert set(re.findall(r"(?<=[ `])--(\w+)(?=[ `=\n])", text)) <= {*known, "runner"}

@@ -18,7 +18,7 @@ def story_class() -> Any:
     return runpy.run_path(str(EXAMPLES / "story.py"))["Story"]
 
 
-def test_example_visits_are_reproducible_and_in_their_domain() -> None:
+def test_example_visits_are_reproducible_and_in_their_domain():
     made = runpy.run_path(str(EXAMPLES / "visits.py"))
     table = made["visits"]()
     assert table.equals(made["visits"]())
@@ -31,9 +31,7 @@ def test_example_visits_are_reproducible_and_in_their_domain() -> None:
     assert release.num_records == table.num_rows
 
 
-def test_example_prints_the_commands_it_runs(
-    story_class: Any, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_example_prints_the_commands_it_runs(story_class, tmp_path, capsys):
     def ask(number: int) -> int:
         """Is not shown."""
         if number:
@@ -47,12 +45,12 @@ def test_example_prints_the_commands_it_runs(
     assert capsys.readouterr().out.startswith("\n$ beam-dp descrbe x\n    error: ")
 
 
-def test_example_stops_at_an_unexpected_exit_code(story_class: Any, tmp_path: pathlib.Path) -> None:
+def test_example_stops_at_an_unexpected_exit_code(story_class, tmp_path):
     with pytest.raises(SystemExit, match="exit code 2; 0 was expected"):
         story_class(tmp_path / "told").run("beam-dp descrbe x")
 
 
-def test_example_starts_in_an_empty_folder(story_class: Any, tmp_path: pathlib.Path) -> None:
+def test_example_starts_in_an_empty_folder(story_class, tmp_path):
     (tmp_path / "mine").write_text("kept")
     story_class(tmp_path / "told").folder.joinpath("old").write_text("")
     assert list(story_class(tmp_path / "told").folder.iterdir()) == []

@@ -31,7 +31,7 @@ class Choice:
     hidden: int = 5
 
 
-def test_field_is_flag_of_its_name_or_another() -> None:
+def test_field_is_flag_of_its_name_or_another():
     assert flags_of(Choice) == (
         Flag("w", "how wide", "W", form="integer"),
         Flag("share", "a part", "A", form="number"),
@@ -39,7 +39,7 @@ def test_field_is_flag_of_its_name_or_another() -> None:
     )
 
 
-def test_texts_and_fields_round_trip() -> None:
+def test_texts_and_fields_round_trip():
     given = {"w": "7", "kind": "b", "epsilon": "1"}
     assert values_of(Choice, given) == {"width": 7, "kind": "b"}
     made = Choice(**values_of(Choice, given))
@@ -47,7 +47,7 @@ def test_texts_and_fields_round_trip() -> None:
     assert Choice(**values_of(Choice, texts_of(Choice(share=0.25)))) == Choice(share=0.25)
 
 
-def test_bad_text_is_refused_by_name_of_flag() -> None:
+def test_bad_text_is_refused_by_name_of_flag():
     with pytest.raises(InputError, match=r"^w: 'wide' is refused; must be a whole number$"):
         values_of(Choice, {"w": "wide"})
     assert (
@@ -57,7 +57,7 @@ def test_bad_text_is_refused_by_name_of_flag() -> None:
         OrWord(integer, "all")("size", "most")
 
 
-def test_value_is_refused_where_flag_does_not_apply() -> None:
+def test_value_is_refused_where_flag_does_not_apply():
     flags = {
         "one": (Flag("mode", "", default="a"),),
         "two": (),
@@ -70,7 +70,7 @@ def test_value_is_refused_where_flag_does_not_apply() -> None:
 
 
 @pytest.mark.parametrize("program", TABLES, ids=lambda program: program.PROGRAM)
-def test_programs_take_every_option_of_their_mechanisms(program: object) -> None:
+def test_programs_take_every_option_of_their_mechanisms(program):
     flags = program.FLAGS  # type: ignore[attr-defined]
     assert len({flag.name for flag in flags}) == len(flags)
     (mechanism,) = (flag for flag in flags if flag.name == "mechanism")
@@ -81,7 +81,7 @@ def test_programs_take_every_option_of_their_mechanisms(program: object) -> None
 
 
 @pytest.mark.parametrize("name", SYNTHETIC)
-def test_flag_of_another_mechanism_is_refused(name: str) -> None:
+def test_flag_of_another_mechanism_is_refused(name):
     table = options_of(SYNTHETIC)
     own = {flag.name for flag in table[name]}
     for flag in flags_of(*SYNTHETIC.values()):
@@ -93,5 +93,5 @@ def test_flag_of_another_mechanism_is_refused(name: str) -> None:
             assert not re.search(rf"\b{name}\b", str(e.value))
 
 
-def test_key_type_offers_every_type_of_keys() -> None:
+def test_key_type_offers_every_type_of_keys():
     assert shared.KEY_TYPE.choices == KEY_TYPES  # which takes numpy to import

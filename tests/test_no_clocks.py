@@ -150,7 +150,7 @@ def faults(source: str, path: str = "tests/test_example.py") -> list[str]:
     return [f"{path}:{fault}" for fault in found]
 
 
-def test_no_test_compares_times_or_has_a_short_timeout() -> None:
+def test_no_test_compares_times_or_has_a_short_timeout():
     sources = {
         path.relative_to(ROOT).as_posix(): path.read_text("utf-8")
         for path in pathlib.Path(ROOT, "tests").rglob("*.py")
@@ -184,7 +184,7 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("name", BROKEN)
-def test_finds_a_test_that_depends_on_time(name: str) -> None:
+def test_finds_a_test_that_depends_on_time(name):
     assert faults(BROKEN[name])
 
 
@@ -199,5 +199,5 @@ INNOCENT = {
 
 
 @pytest.mark.parametrize("name", INNOCENT)
-def test_accepts_what_does_not_depend_on_time(name: str) -> None:
+def test_accepts_what_does_not_depend_on_time(name):
     assert faults(INNOCENT[name]) == []

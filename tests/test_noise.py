@@ -58,7 +58,7 @@ def clipped_law(kind: str, scale: float, reach: int) -> np.ndarray:
 @pytest.mark.mostly_slow(one_in=2)
 @pytest.mark.parametrize("kind", ["laplace", "gaussian"])
 @pytest.mark.parametrize("scale", [0.5, 1.0, 7.5])
-def test_noise_follows_its_law_and_no_other_scale(kind: str, scale: float):
+def test_noise_follows_its_law_and_no_other_scale(kind, scale):
     draws = getattr(NoiseSource(), kind)(np.zeros(DRAWS, np.int64), scale)
     reach = max(2, math.ceil(4 * scale))
     counts = frequencies(draws, reach)
@@ -68,7 +68,7 @@ def test_noise_follows_its_law_and_no_other_scale(kind: str, scale: float):
 
 
 @pytest.mark.parametrize("kind", ["laplace", "gaussian"])
-def test_wide_noise_has_its_variance(kind: str):
+def test_wide_noise_has_its_variance(kind):
     """A sum of 4,000 squares is within 6 standard errors (kurtosis 3 or 6): P < 1e-6."""
     scale = 2.0**40
     draws = getattr(NoiseSource(), kind)(np.zeros(4000, np.int64), scale) / scale
@@ -87,7 +87,7 @@ def test_wide_noise_lies_on_every_integer():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("base", [0, 10**9, 2**60, -(2**62)])
-def test_selection_follows_its_law_and_no_other_scale(base: int):
+def test_selection_follows_its_law_and_no_other_scale(base):
     scores = np.array([10, 9, 5, 0], np.int64)
     noise = NoiseSource()
     counts = np.bincount([noise.select(base + scores, 2.0) for _ in range(CHOICES)], minlength=4)
@@ -98,7 +98,7 @@ def test_selection_follows_its_law_and_no_other_scale(base: int):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("base", [0, 10**9, 2**60, -(2**62)])
-def test_permute_and_flip_follows_its_law_and_no_other(base: int):
+def test_permute_and_flip_follows_its_law_and_no_other(base):
     scores = np.array([10, 9, 5, 0], np.int64)
     noise = NoiseSource()
     drawn = [noise.permute_and_flip(base + scores, 2.0) for _ in range(CHOICES)]
@@ -137,20 +137,20 @@ def test_selection_at_the_limits():
 
 @pytest.mark.parametrize("scale", [0.0, -1.0, math.nan, math.inf, -math.inf, 2.0**51])
 @pytest.mark.parametrize("kind", ["laplace", "gaussian", "select", "permute_and_flip"])
-def test_rejects_scales_without_noise_or_out_of_range(kind: str, scale: float):
+def test_rejects_scales_without_noise_or_out_of_range(kind, scale):
     with pytest.raises(InputError, match="scale"):
         getattr(NoiseSource(), kind)(np.zeros(3, np.int64), scale)
 
 
 @pytest.mark.parametrize("kind", ["laplace", "gaussian"])
-def test_rejects_scale_without_privacy_each_time(kind: str):
+def test_rejects_scale_without_privacy_each_time(kind):
     for _ in range(2):
         with pytest.raises(InputError, match="too small to give any privacy"):
             getattr(NoiseSource(), kind)(np.zeros(3, np.int64), 5e-324)
 
 
 @pytest.mark.parametrize("kind", ["laplace", "gaussian"])
-def test_sums_wrap_instead_of_saturating(kind: str):
+def test_sums_wrap_instead_of_saturating(kind):
     largest = np.full(200, 2**63 - 1, np.int64)
     with np.errstate(over="raise"):
         noisy = getattr(NoiseSource(), kind)(largest, 1000.0)
@@ -161,7 +161,7 @@ def test_sums_wrap_instead_of_saturating(kind: str):
 
 @pytest.mark.parametrize("kind", ["laplace", "gaussian"])
 @pytest.mark.parametrize("shape", [(0,), (0, 3), (), (1,), (2, 3, 4)])
-def test_shape_and_type_are_kept(kind: str, shape: tuple[int, ...]):
+def test_shape_and_type_are_kept(kind, shape):
     values = np.zeros(shape, np.int64)
     noisy = getattr(NoiseSource(), kind)(values, 3.0)
     assert noisy.shape == shape and noisy.dtype == np.int64
@@ -184,7 +184,7 @@ def test_earlier_scale_or_kind_leaves_no_state():
 
 
 @pytest.mark.parametrize("kind", ["laplace", "gaussian"])
-def test_forked_processes_draw_noise_of_their_own(kind: str):
+def test_forked_processes_draw_noise_of_their_own(kind):
     def draw() -> np.ndarray:
         return getattr(NoiseSource(), kind)(np.zeros(8, np.int64), 2.0**40)
 
@@ -216,14 +216,14 @@ def test_every_cell_has_noise_of_its_own():
 
 @pytest.mark.parametrize("kind", ["laplace", "gaussian"])
 @pytest.mark.parametrize("dtype", [np.int32, np.uint64, np.float64, bool])
-def test_rejects_anything_but_64_bit_integers(kind: str, dtype: type):
+def test_rejects_anything_but_64_bit_integers(kind, dtype):
     with pytest.raises(InputError, match="int64"):
         getattr(NoiseSource(), kind)(np.zeros(2, dtype), 1.0)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("scale", [0.3, 2.0, 9.0])
-def test_geometric_noise_follows_its_law_and_no_other_scale(scale: float):
+def test_geometric_noise_follows_its_law_and_no_other_scale(scale):
     drawn = NoiseSource().geometric(DRAWS, scale)
     assert drawn.shape == (DRAWS,) and drawn.dtype == np.int64 and drawn.min() >= 0
     reach = max(2, math.ceil(4 * scale))
@@ -235,7 +235,7 @@ def test_geometric_noise_follows_its_law_and_no_other_scale(scale: float):
 
 
 @pytest.mark.parametrize("bound", [1, 2, 3, 17, 64, 65])
-def test_integers_below_a_bound_are_uniform(bound: int):
+def test_integers_below_a_bound_are_uniform(bound):
     noise = NoiseSource()
     counts = np.bincount([noise.below(bound) for _ in range(DRAWS)], minlength=bound)
     assert counts.size == bound
@@ -245,7 +245,7 @@ def test_integers_below_a_bound_are_uniform(bound: int):
 
 
 @pytest.mark.parametrize("numerator", [0, 1, 3, 7])
-def test_coins_have_the_probability_that_their_bounds_enclose(numerator: int):
+def test_coins_have_the_probability_that_their_bounds_enclose(numerator):
     """Sevenths, seen through bounds so wide at first that most tosses need more bits."""
     noise = NoiseSource()
 

@@ -24,12 +24,12 @@ def code_cells(path: pathlib.Path) -> list[dict[str, Any]]:
     return [cell for cell in notebook(path)["cells"] if cell["cell_type"] == "code"]
 
 
-def test_each_reader_has_a_notebook() -> None:
+def test_each_reader_has_a_notebook():
     assert [path.stem for path in NOTEBOOKS] == ["analyst", "engineer", "officer"]
 
 
 @by_name
-def test_notebooks_are_committed_without_outputs(path: pathlib.Path) -> None:
+def test_notebooks_are_committed_without_outputs(path):
     """Without what cells showed, and without traces of the Jupyter that somebody used."""
     for cell in code_cells(path):
         assert (cell["outputs"], cell["execution_count"]) == ([], None), cell["source"]
@@ -41,7 +41,7 @@ def test_notebooks_are_committed_without_outputs(path: pathlib.Path) -> None:
 
 
 @by_name
-def test_notebooks_begin_with_their_reader_and_duration(path: pathlib.Path) -> None:
+def test_notebooks_begin_with_their_reader_and_duration(path):
     first = notebook(path)["cells"][0]
     assert first["cell_type"] == "markdown"
     title, audience, *_ = "".join(first["source"]).split("\n\n")
@@ -51,7 +51,7 @@ def test_notebooks_begin_with_their_reader_and_duration(path: pathlib.Path) -> N
 
 
 @by_name
-def test_notebook_cells_are_short_and_uniquely_named(path: pathlib.Path) -> None:
+def test_notebook_cells_are_short_and_uniquely_named(path):
     names = [cell["id"] for cell in notebook(path)["cells"]]
     assert len(names) == len({*names})
     for cell in code_cells(path):
@@ -59,16 +59,14 @@ def test_notebook_cells_are_short_and_uniquely_named(path: pathlib.Path) -> None
 
 
 @by_name
-def test_notebooks_link_to_each_other_and_from_the_journeys(path: pathlib.Path) -> None:
+def test_notebooks_link_to_each_other_and_from_the_journeys(path):
     others = {other.name for other in NOTEBOOKS} - {path.name}
     assert others <= {*LINK.findall(prose(path))}
     assert f"../examples/notebooks/{path.name}" in LINK.findall(prose(ROOT / "docs/journeys.md"))
 
 
 @by_name
-def test_shell_cells_stop_at_the_first_failure(
-    path: pathlib.Path,
-) -> None:
+def test_shell_cells_stop_at_the_first_failure(path):
     """The shell's exit code is that of its last command."""
     for cell in code_cells(path):
         first, *lines = "".join(cell["source"]).replace("\\\n", "").splitlines()
@@ -87,7 +85,7 @@ def test_shell_cells_stop_at_the_first_failure(
         ("assert 1 + 1 == 2", ""),
     ],
 )
-def test_failing_cell_is_reported_in_one_line(code: str, told: str, tmp_path: pathlib.Path) -> None:
+def test_failing_cell_is_reported_in_one_line(code, told, tmp_path):
     pytest.importorskip("nbclient", reason="nbclient is not installed: `make notebooks` does")
     book = notebook(NOTEBOOKS[0])
     words = {**book["cells"][0], "source": "Words."}

@@ -1,9 +1,5 @@
 """The plugin that reports what tests cost, and chooses the cases that are slow."""
 
-from __future__ import annotations
-
-import pytest
-
 pytest_plugins = ["pytester"]
 # Processor time is scripted: a second whenever it is asked for.
 TESTS = """
@@ -48,9 +44,7 @@ TESTS = """
 """
 
 
-def test_reports_the_dearest_tests_and_fails_none(
-    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_reports_the_dearest_tests_and_fails_none(pytester, monkeypatch):
     pytester.makepyfile(TESTS)
     pytester.makeini("[pytest]\nmarkers = slow")
     with monkeypatch.context() as patched:
@@ -66,13 +60,13 @@ def test_reports_the_dearest_tests_and_fails_none(
     ]
 
 
-def test_reports_nothing_unless_asked(pytester: pytest.Pytester) -> None:
+def test_reports_nothing_unless_asked(pytester):
     pytester.makepyfile("def test_nothing():\n    pass")
     run = pytester.runpytest_inprocess("-p", "processor_time")
     run.stdout.no_fnmatch_line("*dearest*")
 
 
-def test_mostly_slow_marks_all_cases_except_every_nth(pytester: pytest.Pytester) -> None:
+def test_mostly_slow_marks_all_cases_except_every_nth(pytester):
     pytester.makepyfile(
         """
         import pytest

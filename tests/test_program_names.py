@@ -35,11 +35,11 @@ DOCUMENTS = ["README.md", "CHANGELOG.md", "docs/*.md", "examples/**/*", "deploy/
 SOURCES = ["beam_dp/**/*.py", "pipelines/*.py", "Makefile"]
 
 
-def test_every_program_is_a_command() -> None:
+def test_every_program_is_a_command():
     assert {*PROGRAMS} == {*cli.PIPELINES}
 
 
-def test_help_describes_each_program(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_describes_each_program(capsys):
     with pytest.raises(SystemExit):
         cli.main(["--help"])
     shown = " ".join(capsys.readouterr().out.split())
@@ -49,9 +49,7 @@ def test_help_describes_each_program(capsys: pytest.CaptureFixture[str]) -> None
 
 @pytest.mark.parametrize("name", PROGRAMS)
 @pytest.mark.parametrize("by_command", [True, False])
-def test_help_shows_what_to_type(
-    name: str, by_command: bool, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_help_shows_what_to_type(name, by_command, capsys):
     with pytest.raises(SystemExit) as exit:
         _ = cli.main([name, "--help"]) if by_command else PROGRAMS[name].main(["--help"])
     assert exit.value.code == 0
@@ -59,13 +57,13 @@ def test_help_shows_what_to_type(
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_help_example_is_a_valid_command(name: str) -> None:
+def test_help_example_is_a_valid_command(name):
     program: ModuleType = PROGRAMS[name]
     assert f"\n    beam-dp {name} " in (program.__doc__ or "")
 
 
 @pytest.mark.parametrize("pattern", DOCUMENTS + SOURCES)
-def test_installed_texts_name_no_modules_of_a_checkout(pattern: str) -> None:
+def test_installed_texts_name_no_modules_of_a_checkout(pattern):
     paths = [path for path in ROOT.glob(pattern) if path.is_file() and path.suffix != ".pyc"]
     assert paths
     found = [

@@ -16,24 +16,24 @@ def run_python(code: str) -> str:
     return result.stdout.strip()
 
 
-def test_importing_the_package_leaves_the_heavy_libraries_alone() -> None:
+def test_importing_the_package_leaves_the_heavy_libraries_alone():
     loaded = run_python("import sys, beam_dp; print(*sys.modules)").split()
     heavy = {"apache_beam", "pyarrow", "scipy", "opendp", "dp_accounting", "fastavro", "rich"}
     assert not {*heavy, "sqlalchemy"} & set(loaded)
 
 
-def test_importing_the_package_adds_few_modules_to_numpy() -> None:
+def test_importing_the_package_adds_few_modules_to_numpy():
     added = "import beam_dp; print(*{*sys.modules} - before)"
     assert len(run_python(f"import sys, numpy; before = {{*sys.modules}}; {added}").split()) < 10
 
 
 @pytest.mark.slow
-def test_every_public_name_exists() -> None:
+def test_every_public_name_exists():
     code = "import beam_dp as dp; print([n for n in dp.__all__ if not hasattr(dp, n)])"
     assert run_python(code) == "[]"
 
 
-def test_the_names_for_sparse_queries_are_public() -> None:
+def test_the_names_for_sparse_queries_are_public():
     import beam_dp
 
     configurations = {"CountSketch", "HybridSketch", "SparseProject", "StabilityHistogram"}

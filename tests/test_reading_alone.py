@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import pathlib
 import subprocess
 import sys
 
@@ -65,7 +64,7 @@ def told(without: tuple[str, ...], commands: list[list[str]]) -> str:
 
 
 @pytest.mark.parametrize("missing", ["apache_beam", "apache-beam", "opendp"])
-def test_missing_library_is_named_with_its_install_command(missing: str) -> None:
+def test_missing_library_is_named_with_its_install_command(missing):
     told = installed.missing_part(ModuleNotFoundError(name=missing))
     assert told is not None and told.endswith("needs it: pip install beam_dp")
     for other in ("rich", "apache_beam.io.absent"):
@@ -73,9 +72,7 @@ def test_missing_library_is_named_with_its_install_command(missing: str) -> None
 
 
 @pytest.mark.parametrize("made", ["tables", "records", "answers"])
-def test_to_arrow_without_pyarrow_says_how_to_install_it(
-    made: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_to_arrow_without_pyarrow_says_how_to_install_it(made, monkeypatch):
     release = dp.read_release(GOLDEN / "synthetic_database", kind=dp.SyntheticDatabase)
     answers = release.query("age < 25").count()
     make = {
@@ -90,7 +87,7 @@ def test_to_arrow_without_pyarrow_says_how_to_install_it(
 
 
 @pytest.mark.slow
-def test_reading_without_heavy_packages_gives_the_same_values(tmp_path: pathlib.Path) -> None:
+def test_reading_without_heavy_packages_gives_the_same_values(tmp_path):
     domain = dp.parse_domain(DOMAIN)
     rows = [
         {"age": age, "children": age % 4, "day": None, "education": "HS", "smokes": age % 3 == 0}
@@ -106,7 +103,7 @@ def test_reading_without_heavy_packages_gives_the_same_values(tmp_path: pathlib.
     assert told(WITHOUT, commands) == told((), commands)
 
 
-def test_reads_every_kind_without_heavy_packages(tmp_path: pathlib.Path) -> None:
+def test_reads_every_kind_without_heavy_packages(tmp_path):
     commands = []
     for release in GOLDEN_RELEASES:
         place, page = str(GOLDEN / release), str(tmp_path / f"{release}.html")

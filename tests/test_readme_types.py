@@ -20,7 +20,7 @@ def checked(folder: pathlib.Path, text: str) -> subprocess.CompletedProcess[str]
 
 
 @pytest.mark.slow
-def test_readme_code_passes_mypy(tmp_path: pathlib.Path) -> None:
+def test_readme_code_passes_mypy(tmp_path):
     """Read from the top: a block may use what an earlier one has named."""
     blocks = [block.text for block in blocks_of("README.md") if block.kind == "python"]
     assert blocks
@@ -29,9 +29,7 @@ def test_readme_code_passes_mypy(tmp_path: pathlib.Path) -> None:
 
 
 @pytest.mark.slow
-def test_mypy_knows_the_kind_and_finds_a_misspelt_relation(
-    tmp_path: pathlib.Path,
-) -> None:
+def test_mypy_knows_the_kind_and_finds_a_misspelt_relation(tmp_path):
     done = checked(
         tmp_path,
         "import beam_dp as dp\n"

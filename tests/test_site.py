@@ -49,7 +49,7 @@ class Elements(html.parser.HTMLParser):
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+def site(tmp_path_factory) -> pathlib.Path:
     folder = tmp_path_factory.mktemp("site")
     command = [PYTHON, "-m", "mkdocs", "build", "--strict", "--site-dir", folder]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
@@ -61,7 +61,7 @@ def page(site: pathlib.Path, document: str) -> str:
     return (site / document.replace("README", "index")).with_suffix(".html").read_text("utf-8")
 
 
-def test_site_loads_nothing_from_other_hosts(site: pathlib.Path) -> None:
+def test_site_loads_nothing_from_other_hosts(site):
     found = [
         (path.name, loaded)
         for path in site.rglob("*.html")
@@ -77,7 +77,7 @@ def test_site_loads_nothing_from_other_hosts(site: pathlib.Path) -> None:
     assert found == []
 
 
-def test_search_finds_every_document(site: pathlib.Path) -> None:
+def test_search_finds_every_document(site):
     entries = json.loads((site / "search" / "search_index.json").read_text("utf-8"))["docs"]
     found = {entry["location"].partition("#")[0] for entry in entries}
     documents = {name.replace("README", "index").replace(".md", ".html") for name in DOCUMENTS}
@@ -85,9 +85,7 @@ def test_search_finds_every_document(site: pathlib.Path) -> None:
 
 
 @pytest.mark.parametrize("document", DOCUMENTS)
-def test_pages_keep_the_lists_and_tables_of_their_markdown(
-    site: pathlib.Path, document: str
-) -> None:
+def test_pages_keep_the_lists_and_tables_of_their_markdown(site, document):
     """The site's Markdown wants an empty line before a list, and four spaces inside one."""
     article = page(site, document).partition("<article")[2].partition("</article>")[0]
     here = Elements(article).counts
@@ -97,7 +95,7 @@ def test_pages_keep_the_lists_and_tables_of_their_markdown(
     assert {kind: here.get(kind) for kind in kinds} == {kind: there.get(kind) for kind in kinds}
 
 
-def test_every_public_name_has_an_entry(site: pathlib.Path) -> None:
+def test_every_public_name_has_an_entry(site):
     import beam_dp
 
     paths = [*(site / "reference").glob("*.html"), *(site / "docs").glob("mechanism_*.html")]
@@ -105,7 +103,7 @@ def test_every_public_name_has_an_entry(site: pathlib.Path) -> None:
     assert [name for name in beam_dp.__all__ if f'id="beam_dp.{name}"' not in pages] == []
 
 
-def test_every_mechanism_has_a_page(site: pathlib.Path) -> None:
+def test_every_mechanism_has_a_page(site):
     from beam_dp.cli.programs import PROGRAMS, flags_of_program
 
     choices = {
@@ -123,7 +121,7 @@ def test_every_mechanism_has_a_page(site: pathlib.Path) -> None:
 
 
 @pytest.mark.skipif(BROWSER is None, reason="no browser: Debian's package chromium has one")
-def test_site_is_searchable_offline(site: pathlib.Path) -> None:
+def test_site_is_searchable_offline(site):
     shown = subprocess.run(
         [
             str(BROWSER),

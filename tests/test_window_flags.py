@@ -1,7 +1,5 @@
 """The flags of releases of windows: what they describe, and what is refused by which name."""
 
-from __future__ import annotations
-
 import pytest
 
 from beam_dp.errors import InputError
@@ -20,22 +18,22 @@ PEOPLE = {
 }
 
 
-def test_flags_describe_a_horizon() -> None:
+def test_flags_describe_a_horizon():
     assert read_horizon(WEEK) == Horizon("2026-11-23T00:00Z", 3600, 168, 1800)
     assert {flag.name for flag in windows.HORIZON} == set(WEEK)
     assert all(flag.required for flag in windows.HORIZON)
 
 
-def test_flags_describe_whom_a_release_protects() -> None:
+def test_flags_describe_whom_a_release_protects():
     assert read_window_unit(PEOPLE) == WindowUnit("person_id", 3, 7, 168)
 
 
-def test_a_record_is_in_one_window_without_a_flag() -> None:
+def test_a_record_is_in_one_window_without_a_flag():
     assert read_window_unit({"privacy_unit": "record"}) == WindowUnit("record", 1, 1, 1)
 
 
 @pytest.mark.parametrize("name", [*PEOPLE][1:])
-def test_unit_flags_have_no_defaults(name: str) -> None:
+def test_unit_flags_have_no_defaults(name):
     given = {flag: text for flag, text in PEOPLE.items() if flag != name}
     with pytest.raises(FlagError, match=rf"^--{name}: missing; .* --privacy_unit person_id: "):
         read_window_unit(given)
@@ -53,7 +51,7 @@ def test_unit_flags_have_no_defaults(name: str) -> None:
         ("grace", "-1s"),
     ],
 )
-def test_a_value_of_the_horizon_is_refused_by_its_flag(name: str, text: str) -> None:
+def test_a_value_of_the_horizon_is_refused_by_its_flag(name, text):
     with pytest.raises(InputError, match=rf"^{name}: .* is refused; must be "):
         read_horizon({**WEEK, name: text})
 
@@ -68,17 +66,17 @@ def test_a_value_of_the_horizon_is_refused_by_its_flag(name: str, text: str) -> 
         ("protected_windows", "1.5"),
     ],
 )
-def test_a_number_of_a_unit_is_refused_by_its_flag(name: str, text: str) -> None:
+def test_a_number_of_a_unit_is_refused_by_its_flag(name, text):
     with pytest.raises(InputError, match=rf"^{name}: '?{text}'? is refused; must be "):
         read_window_unit({**PEOPLE, name: text})
 
 
-def test_a_record_in_several_windows_is_refused() -> None:
+def test_a_record_in_several_windows_is_refused():
     with pytest.raises(InputError, match=r"^protected_windows: 168 .* unit is a record$"):
         read_window_unit({"privacy_unit": "record", "protected_windows": "168"})
 
 
-def test_planning_flags_are_passed_to_the_planner() -> None:
+def test_planning_flags_are_passed_to_the_planner():
     assert read_measured({}) == {}
     given = {"questions": "one, trailing:24,running", "block": "12"}
     assert read_measured(given) == {"questions": ("one", "trailing:24", "running"), "block": 12}

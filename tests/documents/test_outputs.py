@@ -1,7 +1,5 @@
 """What differs from a page is found, and what noise decides is not."""
 
-from __future__ import annotations
-
 import pytest
 from documents.outputs import missing
 
@@ -41,12 +39,12 @@ a 0, c 1  30.1  41.9       +11.8             6.9  +1.72
         (DIFFERENCES, "0 of 26", "0 of 27", False),
     ],
 )
-def test_only_noisy_numbers_may_differ(printed: str, old: str, new: str, is_alike: bool) -> None:
+def test_only_noisy_numbers_may_differ(printed, old, new, is_alike):
     shown = printed.removeprefix("records in groups\n")
     assert (missing(shown, printed.replace(old, new)) == "") == is_alike
 
 
-def test_ellipsis_matches_any_lines() -> None:
+def test_ellipsis_matches_any_lines():
     assert missing("a\n...\nd\n", "a\nb\nc\nd\n") == ""
     assert missing("a\nd\n", "a\nb\nc\nd\n") == "a\nd\n"
     assert missing("d\n...\na\n", "a\nb\nc\nd\n") == "a\n"

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import ast
-import pathlib
-from collections.abc import Mapping
 
 import pytest
 import yaml
@@ -22,16 +20,14 @@ def is_run(block: Block) -> bool:
 
 
 @pytest.mark.parametrize("lists", [NOT_RUN, BELONGINGS], ids=["not run", "belongings"])
-def test_every_listed_exception_names_an_existing_block(
-    lists: Mapping[str, Mapping[str, object]],
-) -> None:
+def test_every_listed_exception_names_an_existing_block(lists):
     for page, listed in lists.items():
         for start in filter(None, listed):
             assert [block.text.startswith(start) for block in BLOCKS[page]].count(True) == 1, start
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if BLOCKS[page]])
-def test_every_block_can_be_read(page: str) -> None:
+def test_every_block_can_be_read(page):
     """Python, JSON and YAML are such; command lines have flags and values that exist."""
     for block in BLOCKS[page]:
         if block.kind == "shell":
@@ -47,12 +43,7 @@ def test_every_block_can_be_read(page: str) -> None:
 @pytest.mark.parametrize(
     "page", [page for page, blocks in BLOCKS.items() if any(map(is_run, blocks))]
 )
-def test_a_page_can_be_followed(
-    page: str,
-    tmp_path: pathlib.Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
-) -> None:
+def test_a_page_can_be_followed(page, tmp_path, monkeypatch, capfd):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "80")
     reader = Reader(lambda: "".join(capfd.readouterr()))

@@ -1,7 +1,5 @@
 """Columns in an environment that holds nothing but what setup.py requires."""
 
-from __future__ import annotations
-
 import json
 import os
 import pathlib
@@ -22,13 +20,13 @@ print(json.dumps(everything_read()))
 """
 
 
-def test_packages_of_tests_are_undeclared() -> None:
+def test_packages_of_tests_are_undeclared():
     assert {"pytest", "hypothesis"} <= undeclared_modules()
     assert not {"numpy", "pyarrow", "apache_beam", "grpc", "yaml"} & undeclared_modules()
 
 
 @pytest.mark.slow
-def test_reads_columns_of_every_type_without_undeclared_packages() -> None:
+def test_reads_columns_of_every_type_without_undeclared_packages():
     folders = (HERE.parent.parent, HERE.parent, HERE)
     result = subprocess.run(
         [sys.executable, "-c", READ_BARELY],

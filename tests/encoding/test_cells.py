@@ -1,7 +1,5 @@
 """Batches of columns to codes and cells: which records are inside the domain, in which order."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

@@ -69,7 +69,7 @@ def interleaved_twins(unit: int) -> Held:
 CASES: list[Callable[[int], Held]] = [twins, weighted_twins, late_twins, interleaved_twins]
 
 
-def test_inverts_the_hash() -> None:
+def test_inverts_the_hash():
     for word in (0, 1, 2**63, 2**64 - 1, 0x0123456789ABCDEF):
         assert mix(unmix(word)) == unmix(mix(word)) == word
         assert mix(word) == int(units_module.mix(np.array([word], np.uint64))[0])
@@ -83,9 +83,7 @@ def test_inverts_the_hash() -> None:
 
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("k", [1, 2, 3])
-def test_colliding_records_are_selected_in_any_order_alike(
-    case: Callable[[int], Held], k: int
-) -> None:
+def test_colliding_records_are_selected_in_any_order_alike(case, k):
     shuffled = random.Random(1)
     held = case(3)
     expected = kept_by_definition(held, k)
@@ -96,9 +94,7 @@ def test_colliding_records_are_selected_in_any_order_alike(
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_other_units_do_not_decide_between_colliding_records(
-    case: Callable[[int], Held],
-) -> None:
+def test_other_units_do_not_decide_between_colliding_records(case):
     """Crafted units among many of one record, which once moved a sum by 8 times the bound."""
     crafted = [record for unit in range(12) for record in case(unit)]
     others = [(unit, (unit, 0)) for unit in range(100, 700)]
@@ -112,7 +108,7 @@ def test_other_units_do_not_decide_between_colliding_records(
             assert changed.total() == 1
 
 
-def test_separates_units_whose_hashes_share_a_prefix() -> None:
+def test_separates_units_whose_hashes_share_a_prefix():
     """The hash of a record says nothing about its unit: half-equal fingerprints, equal starts."""
     units = np.array([[1, 0], [2, 0]], np.uint64)
     units[0, 1] = mix(2) ^ 1 ^ mix(5)
@@ -134,9 +130,7 @@ ROWS = st.lists(
 
 @settings(max_examples=60, deadline=None)
 @given(ROWS, st.integers(1, 12), st.integers(1, 9))
-def test_selection_ignores_how_counts_are_split_over_rows(
-    rows: list[tuple[int, int, int, int]], k: int, at_a_time: int
-) -> None:
+def test_selection_ignores_how_counts_are_split_over_rows(rows, k, at_a_time):
     units, left, right, counts = (np.array(column) for column in zip(*rows, strict=True))
     fingerprints, _ = unit_fingerprints(pa.array(units))
     words = [left.astype(np.uint32), right.astype(np.int64)]
@@ -163,7 +157,7 @@ def without_units(kept: collections.Counter) -> collections.Counter:
     return collections.Counter({(lows[unit], *words): n for (unit, words), n in kept.items()})
 
 
-def test_many_identical_records_are_ranked_like_single_ones() -> None:
+def test_many_identical_records_are_ranked_like_single_ones():
     """300,000 records of a unit in 3 rows or one by one, more than are hashed at a time."""
     counts = np.array([200_000, 99_999, 1])
     units, _ = unit_fingerprints(pa.array([4, 4, 4]))
@@ -176,14 +170,14 @@ def test_many_identical_records_are_ranked_like_single_ones() -> None:
         assert kept == kept_of(units[:, singly], [words[0][singly]], ones, k)
 
 
-def test_counts_add_up_exactly() -> None:
+def test_counts_add_up_exactly():
     units, _ = unit_fingerprints(pa.array([1, 2, 1, 1]))
     counts = np.array([2**61 + 1, 5, 2**61, 2**62 - 2])
     _, _, sums = contributions.add_identical(units, [np.zeros(4, np.uint32)], counts)
     assert sorted(sums.tolist()) == [5, 2**63 - 1]
 
 
-def test_records_with_equal_hashes_are_not_added_up() -> None:
+def test_records_with_equal_hashes_are_not_added_up():
     held = [*twins(3), *twins(3)]
     units, _ = unit_fingerprints(pa.array([unit for unit, _ in held]))
     words = [np.array(each, np.uint64) for each in zip(*(words for _, words in held), strict=True)]

@@ -40,9 +40,7 @@ RECORDS = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 3)), max_size=30)
 @pytest.mark.slow
 @settings(max_examples=200)
 @given(RECORDS, st.integers(1, 5), st.randoms())
-def test_unit_keeps_the_same_k_records_in_any_order(
-    records: Records, k: int, random: object
-) -> None:
+def test_unit_keeps_the_same_k_records_in_any_order(records, k, random):
     order = list(range(len(records)))
     random.shuffle(order)  # type: ignore[attr-defined]
     kept = survivors(records, k)
@@ -56,7 +54,7 @@ def test_unit_keeps_the_same_k_records_in_any_order(
 
 @settings(max_examples=100)
 @given(RECORDS, st.integers(1, 5), st.integers(0, 4))
-def test_adding_a_unit_changes_no_other_unit(records: Records, k: int, gone: int) -> None:
+def test_adding_a_unit_changes_no_other_unit(records, k, gone):
     rest = [record for record in records if record[0] != gone]
     with_it = survivors(records, k)
     assert survivors(rest, k) == collections.Counter(
@@ -64,7 +62,7 @@ def test_adding_a_unit_changes_no_other_unit(records: Records, k: int, gone: int
     )
 
 
-def test_kept_records_are_a_uniform_sample() -> None:
+def test_kept_records_are_a_uniform_sample():
     """A unit with 3 records in one cell and 1 in another keeps the latter in a quarter of cases.
 
     20,000 units: the standard error is 0.0031; a false alarm has probability below 1e-8.
@@ -76,7 +74,7 @@ def test_kept_records_are_a_uniform_sample() -> None:
     assert abs(share - 0.25) < 0.018
 
 
-def test_separates_more_than_65536_units() -> None:
+def test_separates_more_than_65536_units():
     """More than 65,536 units, at which their numbers outgrow the sort's 16 bits."""
     units, _ = unit_fingerprints(pa.array(np.arange(140_000) % 70_000))
     words = [np.arange(140_000, dtype=np.uint32)]
@@ -88,21 +86,21 @@ def test_separates_more_than_65536_units() -> None:
     assert set(alone.tolist()) == {each for each in kept.tolist() if each % 70_000 < 5}
 
 
-def test_separates_units_with_equal_half_fingerprints() -> None:
+def test_separates_units_with_equal_half_fingerprints():
     units = np.array([[1, 1, 1, 1], [2, 3, 2, 3]], np.uint64)
     words = [np.array([0, 0, 1, 1], np.uint32)]
     kept = select_records(units, words, np.ones(4, np.int64), 1, None)
     assert sorted(units[1, kept].tolist()) == [2, 3]
 
 
-def test_selects_nothing_from_no_records() -> None:
+def test_selects_nothing_from_no_records():
     none = np.empty((2, 0), np.uint64), [np.empty(0, np.uint32)], np.empty(0, np.int64)
     assert select_records(*none, 3, None).size == 0
     assert add_identical(*none)[2].size == 0
 
 
 @pytest.mark.parametrize("num_partitions", [1, 2, 256, 2**16])
-def test_each_unit_is_in_one_partition(num_partitions: int) -> None:
+def test_each_unit_is_in_one_partition(num_partitions):
     units, _ = unit_fingerprints(pa.array(np.arange(3000) % 500))
     cells = np.arange(3000, dtype=np.uint32)
     seen: dict[int, int] = {}
@@ -120,7 +118,7 @@ def test_each_unit_is_in_one_partition(num_partitions: int) -> None:
 @pytest.mark.parametrize(
     "sizes", [(3, 4), (1,), (2**31, 2), (2**40, 2**22), (2**40, 3, 2**40, 2**62, 5, 7)], ids=str
 )
-def test_records_round_trip_through_bytes(sizes: tuple[int, ...]) -> None:
+def test_records_round_trip_through_bytes(sizes):
     domain = Domain(tuple(IntegerAttribute(f"a{i}", 0, size - 1) for i, size in enumerate(sizes)))
     words = RecordWords(domain)
     rng = np.random.default_rng(0)
@@ -145,7 +143,7 @@ def test_records_round_trip_through_bytes(sizes: tuple[int, ...]) -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), max_size=40))
-def test_distinct_units_are_sorted_and_indexed(pairs: list[tuple[int, int]]):
+def test_distinct_units_are_sorted_and_indexed(pairs):
     """Also where units share their first word."""
     units = np.array(pairs, np.uint64).reshape(-1, 2).T
     distinct, places = distinct_units(units)
@@ -158,7 +156,7 @@ def test_distinct_units_are_sorted_and_indexed(pairs: list[tuple[int, int]]):
     most=st.sampled_from([70_001, 2**32]),
     few=st.booleans(),
 )
-def test_splits_rows_by_number_in_order(numbers: list[int], most: int, few: bool):
+def test_splits_rows_by_number_in_order(numbers, most, few):
     if few:
         numbers, most = [number % 3 for number in numbers], 3
     rows = np.arange(len(numbers))
@@ -176,7 +174,7 @@ def test_splits_rows_by_number_in_order(numbers: list[int], most: int, few: bool
 
 
 @pytest.mark.parametrize("largest", [2**16 - 1, 2**16, 2**32 - 1])
-def test_splits_by_numbers_of_16_and_32_bits(largest: int):
+def test_splits_by_numbers_of_16_and_32_bits(largest):
     numbers = np.array([largest, 0, largest])
     found = {number: kept.tolist() for number, (kept,) in split_by(numbers, largest + 1, [numbers])}
     assert found == {0: [0], largest: [largest, largest]}
@@ -208,9 +206,7 @@ def one_by_one(rows: list[tuple[int, int, int]], units: np.ndarray, k: int) -> l
 
 @settings(max_examples=60, deadline=None)
 @given(rows=ROWS, k=st.integers(1, 6), seed=st.integers(0, 2**32 - 1))
-def test_lowest_records_of_a_long_unit_stay(
-    rows: list[tuple[int, int, int]], k: int, seed: int
-) -> None:
+def test_lowest_records_of_a_long_unit_stay(rows, k, seed):
     names = np.random.default_rng(seed).integers(0, 2**64, (2, 4), np.uint64)
     unit, word, counts = map(np.array, zip(*rows, strict=True))
     units = names[:, unit]
@@ -223,9 +219,7 @@ def test_lowest_records_of_a_long_unit_stay(
 
 @settings(max_examples=40, deadline=None)
 @given(rows=ROWS, k=st.integers(1, 6))
-def test_long_unit_with_colliding_records_keeps_the_same(
-    rows: list[tuple[int, int, int]], k: int
-) -> None:
+def test_long_unit_with_colliding_records_keeps_the_same(rows, k):
     """Every hash is one of three: rows of equal hashes are of several kinds."""
     unit, word, counts = map(np.array, zip(*rows, strict=True))
     units = np.stack((unit, unit)).astype(np.uint64)
@@ -240,7 +234,7 @@ def test_long_unit_with_colliding_records_keeps_the_same(
     assert as_rows[0] == as_rows[1]
 
 
-def test_sorts_only_few_rows_of_a_long_unit(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sorts_only_few_rows_of_a_long_unit(monkeypatch):
     found = []
     select = contributions._select
     monkeypatch.setattr(

@@ -52,21 +52,21 @@ def listed(values: np.ndarray, valid: np.ndarray) -> list[int | None]:
 @pytest.mark.slow
 @settings(max_examples=300)
 @given(st.lists(VALUES, max_size=6), st.sampled_from(KEY_TYPES))
-def test_key_is_independent_of_other_values(values: list[Any], key_type: KeyType) -> None:
+def test_key_is_independent_of_other_values(values, key_type):
     assert together(values, key_type) == one_by_one(values, key_type)
 
 
 @pytest.mark.slow
 @settings(max_examples=300)
 @given(st.lists(VALUES, max_size=6))
-def test_weight_is_independent_of_other_values(values: list[Any]) -> None:
+def test_weight_is_independent_of_other_values(values):
     alone = [each for value in values for each in weights_of(arrow_column([value]))]
     assert weights_of(arrow_column(values)) == alone
     assert all(each is None or 0 <= each <= 100 for each in alone)
 
 
 @pytest.mark.parametrize(("key_type", "element"), [("text", "7"), ("bytes", b"7"), ("integer", 7)])
-def test_numbers_and_their_digits_are_one_key(key_type: KeyType, element: Any) -> None:
+def test_numbers_and_their_digits_are_one_key(key_type, element):
     (expected,) = universe_elements([element], KEY).tolist()
     values = [7, 7.0, "7", b"7", decimal.Decimal(7), np.uint8(7), "7.0", b"7.0"]
     assert one_by_one(values, key_type) == [expected] * len(values)
@@ -91,13 +91,13 @@ def test_numbers_and_their_digits_are_one_key(key_type: KeyType, element: Any) -
         assert listed(*key_elements(column, key_type, KEY)) == [expected], column.type
 
 
-def test_texts_are_the_elements_of_queries() -> None:
+def test_texts_are_the_elements_of_queries():
     texts = ["alice@example.org", "", "\u00e9", "alice@example.org", "\ud800"]
     assert together(texts, "text") == universe_elements(texts, KEY).tolist()
     assert together(["007", "7"], "integer") == [None, 7]
 
 
-def test_only_integers_written_as_floats_are_read_as_integers() -> None:
+def test_only_integers_written_as_floats_are_read_as_integers():
     long = "1" * 30
     texts = ["-0.0", f"{long}.0", "007.0", "7.00", "1e3", "+7", "7.", "-7.0", "7.0\n", "-0"]
     plain = ["0", long, *texts[2:7], "-7", *texts[8:]]
@@ -112,7 +112,7 @@ def test_only_integers_written_as_floats_are_read_as_integers() -> None:
 
 
 @pytest.mark.parametrize("key_type", KEY_TYPES)
-def test_values_that_are_not_keys_are_dropped(key_type: KeyType) -> None:
+def test_values_that_are_not_keys_are_dropped(key_type):
     values = [None, 0.5, float("nan"), float("inf"), datetime.date(2020, 1, 1), {"a": 1}]
     assert one_by_one(values, key_type) == [None] * len(values)
     nested = pa.array([[1], None], pa.list_(pa.int8()))
@@ -120,13 +120,13 @@ def test_values_that_are_not_keys_are_dropped(key_type: KeyType) -> None:
     assert listed(*key_elements(pa.array([None, 1.5]), key_type, KEY)) == [None, None]
 
 
-def test_integers_have_64_bits() -> None:
+def test_integers_have_64_bits():
     values = [-1, 2**63 - 1, 2**63, 2**64 - 1, 2**64, "18446744073709551615", -(2**63)]
     expected = [None, 2**63 - 1, 2**63, 2**64 - 1, None, 2**64 - 1, None]
     assert one_by_one(values, "integer") == expected
 
 
-def test_reads_keys_of_slices_and_chunks() -> None:
+def test_reads_keys_of_slices_and_chunks():
     column = pa.array(["a", "b", None, "c"])
     chunked = pa.chunked_array([column.slice(1, 2), column.slice(3)])
     expected = [*universe_elements(["b"], KEY).tolist(), None, *universe_elements(["c"], KEY)]
@@ -138,7 +138,7 @@ def test_reads_keys_of_slices_and_chunks() -> None:
 @pytest.mark.mostly_slow(one_in=4)
 @pytest.mark.parametrize("key_type", KEY_TYPES)
 @pytest.mark.parametrize("column", [*UNIONS, *INDIRECT], ids=lambda column: str(column.type))
-def test_slice_has_its_own_keys_and_weights(column: pa.Array, key_type: KeyType) -> None:
+def test_slice_has_its_own_keys_and_weights(column, key_type):
     values = column.to_pylist()
     expected = one_by_one(values, key_type)
     weights = [each for value in values for each in weights_of(arrow_column([value]))]
@@ -153,7 +153,7 @@ def weights_of(column: pa.Array) -> list[int | None]:
     return listed(*clamped_numbers(column, 100))
 
 
-def test_weights_are_clamped() -> None:
+def test_weights_are_clamped():
     column = pa.array([-(2**63), -1, 0, 5, 2**63 - 1, None])
     assert listed(*clamped_numbers(column, 9)) == [0, 0, 0, 5, 9, None]
     assert listed(*clamped_numbers(pa.array(["5", "x", "-5", "99"]), 9)) == [5, None, 0, 9]
@@ -161,7 +161,7 @@ def test_weights_are_clamped() -> None:
 
 @pytest.mark.parametrize("distinct", [1, 40, 90, 10**6])
 @pytest.mark.parametrize("heaviest", [1, 9])
-def test_merging_keeps_the_sum_of_each_key(distinct: int, heaviest: int) -> None:
+def test_merging_keeps_the_sum_of_each_key(distinct, heaviest):
     rng = np.random.default_rng(distinct)
     keys = rng.integers(0, distinct, 100).astype(np.uint64)
     batch = KeyBatch(keys, rng.integers(1, heaviest + 1, 100))
@@ -170,7 +170,7 @@ def test_merging_keeps_the_sum_of_each_key(distinct: int, heaviest: int) -> None
     assert len(merged.keys) == (len(set(keys.tolist())) if distinct <= 40 else 100)
 
 
-def test_merges_no_keys() -> None:
+def test_merges_no_keys():
     assert len(merged_keys(KeyBatch(np.zeros(0, np.uint64), np.zeros(0, np.int64))).keys) == 0
 
 

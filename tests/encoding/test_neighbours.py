@@ -49,9 +49,7 @@ def alone() -> dict[str, tuple[Any, ...]]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", KINDS)
-def test_value_is_read_the_same_next_to_every_other(
-    name: str, alone: dict[str, tuple[Any, ...]]
-) -> None:
+def test_value_is_read_the_same_next_to_every_other(name, alone):
     for other, neighbour in KINDS.items():
         assert contributions([KINDS[name], neighbour]) == [alone[name], alone[other]], other
 
@@ -68,9 +66,7 @@ def level_alone() -> dict[str, tuple[int, ...]]:
     return {name: levels([value])[0] for name, value in KINDS.items()}
 
 
-def test_value_has_its_level_among_all_others(
-    level_alone: dict[str, tuple[int, ...]],
-) -> None:
+def test_value_has_its_level_among_all_others(level_alone):
     assert levels(list(KINDS.values())) == list(level_alone.values())
     assert levels(list(KINDS.values())[::-1]) == list(level_alone.values())[::-1]
 
@@ -78,15 +74,13 @@ def test_value_has_its_level_among_all_others(
 # Texts, and dates, of one kind make a column of one type, which others may decide how to read.
 @pytest.mark.mostly_slow(one_in=3)
 @pytest.mark.parametrize("name", [name for name in KINDS if "text" in name or "date" in name])
-def test_text_or_time_has_its_level_next_to_every_other(
-    name: str, level_alone: dict[str, tuple[int, ...]]
-) -> None:
+def test_text_or_time_has_its_level_next_to_every_other(name, level_alone):
     for other in KINDS:
         if type(KINDS[other]) is type(KINDS[name]):
             assert levels([KINDS[name], KINDS[other]]) == [level_alone[name], level_alone[other]]
 
 
-def test_one_fraction_does_not_change_a_thousand_booleans() -> None:
+def test_one_fraction_does_not_change_a_thousand_booleans():
     attribute = CategoricalAttribute("smoker", ("true", "false"))
     for values in ([0.5] + [True] * 1000, [True] * 1000 + [0.5], [1, 0.5] + [True] * 1000):
         codes = encode_column(attribute, arrow_column(values))
@@ -118,7 +112,7 @@ def test_one_fraction_does_not_change_a_thousand_booleans() -> None:
         ("nanosecond", np.datetime64(1, "ns")),
     ],
 )
-def test_values_of_other_libraries_are_read_as_pythons_own(kind: str, same_as: Any) -> None:
+def test_values_of_other_libraries_are_read_as_pythons_own(kind, same_as):
     if kind not in KINDS:
         pytest.skip("needs pandas")
     assert contributions([KINDS[kind]])[0] == contributions([same_as])[0]
@@ -192,7 +186,7 @@ MAKERS: dict[str, Callable[[list[Any]], pa.RecordBatch]] = {
 @pytest.mark.mostly_slow(one_in=9, start=6)
 @pytest.mark.parametrize("column", PLAIN)
 @pytest.mark.parametrize("maker", MAKERS)
-def test_unusual_value_affects_no_other_record(maker: str, column: str) -> None:
+def test_unusual_value_affects_no_other_record(maker, column):
     make, plain = MAKERS[maker], PLAIN[column]
     expected = as_read(make(plain).column("x"))
     for name, value in KINDS.items():

@@ -48,7 +48,7 @@ VALUES: dict[str, tuple[Any, int]] = {
 
 
 @pytest.mark.parametrize("name", VALUES)
-def test_value_has_its_seconds(name: str):
+def test_value_has_its_seconds(name):
     value, seconds = VALUES[name]
     assert seconds_of(arrow_column([value])).tolist() == [seconds]
     assert seconds_of(arrow_column([value, None, value])).tolist() == [seconds, NO_TIME, seconds]
@@ -60,7 +60,7 @@ def test_reads_times_of_all_kinds_in_one_column():
 
 
 @given(st.lists(st.none() | st.integers(-(2**40), 2**40), max_size=20), st.data())
-def test_reads_times_in_every_layout(values: list[int | None], data: st.DataObject):
+def test_reads_times_in_every_layout(values, data):
     expected = [NO_TIME if each is None else each for each in values]
     per_second = {"s": 1, "ms": 10**3, "us": 10**6}
     unit = data.draw(st.sampled_from(list(per_second)))

@@ -45,9 +45,7 @@ def kept_one_by_one(costs: UnitCosts, codes: list[np.ndarray]) -> int:
 
 @settings(max_examples=150, deadline=None)
 @given(RECORDS, st.integers(0, 99), st.floats(1, 6), st.sampled_from([(0, 1, 2), (0, 2), ()]))
-def test_the_first_records_stay_until_one_costs_too_much(
-    records: list[tuple[int, int]], seed: int, most: float, axes: tuple[int, ...]
-) -> None:
+def test_the_first_records_stay_until_one_costs_too_much(records, seed, most, axes):
     costs = limit(seed, most, axes)
     records = sorted(records, key=lambda each: each[0])
     unit = np.array([each for each, _ in records], np.intp)
@@ -62,9 +60,7 @@ def test_the_first_records_stay_until_one_costs_too_much(
 
 
 @pytest.mark.parametrize("step_pairs", [1, 200, 2**20])
-def test_size_of_steps_does_not_change_the_selection(
-    step_pairs: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_size_of_steps_does_not_change_the_selection(step_pairs, monkeypatch):
     rng = np.random.default_rng(3)
     unit = np.sort(rng.integers(0, 40, 900)).astype(np.intp)
     codes = [rng.integers(0, 3, 900) for _ in range(3)]
@@ -76,7 +72,7 @@ def test_size_of_steps_does_not_change_the_selection(
 
 
 @pytest.mark.parametrize("most", [1.0, 1.5, 2.0, 2.9999999, 3.0, 1000.0])
-def test_number_of_records_that_always_fit(most: float) -> None:
+def test_number_of_records_that_always_fit(most):
     costs = UnitCosts((), np.array([PARTS]), int(most**2 * PARTS))
     assert costs.num_free == int(most)
 
@@ -96,9 +92,7 @@ def selected(
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.integers(0, 26), max_size=60), st.integers(0, 9), st.integers(0, 40))
-def test_selection_depends_on_the_units_own_records_only(
-    cells: list[int], seed: int, other: int
-) -> None:
+def test_selection_depends_on_the_units_own_records_only(cells, seed, other):
     costs = limit(seed, 3.3)
     plain = selected(cells, 20, costs, np.arange(len(cells)))
     shuffled = np.random.default_rng(seed).permutation(len(cells))
@@ -107,7 +101,7 @@ def test_selection_depends_on_the_units_own_records_only(
     assert plain.total() >= min(3, len(cells))
 
 
-def test_row_with_a_count_is_like_that_many_rows() -> None:
+def test_row_with_a_count_is_like_that_many_rows():
     costs = limit(4, 5.0)
     words = RecordWords(DOMAIN)
     counts = np.array([9, 30, 1, 14], np.int64)
@@ -126,7 +120,7 @@ def test_row_with_a_count_is_like_that_many_rows() -> None:
     assert 5 <= kept.size <= 40
 
 
-def test_the_number_is_limited_where_costs_cancel() -> None:
+def test_the_number_is_limited_where_costs_cancel():
     pairs = np.full(8, -PARTS // 10, np.int64)
     pairs[-1] = PARTS
     costs = UnitCosts((0, 1, 2), pairs, 4 * PARTS)
@@ -135,7 +129,7 @@ def test_the_number_is_limited_where_costs_cancel() -> None:
     assert selected(cells, 10, costs, np.arange(27)).total() == 10
 
 
-def test_selection_is_independent_of_codes() -> None:
+def test_selection_is_independent_of_codes():
     """Of equal kinds each stays as often: over many units the mean code is that of all."""
     pairs = np.full(8, PARTS // 8, np.int64)
     pairs[-1] = PARTS

@@ -51,13 +51,13 @@ DIFFERENT += ["1000000000000000", "01000000000000000", "999999999999999", "x" * 
 
 
 @pytest.mark.parametrize("values", SAME)
-def test_unit_is_independent_of_its_storage(values: list[Any]) -> None:
+def test_unit_is_independent_of_its_storage(values):
     found = {fingerprints(arrow_column([value]))[0] for value in values}
     assert len(found) == 1
     assert len({canonical_bytes(value) for value in values}) == 1
 
 
-def test_different_texts_are_different_units() -> None:
+def test_different_texts_are_different_units():
     assert len(set(fingerprints(pa.array(DIFFERENT)))) == len(DIFFERENT)
 
 
@@ -80,7 +80,7 @@ def test_different_texts_are_different_units() -> None:
         max_size=12,
     )
 )
-def test_fingerprints_are_equal_exactly_where_texts_are(values: list[Any]) -> None:
+def test_fingerprints_are_equal_exactly_where_texts_are(values):
     texts = [canonical_bytes(value) for value in values]
     together = fingerprints(arrow_column(values))
     alone = [fingerprints(arrow_column([value]))[0] for value in values]
@@ -99,9 +99,7 @@ TEXT_TYPES = [
 @pytest.mark.mostly_slow(one_in=5)
 @pytest.mark.parametrize("length", [1, 13, 14, 15, 18, 19, 20, 40])
 @pytest.mark.parametrize("kind", TEXT_TYPES, ids=str)
-def test_integer_written_as_float_is_the_same_unit_in_every_text_type(
-    kind: pa.DataType, length: int
-) -> None:
+def test_integer_written_as_float_is_the_same_unit_in_every_text_type(kind, length):
     digits = "987654321098765432109876543210987654321098765432"[:length]
     plain = pa.array([digits, None, f"-{digits}", "0", "x"])
     expected = fingerprints(plain)
@@ -124,7 +122,7 @@ def test_integer_written_as_float_is_the_same_unit_in_every_text_type(
     ],
     ids=str,
 )
-def test_every_arrow_type_gives_the_same_unit(kind: pa.DataType) -> None:
+def test_every_arrow_type_gives_the_same_unit(kind):
     values: list[Any] = [7, None, 12, 7]
     if pa.types.is_dictionary(kind):
         column = pa.array(["7", None, "12", "7"]).dictionary_encode()
@@ -139,7 +137,7 @@ def test_every_arrow_type_gives_the_same_unit(kind: pa.DataType) -> None:
     assert fingerprints(column.slice(2, 1)) == expected[2:3]
 
 
-def test_moment_is_the_same_unit_in_every_resolution() -> None:
+def test_moment_is_the_same_unit_in_every_resolution():
     moment = datetime.datetime(2020, 1, 2, 3, 4, 5)
     columns = [pa.array([moment, None], pa.timestamp(unit)) for unit in ("s", "ms", "us", "ns")]
     columns.append(pa.array([moment.replace(tzinfo=UTC), None], pa.timestamp("us", "UTC")))
@@ -148,7 +146,7 @@ def test_moment_is_the_same_unit_in_every_resolution() -> None:
     assert canonical_bytes(moment) == canonical_bytes(moment.replace(tzinfo=UTC))
 
 
-def test_nested_time_is_exact_in_every_resolution_and_zone() -> None:
+def test_nested_time_is_exact_in_every_resolution_and_zone():
     moment = datetime.datetime(2020, 1, 2, 3, 4, 5, tzinfo=UTC)
     units, zones = ("s", "ms", "us", "ns"), (None, "UTC", "+02:00", "Nowhere/Land")
     columns = [
@@ -183,7 +181,7 @@ def test_nested_time_is_exact_in_every_resolution_and_zone() -> None:
     ],
     ids=lambda column: str(column.type),
 )
-def test_columns_of_all_types_have_units(column: pa.Array) -> None:
+def test_columns_of_all_types_have_units(column):
     found, valid = unit_fingerprints(column)
     assert valid.tolist() == column.is_valid().to_pylist()
     present = found.T[valid].tolist()
@@ -206,7 +204,7 @@ def test_columns_of_all_types_have_units(column: pa.Array) -> None:
     # Not their repr: an object's address differs between the processes of pytest-xdist.
     ids=lambda values: type(values[0]).__name__,
 )
-def test_makes_a_column_of_mixed_types(values: list[Any]) -> None:
+def test_makes_a_column_of_mixed_types(values):
     assert len(arrow_column(values)) == len(values)
 
 
@@ -221,7 +219,7 @@ def test_makes_a_column_of_mixed_types(values: list[Any]) -> None:
     ],
     ids=str,
 )
-def test_time_outside_pythons_range_is_a_unit(kind: pa.DataType, raw: list[int]) -> None:
+def test_time_outside_pythons_range_is_a_unit(kind, raw):
     column = pa.array(raw, pa.int32() if kind.bit_width == 32 else pa.int64()).view(kind)
     found = fingerprints(column)
     assert None not in found
@@ -229,7 +227,7 @@ def test_time_outside_pythons_range_is_a_unit(kind: pa.DataType, raw: list[int])
     assert found[0] == fingerprints(arrow_column([column[0].as_py()]))[0]
 
 
-def test_unreadable_unit_affects_no_other_record() -> None:
+def test_unreadable_unit_affects_no_other_record():
     texts = pa.array([b"ok", b"\xff"]).view(pa.string())
     for column in (texts.cast(pa.string_view()), pa.StructArray.from_arrays([texts], ["a"])):
         found = fingerprints(column)
@@ -237,7 +235,7 @@ def test_unreadable_unit_affects_no_other_record() -> None:
         assert found[1] is None or found[1] != found[0]
 
 
-def test_mix_is_a_bijection_with_balanced_bits() -> None:
+def test_mix_is_a_bijection_with_balanced_bits():
     mixed = mix(np.arange(2**16, dtype=np.uint64))
     assert len(set(mixed.tolist())) == 2**16
     ones = np.unpackbits(mixed.view(np.uint8)).mean()
@@ -264,18 +262,18 @@ class Person:
     ],
     ids=lambda value: type(value).__name__,
 )
-def test_value_without_a_text_is_not_a_unit(value: Any) -> None:
+def test_value_without_a_text_is_not_a_unit(value):
     assert canonical_bytes(value) is None
     assert fingerprints(arrow_column([value, "a", value]))[::2] == [None, None]
 
 
-def test_recursive_list_is_not_a_unit() -> None:
+def test_recursive_list_is_not_a_unit():
     endless: list[Any] = []
     endless.append(endless)
     assert canonical_bytes(endless) is None
 
 
-def test_unit_is_independent_of_the_order_of_keys() -> None:
+def test_unit_is_independent_of_the_order_of_keys():
     values = [{"a": 1, "b": [2, None]}, {"b": [2, None], "a": 1}, {"b": (2.0, None), "a": "1"}]
     assert len(set(fingerprints(arrow_column(values)))) == 1
     different = [[], [[]], [None], ["null"], ["a", "b"], ["a,1:b"], {"a": "b"}, {"a": None}, {}]
@@ -294,7 +292,7 @@ def test_unit_is_independent_of_the_order_of_keys() -> None:
     assert len({one, empty, null, None}) == 4
 
 
-def test_numpy_moment_is_the_same_unit_as_in_python() -> None:
+def test_numpy_moment_is_the_same_unit_as_in_python():
     moment = datetime.datetime(2020, 1, 2, 3, 0, 0)
     expected = canonical_bytes(moment)
     for unit in ("h", "m", "s", "ms", "us", "ns"):
@@ -305,14 +303,14 @@ def test_numpy_moment_is_the_same_unit_as_in_python() -> None:
     assert canonical_bytes(np.datetime64("NaT", "ns")) is None
 
 
-def test_uuid_is_the_same_unit_in_python_and_arrow() -> None:
+def test_uuid_is_the_same_unit_in_python_and_arrow():
     values = [uuid.UUID(int=5), uuid.UUID(int=2**100), None]
     stored = pa.array([value and value.bytes for value in values], pa.binary(16)).cast(pa.uuid())
     assert fingerprints(stored) == fingerprints(arrow_column(values))
 
 
 @pytest.mark.parametrize("union", UNIONS, ids=range(len(UNIONS)))
-def test_slice_of_a_union_has_its_own_units(union: pa.UnionArray) -> None:
+def test_slice_of_a_union_has_its_own_units(union):
     expected = fingerprints(arrow_column(union.to_pylist()))
     assert fingerprints(union) == expected
     for start in range(len(union) + 1):
@@ -321,7 +319,7 @@ def test_slice_of_a_union_has_its_own_units(union: pa.UnionArray) -> None:
 
 
 @pytest.mark.parametrize("column", INDIRECT, ids=lambda column: str(column.type))
-def test_dictionary_and_run_values_are_the_same_units(column: pa.Array) -> None:
+def test_dictionary_and_run_values_are_the_same_units(column):
     for start in range(len(column)):
         part = column.slice(start, 2)
         assert fingerprints(part) == fingerprints(arrow_column(part.to_pylist()))
@@ -344,13 +342,13 @@ ADDRESSES = pa.array([number.to_bytes(8, "little") for number in range(9)], pa.b
         ).dictionary_encode(),
     ],
 )
-def test_addresses_in_memory_are_not_units(column: pa.Array) -> None:
+def test_addresses_in_memory_are_not_units(column):
     """One person's objects have as many addresses as there are objects."""
     _, has_unit = unit_fingerprints(column)
     assert not has_unit.any()
 
 
-def test_texts_that_only_resemble_addresses_are_units() -> None:
+def test_texts_that_only_resemble_addresses_are_units():
     texts = ["<a@b.example at 0x>", "Visit object at 0x7f00", "<at home, 0x7f0000000000>", "0x7f00"]
     _, has_unit = unit_fingerprints(pa.array(texts))
     assert has_unit.all()

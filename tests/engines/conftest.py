@@ -38,13 +38,13 @@ def job_server_jar() -> str:
 
 
 @pytest.fixture(scope="session")
-def flink_log(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+def flink_log(tmp_path_factory) -> pathlib.Path:
     """What the job server, and Flink inside it, say."""
     return tmp_path_factory.mktemp("flink") / "job_server.log"
 
 
 @pytest.fixture(scope="session")
-def flink(job_server_jar: str, flink_log: pathlib.Path) -> Iterator[list[str]]:
+def flink(job_server_jar, flink_log) -> Iterator[list[str]]:
     """Flags of an embedded Flink of two slots, with workers in this process."""
     (port,) = free_ports(1)
     temporary = flink_log.parent / "temporary"
@@ -87,7 +87,7 @@ def prism() -> list[str]:
 
 
 @pytest.fixture(scope="session")
-def waiting(tmp_path_factory: pytest.TempPathFactory) -> Moments:
+def waiting(tmp_path_factory) -> Moments:
     """The moments at which Python workers of the cluster can be made to wait."""
     return Moments(tmp_path_factory.mktemp("moments"))
 
@@ -100,9 +100,7 @@ def google_storage() -> Iterator[FakeGoogleStorage]:
 
 
 @pytest.fixture(scope="session")
-def cluster(
-    job_server_jar: str, waiting: Moments, google_storage: FakeGoogleStorage
-) -> Iterator[FlinkCluster]:
+def cluster(job_server_jar, waiting, google_storage) -> Iterator[FlinkCluster]:
     """A cluster of two task managers, which finds its processes in /proc."""
     if sys.platform != "linux":
         pytest.skip("the cluster needs Linux")

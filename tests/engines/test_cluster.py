@@ -33,9 +33,7 @@ def released(folder: pathlib.Path) -> tuple[dict[str, Any], list[str]]:
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_cluster_release_has_the_same_structure_and_guarantee(
-    tmp_path: pathlib.Path, cluster: FlinkCluster, name: str
-) -> None:
+def test_cluster_release_has_the_same_structure_and_guarantee(tmp_path, cluster, name):
     program = PROGRAMS[name]
     found = {}
     for where, flags in (("local", ["--runner=FnApiRunner"]), ("cluster", cluster.flags())):
@@ -51,7 +49,7 @@ def test_cluster_release_has_the_same_structure_and_guarantee(
     assert shape(card) == shape(expected)
 
 
-def test_both_task_managers_work(tmp_path: pathlib.Path, cluster: FlinkCluster) -> None:
+def test_both_task_managers_work(tmp_path, cluster):
     """A cluster that did all in one process would show nothing."""
     cluster.forget_workers()
     program = PROGRAMS["release_intervals"]
@@ -61,9 +59,7 @@ def test_both_task_managers_work(tmp_path: pathlib.Path, cluster: FlinkCluster) 
     assert len(controls) == NUM_ENVIRONMENTS * len(cluster.task_managers)
 
 
-def test_runs_with_the_flags_that_a_user_gives(
-    tmp_path: pathlib.Path, cluster: FlinkCluster, job_server_jar: str
-) -> None:
+def test_runs_with_the_flags_that_a_user_gives(tmp_path, cluster, job_server_jar):
     """FlinkRunner with its own job server, which sends its jar to the cluster."""
     program = PROGRAMS["release_intervals"]
     flags = ["--runner=FlinkRunner", f"--flink_master={cluster.master}", "--parallelism=2"]
@@ -73,7 +69,7 @@ def test_runs_with_the_flags_that_a_user_gives(
     assert len(everything_under(tmp_path / "out")) == program.num_files
 
 
-def test_stopped_cluster_leaves_no_process_or_file(job_server_jar: str) -> None:
+def test_stopped_cluster_leaves_no_process_or_file(job_server_jar):
     cluster = FlinkCluster(job_server_jar, num_task_managers=1)
     with pytest.raises(ZeroDivisionError), cluster:
         pids = [process.pid for process in cluster.processes]

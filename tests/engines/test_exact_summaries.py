@@ -135,7 +135,7 @@ def counted(
 
 
 @pytest.mark.parametrize("name", SUMMARIES)
-def test_flink_counts_exactly(name: str, tmp_path: pathlib.Path, flink: list[str]) -> None:
+def test_flink_counts_exactly(name, tmp_path, flink):
     table = people(NUM_RECORDS)
     for number in range(NUM_FILES):
         # Every fourth record: people of one household are in different files.

@@ -7,17 +7,13 @@ docs/runners.md: 20 trials, or FAULT_TRIALS, of each fault on each program.
 from __future__ import annotations
 
 import os
-import pathlib
 import shutil
 from collections.abc import Callable, Sequence
 
 import pytest
 from engines import faults, moments
-from engines.cluster import FlinkCluster
 from engines.faults import FAULTS, Fault, Outcome, new_folder, run_trial
-from engines.moments import Moments
 from engines.programs import PROGRAMS
-from fake_google_storage import FakeGoogleStorage
 
 COLUMNS = (
     "fault",
@@ -36,9 +32,7 @@ NUM_TRIALS = int(os.environ.get("FAULT_TRIALS", "20"))
 
 @pytest.mark.engines
 @pytest.mark.parametrize("name", FAULTS)
-def test_a_fault_publishes_one_draw_or_none(
-    tmp_path: pathlib.Path, cluster: FlinkCluster, waiting: Moments, name: str
-) -> None:
+def test_a_fault_publishes_one_draw_or_none(tmp_path, cluster, waiting, name):
     program = PROGRAMS["release_synthetic_database"]
     fault = FAULTS[name]
     # Of the moments of the write the worst one: committed, and nothing in its place yet.
@@ -53,12 +47,8 @@ def test_a_fault_publishes_one_draw_or_none(
 @pytest.mark.engines
 @pytest.mark.parametrize("name", [name for name in FAULTS if name[0] in "cdf"])
 def test_a_fault_publishes_one_draw_or_none_in_a_bucket(
-    tmp_path: pathlib.Path,
-    cluster: FlinkCluster,
-    waiting: Moments,
-    google_storage: FakeGoogleStorage,
-    name: str,
-) -> None:
+    tmp_path, cluster, waiting, google_storage, name
+):
     program, fault = PROGRAMS["release_synthetic_database"], FAULTS[name]
     number = fault.at.index(moments.AFTER_CARD)
     folder = new_folder(tmp_path, number)
@@ -68,9 +58,7 @@ def test_a_fault_publishes_one_draw_or_none_in_a_bucket(
 
 
 @pytest.mark.engines
-def test_careless_writers_are_caught(
-    tmp_path: pathlib.Path, cluster: FlinkCluster, waiting: Moments
-) -> None:
+def test_careless_writers_are_caught(tmp_path, cluster, waiting):
     """A writer that publishes file by file, as ordinary ones do; the checks are not blind."""
     fault = Fault(faults.TASK_MANAGER, (moments.HALF_DRAFT,), is_careless=True)
     program = PROGRAMS["release_synthetic_database"]
@@ -95,7 +83,7 @@ def row(fault: str, program: str, outcomes: Sequence[Outcome]) -> Sequence[str]:
 
 
 @pytest.fixture(scope="module")
-def show(pytestconfig: pytest.Config) -> Callable[[Sequence[str]], None]:
+def show(pytestconfig) -> Callable[[Sequence[str]], None]:
     """Prints a row of the table of docs/runners.md; its head at once."""
     capture = pytestconfig.pluginmanager.get_plugin("capturemanager")
     assert capture is not None
@@ -114,14 +102,8 @@ def show(pytestconfig: pytest.Config) -> Callable[[Sequence[str]], None]:
 @pytest.mark.parametrize("program", [*PROGRAMS, IN_A_BUCKET])
 @pytest.mark.parametrize("name", FAULTS)
 def test_every_fault_on_every_program(
-    tmp_path: pathlib.Path,
-    cluster: FlinkCluster,
-    waiting: Moments,
-    google_storage: FakeGoogleStorage,
-    show: Callable[[Sequence[str]], None],
-    name: str,
-    program: str,
-) -> None:
+    tmp_path, cluster, waiting, google_storage, show, name, program
+):
     job, service = PROGRAMS.get(program), None
     if job is None:
         job, service = PROGRAMS["release_synthetic_database"], google_storage

@@ -55,7 +55,7 @@ with beam.Pipeline(options=PipelineOptions({flags!r})) as pipeline:
 
 
 @pytest.fixture(scope="module")
-def shipped(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+def shipped(tmp_path_factory) -> pathlib.Path:
     """An environment that holds the package, installed from the source distribution."""
     folder = tmp_path_factory.mktemp("shipped")
     checkout, staged = folder / "checkout", folder / "staged"
@@ -80,7 +80,7 @@ def shipped(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
 
 
 @pytest.fixture(scope="module")
-def workers(shipped: pathlib.Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]]:
+def workers(shipped, tmp_path_factory) -> Iterator[list[str]]:
     """Beam's flags that send the work to a pool of workers in that environment."""
     folder = tmp_path_factory.mktemp("workers")
     (port,) = free_ports(1)
@@ -136,9 +136,7 @@ def submit(folder: pathlib.Path, command: list[str], *, python_path: str | None)
     assert result.returncode == 0, result.stderr[-3000:]
 
 
-def test_workers_run_what_was_shipped(
-    tmp_path: pathlib.Path, shipped: pathlib.Path, workers: list[str]
-) -> None:
+def test_workers_run_what_was_shipped(tmp_path, shipped, workers):
     found = tmp_path / "found"
     script = tmp_path / "probe.py"
     script.write_text(PROBE.format(path=str(found), flags=workers), encoding="utf-8")
@@ -159,15 +157,13 @@ def released_by(folder: pathlib.Path) -> str:
     return version
 
 
-def test_a_program_of_a_checkout_runs_there(tmp_path: pathlib.Path, workers: list[str]) -> None:
+def test_a_program_of_a_checkout_runs_there(tmp_path, workers):
     argv = ["-m", "pipelines.release_synthetic_database", *job_flags(tmp_path), *workers]
     submit(tmp_path, [sys.executable, *argv], python_path=str(ROOT))
     assert released_by(tmp_path / "out") == VERSION, "another package made the release"
 
 
-def test_a_program_that_was_installed_runs_there(
-    tmp_path: pathlib.Path, shipped: pathlib.Path, workers: list[str]
-) -> None:
+def test_a_program_that_was_installed_runs_there(tmp_path, shipped, workers):
     command = [str(shipped / "bin" / "beam-dp"), "release-intervals"]
     submit(tmp_path, [*command, *interval_flags(tmp_path), *workers], python_path=None)
     assert released_by(tmp_path / "out") == VERSION

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import pathlib
 import threading
 import time
 from collections.abc import Iterator
@@ -34,7 +33,7 @@ TOPIC = "visits"
 
 
 @pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def broker(tmp_path_factory) -> Iterator[str]:
     """The address of a broker with topics that are fit, and some that are not."""
     reason = kafka_broker.missing()
     if reason is not None:
@@ -107,9 +106,7 @@ def kept_by(address: str, horizon: Horizon) -> np.ndarray:
     return counts
 
 
-def test_windows_of_a_topic_are_exact_on_flink(
-    tmp_path: pathlib.Path, broker: str, flink: list[str]
-) -> None:
+def test_windows_of_a_topic_are_exact_on_flink(tmp_path, broker, flink):
     horizon = Horizon(int(time.time()) + 2, 1, 10, 2)
     plan = plan_window_tables(
         marginals(DOMAIN, ways=1), horizon, WindowUnit("record", 1, 1, 1), 2000.0, 0.0
@@ -146,14 +143,12 @@ def test_windows_of_a_topic_are_exact_on_flink(
         ("none", "topic: 'none' is refused; must be a topic of the brokers"),
     ],
 )
-def test_rejects_topics_that_may_lose_or_repeat_records(
-    broker: str, topic: str, message: str
-) -> None:
+def test_rejects_topics_that_may_lose_or_repeat_records(broker, topic, message):
     with pytest.raises(InputError, match=message.replace(".", r"\.")):
         ReadKafka(broker, topic, Horizon(int(time.time()), 1, 10, 5), settle=5)
 
 
-def test_rejects_prism_for_kafka(broker: str) -> None:
+def test_rejects_prism_for_kafka(broker):
     source = ReadKafka(broker, TOPIC, Horizon(int(time.time()), 1, 10, 5), settle=5)
     options = PipelineOptions(["--runner=PrismRunner"])
     with pytest.raises(InputError, match="runner: 'PrismRunner' is refused"):

@@ -22,7 +22,7 @@ SECRET = "a count of 4711"
 
 
 @pytest.fixture(params=["flink", "prism"])
-def engine(request: pytest.FixtureRequest) -> list[str]:
+def engine(request) -> list[str]:
     """The flags of each engine, whose workers are threads of this process."""
     flags: list[str] = request.getfixturevalue(request.param)
     return flags
@@ -41,19 +41,15 @@ def assert_paid_and_released(ledger: Ledger, folder: pathlib.Path) -> None:
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_a_program_keeps_its_contract(name: str, tmp_path: pathlib.Path, engine: list[str]) -> None:
+def test_a_program_keeps_its_contract(name, tmp_path, engine):
     check_contract(name, tmp_path, engine)
 
 
-def test_answers_are_near_the_truth_and_a_bad_line_has_an_error(
-    tmp_path: pathlib.Path, engine: list[str]
-) -> None:
+def test_answers_are_near_the_truth_and_a_bad_line_has_an_error(tmp_path, engine):
     check_answers(tmp_path, engine)
 
 
-def test_the_runner_that_users_name_starts_its_own_server(
-    tmp_path: pathlib.Path, job_server_jar: str
-) -> None:
+def test_the_runner_that_users_name_starts_its_own_server(tmp_path, job_server_jar):
     ledger = ledger_in(tmp_path)
     argv = job_flags(
         tmp_path,
@@ -67,9 +63,7 @@ def test_the_runner_that_users_name_starts_its_own_server(
     assert_paid_and_released(ledger, tmp_path)
 
 
-def test_a_paid_release_on_prism_is_marked_and_prints_no_logs_of_beam(
-    tmp_path: pathlib.Path, prism: list[str], capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_paid_release_on_prism_is_marked_and_prints_no_logs_of_beam(tmp_path, prism, capfd):
     ledger = ledger_in(tmp_path)
     argv = [*job_flags(tmp_path, ledger=ledger.name, dataset_id="people"), *prism]
     assert release_synthetic_database.main(argv) == 0
@@ -80,9 +74,7 @@ def test_a_paid_release_on_prism_is_marked_and_prints_no_logs_of_beam(
     assert all(re.match(r"\[ +[0-9.]+ s\] ", line) for line in lines), err
 
 
-def test_rejects_saving_a_run_on_engines(
-    tmp_path: pathlib.Path, engine: list[str], capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_rejects_saving_a_run_on_engines(tmp_path, engine, capfd):
     program = PROGRAMS["private_mw"]
     state = f"--state={tmp_path / 'state'}"
     assert program.main([*program.argv(tmp_path, tmp_path / "out"), state, *engine]) == 2
@@ -104,16 +96,8 @@ FAILED = "the job failed with RuntimeError"
     ],
 )
 def test_a_job_that_fails_publishes_nothing_and_shows_nothing_of_records(
-    engine_name: str,
-    owner: type,
-    method: str,
-    line: str,
-    request: pytest.FixtureRequest,
-    tmp_path: pathlib.Path,
-    flink_log: pathlib.Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
-) -> None:
+    engine_name, owner, method, line, request, tmp_path, flink_log, monkeypatch, capfd
+):
     tried: list[Any] = []
     # Flink's tracebacks show the line that raises, so the error is named by a variable.
     error = OSError if engine_name == "flink" else ArithmeticError
@@ -140,9 +124,7 @@ def test_a_job_that_fails_publishes_nothing_and_shows_nothing_of_records(
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_during_the_write_leaves_no_draft_on_flink(
-    tmp_path: pathlib.Path, job_server_jar: str, number: signal.Signals
-) -> None:
+def test_a_signal_during_the_write_leaves_no_draft_on_flink(tmp_path, job_server_jar, number):
     flags = [
         "--runner=FlinkRunner",
         "--flink_master=[local]",

@@ -227,9 +227,7 @@ def kill_worker(cluster: FlinkCluster) -> None:
 
 @pytest.mark.engines
 @pytest.mark.parametrize("engine", ["prism", "flink"])
-def test_same_command_resumes_a_cancelled_job(
-    tmp_path: pathlib.Path, request: pytest.FixtureRequest, engine: str
-) -> None:
+def test_same_command_resumes_a_cancelled_job(tmp_path, request, engine):
     """From nothing: the engine remembers no job."""
     runner = request.getfixturevalue(engine)
     if engine == "flink":
@@ -272,30 +270,20 @@ def faulty(
 
 
 @pytest.mark.engines
-def test_windows_stay_exact_after_task_managers_are_killed(
-    tmp_path: pathlib.Path, cluster: FlinkCluster, waiting: Moments
-) -> None:
+def test_windows_stay_exact_after_task_managers_are_killed(tmp_path, cluster, waiting):
     faulty(tmp_path, cluster, waiting, kill_task_manager, 60, 3)
 
 
 @pytest.mark.faults
 @pytest.mark.parametrize("number", range(NUM_TRIALS))
 @pytest.mark.parametrize("kill", [kill_task_manager, kill_worker])
-def test_windows_stay_exact_after_any_kill(
-    tmp_path: pathlib.Path,
-    cluster: FlinkCluster,
-    waiting: Moments,
-    kill: Callable[[FlinkCluster], None],
-    number: int,
-) -> None:
+def test_windows_stay_exact_after_any_kill(tmp_path, cluster, waiting, kill, number):
     faulty(tmp_path, cluster, waiting, kill, 30, 2)
 
 
 @pytest.mark.faults
 @pytest.mark.parametrize("number", range(NUM_TRIALS))
-def test_same_command_resumes_after_the_job_manager_was_killed(
-    tmp_path: pathlib.Path, cluster: FlinkCluster, waiting: Moments, number: int
-) -> None:
+def test_same_command_resumes_after_the_job_manager_was_killed(tmp_path, cluster, waiting, number):
     """It has no memory of jobs: the job is lost, and started again."""
 
     def kill_job_manager(cluster: FlinkCluster) -> None:

@@ -1,7 +1,5 @@
 """The fuzz targets on a few hundred inputs each; `make fuzz` runs them on a million."""
 
-from __future__ import annotations
-
 import pathlib
 import random
 import subprocess
@@ -20,13 +18,13 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 @pytest.mark.parametrize("name", TARGETS)
 @given(data=st.binary(max_size=120))
 @settings(max_examples=300)
-def test_any_input_is_parsed_or_refused(name: str, data: bytes) -> None:
+def test_any_input_is_parsed_or_refused(name, data):
     TARGETS[name](data)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", TARGETS)
-def test_memory_is_bounded(name: str) -> None:
+def test_memory_is_bounded(name):
     generator = random.Random(5)
     inputs = [generator.randbytes(1 + number % 60) for number in range(150)]
     TARGETS[name](b"")
@@ -41,7 +39,7 @@ def test_memory_is_bounded(name: str) -> None:
 
 
 @pytest.mark.slow
-def test_fuzzer_finds_a_removed_check(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fuzzer_finds_a_removed_check(monkeypatch):
     """A target that cannot fail is no test: without this check, a card cannot be written again."""
     monkeypatch.setattr("beam_dp.releases.files.card._check_unicode", lambda text: None)
     generator = random.Random(7)
@@ -52,7 +50,7 @@ def test_fuzzer_finds_a_removed_check(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", TARGETS)
-def test_the_fuzzer_runs_under_a_limit_of_memory(name: str) -> None:
+def test_the_fuzzer_runs_under_a_limit_of_memory(name):
     result = subprocess.run(
         [
             sys.executable,

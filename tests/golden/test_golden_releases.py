@@ -1,7 +1,5 @@
 """Releases that an earlier version wrote: they must stay readable, and answer as they did."""
 
-from __future__ import annotations
-
 import pathlib
 
 import numpy as np
@@ -20,7 +18,7 @@ from beam_dp.releases.windows.release import WindowTables
 GOLDEN = pathlib.Path(__file__).parent
 
 
-def test_reads_a_synthetic_database() -> None:
+def test_reads_a_synthetic_database():
     release = read_release(GOLDEN / "synthetic_database", kind=SyntheticDatabase)
     member, both = release.answer(
         marginals(release.domain, attributes=[["member"], ["age", "member"]])
@@ -55,7 +53,7 @@ SPARSE = {
 
 
 @pytest.mark.parametrize("mechanism", SPARSE)
-def test_reads_a_release_for_sparse_queries(mechanism: str) -> None:
+def test_reads_a_release_for_sparse_queries(mechanism):
     release = read_release(GOLDEN / mechanism, kind=SparseRelease)
     assert release.mechanism == mechanism
     answer = release.answer_query(SparseQuery({"key 4": 1.0, "key 3": 0.5, "nobody": 1.0}))
@@ -67,7 +65,7 @@ def test_reads_a_release_for_sparse_queries(mechanism: str) -> None:
     assert release.guarantee.delta == 1e-9 and release.guarantee.max_records_per_unit == 2
 
 
-def test_reads_interval_counts() -> None:
+def test_reads_interval_counts():
     release = read_release(GOLDEN / "intervals", kind=IntervalRelease)
     answers = release.answer([0, 3, 0], [4, 12, 32])
     np.testing.assert_allclose(answers.values, [0, 75, 524], atol=1e-6)
@@ -78,7 +76,7 @@ def test_reads_interval_counts() -> None:
     assert (release.attribute.name, release.num_leaves) == ("cell", 33)
 
 
-def test_reads_answers() -> None:
+def test_reads_answers():
     release = read_release(GOLDEN / "answers", kind=AnswersRelease)
     assert (release.mechanism, len(release.rows)) == ("laplace", 16)
     assert release.rows[0]["query"] == '{"codes": [[0, [[0, 1]]]]}'
@@ -86,7 +84,7 @@ def test_reads_answers() -> None:
     assert found == [145.0, pytest.approx(22.623735, abs=1e-6), 92.0, "measured"]
 
 
-def test_reads_tables_of_a_window() -> None:
+def test_reads_tables_of_a_window():
     release = read_release(GOLDEN / "window_tables", kind=WindowTables)
     both, bed, member = release.answer(
         marginals(
@@ -104,7 +102,7 @@ def test_reads_tables_of_a_window() -> None:
     assert release.plan["worst_case"] == {"periods": 2, "epsilon": 2.0, "delta": 2e-9}
 
 
-def test_reads_a_horizon() -> None:
+def test_reads_a_horizon():
     week = read_windows(GOLDEN / "horizon")
     assert (week.released, list(week.blocks), week.block) == ((0, 1, 2), [0], 2)
     assert (week.horizon_id, week.horizon.start, week.horizon.grace) == ("1" * 32, 1795392000, 1800)

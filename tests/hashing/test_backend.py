@@ -21,16 +21,14 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 needs_kernel = pytest.mark.skipif(kernel is None, reason="the kernel is not built")
 
 
-def test_the_kernel_is_built_where_it_is_required() -> None:
+def test_the_kernel_is_built_where_it_is_required():
     """Continuous integration sets the variable: a wheel's name does not tell a slow one."""
     if not os.environ.get("BEAM_DP_REQUIRE_KERNEL"):
         pytest.skip("BEAM_DP_REQUIRE_KERNEL is not set")
     assert kernel is not None
 
 
-def test_the_fastest_backend_is_active_unless_another_is_named(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_fastest_backend_is_active_unless_another_is_named(monkeypatch):
     monkeypatch.delenv(ENVIRONMENT_VARIABLE, raising=False)
     assert active_backend() == available_backends()[0]
     for name in available_backends():
@@ -38,13 +36,13 @@ def test_the_fastest_backend_is_active_unless_another_is_named(
         assert active_backend() == name
 
 
-def test_an_unknown_backend_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unknown_backend_is_refused(monkeypatch):
     monkeypatch.setenv(ENVIRONMENT_VARIABLE, "abacus")
     with pytest.raises(InputError, match=r"^BEAM_DP_HASHING_BACKEND: 'abacus' .* numpy "):
         active_backend()
 
 
-def test_without_the_kernel_numpy_works_and_says_so_once() -> None:
+def test_without_the_kernel_numpy_works_and_says_so_once():
     code = """
 import sys
 sys.modules["beam_dp.hashing._kernel"] = None
@@ -116,7 +114,7 @@ def words(size: int) -> np.ndarray:
         {"num_blocks": 2**63, "bucket_bits": 1, "output": words(0)},
     ],
 )
-def test_the_kernel_refuses_arrays_that_do_not_fit(changes: dict[str, object]) -> None:
+def test_the_kernel_refuses_arrays_that_do_not_fit(changes):
     assert kernel is not None
     kernel.run(*arguments())
     with pytest.raises(ValueError):
@@ -135,14 +133,14 @@ def test_the_kernel_refuses_arrays_that_do_not_fit(changes: dict[str, object]) -
         5,
     ],
 )
-def test_the_kernel_refuses_arrays_of_another_type(keys: object) -> None:
+def test_the_kernel_refuses_arrays_of_another_type(keys):
     assert kernel is not None
     with pytest.raises((TypeError, ValueError, BufferError)):
         kernel.run(*arguments(keys=keys))
 
 
 @needs_kernel
-def test_the_kernel_writes_to_no_read_only_array() -> None:
+def test_the_kernel_writes_to_no_read_only_array():
     assert kernel is not None
     output = np.zeros(128, dtype=np.int64)
     output.flags.writeable = False
@@ -152,7 +150,7 @@ def test_the_kernel_writes_to_no_read_only_array() -> None:
 
 @pytest.mark.slow
 @needs_kernel
-def test_other_threads_run_meanwhile() -> None:
+def test_other_threads_run_meanwhile():
     """They see sums that are begun and not done, which a thread that is shut out never does."""
     assert kernel is not None
     num_keys, num_polynomials = 30_000, 1024
@@ -182,7 +180,7 @@ def test_other_threads_run_meanwhile() -> None:
 
 
 @pytest.fixture
-def checkout(tmp_path: pathlib.Path) -> pathlib.Path:
+def checkout(tmp_path) -> pathlib.Path:
     """A copy of what is needed to build the package, without anything that is built."""
     return copy_sources(tmp_path / "checkout").parent
 
@@ -201,7 +199,7 @@ def run_setup(checkout: pathlib.Path, *command: str, **environment: str) -> str:
 
 
 @pytest.mark.slow
-def test_a_source_distribution_holds_the_kernel(checkout: pathlib.Path) -> None:
+def test_a_source_distribution_holds_the_kernel(checkout):
     run_setup(checkout, "sdist", "--formats=gztar")
     (archive,) = (checkout / "dist").iterdir()
     with tarfile.open(archive) as opened:
@@ -212,7 +210,7 @@ def test_a_source_distribution_holds_the_kernel(checkout: pathlib.Path) -> None:
 
 
 @pytest.mark.slow
-def test_without_a_compiler_the_package_builds_without_the_kernel(checkout: pathlib.Path) -> None:
+def test_without_a_compiler_the_package_builds_without_the_kernel(checkout):
     run_setup(checkout, "build", CC="false")
     assert list(checkout.glob("build/lib*/beam_dp/encoding/batch.py"))
     assert not list(checkout.glob("build/**/*.so"))

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import hashlib
-from typing import Any
 
 import hash_oracle
 import numpy as np
@@ -28,7 +27,7 @@ BINARY = [value.encode("utf-8", "surrogatepass") for value in TEXTS]
 ARROW_TEXTS = [value for value in TEXTS if value != "\ud800"]
 
 
-def test_integers_are_themselves() -> None:
+def test_integers_are_themselves():
     expected = [0, 5, 2**63 - 1]
     for values in [
         expected,
@@ -48,7 +47,7 @@ def test_integers_are_themselves() -> None:
     assert universe_elements(np.array([3, 4], dtype=np.int8), KEY).tolist() == [3, 4]
 
 
-def test_text_has_the_fingerprint_of_the_definition() -> None:
+def test_text_has_the_fingerprint_of_the_definition():
     expected = [fingerprint(value) for value in TEXTS]
     for values in [TEXTS, iter(TEXTS), np.array(TEXTS, dtype=object)]:
         assert universe_elements(values, KEY).tolist() == expected
@@ -65,7 +64,7 @@ def test_text_has_the_fingerprint_of_the_definition() -> None:
     assert universe_elements(fixed_width, KEY).tolist() == list(map(fingerprint, fixed_width))
 
 
-def test_bytes_have_the_fingerprint_of_the_definition() -> None:
+def test_bytes_have_the_fingerprint_of_the_definition():
     expected = [fingerprint(value) for value in BINARY]
     for values in [
         BINARY,
@@ -76,21 +75,21 @@ def test_bytes_have_the_fingerprint_of_the_definition() -> None:
         assert universe_elements(values, KEY).tolist() == expected
 
 
-def test_types_are_kept_apart_also_in_one_list() -> None:
+def test_types_are_kept_apart_also_in_one_list():
     mixed = [5, "5", b"5", np.uint64(7)]
     expected = [5, fingerprint("5"), fingerprint(b"5"), 7]
     assert universe_elements(mixed, KEY).tolist() == expected
     assert len(set(expected)) == 4
 
 
-def test_another_key_gives_other_fingerprints() -> None:
+def test_another_key_gives_other_fingerprints():
     other = HashKey(KEY.independence, KEY.words, bytes(16))
     ours, theirs = universe_elements(TEXTS, KEY), universe_elements(TEXTS, other)
     assert not set(ours.tolist()) & set(theirs.tolist())
 
 
 @pytest.mark.parametrize("values", [[], np.array([]).astype(np.int64), pa.array([], pa.string())])
-def test_no_values_are_no_elements(values: Any) -> None:
+def test_no_values_are_no_elements(values):
     assert universe_elements(values, KEY).shape == (0,)
 
 
@@ -98,7 +97,7 @@ NO_ELEMENTS = [5.0, float("nan"), True, None, -1, 2**64, np.float64(5), np.bool_
 
 
 @pytest.mark.parametrize("value", NO_ELEMENTS)
-def test_anything_else_is_refused_in_one_line(value: object) -> None:
+def test_anything_else_is_refused_in_one_line(value):
     values = ["good", 5, value]
     with pytest.raises(InputError, match=r"^support: .* is refused; must be text, bytes") as raised:
         universe_elements(values, KEY, "support")
@@ -119,12 +118,12 @@ def test_anything_else_is_refused_in_one_line(value: object) -> None:
         pa.array([None, "a"]).dictionary_encode(),
     ],
 )
-def test_arrays_of_anything_else_are_refused(values: Any) -> None:
+def test_arrays_of_anything_else_are_refused(values):
     with pytest.raises(InputError, match=r"^element: "):
         universe_elements(values, KEY)
 
 
 @pytest.mark.parametrize("value", ["alice", b"alice"])
-def test_one_text_is_not_a_list_of_letters(value: str | bytes) -> None:
+def test_one_text_is_not_a_list_of_letters(value):
     with pytest.raises(InputError, match=r"^support: .* not one element$"):
         universe_elements(value, KEY, "support")

@@ -18,7 +18,7 @@ def pairs(values: list[int]) -> tuple[list[tuple[int, int]], np.ndarray, np.ndar
     return chosen, left, right
 
 
-def test_products_of_64_bits_are_those_of_the_definition() -> None:
+def test_products_of_64_bits_are_those_of_the_definition():
     rng = np.random.default_rng(0)
     values = EDGES + rng.integers(0, 2**64, size=20, dtype=np.uint64).tolist()
     chosen, left, right = pairs(values)
@@ -26,7 +26,7 @@ def test_products_of_64_bits_are_those_of_the_definition() -> None:
     assert GF64.multiply(left, right).tolist() == expected
 
 
-def test_products_agree_with_flint() -> None:
+def test_products_agree_with_flint():
     flint = pytest.importorskip("flint")
     polynomials = flint.nmod_poly
     modulus = polynomials([1, 1, 0, 1, 1] + [0] * 59 + [1], 2)
@@ -44,7 +44,7 @@ def test_products_agree_with_flint() -> None:
     assert factor == (modulus, 1), "the modulus must be irreducible"
 
 
-def test_the_small_field_is_a_field() -> None:
+def test_the_small_field_is_a_field():
     chosen, left, right = pairs(list(range(16)))
     products = GF16.multiply(left, right)
     assert products.tolist() == [hash_oracle.multiply(a, b, 4, 3) for a, b in chosen]
@@ -53,7 +53,7 @@ def test_the_small_field_is_a_field() -> None:
         assert sorted(row.tolist()) == list(range(16))
 
 
-def test_the_large_modulus_is_irreducible() -> None:
+def test_the_large_modulus_is_irreducible():
     """x^(2^64) = x, and x^(2^32) - x is prime to the modulus: Rabin's test for degree 64 = 2^6."""
     x = np.array([2], dtype=np.uint64)
     value = x
@@ -71,7 +71,7 @@ def test_the_large_modulus_is_irreducible() -> None:
     assert a == 1
 
 
-def test_shapes_broadcast() -> None:
+def test_shapes_broadcast():
     left = np.arange(3, dtype=np.uint64)[:, np.newaxis]
     right = np.arange(4, dtype=np.uint64)
     assert GF64.multiply(left, right).shape == (3, 4)

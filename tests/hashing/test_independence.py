@@ -62,14 +62,14 @@ def dependent_subsets(entries: NDArray[np.bool_], size: int) -> int:
 
 @pytest.mark.mostly_slow(one_in=2)
 @pytest.mark.parametrize("independence", [2, 3])
-def test_entries_of_one_polynomial_are_uniform_over_all_keys(independence: int) -> None:
+def test_entries_of_one_polynomial_are_uniform_over_all_keys(independence):
     entries = all_keys_of_one_polynomial(independence)
     assert entries.shape == (64, 16**independence)
     assert dependent_subsets(entries, independence) == 0
 
 
 @pytest.mark.slow
-def test_one_more_entry_than_the_independence_can_be_dependent() -> None:
+def test_one_more_entry_than_the_independence_can_be_dependent():
     """So the test above can fail. (An odd number of entries still holds a bit of c_0 alone.)"""
     assert dependent_subsets(all_keys_of_one_polynomial(2), 4) > 0
 
@@ -122,14 +122,14 @@ def smallest_dependent_set(forms: list[int]) -> int | None:
 @pytest.mark.parametrize("num_polynomials", [2, 4, 16])
 @pytest.mark.parametrize("independence", [2, 3, 4])
 def test_entries_of_many_polynomials_of_the_short_key_are_independent(
-    independence: int, num_polynomials: int
-) -> None:
+    independence, num_polynomials
+):
     forms = linear_forms(production, independence, num_polynomials)
     smallest = smallest_dependent_set(forms)
     assert smallest is None or smallest > independence
 
 
-def test_four_entries_are_dependent_at_independence_three() -> None:
+def test_four_entries_are_dependent_at_independence_three():
     assert smallest_dependent_set(linear_forms(production, 3, 2)) == 4
 
 
@@ -150,5 +150,5 @@ def too_few_coefficients(independence: int, words: Words, num_polynomials: int) 
 
 
 @pytest.mark.parametrize(("broken", "size"), [(mixed_into_the_point, 2), (too_few_coefficients, 4)])
-def test_a_broken_family_is_caught(broken: Values, size: int) -> None:
+def test_a_broken_family_is_caught(broken, size):
     assert smallest_dependent_set(linear_forms(broken, 4, 2)) == size

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import pickle
 
 import hash_oracle
@@ -12,7 +10,7 @@ from beam_dp.hashing.field import GF64
 from beam_dp.hashing.keys import HashKey
 
 
-def test_a_key_survives_its_bytes() -> None:
+def test_a_key_survives_its_bytes():
     key = HashKey.draw(48)
     data = key.to_bytes()
     again = HashKey.from_bytes(data)
@@ -23,7 +21,7 @@ def test_a_key_survives_its_bytes() -> None:
     assert 9400 < len(data) < 9500
 
 
-def test_keys_are_drawn_anew() -> None:
+def test_keys_are_drawn_anew():
     first, second = HashKey.draw(8), HashKey.draw(8)
     assert first != second
     assert first.fingerprint_key != second.fingerprint_key
@@ -32,7 +30,7 @@ def test_keys_are_drawn_anew() -> None:
     assert int(np.bitwise_and.reduce(first.words)) == 0
 
 
-def test_a_key_cannot_be_changed() -> None:
+def test_a_key_cannot_be_changed():
     words = np.arange(3, dtype=np.uint64)
     key = HashKey(2, words, bytes(16))
     words[0] = 9
@@ -41,7 +39,7 @@ def test_a_key_cannot_be_changed() -> None:
         key.words[0] = 1
 
 
-def test_a_pickled_key_cannot_be_changed_either() -> None:
+def test_a_pickled_key_cannot_be_changed_either():
     key = HashKey.draw(3)
     again = pickle.loads(pickle.dumps(key))
     assert again == key
@@ -49,7 +47,7 @@ def test_a_pickled_key_cannot_be_changed_either() -> None:
 
 
 @pytest.mark.parametrize("independence", [0, -1, 1025])
-def test_an_independence_out_of_range_is_refused(independence: int) -> None:
+def test_an_independence_out_of_range_is_refused(independence):
     with pytest.raises(InputError, match=r"^independence: .* must be an integer from 1 to 1,024$"):
         HashKey.draw(independence)
 
@@ -61,12 +59,12 @@ GOOD = hash_oracle.fixed_key(4).to_bytes()
     "data",
     [b"", GOOD[:-1], GOOD + b"x", b"x" + GOOD[1:], GOOD[:19], GOOD[:19] + bytes(4) + GOOD[23:]],
 )
-def test_bytes_that_are_no_key_are_refused(data: bytes) -> None:
+def test_bytes_that_are_no_key_are_refused(data):
     with pytest.raises(InputError, match=r"^hash key: "):
         HashKey.from_bytes(data)
 
 
-def test_wrong_parts_are_refused() -> None:
+def test_wrong_parts_are_refused():
     with pytest.raises(InputError, match=r"^words: .* must be uint64 of shape \(3,\)"):
         HashKey(2, np.zeros(4, dtype=np.uint64), bytes(16))
     with pytest.raises(InputError, match=r"^words: "):
@@ -76,7 +74,7 @@ def test_wrong_parts_are_refused() -> None:
 
 
 @pytest.mark.parametrize("independence", [1, 2, 3, 6])
-def test_values_are_those_of_the_definition(independence: int) -> None:
+def test_values_are_those_of_the_definition(independence):
     key = hash_oracle.fixed_key(independence)
     family = PolynomialFamily(GF64, independence, key.words, 5)
     points = [0, 1, 2, 2**63, 2**64 - 1, 123456789]

@@ -21,7 +21,7 @@ EDGES = [0, 1, 2, 2**32, 2**63, 2**64 - 1]
 
 
 @pytest.fixture(params=available_backends())
-def backend(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+def backend(request, monkeypatch) -> str:
     monkeypatch.setenv(ENVIRONMENT_VARIABLE, request.param)
     return str(request.param)
 
@@ -62,7 +62,7 @@ PROJECTIONS: dict[str, Callable[[HashKey], Projection]] = {
 
 
 @pytest.fixture(params=PROJECTIONS)
-def projection(request: pytest.FixtureRequest) -> Projection:
+def projection(request) -> Projection:
     return PROJECTIONS[request.param](KEY)
 
 
@@ -71,7 +71,7 @@ def exactly(sums: np.ndarray) -> list[int]:
     return [(int(total) + 2**63) % 2**64 - 2**63 for total in sums]
 
 
-def test_sums_are_those_of_the_definition(backend: str, projection: Projection) -> None:
+def test_sums_are_those_of_the_definition(backend, projection):
     keys = random_keys(12)
     weights = np.array([1, -1, 0, 5, -7, 2**62, -(2**63), 2**63 - 1, 1, 1, 3, 1000])
     expected = (oracle_columns(projection, keys) * weights.astype(object)[:, np.newaxis]).sum(0)
@@ -90,7 +90,7 @@ def columns(projection: Projection, keys: np.ndarray) -> np.ndarray:
     return matrix
 
 
-def test_queries_see_the_matrix_of_the_definition(backend: str, projection: Projection) -> None:
+def test_queries_see_the_matrix_of_the_definition(backend, projection):
     keys = random_keys(9)
     assert columns(projection, keys).tolist() == oracle_columns(projection, keys).tolist()
 
@@ -98,9 +98,7 @@ def test_queries_see_the_matrix_of_the_definition(backend: str, projection: Proj
 # 128 keys are a tile of the compiled kernel, 255 and 4096 are tiles in numpy.
 @pytest.mark.mostly_slow(one_in=7)
 @pytest.mark.parametrize("size", [0, 1, 2, 15, 16, 17, 127, 128, 129, 255, 256, 300, 4100])
-def test_sums_are_the_weighted_columns_at_every_size(
-    backend: str, projection: Projection, size: int
-) -> None:
+def test_sums_are_the_weighted_columns_at_every_size(backend, projection, size):
     keys = random_keys(size)
     weights = np.random.default_rng(size).integers(-5, 100, size=size)
     expected = np.zeros(projection.projection_width, dtype=np.int64)
@@ -110,7 +108,7 @@ def test_sums_are_the_weighted_columns_at_every_size(
     assert np.array_equal(projection.project(keys, weights), expected)
 
 
-def test_order_and_split_do_not_change_the_sums(backend: str, projection: Projection) -> None:
+def test_order_and_split_do_not_change_the_sums(backend, projection):
     keys = random_keys(200)
     weights = np.random.default_rng(0).integers(-3, 4, size=200)
     whole = projection.project(keys, weights)
@@ -125,7 +123,7 @@ def test_order_and_split_do_not_change_the_sums(backend: str, projection: Projec
     assert not accumulators.any()
 
 
-def test_counts_hold_when_every_key_has_the_same_bits(backend: str, projection: Projection) -> None:
+def test_counts_hold_when_every_key_has_the_same_bits(backend, projection):
     """The counters of a tile are bytes, and each of them is filled to its limit here."""
     keys = np.full(1000, 123, dtype=np.uint64)
     weights = np.full(1000, -7)
@@ -135,9 +133,7 @@ def test_counts_hold_when_every_key_has_the_same_bits(backend: str, projection: 
 
 @pytest.mark.mostly_slow(one_in=3)
 @pytest.mark.parametrize("independence", [1, 2, 3, 8, 33, 48, 49])
-def test_backends_agree_at_every_independence(
-    monkeypatch: pytest.MonkeyPatch, independence: int
-) -> None:
+def test_backends_agree_at_every_independence(monkeypatch, independence):
     """Chunks of coefficients, padded at their ends, differ from one independence to the next."""
     key = hash_oracle.fixed_key(independence)
     keys = random_keys(40)
@@ -150,7 +146,7 @@ def test_backends_agree_at_every_independence(
         assert all(np.array_equal(result, results[-1]) for result in results)
 
 
-def test_a_pickle_holds_the_key_and_no_tables(backend: str, projection: Projection) -> None:
+def test_a_pickle_holds_the_key_and_no_tables(backend, projection):
     keys, weights = random_keys(10), np.ones(10, dtype=np.int64)
     before = projection.project(keys, weights)
     data = pickle.dumps(projection)
@@ -165,7 +161,7 @@ GOLDEN = {
 
 
 @pytest.mark.parametrize("name", GOLDEN)
-def test_sums_are_the_same_on_every_machine(backend: str, name: str) -> None:
+def test_sums_are_the_same_on_every_machine(backend, name):
     """A change of these digests makes every artifact that was ever released unreadable."""
     key = hash_oracle.fixed_key(48)
     projection = DenseSigns(key, 1024) if name == "dense" else BlockSigns(key, 4096)
@@ -176,9 +172,7 @@ def test_sums_are_the_same_on_every_machine(backend: str, name: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("make", [lambda k: DenseSigns(k, 64), lambda k: BlockSigns(k, 64, 4)])
-def test_answers_have_the_mean_and_the_variance_of_theory(
-    make: Callable[[HashKey], Projection],
-) -> None:
+def test_answers_have_the_mean_and_the_variance_of_theory(make):
     """Both matrices: Var <AQ, AD> = (|Q|^2 |D|^2 + <Q, D>^2 - 2 sum Q^2 D^2) / T, for r >= 4.
 
     3,000 keys of a fixed seed; 7 standard errors: a false alarm of about 5e-12 were it drawn anew.
@@ -201,7 +195,7 @@ def test_answers_have_the_mean_and_the_variance_of_theory(
     assert squares.std() / np.sqrt(len(squares)) < variance / 14, "too weak to see a factor of 1.5"
 
 
-def test_tiles_of_signs_are_the_signs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tiles_of_signs_are_the_signs(monkeypatch):
     monkeypatch.setattr("beam_dp.hashing.projections._SIGN_TILE_BYTES", 1000)
     projection = DenseSigns(KEY, 192)
     keys = random_keys(23)
@@ -222,12 +216,12 @@ def test_tiles_of_signs_are_the_signs(monkeypatch: pytest.MonkeyPatch) -> None:
         (lambda: BlockSigns(KEY, 0, 8), "projection_width: 0 "),
     ],
 )
-def test_a_shape_that_is_no_projection_is_refused(make: Callable[[], object], message: str) -> None:
+def test_a_shape_that_is_no_projection_is_refused(make, message):
     with pytest.raises(InputError, match=f"^{message}"):
         make()
 
 
-def test_wrong_arrays_are_refused_by_shape_and_type(projection: Projection) -> None:
+def test_wrong_arrays_are_refused_by_shape_and_type(projection):
     width = projection.projection_width
     keys, weights = np.arange(3, dtype=np.uint64), np.ones(3, dtype=np.int64)
     sums = np.zeros(width, dtype=np.int64)

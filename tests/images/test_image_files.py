@@ -34,7 +34,7 @@ def flags(service: str) -> dict[str, str]:
 
 
 @pytest.fixture
-def folder(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.Path:
+def folder(tmp_path, monkeypatch) -> pathlib.Path:
     """What a container finds in its folder /data, with one file that has arrived."""
     (tmp_path / "landing").mkdir()
     stream = ROOT / "examples" / "stream"
@@ -44,9 +44,7 @@ def folder(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.P
     return tmp_path
 
 
-def test_compose_release_is_paid_from_the_declared_budget(
-    folder: pathlib.Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_compose_release_is_paid_from_the_declared_budget(folder, capsys):
     """What is declared is what the release protects; its flags are the program's and Beam's."""
     (command, name), url = SERVICES["budget"]["command"][:2], SERVICES["budget"]["command"][2]
     assert (command, name, url) == ("beam-dp", "ledger", flags("release")["ledger"])
@@ -64,7 +62,7 @@ def test_compose_release_is_paid_from_the_declared_budget(
     assert f"--flink_master={flags('job-server')['flink-master']}" in job.beam_flags
 
 
-def test_arriving_files_have_the_released_columns(folder: pathlib.Path) -> None:
+def test_arriving_files_have_the_released_columns(folder):
     (file,) = (folder / "landing").iterdir()
     header, *rows = file.read_text(encoding="utf-8").splitlines()
     domain = yaml.safe_load((folder / "visits.json").read_text(encoding="utf-8"))
@@ -74,7 +72,7 @@ def test_arriving_files_have_the_released_columns(folder: pathlib.Path) -> None:
     assert len(rows) == 500
 
 
-def test_services_find_each_other() -> None:
+def test_services_find_each_other():
     server, workers = flags("job-server"), SERVICES["workers"]
     # What the job server calls itself is where programs send their files.
     assert server["job-host"] in SERVICES
@@ -94,7 +92,7 @@ def test_services_find_each_other() -> None:
     assert flags("release")["ledger"] == url and url in MANUAL
 
 
-def test_services_share_volumes_and_publish_no_ports() -> None:
+def test_services_share_volumes_and_publish_no_ports():
     assert SERVICES["workers"]["volumes"] == SERVICES["release"]["volumes"]
     staged = [SERVICES[name]["volumes"] for name in ("job-server", "task-manager")]
     assert [each[0].removesuffix(":ro") for each in staged] == [
@@ -111,7 +109,7 @@ def test_services_share_volumes_and_publish_no_ports() -> None:
     assert COMPOSE["networks"]["default"] == {"internal": True}
 
 
-def test_every_awaited_service_has_a_health_check() -> None:
+def test_every_awaited_service_has_a_health_check():
     waited = {
         (name, asked["condition"])
         for service in SERVICES.values()
@@ -122,14 +120,14 @@ def test_every_awaited_service_has_a_health_check() -> None:
         assert ("healthcheck" in SERVICES[name]) == (condition == "service_healthy"), name
 
 
-def test_compose_file_contains_no_password() -> None:
+def test_compose_file_contains_no_password():
     for service in SERVICES.values():
         for name, value in (service.get("environment") or {}).items():
             assert "PASSWORD" not in name or value == "${LEDGER_PASSWORD:?must be in .env}"
     assert "LEDGER_PASSWORD=$(" in MANUAL
 
 
-def test_pinned_versions_satisfy_the_package() -> None:
+def test_pinned_versions_satisfy_the_package():
     """Beam's is the one of the image that the boot program is taken from."""
     lines = (
         (ROOT / "deploy" / "images" / "constraints.txt").read_text(encoding="utf-8").splitlines()
@@ -147,7 +145,7 @@ def test_pinned_versions_satisfy_the_package() -> None:
     ] == []
 
 
-def test_images_have_matching_versions() -> None:
+def test_images_have_matching_versions():
     named = {name.partition(":")[0]: name.partition(":")[2] for name in stand_ins()}
     flink = ".".join(named["flink"].split(".")[:2])
     assert flink in FlinkRunnerOptions.PUBLISHED_FLINK_VERSIONS
@@ -159,7 +157,7 @@ def test_images_have_matching_versions() -> None:
     assert re.findall(r'^VERSION = "(.+)"', setup, re.M) == [arguments()["VERSION"]]
 
 
-def test_docker_build_context_has_only_needed_files(tmp_path: pathlib.Path) -> None:
+def test_docker_build_context_has_only_needed_files(tmp_path):
     lines = (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines()
     allowed = {line[1:] for line in lines if line.startswith("!")}
     assert "*" in lines and all((ROOT / name).exists() for name in allowed)
@@ -170,7 +168,7 @@ def test_docker_build_context_has_only_needed_files(tmp_path: pathlib.Path) -> N
     assert ours <= allowed
 
 
-def test_commands_in_the_manual_exist(capsys: pytest.CaptureFixture[str]) -> None:
+def test_commands_in_the_manual_exist(capsys):
     lines = re.findall(r"^    (?:docker compose|docker build|docker run) .*$", MANUAL, re.M)
     assert len(lines) > 5
     for line in lines:

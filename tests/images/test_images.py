@@ -45,7 +45,7 @@ def storage() -> Iterator[Storage]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def test_dockerfile_passes_the_linter() -> None:
+def test_dockerfile_passes_the_linter():
     if not (TOOLS / "hadolint").exists():
         pytest.skip("no .venv-images: `make test-images` makes it")
     assert run([str(TOOLS / "hadolint"), "deploy/Dockerfile"], folder=ROOT).stdout == ""
@@ -55,7 +55,7 @@ def configuration(storage: Storage, image: str) -> Any:
     return json.loads(storage.podman("image", "inspect", image).stdout)[0]["Config"]
 
 
-def test_image_runs_commands_and_contains_no_secrets(storage: Storage) -> None:
+def test_image_runs_commands_and_contains_no_secrets(storage):
     """Without a word it helps; its programs are those of the tree, with the compiled kernel."""
     assert storage.inside(WORKER).stdout.startswith("usage: beam-dp ")
     version = arguments()["VERSION"]
@@ -75,12 +75,12 @@ def test_image_runs_commands_and_contains_no_secrets(storage: Storage) -> None:
         assert looked.returncode != 0, looked.stdout
 
 
-def test_engine_flags_start_beams_boot_program(storage: Storage) -> None:
+def test_engine_flags_start_beams_boot_program(storage):
     said = storage.inside(WORKER, "--id=1-1", check=False)
     assert (said.returncode, "No provision endpoint provided" in said.stderr) == (1, True)
 
 
-def test_dataflow_image_has_the_launcher_and_runs_its_program(storage: Storage) -> None:
+def test_dataflow_image_has_the_launcher_and_runs_its_program(storage):
     shown = configuration(storage, DATAFLOW)
     assert shown.get("User", "") in ("", "root")
     environment = dict(each.split("=", 1) for each in shown["Env"])
@@ -92,7 +92,7 @@ def test_dataflow_image_has_the_launcher_and_runs_its_program(storage: Storage) 
     storage.inside(DATAFLOW, "python", "-c", code)
 
 
-def test_image_has_the_pinned_versions(storage: Storage) -> None:
+def test_image_has_the_pinned_versions(storage):
     listed = storage.inside(DATAFLOW, "python", "-m", "pip", "list", "--format=freeze").stdout
     # Of the base, and the package itself.
     others = re.compile(r"(pip|setuptools|wheel|beam[-_]dp)==")
@@ -104,7 +104,7 @@ def test_image_has_the_pinned_versions(storage: Storage) -> None:
 
 
 @pytest.fixture(scope="module")
-def composed(storage: Storage, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Composed]:
+def composed(storage, tmp_path_factory) -> Iterator[Composed]:
     """All services, started, with files that arrive."""
     settings = {"START": "not yet", "LEDGER_PASSWORD": secrets.token_hex(16)}
     made = Composed(storage, tmp_path_factory.mktemp("composed"), settings)
@@ -137,9 +137,7 @@ def visits(folder: pathlib.Path, start: int) -> np.ndarray:
     return found
 
 
-def test_compose_releases_windows_on_flink_and_pays_in_postgresql(
-    composed: Composed,
-) -> None:
+def test_compose_releases_windows_on_flink_and_pays_in_postgresql(composed):
     """Stopped half-way, the same service goes on, and pays nothing."""
     container = composed.container("release")
     some = re.compile(r"released: ([1-9]) of 10")

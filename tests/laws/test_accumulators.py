@@ -73,9 +73,7 @@ def tables_of(summary: Histogram | Marginals) -> dict[tuple[str, ...], np.ndarra
 @pytest.mark.parametrize("dense_cells", [0, 2**22], ids=["sparse", "dense"])
 @settings(max_examples=20)
 @given(data=st.data())
-def test_split_order_and_shards_do_not_change_counts(
-    name: str, dense_cells: int, data: st.DataObject
-) -> None:
+def test_split_order_and_shards_do_not_change_counts(name, dense_cells, data):
     accumulator: Any = ACCUMULATORS[name]
     domain = accumulator.domain
     n = data.draw(st.integers(0, 60))
@@ -108,7 +106,7 @@ def test_split_order_and_shards_do_not_change_counts(
 
 
 @pytest.mark.parametrize("name", ACCUMULATORS)
-def test_no_batches_give_zeros_of_the_same_shape(name: str) -> None:
+def test_no_batches_give_zeros_of_the_same_shape(name):
     accumulator: Any = ACCUMULATORS[name]
     empty = [
         accumulator.from_shards(accumulator.to_shards(accumulator.create())),

@@ -64,7 +64,7 @@ def test_permute_and_flip_is_continuous_exponential_noisy_max():
 
 @pytest.mark.parametrize("name", LAWS)
 @pytest.mark.parametrize("monotone", [False, True])
-def test_every_shift_of_every_score_costs_at_most_epsilon(name: str, monotone: bool):
+def test_every_shift_of_every_score_costs_at_most_epsilon(name, monotone):
     """All differences of three integer scores within 6; the worst pair spends all of it."""
     scale = choose.selection_scale(1, 1.0, monotone)
     shifts = [(0, 1)] * 3 if monotone else [(-1, 0, 1)] * 3
@@ -99,25 +99,25 @@ def worst_loss(name: str, relation: str, table: np.ndarray, monotone: bool) -> f
 
 @pytest.mark.parametrize("name", LAWS)
 @pytest.mark.parametrize("relation", [ADD, REPLACE])
-def test_laws_on_all_neighbours_keep_the_guarantee(name: str, relation: str):
+def test_laws_on_all_neighbours_keep_the_guarantee(name, relation):
     assert 0.5 < worst_loss(name, relation, SIGNED, False) <= 1 + 1e-9
 
 
 @pytest.mark.parametrize("name", LAWS)
-def test_monotone_scores_need_no_factor_two(name: str):
+def test_monotone_scores_need_no_factor_two(name):
     assert 0.5 < worst_loss(name, ADD, COUNTED, True) <= 1 + 1e-9
 
 
 @pytest.mark.parametrize("name", LAWS)
 @pytest.mark.parametrize("relation", [ADD, REPLACE])
-def test_missing_factor_two_is_caught(name: str, relation: str, monkeypatch: pytest.MonkeyPatch):
+def test_missing_factor_two_is_caught(name, relation, monkeypatch):
     original = choose.selection_scale
     monkeypatch.setattr(choose, "selection_scale", lambda *arguments: original(*arguments) / 2)
     assert worst_loss(name, relation, SIGNED, False) > 1.2
 
 
 @pytest.mark.parametrize("name", LAWS)
-def test_monotone_scale_for_scores_that_move_both_ways_is_caught(name: str):
+def test_monotone_scale_for_scores_that_move_both_ways_is_caught(name):
     assert worst_loss(name, ADD, SIGNED, True) > 1.2
     assert worst_loss(name, REPLACE, COUNTED, True) > 1.2
 
@@ -131,7 +131,7 @@ def draws(name: str, scores: np.ndarray, runs: int, **named: bool) -> list[int]:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", LAWS)
 @pytest.mark.parametrize("base", [0, 2**60, -(2**60)])
-def test_draws_follow_the_law_and_no_other_scale(name: str, base: int):
+def test_draws_follow_the_law_and_no_other_scale(name, base):
     drawn = draws(name, base + SCORES, 6000)
     assert audit.audit_sampler(drawn, LAWS[name](SCORES.tolist(), 2.0)).passes
     for wrong in (1.0, 1.6, 2.5):
@@ -140,7 +140,7 @@ def test_draws_follow_the_law_and_no_other_scale(name: str, base: int):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", LAWS)
-def test_draws_from_the_operating_system_and_with_the_monotone_scale(name: str):
+def test_draws_from_the_operating_system_and_with_the_monotone_scale(name):
     pick, noise = getattr(choose, name), NoiseSource()
     drawn = [pick(SCORES, 1, 1.0, noise, monotone=True) for _ in range(5000)]
     assert audit.audit_sampler(drawn, LAWS[name](SCORES.tolist(), 1.0)).passes
@@ -148,7 +148,7 @@ def test_draws_from_the_operating_system_and_with_the_monotone_scale(name: str):
 
 
 @pytest.mark.parametrize("name", LAWS)
-def test_far_scores_and_single_candidates(name: str):
+def test_far_scores_and_single_candidates(name):
     ends = np.array([-(2**63), 2**63 - 1])
     assert set(draws(name, ends, 20)) == {1}
     assert set(draws(name, np.array([-5]), 3)) == {0}
@@ -195,7 +195,7 @@ def test_the_scale_is_what_the_noise_gets_and_is_rounded_up():
     ],
     ids=str,
 )
-def test_public_parameters_out_of_range_are_refused(name: str, change: dict):
+def test_public_parameters_out_of_range_are_refused(name, change):
     arguments = {"scores": SCORES, "sensitivity": 1, "epsilon": 1.0, **change}
     with pytest.raises(InputError, match=next(iter(change))):
         getattr(choose, name)(**arguments, noise=NoNoise())

@@ -1,7 +1,5 @@
 """Which pairs a selection measures, and which of them one tree joins."""
 
-from __future__ import annotations
-
 import numpy as np
 from noise_sources import Seeded
 from tiny import ADD, APPROXIMATE, domain_of, on_trees, plan_of, promise, summary, workload_of

@@ -61,7 +61,7 @@ def spent_of(squared_change: Fraction | int, scale: float) -> Fraction:
     return squared_change / (Fraction(scale) ** 2 - 4)
 
 
-def test_a_sensitivity_that_no_double_holds_is_rounded_up() -> None:
+def test_a_sensitivity_that_no_double_holds_is_rounded_up():
     # 9001 tables of so many records a unit: more than 2^53, and odd.
     for most in (2**40 - 1, 2**40 - 87, 2**40 - 165, 2**40 - 177):
         guarantee = Guarantee(0.7, 0.0, ADD, "person", most)
@@ -69,7 +69,7 @@ def test_a_sensitivity_that_no_double_holds_is_rounded_up() -> None:
         assert 9001 * most / Fraction(first.scale) <= Fraction(0.7)
 
 
-def test_tables_of_any_shares_spend_no_more_than_was_promised() -> None:
+def test_tables_of_any_shares_spend_no_more_than_was_promised():
     rng = random.Random(2)
     for guarantee in PROMISES:
         shares = [10 ** rng.uniform(-9, 9) for _ in range(rng.randint(1, 40))]
@@ -80,7 +80,7 @@ def test_tables_of_any_shares_spend_no_more_than_was_promised() -> None:
         assert spent <= Fraction(guarantee.epsilon)
 
 
-def test_intervals_spend_no_more_than_was_promised() -> None:
+def test_intervals_spend_no_more_than_was_promised():
     for guarantee, leaves in itertools.product(PROMISES, (1, 7, 100)):
         matrix = tree((3, leaves)) if leaves > 3 else tree((leaves,))
         most = moved(guarantee) * guarantee.max_records_per_unit
@@ -93,7 +93,7 @@ def test_intervals_spend_no_more_than_was_promised() -> None:
         assert spent <= Fraction(found.loss.mu) ** 2 <= squared_mu(guarantee)
 
 
-def test_answers_to_a_workload_spend_no_more_than_was_promised() -> None:
+def test_answers_to_a_workload_spend_no_more_than_was_promised():
     workload = parse_linear_workload("intervals:a0", domain_of(9))
     for guarantee in PROMISES:
         for kind in ("discrete_laplace", "discrete_gaussian"):
@@ -106,7 +106,7 @@ def test_answers_to_a_workload_spend_no_more_than_was_promised() -> None:
                 assert spent <= Fraction(plan.loss.mu) ** 2 <= squared_mu(guarantee)
 
 
-def test_sketches_spend_no_more_than_was_promised() -> None:
+def test_sketches_spend_no_more_than_was_promised():
     for guarantee, weight in itertools.product(PROMISES, (1, 12345)):
         unit = moved(guarantee) * guarantee.max_records_per_unit * weight
         asked = {"max_sparsity": 1, "max_weight": weight}
@@ -130,7 +130,7 @@ def test_sketches_spend_no_more_than_was_promised() -> None:
 
 @pytest.mark.parametrize("units", [1, 3, 16, 1000])
 @pytest.mark.parametrize("is_public", [True, False])
-def test_rounds_spend_no_more_than_was_promised(units: int, is_public: bool) -> None:
+def test_rounds_spend_no_more_than_was_promised(units, is_public):
     rng = random.Random(2)
     for guarantee in PROMISES:
         k, whole = guarantee.max_records_per_unit, moved(guarantee)
@@ -159,7 +159,7 @@ def test_rounds_spend_no_more_than_was_promised(units: int, is_public: bool) -> 
 
 
 @pytest.mark.parametrize("rounds", [1, 7, 1000])
-def test_textbook_rounds_spend_no_more_than_was_promised(rounds: int) -> None:
+def test_textbook_rounds_spend_no_more_than_was_promised(rounds):
     domain = domain_of(3, 3)
     for guarantee in PROMISES:
         k = guarantee.max_records_per_unit
@@ -176,7 +176,7 @@ def test_textbook_rounds_spend_no_more_than_was_promised(rounds: int) -> None:
                 assert rounds * (selected**2 / 8 + measured**2 / 2) <= rho
 
 
-def test_tables_and_residuals_spend_no_more_than_was_promised() -> None:
+def test_tables_and_residuals_spend_no_more_than_was_promised():
     domain = domain_of(2, 3, 5, 4)
     workload = workload_of(domain, 2)
     for guarantee in PROMISES:
@@ -196,7 +196,7 @@ def test_tables_and_residuals_spend_no_more_than_was_promised() -> None:
             assert spent <= squared_mu(guarantee)
 
 
-def test_the_steps_of_a_selection_spend_no_more_than_was_promised() -> None:
+def test_the_steps_of_a_selection_spend_no_more_than_was_promised():
     for guarantee, pairs in itertools.product(PROMISES, (1, 6, 500)):
         budget = selection_budget(guarantee, pairs)
         change = (moved(guarantee) * guarantee.max_records_per_unit * budget.score_grid) ** 2
@@ -205,7 +205,7 @@ def test_the_steps_of_a_selection_spend_no_more_than_was_promised() -> None:
         assert spent <= squared_mu(guarantee)
 
 
-def test_an_online_run_spends_no_more_than_was_promised() -> None:
+def test_an_online_run_spends_no_more_than_was_promised():
     domain = domain_of(32)
     for guarantee in PROMISES[::2]:
         k = guarantee.max_records_per_unit
@@ -228,7 +228,7 @@ def test_an_online_run_spends_no_more_than_was_promised() -> None:
                 assert Fraction(plan.loss.rho) <= Fraction(zcdp_rho(each.epsilon, each.delta))
 
 
-def test_a_sparse_vector_spends_no_more_than_was_promised() -> None:
+def test_a_sparse_vector_spends_no_more_than_was_promised():
     for guarantee, most in itertools.product(PROMISES[::4], (1, 3, 100)):
         k = guarantee.max_records_per_unit
         pure = Guarantee(guarantee.epsilon, 0.0, guarantee.neighboring, "person", k)
@@ -238,7 +238,7 @@ def test_a_sparse_vector_spends_no_more_than_was_promised() -> None:
         assert spent + most * k / Fraction(noise.answer_scale) <= Fraction(pure.epsilon)
 
 
-def test_a_choice_has_at_least_the_scale_that_it_needs() -> None:
+def test_a_choice_has_at_least_the_scale_that_it_needs():
     for guarantee in PROMISES:
         for sensitivity in (1, 2**40 - 1, 2**60 + 1):
             try:

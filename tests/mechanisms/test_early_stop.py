@@ -44,7 +44,7 @@ def released(
 
 @pytest.mark.parametrize("most", [1, 4])
 @pytest.mark.parametrize("num_rounds", [1, 10, 500])
-def test_comparisons_get_a_tenth_of_the_budget(num_rounds: int, most: int):
+def test_comparisons_get_a_tenth_of_the_budget(num_rounds, most):
     pure = round_noise(promise(ADD, PURE, 1.0, most), num_rounds, stops=True)
     assert pure.stop is not None
     assert pure.stop.threshold_scale == pytest.approx(20 * most)
@@ -85,7 +85,7 @@ def errors_by_update(num_updates: int) -> list[float]:
 
 
 @pytest.mark.parametrize("stop_below", [0.1, 0.2, 0.29])
-def test_it_stops_at_the_first_hypothesis_whose_worst_error_is_small(stop_below: float):
+def test_it_stops_at_the_first_hypothesis_whose_worst_error_is_small(stop_below):
     errors = errors_by_update(20)
     expected = next(number for number, error in enumerate(errors) if error <= stop_below)
     noise = NoNoise()
@@ -171,7 +171,7 @@ def test_an_update_lowers_the_error_as_the_threshold_assumes():
 
 
 @pytest.mark.parametrize("delta", [PURE, APPROXIMATE])
-def test_the_threshold_is_the_least_that_the_rounds_surely_meet(delta: float):
+def test_the_threshold_is_the_least_that_the_rounds_surely_meet(delta):
     noise = round_noise(promise(REPLACE, delta), 50, stops=True)
     total, beta = 10**5, 0.05
     threshold = noise.stopping_threshold(64, total, beta)
@@ -198,6 +198,6 @@ def test_the_threshold_is_the_least_that_the_rounds_surely_meet(delta: float):
         {"stop_below": 0.1, "num_rounds": 3},
     ],
 )
-def test_refuses_impossible_stops(options: dict[str, Any]):
+def test_refuses_impossible_stops(options):
     with pytest.raises(InputError, match="stop_below"):
         MWEM(**options)

@@ -93,7 +93,7 @@ def check(release: SyntheticDatabase, plan: MarginalsPlan) -> None:
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("name", MECHANISMS)
 @pytest.mark.parametrize("neighboring, num_records", [(ADD, 12), (ADD, "noisy"), (REPLACE, 12)])
-def test_releases_are_well_formed(name: str, shape: str, neighboring: str, num_records: NumRecords):
+def test_releases_are_well_formed(name, shape, neighboring, num_records):
     domain = domain_of(*SHAPES[shape])
     for delta in (PURE, APPROXIMATE):
         if not supports(name, delta, num_records):
@@ -117,9 +117,7 @@ def public_face(release: SyntheticDatabase) -> bytes:
 @pytest.mark.parametrize("name", WITH_ANNEALED)
 @pytest.mark.parametrize("delta", [PURE, APPROXIMATE])
 @pytest.mark.parametrize("num_records", [20, "noisy"])
-def test_data_reach_the_release_through_noise_alone(
-    name: str, delta: float, num_records: NumRecords
-):
+def test_data_reach_the_release_through_noise_alone(name, delta, num_records):
     """With answers that ignore the data, every byte of the release does, too."""
     if not supports(name, delta, num_records):
         pytest.skip("refused by the mechanism")
@@ -147,7 +145,7 @@ def test_data_reach_the_release_through_noise_alone(
 @pytest.mark.mostly_slow(one_in=3)
 @pytest.mark.parametrize("name", MECHANISMS)
 @pytest.mark.parametrize("delta", [PURE, APPROXIMATE])
-def test_structure_is_the_same_for_neighbours_and_for_no_data(name: str, delta: float):
+def test_structure_is_the_same_for_neighbours_and_for_no_data(name, delta):
     if not supports(name, delta, 20):
         pytest.skip("refused by the mechanism")
     workload = workload_of(domain_of(3, 2, 2), 2)
@@ -166,9 +164,7 @@ def test_structure_is_the_same_for_neighbours_and_for_no_data(name: str, delta: 
 @pytest.mark.parametrize("delta", [PURE, APPROXIMATE])
 @pytest.mark.parametrize("neighboring", [ADD, REPLACE])
 @pytest.mark.parametrize("epsilon", [1e4, 1e6])
-def test_a_huge_epsilon_gives_the_exact_marginals(
-    name: str, delta: float, neighboring: str, epsilon: float
-):
+def test_a_huge_epsilon_gives_the_exact_marginals(name, delta, neighboring, epsilon):
     if not supports(name, delta, 100):
         pytest.skip("refused by the mechanism")
     domain = domain_of(3, 2)
@@ -201,7 +197,7 @@ def test_a_noisy_number_of_records_is_near_the_truth_and_at_least_one():
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_a_noisy_number_of_records_has_a_public_limit(seed: int):
+def test_a_noisy_number_of_records_has_a_public_limit(seed):
     """Noise may be far above any number of records: no such number is ever written out."""
     workload = workload_of(domain_of(3, 2), 1)
     rng = np.random.default_rng(seed)
@@ -221,7 +217,7 @@ def test_a_noisy_number_of_records_has_a_public_limit(seed: int):
     [("mwem", PURE), ("mwem", APPROXIMATE)],
 )
 @pytest.mark.parametrize("num_records", [1000, "noisy"])
-def test_the_stated_bound_holds(name: str, delta: float, num_records: NumRecords):
+def test_the_stated_bound_holds(name, delta, num_records):
     """200 runs: each bound fails with probability 5% at most; 24 failures or more have P < 2e-4.
 
     The bound adds the fit's distance to a union bound, so far fewer are expected.
@@ -250,7 +246,7 @@ def test_the_stated_bound_holds(name: str, delta: float, num_records: NumRecords
 @pytest.mark.parametrize("name", MECHANISMS)
 @pytest.mark.parametrize("epsilon", [1e-3, 1e3])
 @pytest.mark.parametrize("num_records", [1, 10**9])
-def test_extremes_of_budget_and_size(name: str, epsilon: float, num_records: int):
+def test_extremes_of_budget_and_size(name, epsilon, num_records):
     domain = domain_of(100, 3, 1)
     workload = marginals(domain, attributes=[["a0", "a1"], ["a1", "a2"]])
     workload = Workload(domain, workload.marginals, (1e-6, 1e6))
@@ -263,7 +259,7 @@ def test_extremes_of_budget_and_size(name: str, epsilon: float, num_records: int
 
 
 @pytest.mark.parametrize("name", WITH_ANNEALED)
-def test_the_real_noise_source_works(name: str):
+def test_the_real_noise_source_works(name):
     workload = workload_of(domain_of(3, 2), 1)
     plan = plan_of(WITH_ANNEALED[name], workload, promise(ADD, APPROXIMATE), 50)
     held = summary(plan, np.full(6, 8))
@@ -273,7 +269,7 @@ def test_the_real_noise_source_works(name: str):
 
 
 @pytest.mark.parametrize("name", MECHANISMS)
-def test_exact_tables_are_left_alone(name: str):
+def test_exact_tables_are_left_alone(name):
     workload = workload_of(domain_of(3, 2), 1)
     plan = plan_of(MECHANISMS[name], workload, promise(ADD, APPROXIMATE), 50)
     held = summary(plan, np.arange(6))
@@ -284,7 +280,7 @@ def test_exact_tables_are_left_alone(name: str):
 
 
 @pytest.mark.parametrize("name", MECHANISMS)
-def test_progress_reports_public_quantities_only(name: str):
+def test_progress_reports_public_quantities_only(name):
     workload = workload_of(domain_of(3, 2), 1)
     plan = plan_of(MECHANISMS[name], workload, promise(ADD, APPROXIMATE), 50)
     told = []
@@ -300,7 +296,7 @@ def test_progress_reports_public_quantities_only(name: str):
 
 
 @pytest.mark.parametrize("name", [name for name in MECHANISMS if name.startswith("gaussian")])
-def test_gaussian_noise_needs_a_delta(name: str):
+def test_gaussian_noise_needs_a_delta(name):
     workload = workload_of(domain_of(3), 1)
     with pytest.raises(InputError, match="delta"):
         plan_of(MECHANISMS[name], workload, promise(), 10)

@@ -5,8 +5,6 @@ but for a probability of about 1e-6. The benchmarks run until the 3 % that are a
 standard errors: a right prediction would fail one of them with a probability of 5e-4.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -26,7 +24,7 @@ SIZES = (2, 3, 1000, 1024, 65536)
 @pytest.mark.mostly_slow(one_in=10, start=1)
 @pytest.mark.parametrize(("num_leaves", "runs"), [(2, 1500), (3, 1500), (200, 400)])
 @pytest.mark.parametrize("choice", ALL)
-def test_predicted_errors_are_those_of_noisy_releases(num_leaves: int, runs: int, choice):
+def test_predicted_errors_are_those_of_noisy_releases(num_leaves, runs, choice):
     plan = planned(num_leaves, APPROXIMATE, choice)
     errors = squared_errors(plan, runs, seed=1)
     deviation = errors.std() / math.sqrt(runs)
@@ -36,7 +34,7 @@ def test_predicted_errors_are_those_of_noisy_releases(num_leaves: int, runs: int
 @pytest.mark.benchmark
 @pytest.mark.parametrize("num_leaves", SIZES)
 @pytest.mark.parametrize("choice", ALL)
-def test_predicted_errors_are_within_three_percent(num_leaves: int, choice):
+def test_predicted_errors_are_within_three_percent(num_leaves, choice):
     plan = planned(num_leaves, APPROXIMATE, choice)
     errors = squared_errors(plan, 200, seed=0)
     while 3.5 * errors.std() / math.sqrt(len(errors)) > 0.03 * errors.mean():
@@ -48,7 +46,7 @@ def test_predicted_errors_are_within_three_percent(num_leaves: int, choice):
 @pytest.mark.parametrize(
     ("num_leaves", "pure", "gaussian"), [(1024, 130, 400), (4096, 262, 619), (65536, 560, 1011)]
 )
-def test_the_best_strategies_reach_the_known_figures(num_leaves: int, pure: float, gaussian: float):
+def test_the_best_strategies_reach_the_known_figures(num_leaves, pure, gaussian):
     assert plan_intervals(num_leaves, promise(ADD)).mean_squared_error < pure
     approximate = plan_intervals(num_leaves, APPROXIMATE, distribution="discrete_gaussian")
     assert approximate.choice[0] == "sine"
@@ -129,6 +127,6 @@ def test_noise_grows_with_records_and_replacement():
         ((8, promise(ADD, 0.0, 1e-16)), "epsilon"),
     ],
 )
-def test_bad_requests_are_refused(arguments, message: str):
+def test_bad_requests_are_refused(arguments, message):
     with pytest.raises(InputError, match=message.replace("(", "\\(")):
         plan_intervals(*arguments)

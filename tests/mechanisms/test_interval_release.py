@@ -29,7 +29,7 @@ def plans() -> dict[str, IntervalPlan]:
 
 
 @pytest.mark.parametrize("name", plans())
-def test_without_noise_answers_are_exact(name: str):
+def test_without_noise_answers_are_exact(name):
     release = release_intervals(plans()[name], COUNTS, NoNoise())
     low, high = all_intervals(23)
     exact = np.append(0, np.cumsum(COUNTS))
@@ -41,7 +41,7 @@ def test_without_noise_answers_are_exact(name: str):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", plans())
-def test_standard_errors_and_bounds_are_those_of_many_runs(name: str):
+def test_standard_errors_and_bounds_are_those_of_many_runs(name):
     """5 standard errors of a variance of 4,000 runs: false alarm below 1e-4 for a seed, fixed."""
     plan, noise = plans()[name], Seeded(8)
     low, high = np.array([0, 3, 5, 0, 11]), np.array([22, 3, 20, 9, 22])
@@ -73,7 +73,7 @@ def test_bounds_of_all_intervals_are_wider_and_hold_together():
 
 
 @pytest.mark.parametrize("name", plans())
-def test_intervals_add_up(name: str):
+def test_intervals_add_up(name):
     release = release_intervals(plans()[name], COUNTS, Seeded(1))
     low, middle, high = np.array([0, 2, 7]), np.array([4, 2, 20]), np.array([22, 9, 21])
     whole = release.answer(low, high).values
@@ -99,7 +99,7 @@ def test_increasing_prefixes_are_the_nearest_and_quantiles_follow_them():
 
 
 @pytest.mark.parametrize("name", plans())
-def test_empty_list_of_intervals_has_no_answers(name: str):
+def test_empty_list_of_intervals_has_no_answers(name):
     release = release_intervals(plans()[name], COUNTS, NoNoise())
     for empty in ([], np.zeros((0, 3), np.int64)):
         found = release.answer(empty, empty)
@@ -139,7 +139,7 @@ def test_million_answers_run_few_lines(name):
         ([0, 1], 4, "shape"),
     ],
 )
-def test_bad_intervals_are_refused(low, high, message: str):
+def test_bad_intervals_are_refused(low, high, message):
     release = release_intervals(plan_intervals(23, GUARANTEE), COUNTS, NoNoise())
     with pytest.raises(InputError, match=message):
         release.answer(low, high)

@@ -47,7 +47,7 @@ CONSISTENT = {
 
 
 @pytest.mark.parametrize("name", CONSISTENT)
-def test_sensitivities_are_the_largest_columns(name: str):
+def test_sensitivities_are_the_largest_columns(name):
     matrix = dense(CONSISTENT[name])
     assert CONSISTENT[name].l1_sensitivity == np.abs(matrix).sum(axis=0).max()
     assert CONSISTENT[name].l2_sensitivity_squared == (matrix**2).sum(axis=0).max()
@@ -55,7 +55,7 @@ def test_sensitivities_are_the_largest_columns(name: str):
 
 
 @pytest.mark.parametrize("name", CONSISTENT)
-def test_estimates_are_least_squares(name: str):
+def test_estimates_are_least_squares(name):
     strategy = CONSISTENT[name]
     matrix = dense(strategy).astype(np.float64)
     noisy = np.random.default_rng(1).normal(size=len(matrix)) * 100
@@ -65,7 +65,7 @@ def test_estimates_are_least_squares(name: str):
 
 
 @pytest.mark.parametrize("name", CONSISTENT)
-def test_variances_and_their_mean_are_those_of_the_dense_matrix(name: str):
+def test_variances_and_their_mean_are_those_of_the_dense_matrix(name):
     strategy = CONSISTENT[name]
     rows = interval_matrix(strategy.num_leaves) @ np.linalg.pinv(dense(strategy).astype(float))
     exact = (rows**2).sum(axis=1)
@@ -77,7 +77,7 @@ def test_variances_and_their_mean_are_those_of_the_dense_matrix(name: str):
 
 @pytest.mark.parametrize("num_leaves", [1, 2, 3, 8, 13])
 @pytest.mark.parametrize("neighboring", Neighboring)
-def test_the_textbook_tree_answers_by_the_fewest_nodes(num_leaves: int, neighboring: Neighboring):
+def test_the_textbook_tree_answers_by_the_fewest_nodes(num_leaves, neighboring):
     strategy = TextbookTree.build(num_leaves, neighboring)
     matrix = dense(strategy)
     assert (np.abs(matrix).sum(axis=0) == strategy.l1_sensitivity).all()
@@ -121,7 +121,7 @@ def test_opendp_agrees_on_consistency():
 
 
 @pytest.mark.parametrize("length", [1, 2, 5, 1000])
-def test_integer_convolutions_are_exact_modulo_2_to_the_64(length: int):
+def test_integer_convolutions_are_exact_modulo_2_to_the_64(length):
     generator = np.random.default_rng(length)
     kernel = generator.integers(-(2**16), 2**16, 7)
     whole = np.iinfo(np.int64)
@@ -150,7 +150,7 @@ def test_an_ordered_convolution_counts_each_pair_once():
         np.testing.assert_allclose(ordered_convolution(first, second), expected, atol=1e-12)
 
 
-def test_interpolated_variances_of_sines_are_close(monkeypatch: pytest.MonkeyPatch):
+def test_interpolated_variances_of_sines_are_close(monkeypatch):
     strategy = SineStrategy.build(600)
     low, high = all_intervals(600)
     exact = strategy.errors.variances(low, high)

@@ -51,9 +51,7 @@ def workloads() -> list[LinearWorkload]:
 @pytest.mark.parametrize("kind", ["discrete_laplace", "discrete_gaussian"])
 @pytest.mark.parametrize("neighboring", [ADD, REPLACE])
 @pytest.mark.parametrize("number", range(4))
-def test_answers_move_by_their_sensitivity_at_any_count(
-    number: int, neighboring: str, kind: str
-) -> None:
+def test_answers_move_by_their_sensitivity_at_any_count(number, neighboring, kind):
     workload = workloads()[number]
     guarantee = promise(neighboring, 1e-9)
     plan = plan_workload_answers(workload, guarantee, 10, kind)  # type: ignore[arg-type]
@@ -77,7 +75,7 @@ def test_answers_move_by_their_sensitivity_at_any_count(
         assert sum(each**2 for each in moved) * 2**32 <= plan.sensitivity.l2_squared * plan.grid**2
 
 
-def test_answers_are_exact_as_long_as_they_fit() -> None:
+def test_answers_are_exact_as_long_as_they_fit():
     for workload in workloads():
         counts = np.arange(workload.domain.num_cells) * 10**12
         expected = [query.values() @ counts for query in workload]
@@ -86,7 +84,7 @@ def test_answers_are_exact_as_long_as_they_fit() -> None:
         assert workload.counts(counts).tolist() == each
 
 
-def test_one_query_is_exact_for_all_that_a_histogram_holds() -> None:
+def test_one_query_is_exact_for_all_that_a_histogram_holds():
     counts = Histogram(DOMAIN, np.full(8, LARGEST)).counts
     for query in workloads()[3]:
         numerators = [round(value * 2**16) for value in query.values()]
@@ -95,7 +93,7 @@ def test_one_query_is_exact_for_all_that_a_histogram_holds() -> None:
         )
 
 
-def test_sums_of_a_histogram_never_wrap() -> None:
+def test_sums_of_a_histogram_never_wrap():
     histogram = Histogram(DOMAIN, np.full(8, LARGEST))
     assert int(histogram.counts.sum()) <= MAX_TOTAL
     assert (histogram.marginal(["a1"]) > 0).all()
@@ -104,7 +102,7 @@ def test_sums_of_a_histogram_never_wrap() -> None:
 
 
 @pytest.mark.parametrize("size", [1, 3, 1000, 2**20])
-def test_clipping_moves_no_cell_the_other_way_nor_further(size: int) -> None:
+def test_clipping_moves_no_cell_the_other_way_nor_further(size):
     most = MAX_TOTAL // size
     places = np.array([most - 2, most - 1, most, most + 1, min(most + 9, LARGEST), 0, 7])
     for step in (0, 1, 3):
@@ -116,7 +114,7 @@ def test_clipping_moves_no_cell_the_other_way_nor_further(size: int) -> None:
     assert int(clipped_counts(np.full(size, LARGEST)).sum()) <= MAX_TOTAL
 
 
-def test_online_runs_take_any_number_of_records() -> None:
+def test_online_runs_take_any_number_of_records():
     guarantee = promise(ADD)
     plan = plan_private_mw(DOMAIN, guarantee, "noisy", num_questions=10, max_updates=3)
     full, noise = np.full(8, LARGEST), NoNoise()
@@ -129,7 +127,7 @@ def test_online_runs_take_any_number_of_records() -> None:
     assert run.answer(SparseQuery({"a": 1, "b": 1})).value <= 2**41
 
 
-def test_a_small_database_takes_any_number_of_records() -> None:
+def test_a_small_database_takes_any_number_of_records():
     plan = SmallDB(size=1).plan(DOMAIN, workload_of(DOMAIN, 1), promise(ADD), "noisy")
     table = np.full(DOMAIN.shape, LARGEST)
 
@@ -142,7 +140,7 @@ def test_a_small_database_takes_any_number_of_records() -> None:
     assert 0 < noise.draws[0].exact.item() <= MAX_TOTAL
 
 
-def test_what_is_only_summed_and_noised_is_exact_modulo_two_to_the_64() -> None:
+def test_what_is_only_summed_and_noised_is_exact_modulo_two_to_the_64():
     """A sum that wraps is then the true one with its noise, reduced: nothing more is told."""
     strategies = {
         "tree": tree((3, 16)),
@@ -164,7 +162,7 @@ def test_what_is_only_summed_and_noised_is_exact_modulo_two_to_the_64() -> None:
             assert all((a - b) % 2**64 == 0 for a, b in zip(found, expected, strict=True)), name
 
 
-def test_a_public_number_of_records_whose_sums_would_not_fit_is_refused() -> None:
+def test_a_public_number_of_records_whose_sums_would_not_fit_is_refused():
     wide = domain_of(2**12, 2**12)
     workload, guarantee = workload_of(wide, 2), promise(ADD, 1e-9)
     with pytest.raises(InputError, match=r"^num_records: 1099511627776 is refused; .* 64-bit"):

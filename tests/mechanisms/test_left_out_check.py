@@ -60,7 +60,7 @@ def counted(domain: Domain, counts: np.ndarray) -> Marginals:
     return Histogram(domain, np.asarray(counts, np.int64)).marginals(names)
 
 
-def test_adds_at_most_half_of_the_pairs_and_none_without_signal() -> None:
+def test_adds_at_most_half_of_the_pairs_and_none_without_signal():
     budget = check_budget(promise(ADD, APPROXIMATE), Fraction(1))
     numbers = [num_choices(budget, each, 1e6) for each in (0, 1, 2, 3, 7, 9, 10, 500)]
     assert numbers == [0, 0, 1, 1, 3, 4, 5, 5]
@@ -72,7 +72,7 @@ def test_adds_at_most_half_of_the_pairs_and_none_without_signal() -> None:
 @pytest.mark.parametrize("neighboring", [ADD, REPLACE])
 @pytest.mark.parametrize("most", [1, 3])
 @pytest.mark.parametrize("epsilon", [0.01, 1.0, 100.0])
-def test_a_choice_and_its_pair_spend_their_shares(neighboring: str, most: int, epsilon: float):
+def test_a_choice_and_its_pair_spend_their_shares(neighboring, most, epsilon):
     squared_mu = Fraction(discrete_gaussian_mu(epsilon, APPROXIMATE)) ** 2
     budget = check_budget(promise(neighboring, APPROXIMATE, epsilon, most), squared_mu)
     choice = range_mu(2 * most / Fraction(budget.choice_scale)) ** 2
@@ -84,7 +84,7 @@ def test_a_choice_and_its_pair_spend_their_shares(neighboring: str, most: int, e
 
 @pytest.mark.parametrize("neighboring", [ADD, REPLACE])
 @pytest.mark.parametrize("most", [1, 2])
-def test_the_exact_law_of_a_choice_has_the_range_that_is_paid_for(neighboring: str, most: int):
+def test_the_exact_law_of_a_choice_has_the_range_that_is_paid_for(neighboring, most):
     """By the scores that the noise is handed, for all neighbours, and reached by some of them."""
     squared_mu = Fraction(discrete_gaussian_mu(4.0, APPROXIMATE)) ** 2
     budget = check_budget(promise(neighboring, APPROXIMATE, 4.0, most), squared_mu)
@@ -116,7 +116,7 @@ def test_the_exact_law_of_a_choice_has_the_range_that_is_paid_for(neighboring: s
     assert max(ranges) > 0.99 * paid
 
 
-def test_choices_are_made_one_after_the_other_among_those_that_are_left() -> None:
+def test_choices_are_made_one_after_the_other_among_those_that_are_left():
     domain = domain_of(2, 2, 2, 2, 2)
     pairs = list(itertools.combinations(range(5), 2))
     names = [tuple(f"a{axis}" for axis in pair) for pair in pairs]
@@ -155,19 +155,17 @@ def share_of_a_check(neighboring: str = ADD) -> float:
 
 
 @pytest.mark.parametrize(("neighboring", "least"), [(ADD, 1 - 1e-9), (REPLACE, 0.97)])
-def test_a_selection_that_is_checked_spends_the_promise(neighboring: str, least: float):
+def test_a_selection_that_is_checked_spends_the_promise(neighboring, least):
     assert least < share_of_a_check(neighboring) <= 1
 
 
 @pytest.mark.parametrize("bug", selection_bugs.CHECK)
-def test_audit_detects_the_bug(bug: str, monkeypatch: pytest.MonkeyPatch):
+def test_audit_detects_the_bug(bug, monkeypatch):
     selection_bugs.CHECK[bug](monkeypatch)
     assert share_of_a_check() > 1.005
 
 
-def test_range_of_add_remove_suffices_for_replacement_of_a_choice_only(
-    monkeypatch: pytest.MonkeyPatch,
-):
+def test_range_of_add_remove_suffices_for_replacement_of_a_choice_only(monkeypatch):
     selection_bugs.sums_of_cells(monkeypatch)
     assert share_of_a_check(REPLACE) > 1.005
 
@@ -183,11 +181,11 @@ def released_faces() -> set[bytes]:
     return faces
 
 
-def test_same_noisy_outputs_give_the_same_bytes() -> None:
+def test_same_noisy_outputs_give_the_same_bytes():
     assert len(released_faces()) == 1
 
 
-def test_detects_choices_without_noise(monkeypatch: pytest.MonkeyPatch):
+def test_detects_choices_without_noise(monkeypatch):
     selection_bugs.exact_choices(monkeypatch)
     assert len(released_faces()) > 1
 
@@ -201,7 +199,7 @@ def tied() -> np.ndarray:
 
 
 @pytest.mark.parametrize("selected_cells", [24, 2**12])
-def test_a_pair_whose_cell_the_fit_gets_wrong_is_measured_by_its_own_residual(selected_cells: int):
+def test_a_pair_whose_cell_the_fit_gets_wrong_is_measured_by_its_own_residual(selected_cells):
     """It joins where the tree has room; the others, where nothing is beyond noise, do not."""
     domain = domain_of(*[4] * 6)
     with on_trees(selected_cells), pytest.MonkeyPatch.context() as patch:
@@ -223,7 +221,7 @@ def test_a_pair_whose_cell_the_fit_gets_wrong_is_measured_by_its_own_residual(se
     assert far < 200  # independent attributes are 1,000 off
 
 
-def test_check_changes_what_is_measured_but_no_noise_scale() -> None:
+def test_check_changes_what_is_measured_but_no_noise_scale():
     """Stated bounds rely on it: neither of what came before, nor of another pair that it adds."""
     domain = domain_of(2, 3, 4, 5, 2, 3)
     before, added = set(), dict[tuple[str, ...], set[MeasuredTable]]()
@@ -244,7 +242,7 @@ def test_check_changes_what_is_measured_but_no_noise_scale() -> None:
 
 
 @pytest.mark.parametrize(("moved", "is_seen"), [(0, False), (100, False), (400, True)])
-def test_a_cell_is_seen_beyond_its_noise(moved: int, is_seen: bool):
+def test_a_cell_is_seen_beyond_its_noise(moved, is_seen):
     (measured,) = residual_measurements(
         workload_of(domain_of(4, 4), 2), [(0, 1)], promise(ADD, APPROXIMATE), 0.02
     )

@@ -21,7 +21,6 @@ from beam_dp.mechanisms.intervals.plan import plan_intervals
 from beam_dp.mechanisms.left_out import LeftOutPlan, plan_left_out, share_guarantee
 from beam_dp.mechanisms.marginals.measure_all import Gaussian, Laplace
 from beam_dp.mechanisms.marginals.mwem import MWEM
-from beam_dp.mechanisms.marginals.plan import Mechanism
 from beam_dp.mechanisms.registry import ReleaseOptions, plan_release
 from beam_dp.mechanisms.small_db.small_db import SmallDB
 from beam_dp.noise.bound import laplace_bound, noise_variance
@@ -53,9 +52,7 @@ def counted(domain: Domain, records: tuple[tuple[int, int], ...]) -> np.ndarray:
 
 @pytest.mark.parametrize("relation", [ADD, REPLACE])
 @pytest.mark.parametrize("domain", [DOMAIN, domain_of(2, 2)], ids=["impossible", "all possible"])
-def test_the_exact_law_of_the_counts_keeps_their_epsilon_and_spends_it(
-    relation: str, domain: Domain
-) -> None:
+def test_the_exact_law_of_the_counts_keeps_their_epsilon_and_spends_it(relation, domain):
     """Over all neighbours: a record is good, fails either attribute or both, or is impossible."""
     plan = planned(promise(relation, epsilon=20.0), domain)
     assert plan.epsilon == pytest.approx(1.0)
@@ -73,7 +70,7 @@ def test_the_exact_law_of_the_counts_keeps_their_epsilon_and_spends_it(
     assert found.epsilon > 0.999 * plan.epsilon
 
 
-def test_of_one_count_no_replacement_moves_more_than_k() -> None:
+def test_of_one_count_no_replacement_moves_more_than_k():
     one, two = domain_of(3), domain_of(3, 3)
     guarantee = promise(REPLACE, most=4)
     assert planned(guarantee, one).sensitivity == 4
@@ -87,8 +84,8 @@ def test_of_one_count_no_replacement_moves_more_than_k() -> None:
 @pytest.mark.parametrize("relation", [ADD, REPLACE])
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 30.0])
 def test_release_and_counts_together_cost_no_more_than_a_release_without(
-    mechanism: Mechanism, delta: float, relation: str, epsilon: float
-) -> None:
+    mechanism, delta, relation, epsilon
+):
     if isinstance(mechanism, Gaussian) and delta == PURE:
         pytest.skip("Gaussian noise needs a delta")
     guarantee = promise(relation, delta, epsilon, 2)
@@ -118,7 +115,7 @@ def test_release_and_counts_together_cost_no_more_than_a_release_without(
         assert Account(epsilon, delta, composition).fits(plan.loss)  # type: ignore[arg-type]
 
 
-def test_the_loss_of_both_is_that_of_their_noise() -> None:
+def test_the_loss_of_both_is_that_of_their_noise():
     plan = planned(promise(ADD, epsilon=2.0, most=3))
     assert plan.loss.epsilon == 2.0
     assert plan.scale >= 3 / plan.epsilon
@@ -135,7 +132,7 @@ def test_the_loss_of_both_is_that_of_their_noise() -> None:
         (Loss.approximate(0.5, 1e-9), Loss.zcdp(0.1)),
     ],
 )
-def test_losses_add_up_and_round_up(one: Loss, other: Loss) -> None:
+def test_losses_add_up_and_round_up(one, other):
     both = composed([one, other])
     assert both == composed([other, one])
     assert Fraction(both.rho) >= Fraction(one.rho) + Fraction(other.rho)
@@ -150,7 +147,7 @@ def test_losses_add_up_and_round_up(one: Loss, other: Loss) -> None:
         assert float(value) == pytest.approx(float(exact) ** (1 / square), rel=1e-15)
 
 
-def test_intervals_are_planned_for_what_the_counts_leave() -> None:
+def test_intervals_are_planned_for_what_the_counts_leave():
     guarantee = promise(REPLACE, APPROXIMATE, 1.0, 2)
     plan = plan_intervals(16, share_guarantee(guarantee), "sine")
     left_out = plan_left_out(domain_of(16), guarantee, plan.loss)
@@ -165,7 +162,7 @@ def test_intervals_are_planned_for_what_the_counts_leave() -> None:
     )
 
 
-def test_counts_are_stated_with_the_errors_of_their_noise() -> None:
+def test_counts_are_stated_with_the_errors_of_their_noise():
     plan = planned(promise(ADD, epsilon=1.0))
     source = NoNoise()
     found = plan.release(np.array([5, 0, 7]), source)
@@ -183,9 +180,7 @@ def test_counts_are_stated_with_the_errors_of_their_noise() -> None:
 
 @pytest.mark.parametrize("scale", [0.3, 1.0, 20.0, 1e6])
 @pytest.mark.parametrize("num_values", [1, 3, 200])
-def test_a_bound_on_laplace_noise_is_exceeded_as_often_as_is_said(
-    scale: float, num_values: int
-) -> None:
+def test_a_bound_on_laplace_noise_is_exceeded_as_often_as_is_said(scale, num_values):
     bound = laplace_bound(scale, num_values, 0.05)
 
     def exceeded(limit: float) -> float:
@@ -195,13 +190,13 @@ def test_a_bound_on_laplace_noise_is_exceeded_as_often_as_is_said(
     assert bound == 0 or num_values * exceeded(bound - 1) > 0.05 * (1 - 1e-9)
 
 
-def test_a_huge_count_overflows_nothing() -> None:
+def test_a_huge_count_overflows_nothing():
     plan = planned(promise(ADD, epsilon=1e-9), domain_of(2, 2))
     found = plan.release(np.array([2**62, 2**62]), NoNoise())
     assert found.total == 2**63
 
 
-def test_an_epsilon_that_leaves_nothing_for_the_counts_is_refused() -> None:
+def test_an_epsilon_that_leaves_nothing_for_the_counts_is_refused():
     for epsilon in (1e-15, 5e-324):
         with pytest.raises(InputError, match="epsilon"):
             planned(promise(ADD, epsilon=epsilon))

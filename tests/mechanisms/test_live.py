@@ -83,7 +83,7 @@ COPIES: dict[str, Callable[[Any], Any]] = {
 
 @pytest.mark.parametrize("copied", COPIES)
 @pytest.mark.parametrize("name", LIVE)
-def test_live_objects_refuse_to_be_copied(name: str, copied: str):
+def test_live_objects_refuse_to_be_copied(name, copied):
     thing = LIVE[name]()
     with pytest.raises(InputError) as refused:
         COPIES[copied](thing)
@@ -131,7 +131,7 @@ def exit_code_in_a_fork(call: Callable[[], Any], fork: Callable[[], int] = os.fo
 
 
 @pytest.mark.parametrize("name", LIVE)
-def test_forked_child_gets_no_answer(name: str):
+def test_forked_child_gets_no_answer(name):
     thing = LIVE[name]()
     assert exit_code_in_a_fork(lambda: use(name, thing)) == 3
     use(name, thing)
@@ -194,7 +194,7 @@ def ask_at_once(patch: pytest.MonkeyPatch, kind: Any, c: int, threads: int = 4) 
 
 @pytest.mark.parametrize("c", [1, 3])
 @pytest.mark.parametrize("threads", [2, 4])
-def test_threads_get_as_many_answers_as_were_paid_for(c: int, threads: int, monkeypatch):
+def test_threads_get_as_many_answers_as_were_paid_for(c, threads, monkeypatch):
     found = ask_at_once(monkeypatch, NumericSparse, c, threads)
     assert found == [ABOVE] * min(c, threads)
 
@@ -229,7 +229,7 @@ def answer_at_once(patch: pytest.MonkeyPatch, same: bool) -> list[str]:
 
 
 @pytest.mark.parametrize("same", [False, True])
-def test_concurrent_queries_are_measured_as_often_as_paid_for(same: bool, monkeypatch):
+def test_concurrent_queries_are_measured_as_often_as_paid_for(same, monkeypatch):
     routes = answer_at_once(monkeypatch, same)
     assert routes == (["update"] * 4 if same else ["exhausted"] * 3 + ["update"])
 
@@ -303,7 +303,7 @@ class Fails(NoNoise):
 
 
 @pytest.mark.parametrize("draw", [2, 3, 4])
-def test_failed_question_ends_the_run(draw: int):
+def test_failed_question_ends_the_run(draw):
     """At the threshold's new noise, for one: the old threshold must not be used again."""
     candidates = noise_candidates(promise(delta=1e-6), 2, answers=True, answer_share=0.4)
     (noise,) = [each for each in candidates if each.method == "zcdp"]

@@ -24,7 +24,7 @@ from beam_dp.mechanisms.marginals.measurements import (
 from beam_dp.models.basis import importance_of
 from beam_dp.models.residual_basis import ResidualBasis
 from beam_dp.queries.disjunction import Disjunction
-from beam_dp.queries.linear import LiteralQuery, Parity, Product
+from beam_dp.queries.linear import Parity, Product
 from beam_dp.releases.synthetic_database.measured_tables import (
     Combination,
     cell_variance,
@@ -51,7 +51,7 @@ def marginal_matrix(shape: tuple[int, ...], axes: Support) -> np.ndarray:
 
 
 @pytest.mark.parametrize("shape", [(), (1,), (2,), (5,), (3, 2), (2, 3, 4), (1, 3), (70, 2)])
-def test_residual_query_is_exact(shape: tuple[int, ...]):
+def test_residual_query_is_exact(shape):
     cells = math.prod(shape)
     table = np.random.default_rng(0).integers(0, 1000, shape)
     for grid in (cells, 12 * cells):
@@ -62,7 +62,7 @@ def test_residual_query_is_exact(shape: tuple[int, ...]):
 
 
 @pytest.mark.parametrize("shape", [(), (1,), (2,), (5,), (3, 2), (2, 3, 4), (1, 3)])
-def test_every_record_has_the_stated_residual_norm(shape: tuple[int, ...]):
+def test_every_record_has_the_stated_residual_norm(shape):
     grid = 6 * math.prod(shape)
     for cell in range(math.prod(shape)):
         table = np.zeros(shape, np.int64)
@@ -88,7 +88,7 @@ def test_residuals_of_huge_counts_wrap_and_keep_their_differences():
 
 
 @pytest.mark.parametrize("scale", [0.2, 1.0, 2.0, 33.3])
-def test_laplace_variance_is_that_of_the_law(scale: float):
+def test_laplace_variance_is_that_of_the_law(scale):
     z = np.arange(-4000, 4001)
     law = np.exp(-np.abs(z) / scale)
     expected = (law * z**2).sum() / law.sum()
@@ -164,7 +164,7 @@ def information(shape: tuple[int, ...], measurements: list[Measurement]) -> np.n
 
 
 @pytest.mark.parametrize("case", MEASURED)
-def test_cell_variance_is_that_of_the_best_unbiased_estimate(case: str):
+def test_cell_variance_is_that_of_the_best_unbiased_estimate(case):
     shape, measurements, public = MEASURED[case]
     domain = domain_of(*shape)
     known = information(shape, measurements)
@@ -184,7 +184,7 @@ def test_cell_variance_is_that_of_the_best_unbiased_estimate(case: str):
 
 @pytest.mark.parametrize("case", [name for name in MEASURED if "total alone" not in name])
 @pytest.mark.parametrize("kind", [Product, Disjunction, Parity])
-def test_query_variance_is_that_of_the_best_unbiased_estimate(case: str, kind: type[LiteralQuery]):
+def test_query_variance_is_that_of_the_best_unbiased_estimate(case, kind):
     shape, measurements, public = MEASURED[case]
     domain = domain_of(*shape)
     known = information(shape, measurements)
@@ -225,7 +225,7 @@ def tables_of(domain: Domain, measurements: list[Measurement], x: np.ndarray) ->
 
 
 @pytest.mark.parametrize("case", MEASURED)
-def test_combining_is_unbiased_with_the_stated_variances(case: str):
+def test_combining_is_unbiased_with_the_stated_variances(case):
     shape, measurements, _ = MEASURED[case]
     domain = domain_of(*shape)
     basis = ResidualBasis(shape, subsets(len(shape)))
@@ -249,7 +249,7 @@ def test_combining_is_unbiased_with_the_stated_variances(case: str):
 
 
 @pytest.mark.parametrize("case", MEASURED)
-def test_combined_variances_agree_with_the_prediction(case: str):
+def test_combined_variances_agree_with_the_prediction(case):
     shape, measurements, _ = MEASURED[case]
     domain = domain_of(*shape)
     basis = ResidualBasis(shape, subsets(len(shape)))
@@ -276,9 +276,7 @@ def test_importance_is_the_mean_squared_error_of_a_cell():
 
 @pytest.mark.parametrize("kind", ["table", "residual"])
 @pytest.mark.parametrize("names", [(), ("a1",), ("a0", "a2"), ("a0", "a1", "a2")])
-def test_a_draw_hands_exact_integers_to_the_noise_and_returns_records(
-    kind: str, names: tuple[str, ...]
-):
+def test_a_draw_hands_exact_integers_to_the_noise_and_returns_records(kind, names):
     domain = domain_of(3, 2, 2)
     counts = np.arange(12)
     grid = 24 if kind == "residual" else 3

@@ -106,7 +106,7 @@ def test_known_losses_of_neighbours():
     assert losses_of_neighbours(1.0, REPLACE) == pytest.approx(0.764042, rel=1e-5)
 
 
-def test_detects_a_forgotten_factor_two(monkeypatch: pytest.MonkeyPatch):
+def test_detects_a_forgotten_factor_two(monkeypatch):
     original = multiset_choice.selection_scale
     monkeypatch.setattr(multiset_choice, "selection_scale", lambda *given: original(*given) / 2)
     assert losses_of_neighbours(1.0, ADD) == pytest.approx(1.219086, rel=1e-5)
@@ -122,9 +122,7 @@ BUGS = {
 @pytest.mark.parametrize("bug", BUGS)
 @pytest.mark.parametrize("relation", [ADD, REPLACE])
 @pytest.mark.parametrize("most", [1, 2])
-def test_laws_on_all_neighbours_keep_the_guarantee(
-    bug: str, relation: str, most: int, monkeypatch: pytest.MonkeyPatch
-):
+def test_laws_on_all_neighbours_keep_the_guarantee(bug, relation, most, monkeypatch):
     original = multiset_choice.selection_scale
     size = 3
     monkeypatch.setattr(
@@ -211,9 +209,7 @@ def counts_of(mechanism: MultisetChoice) -> np.ndarray:
 @pytest.mark.mostly_slow(one_in=12, start=5)
 @pytest.mark.parametrize("name, sampler", CASES)
 @pytest.mark.parametrize("epsilon, num_records, size", [(2.0, 7, 3), (30.0, 4, 4)])
-def test_samplers_follow_the_law_by_hand(
-    name: str, sampler: str, epsilon: float, num_records: int, size: int
-):
+def test_samplers_follow_the_law_by_hand(name, sampler, epsilon, num_records, size):
     mechanism = mechanism_of(name, epsilon, num_records, size, sampler)
     counts = counts_of(mechanism)
     outcomes = drawn(mechanism, counts, 3000)
@@ -223,7 +219,7 @@ def test_samplers_follow_the_law_by_hand(
 @pytest.mark.audit
 @pytest.mark.usefixtures("weights_once")
 @pytest.mark.parametrize("name, sampler", CASES)
-def test_samplers_follow_the_law_and_no_other_scale(name: str, sampler: str):
+def test_samplers_follow_the_law_and_no_other_scale(name, sampler):
     runs, others = (100_000, (1.8, 2.2)) if name in AT_LENGTH else (30_000, (1.6, 2.5))
     mechanism = mechanism_of(name, 2.0, 5, 4, sampler)
     counts = counts_of(mechanism)
@@ -238,9 +234,7 @@ def test_samplers_follow_the_law_and_no_other_scale(name: str, sampler: str):
 @pytest.mark.slow
 @pytest.mark.parametrize("table_entries", [1, 6, 40, 10**6])
 @pytest.mark.parametrize("name", ["crossed", "equal columns crossed", "nothing asked"])
-def test_blocks_of_any_length_have_the_same_law(
-    name: str, table_entries: int, monkeypatch: pytest.MonkeyPatch
-):
+def test_blocks_of_any_length_have_the_same_law(name, table_entries, monkeypatch):
     monkeypatch.setattr(multisets_enumerated, "_TABLE_ENTRIES", table_entries)
     monkeypatch.setattr(multisets_enumerated, "_CHUNK_ENTRIES", 200)
     mechanism = mechanism_of(name, 2.0, 5, 4, "enumeration")
@@ -268,7 +262,7 @@ def always_keep(patch: pytest.MonkeyPatch) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("sampler", SAMPLERS)
 @pytest.mark.parametrize("bug", [None, always_keep])
-def test_rejection_corrects_loose_bounds(sampler: str, bug, monkeypatch: pytest.MonkeyPatch):
+def test_rejection_corrects_loose_bounds(sampler, bug, monkeypatch):
     mechanism = mechanism_of("prefixes", 8.0, 7, 3, sampler)
     counts = counts_of(mechanism)
     loosen_bounds(sampler, monkeypatch)
@@ -285,7 +279,7 @@ def independent_cells(cells: np.ndarray, size: int, noise: NoiseSource) -> list[
 
 @pytest.mark.slow
 @pytest.mark.parametrize("sampler", SAMPLERS)
-def test_detects_sequences_counted_as_multisets(sampler: str, monkeypatch: pytest.MonkeyPatch):
+def test_detects_sequences_counted_as_multisets(sampler, monkeypatch):
     for module in (multisets_enumerated, multisets_nested, multisets_searched):
         monkeypatch.setattr(module, "draw_cells", independent_cells)
     mechanism = mechanism_of("equal columns", 2.0, 5, 4, sampler)
@@ -296,7 +290,7 @@ def test_detects_sequences_counted_as_multisets(sampler: str, monkeypatch: pytes
 
 @pytest.mark.slow
 @pytest.mark.parametrize("sampler", ["enumeration", "search"])
-def test_detects_forgotten_numbers_of_cells(sampler: str, monkeypatch: pytest.MonkeyPatch):
+def test_detects_forgotten_numbers_of_cells(sampler, monkeypatch):
     """As if each distinct column were one cell."""
     mechanism = mechanism_of("equal columns", 2.0, 5, 4, sampler)
     counts = counts_of(mechanism)
@@ -325,7 +319,7 @@ def test_detects_forgotten_numbers_of_cells(sampler: str, monkeypatch: pytest.Mo
 @pytest.mark.parametrize("sampler", SAMPLERS)
 @pytest.mark.parametrize("epsilon", [1e-9, 1.0, 1e3, 3e4, 1e9, 1e300])
 @pytest.mark.parametrize("total", [0, 3, 10**6, 2**62])
-def test_samplers_are_right_at_the_ends(sampler: str, epsilon: float, total: int):
+def test_samplers_are_right_at_the_ends(sampler, epsilon, total):
     """Weights all equal, or all but nothing for all but the best, whatever the exact counts."""
     if sampler == "search" and epsilon > 1e5:
         with pytest.raises(InputError, match="epsilon"):
@@ -410,7 +404,7 @@ def test_a_refusal_says_what_would_be_feasible():
     ],
     ids=str,
 )
-def test_public_parameters_out_of_range_are_refused(change: dict):
+def test_public_parameters_out_of_range_are_refused(change):
     arguments = {"queries": FOUR, "epsilon": 1.0, "num_records": 5, "size": 4, **change}
     with pytest.raises(InputError) as refused:
         MultisetChoice(**arguments)
@@ -433,9 +427,7 @@ def test_the_scale_is_exact_and_rounded_up():
     ],
     ids=["prefixes", "hierarchy", "enumeration"],
 )
-def test_a_draw_executes_a_tenth_of_the_lines_allowed(
-    queries: np.ndarray, size: int, epsilon: float, lines: int
-):
+def test_a_draw_executes_a_tenth_of_the_lines_allowed(queries, size, epsilon, lines):
     num_cells = queries.shape[1]
     shares = np.random.default_rng(1).dirichlet(np.full(num_cells, 0.3))
     counts = np.random.default_rng(2).multinomial(1000, shares)
@@ -446,7 +438,7 @@ def test_a_draw_executes_a_tenth_of_the_lines_allowed(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
-def test_a_search_executes_a_tenth_of_the_lines_allowed(seed: int):
+def test_a_search_executes_a_tenth_of_the_lines_allowed(seed):
     """All one- and two-way marginals of 8 bits, 16 of 256 cells, epsilon n / 2 = 50."""
     bits = np.arange(256) >> np.arange(8)[:, None] & 1
     literals = np.concatenate([bits, 1 - bits])

@@ -67,7 +67,7 @@ def slack(law: MultisetLaw, least: int) -> float:
 @pytest.mark.parametrize("name, targets", CASES)
 @pytest.mark.parametrize("scale", [0.5, 3.0, 1e6])
 @pytest.mark.parametrize("share", [0.0, 1.0])
-def test_no_weight_is_above_a_bound(name: str, targets: list[int], scale: float, share: float):
+def test_no_weight_is_above_a_bound(name, targets, scale, share):
     law = law_of(name, targets, scale)
     # Nothing less than the least loss of all is known at first; at best, that itself.
     most = int(law.answers.max()) * law.size
@@ -76,7 +76,7 @@ def test_no_weight_is_above_a_bound(name: str, targets: list[int], scale: float,
     assert slack(law, least) >= 0
 
 
-def test_detects_shares_with_too_large_a_sum(monkeypatch: pytest.MonkeyPatch):
+def test_detects_shares_with_too_large_a_sum(monkeypatch):
     original = law_module._best_shares
     monkeypatch.setattr(law_module, "_best_shares", lambda *given: 1.2 * original(*given))
     assert slack(law_of("one query", [4], 3.0), 0) < 0

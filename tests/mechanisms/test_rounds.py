@@ -31,7 +31,7 @@ from beam_dp.privacy.guarantee import Guarantee
 
 
 @pytest.fixture(autouse=True)
-def without_the_final_fit(monkeypatch: pytest.MonkeyPatch):
+def without_the_final_fit(monkeypatch):
     """It is post-processing of what was drawn: these tests look at what is drawn."""
     monkeypatch.setattr(rounds_module, "synthesise", lambda *arguments, **named: None)
 
@@ -44,9 +44,7 @@ def run(plan, marginals, noise):
 @pytest.mark.parametrize("most", [1, 3])
 @pytest.mark.parametrize("num_rounds", [1, 7, 100])
 @pytest.mark.parametrize("epsilon", [1e-3, 1.0, 100.0])
-def test_budgets_add_up_to_the_guarantee(
-    neighboring: str, most: int, num_rounds: int, epsilon: float
-):
+def test_budgets_add_up_to_the_guarantee(neighboring, most, num_rounds, epsilon):
     moved = 1 if neighboring == ADD else 2
     l1, l2 = moved * most, math.sqrt(moved) * most
     for public in (True, False):
@@ -84,21 +82,19 @@ def audited(
     "neighboring, most, total",
     [(ADD, 1, 20), (ADD, 1, "noisy"), (ADD, 2, 20), (REPLACE, 1, 20), (REPLACE, 2, 20)],
 )
-def test_all_rounds_together_keep_the_guarantee(
-    neighboring: str, most: int, total: int | str, delta: float
-):
+def test_all_rounds_together_keep_the_guarantee(neighboring, most, total, delta):
     _, share = audited(neighboring, delta, most, total)
     assert 0.9 < share <= 1
 
 
 @pytest.mark.parametrize("delta", [PURE, APPROXIMATE])
-def test_an_annealed_schedule_keeps_the_guarantee(delta: float):
+def test_an_annealed_schedule_keeps_the_guarantee(delta):
     _, share = audited(ADD, delta, 1, 20, "annealed")
     assert 0.9 < share <= 1
 
 
 @pytest.mark.parametrize("delta, growth", [(PURE, 2), (APPROXIMATE, 4)])
-def test_an_annealed_schedule_spends_more_where_measuring_tells_nothing(delta: float, growth: int):
+def test_an_annealed_schedule_spends_more_where_measuring_tells_nothing(delta, growth):
     """Empty data answered exactly never moves the hypothesis by as much as the noise would."""
     domain = domain_of(2, 2)
     workload = workload_of(domain, 2)
@@ -116,7 +112,7 @@ def test_an_annealed_schedule_spends_more_where_measuring_tells_nothing(delta: f
 
 @pytest.mark.parametrize("neighboring", [ADD, REPLACE])
 @pytest.mark.parametrize("most", [1, 2])
-def test_scores_change_by_no_more_than_their_sensitivity(neighboring: str, most: int):
+def test_scores_change_by_no_more_than_their_sensitivity(neighboring, most):
     """With next to no budget for measuring, selection is what is audited."""
     guarantee = promise(neighboring, PURE, 1.0, most)
     domain = domain_of(2, 2)
@@ -155,7 +151,7 @@ def test_scores_are_integers_of_the_error_less_a_public_number():
 
 
 @pytest.mark.parametrize("guarantee", [promise(), promise(ADD, APPROXIMATE)])
-def test_public_parameters_state_what_is_used(guarantee: Guarantee):
+def test_public_parameters_state_what_is_used(guarantee):
     workload = workload_of(domain_of(2, 3), 1)
     plan = plan_of(MWEM(num_rounds=4), workload, guarantee, "noisy")
     noise = NoNoise()
@@ -176,7 +172,7 @@ def test_public_parameters_state_what_is_used(guarantee: Guarantee):
 @pytest.mark.parametrize("epsilon", [1e-6, 1e-3, 1.0, 1e3])
 @pytest.mark.parametrize("num_records", [1, 10**9, 2**40])
 @pytest.mark.parametrize("neighboring", [ADD, REPLACE])
-def test_rounds_run_or_are_refused_when_planned(epsilon: float, num_records: int, neighboring: str):
+def test_rounds_run_or_are_refused_when_planned(epsilon, num_records, neighboring):
     """Whatever the public numbers and the data, nothing fails once records have been read."""
     domain = domain_of(40, 3, 1)
     workload = workload_of(domain, 2, weights=(1e6, 1.0, 1e-6))

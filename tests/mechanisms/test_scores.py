@@ -25,7 +25,7 @@ ODD = (np.nan, np.inf, -np.inf, 1e308, -1e308, 2.0**63, -(2.0**63), 5e-324, -3.5
 
 
 @pytest.mark.parametrize("grid", [1, 2**16, 2**20])
-def test_a_score_moves_by_a_record_whatever_the_answer_is(grid: int) -> None:
+def test_a_score_moves_by_a_record_whatever_the_answer_is(grid):
     for answers in itertools.product(ODD, repeat=2):
         answer = np.array(answers)
         for count in (0, 1, 2, 10**6, 2**40, 2**62):
@@ -35,7 +35,7 @@ def test_a_score_moves_by_a_record_whatever_the_answer_is(grid: int) -> None:
 
 
 @pytest.mark.parametrize("grid", [1, 2**16])
-def test_the_largest_distance_moves_by_a_record_also_where_one_replaces_another(grid: int) -> None:
+def test_the_largest_distance_moves_by_a_record_also_where_one_replaces_another(grid):
     for answers in itertools.product(ODD, repeat=2):
         answer = np.array(answers)
         for count in (0, 1, 10**6, 2**40, 2**62):
@@ -45,12 +45,12 @@ def test_the_largest_distance_moves_by_a_record_also_where_one_replaces_another(
             assert all(0 <= each <= MAX_SCORE for each in scores)
 
 
-def test_the_largest_distance_is_of_one_cell() -> None:
+def test_the_largest_distance_is_of_one_cell():
     exact, answer = np.array([[5, 0], [2, 9]]), np.array([[4.0, 1.75], [2.0, 12.25]])
     assert largest_cell_score(exact, answer, 4) == 13
 
 
-def test_nan_answers_count_as_zero() -> None:
+def test_nan_answers_count_as_zero():
     exact = np.array([5, 0, 2])
     same = [l1_score(exact, np.array([each, 0.0, 2.0]), 4) for each in (np.nan, 0.0)]
     assert same == [20, 20]
@@ -91,9 +91,7 @@ def selected(monkeypatch: pytest.MonkeyPatch, textbook: bool, counts: list[int])
 
 
 @pytest.mark.parametrize("textbook", [True, False])
-def test_rounds_keep_their_sensitivity_with_a_nan_hypothesis(
-    monkeypatch: pytest.MonkeyPatch, textbook: bool
-) -> None:
+def test_rounds_keep_their_sensitivity_with_a_nan_hypothesis(monkeypatch, textbook):
     with monkeypatch.context() as patch:
         one = selected(patch, textbook, [0, 0, 3, 7])
     with monkeypatch.context() as patch:
@@ -102,7 +100,7 @@ def test_rounds_keep_their_sensitivity_with_a_nan_hypothesis(
     assert np.abs(one - other).max() <= 0.5
 
 
-def test_a_question_must_be_an_integer() -> None:
+def test_a_question_must_be_an_integer():
     noise = sparse_vector_noise(promise(), 1, answers=True)
     mechanism = NumericSparse(10, noise, NoNoise())
     for wrong in (1.5, float("nan"), "7", None):
@@ -114,9 +112,7 @@ def test_a_question_must_be_an_integer() -> None:
     assert mechanism.ask(np.int64(100), np.int64(5)) == 5  # type: ignore[arg-type]
 
 
-def test_online_run_answers_with_a_nan_hypothesis(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_online_run_answers_with_a_nan_hypothesis(monkeypatch):
     domain = domain_of(4)
     plan = plan_private_mw(domain, promise(REPLACE), 100, num_questions=5, max_updates=3)
     run = PrivateMW(plan, Histogram(domain, np.full(4, 25)), NoNoise())

@@ -99,9 +99,7 @@ def check(release: SyntheticDatabase, plan: MarginalsPlan, selected_cells: int) 
     "neighboring, num_records, most",
     [(ADD, 12, 1), (ADD, "noisy", 2), (REPLACE, 12, 3)],
 )
-def test_releases_are_well_formed(
-    name: str, shape: str, neighboring: str, num_records: NumRecords, most: int
-):
+def test_releases_are_well_formed(name, shape, neighboring, num_records, most):
     mechanism, delta = SELECTING[name]
     sizes, selected_cells = SHAPES[shape]
     domain = domain_of(*sizes)
@@ -132,7 +130,7 @@ def correlated(domain: Domain, num_records: int) -> np.ndarray:
 @pytest.mark.mostly_slow(one_in=3)
 @pytest.mark.parametrize("name", SELECTING)
 @pytest.mark.parametrize("neighboring", [ADD, REPLACE])
-def test_a_huge_epsilon_gives_the_exact_tables_of_what_was_joined(name: str, neighboring: str):
+def test_a_huge_epsilon_gives_the_exact_tables_of_what_was_joined(name, neighboring):
     mechanism, delta = SELECTING[name]
     domain = domain_of(3, 2, 2, 4)
     workload = workload_of(domain, 2)
@@ -198,7 +196,7 @@ WIDE: dict[str, Workload] = {
 @pytest.mark.slow
 @pytest.mark.parametrize("name", WIDE)
 @pytest.mark.parametrize(("delta", "num_records"), [(PURE, 200), (APPROXIMATE, "noisy")])
-def test_wide_domains_get_a_release(name: str, delta: float, num_records: NumRecords):
+def test_wide_domains_get_a_release(name, delta, num_records):
     workload = WIDE[name]
     mechanism = MWEM(num_rounds=4) if delta == PURE else MWEM()
     plan = plan_of(mechanism, workload, promise(ADD, delta), num_records)
@@ -209,7 +207,7 @@ def test_wide_domains_get_a_release(name: str, delta: float, num_records: NumRec
 
 @pytest.mark.mostly_slow(one_in=3, start=1)
 @pytest.mark.parametrize("mechanism", [MWEM(), MWEM(num_rounds=2), Gaussian(), Laplace()], ids=repr)
-def test_one_way_marginals_of_a_wide_domain_need_no_selection(mechanism: Mechanism):
+def test_one_way_marginals_of_a_wide_domain_need_no_selection(mechanism):
     workload = workload_of(domain_of(*[9] * 35), 1)
     plan = plan_of(mechanism, workload, promise(ADD, APPROXIMATE), 50)
     release = mechanism.release(plan, zeros(plan), Seeded(2))
@@ -240,7 +238,7 @@ def without_the_final_fit(plan: MarginalsPlan, marginals: Marginals, noise: Any)
     ],
 )
 def test_all_draws_of_a_selection_together_spend_the_promise(
-    neighboring: str, most: int, total: NumRecords, least: float, epsilon: float
+    neighboring, most, total, least, epsilon
 ):
     """The worst record under add-or-remove moves every draw by its sensitivity: all mu is spent."""
     domain = domain_of(2, 2, 2)
@@ -260,9 +258,7 @@ def test_all_draws_of_a_selection_together_spend_the_promise(
 @pytest.mark.parametrize("delta", [PURE, APPROXIMATE])
 @pytest.mark.parametrize("num_rounds", [5, "annealed"])
 @pytest.mark.parametrize("total", [20, "noisy"])
-def test_rounds_over_a_tree_spend_exactly_their_units(
-    delta: float, num_rounds: Any, total: NumRecords
-):
+def test_rounds_over_a_tree_spend_exactly_their_units(delta, num_rounds, total):
     domain = domain_of(3, 2, 2)
     guarantee = promise(ADD, delta)
     noise = scripted(4, 20)()
@@ -300,7 +296,7 @@ def test_rounds_over_a_tree_spend_exactly_their_units(
 
 @pytest.mark.parametrize("neighboring, moved", [(ADD, 1), (REPLACE, 2)])
 @pytest.mark.parametrize("most", [1, 3])
-def test_the_noise_of_the_scores_has_the_planned_scale(neighboring: str, moved: int, most: int):
+def test_the_noise_of_the_scores_has_the_planned_scale(neighboring, moved, most):
     domain = domain_of(3, 2, 2, 4)
     guarantee = promise(neighboring, APPROXIMATE, 1.0, most)
     noise = NoNoise()
@@ -349,20 +345,20 @@ def released_faces(
 @pytest.mark.mostly_slow(one_in=5, start=3)
 @pytest.mark.parametrize("name", SELECTING)
 @pytest.mark.parametrize("num_records", [20, "noisy"])
-def test_same_noisy_outputs_give_the_same_bytes(name: str, num_records: NumRecords):
+def test_same_noisy_outputs_give_the_same_bytes(name, num_records):
     mechanism, delta = SELECTING[name]
     assert len(released_faces(mechanism, promise(ADD, delta), num_records)) == 1
 
 
 @pytest.mark.slow
-def test_detects_a_choice_by_exact_scores(monkeypatch: pytest.MonkeyPatch):
+def test_detects_a_choice_by_exact_scores(monkeypatch):
     selection_bugs.exact_scores(monkeypatch)
     assert len(released_faces(MWEM(), promise(ADD, APPROXIMATE), 20)) > 1
 
 
 @pytest.mark.mostly_slow(one_in=3, start=2)
 @pytest.mark.parametrize("name", SELECTING)
-def test_progress_reports_public_quantities_only(name: str):
+def test_progress_reports_public_quantities_only(name):
     mechanism, delta = SELECTING[name]
     domain = domain_of(3, 2, 2, 4)
     told = []
@@ -376,9 +372,7 @@ def test_progress_reports_public_quantities_only(name: str):
 
 
 @pytest.mark.parametrize("name", SELECTING)
-def test_more_records_than_candidates_are_copies_of_them(
-    name: str, monkeypatch: pytest.MonkeyPatch
-):
+def test_more_records_than_candidates_are_copies_of_them(name, monkeypatch):
     """Noise may be far above any number of records: no such number is ever listed."""
     mechanism, delta = SELECTING[name]
     monkeypatch.setattr(records_module, "MAX_CANDIDATES", 500)
@@ -395,7 +389,7 @@ def test_more_records_than_candidates_are_copies_of_them(
 @pytest.mark.mostly_slow(one_in=2)
 @pytest.mark.parametrize("epsilon", [1e-9, 1e-6, 1e-3, 1e3])
 @pytest.mark.parametrize("neighboring", [ADD, REPLACE])
-def test_selections_run_or_are_refused_when_planned(epsilon: float, neighboring: str):
+def test_selections_run_or_are_refused_when_planned(epsilon, neighboring):
     """Whatever the public numbers and the data, nothing fails once records have been read."""
     domain = domain_of(40, 3, 1, 2)
     workload = dataclasses.replace(workload_of(domain, 2), weights=(1e6, 1.0, 1e-6, 1.0, 3.0, 1e3))
@@ -415,7 +409,7 @@ def test_selections_run_or_are_refused_when_planned(epsilon: float, neighboring:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "num_records"), [("pairs", "noisy"), ("rounds, delta", 1000)])
-def test_bounds_of_measured_marginals_hold(name: str, num_records: NumRecords):
+def test_bounds_of_measured_marginals_hold(name, num_records):
     """20 runs: the bounds of a run fail together with probability 5 % at most, in fact hardly ever.
 
     The bound adds the fit's distance to a union bound; 6 failures or more have P < 4e-4.
@@ -465,7 +459,7 @@ TIGHT: dict[str, tuple[Mechanism, float, int | None]] = {
 @pytest.mark.parametrize("name", TIGHT)
 @pytest.mark.parametrize("epsilon", [0.01, 1.0, 1e5])
 @pytest.mark.parametrize("num_records", [300, "noisy"])
-def test_impossible_combinations_get_no_mass(name: str, epsilon: float, num_records: NumRecords):
+def test_impossible_combinations_get_no_mass(name, epsilon, num_records):
     mechanism, delta, selected_cells = TIGHT[name]
     domain = dataclasses.replace(domain_of(3, 2, 2, 4), impossible=IMPOSSIBLE)
     workload = workload_of(domain, 2)

@@ -50,7 +50,7 @@ def cells_of(release: SyntheticDatabase) -> tuple[int, ...]:
     "spec, sizes", [("conjunctions:2", (2, 2)), ("prefixes:a0", (4,)), ("parities:1", (2, 2))]
 )
 @pytest.mark.parametrize("relation", [ADD, REPLACE])
-def test_whole_releases_follow_the_law_by_hand(spec: str, sizes: tuple[int, ...], relation: str):
+def test_whole_releases_follow_the_law_by_hand(spec, sizes, relation):
     plan = planned(spec, sizes, size=3, guarantee=promise(relation, epsilon=2.0))
     _, matrix, denominator = query_matrix(plan.queries)
     counts = [3, 1, 0, 1]
@@ -89,7 +89,7 @@ def test_grid_values_become_integers_of_the_least_denominator():
 
 
 @pytest.mark.parametrize("most", [1, 3])
-def test_a_noisy_number_of_records_and_the_choice_share_the_budget(most: int):
+def test_a_noisy_number_of_records_and_the_choice_share_the_budget(most):
     guarantee = promise(ADD, epsilon=0.7, most=most)
     plan = planned("prefixes:a0", (8,), "noisy", size=4, guarantee=guarantee)
     assert plan.total_scale is not None
@@ -107,7 +107,7 @@ def test_a_noisy_number_of_records_and_the_choice_share_the_budget(most: int):
 
 
 @pytest.mark.parametrize("drawn", [-(2**62), 0, 2**62])
-def test_any_noisy_number_makes_a_release(drawn: int):
+def test_any_noisy_number_makes_a_release(drawn):
     plan = planned("prefixes:a0", (4,), "noisy", size=3)
     noise = Seeded(1)
     noise.laplace = lambda values, scale: np.array([drawn])  # type: ignore[method-assign]
@@ -216,7 +216,7 @@ def test_marginals_whose_every_cell_is_a_query_have_its_bound():
         ("conjunctions:1", {"size": 3}, 3, "explicit"),
     ],
 )
-def test_sizes_follow_from_the_workload(spec: str, named: dict, size: int, rule: str):
+def test_sizes_follow_from_the_workload(spec, named, size, rule):
     plan = planned(spec, (2, 2), 1000, **named)
     assert (plan.size, plan.public["sized_by"]) == (size, rule)
 
@@ -290,7 +290,7 @@ def test_public_parameters_decide_everything_but_the_records():
     ],
     ids=str,
 )
-def test_public_parameters_out_of_range_are_refused(change: dict, name: str):
+def test_public_parameters_out_of_range_are_refused(change, name):
     with pytest.raises(InputError) as refused:
         planned(**{"spec": "prefixes:a0", "sizes": (4,), "size": 3, **change})
     assert refused.value.name == name
@@ -326,7 +326,7 @@ def test_marginals_are_taken_as_their_cells():
 @pytest.mark.parametrize(
     ("sampler", "num_draws"), [("nested", 800), ("enumeration", 800), ("search", 150)]
 )
-def test_the_samplers_release_the_same_law(sampler: str, num_draws: int):
+def test_the_samplers_release_the_same_law(sampler, num_draws):
     """Their laws are tested with more draws, but not in releases, in ``test_multiset_choice``."""
     plan = planned("prefixes:a0", (4,), size=2, sampler=sampler)
     assert plan.public["sampler"] == sampler

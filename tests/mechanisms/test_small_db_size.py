@@ -1,7 +1,5 @@
 """Sizes of small databases and their errors: known answers."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -3,8 +3,6 @@
 Seeded noise never fails by chance on unchanged code.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 import json
@@ -351,7 +349,7 @@ FAMILY = RowConjunctions(6, 5, is_monotone=True)
 ROWS = ["111111"] * 40_000 + ["011111"] * 9_000 + ["110000", "", "1x1111"]
 
 
-def test_conjunctions_are_asked_in_order() -> None:
+def test_conjunctions_are_asked_in_order():
     released = dp.release_conjunctions(
         ROWS, FAMILY, promise(ADD, 1e-9, 1.0), "noisy", noise=Seeded(3)
     )
@@ -364,7 +362,7 @@ def test_conjunctions_are_asked_in_order() -> None:
 
 
 @pytest.mark.parametrize("rows", [[], ROWS, ["000000"] * 9])
-def test_conjunctions_asked_do_not_depend_on_the_rows(rows, monkeypatch) -> None:
+def test_conjunctions_asked_do_not_depend_on_the_rows(rows, monkeypatch):
     asked = []
 
     class Watched(SparseMW):
@@ -379,7 +377,7 @@ def test_conjunctions_asked_do_not_depend_on_the_rows(rows, monkeypatch) -> None
 
 @pytest.mark.parametrize("delta", [0, 1e-9])
 @pytest.mark.parametrize("family", [FAMILY, RowConjunctions(5, 4), RowConjunctions(6, 6)])
-def test_without_noise_every_answer_is_within_its_bound(family, delta) -> None:
+def test_without_noise_every_answer_is_within_its_bound(family, delta):
     rows = [row[: family.num_bits] for row in ROWS]
     released = dp.release_conjunctions(
         rows, family, promise(REPLACE, delta, 4.0), len(rows), noise=NoNoise()
@@ -391,7 +389,7 @@ def test_without_noise_every_answer_is_within_its_bound(family, delta) -> None:
         assert answer.questions_left >= 0
 
 
-def test_ledger_pays_once_before_noise_is_drawn(tmp_path) -> None:
+def test_ledger_pays_once_before_noise_is_drawn(tmp_path):
     guarantee = promise(REPLACE, 0, 1.0)
     ledger = Ledger(str(tmp_path / "ledger.sqlite"))
     ledger.declare("visits", 1.5, 0.0, guarantee.privacy_unit, REPLACE)

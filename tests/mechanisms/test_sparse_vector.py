@@ -111,7 +111,7 @@ def adversarial(noise, length, thresholds=range(-10, 61, 2)):
 
 
 @pytest.mark.parametrize("length, loss", [(5, 0.925573), (20, 0.99999995), (50, 1.0)])
-def test_known_loss_of_above_threshold(length: int, loss: float):
+def test_known_loss_of_above_threshold(length, loss):
     found = adversarial(textbook(), length)
     assert found == pytest.approx(loss, rel=1e-6) and found <= 1 + 1e-9
 
@@ -124,7 +124,7 @@ def test_every_short_sequence_of_questions():
 
 
 @pytest.mark.parametrize("length", [5, 20])
-def test_the_tight_split_is_private_and_leaves_little(length: int):
+def test_the_tight_split_is_private_and_leaves_little(length):
     noise = sparse_vector_noise(promise(), 1, answers=False)
     found = adversarial(noise, length)
     assert found <= 1 + 1e-9
@@ -153,7 +153,7 @@ MUTANTS = {
 
 
 @pytest.mark.parametrize("mutant", MUTANTS)
-def test_known_mutants_of_above_threshold_are_caught(mutant: str):
+def test_known_mutants_of_above_threshold_are_caught(mutant):
     changed, loss = MUTANTS[mutant]
     found = adversarial(dataclasses.replace(textbook(), **changed), 20)
     assert found == pytest.approx(loss, rel=1e-5) and found > 1 + 1e-9
@@ -236,7 +236,7 @@ def check(answers: bool, redraws: bool, runs: int = 6000, **named):
 @pytest.mark.mostly_slow(one_in=4)
 @pytest.mark.parametrize("answers", [False, True])
 @pytest.mark.parametrize("redraws", [False, True])
-def test_the_code_follows_its_law(answers: bool, redraws: bool):
+def test_the_code_follows_its_law(answers, redraws):
     assert check(answers, redraws).passes
 
 
@@ -297,7 +297,7 @@ BUGS = {
 
 @pytest.mark.mostly_slow(one_in=6, start=5)
 @pytest.mark.parametrize("bug", BUGS)
-def test_code_that_breaks_its_law_is_caught(bug: str, monkeypatch: pytest.MonkeyPatch):
+def test_code_that_breaks_its_law_is_caught(bug, monkeypatch):
     owner, name, replacement, named = BUGS[bug]
     monkeypatch.setattr(owner, name, replacement)
     arguments = {"answers": False, "redraws": False, **named}

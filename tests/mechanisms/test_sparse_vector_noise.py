@@ -49,7 +49,7 @@ def test_textbook_known_answers(
 
 
 @pytest.mark.parametrize("epsilon, accuracy", [(1.0, 84.7731), (0.5, 169.546)])
-def test_above_threshold_known_answers(epsilon: float, accuracy: float):
+def test_above_threshold_known_answers(epsilon, accuracy):
     guarantee = promise(ADD, 0.0, epsilon)
     noise = sparse_vector_noise(guarantee, 1, answers=False, calibration="textbook")
     assert noise.threshold_scale == pytest.approx(2 / epsilon, rel=1e-9)

@@ -158,7 +158,7 @@ def test_the_hypothesis_of_many_public_records_is_their_distribution():
         (pd.DataFrame({name: [99] for name in DOMAIN.names}), "must hold a record inside"),
     ],
 )
-def test_refuses_invalid_starts(start: object, pattern: str):
+def test_refuses_invalid_starts(start, pattern):
     with pytest.raises(InputError, match=pattern):
         plan_release(
             MWEM(),

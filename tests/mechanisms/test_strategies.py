@@ -60,9 +60,7 @@ def residuals(domain: Domain, axes: tuple[int, ...], counts: np.ndarray) -> np.n
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("neighboring", [ADD, REPLACE])
 @pytest.mark.parametrize("seed", range(3))
-def test_residual_sensitivity_is_that_of_the_worst_neighbours(
-    shape: tuple[int, ...], neighboring: str, seed: int
-):
+def test_residual_sensitivity_is_that_of_the_worst_neighbours(shape, neighboring, seed):
     domain = domain_of(*shape)
     rng = np.random.default_rng(seed)
     supports = [each for each in subsets(len(shape)) if seed == 0 or rng.random() < 0.7]
@@ -78,7 +76,7 @@ def test_residual_sensitivity_is_that_of_the_worst_neighbours(
     assert found == pytest.approx(math.sqrt(worst), rel=1e-12, abs=1e-12)
 
 
-def test_residual_sensitivity_of_many_attributes_is_bounded(monkeypatch: pytest.MonkeyPatch):
+def test_residual_sensitivity_of_many_attributes_is_bounded(monkeypatch):
     domain = domain_of(2, 3, 2, 2)
     supports, precisions = subsets(4), np.random.default_rng(1).gamma(1.0, size=16)
     exact = residual_sensitivity(domain, supports, precisions, Neighboring.REPLACE_ONE)
@@ -113,7 +111,7 @@ def worst_share(
 @pytest.mark.parametrize("most", [1, 2])
 @pytest.mark.parametrize("epsilon", [1e-3, 1.0, 50.0])
 def test_residual_strategy_spends_its_guarantee_and_no_more(
-    shape: tuple[int, ...], ways: int, neighboring: str, most: int, epsilon: float
+    shape, ways, neighboring, most, epsilon
 ):
     workload = workload_of(domain_of(*shape), ways)
     guarantee = promise(neighboring, APPROXIMATE, epsilon, most)
@@ -127,7 +125,7 @@ def test_residual_strategy_spends_its_guarantee_and_no_more(
 @pytest.mark.parametrize("ways", [1, 2])
 @pytest.mark.parametrize("neighboring", [ADD, REPLACE])
 @pytest.mark.parametrize("most", [1, 2])
-def test_table_strategies_spend_their_guarantee_and_no_more(ways: int, neighboring: str, most: int):
+def test_table_strategies_spend_their_guarantee_and_no_more(ways, neighboring, most):
     workload = workload_of(domain_of(2, 2, 2), ways)
     guarantee = promise(neighboring, PURE, 0.7, most)
     moved = 1 if neighboring == ADD else 2
@@ -143,7 +141,7 @@ def test_table_strategies_spend_their_guarantee_and_no_more(ways: int, neighbori
 
 @pytest.mark.parametrize("neighboring", [ADD, REPLACE])
 @pytest.mark.parametrize("most", [1, 2])
-def test_textbook_gaussian_keeps_its_guarantee(neighboring: str, most: int):
+def test_textbook_gaussian_keeps_its_guarantee(neighboring, most):
     workload = workload_of(domain_of(3, 2), 1)
     guarantee = promise(neighboring, APPROXIMATE, 1.0, most)
     plan = Gaussian("textbook").plan(workload.domain, workload, guarantee, 100)
@@ -153,9 +151,7 @@ def test_textbook_gaussian_keeps_its_guarantee(neighboring: str, most: int):
 @pytest.mark.parametrize("neighboring", [ADD, REPLACE])
 @pytest.mark.parametrize("most", [1, 2])
 @pytest.mark.parametrize("weights", [(1.0, 1.0, 100.0), (3.0, 1e-9, 1e9), (1e-300, 1.0, 1e300)])
-def test_tables_of_different_weights_spend_their_guarantee_and_no_more(
-    neighboring: str, most: int, weights: tuple[float, ...]
-):
+def test_tables_of_different_weights_spend_their_guarantee_and_no_more(neighboring, most, weights):
     guarantee = promise(neighboring, PURE, 0.7, most)
     for sizes, ways in (((2, 2, 2), 2), ((2, 3, 2), 1)):
         workload = workload_of(domain_of(*sizes), ways, weights)
@@ -166,7 +162,7 @@ def test_tables_of_different_weights_spend_their_guarantee_and_no_more(
 
 
 @pytest.mark.parametrize("neighboring", [ADD, REPLACE])
-def test_the_law_of_tables_with_different_noise_is_private(neighboring: str):
+def test_the_law_of_tables_with_different_noise_is_private(neighboring):
     """Exact laws on all neighbours: two tables, a third and two thirds of epsilon."""
     domain, guarantee = domain_of(2, 2), promise(neighboring, PURE, 6.0)
     tables = [("a0",), ("a1",)]
@@ -199,9 +195,7 @@ def test_disjoint_tables_share_epsilon_by_the_cube_roots_of_their_weights():
 
 @pytest.mark.parametrize("public", [True, False])
 @pytest.mark.parametrize("sizes, ways", [((3, 2, 4), 2), ((2, 2, 2, 2), 2), ((5, 9), 1)])
-def test_no_other_shares_of_laplace_tables_predict_less_error(
-    sizes: tuple[int, ...], ways: int, public: bool
-):
+def test_no_other_shares_of_laplace_tables_predict_less_error(sizes, ways, public):
     """Of what is near, and of what is not; residuals are shared by tables where ways are 2."""
     guarantee = promise(ADD, PURE, 0.01)
 
@@ -272,7 +266,7 @@ def test_residual_variances_are_the_best_of_their_kind():
 
 
 @pytest.mark.parametrize("shape, ways", [((2,) * 6, 3), ((9, 8, 7, 2), 2), ((5,), 1), ((1, 3), 2)])
-def test_table_strategies_hold_the_whole_workload(shape: tuple[int, ...], ways: int):
+def test_table_strategies_hold_the_whole_workload(shape, ways):
     workload = workload_of(domain_of(*shape), ways)
     for limit in (math.prod(shape), 2**26):
         found = best_table_strategy(workload, promise(ADD), True, limit)
@@ -293,7 +287,7 @@ def test_marginals_above_the_limit_are_refused():
 
 @pytest.mark.parametrize("epsilon", [1e-3, 1.0, 1e3, 1e6])
 @pytest.mark.parametrize("neighboring", [ADD, REPLACE])
-def test_scales_are_usable_over_a_wide_range(epsilon: float, neighboring: str):
+def test_scales_are_usable_over_a_wide_range(epsilon, neighboring):
     """Big and small attributes, extreme weights: positive and within the sampler's range."""
     domain = domain_of(300, 2, 1, 1000)
     workload = marginals(domain, attributes=[["a0", "a1"], ["a1", "a2"], ["a3"]])

@@ -46,14 +46,7 @@ def run(plan, held, noise):
 )
 @pytest.mark.parametrize("neighboring", [ADD, REPLACE])
 @pytest.mark.parametrize("most", [1, 4])
-def test_known_scales(
-    delta: float,
-    num_rounds: int,
-    epsilon_selection: float,
-    scale: float,
-    neighboring: str,
-    most: int,
-):
+def test_known_scales(delta, num_rounds, epsilon_selection, scale, neighboring, most):
     workload = workload_of(domain_of(2, 3), 1)
     guarantee = promise(neighboring, delta, 1.0, most)
     public = plan_of(textbook(num_rounds), workload, guarantee, 100).public
@@ -112,7 +105,7 @@ def test_default_rounds_minimise_the_bound():
 @pytest.mark.parametrize(
     "measured, low, high", [(0, 0.218912, 0.281088), (-350, 0.0596015, 0.440399)]
 )
-def test_law_of_one_update(measured: int, low: float, high: float):
+def test_law_of_one_update(measured, low, high):
     """N = 100 and a uniform start: cell 0 of a0 moves by (measured - 50) / 200."""
     workload = workload_of(domain_of(2, 2), 1)
     plan = plan_of(textbook(1), workload, promise(), 100)
@@ -150,7 +143,7 @@ def test_updates_of_every_cell_follow_the_formula():
 
 @pytest.mark.parametrize("shape", [(1,), (2,), (2, 2)])
 @pytest.mark.parametrize("size", [10**3, 10**9, 10**15])
-def test_wild_noise_leaves_a_finite_hypothesis(shape: tuple[int, ...], size: int):
+def test_wild_noise_leaves_a_finite_hypothesis(shape, size):
     """Records and answers come from the same hypothesis, whatever was measured."""
     workload = workload_of(domain_of(*shape), 1)
     plan = plan_of(textbook(30), workload, promise(), 1)
@@ -171,7 +164,7 @@ def test_wild_noise_leaves_a_finite_hypothesis(shape: tuple[int, ...], size: int
 
 @pytest.mark.parametrize("delta", [PURE, APPROXIMATE])
 @pytest.mark.parametrize("neighboring, most", [(ADD, 1), (REPLACE, 1), (ADD, 2), (REPLACE, 2)])
-def test_all_rounds_together_keep_the_guarantee(neighboring: str, most: int, delta: float):
+def test_all_rounds_together_keep_the_guarantee(neighboring, most, delta):
     guarantee = promise(neighboring, delta, 1.0, most)
     domain = domain_of(2, 2)
     workload = workload_of(domain, 1)
@@ -198,9 +191,7 @@ def test_scores_are_exact_errors_of_single_cells():
 @pytest.mark.parametrize("epsilon", [1e-9, 1e-3, 1.0, 1e6])
 @pytest.mark.parametrize("num_records", [1, 2**40])
 @pytest.mark.parametrize("stop_below", [None, 0.2])
-def test_it_runs_or_is_refused_when_planned(
-    epsilon: float, num_records: int, stop_below: float | None
-):
+def test_it_runs_or_is_refused_when_planned(epsilon, num_records, stop_below):
     workload = workload_of(domain_of(3, 1), 1)
     mechanism = MWEM(2, "textbook", stop_below=stop_below)
     for delta in (PURE, APPROXIMATE):

@@ -16,7 +16,6 @@ from tiny import ADD, APPROXIMATE, domain_of, on_trees, plan_of, promise, summar
 from beam_dp.domain.files import read_domain
 from beam_dp.domain.universe import Domain
 from beam_dp.encoding.columns import encode_cells
-from beam_dp.mechanisms.checks import NumRecords
 from beam_dp.mechanisms.marginals import selection as selection_module
 from beam_dp.mechanisms.marginals.measure_all import Gaussian, Laplace
 from beam_dp.mechanisms.marginals.mwem import MWEM
@@ -71,7 +70,7 @@ SMALL: dict[str, tuple[tuple[int, ...], Sequence[tuple[str, ...]]]] = {
 @pytest.mark.parametrize("case", SMALL)
 @pytest.mark.parametrize("mechanism", [Gaussian(), Laplace("textbook"), MWEM(num_rounds=4)])
 @pytest.mark.parametrize("num_records", [2000, "noisy"])
-def test_a_tree_fits_what_an_array_fits(case: str, mechanism: Mechanism, num_records: NumRecords):
+def test_a_tree_fits_what_an_array_fits(case, mechanism, num_records):
     sizes, marginals = SMALL[case]
     domain = domain_of(*sizes)
     workload = Workload(domain, tuple(marginals))
@@ -108,9 +107,7 @@ def load(name: str) -> Histogram:
 @needs_data
 @pytest.mark.slow
 @pytest.mark.parametrize("name, selected_cells", [("adult7", 2000), ("nltcs", 400)])
-def test_on_real_tables_a_selection_fits_what_an_array_fits(
-    name: str, selected_cells: int, monkeypatch: pytest.MonkeyPatch
-):
+def test_on_real_tables_a_selection_fits_what_an_array_fits(name, selected_cells, monkeypatch):
     exact = load(name)
     num_records = int(exact.counts.sum())
     workload = workload_of(exact.domain, 2)

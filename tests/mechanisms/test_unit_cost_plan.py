@@ -56,9 +56,7 @@ def overlap(domain: Domain, plan: MarginalsPlan, agree: tuple[bool, ...]) -> Fra
 
 @pytest.mark.parametrize("sizes", [(2, 3), (2, 2, 2), (7, 1, 4), (16, 3, 2, 5), (300, 2)])
 @pytest.mark.parametrize("ways", [1, 2, 3])
-def test_costs_are_at_least_the_exact_ones_and_hardly_more(
-    sizes: tuple[int, ...], ways: int
-) -> None:
+def test_costs_are_at_least_the_exact_ones_and_hardly_more(sizes, ways):
     plan = planned(sizes, min(ways, len(sizes)))
     costs = plan.unit_costs
     assert costs is not None
@@ -74,7 +72,7 @@ def test_costs_are_at_least_the_exact_ones_and_hardly_more(
 
 
 @pytest.mark.parametrize("mechanism", [MWEM(max_unit_cost=3.0), Gaussian(max_unit_cost=3.0)])
-def test_noise_is_that_of_the_same_number_of_equal_records(mechanism: MWEM | Gaussian) -> None:
+def test_noise_is_that_of_the_same_number_of_equal_records(mechanism):
     domain = domain_of(3, 4)
     workload = workload_of(domain, 2)
     plan = mechanism.plan(domain, workload, promise(ADD, DELTA, 1.0, 50), "noisy")
@@ -91,7 +89,7 @@ def test_noise_is_that_of_the_same_number_of_equal_records(mechanism: MWEM | Gau
 
 
 @pytest.mark.parametrize("most", [2, 12, 1000])
-def test_planned_limit_keeps_records_that_agree_by_chance(most: int) -> None:
+def test_planned_limit_keeps_records_that_agree_by_chance(most):
     domain = domain_of(3, 4, 2)
     guarantee = promise(ADD, DELTA, 1.0, most)
     plan = MWEM(max_unit_cost="planned").plan(domain, workload_of(domain, 2), guarantee, "noisy")
@@ -118,7 +116,7 @@ UNIT = promise(ADD, DELTA, 1.0, 12)
         ({"max_records_per_unit": MAX_RECORDS + 1}, f"max_records_per_unit: {MAX_RECORDS + 1}"),
     ],
 )
-def test_refuses_plans_that_a_cost_cannot_limit(change: dict[str, object], message: str) -> None:
+def test_refuses_plans_that_a_cost_cannot_limit(change, message):
     domain = domain_of(2, 2)
     guarantee = dataclasses.replace(UNIT, **change)
     number = 10 if guarantee.neighboring.value == "replace_one" else "noisy"
@@ -129,31 +127,31 @@ def test_refuses_plans_that_a_cost_cannot_limit(change: dict[str, object], messa
             mechanism.plan(domain, workload_of(domain, 2), guarantee, number)
 
 
-def test_a_public_number_of_records_is_refused() -> None:
+def test_a_public_number_of_records_is_refused():
     domain = domain_of(2, 2)
     with pytest.raises(InputError, match="use num_records noisy"):
         MWEM(max_unit_cost=3.0).plan(domain, workload_of(domain, 2), UNIT, 100)
 
 
-def test_a_selection_is_refused() -> None:
+def test_a_selection_is_refused():
     domain = domain_of(*(32,) * 12)
     with pytest.raises(InputError, match=r"3\.0 is refused; must be left out where noise"):
         MWEM(max_unit_cost=3.0).plan(domain, workload_of(domain, 2), UNIT, "noisy")
 
 
-def test_refuses_more_attributes_than_patterns_can_be_listed() -> None:
+def test_refuses_more_attributes_than_patterns_can_be_listed():
     domain = domain_of(*(2,) * 21)
     with pytest.raises(InputError, match="more than 20 attributes; it has 21"):
         MWEM(max_unit_cost=3.0).plan(domain, workload_of(domain, 2), UNIT, "noisy")
 
 
 @pytest.mark.parametrize("most", [0.5, -1.0, math.nan, math.inf, "3", "plan"])
-def test_a_limit_is_a_finite_number_of_at_least_one(most: float) -> None:
+def test_a_limit_is_a_finite_number_of_at_least_one(most):
     with pytest.raises(InputError, match="max_unit_cost"):
         MWEM(max_unit_cost=most)
 
 
-def test_refuses_a_cost_limit_with_rounds_or_textbook() -> None:
+def test_refuses_a_cost_limit_with_rounds_or_textbook():
     for options in ({"num_rounds": 3}, {"num_rounds": "annealed"}, {"calibration": "textbook"}):
         with pytest.raises(InputError, match=r"3\.0 is refused; must be left out with"):
             MWEM(max_unit_cost=3.0, **options)
@@ -168,7 +166,7 @@ def frame() -> pd.DataFrame:
     return pd.DataFrame({**columns, "person": person})
 
 
-def test_card_states_the_limit_and_is_verified() -> None:
+def test_card_states_the_limit_and_is_verified():
     domain = domain_of(3, 4)
     guarantee = Guarantee(1.0, DELTA, ADD, "person", 30)
     release = dp.release(
@@ -190,9 +188,7 @@ def test_card_states_the_limit_and_is_verified() -> None:
 @pytest.mark.parametrize(
     "kept_by", ["nothing", "another limit", "costs of other measurements", "a smaller limit"]
 )
-def test_refuses_a_plan_whose_records_are_limited_differently(
-    kept_by: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_refuses_a_plan_whose_records_are_limited_differently(kept_by, monkeypatch):
     """What a mechanism of somebody's own states of costs is no proof that it limits them."""
     plan = planned((3, 4), 2, 3.0)
     check_promise(plan, plan.guarantee)

@@ -24,7 +24,6 @@ from beam_dp.planning.windows import rank_window_strategies
 from beam_dp.releases.windows.release import HorizonRelease
 from beam_dp.testing import audit
 from beam_dp.windows.horizon import Blocks
-from beam_dp.windows.unit import WindowUnit
 
 HORIZONS = 400
 CELLS = 64
@@ -61,9 +60,7 @@ def estimators(plan: WindowTablesPlan, question: Question) -> np.ndarray:
 @pytest.mark.slow
 @pytest.mark.parametrize("options", [{}, LEVELS], ids=["independent", "levels"])
 @pytest.mark.parametrize(("num_windows", "windows"), CASES)
-def test_simulated_horizons_err_as_the_closed_form_says(
-    num_windows: int, windows: int, options: dict[str, Any]
-) -> None:
+def test_simulated_horizons_err_as_the_closed_form_says(num_windows, windows, options):
     plan = plan_of(num_windows, person(windows, num_windows), **options)
     shape = HORIZONS * CELLS
     source = Seeded(windows)
@@ -83,7 +80,7 @@ def test_simulated_horizons_err_as_the_closed_form_says(
 
 
 @pytest.mark.parametrize("moment", ["now", "end"])
-def test_the_closed_form_is_the_variance_of_dense_least_squares(moment: Any) -> None:
+def test_the_closed_form_is_the_variance_of_dense_least_squares(moment):
     rng = np.random.default_rng(3)
     for _ in range(60):
         num_windows = int(rng.integers(2, 12))
@@ -117,9 +114,7 @@ BARS = [
 
 
 @pytest.mark.parametrize(("windows", "options", "moment", "bars"), BARS)
-def test_errors_of_a_week_are_at_most_those_of_continuous_noise(
-    windows: int, options: dict[str, Any], moment: Any, bars: tuple[float, ...]
-) -> None:
+def test_errors_of_a_week_are_at_most_those_of_continuous_noise(windows, options, moment, bars):
     plan = plan_of(168, person(windows, 168), **options)
     for text, bar in zip(QUESTIONS, bars, strict=True):
         assert 0.95 * bar < plan.error(text, moment) < 1.001 * bar
@@ -127,7 +122,7 @@ def test_errors_of_a_week_are_at_most_those_of_continuous_noise(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("options", [{}, LEVELS], ids=["independent", "levels"])
-def test_horizons_drawn_by_the_real_source_err_as_stated(options: dict[str, Any]) -> None:
+def test_horizons_drawn_by_the_real_source_err_as_stated(options):
     """4,096 running totals: their root mean square is within 8 %, but for a chance below 1e-6."""
     domain = domain_of(1024)
     plan = plan_of(24, RECORD, whole(domain), **{**options, **({"block": 6} if options else {})})
@@ -195,18 +190,14 @@ NOISE = ["discrete_laplace", "discrete_gaussian"]
 @pytest.mark.slow
 @pytest.mark.parametrize("noise", NOISE)
 @pytest.mark.parametrize("windows", [1, 7])
-def test_the_noise_of_windows_follows_its_law_in_a_hundred_thousand_draws(
-    windows: int, noise: Any
-) -> None:
+def test_the_noise_of_windows_follows_its_law_in_a_hundred_thousand_draws(windows, noise):
     workload = whole(domain_of(1000))
     plan = plan_of(100, person(windows, 100), workload, distribution=noise)
     assert noise_follows_its_law(plan, 100)
 
 
 @pytest.mark.parametrize("noise", NOISE)
-def test_the_noise_of_windows_follows_its_law_and_no_other(
-    monkeypatch: pytest.MonkeyPatch, noise: Any
-) -> None:
+def test_the_noise_of_windows_follows_its_law_and_no_other(monkeypatch, noise):
     """On 10,000 draws, that of a unit in one window is told from that of a unit in two."""
     plan = plan_of(10, person(2, 10), whole(domain_of(1000)), distribution=noise)
     assert noise_follows_its_law(plan, 10)
@@ -222,9 +213,7 @@ def test_the_noise_of_windows_follows_its_law_and_no_other(
     [(24, RECORD), (168, RECORD), (168, person(7, 168)), (60, person(60, 60)), (48, person(3, 12))],
 )
 @pytest.mark.parametrize("questions", [QUESTIONS, ("running",), ("trailing:12", "running")])
-def test_ranked_first_choice_is_within_two_percent_of_the_best(
-    num_windows: int, unit: WindowUnit, questions: tuple[str, ...]
-) -> None:
+def test_ranked_first_choice_is_within_two_percent_of_the_best(num_windows, unit, questions):
     """Nor any share in steps of 3 %, with the noise that is drawn."""
 
     def mean_error(plan: WindowTablesPlan) -> float:
@@ -251,13 +240,13 @@ def test_ranked_first_choice_is_within_two_percent_of_the_best(
                     assert final == pytest.approx(option.final_errors[text], rel=1e-4)
 
 
-def test_blocks_win_for_running_totals_and_lose_for_single_windows() -> None:
+def test_blocks_win_for_running_totals_and_lose_for_single_windows():
     for questions, strategy in ((("running",), "levels"), (("one",), "independent")):
         plan = plan_of(168, RECORD, strategy="best", questions=questions)
         assert plan.strategy == strategy
 
 
-def test_no_blocks_where_the_budget_renews() -> None:
+def test_no_blocks_where_the_budget_renews():
     for unit, strategies in (
         (person(3, 12), {"independent"}),
         (person(3, 48), {"independent", "levels"}),

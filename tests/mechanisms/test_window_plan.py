@@ -38,8 +38,8 @@ TABLE = domain_of(4, 3)
 
 @pytest.mark.parametrize(("windows", "deviation"), [(1, 5.495), (7, 14.54), (168, 71.23)])
 def test_gaussian_noise_of_a_window_grows_with_the_root_of_the_windows_of_a_unit(
-    windows: int, deviation: float
-) -> None:
+    windows, deviation
+):
     plan = plan_of(168, person(windows, 168), whole(TABLE), distribution="discrete_gaussian")
     (table,) = plan.measurements
     assert math.sqrt(table.variance) == pytest.approx(deviation, rel=1e-4)
@@ -50,9 +50,7 @@ def test_gaussian_noise_of_a_window_grows_with_the_root_of_the_windows_of_a_unit
 
 
 @pytest.mark.parametrize(("windows", "records"), [(1, 1), (7, 1), (7, 3), (168, 2)])
-def test_laplace_noise_of_a_window_grows_with_all_records_of_a_unit(
-    windows: int, records: int
-) -> None:
+def test_laplace_noise_of_a_window_grows_with_all_records_of_a_unit(windows, records):
     unit = person(windows, 168, records)
     plan = plan_of(168, unit, whole(TABLE), 0.7, distribution="discrete_laplace")
     (table,) = plan.measurements
@@ -60,13 +58,13 @@ def test_laplace_noise_of_a_window_grows_with_all_records_of_a_unit(
     assert table.scale == pytest.approx(windows * records / 0.7, rel=1e-12)
 
 
-def test_a_record_has_the_noise_of_one_window_whatever_the_horizon() -> None:
+def test_a_record_has_the_noise_of_one_window_whatever_the_horizon():
     for num_windows in (1, 168, 10**5):
         (table,) = plan_of(num_windows, RECORD, delta=0.0).measurements
         assert table.scale == 1.0 and table.distribution == "discrete_laplace"
 
 
-def test_auto_distribution_has_the_smaller_error() -> None:
+def test_auto_distribution_has_the_smaller_error():
     taken = {
         windows: plan_of(168, person(windows, 168)).measurements[0].distribution
         for windows in (1, 15, 16, 168)
@@ -79,7 +77,7 @@ def test_auto_distribution_has_the_smaller_error() -> None:
     }
 
 
-def test_blocks_and_windows_share_the_budget() -> None:
+def test_blocks_and_windows_share_the_budget():
     unit = person(7, 168, 2)
     laplace, gaussian = (
         plan_of(168, unit, whole(TABLE), strategy="levels", block=3, share=0.3, distribution=noise)
@@ -102,7 +100,7 @@ def levels(plan: Any) -> list[Any]:
     return [plan.measurements, plan.block_measurements]
 
 
-def test_most_squares_is_the_maximum_over_all_placements() -> None:
+def test_most_squares_is_the_maximum_over_all_placements():
     for size in range(1, 5):
         for number in range(1, 9):
             blocks = range(-(-number // size))
@@ -113,7 +111,7 @@ def test_most_squares_is_the_maximum_over_all_placements() -> None:
             assert most_squares(number, size) == largest
 
 
-def test_several_marginals_are_measured_for_the_least_error_without_a_fit() -> None:
+def test_several_marginals_are_measured_for_the_least_error_without_a_fit():
     workload = workload_of(domain_of(2, 3, 2), 3)
     gaussian = plan_of(24, RECORD, workload, distribution="discrete_gaussian")
     assert [each.kind for each in gaussian.measurements] == ["table"]
@@ -132,9 +130,7 @@ def test_several_marginals_are_measured_for_the_least_error_without_a_fit() -> N
         (RECORD, "record", 1),
     ],
 )
-def test_the_guarantee_names_a_unit_in_its_windows_and_all_its_records(
-    unit: WindowUnit, text: str, records: int
-) -> None:
+def test_the_guarantee_names_a_unit_in_its_windows_and_all_its_records(unit, text, records):
     plan = plan_of(168, unit)
     promised = plan.promised
     assert (promised.privacy_unit, promised.max_records_per_unit) == (text, records)
@@ -142,13 +138,13 @@ def test_the_guarantee_names_a_unit_in_its_windows_and_all_its_records(
     assert (promised.epsilon, promised.delta, plan.mechanism) == (1.0, 1e-9, "windows")
 
 
-def test_plan_loss_covers_all_windows_together() -> None:
+def test_plan_loss_covers_all_windows_together():
     pure, gaussian = plan_of(168, person(7, 168)), plan_of(168, person(100, 168))
     assert pure.loss == Loss.pure(1.0)
     assert gaussian.loss == Loss.gaussian(discrete_gaussian_mu(1.0, 1e-9))
 
 
-def test_window_loss_is_its_share_of_the_whole() -> None:
+def test_window_loss_is_its_share_of_the_whole():
     for windows in (7, 100):
         for options in ({}, {"strategy": "levels", "share": 0.25}):
             plan = plan_of(168, person(windows, 168), **options)
@@ -160,7 +156,7 @@ def test_window_loss_is_its_share_of_the_whole() -> None:
             )
 
 
-def test_card_states_the_promise_and_the_worst_case_over_the_horizon() -> None:
+def test_card_states_the_promise_and_the_worst_case_over_the_horizon():
     stated = plan_of(100, person(2, 30, 3), epsilon=0.5).public
     assert stated["worst_case"] == {"periods": 4, "epsilon": 2.0, "delta": 4e-9}
     assert stated["promise"] == (
@@ -173,14 +169,14 @@ def test_card_states_the_promise_and_the_worst_case_over_the_horizon() -> None:
     assert json.loads(json.dumps(stated)) == stated
 
 
-def test_a_plan_travels_to_a_worker_as_it_is() -> None:
+def test_a_plan_travels_to_a_worker_as_it_is():
     plan = plan_of(50, person(7, 50), workload_of(TABLE, 1), strategy="levels", block=10)
     found = pickle.loads(pickle.dumps(plan))
     assert (found.measurements, found.block_measurements) == tuple(map(tuple, levels(plan)))
     assert found.public == plan.public and found.error("running") == plan.error("running")
 
 
-def test_drawn_tables_name_their_window() -> None:
+def test_drawn_tables_name_their_window():
     plan = plan_of(50, RECORD, workload_of(TABLE, 1), strategy="levels", block=24)
     counts = np.arange(12)
     found = plan.draw(49, marginals_of(plan, counts), NoNoise(), HORIZON_ID)
@@ -196,7 +192,7 @@ def test_drawn_tables_name_their_window() -> None:
 
 
 @pytest.mark.parametrize("noise", ["discrete_laplace", "discrete_gaussian"])
-def test_all_marginals_of_one_table_are_its_sums(noise: Any) -> None:
+def test_all_marginals_of_one_table_are_its_sums(noise):
     workload = Workload(TABLE, (("a0",), ("a0", "a1"), ("a1",)))
     plan = plan_of(5, RECORD, workload, distribution=noise)
     counts = np.arange(12) % 5
@@ -230,14 +226,14 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("changed", "message"), REFUSED)
-def test_rejects_impossible_plans_in_one_line(changed: dict[str, Any], message: str) -> None:
+def test_rejects_impossible_plans_in_one_line(changed, message):
     options = {"unit": person(1, 10), **changed}
     with pytest.raises(InputError, match=message) as caught:
         plan_of(10, options.pop("unit"), **options)
     assert "\n" not in str(caught.value)
 
 
-def test_rejects_window_and_block_numbers_out_of_range() -> None:
+def test_rejects_window_and_block_numbers_out_of_range():
     plan = plan_of(10, RECORD, strategy="levels", block=4)
     held = marginals_of(plan, 1)
     for number in (-1, 10, True):
@@ -251,25 +247,25 @@ def test_rejects_window_and_block_numbers_out_of_range() -> None:
         plan.draw(0, held, NoNoise(), "x")
 
 
-def test_gaussian_noise_of_too_many_cells_that_a_unit_may_move_is_refused() -> None:
+def test_gaussian_noise_of_too_many_cells_that_a_unit_may_move_is_refused():
     wide = whole(domain_of(2**11, 2**10))
     with pytest.raises(InputError, match=r"workload: '352,321,536' is refused; noisy cells of max"):
         plan_of(168, person(168, 168), wide, distribution="discrete_gaussian")
     plan_of(168, person(128, 168), wide, distribution="discrete_gaussian")
 
 
-def test_rejects_blocks_of_a_single_window() -> None:
+def test_rejects_blocks_of_a_single_window():
     assert plan_of(1, RECORD, strategy="best").strategy == "independent"
     with pytest.raises(InputError, match="strategy: 'levels' is refused"):
         plan_of(1, RECORD, strategy="levels")
 
 
-def test_the_memory_of_a_draw_follows_from_its_cells() -> None:
+def test_the_memory_of_a_draw_follows_from_its_cells():
     small, large = (plan_of(9, RECORD, whole(domain_of(n, 100))) for n in (1, 10_000))
     assert 50 * 10**6 < large.memory_bytes - small.memory_bytes < 500 * 10**6
 
 
-def test_the_variance_of_what_is_drawn_is_that_of_the_plan() -> None:
+def test_the_variance_of_what_is_drawn_is_that_of_the_plan():
     plan = plan_of(9, person(3, 9), delta=0.0)
     assert plan.choice.window_variance == noise_variance("discrete_laplace", 3.0)
 
@@ -305,26 +301,20 @@ def largest_share(
     [(3, person(2, 3, 2)), (4, person(1, 2, 2)), (4, person(2, 3)), (3, person(3, 3))],
     ids=["P = W", "P = 2", "sliding", "c = P"],
 )
-def test_windows_spend_exactly_the_promise(
-    num_windows: int, unit: WindowUnit, noise: dict[str, Any]
-) -> None:
+def test_windows_spend_exactly_the_promise(num_windows, unit, noise):
     assert 1 - 1e-6 < largest_share(num_windows, unit, CELLS, noise) <= 1 + 1e-12
 
 
 @pytest.mark.parametrize("noise", [LAPLACE, GAUSSIAN], ids=["laplace", "gaussian"])
 @pytest.mark.parametrize("windows", [1, 2, 3])
-def test_windows_and_blocks_together_spend_exactly_the_promise(
-    windows: int, noise: dict[str, Any]
-) -> None:
+def test_windows_and_blocks_together_spend_exactly_the_promise(windows, noise):
     unit = person(windows, 3, 2 if windows < 3 else 1)
     assert 1 - 1e-6 < largest_share(3, unit, CELLS, {**noise, **LEVELS}) <= 1 + 1e-12
 
 
 @pytest.mark.parametrize("noise", [LAPLACE, GAUSSIAN], ids=["laplace", "gaussian"])
 @pytest.mark.parametrize("options", [{}, LEVELS], ids=["windows", "and blocks"])
-def test_a_record_spends_the_promise_in_its_window_and_block(
-    options: dict[str, Any], noise: dict[str, Any]
-) -> None:
+def test_a_record_spends_the_promise_in_its_window_and_block(options, noise):
     """In all windows of the horizon together, for it is in one of them."""
     plan = plan_of(4, RECORD, CELLS, epsilon=0.8, **options, **noise)
     nobody = handed_out(plan, np.ones((4, 2)), range(4))
@@ -336,7 +326,7 @@ def test_a_record_spends_the_promise_in_its_window_and_block(
 
 
 @pytest.mark.parametrize("noise", [LAPLACE, GAUSSIAN], ids=["laplace", "gaussian"])
-def test_several_marginals_spend_exactly_the_promise(noise: dict[str, Any]) -> None:
+def test_several_marginals_spend_exactly_the_promise(noise):
     """Of residuals the records of a unit that agree move most: 4 cells, and 2 windows."""
     workload = workload_of(domain_of(2, 2), 1)
     for options in ({}, LEVELS):
@@ -344,7 +334,7 @@ def test_several_marginals_spend_exactly_the_promise(noise: dict[str, Any]) -> N
         assert 1 - 1e-6 < share <= 1 + 1e-12
 
 
-def test_promise_covers_exactly_the_windows_of_a_unit() -> None:
+def test_promise_covers_exactly_the_windows_of_a_unit():
     for num_windows, unit in ((5, person(2, 4)), (5, person(1, 3)), (5, person(2, 5))):
         for kept in kept_sets(num_windows, unit):
             for first in range(num_windows - unit.protected_windows + 1):

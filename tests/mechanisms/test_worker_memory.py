@@ -60,20 +60,20 @@ GROWING: dict[str, tuple[Callable[[int], Plan], int, int]] = {
 
 @pytest.mark.mostly_slow(one_in=2)
 @pytest.mark.parametrize("name", GROWING)
-def test_larger_sizes_ask_for_more_memory(name: str) -> None:
+def test_larger_sizes_ask_for_more_memory(name):
     plan, small, large = GROWING[name]
     assert 2**28 <= worker_bytes(plan(small), 2**8) <= 2**29
     assert worker_bytes(plan(large), 2**8) >= 2**30
 
 
 @pytest.mark.parametrize("name", GROWING)
-def test_memory_includes_summary(name: str) -> None:
+def test_memory_includes_summary(name):
     plan, small, _ = GROWING[name]
     # The array alone takes 8 bytes a cell, the shards that it is read from as many.
     assert worker_bytes(plan(small), 2**26) - worker_bytes(plan(small), 0) >= 16 * 2**26
 
 
-def test_memory_of_small_plans() -> None:
+def test_memory_of_small_plans():
     universe = Domain((BooleanAttribute("a"), BooleanAttribute("b")))
     small_db = plan_release(
         SmallDB(size=4), universe, queries(universe), GUARANTEE, ReleaseOptions(num_records=100)
@@ -84,27 +84,27 @@ def test_memory_of_small_plans() -> None:
         assert worker_bytes(plan, 4) in (2**28, 2**29)
 
 
-def test_memory_is_rounded_to_coarse_steps() -> None:
+def test_memory_is_rounded_to_coarse_steps():
     plan = synthetic(4, 4)
     asked = [worker_bytes(plan, 10**6 + cells) for cells in (0, 1, 1000)]
     assert len(set(asked)) == 1 and asked[0] % 2**28 == 0
 
 
-def test_memory_of_junction_tree_follows_its_cells() -> None:
+def test_memory_of_junction_tree_follows_its_cells():
     plan = synthetic(*[32] * 12)
     assert plan.workload.domain.num_cells == 2**60
     assert 2**28 < worker_bytes(plan, 2**16) < 2**34
 
 
 @pytest.mark.parametrize("delta", [0.0, 1e-9])
-def test_memory_of_selection_follows_possible_joins(delta: float) -> None:
+def test_memory_of_selection_follows_possible_joins(delta):
     universe = domain(*[10] * 30)
     promise = dataclasses.replace(GUARANTEE, delta=delta)
     plan = plan_release(MWEM(), universe, marginals(universe, ways=2), promise)
     assert 2**28 < worker_bytes(plan, 2**16) < 2**31
 
 
-def test_memory_ignores_private_number_of_records() -> None:
+def test_memory_ignores_private_number_of_records():
     plan = synthetic(4, 4)
     few, many = (dataclasses.replace(plan, num_records=number) for number in (10, 10**9))
     assert worker_bytes(few, 16) == worker_bytes(many, 16)

@@ -1,7 +1,5 @@
 """Noisy answers to a workload: noise from the sensitivity, honest errors, refusals."""
 
-from __future__ import annotations
-
 import json
 import math
 

@@ -68,7 +68,7 @@ def test_without_noise_nothing_changes():
 
 @pytest.mark.mostly_slow(one_in=3)
 @pytest.mark.parametrize("shape, most", [("bump", 0.6), ("decay", 0.6), ("spikes", 1.0)], ids=str)
-def test_an_order_lowers_the_error(shape: str, most: float):
+def test_an_order_lowers_the_error(shape, most):
     believed, plain, stated = squared_errors(counts_of(shape), 300.0, True, seed=1)
     assert believed < most * plain
     assert 0.4 < believed / stated < 1.6
@@ -77,7 +77,7 @@ def test_an_order_lowers_the_error(shape: str, most: float):
 @pytest.mark.mostly_slow(one_in=3)
 @pytest.mark.parametrize("deviation", [30.0, 300.0])
 @pytest.mark.parametrize("is_ordered", [True, False])
-def test_denoising_unordered_codes_loses_little(deviation: float, is_ordered: bool):
+def test_denoising_unordered_codes_loses_little(deviation, is_ordered):
     ratios = []
     for seed in range(3):
         random = np.random.default_rng(seed)
@@ -127,7 +127,7 @@ def test_the_passes_give_the_posterior_of_all_paths():
 
 
 @pytest.mark.parametrize("noisy", [-1e9, -50.0, 0.0, 3.0, 1e9])
-def test_outliers_give_finite_estimates_of_the_total(noisy: float):
+def test_outliers_give_finite_estimates_of_the_total(noisy):
     counts = np.full(12, 5.0)
     counts[4] = noisy
     found = denoised_counts(counts, 1.0, 60.0, np.arange(12) > 0)

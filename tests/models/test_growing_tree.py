@@ -55,7 +55,7 @@ def holds(tree: GrowingTree, axes: Axes) -> bool:
 
 @settings(max_examples=150)
 @given(cases())
-def test_a_tree_without_a_limit_joins_everything(case: tuple):
+def test_a_tree_without_a_limit_joins_everything(case):
     shape, sets, pairs = case
     tree = GrowingTree(shape, sets, NO_LIMIT)
     check(tree)
@@ -70,7 +70,7 @@ def test_a_tree_without_a_limit_joins_everything(case: tuple):
 
 @settings(max_examples=150)
 @given(cases(), st.integers(0, 500))
-def test_a_tree_keeps_its_limit(case: tuple, room: int):
+def test_a_tree_keeps_its_limit(case, room):
     shape, sets, pairs = case
     limit = num_clique_cells(shape, sets) + room
     tree = GrowingTree(shape, sets, limit)
@@ -87,7 +87,7 @@ def test_a_tree_keeps_its_limit(case: tuple, room: int):
 
 @settings(max_examples=100)
 @given(st.lists(st.integers(3, 6), min_size=3, max_size=7))
-def test_a_cycle_is_closed_at_the_cheapest_place(shape: list[int]):
+def test_a_cycle_is_closed_at_the_cheapest_place(shape):
     """The ends of a chain are joined with all between them, each up to where they meet."""
     last = len(shape) - 1
     chain = [(axis, axis + 1) for axis in range(last)]

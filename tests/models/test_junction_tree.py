@@ -81,21 +81,21 @@ def random_case(seed: int) -> tuple[tuple[int, ...], list[Axes]]:
 @pytest.mark.mostly_slow(one_in=5)
 @pytest.mark.parametrize("size", [0.0, 1.0, 30.0, 800.0])
 @pytest.mark.parametrize("name", CASES)
-def test_calibration_is_that_of_the_whole_domain(name: str, size: float):
+def test_calibration_is_that_of_the_whole_domain(name, size):
     shape, sets = CASES[name]
     check(shape, sets, potentials_of(shape, sets, size))
 
 
 @pytest.mark.mostly_slow(one_in=5)
 @pytest.mark.parametrize("seed", range(60))
-def test_calibration_of_random_sets(seed: int):
+def test_calibration_of_random_sets(seed):
     shape, sets = random_case(seed)
     check(shape, sets, potentials_of(shape, sets, 10.0 ** (seed % 4), seed))
 
 
 @pytest.mark.mostly_slow(one_in=3)
 @pytest.mark.parametrize("seed", range(40))
-def test_impossible_cells_get_no_mass(seed: int):
+def test_impossible_cells_get_no_mass(seed):
     shape, sets = random_case(seed)
     potentials = potentials_of(shape, sets, 300.0 if seed % 2 else 1.0, seed)
     rng = np.random.default_rng(seed)
@@ -109,7 +109,7 @@ def test_impossible_cells_get_no_mass(seed: int):
 
 
 @pytest.mark.parametrize("sets", [[(0, 1), (1, 2)], [(0,), (1, 2)]])
-def test_a_domain_without_possible_cells_is_refused(sets: list[Axes]):
+def test_a_domain_without_possible_cells_is_refused(sets):
     potentials = potentials_of((2, 2, 2), sets)
     potentials[0][...] = -np.inf
     with pytest.raises(ValueError, match="impossible"):
@@ -136,7 +136,7 @@ def test_the_tree_can_be_calibrated_again():
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_predicts_the_size_of_the_tree(name: str):
+def test_predicts_the_size_of_the_tree(name):
     shape, sets = CASES[name]
     tree = JunctionTree(shape, sets)
     cells = sum(clique.belief.size for clique in tree.cliques)
@@ -144,7 +144,7 @@ def test_predicts_the_size_of_the_tree(name: str):
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_a_limit_is_the_predicted_size(seed: int):
+def test_a_limit_is_the_predicted_size(seed):
     shape, sets = random_case(seed)
     cells = num_clique_cells(shape, sets)
     assert cliques_fit(shape, sets, cells)
@@ -152,7 +152,7 @@ def test_a_limit_is_the_predicted_size(seed: int):
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_the_tree_is_a_junction_tree(seed: int):
+def test_the_tree_is_a_junction_tree(seed):
     shape, sets = random_case(seed)
     tree = JunctionTree(shape, sets)
     for axis in range(len(shape)):
@@ -182,7 +182,7 @@ def test_a_domain_beyond_any_float():
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_all_marginals_up_to_four_ways(name: str):
+def test_all_marginals_up_to_four_ways(name):
     shape, sets = CASES[name]
     potentials = potentials_of(shape, sets, 2.0)
     tree = JunctionTree(shape, sets)
@@ -195,7 +195,7 @@ def test_all_marginals_up_to_four_ways(name: str):
 
 @pytest.mark.mostly_slow(one_in=5)
 @pytest.mark.parametrize("seed", range(60))
-def test_marginals_of_random_sets(seed: int):
+def test_marginals_of_random_sets(seed):
     shape, sets = random_case(seed)
     potentials = potentials_of(shape, sets, 10.0 ** (seed % 4), seed)
     tree = JunctionTree(shape, sets)

@@ -54,7 +54,7 @@ def fit(basis: ResidualBasis, observed: NoisyCoefficients, total: float):
 
 
 @pytest.mark.parametrize("num_records", [50, 5000, 10**9])
-def test_exact_data_are_reproduced(num_records: int):
+def test_exact_data_are_reproduced(num_records):
     basis = basis_of()
     counts = counts_of(basis.num_cells, num_records) + 1
     found = fit(basis, observe(basis, counts, 1e-8), counts.sum())
@@ -106,7 +106,7 @@ def check_step(
 
 @pytest.mark.parametrize("penalty", [0.01, 1.0, 64.0])
 @pytest.mark.parametrize("total", [1.0, 500.0, 1e7])
-def test_a_step_satisfies_its_optimality_conditions(penalty: float, total: float):
+def test_a_step_satisfies_its_optimality_conditions(penalty, total):
     basis = basis_of()
     counts = counts_of(basis.num_cells, int(total))
     observed = observe(basis, counts, 25.0, seed=1)
@@ -178,7 +178,7 @@ def test_independent_start_has_the_observed_one_way_marginals():
 @pytest.mark.parametrize("shape", [(1,), (2,), (1, 1), (2, 1, 3), (9, 1)])
 @pytest.mark.parametrize("total", [1, 10**9])
 @pytest.mark.parametrize("variance", [1e-18, 1.0, 1e14])
-def test_the_fit_is_finite_whatever_the_noise(shape: tuple[int, ...], total: int, variance: float):
+def test_the_fit_is_finite_whatever_the_noise(shape, total, variance):
     basis = basis_of(shape, ways=min(2, len(shape)))
     counts = counts_of(basis.num_cells, total)
     observed = observe(basis, counts, variance, seed=9)
@@ -207,9 +207,7 @@ def test_inputs_are_left_alone_and_progress_is_public():
     assert all(step[1] <= step[2] for step in seen)
 
 
-def test_progress_of_a_long_fit_estimates_its_time(
-    monkeypatch: pytest.MonkeyPatch,
-):
+def test_progress_of_a_long_fit_estimates_its_time(monkeypatch):
     """And by nothing of the observations: the time is scripted, and steps are not counted."""
     basis, told = basis_of(), []
     for counts in (counts_of(basis.num_cells, 100), np.zeros(basis.num_cells)):

@@ -64,7 +64,7 @@ CASES: dict[str, tuple[tuple[int, ...], list[Support]]] = {
 
 @pytest.mark.mostly_slow(one_in=2, start=1)
 @pytest.mark.parametrize("case", CASES)
-def test_transforms_equal_kronecker_products(case: str):
+def test_transforms_equal_kronecker_products(case):
     shape, supports = CASES[case]
     basis, wanted = ResidualBasis(shape, supports), matrix(shape, supports)
     rng = np.random.default_rng(1)
@@ -77,7 +77,7 @@ def test_transforms_equal_kronecker_products(case: str):
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_slices_locate_the_coefficients_of_each_support(case: str):
+def test_slices_locate_the_coefficients_of_each_support(case):
     shape, supports = CASES[case]
     basis = ResidualBasis(shape, supports)
     table = np.random.default_rng(2).normal(size=math.prod(shape))
@@ -90,7 +90,7 @@ def test_slices_locate_the_coefficients_of_each_support(case: str):
 @pytest.mark.slow
 @settings(max_examples=60)
 @given(st.data())
-def test_any_collection_of_supports(data: st.DataObject):
+def test_any_collection_of_supports(data):
     shape = tuple(data.draw(st.lists(st.sampled_from([1, 2, 3, 5, 33]), min_size=1, max_size=4)))
     assume(math.prod(shape) <= 2**13)  # the reference is a square matrix of cells
     axes = st.sets(st.integers(0, len(shape) - 1)).map(lambda found: tuple(sorted(found)))
@@ -103,7 +103,7 @@ def test_any_collection_of_supports(data: st.DataObject):
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_inputs_are_left_alone(case: str):
+def test_inputs_are_left_alone(case):
     shape, supports = CASES[case]
     basis = ResidualBasis(shape, supports)
     table = np.arange(basis.num_cells, dtype=np.float64)
@@ -121,7 +121,7 @@ def test_synthesis_of_all_supports_restores_the_table():
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 17, 64, 65, 100])
-def test_contrasts_are_a_tight_frame_orthogonal_to_the_constant(size: int):
+def test_contrasts_are_a_tight_frame_orthogonal_to_the_constant(size):
     rows = contrast_matrix(size)
     assert rows.shape == (num_contrasts(size), size)
     np.testing.assert_allclose(rows.sum(axis=1), 0, atol=1e-12)
@@ -129,7 +129,7 @@ def test_contrasts_are_a_tight_frame_orthogonal_to_the_constant(size: int):
 
 
 @pytest.mark.parametrize("shape", [(), (1,), (4,), (3, 2), (2, 65, 3), (1, 3)])
-def test_table_coefficients_and_back(shape: tuple[int, ...]):
+def test_table_coefficients_and_back(shape):
     table = np.random.default_rng(5).normal(size=shape)
     everything = tuple(range(len(shape)))
     wanted = vectors(shape, everything)

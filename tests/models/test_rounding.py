@@ -33,9 +33,7 @@ KINDS = ("uniform", "random", "skewed", "one cell", "last cell", "tiny")
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("num_records", [0, 1, 2, 7, 1000, 10**9, 2**40])
 @pytest.mark.parametrize("num_cells", [1, 2, 120])
-def test_systematic_rounding_stays_within_one_on_every_prefix(
-    kind: str, num_records: int, num_cells: int
-):
+def test_systematic_rounding_stays_within_one_on_every_prefix(kind, num_records, num_cells):
     weights = weights_of(kind, num_cells)
     counts = round_systematically(weights, num_records)
     assert counts.dtype == np.int64 and counts.sum() == num_records and (counts >= 0).all()
@@ -47,7 +45,7 @@ def test_systematic_rounding_stays_within_one_on_every_prefix(
 @pytest.mark.mostly_slow(one_in=5)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("num_records", [0, 1, 2, 50, 5000, 10**9, 2**40])
-def test_rounding_keeps_the_sum_and_is_no_worse_than_systematic(kind: str, num_records: int):
+def test_rounding_keeps_the_sum_and_is_no_worse_than_systematic(kind, num_records):
     basis = ResidualBasis(SHAPE, SUPPORTS)
     weights, importance = weights_of(kind, basis.num_cells), np.ones(basis.num_coefficients)
     counts = round_to_records(basis, weights, num_records, importance, 0.0)
@@ -75,9 +73,7 @@ def test_rounding_is_much_better_than_systematic_and_than_draws():
 
 
 @pytest.mark.parametrize("shape", [(2, 3, 4, 5), (2,) * 17, (70, 2, 3, 90)])
-def test_moving_single_records_lowers_what_corrections_leave(
-    shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
-):
+def test_moving_single_records_lowers_what_corrections_leave(shape, monkeypatch):
     basis = ResidualBasis(shape, SUPPORTS)
     weights = np.random.default_rng(7).gamma(1.0, size=basis.num_cells)
     importance = np.ones(basis.num_coefficients)
@@ -93,7 +89,7 @@ def test_moving_single_records_lowers_what_corrections_leave(
 
 
 @pytest.mark.parametrize("shape", [(2, 3, 4, 5), (2,) * 17, (70, 2, 3, 90)])
-def test_moves_leave_the_highest_filled_cells_and_enter_the_lowest_ones(shape: tuple[int, ...]):
+def test_moves_leave_the_highest_filled_cells_and_enter_the_lowest_ones(shape):
     basis, rng = ResidualBasis(shape, SUPPORTS), np.random.default_rng(9)
     counts = rng.integers(0, 2, size=basis.num_cells) * 3
     gradient = rng.normal(size=basis.num_coefficients)
@@ -113,7 +109,7 @@ def test_rounding_stops_at_the_wanted_error():
 
 
 @pytest.mark.parametrize("shape", [(1,), (1, 1), (2,)])
-def test_tiny_domains(shape: tuple[int, ...]):
+def test_tiny_domains(shape):
     basis = ResidualBasis(shape, [()])
     weights = np.full(basis.num_cells, 1 / basis.num_cells)
     for num_records in (0, 1, 5):

@@ -66,7 +66,7 @@ def both(name: str, size: float = 1.0):
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_both_bases_order_supports_alike(name: str):
+def test_both_bases_order_supports_alike(name):
     dense, tree, _, _ = both(name)
     assert dense.slices == tree.slices and dense.supports == tree.supports
     assert dense.num_coefficients == tree.num_coefficients
@@ -75,7 +75,7 @@ def test_both_bases_order_supports_alike(name: str):
 
 @pytest.mark.parametrize("size", [0.5, 100.0])
 @pytest.mark.parametrize("name", CASES)
-def test_moments_are_those_of_the_dense_array(name: str, size: float):
+def test_moments_are_those_of_the_dense_array(name, size):
     dense, tree, raw, scaled = both(name, size)
     expected_log, expected = dense.log_moments(scaled, 0.0)
     log_sum, found = tree.log_moments(raw, 0.0)
@@ -84,7 +84,7 @@ def test_moments_are_those_of_the_dense_array(name: str, size: float):
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_marginals_are_those_of_the_dense_array(name: str):
+def test_marginals_are_those_of_the_dense_array(name):
     dense, tree, raw, scaled = both(name)
     wanted = [s for k in range(4) for s in combinations(range(len(dense.shape)), k)]
     wanted.append(wanted[-1])
@@ -98,7 +98,7 @@ def test_marginals_are_those_of_the_dense_array(name: str):
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_marginals_of_coefficients(name: str):
+def test_marginals_of_coefficients(name):
     dense, tree, raw, scaled = both(name)
     for basis, weights in ((dense, scaled), (tree, raw)):
         inside = [
@@ -114,7 +114,7 @@ def test_marginals_of_coefficients(name: str):
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_log_potentials_add_up_to_the_log_weights(name: str):
+def test_log_potentials_add_up_to_the_log_weights(name):
     dense, tree, raw, scaled = both(name)
     sets = list(tree.sets) * 2
     weights = np.log(dense.weights(scaled)).reshape(dense.shape)
@@ -145,7 +145,7 @@ def observations(name: str, seed: int = 1):
 
 
 @pytest.mark.parametrize("name", [name for name in CASES if "large" not in name])
-def test_a_fit_is_that_of_the_dense_array(name: str):
+def test_a_fit_is_that_of_the_dense_array(name):
     found = []
     for basis, observed in observations(name):
         importance = np.zeros(basis.num_coefficients)
@@ -161,7 +161,7 @@ def test_a_fit_is_that_of_the_dense_array(name: str):
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_a_refit_is_that_of_the_dense_array(name: str):
+def test_a_refit_is_that_of_the_dense_array(name):
     found = []
     for basis, observed in observations(name):
         start = independent_log_weights(basis, observed, 3000)
@@ -186,7 +186,7 @@ def test_weights_carry_over_to_more_supports():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("num_attributes", [33, 300])
-def test_fits_a_domain_too_large_for_an_array(num_attributes: int):
+def test_fits_a_domain_too_large_for_an_array(num_attributes):
     """The fit of a chain does not depend on how many attributes nobody measured."""
     supports = closure([(0, 1), (1, 2)])
     rng = np.random.default_rng(2)

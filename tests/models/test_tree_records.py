@@ -58,7 +58,7 @@ def error_of(codes: np.ndarray, targets: list[Target]) -> float:
 
 @pytest.mark.parametrize("num_records", [0, 1, 2, 50, 20000])
 @pytest.mark.parametrize("size", [0.0, 1.0, 200.0])
-def test_records_have_codes_of_the_domain_and_are_the_same_each_time(num_records: int, size: float):
+def test_records_have_codes_of_the_domain_and_are_the_same_each_time(num_records, size):
     tree = calibrated(size=size)
     codes = tree_records(tree, num_records)
     assert codes.shape == (len(SHAPE), num_records) and codes.dtype == np.int32
@@ -74,7 +74,7 @@ def drawn_records(tree: JunctionTree, num_records: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_records_are_closer_than_draws(seed: int):
+def test_records_are_closer_than_draws(seed):
     tree = calibrated(seed)
     inside = [axes for axes in SETS if len(axes) > 1]
     codes, drawn = tree_records(tree, 5000), drawn_records(tree, 5000)
@@ -89,7 +89,7 @@ def test_records_are_closer_than_draws(seed: int):
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_no_record_is_impossible(seed: int):
+def test_no_record_is_impossible(seed):
     tree = calibrated(seed, share_forbidden=0.4)
     codes = tree_records(tree, 5000)
     wanted = targets_of(tree, 5000, SETS)
@@ -107,7 +107,7 @@ def test_no_record_is_impossible(seed: int):
 
 @pytest.mark.mostly_slow(one_in=2)
 @pytest.mark.parametrize("num_records", [1, 10, 300, 20000])
-def test_moves_lower_the_error_and_report_it(num_records: int):
+def test_moves_lower_the_error_and_report_it(num_records):
     tree = calibrated()
     codes = tree_records(tree, num_records)
     targets = targets_of(tree, num_records, PAIRS)

@@ -10,7 +10,6 @@ import fake_amazon_storage
 import pytest
 from fake_google_storage import Answer, FakeGoogleStorage, serving
 from jobs import breaks_later, interval_flags, job_flags, people
-from pytest import MonkeyPatch
 
 from beam_dp.cli.main import main as beam_dp
 from beam_dp.privacy.ledger.ledger import Ledger
@@ -21,7 +20,7 @@ OUT = "gs://releases/out"
 
 
 @pytest.fixture
-def service(monkeypatch: MonkeyPatch) -> Iterator[FakeGoogleStorage]:
+def service(monkeypatch) -> Iterator[FakeGoogleStorage]:
     with serving(monkeypatch) as served:
         yield served
 

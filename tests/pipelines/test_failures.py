@@ -19,7 +19,6 @@ from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from apache_beam.runners.portability.portable_runner import PipelineResult, PortableRunner
 from jobs import everything_under, job_flags, people
 from patience import wait_for
-from pytest import CaptureFixture
 from stopped_program import assert_stops
 
 import beam_dp.transforms
@@ -56,7 +55,7 @@ WITHHELD = [
 
 
 @pytest.fixture
-def fails(tmp_path: Path, capfd: CaptureFixture[str]) -> Program:
+def fails(tmp_path, capfd) -> Program:
     """Runs a small program that ends in one line of error, which holds no secret."""
 
     def check(code: int = 1, **flags: str) -> str:

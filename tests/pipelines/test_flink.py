@@ -17,7 +17,6 @@ import pytest
 from apache_beam.options.pipeline_options import JobServerOptions, PipelineOptions
 from jobs import everything_under, job_flags
 from patience import HANG_SECONDS
-from pytest import CaptureFixture, MonkeyPatch
 from versions import since
 
 from pipelines.flink import cancel_job, prepare_flink
@@ -28,7 +27,7 @@ Refused = Callable[..., None]
 
 
 @pytest.fixture
-def refused(tmp_path: Path, capfd: CaptureFixture[str], monkeypatch: MonkeyPatch) -> Refused:
+def refused(tmp_path, capfd, monkeypatch) -> Refused:
     """Demands one line that matches, code 2, nothing written; there is a Java, but no jar."""
     new_java(tmp_path / "java" / "bin" / "java")
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "java"))
@@ -55,7 +54,7 @@ def new_java(path: Path, version: str = "17.0.9") -> str:
 
 
 @pytest.fixture
-def jar(tmp_path: Path) -> str:
+def jar(tmp_path) -> str:
     return new_jar(tmp_path / f"beam-runners-flink-1.20-job-server-{beam.__version__}.jar")
 
 
@@ -66,7 +65,7 @@ def new_jar(path: Path) -> str:
 
 
 @pytest.fixture
-def other_cluster(monkeypatch: MonkeyPatch) -> Iterator[str]:
+def other_cluster(monkeypatch) -> Iterator[str]:
     """Answers as a job manager that runs Flink 1.19 does, however late."""
     monkeypatch.setattr("pipelines.flink.SECONDS_TO_ANSWER", HANG_SECONDS)
 
@@ -258,7 +257,7 @@ def jobs() -> list[dict[str, Any]]:
 
 
 @pytest.fixture
-def cluster(jobs: list[dict[str, Any]], monkeypatch: MonkeyPatch) -> Iterator[Cluster]:
+def cluster(jobs, monkeypatch) -> Iterator[Cluster]:
     monkeypatch.setattr("pipelines.flink.SECONDS_TO_ANSWER", HANG_SECONDS)
     found = Cluster(jobs)
     with found.server as server:

@@ -19,7 +19,7 @@ import pytest
 from apache_beam.runners.direct.direct_runner import BundleBasedDirectRunner
 from barriers import remove_barrier
 from jobs import breaks_later, everything_under, files_of_one_draw, job_flags, released_records
-from pytest import FixtureRequest, MonkeyPatch
+from pytest import MonkeyPatch
 
 import beam_dp.transforms.writing as write_module
 from beam_dp.cli.main import main as beam_dp_main
@@ -106,7 +106,7 @@ CRASHES: dict[str, Callable[[MonkeyPatch], None]] = {
 
 
 @pytest.fixture(autouse=True)
-def watched(monkeypatch: MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+def watched(monkeypatch, tmp_path) -> Iterator[None]:
     DRAWS.clear()
     FAILURES.clear()
     monkeypatch.setattr(one_worker, "NoiseSource", Watched)
@@ -118,7 +118,7 @@ def watched(monkeypatch: MonkeyPatch, tmp_path: Path) -> Iterator[None]:
 
 
 @pytest.fixture(params=["a barrier that holds", "a barrier that does not"])
-def barrier(request: FixtureRequest, monkeypatch: MonkeyPatch) -> bool:
+def barrier(request, monkeypatch) -> bool:
     """Without it, the writer gets another draw each time that the draw's bundle is done again."""
     holds: bool = request.param == "a barrier that holds"
     if not holds:

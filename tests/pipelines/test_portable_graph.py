@@ -24,7 +24,6 @@ import pyarrow as pa
 import pytest
 from apache_beam.portability.api import beam_runner_api_pb2
 from jobs import interval_flags, job_flags, people
-from pytest import FixtureRequest
 
 from beam_dp.privacy.ledger.entries import Token
 from beam_dp.queries.workload import marginals
@@ -110,7 +109,7 @@ JOBS: dict[str, tuple[types.ModuleType, Flags]] = {
 
 
 @pytest.fixture(scope="module", params=JOBS)
-def graph(request: FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Proto:
+def graph(request, tmp_path_factory) -> Proto:
     """The graph of a job that a ledger with a password paid for."""
     program, make_flags = JOBS[request.param]
     job = program.parse_arguments(make_flags(tmp_path_factory.mktemp("job")))
@@ -122,7 +121,7 @@ def graph(request: FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 @pytest.fixture(scope="module")
-def inside(graph: Proto) -> bytes:
+def inside(graph) -> bytes:
     """Everything in the graph."""
     return everything_in(graph.SerializeToString())
 
@@ -198,7 +197,7 @@ def test_search_finds_a_secret_in_a_step():
     assert PASSWORD.encode() in everything_in(data)
 
 
-def test_workers_need_no_module_of_a_program(inside: bytes) -> None:
+def test_workers_need_no_module_of_a_program(inside):
     # They are `beam_dp.pipelines` where the package is installed, and `pipelines` in a checkout.
     assert b"pipelines." not in inside
 

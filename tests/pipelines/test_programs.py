@@ -252,7 +252,7 @@ Earlier = Callable[[str], Path]
 
 
 @pytest.fixture(scope="module")
-def earlier(tmp_path_factory: pytest.TempPathFactory) -> Earlier:
+def earlier(tmp_path_factory) -> Earlier:
     """Returns a release of a program, made once, for which no ledger paid."""
     folders: dict[str, Path] = {}
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 from apache_beam.runners.direct.direct_runner import BundleBasedDirectRunner
 from jobs import everything_under, write_table
-from pytest import CaptureFixture, MonkeyPatch
+from pytest import CaptureFixture
 
 from beam_dp.cli import main as cli
 from beam_dp.noise.source import NoiseSource
@@ -319,7 +319,7 @@ class Watched(NoiseSource):
 
 
 @pytest.fixture
-def watched(monkeypatch: MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+def watched(monkeypatch, tmp_path) -> Iterator[None]:
     DRAWS.clear()
     FAILURES.clear()
     monkeypatch.setattr(one_worker, "NoiseSource", Watched)

@@ -25,7 +25,7 @@ from apache_beam.portability import common_urns
 from apache_beam.runners.portability.prism_runner import PrismJobServer
 from apache_beam.runners.runner import create_runner
 from jobs import everything_under, interval_flags, job_flags
-from pytest import CaptureFixture, MonkeyPatch
+from pytest import MonkeyPatch
 from yaml_jobs import RELEASE, read, run, step
 
 import beam_dp as dp
@@ -39,7 +39,7 @@ from pipelines.running import run_pipeline
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: MonkeyPatch) -> Path:
+def folder(tmp_path, monkeypatch) -> Path:
     monkeypatch.chdir(tmp_path)
     for name in ("own.py", "package.txt", "setup.py"):
         (tmp_path / name).touch()
@@ -124,7 +124,7 @@ Refused = Callable[..., None]
 
 
 @pytest.fixture
-def refused(tmp_path: Path, capfd: CaptureFixture[str], monkeypatch: MonkeyPatch) -> Refused:
+def refused(tmp_path, capfd, monkeypatch) -> Refused:
     """Demands one line that matches, code 2, and that nothing is spent or written."""
     new_program(tmp_path / "java" / "bin" / "java", "echo 'openjdk version \"17.0.9\"' >&2")
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "java"))
@@ -350,7 +350,7 @@ def test_processes_are_silent_whatever_the_local_runner_is_called(runner, expect
 
 
 @pytest.fixture
-def temporary(tmp_path: Path, monkeypatch: MonkeyPatch) -> Path:
+def temporary(tmp_path, monkeypatch) -> Path:
     """The folder of temporary files."""
     folder = tmp_path / "temporary"
     folder.mkdir()
@@ -359,7 +359,7 @@ def temporary(tmp_path: Path, monkeypatch: MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def budget(tmp_path: Path) -> dict[str, str]:
+def budget(tmp_path) -> dict[str, str]:
     """Flags of a ledger with a budget, with which programs build their pipeline twice."""
     url = str(tmp_path / "ledger.sqlite")
     unit = RELEASE["privacy_unit"]

@@ -1,7 +1,5 @@
 """SmallDB by the command line: whole releases, payment, answers, refusals."""
 
-from __future__ import annotations
-
 import json
 import re
 

@@ -1,7 +1,5 @@
 """Beam YAML: the programs as transforms, refused in the same words, paid before they draw."""
 
-from __future__ import annotations
-
 import json
 import logging
 import re

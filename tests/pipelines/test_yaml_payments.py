@@ -22,7 +22,7 @@ LOGGER = "beam_dp.yaml"
 
 
 @pytest.fixture
-def ledger(tmp_path: Path) -> Ledger:
+def ledger(tmp_path) -> Ledger:
     ledger = Ledger(str(tmp_path / "ledger.sqlite"))
     ledger.declare("people", 100, 1e-9, "household", "add_or_remove_one")
     return ledger

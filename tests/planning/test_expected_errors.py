@@ -68,7 +68,7 @@ def check(predicted: float, measured: float) -> None:
 
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("name", MECHANISMS)
-def test_predicts_error_of_marginals(name: str, shape: str):
+def test_predicts_error_of_marginals(name, shape):
     """Each marginal weighs the same in the prediction, whatever its number of cells."""
     domain = domain_of(*SHAPES[shape])
     workload = workload_of(domain, 2)
@@ -100,7 +100,7 @@ def test_predicts_error_of_marginals(name: str, shape: str):
 
 @pytest.mark.parametrize("spec", ["intervals:a0", "conjunctions:2", "prefixes:a1"])
 @pytest.mark.parametrize("neighboring", [ADD, REPLACE])
-def test_predicts_error_of_linear_answers(spec: str, neighboring: str):
+def test_predicts_error_of_linear_answers(spec, neighboring):
     workload = parse_linear_workload(spec, domain_of(12, 8))
     guarantee = promise(neighboring, DELTA)
     job = PlanningJob(workload, guarantee, 10**6, True)
@@ -118,7 +118,7 @@ def test_predicts_error_of_linear_answers(spec: str, neighboring: str):
 
 @pytest.mark.parametrize("spec", ["intervals:a0", "conjunctions:2", "parities:3"])
 @pytest.mark.parametrize("name", MECHANISMS)
-def test_predicts_error_of_linear_queries_of_release(name: str, spec: str):
+def test_predicts_error_of_linear_queries_of_release(name, spec):
     """Cells are full: else the fit is better than predicted."""
     domain = domain_of(*((2,) * 7 if spec.startswith("parities") else (12, 8)))
     queries, mechanism, total = parse_linear_workload(spec, domain), MECHANISMS[name], 400_000
@@ -139,7 +139,7 @@ def test_predicts_error_of_linear_queries_of_release(name: str, spec: str):
 
 
 @pytest.mark.parametrize("delta", [0.0, DELTA])
-def test_predicts_error_of_measured_online_answers(delta: float):
+def test_predicts_error_of_measured_online_answers(delta):
     domain = domain_of(4, 2)
     total = 10**6
     plan = plan_private_mw(domain, promise(REPLACE, delta), total, num_questions=8)
@@ -168,7 +168,7 @@ def test_predicts_error_of_published_mwem_measurements():
 
 
 @pytest.mark.parametrize("delta", [0.0, DELTA])
-def test_note_states_early_stop_bound_of_published_mwem(delta: float):
+def test_note_states_early_stop_bound_of_published_mwem(delta):
     job = PlanningJob(workload_of(domain_of(4, 3), 1), promise(delta=delta), 10**5, True)
     note = synthetic_option(job, MWEM, "textbook").note
     found = re.search(r"--num_rounds (\d+) --stop_below ([\d.]+) its bound is ([\d,]+) rec", note)
@@ -182,7 +182,7 @@ def test_note_states_early_stop_bound_of_published_mwem(delta: float):
 
 
 @pytest.mark.parametrize("concentration", [10.0, 0.2])
-def test_predicts_error_of_small_database_for_given_data(concentration: float):
+def test_predicts_error_of_small_database_for_given_data(concentration):
     """Also where cells are alike; 300 draws each from four data sets, of an error with a range."""
     for _ in range(4):
         rng = np.random.default_rng()
@@ -220,7 +220,7 @@ def test_best_predicted_mechanism_has_least_measured_error():
 
 
 @pytest.mark.parametrize("num_attributes", [10, 17])
-def test_predicted_memory_of_fit_is_within_factor_ten(num_attributes: int):
+def test_predicted_memory_of_fit_is_within_factor_ten(num_attributes):
     domain = domain_of(*(2,) * num_attributes)
     plan = plan_of(MWEM(), workload_of(domain, 2), promise(delta=DELTA), 10**6)
     held = summary(plan, data(domain, 10**6, 1.0))

@@ -1,7 +1,5 @@
 """`beam-dp plan` refuses a bad flag in one line, for each kind of job."""
 
-from __future__ import annotations
-
 import pytest
 from plan_words import KEYS, QUERIES, TABLE, WINDOWS, argv
 
@@ -127,12 +125,7 @@ OF_KEYS = [
         for changed, line in cases
     ],
 )
-def test_refuses_a_bad_flag_in_one_line(
-    capsys: pytest.CaptureFixture[str],
-    given: dict[str, str],
-    changed: dict[str, str | None],
-    line: str,
-) -> None:
+def test_refuses_a_bad_flag_in_one_line(capsys, given, changed, line):
     assert main(argv(given, **changed)) == 2
     out, err = capsys.readouterr()
     assert out == "" and err.count("\n") == 1 and err.startswith(f"error: {line}"), err

@@ -38,9 +38,7 @@ def planned(capsys: pytest.CaptureFixture[str], **given: str | None) -> dict[str
         {"domain": '{"a": 4, "b": 3}', "delta": "1e-9", "neighboring": "add_or_remove_one"},
     ],
 )
-def test_query_counts_fit_80_columns(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, given: dict[str, str]
-) -> None:
+def test_query_counts_fit_80_columns(capsys, monkeypatch, given):
     monkeypatch.setenv("COLUMNS", "80")
     assert main(argv("--all", **given)) == 0
     lines = capsys.readouterr().out.splitlines()
@@ -62,7 +60,7 @@ def test_query_counts_fit_80_columns(
     assert all(each["theorem"] in text and each["assumes"] in text for each in options)
 
 
-def test_domain_counts_as_its_number_of_cells(capsys: pytest.CaptureFixture[str]) -> None:
+def test_domain_counts_as_its_number_of_cells(capsys):
     domain = planned(capsys, domain='{"a": 32, "b": 32}')
     assert domain == planned(capsys, num_cells="1024")
     found = {(each["mechanism"], each["calibration"]): each for each in domain["options"]}
@@ -71,9 +69,7 @@ def test_domain_counts_as_its_number_of_cells(capsys: pytest.CaptureFixture[str]
     assert found["sparse_mw", "tight"]["refusal"] == "max_sparsity must be given"
 
 
-def test_private_number_of_records_lowers_query_counts(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_private_number_of_records_lowers_query_counts(capsys):
     public = planned(capsys, **UNIVERSE)["options"]
     private = planned(capsys, **UNIVERSE, neighboring="add_or_remove_one")["options"]
     of = [{(o["mechanism"], o["calibration"]): o for o in each} for each in (public, private)]
@@ -84,7 +80,7 @@ def test_private_number_of_records_lowers_query_counts(
     assert of[1][tight]["num_queries"] < of[0][tight]["num_queries"]
 
 
-def test_large_query_counts_are_powers_of_ten() -> None:
+def test_large_query_counts_are_powers_of_ten():
     assert counted_queries(10**15 - 1) == "999,999,999,999,999"
     assert counted_queries(10**15) == "about 10^15"
     assert counted_queries(MAX_QUERIES) == "10^10,000 or more"

@@ -80,7 +80,7 @@ def test_counts_too_noisy_cells_as_reports_do():
     assert best.noisy_cells == 0
 
 
-def test_table_states_number_of_too_noisy_cells(capsys: pytest.CaptureFixture[str]):
+def test_table_states_number_of_too_noisy_cells(capsys):
     flags = ['--domain={"age": 100, "sex": 2}', "--workload=marginals:2", "--delta=1e-9"]
     unit = ["--neighboring=add_or_remove_one", "--privacy_unit=record", "--epsilon=1"]
     assert main(["plan", *flags, *unit, "--num_records=500"]) == 0
@@ -158,7 +158,7 @@ def test_marginals_refuse_explicit_values():
         ({"max_error_fraction": 0.0}, "max_error_fraction"),
     ],
 )
-def test_refuses_job_out_of_range(arguments: dict[str, object], name: str):
+def test_refuses_job_out_of_range(arguments, name):
     with pytest.raises(InputError) as caught:
         ranked(**arguments)  # type: ignore[arg-type]
     assert caught.value.name == name
@@ -186,9 +186,7 @@ def flags(tmp_path: pathlib.Path, **changed: str | None) -> list[str]:
 
 
 @pytest.mark.slow
-def test_table_shows_mechanisms_and_command(
-    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-):
+def test_table_shows_mechanisms_and_command(tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     assert main(flags(tmp_path, max_error="0.05")) == 0
     text = capsys.readouterr().out
@@ -200,9 +198,7 @@ def test_table_shows_mechanisms_and_command(
 
 
 @pytest.mark.parametrize("delta, public", [("1e-9", True), ("0", False)])
-def test_release_program_accepts_printed_commands(
-    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str], delta: str, public: bool
-):
+def test_release_program_accepts_printed_commands(tmp_path, capsys, delta, public):
     argv = flags(tmp_path, delta=delta, input="x.csv", output=str(tmp_path / "out"))
     assert main([*argv, "--json", *(["--num_records_is_public"] if public else [])]) == 0
     found = json.loads(capsys.readouterr().out)
@@ -224,9 +220,7 @@ def test_release_program_accepts_printed_commands(
 
 @pytest.mark.parametrize("form", ["intervals:a", "marginals:2", "a file", "tables"])
 @pytest.mark.parametrize("delta", ["1e-9", "0"])
-def test_answer_program_accepts_printed_commands(
-    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str], delta: str, form: str
-):
+def test_answer_program_accepts_printed_commands(tmp_path, capsys, delta, form):
     file = tmp_path / "queries.jsonl"
     file.write_text(2 * '{"conjunction": {"b": 2}}\n{"prefix": {"attribute": "a", "high": 3}}\n')
     if form == "a file":
@@ -270,7 +264,7 @@ def intervals_job(spec: str) -> PlanningJob:
 
 
 @pytest.mark.parametrize("spec", ["intervals:age", "prefixes:age", "prefixes:pay"])
-def test_expected_error_is_that_of_asked_intervals(spec: str) -> None:
+def test_expected_error_is_that_of_asked_intervals(spec):
     job = intervals_job(spec)
     option = intervals_option(job)
     attribute, low, high = asked_intervals(job)
@@ -287,21 +281,19 @@ def test_expected_error_is_that_of_asked_intervals(spec: str) -> None:
 
 
 @pytest.mark.parametrize("spec", ["intervals:sex", "conjunctions:2", "conjunctions:1"])
-def test_intervals_refuse_other_queries(spec: str) -> None:
+def test_intervals_refuse_other_queries(spec):
     option = intervals_option(intervals_job(spec))
     assert option.refusal is not None and "must be" in option.refusal
 
 
-def test_intervals_refuse_marginals() -> None:
+def test_intervals_refuse_marginals():
     domain = domain_from_json(INTERVALS_DOMAIN)
     job = PlanningJob(parse_workload("marginals:1", domain), INTERVALS_PROMISE, 10_000, False)
     assert "one ordered attribute" in str(intervals_option(job).refusal)
 
 
 @pytest.mark.slow
-def test_interval_program_accepts_printed_command(
-    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_interval_program_accepts_printed_command(tmp_path, capsys):
     path = tmp_path / "domain.json"
     path.write_text(json.dumps(INTERVALS_DOMAIN))
     flags = {

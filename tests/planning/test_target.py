@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import pathlib
 import shlex
 
 import pyarrow as pa
@@ -43,18 +42,14 @@ SLOW = ("intervals", "conjunctions", "windows")
 @pytest.mark.parametrize(
     "kind", ["marginals", *(pytest.param(each, marks=pytest.mark.slow) for each in SLOW)]
 )
-def test_printed_epsilon_is_least_that_keeps_error(
-    capsys: pytest.CaptureFixture[str], kind: str, asked: str
-) -> None:
+def test_printed_epsilon_is_least_that_keeps_error(capsys, kind, asked):
     if (kind, asked) == ("windows", "target_bound"):
         pytest.skip("no bound of windows is planned")
     check_least(capsys, kind, asked, "60")
 
 
 @pytest.mark.slow
-def test_printed_epsilon_for_keys_keeps_error(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_printed_epsilon_for_keys_keeps_error(capsys):
     check_least(capsys, "keys", "target_error", "4000")
 
 
@@ -77,7 +72,7 @@ def check_least(capsys: pytest.CaptureFixture[str], kind: str, asked: str, error
 
 @pytest.mark.parametrize("error", [1e-9, 0.3, 0.00012345, 7.0, 1.99999e6])
 @pytest.mark.parametrize("power", [0.3, 1.0, 3.0])
-def test_search_finds_least_epsilon_of_four_digits(error: float, power: float) -> None:
+def test_search_finds_least_epsilon_of_four_digits(error, power):
     tried = []
 
     def plan(epsilon: float) -> float:
@@ -95,12 +90,12 @@ def test_search_finds_least_epsilon_of_four_digits(error: float, power: float) -
     assert len(tried) == len(set(tried)) < 40
 
 
-def test_search_returns_none_for_unreachable_error() -> None:
+def test_search_returns_none_for_unreachable_error():
     found = least_epsilon(lambda epsilon: 5 + 1 / epsilon, lambda each: each, 5.0)
     assert (found.epsilon, found.error) == (None, 5 + 1e-6)
 
 
-def test_search_passes_over_refused_epsilons() -> None:
+def test_search_passes_over_refused_epsilons():
     """As of a histogram that does not fit once epsilon is large, or noise that is too large."""
     found = least_epsilon(
         lambda epsilon: epsilon, lambda each: 1 / each if 0.5 < each < 50 else math.inf, 0.2
@@ -110,16 +105,14 @@ def test_search_passes_over_refused_epsilons() -> None:
     assert nothing.epsilon is None and nothing.error == math.inf
 
 
-def test_printed_least_error_is_reachable(capsys: pytest.CaptureFixture[str]) -> None:
+def test_printed_least_error_is_reachable(capsys):
     assert main(argv(TABLE, target_bound="1e-6")) == 2
     _, _, told = capsys.readouterr().err.partition("must be at least ")
     floor, _, _ = told.partition(" records: ")
     assert planned(capsys, argv(TABLE, target_bound=floor))["options"]
 
 
-def test_printed_command_has_least_epsilon(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_printed_command_has_least_epsilon(capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     best = planned(capsys, argv(TABLE, target_error="60"))["options"][0]
     assert main(argv(TABLE, target_error="60")) == 0
@@ -131,9 +124,7 @@ def test_printed_command_has_least_epsilon(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("error", ["60", "2.5", "300"])
-def test_windows_program_keeps_error_with_printed_command(
-    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str], error: str
-) -> None:
+def test_windows_program_keeps_error_with_printed_command(tmp_path, capsys, error):
     pq.write_table(pa.table({"a": [1], "person_id": [2], "t": [3]}), tmp_path / "a.parquet")
     places = {"input": f"{tmp_path}/*.parquet", "event_time": "t", "output": f"{tmp_path}/out"}
     assert main(argv(WINDOWS, target_error=error, **places)) == 0
@@ -145,6 +136,6 @@ def test_windows_program_keeps_error_with_printed_command(
     assert job.horizon.block == best["block"] and job.plan.guarantee.epsilon == best["epsilon"]
 
 
-def test_target_refuses_negative_error() -> None:
+def test_target_refuses_negative_error():
     with pytest.raises(InputError, match="target_bound: -1 is refused"):
         Target(-1, of_bound=True)

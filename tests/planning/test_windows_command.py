@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import pathlib
 import shlex
 
 import pyarrow as pa
@@ -43,9 +42,7 @@ def words(**changed: str | None) -> list[str]:
     return ["plan", "--windows", *(f"--{name}={text}" for name, text in given.items())]
 
 
-def test_windows_table_shows_best_options_and_promise(
-    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_windows_table_shows_best_options_and_promise(capfd, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     assert main(words()) == 0
     out = capfd.readouterr().out
@@ -64,7 +61,7 @@ def test_windows_table_shows_best_options_and_promise(
     assert "records of one person_id are used in at most 7 of any 168 consecutive windows" in told
 
 
-def test_json_lists_all_window_options(capfd: pytest.CaptureFixture[str]) -> None:
+def test_json_lists_all_window_options(capfd):
     asked = words(questions="one,trailing:12", block="10", protected_windows="24")
     assert main([*asked, "--json", "--neighboring", "add_or_remove_one"]) == 0
     found = json.loads(capfd.readouterr().out)
@@ -76,7 +73,7 @@ def test_json_lists_all_window_options(capfd: pytest.CaptureFixture[str]) -> Non
     assert {None, 2, 10} <= sizes
 
 
-def test_record_as_unit_needs_no_limits(capfd: pytest.CaptureFixture[str]) -> None:
+def test_record_as_unit_needs_no_limits(capfd):
     unit = dict.fromkeys(
         ("max_records_per_unit", "max_windows_per_unit", "protected_windows"), None
     )
@@ -86,9 +83,7 @@ def test_record_as_unit_needs_no_limits(capfd: pytest.CaptureFixture[str]) -> No
 
 
 @pytest.mark.parametrize("changed", [{}, {"max_windows_per_unit": "1"}, {"delta": "0"}])
-def test_windows_program_plans_best_option_from_printed_command(
-    tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str], changed: dict[str, str]
-) -> None:
+def test_windows_program_plans_best_option_from_printed_command(tmp_path, capfd, changed):
     given = {**GIVEN, **changed, "questions": "one,trailing:24"}
     columns = {"age": [1], "person_id": [2], "t": [3]}
     pq.write_table(pa.table(columns), tmp_path / "a.parquet")

@@ -15,7 +15,7 @@ from beam_dp.errors import InputError
 from beam_dp.mechanisms.marginals.measure_all import Gaussian, Laplace
 from beam_dp.mechanisms.marginals.measurements import residual_norm
 from beam_dp.mechanisms.marginals.mwem import MWEM
-from beam_dp.mechanisms.marginals.plan import MarginalsPlan, Mechanism
+from beam_dp.mechanisms.marginals.plan import MarginalsPlan
 from beam_dp.privacy.accounting import (
     discrete_gaussian_mu,
     discrete_parameter,
@@ -43,7 +43,7 @@ DELTAS = (1e-5, 1e-9, 1e-15, 1e-50)
         (1, 1e-5, 3.73063),
     ],
 )
-def test_analytic_sigma_known_answers(epsilon: float, delta: float, sigma: float):
+def test_analytic_sigma_known_answers(epsilon, delta, sigma):
     assert 1 / gaussian_mu(epsilon, delta) == pytest.approx(sigma, rel=5e-6)
     assert 1 / discrete_gaussian_mu(epsilon, delta) == pytest.approx(sigma, rel=5e-6)
 
@@ -52,7 +52,7 @@ def test_analytic_sigma_known_answers(epsilon: float, delta: float, sigma: float
     "epsilon, delta, sigma",
     [(1, 1e-9, 5.77869), (1, 1e-6, 4.53088), (0.1, 1e-9, 53.1286), (4, 1e-9, 1.55676)],
 )
-def test_zcdp_sigma_known_answers(epsilon: float, delta: float, sigma: float):
+def test_zcdp_sigma_known_answers(epsilon, delta, sigma):
     assert 1 / math.sqrt(2 * zcdp_rho(epsilon, delta)) == pytest.approx(sigma, rel=5e-6)
 
 
@@ -65,7 +65,7 @@ def test_rho_known_answers():
 
 
 @pytest.mark.parametrize("delta, loose", [(1e-9, 0.0117812), (1e-6, 0.0174689)])
-def test_loose_conversion_spends_less(delta: float, loose: float):
+def test_loose_conversion_spends_less(delta, loose):
     log_term = math.log(1 / delta)
     solved = (math.sqrt(log_term + 1) - math.sqrt(log_term)) ** 2
     assert solved == pytest.approx(loose, rel=1e-5)
@@ -81,9 +81,7 @@ def test_loose_conversion_spends_less(delta: float, loose: float):
         (4, 1e-9, 1.61812, 1.63617, 1.68372),
     ],
 )
-def test_sigmas_are_below_classical_ones(
-    epsilon: float, delta: float, classical: float, classical_two: float, by_loose_zcdp: float
-):
+def test_sigmas_are_below_classical_ones(epsilon, delta, classical, classical_two, by_loose_zcdp):
     def close(value: float) -> object:
         return pytest.approx(value, rel=1e-5)
 
@@ -114,7 +112,7 @@ def exact_delta(mu: float, epsilon: float) -> mpmath.mpf:
 
 @pytest.mark.parametrize("epsilon", EPSILONS)
 @pytest.mark.parametrize("delta", DELTAS)
-def test_calibrated_mu_keeps_delta_despite_rounding(epsilon: float, delta: float):
+def test_calibrated_mu_keeps_delta_despite_rounding(epsilon, delta):
     for calibrate in (gaussian_mu, discrete_gaussian_mu):
         mu = calibrate(epsilon, delta)
         excess = exact_delta(mu, epsilon) / mpmath.mpf(delta) - 1
@@ -123,7 +121,7 @@ def test_calibrated_mu_keeps_delta_despite_rounding(epsilon: float, delta: float
 
 @pytest.mark.parametrize("epsilon", EPSILONS)
 @pytest.mark.parametrize("delta", DELTAS)
-def test_inverses_return_their_arguments(epsilon: float, delta: float):
+def test_inverses_return_their_arguments(epsilon, delta):
     mu = gaussian_mu(epsilon, delta)
     assert gaussian_delta(mu, epsilon) <= delta
     assert gaussian_delta(mu * (1 + 1e-6), epsilon) > delta
@@ -143,7 +141,7 @@ def test_calibration_is_monotone():
 
 @pytest.mark.parametrize("epsilon", [1e-100, 1e-30, 1e25, 1e160, 1.7e308])
 @pytest.mark.parametrize("delta", [1e-5, 1e-300])
-def test_extreme_epsilons_calibrate(epsilon: float, delta: float):
+def test_extreme_epsilons_calibrate(epsilon, delta):
     for calibrate in (gaussian_mu, discrete_gaussian_mu, zcdp_rho):
         found = calibrate(epsilon, delta)
         assert 0 < found < math.inf
@@ -220,9 +218,7 @@ def scaled_sigmas(shifts: list[int], ratio: list[float], mu: float) -> list[floa
         ([1, 1, 1], [1.0, 1.0, 1.0]),
     ],
 )
-def test_discrete_gaussian_claim_holds_exactly(
-    epsilon: float, delta: float, shifts: list[int], ratio: list[float]
-):
+def test_discrete_gaussian_claim_holds_exactly(epsilon, delta, shifts, ratio):
     sigmas = scaled_sigmas(shifts, ratio, discrete_gaussian_mu(epsilon, delta))
     if math.prod(24 * sigma for sigma in sigmas) > 3e6:
         sigmas, shifts = sigmas[:1], shifts[:1]  # the claim holds for every part, too
@@ -232,7 +228,7 @@ def test_discrete_gaussian_claim_holds_exactly(
 
 
 @pytest.mark.parametrize("epsilon, delta", [(1.0, 1e-9), (4.0, 1e-9)])
-def test_discrete_gaussian_claim_is_tight_on_a_fine_grid(epsilon: float, delta: float):
+def test_discrete_gaussian_claim_is_tight_on_a_fine_grid(epsilon, delta):
     mu = discrete_gaussian_mu(epsilon, delta)
     shift = math.ceil(2000 * mu)
     (sigma,) = scaled_sigmas([shift], [1.0], mu)
@@ -273,9 +269,7 @@ def delta_of_equal_coordinates(number: int, sigma: float, epsilon: float) -> flo
     "epsilon, delta, coordinates, spent",
     [(4.0, 1e-9, 2, 1.75e-9), (4.0, 1e-9, 10, 2.2e-9), (10.0, 1e-6, 10, 9.5e-6)],
 )
-def test_sigma_of_one_coordinate_does_not_scale_to_vectors(
-    epsilon: float, delta: float, coordinates: int, spent: float
-):
+def test_sigma_of_one_coordinate_does_not_scale_to_vectors(epsilon, delta, coordinates, spent):
     """The least sigma for one coordinate, times sqrt(L0), overspends; ours for L0 does not."""
     assert delta_of_equal_coordinates(2, 1.5, epsilon) == pytest.approx(
         true_delta([1, 1], [1.5, 1.5], epsilon), rel=1e-6
@@ -312,7 +306,7 @@ def test_mu_of_range_rounds_up_root_of_pi_eighths():
 
 
 @pytest.mark.parametrize("epsilon", [1e-6, 1e-3, 0.1, 1.0, 5.0, 30.0, 300.0])
-def test_range_bounded_odds_are_within_their_mu(epsilon: float):
+def test_range_bounded_odds_are_within_their_mu(epsilon):
     """What the best test against a range epsilon gains, in 60 digits: it is most at even odds."""
     with mpmath.workdps(60):
 
@@ -337,7 +331,7 @@ def test_range_bounded_odds_are_within_their_mu(epsilon: float):
 
 @pytest.mark.parametrize("scale", [0.5, 2.0, 20.0])
 @pytest.mark.parametrize("times", [1, 2])
-def test_exponential_mechanisms_keep_the_mu_of_their_range(scale: float, times: int):
+def test_exponential_mechanisms_keep_the_mu_of_their_range(scale, times):
     """Exact laws of selections among three, once and twice, against the curve of their mu."""
     closest = 0.0
     mu = math.sqrt(times) * float(range_mu(2 / Fraction(scale)))
@@ -397,9 +391,7 @@ def claims(plan: MarginalsPlan) -> dict[str, float]:
 @pytest.mark.parametrize("delta", [PURE, APPROXIMATE])
 @pytest.mark.parametrize("most", [1, 3])
 @pytest.mark.parametrize("epsilon", [0.1, 2.0])
-def test_plan_spends_its_stated_loss(
-    mechanism: Mechanism, delta: float, most: int, epsilon: float
-) -> None:
+def test_plan_spends_its_stated_loss(mechanism, delta, most, epsilon):
     if isinstance(mechanism, Gaussian) and delta == PURE:
         pytest.skip("Gaussian noise needs a delta")
     guarantee = promise(ADD, delta, epsilon, most)
@@ -412,7 +404,7 @@ def test_plan_spends_its_stated_loss(
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
-def test_the_loss_follows_the_guarantee_under_either_relation(mechanism: Mechanism) -> None:
+def test_the_loss_follows_the_guarantee_under_either_relation(mechanism):
     workload = workload_of(domain_of(2, 3, 4), 2)
     losses = {
         plan_of(mechanism, workload, promise(relation, APPROXIMATE), 100).loss

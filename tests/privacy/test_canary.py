@@ -137,7 +137,7 @@ def assert_same(seen: dict[str, Observed]) -> None:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def warm(tmp_path_factory: pytest.TempPathFactory) -> None:
+def warm(tmp_path_factory) -> None:
     """What a process does once, such as compiling imports, is no matter of one input."""
     job(tmp_path_factory.mktemp("warm"), common(4), "csv")
 
@@ -145,9 +145,7 @@ def warm(tmp_path_factory: pytest.TempPathFactory) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("unit", ["household", "record"])
 @pytest.mark.parametrize("file_format", FORMATS)
-def test_nothing_tells_neighbours_apart(
-    tmp_path: pathlib.Path, file_format: str, unit: str
-) -> None:
+def test_nothing_tells_neighbours_apart(tmp_path, file_format, unit):
     seen = {}
     for name, rows in neighbours().items():
         bound = "2" if unit == "household" else None
@@ -180,9 +178,7 @@ def test_nothing_tells_neighbours_apart(
     ],
     ids=lambda flags: " ".join(flags.values()),
 )
-def test_nothing_tells_neighbours_apart_whatever_the_flags(
-    tmp_path: pathlib.Path, flags: dict[str, str]
-) -> None:
+def test_nothing_tells_neighbours_apart_whatever_the_flags(tmp_path, flags):
     if "output" in flags:  # a job that fails, fails alike: what it is to write to is a file
         flags = {"output": str(tmp_path / "job" / "people.csv" / "out")}
     seen = {
@@ -194,9 +190,7 @@ def test_nothing_tells_neighbours_apart_whatever_the_flags(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("file_format", FORMATS)
-def test_counts_of_what_is_left_out_tell_no_neighbours_apart(
-    tmp_path: pathlib.Path, file_format: str
-) -> None:
+def test_counts_of_what_is_left_out_tell_no_neighbours_apart(tmp_path, file_format):
     seen = {
         name: job(
             tmp_path / "job",
@@ -214,7 +208,7 @@ def test_counts_of_what_is_left_out_tell_no_neighbours_apart(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["best", "textbook_tree", "sine"])
-def test_interval_counts_tell_no_neighbours_apart(tmp_path: pathlib.Path, strategy: str) -> None:
+def test_interval_counts_tell_no_neighbours_apart(tmp_path, strategy):
     seen = {}
     for name, rows in neighbours().items():
         clean(tmp_path / "job")
@@ -230,9 +224,7 @@ def test_interval_counts_tell_no_neighbours_apart(tmp_path: pathlib.Path, strate
 
 
 @pytest.mark.slow
-def test_a_step_that_fails_does_not_say_on_what(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_step_that_fails_does_not_say_on_what(tmp_path, monkeypatch):
     def failing(domain: Any, unit: str, as_cells: bool, batch: Any) -> Any:
         raise ValueError(f"{MARK} {batch.num_rows}: {batch.to_pydict()}")
 
@@ -259,9 +251,7 @@ def schemas(folder: pathlib.Path) -> list[Any]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("file_format", FORMATS)
-def test_with_real_noise_card_and_schema_have_one_structure(
-    tmp_path: pathlib.Path, file_format: str
-) -> None:
+def test_with_real_noise_card_and_schema_have_one_structure(tmp_path, file_format):
     seen, found = {}, {}
     for name, rows in neighbours().items():
         seen[name] = job(tmp_path / "job", rows, file_format, scripted=False, epsilon="0.5")
@@ -272,9 +262,7 @@ def test_with_real_noise_card_and_schema_have_one_structure(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("leak", LEAKS)
-def test_a_leak_that_is_added_by_hand_is_seen(
-    tmp_path: pathlib.Path, leak: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_leak_that_is_added_by_hand_is_seen(tmp_path, leak, monkeypatch):
     add, kind = LEAKS[leak]
     seen = {}
     for name, rows in neighbours().items():
@@ -289,7 +277,7 @@ def test_a_leak_that_is_added_by_hand_is_seen(
 
 
 @pytest.mark.slow
-def test_drafts_that_stay_are_seen(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_drafts_that_stay_are_seen(tmp_path, monkeypatch):
     """The number of files is part of the comparison, also of those whose names begin with a dot."""
     monkeypatch.setattr(filesystem.LocalStore, "remove_draft", lambda self, draft: None)
     seen = job(tmp_path / "job", common(), "csv")
@@ -297,7 +285,7 @@ def test_drafts_that_stay_are_seen(tmp_path: pathlib.Path, monkeypatch: pytest.M
 
 
 @pytest.mark.slow
-def test_the_script_hides_the_data_but_real_answers_do_not(tmp_path: pathlib.Path) -> None:
+def test_the_script_hides_the_data_but_real_answers_do_not(tmp_path):
     """The comparison is not blind: noise so small that it hides nothing shows the difference."""
     from noise_sources import NoNoise
 
@@ -316,7 +304,7 @@ def test_the_script_hides_the_data_but_real_answers_do_not(tmp_path: pathlib.Pat
     assert one_worker.NoiseSource is not NoNoise
 
 
-def test_the_answers_of_the_script_are_those_of_a_table() -> None:
+def test_the_answers_of_the_script_are_those_of_a_table():
     from observe import SameWhateverTheData
 
     noise = SameWhateverTheData()

@@ -40,7 +40,7 @@ def test_guarantee_has_no_defaults():
         pytest.param("max_records_per_unit", 10**400, id="records-too-many-for-a-float"),
     ],
 )
-def test_rejects_field_out_of_range_by_name(name: str, value: Any):
+def test_rejects_field_out_of_range_by_name(name, value):
     with pytest.raises(InputError) as raised:
         Guarantee(**{**VALID, name: value})
     assert raised.value.name == name
@@ -56,7 +56,7 @@ def test_rejects_large_delta_unless_allowed():
 
 
 @pytest.mark.parametrize("delta", [5e-324, 1e-310, 9.9e-301])
-def test_rejects_delta_whose_reciprocal_overflows(delta: float):
+def test_rejects_delta_whose_reciprocal_overflows(delta):
     with pytest.raises(InputError, match=r"delta: .* is refused; must be 0 .*, or >= 1e-300"):
         Guarantee(**{**VALID, "delta": delta})
     assert Guarantee(**{**VALID, "delta": 1e-300}).delta == 1e-300
@@ -74,7 +74,7 @@ def test_extremes_are_accepted():
 
 
 @pytest.mark.parametrize("neighboring", [*Neighboring, *(each.value for each in Neighboring)])
-def test_json_round_trips(neighboring: Any):
+def test_json_round_trips(neighboring):
     guarantee = Guarantee(**{**VALID, "neighboring": neighboring})
     value = json.loads(json.dumps(guarantee.to_json()))
     assert Guarantee.from_json(value) == guarantee

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import concurrent.futures
 import json
-import pathlib
 import shlex
 import threading
 
@@ -35,7 +34,7 @@ def one_line(error: pytest.ExceptionInfo[InputError]) -> str:
     return text
 
 
-def test_spent_release_is_visible_to_other_connections(ledger_url: str) -> None:
+def test_spent_release_is_visible_to_other_connections(ledger_url):
     token = declared(ledger_url).spend(
         "visits", TENTH, Loss.pure(0.1), "laplace", {"scale": 30.0, "name": "Zoë"}
     )
@@ -52,7 +51,7 @@ def test_spent_release_is_visible_to_other_connections(ledger_url: str) -> None:
     assert json.loads(json.dumps(entry.to_json()))["release_id"] == "visits/1"
 
 
-def test_a_complete_release_is_marked_once(ledger_url: str) -> None:
+def test_a_complete_release_is_marked_once(ledger_url):
     ledger = declared(ledger_url)
     tokens = [ledger.spend("visits", TENTH, Loss.pure(0.1), "laplace") for _ in range(2)]
     for draw_id in ("a" * 32, "a" * 32, None):
@@ -61,7 +60,7 @@ def test_a_complete_release_is_marked_once(ledger_url: str) -> None:
     assert (first.state, second.state, second.draw_id) == ("spent", "released", "a" * 32)
 
 
-def test_one_entry_pays_for_one_draw(ledger_url: str) -> None:
+def test_one_entry_pays_for_one_draw(ledger_url):
     ledger = declared(ledger_url)
     token = ledger.spend("visits", TENTH, Loss.pure(0.1), "laplace")
     ledger.mark_released(token, "a" * 32)
@@ -71,7 +70,7 @@ def test_one_entry_pays_for_one_draw(ledger_url: str) -> None:
 
 
 @pytest.mark.parametrize("first", [None, "a" * 32])
-def test_first_mark_decides_which_draw_was_paid(ledger_url: str, first: str | None) -> None:
+def test_first_mark_decides_which_draw_was_paid(ledger_url, first):
     """Also one that says nothing: whoever names a draw later may have drawn again."""
     ledger = declared(ledger_url)
     token = ledger.spend("visits", TENTH, Loss.pure(0.1), "laplace")
@@ -85,7 +84,7 @@ def test_first_mark_decides_which_draw_was_paid(ledger_url: str, first: str | No
     assert ledger.entries("visits")[0].draw_id == first
 
 
-def test_one_of_many_concurrent_marks_succeeds(ledger_url: str) -> None:
+def test_one_of_many_concurrent_marks_succeeds(ledger_url):
     token = declared(ledger_url).spend("visits", TENTH, Loss.pure(0.1), "laplace")
     start = threading.Barrier(4)
 
@@ -105,7 +104,7 @@ def test_one_of_many_concurrent_marks_succeeds(ledger_url: str) -> None:
 
 
 @pytest.mark.parametrize("draw_id", ["", "a" * 41, "a\nb", "\udcff", 7])
-def test_rejects_draw_id_out_of_range(ledger_url: str, draw_id: str) -> None:
+def test_rejects_draw_id_out_of_range(ledger_url, draw_id):
     ledger = declared(ledger_url)
     token = ledger.spend("visits", TENTH, Loss.pure(0.1), "laplace")
     with pytest.raises(
@@ -116,7 +115,7 @@ def test_rejects_draw_id_out_of_range(ledger_url: str, draw_id: str) -> None:
     ledger.mark_released(token, "a" * 40)
 
 
-def test_rejects_token_of_another_ledger(ledger_url: str) -> None:
+def test_rejects_token_of_another_ledger(ledger_url):
     ledger = declared(ledger_url)
     ledger.spend("visits", TENTH, Loss.pure(0.1), "laplace")
     for number, loss in ((2, Loss.pure(0.1)), (1, Loss.pure(0.2))):
@@ -124,7 +123,7 @@ def test_rejects_token_of_another_ledger(ledger_url: str) -> None:
             ledger.mark_released(Token("visits", number, "laplace", TENTH, loss))
 
 
-def test_ten_tenths_fit_and_an_eleventh_does_not(ledger_url: str) -> None:
+def test_ten_tenths_fit_and_an_eleventh_does_not(ledger_url):
     ledger = declared(ledger_url)
     for number in range(10):
         assert ledger.remaining("visits") == pytest.approx(1 - number / 10)
@@ -136,7 +135,7 @@ def test_ten_tenths_fit_and_an_eleventh_does_not(ledger_url: str) -> None:
     assert ledger.remaining("visits") <= 1e-12
 
 
-def test_refusal_names_what_fits_and_largest_spenders(ledger_url: str) -> None:
+def test_refusal_names_what_fits_and_largest_spenders(ledger_url):
     ledger = declared(ledger_url)
     for epsilon in (0.1, 0.5):
         guarantee = Guarantee(epsilon, 0.0, AR, "person", 3)
@@ -153,7 +152,7 @@ def test_refusal_names_what_fits_and_largest_spenders(ledger_url: str) -> None:
         ledger.spend("visits", TENTH, Loss.pure(0.1), "mwem")
 
 
-def test_refusal_names_remaining_delta(ledger_url: str) -> None:
+def test_refusal_names_remaining_delta(ledger_url):
     ledger = Ledger(ledger_url)
     ledger.declare("visits", 1.0, 2e-9, "person", AR)
     guarantee, loss = Guarantee(0.1, 4e-10, AR, "person", 3), Loss.approximate(0.1, 4e-10)
@@ -175,7 +174,7 @@ def test_refusal_names_remaining_delta(ledger_url: str) -> None:
         ledger.check("visits", TENTH, Loss.pure(0.8))
 
 
-def test_check_spends_nothing(ledger_url: str) -> None:
+def test_check_spends_nothing(ledger_url):
     ledger = declared(ledger_url)
     ledger.check("visits", TENTH, Loss.pure(0.1))
     with pytest.raises(OverBudgetError):
@@ -183,7 +182,7 @@ def test_check_spends_nothing(ledger_url: str) -> None:
     assert ledger.entries("visits") == []
 
 
-def test_a_budget_without_delta_admits_pure_releases_only(ledger_url: str) -> None:
+def test_a_budget_without_delta_admits_pure_releases_only(ledger_url):
     gaussian = Guarantee(0.1, 1e-9, AR, "person", 3)
     with pytest.raises(OverBudgetError) as error:
         declared(ledger_url).spend("visits", gaussian, Loss.gaussian(1e-3), "gaussian")
@@ -201,14 +200,14 @@ def test_a_budget_without_delta_admits_pure_releases_only(ledger_url: str) -> No
         (Guarantee(0.1, 0.0, "replace_one", "person", 3), "neighboring"),
     ],
 )
-def test_rejects_another_unit_or_relation(ledger_url: str, guarantee: Guarantee, name: str) -> None:
+def test_rejects_another_unit_or_relation(ledger_url, guarantee, name):
     ledger = declared(ledger_url)
     with pytest.raises(LedgerError, match=f"^{name}: .* is refused; must be .* 'visits'"):
         ledger.spend("visits", guarantee, Loss.pure(0.1), "laplace")
     assert ledger.entries("visits") == []
 
 
-def test_dataset_ids_have_separate_budgets(ledger_url: str) -> None:
+def test_dataset_ids_have_separate_budgets(ledger_url):
     ledger = declared(ledger_url)
     ledger.declare("a 'quoted' name; DROP TABLE", 0.1, 0.0, "person", AR)
     ledger.spend("a 'quoted' name; DROP TABLE", TENTH, Loss.pure(0.1), "laplace")
@@ -219,7 +218,7 @@ def test_dataset_ids_have_separate_budgets(ledger_url: str) -> None:
     ]
 
 
-def test_unknown_dataset_id_shows_how_to_declare_it(ledger_url: str) -> None:
+def test_unknown_dataset_id_shows_how_to_declare_it(ledger_url):
     ledger = declared(ledger_url)
     for call in (
         lambda: ledger.spend("flights", TENTH, Loss.pure(0.1), "laplace"),
@@ -232,7 +231,7 @@ def test_unknown_dataset_id_shows_how_to_declare_it(ledger_url: str) -> None:
         assert "--declare=flights --epsilon E --delta X" in one_line(error)
 
 
-def test_the_hint_how_to_declare_can_be_pasted(tmp_path: pathlib.Path) -> None:
+def test_the_hint_how_to_declare_can_be_pasted(tmp_path):
     path = tmp_path / "our budgets"
     ledger = declared(str(path))
     for name in ("a 'quoted' $(name)", "-visits"):
@@ -243,7 +242,7 @@ def test_the_hint_how_to_declare_can_be_pasted(tmp_path: pathlib.Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "x" * 10**6, "\udcff", "a\0b", None])
-def test_every_call_rejects_invalid_dataset_id(ledger_url: str, name: str) -> None:
+def test_every_call_rejects_invalid_dataset_id(ledger_url, name):
     ledger = declared(ledger_url)
     for call in (
         lambda: ledger.spend(name, TENTH, Loss.pure(0.1), "laplace"),
@@ -256,7 +255,7 @@ def test_every_call_rejects_invalid_dataset_id(ledger_url: str, name: str) -> No
         assert len(str(error.value)) < 500
 
 
-def test_budget_is_declared_once(ledger_url: str) -> None:
+def test_budget_is_declared_once(ledger_url):
     ledger = declared(ledger_url)
     declared(ledger_url)  # the same again changes nothing
     for epsilon, delta, unit, relation in (
@@ -270,7 +269,7 @@ def test_budget_is_declared_once(ledger_url: str) -> None:
     assert len(ledger.datasets()) == 1
 
 
-def test_rejects_large_delta_of_declaration_unless_allowed(ledger_url: str) -> None:
+def test_rejects_large_delta_of_declaration_unless_allowed(ledger_url):
     ledger = declared(ledger_url)
     with pytest.raises(InputError, match=r"delta: 0.0001 is refused.* allow_large_delta is"):
         ledger.declare("flights", 1.0, 1e-4, "plane", AR)
@@ -300,9 +299,7 @@ def test_rejects_large_delta_of_declaration_unless_allowed(ledger_url: str) -> N
         ("dataset_id", "x" * 201),
     ],
 )
-def test_rejects_declaration_out_of_range(
-    tmp_path: pathlib.Path, field: str, value: object
-) -> None:
+def test_rejects_declaration_out_of_range(tmp_path, field, value):
     valid = {
         "dataset_id": "visits",
         "epsilon": 1.0,
@@ -334,7 +331,7 @@ NO_PARAMETERS = [
 
 
 @pytest.mark.parametrize("parameters", NO_PARAMETERS, ids=range(len(NO_PARAMETERS)))
-def test_parameters_must_be_json(tmp_path: pathlib.Path, parameters: dict[str, object]) -> None:
+def test_parameters_must_be_json(tmp_path, parameters):
     ledger = declared(str(tmp_path / "l.sqlite"))
     with pytest.raises(InputError, match=r"^parameters: ") as error:
         ledger.spend("visits", TENTH, Loss.pure(0.1), "laplace", parameters)
@@ -342,7 +339,7 @@ def test_parameters_must_be_json(tmp_path: pathlib.Path, parameters: dict[str, o
     assert ledger.entries("visits") == []
 
 
-def test_rejects_name_with_lone_surrogate(ledger_url: str) -> None:
+def test_rejects_name_with_lone_surrogate(ledger_url):
     ledger = declared(ledger_url)
     with pytest.raises(LedgerError, match="must be given text that UTF-8 can hold") as error:
         ledger.spend("visits", TENTH, Loss.pure(0.1), "\ud800")
@@ -351,7 +348,7 @@ def test_rejects_name_with_lone_surrogate(ledger_url: str) -> None:
 
 
 @pytest.mark.parametrize("delta", [-1.0, -1e-9, 1e-310, 1.0, float("nan")])
-def test_remaining_rejects_delta_out_of_range(tmp_path: pathlib.Path, delta: float) -> None:
+def test_remaining_rejects_delta_out_of_range(tmp_path, delta):
     ledger = declared(str(tmp_path / "l.sqlite"), delta=1e-9)
     for kind in ("pure", "gaussian", "zcdp"):
         with pytest.raises(InputError, match="delta: "):
@@ -360,7 +357,7 @@ def test_remaining_rejects_delta_out_of_range(tmp_path: pathlib.Path, delta: flo
         ledger.remaining("visits", "gausian")  # type: ignore[arg-type]
 
 
-def test_the_smallest_delta_can_be_spent_and_listed(tmp_path: pathlib.Path) -> None:
+def test_the_smallest_delta_can_be_spent_and_listed(tmp_path):
     ledger = declared(str(tmp_path / "l.sqlite"), delta=1e-300)
     for kind in ("pure", "gaussian", "zcdp"):
         epsilon = ledger.remaining("visits", kind) / 1000  # type: ignore[arg-type]
@@ -369,7 +366,7 @@ def test_the_smallest_delta_can_be_spent_and_listed(tmp_path: pathlib.Path) -> N
     assert 0 < ledger.total("visits") <= 1
 
 
-def test_rows_are_never_changed(ledger_url: str) -> None:
+def test_rows_are_never_changed(ledger_url):
     """What is in the tables stays as it is, whatever is done next."""
     ledger = declared(ledger_url)
 
@@ -392,6 +389,6 @@ def test_rows_are_never_changed(ledger_url: str) -> None:
 
 
 @pytest.mark.parametrize("seconds", [0.0, -1.0, float("nan"), float("inf")])
-def test_rejects_wait_out_of_range(seconds: float) -> None:
+def test_rejects_wait_out_of_range(seconds):
     with pytest.raises(InputError, match="wait_seconds"):
         Ledger("l.sqlite", wait_seconds=seconds)

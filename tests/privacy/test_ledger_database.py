@@ -56,7 +56,7 @@ def refuses_everything(ledger: Ledger, pattern: str) -> None:
 
 
 @pytest.mark.parametrize(("version", "age"), [(3, "a newer"), (1, "an unpublished")])
-def test_rejects_another_schema(ledger_url: str, version: int, age: str) -> None:
+def test_rejects_another_schema(ledger_url, version, age):
     ledger = declared(ledger_url)
     ledger.spend("visits", TENTH, Loss.pure(0.1), "laplace")
     execute(ledger_url, f"UPDATE beam_dp_ledger SET version = {version}")
@@ -74,7 +74,7 @@ def test_rejects_another_schema(ledger_url: str, version: int, age: str) -> None
         "DELETE FROM beam_dp_ledger",
     ],
 )
-def test_rejects_damaged_rows(ledger_url: str, statement: str) -> None:
+def test_rejects_damaged_rows(ledger_url, statement):
     ledger = declared(ledger_url)
     for _ in range(2):
         ledger.spend("visits", TENTH, Loss.pure(0.1), "laplace")
@@ -83,25 +83,25 @@ def test_rejects_damaged_rows(ledger_url: str, statement: str) -> None:
         ledger.spend("visits", TENTH, Loss.pure(0.1), "laplace")
 
 
-def test_rejects_database_without_ledger(ledger_url: str) -> None:
+def test_rejects_database_without_ledger(ledger_url):
     execute(ledger_url, "CREATE TABLE other (x INTEGER)")
     with pytest.raises(LedgerError, match="must hold a ledger"):
         Ledger(ledger_url).spend("visits", TENTH, Loss.pure(0.1), "laplace")
 
 
-def test_rejects_missing_file_without_creating_it(tmp_path: pathlib.Path) -> None:
+def test_rejects_missing_file_without_creating_it(tmp_path):
     with pytest.raises(LedgerError, match="must exist"):
         Ledger(f"{tmp_path}/l.sqlite").spend("visits", TENTH, Loss.pure(0.1), "laplace")
     assert list(tmp_path.iterdir()) == []
 
 
-def test_rejects_missing_folder(tmp_path: pathlib.Path) -> None:
+def test_rejects_missing_folder(tmp_path):
     with pytest.raises(LedgerError, match="must be a file that can be opened"):
         declared(f"{tmp_path}/nowhere/l.sqlite")
 
 
 @pytest.mark.parametrize("damage", ["junk", "truncated", "overwritten"])
-def test_rejects_damaged_file(tmp_path: pathlib.Path, damage: str) -> None:
+def test_rejects_damaged_file(tmp_path, damage):
     path = tmp_path / "l.sqlite"
     ledger = declared(str(path))
     for _ in range(5):
@@ -118,7 +118,7 @@ def test_rejects_damaged_file(tmp_path: pathlib.Path, damage: str) -> None:
     refuses_everything(ledger, "must be (a sqlite file|undamaged)")
 
 
-def test_rejects_locked_file_after_waiting(tmp_path: pathlib.Path) -> None:
+def test_rejects_locked_file_after_waiting(tmp_path):
     path = tmp_path / "l.sqlite"
     declared(str(path))
     ledger = Ledger(str(path), wait_seconds=0.2)
@@ -130,7 +130,7 @@ def test_rejects_locked_file_after_waiting(tmp_path: pathlib.Path) -> None:
     assert ledger.entries("visits") == []
 
 
-def test_rejects_locked_row_after_waiting(postgresql: str) -> None:
+def test_rejects_locked_row_after_waiting(postgresql):
     import psycopg
 
     url = new_database(postgresql, 10_000)
@@ -143,7 +143,7 @@ def test_rejects_locked_row_after_waiting(postgresql: str) -> None:
     assert ledger.entries("visits") == []
 
 
-def test_read_only_server_is_read_but_not_spent_from(postgresql: str) -> None:
+def test_read_only_server_is_read_but_not_spent_from(postgresql):
     url = new_database(postgresql, 10_001)
     ledger = declared(url)
     execute(url, "ALTER DATABASE ledger10001 SET default_transaction_read_only = on")
@@ -153,7 +153,7 @@ def test_read_only_server_is_read_but_not_spent_from(postgresql: str) -> None:
     assert ledger.entries("visits") == []
 
 
-def test_read_only_ledger_is_read_but_not_spent_from(tmp_path: pathlib.Path) -> None:
+def test_read_only_ledger_is_read_but_not_spent_from(tmp_path):
     path = tmp_path / "l.sqlite"
     declared(str(path))
     ledger = Ledger(f"sqlite:///file:{path}?mode=ro&uri=true")
@@ -164,7 +164,7 @@ def test_read_only_ledger_is_read_but_not_spent_from(tmp_path: pathlib.Path) -> 
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root writes everything")
-def test_rejects_file_without_write_permission(tmp_path: pathlib.Path) -> None:
+def test_rejects_file_without_write_permission(tmp_path):
     path = tmp_path / "l.sqlite"
     ledger = declared(str(path))
     path.chmod(stat.S_IRUSR)
@@ -179,7 +179,7 @@ def spent_ledger(path: pathlib.Path) -> tuple[Ledger, bytes]:
     return ledger, path.read_bytes()
 
 
-def test_rejects_damaged_index(tmp_path: pathlib.Path) -> None:
+def test_rejects_damaged_index(tmp_path):
     """The rows are whole: only the index says that there are none."""
     path = tmp_path / "l.sqlite"
     ledger, content = spent_ledger(path)
@@ -196,7 +196,7 @@ def test_rejects_damaged_index(tmp_path: pathlib.Path) -> None:
 
 
 @pytest.mark.slow
-def test_flipped_bit_of_schema_is_reported_in_one_line(tmp_path: pathlib.Path) -> None:
+def test_flipped_bit_of_schema_is_reported_in_one_line(tmp_path):
     path = tmp_path / "l.sqlite"
     ledger, content = spent_ledger(path)
     first = content.index(b"CREATE TABLE")
@@ -210,9 +210,7 @@ def test_flipped_bit_of_schema_is_reported_in_one_line(tmp_path: pathlib.Path) -
 
 
 @pytest.mark.parametrize("url", ["file:l.sqlite", "sqlite:///file:l.sqlite"])
-def test_a_path_that_begins_like_a_uri_is_a_path(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, url: str
-) -> None:
+def test_a_path_that_begins_like_a_uri_is_a_path(tmp_path, monkeypatch, url):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(LedgerError, match="must exist"):
         Ledger(url).datasets()
@@ -221,7 +219,7 @@ def test_a_path_that_begins_like_a_uri_is_a_path(
     assert [path.name for path in tmp_path.iterdir()] == ["file:l.sqlite"]
 
 
-def test_a_missing_file_of_a_uri_is_not_made(tmp_path: pathlib.Path) -> None:
+def test_a_missing_file_of_a_uri_is_not_made(tmp_path):
     for mode in ("ro", "rw"):
         ledger = Ledger(f"sqlite:///file:{tmp_path}/l.sqlite?mode={mode}&uri=true")
         with pytest.raises(LedgerError, match="must be a file that can be opened"):
@@ -232,7 +230,7 @@ def test_a_missing_file_of_a_uri_is_not_made(tmp_path: pathlib.Path) -> None:
 # What makes a commit durable, and ends a call on a server that does not answer.
 
 
-def test_a_server_that_knows_no_encoding_keeps_every_name(postgresql: str) -> None:
+def test_a_server_that_knows_no_encoding_keeps_every_name(postgresql):
     """As initdb makes one where the system's locale is C."""
     options = "TEMPLATE template0 ENCODING 'SQL_ASCII' LC_COLLATE 'C' LC_CTYPE 'C'"
     ledger = Ledger(new_database(postgresql, 10_004, options))
@@ -242,14 +240,14 @@ def test_a_server_that_knows_no_encoding_keeps_every_name(postgresql: str) -> No
     assert ledger.account("Besuche für März").epsilon == 1.0
 
 
-def test_a_commit_to_a_file_is_synchronous(tmp_path: pathlib.Path) -> None:
+def test_a_commit_to_a_file_is_synchronous(tmp_path):
     ledger = declared(str(tmp_path / "l.sqlite"))
     with ledger._storage.writing() as connection:
         assert connection.exec_driver_sql("PRAGMA synchronous").scalar() == 3  # EXTRA
         assert connection.exec_driver_sql("PRAGMA foreign_keys").scalar() == 1
 
 
-def test_a_commit_to_a_server_is_synchronous_and_its_waits_end(postgresql: str) -> None:
+def test_a_commit_to_a_server_is_synchronous_and_its_waits_end(postgresql):
     url = new_database(postgresql, 10_002)
     declared(url)
     execute(url, "ALTER DATABASE ledger10002 SET synchronous_commit = off")
@@ -279,9 +277,7 @@ def is_connected(url: str, backend: object) -> bool:
         return bool(connection.execute(query, {"backend": backend}).scalar())
 
 
-def test_a_server_that_does_not_answer_in_time_is_refused(
-    postgresql: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_server_that_does_not_answer_in_time_is_refused(postgresql, monkeypatch):
     url = new_database(postgresql, 10_003)
     declared(url)
     monkeypatch.setattr("beam_dp.privacy.ledger.storage.STATEMENT_SECONDS", 0.1)

@@ -54,7 +54,7 @@ TENTH = Guarantee(0.1, 0.0, AR, "person", 3)  # type: ignore[arg-type]
         "sqlite://bob:x@s3cret@localhost/db",
     ],
 )
-def test_rejects_url_of_another_kind(url: str) -> None:
+def test_rejects_url_of_another_kind(url):
     with pytest.raises(LedgerError, match="must be a path of a sqlite file") as error:
         Ledger(url)
     text = str(error.value)
@@ -79,12 +79,12 @@ def test_rejects_url_of_another_kind(url: str) -> None:
         "cache=shared&mode=rw&uri=true",
     ],
 )
-def test_rejects_url_that_switches_off_locks(tmp_path: pathlib.Path, query: str) -> None:
+def test_rejects_url_that_switches_off_locks(tmp_path, query):
     with pytest.raises(LedgerError, match="with mode ro or rw and no other option"):
         Ledger(f"sqlite:///file:{tmp_path}/l.sqlite?{query}")
 
 
-def test_a_file_may_be_opened_by_a_uri(tmp_path: pathlib.Path) -> None:
+def test_a_file_may_be_opened_by_a_uri(tmp_path):
     path = tmp_path / "l.sqlite"
     Ledger(str(path)).declare("visits", 1.0, 0.0, "person", "add_or_remove_one")
     Ledger(f"sqlite:///file:{path}?uri=true&mode=rw").spend(
@@ -105,9 +105,7 @@ PASSWORDS = [
 
 
 @pytest.mark.parametrize("url", PASSWORDS)
-def test_unreachable_server_is_reported_without_password(
-    tmp_path: pathlib.Path, url: str, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_unreachable_server_is_reported_without_password(tmp_path, url, capfd):
     pytest.importorskip("psycopg")
     ledger = Ledger(url.format(folder=tmp_path))
     with pytest.raises(LedgerError, match=r"ledger: 'postgresql.psycopg://some") as error:
@@ -121,9 +119,7 @@ def test_unreachable_server_is_reported_without_password(
         assert out == "" and "s3cret" not in err and err.count("\n") == 1
 
 
-def test_readable_ledger_is_named_without_password(
-    postgresql: str, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_readable_ledger_is_named_without_password(postgresql, capfd):
     from databases import new_database
 
     url = f"{new_database(postgresql, 10_010)}&password=s3cret"
@@ -137,9 +133,7 @@ def test_readable_ledger_is_named_without_password(
     assert "s3cret" not in str(error.value)
 
 
-def test_a_driver_cannot_print_the_password(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_driver_cannot_print_the_password(tmp_path, monkeypatch):
     psycopg = pytest.importorskip("psycopg")
 
     def connect(*arguments: object, **named: object) -> None:
@@ -162,7 +156,7 @@ def declared(url: str) -> Ledger:
     return ledger
 
 
-def test_entry_names_payer_purpose_and_output(ledger_url: str) -> None:
+def test_entry_names_payer_purpose_and_output(ledger_url):
     parameters = {"scale": 30.0}
     declared(ledger_url).spend("visits", TENTH, Loss.pure(0.1), "laplace", parameters, SAID)
     (entry,) = Ledger(ledger_url).entries("visits")
@@ -170,13 +164,13 @@ def test_entry_names_payer_purpose_and_output(ledger_url: str) -> None:
     assert entry.to_json()["origin"] == SAID.to_json() and parameters == {"scale": 30.0}
 
 
-def test_payer_defaults_to_system_user(ledger_url: str) -> None:
+def test_payer_defaults_to_system_user(ledger_url):
     declared(ledger_url).spend("visits", TENTH, Loss.pure(0.1), "laplace")
     (entry,) = Ledger(ledger_url).entries("visits")
     assert entry.origin == Origin(system_user(), None, None)
 
 
-def test_continued_release_keeps_its_first_origin(ledger_url: str) -> None:
+def test_continued_release_keeps_its_first_origin(ledger_url):
     ledger = declared(ledger_url)
     for origin in (SAID, Origin("bob")):
         found, _ = ledger.spend_once(
@@ -186,7 +180,7 @@ def test_continued_release_keeps_its_first_origin(ledger_url: str) -> None:
     assert len(ledger.entries("visits")) == 1
 
 
-def test_reads_entries_without_origin(ledger_url: str) -> None:
+def test_reads_entries_without_origin(ledger_url):
     """As they were written: parameters alone, also such as have that name by chance."""
     ledger = declared(ledger_url)
     for _ in range(4):
@@ -207,7 +201,7 @@ def test_reads_entries_without_origin(ledger_url: str) -> None:
     assert ledger.total("visits") == pytest.approx(0.5)
 
 
-def test_no_table_is_changed(tmp_path: pathlib.Path) -> None:
+def test_no_table_is_changed(tmp_path):
     """Programs of earlier versions read and spend from the same ledger."""
     ledger = declared(str(tmp_path / "ledger"))
     with sqlite3.connect(tmp_path / "ledger") as connection:
@@ -219,7 +213,7 @@ def test_no_table_is_changed(tmp_path: pathlib.Path) -> None:
     assert before == after
 
 
-def test_rejects_origin_among_parameters(ledger_url: str) -> None:
+def test_rejects_origin_among_parameters(ledger_url):
     with pytest.raises(InputError, match="parameters: 'origin' is refused; must not be a param"):
         declared(ledger_url).spend("visits", TENTH, Loss.pure(0.1), "laplace", {"origin": 1})
     assert Ledger(ledger_url).entries("visits") == []
@@ -227,7 +221,7 @@ def test_rejects_origin_among_parameters(ledger_url: str) -> None:
 
 @pytest.mark.parametrize("name", list(LONGEST))
 @pytest.mark.parametrize("text", ["", "two\nlines", "\x1b[2J", "\udcff", 7, "long"])
-def test_rejects_origin_that_is_not_printable_text(name: str, text: object) -> None:
+def test_rejects_origin_that_is_not_printable_text(name, text):
     value = "a" * (LONGEST[name] + 1) if text == "long" else text
     with pytest.raises(InputError, match=rf"^{name}: .* must be 1 to [\d,]+ printable characters$"):
         Origin(**{name: value})  # type: ignore[arg-type]
@@ -253,12 +247,12 @@ def ledger_of(path: pathlib.Path, draw_id: str | None = DRAW) -> Ledger:
     return ledger
 
 
-def test_budget_that_paid_for_edges_pays_again(tmp_path: pathlib.Path) -> None:
+def test_budget_that_paid_for_edges_pays_again(tmp_path):
     check_edges_paid(DOMAIN, ledger_of(tmp_path / "l.sqlite"), "visits")
 
 
 @pytest.mark.parametrize("dataset_id", ["", "visits"])
-def test_public_edges_need_no_ledger(tmp_path: pathlib.Path, dataset_id: str) -> None:
+def test_public_edges_need_no_ledger(tmp_path, dataset_id):
     public = parse_domain({"attributes": [SEX, {**AGE, "edges_from": None}]})
     check_edges_paid(public, None, dataset_id)
     check_edges_paid(public, Ledger(str(tmp_path / "absent.sqlite")), dataset_id)
@@ -272,16 +266,14 @@ def test_public_edges_need_no_ledger(tmp_path: pathlib.Path, dataset_id: str) ->
         (None, "visits", "ledger", r"must know which draw it paid for \(Ledger.mark_released\)"),
     ],
 )
-def test_rejects_edges_paid_by_another_budget(
-    tmp_path: pathlib.Path, draw_id: str | None, dataset_id: str, name: str, condition: str
-) -> None:
+def test_rejects_edges_paid_by_another_budget(tmp_path, draw_id, dataset_id, name, condition):
     ledger = ledger_of(tmp_path / "l.sqlite", draw_id)
     with pytest.raises(InputError, match=condition) as caught:
         check_edges_paid(DOMAIN, ledger, dataset_id)
     assert caught.value.name == name and "visits/1" in str(caught.value)
 
 
-def test_rejects_released_edges_without_the_ledger_that_paid(tmp_path: pathlib.Path) -> None:
+def test_rejects_released_edges_without_the_ledger_that_paid(tmp_path):
     with pytest.raises(InputError, match="ledger: None is refused; must be given, the one that"):
         check_edges_paid(DOMAIN, None, "")
     fresh = Ledger(str(tmp_path / "fresh.sqlite"))

@@ -6,7 +6,6 @@ import functools
 import math
 import random
 import re
-from collections.abc import Callable
 from fractions import Fraction
 
 import hypothesis.strategies as st
@@ -19,7 +18,7 @@ from hypothesis import given, settings
 from beam_dp.errors import InputError
 from beam_dp.privacy.accounting import discrete_gaussian_mu, gaussian_delta, zcdp_rho
 from beam_dp.privacy.ledger import filters as ledger_filters
-from beam_dp.privacy.ledger.filters import Account, Composition, Filter, limit, loss_of
+from beam_dp.privacy.ledger.filters import Account, Filter, limit, loss_of
 from beam_dp.privacy.loss import Loss, composed
 
 KINDS = ("pure", "gaussian", "zcdp")
@@ -39,7 +38,7 @@ def normal(x: float) -> float:
 
 
 @pytest.mark.parametrize("epsilon", [1e-6, 0.01, 0.5, 1.0, 3.0, 20.0, 300.0])
-def test_pure_privacy_implies_its_mu_and_no_smaller_one(epsilon: float) -> None:
+def test_pure_privacy_implies_its_mu_and_no_smaller_one(epsilon):
     mu = Loss.pure(epsilon).mu
     assert mu is not None
     corner = 1 / (1 + math.exp(epsilon))
@@ -49,7 +48,7 @@ def test_pure_privacy_implies_its_mu_and_no_smaller_one(epsilon: float) -> None:
 
 
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 5.0])
-def test_randomised_response_is_as_private_as_its_mu_says(epsilon: float) -> None:
+def test_randomised_response_is_as_private_as_its_mu_says(epsilon):
     """delta(e) of the pair (p, 1-p) against (1-p, p) is at most that of the Gaussian pair."""
     mu = Loss.pure(epsilon).mu
     assert mu is not None
@@ -61,7 +60,7 @@ def test_randomised_response_is_as_private_as_its_mu_says(epsilon: float) -> Non
 
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 2.0, 9.0])
 @pytest.mark.parametrize("order", [1.01, 2.0, 8.0, 200.0])
-def test_randomised_response_is_as_private_as_its_rho_says(epsilon: float, order: float) -> None:
+def test_randomised_response_is_as_private_as_its_rho_says(epsilon, order):
     p = 1 / (1 + math.exp(-epsilon))
     # The sum of p^a q^(1-a) over both answers, in logarithms: q is p e^-epsilon.
     log_moment = math.log(p) + (order - 1) * epsilon
@@ -87,25 +86,25 @@ NO_LOSSES = [
 
 
 @pytest.mark.parametrize("value", NO_LOSSES)
-def test_rejects_json_that_is_not_a_loss(value: object) -> None:
+def test_rejects_json_that_is_not_a_loss(value):
     with pytest.raises(InputError, match="loss"):
         Loss.from_json(value)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("value", [10**400, 0, math.nan, math.inf, "1", True, None])
-def test_rejects_loss_that_is_not_a_positive_number(value: float) -> None:
+def test_rejects_loss_that_is_not_a_positive_number(value):
     for make in (Loss.pure, Loss.gaussian, Loss.zcdp):
         with pytest.raises(InputError, match="loss"):
             make(value)
 
 
-def test_a_loss_of_integers_is_one_of_floats() -> None:
+def test_a_loss_of_integers_is_one_of_floats():
     loss = Loss(rho=1, mu_squared=4, epsilon=3)
     assert [type(value) for value in loss.to_json().values()] == [float] * 3
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_stored_loss_is_never_less_than_its_exact_bounds(seed: int) -> None:
+def test_stored_loss_is_never_less_than_its_exact_bounds(seed):
     draws = random.Random(seed)
 
     def number() -> Fraction:
@@ -135,7 +134,7 @@ def test_stored_loss_is_never_less_than_its_exact_bounds(seed: int) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("epsilon", [1e-3, 0.1, 1.0, 1000.0])
 @pytest.mark.parametrize("delta", [1e-5, 1e-9, 1e-12])
-def test_one_release_may_spend_all_of_the_budget(kind: str, epsilon: float, delta: float) -> None:
+def test_one_release_may_spend_all_of_the_budget(kind, epsilon, delta):
     loss = loss_of(kind, epsilon, delta)  # type: ignore[arg-type]
     account = Account(epsilon, delta, "auto")
     assert account.largest_epsilon(kind, delta) == pytest.approx(epsilon, rel=1e-6)  # type: ignore[arg-type]
@@ -147,7 +146,7 @@ def test_one_release_may_spend_all_of_the_budget(kind: str, epsilon: float, delt
     assert not account.fits(more)
 
 
-def test_the_first_release_chooses_the_filter_and_nothing_changes_it_later() -> None:
+def test_the_first_release_chooses_the_filter_and_nothing_changes_it_later():
     whole, small = Loss.gaussian(discrete_gaussian_mu(1.0, 1e-9)), Loss.gaussian(0.01)
     rounds = Loss.zcdp(zcdp_rho(0.1, 1e-9))
     auto = Account(1.0, 1e-9, "auto")
@@ -163,7 +162,7 @@ def test_the_first_release_chooses_the_filter_and_nothing_changes_it_later() -> 
     assert fill(auto, small, rounds).losses == (small, rounds)
 
 
-def test_pure_releases_may_add_up_to_the_whole_epsilon_beside_either_filter() -> None:
+def test_pure_releases_may_add_up_to_the_whole_epsilon_beside_either_filter():
     for composition in ("auto", "zcdp", "gaussian"):
         account = fill(Account(1.0, 1e-9, composition), *[Loss.pure(0.25)] * 5)
         assert len(account.losses) == 4
@@ -171,13 +170,13 @@ def test_pure_releases_may_add_up_to_the_whole_epsilon_beside_either_filter() ->
 
 
 @pytest.mark.slow
-def test_many_small_releases_cost_less_than_the_sum_of_their_epsilons() -> None:
+def test_many_small_releases_cost_less_than_the_sum_of_their_epsilons():
     account = fill(Account(1.0, 1e-9, "zcdp"), *[Loss.pure(0.01)] * 1000)
     assert len(account.losses) == math.floor(zcdp_rho(1.0, 1e-9) / (0.01**2 / 2))
     assert sum(loss.epsilon or 0 for loss in account.losses) > 2.9
 
 
-def test_no_delta_means_no_other_filter() -> None:
+def test_no_delta_means_no_other_filter():
     account = Account(1.0, 0.0, "zcdp")
     assert account.filters() == ("pure",)
     assert not account.fits(Loss.zcdp(1e-9))
@@ -250,9 +249,7 @@ def accepted(account: Account, offers: list[Loss]) -> list[Loss]:
 
 
 @given(accounts, st.lists(losses, max_size=30))
-def test_sequences_are_accepted_as_an_independent_recomputation_says(
-    account: Account, offers: list[Loss]
-) -> None:
+def test_sequences_are_accepted_as_an_independent_recomputation_says(account, offers):
     full = fill(account, *offers)
     assert list(full.losses) == accepted(account, offers)
     assert 0 <= full.spent_epsilon() <= account.epsilon
@@ -260,9 +257,7 @@ def test_sequences_are_accepted_as_an_independent_recomputation_says(
 
 @settings(max_examples=60)
 @given(accounts, st.lists(losses, max_size=6), st.sampled_from(KINDS))
-def test_the_largest_epsilon_fits_and_little_more_does_not(
-    account: Account, offers: list[Loss], kind: str
-) -> None:
+def test_the_largest_epsilon_fits_and_little_more_does_not(account, offers, kind):
     account = fill(account, *offers)
     largest = account.largest_epsilon(kind, 1e-9)  # type: ignore[arg-type]
     if largest > 0:
@@ -273,9 +268,7 @@ def test_the_largest_epsilon_fits_and_little_more_does_not(
 
 @settings(max_examples=25)
 @given(accounts.filter(lambda account: account.delta > 0), st.lists(losses, min_size=1, max_size=8))
-def test_what_fits_keeps_the_budget_by_another_library(
-    account: Account, offers: list[Loss]
-) -> None:
+def test_what_fits_keeps_the_budget_by_another_library(account, offers):
     """The privacy loss distributions of releases fixed in advance, composed by dp-accounting."""
     kept = fill(account, *offers).losses
     squares = math.fsum(
@@ -346,9 +339,7 @@ def best_adversary(account: Account, steps: tuple[Step, ...]) -> float:
 @pytest.mark.mostly_slow(one_in=4)
 @pytest.mark.parametrize("composition", ["auto", "zcdp", "gaussian"])
 @pytest.mark.parametrize(("epsilon", "delta"), [(1.0, 0.05), (1.5, 0.01), (0.5, 0.1)])
-def test_the_best_adaptive_adversary_stays_within_delta(
-    composition: Composition, epsilon: float, delta: float
-) -> None:
+def test_the_best_adaptive_adversary_stays_within_delta(composition, epsilon, delta):
     reached = best_adversary(Account(epsilon, delta, composition), ((0.1, 0.0), (0.3, 0.0)))
     assert reached <= delta
 
@@ -358,17 +349,15 @@ def test_the_best_adaptive_adversary_stays_within_delta(
 @pytest.mark.parametrize(("epsilon", "delta"), [(1.0, 0.05), (1.5, 0.01), (0.5, 0.1)])
 @pytest.mark.parametrize("share", [0.15, 0.5, 1.0])
 def test_the_best_adaptive_adversary_with_slacks_stays_within_delta(
-    composition: Composition, epsilon: float, delta: float, share: float
-) -> None:
+    composition, epsilon, delta, share
+):
     account = Account(epsilon, delta, composition)
     reached = best_adversary(account, ((0.2, 0.0), (1e-3, share * delta)))
     assert (share if account.fits(approximate(1e-3, share * delta)) else 0) * delta <= reached
     assert reached <= delta * (1 + 1e-9)
 
 
-def test_that_adversary_catches_a_filter_of_four_times_the_budget(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_that_adversary_catches_a_filter_of_four_times_the_budget(monkeypatch):
     def wrong(which: Filter, epsilon: float, delta: float) -> object:
         return 4 * limit(which, epsilon, delta)
 
@@ -392,9 +381,7 @@ def whole_delta_for_the_filter(account: Account, which: Filter, next_loss: Loss 
         ("filters", lambda account, next_loss=None: ("pure", "zcdp")),
     ],
 )
-def test_that_adversary_catches_slacks_that_are_not_kept_apart(
-    monkeypatch: pytest.MonkeyPatch, name: str, value: Callable[..., object]
-) -> None:
+def test_that_adversary_catches_slacks_that_are_not_kept_apart(monkeypatch, name, value):
     """Slacks that nobody adds up; and a whole delta for slacks and another one for the filter."""
     if name == "filters":
         monkeypatch.setattr(Account, "slack_limit", whole_delta_kept)
@@ -404,7 +391,7 @@ def test_that_adversary_catches_slacks_that_are_not_kept_apart(
     assert best_adversary(account, ((0.2, 0.0), (0.05, 0.05))) > 0.05 * 1.2
 
 
-def test_the_margin_pays_for_the_grid_of_every_release() -> None:
+def test_the_margin_pays_for_the_grid_of_every_release():
     """What the module and ``Loss.gaussian`` say of g, computed from the proof's constants."""
     normaliser = 2 * sum(math.exp(-2 * math.pi**2 * 2.0**2 * k**2) for k in range(1, 5))
     grid = 3 * 2**28 * normaliser
@@ -414,7 +401,7 @@ def test_the_margin_pays_for_the_grid_of_every_release() -> None:
         assert 2 * stated * ledger_filters.MAX_RELEASES < 1e-12 * ledger_filters.MIN_EPSILON
 
 
-def test_the_pure_filter_admits_what_is_promised_and_no_more() -> None:
+def test_the_pure_filter_admits_what_is_promised_and_no_more():
     most = Fraction(1.0) * (1 + Fraction(1, 2**50))
     assert limit("pure", 1.0, 1e-9) == most
     full = Account(1.0, 1e-9, "auto", (Loss.pure(0.5), Loss.pure(0.5)))
@@ -442,8 +429,8 @@ approximate = Loss.approximate
     ],
 )
 def test_the_first_release_or_the_declaration_decides_what_is_kept_for_slacks(
-    composition: Composition, first: Loss, kept: float
-) -> None:
+    composition, first, kept
+):
     account = Account(1.0, 1e-6, composition)
     assert account.slack_limit(first) == kept * 1e-6
     assert account.fits(first) == ((first.slack or 0) <= kept * 1e-6)
@@ -453,7 +440,7 @@ def test_the_first_release_or_the_declaration_decides_what_is_kept_for_slacks(
         assert after.slack_limit(later) == kept * 1e-6
 
 
-def test_slacks_add_up_and_are_refused_where_they_no_longer_fit() -> None:
+def test_slacks_add_up_and_are_refused_where_they_no_longer_fit():
     account = fill(Account(100.0, 1e-6, "with_slack"), *[approximate(0.1, 1e-7)] * 9)
     assert len(account.losses) == 5  # half of delta, and five times 1e-7 is 5e-7
     assert account.largest_slack() == 0.0
@@ -464,7 +451,7 @@ def test_slacks_add_up_and_are_refused_where_they_no_longer_fit() -> None:
     assert not whole.fits(Loss.zcdp(1e-6))
 
 
-def test_other_filters_have_only_the_delta_that_is_not_kept_for_slacks() -> None:
+def test_other_filters_have_only_the_delta_that_is_not_kept_for_slacks():
     first = approximate(1e-3, 1e-9)
     account = fill(Account(1.0, 4e-9, "zcdp"), first)
     assert account.left("zcdp") == Fraction(zcdp_rho(1.0, 2e-9)) - Fraction(first.rho)
@@ -473,12 +460,12 @@ def test_other_filters_have_only_the_delta_that_is_not_kept_for_slacks() -> None
     assert account.largest_slack() == 1e-9
 
 
-def test_a_slack_needs_a_delta() -> None:
+def test_a_slack_needs_a_delta():
     assert not Account(1.0, 0.0, "auto").fits(approximate(0.1, 1e-300))
 
 
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 3.0])
-def test_any_approximately_private_pair_is_a_mixture_as_a_loss_says(epsilon: float) -> None:
+def test_any_approximately_private_pair_is_a_mixture_as_a_loss_says(epsilon):
     """The proof of ``Loss.approximate``, carried out on random pairs of laws."""
     rng = np.random.default_rng(3)
     for _ in range(200):

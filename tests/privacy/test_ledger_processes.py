@@ -40,7 +40,7 @@ def paid(ledger: Ledger, name: str, **changed: Any) -> tuple[Entry, bool]:
     return ledger.spend_once("visits", parameters=parameters, key="horizon_id", **given)
 
 
-def test_restarted_release_is_paid_once(ledger_url: str) -> None:
+def test_restarted_release_is_paid_once(ledger_url):
     ledger = declared(ledger_url)
     first, is_new = paid(ledger, "a" * 32)
     assert is_new and first.state == "spent" and first.release_id == "visits/1"
@@ -54,7 +54,7 @@ def test_restarted_release_is_paid_once(ledger_url: str) -> None:
     assert ledger.total("visits") == pytest.approx(0.1)
 
 
-def test_another_id_is_paid_again(ledger_url: str) -> None:
+def test_another_id_is_paid_again(ledger_url):
     """Also one that a pattern would match, and one that stands elsewhere in an entry."""
     ledger = declared(ledger_url)
     ledger.spend("visits", TENTH, LOSS, "laplace", {"note": {"horizon_id": "ab"}})
@@ -67,7 +67,7 @@ def test_another_id_is_paid_again(ledger_url: str) -> None:
         assert paid(ledger, name) == (entry, False)
 
 
-def test_same_id_in_another_dataset_is_paid_again(ledger_url: str) -> None:
+def test_same_id_in_another_dataset_is_paid_again(ledger_url):
     ledger = declared(ledger_url)
     ledger.declare("other", 1.0, 0.0, "person", "add_or_remove_one")
     ledger.spend("other", TENTH, LOSS, "windows", {"horizon_id": "ab"})
@@ -83,7 +83,7 @@ def test_same_id_in_another_dataset_is_paid_again(ledger_url: str) -> None:
         {"guarantee": Guarantee(0.2, 0.0, "add_or_remove_one", "person", 1)},  # type: ignore[arg-type]
     ],
 )
-def test_rejects_id_that_paid_for_something_else(ledger_url: str, changed: dict[str, Any]) -> None:
+def test_rejects_id_that_paid_for_something_else(ledger_url, changed):
     ledger = declared(ledger_url)
     paid(ledger, "ab")
     with pytest.raises(LedgerError, match=r"^horizon_id: 'ab' is refused; must .*'visits/1'") as e:
@@ -92,7 +92,7 @@ def test_rejects_id_that_paid_for_something_else(ledger_url: str, changed: dict[
     assert len(ledger.entries("visits")) == 1
 
 
-def test_paid_release_continues_when_budget_is_spent(ledger_url: str) -> None:
+def test_paid_release_continues_when_budget_is_spent(ledger_url):
     ledger = declared(ledger_url, 0.1)
     entry, _ = paid(ledger, "ab")
     assert paid(ledger, "ab") == (entry, False)
@@ -101,7 +101,7 @@ def test_paid_release_continues_when_budget_is_spent(ledger_url: str) -> None:
     assert ledger.entries("visits") == [entry]
 
 
-def test_one_of_many_threads_pays(ledger_url: str) -> None:
+def test_one_of_many_threads_pays(ledger_url):
     declared(ledger_url)
     start = threading.Barrier(4)
 
@@ -119,7 +119,7 @@ def test_one_of_many_threads_pays(ledger_url: str) -> None:
 
 
 @pytest.mark.slow
-def test_one_of_many_processes_pays(ledger_url: str) -> None:
+def test_one_of_many_processes_pays(ledger_url):
     declared(ledger_url)
     start = PROCESSES.Barrier(6)
     starters = [PROCESSES.Process(target=go_on_at_once, args=(ledger_url, start)) for _ in range(6)]
@@ -132,7 +132,7 @@ def test_one_of_many_processes_pays(ledger_url: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "a" * 201, "a\nb", "\ud800", 7, None])
-def test_rejects_invalid_id(ledger_url: str, name: Any) -> None:
+def test_rejects_invalid_id(ledger_url, name):
     ledger = declared(ledger_url)
     with pytest.raises(InputError, match=r"^(horizon_id: .* must be 1 to 200|parameters: )"):
         paid(ledger, name)
@@ -141,7 +141,7 @@ def test_rejects_invalid_id(ledger_url: str, name: Any) -> None:
     assert ledger.entries("visits") == []
 
 
-def test_rejects_unknown_dataset_and_another_unit(ledger_url: str) -> None:
+def test_rejects_unknown_dataset_and_another_unit(ledger_url):
     ledger = declared(ledger_url)
     with pytest.raises(LedgerError, match="must be declared first"):
         ledger.spend_once("other", TENTH, LOSS, "windows", {"id": "a"}, "id")
@@ -150,7 +150,7 @@ def test_rejects_unknown_dataset_and_another_unit(ledger_url: str) -> None:
     assert ledger.entries("visits") == []
 
 
-def test_rejects_damaged_parameters(ledger_url: str) -> None:
+def test_rejects_damaged_parameters(ledger_url):
     ledger = declared(ledger_url)
     paid(ledger, "ab")
     engine = sa.create_engine(ledger_url.replace("postgresql:", "postgresql+psycopg:"))
@@ -181,7 +181,7 @@ def execute(url: str, *statements: str) -> None:
 
 
 @pytest.mark.mostly_slow(one_in=2)
-def test_each_state_is_used_once_and_in_order(ledger_url: str) -> None:
+def test_each_state_is_used_once_and_in_order(ledger_url):
     ledger, token = paid_run(ledger_url)
     for number in (1, 2, 3):
         ledger.check_state(token, number)
@@ -196,7 +196,7 @@ def test_each_state_is_used_once_and_in_order(ledger_url: str) -> None:
     assert ledger.total("visits") == pytest.approx(0.1)
 
 
-def test_entries_have_separate_states(ledger_url: str) -> None:
+def test_entries_have_separate_states(ledger_url):
     ledger, first = paid_run(ledger_url)
     second = ledger.spend("visits", TENTH, Loss.pure(0.1), "private_mw")
     ledger.use_state(first, 1)
@@ -204,7 +204,7 @@ def test_entries_have_separate_states(ledger_url: str) -> None:
     ledger.use_state(first, 2)
 
 
-def test_rejects_state_of_missing_entry(ledger_url: str) -> None:
+def test_rejects_state_of_missing_entry(ledger_url):
     ledger, token = paid_run(ledger_url)
     for other in (
         Token("visits", 2, "private_mw", TENTH, Loss.pure(0.1)),
@@ -217,14 +217,14 @@ def test_rejects_state_of_missing_entry(ledger_url: str) -> None:
 
 
 @pytest.mark.parametrize("number", [0, -1, 2**31, 1.0, True, None])
-def test_rejects_invalid_state_number(ledger_url: str, number: object) -> None:
+def test_rejects_invalid_state_number(ledger_url, number):
     ledger, token = paid_run(ledger_url)
     for call in (ledger.check_state, ledger.use_state):
         with pytest.raises(InputError, match=r"^state_number: .* must be an integer from 1"):
             call(token, number)  # type: ignore[arg-type]
 
 
-def test_one_of_many_processes_resumes(ledger_url: str) -> None:
+def test_one_of_many_processes_resumes(ledger_url):
     ledger, token = paid_run(ledger_url)
     start = PROCESSES.Barrier(8)
     resumers = [
@@ -242,7 +242,7 @@ def test_one_of_many_processes_resumes(ledger_url: str) -> None:
     "statement",
     ["DELETE FROM beam_dp_used_states WHERE state_number = 1", "DROP TABLE beam_dp_used_states"],
 )
-def test_rejects_damaged_states(ledger_url: str, statement: str) -> None:
+def test_rejects_damaged_states(ledger_url, statement):
     ledger, token = paid_run(ledger_url)
     ledger.use_state(token, 1)
     ledger.use_state(token, 2)
@@ -263,7 +263,7 @@ PROCESSES.set_forkserver_preload(
 
 
 @pytest.mark.slow
-def test_exactly_ten_of_fifty_processes_pay(ledger_url: str) -> None:
+def test_exactly_ten_of_fifty_processes_pay(ledger_url):
     ledger = Ledger(ledger_url, wait_seconds=HANG_SECONDS)
     ledger.declare("visits", 1.0, 0.0, "person", "add_or_remove_one")
     start = PROCESSES.Barrier(50)
@@ -318,12 +318,10 @@ def kill_at_random_points(url: str, folder: pathlib.Path, times: int) -> None:
 
 
 @pytest.mark.slow
-def test_killed_ledger_shows_everything_drawn(ledger_url: str, tmp_path: pathlib.Path) -> None:
+def test_killed_ledger_shows_everything_drawn(ledger_url, tmp_path):
     kill_at_random_points(ledger_url, tmp_path, 10)
 
 
 @pytest.mark.audit
-def test_ledger_killed_200_times_shows_everything_drawn(
-    ledger_url: str, tmp_path: pathlib.Path
-) -> None:
+def test_ledger_killed_200_times_shows_everything_drawn(ledger_url, tmp_path):
     kill_at_random_points(ledger_url, tmp_path, 200)

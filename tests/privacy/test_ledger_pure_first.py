@@ -10,7 +10,6 @@ import dataclasses
 import functools
 import itertools
 import math
-import pathlib
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 
@@ -33,7 +32,7 @@ from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.accounting import discrete_gaussian_mu, zcdp_rho
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.ledger.entries import LedgerError, OverBudgetError
-from beam_dp.privacy.ledger.filters import Account, Composition, Filter, loss_of
+from beam_dp.privacy.ledger.filters import Account, Filter, loss_of
 from beam_dp.privacy.ledger.ledger import Ledger
 from beam_dp.privacy.loss import Loss
 from beam_dp.queries.reader import LinearQueries
@@ -167,7 +166,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_the_worst_analyst_stays_within_delta(case: str) -> None:
+def test_the_worst_analyst_stays_within_delta(case):
     epsilon, delta, steps = CASES[case]
     most = reached(pure_first(epsilon, delta), steps, most=6)
     assert delta / 10 < most <= delta * (1 + 1e-12)
@@ -175,7 +174,7 @@ def test_the_worst_analyst_stays_within_delta(case: str) -> None:
         assert most > 0.9 * delta  # nearly all that the proof allows
 
 
-def test_worst_analyst_catches_filter_with_all_of_epsilon(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_worst_analyst_catches_filter_with_all_of_epsilon(monkeypatch):
     monkeypatch.setattr(Account, "_rest", property(lambda account: account.epsilon))
     for case, (epsilon, delta, steps) in CASES.items():
         if case != "in many steps":  # which costs too much of delta
@@ -188,9 +187,7 @@ def as_if_pure_came_first(account: Account, loss: Loss) -> bool:
     return dataclasses.replace(account, losses=tuple(ordered[:-1])).fits(ordered[-1])
 
 
-def test_worst_analyst_catches_epsilon_fixed_after_noise(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_worst_analyst_catches_epsilon_fixed_after_noise(monkeypatch):
     def only_gaussian(account: Account, next_loss: Loss | None = None) -> tuple[Filter, ...]:
         return ("pure", "gaussian") if account._rest >= 1e-6 else ("pure",)
 
@@ -205,7 +202,7 @@ def test_worst_analyst_catches_epsilon_fixed_after_noise(
 # What it adds up.
 
 
-def test_epsilons_add_up_and_the_rest_is_for_releases_that_need_delta() -> None:
+def test_epsilons_add_up_and_the_rest_is_for_releases_that_need_delta():
     """A first release of epsilon 1 left nothing for others, of a budget of 3."""
     account = pure_first(3.0, 1e-9, Loss.pure(1.0))
     gaussian_of = Loss.gaussian(discrete_gaussian_mu(1.0, 1e-9))
@@ -220,7 +217,7 @@ def test_epsilons_add_up_and_the_rest_is_for_releases_that_need_delta() -> None:
     assert pure_first(3.0, 1e-9, *account.losses, gaussian_of).spent_epsilon() <= 2.06
 
 
-def test_the_filter_counts_what_follows_its_first_release_only() -> None:
+def test_the_filter_counts_what_follows_its_first_release_only():
     first, small = Loss.pure(0.5), Loss.zcdp(0.001)
     account = pure_first(1.0, 1e-9, first, small, Loss.pure(0.01))
     assert account.filters() == ("pure", "zcdp")
@@ -231,7 +228,7 @@ def test_the_filter_counts_what_follows_its_first_release_only() -> None:
 
 
 @pytest.mark.parametrize("epsilons", [(1.0,), (0.1,) * 10, (0.9999995,)])
-def test_nothing_fits_after_pure_releases_spent_everything(epsilons: tuple[float, ...]) -> None:
+def test_nothing_fits_after_pure_releases_spent_everything(epsilons):
     account = pure_first(1.0, 1e-9, *map(Loss.pure, epsilons))
     assert not account.fits(Loss.zcdp(1e-300)) and not account.fits(Loss.gaussian(1e-150))
     assert not account.fits(Loss.approximate(1e-6, 1e-10))
@@ -239,16 +236,14 @@ def test_nothing_fits_after_pure_releases_spent_everything(epsilons: tuple[float
         assert account.largest_epsilon(kind, 1e-9) == 0.0  # type: ignore[arg-type]
 
 
-def test_ten_tenths_may_end_with_one_that_needs_delta() -> None:
+def test_ten_tenths_may_end_with_one_that_needs_delta():
     account = pure_first(1.0, 1e-9, *[Loss.pure(0.1)] * 9)
     assert account.fits(Loss.pure(0.1)) and account.fits(Loss.approximate(0.1, 1e-9))
     assert not account.fits(Loss.approximate(0.1, 1.1e-9)) and account.largest_slack() == 1e-9
 
 
 @pytest.mark.parametrize(("slack", "kept"), [(None, 0.0), (2e-10, 0.5), (6e-10, 1.0)])
-def test_the_first_release_that_is_not_pure_decides_on_slacks(
-    slack: float | None, kept: float
-) -> None:
+def test_the_first_release_that_is_not_pure_decides_on_slacks(slack, kept):
     first = Loss(rho=0.001, epsilon=0.01 if slack else None, slack=slack or Fraction(0))
     account = pure_first(1.0, 1e-9, Loss.pure(0.5))
     assert account.slack_limit(Loss.pure(0.1)) == 0.0 and account.fits(first)
@@ -257,7 +252,7 @@ def test_the_first_release_that_is_not_pure_decides_on_slacks(
     assert after.filters() == (("pure",) if kept == 1 else ("pure", "zcdp"))
 
 
-def test_no_delta_admits_pure_releases_only() -> None:
+def test_no_delta_admits_pure_releases_only():
     account = pure_first(1.0, 0.0, Loss.pure(0.4))
     assert account.filters() == ("pure",) and account.largest_epsilon("pure", 0.0) == 0.6
     assert not account.fits(Loss.zcdp(1e-9)) and not account.fits(Loss.approximate(0.1, 1e-12))
@@ -270,7 +265,7 @@ def guarantee(epsilon: float, delta: float = 1e-9) -> Guarantee:
     return Guarantee(epsilon, delta, AR, "person", 1)  # type: ignore[arg-type]
 
 
-def test_a_new_ledger_admits_what_plain_addition_admits(ledger_url: str) -> None:
+def test_a_new_ledger_admits_what_plain_addition_admits(ledger_url):
     ledger = Ledger(ledger_url)
     assert ledger.declare("visits", 3.0, 1e-9, "person", AR).composition == "pure_first"
     ledger.spend("visits", guarantee(1.0), Loss.pure(1.0), "mwem")
@@ -279,7 +274,7 @@ def test_a_new_ledger_admits_what_plain_addition_admits(ledger_url: str) -> None
 
 
 @pytest.mark.parametrize("composition", ["auto", "zcdp", "gaussian", "with_slack"])
-def test_existing_ledger_keeps_its_composition(ledger_url: str, composition: Composition) -> None:
+def test_existing_ledger_keeps_its_composition(ledger_url, composition):
     ledger = Ledger(ledger_url)
     ledger.declare("visits", 3.0, 1e-9, "person", AR, composition=composition)
     assert ledger.declare("visits", 3.0, 1e-9, "person", AR).composition == composition
@@ -295,7 +290,7 @@ def test_existing_ledger_keeps_its_composition(ledger_url: str, composition: Com
         )
 
 
-def test_a_refusal_names_what_the_flags_may_ask_for(ledger_url: str) -> None:
+def test_a_refusal_names_what_the_flags_may_ask_for(ledger_url):
     ledger = Ledger(ledger_url)
     ledger.declare("visits", 3.0, 1e-9, "person", AR)
     ledger.spend("visits", guarantee(1.0), Loss.pure(1.0), "mwem")
@@ -319,7 +314,7 @@ RUNS = [TwoResponses(0.2), Masked(0.2)]
 
 
 @pytest.mark.parametrize("run", RUNS)
-def test_answers_of_run_keep_its_stated_privacy(run: Run) -> None:
+def test_answers_of_run_keep_its_stated_privacy(run):
     ends = list(itertools.product((0, 1), repeat=NUM_ANSWERS))
     for neighbour in (0, 1):
         assert sum(run.law(each, neighbour) for each in ends) == pytest.approx(1)
@@ -330,9 +325,7 @@ def test_answers_of_run_keep_its_stated_privacy(run: Run) -> None:
 @pytest.mark.mostly_slow(one_in=5)
 @pytest.mark.parametrize("run", RUNS)
 @pytest.mark.parametrize("composition", ["auto", "zcdp", "gaussian"])
-def test_best_analyst_of_interleaved_runs_stays_within_delta(
-    run: Run, composition: Composition
-) -> None:
+def test_best_analyst_of_interleaved_runs_stays_within_delta(run, composition):
     account = Account(0.7, 0.1, composition)
     analyst, without = (Analyst(account, run, 0.3, most_runs) for most_runs in (4, 0))
     assert without.reached() < analyst.reached() <= account.delta
@@ -341,15 +334,13 @@ def test_best_analyst_of_interleaved_runs_stays_within_delta(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("composition", ["zcdp", "gaussian"])
-def test_best_analyst_catches_runs_paid_at_their_end(
-    composition: Composition,
-) -> None:
+def test_best_analyst_catches_runs_paid_at_their_end(composition):
     """Runs that never end cost nothing."""
     account = Account(0.7, 0.1, composition)
     assert PaidAtTheEnd(account, TwoResponses(0.6), 0.3, most_runs=6).reached() > account.delta
 
 
-def test_a_run_is_paid_for_as_a_whole_while_others_come_and_go(tmp_path: pathlib.Path) -> None:
+def test_a_run_is_paid_for_as_a_whole_while_others_come_and_go(tmp_path):
     domain = domain_of(4)
     guarantee = Guarantee(0.5, 0.0, "replace_one", "person", 1)
     plan = plan_private_mw(domain, guarantee, 100, num_questions=10)

@@ -56,7 +56,7 @@ TEXTBOOK = MWEM(num_rounds=2, calibration="textbook")
 
 
 @pytest.fixture(autouse=True)
-def without_the_final_fit(monkeypatch: pytest.MonkeyPatch):
+def without_the_final_fit(monkeypatch):
     for module in (rounds_module, selection_module, measure_all_module):
         monkeypatch.setattr(module, "synthesise", lambda *arguments, **named: None)
     monkeypatch.setattr(textbook_module, "SyntheticDatabase", lambda *arguments, **named: None)
@@ -158,7 +158,7 @@ AUDITS: dict[str, Callable[[], float]] = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", AUDITS)
-def test_the_audits_pass_on_the_code_as_it_is(name: str):
+def test_the_audits_pass_on_the_code_as_it_is(name):
     assert 0.5 < AUDITS[name]() <= 1
 
 
@@ -357,7 +357,7 @@ MUTANTS: dict[str, tuple[str, Callable[[pytest.MonkeyPatch], None]]] = {
 
 @pytest.mark.mostly_slow(one_in=5, start=1)
 @pytest.mark.parametrize("mutant", MUTANTS)
-def test_the_audit_sees_the_bug(mutant: str, monkeypatch: pytest.MonkeyPatch):
+def test_the_audit_sees_the_bug(mutant, monkeypatch):
     name, apply = MUTANTS[mutant]
     apply(monkeypatch)
     assert AUDITS[name]() > 1.005
@@ -373,9 +373,7 @@ def test_the_audit_sees_the_bug(mutant: str, monkeypatch: pytest.MonkeyPatch):
         ("rounds, approximate", ROUNDS, promise(REPLACE, 1e-9), promise(ADD, 1e-9)),
     ],
 )
-def test_add_remove_noise_does_not_do_for_replace_one(
-    name: str, mechanism: Mechanism, promised: Guarantee, planned: Guarantee
-):
+def test_add_remove_noise_does_not_do_for_replace_one(name, mechanism, promised, planned):
     assert audit(mechanism, promised, planned) > 1.05
 
 
@@ -384,7 +382,7 @@ def test_add_remove_noise_does_not_do_for_replace_one(
     "mechanism", [MWEM(), Gaussian(), Gaussian("textbook"), Laplace(), ROUNDS, TEXTBOOK], ids=repr
 )
 @pytest.mark.parametrize("neighboring", [ADD, REPLACE])
-def test_noise_for_one_record_does_not_do_for_two(mechanism: Mechanism, neighboring: str):
+def test_noise_for_one_record_does_not_do_for_two(mechanism, neighboring):
     promised = promise(neighboring, APPROXIMATE, 1.0, 2)
     planned = promise(neighboring, APPROXIMATE, 1.0, 1)
     assert audit(mechanism, promised) <= 1
@@ -394,20 +392,20 @@ def test_noise_for_one_record_does_not_do_for_two(mechanism: Mechanism, neighbor
 @pytest.mark.mostly_slow(one_in=4)
 @pytest.mark.parametrize("mechanism", [PAIRS, ROUNDS], ids=repr)
 @pytest.mark.parametrize("neighboring", [ADD, REPLACE])
-def test_noise_of_a_selection_is_for_its_relation_and_unit(mechanism: Mechanism, neighboring: str):
+def test_noise_of_a_selection_is_for_its_relation_and_unit(mechanism, neighboring):
     one, two = (promise(neighboring, APPROXIMATE, 1.0, most) for most in (1, 2))
     assert audit_trees(mechanism, two, one) > 1.2
     if neighboring == REPLACE:
         assert audit_trees(mechanism, one, promise(ADD, APPROXIMATE)) > 1.05
 
 
-def test_analytic_sigma_on_a_coarse_grid_is_seen(monkeypatch: pytest.MonkeyPatch):
+def test_analytic_sigma_on_a_coarse_grid_is_seen(monkeypatch):
     forget_smoothing(monkeypatch)
     promised = promise(ADD, APPROXIMATE, 8.0)
     assert audit(Gaussian(), promised, ways=2) > 1.02
 
 
-def test_counts_without_noise_are_seen(monkeypatch: pytest.MonkeyPatch):
+def test_counts_without_noise_are_seen(monkeypatch):
     """What is released then differs under noise that ignores the data."""
     seen = []
     monkeypatch.setattr(

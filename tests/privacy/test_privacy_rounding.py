@@ -112,7 +112,7 @@ def test_the_epsilon_of_zero_concentrated_privacy_is_never_below_the_truth():
 @pytest.mark.parametrize(
     "epsilon, delta", [(1e-9, 0.1), (1e-12, 1e-3), *numbers(5, 30, (-15, 6), (-30, -0.1))]
 )
-def test_calibrated_rho_keeps_promise(epsilon: float, delta: float):
+def test_calibrated_rho_keeps_promise(epsilon, delta):
     rho = zcdp_rho(epsilon, delta)
     assert not least_epsilon(rho, delta) > epsilon
     # Nor is more lost than what the cancellation of large terms leaves unknown.

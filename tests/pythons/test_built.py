@@ -29,7 +29,7 @@ def digests(folder: pathlib.Path) -> dict[str, str]:
     return {each.name: hashlib.sha256(each.read_bytes()).hexdigest() for each in folder.iterdir()}
 
 
-def test_the_wheel_holds_every_committed_file_and_the_kernel() -> None:
+def test_the_wheel_holds_every_committed_file_and_the_kernel():
     listed = subprocess.run(
         ["git", "ls-files", "beam_dp", "pipelines"],
         cwd=ROOT, capture_output=True, text=True, check=True,
@@ -46,13 +46,13 @@ def test_the_wheel_holds_every_committed_file_and_the_kernel() -> None:
 
 
 @pytest.mark.skipif(not TOOLS.exists(), reason="no .venv-dist: `make dist` makes it")
-def test_another_build_gives_the_same_bytes(tmp_path: pathlib.Path) -> None:
+def test_another_build_gives_the_same_bytes(tmp_path):
     again = tmp_path / "again"
     subprocess.run([TOOLS, ROOT / "tools" / "distributions" / "build.py", again], check=True)
     assert digests(again) == digests(DIST)
 
 
-def test_sources_install_without_a_compiler_and_hash_the_same(tmp_path: pathlib.Path) -> None:
+def test_sources_install_without_a_compiler_and_hash_the_same(tmp_path):
     pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", "install"]
     nothing = {**os.environ, "CC": "false"}
     asked = ["--no-deps", "--no-compile", "--target", tmp_path]

@@ -39,7 +39,7 @@ print(*released.answer(dp.marginals(domain, attributes=[["age"]]))[0].values)
 
 
 @pytest.fixture(scope="module", params=CHOSEN)
-def reading(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Home:
+def reading(request, tmp_path_factory) -> Home:
     """What reads releases, alone."""
     python = interpreter(request.param)
     if python is None:
@@ -50,18 +50,18 @@ def reading(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 
 @pytest.fixture(scope="module")
-def making(reading: Home) -> Home:
+def making(reading) -> Home:
     """Then what makes them, too."""
     reading.install(built(HERE))
     return reading
 
 
 @pytest.mark.parametrize("release", GOLDEN_RELEASES)
-def test_a_release_is_described_verified_and_reported(reading: Home, release: str) -> None:
+def test_a_release_is_described_verified_and_reported(reading, release):
     reading.check_reading(release)
 
 
-def test_a_release_is_answered(reading: Home) -> None:
+def test_a_release_is_answered(reading):
     version = built(HERE).name.split("-")[1]
     assert reading.run("beam-dp", "--version") == f"beam-dp {version}\n"
     place = str(GOLDEN / "synthetic_database")
@@ -69,7 +69,7 @@ def test_a_release_is_answered(reading: Home) -> None:
     assert line["records"] == pytest.approx([54.514227, 5.485773], abs=1e-6)
 
 
-def test_wheel_kernel_hashes_like_the_local_one(making: Home) -> None:
+def test_wheel_kernel_hashes_like_the_local_one(making):
     """A compiler may make a kernel that is right, and takes each processor for the oldest."""
     program = "from beam_dp.hashing import available_backends as a; print(*a())"
     backends = making.run("python", "-c", program).split()
@@ -85,7 +85,7 @@ def test_wheel_kernel_hashes_like_the_local_one(making: Home) -> None:
         assert answer["value"] == pytest.approx(true.value)
 
 
-def test_a_table_is_released_by_a_job_and_in_memory(making: Home) -> None:
+def test_a_table_is_released_by_a_job_and_in_memory(making):
     elsewhere = making.folder / "elsewhere"
     (elsewhere / "domain.json").write_text(json.dumps(DOMAIN), encoding="utf-8")
     rows = "".join(f"{number % 4},{'fm'[number % 2]}\n" for number in range(400))

@@ -119,7 +119,7 @@ def check(query, expected: np.ndarray) -> None:
 
 
 @pytest.mark.parametrize("name", WRITTEN)
-def test_written_queries(name: str):
+def test_written_queries(name):
     written, holds = WRITTEN[name]
     check(QUERIES.from_json(written), np.array([float(holds(each)) for each in RECORDS]))
 
@@ -224,7 +224,7 @@ BAD = [
 
 
 @pytest.mark.parametrize(("written", "condition"), BAD)
-def test_bad_queries_are_refused_in_one_line(written, condition: str):
+def test_bad_queries_are_refused_in_one_line(written, condition):
     with pytest.raises(InputError) as caught:
         QUERIES.from_json(written)
     message = str(caught.value)

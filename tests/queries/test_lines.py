@@ -1,7 +1,5 @@
 """Lines of JSON: what is wrong with one is said in one line, and nothing is raised."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

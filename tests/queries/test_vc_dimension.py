@@ -73,7 +73,7 @@ def sets_of(size: int) -> list:
 
 
 @pytest.mark.parametrize("shape", [(3, 4), (8, 5), (20, 7), (64, 8), (12, 9)])
-def test_the_search_finds_what_all_sets_of_cells_show(shape: tuple[int, int]):
+def test_the_search_finds_what_all_sets_of_cells_show(shape):
     generator = np.random.default_rng(shape[0])
     for density in (0.1, 0.5, 0.7) * 8:
         matrix = (generator.random(shape) < density).astype(np.int64)
@@ -90,7 +90,7 @@ def test_the_search_finds_what_all_sets_of_cells_show(shape: tuple[int, int]):
 
 @pytest.mark.parametrize("sizes", TINY, ids=str)
 @pytest.mark.parametrize("family", ["prefixes", "rectangles", "products"])
-def test_products_have_the_dimension_of_their_family(family: str, sizes: tuple[int, ...]):
+def test_products_have_the_dimension_of_their_family(family, sizes):
     sets_of_size = {"prefixes": prefixes_of, "rectangles": intervals_of, "products": sets_of}
     sets = {axis: sets_of_size[family](size) for axis, size in enumerate(sizes)}
     queries = products_of(sizes, sets)
@@ -101,7 +101,7 @@ def test_products_have_the_dimension_of_their_family(family: str, sizes: tuple[i
 
 @pytest.mark.parametrize("spec", ["intervals", "prefixes"])
 @pytest.mark.parametrize("size", range(1, 8))
-def test_the_named_workloads_of_one_attribute(spec: str, size: int):
+def test_the_named_workloads_of_one_attribute(spec, size):
     family = {"intervals": "rectangles", "prefixes": "prefixes"}[spec]
     workload = parse_linear_workload(f"{spec}:a0", domain_of(size, 2))
     found = workload_vc_dimension(workload)
@@ -111,7 +111,7 @@ def test_the_named_workloads_of_one_attribute(spec: str, size: int):
 
 
 @pytest.mark.parametrize("width", [1, 2, 3, 4])
-def test_families_over_yes_no_attributes(width: int):
+def test_families_over_yes_no_attributes(width):
     domain = domain_of(*[2] * width)
     made = {
         form: [
@@ -136,14 +136,14 @@ def test_families_over_yes_no_attributes(width: int):
 
 
 @pytest.mark.parametrize("sizes", TINY, ids=str)
-def test_cells_of_a_marginal(sizes: tuple[int, ...]):
+def test_cells_of_a_marginal(sizes):
     found = matrix_vc_dimension(np.eye(math.prod(sizes), dtype=int))
     assert found.is_exact and found.most == family_vc_dimension("cells", sizes)
 
 
 @pytest.mark.parametrize("monotone", [True, False])
 @pytest.mark.parametrize("width", [1, 2, 3, 4])
-def test_bounds_of_short_conjunctions(width: int, monotone: bool):
+def test_bounds_of_short_conjunctions(width, monotone):
     domain = domain_of(*[2] * width)
     form = "monotone_conjunctions" if monotone else "conjunctions"
     queries: list[LinearQuery] = [LinearQueries(domain).conjunction({})]
@@ -176,7 +176,7 @@ def test_a_workload_of_products_is_bounded_by_the_sets_of_its_attributes():
 
 @pytest.mark.parametrize("way", ["", "monotone_"])
 @pytest.mark.parametrize("width", [1, 2, 3])
-def test_disjunctions_are_bounded_as_the_conjunctions_that_they_deny(way: str, width: int):
+def test_disjunctions_are_bounded_as_the_conjunctions_that_they_deny(way, width):
     domain = domain_of(2, 2, 2, 2)
     workload = parse_linear_workload(f"{way}disjunctions:{width}", domain)
     bound = products_bound(workload.queries)
@@ -187,7 +187,7 @@ def test_disjunctions_are_bounded_as_the_conjunctions_that_they_deny(way: str, w
 
 
 @pytest.mark.parametrize("spec", ["conjunctions:1", "conjunctions:2", "marginals:2"])
-def test_a_workload_finds_its_cells_where_some_are_impossible(spec: str):
+def test_a_workload_finds_its_cells_where_some_are_impossible(spec):
     free = domain_of(3, 3)
     domain = free.with_impossible(
         [{"a0": [0], "a1": [1, 2]}, {"a0": [1], "a1": [0, 2]}, {"a0": [2], "a1": [0]}]
@@ -213,7 +213,7 @@ def test_what_bounded_a_dimension_is_told():
 
 @pytest.mark.parametrize("points", range(7))
 @pytest.mark.parametrize("dimension", range(5))
-def test_sauers_bound_is_attained_and_its_logarithm_agrees(points: int, dimension: int):
+def test_sauers_bound_is_attained_and_its_logarithm_agrees(points, dimension):
     sets = [each for each in product((0, 1), repeat=points) if sum(each) <= dimension]
     assert len(sets) == sauer_bound(points, dimension)
     assert log_sauer_bound(points, dimension) == pytest.approx(math.log(len(sets)), rel=1e-12)
@@ -252,7 +252,7 @@ def test_the_limit_of_work_holds():
         (lambda: workload_vc_dimension(np.eye(2)), "workload: "),  # type: ignore[arg-type]
     ],
 )
-def test_refusals_are_one_line(call, line: str):
+def test_refusals_are_one_line(call, line):
     with pytest.raises(InputError) as refused:
         call()
     assert line in str(refused.value) and "\n" not in str(refused.value)

@@ -1,7 +1,5 @@
 """Conditions of analysts: what they hold for, and one clear line for all else."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -58,7 +56,7 @@ DOMAIN = Domain(
         ("age <= 100", {}),
     ],
 )
-def test_what_a_condition_holds_for(text: str, held: dict[str, list[int]] | None) -> None:
+def test_what_a_condition_holds_for(text, held):
     if held is None:  # a name with a backquote has no notation
         with pytest.raises(InputError):
             read_condition(DOMAIN, text)
@@ -105,7 +103,7 @@ def test_what_a_condition_holds_for(text: str, held: dict[str, list[int]] | None
         ("hours == 1 and " * 700 + "hours == 1", "must have at most 10,000 characters"),
     ],
 )
-def test_all_else_costs_one_line(text: str, message: str) -> None:
+def test_all_else_costs_one_line(text, message):
     with pytest.raises(InputError) as caught:
         read_condition(DOMAIN, text)
     line = str(caught.value)
@@ -121,13 +119,13 @@ def test_all_else_costs_one_line(text: str, message: str) -> None:
         ("1 < class", {0: [1, 2]}),
     ],
 )
-def test_words_of_python_are_names(text: str, held: dict[int, list[int]]) -> None:
+def test_words_of_python_are_names(text, held):
     """As in the example that a refusal gives."""
     found = read_condition(TICKETS, text)
     assert {axis: np.flatnonzero(mask).tolist() for axis, mask in found.items()} == held
 
 
 @pytest.mark.parametrize("text", ["lambda: 1", "class if from else class", "class", "while == 1"])
-def test_words_of_python_are_nothing_else(text: str) -> None:
+def test_words_of_python_are_nothing_else(text):
     with pytest.raises(InputError, match="where"):
         read_condition(TICKETS, text)

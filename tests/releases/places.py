@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import pathlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -44,9 +43,7 @@ def draft_in(url: str, draw_id: str = "0" * 32) -> str:
 
 
 @pytest.fixture(params=["local", "bucket"])
-def place(
-    request: pytest.FixtureRequest, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Place]:
+def place(request, tmp_path, monkeypatch) -> Iterator[Place]:
     if request.param == "local":
         numbers, folder = itertools.count(), tmp_path
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from horizons import FIRST, SECOND, WORKLOAD, card_of, leveled
 from interruptions import orders, stepping
-from places import Place, draft_in
+from places import draft_in
 from tiny import domain_of
 from window_plans import RECORD, person, plan_of
 
@@ -32,7 +32,7 @@ def refusal(caught: pytest.ExceptionInfo[InputError]) -> str:
     return text
 
 
-def test_horizon_is_begun_once_and_resumed(place: Place) -> None:
+def test_horizon_is_begun_once_and_resumed(place):
     assert begin_horizon(place.url(), CARD, FIRST) == FIRST
     assert place.names() == ["horizon.json"]
     assert begin_horizon(place.url(), card_of(leveled()), SECOND) == FIRST
@@ -41,7 +41,7 @@ def test_horizon_is_begun_once_and_resumed(place: Place) -> None:
     assert horizon_id == FIRST and card.promised() == CARD.promised()
 
 
-def test_horizon_file_states_the_promise_and_its_worst_case(tmp_path: pathlib.Path) -> None:
+def test_horizon_file_states_the_promise_and_its_worst_case(tmp_path):
     plan = plan_of(168, person(7, 24, 3), WORKLOAD)
     begin_horizon(tmp_path, card_of(plan), FIRST)
     card = json.loads((tmp_path / "horizon.json").read_text())
@@ -53,7 +53,7 @@ def test_horizon_file_states_the_promise_and_its_worst_case(tmp_path: pathlib.Pa
     assert not set(card["plan"]) & set(card)
 
 
-def test_another_directory_is_another_horizon(tmp_path: pathlib.Path) -> None:
+def test_another_directory_is_another_horizon(tmp_path):
     assert begin_horizon(tmp_path / "a", CARD, FIRST) == FIRST
     assert begin_horizon(str(tmp_path / "b" / "c"), CARD, SECOND) == SECOND
 
@@ -73,9 +73,7 @@ def test_another_directory_is_another_horizon(tmp_path: pathlib.Path) -> None:
         ({"window": "2h"}, "window: 7200 is refused; must be 3600, as "),
     ],
 )
-def test_rejects_job_naming_the_first_parameter_that_differs(
-    tmp_path: pathlib.Path, changed: dict[str, Any], line: str
-) -> None:
+def test_rejects_job_naming_the_first_parameter_that_differs(tmp_path, changed, line):
     begin_horizon(tmp_path, CARD, FIRST)
     before = (tmp_path / "horizon.json").read_bytes()
     num_windows = changed.get("num_windows", 6)
@@ -109,7 +107,7 @@ def test_rejects_job_naming_the_first_parameter_that_differs(
     assert (tmp_path / "horizon.json").read_bytes() == before
 
 
-def test_derived_fields_may_differ(tmp_path: pathlib.Path) -> None:
+def test_derived_fields_may_differ(tmp_path):
     """By another version in other words, by another machine with other last digits."""
     begin_horizon(tmp_path, CARD, FIRST)
     path = tmp_path / "horizon.json"
@@ -120,7 +118,7 @@ def test_derived_fields_may_differ(tmp_path: pathlib.Path) -> None:
     assert begin_horizon(tmp_path, CARD, SECOND) == FIRST
 
 
-def test_another_domain_or_workload_is_refused(tmp_path: pathlib.Path) -> None:
+def test_another_domain_or_workload_is_refused(tmp_path):
     begin_horizon(tmp_path, CARD, FIRST)
     plan = leveled()
     for workload, name in (
@@ -132,9 +130,7 @@ def test_another_domain_or_workload_is_refused(tmp_path: pathlib.Path) -> None:
         refusal(caught)
 
 
-def test_a_source_that_cannot_be_read_again_goes_on_only_window_by_window(
-    tmp_path: pathlib.Path,
-) -> None:
+def test_a_source_that_cannot_be_read_again_goes_on_only_window_by_window(tmp_path):
     whole = card_of(plan_of(6, person(2, 6), WORKLOAD), replayable=False)
     assert begin_horizon(tmp_path / "whole", whole, FIRST) == FIRST
     with pytest.raises(InputError, match=r"^replayable: False is refused; must be True") as caught:
@@ -146,7 +142,7 @@ def test_a_source_that_cannot_be_read_again_goes_on_only_window_by_window(
         assert begin_horizon(tmp_path / name, card, SECOND) == FIRST
 
 
-def test_a_directory_of_something_else_is_refused(tmp_path: pathlib.Path) -> None:
+def test_a_directory_of_something_else_is_refused(tmp_path):
     (tmp_path / "notes").write_text("mine")
     with pytest.raises(InputError, match=r"^output: .* does not exist yet, or an empty one"):
         begin_horizon(tmp_path, CARD, FIRST)
@@ -155,7 +151,7 @@ def test_a_directory_of_something_else_is_refused(tmp_path: pathlib.Path) -> Non
     assert [path.name for path in tmp_path.iterdir()] == ["notes"]
 
 
-def test_drafts_of_another_job_stop_a_new_horizon_and_not_one_that_goes_on(place: Place) -> None:
+def test_drafts_of_another_job_stop_a_new_horizon_and_not_one_that_goes_on(place):
     for is_begun in (False, True):
         place.new()
         if is_begun:
@@ -172,9 +168,7 @@ def test_drafts_of_another_job_stop_a_new_horizon_and_not_one_that_goes_on(place
 
 
 @pytest.mark.parametrize("num_stops", [1, pytest.param(2, marks=pytest.mark.slow)])
-def test_one_of_two_concurrent_jobs_creates_the_file(
-    place: Place, monkeypatch: pytest.MonkeyPatch, num_stops: int
-) -> None:
+def test_one_of_two_concurrent_jobs_creates_the_file(place, monkeypatch, num_stops):
     """In all orders of their steps where they are stopped once or twice together."""
     stepping(monkeypatch, place.owner, place.steps)
     tried = 0
@@ -196,9 +190,7 @@ class KilledError(BaseException):
 
 @pytest.mark.parametrize("after", [False, True])
 @pytest.mark.parametrize("method", ["open_draft", "write_draft", "create_exclusively"])
-def test_kill_at_any_step_leaves_no_partial_file(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, method: str, after: bool
-) -> None:
+def test_kill_at_any_step_leaves_no_partial_file(tmp_path, monkeypatch, method, after):
     original, calls = getattr(LocalStore, method), []
 
     def killed(self: LocalStore, *arguments: Any) -> Any:
@@ -221,13 +213,13 @@ def test_kill_at_any_step_leaves_no_partial_file(
     assert begin_horizon(tmp_path / "out", CARD, SECOND) == (FIRST if was_begun else SECOND)
 
 
-def test_read_release_rejects_a_horizon(tmp_path: pathlib.Path) -> None:
+def test_read_release_rejects_a_horizon(tmp_path):
     begin_horizon(tmp_path, CARD, FIRST)
     with pytest.raises(ReleaseError, match="holds the releases of many windows: read_windows"):
         read_release(tmp_path)
 
 
-def test_rejects_card_whose_fields_contradict() -> None:
+def test_rejects_card_whose_fields_contradict():
     plan = leveled()
     for changed in (
         {"guarantee": dataclasses.replace(plan.guarantee, privacy_unit="person_id")},
@@ -248,7 +240,7 @@ def test_rejects_card_whose_fields_contradict() -> None:
 VALUES: list[Any] = [None, True, -1, 0, 2**80, 1.5, 1e999, "", "x" * 100, [], {}, [[]], {"a": 1}]
 
 
-def test_a_hostile_file_is_refused_in_one_line(tmp_path: pathlib.Path) -> None:
+def test_a_hostile_file_is_refused_in_one_line(tmp_path):
     """Whatever stands in one of its fields, it is refused, or says what a card may say."""
     path = tmp_path / "horizon.json"
     good = json.loads(CARD.text(FIRST))
@@ -295,7 +287,7 @@ def test_a_hostile_file_is_refused_in_one_line(tmp_path: pathlib.Path) -> None:
         json.dumps({**json.loads(CARD.text(FIRST)), "plan": {"a": "\ud800"}}),
     ],
 )
-def test_rejects_text_that_is_not_a_card(tmp_path: pathlib.Path, text: str) -> None:
+def test_rejects_text_that_is_not_a_card(tmp_path, text):
     (tmp_path / "horizon.json").write_bytes(text.encode(errors="surrogateescape"))
     for call in (lambda: read_horizon(tmp_path), lambda: begin_horizon(tmp_path, CARD, FIRST)):
         with pytest.raises(ReleaseError, match=r"horizon\.json") as caught:
@@ -303,7 +295,7 @@ def test_rejects_text_that_is_not_a_card(tmp_path: pathlib.Path, text: str) -> N
         refusal(caught)
 
 
-def test_a_file_that_is_too_large_or_a_link_is_not_read(tmp_path: pathlib.Path) -> None:
+def test_a_file_that_is_too_large_or_a_link_is_not_read(tmp_path):
     with (tmp_path / "horizon.json").open("wb") as file:
         file.truncate(2**40)
     with pytest.raises(ReleaseError, match="too large for a card"):
@@ -315,7 +307,7 @@ def test_a_file_that_is_too_large_or_a_link_is_not_read(tmp_path: pathlib.Path) 
         read_horizon(tmp_path)
 
 
-def test_a_directory_without_a_horizon_is_refused(tmp_path: pathlib.Path) -> None:
+def test_a_directory_without_a_horizon_is_refused(tmp_path):
     for directory in (tmp_path, tmp_path / "none"):
         with pytest.raises(ReleaseError, match="must be a directory that holds the windows"):
             read_horizon(directory)

@@ -22,7 +22,7 @@ MARGINAL = ("--marginal", "a1")
 
 
 @pytest.fixture
-def week(tmp_path: pathlib.Path) -> str:
+def week(tmp_path) -> str:
     """Six windows and two blocks, of which windows 0, 1, 2, 4 and the first block are released."""
     released_horizon(str(tmp_path), PLAN, (0, 1, 2, 4), (0,))
     return str(tmp_path)
@@ -43,9 +43,7 @@ def refusal(capfd: pytest.CaptureFixture[str], *argv: str) -> str:
     return err.strip()
 
 
-def test_describe_says_the_promise_what_is_released_and_how_wrong_it_is(
-    week: str, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_describe_says_the_promise_what_is_released_and_how_wrong_it_is(week, capfd, monkeypatch):
     monkeypatch.setenv("COLUMNS", "300")
     text = said(capfd, "describe", week)
     for part in (
@@ -64,26 +62,20 @@ def test_describe_says_the_promise_what_is_released_and_how_wrong_it_is(
     assert f"a1 {error:.4g}" in text
 
 
-def test_describe_works_before_any_window_is_released(
-    tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_describe_works_before_any_window_is_released(tmp_path, capfd):
     begin_horizon(tmp_path, card_of(plan_of(168, person(7, 24), WORKLOAD)), FIRST)
     text = said(capfd, "describe", str(tmp_path))
     assert "released 0 of 168 windows" in text
     assert "all 168 windows together at most epsilon 7, delta 7e-09" in text
 
 
-def test_describe_json_is_the_card_and_the_released_numbers(
-    week: str, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_describe_json_is_the_card_and_the_released_numbers(week, capfd):
     found = json.loads(said(capfd, "describe", week, "--json"))
     assert found["horizon_id"] == FIRST
     assert found["released"] == {"windows": [0, 1, 2, 4], "blocks": [0]}
 
 
-def test_windows_together_are_answered_with_their_standard_error(
-    week: str, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_windows_together_are_answered_with_their_standard_error(week, capfd):
     (expected,) = read_windows(week).answer(Workload(DOMAIN, (("a1",),)), slice(0, 3))
     (found,) = json.loads(said(capfd, "answer", week, "--windows", "0:3", *MARGINAL, "--json"))
     assert found["records"] == expected.values.tolist()
@@ -93,16 +85,14 @@ def test_windows_together_are_answered_with_their_standard_error(
     assert f"standard error of a cell {expected.standard_error:,.1f} records" in text
 
 
-def test_one_window_is_answered_by_its_number(week: str, capfd: pytest.CaptureFixture[str]) -> None:
+def test_one_window_is_answered_by_its_number(week, capfd):
     expected = read_windows(week).windows[4].tables["a1",].tolist()
     for text in ("4", "-2", "4:5", "-2:-1"):
         (found,) = json.loads(said(capfd, "answer", week, "--windows", text, *MARGINAL, "--json"))
         assert found["records"] == expected
 
 
-def test_linear_queries_have_a_standard_error(
-    week: str, tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_linear_queries_have_a_standard_error(week, tmp_path, capfd):
     path = tmp_path / "queries"
     path.write_text('{"interval": {"attribute": "a1", "low": 1, "high": 2}}\n')
     asked = ("answer", week, "--windows", "1:3", "--queries", str(path))
@@ -112,9 +102,7 @@ def test_linear_queries_have_a_standard_error(
     assert "standard error" in text and f"{found['standard_error']:,.1f}" in text
 
 
-def test_error_names_windows_that_are_not_released(
-    week: str, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_error_names_windows_that_are_not_released(week, capfd):
     line = refusal(capfd, "answer", week, "--windows", ":", *MARGINAL)
     assert line == (
         "error: --windows: ':' is refused; must be released, and 3, 5 of them are not yet"
@@ -125,11 +113,11 @@ def test_error_names_windows_that_are_not_released(
 @pytest.mark.parametrize(
     "text", ["", "x", "1:2:1", "1.0", "1" * 8, "3:3", "4:2", "7", "-7", "0:7", "-7:", "1 :2", "--"]
 )
-def test_rejects_bad_windows_flag(week: str, capfd: pytest.CaptureFixture[str], text: str) -> None:
+def test_rejects_bad_windows_flag(week, capfd, text):
     assert "--windows" in refusal(capfd, "answer", week, f"--windows={text}", *MARGINAL)
 
 
-def test_windows_flag_follows_python_slices() -> None:
+def test_windows_flag_follows_python_slices():
     numbers = range(9)
     for first in ("", *map(str, range(-9, 9))):
         for stop in ("", *map(str, range(-9, 10))):
@@ -141,9 +129,7 @@ def test_windows_flag_follows_python_slices() -> None:
                 assert len(expected) == 0
 
 
-def test_windows_must_be_named_and_only_of_a_horizon(
-    week: str, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_windows_must_be_named_and_only_of_a_horizon(week, capfd):
     assert "--windows: missing; must be one window" in refusal(capfd, "answer", week, *MARGINAL)
     line = refusal(capfd, "answer", f"{week}/windows/000000", "--windows", "0", *MARGINAL)
     assert "--windows applies only to the windows of a stream" in line
@@ -153,9 +139,7 @@ def test_windows_must_be_named_and_only_of_a_horizon(
     assert "must be given once" in line
 
 
-def test_synthetic_databases_are_answered_one_by_one(
-    tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_synthetic_databases_are_answered_one_by_one(tmp_path, capfd):
     plan = plan_window_databases(MWEM(), WORKLOAD, PLAN.horizon, person(2, 3), 1.0, 1e-9)
     begin_horizon(tmp_path, card_of(plan), FIRST)
     for number in (0, 1):
@@ -167,9 +151,7 @@ def test_synthetic_databases_are_answered_one_by_one(
     assert line.startswith("error: --windows: ':2' is refused; must be one window")
 
 
-def test_finish_counts_what_is_released_and_removes_all_drafts(
-    week: str, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_finish_counts_what_is_released_and_removes_all_drafts(week, capfd):
     for place in ("", "windows/000003/", "levels/3/000001/"):
         draft = pathlib.Path(week, f"{place}.draft-x")
         draft.mkdir(parents=True)
@@ -180,15 +162,13 @@ def test_finish_counts_what_is_released_and_removes_all_drafts(
     assert said(capfd, "finish", week).endswith("drafts removed: 0")
 
 
-def test_finish_names_a_window_that_lost_a_file(
-    week: str, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_finish_names_a_window_that_lost_a_file(week, capfd):
     next(pathlib.Path(week, "windows", "000001").glob("tables-*")).unlink()
     line = refusal(capfd, "finish", week)
     assert f"'{week}/windows/000001' is refused; card.json names no files" in line
 
 
-def test_a_damaged_horizon_is_one_line(week: str, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_damaged_horizon_is_one_line(week, capfd):
     pathlib.Path(week, "horizon.json").write_text("{}")
     for argv in (
         ("describe", week),

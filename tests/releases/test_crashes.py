@@ -10,7 +10,6 @@ import dataclasses
 import errno
 import functools
 import itertools
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -22,7 +21,6 @@ from beam_dp.errors import InputError
 from beam_dp.releases.files.commit import check_output, probe_output
 from beam_dp.releases.kinds import commit_release, read_release, write_release
 from beam_dp.releases.leftovers import finish_writing
-from beam_dp.releases.release import Release
 from beam_dp.storage import of_url
 
 OURS = release_of()
@@ -71,7 +69,7 @@ def spoilt(
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("repair", ["same draw", "other draw", "clean-up"])
-def test_a_crash_at_any_step_is_repaired(place: Place, repair: str, after: bool) -> None:
+def test_a_crash_at_any_step_is_repaired(place, repair, after):
     winners = set()
     for crash_at in itertools.count(1):
         place.new()
@@ -99,7 +97,7 @@ def test_a_crash_at_any_step_is_repaired(place: Place, repair: str, after: bool)
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
-def test_a_step_that_fails_once_leaves_a_release_or_nothing(place: Place, after: bool) -> None:
+def test_a_step_that_fails_once_leaves_a_release_or_nothing(place, after):
     """A disk that is full, say: unlike a writer that dies, this one tidies up."""
     num_left = num_stopped = 0
     for fail_at in itertools.count(1):
@@ -124,9 +122,7 @@ def test_a_step_that_fails_once_leaves_a_release_or_nothing(place: Place, after:
     assert num_left <= after  # a draft that nobody was told of
 
 
-def test_what_is_written_otherwise_than_it_was_drawn_is_never_committed(
-    place: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_written_otherwise_than_it_was_drawn_is_never_committed(place, monkeypatch):
     kind = type(of_url.store_for(place.url(), "output"))
     original = kind.write_draft
 
@@ -140,9 +136,7 @@ def test_what_is_written_otherwise_than_it_was_drawn_is_never_committed(
 
 
 @pytest.mark.parametrize("check", [check_output, probe_output])
-def test_drafts_of_another_job_are_refused_until_they_are_withdrawn(
-    place: Place, check: Callable[[str], None]
-) -> None:
+def test_drafts_of_another_job_are_refused_until_they_are_withdrawn(place, check):
     assert dies(place, 3, after=True)
     before = place.names()
     assert before and all(name.startswith(".draft-") for name in before)
@@ -159,9 +153,7 @@ def test_drafts_of_another_job_are_refused_until_they_are_withdrawn(
 
 @pytest.mark.parametrize("release", [OURS, OTHERS], ids=["same draw", "other draw"])
 @pytest.mark.parametrize("write", [commit_release, write_release])
-def test_a_writer_that_is_retried_passes_over_drafts(
-    place: Place, write: Callable[..., object], release: Release
-) -> None:
+def test_a_writer_that_is_retried_passes_over_drafts(place, write, release):
     """Of its own job, or of one that started at the same moment: the first complete one wins."""
     assert dies(place, 3, after=True)
     write(release, place.url())
@@ -169,7 +161,7 @@ def test_a_writer_that_is_retried_passes_over_drafts(
     assert len(place.names()) == 3
 
 
-def test_drafts_that_hold_no_draw_stop_no_job(place: Place) -> None:
+def test_drafts_that_hold_no_draw_stop_no_job(place):
     """Jobs that start at the same moment try the same folder, and may begin the same horizon."""
     for draw_id in ("trial", "horizon-" + "0" * 32):
         draft_in(place.url(), draw_id)
@@ -177,7 +169,7 @@ def test_drafts_that_hold_no_draw_stop_no_job(place: Place) -> None:
     probe_output(place.url())
 
 
-def test_a_card_whose_copy_was_reported_as_refused_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_card_whose_copy_was_reported_as_refused_is_seen(monkeypatch):
     """As a bucket may say when the answer to its first request was lost."""
 
     class Forgetful(MemoryBucket):

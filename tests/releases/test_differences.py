@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import pathlib
-from typing import Any
 
 import numpy as np
 import pytest
@@ -54,7 +52,7 @@ def other_counts() -> np.ndarray:
 
 
 @pytest.mark.parametrize("make", [synthetic, intervals, tables])
-def test_orders_cells_by_their_z_scores(make: Any) -> None:
+def test_orders_cells_by_their_z_scores(make):
     first, *rest = compare_releases(make(COUNTS), make(other_counts()))
     label = (("age", "4"),) if make is intervals else (("sex", "1"), ("class", "1"))
     assert first.cell == label and first.difference == pytest.approx(1000, abs=60)
@@ -63,7 +61,7 @@ def test_orders_cells_by_their_z_scores(make: Any) -> None:
     assert len(rest) == 5 and scores == sorted(scores, reverse=True)
 
 
-def test_variances_of_both_releases_add_up() -> None:
+def test_variances_of_both_releases_add_up():
     one, other = intervals(COUNTS), intervals(COUNTS)
     cells = np.arange(6)
     error = float(one.answer(cells, cells).standard_errors[0])
@@ -71,7 +69,7 @@ def test_variances_of_both_releases_add_up() -> None:
         assert each.standard_error == pytest.approx(math.sqrt(2) * error)
 
 
-def test_z_scores_of_equal_records_follow_the_noise() -> None:
+def test_z_scores_of_equal_records_follow_the_noise():
     """With one chance in 10^6 of a false alarm: 600 squared normal variables, nearly."""
     scores = [
         each.z_score
@@ -81,7 +79,7 @@ def test_z_scores_of_equal_records_follow_the_noise() -> None:
     assert 0.6 < np.mean(np.square(scores)) < 1.5
 
 
-def test_a_cell_without_a_stated_error_has_no_error_bar() -> None:
+def test_a_cell_without_a_stated_error_has_no_error_bar():
     asked = dp.marginals(DOMAIN, attributes=["sex", "class"])
     found = compare_releases(synthetic(COUNTS), synthetic(COUNTS, ONES), asked)
     unknown = [each for each in found if each.standard_error is None]
@@ -92,7 +90,7 @@ def test_a_cell_without_a_stated_error_has_no_error_bar() -> None:
     assert sizes == sorted(sizes, reverse=True)
 
 
-def test_compares_the_marginals_of_both_releases() -> None:
+def test_compares_the_marginals_of_both_releases():
     both = dp.marginals(DOMAIN, attributes=[["sex"], ["sex", "class"]])
     found = compare_releases(synthetic(COUNTS, both), synthetic(COUNTS, ONES))
     assert {each.cell for each in found} == {(("sex", "0"),), (("sex", "1"),)}
@@ -105,12 +103,12 @@ def test_compares_the_marginals_of_both_releases() -> None:
         (lambda: synthetic(COUNTS, ONES), "must be given: the releases were made for no marginal"),
     ],
 )
-def test_refuses_releases_with_other_cells(second: Any, expected: str) -> None:
+def test_refuses_releases_with_other_cells(second, expected):
     with pytest.raises(InputError, match=expected):
         compare_releases(synthetic(COUNTS), second())
 
 
-def test_refuses_two_copies_of_one_draw() -> None:
+def test_refuses_two_copies_of_one_draw():
     release = intervals(COUNTS)
     with pytest.raises(InputError, match="must be another draw"):
         compare_releases(release, release)
@@ -118,9 +116,7 @@ def test_refuses_two_copies_of_one_draw() -> None:
         compare_releases(release, intervals(COUNTS, "hours"))
 
 
-def test_the_command_shows_cells_and_their_number(
-    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_shows_cells_and_their_number(tmp_path, capsys):
     directories = [str(tmp_path / name) for name in "ab"]
     for directory, counts in zip(directories, (COUNTS, other_counts()), strict=True):
         write_release(synthetic(counts), directory)
@@ -136,9 +132,7 @@ def test_the_command_shows_cells_and_their_number(
     assert "of 2 cells differ" in capsys.readouterr().out
 
 
-def test_refuses_releases_that_cannot_be_compared_in_one_line(
-    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_refuses_releases_that_cannot_be_compared_in_one_line(tmp_path, capsys):
     one, other, many = (str(tmp_path / name) for name in ("one", "other", "many"))
     write_release(synthetic(COUNTS), one)
     write_release(synthetic(COUNTS, ONES), other)
@@ -154,9 +148,7 @@ def test_refuses_releases_that_cannot_be_compared_in_one_line(
     assert "such as DIR/windows/000000" in capsys.readouterr().err
 
 
-def test_does_not_judge_cells_without_an_error_bar(
-    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_does_not_judge_cells_without_an_error_bar(tmp_path, capsys):
     directories = [str(tmp_path / name) for name in "ab"]
     promise = dp.Guarantee(1.0, 0.0, "add_or_remove_one", "person_id", 1)
     for directory in directories:
@@ -174,12 +166,7 @@ def test_does_not_judge_cells_without_an_error_bar(
         (["--marginal", "sexx"], "error: --marginal: 'sexx' is refused"),
     ],
 )
-def test_refuses_bad_flags_in_one_line(
-    flags: list[str],
-    expected: str,
-    tmp_path: pathlib.Path,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_refuses_bad_flags_in_one_line(flags, expected, tmp_path, capsys):
     directories = [str(tmp_path / name) for name in "ab"]
     for directory in directories:
         write_release(synthetic(COUNTS), directory)

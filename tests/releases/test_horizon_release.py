@@ -47,7 +47,7 @@ def queries_of() -> list[LinearQuery]:
 
 
 @pytest.mark.parametrize("noise", ["discrete_laplace", "discrete_gaussian"])
-def test_queries_are_answered_by_sums_of_cells(noise: Any) -> None:
+def test_queries_are_answered_by_sums_of_cells(noise):
     plan = plan_of(5, RECORD, PAIRS, distribution=noise)
     histogram = Histogram(SMALL, np.arange(12) ** 2)
     release = plan.draw(0, histogram.marginals(plan.summary_tables), NoNoise(), HORIZON_ID)
@@ -61,7 +61,7 @@ def test_queries_are_answered_by_sums_of_cells(noise: Any) -> None:
 
 
 @pytest.mark.parametrize("noise", ["discrete_laplace", "discrete_gaussian"])
-def test_standard_errors_are_those_of_the_noise(noise: Any) -> None:
+def test_standard_errors_are_those_of_the_noise(noise):
     """Of 40,000 draws: within 5 %, but for a chance below 1e-6, as kurtosis is at most 6."""
     plan = plan_of(5, RECORD, PAIRS, distribution=noise)
     measured = plan.measurements
@@ -98,7 +98,7 @@ def answered(plan: Any, noisy: Any, queries: list[LinearQuery]) -> Any:
     return dataclasses.replace(release, tables=tables).answer_queries(queries)
 
 
-def test_query_has_the_same_answer_from_every_table() -> None:
+def test_query_has_the_same_answer_from_every_table():
     plan = plan_of(5, RECORD, PAIRS, **GAUSSIAN)
     tables = plan.draw(0, marginals_of(plan, 5), Seeded(3), HORIZON_ID).tables
     for (one, a), (other, b) in itertools.combinations(tables.items(), 2):
@@ -107,13 +107,13 @@ def test_query_has_the_same_answer_from_every_table() -> None:
         np.testing.assert_allclose(*sums, atol=1e-9)
 
 
-def test_tables_are_never_clipped() -> None:
+def test_tables_are_never_clipped():
     plan = plan_of(5, RECORD, PAIRS)
     release = plan.draw(0, marginals_of(plan, 0), Seeded(4), HORIZON_ID)
     assert min(table.min() for table in release.tables.values()) < -1
 
 
-def test_the_noisy_number_of_records_has_its_error() -> None:
+def test_the_noisy_number_of_records_has_its_error():
     release = window_of()
     number, error = release.noisy_number()
     (everything,) = release.answer_queries([Product(DOMAIN.shape, (), ())])
@@ -146,7 +146,7 @@ def test_the_noisy_number_of_records_has_its_error() -> None:
         ),
     ],
 )
-def test_rejects_unanswerable_questions_in_one_line(ask: Any, message: str) -> None:
+def test_rejects_unanswerable_questions_in_one_line(ask, message):
     with pytest.raises(InputError, match=message) as caught:
         ask(window_of())
     assert "\n" not in str(caught.value)
@@ -168,12 +168,12 @@ ZEROS = np.zeros(DOMAIN.num_cells)
         ({"measured": ()}, "must measure every marginal"),
     ],
 )
-def test_rejects_inconsistent_window_tables(changed: dict[str, Any], message: str) -> None:
+def test_rejects_inconsistent_window_tables(changed, message):
     with pytest.raises(InputError, match=message):
         dataclasses.replace(window_of(), **changed)
 
 
-def test_repr_names_the_window_and_not_the_counts() -> None:
+def test_repr_names_the_window_and_not_the_counts():
     release = window_of()
     assert isinstance(release, WindowTables)
     assert repr(release) == (
@@ -241,7 +241,7 @@ def dense(
 
 
 @pytest.mark.parametrize("options", [{}, LEVELS, {**LEVELS, **GAUSSIAN}, {**LEVELS, "block": 8}])
-def test_every_sum_of_windows_is_the_least_squares_estimate(options: dict[str, Any]) -> None:
+def test_every_sum_of_windows_is_the_least_squares_estimate(options):
     """Of eight windows; blocks of three leave a last one of two."""
     plan = plan_of(8, RECORD, whole(domain_of(2, 2)), **options)
     everything = released(plan)
@@ -263,7 +263,7 @@ def test_every_sum_of_windows_is_the_least_squares_estimate(options: dict[str, A
 
 
 @pytest.mark.parametrize("options", [{}, LEVELS, {**LEVELS, **GAUSSIAN}])
-def test_the_error_of_the_whole_horizon_is_the_closed_form(options: dict[str, Any]) -> None:
+def test_the_error_of_the_whole_horizon_is_the_closed_form(options):
     plan = plan_of(9, RECORD, whole(domain_of(4)), **options)
     release = released(plan)
     squares = [
@@ -274,7 +274,7 @@ def test_the_error_of_the_whole_horizon_is_the_closed_form(options: dict[str, An
 
 
 @pytest.mark.parametrize("options", [LEVELS, {**LEVELS, **GAUSSIAN}])
-def test_answers_of_queries_are_sums_of_those_of_cells(options: dict[str, Any]) -> None:
+def test_answers_of_queries_are_sums_of_those_of_cells(options):
     workload = workload_of(domain_of(3, 2, 2), 2)
     plan = plan_of(8, RECORD, workload, **options)
     release = released(plan)
@@ -291,14 +291,14 @@ def test_answers_of_queries_are_sums_of_those_of_cells(options: dict[str, Any]) 
         assert cell.bound is not None and cell.bound > 2 * float(cell.standard_error or 0)
 
 
-def test_tables_that_overlap_agree_also_where_blocks_were_used() -> None:
+def test_tables_that_overlap_agree_also_where_blocks_were_used():
     workload = workload_of(domain_of(3, 2, 2), 2)
     release = released(plan_of(8, RECORD, workload, **LEVELS))
     one, other, _ = release.answer(workload, slice(1, 7))
     np.testing.assert_allclose(one.values.sum(axis=1), other.values.sum(axis=1), atol=1e-8)
 
 
-def test_sums_of_empty_windows_are_not_biased() -> None:
+def test_sums_of_empty_windows_are_not_biased():
     """168 windows, 400 cells: of mean 0 within 6 standard errors, and never clipped."""
     plan = plan_of(168, RECORD, whole(domain_of(400)))
     source = Seeded(9)
@@ -336,7 +336,7 @@ class Reading(Mapping[int, WindowTables]):
         return len(self.held)
 
 
-def test_only_windows_and_blocks_that_are_needed_are_read() -> None:
+def test_only_windows_and_blocks_that_are_needed_are_read():
     plan = plan_of(8, RECORD, whole(domain_of(4)), **LEVELS)
     release = released(plan)
     windows, blocks = Reading(release.windows), Reading(release.blocks)
@@ -346,7 +346,7 @@ def test_only_windows_and_blocks_that_are_needed_are_read() -> None:
     assert set(windows.read) == {6, 7} and blocks.read == [2]
 
 
-def test_a_window_that_is_not_released_is_named() -> None:
+def test_a_window_that_is_not_released_is_named():
     plan = plan_of(8, RECORD)
     release = released(plan, (0, 1, 2, 5))
     assert release.released == (0, 1, 2, 5)
@@ -359,13 +359,13 @@ def test_a_window_that_is_not_released_is_named() -> None:
 @pytest.mark.parametrize(
     "windows", [slice(3, 3), slice(4, 2), slice(-2, None), slice(0, 9), slice(0, 4, 2), slice(0.0)]
 )
-def test_rejects_slices_outside_the_horizon(windows: slice) -> None:
+def test_rejects_slices_outside_the_horizon(windows):
     plan = plan_of(8, RECORD)
     with pytest.raises(InputError, match="must be from a first window to before a later one, of 0"):
         released(plan).answer(plan.workload, windows)
 
 
-def test_a_window_of_another_horizon_or_place_is_refused() -> None:
+def test_a_window_of_another_horizon_or_place_is_refused():
     plan = plan_of(8, RECORD, **LEVELS)
     release = released(plan)
     windows = {**release.windows}
@@ -387,7 +387,7 @@ def test_a_window_of_another_horizon_or_place_is_refused() -> None:
         swapped.answer(plan.workload, slice(0, 1))
 
 
-def test_synthetic_databases_of_windows_are_answered_one_at_a_time() -> None:
+def test_synthetic_databases_of_windows_are_answered_one_at_a_time():
     database = release_of()
     release = HorizonRelease(
         horizon=horizon_of(4),
@@ -403,7 +403,7 @@ def test_synthetic_databases_of_windows_are_answered_one_at_a_time() -> None:
         release.answer(asked, slice(0, 2))
 
 
-def test_rejects_inconsistent_horizon() -> None:
+def test_rejects_inconsistent_horizon():
     release = released(plan_of(8, RECORD))
     with pytest.raises(InputError, match="horizon_id"):
         dataclasses.replace(release, horizon_id="1")

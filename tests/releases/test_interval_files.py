@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pathlib
 import pickle
 from collections.abc import Callable
 from typing import Any
@@ -50,9 +49,7 @@ def assert_same(one: IntervalRelease, other: IntervalRelease) -> None:
 
 @pytest.mark.parametrize("neighboring", Neighboring)
 @pytest.mark.parametrize("choice", PURE + GAUSSIAN, ids="/".join)
-def test_window_tables_round_trip_through_files(
-    tmp_path: pathlib.Path, choice: Choice, neighboring: Neighboring
-) -> None:
+def test_window_tables_round_trip_through_files(tmp_path, choice, neighboring):
     release = released(choice, neighboring=neighboring)
     write_release(release, tmp_path)
     found = read_release(tmp_path)
@@ -64,7 +61,7 @@ def test_window_tables_round_trip_through_files(
 
 
 @pytest.mark.slow
-def test_reads_trees_below_windows(tmp_path: pathlib.Path) -> None:
+def test_reads_trees_below_windows(tmp_path):
     release = released(("windows", "discrete_laplace"), MANY)
     assert len(strategy_tables(release.strategy)["sizes"]) == 2
     write_release(release, tmp_path)
@@ -73,7 +70,7 @@ def test_reads_trees_below_windows(tmp_path: pathlib.Path) -> None:
     assert_same(release, found)
 
 
-def test_reads_a_table_of_many_pieces() -> None:
+def test_reads_a_table_of_many_pieces():
     release = released(("histogram", "discrete_laplace"), 2**17 + 5)
     found = release_from_bytes(release_to_bytes(release))
     assert isinstance(found, IntervalRelease)
@@ -82,7 +79,7 @@ def test_reads_a_table_of_many_pieces() -> None:
 
 @pytest.mark.mostly_slow(one_in=2)
 @pytest.mark.parametrize("choice", PURE + GAUSSIAN, ids="/".join)
-def test_pickles_a_plan_unchanged(choice: Choice) -> None:
+def test_pickles_a_plan_unchanged(choice):
     guarantee = Guarantee(1.0, 1e-9, "add_or_remove_one", "record", 1)
     plan = planned(MANY if choice[0] == "windows" else 37, guarantee, choice)
     plan.strategy.errors.mean()
@@ -95,7 +92,7 @@ def test_pickles_a_plan_unchanged(choice: Choice) -> None:
     assert found.mean_squared_error == plan.mean_squared_error
 
 
-def test_values_of_the_attribute_name_its_cells() -> None:
+def test_values_of_the_attribute_name_its_cells():
     release = released(("histogram", "discrete_laplace"))
     assert release.cells(-3, 19) == (0, 22) and release.cells(0, 0) == (3, 3)
     for low, high in ((5, 4), (-4, 3), (0, 20), (0.5, 2), ("other", 3), (None, 3), (True, 3)):
@@ -132,9 +129,7 @@ SINE: Choice = ("sine", "discrete_gaussian")
         (lambda card: card.pop("parameters"), "parameters"),
     ],
 )
-def test_refuses_hostile_cards(
-    tmp_path: pathlib.Path, change: Callable[[dict[str, Any]], Any], message: str
-) -> None:
+def test_refuses_hostile_cards(tmp_path, change, message):
     assert message in refusal_of(released(WINDOWS), "intervals", tmp_path, change)
 
 
@@ -178,26 +173,21 @@ def last_number(name: str, value: float) -> Callable[[dict[str, bytes]], Any]:
         (SINE, last_number("kernel", 2**26), "inverse"),
     ],
 )
-def test_refuses_hostile_files(
-    tmp_path: pathlib.Path,
-    choice: Choice,
-    change: Callable[[dict[str, bytes]], Any],
-    message: str,
-) -> None:
+def test_refuses_hostile_files(tmp_path, choice, change, message):
     assert message in refusal_of(
         released(choice), "intervals", tmp_path, change_data=tables_changed(choice, change)
     )
 
 
 @pytest.mark.parametrize("damage", [lambda data: data[:-1], lambda data: data[:-1] + b"x"])
-def test_refuses_damaged_files(tmp_path: pathlib.Path, damage: Callable[[bytes], bytes]) -> None:
+def test_refuses_damaged_files(tmp_path, damage):
     line = refusal_of(
         released(WINDOWS), "intervals", tmp_path, change_data=damage, with_checksum=False
     )
     assert "of its card" in line
 
 
-def test_refuses_a_matrix_that_does_not_measure_a_cell() -> None:
+def test_refuses_a_matrix_that_does_not_measure_a_cell():
     tables = {
         "sizes": np.array([3]),
         "weights": np.zeros((0, 3), np.int64),
@@ -207,7 +197,7 @@ def test_refuses_a_matrix_that_does_not_measure_a_cell() -> None:
         strategy_from_tables("windows", 3, ADD, tables)
 
 
-def test_bins_are_named_by_their_edges() -> None:
+def test_bins_are_named_by_their_edges():
     guarantee = Guarantee(1.0, 0, "add_or_remove_one", "record", 1)
     plan = planned(3, guarantee, ("histogram", "discrete_laplace"))
     pay = NumericAttribute("pay", (0, 10, 20.5, 30), nullable=True)

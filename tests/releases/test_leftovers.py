@@ -7,7 +7,7 @@ import json
 import pathlib
 import re
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -65,9 +65,7 @@ def commit_and_kill(
         ("place", True, True),
     ],
 )
-def test_completes_a_commit_or_removes_its_draft(
-    tmp_path: pathlib.Path, method: str, after: bool, is_complete: bool
-) -> None:
+def test_completes_a_commit_or_removes_its_draft(tmp_path, method, after, is_complete):
     commit_and_kill(tmp_path / "out", method, after=after)
     assert any(name.startswith(".draft-") for name in everything_under(tmp_path / "out"))
     assert finish_writing(tmp_path / "out") is is_complete
@@ -79,7 +77,7 @@ def test_completes_a_commit_or_removes_its_draft(
     assert finish_writing(tmp_path / "out") is is_complete  # again
 
 
-def test_removes_a_draft_of_another_draw(tmp_path: pathlib.Path) -> None:
+def test_removes_a_draft_of_another_draw(tmp_path):
     release = release_of()
     assert commit_release(release, tmp_path)
     before = everything_under(tmp_path)
@@ -90,21 +88,19 @@ def test_removes_a_draft_of_another_draw(tmp_path: pathlib.Path) -> None:
 
 
 @pytest.mark.parametrize("card", ["", "[]", "{}", '{"files": 7}', '{"files": {"../x": {}}}'])
-def test_completes_nothing_for_a_damaged_card(tmp_path: pathlib.Path, card: str) -> None:
+def test_completes_nothing_for_a_damaged_card(tmp_path, card):
     (tmp_path / "card.json").write_text(card)
     (tmp_path / ".draft-x").mkdir()
     assert finish_writing(tmp_path) is False
     assert everything_under(tmp_path) == ["card.json"]
 
 
-def test_finishes_a_missing_directory(tmp_path: pathlib.Path) -> None:
+def test_finishes_a_missing_directory(tmp_path):
     assert finish_writing(tmp_path / "out") is False
     assert not (tmp_path / "out").exists()
 
 
-def test_places_a_draft_whose_card_is_published_meanwhile(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_places_a_draft_whose_card_is_published_meanwhile(tmp_path, monkeypatch):
     """The writer died after its card, which the clean-up had not seen when it began."""
     commit_and_kill(tmp_path, "create_exclusively")
     (draft,) = LocalStore(tmp_path).drafts()
@@ -120,7 +116,7 @@ def test_places_a_draft_whose_card_is_published_meanwhile(
     assert len(everything_under(tmp_path)) == 3
 
 
-def test_moves_nothing_for_a_card_that_names_a_path(tmp_path: pathlib.Path) -> None:
+def test_moves_nothing_for_a_card_that_names_a_path(tmp_path):
     data = b"mine"
     entry = {"sha256": hashlib.sha256(data).hexdigest(), "bytes": len(data)}
     out = tmp_path / "out"
@@ -131,7 +127,7 @@ def test_moves_nothing_for_a_card_that_names_a_path(tmp_path: pathlib.Path) -> N
     assert everything_under(tmp_path) == ["out", "out/card.json", "out/notes"]
 
 
-def test_a_release_without_its_payload_is_incomplete(tmp_path: pathlib.Path) -> None:
+def test_a_release_without_its_payload_is_incomplete(tmp_path):
     assert commit_release(release_of(), tmp_path)
     for path in tmp_path.glob("records-*"):
         path.unlink()
@@ -139,9 +135,7 @@ def test_a_release_without_its_payload_is_incomplete(tmp_path: pathlib.Path) -> 
 
 
 @pytest.mark.parametrize("repair", [finish_writing, lambda out: commit_release(release_of(), out)])
-def test_does_not_place_a_partial_draft(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, repair: Callable[[pathlib.Path], bool]
-) -> None:
+def test_does_not_place_a_partial_draft(tmp_path, monkeypatch, repair):
     """Another attempt at the same draw was killed in the middle of a file of the same name."""
     commit_and_kill(tmp_path, "create_exclusively", after=True)
     (whole,) = tmp_path.glob(".draft-*")
@@ -180,9 +174,7 @@ def finish(capfd: pytest.CaptureFixture[str], folder: pathlib.Path, code: int = 
     return line.strip()
 
 
-def test_finish_completes_a_committed_release(
-    tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_finish_completes_a_committed_release(tmp_path, capfd):
     commit_and_kill(tmp_path, "place")
     draft_in(tmp_path)
     expected = f"{tmp_path}: the release is complete; drafts removed"
@@ -192,17 +184,13 @@ def test_finish_completes_a_committed_release(
     assert finish(capfd, tmp_path) == f"{expected}: 0"
 
 
-def test_finish_withdraws_drafts_without_a_release(
-    tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_finish_withdraws_drafts_without_a_release(tmp_path, capfd):
     draft_in(tmp_path)
     assert finish(capfd, tmp_path) == f"{tmp_path}: no release was committed; drafts withdrawn: 1"
     assert everything_under(tmp_path) == []
 
 
-def test_finish_reports_a_lost_file(
-    tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_finish_reports_a_lost_file(tmp_path, capfd):
     assert commit_release(release_of(), tmp_path)
     next(tmp_path.glob("records-*")).unlink()
     draft_in(tmp_path)
@@ -214,9 +202,7 @@ def test_finish_reports_a_lost_file(
     assert len(everything_under(tmp_path)) == 2
 
 
-def test_finish_refuses_a_missing_directory(
-    tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_finish_refuses_a_missing_directory(tmp_path, capfd):
     line = finish(capfd, tmp_path / "outt", 2)
     assert line.startswith(f"error: output: '{tmp_path}/outt' is refused; must be a directory")
     assert finish(capfd, pathlib.Path("ftp://host/out"), 2).startswith("error: output: ")
@@ -224,12 +210,7 @@ def test_finish_refuses_a_missing_directory(
 
 
 @pytest.mark.parametrize("is_committed", [False, True])
-def test_finish_reports_drafts_that_it_cannot_remove(
-    tmp_path: pathlib.Path,
-    capfd: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    is_committed: bool,
-) -> None:
+def test_finish_reports_drafts_that_it_cannot_remove(tmp_path, capfd, monkeypatch, is_committed):
     if is_committed:
         assert commit_release(release_of(), tmp_path)
     draft_in(tmp_path)
@@ -239,9 +220,7 @@ def test_finish_reports_drafts_that_it_cannot_remove(
     assert "which are private" in line
 
 
-def test_finish_reports_a_failing_filesystem_in_one_line(
-    tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_finish_reports_a_failing_filesystem_in_one_line(tmp_path, capfd, monkeypatch):
     def broken(self: LocalStore, draft: str) -> str:
         raise PermissionError(13, "Permission denied", str(tmp_path / draft))
 
@@ -256,7 +235,7 @@ ANSWERS = AnswersRelease(draw_id="a" * 32, guarantee=GUARANTEE, rows=[], stated=
 
 
 @pytest.fixture
-def unfinished(tmp_path: pathlib.Path) -> pathlib.Path:
+def unfinished(tmp_path) -> pathlib.Path:
     return commit_and_kill(tmp_path / "a b", "place")
 
 
@@ -270,9 +249,7 @@ def named_command(line: str) -> Sequence[str]:
 @pytest.mark.parametrize(
     "command", [["describe"], ["describe", "--json"], ["answer", "--marginal", "hours"]]
 )
-def test_readers_of_an_unfinished_release_name_finish(
-    unfinished: pathlib.Path, capfd: pytest.CaptureFixture[str], command: Sequence[str]
-) -> None:
+def test_readers_of_an_unfinished_release_name_finish(unfinished, capfd, command):
     name, *more = command
     assert main([name, str(unfinished), *more]) == 2
     out, line = capfd.readouterr()
@@ -282,9 +259,7 @@ def test_readers_of_an_unfinished_release_name_finish(
     assert read_release(unfinished).draw_id == release_of().draw_id
 
 
-def test_a_reader_of_unfinished_answers_names_finish(
-    tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_reader_of_unfinished_answers_names_finish(tmp_path, capfd):
     commit_and_kill(tmp_path, "place", ANSWERS)
     assert main(["describe", str(tmp_path)]) == 2
     assert main(named_command(capfd.readouterr().err)) == 0
@@ -292,9 +267,7 @@ def test_a_reader_of_unfinished_answers_names_finish(
 
 
 @pytest.mark.slow
-def test_a_program_that_runs_again_names_finish(
-    tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_program_that_runs_again_names_finish(tmp_path, capfd):
     commit_and_kill(tmp_path / "out", "place")
     for program, argv in (
         (release_synthetic_database.main, job_flags(tmp_path)),
@@ -306,13 +279,13 @@ def test_a_program_that_runs_again_names_finish(
         assert named_command(line) == ["finish", str(tmp_path / "out")]
 
 
-def test_a_reader_of_a_draft_without_a_card_names_finish(tmp_path: pathlib.Path) -> None:
+def test_a_reader_of_a_draft_without_a_card_names_finish(tmp_path):
     LocalStore(tmp_path).open_draft("0" * 32)
     with pytest.raises(ReleaseError, match=r"card\.json cannot be read: .* `beam-dp finish "):
         read_release(tmp_path)
 
 
-def test_errors_name_no_command_without_a_draft(tmp_path: pathlib.Path) -> None:
+def test_errors_name_no_command_without_a_draft(tmp_path):
     """It would help nothing: what is missing is lost."""
     assert commit_release(release_of(), tmp_path)
     next(tmp_path.glob("records-*")).unlink()

@@ -26,9 +26,7 @@ def holds(place: Place, draw: AnswersRelease) -> None:
 
 # How often both are stopped together; two stops are tried within three.
 @pytest.mark.parametrize("num_stops", [2, pytest.param(3, marks=pytest.mark.slow)])
-def test_a_writer_and_the_clean_up_of_its_job(
-    place: Place, monkeypatch: pytest.MonkeyPatch, num_stops: int
-) -> None:
+def test_a_writer_and_the_clean_up_of_its_job(place, monkeypatch, num_stops):
     """There is a release whole or none; never a card without its payload, which would block."""
     stepping(monkeypatch, place.owner, place.steps)
     outcomes = set()
@@ -49,7 +47,7 @@ def test_a_writer_and_the_clean_up_of_its_job(
 
 
 @pytest.mark.slow
-def test_two_draws(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_draws(place, monkeypatch):
     stepping(monkeypatch, place.owner, place.steps)
     winners = set()
     for ours, others in orders(

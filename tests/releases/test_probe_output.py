@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import pathlib
 import shutil
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -46,7 +45,7 @@ FAULTS: dict[str, tuple[str, Callable[..., Any], str]] = {
 
 
 @pytest.mark.parametrize("output", ["out", "not/yet/out", "there"])
-def test_a_folder_is_tried_and_nothing_is_left(tmp_path: pathlib.Path, output: str) -> None:
+def test_a_folder_is_tried_and_nothing_is_left(tmp_path, output):
     (tmp_path / "there").mkdir()
     before = everything_under(tmp_path)
     probe_output(tmp_path / output)
@@ -55,9 +54,7 @@ def test_a_folder_is_tried_and_nothing_is_left(tmp_path: pathlib.Path, output: s
 
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("output", ["out", "not/yet/out", "there"])
-def test_a_folder_that_lacks_something_is_refused_in_one_line(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, fault: str, output: str
-) -> None:
+def test_a_folder_that_lacks_something_is_refused_in_one_line(tmp_path, monkeypatch, fault, output):
     (tmp_path / "there").mkdir()
     before = everything_under(tmp_path)
     name, broken, reason = FAULTS[fault]
@@ -68,16 +65,14 @@ def test_a_folder_that_lacks_something_is_refused_in_one_line(
     assert everything_under(tmp_path) == before
 
 
-def test_a_folder_where_nothing_can_be_removed_is_refused(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_where_nothing_can_be_removed_is_refused(tmp_path, monkeypatch):
     """Drafts are private, and would stay."""
     monkeypatch.setattr("beam_dp.storage.local.shutil.rmtree", closed)
     with pytest.raises(InputError, match=r"^output: .*Permission denied"):
         probe_output(tmp_path / "out")
 
 
-def test_a_folder_that_is_taken_is_refused(tmp_path: pathlib.Path) -> None:
+def test_a_folder_that_is_taken_is_refused(tmp_path):
     (tmp_path / "file").touch()
     for path in (tmp_path, tmp_path / "file", tmp_path / "file" / "below"):
         with pytest.raises(InputError, match=r"^output: .* must be"):
@@ -86,7 +81,7 @@ def test_a_folder_that_is_taken_is_refused(tmp_path: pathlib.Path) -> None:
 
 
 @pytest.fixture(params=["gs", "s3"])
-def service(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+def service(request, monkeypatch) -> Iterator[Any]:
     skip_waits(monkeypatch)
     module = fake_google_storage if request.param == "gs" else fake_amazon_storage
     with module.serving(monkeypatch) as served:
@@ -94,15 +89,13 @@ def service(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
         yield served
 
 
-def test_a_bucket_is_tried_and_nothing_is_left(service: Any) -> None:
+def test_a_bucket_is_tried_and_nothing_is_left(service):
     service.put("out/other", b"theirs")
     probe_output(service.url)
     assert service.names() == ["out/other"]
 
 
-def test_a_bucket_that_copies_in_spite_of_a_condition_is_refused(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_bucket_that_copies_in_spite_of_a_condition_is_refused(monkeypatch):
     with fake_amazon_storage.serving(monkeypatch) as service:
         service.unknown = {"x-amz-copy-source-if-match"}
         with pytest.raises(InputError, match="copies whether a condition holds or not"):
@@ -110,9 +103,7 @@ def test_a_bucket_that_copies_in_spite_of_a_condition_is_refused(
         assert service.names() == []
 
 
-def test_what_is_tried_is_what_a_commit_does(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_tried_is_what_a_commit_does(tmp_path, monkeypatch):
     called = set()
     for name in ("open_draft", "write_draft", "publish", "place", "fingerprint"):
         original = getattr(LocalStore, name)

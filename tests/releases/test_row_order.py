@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import math
-import pathlib
 from collections import Counter
 from typing import Any
 
@@ -47,9 +46,7 @@ def titanic(records_format: str = "avro", draw_id: str = DRAW) -> SyntheticDatab
 
 
 @pytest.mark.parametrize("records_format", ["avro", "parquet", "csv"])
-def test_every_format_has_the_rows_of_the_draw_in_one_random_order(
-    tmp_path: pathlib.Path, records_format: str
-) -> None:
+def test_every_format_has_the_rows_of_the_draw_in_one_random_order(tmp_path, records_format):
     release = titanic(records_format)
     table = release.to_arrow()
     # A false alarm has a chance below 1e-6, and the id of the draw is fixed.
@@ -71,13 +68,13 @@ def test_every_format_has_the_rows_of_the_draw_in_one_random_order(
         assert rows == table["Survived"].to_pylist()
 
 
-def test_another_draw_of_the_same_records_has_another_order() -> None:
+def test_another_draw_of_the_same_records_has_another_order():
     tables = [titanic(draw_id=draw_id).to_arrow() for draw_id in (DRAW, "f" * 32)]
     assert not tables[0].equals(tables[1])
     assert records_bytes(titanic()) == records_bytes(titanic())
 
 
-def test_the_order_does_not_follow_that_of_the_input() -> None:
+def test_the_order_does_not_follow_that_of_the_input():
     """The input is sorted; the first rows of its copy must not be."""
     table = pa.table({"Survived": ["no"] * 540 + ["yes"] * 360, "Pclass": ["1", "2", "3"] * 300})
     domain = DOMAIN.restrict(("Survived", "Pclass"))
@@ -90,7 +87,7 @@ def test_the_order_does_not_follow_that_of_the_input() -> None:
 
 
 @pytest.mark.parametrize("block_rows", [1, 2, 100])
-def test_all_orders_are_equally_likely(monkeypatch: pytest.MonkeyPatch, block_rows: int) -> None:
+def test_all_orders_are_equally_likely(monkeypatch, block_rows):
     """Of 12 orders of four rows each is seen 500 times, give or take five standard deviations."""
     monkeypatch.setattr(records_module, "_BLOCK_ROWS", block_rows)
     counts = np.array([2, 1, 1])
@@ -102,9 +99,7 @@ def test_all_orders_are_equally_likely(monkeypatch: pytest.MonkeyPatch, block_ro
 
 
 @pytest.mark.parametrize("block_rows", [10, 1000])
-def test_a_block_is_small_and_all_blocks_hold_all_rows(
-    monkeypatch: pytest.MonkeyPatch, block_rows: int
-) -> None:
+def test_a_block_is_small_and_all_blocks_hold_all_rows(monkeypatch, block_rows):
     monkeypatch.setattr(records_module, "_BLOCK_ROWS", block_rows)
     counts = np.array([1, 5000, 2, 17, 800])
     values: dict[str, Any] = {"x": np.arange(counts.sum())}

@@ -62,7 +62,7 @@ def assert_same(one: SparseRelease, other: SparseRelease) -> None:
 
 
 @pytest.mark.parametrize(("sketch", "histogram"), [(True, True), (True, False), (False, True)])
-def test_reads_what_was_written(tmp_path: pathlib.Path, sketch: bool, histogram: bool) -> None:
+def test_reads_what_was_written(tmp_path, sketch, histogram):
     release = release_of(sketch=sketch, histogram=histogram)
     write_release(release, tmp_path)
     found = read_release(tmp_path)
@@ -73,7 +73,7 @@ def test_reads_what_was_written(tmp_path: pathlib.Path, sketch: bool, histogram:
     assert_same(again, release)
 
 
-def test_fastavro_reads_the_payload(tmp_path: pathlib.Path) -> None:
+def test_fastavro_reads_the_payload(tmp_path):
     release = release_of()
     write_release(release, tmp_path)
     rows = {}
@@ -140,9 +140,7 @@ def refused(folder: pathlib.Path) -> str:
         (lambda card: card.pop("guarantee"), "guarantee"),
     ],
 )
-def test_refuses_hostile_cards(
-    tmp_path: pathlib.Path, change: Callable[[dict[str, Any]], Any], message: str
-) -> None:
+def test_refuses_hostile_cards(tmp_path, change, message):
     assert message in refusal(tmp_path, change)
 
 
@@ -172,13 +170,11 @@ def damaged(folder: pathlib.Path, name: str, change: Callable[[bytes], bytes]) -
         ("histogram", lambda data: data + data[-16:]),
     ],
 )
-def test_refuses_damaged_files(
-    tmp_path: pathlib.Path, name: str, change: Callable[[bytes], bytes]
-) -> None:
+def test_refuses_damaged_files(tmp_path, name, change):
     damaged(tmp_path, name, change)
 
 
-def test_refuses_elements_out_of_order(tmp_path: pathlib.Path) -> None:
+def test_refuses_elements_out_of_order(tmp_path):
     elements = release_of().histogram.elements.view(np.int64)
 
     def swap(data: bytes) -> bytes:
@@ -192,7 +188,7 @@ def test_refuses_elements_out_of_order(tmp_path: pathlib.Path) -> None:
     assert "ascending" in damaged(tmp_path, "histogram", swap)
 
 
-def test_refuses_a_file_with_another_checksum(tmp_path: pathlib.Path) -> None:
+def test_refuses_a_file_with_another_checksum(tmp_path):
     write_release(release_of(), tmp_path)
     path = tmp_path / f"projection-{DRAW}.avro"
     data = bytearray(path.read_bytes())
@@ -201,7 +197,7 @@ def test_refuses_a_file_with_another_checksum(tmp_path: pathlib.Path) -> None:
     assert "checksum" in refused(tmp_path)
 
 
-def test_does_not_overwrite_another_draw(tmp_path: pathlib.Path) -> None:
+def test_does_not_overwrite_another_draw(tmp_path):
     write_release(release_of(), tmp_path)
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     write_release(release_of(), tmp_path)  # the same draw: nothing changes
@@ -218,7 +214,7 @@ _FAILURE = 0.05
 
 @pytest.mark.parametrize("num_keys", [1, 5, 200])
 @pytest.mark.parametrize("distance", [-5, 0, 30])
-def test_noise_bound_fails_at_most_as_often_as_stated(num_keys: int, distance: int) -> None:
+def test_noise_bound_fails_at_most_as_often_as_stated(num_keys, distance):
     # A false alarm has probability 1e-9: the binomial tail of 1,000 runs.
     scale, threshold = 3.0, 60
     generator = np.random.default_rng(7)
@@ -238,7 +234,7 @@ def test_noise_bound_fails_at_most_as_often_as_stated(num_keys: int, distance: i
 
 
 @pytest.mark.parametrize("count", [30, 57, 60, 200])
-def test_bounds_of_answers_fail_at_most_as_often_as_stated(count: int) -> None:
+def test_bounds_of_answers_fail_at_most_as_often_as_stated(count):
     # A false alarm has probability 1e-9, as above.
     scale, threshold, num_keys = 3.0, 60, 6
     generator = np.random.default_rng(8)

@@ -40,22 +40,20 @@ def assert_same(one: Any, other: Any) -> None:
 
 
 @pytest.mark.parametrize("release", [window_of(), window_of(**GAUSSIAN), block_of(2)], ids=repr)
-def test_window_tables_round_trip_through_files(
-    release: WindowTables, tmp_path: pathlib.Path
-) -> None:
+def test_window_tables_round_trip_through_files(release, tmp_path):
     write_release(release, tmp_path)
     assert_same(release, read_release(tmp_path))
     assert_same(release, release_from_bytes(release_to_bytes(release)))
 
 
-def test_the_first_of_two_draws_of_a_window_is_its_release(tmp_path: pathlib.Path) -> None:
+def test_the_first_of_two_draws_of_a_window_is_its_release(tmp_path):
     first, second = window_of(1), window_of(2)
     assert commit_release(first, tmp_path) and not commit_release(second, tmp_path)
     assert commit_release(first, tmp_path)
     assert_same(first, read_release(tmp_path))
 
 
-def test_file_size_does_not_depend_on_counts(tmp_path: pathlib.Path) -> None:
+def test_file_size_does_not_depend_on_counts(tmp_path):
     """A name, a size or a length must tell nothing: only checksums and the draw differ."""
     sizes = set()
     for number in (1, 2):
@@ -68,7 +66,7 @@ def test_file_size_does_not_depend_on_counts(tmp_path: pathlib.Path) -> None:
     assert len(sizes) == 1
 
 
-def test_any_avro_reader_reads_the_tables(tmp_path: pathlib.Path) -> None:
+def test_any_avro_reader_reads_the_tables(tmp_path):
     release = window_of()
     write_release(release, tmp_path)
     (path,) = tmp_path.glob("tables-*.avro")
@@ -145,13 +143,11 @@ def many_attributes(card: dict[str, Any]) -> None:
         (lambda card: card.pop("parameters"), "parameters"),
     ],
 )
-def test_a_hostile_card_is_refused(
-    tmp_path: pathlib.Path, change: Callable[[dict[str, Any]], Any], message: str
-) -> None:
+def test_a_hostile_card_is_refused(tmp_path, change, message):
     assert message in refusal(tmp_path, change_card=change)
 
 
-def test_rejects_too_many_measurements() -> None:
+def test_rejects_too_many_measurements():
     release = window_of(**GAUSSIAN)
     with pytest.raises(InputError, match=r"noise: .* inside what is measured: must be at most 2"):
         dataclasses.replace(release, measured=release.measured * 2**18)
@@ -177,7 +173,7 @@ def rows_of(change: Callable[[list[dict[str, Any]]], Any]) -> Callable[[bytes], 
     return changed
 
 
-def test_unchanged_rows_are_read(tmp_path: pathlib.Path) -> None:
+def test_unchanged_rows_are_read(tmp_path):
     with pytest.raises(pytest.fail.Exception, match="DID NOT RAISE"):
         refusal(tmp_path, change_data=rows_of(lambda rows: None))
 
@@ -196,13 +192,11 @@ def test_unchanged_rows_are_read(tmp_path: pathlib.Path) -> None:
         (lambda rows: rows[0].update(variance=1.0), "that of the card's noise"),
     ],
 )
-def test_a_hostile_file_is_refused(
-    tmp_path: pathlib.Path, change: Callable[[list[dict[str, Any]]], Any], message: str
-) -> None:
+def test_a_hostile_file_is_refused(tmp_path, change, message):
     assert message in refusal(tmp_path, change_data=rows_of(change))
 
 
-def test_every_damage_of_the_file_raises_one_error() -> None:
+def test_every_damage_of_the_file_raises_one_error():
     release = window_of(**GAUSSIAN)
     data = release_to_bytes(release)
     start = len(data) - 900
@@ -213,7 +207,7 @@ def test_every_damage_of_the_file_raises_one_error() -> None:
             release_from_bytes(data[:place])
 
 
-def test_a_window_is_described(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_window_is_described(tmp_path, capsys):
     write_release(window_of(3), tmp_path / "window")
     assert main(["describe", str(tmp_path / "window")]) == 0
     text = capsys.readouterr().out
@@ -228,9 +222,7 @@ def test_a_window_is_described(tmp_path: pathlib.Path, capsys: pytest.CaptureFix
     assert "2026-11-23T10:00:00Z" in capsys.readouterr().out
 
 
-def test_a_window_answers_on_the_command_line(
-    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_window_answers_on_the_command_line(tmp_path, capsys):
     release = window_of()
     write_release(release, tmp_path / "window")
     assert main(["answer", str(tmp_path / "window"), "--marginal", "member", "--json"]) == 0

@@ -43,17 +43,17 @@ def run(program: str, folder: pathlib.Path, *releases: pathlib.Path) -> subproce
     return subprocess.run(command, cwd=folder, capture_output=True, text=True)
 
 
-def test_reads_releases(tmp_path: pathlib.Path) -> None:
+def test_reads_releases(tmp_path):
     done = run(READ, tmp_path, GOLDEN / "horizon", GOLDEN / "synthetic_database")
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_a_release_is_written(tmp_path: pathlib.Path) -> None:
+def test_a_release_is_written(tmp_path):
     done = run(WRITE, tmp_path, GOLDEN / "synthetic_database")
     assert done.returncode == 0, done.stderr
 
 
-def test_a_link_is_no_file_of_a_release(tmp_path: pathlib.Path) -> None:
+def test_a_link_is_no_file_of_a_release(tmp_path):
     copied = tmp_path / "copied"
     shutil.copytree(GOLDEN / "synthetic_database", copied)
     (payload,) = copied.glob("records-*")
@@ -63,6 +63,6 @@ def test_a_link_is_no_file_of_a_release(tmp_path: pathlib.Path) -> None:
     assert done.returncode != 0 and "is not a regular file" in done.stderr
 
 
-def test_places_of_windows_have_slashes(tmp_path: pathlib.Path) -> None:
+def test_places_of_windows_have_slashes(tmp_path):
     done = run(JOIN, tmp_path)
     assert done.stdout == "s3://a/b/windows/000007 C:\\week/levels/24/000000\n", done.stderr

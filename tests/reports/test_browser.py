@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import pathlib
 import re
 import shutil
 import subprocess
@@ -69,7 +68,7 @@ def pages() -> dict[str, str]:
     }
 
 
-def test_pages_are_accessible_and_load_nothing(tmp_path: pathlib.Path) -> None:
+def test_pages_are_accessible_and_load_nothing(tmp_path):
     node = shutil.which("node")
     found = node and subprocess.run(
         [node, "-e", "require.resolve('axe-core'); require.resolve('puppeteer-core')"],
@@ -94,7 +93,7 @@ def test_pages_are_accessible_and_load_nothing(tmp_path: pathlib.Path) -> None:
             assert (seen["beyond"], seen["loaded"], seen["faults"]) == (0, 1, []), (name, seen)
 
 
-def test_every_printed_page_with_the_truth_says_private(tmp_path: pathlib.Path) -> None:
+def test_every_printed_page_with_the_truth_says_private(tmp_path):
     reader = shutil.which("pdftotext")
     if reader is None:
         pytest.skip("no pdftotext: Debian's package poppler-utils has one")

@@ -69,7 +69,7 @@ def check_page(page: str) -> Parsed:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_kind_of_release_has_a_page(kind: str) -> None:
+def test_every_kind_of_release_has_a_page(kind):
     release = read(GOLDEN / kind)
     page = page_of(release)
     parsed = check_page(page)
@@ -81,7 +81,7 @@ def test_every_kind_of_release_has_a_page(kind: str) -> None:
     assert page == page_of(read(GOLDEN / kind))
 
 
-def test_escapes_the_queries_of_answers() -> None:
+def test_escapes_the_queries_of_answers():
     row = {"id": None, "query": HOSTILE, "value": 3.0, "standard_error": None, "bound": 1.0}
     rows = [{**row, "route": "noisy", "error": None}, {**row, "route": None, "error": HOSTILE}]
     card = {"mechanism": "private_mw", "plan": {"scale": 2.0, "ledger_release": "visits/7"}}
@@ -91,7 +91,7 @@ def test_escapes_the_queries_of_answers() -> None:
     assert "Queries answered: 1; refused: 1" in page and "visits/7" in page
 
 
-def test_shows_attributes_and_pairs_with_error_bars(page: str) -> None:
+def test_shows_attributes_and_pairs_with_error_bars(page):
     parsed = check_page(page)
     assert parsed.texts["h3"] == ["age", "sex", "age and sex"]
     pictures = [each for tag, each in parsed.elements if each.get("class") == "picture"]
@@ -101,7 +101,7 @@ def test_shows_attributes_and_pairs_with_error_bars(page: str) -> None:
     assert "Error bars: exact." in page
 
 
-def test_lists_cells_that_are_too_noisy(page: str) -> None:
+def test_lists_cells_that_are_too_noisy(page):
     release = small_release()
     (answer,) = release.answer(Workload(release.domain, (("sex",),)))
     assert "cells that are too noisy" in page  # the 120 cells of both, of 5 records each
@@ -110,7 +110,7 @@ def test_lists_cells_that_are_too_noisy(page: str) -> None:
     assert answer.values.min() > 100
 
 
-def test_escapes_names_and_labels() -> None:
+def test_escapes_names_and_labels():
     names = (HOSTILE, f"b{HOSTILE}")
     domain = Domain(tuple(CategoricalAttribute(name, (HOSTILE, "x")) for name in names))
     table = pa.table({name: [HOSTILE, "x"] * 20 for name in names})
@@ -122,14 +122,14 @@ def test_escapes_names_and_labels() -> None:
     assert any("<script>alert(1)</script>" in each for each in parsed.texts["h3"])
 
 
-def test_limits_the_page_of_many_attributes() -> None:
+def test_limits_the_page_of_many_attributes():
     domain = Domain(tuple(IntegerAttribute(f"column {place}", 0, 99) for place in range(110)))
     page = page_of(random_release(domain, 1))
     check_page(page)
     assert "more attributes are not drawn" in page
 
 
-def test_shows_the_entry_that_a_card_names() -> None:
+def test_shows_the_entry_that_a_card_names():
     release = small_release()
     object.__setattr__(release, "plan", {"ledger_release": "visits/3"})
     assert "entry visits/3 of a ledger paid" in page_of(release)
@@ -153,16 +153,16 @@ def test_shows_the_entry_that_a_card_names() -> None:
         (float("inf"), "none"),
     ],
 )
-def test_shortens_numbers(value: float, told: str) -> None:
+def test_shortens_numbers(value, told):
     assert short(value) == told
 
 
-def test_cuts_texts_before_escaping_them() -> None:
+def test_cuts_texts_before_escaping_them():
     assert text("<" * 10, 3) == "&lt;&lt;…"
     assert text("a\x00b\n") == "a\ufffdb\ufffd"
 
 
-def test_cuts_long_tables() -> None:
+def test_cuts_long_tables():
     parsed = Parsed(table("t", ("a", "b"), (("x", "y") for _ in range(MAX_ROWS + 7)), (1,)))
     assert parsed.faults == []
     assert "and 7 more" in parsed.texts["td"]
@@ -179,7 +179,7 @@ DOMAIN = Domain(
 ANSWERS = RecordAnswers(random_release(DOMAIN))
 
 
-def test_every_level_is_in_one_group() -> None:
+def test_every_level_is_in_one_group():
     for axis, size in enumerate(DOMAIN.shape):
         for most in (5, 12, 48):
             groups = groups_of(ANSWERS, axis, most)
@@ -187,13 +187,13 @@ def test_every_level_is_in_one_group() -> None:
             assert sorted(codes.tolist()) == list(range(size)) and len(groups) <= max(most, 1)
 
 
-def test_labels_of_groups() -> None:
+def test_labels_of_groups():
     assert [each.label for each in groups_of(ANSWERS, 0, 3)] == ["0 to 49", "50 to 99", "other"]
     assert [each.label for each in groups_of(ANSWERS, 1, 3)] == ["[0, 50)", "[50, 100]", "null"]
     assert groups_of(ANSWERS, 2, 12)[-1].label == "29 others together"
 
 
-def test_cells_of_groups_sum_their_levels() -> None:
+def test_cells_of_groups_sum_their_levels():
     rng = np.random.default_rng(0)
     truth = Truth(DOMAIN, [rng.integers(0, size, 500) for size in DOMAIN.shape], 0)
     groups = (groups_of(ANSWERS, 0, 4), groups_of(ANSWERS, 2, 5))
@@ -209,7 +209,7 @@ def test_cells_of_groups_sum_their_levels() -> None:
     assert sum(cell.truth or 0 for cell in cells) == 500
 
 
-def test_a_cell_is_noisy_if_its_bar_exceeds_half_its_value() -> None:
+def test_a_cell_is_noisy_if_its_bar_exceeds_half_its_value():
     def cell(value: float, margin: float | None, truth: int | None = None) -> Cell:
         return Cell(("a",), Estimate(value, 1.0, margin, "exact"), truth)
 
@@ -219,7 +219,7 @@ def test_a_cell_is_noisy_if_its_bar_exceeds_half_its_value() -> None:
     assert not cell(10, 5.0, 15).is_missed and not cell(10, 5.0).is_missed
 
 
-def test_cramers_v_ignores_negative_counts() -> None:
+def test_cramers_v_ignores_negative_counts():
     assert np.isclose(cramers_v(np.array([[5.0, -1.0], [-2.0, 7.0]])), 1.0)
     assert cramers_v(np.array([[0.0, 0.0], [1.0, 2.0]])) == 0.0
     table = np.array([[30.0, 10.0], [20.0, 40.0]])

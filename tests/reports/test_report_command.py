@@ -42,7 +42,7 @@ GUARANTEE = Guarantee(1.0, 1e-9, "add_or_remove_one", "person", 2)
 
 
 @pytest.fixture
-def directory(tmp_path: pathlib.Path) -> str:
+def directory(tmp_path) -> str:
     release(TABLE, DOMAIN, marginals(DOMAIN, ways=2), GUARANTEE, output=tmp_path / "out")
     return str(tmp_path / "out")
 
@@ -72,9 +72,7 @@ def write(path: pathlib.Path) -> str:
     return str(path)
 
 
-def test_writes_a_page_once_next_to_the_release(
-    directory: str, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_writes_a_page_once_next_to_the_release(directory, capfd):
     assert main(["report", f"{directory}/"]) == 0
     assert "public, as the release is" in capfd.readouterr().out
     page = pathlib.Path(f"{directory}.html").read_bytes()
@@ -86,9 +84,7 @@ def test_writes_a_page_once_next_to_the_release(
 
 
 @pytest.mark.parametrize("extension", ["parquet", "csv", "avro"])
-def test_truth_keeps_the_records_of_the_release(
-    extension: str, directory: str, tmp_path: pathlib.Path
-) -> None:
+def test_truth_keeps_the_records_of_the_release(extension, directory, tmp_path):
     from beam_dp.releases.kinds import read_release
 
     truth = read_truth(read_release(directory), write(tmp_path / f"people.{extension}"))
@@ -96,7 +92,7 @@ def test_truth_keeps_the_records_of_the_release(
     assert repr(truth) == "Truth(secret)"
 
 
-def test_truth_reads_csv_as_a_job_does(directory: str, tmp_path: pathlib.Path) -> None:
+def test_truth_reads_csv_as_a_job_does(directory, tmp_path):
     """An open quote ends with its line, and quoted fields hold no line ends."""
     lines = ["age,sex,person"] + [f"{place % 7},f,{place}" for place in range(9)]
     lines[3:3] = ['1,"f,a', "4,m"]
@@ -107,9 +103,7 @@ def test_truth_reads_csv_as_a_job_does(directory: str, tmp_path: pathlib.Path) -
     assert (truth.num_records, truth.num_left_out, truth.num_beyond) == (10, 1, 0)
 
 
-def test_a_page_with_the_truth_is_marked_private(
-    directory: str, tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_page_with_the_truth_is_marked_private(directory, tmp_path, capfd):
     output = tmp_path / "private.html"
     table = write(tmp_path / "people.parquet")
     assert main(["report", directory, "--against", table, "--output", str(output)]) == 0
@@ -127,9 +121,7 @@ def test_a_page_with_the_truth_is_marked_private(
     assert stat.S_IMODE(os.stat(output).st_mode) == 0o600
 
 
-def test_python_writes_the_same_page(
-    tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_python_writes_the_same_page(tmp_path, capfd):
     directory = str(GOLDEN / "intervals")
     pages = tmp_path / "python.html", tmp_path / "shell.html"
     assert dp.report(directory, pages[0]) == pages[0]
@@ -146,9 +138,7 @@ def test_python_writes_the_same_page(
         dp.report(directory, tmp_path / "a.html", against="no.csv")
 
 
-def test_the_entry_of_a_ledger_is_shown(
-    tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_the_entry_of_a_ledger_is_shown(tmp_path, capfd):
     url = f"sqlite:///{tmp_path}/budgets.db"
     ledger = Ledger(url)
     ledger.declare("people", 2.0, 1e-8, "person", "add_or_remove_one")
@@ -174,7 +164,7 @@ def test_the_entry_of_a_ledger_is_shown(
     assert not (tmp_path / "other.html").exists()
 
 
-def test_compares_interval_counts_with_records(tmp_path: pathlib.Path) -> None:
+def test_compares_interval_counts_with_records(tmp_path):
     table = tmp_path / "ages.csv"
     table.write_text("cell,person_id\n" + "".join(f"{place % 20},{place}\n" for place in range(90)))
     output = tmp_path / "intervals.html"
@@ -184,9 +174,7 @@ def test_compares_interval_counts_with_records(tmp_path: pathlib.Path) -> None:
     assert "Compared with the truth" in parsed.texts["h2"]
 
 
-def test_refusals_are_one_line_and_leave_no_file(
-    directory: str, tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_refusals_are_one_line_and_leave_no_file(directory, tmp_path, capfd):
     before = sorted(os.listdir(tmp_path))
     text = refusal(capfd, directory, "--against", "people.txt")
     assert "--against: 'people.txt' is refused; must match a file" in text
@@ -205,9 +193,7 @@ def test_refusals_are_one_line_and_leave_no_file(
     assert sorted(os.listdir(tmp_path)) == before
 
 
-def test_errors_for_a_damaged_table_show_no_records(
-    directory: str, tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_errors_for_a_damaged_table_show_no_records(directory, tmp_path, capfd):
     before = sorted([*os.listdir(tmp_path), "people.parquet"])
     for name in ("a.parquet", "a.avro"):
         (tmp_path / name).write_bytes(b"secret words")
@@ -221,7 +207,7 @@ def test_errors_for_a_damaged_table_show_no_records(
     assert sorted([*os.listdir(tmp_path), "people.parquet"]) == before
 
 
-def test_shows_notes_and_refusals_of_verification(directory: str) -> None:
+def test_shows_notes_and_refusals_of_verification(directory):
     card, told = pathlib.Path(directory, "card.json"), []
     stated = json.loads(card.read_text())
     del stated["parameters"]["strategy"]
@@ -237,9 +223,7 @@ def test_shows_notes_and_refusals_of_verification(directory: str) -> None:
     assert "it holds" not in told[1]
 
 
-def test_hides_the_password_of_a_ledger_that_did_not_pay(
-    directory: str, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_hides_the_password_of_a_ledger_that_did_not_pay(directory, capfd, monkeypatch):
     class Empty:
         name = "postgresql://bob:***@host/db"
 

@@ -68,9 +68,7 @@ COLUMNS = {
 
 
 @pytest.mark.parametrize("column", COLUMNS)
-def test_create_table_gives_types_nulls_and_constraints(
-    tmp_path: pathlib.Path, column: str
-) -> None:
+def test_create_table_gives_types_nulls_and_constraints(tmp_path, column):
     text = f"CREATE TYPE public.feeling AS ENUM ('sad', 'ok');\nCREATE TABLE t ({column});"
     (found,) = entries(sql(tmp_path, text)).values()
     assert found == COLUMNS[column]
@@ -83,7 +81,7 @@ def test_create_table_gives_types_nulls_and_constraints(
         *((name, False) for name in ("paid", "idle", "id_type", "valid", "humidity", "", "age")),
     ],
 )
-def test_column_named_like_a_unit_is_open(name: str, is_unit: bool) -> None:
+def test_column_named_like_a_unit_is_open(name, is_unit):
     properties = {name or "x": {"type": "integer", "minimum": 0, "maximum": 9}}
     ((_, entry),) = entries({"type": "object", "properties": properties}).items()
     assert isinstance(entry["type"], dict) == is_unit
@@ -92,16 +90,14 @@ def test_column_named_like_a_unit_is_open(name: str, is_unit: bool) -> None:
             dp.domain_draft({"type": "object", "properties": properties}).domain()
 
 
-def test_declared_values_are_not_units() -> None:
+def test_declared_values_are_not_units():
     properties = {"site_id": {"enum": ["a", "b"]}, "is_id": {"type": "boolean"}}
     found = entries({"type": "object", "properties": properties})
     assert [each["type"] for each in found.values()] == ["categorical", "boolean"]
     assert entries({"person_id": 85})["person_id"]["type"] == "integer"  # sizes are a domain
 
 
-def test_init_explains_cost_of_null(
-    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_init_explains_cost_of_null(tmp_path, capsys):
     schema = tmp_path / "schema.json"
     schema.write_text(
         '[{"name": "age", "type": "BOOL"}, {"name": "a", "type": "BOOL", "mode": "REQUIRED"}]'
@@ -117,15 +113,13 @@ def test_init_explains_cost_of_null(
     "check",
     ["age > 3 OR alive", "age < top", "age IN (1, NULL)", "age <> 3", "f(age) > 3", "age IN ()"],
 )
-def test_constraint_on_several_columns_leaves_column_open(
-    tmp_path: pathlib.Path, check: str
-) -> None:
+def test_constraint_on_several_columns_leaves_column_open(tmp_path, check):
     text = f"CREATE TABLE t (age INT NOT NULL, top INT, alive BOOL, CHECK ({check}))"
     found = entries(sql(tmp_path, text))["age"]
     assert found["min"].keys() == found["max"].keys() == {"open"}
 
 
-def test_table_is_chosen_by_name(tmp_path: pathlib.Path) -> None:
+def test_table_is_chosen_by_name(tmp_path):
     path = sql(tmp_path, "CREATE TABLE a.visits (x INT); CREATE TABLE people (y BOOL);")
     with pytest.raises(dp.InputError, match=r"table: None is refused; must name one of the tables"):
         dp.domain_draft(path)
@@ -135,7 +129,7 @@ def test_table_is_chosen_by_name(tmp_path: pathlib.Path) -> None:
     assert [*entries(path, table="visits")] == [*entries(path, table="a.visits")] == ["x"]
 
 
-def test_sql_names_with_quotes_and_nested_types(tmp_path: pathlib.Path) -> None:
+def test_sql_names_with_quotes_and_nested_types(tmp_path):
     text = """CREATE TABLE "t;--" ("o""dd
         name" BOOL, `x` BOOL, a INT[], j JSON, d TIME, g GEOMETRY)"""
     with pytest.raises(dp.InputError, match=r"must be SQL that can be parsed.*dialect"):
@@ -152,14 +146,12 @@ def test_sql_names_with_quotes_and_nested_types(tmp_path: pathlib.Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "SELECT 1", "CREATE TABLE t AS SELECT 1 AS x", "(" * 3000])
-def test_sql_without_table_is_refused(tmp_path: pathlib.Path, text: str) -> None:
+def test_sql_without_table_is_refused(tmp_path, text):
     with pytest.raises(dp.InputError, match=r"must hold a CREATE TABLE|must be SQL that can"):
         dp.domain_draft(sql(tmp_path, text))
 
 
-def test_missing_sqlglot_is_refused_with_what_to_install(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_missing_sqlglot_is_refused_with_what_to_install(tmp_path, monkeypatch):
     real = builtins.__import__
 
     def importing(name: str, *rest: Any) -> Any:
@@ -196,7 +188,7 @@ AVRO = {
 }
 
 
-def test_avro_gives_types_and_symbols_to_confirm(tmp_path: pathlib.Path) -> None:
+def test_avro_gives_types_and_symbols_to_confirm(tmp_path):
     (tmp_path / "visit.avsc").write_text(json.dumps(AVRO), encoding="utf-8")
     draft = dp.domain_draft(str(tmp_path / "visit.avsc"))
     assert draft == dp.domain_draft(str(tmp_path / "visit.avsc"), "avro")
@@ -226,7 +218,7 @@ BIGQUERY = [
 ]
 
 
-def test_bigquery_reads_schema_without_facts_about_rows() -> None:
+def test_bigquery_reads_schema_without_facts_about_rows():
     whole = {"schema": {"fields": BIGQUERY}, "numRows": "977", "numBytes": "12345"}
     draft = dp.domain_draft(BIGQUERY)
     assert draft.text() == dp.domain_draft(whole).text()
@@ -262,7 +254,7 @@ class Visit(pydantic.BaseModel):
     anything: Any = None
 
 
-def test_pydantic_model_gives_its_fields() -> None:
+def test_pydantic_model_gives_its_fields():
     draft = dp.domain_draft(Visit)
     found = {each["name"]: each for each in draft.attributes}
     assert {name: each["type"] for name, each in found.items()} == {
@@ -278,9 +270,7 @@ def test_pydantic_model_gives_its_fields() -> None:
     assert draft.text() == dp.domain_draft(Visit.model_json_schema()).text()
 
 
-def test_model_is_imported_by_name(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_model_is_imported_by_name(tmp_path, monkeypatch, capfd):
     (tmp_path / "shop_models_of_a_test.py").write_text(
         "from pydantic import BaseModel\nclass Sale(BaseModel):\n    paid: bool\n", "utf-8"
     )
@@ -306,7 +296,7 @@ SIZES: dict[str, Any] = {
 }
 
 
-def test_sizes_by_name_are_a_domain() -> None:
+def test_sizes_by_name_are_a_domain():
     found = entries(SIZES)
     assert found["age"] == {"type": "integer", "min": 0, "max": 84}
     assert found["0"] == {"type": "integer", "min": 0, "max": 1}
@@ -319,12 +309,12 @@ def test_sizes_by_name_are_a_domain() -> None:
 
 
 @pytest.mark.parametrize("entry", [0, -1, True, 2.5, "two", None, [], {}, {"domain": 0}])
-def test_invalid_size_is_refused(entry: Any) -> None:
+def test_invalid_size_is_refused(entry):
     with pytest.raises(dp.InputError, match=r"'age' must have a size >= 1, a list of values, or"):
         dp.domain_draft({"age": entry})
 
 
-def test_repeated_name_is_left_out_with_reason() -> None:
+def test_repeated_name_is_left_out_with_reason():
     twice = [{"name": "a", "type": "BOOL"}, {"name": "b", "type": "BOOL"}]
     draft = dp.domain_draft([*twice, {"name": "a", "type": "INT64"}, {"name": "", "type": "BOOL"}])
     assert [each["name"] for each in draft.attributes] == ["b"]
@@ -339,9 +329,7 @@ def test_repeated_name_is_left_out_with_reason() -> None:
 HOSTILE = ['q"uote', "new\nline", "[red]x[/]", "\x1b[31m", "é" * 300, "a,b", "\ud800", "; rm -rf /"]
 
 
-def test_hostile_names_are_kept_and_not_printed(
-    tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_hostile_names_are_kept_and_not_printed(tmp_path, capfd, monkeypatch):
     monkeypatch.chdir(tmp_path)
     schema = [{"name": name, "type": kind} for name in HOSTILE for kind in ("BOOL",)]
     draft = dp.domain_draft(schema)
@@ -354,7 +342,7 @@ def test_hostile_names_are_kept_and_not_printed(
     assert json.loads(draft.text()) == json.loads(pathlib.Path("d.json").read_text("utf-8"))
 
 
-def test_recursive_schemas_end() -> None:
+def test_recursive_schemas_end():
     itself = {"$ref": "#/$defs/A"}
     twice = [{"$ref": "#/$defs/B"}] * 2
     parts = {"A": {"anyOf": [itself, *twice]}, "B": {"oneOf": [itself, itself]}}
@@ -387,13 +375,13 @@ def test_recursive_schemas_end() -> None:
         (int, None, "must be a pydantic model"),
     ],
 )
-def test_refuses_what_is_not_a_schema_in_one_line(source: Any, kind: Any, condition: str) -> None:
+def test_refuses_what_is_not_a_schema_in_one_line(source, kind, condition):
     with pytest.raises(dp.InputError, match=condition) as caught:
         dp.domain_draft(source, kind)
     assert "\n" not in str(caught.value)
 
 
-def test_help_names_every_kind(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_names_every_kind(capsys):
     with pytest.raises(SystemExit):
         main(["init", "--help"])
     out = " ".join(capsys.readouterr().out.split())
@@ -407,9 +395,7 @@ def test_help_names_every_kind(capsys: pytest.CaptureFixture[str]) -> None:
         (KeyboardInterrupt(), "^$"),
     ],
 )
-def test_incomplete_file_is_removed(
-    error: BaseException, told: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_incomplete_file_is_removed(error, told, tmp_path, monkeypatch):
     class Full(io.FileIO):
         def write(self, data: Any) -> int:
             super().write(data[:1])

@@ -48,9 +48,7 @@ def written(path: pathlib.Path, frame: pd.DataFrame) -> str:
     return str(path)
 
 
-def test_parquet_footer_gives_only_names_and_types(
-    tmp_path: pathlib.Path,
-) -> None:
+def test_parquet_footer_gives_only_names_and_types(tmp_path):
     path = written(tmp_path / "a.parquet", frame_of([CANARY] * 977, [83] * 977))
     found = pq.ParquetFile(path)
     statistics = found.metadata.row_group(0).column(1).statistics
@@ -77,9 +75,7 @@ rows = st.lists(st.tuples(st.text(min_size=1, max_size=4), st.integers(0, 90)), 
 @pytest.mark.parametrize("kind", ["parquet", "arrow", "stream", "avro"])
 @settings(max_examples=10, deadline=None)
 @given(one=rows, other=rows)
-def test_files_of_one_schema_give_same_draft(
-    tmp_path_factory: pytest.TempPathFactory, kind: str, one: Any, other: Any
-) -> None:
+def test_files_of_one_schema_give_same_draft(tmp_path_factory, kind, one, other):
     folder = tmp_path_factory.mktemp("files")
     texts = []
     for number, rows in enumerate((one, other)):
@@ -112,9 +108,7 @@ def written_as(kind: str, folder: pathlib.Path, rows: list[tuple[str, int]]) -> 
     return str(folder / "f.arrows")
 
 
-def test_init_reveals_nothing_about_rows(
-    tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_init_reveals_nothing_about_rows(tmp_path, capfd, monkeypatch):
     monkeypatch.chdir(tmp_path)
     said = []
     for name, age in ((CANARY, 83), ("Bo", 4)):
@@ -149,7 +143,7 @@ TYPES: list[tuple[pa.DataType, str | None]] = [
 
 
 @pytest.mark.parametrize(("kind", "attribute"), TYPES, ids=str)
-def test_arrow_type_makes_one_attribute_or_none(kind: pa.DataType, attribute: str | None) -> None:
+def test_arrow_type_makes_one_attribute_or_none(kind, attribute):
     draft = dp.domain_draft(pa.schema([pa.field("key", pa.bool_()), pa.field("x", kind)]))
     if attribute is None:
         assert [name for name, _ in draft.left_out] == ["x"]
@@ -158,7 +152,7 @@ def test_arrow_type_makes_one_attribute_or_none(kind: pa.DataType, attribute: st
         assert not draft.left_out
 
 
-def test_nullable_column_gets_level_for_null() -> None:
+def test_nullable_column_gets_level_for_null():
     schema = pa.schema([pa.field("a", pa.bool_()), pa.field("b", pa.bool_(), nullable=False)])
     assert dp.domain_draft(schema).to_json() == {
         "attributes": [
@@ -169,13 +163,13 @@ def test_nullable_column_gets_level_for_null() -> None:
     assert dp.domain_draft(schema).domain().names == ("a", "b")
 
 
-def test_arrow_array_is_refused() -> None:
+def test_arrow_array_is_refused():
     with pytest.raises(dp.InputError, match="must be a path, parsed JSON, a pydantic model, a"):
         dp.domain_draft(pa.array([1]))
 
 
 @pytest.mark.parametrize("name", ["a.parquet", "a.feather", "a.avro", "absent.parquet"])
-def test_damaged_file_is_refused_without_quoting_it(tmp_path: pathlib.Path, name: str) -> None:
+def test_damaged_file_is_refused_without_quoting_it(tmp_path, name):
     path = tmp_path / name
     if "absent" not in name:
         path.write_bytes(f"PAR1{CANARY}PAR1".encode())
@@ -185,9 +179,7 @@ def test_damaged_file_is_refused_without_quoting_it(tmp_path: pathlib.Path, name
     assert json.dumps(caught.value.args[1]) == json.dumps(str(path))
 
 
-def test_parquet_file_with_hostile_names(
-    tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_parquet_file_with_hostile_names(tmp_path, capfd):
     names = ["q\"uo'te", "new\nline", "", "\x1b[31mred", "twice", "twice", "nested", "[b]"]
     columns = [pa.array([True])] * 6 + [pa.array([{"a": [1]}]), pa.array([False])]
     pq.write_table(pa.table(columns, names=names), tmp_path / "h.parquet")
@@ -233,7 +225,7 @@ def pandas_frame(name: str = CANARY, age: int = 83) -> pd.DataFrame:
     )
 
 
-def test_pandas_frame_gives_names_and_types() -> None:
+def test_pandas_frame_gives_names_and_types():
     draft = dp.domain_draft(pandas_frame())
     assert types(pandas_frame()) == {
         "row": "integer",
@@ -254,14 +246,14 @@ def test_pandas_frame_gives_names_and_types() -> None:
     assert nullable == ["town", "floor", "text", "small", "weight", "seen", "seen there", "arrow"]
 
 
-def test_draft_of_a_pandas_frame_depends_on_no_value() -> None:
+def test_draft_of_a_pandas_frame_depends_on_no_value():
     text = dp.domain_draft(pandas_frame()).text()
     assert text == dp.domain_draft(pandas_frame("Bob", 7)).text()
     assert text == dp.domain_draft(pandas_frame().head(0)).text()
     assert CANARY not in text and "83" not in text
 
 
-def test_arrow_table_gives_its_schema_without_the_values_of_dictionaries() -> None:
+def test_arrow_table_gives_its_schema_without_the_values_of_dictionaries():
     table = pa.table({"age": [83], "town": pa.array([CANARY]).dictionary_encode()})
     text = dp.domain_draft(table).text()
     assert text == dp.domain_draft(table.schema).text()
@@ -269,7 +261,7 @@ def test_arrow_table_gives_its_schema_without_the_values_of_dictionaries() -> No
     assert dp.domain_draft(table.to_batches()[0]).text() == text
 
 
-def test_polars_frame_lists_the_values_of_an_enum_to_confirm() -> None:
+def test_polars_frame_lists_the_values_of_an_enum_to_confirm():
     polars = pytest.importorskip("polars")
     frame = polars.DataFrame(
         {
@@ -299,7 +291,7 @@ def csv_file(folder: pathlib.Path, text: str, encoding: str = "utf-8") -> str:
     return str(folder / "visits.csv")
 
 
-def test_csv_file_gives_its_names_with_open_types(tmp_path: pathlib.Path) -> None:
+def test_csv_file_gives_its_names_with_open_types(tmp_path):
     text = f'age,"in, or out",person_id\r\n83,x,{CANARY}\r\n'
     source = csv_file(tmp_path, text, "utf-8-sig")
     draft = dp.domain_draft(source)
@@ -314,9 +306,7 @@ def test_csv_file_gives_its_names_with_open_types(tmp_path: pathlib.Path) -> Non
 @pytest.mark.parametrize(
     "text", ["", "\n1,2\n", f"83,{CANARY}\n", "a,a\n1,2\n", "a,\n1,2\n", "a,1e5\n", "\xff"]
 )
-def test_refuses_a_csv_file_without_a_header_and_shows_nothing_of_it(
-    tmp_path: pathlib.Path, text: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_refuses_a_csv_file_without_a_header_and_shows_nothing_of_it(tmp_path, text, capsys):
     source = csv_file(tmp_path, text, "latin-1")
     output = tmp_path / "domain.json"
     assert main(["init", source, "--output", str(output)]) == 2
@@ -325,9 +315,7 @@ def test_refuses_a_csv_file_without_a_header_and_shows_nothing_of_it(
     assert CANARY not in told and not output.exists()
 
 
-def test_init_writes_a_draft_of_a_csv_file(
-    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_init_writes_a_draft_of_a_csv_file(tmp_path, capsys):
     source, output = csv_file(tmp_path, "age,sex\n83,F\n"), tmp_path / "domain.json"
     assert main(["init", source, "--output", str(output)]) == 0
     told = " ".join(capsys.readouterr().out.split())
@@ -337,9 +325,7 @@ def test_init_writes_a_draft_of_a_csv_file(
     assert names == ["age", "sex"]
 
 
-def test_null_none_gives_no_attribute_a_level_for_null(
-    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_null_none_gives_no_attribute_a_level_for_null(tmp_path, capsys):
     schema = pa.schema({"age": pa.int64(), "alive": pa.bool_()})
     assert all(each["nullable"] for each in dp.domain_draft(schema).attributes)
     bare = dp.domain_draft(schema, null="none")

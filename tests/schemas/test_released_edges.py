@@ -54,7 +54,7 @@ def ages() -> NDArray[np.int64]:
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_bins_have_about_equal_masses(strategy: str) -> None:
+def test_bins_have_about_equal_masses(strategy):
     counts = ages()
     attribute = binned_attribute(released(counts, strategy=strategy, epsilon=5.0), 8)
     edges = cuts(attribute)
@@ -63,7 +63,7 @@ def test_bins_have_about_equal_masses(strategy: str) -> None:
     assert masses.max() < 1.4 * counts.sum() / 8 and masses.min() > 0.6 * counts.sum() / 8
 
 
-def test_level_above_its_share_is_its_own_bin() -> None:
+def test_level_above_its_share_is_its_own_bin():
     counts = np.full(64, 100, np.int64)
     counts[20] = 50_000
     edges = binned_attribute(released(counts, epsilon=5.0), 6).edges
@@ -75,7 +75,7 @@ def test_level_above_its_share_is_its_own_bin() -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 @pytest.mark.parametrize("strategy", ["textbook_tree", "tree"])
-def test_no_bin_consists_of_noise(strategy: str, seed: int) -> None:
+def test_no_bin_consists_of_noise(strategy, seed):
     counts = np.zeros(128, np.int64)
     counts[[10, 11, 70]] = [400, 600, 800]
     release = released(counts, strategy=strategy, epsilon=0.5, seed=seed)
@@ -92,7 +92,7 @@ def test_no_bin_consists_of_noise(strategy: str, seed: int) -> None:
     assert len(edges) <= 12
 
 
-def test_release_of_only_noise_gives_no_edges() -> None:
+def test_release_of_only_noise_gives_no_edges():
     refusals = 0
     for seed in range(20):
         try:
@@ -111,7 +111,7 @@ ATTRIBUTES = [
 
 
 @pytest.mark.parametrize("attribute", ATTRIBUTES)
-def test_edges_are_a_subset_of_release_edges(attribute: Any) -> None:
+def test_edges_are_a_subset_of_release_edges(attribute):
     found = binned_attribute(released([1000] * 16, attribute), 4)
     assert type(found) is type(attribute) and {*found.edges} < {*attribute.edges}
     assert found.edges == attribute.edges[::4]
@@ -122,7 +122,7 @@ def test_edges_are_a_subset_of_release_edges(attribute: Any) -> None:
 
 
 @pytest.mark.parametrize("counts", [[1000] * 16, [10] * 15 + [9000]])
-def test_binned_integer_column_keeps_its_range(counts: list[int]) -> None:
+def test_binned_integer_column_keeps_its_range(counts):
     found = binned_attribute(released(counts), 4)
     assert isinstance(found, dp.NumericAttribute) and found.whole
     ends = found.whole_ends
@@ -132,12 +132,12 @@ def test_binned_integer_column_keeps_its_range(counts: list[int]) -> None:
 
 
 @pytest.mark.parametrize("bins", [1, 0, 17, 2.0, True])
-def test_number_of_bins_out_of_range_is_refused(bins: Any) -> None:
+def test_number_of_bins_out_of_range_is_refused(bins):
     with pytest.raises(dp.InputError, match="must be an integer from 2 to 16"):
         binned_attribute(released([1000] * 16), bins)
 
 
-def test_release_without_ledger_is_refused() -> None:
+def test_release_without_ledger_is_refused():
     with pytest.raises(dp.InputError, match="must be paid for by a ledger"):
         binned_attribute(released([1000] * 16, parameters={}), 4)
 
@@ -149,9 +149,7 @@ def refused(capfd: pytest.CaptureFixture[str], *argv: str) -> str:
     return err
 
 
-def test_init_puts_released_edges_into_draft(
-    tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_init_puts_released_edges_into_draft(tmp_path, capfd, monkeypatch):
     monkeypatch.chdir(tmp_path)
     release = released(ages())
     dp.write_release(release, "ages")
@@ -177,9 +175,7 @@ def test_init_puts_released_edges_into_draft(
     assert "must not exist: nothing is overwritten" in refused(capfd, "s.json", "--output=d.json")
 
 
-def test_refused_init_writes_nothing(
-    tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_refused_init_writes_nothing(tmp_path, capfd, monkeypatch):
     monkeypatch.chdir(tmp_path)
     dp.write_release(released(ages()), "ages")
     pathlib.Path("s.json").write_text('{"agee": 5}', encoding="utf-8")

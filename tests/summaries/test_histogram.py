@@ -25,7 +25,7 @@ def histogram_of(*sizes: int) -> Histogram:
 
 
 @pytest.mark.parametrize("sizes", [(2, 3, 4, 5), (1,), (1, 20, 1), (17, 2, 33), (2,) * 8])
-def test_every_marginal_equals_a_sum_over_axes(sizes: tuple[int, ...]) -> None:
+def test_every_marginal_equals_a_sum_over_axes(sizes):
     histogram = histogram_of(*sizes)
     names, counts = histogram.domain.names, histogram.counts.reshape(sizes)
     wanted = [s for k in range(len(sizes) + 1) for s in itertools.combinations(names, k)]
@@ -36,30 +36,30 @@ def test_every_marginal_equals_a_sum_over_axes(sizes: tuple[int, ...]) -> None:
         np.testing.assert_array_equal(marginals.tables[attributes], counts.sum(axis=dropped))
 
 
-def test_marginal_has_axes_in_the_given_order() -> None:
+def test_marginal_has_axes_in_the_given_order():
     histogram = histogram_of(2, 3, 4)
     expected = histogram.counts.reshape(2, 3, 4).sum(axis=1).T
     np.testing.assert_array_equal(histogram.marginal(["a2", "a0"]), expected)
 
 
-def test_rejects_unknown_and_repeated_attributes() -> None:
+def test_rejects_unknown_and_repeated_attributes():
     with pytest.raises(InputError, match="a9"):
         histogram_of(2, 3).marginal(["a9"])
     with pytest.raises(InputError, match="distinct"):
         histogram_of(2, 3).marginal(["a0", "a0"])
 
 
-def test_more_than_2_to_28_cells_are_refused() -> None:
+def test_more_than_2_to_28_cells_are_refused():
     with pytest.raises(InputError, match="268435456"):
         HistogramAccumulator(domain_of(2**28, 2))
 
 
-def test_repr_shows_no_counts() -> None:
+def test_repr_shows_no_counts():
     assert repr(histogram_of(2, 3)) == "Histogram(num_cells=6)"
     assert "9" not in repr(Marginals(domain_of(2), {("a0",): np.full(2, 9)}))
 
 
-def test_rejects_counts_of_another_shape_or_type() -> None:
+def test_rejects_counts_of_another_shape_or_type():
     with pytest.raises(ValueError, match="int64"):
         Histogram(domain_of(4), np.zeros(3, np.int64))
     with pytest.raises(ValueError, match="int64"):
@@ -67,7 +67,7 @@ def test_rejects_counts_of_another_shape_or_type() -> None:
 
 
 @pytest.mark.parametrize("max_cells", [1, 64, 2**16])
-def test_every_table_is_held_by_a_merged_one_of_bounded_size(max_cells: int) -> None:
+def test_every_table_is_held_by_a_merged_one_of_bounded_size(max_cells):
     domain = domain_of(2, 5, 3, 70000, 4, 2, 6)
     tables = list(itertools.combinations(domain.names, 2))
     merged = merge_tables(domain, tables, max_cells)
@@ -79,13 +79,13 @@ def test_every_table_is_held_by_a_merged_one_of_bounded_size(max_cells: int) -> 
         assert cells <= max_cells or union in tables
 
 
-def test_all_3_way_marginals_of_16_binary_attributes_are_one_merged_table() -> None:
+def test_all_3_way_marginals_of_16_binary_attributes_are_one_merged_table():
     domain = domain_of(*[2] * 16)
     tables = itertools.combinations(domain.names, 3)
     assert MarginalsAccumulator(domain, tables).num_merged_tables == 1
 
 
-def test_marginal_comes_from_the_smallest_stored_table() -> None:
+def test_marginal_comes_from_the_smallest_stored_table():
     domain = domain_of(2, 3, 4)
     large, small = np.ones((2, 3, 4), np.int64), np.full((2, 3), 7, np.int64)
     marginals = Marginals(domain, {("a0", "a1", "a2"): large, ("a0", "a1"): small})
@@ -94,21 +94,21 @@ def test_marginal_comes_from_the_smallest_stored_table() -> None:
     assert marginals.marginal(["a2"]).tolist() == [6] * 4
 
 
-def test_rejects_attributes_of_no_stored_table() -> None:
+def test_rejects_attributes_of_no_stored_table():
     marginals = Marginals(domain_of(2, 3), {("a0",): np.zeros(2, np.int64)})
     for names in (["a1"], ["a9"], ["a0", "a0"]):
         with pytest.raises(InputError):
             marginals.marginal(names)
 
 
-def test_rejects_tables_of_wrong_order_or_shape() -> None:
+def test_rejects_tables_of_wrong_order_or_shape():
     with pytest.raises(ValueError, match="order"):
         Marginals(domain_of(2, 3), {("a1", "a0"): np.zeros((3, 2), np.int64)})
     with pytest.raises(ValueError, match="axis"):
         Marginals(domain_of(2, 3), {("a0", "a1"): np.zeros((3, 2), np.int64)})
 
 
-def test_rejects_tables_of_too_many_cells() -> None:
+def test_rejects_tables_of_too_many_cells():
     with pytest.raises(InputError, match=r"2\^28"):
         MarginalsAccumulator(domain_of(2**20, 2**20), [("a0", "a1")])
     with pytest.raises(InputError, match="a7"):

@@ -131,7 +131,7 @@ def batch_of(*pairs: tuple[int, int]) -> KeyBatch:
     return KeyBatch(np.array(keys, np.uint64), np.array(weights, np.int64))
 
 
-def test_sums_are_exact_in_any_batches() -> None:
+def test_sums_are_exact_in_any_batches():
     rng = np.random.default_rng(1)
     keys = rng.integers(0, 50, 1000).astype(np.uint64)
     weights = rng.integers(0, 2**40, 1000)
@@ -141,14 +141,14 @@ def test_sums_are_exact_in_any_batches() -> None:
     assert dict(zip(counted.elements.tolist(), counted.counts.tolist(), strict=True)) == expected
 
 
-def test_elements_of_weight_zero_are_dropped() -> None:
+def test_elements_of_weight_zero_are_dropped():
     assert ElementCounts.of([batch_of((3, 0), (4, 1))]).elements.tolist() == [4]
     empty = ElementCounts.of([])
     assert len(empty.counts) == 0 and empty.elements.dtype == np.uint64
 
 
 @pytest.mark.parametrize("partial", [MOST - 2, MOST - 1, MOST])
-def test_adding_a_record_removes_no_element(partial: int) -> None:
+def test_adding_a_record_removes_no_element(partial):
     """A sum that wraps around would: its element would be gone, for one record more."""
     others = [batch_of((7, partial)), batch_of((7, partial)), batch_of((7, partial))]
     for parts in (others[:1], others):
@@ -158,7 +158,7 @@ def test_adding_a_record_removes_no_element(partial: int) -> None:
         assert after <= MOST
 
 
-def test_partial_sums_add_up_in_any_order() -> None:
+def test_partial_sums_add_up_in_any_order():
     parts = [
         batch_of((1, MOST - 5)),
         batch_of((1, 3)),

@@ -21,7 +21,7 @@ BLOCKS = st.lists(st.integers(-300, 70_000), max_size=30).map(lambda each: np.ar
 
 
 @given(st.lists(BLOCKS, max_size=4))
-def test_adds_up_shards_of_any_length(blocks: list[np.ndarray]) -> None:
+def test_adds_up_shards_of_any_length(blocks):
     expected = np.zeros(30, np.int64)
     shards = [write_shard(each) for each in blocks]
     for each in blocks:
@@ -34,13 +34,13 @@ def test_adds_up_shards_of_any_length(blocks: list[np.ndarray]) -> None:
     assert np.array_equal(merged, expected)
 
 
-def test_length_of_sparse_shard_ends_at_its_last_count() -> None:
+def test_length_of_sparse_shard_ends_at_its_last_count():
     assert shard_length(write_sparse_shard(np.array([3, 1]), np.array([7, 9]))) == 4
     assert shard_length(write_sparse_shard(np.zeros(0, np.int64), np.zeros(0, np.int64))) == 0
 
 
 @given(st.integers(1, 7), st.lists(st.integers(0, 20), max_size=50))
-def test_counts_many_tables_at_once(size: int, cells: list[int]) -> None:
+def test_counts_many_tables_at_once(size, cells):
     for num_cells in (21 * size, 2**23):  # dense, and sparse
         counts = CellCounts(num_cells)
         counts.add(np.array(cells, np.int64))
@@ -54,7 +54,7 @@ def test_counts_many_tables_at_once(size: int, cells: list[int]) -> None:
         }
 
 
-def test_cuts_tables_of_several_blocks() -> None:
+def test_cuts_tables_of_several_blocks():
     size = BLOCK_CELLS + 2
     counts = CellCounts(64 * size)
     counts.add(np.array([0, BLOCK_CELLS, size, 2 * size - 1, 63 * size + 5]))

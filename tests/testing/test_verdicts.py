@@ -38,7 +38,7 @@ def audited(epsilon: float, claimed: float, law: float | None = None) -> audit.B
     return audit.audit_black_box(first, second, claimed, runs=RUNS, laws=laws)
 
 
-def test_a_mechanism_as_it_says_passes() -> None:
+def test_a_mechanism_as_it_says_passes():
     found = audited(1.0, 1.0, law=1.0)
     assert found.predicted is not None and found.limit is not None
     assert found.lower_bound == pytest.approx(0.888, abs=0.001)
@@ -47,14 +47,14 @@ def test_a_mechanism_as_it_says_passes() -> None:
     assert found.passes
 
 
-def test_a_claim_that_is_too_small_is_refuted() -> None:
+def test_a_claim_that_is_too_small_is_refuted():
     found = audited(2.0, 1.0)
     assert found.lower_bound == pytest.approx(1.851, abs=0.001)
     assert found.is_refuted and not found.passes
     assert not (found.is_blind or found.is_off_its_law)  # nothing was predicted
 
 
-def test_an_audit_that_sees_half_of_what_it_should_is_blind() -> None:
+def test_an_audit_that_sees_half_of_what_it_should_is_blind():
     found = audited(0.5, 1.0, law=1.0)
     assert found.is_blind and not found.passes
     assert not (found.is_refuted or found.is_off_its_law)
@@ -62,14 +62,14 @@ def test_an_audit_that_sees_half_of_what_it_should_is_blind() -> None:
     assert not audited(0.95, 1.0, law=1.0).is_blind
 
 
-def test_a_leak_within_the_claim_and_beyond_the_law_is_seen() -> None:
+def test_a_leak_within_the_claim_and_beyond_the_law_is_seen():
     found = audited(2.0, 3.0, law=1.0)
     assert found.is_off_its_law and not found.passes
     assert not (found.is_refuted or found.is_blind)
 
 
 @pytest.mark.parametrize("runs", [200, 400, 800])
-def test_the_chance_of_a_missed_floor_is_that_of_its_binomial_hits(runs: int) -> None:
+def test_the_chance_of_a_missed_floor_is_that_of_its_binomial_hits(runs):
     """All numbers of hits are enumerated; the floor of a larger audit is missed less often."""
     laws = response(1.0)
     found = audit.audit_black_box(
@@ -103,12 +103,7 @@ def test_the_chance_of_a_missed_floor_is_that_of_its_binomial_hits(runs: int) ->
         (0.0, None, None, (False, False, False)),
     ],
 )
-def test_each_verdict_follows_from_its_numbers(
-    lower_bound: float,
-    predicted: float | None,
-    limit: float | None,
-    verdicts: tuple[bool, bool, bool],
-) -> None:
+def test_each_verdict_follows_from_its_numbers(lower_bound, predicted, limit, verdicts):
     found = audit.BlackBoxAudit(1.0, lower_bound, predicted, RUNS, limit)
     assert (found.is_refuted, found.is_blind, found.is_off_its_law) == verdicts
     assert found.passes is not any(verdicts)
@@ -126,7 +121,7 @@ def false_alarm(runs: int, expected: float) -> float:
 
 @pytest.mark.mostly_slow(one_in=2)
 @pytest.mark.parametrize(("runs", "times"), [(1000, 29), (5000, 5.2), (20_000, 2.1), (10**6, 2.1)])
-def test_a_true_law_is_rejected_as_seldom_as_is_claimed(runs: int, times: float) -> None:
+def test_a_true_law_is_rejected_as_seldom_as_is_claimed(runs, times):
     """At the rarest outcome that has a cell of its own, and at one that is not so rare."""
     least = min(200.0, max(10.0, runs / 100))
     for expected in np.linspace(least, 1.5 * least, 100):
@@ -136,7 +131,7 @@ def test_a_true_law_is_rejected_as_seldom_as_is_claimed(runs: int, times: float)
         audit.audit_sampler(outcomes(rare)(runs), {1: rare, 0: 1 - rare})
 
 
-def test_a_wrong_law_is_rejected_and_a_true_one_is_not() -> None:
+def test_a_wrong_law_is_rejected_and_a_true_one_is_not():
     law = {1: 0.25, 0: 0.75}
     assert audit.audit_sampler(outcomes(0.25)(RUNS), law).passes
     assert audit.audit_sampler(outcomes(0.271)(RUNS), law).passes
@@ -144,7 +139,7 @@ def test_a_wrong_law_is_rejected_and_a_true_one_is_not() -> None:
     assert not audit.audit_sampler([*outcomes(0.25)(RUNS), 2], law).passes
 
 
-def test_an_epsilon_whose_power_is_no_double_is_audited() -> None:
+def test_an_epsilon_whose_power_is_no_double_is_audited():
     first, second = {0: 0.5, 1: 0.5}, {0: 1.0}
     for epsilon in (700.0, 710.0, 1e6):
         assert audit.hockey_stick(first, second, epsilon) == 0.5

@@ -53,9 +53,7 @@ SPARSE_MW = plan_sparse_mw(promise(ADD), "noisy", max_sparsity=3, num_questions=
     ],
 )
 @pytest.mark.parametrize("most", [7, 40])
-def test_query_count_agrees_with_scan(
-    theorem_of: Callable[[int], Theorem], num_records: int, least: int, most: int
-) -> None:
+def test_query_count_agrees_with_scan(theorem_of, num_records, least, most):
     target = theorem_of(most).error(num_records) * (1 + 1e-9)
     found = queries_allowed(theorem_of, num_records, target, 0.05, least=least)
     kept = [n for n in range(least, 60) if theorem_of(n).error(num_records) <= target]
@@ -64,8 +62,8 @@ def test_query_count_agrees_with_scan(
 
 @pytest.mark.parametrize("num_records, expected", [(10**6, 7396), (10**8, 10**391)])
 def test_published_small_databases_allow_what_solving_their_theorem_for_the_number_gives(
-    num_records: int, expected: int
-) -> None:
+    num_records, expected
+):
     share, log_cells = 0.1, math.log(1024)
     solved = (num_records * share**3 - 4 * math.log(20)) / (16 * log_cells)
     target = share * num_records
@@ -76,9 +74,7 @@ def test_published_small_databases_allow_what_solving_their_theorem_for_the_numb
 
 @pytest.mark.parametrize("num_records", [10**8, 10**7, 3 * 10**6, 2 * 10**6, 10**6])
 @pytest.mark.parametrize("num_cells, units", [(8, 1), (1024, 2)])
-def test_no_number_of_rounds_allows_more_queries_of_mwem(
-    num_records: int, num_cells: int, units: int
-) -> None:
+def test_no_number_of_rounds_allows_more_queries_of_mwem(num_records, num_cells, units):
     target, epsilon = num_records / 3, 1.0
     found, rounds = mwem_queries_allowed(num_cells, epsilon, num_records, target, 0.05, units)
     log_numbers = [
@@ -99,7 +95,7 @@ def test_no_number_of_rounds_allows_more_queries_of_mwem(
         assert 2 * rounds / math.exp(log_most) > 0.05
 
 
-def test_query_count_of_zero_and_without_limit() -> None:
+def test_query_count_of_zero_and_without_limit():
     assert queries_allowed(small_db("tight"), 100, 50.0, 0.05) == 0
     # Two queries are some of three, for which alone the published theorem is stated.
     assert queries_allowed(small_db("textbook"), 10**5, 10**4, 0.05, least=3) == 0
@@ -109,7 +105,7 @@ def test_query_count_of_zero_and_without_limit() -> None:
     assert queries_allowed(lambda count: always, 10, 1.0, 0.04) == 0
 
 
-def test_powers_of_ten_are_the_largest() -> None:
+def test_powers_of_ten_are_the_largest():
     for theorem_of, num_records in ((run(PRIVATE_MW), 10**7), (small_db("tight"), 10**6)):
         target = 0.1 * num_records
         found = queries_allowed(theorem_of, num_records, target, 0.05)
@@ -119,7 +115,7 @@ def test_powers_of_ten_are_the_largest() -> None:
         assert theorem_of(10 * found).error(num_records) > target
 
 
-def test_the_margin_of_more_questions_than_a_double_holds() -> None:
+def test_the_margin_of_more_questions_than_a_double_holds():
     noise = sparse_vector_noise(promise(), 10, answers=True)
     for count in (2**31 + 1, 10**30, 10**300):
         added = noise.margin(count, 0.05, 2**16) - noise.margin(2**31, 0.05, 2**16)
@@ -147,14 +143,14 @@ def numbers(**changed: object) -> dict[tuple[str, str], int]:
         {"num_cells": 8, "max_sparsity": 1},
     ],
 )
-def test_easier_target_allows_more_queries(change: dict[str, object]) -> None:
+def test_easier_target_allows_more_queries(change):
     fewer, more = numbers(), numbers(**change)
     assert set(fewer) == set(more) and len(more) == 7
     assert all(more[key] >= fewer[key] for key in fewer)
     assert any(more[key] > fewer[key] for key in fewer)
 
 
-def test_rejects_unknown_number_where_it_is_needed() -> None:
+def test_rejects_unknown_number_where_it_is_needed():
     def refused(**changed: object) -> dict[str, str | None]:
         found = count_queries(dataclasses.replace(JOB, **changed))  # type: ignore[arg-type]
         return {each.mechanism: each.refusal for each in found if each.refusal}
@@ -182,14 +178,14 @@ def test_rejects_unknown_number_where_it_is_needed() -> None:
         ("failure_probability", 1.0),
     ],
 )
-def test_what_is_out_of_range_is_refused(name: str, value: object) -> None:
+def test_what_is_out_of_range_is_refused(name, value):
     with pytest.raises(InputError) as caught:
         dataclasses.replace(JOB, **{name: value})  # type: ignore[arg-type]
     assert caught.value.name == name
 
 
 @pytest.mark.parametrize("name, value", [("target_error", 0.0), ("failure_probability", 0.0)])
-def test_the_functions_refuse_it_too(name: str, value: float) -> None:
+def test_the_functions_refuse_it_too(name, value):
     given = {"target_error": 1.0, "failure_probability": 0.05, name: value}
     with pytest.raises(InputError, match=name):
         queries_allowed(small_db("tight"), 10, **given)  # type: ignore[arg-type]

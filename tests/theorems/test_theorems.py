@@ -74,9 +74,7 @@ def test_known_answers_of_laplace_gaussian_and_selection():
         (100, DELTA, True, 17380.0),
     ],
 )
-def test_known_answers_of_the_sparse_vector(
-    max_above: int, delta: float, answers: bool, expected: float
-):
+def test_known_answers_of_the_sparse_vector(max_above, delta, answers, expected):
     guarantee = promise(delta=delta)
     published = published_accuracy(guarantee, max_above, 1000, 0.05, answers=answers)
     assert published == close(expected)
@@ -129,9 +127,7 @@ def test_known_answers_of_the_published_proof():
 @pytest.mark.parametrize(
     "num_cells, num_queries, share", [(1024, 1024, 0.1), (16, 16, 0.1), (8, 8, 0.5)]
 )
-def test_the_best_size_is_at_least_as_good_as_half_and_half(
-    num_cells: int, num_queries: int, share: float
-):
+def test_the_best_size_is_at_least_as_good_as_half_and_half(num_cells, num_queries, share):
     half = small_db_size(num_queries, share / 2)
     halves = 4 / share * (log_num_multisets(num_cells, half) + math.log(20))
     needed = small_db_theorem(num_cells, num_queries, 1.0, 0.05).records_needed(share)
@@ -175,7 +171,7 @@ def sparse_mw(calibration: Calibration = "tight") -> Theorem:
     ],
 )
 def test_known_answers_of_online_multiplicative_weights(
-    num_cells: int, num_queries: int, delta: float, num_records: int, alpha: float
+    num_cells, num_queries, delta, num_records, alpha
 ):
     guarantee = promise(REPLACE, delta)
     theorem = private_mw(num_cells, num_queries, guarantee, "textbook")
@@ -245,7 +241,7 @@ THEOREMS: dict[str, Theorem] = {
 @pytest.mark.mostly_slow(one_in=2, start=1)
 @pytest.mark.parametrize("name", THEOREMS)
 @pytest.mark.parametrize("share", [0.3, 0.05])
-def test_the_records_that_are_needed_are_just_enough(name: str, share: float):
+def test_the_records_that_are_needed_are_just_enough(name, share):
     theorem = THEOREMS[name]
     needed = theorem.records_needed(share)
     assert needed is not None
@@ -256,7 +252,7 @@ def test_the_records_that_are_needed_are_just_enough(name: str, share: float):
 
 
 @pytest.mark.parametrize("name", THEOREMS)
-def test_few_records_make_every_theorem_vacuous(name: str):
+def test_few_records_make_every_theorem_vacuous(name):
     bound = THEOREMS[name].bound(2)
     assert bound.vacuous and bound.max_error >= 2
 
@@ -295,7 +291,7 @@ def test_needed_records_beyond_limit_are_none():
         (lambda: THEOREMS["laplace"].records_needed(math.nan), "max_error_fraction"),
     ],
 )
-def test_what_is_out_of_range_is_refused(call, name: str):
+def test_what_is_out_of_range_is_refused(call, name):
     with pytest.raises(InputError) as caught:
         call()
     assert caught.value.name == name

@@ -13,7 +13,6 @@ from apache_beam.runners.direct.direct_runner import BundleBasedDirectRunner
 from apache_beam.testing.test_stream import TestStream as Events
 from apache_beam.transforms.window import FixedWindows
 from fakes import COLLECTED, DOMAIN, collect, pipeline
-from pytest import MonkeyPatch
 
 from beam_dp.errors import InputError
 from beam_dp.mechanisms.online.private_mw_plan import PrivateMWPlan, plan_private_mw
@@ -60,7 +59,7 @@ class Watched(NoiseSource):
 
 
 @pytest.fixture(autouse=True)
-def watched(monkeypatch: MonkeyPatch) -> None:
+def watched(monkeypatch) -> None:
     RUNS.clear()
     for each in (module, one_worker):
         monkeypatch.setattr(each, "NoiseSource", Watched)

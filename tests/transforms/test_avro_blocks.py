@@ -55,9 +55,7 @@ def read(data: bytes, cuts: list[int], columns: list[str]) -> list[dict[str, Any
     chunk_bytes=st.sampled_from([5, 17, 100, 5000]),
     data=st.data(),
 )
-def test_ranges_cover_each_record_once(
-    num_records: int, codec: str, sync_interval: int, chunk_bytes: int, data: st.DataObject
-) -> None:
+def test_ranges_cover_each_record_once(num_records, codec, sync_interval, chunk_bytes, data):
     file = write(num_records, codec, sync_interval)
     cuts = data.draw(st.lists(st.integers(0, len(file)), max_size=5))
     with pytest.MonkeyPatch.context() as patch:
@@ -67,15 +65,15 @@ def test_ranges_cover_each_record_once(
     assert [row["id"] for row in found] == list(range(num_records))
 
 
-def test_a_date_that_python_cannot_hold_is_an_integer() -> None:
+def test_a_date_that_python_cannot_hold_is_an_integer():
     assert read(write(1), [], ["born"]) == [{"born": 2**31 - 1}]
 
 
-def test_a_union_of_types_keeps_each_value() -> None:
+def test_a_union_of_types_keeps_each_value():
     assert [row["name"] for row in read(write(3), [], ["name"])] == [None, b"x", 7]
 
 
-def test_text_that_is_not_utf8_affects_only_its_record() -> None:
+def test_text_that_is_not_utf8_affects_only_its_record():
     file = write(3).replace(b"\x02\x02x", b"\x02\x02\xff")
     none, odd, seven = (row["name"] for row in read(file, [], ["name"]))
     assert (none, seven) == (None, 7)
@@ -84,14 +82,14 @@ def test_text_that_is_not_utf8_affects_only_its_record() -> None:
 
 
 @pytest.mark.parametrize("codec", ["null", "deflate"])
-def test_a_damaged_block_raises(codec: str) -> None:
+def test_a_damaged_block_raises(codec):
     file = write(300, codec)
     for damaged in (file[:-3], file[:-20], file[:-16] + bytes(16)):
         with pytest.raises(Exception):  # noqa: B017 - of whatever type the parser likes
             read(damaged, [], ["id"])
 
 
-def test_a_file_of_something_else_than_records_is_refused() -> None:
+def test_a_file_of_something_else_than_records_is_refused():
     target = io.BytesIO()
     fastavro.writer(target, {"type": "long"} | {"name": "x"}, [1, 2])
     with pytest.raises(ValueError, match="record"):
@@ -118,7 +116,7 @@ MANY: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("number", [1, 2, 9])
-def test_columns_are_the_same_whichever_others_are_read(number: int) -> None:
+def test_columns_are_the_same_whichever_others_are_read(number):
     """Also where the type of one is defined in another, which is then read as well."""
     records = [
         {
@@ -148,7 +146,7 @@ def test_columns_are_the_same_whichever_others_are_read(number: int) -> None:
     assert found is not None and len(found["fields"]) == 2
 
 
-def test_an_integer_that_is_too_long_for_a_date_is_none_and_leaves_its_neighbours() -> None:
+def test_an_integer_that_is_too_long_for_a_date_is_none_and_leaves_its_neighbours():
     plain = {**SCHEMA, "fields": [{"name": "born", "type": "long"}]}
     target, marker = io.BytesIO(), b"m" * 16
     fastavro.writer(target, plain, [{"born": each} for each in (1, 2**40, 2)], sync_marker=marker)

@@ -6,7 +6,6 @@ import dataclasses
 import datetime
 import decimal
 import enum
-import pathlib
 import typing
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -129,7 +128,7 @@ def accepted(check: Callable[..., None]) -> list[Attribute]:
 
 
 @pytest.mark.parametrize("name", AVRO)
-def test_accepts_avro_column_if_its_type_has_levels(tmp_path: pathlib.Path, name: str) -> None:
+def test_accepts_avro_column_if_its_type_has_levels(tmp_path, name):
     kind, values, expected = AVRO[name]
     path = write_avro(tmp_path, kind, values)
     assert accepted(ReadRecords(path).check_column) == expected
@@ -143,9 +142,7 @@ def test_accepts_avro_column_if_its_type_has_levels(tmp_path: pathlib.Path, name
 @pytest.mark.mostly_slow(one_in=3)
 @pytest.mark.parametrize("argument", ["key", "weight"])
 @pytest.mark.parametrize("name", AVRO)
-def test_accepts_avro_key_or_weight_if_its_type_is_readable(
-    tmp_path: pathlib.Path, name: str, argument: str
-) -> None:
+def test_accepts_avro_key_or_weight_if_its_type_is_readable(tmp_path, name, argument):
     kind, values, _ = AVRO[name]
     path = write_avro(tmp_path, kind, values)
     if name in NO_KEYS:
@@ -161,14 +158,14 @@ def test_accepts_avro_key_or_weight_if_its_type_is_readable(
 
 
 @pytest.mark.parametrize("name", ARROW)
-def test_accepts_parquet_column_if_its_type_has_levels(tmp_path: pathlib.Path, name: str) -> None:
+def test_accepts_parquet_column_if_its_type_has_levels(tmp_path, name):
     kind, expected = ARROW[name]
     path = tmp_path / "a.parquet"
     pyarrow.parquet.write_table(pa.table({"a": pa.array([], kind)}), path)
     assert accepted(ReadRecords(str(path)).check_column) == expected
 
 
-def test_rejects_parquet_unit_of_8_bytes_that_may_be_addresses(tmp_path: pathlib.Path) -> None:
+def test_rejects_parquet_unit_of_8_bytes_that_may_be_addresses(tmp_path):
     path = tmp_path / "a.parquet"
     pyarrow.parquet.write_table(pa.table({"a": pa.array([b"12345678"], pa.binary(8))}), path)
     reader = ReadRecords(str(path))
@@ -178,9 +175,7 @@ def test_rejects_parquet_unit_of_8_bytes_that_may_be_addresses(tmp_path: pathlib
 
 
 @pytest.mark.parametrize("name", ["date", "array", "uuid"])
-def test_avro_file_whose_column_has_no_levels_stops_the_job(
-    tmp_path: pathlib.Path, name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_avro_file_whose_column_has_no_levels_stops_the_job(tmp_path, name, monkeypatch):
     monkeypatch.setattr(read_module, "_CHECKED_FILES", 1)
     write_avro(tmp_path, "long", [1, 2, 3], "a")
     write_avro(tmp_path, AVRO[name][0], [], "b")
@@ -191,7 +186,7 @@ def test_avro_file_whose_column_has_no_levels_stops_the_job(
             _ = p | ReadRecords(f"{tmp_path}/*") | EncodeRecords(domain, "record", as_cells=True)
 
 
-def test_rejection_names_the_type_as_in_the_file(tmp_path: pathlib.Path) -> None:
+def test_rejection_names_the_type_as_in_the_file(tmp_path):
     path = write_avro(tmp_path, *AVRO["nullable date"][:2])
     with pytest.raises(InputError) as error:
         _ = (
@@ -289,7 +284,7 @@ class Fields(typing.TypedDict):
     ],
     ids=str,
 )
-def test_accepts_types_that_may_be_records(kind: Any) -> None:
+def test_accepts_types_that_may_be_records(kind):
     encode(declared(kind))
 
 
@@ -316,7 +311,7 @@ def test_accepts_types_that_may_be_records(kind: Any) -> None:
     ],
     ids=str,
 )
-def test_rejects_types_that_are_not_records(kind: Any, name: str) -> None:
+def test_rejects_types_that_are_not_records(kind, name):
     with pytest.raises(InputError) as error:
         encode(declared(kind))
     assert str(error.value) == (
@@ -325,7 +320,7 @@ def test_rejects_types_that_are_not_records(kind: Any, name: str) -> None:
     )
 
 
-def test_rejects_grouped_elements() -> None:
+def test_rejects_grouped_elements():
     p = pipeline()
     pairs = p | beam.Create([{"age": 5}]) | beam.WithKeys(lambda record: record["age"])
     with pytest.raises(InputError, match=r"records: 'Tuple\[Any, Iterable\[Dict\["):
@@ -362,7 +357,7 @@ WITHOUT_LEVELS = [
 
 
 @pytest.mark.parametrize(("kind", "name"), WITHOUT_LEVELS, ids=str)
-def test_rejects_field_of_a_type_without_levels(kind: Any, name: str) -> None:
+def test_rejects_field_of_a_type_without_levels(kind, name):
     for schema in schemas(kind):
         with pytest.raises(InputError) as error:
             encode(declared(schema))
@@ -373,7 +368,7 @@ def test_rejects_field_of_a_type_without_levels(kind: Any, name: str) -> None:
 
 
 @pytest.mark.parametrize("argument", ["key", "weight"])
-def test_rejects_key_or_weight_of_a_type_without_levels(argument: str) -> None:
+def test_rejects_key_or_weight_of_a_type_without_levels(argument):
     names = {"key": "clinic", "weight": "cost", argument: "age"}
     fields = [(name, Timestamp if name == "age" else int) for name in names.values()]
     plan = CountSketch(3 * 64).plan(guarantee(), max_sparsity=2)
@@ -402,17 +397,17 @@ def test_rejects_key_or_weight_of_a_type_without_levels(argument: str) -> None:
     ],
     ids=str,
 )
-def test_accepts_field_that_may_have_levels(kind: Any) -> None:
+def test_accepts_field_that_may_have_levels(kind):
     for schema in schemas(kind):
         encode(declared(schema))
 
 
-def test_unit_may_have_any_type() -> None:
+def test_unit_may_have_any_type():
     fields = [("age", int), ("who", datetime.date)]
     encode(declared(typing.NamedTuple("Visit", fields)), unit="who")
 
 
-def test_accepts_types_with_unresolvable_hints() -> None:
+def test_accepts_types_with_unresolvable_hints():
     encode(declared(Unknown))
     with pytest.raises(InputError, match="domain: 'age' is refused; must be a field of the rec"):
         encode(declared(Lacking))

@@ -17,7 +17,7 @@ from apache_beam.transforms.window import TimestampedValue
 from apache_beam.utils.timestamp import Timestamp
 from fakes import pipeline
 from hypothesis import given, settings, strategies as st
-from limited_panes import IN_ORDER, Rows
+from limited_panes import IN_ORDER
 
 from beam_dp.domain.ordered import IntegerAttribute
 from beam_dp.domain.universe import Domain
@@ -160,9 +160,7 @@ def compare(arriving: list[list[dict[str, int]]], unit: WindowUnit) -> None:
 @pytest.mark.parametrize("number", range(3))
 @settings(max_examples=1)
 @given(arriving=schedules().filter(lambda arriving: sum(map(len, arriving)) > 9), unit=units())
-def test_stream_and_batch_have_the_same_tables(
-    number: int, arriving: list[list[dict[str, int]]], unit: WindowUnit
-) -> None:
+def test_stream_and_batch_have_the_same_tables(number, arriving, unit):
     compare(arriving, unit)
 
 
@@ -170,12 +168,12 @@ def test_stream_and_batch_have_the_same_tables(
     "schedules_tried",
     [pytest.param(40, marks=pytest.mark.slow), pytest.param(200, marks=pytest.mark.engines)],
 )
-def test_many_random_streams_have_the_tables_of_a_batch(schedules_tried: int) -> None:
+def test_many_random_streams_have_the_tables_of_a_batch(schedules_tried):
     settings(max_examples=schedules_tried)(given(schedules(), units())(compare))()
 
 
 @pytest.mark.slow
-def test_units_at_their_limits_are_limited() -> None:
+def test_units_at_their_limits_are_limited():
     """One that is in all windows, and has more records than count in each."""
     rows = [
         [{"a": n % 4, "b": 0, "event": now, "arrival": now, "person": 7} for n in range(4)]
@@ -270,16 +268,14 @@ LIMITS = st.integers(1, 6).flatmap(
 
 @settings(max_examples=40)
 @given(rows=ROWS, unit=LIMITS, order=st.permutations(IN_ORDER), bundles=st.integers(1, 3))
-def test_tables_are_the_same_in_any_order_of_panes_and_records(
-    rows: Rows, unit: WindowUnit, order: list[int], bundles: int
-):
+def test_tables_are_the_same_in_any_order_of_panes_and_records(rows, unit, order, bundles):
     expected = limited_panes.counted(rows, unit, IN_ORDER)
     np.testing.assert_array_equal(limited_panes.counted(rows[::-1], unit, order, bundles), expected)
 
 
 @settings(max_examples=60)
 @given(rows=ROWS, unit=LIMITS, person=st.integers(0, 4))
-def test_a_unit_moves_few_windows_by_few_records(rows: Rows, unit: WindowUnit, person: int):
+def test_a_unit_moves_few_windows_by_few_records(rows, unit, person):
     others = [row for row in rows if row[0] != person]
     moved = limited_panes.counted(rows, unit, IN_ORDER) - limited_panes.counted(
         others, unit, IN_ORDER

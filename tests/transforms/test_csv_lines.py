@@ -59,9 +59,7 @@ def text(value: str | bytes | int | None) -> str | None:
     block_bytes=st.sampled_from([3, 7, 20, 1000]),
     integers=st.sampled_from([[], ["a"], ["a", "c"]]),
 )
-def test_parses_every_line_independently(
-    header: bytes, body: bytes, cuts: list[int], block_bytes: int, integers: list[str]
-) -> None:
+def test_parses_every_line_independently(header, body, cuts, block_bytes, integers):
     data = header + body
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(csv_lines, "BLOCK_BYTES", block_bytes)
@@ -75,36 +73,36 @@ def test_parses_every_line_independently(
     "bad",
     [b'1,"x,3', b'"', b"1,2", b"1,2,3,4", b'a"b"c,"2,3', b'"ab"x"y",2,3', b"\xff\xfe", b'1,2,"'],
 )
-def test_malformed_line_affects_no_other(bad: bytes) -> None:
+def test_malformed_line_affects_no_other(bad):
     good = b"1,2,3\n4,5,6\n"
     found = read(b"a,b,c\n" + good + bad + b"\n" + good, [], [])
     assert sorted(found) == [("1", "2", "3")] * 2 + [("4", "5", "6")] * 2
 
 
-def test_field_that_is_not_utf8_is_read_as_bytes() -> None:
+def test_field_that_is_not_utf8_is_read_as_bytes():
     block = b"1,\xff,3\n4,5,6\n"
     good, bad = csv_lines.parse_lines(block, NAMES, ["b"])
     assert (good.to_pylist(), bad.to_pylist()) == ([{"b": "5"}], [{"b": b"\xff"}])
 
 
 @pytest.mark.filterwarnings("error::pytest.PytestUnraisableExceptionWarning")
-def test_prints_nothing_about_a_bad_line(capfd: pytest.CaptureFixture[str]) -> None:
+def test_prints_nothing_about_a_bad_line(capfd):
     block = b"1,\xff\n1,\xff,3,4\n1,2\n4,5,6\n"
     assert sum(b.num_rows for b in csv_lines.parse_lines(block, NAMES, NAMES, ["a"])) == 1
     assert capfd.readouterr() == ("", "")
 
 
-def test_empty_and_quoted_empty_fields_differ() -> None:
+def test_empty_and_quoted_empty_fields_differ():
     (batch,) = csv_lines.parse_lines(b'1,"",\n', NAMES, NAMES)
     assert batch.to_pylist() == [{"a": "1", "b": "", "c": None}]
 
 
-def test_empty_line_is_a_record_of_one_column() -> None:
+def test_empty_line_is_a_record_of_one_column():
     assert [b.num_rows for b in csv_lines.parse_lines(b"1\n\n3\n", ["a"], ["a"])] == [3]
     assert [b.num_rows for b in csv_lines.parse_lines(b"1,2\n\n3,4\n", ["a", "b"], ["a"])] == [2]
 
 
-def test_reads_integers_if_all_of_a_block_are_plain() -> None:
+def test_reads_integers_if_all_of_a_block_are_plain():
     (batch,) = csv_lines.parse_lines(b"1,2,3\n4,5,6\n", NAMES, NAMES, ["a"])
     assert batch.schema.types == [pa.int64(), pa.string(), pa.string()]
     for other in (b"x,5,6\n", b"0x1F,5,6\n", b"1e3,5,6\n"):
@@ -112,7 +110,7 @@ def test_reads_integers_if_all_of_a_block_are_plain() -> None:
         assert batch.schema.types == [pa.string()] * 3
 
 
-def test_drops_line_that_is_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_drops_line_that_is_too_long(monkeypatch):
     monkeypatch.setattr(csv_lines, "BLOCK_BYTES", 8)
     monkeypatch.setattr(csv_lines, "MAX_LINE_BYTES", 20)
     data = b"a,b,c\n1,2,3\n" + b"x" * 100 + b",2,3\n4,5,6\n"
@@ -122,9 +120,7 @@ def test_drops_line_that_is_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("end", [b"\n", b"\r\n", b"\r"])
-def test_length_limit_applies_to_each_line_alone(
-    monkeypatch: pytest.MonkeyPatch, end: bytes
-) -> None:
+def test_length_limit_applies_to_each_line_alone(monkeypatch, end):
     monkeypatch.setattr(csv_lines, "BLOCK_BYTES", 8)
     monkeypatch.setattr(csv_lines, "MAX_LINE_BYTES", 20)
     good = [("1", "2", "3")]
@@ -143,7 +139,7 @@ def test_length_limit_applies_to_each_line_alone(
     st.lists(st.sampled_from([*PIECES, b"y" * 11]), max_size=30).map(b"".join),
     st.integers(1, 9),
 )
-def test_line_of_one_column_is_at_most_one_record(body: bytes, block_bytes: int) -> None:
+def test_line_of_one_column_is_at_most_one_record(body, block_bytes):
     found = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(csv_lines, "BLOCK_BYTES", block_bytes)
@@ -167,30 +163,30 @@ def test_line_of_one_column_is_at_most_one_record(body: bytes, block_bytes: int)
 
 
 @pytest.mark.parametrize("bad", [b'"\n', b"\xff\n", b'"\r\n'])
-def test_dropping_a_line_does_not_join_its_neighbours(bad: bytes) -> None:
+def test_dropping_a_line_does_not_join_its_neighbours(bad):
     batches = csv_lines.parse_lines(b"\r" + bad + b"\n", ["a"], ["a"])
     found = [value for batch in batches for value in batch.column("a").to_pylist()]
     assert found.count(None) == 2
 
 
-def test_unread_columns_may_share_a_name() -> None:
+def test_unread_columns_may_share_a_name():
     (batch,) = csv_lines.parse_lines(b"1,2,3\n", ["a", "", ""], ["a"])
     assert batch.to_pylist() == [{"a": "1"}]
 
 
 @pytest.mark.parametrize("data", [b"", b"\xef\xbb\xbf"])
-def test_empty_file_has_no_columns(data: bytes) -> None:
+def test_empty_file_has_no_columns(data):
     assert csv_lines.read_header(io.BytesIO(data))[0] == []
 
 
 @pytest.mark.parametrize("data", [b"\n1,2\n", b'a,"b\n1,2\n', b"\xff,b\n1,2\n"])
-def test_rejects_malformed_header(data: bytes) -> None:
+def test_rejects_malformed_header(data):
     with pytest.raises((ValueError, csv.Error)):
         csv_lines.read_header(io.BytesIO(data))
 
 
 @pytest.mark.parametrize("end", [b"", b"\n", b"\r\n", b"\r"])
-def test_reads_file_with_only_a_header(end: bytes) -> None:
+def test_reads_file_with_only_a_header(end):
     data = b"a,b" + end
     assert csv_lines.read_header(io.BytesIO(data)) == (["a", "b"], len(data))
 
@@ -202,7 +198,7 @@ def test_reads_file_with_only_a_header(end: bytes) -> None:
     ),
     st.sampled_from([1, 3, 2**17]),
 )
-def test_detects_quotes_that_only_surround_fields(parts: list[bytes], piece: int) -> None:
+def test_detects_quotes_that_only_surround_fields(parts, piece):
     """And only such: a block that is called plain has no line with odd quotes."""
     block = b"".join(parts) + b"\n"
     if b'"' not in block:

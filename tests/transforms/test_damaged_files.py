@@ -49,7 +49,7 @@ def num_records(path: pathlib.Path, columns: Sequence[str] = ("id",)) -> int:
     return sum(batch.num_rows for each in ranges for batch in step.process(each))
 
 
-def test_every_compression_that_beam_knows_by_its_extension_is_tested() -> None:
+def test_every_compression_that_beam_knows_by_its_extension_is_tested():
     beams = {CompressionTypes.detect_compression_type(f"a.{each}") for each in COMPRESSIONS}
     kinds = {value for name, value in vars(CompressionTypes).items() if name.isupper()}
     assert beams == kinds - {CompressionTypes.AUTO, CompressionTypes.UNCOMPRESSED}
@@ -57,7 +57,7 @@ def test_every_compression_that_beam_knows_by_its_extension_is_tested() -> None:
 
 @pytest.mark.mostly_slow(one_in=3)
 @pytest.mark.parametrize("extension", COMPRESSIONS)
-def test_truncated_compressed_file_stops_the_job(tmp_path: pathlib.Path, extension: str) -> None:
+def test_truncated_compressed_file_stops_the_job(tmp_path, extension):
     path = tmp_path / f"people.csv.{extension}"
     compress = COMPRESSIONS[extension]
     whole = compress(CSV)
@@ -78,9 +78,7 @@ def test_truncated_compressed_file_stops_the_job(tmp_path: pathlib.Path, extensi
 
 @pytest.mark.parametrize("extension", COMPRESSIONS)
 @pytest.mark.parametrize("garbage", [b"\n", b"garbage", b"\0" * 512, b"id\n7\n" * 99])
-def test_trailing_bytes_after_compressed_stream_stop_the_job(
-    tmp_path: pathlib.Path, extension: str, garbage: bytes
-) -> None:
+def test_trailing_bytes_after_compressed_stream_stop_the_job(tmp_path, extension, garbage):
     path = tmp_path / f"people.csv.{extension}"
     path.write_bytes(COMPRESSIONS[extension](CSV) + garbage)
     with pytest.raises(ReadError, match="people"):
@@ -89,9 +87,7 @@ def test_trailing_bytes_after_compressed_stream_stop_the_job(
 
 @pytest.mark.mostly_slow(one_in=3)
 @pytest.mark.parametrize("extension", COMPRESSIONS)
-def test_a_compressed_file_of_many_blocks_is_read_once(
-    tmp_path: pathlib.Path, extension: str
-) -> None:
+def test_a_compressed_file_of_many_blocks_is_read_once(tmp_path, extension):
     path = tmp_path / f"people.csv.{extension}"
     compress = COMPRESSIONS[extension]
     data = b"id\n" + b"".join(b"%d\n" % (i * i) for i in range(40_000))
@@ -100,9 +96,7 @@ def test_a_compressed_file_of_many_blocks_is_read_once(
     assert num_records(path) == 40_000
 
 
-def test_rejects_file_truncated_in_its_header(
-    tmp_path: pathlib.Path,
-) -> None:
+def test_rejects_file_truncated_in_its_header(tmp_path):
     path = tmp_path / "people.csv.zst"
     path.write_bytes(zstandard.compress(CSV)[:-1])
     with pytest.raises(InputError, match=r"input: '.*zst' is refused; must be whole: its compr"):
@@ -121,7 +115,7 @@ def avro_file(codec: str = "null") -> tuple[bytes, set[int]]:
 
 
 @pytest.mark.parametrize("codec", ["null", "deflate"])
-def test_truncated_avro_block_stops_the_job(tmp_path: pathlib.Path, codec: str) -> None:
+def test_truncated_avro_block_stops_the_job(tmp_path, codec):
     path = tmp_path / "people.avro"
     whole, ends = avro_file(codec)
     path.write_bytes(whole)
@@ -136,7 +130,7 @@ def test_truncated_avro_block_stops_the_job(tmp_path: pathlib.Path, codec: str) 
             num_records(path)
 
 
-def test_truncated_parquet_file_stops_the_job(tmp_path: pathlib.Path) -> None:
+def test_truncated_parquet_file_stops_the_job(tmp_path):
     path = tmp_path / "people.parquet"
     pyarrow.parquet.write_table(pa.table({"id": LINES}), path, row_group_size=20)
     whole = path.read_bytes()
@@ -170,9 +164,7 @@ BAD_HEADERS = {
 
 @pytest.mark.parametrize("case", BAD_HEADERS)
 @pytest.mark.parametrize("extension", ["csv", "csv.gz"])
-def test_rejects_csv_file_without_header(
-    tmp_path: pathlib.Path, case: str, extension: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rejects_csv_file_without_header(tmp_path, case, extension, monkeypatch):
     content, condition = BAD_HEADERS[case]
     content = gzip.compress(content) if extension == "csv.gz" else content
     (tmp_path / f"a.{extension}").write_bytes(content)
@@ -185,7 +177,7 @@ def test_rejects_csv_file_without_header(
 
 
 @pytest.mark.parametrize("content", [b"", b"\xef\xbb\xbf"])
-def test_empty_file_among_others_needs_no_header(tmp_path: pathlib.Path, content: bytes) -> None:
+def test_empty_file_among_others_needs_no_header(tmp_path, content):
     (tmp_path / "a.csv").write_bytes(content)
     with pytest.raises(InputError, match="must match a file with the names of its columns"):
         ReadRecords(str(tmp_path / "*.csv"))
@@ -194,13 +186,13 @@ def test_empty_file_among_others_needs_no_header(tmp_path: pathlib.Path, content
     assert num_records(tmp_path / "a.csv") == 0
 
 
-def test_reads_lines_ended_by_carriage_returns(tmp_path: pathlib.Path) -> None:
+def test_reads_lines_ended_by_carriage_returns(tmp_path):
     (tmp_path / "a.csv").write_bytes(b",id\r7,1\r8,2\r")
     assert num_records(tmp_path / "a.csv") == 2
 
 
 @pytest.mark.parametrize("extension", ["gz", "zst"])
-def test_rejects_truncated_compressed_queries(tmp_path: pathlib.Path, extension: str) -> None:
+def test_rejects_truncated_compressed_queries(tmp_path, extension):
     path = tmp_path / f"queries.jsonl.{extension}"
     text = "a line\n" * 3_000_000  # more than what Beam's reader returns at once
     whole = COMPRESSIONS[extension](text.encode())
@@ -211,7 +203,7 @@ def test_rejects_truncated_compressed_queries(tmp_path: pathlib.Path, extension:
         read_text("queries", str(path))
 
 
-def test_expands_compression_bomb_in_small_parts() -> None:
+def test_expands_compression_bomb_in_small_parts():
     """4,000 blocks of zstd, each 128 KiB of one letter in four bytes: half a GiB in 16 KB."""
     header = bytes([0x28, 0xB5, 0x2F, 0xFD, 0x00, 0x38])
     block = ((1 << 1) | (2**17 << 3)).to_bytes(3, "little") + b"7"

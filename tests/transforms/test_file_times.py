@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import pathlib
 import time
 from collections.abc import Iterator
 
@@ -24,7 +23,7 @@ SERVICES = {"gs": fake_google_storage, "s3": fake_amazon_storage}
 
 
 @pytest.fixture(params=["UTC", "America/New_York", "Australia/Lord_Howe"])
-def zone(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def zone(request, monkeypatch) -> Iterator[None]:
     """The time zone of this process: two of them have daylight saving time."""
     with monkeypatch.context() as changed:
         changed.setenv("TZ", request.param)
@@ -55,7 +54,7 @@ def found(pattern: str) -> list[tuple[str, int, float]]:
 
 @pytest.mark.usefixtures("zone")
 @pytest.mark.parametrize("scheme", SERVICES)
-def test_time_of_an_object_is_in_utc(scheme: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_time_of_an_object_is_in_utc(scheme, monkeypatch):
     with landing(scheme, monkeypatch):
         expected = [("1.parquet", 5, SUMMER), ("2.parquet", 5, WINTER)]
         assert found(f"{scheme}://releases/landing/*.parquet") == expected
@@ -64,7 +63,7 @@ def test_time_of_an_object_is_in_utc(scheme: str, monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.usefixtures("zone")
-def test_time_of_a_local_file_is_in_utc(tmp_path: pathlib.Path) -> None:
+def test_time_of_a_local_file_is_in_utc(tmp_path):
     for name, arrived in (("1.csv", SUMMER), ("2.csv", WINTER)):
         (tmp_path / name).write_bytes(b"a row")
         os.utime(tmp_path / name, (arrived, arrived))
@@ -73,6 +72,6 @@ def test_time_of_a_local_file_is_in_utc(tmp_path: pathlib.Path) -> None:
 
 
 @since("apache-beam", "2.76")
-def test_filesystem_with_times_of_the_worker_s_zone_is_refused() -> None:
+def test_filesystem_with_times_of_the_worker_s_zone_is_refused():
     with pytest.raises(InputError, match=r"^input: 'azfs://.*' is refused; must be local, gs:"):
         ReadArrivals("azfs://account/box/*.csv", Horizon(0, 10, 3, 5), poll=1, settle=0)

@@ -78,7 +78,7 @@ def test_the_exact_summary_is_that_of_the_pipeline(tmp_path, unit, k):
 
 @pytest.mark.parametrize("tables", [[("age", "sex")], [("age", "sex", "smokes")]])
 @pytest.mark.parametrize("unit", ["record", "household"])
-def test_counting_left_out_records_does_not_change_the_others(unit: str, tables: Any) -> None:
+def test_counting_left_out_records_does_not_change_the_others(unit, tables):
     # One small table is counted by itself, all cells in a histogram.
     promise = guarantee(unit, 1 if unit == "record" else 2)
     plan: Any = EXACT.plan(DOMAIN, WORKLOAD, promise, "noisy")

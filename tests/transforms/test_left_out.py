@@ -41,7 +41,7 @@ class Exact(NoNoise):
 
 
 @pytest.fixture(autouse=True)
-def without_noise(monkeypatch: pytest.MonkeyPatch) -> None:
+def without_noise(monkeypatch) -> None:
     monkeypatch.setattr(one_worker, "NoiseSource", Exact)
 
 

@@ -16,7 +16,6 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
-from apache_beam.runners import PipelineRunner
 from apache_beam.runners.direct.direct_runner import BundleBasedDirectRunner
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from collisions import colliding_cells, colliding_weights, kept_by_definition
@@ -106,13 +105,8 @@ CUTS = st.lists(st.integers(0, 60), max_size=6)
     RECORDS, CUTS, CUTS, st.integers(1, 6), st.integers(1, 12), st.randoms(use_true_random=False)
 )
 def test_same_records_stay_in_any_split_of_bundles(
-    records: list[Record],
-    batch_cuts: list[int],
-    bundle_cuts: list[int],
-    k: int,
-    buffered: int,
-    shuffle: random.Random,
-) -> None:
+    records, batch_cuts, bundle_cuts, k, buffered, shuffle
+):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(limit_module, "_BUFFERED_RECORDS", buffered)
         expected = expected_of(records, k)
@@ -123,7 +117,7 @@ def test_same_records_stay_in_any_split_of_bundles(
 
 
 @pytest.mark.slow
-def test_same_records_stay_in_every_split_of_a_few() -> None:
+def test_same_records_stay_in_every_split_of_a_few():
     """All 203 partitions of 6 records, of which 3 are identical and 2 collide."""
     twins = [(1, record) for record in colliding_weights(1, 5, (2**32, 3))]
     records = [*twins, (1, (7, 1)), (1, (7, 1)), (1, (7, 1)), (2, (7, 1))]
@@ -141,7 +135,7 @@ def test_same_records_stay_in_every_split_of_a_few() -> None:
     assert found == 203
 
 
-def test_bundle_sends_identical_records_once() -> None:
+def test_bundle_sends_identical_records_once():
     """However many there are: a unit that has nearly all records costs no more than its cells."""
     partition = partition_of(4)
     partition.start_bundle()
@@ -157,7 +151,7 @@ def test_bundle_sends_identical_records_once() -> None:
 
 
 @given(sizes=st.lists(st.integers(1, 9), max_size=12), k=st.integers(1, 3))
-def test_sends_records_of_several_partitions_as_one_batch(sizes: list[int], k: int) -> None:
+def test_sends_records_of_several_partitions_as_one_batch(sizes, k):
     records = [(unit, (10 * unit + i, i)) for unit, size in enumerate(sizes) for i in range(size)]
     partition = partition_of(16)
     partition.start_bundle()
@@ -178,7 +172,7 @@ def test_sends_records_of_several_partitions_as_one_batch(sizes: list[int], k: i
     assert kept_of([*kept, *rest]) == expected_of(records, k)
 
 
-def test_distinct_records_travel_without_counts() -> None:
+def test_distinct_records_travel_without_counts():
     partition = partition_of(1)
     partition.start_bundle()
     partition.process(key_batch([(unit, (unit, 1)) for unit in range(1000)]))
@@ -222,7 +216,7 @@ def bounded_cells(records: beam.PCollection[Any]) -> beam.PCollection[Any]:
     ],
     ids=["weighted keys, bundles done again", "weighted keys, direct", "wide cells"],
 )
-def test_keeps_the_same_colliding_records_through_beam(kind: str, runner: PipelineRunner) -> None:
+def test_keeps_the_same_colliding_records_through_beam(kind, runner):
     held = crafted(weighted if kind == "weighted keys" else wide)
     step = bounded_keys if kind == "weighted keys" else bounded_cells
     inputs = {"all": held, "backward, of fewer": held[:-60][::-1]}
@@ -253,7 +247,7 @@ def test_keeps_the_same_colliding_records_through_beam(kind: str, runner: Pipeli
 DOMAIN = Domain((IntegerAttribute("a", 0, 2), IntegerAttribute("b", 0, 3)))
 
 
-def test_pipeline_limits_costs_like_memory() -> None:
+def test_pipeline_limits_costs_like_memory():
     rng = np.random.default_rng(2)
     person = np.repeat(np.arange(60), rng.integers(1, 40, 60))
     table = pd.DataFrame(
@@ -293,7 +287,7 @@ def defaults(source: str) -> list[str]:
     return found
 
 
-def test_cost_limit_has_no_default() -> None:
+def test_cost_limit_has_no_default():
     package = pathlib.Path(beam_dp.__file__).parent
     sources = {path.name: path.read_text(encoding="utf-8") for path in package.rglob("*.py")}
     assert {name: found for name, source in sources.items() if (found := defaults(source))} == {}

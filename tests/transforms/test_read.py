@@ -61,9 +61,7 @@ def _plain(value: Any) -> str:
 
 
 @pytest.mark.parametrize("extension", EXTENSIONS)
-def test_every_record_of_every_file_is_read_once(
-    tmp_path: pathlib.Path, extension: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_record_of_every_file_is_read_once(tmp_path, extension, monkeypatch):
     monkeypatch.setattr(formats, "_SPLIT_BYTES", 4000)
     write(tmp_path / f"a.{extension}", table(1000))
     write(tmp_path / f"b.{extension}", table(0))
@@ -75,13 +73,13 @@ def test_every_record_of_every_file_is_read_once(
 
 
 @pytest.mark.parametrize("extension", EXTENSIONS)
-def test_reads_all_columns_by_default(tmp_path: pathlib.Path, extension: str) -> None:
+def test_reads_all_columns_by_default(tmp_path, extension):
     write(tmp_path / f"a.{extension}", table(2))
     rows = read(tmp_path / f"a.{extension}")
     assert rows == [{"id": str(i), "group": str(i), "name": f"n{i}"} for i in range(2)]
 
 
-def test_job_lists_very_many_files(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_job_lists_very_many_files(tmp_path, monkeypatch):
     monkeypatch.setattr(read_module, "_NAMED_FILES", 3)
     monkeypatch.setattr(read_module, "_CHECKED_FILES", 2)
     for i in range(5):
@@ -90,7 +88,7 @@ def test_job_lists_very_many_files(tmp_path: pathlib.Path, monkeypatch: pytest.M
     assert sorted(row["id"] for row in rows) == [str(i) for i in range(10)]
 
 
-def test_reads_text_as_dictionary_only_if_short(tmp_path: pathlib.Path) -> None:
+def test_reads_text_as_dictionary_only_if_short(tmp_path):
     path = tmp_path / "a.parquet"
     records = {"few": [f"n{i % 9}" for i in range(9000)], "all": [f"n{i}" for i in range(9000)]}
     pyarrow.parquet.write_table(pa.table(records), path)
@@ -99,7 +97,7 @@ def test_reads_text_as_dictionary_only_if_short(tmp_path: pathlib.Path) -> None:
     assert batch.to_pydict() == records
 
 
-def test_columns_are_found_by_name_in_each_file(tmp_path: pathlib.Path) -> None:
+def test_columns_are_found_by_name_in_each_file(tmp_path):
     (tmp_path / "a.csv").write_text("x,y\n1,2\n")
     (tmp_path / "b.csv").write_text("z,y,x\n5,4,3\n")
     (tmp_path / "c.csv").write_text("")
@@ -108,18 +106,14 @@ def test_columns_are_found_by_name_in_each_file(tmp_path: pathlib.Path) -> None:
 
 
 @pytest.mark.parametrize("pattern", ["*.csv", "a.csv", "[ab].csv", "?.csv", "**.csv", "./*.csv"])
-def test_reads_files_of_the_current_folder(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, pattern: str
-) -> None:
+def test_reads_files_of_the_current_folder(tmp_path, monkeypatch, pattern):
     (tmp_path / "a.csv").write_text("x\n1\n")
     monkeypatch.chdir(tmp_path)
     assert [name.removeprefix("./") for name, _ in ReadRecords(pattern).files] == ["a.csv"]
     assert read(pathlib.PurePosixPath(pattern)) == [{"x": "1"}]
 
 
-def test_reads_files_below_a_folder_that_a_pattern_begins_with(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_reads_files_below_a_folder_that_a_pattern_begins_with(tmp_path, monkeypatch):
     (tmp_path / "day-1").mkdir()
     (tmp_path / "day-1" / "a.csv").write_text("x\n1\n")
     monkeypatch.chdir(tmp_path)
@@ -127,7 +121,7 @@ def test_reads_files_below_a_folder_that_a_pattern_begins_with(
 
 
 @pytest.mark.parametrize("scheme", ["file://", "FILE://", "file://localhost"])
-def test_reads_a_url_of_local_files(tmp_path: pathlib.Path, scheme: str) -> None:
+def test_reads_a_url_of_local_files(tmp_path, scheme):
     folder = tmp_path / "a b"
     folder.mkdir()
     (folder / "a.csv").write_text("x\n1\n")
@@ -135,7 +129,7 @@ def test_reads_a_url_of_local_files(tmp_path: pathlib.Path, scheme: str) -> None
     assert found == [(str(folder / "a.csv"), 4)]
 
 
-def test_reads_a_named_format(tmp_path: pathlib.Path) -> None:
+def test_reads_a_named_format(tmp_path):
     (tmp_path / "people.txt").write_text("x\n1\n")
     assert read(tmp_path / "people.txt", file_format="csv") == [{"x": "1"}]
 
@@ -165,9 +159,7 @@ def test_reads_a_named_format(tmp_path: pathlib.Path) -> None:
         ("file://elsewhere/a.csv", {}, "input: .*must be file:///PATH, or a path"),
     ],
 )
-def test_rejects_bad_input_at_construction(
-    tmp_path: pathlib.Path, pattern: str, arguments: dict[str, Any], condition: str
-) -> None:
+def test_rejects_bad_input_at_construction(tmp_path, pattern, arguments, condition):
     (tmp_path / "a.csv").write_text("age,twice,twice\nsecret,2,3\n")
     (tmp_path / "bad.csv").write_bytes(b'a,"b\nsecret\n')
     (tmp_path / "a.txt").write_text("age\n1\n")
@@ -183,9 +175,7 @@ def test_rejects_bad_input_at_construction(
     assert "secret" not in str(error.value)
 
 
-def test_rejects_codec_and_names_its_missing_package(
-    tmp_path: pathlib.Path,
-) -> None:
+def test_rejects_codec_and_names_its_missing_package(tmp_path):
     path = tmp_path / "a.avro"
     with path.open("wb") as file:
         fastavro.writer(file, {"type": "record", "name": "r", "fields": []}, [])
@@ -203,9 +193,7 @@ def damaged(path: pathlib.Path) -> None:
 
 @pytest.mark.mostly_slow(one_in=2, start=1)
 @pytest.mark.parametrize("extension", ["avro", "parquet", "csv.gz"])
-def test_damaged_container_stops_the_job_and_is_named(
-    tmp_path: pathlib.Path, extension: str
-) -> None:
+def test_damaged_container_stops_the_job_and_is_named(tmp_path, extension):
     path = tmp_path / f"people.{extension}"
     write(path, table(50_000))
     reading = ReadRecords(str(path))
@@ -220,7 +208,7 @@ def test_damaged_container_stops_the_job_and_is_named(
         assert parser not in shown.replace(str(tmp_path), "")
 
 
-def test_file_that_lost_a_column_stops_the_job(tmp_path: pathlib.Path) -> None:
+def test_file_that_lost_a_column_stops_the_job(tmp_path):
     write(tmp_path / "a.parquet", table(3))
     reading = ReadRecords(str(tmp_path / "a.parquet"), columns=["id"])
     write(tmp_path / "a.parquet", table(3).drop_columns("id"))
@@ -229,7 +217,7 @@ def test_file_that_lost_a_column_stops_the_job(tmp_path: pathlib.Path) -> None:
 
 
 @pytest.fixture
-def two_files(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.Path:
+def two_files(tmp_path, monkeypatch) -> pathlib.Path:
     """Two files, of which only the first is looked into before the job runs."""
     monkeypatch.setattr(read_module, "_CHECKED_FILES", 1)
     for name in ("a", "b"):
@@ -246,9 +234,7 @@ def failure(folder: pathlib.Path, unit: str = "record") -> str:
 
 
 @pytest.mark.parametrize("data", [b"", b"secret" * 100, b"PAR1secretPAR1"])
-def test_names_damaged_file_that_was_not_checked_before(
-    two_files: pathlib.Path, data: bytes
-) -> None:
+def test_names_damaged_file_that_was_not_checked_before(two_files, data):
     (two_files / "b.parquet").write_bytes(data)
     shown = failure(two_files)
     assert "b.parquet: cannot be read" in shown
@@ -258,9 +244,7 @@ def test_names_damaged_file_that_was_not_checked_before(
 @pytest.mark.parametrize(
     "kind", [pa.timestamp("us"), pa.date32(), pa.list_(pa.field("element", pa.int64()))]
 )
-def test_names_unchecked_file_whose_column_has_no_levels(
-    two_files: pathlib.Path, kind: pa.DataType
-) -> None:
+def test_names_unchecked_file_whose_column_has_no_levels(two_files, kind):
     strange = table(3).set_column(1, "group", pa.nulls(3, kind))
     write(two_files / "b.parquet", strange)
     shown = failure(two_files)
@@ -268,7 +252,7 @@ def test_names_unchecked_file_whose_column_has_no_levels(
     assert f"b.parquet: {condition}" in shown
 
 
-def test_accepts_unit_or_unread_column_of_a_type_without_levels(two_files: pathlib.Path) -> None:
+def test_accepts_unit_or_unread_column_of_a_type_without_levels(two_files):
     days = pa.array([1, 2, 3], pa.date32())
     write(two_files / "b.parquet", table(3).set_column(0, "id", days).append_column("day", days))
     domain = Domain((IntegerAttribute("group", 0, 9),))
@@ -278,7 +262,7 @@ def test_accepts_unit_or_unread_column_of_a_type_without_levels(two_files: pathl
     assert sum(len(batch.cells) for batch in COLLECTED["encoded"]) == 6
 
 
-def test_reads_twice_in_one_pipeline(tmp_path: pathlib.Path) -> None:
+def test_reads_twice_in_one_pipeline(tmp_path):
     write(tmp_path / "a.csv", table(3))
     with pipeline() as p:
         for name in ("one", "two"):
@@ -291,7 +275,7 @@ HOURS = Domain((IntegerAttribute("hours", 0, 9),))
 
 
 @pytest.fixture
-def path(tmp_path: pathlib.Path) -> str:
+def path(tmp_path) -> str:
     lines = [f"{i},0{i % 10},{i % 10}" for i in range(20)]
     (tmp_path / "people.csv").write_text("\n".join(["person,age,hours", *lines, ""]))
     return str(tmp_path / "people.csv")
@@ -305,7 +289,7 @@ def own_step(records: beam.PCollection[Any]) -> Any:
     return records | "Own step" >> beam.Map(lambda batch: batch)
 
 
-def test_reads_only_columns_that_releases_need(path: str) -> None:
+def test_reads_only_columns_that_releases_need(path):
     p = pipeline()
     records = p | ReadRecords(path)
     _ = records | encode()
@@ -318,7 +302,7 @@ def test_reads_only_columns_that_releases_need(path: str) -> None:
     assert reading(p).integers == {"hours"}
 
 
-def test_reads_all_columns_without_a_release(path: str) -> None:
+def test_reads_all_columns_without_a_release(path):
     p = pipeline()
     records = p | ReadRecords(path)
     assert reading(p).columns is None
@@ -342,9 +326,7 @@ CONSUMERS: dict[str, Callable[[Any], Any]] = {
 @pytest.mark.mostly_slow(one_in=2)
 @pytest.mark.parametrize("comes_first", [True, False])
 @pytest.mark.parametrize("consumer", CONSUMERS)
-def test_reads_all_columns_as_text_if_another_step_takes_them(
-    path: str, consumer: str, comes_first: bool
-) -> None:
+def test_reads_all_columns_as_text_if_another_step_takes_them(path, consumer, comes_first):
     p = pipeline()
     records = p | ReadRecords(path)
     if comes_first:
@@ -355,7 +337,7 @@ def test_reads_all_columns_as_text_if_another_step_takes_them(
     assert reading(p).columns is None and not reading(p).integers
 
 
-def test_reads_named_columns_for_any_step(path: str) -> None:
+def test_reads_named_columns_for_any_step(path):
     p = pipeline()
     records = p | ReadRecords(path, columns=["hours", "age"])
     _ = records | encode()
@@ -365,7 +347,7 @@ def test_reads_named_columns_for_any_step(path: str) -> None:
 
 
 @pytest.mark.slow
-def test_release_after_a_step_finds_its_columns(path: str) -> None:
+def test_release_after_a_step_finds_its_columns(path):
     with pipeline() as p:
         records = p | ReadRecords(path)
         _ = records | encode() | collect("ages")
@@ -382,7 +364,7 @@ def unit_of(record: dict[str, Any]) -> list[int]:
     return batch.units[:, 0].tolist()
 
 
-def test_rejects_column_that_is_not_read(path: str) -> None:
+def test_rejects_column_that_is_not_read(path):
     p = pipeline()
     records = p | ReadRecords(path)
     with pytest.raises(InputError, match=r"privacy_unit: 'persn' .*'person'"):
@@ -401,13 +383,13 @@ def numbered(count: int, read: list[int], fails_at: int | None = None) -> Iterat
 
 
 @given(count=st.integers(0, 9))
-def test_batches_come_in_their_order(count: int) -> None:
+def test_batches_come_in_their_order(count):
     batches = formats._read_ahead(numbered(count, []))
     assert [batch["number"][0].as_py() for batch in batches] == list(range(count))
 
 
 @given(taken=st.integers(1, 5))
-def test_reads_only_one_batch_ahead(taken: int) -> None:
+def test_reads_only_one_batch_ahead(taken):
     read: list[int] = []
     batches = formats._read_ahead(numbered(9, read))
     for _ in range(taken):
@@ -416,7 +398,7 @@ def test_reads_only_one_batch_ahead(taken: int) -> None:
     assert len(read) == taken + 1
 
 
-def test_yields_batches_before_an_error() -> None:
+def test_yields_batches_before_an_error():
     batches = formats._read_ahead(numbered(9, [], fails_at=2))
     assert [next(batches)["number"][0].as_py() for _ in range(2)] == [0, 1]
     with pytest.raises(OSError, match="damaged"):
@@ -425,9 +407,7 @@ def test_yields_batches_before_an_error() -> None:
 
 @settings(max_examples=20, deadline=None)
 @given(rows=st.integers(0, 300), group=st.integers(1, 90), batch=st.integers(1, 120))
-def test_all_rows_of_a_range_are_read_in_order(
-    tmp_path_factory: pytest.TempPathFactory, rows: int, group: int, batch: int
-) -> None:
+def test_all_rows_of_a_range_are_read_in_order(tmp_path_factory, rows, group, batch):
     path = str(pathlib.Path(tmp_path_factory.mktemp("rows"), "rows.parquet"))
     table = pa.table({"number": np.arange(rows), "text": [f"t{i % 7}" for i in range(rows)]})
     pyarrow.parquet.write_table(table, path, row_group_size=group)

@@ -48,7 +48,7 @@ def drop(folder: pathlib.Path, name: str, arrived: float, rows: list[tuple[int, 
 
 
 @pytest.fixture
-def landing(tmp_path: pathlib.Path) -> pathlib.Path:
+def landing(tmp_path) -> pathlib.Path:
     """Of the file at 1016 the first window is closed already, and its second record is to come."""
     drop(tmp_path, "1.parquet", 1014.9, [(0, 1000), (1, 1009), (2, 1014)])
     drop(tmp_path, "2.parquet", 1016, [(3, 1009), (3, 1017), (1, 1016), (1, 1015)])
@@ -67,20 +67,18 @@ def tables(read: ReadArrivals) -> list[tuple[int, list[int]]]:
     return sorted(TABLES)
 
 
-def test_a_replay_counts_records_by_the_time_of_their_file(landing: pathlib.Path):
+def test_a_replay_counts_records_by_the_time_of_their_file(landing):
     read = ReadArrivals(f"{landing}/*.parquet", HORIZON, poll=1, settle=0, replay=True)
     assert tables(read) == EXPECTED
 
 
-def test_a_folder_that_is_watched_has_the_tables_of_a_replay(landing: pathlib.Path):
+def test_a_folder_that_is_watched_has_the_tables_of_a_replay(landing):
     """The horizon is over, so that the first look is the last one."""
     read = ReadArrivals(f"{landing}/*.parquet", HORIZON, poll=1, settle=0)
     assert tables(read) == EXPECTED
 
 
-def test_the_watermark_follows_the_clock_alone(
-    landing: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_the_watermark_follows_the_clock_alone(landing, monkeypatch):
     """Not files, which may be of the future, or missing."""
     poll = ReadArrivals(f"{landing}/*.parquet", HORIZON, poll=1, settle=20).polling
     for clock, watermark in ((1005.5, 985.5), (1054.5, 1034.5)):
@@ -95,7 +93,7 @@ def test_the_watermark_follows_the_clock_alone(
     assert poll(f"{landing}/*.parquet").is_complete
 
 
-def test_the_clock_is_read_before_the_files(landing: pathlib.Path, monkeypatch: pytest.MonkeyPatch):
+def test_the_clock_is_read_before_the_files(landing, monkeypatch):
     """Else a file that came in between would be late."""
     order: list[str] = []
     listed = read_arrivals.timed_files
@@ -108,7 +106,7 @@ def test_the_clock_is_read_before_the_files(landing: pathlib.Path, monkeypatch: 
     assert order == ["clock", "files"]
 
 
-def test_timestamps_of_avro_are_times(tmp_path: pathlib.Path):
+def test_timestamps_of_avro_are_times(tmp_path):
     schema = {
         "type": "record",
         "name": "row",
@@ -126,7 +124,7 @@ def test_timestamps_of_avro_are_times(tmp_path: pathlib.Path):
     assert tables(read) == [(0, [1, 1, 0, 0]), (1, [0, 0, 1, 0]), (2, [0, 0, 0, 0])]
 
 
-def test_a_column_that_holds_no_times_is_refused(tmp_path: pathlib.Path):
+def test_a_column_that_holds_no_times_is_refused(tmp_path):
     columns = {"a": [1], "event": pa.array([1], pa.time32("s"))}
     pq.write_table(pa.table(columns), tmp_path / "1.parquet")
     read = ReadArrivals(f"{tmp_path}/*.parquet", HORIZON, poll=1, settle=0)
@@ -136,20 +134,20 @@ def test_a_column_that_holds_no_times_is_refused(tmp_path: pathlib.Path):
         tables(read)
 
 
-def test_another_arrival_than_the_file_s_is_refused_in_a_stream(landing: pathlib.Path):
+def test_another_arrival_than_the_file_s_is_refused_in_a_stream(landing):
     read = ReadArrivals(f"{landing}/*.parquet", HORIZON, poll=1, settle=0)
     count = CountWindows(DOMAIN, HORIZON, RECORDS, "event", "event", unit_costs=None)
     with pytest.raises(InputError, match=r"^arrival: 'event' is refused; must be file_time"):
         _ = beam.Pipeline() | read | count
 
 
-def test_rejects_replay_before_the_horizon_is_over(landing: pathlib.Path):
+def test_rejects_replay_before_the_horizon_is_over(landing):
     later = Horizon(int(time.time()) - 25, 10, 3, 5)
     with pytest.raises(InputError, match=r"^replay: True is refused; can't be given before the la"):
         ReadArrivals(f"{landing}/*.parquet", later, poll=1, settle=60, replay=True)
 
 
-def test_rejects_file_with_a_file_time_column(tmp_path: pathlib.Path):
+def test_rejects_file_with_a_file_time_column(tmp_path):
     pq.write_table(pa.table({"a": [1], "event": [1], "file_time": [1]}), tmp_path / "1.parquet")
     read = ReadArrivals(f"{tmp_path}/*.parquet", HORIZON, poll=1, settle=0)
     with pytest.raises(InputError, match=r"^arrival: 'file_time' .* must be no column of"):
@@ -169,20 +167,18 @@ def test_rejects_file_with_a_file_time_column(tmp_path: pathlib.Path):
         ({"pattern": "."}, r"input: '.' is refused; is a folder; must match files"),
     ],
 )
-def test_rejects_invalid_sources(tmp_path: pathlib.Path, changed: dict[str, Any], condition: str):
+def test_rejects_invalid_sources(tmp_path, changed, condition):
     given: dict[str, Any] = {"pattern": f"{tmp_path}/*.parquet", "poll": 1, "settle": 0, **changed}
     with pytest.raises(InputError, match=f"^{condition}"):
         ReadArrivals(given.pop("pattern"), HORIZON, **given)
 
 
-def test_rejects_a_stream_where_beam_cannot_watch_a_folder(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rejects_a_stream_where_beam_cannot_watch_a_folder(tmp_path, monkeypatch):
     monkeypatch.setattr(read_arrivals, "Watch", None)
     with pytest.raises(InputError, match=r"^apache-beam: '2\..*must be 2.76 or newer"):
         ReadArrivals(f"{tmp_path}/*.csv", HORIZON, poll=1, settle=0)
 
 
-def test_a_folder_may_be_empty_yet(tmp_path: pathlib.Path):
+def test_a_folder_may_be_empty_yet(tmp_path):
     read = ReadArrivals(f"{tmp_path}/*.parquet", HORIZON, poll="30s", settle="2m")
     assert tables(read) == [(number, [0] * 4) for number in range(3)]

@@ -169,9 +169,7 @@ def logs(draw: st.DrawFn) -> list[Message]:
 @pytest.mark.slow
 @settings(max_examples=200, deadline=None)
 @given(logs(), st.lists(st.floats(0.01, 0.6), min_size=1, max_size=5), st.integers(1, 30))
-def test_each_message_of_the_horizon_is_read_once_and_none_is_late(
-    log: list[Message], steps: list[float], most: int
-) -> None:
+def test_each_message_of_the_horizon_is_read_once_and_none_is_late(log, steps, most):
     with pytest.MonkeyPatch.context() as monkeypatch:
         broker = Broker(log, steps, most)
         found = [each for bundle in bundles(broker, monkeypatch) for each in bundle]
@@ -194,9 +192,7 @@ def test_each_message_of_the_horizon_is_read_once_and_none_is_late(
         (Fault(kafka.KafkaError.TOPIC_AUTHORIZATION_FAILED), "TOPIC_AUTHORIZATION_FAILED"),
     ],
 )
-def test_bad_messages_stop_the_job(
-    monkeypatch: pytest.MonkeyPatch, extra: Any, message: str
-) -> None:
+def test_bad_messages_stop_the_job(monkeypatch, extra, message):
     broker = Broker([], [0.1], 1)
     monkeypatch.setattr(Consumer, "consume", lambda *_, **__: [extra])
     with pytest.raises(ReadError, match=message):
@@ -204,9 +200,7 @@ def test_bad_messages_stop_the_job(
     assert broker.num_open == 0
 
 
-def test_source_names_the_topic_and_its_number_of_partitions(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_source_names_the_topic_and_its_number_of_partitions(monkeypatch):
     monkeypatch.setattr(read_kafka, "_checked_partitions", lambda source: 3)
     read = read_kafka.ReadKafka("nowhere", "visits", HORIZON, settle=SETTLE)
     source = {"topic": "visits", "num_partitions": 3}

@@ -6,7 +6,6 @@ import collections
 import dataclasses
 import datetime
 import decimal
-import pathlib
 import typing
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -90,13 +89,13 @@ def collected() -> list[tuple[int, ...]]:
     ],
     ids=["dicts", "named tuples", "rows", "dataclasses", "table", "batches", "a mixture"],
 )
-def test_records_of_any_kind_are_encoded(elements: list[Any]) -> None:
+def test_records_of_any_kind_are_encoded(elements):
     with pipeline() as p:
         _ = cells(p | beam.Create(elements))
     assert collected() == sorted(INSIDE)
 
 
-def test_drops_elements_that_are_not_records() -> None:
+def test_drops_elements_that_are_not_records():
     junk: list[Any] = [7, "text", None, [], object, {"age": object()}, {}, {"age": {"a": 1}}]
     junk += [{"age": float("nan"), "sex": "f", "smokes": True}, {"age": 2**99}]
     with pipeline() as p:
@@ -107,9 +106,7 @@ def test_drops_elements_that_are_not_records() -> None:
 @pytest.mark.parametrize(
     "neighbours", [[], [None], [Unwilling()], [{}]], ids=["none", "null", "unwilling", "empty"]
 )
-def test_element_is_read_independently_of_others(
-    neighbours: list[Any],
-) -> None:
+def test_element_is_read_independently_of_others(neighbours):
     made_up = collections.defaultdict(bool, age=1, sex="f")  # has no column smokes
     table = np.zeros(1, [("age", int), ("sex", "U1"), ("smokes", bool)])  # no mapping
     with pipeline() as p:
@@ -143,7 +140,7 @@ class Noted(Person):
     ],
     ids=["a field as_dict", "a class of rows", "two lists of fields", "tuple and dataclass"],
 )
-def test_record_is_read_the_same_next_to_any_other(record: Any) -> None:
+def test_record_is_read_the_same_next_to_any_other(record):
     for company, expected in ([], []), ([DICTS[0], {}], [(0, 0, 1)]):
         with pipeline() as p:
             records = beam.FlatMap(lambda _, all_of_them=[record, record, *company]: all_of_them)
@@ -151,7 +148,7 @@ def test_record_is_read_the_same_next_to_any_other(record: Any) -> None:
         assert collected() == [*expected, (1, 0, 2), (1, 0, 2)]
 
 
-def test_codes_and_cells_encode_the_same_records() -> None:
+def test_codes_and_cells_encode_the_same_records():
     with pipeline() as p:
         records = p | beam.Create(DICTS)
         _ = records | EncodeRecords(DOMAIN, "household", as_cells=False) | collect("codes")
@@ -161,7 +158,7 @@ def test_codes_and_cells_encode_the_same_records() -> None:
     assert repr(batch) == "EncodedBatch(secret)"
 
 
-def test_rejects_ambiguous_column_named_record(tmp_path: pathlib.Path) -> None:
+def test_rejects_ambiguous_column_named_record(tmp_path):
     (tmp_path / "visits.csv").write_text("age,record\n1,2\n")
     records = beam.Pipeline() | ReadRecords(str(tmp_path / "visits.csv"))
     domain = Domain((IntegerAttribute("age", 0, 9),))
@@ -169,7 +166,7 @@ def test_rejects_ambiguous_column_named_record(tmp_path: pathlib.Path) -> None:
         records | EncodeRecords(domain, "record", as_cells=True)
 
 
-def test_rows_with_a_schema_are_checked_at_construction() -> None:
+def test_rows_with_a_schema_are_checked_at_construction():
     with pytest.raises(InputError, match=r"domain: 'smoke' .*'smokes'"):
         domain = Domain((IntegerAttribute("smoke", 0, 1),))
         p = pipeline()
@@ -184,7 +181,7 @@ def test_rows_with_a_schema_are_checked_at_construction() -> None:
         _ = rows | EncodeRecords(DOMAIN, "houshold", as_cells=True)
 
 
-def test_reads_the_unit_as_written(tmp_path: pathlib.Path) -> None:
+def test_reads_the_unit_as_written(tmp_path):
     domain = Domain((IntegerAttribute("age", 0, 9),))
     (tmp_path / "a.csv").write_text("age\n7\n07\n")
     with pipeline() as p:
@@ -207,7 +204,7 @@ def count(records: beam.PCollection[Any], k: int) -> beam.PCollection[Any]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("bundle_repeat", [0, 2])
-def test_limits_the_same_records_in_any_order(bundle_repeat: int) -> None:
+def test_limits_the_same_records_in_any_order(bundle_repeat):
     people = [dict(each, age=i % 10, sex="fm"[i % 2]) for i, each in enumerate(DICTS)]
     people += [dict(people[0], age=i % 10, household=99) for i in range(1000)]
     people += [dict(people[0], household=None), dict(people[0], household=float("nan"))]
@@ -284,24 +281,24 @@ FRAMES = {
 
 @pytest.mark.mostly_slow(one_in=2, start=1)
 @pytest.mark.parametrize("kind", FRAMES)
-def test_frame_is_read_like_its_rows(kind: str) -> None:
+def test_frame_is_read_like_its_rows(kind):
     expected = encoded(FRAME_ROWS)
     assert len(expected) == len(FRAME_ROWS)
     assert encoded([FRAMES[kind]]) == expected
 
 
-def test_reads_frames_and_single_records_together() -> None:
+def test_reads_frames_and_single_records_together():
     assert encoded([FRAME[:7], *FRAME_ROWS[7:20], OBJECTS[20:], FRAME[:0]]) == encoded(FRAME_ROWS)
 
 
-def test_accepts_frame_of_a_declared_type() -> None:
+def test_accepts_frame_of_a_declared_type():
     with pipeline() as p:
         encode = EncodeRecords(FRAME_DOMAIN, "who", as_cells=True)
         _ = p | beam.Create([FRAME]) | encode | collect("a")
     assert sum(len(batch.cells) for batch in COLLECTED["a"]) == len(FRAME)
 
 
-def test_reads_mixed_values_one_by_one() -> None:
+def test_reads_mixed_values_one_by_one():
     """What a value is read as does not depend on the others of its column."""
     values = [1, "1", 1.0, True, b"m", datetime.date(2024, 1, 1), "007", 2**70, None]
     frame = pd.DataFrame({"who": pd.Series(values, dtype=object), "sex": "m"})
@@ -311,7 +308,7 @@ def test_reads_mixed_values_one_by_one() -> None:
     )
 
 
-def test_first_of_equal_columns_counts_and_missing_is_null() -> None:
+def test_first_of_equal_columns_counts_and_missing_is_null():
     twice = pd.DataFrame([["m", "f", 1], ["f", "m", 2]], columns=["sex", "sex", "who"])
     single = [{"sex": "m", "who": 1}, {"sex": "f", "who": 2}]
     assert encoded([twice]) == encoded(single)
@@ -326,12 +323,12 @@ class UnwillingFrame(pd.DataFrame):
         raise RuntimeError("of 40 records")
 
 
-def test_reads_frame_of_a_failing_subclass() -> None:
+def test_reads_frame_of_a_failing_subclass():
     assert encoded([UnwillingFrame(FRAME_ROWS)]) == encoded(FRAME_ROWS)
 
 
 @pytest.mark.parametrize("column", ["age", "sex", "smokes", "who"])
-def test_incomparable_value_drops_only_its_own_record(column: str) -> None:
+def test_incomparable_value_drops_only_its_own_record(column):
     frame = OBJECTS.copy()
     frame.at[7, column] = decimal.Decimal("sNaN")
     others = encoded([*FRAME_ROWS[:7], *FRAME_ROWS[8:]])
@@ -340,7 +337,7 @@ def test_incomparable_value_drops_only_its_own_record(column: str) -> None:
     assert len(found) <= len(FRAME_ROWS)
 
 
-def test_ignores_labels_of_columns_that_cannot_be_compared() -> None:
+def test_ignores_labels_of_columns_that_cannot_be_compared():
     labelled = FRAME.set_axis([*FRAME.columns[:-1], pd.NA], axis=1)
     labelled.insert(0, "who", FRAME["who"].to_numpy())
     assert encoded([labelled]) == encoded(FRAME_ROWS)

@@ -24,7 +24,6 @@ from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError
 from beam_dp.mechanisms.marginals.measure_all import Gaussian, Laplace
 from beam_dp.mechanisms.marginals.mwem import MWEM
-from beam_dp.mechanisms.marginals.plan import Mechanism
 from beam_dp.mechanisms.windows.databases import plan_window_databases
 from beam_dp.mechanisms.windows.plan import plan_window_tables
 from beam_dp.queries.workload import marginals
@@ -80,13 +79,13 @@ def draws(directory: pathlib.Path) -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def directory(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+def directory(tmp_path_factory) -> pathlib.Path:
     found = tmp_path_factory.mktemp("windows") / "out"
     run(SURE, found)
     return found
 
 
-def test_every_window_and_block_is_released(directory: pathlib.Path):
+def test_every_window_and_block_is_released(directory):
     release = read_windows(directory)
     assert release.released == tuple(range(6))
     for number, counts in enumerate(tables()):
@@ -102,7 +101,7 @@ def test_every_window_and_block_is_released(directory: pathlib.Path):
     assert not list(directory.rglob(".draft-*"))
 
 
-def test_another_plan_than_was_begun_is_refused(tmp_path: pathlib.Path):
+def test_another_plan_than_was_begun_is_refused(tmp_path):
     horizon_id = begin(SURE, tmp_path)
     other = plan_window_tables(WORKLOAD, HORIZON, RECORDS, 1e4, 0.0)
     rows = beam.Pipeline() | beam.Create(ROWS)
@@ -118,9 +117,7 @@ def test_another_plan_than_was_begun_is_refused(tmp_path: pathlib.Path):
         (("arrival", "t"), "event_time: 'arrival' is refused; must be 't', as "),
     ],
 )
-def test_other_columns_of_times_than_were_begun_are_refused(
-    tmp_path: pathlib.Path, columns: tuple[str, str], refused: str
-) -> None:
+def test_other_columns_of_times_than_were_begun_are_refused(tmp_path, columns, refused):
     horizon_id = begin(SURE, tmp_path)
     rows = beam.Pipeline() | beam.Create(ROWS)
     with pytest.raises(InputError) as error:
@@ -131,7 +128,7 @@ def test_other_columns_of_times_than_were_begun_are_refused(
     assert str(error.value).startswith(refused)
 
 
-def test_another_column_of_units_than_was_begun_is_refused(tmp_path: pathlib.Path) -> None:
+def test_another_column_of_units_than_was_begun_is_refused(tmp_path):
     of_a, of_b = (
         plan_window_tables(WORKLOAD, HORIZON, WindowUnit(name, 1, 1, 6), 1.0, 0.0)
         for name in ("person", "plane")
@@ -142,9 +139,7 @@ def test_another_column_of_units_than_was_begun_is_refused(tmp_path: pathlib.Pat
         _ = rows | ReleaseWindows(of_b, tmp_path, horizon_id, "t", "arrival")
 
 
-def test_horizon_of_an_earlier_version_without_columns_of_times_is_refused(
-    tmp_path: pathlib.Path,
-) -> None:
+def test_horizon_of_an_earlier_version_without_columns_of_times_is_refused(tmp_path):
     horizon_id = begin(SURE, tmp_path)
     card = json.loads((tmp_path / "horizon.json").read_text())
     card["source"] = {}
@@ -157,7 +152,7 @@ def test_horizon_of_an_earlier_version_without_columns_of_times_is_refused(
         begin(SURE, tmp_path)
 
 
-def test_another_topic_than_was_begun_is_refused(tmp_path: pathlib.Path) -> None:
+def test_another_topic_than_was_begun_is_refused(tmp_path):
     """``ReadKafka`` names its topic and number of partitions, which ``source`` of it returns."""
     visits = {"topic": "visits", "num_partitions": 2}
     horizon_id = begin(SURE, tmp_path / "begun", source=visits)
@@ -180,7 +175,7 @@ def test_another_topic_than_was_begun_is_refused(tmp_path: pathlib.Path) -> None
         begin(SURE, tmp_path / "begun", source={**visits, "num_partitions": 3})
 
 
-def test_checkpoints_between_bundles_are_refused(tmp_path: pathlib.Path):
+def test_checkpoints_between_bundles_are_refused(tmp_path):
     release = ReleaseWindows(SURE, tmp_path, "0" * 32, "t", "arrival")
     flags = ["--checkpointing_interval=5000"]
     rows = beam.Pipeline(options=PipelineOptions(flags)) | beam.Create(ROWS)
@@ -191,7 +186,7 @@ def test_checkpoints_between_bundles_are_refused(tmp_path: pathlib.Path):
 
 
 @pytest.mark.slow
-def test_replay_draws_nothing_twice(directory: pathlib.Path, tmp_path: pathlib.Path):
+def test_replay_draws_nothing_twice(directory, tmp_path):
     copy = tmp_path / "out"
     shutil.copytree(directory, copy)
     before = draws(copy)
@@ -201,7 +196,7 @@ def test_replay_draws_nothing_twice(directory: pathlib.Path, tmp_path: pathlib.P
 
 
 @pytest.mark.slow
-def test_only_missing_windows_are_drawn(directory: pathlib.Path, tmp_path: pathlib.Path):
+def test_only_missing_windows_are_drawn(directory, tmp_path):
     copy = tmp_path / "out"
     shutil.copytree(directory, copy)
     before = draws(copy)
@@ -215,7 +210,7 @@ def test_only_missing_windows_are_drawn(directory: pathlib.Path, tmp_path: pathl
 
 
 @pytest.mark.slow
-def test_a_committed_payload_that_is_in_a_draft_is_completed(tmp_path: pathlib.Path):
+def test_a_committed_payload_that_is_in_a_draft_is_completed(tmp_path):
     """As a writer leaves it that was killed between the card and the payload."""
     run(SURE, tmp_path / "out")
     before = draws(tmp_path / "out")
@@ -229,7 +224,7 @@ def test_a_committed_payload_that_is_in_a_draft_is_completed(tmp_path: pathlib.P
 
 
 @pytest.mark.slow
-def test_a_stream_releases_what_a_batch_does(tmp_path: pathlib.Path):
+def test_a_stream_releases_what_a_batch_does(tmp_path):
     stream = test_stream.TestStream()
     for arrival, rows in itertools.groupby(sorted(ROWS, key=ARRIVAL), key=ARRIVAL):
         now = Timestamp(arrival)
@@ -250,7 +245,7 @@ def test_a_stream_releases_what_a_batch_does(tmp_path: pathlib.Path):
 
 
 @pytest.mark.slow
-def test_a_synthetic_database_of_each_window_is_released(tmp_path: pathlib.Path):
+def test_a_synthetic_database_of_each_window_is_released(tmp_path):
     plan = plan_window_databases(Laplace(), WORKLOAD, HORIZON, RECORDS, 1e3, 0.0)
     run(plan, tmp_path / "out")
     for number, counts in enumerate(tables()):
@@ -270,7 +265,7 @@ def test_a_domain_of_too_many_cells_is_refused():
     "mechanism",
     [MWEM(max_unit_cost=2), Gaussian(max_unit_cost=3), MWEM(max_unit_cost="planned")],
 )
-def test_equal_records_of_a_unit_count_up_to_the_cost_in_each_window(mechanism: Mechanism) -> None:
+def test_equal_records_of_a_unit_count_up_to_the_cost_in_each_window(mechanism):
     unit = WindowUnit("u", 200, 2, 6)
     plan = plan_window_databases(mechanism, WORKLOAD, HORIZON, unit, 1.0, 1e-6)
     expected = int(plan.window.public["max_unit_cost"])

@@ -15,7 +15,7 @@ import pyarrow.parquet
 import pytest
 from apache_beam.utils.timestamp import Timestamp
 from fakes import COLLECTED, NoPrivacy, collect, pipeline, reading
-from pytest import LogCaptureFixture, MonkeyPatch
+from pytest import MonkeyPatch
 
 from beam_dp.domain.attributes import CategoricalAttribute
 from beam_dp.domain.ordered import IntegerAttribute
@@ -172,20 +172,20 @@ def outcome(source: beam.PTransform, name: str) -> Any:
 
 
 @pytest.fixture(scope="module")
-def visits(tmp_path_factory: pytest.TempPathFactory) -> str:
+def visits(tmp_path_factory) -> str:
     path = tmp_path_factory.mktemp("visits") / "visits.parquet"
     pyarrow.parquet.write_table(TABLE, path)
     return str(path)
 
 
 @pytest.fixture(scope="module")
-def of_a_file(visits: str) -> dict[str, str]:
+def of_a_file(visits) -> dict[str, str]:
     return {name: str(outcome(ReadRecords(visits), name)) for name in TRANSFORMS}
 
 
 @pytest.mark.mostly_slow(one_in=2)
 @pytest.mark.parametrize("name", TRANSFORMS)
-def test_reads_only_needed_columns_of_a_file(name: str, visits: str) -> None:
+def test_reads_only_needed_columns_of_a_file(name, visits):
     p = pipeline()
     TRANSFORMS[name](p | ReadRecords(visits))
     needed = {
@@ -198,15 +198,13 @@ def test_reads_only_needed_columns_of_a_file(name: str, visits: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", TRANSFORMS)
-def test_records_of_any_source_give_the_result_of_a_file(
-    name: str, of_a_file: dict[str, str]
-) -> None:
+def test_records_of_any_source_give_the_result_of_a_file(name, of_a_file):
     found = {kind: str(outcome(beam.Create(each), name)) for kind, each in SOURCES.items()}
     assert found == dict.fromkeys(SOURCES, of_a_file[name])
 
 
 @pytest.mark.parametrize("name", TRANSFORMS)
-def test_transforms_count_records(name: str, of_a_file: dict[str, str]) -> None:
+def test_transforms_count_records(name, of_a_file):
     """Else all sources would agree that there is nothing."""
     assert str(outcome(beam.Create([], reshuffle=False), name)) != of_a_file[name]
 
@@ -216,7 +214,7 @@ class Lacking(typing.NamedTuple):
 
 
 @pytest.mark.parametrize("name", TRANSFORMS)
-def test_every_transform_rejects_schema_without_a_column(name: str) -> None:
+def test_every_transform_rejects_schema_without_a_column(name):
     rows = pipeline() | beam.Create([Lacking(1)])
     with pytest.raises(InputError, match="must be a field of the records; known are 'age'"):
         TRANSFORMS[name](rows)
@@ -238,9 +236,7 @@ class Broken(dict):
 
 @pytest.mark.mostly_slow(one_in=2)
 @pytest.mark.parametrize("name", TRANSFORMS)
-def test_errors_and_logs_do_not_depend_on_records(
-    name: str, of_a_file: dict[str, str], caplog: LogCaptureFixture
-) -> None:
+def test_errors_and_logs_do_not_depend_on_records(name, of_a_file, caplog):
     strange: list[Any] = [Broken(), {"born": Broken()}, {"age": "canary-4711"}, {7: 8}, {}]
     strange += [beam.Row(other="canary-4711"), pa.table({"other": ["canary-4711"]}), b"\xff"]
     strange += [{**DICTS[0], "born": None}, {**DICTS[0], "born": float("nan")}]
@@ -248,7 +244,7 @@ def test_errors_and_logs_do_not_depend_on_records(
     assert "canary" not in caplog.text
 
 
-def test_beam_timestamp_is_the_same_unit_as_in_python() -> None:
+def test_beam_timestamp_is_the_same_unit_as_in_python():
     when = VISITS[5].seen
     expected = canonical_bytes(when)
     assert canonical_bytes(Timestamp.from_utc_datetime(when)) == expected

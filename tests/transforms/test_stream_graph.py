@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import Any
 
 import apache_beam as beam
-import pytest
 from apache_beam.portability.api import beam_runner_api_pb2
 from barriers import remove_barrier
 from fakes import DOMAIN, guarantee, pipeline
@@ -50,7 +49,7 @@ def sole_reader(by_name: dict[str, Any], name: str) -> str:
     return reader
 
 
-def test_a_barrier_parts_the_answers_from_who_reads_them() -> None:
+def test_a_barrier_parts_the_answers_from_who_reads_them():
     by_name = steps(graph_of_a_stream())
     barrier = sole_reader(by_name, "Answers/Answer")
     assert barrier == "Answers/Keep the answers"
@@ -58,16 +57,14 @@ def test_a_barrier_parts_the_answers_from_who_reads_them() -> None:
     assert sole_reader(by_name, barrier) == "Read"
 
 
-def test_the_test_above_would_see_that_there_is_no_barrier(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_test_above_would_see_that_there_is_no_barrier(monkeypatch):
     remove_barrier(monkeypatch)
     by_name = steps(graph_of_a_stream())
     barrier = sole_reader(by_name, "Answers/Answer")
     assert by_name[barrier].spec.urn != RESHUFFLE
 
 
-def test_the_step_that_answers_asks_for_its_memory_and_so_does_its_barrier() -> None:
+def test_the_step_that_answers_asks_for_its_memory_and_so_does_its_barrier():
     components = graph_of_a_stream()
     hints = {
         name: components.environments[step.environment_id].resource_hints.get(MIN_RAM)

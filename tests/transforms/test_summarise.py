@@ -52,7 +52,7 @@ def summarise(
 
 
 @pytest.mark.parametrize("bundle_repeat", [0, 2])
-def test_histogram_of_several_blocks_equals_numpys(bundle_repeat: int) -> None:
+def test_histogram_of_several_blocks_equals_numpys(bundle_repeat):
     accumulator = HistogramAccumulator(TWO_BLOCKS)
     assert TWO_BLOCKS.num_cells > 3 * BLOCK_CELLS
     histogram = summarise(TWO_BLOCKS, accumulator, "record", 5, bundle_repeat)
@@ -64,7 +64,7 @@ def test_histogram_of_several_blocks_equals_numpys(bundle_repeat: int) -> None:
 
 
 @pytest.mark.parametrize("unit", ["record", "unit"])
-def test_marginals_of_a_domain_without_index(unit: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_marginals_of_a_domain_without_index(unit, monkeypatch):
     monkeypatch.setattr(limit_module, "_BUFFERED_RECORDS", 16)
     accumulator = MarginalsAccumulator(LARGE, [("a1", "a2"), ("a2",)])
     summary = summarise(LARGE, accumulator, unit, 5)
@@ -82,7 +82,7 @@ def test_marginals_of_a_domain_without_index(unit: str, monkeypatch: pytest.Monk
 
 
 @pytest.mark.slow
-def test_no_records_give_no_shards() -> None:
+def test_no_records_give_no_shards():
     accumulator = HistogramAccumulator(TWO_BLOCKS)
     for unit in ("record", "unit"):
         assert not summarise(TWO_BLOCKS, accumulator, unit, 0).counts.any()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 import functools
-import pathlib
 from typing import Any
 
 import apache_beam as beam
@@ -77,7 +76,7 @@ def accepted(check: Any) -> list[Any]:
 
 
 @pytest.mark.parametrize("name", AVRO)
-def test_avro_column_of_times_has_levels(tmp_path: pathlib.Path, name: str) -> None:
+def test_avro_column_of_times_has_levels(tmp_path, name):
     kind, values, expected = AVRO[name]
     path = write_avro(tmp_path, kind, values)
     assert accepted(ReadRecords(path).check_column) == expected
@@ -107,9 +106,7 @@ ARROW: list[tuple[pa.Array, list[Any]]] = [
 @pytest.mark.parametrize(
     ("column", "expected"), ARROW, ids=lambda each: str(getattr(each, "type", ""))
 )
-def test_parquet_column_of_times_has_levels(
-    tmp_path: pathlib.Path, column: pa.Array, expected: list[Any]
-) -> None:
+def test_parquet_column_of_times_has_levels(tmp_path, column, expected):
     path = str(tmp_path / "a.parquet")
     pyarrow.parquet.write_table(pa.table({"a": column}), path)
     assert accepted(ReadRecords(path).check_column) == expected
@@ -134,11 +131,11 @@ PYTHON: dict[Any, list[Any]] = {
 
 
 @pytest.mark.parametrize("kind", PYTHON, ids=str)
-def test_declared_field_of_times_has_levels(kind: Any) -> None:
+def test_declared_field_of_times_has_levels(kind):
     assert accepted(functools.partial(check_field, fields={"a": kind})) == PYTHON[kind]
 
 
-def test_rows_of_python_have_levels_of_their_dates_and_times() -> None:
+def test_rows_of_python_have_levels_of_their_dates_and_times():
     domain = Domain(
         (
             DateAttribute("day", ("2020-01-01", "2020-01-02", "2020-01-03")),
@@ -168,7 +165,7 @@ def test_rows_of_python_have_levels_of_their_dates_and_times() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["date", "timestamp-micros"])
-def test_job_reads_dates_and_times_of_avro(tmp_path: pathlib.Path, name: str) -> None:
+def test_job_reads_dates_and_times_of_avro(tmp_path, name):
     kind, values, expected = AVRO[name]
     path = write_avro(tmp_path, kind, values)
     with pipeline() as p:
@@ -185,7 +182,7 @@ def test_job_reads_dates_and_times_of_avro(tmp_path: pathlib.Path, name: str) ->
     assert check_domain(["--domain", domain_text, "--sample", path]) == 0
 
 
-def test_rejects_column_as_dates_and_keys(tmp_path: pathlib.Path) -> None:
+def test_rejects_column_as_dates_and_keys(tmp_path):
     records = beam.Pipeline() | ReadRecords(write_avro(tmp_path, *AVRO["date"][:2]))
     _ = records | EncodeRecords(Domain((DATE,)), "record", as_cells=True)
     with pytest.raises(InputError, match="'a' is refused; must not be both dates"):

@@ -37,7 +37,7 @@ def units_of(path: pathlib.Path) -> set[tuple[int, int]]:
 
 
 @since("pyarrow", "20")  # earlier ones write no views
-def test_unit_is_the_same_in_all_files(tmp_path: pathlib.Path) -> None:
+def test_unit_is_the_same_in_all_files(tmp_path):
     contents = {
         "texts.csv": "id,x\n" + "".join(f"{text},1\n" for text in TEXTS),
         "integers.csv": "id,x\n" + "".join(f"{each},1\n" for each in IDS),
@@ -70,7 +70,7 @@ def test_unit_is_the_same_in_all_files(tmp_path: pathlib.Path) -> None:
     assert {path.name: units_of(path) for path in files} == {path.name: expected for path in files}
 
 
-def test_unit_in_two_files_is_limited_once(tmp_path: pathlib.Path) -> None:
+def test_unit_in_two_files_is_limited_once(tmp_path):
     """As pandas writes a column of integers: with a missing value they all become floats."""
     (tmp_path / "a.csv").write_text("id,age\n7,1\n8,2\n")
     (tmp_path / "b.csv").write_text("id,age\n7.0,3\n,4\n9.0,5\n")
@@ -82,7 +82,7 @@ def test_unit_in_two_files_is_limited_once(tmp_path: pathlib.Path) -> None:
     assert len(kept) == 3 and {2, 5} <= set(kept.tolist())
 
 
-def test_leaves_out_arrow_records_whose_unit_may_be_an_address() -> None:
+def test_leaves_out_arrow_records_whose_unit_may_be_an_address():
     """A pipeline learns the type in a worker, where it refuses nothing."""
     domain = Domain((IntegerAttribute("x", 0, 9),))
     addresses = pa.array([number.to_bytes(8, "little") for number in range(5)], pa.binary(8))

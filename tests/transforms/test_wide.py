@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import pathlib
 from typing import Any
 
 import apache_beam as beam
@@ -78,9 +77,7 @@ def summarised(source: Any, unit: str, k: int, name: str) -> MarginalsAccumulato
 @pytest.mark.slow
 @pytest.mark.parametrize("file_format", ["csv", "avro", "parquet", "dicts"])
 @pytest.mark.parametrize(("unit", "k"), [("record", 1), ("unit", 2), ("unit", 5)])
-def test_every_source_counts_every_record_inside(
-    tmp_path: pathlib.Path, file_format: str, unit: str, k: int
-) -> None:
+def test_every_source_counts_every_record_inside(tmp_path, file_format, unit, k):
     assert not DOMAIN.has_index
     people, codes = table()
     if file_format == "dicts":
@@ -127,7 +124,7 @@ class Independent(NoPrivacy):
 
 
 @pytest.mark.slow
-def test_writes_and_reads_release_of_a_wide_domain(tmp_path: pathlib.Path) -> None:
+def test_writes_and_reads_release_of_a_wide_domain(tmp_path):
     people, codes = table()
     workload = marginals(DOMAIN, ways=1)
     with pipeline() as p:
@@ -146,7 +143,7 @@ def test_writes_and_reads_release_of_a_wide_domain(tmp_path: pathlib.Path) -> No
     assert not pair.values[:2, [0, 4]].any() and pair.values[2:].all()
 
 
-def test_rejects_tables_that_do_not_fit_and_names_the_largest() -> None:
+def test_rejects_tables_that_do_not_fit_and_names_the_largest():
     with pytest.raises(InputError) as caught:
         choose_accumulator(DOMAIN, [("c0", "c1"), DOMAIN.names[:14], DOMAIN.names[:2]])
     assert str(caught.value) == (
@@ -157,9 +154,7 @@ def test_rejects_tables_that_do_not_fit_and_names_the_largest() -> None:
 
 
 @pytest.mark.slow
-def test_many_small_tables_stay_within_the_limit(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_many_small_tables_stay_within_the_limit(monkeypatch):
     """Merged up to 2^16 cells these pass the limit, apart or merged less they do not."""
     domain = Domain(tuple(BooleanAttribute(f"a{i}") for i in range(60)))
     tables = list(itertools.islice(itertools.combinations(domain.names, 3), 0, None, 5))

@@ -80,7 +80,7 @@ def exported() -> set[str]:
     }
 
 
-def test_every_exported_transform_is_tested_with_windows() -> None:
+def test_every_exported_transform_is_tested_with_windows():
     """A new transform is added above, or takes a pipeline only."""
     readers = {"ReadRecords", "ReadArrivals", "ReadKafka", "SyntheticRows"}
     assert exported() - readers == GUARDED.keys() - {CountElements.__name__}
@@ -88,7 +88,7 @@ def test_every_exported_transform_is_tested_with_windows() -> None:
 
 @pytest.mark.mostly_slow(one_in=3, start=2)
 @pytest.mark.parametrize("name", GUARDED)
-def test_rejects_windows_and_triggers(name: str, tmp_path: pathlib.Path) -> None:
+def test_rejects_windows_and_triggers(name, tmp_path):
     for kind, given in WINDOWINGS.items():
         records = pipeline() | beam.Create([{"age": 1}]) | windowed(kind)
         with pytest.raises(InputError, match=r"^records: .* must be in the global ") as refused:
@@ -102,14 +102,14 @@ def test_rejects_windows_and_triggers(name: str, tmp_path: pathlib.Path) -> None
 
 
 @pytest.mark.parametrize("name", sorted(GUARDED.keys() - {"WriteAnswers", "ReleaseWindows"}))
-def test_an_unbounded_collection_is_refused(name: str, tmp_path: pathlib.Path) -> None:
+def test_an_unbounded_collection_is_refused(name, tmp_path):
     records = pipeline() | beam.Create([{"age": 1}])
     records.is_bounded = False
     with pytest.raises(InputError, match=r"^records: 'an unbounded .* must be bounded"):
         GUARDED[name](records, tmp_path / "out")
 
 
-def test_advice_of_the_message_makes_one_release() -> None:
+def test_advice_of_the_message_makes_one_release():
     with pipeline() as p:
         created = beam.Create([{"age": 1, "sex": "f", "smokes": True}] * 5)
         records = p | created.with_output_types(Any)

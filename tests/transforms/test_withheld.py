@@ -141,7 +141,7 @@ def is_guarded(function: ast.FunctionDef) -> bool:
     return any(ast.unparse(each) == "withhold_messages" for each in function.decorator_list)
 
 
-def test_every_step_is_guarded_or_needs_no_guard() -> None:
+def test_every_step_is_guarded_or_needs_no_guard():
     found = dict(steps(transform_sources()))
     assert {name for name, guarded in found.items() if not guarded} == set(UNGUARDED)
 
@@ -159,7 +159,7 @@ def test_every_step_is_guarded_or_needs_no_guard() -> None:
         "beam.CombinePerKey(module.f)",
     ],
 )
-def test_a_step_without_a_guard_is_found(source: str) -> None:
+def test_a_step_without_a_guard_is_found(source):
     assert [guarded for _, guarded in steps({"x": source})] == [False]
 
 
@@ -350,23 +350,21 @@ FAULTS: dict[str, tuple[str, dict[str, Any]]] = {
 OF_STREAMS = "answer_queries._AnswerStream.process"
 
 
-def test_a_fault_is_injected_into_every_guarded_step() -> None:
+def test_a_fault_is_injected_into_every_guarded_step():
     guarded = {name for name, is_safe in steps(transform_sources()) if is_safe}
     assert guarded == {*(each.partition(" of ")[0] for each in FAULTS), OF_STREAMS}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("job", JOBS)
-def test_the_jobs_run_without_a_fault(job: str) -> None:
+def test_the_jobs_run_without_a_fault(job):
     with pipeline() as p:
         _ = JOBS[job](p | beam.Create(RECORDS))
 
 
 @pytest.mark.mostly_slow(one_in=6, start=4)
 @pytest.mark.parametrize("step", FAULTS)
-def test_no_step_raises_an_error_that_quotes_a_record(
-    step: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_no_step_raises_an_error_that_quotes_a_record(step, monkeypatch, caplog):
     job, replaced = FAULTS[step]
     for name, replacement in replaced.items():
         module, _, attribute = name.partition(".")

@@ -7,7 +7,6 @@ from typing import Any
 
 import apache_beam as beam
 import pytest
-from pytest import MonkeyPatch
 
 from beam_dp.domain.files import parse_domain
 from beam_dp.errors import InputError
@@ -31,7 +30,7 @@ def apply(pipeline: beam.Pipeline, writer: str, directory: object) -> None:
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: MonkeyPatch) -> Path:
+def folder(tmp_path, monkeypatch) -> Path:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "deep").mkdir()
     (tmp_path / "link").symlink_to(".")

@@ -37,7 +37,7 @@ from beam_dp.verification.verdict import Figures
 
 
 @pytest.mark.parametrize("replaced", [False, True])
-def test_prices_annealed_rounds_by_their_units(replaced: bool) -> None:
+def test_prices_annealed_rounds_by_their_units(replaced):
     """Four rounds of one unit and one round of four: one more round costs too much."""
     guarantee = dp.Guarantee(1.0, 1e-9, RELATIONS[replaced], "record", 1)
     moved, unit = 1 + replaced, accounting.zcdp_rho(1.0, 1e-9) / 8 * (1 - 1e-12)
@@ -71,7 +71,7 @@ def promises(number: int) -> list[tuple[float, float]]:
     return [(10.0**epsilon, 10.0**delta) for epsilon, delta in powers]
 
 
-def test_plans_spend_nearly_the_whole_promise() -> None:
+def test_plans_spend_nearly_the_whole_promise():
     for epsilon, delta in promises(12):
         mu = Fraction(accounting.discrete_gaussian_mu(epsilon, delta))
         rho = Fraction(accounting.zcdp_rho(epsilon, delta))
@@ -85,7 +85,7 @@ def test_plans_spend_nearly_the_whole_promise() -> None:
             assert found(more, Fraction(delta)) > epsilon
 
 
-def test_the_delta_of_gaussian_noise_is_that_of_an_integral() -> None:
+def test_the_delta_of_gaussian_noise_is_that_of_an_integral():
     """With (P - e^epsilon Q)+ summed on a fine grid, from -40 to 40 standard deviations."""
     points = np.linspace(-40, 40, 2_000_001)
     for mu, epsilon in ((0.2, 1.0), (1.0, 0.1), (3.0, 4.0), (0.5, 3.0)):
@@ -95,7 +95,7 @@ def test_the_delta_of_gaussian_noise_is_that_of_an_integral() -> None:
         assert float(gaussian_delta(mu, epsilon)) == pytest.approx(expected, rel=1e-6)
 
 
-def test_finds_the_alpha_of_the_smallest_epsilon() -> None:
+def test_finds_the_alpha_of_the_smallest_epsilon():
     for rho, delta in ((0.01, 1e-9), (1.0, 1e-6), (30.0, 1e-12)):
         alphas = 1 + np.geomspace(1e-4, 1e6, 200_001)
         tail = (-np.log(delta * alphas)) / (alphas - 1) + np.log1p(-1 / alphas)
@@ -104,7 +104,7 @@ def test_finds_the_alpha_of_the_smallest_epsilon() -> None:
         assert best * (1 - 1e-8) <= found <= best * (1 + 1e-7)
 
 
-def test_shown_losses_are_rounded_up() -> None:
+def test_shown_losses_are_rounded_up():
     for value in (Fraction(1, 3), Fraction(2**200 + 1), Fraction(1, 3**300)):
         assert value <= rounded_up(value) <= value * (1 + Fraction(1, 2**150))
     assert (above(1.0000001), number(1.0000001), above(0.5), above(0)) == (
@@ -117,9 +117,7 @@ def test_shown_losses_are_rounded_up() -> None:
 
 @pytest.mark.parametrize("relation", list(Neighboring))
 @pytest.mark.parametrize("sizes", ['{"a": 2, "b": 3}', '{"a": 3, "b": 1, "c": 2}', '{"a": 4}'])
-def test_some_record_attains_the_largest_change_of_residuals(
-    relation: Neighboring, sizes: str
-) -> None:
+def test_some_record_attains_the_largest_change_of_residuals(relation, sizes):
     domain = read_domain(sizes)
     axes = tuple(range(domain.num_attributes))
     weighted = [(each, Fraction(3 + 2 * i, 7)) for i, each in enumerate(closure_of([axes]))]
@@ -144,7 +142,7 @@ def test_some_record_attains_the_largest_change_of_residuals(
 
 
 @pytest.mark.parametrize(("records", "weight"), [(1, 1), (5, 1), (40, 3)])
-def test_probability_of_a_key_of_one_unit_is_as_planned(records: int, weight: int) -> None:
+def test_probability_of_a_key_of_one_unit_is_as_planned(records, weight):
     scale, threshold = 2.0 * records * weight, 30 * records * weight
     planned = planned_probability(scale, threshold, records, weight)
     found = float(release_probability(scale, threshold, records, weight))
@@ -152,7 +150,7 @@ def test_probability_of_a_key_of_one_unit_is_as_planned(records: int, weight: in
     assert release_probability(scale, records * weight, records, weight) == 1
 
 
-def test_a_loss_covers_the_proved_one() -> None:
+def test_a_loss_covers_the_proved_one():
     half = Loss.pure(Fraction(1, 2))
     assert Loss.pure(0.5).covers(half) and not Loss.pure(0.499).covers(half)
     assert Loss.zcdp(0.125).covers(half) and not Loss.zcdp(0.124).covers(half)
@@ -165,12 +163,12 @@ def test_a_loss_covers_the_proved_one() -> None:
     assert Loss.approximate(0.5, 1e-8).covers(slack) and not Loss.pure(0.5).covers(slack)
 
 
-def test_the_verification_is_public() -> None:
+def test_the_verification_is_public():
     assert {"verify_release", "Verification", "compare_releases"} <= set(dp.__all__)
 
 
 @pytest.mark.parametrize("cells", [2, 7, 33])
-def test_norms_of_an_interval_matrix_follow_from_its_columns(cells: int) -> None:
+def test_norms_of_an_interval_matrix_follow_from_its_columns(cells):
     promise = dp.Guarantee(1.0, 1e-9, "add_or_remove_one", "record", 1)
     for choice in choices(promise):
         strategy = planned(cells, promise, choice).strategy

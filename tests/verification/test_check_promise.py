@@ -86,16 +86,14 @@ def plans(promise: Guarantee) -> list[Plan]:
 
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize("epsilon", [0.1, 3.0])
-def test_every_plan_of_the_package_keeps_its_promise_and_its_loss(
-    relation: str, epsilon: float
-) -> None:
+def test_every_plan_of_the_package_keeps_its_promise_and_its_loss(relation, epsilon):
     for plan in plans(guarantee(1e-9, relation, 2, epsilon)):
         check_promise(plan, plan.guarantee)
         plan.paid_by(None)
 
 
 @pytest.mark.parametrize("relation", RELATIONS)
-def test_every_plan_of_a_larger_promise_is_refused(relation: str) -> None:
+def test_every_plan_of_a_larger_promise_is_refused(relation):
     for plan in plans(guarantee(1e-9, relation)):
         if isinstance(plan, OnlinePlan):
             continue  # its noise follows from its guarantee when it is asked for
@@ -105,7 +103,7 @@ def test_every_plan_of_a_larger_promise_is_refused(relation: str) -> None:
 
 
 @pytest.mark.parametrize("relation", RELATIONS)
-def test_every_plan_with_too_small_a_loss_is_refused(relation: str) -> None:
+def test_every_plan_with_too_small_a_loss_is_refused(relation):
     for plan in plans(guarantee(1e-9, relation)):
         halves = {
             name: getattr(plan.loss, name) and getattr(plan.loss, name) / 20
@@ -131,7 +129,7 @@ class Careless(Mechanism):
 
 
 @pytest.mark.parametrize("mechanism", [dp.MWEM(), dp.Laplace(), dp.Gaussian()], ids=repr)
-def test_a_mechanism_with_half_the_noise_is_refused(mechanism: Mechanism) -> None:
+def test_a_mechanism_with_half_the_noise_is_refused(mechanism):
     with pytest.raises(InputError, match=r"mechanism: .* is refused; must keep epsilon 1 at"):
         plan_release(Careless(mechanism), DOMAIN, PAIRS, guarantee())
 
@@ -144,9 +142,7 @@ def test_a_mechanism_with_half_the_noise_is_refused(mechanism: Mechanism) -> Non
         (("table discrete_laplace",), 0.0, r"keeps only epsilon 1\.5 \(measure 1 table: 3 / 2 = "),
     ],
 )
-def test_measurements_that_have_no_loss_are_refused(
-    kinds: tuple[str, ...], delta: float, line: str
-) -> None:
+def test_measurements_that_have_no_loss_are_refused(kinds, delta, line):
     measured = tuple(Measurement(("a", "b"), *each.split(), 2.0) for each in kinds)  # type: ignore[arg-type]
     with pytest.raises(InputError, match=line):
         plan = measure_all_plan(
@@ -155,20 +151,20 @@ def test_measurements_that_have_no_loss_are_refused(
         check_promise(plan, plan.guarantee)
 
 
-def test_a_mechanism_whose_plan_states_another_promise_is_refused() -> None:
+def test_a_mechanism_whose_plan_states_another_promise_is_refused():
     careless = Careless(dp.MWEM(), guarantee=guarantee(epsilon=2.0))
     with pytest.raises(InputError, match=r"guarantee: .* must be what was asked for"):
         plan_release(careless, DOMAIN, PAIRS, guarantee())
 
 
-def test_a_mechanism_whose_loss_is_too_small_is_refused() -> None:
+def test_a_mechanism_whose_loss_is_too_small_is_refused():
     careless = Careless(dp.Laplace(), loss=Loss.pure(0.5))
     with pytest.raises(InputError, match=r"loss: .* must be no less than what the plan of laplace"):
         plan_release(careless, DOMAIN, PAIRS, guarantee())
 
 
 @pytest.mark.slow  # it imports Beam
-def test_a_plan_is_refused_when_a_pipeline_is_built() -> None:
+def test_a_plan_is_refused_when_a_pipeline_is_built():
     from beam_dp.transforms.drawing.release import ReleasePlanned
 
     careless = Careless(dp.Laplace())
@@ -177,7 +173,7 @@ def test_a_plan_is_refused_when_a_pipeline_is_built() -> None:
         ReleasePlanned(careless, plan)
 
 
-def test_the_example_of_the_documents_runs_and_its_careless_copy_is_refused() -> None:
+def test_the_example_of_the_documents_runs_and_its_careless_copy_is_refused():
     """Of both blocks of docs/mechanisms.md; the third is its audit, which follows the page."""
     names: dict[str, Any] = {"__name__": "example"}
     for block in [each for each in blocks_of("docs/mechanisms.md") if each.kind == "python"][:2]:

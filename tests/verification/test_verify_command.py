@@ -21,9 +21,7 @@ def change_card(folder: pathlib.Path, change: Change) -> None:
     edit(folder / "out" / "card.json", change)
 
 
-def test_shows_formula_theorem_and_numbers_of_each_step(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_shows_formula_theorem_and_numbers_of_each_step(capsys):
     assert main(["verify", str(GOLDEN / "hybrid_sketch")]) == 0
     shown = capsys.readouterr().out
     assert max(map(len, shown.splitlines())) <= 80
@@ -40,9 +38,7 @@ def test_shows_formula_theorem_and_numbers_of_each_step(
         assert expected in words
 
 
-def test_a_failed_promise_has_exit_code_1_and_the_true_epsilon(
-    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_failed_promise_has_exit_code_1_and_the_true_epsilon(tmp_path, capsys):
     change_card(tmp_path, lambda card: card["noise"].update(scale=card["noise"]["scale"] / 3))
     assert main(["verify", str(tmp_path / "out")]) == 1
     shown = capsys.readouterr().out
@@ -51,16 +47,14 @@ def test_a_failed_promise_has_exit_code_1_and_the_true_epsilon(
     assert last == "does not hold: epsilon 3 at delta 1e-09, where 1 was promised"
 
 
-def test_verifies_all_windows_of_a_horizon(capsys: pytest.CaptureFixture[str]) -> None:
+def test_verifies_all_windows_of_a_horizon(capsys):
     assert main(["verify", str(GOLDEN / "horizon"), "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["holds"] and found["kind"] == "horizon" and found["epsilon"] == 1.0
     assert [step["epsilon"] for step in found["steps"]] == pytest.approx([0.99, 0.01])
 
 
-def test_refuses_a_file_with_another_checksum(
-    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_refuses_a_file_with_another_checksum(tmp_path, capsys):
     shutil.copytree(GOLDEN / "intervals", tmp_path / "out")
     (payload,) = (tmp_path / "out").glob("*.avro")
     data = bytearray(payload.read_bytes())
@@ -70,9 +64,7 @@ def test_refuses_a_file_with_another_checksum(
     assert "does not have the checksum of its card" in capsys.readouterr().err
 
 
-def test_shows_figures_that_do_not_follow(
-    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_shows_figures_that_do_not_follow(tmp_path, capsys):
     def change(card: dict[str, Any]) -> None:
         card["errors"]["mean_squared_error"] *= 1 + 1e-7
 

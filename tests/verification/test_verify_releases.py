@@ -44,14 +44,14 @@ def again(release: Release) -> Release:
 
 @pytest.mark.mostly_slow(one_in=4)
 @pytest.mark.parametrize("name", RELEASES)
-def test_a_genuine_release_holds(name: str) -> None:
+def test_a_genuine_release_holds(name):
     found = verify_release(again(RELEASES[name]()))
     assert found.faults == ()
     assert found.holds and found.num_figures >= 2
     assert 0.2 < found.epsilon <= 1.0
 
 
-def test_exactly_calibrated_releases_spend_the_whole_promise() -> None:
+def test_exactly_calibrated_releases_spend_the_whole_promise():
     tight = ("gaussian", "laplace", "sine", "sparse_project", "gaussian answers", "rounds")
     for name in (*tight, "private_mw of 5 updates", "hybrid", "count_sketch", "small_db"):
         found = verify_release(again(RELEASES[f"{name}, replace_one"]()))
@@ -59,7 +59,7 @@ def test_exactly_calibrated_releases_spend_the_whole_promise() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(path.parent.name for path in GOLDEN.glob("*/*.json")))
-def test_golden_releases_hold(name: str) -> None:
+def test_golden_releases_hold(name):
     found = verify_release(read_any(GOLDEN / name))
     assert found.holds and found.epsilon == pytest.approx(1.0, rel=1e-9)
 
@@ -228,7 +228,7 @@ TAMPERED: list[tuple[str, Change]] = [
 @pytest.mark.parametrize(
     ("name", "change"), TAMPERED, ids=[f"{n}-{i}" for i, (n, _) in enumerate(TAMPERED)]
 )
-def test_a_changed_card_does_not_hold(name: str, change: Change, tmp_path: pathlib.Path) -> None:
+def test_a_changed_card_does_not_hold(name, change, tmp_path):
     found = verified_after(RELEASES[name](), change, tmp_path)
     assert found is None or (not found.holds and found.faults)
 
@@ -243,14 +243,14 @@ def verified_after(release: Release, change: Change, tmp_path: pathlib.Path) -> 
         return None
 
 
-def test_fewer_records_of_a_unit_than_the_noise_is_for_are_noted(tmp_path: pathlib.Path) -> None:
+def test_fewer_records_of_a_unit_than_the_noise_is_for_are_noted(tmp_path):
     release = RELEASES[f"laplace, {ADDED}"]()
     found = verified_after(release, raised_guarantee(max_records_per_unit=1), tmp_path)
     assert found is not None and found.holds
     assert "either more was added than the promise needs" in found.notes[0]
 
 
-def test_refuses_a_card_without_its_noise_in_one_line(tmp_path: pathlib.Path) -> None:
+def test_refuses_a_card_without_its_noise_in_one_line(tmp_path):
     write_release(RELEASES[f"rounds, {ADDED}"](), tmp_path / "out")
     edit(tmp_path / "out" / "card.json", lambda card: card["parameters"].pop("num_units"))
     with pytest.raises(InputError, match="num_units: None is refused"):
@@ -259,9 +259,7 @@ def test_refuses_a_card_without_its_noise_in_one_line(tmp_path: pathlib.Path) ->
 
 @pytest.mark.parametrize("value", [None, 0, "of its own"])
 @pytest.mark.parametrize("name", ["rounds", "annealed pure", "selection", "textbook", "small_db"])
-def test_selection_without_a_stated_strategy_does_not_hold(
-    name: str, value: object, tmp_path: pathlib.Path
-) -> None:
+def test_selection_without_a_stated_strategy_does_not_hold(name, value, tmp_path):
     release = RELEASES[f"{name}, {ADDED}"]()
     changes: list[Change] = [
         lambda card: card["parameters"].update(strategy=value),
@@ -271,9 +269,7 @@ def test_selection_without_a_stated_strategy_does_not_hold(
         assert verified_after(release, change, tmp_path / str(place)) is None
 
 
-def test_notes_that_a_custom_mechanism_may_draw_more(
-    tmp_path: pathlib.Path,
-) -> None:
+def test_notes_that_a_custom_mechanism_may_draw_more(tmp_path):
     def own(card: dict[str, Any]) -> None:
         card["mechanism"] = "favourite"
         card["parameters"]["strategy"] = "of its own"
@@ -291,9 +287,7 @@ def test_notes_that_a_custom_mechanism_may_draw_more(
 
 
 @pytest.mark.parametrize("value", [None, 0, "x", []])
-def test_sketch_that_contradicts_its_parameters_does_not_hold(
-    value: object, tmp_path: pathlib.Path
-) -> None:
+def test_sketch_that_contradicts_its_parameters_does_not_hold(value, tmp_path):
     release = RELEASES[f"hybrid, {ADDED}"]()
     found = verified_after(release, lambda c: c["parameters"].update(sketch=value), tmp_path)
     assert found is None or not found.holds
@@ -309,15 +303,13 @@ def test_sketch_that_contradicts_its_parameters_does_not_hold(
         *((name, "plan.count_scale") for name in ("private_mw pure", "sparse_mw pure")),
     ],
 )
-def test_rejects_card_that_leaves_out_a_figure_of_its_noise(
-    name: str, field: str, tmp_path: pathlib.Path
-) -> None:
+def test_rejects_card_that_leaves_out_a_figure_of_its_noise(name, field, tmp_path):
     place, _, key = field.partition(".")
     release = RELEASES[f"{name}, {ADDED}"]()
     assert verified_after(release, lambda card: card[place].pop(key), tmp_path) is None
 
 
-def test_reports_the_missing_budget_and_what_to_do(tmp_path: pathlib.Path) -> None:
+def test_reports_the_missing_budget_and_what_to_do(tmp_path):
     found = verified_after(RELEASES[f"laplace, {ADDED}"](), every_noise, tmp_path)
     assert found is not None
     assert found.faults[0] == (
@@ -331,8 +323,8 @@ def test_reports_the_missing_budget_and_what_to_do(tmp_path: pathlib.Path) -> No
 @pytest.mark.parametrize("mechanism", [dp.MWEM(), dp.Gaussian(), dp.Laplace()], ids=repr)
 @pytest.mark.parametrize("relation", ["add_or_remove_one", "replace_one"])
 def test_bounds_of_cells_agree_to_1e_9_of_themselves_up_to_ten_million_records(
-    mechanism: Any, relation: str, times: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    mechanism, relation, times, monkeypatch
+):
     """Without the room for the rounding of counts, which only more records need."""
     monkeypatch.setattr("beam_dp.releases.synthetic_database.verify._ROUNDING", 0.0)
     promise, counts = guarantee(relation=relation), times * COUNTS
@@ -346,7 +338,7 @@ def test_bounds_of_cells_agree_to_1e_9_of_themselves_up_to_ten_million_records(
     assert found.holds and found.num_figures >= 20
 
 
-def test_notes_queries_that_are_cut_in_the_file() -> None:
+def test_notes_queries_that_are_cut_in_the_file():
     release = linear_answers(guarantee(0.0))
     cut = '{"values": [' + "0.1, " * 1000
     rows = [{**row, "query": cut[:2000]} for row in release.rows]
@@ -358,7 +350,7 @@ def test_notes_queries_that_are_cut_in_the_file() -> None:
         verify_release(release)
 
 
-def test_writes_json() -> None:
+def test_writes_json():
     found = verify_release(synthetic(dp.MWEM(), guarantee())).to_json()
     assert json.loads(json.dumps(found, allow_nan=False)) == found
     assert found["holds"] and found["steps"][0]["theorem"]

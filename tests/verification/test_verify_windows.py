@@ -30,7 +30,7 @@ LARGE = domain_of(60, 60, 60)
 @pytest.mark.parametrize(
     "name", ["levels", "no block yet", "sliding", "record", "whole", "several tables", "none yet"]
 )
-def test_genuine_windows_and_horizons_hold(name: str, delta: float, tmp_path: pathlib.Path) -> None:
+def test_genuine_windows_and_horizons_hold(name, delta, tmp_path):
     noise = "discrete_gaussian" if delta else "discrete_laplace"
     plan, windows, blocks = {
         "levels": (leveled(delta=delta), range(6), range(2)),
@@ -87,7 +87,7 @@ def test_genuine_windows_and_horizons_hold(name: str, delta: float, tmp_path: pa
         lambda card: card["noise"].pop(),
     ],
 )
-def test_changed_window_card_fails_verification(change: Change, tmp_path: pathlib.Path) -> None:
+def test_changed_window_card_fails_verification(change, tmp_path):
     plan = plan_of(10, person(2, 5, 3), WORKLOAD)
     released_horizon(str(tmp_path / "out"), plan, range(1))
     place = tmp_path / "out" / "windows" / "000000"
@@ -98,9 +98,7 @@ def test_changed_window_card_fails_verification(change: Change, tmp_path: pathli
 
 @pytest.mark.parametrize("value", [None, "independent", "x"])
 @pytest.mark.parametrize("delta", DELTAS)
-def test_rejects_wrong_or_missing_strategy(
-    delta: float, value: object, tmp_path: pathlib.Path
-) -> None:
+def test_rejects_wrong_or_missing_strategy(delta, value, tmp_path):
     directory = tmp_path / "out"
     released_horizon(str(directory), leveled(delta=delta), range(6), range(2))
     for place in ("windows/000000", "levels/3/000000"):
@@ -121,16 +119,14 @@ def test_rejects_wrong_or_missing_strategy(
         lambda card: card["plan"].update(strategy="independent"),
     ],
 )
-def test_a_horizon_that_does_not_state_its_blocks_is_refused(
-    change: Change, tmp_path: pathlib.Path
-) -> None:
+def test_a_horizon_that_does_not_state_its_blocks_is_refused(change, tmp_path):
     released_horizon(str(tmp_path / "out"), leveled(block=4), range(3))
     edit(tmp_path / "out" / "horizon.json", change)
     with pytest.raises(InputError, match=r"(strategy|block|share): .* is refused"):
         verify_release(read_windows(tmp_path / "out"))
 
 
-def test_a_horizon_adds_up_the_noise_of_its_windows_and_blocks(tmp_path: pathlib.Path) -> None:
+def test_a_horizon_adds_up_the_noise_of_its_windows_and_blocks(tmp_path):
     directory = str(tmp_path / "out")
     released_horizon(directory, leveled(delta=0.0), range(6), range(2))
     for place in (tmp_path / "out").glob("levels/3/*/card.json"):
@@ -148,9 +144,7 @@ def test_a_horizon_adds_up_the_noise_of_its_windows_and_blocks(tmp_path: pathlib
 @pytest.mark.parametrize(
     "mechanism", [dp.MWEM(), dp.Laplace(), dp.MWEM(num_rounds=2)], ids=lambda each: repr(each)
 )
-def test_databases_of_windows_keep_their_promise_together(
-    mechanism: Any, delta: float, tmp_path: pathlib.Path
-) -> None:
+def test_databases_of_windows_keep_their_promise_together(mechanism, delta, tmp_path):
     plan = dp.plan_window_databases(mechanism, WORKLOAD, horizon_of(6), person(2, 3, 2), 1.0, delta)
     released_horizon(str(tmp_path / "out"), plan, range(2))
     found = verify_release(read_windows(tmp_path / "out"))
@@ -191,7 +185,7 @@ WINDOW_FORGERIES: list[Change] = [
 
 
 @pytest.mark.parametrize("change", WINDOW_FORGERIES)
-def test_forged_windows_fail_verification(change: Change, tmp_path: pathlib.Path) -> None:
+def test_forged_windows_fail_verification(change, tmp_path):
     plan = plan_of(10, person(2, 5, 3), WORKLOAD)
     released_horizon(str(tmp_path), plan, range(2))
     each_card(tmp_path, change)
@@ -201,9 +195,7 @@ def test_forged_windows_fail_verification(change: Change, tmp_path: pathlib.Path
 
 
 @pytest.mark.parametrize("moved", ["windows/000010", "windows/000003", "levels/3/000000"])
-def test_refuses_releases_that_the_horizon_does_not_promise(
-    moved: str, tmp_path: pathlib.Path
-) -> None:
+def test_refuses_releases_that_the_horizon_does_not_promise(moved, tmp_path):
     plan = plan_of(10, person(2, 5, 3), WORKLOAD)
     released_horizon(str(tmp_path), plan, range(3))
     (tmp_path / moved).parent.mkdir(parents=True, exist_ok=True)
@@ -214,7 +206,7 @@ def test_refuses_releases_that_the_horizon_does_not_promise(
             read_windows(tmp_path)
 
 
-def test_levels_under_a_horizon_of_independent_windows_are_refused(tmp_path: pathlib.Path) -> None:
+def test_levels_under_a_horizon_of_independent_windows_are_refused(tmp_path):
     released_horizon(str(tmp_path), leveled(), range(6), range(2))
 
     def independent(card: Any) -> None:
@@ -237,15 +229,13 @@ def test_levels_under_a_horizon_of_independent_windows_are_refused(tmp_path: pat
         lambda card: card.update(max_records_per_unit=100, max_windows_per_unit=6),
     ],
 )
-def test_forged_horizon_fails_verification(change: Change, tmp_path: pathlib.Path) -> None:
+def test_forged_horizon_fails_verification(change, tmp_path):
     released_horizon(str(tmp_path), leveled(delta=0.0), range(6), range(2))
     edit(tmp_path / "horizon.json", change)
     assert does_not_hold(tmp_path)
 
 
-def test_horizon_with_more_records_than_its_windows_fails(
-    tmp_path: pathlib.Path,
-) -> None:
+def test_horizon_with_more_records_than_its_windows_fails(tmp_path):
     plan = dp.plan_window_databases(dp.MWEM(), WORKLOAD, horizon_of(6), person(1, 6), 1.0, 1e-9)
     released_horizon(str(tmp_path), plan, range(2))
 
@@ -264,9 +254,7 @@ FREE = r"(parameters\.)?(windows\.)?promise|source(\..*)?|replayable"
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["levels", "levels pure", "sliding", "database"])
-def test_every_changed_field_of_a_horizon_fails_verification(
-    kind: str, tmp_path: pathlib.Path
-) -> None:
+def test_every_changed_field_of_a_horizon_fails_verification(kind, tmp_path):
     plan: Any = leveled(delta=0.0 if kind == "levels pure" else 1e-9)
     if kind == "sliding":
         plan = plan_of(11, person(2, 5, 3), WORKLOAD)

@@ -16,7 +16,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from jobs import write_table
-from newcomers import Home
 
 pytestmark = pytest.mark.wheel
 PROGRAMS = (
@@ -73,7 +72,7 @@ def people() -> pa.Table:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def files(home: Home) -> None:
+def files(home) -> None:
     """Data, where the commands are typed."""
     elsewhere = home.folder / "elsewhere"
     (elsewhere / "domain.json").write_text(json.dumps(DOMAIN), encoding="utf-8")
@@ -90,7 +89,7 @@ def flags(**values: str) -> list[str]:
     return [word for name, value in values.items() for word in (f"--{name}", value)]
 
 
-def test_installs_only_declared_packages(home: Home) -> None:
+def test_installs_only_declared_packages(home):
     code = (
         "import importlib.util as u, beam_dp, beam_dp.pipelines, beam_dp.hashing.backend as b;"
         "print(beam_dp.__file__, b.active_backend(), *map(u.find_spec, {!r}))"
@@ -103,16 +102,16 @@ def test_installs_only_declared_packages(home: Home) -> None:
 
 
 @pytest.mark.parametrize("command", [*PROGRAMS, *COMMANDS])
-def test_help_shows_the_typed_command(home: Home, command: str) -> None:
+def test_help_shows_the_typed_command(home, command):
     assert home.run("beam-dp", command, "--help").startswith(f"usage: beam-dp {command} [-h]")
 
 
-def test_help_lists_every_command(home: Home) -> None:
+def test_help_lists_every_command(home):
     assert {*PROGRAMS, *COMMANDS} <= {*home.run("beam-dp", "--help").split()}
 
 
 @pytest.mark.parametrize("file_format", ["parquet", "csv", "avro"])
-def test_synthetic_records_are_written_in_every_format(home: Home, file_format: str) -> None:
+def test_synthetic_records_are_written_in_every_format(home, file_format):
     """Integers, floats, texts, booleans, and words for these: no value of any is left out."""
     argv = flags(
         input=f"people.{file_format}", domain="domain.json", workload="marginals:1",
@@ -135,7 +134,7 @@ def test_synthetic_records_are_written_in_every_format(home: Home, file_format: 
     assert "complete" in home.run("beam-dp", "finish", file_format)
 
 
-def test_checks_a_domain_on_a_sample(home: Home) -> None:
+def test_checks_a_domain_on_a_sample(home):
     printed = home.run("beam-dp", "check-domain", *flags(domain="domain.json", sample="people.csv"))
     assert "' No' -> no" in printed and "'NA' -> null" in printed
     assert printed.endswith("0 of 300 rows are left out of a release\n")
@@ -155,7 +154,7 @@ def test_checks_a_domain_on_a_sample(home: Home) -> None:
         ),
     ],
 )  # fmt: skip
-def test_command_printed_by_plan_runs(home: Home, output: str, job: list[str]) -> None:
+def test_command_printed_by_plan_runs(home, output, job):
     asked = flags(**PROMISE, num_records="300", output=output)
     line = home.run("beam-dp", "plan", *job, *asked).splitlines()[-1]
     assert line.startswith("beam-dp ")
@@ -163,7 +162,7 @@ def test_command_printed_by_plan_runs(home: Home, output: str, job: list[str]) -
     assert "epsilon" in home.run("beam-dp", "describe", output)
 
 
-def test_intervals_are_released_and_answered(home: Home) -> None:
+def test_intervals_are_released_and_answered(home):
     argv = flags(
         input="people.parquet", domain="domain.json", attribute="children", output="intervals",
         **PROMISE,
@@ -172,7 +171,7 @@ def test_intervals_are_released_and_answered(home: Home) -> None:
     home.run("beam-dp", "answer", "intervals", "--interval", "1", "3")
 
 
-def test_queries_are_answered(home: Home) -> None:
+def test_queries_are_answered(home):
     argv = flags(
         input="people.avro", domain="domain.json", queries="queries.jsonl", num_records="noisy",
         output="answers", **PROMISE,
@@ -181,7 +180,7 @@ def test_queries_are_answered(home: Home) -> None:
     assert "2" in home.run("beam-dp", "describe", "answers")
 
 
-def test_sparse_queries_are_paid_from_a_ledger(home: Home) -> None:
+def test_sparse_queries_are_paid_from_a_ledger(home):
     budget = {name: PROMISE[name] for name in ("delta", "privacy_unit", "neighboring")}
     declared = flags(declare="people", epsilon="2000", **budget)
     home.run("beam-dp", "ledger", "budgets.sqlite", *declared)
@@ -195,7 +194,7 @@ def test_sparse_queries_are_paid_from_a_ledger(home: Home) -> None:
     home.run("beam-dp", "answer", "sparse", "--sparse", "keys.txt")
 
 
-def test_windows_of_files_are_released(home: Home) -> None:
+def test_windows_of_files_are_released(home):
     folder = home.folder / "elsewhere" / "landing"
     folder.mkdir()
     rows = people()
@@ -216,12 +215,12 @@ def test_windows_of_files_are_released(home: Home) -> None:
     assert sum(line["records"]) == pytest.approx(300, abs=5)
 
 
-def test_a_pipeline_of_beam_yaml_needs_no_extra(home: Home) -> None:
+def test_a_pipeline_of_beam_yaml_needs_no_extra(home):
     path = str(home.examples() / "yaml" / "intervals.yaml")
     home.run("beam-dp", "run-yaml", "--yaml_pipeline_file", path)
     home.run("beam-dp", "answer", "out/intervals", "--interval", "30", "39")
 
 
-def test_missing_extra_is_named(home: Home) -> None:
+def test_missing_extra_is_named(home):
     assert "beam_dp[gcs]" in home.refused("beam-dp", "describe", "gs://bucket/folder")
     assert "beam_dp[s3]" in home.refused("beam-dp", "describe", "s3://bucket/folder")

@@ -20,9 +20,7 @@ def written(home: Home) -> set[pathlib.Path]:
 
 
 @pytest.mark.parametrize(("command", "shown"), PAGE.commands())
-def test_journey_matches_its_page_and_writes_only_into_its_folder(
-    home: Home, command: str, shown: str
-) -> None:
+def test_journey_matches_its_page_and_writes_only_into_its_folder(home, command, shown):
     script = command.removeprefix("python ")
     copied = home.examples() / script
     output = home.folder / "elsewhere" / "journeys"

@@ -1,13 +1,10 @@
 """An environment that only reads releases: README's line without Beam, and what that costs."""
 
-from __future__ import annotations
-
-import pathlib
 import re
 import zipfile
 
 import pytest
-from newcomers import GOLDEN, GOLDEN_RELEASES, Home
+from newcomers import GOLDEN, GOLDEN_RELEASES
 from source_imports import ROOT
 
 pytestmark = pytest.mark.wheel
@@ -15,7 +12,7 @@ MOST_BYTES = 150 * 2**20
 NO_PART = r"[\w-]+ is not installed, and what makes releases needs it: pip install beam_dp"
 
 
-def test_the_wheel_holds_every_source_and_the_kernel(wheels: pathlib.Path) -> None:
+def test_the_wheel_holds_every_source_and_the_kernel(wheels):
     (wheel,) = wheels.glob("beam_dp-*.whl")
     with zipfile.ZipFile(wheel) as opened:
         names = {name for name in opened.namelist() if ".dist-info/" not in name}
@@ -30,17 +27,17 @@ def test_the_wheel_holds_every_source_and_the_kernel(wheels: pathlib.Path) -> No
     assert names == sources | programs | kernel
 
 
-def test_reading_loads_no_heavy_packages(reading: Home) -> None:
+def test_reading_loads_no_heavy_packages(reading):
     files = (reading.folder / "environment").rglob("*")
     assert sum(each.stat().st_size for each in files if each.is_file()) < MOST_BYTES
 
 
 @pytest.mark.parametrize("release", GOLDEN_RELEASES)
-def test_it_describes_verifies_and_reports_every_kind(reading: Home, release: str) -> None:
+def test_it_describes_verifies_and_reports_every_kind(reading, release):
     reading.check_reading(release)
 
 
-def test_it_answers_on_the_command_line_and_in_python(reading: Home) -> None:
+def test_it_answers_on_the_command_line_and_in_python(reading):
     place = str(GOLDEN / "synthetic_database")
     assert "age" in reading.run("beam-dp", "answer", place, "--marginal", "age")
     program = f"import beam_dp; print(beam_dp.read_release({place!r}).query('age < 25').count())"
@@ -57,18 +54,18 @@ def test_it_answers_on_the_command_line_and_in_python(reading: Home) -> None:
         "run-yaml --yaml_pipeline_file domain.json",
     ],
 )
-def test_commands_that_need_missing_packages_fail_in_one_line(reading: Home, command: str) -> None:
+def test_commands_that_need_missing_packages_fail_in_one_line(reading, command):
     domain = reading.folder / "elsewhere" / "domain.json"
     domain.write_text('{"attributes":[{"name":"a","type":"integer","min":0,"max":1}]}', "utf-8")
     words = command.split(" ")
     assert re.fullmatch(f"error: {words[0]}: {NO_PART}\n", reading.refused("beam-dp", *words))
 
 
-def test_names_that_need_missing_packages_say_how_to_install_them(reading: Home) -> None:
+def test_names_that_need_missing_packages_say_how_to_install_them(reading):
     program = "import beam_dp\ntry: beam_dp.MWEM\nexcept ImportError as error: print(error)"
     assert re.fullmatch(rf"beam_dp\.MWEM: {NO_PART}\n", reading.run("python", "-c", program))
 
 
-def test_the_doctor_says_that_releases_can_be_read(reading: Home) -> None:
+def test_the_doctor_says_that_releases_can_be_read(reading):
     program = "from beam_dp.cli.main import main; assert main(['doctor']) == 1"
     assert "\nReleases can be read here.\n" in reading.run("python", "-c", program)

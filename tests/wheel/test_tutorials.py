@@ -18,7 +18,6 @@ from documents.blocks import ROOT, blocks_in, blocks_of
 from documents.not_run import reason
 from documents.outputs import missing
 from documents.reader import words_of
-from newcomers import Home
 
 pytestmark = pytest.mark.wheel
 NOTEBOOKS = sorted(path.stem for path in ROOT.glob("examples/notebooks/*.ipynb"))
@@ -26,7 +25,7 @@ NOTEBOOKS = sorted(path.stem for path in ROOT.glob("examples/notebooks/*.ipynb")
 STYLE = re.compile(r"\x1b\[[0-9;]*m")
 
 
-def test_readme_can_be_followed(home: Home) -> None:
+def test_readme_can_be_followed(home):
     elsewhere = home.folder / "elsewhere"
     (elsewhere / "visits").mkdir()
     pq.write_table(MADE["visits"](), elsewhere / "visits" / "2024.parquet")
@@ -46,7 +45,7 @@ def test_readme_can_be_followed(home: Home) -> None:
 
 
 @pytest.fixture(scope="module")
-def ran(home: Home) -> pathlib.Path:
+def ran(home) -> pathlib.Path:
     """The notebooks with what their cells showed, run by Jupyter in the environment."""
     pip = ("-m", "pip", "--quiet", "--disable-pip-version-check", "install")
     home.run("python", *pip, "beam_dp[notebooks]")
@@ -69,7 +68,7 @@ def showed(cell: dict[str, Any]) -> str:
 
 
 @pytest.mark.parametrize("name", NOTEBOOKS)
-def test_notebook_ends_with_its_stated_figures(ran: pathlib.Path, name: str) -> None:
+def test_notebook_ends_with_its_stated_figures(ran, name):
     cells = json.loads((ran / f"{name}.ipynb").read_text("utf-8"))["cells"]
     printed = "".join(showed(cell) for cell in cells if cell["cell_type"] == "code")
     prose = "\n\n".join("".join(c["source"]) for c in cells if c["cell_type"] == "markdown")

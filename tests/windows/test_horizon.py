@@ -26,7 +26,7 @@ def window_by_hand(horizon: Horizon, event: int, arrival: int) -> int:
 
 
 @given(HORIZONS, st.lists(st.tuples(SECONDS, SECONDS), max_size=30))
-def test_counted_windows_follow_the_rule(horizon: Horizon, records: list[tuple[int, int]]):
+def test_counted_windows_follow_the_rule(horizon, records):
     events, arrivals = np.array(records, np.int64).reshape(-1, 2).T
     found = counted_windows(horizon, events, arrivals)
     assert found.tolist() == [window_by_hand(horizon, *record) for record in records]
@@ -45,7 +45,7 @@ def test_counted_windows_follow_the_rule(horizon: Horizon, records: list[tuple[i
         (130, 130, -1),  # after the horizon
     ],
 )
-def test_window_ends_are_exclusive(event: int, arrival: int, number: int):
+def test_window_ends_are_exclusive(event, arrival, number):
     horizon = Horizon(100, 10, 3, 5)
     assert counted_windows(horizon, np.array([event]), np.array([arrival])).tolist() == [number]
 
@@ -59,7 +59,7 @@ def test_window_closes_after_its_grace():
 @pytest.mark.parametrize(
     "start", ["2026-11-23T00:00Z", "2026-11-23T01:00+01:00", "2026-11-22T19:00:00-05:00"]
 )
-def test_start_is_read_with_its_time_zone(start: str):
+def test_start_is_read_with_its_time_zone(start):
     horizon = Horizon(start, "1h", 168, "30m")
     assert horizon == Horizon(1795392000, 3600, 168, 1800)
     assert hash(horizon) == hash(Horizon(1795392000, 3600, 168, 1800))
@@ -68,7 +68,7 @@ def test_start_is_read_with_its_time_zone(start: str):
 @pytest.mark.parametrize(
     "text, seconds", [("90s", 90), ("30m", 1800), ("1h", 3600), ("7d", 604800)]
 )
-def test_durations_are_read_with_their_unit_of_time(text: str, seconds: int):
+def test_durations_are_read_with_their_unit_of_time(text, seconds):
     assert Horizon(0, text, 1, text) == Horizon(0, seconds, 1, seconds)
 
 
@@ -94,14 +94,14 @@ def test_durations_are_read_with_their_unit_of_time(text: str, seconds: int):
         ({"start": "9999-12-31T22:00Z", "num_windows": 3}, "before the year 10000"),
     ],
 )
-def test_rejects_invalid_horizons(changed: dict[str, object], condition: str):
+def test_rejects_invalid_horizons(changed, condition):
     given = {"start": 0, "window": 3600, "num_windows": 2, "grace": 0, **changed}
     name = list(changed)[-1]
     with pytest.raises(InputError, match=f"^{name}: .*{condition}"):
         Horizon(**given)  # type: ignore[arg-type]
 
 
-def test_each_window_is_in_one_block_and_the_last_block_may_be_shorter() -> None:
+def test_each_window_is_in_one_block_and_the_last_block_may_be_shorter():
     for num_windows in range(2, 9):
         for size in range(2, num_windows + 1):
             blocks = Blocks(num_windows, size)
@@ -110,7 +110,7 @@ def test_each_window_is_in_one_block_and_the_last_block_may_be_shorter() -> None
             assert {len(each) for each in held[:-1]} <= {size} and 1 <= len(held[-1]) <= size
 
 
-def test_parts_split_a_run_of_windows_at_block_ends() -> None:
+def test_parts_split_a_run_of_windows_at_block_ends():
     assert list(Blocks(10, 4).parts(2, 9)) == [
         (0, range(2, 4)),
         (1, range(4, 8)),
@@ -120,15 +120,13 @@ def test_parts_split_a_run_of_windows_at_block_ends() -> None:
 
 
 @pytest.mark.parametrize("size", [1, 11, 2.0, True])
-def test_rejects_block_size_out_of_range(size: int) -> None:
+def test_rejects_block_size_out_of_range(size):
     with pytest.raises(InputError, match=r"block: .* must be an integer from 2 to 10, of windows"):
         Blocks(10, size)
 
 
 @pytest.mark.parametrize("variances", [(1.0, 1.0), (4.08, 22.2), (2.0, 0.01)])
-def test_block_weight_equals_dense_least_squares(
-    variances: tuple[float, float],
-) -> None:
+def test_block_weight_equals_dense_least_squares(variances):
     window, block = variances
     for windows in range(1, 7):
         # What is measured: each window, and their total.
@@ -148,6 +146,6 @@ def test_block_weight_equals_dense_least_squares(
 @pytest.mark.parametrize(
     ("seconds", "text"), [(1, "1s"), (90, "90s"), (3600, "1h"), (86400, "1d"), (604800, "7d")]
 )
-def test_window_length_round_trips_as_text(seconds: int, text: str) -> None:
+def test_window_length_round_trips_as_text(seconds, text):
     assert Horizon(0, seconds, 1, 0).window_text == text
     assert Horizon(0, text, 1, 0).window == seconds

@@ -56,14 +56,14 @@ def kept_by_hand(held: frozenset[int], most: int, protected: int) -> set[int]:
 @pytest.mark.mostly_slow(one_in=4)
 @pytest.mark.parametrize("first_words", [64, 5, 1])
 @pytest.mark.parametrize(("most", "protected"), LIMITS)
-def test_kept_windows_follow_the_rule(most: int, protected: int, first_words: int):
+def test_kept_windows_follow_the_rule(most, protected, first_words):
     units = fingerprints(len(HELD), first_words)
     kept = kept_in_order(HELD, units, limits_of(most, protected))
     assert kept == [kept_by_hand(held, most, protected) for held in HELD]
 
 
 @pytest.mark.parametrize(("most", "protected"), LIMITS)
-def test_keeps_at_most_the_allowed_windows_of_any_run(most: int, protected: int):
+def test_keeps_at_most_the_allowed_windows_of_any_run(most, protected):
     kept = kept_in_order(HELD, fingerprints(len(HELD), 64), limits_of(most, protected))
     for start in range(NUM_WINDOWS):
         span = set(range(start, start + protected))
@@ -131,7 +131,7 @@ def test_kept_windows_round_trip_through_bytes(held, limits):
         ),
     ],
 )
-def test_rejects_invalid_window_units(changed: dict[str, object], condition: str):
+def test_rejects_invalid_window_units(changed, condition):
     given = {
         "privacy_unit": "person",
         "max_records_per_unit": 3,
