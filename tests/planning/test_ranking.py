@@ -306,4 +306,4 @@ def test_interval_program_accepts_printed_command(tmp_path, capsys):
     start = "beam-dp release-intervals "
     (line,) = (line for line in capsys.readouterr().out.splitlines() if line.startswith(start))
     job = release_intervals_program.parse_arguments(line.split()[2:])
-    assert (job.attribute, job.plan.guarantee) == ("age", INTERVALS_PROMISE)
+    assert (job.plan.attribute.name, job.plan.guarantee) == ("age", INTERVALS_PROMISE)
