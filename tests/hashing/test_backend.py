@@ -21,14 +21,14 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 needs_kernel = pytest.mark.skipif(kernel is None, reason="the kernel is not built")
 
 
-def test_the_kernel_is_built_where_it_is_required():
+def test_kernel_is_built_where_it_is_required():
     """Continuous integration sets the variable: a wheel's name does not tell a slow one."""
     if not os.environ.get("BEAM_DP_REQUIRE_KERNEL"):
         pytest.skip("BEAM_DP_REQUIRE_KERNEL is not set")
     assert kernel is not None
 
 
-def test_the_fastest_backend_is_active_unless_another_is_named(monkeypatch):
+def test_fastest_backend_is_active_unless_another_is_named(monkeypatch):
     monkeypatch.delenv(ENVIRONMENT_VARIABLE, raising=False)
     assert active_backend() == available_backends()[0]
     for name in available_backends():
@@ -36,7 +36,7 @@ def test_the_fastest_backend_is_active_unless_another_is_named(monkeypatch):
         assert active_backend() == name
 
 
-def test_an_unknown_backend_is_refused(monkeypatch):
+def test_unknown_backend_is_refused(monkeypatch):
     monkeypatch.setenv(ENVIRONMENT_VARIABLE, "abacus")
     with pytest.raises(InputError, match=r"^BEAM_DP_HASHING_BACKEND: 'abacus' .* numpy "):
         active_backend()
@@ -114,7 +114,7 @@ def words(size: int) -> np.ndarray:
         {"num_blocks": 2**63, "bucket_bits": 1, "output": words(0)},
     ],
 )
-def test_the_kernel_refuses_arrays_that_do_not_fit(changes):
+def test_kernel_refuses_arrays_that_do_not_fit(changes):
     assert kernel is not None
     kernel.run(*arguments())
     with pytest.raises(ValueError):
@@ -133,14 +133,14 @@ def test_the_kernel_refuses_arrays_that_do_not_fit(changes):
         5,
     ],
 )
-def test_the_kernel_refuses_arrays_of_another_type(keys):
+def test_kernel_refuses_arrays_of_another_type(keys):
     assert kernel is not None
     with pytest.raises((TypeError, ValueError, BufferError)):
         kernel.run(*arguments(keys=keys))
 
 
 @needs_kernel
-def test_the_kernel_writes_to_no_read_only_array():
+def test_kernel_writes_to_no_read_only_array():
     assert kernel is not None
     output = np.zeros(128, dtype=np.int64)
     output.flags.writeable = False
@@ -199,7 +199,7 @@ def run_setup(checkout: pathlib.Path, *command: str, **environment: str) -> str:
 
 
 @pytest.mark.slow
-def test_a_source_distribution_holds_the_kernel(checkout):
+def test_source_distribution_holds_the_kernel(checkout):
     run_setup(checkout, "sdist", "--formats=gztar")
     (archive,) = (checkout / "dist").iterdir()
     with tarfile.open(archive) as opened:

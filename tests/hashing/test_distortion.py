@@ -83,7 +83,7 @@ def test_moments_are_close_where_the_data_are_the_query():
     assert moment == pytest.approx(60 * (8 * 5) ** 4)
 
 
-def test_the_variance_is_exact_where_query_and_data_share_no_key():
+def test_variance_is_exact_where_query_and_data_share_no_key():
     for rows, width in ((2, 1), (2, 2)):
         found = distortions(rows, width, [1.0, 1.0, 0.0], [0.0, 0.0, 5.0])
         assert found.var() == pytest.approx(2 * 25 / (rows * width))

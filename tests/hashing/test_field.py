@@ -44,7 +44,7 @@ def test_products_agree_with_flint():
     assert factor == (modulus, 1), "the modulus must be irreducible"
 
 
-def test_the_small_field_is_a_field():
+def test_small_field_is_a_field():
     chosen, left, right = pairs(list(range(16)))
     products = GF16.multiply(left, right)
     assert products.tolist() == [hash_oracle.multiply(a, b, 4, 3) for a, b in chosen]
@@ -53,7 +53,7 @@ def test_the_small_field_is_a_field():
         assert sorted(row.tolist()) == list(range(16))
 
 
-def test_the_large_modulus_is_irreducible():
+def test_large_modulus_is_irreducible():
     """x^(2^64) = x, and x^(2^32) - x is prime to the modulus: Rabin's test for degree 64 = 2^6."""
     x = np.array([2], dtype=np.uint64)
     value = x

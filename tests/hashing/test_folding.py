@@ -17,7 +17,7 @@ def test_fold_adds_each_bucket_to_the_cell_it_is_looked_up_in(row_width, num_row
 
 
 @given(st.integers(1, 5000))
-def test_the_chance_of_a_collision_is_that_of_the_buckets(row_width):
+def test_chance_of_a_collision_is_that_of_the_buckets(row_width):
     buckets = num_buckets(row_width)
     loads = np.bincount(cell_of(np.arange(buckets), row_width), minlength=row_width)
     assert loads.min() >= 1

@@ -10,7 +10,7 @@ from beam_dp.hashing.field import GF64
 from beam_dp.hashing.keys import HashKey
 
 
-def test_a_key_survives_its_bytes():
+def test_key_survives_its_bytes():
     key = HashKey.draw(48)
     data = key.to_bytes()
     again = HashKey.from_bytes(data)
@@ -30,7 +30,7 @@ def test_keys_are_drawn_anew():
     assert int(np.bitwise_and.reduce(first.words)) == 0
 
 
-def test_a_key_cannot_be_changed():
+def test_key_cannot_be_changed():
     words = np.arange(3, dtype=np.uint64)
     key = HashKey(2, words, bytes(16))
     words[0] = 9
@@ -39,7 +39,7 @@ def test_a_key_cannot_be_changed():
         key.words[0] = 1
 
 
-def test_a_pickled_key_cannot_be_changed_either():
+def test_pickled_key_cannot_be_changed_either():
     key = HashKey.draw(3)
     again = pickle.loads(pickle.dumps(key))
     assert again == key
@@ -47,7 +47,7 @@ def test_a_pickled_key_cannot_be_changed_either():
 
 
 @pytest.mark.parametrize("independence", [0, -1, 1025])
-def test_an_independence_out_of_range_is_refused(independence):
+def test_independence_out_of_range_is_refused(independence):
     with pytest.raises(InputError, match=r"^independence: .* must be an integer from 1 to 1,024$"):
         HashKey.draw(independence)
 

@@ -146,7 +146,7 @@ def test_backends_agree_at_every_independence(monkeypatch, independence):
         assert all(np.array_equal(result, results[-1]) for result in results)
 
 
-def test_a_pickle_holds_the_key_and_no_tables(backend, projection):
+def test_pickle_holds_the_key_and_no_tables(backend, projection):
     keys, weights = random_keys(10), np.ones(10, dtype=np.int64)
     before = projection.project(keys, weights)
     data = pickle.dumps(projection)
@@ -216,7 +216,7 @@ def test_tiles_of_signs_are_the_signs(monkeypatch):
         (lambda: BlockSigns(KEY, 0, 8), "projection_width: 0 "),
     ],
 )
-def test_a_shape_that_is_no_projection_is_refused(make, message):
+def test_shape_that_is_no_projection_is_refused(make, message):
     with pytest.raises(InputError, match=f"^{message}"):
         make()
 

@@ -168,7 +168,7 @@ def test_accuracy_bound_of_a_thousand_candidates():
         assert 1 - law_of(worst.tolist(), 2.0)[0] <= 0.05, name
 
 
-def test_the_scale_is_what_the_noise_gets_and_is_rounded_up():
+def test_scale_is_what_the_noise_gets_and_is_rounded_up():
     noise = NoNoise()
     choose.exponential_mechanism(SCORES, 3, 0.1, noise)
     (draw,) = noise.draws
@@ -314,7 +314,7 @@ def test_scales_are_as_derived():
         assert choice.loss.rho <= zcdp_rho(0.5, 1e-9)
 
 
-def test_the_lesser_margin_is_chosen():
+def test_lesser_margin_is_chosen():
     pure, some = promise(ADD), promise(ADD, APPROXIMATE)
     assert top_choice(pure, 100, 1, monotone=True).method == "geometric"
     for number in (1, 5, 30, 200):
@@ -325,7 +325,7 @@ def test_the_lesser_margin_is_chosen():
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_the_margin_holds_and_is_not_loose_by_far(method):
+def test_margin_holds_and_is_not_loose_by_far(method):
     """A failure probability of 0.2: of 300 runs more than 100 fail with probability 1e-8."""
     choice = TopChoice(method, 3, 1, 20.0)
     scores = np.zeros(100, np.int64)

@@ -61,7 +61,7 @@ def spent_of(squared_change: Fraction | int, scale: float) -> Fraction:
     return squared_change / (Fraction(scale) ** 2 - 4)
 
 
-def test_a_sensitivity_that_no_double_holds_is_rounded_up():
+def test_sensitivity_that_no_double_holds_is_rounded_up():
     # 9001 tables of so many records a unit: more than 2^53, and odd.
     for most in (2**40 - 1, 2**40 - 87, 2**40 - 165, 2**40 - 177):
         guarantee = Guarantee(0.7, 0.0, ADD, "person", most)
@@ -196,7 +196,7 @@ def test_tables_and_residuals_spend_no_more_than_was_promised():
             assert spent <= squared_mu(guarantee)
 
 
-def test_the_steps_of_a_selection_spend_no_more_than_was_promised():
+def test_steps_of_a_selection_spend_no_more_than_was_promised():
     for guarantee, pairs in itertools.product(PROMISES, (1, 6, 500)):
         budget = selection_budget(guarantee, pairs)
         change = (moved(guarantee) * guarantee.max_records_per_unit * budget.score_grid) ** 2
@@ -205,7 +205,7 @@ def test_the_steps_of_a_selection_spend_no_more_than_was_promised():
         assert spent <= squared_mu(guarantee)
 
 
-def test_an_online_run_spends_no_more_than_was_promised():
+def test_online_run_spends_no_more_than_was_promised():
     domain = domain_of(32)
     for guarantee in PROMISES[::2]:
         k = guarantee.max_records_per_unit
@@ -228,7 +228,7 @@ def test_an_online_run_spends_no_more_than_was_promised():
                 assert Fraction(plan.loss.rho) <= Fraction(zcdp_rho(each.epsilon, each.delta))
 
 
-def test_a_sparse_vector_spends_no_more_than_was_promised():
+def test_sparse_vector_spends_no_more_than_was_promised():
     for guarantee, most in itertools.product(PROMISES[::4], (1, 3, 100)):
         k = guarantee.max_records_per_unit
         pure = Guarantee(guarantee.epsilon, 0.0, guarantee.neighboring, "person", k)
@@ -238,7 +238,7 @@ def test_a_sparse_vector_spends_no_more_than_was_promised():
         assert spent + most * k / Fraction(noise.answer_scale) <= Fraction(pure.epsilon)
 
 
-def test_a_choice_has_at_least_the_scale_that_it_needs():
+def test_choice_has_at_least_the_scale_that_it_needs():
     for guarantee in PROMISES:
         for sensitivity in (1, 2**40 - 1, 2**60 + 1):
             try:

@@ -104,7 +104,7 @@ def test_it_stops_at_the_first_hypothesis_whose_worst_error_is_small(stop_below)
     assert error == pytest.approx(100 * errors[expected])
 
 
-def test_a_stop_in_the_first_round_releases_the_uniform_hypothesis():
+def test_stop_in_the_first_round_releases_the_uniform_hypothesis():
     release = released(stopping(20, 1.0))
     assert release.plan["num_updates"] == 0
     (first, _) = release.answer(WORKLOAD)
@@ -116,7 +116,7 @@ def test_all_rounds_run_where_no_error_is_small():
     assert released(stopping(3, 0.001)).plan["num_updates"] == 3
 
 
-def test_the_comparison_has_noise_of_its_own_in_every_round():
+def test_comparison_has_noise_of_its_own_in_every_round():
     noise = NoNoise()
     plan = plan_of(stopping(20, 0.1), WORKLOAD, promise(REPLACE), 100)
     updates = plan.release(summary(plan, COUNTS), noise).plan["num_updates"]
@@ -148,7 +148,7 @@ def fall(data: np.ndarray, weights: np.ndarray, query: np.ndarray, noise: float)
     return float(data @ np.log(moved / moved.sum() / weights))
 
 
-def test_an_update_lowers_the_error_as_the_threshold_assumes():
+def test_update_lowers_the_error_as_the_threshold_assumes():
     """Cells and other queries, errors either way, and noise that makes the most of its bound."""
     rng, closest = np.random.default_rng(), math.inf
     for _ in range(3000):
@@ -171,7 +171,7 @@ def test_an_update_lowers_the_error_as_the_threshold_assumes():
 
 
 @pytest.mark.parametrize("delta", [PURE, APPROXIMATE])
-def test_the_threshold_is_the_least_that_the_rounds_surely_meet(delta):
+def test_threshold_is_the_least_that_the_rounds_surely_meet(delta):
     noise = round_noise(promise(REPLACE, delta), 50, stops=True)
     total, beta = 10**5, 0.05
     threshold = noise.stopping_threshold(64, total, beta)

@@ -164,7 +164,7 @@ def test_structure_is_the_same_for_neighbours_and_for_no_data(name, delta):
 @pytest.mark.parametrize("delta", [PURE, APPROXIMATE])
 @pytest.mark.parametrize("neighboring", [ADD, REPLACE])
 @pytest.mark.parametrize("epsilon", [1e4, 1e6])
-def test_a_huge_epsilon_gives_the_exact_marginals(name, delta, neighboring, epsilon):
+def test_huge_epsilon_gives_the_exact_marginals(name, delta, neighboring, epsilon):
     if not supports(name, delta, 100):
         pytest.skip("refused by the mechanism")
     domain = domain_of(3, 2)
@@ -182,7 +182,7 @@ def test_a_huge_epsilon_gives_the_exact_marginals(name, delta, neighboring, epsi
         assert np.abs(records - truth).max() <= 1
 
 
-def test_a_noisy_number_of_records_is_near_the_truth_and_at_least_one():
+def test_noisy_number_of_records_is_near_the_truth_and_at_least_one():
     workload = workload_of(domain_of(3, 2), 1)
     counts = np.array([400, 30, 70, 110, 250, 140])
     for name in MECHANISMS:
@@ -197,7 +197,7 @@ def test_a_noisy_number_of_records_is_near_the_truth_and_at_least_one():
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_a_noisy_number_of_records_has_a_public_limit(seed):
+def test_noisy_number_of_records_has_a_public_limit(seed):
     """Noise may be far above any number of records: no such number is ever written out."""
     workload = workload_of(domain_of(3, 2), 1)
     rng = np.random.default_rng(seed)
@@ -217,7 +217,7 @@ def test_a_noisy_number_of_records_has_a_public_limit(seed):
     [("mwem", PURE), ("mwem", APPROXIMATE)],
 )
 @pytest.mark.parametrize("num_records", [1000, "noisy"])
-def test_the_stated_bound_holds(name, delta, num_records):
+def test_stated_bound_holds(name, delta, num_records):
     """200 runs: each bound fails with probability 5% at most; 24 failures or more have P < 2e-4.
 
     The bound adds the fit's distance to a union bound, so far fewer are expected.
@@ -259,7 +259,7 @@ def test_extremes_of_budget_and_size(name, epsilon, num_records):
 
 
 @pytest.mark.parametrize("name", WITH_ANNEALED)
-def test_the_real_noise_source_works(name):
+def test_real_noise_source_works(name):
     workload = workload_of(domain_of(3, 2), 1)
     plan = plan_of(WITH_ANNEALED[name], workload, promise(ADD, APPROXIMATE), 50)
     held = summary(plan, np.full(6, 8))

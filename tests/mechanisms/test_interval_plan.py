@@ -46,7 +46,7 @@ def test_predicted_errors_are_within_three_percent(num_leaves, choice):
 @pytest.mark.parametrize(
     ("num_leaves", "pure", "gaussian"), [(1024, 130, 400), (4096, 262, 619), (65536, 560, 1011)]
 )
-def test_the_best_strategies_reach_the_known_figures(num_leaves, pure, gaussian):
+def test_best_strategies_reach_the_known_figures(num_leaves, pure, gaussian):
     assert plan_intervals(num_leaves, promise(ADD)).mean_squared_error < pure
     approximate = plan_intervals(num_leaves, APPROXIMATE, distribution="discrete_gaussian")
     assert approximate.choice[0] == "sine"
@@ -80,7 +80,7 @@ def test_known_errors_of_single_strategies():
 @pytest.mark.parametrize("delta", [0.0, 1e-9])
 @pytest.mark.parametrize("neighboring", [ADD, REPLACE])
 @pytest.mark.parametrize("most", [1, 3])
-def test_the_default_has_the_least_predicted_error(num_leaves, delta, neighboring, most):
+def test_default_has_the_least_predicted_error(num_leaves, delta, neighboring, most):
     guarantee = promise(neighboring, delta, 0.7, most)
     errors = {
         choice: planned(num_leaves, guarantee, choice).mean_squared_error

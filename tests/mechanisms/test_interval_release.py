@@ -107,7 +107,7 @@ def test_empty_list_of_intervals_has_no_answers(name):
         assert shapes == {np.shape(empty)}
 
 
-def test_a_release_has_the_same_shape_for_all_data():
+def test_release_has_the_same_shape_for_all_data():
     plan = plan_intervals(23, GUARANTEE)
     for counts in (np.zeros(23, np.int64), COUNTS, COUNTS * 10**6):
         release = release_intervals(plan, counts, NoiseSource())

@@ -77,7 +77,7 @@ def test_variances_and_their_mean_are_those_of_the_dense_matrix(name):
 
 @pytest.mark.parametrize("num_leaves", [1, 2, 3, 8, 13])
 @pytest.mark.parametrize("neighboring", Neighboring)
-def test_the_textbook_tree_answers_by_the_fewest_nodes(num_leaves, neighboring):
+def test_textbook_tree_answers_by_the_fewest_nodes(num_leaves, neighboring):
     strategy = TextbookTree.build(num_leaves, neighboring)
     matrix = dense(strategy)
     assert (np.abs(matrix).sum(axis=0) == strategy.l1_sensitivity).all()
@@ -129,7 +129,7 @@ def test_integer_convolutions_are_exact_modulo_2_to_the_64(length):
     np.testing.assert_array_equal(convolve_integers(kernel, values), np.convolve(kernel, values))
 
 
-def test_an_integer_convolution_is_exact_at_its_largest_size():
+def test_integer_convolution_is_exact_at_its_largest_size():
     generator = np.random.default_rng(9)
     kernel = SineStrategy.build(2**17).kernel
     values = generator.integers(-(2**62), 2**62, 2**18)
@@ -140,7 +140,7 @@ def test_an_integer_convolution_is_exact_at_its_largest_size():
         assert found[place] == (kernel[used] * values[place - used]).sum()
 
 
-def test_an_ordered_convolution_counts_each_pair_once():
+def test_ordered_convolution_counts_each_pair_once():
     for size in (1, 2, 5, 12):
         first, second = np.random.default_rng(size).normal(size=(2, size))
         expected = np.zeros(2 * size - 1)
@@ -159,7 +159,7 @@ def test_interpolated_variances_of_sines_are_close(monkeypatch):
     assert 0.0 < np.abs(ratio - 1).max() < 0.01
 
 
-def test_the_sine_strategy_is_nearly_optimal():
+def test_sine_strategy_is_nearly_optimal():
     """Against the lower bound of all Gaussian strategies by singular values."""
     for num_leaves in (16, 256, 1024):
         strategy = SineStrategy.build(num_leaves)

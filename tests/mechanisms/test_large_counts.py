@@ -127,7 +127,7 @@ def test_online_runs_take_any_number_of_records():
     assert run.answer(SparseQuery({"a": 1, "b": 1})).value <= 2**41
 
 
-def test_a_small_database_takes_any_number_of_records():
+def test_small_database_takes_any_number_of_records():
     plan = SmallDB(size=1).plan(DOMAIN, workload_of(DOMAIN, 1), promise(ADD), "noisy")
     table = np.full(DOMAIN.shape, LARGEST)
 
@@ -162,7 +162,7 @@ def test_what_is_only_summed_and_noised_is_exact_modulo_two_to_the_64():
             assert all((a - b) % 2**64 == 0 for a, b in zip(found, expected, strict=True)), name
 
 
-def test_a_public_number_of_records_whose_sums_would_not_fit_is_refused():
+def test_public_number_of_records_whose_sums_would_not_fit_is_refused():
     wide = domain_of(2**12, 2**12)
     workload, guarantee = workload_of(wide, 2), promise(ADD, 1e-9)
     with pytest.raises(InputError, match=r"^num_records: 1099511627776 is refused; .* 64-bit"):

@@ -72,7 +72,7 @@ def test_adds_at_most_half_of_the_pairs_and_none_without_signal():
 @pytest.mark.parametrize("neighboring", [ADD, REPLACE])
 @pytest.mark.parametrize("most", [1, 3])
 @pytest.mark.parametrize("epsilon", [0.01, 1.0, 100.0])
-def test_a_choice_and_its_pair_spend_their_shares(neighboring, most, epsilon):
+def test_choice_and_its_pair_spend_their_shares(neighboring, most, epsilon):
     squared_mu = Fraction(discrete_gaussian_mu(epsilon, APPROXIMATE)) ** 2
     budget = check_budget(promise(neighboring, APPROXIMATE, epsilon, most), squared_mu)
     choice = range_mu(2 * most / Fraction(budget.choice_scale)) ** 2
@@ -84,7 +84,7 @@ def test_a_choice_and_its_pair_spend_their_shares(neighboring, most, epsilon):
 
 @pytest.mark.parametrize("neighboring", [ADD, REPLACE])
 @pytest.mark.parametrize("most", [1, 2])
-def test_the_exact_law_of_a_choice_has_the_range_that_is_paid_for(neighboring, most):
+def test_exact_law_of_a_choice_has_the_range_that_is_paid_for(neighboring, most):
     """By the scores that the noise is handed, for all neighbours, and reached by some of them."""
     squared_mu = Fraction(discrete_gaussian_mu(4.0, APPROXIMATE)) ** 2
     budget = check_budget(promise(neighboring, APPROXIMATE, 4.0, most), squared_mu)
@@ -155,7 +155,7 @@ def share_of_a_check(neighboring: str = ADD) -> float:
 
 
 @pytest.mark.parametrize(("neighboring", "least"), [(ADD, 1 - 1e-9), (REPLACE, 0.97)])
-def test_a_selection_that_is_checked_spends_the_promise(neighboring, least):
+def test_selection_that_is_checked_spends_the_promise(neighboring, least):
     assert least < share_of_a_check(neighboring) <= 1
 
 
@@ -199,7 +199,7 @@ def tied() -> np.ndarray:
 
 
 @pytest.mark.parametrize("selected_cells", [24, 2**12])
-def test_a_pair_whose_cell_the_fit_gets_wrong_is_measured_by_its_own_residual(selected_cells):
+def test_pair_whose_cell_the_fit_gets_wrong_is_measured_by_its_own_residual(selected_cells):
     """It joins where the tree has room; the others, where nothing is beyond noise, do not."""
     domain = domain_of(*[4] * 6)
     with on_trees(selected_cells), pytest.MonkeyPatch.context() as patch:
@@ -242,7 +242,7 @@ def test_check_changes_what_is_measured_but_no_noise_scale():
 
 
 @pytest.mark.parametrize(("moved", "is_seen"), [(0, False), (100, False), (400, True)])
-def test_a_cell_is_seen_beyond_its_noise(moved, is_seen):
+def test_cell_is_seen_beyond_its_noise(moved, is_seen):
     (measured,) = residual_measurements(
         workload_of(domain_of(4, 4), 2), [(0, 1)], promise(ADD, APPROXIMATE), 0.02
     )

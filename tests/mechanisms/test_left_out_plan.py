@@ -52,7 +52,7 @@ def counted(domain: Domain, records: tuple[tuple[int, int], ...]) -> np.ndarray:
 
 @pytest.mark.parametrize("relation", [ADD, REPLACE])
 @pytest.mark.parametrize("domain", [DOMAIN, domain_of(2, 2)], ids=["impossible", "all possible"])
-def test_the_exact_law_of_the_counts_keeps_their_epsilon_and_spends_it(relation, domain):
+def test_exact_law_of_the_counts_keeps_their_epsilon_and_spends_it(relation, domain):
     """Over all neighbours: a record is good, fails either attribute or both, or is impossible."""
     plan = planned(promise(relation, epsilon=20.0), domain)
     assert plan.epsilon == pytest.approx(1.0)
@@ -115,7 +115,7 @@ def test_release_and_counts_together_cost_no_more_than_a_release_without(
         assert Account(epsilon, delta, composition).fits(plan.loss)  # type: ignore[arg-type]
 
 
-def test_the_loss_of_both_is_that_of_their_noise():
+def test_loss_of_both_is_that_of_their_noise():
     plan = planned(promise(ADD, epsilon=2.0, most=3))
     assert plan.loss.epsilon == 2.0
     assert plan.scale >= 3 / plan.epsilon
@@ -180,7 +180,7 @@ def test_counts_are_stated_with_the_errors_of_their_noise():
 
 @pytest.mark.parametrize("scale", [0.3, 1.0, 20.0, 1e6])
 @pytest.mark.parametrize("num_values", [1, 3, 200])
-def test_a_bound_on_laplace_noise_is_exceeded_as_often_as_is_said(scale, num_values):
+def test_bound_on_laplace_noise_is_exceeded_as_often_as_is_said(scale, num_values):
     bound = laplace_bound(scale, num_values, 0.05)
 
     def exceeded(limit: float) -> float:
@@ -190,13 +190,13 @@ def test_a_bound_on_laplace_noise_is_exceeded_as_often_as_is_said(scale, num_val
     assert bound == 0 or num_values * exceeded(bound - 1) > 0.05 * (1 - 1e-9)
 
 
-def test_a_huge_count_overflows_nothing():
+def test_huge_count_overflows_nothing():
     plan = planned(promise(ADD, epsilon=1e-9), domain_of(2, 2))
     found = plan.release(np.array([2**62, 2**62]), NoNoise())
     assert found.total == 2**63
 
 
-def test_an_epsilon_that_leaves_nothing_for_the_counts_is_refused():
+def test_epsilon_that_leaves_nothing_for_the_counts_is_refused():
     for epsilon in (1e-15, 5e-324):
         with pytest.raises(InputError, match="epsilon"):
             planned(promise(ADD, epsilon=epsilon))

@@ -150,7 +150,7 @@ def test_forked_child_is_refused_even_if_a_thread_held_the_lock():
     assert mechanism.ask(ABOVE) == ABOVE
 
 
-def test_a_child_that_has_the_process_id_again_is_refused(monkeypatch):
+def test_child_that_has_the_process_id_again_is_refused(monkeypatch):
     monkeypatch.setattr(live.os, "getpid", lambda: 7)
     mechanism = sparse_vector()
     assert exit_code_in_a_fork(lambda: mechanism.ask(ABOVE)) == 3
@@ -169,7 +169,7 @@ def test_child_may_use_its_own_objects():
     assert exit_code_in_a_fork(ask_one_of_its_own) == 0
 
 
-def test_a_forked_child_draws_other_noise():
+def test_forked_child_draws_other_noise():
     """Twenty values of a scale of 10^6 are all equal by chance less often than once in 10^100."""
     noise, zeros = NoiseSource(), np.zeros(20, np.int64)
     noise.laplace(zeros, 1e6)
@@ -203,7 +203,7 @@ def test_threads_find_one_question_above_the_threshold(monkeypatch):
     assert ask_at_once(monkeypatch, AboveThreshold, 1) == [True]
 
 
-def test_a_sparse_vector_without_its_lock_gives_too_many(monkeypatch):
+def test_sparse_vector_without_its_lock_gives_too_many(monkeypatch):
     """So that the tests above can fail."""
     monkeypatch.setattr(live, "Lock", NoLock)
     assert len(ask_at_once(monkeypatch, NumericSparse, 1)) > 1
@@ -257,7 +257,7 @@ def test_answer_during_hand_over_is_handed_over(monkeypatch):
 # Once.
 
 
-def test_a_run_is_handed_over_once():
+def test_run_is_handed_over_once():
     run = small_run(1)
     run.hand_over()
     for again in (run.hand_over, lambda: run.answer(cells(run.plan.domain, 0))):

@@ -276,7 +276,7 @@ def test_importance_is_the_mean_squared_error_of_a_cell():
 
 @pytest.mark.parametrize("kind", ["table", "residual"])
 @pytest.mark.parametrize("names", [(), ("a1",), ("a0", "a2"), ("a0", "a1", "a2")])
-def test_a_draw_hands_exact_integers_to_the_noise_and_returns_records(kind, names):
+def test_draw_hands_exact_integers_to_the_noise_and_returns_records(kind, names):
     domain = domain_of(3, 2, 2)
     counts = np.arange(12)
     grid = 24 if kind == "residual" else 3

@@ -335,7 +335,7 @@ def test_samplers_are_right_at_the_ends(sampler, epsilon, total):
         assert law[tuple(found.tolist())] == max(law.values())
 
 
-def test_a_draw_answers_well_where_the_budget_is_large():
+def test_draw_answers_well_where_the_budget_is_large():
     counts = np.random.default_rng(1).multinomial(10**6, np.full(64, 1 / 64))
     mechanism = MultisetChoice(prefix_queries(64), 1.0, 10**6, 20)
     cells = mechanism.draw(counts, NoiseSource())
@@ -363,7 +363,7 @@ def test_nested_queries_are_known():
         NestedSampler(mechanism.law(np.zeros(4, np.int64)))
 
 
-def test_the_sampler_is_chosen_by_public_sizes_and_named():
+def test_sampler_is_chosen_by_public_sizes_and_named():
     assert MultisetChoice(prefix_queries(128), 1.0, 1000, 16).public["sampler"] == "nested"
     crossed = MultisetChoice(FOUR, 1.0, 5, 4).public
     assert crossed["sampler"] == "enumeration" and crossed["sampler_arithmetic"] == "exact"
@@ -371,7 +371,7 @@ def test_the_sampler_is_chosen_by_public_sizes_and_named():
     assert searched["sampler"] == "search" and searched["sampler_time_depends_on_data"]
 
 
-def test_a_refusal_says_what_would_be_feasible():
+def test_refusal_says_what_would_be_feasible():
     bits = np.arange(256)[None, :] >> np.arange(8)[:, None] & 1
     with pytest.raises(InputError, match=r"size: 16 is refused; makes .* size <= 4.*search"):
         MultisetChoice(bits, 1.0, 1000, 16)
@@ -411,7 +411,7 @@ def test_public_parameters_out_of_range_are_refused(change):
     assert refused.value.name in change
 
 
-def test_the_scale_is_exact_and_rounded_up():
+def test_scale_is_exact_and_rounded_up():
     public = MultisetChoice(FOUR * 8, 0.3, 5, 4, 16, 3).public
     assert Fraction(public["selection_scale"]) >= 2 * 4 * 16 * 3 / Fraction(0.3)
     assert public["selection_scale"] == pytest.approx(2 * 4 * 16 * 3 / 0.3, rel=1e-12)
@@ -427,7 +427,7 @@ def test_the_scale_is_exact_and_rounded_up():
     ],
     ids=["prefixes", "hierarchy", "enumeration"],
 )
-def test_a_draw_executes_a_tenth_of_the_lines_allowed(queries, size, epsilon, lines):
+def test_draw_executes_a_tenth_of_the_lines_allowed(queries, size, epsilon, lines):
     num_cells = queries.shape[1]
     shares = np.random.default_rng(1).dirichlet(np.full(num_cells, 0.3))
     counts = np.random.default_rng(2).multinomial(1000, shares)
@@ -438,7 +438,7 @@ def test_a_draw_executes_a_tenth_of_the_lines_allowed(queries, size, epsilon, li
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
-def test_a_search_executes_a_tenth_of_the_lines_allowed(seed):
+def test_search_executes_a_tenth_of_the_lines_allowed(seed):
     """All one- and two-way marginals of 8 bits, 16 of 256 cells, epsilon n / 2 = 50."""
     bits = np.arange(256) >> np.arange(8)[:, None] & 1
     literals = np.concatenate([bits, 1 - bits])
@@ -459,7 +459,7 @@ def test_search_handles_deep_trees():
 
 
 @pytest.mark.slow
-def test_the_search_ends_where_weights_are_far_apart():
+def test_search_ends_where_weights_are_far_apart():
     """Also for answers that no multiset comes near."""
     queries = np.array([[1, 1, 0, 0], [0, 1, 1, 0], [1, 0, 0, 1]])
     mechanism = MultisetChoice(queries, 9e3, 11, 3, sampler="search")

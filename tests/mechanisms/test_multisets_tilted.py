@@ -82,7 +82,7 @@ def test_detects_shares_with_too_large_a_sum(monkeypatch):
     assert slack(law_of("one query", [4], 3.0), 0) < 0
 
 
-def test_a_tilt_helps_if_few_multisets_are_good():
+def test_tilt_helps_if_few_multisets_are_good():
     """All records in one of 64 cells: nearly all multisets are far off."""
     answers = 1000 * np.eye(64, dtype=np.int64)
     members = tuple(np.array([kind]) for kind in range(64))

@@ -30,7 +30,7 @@ def test_numbers_of_records_out_of_range_are_refused(mechanism, num_records):
 
 
 @pytest.mark.parametrize("mechanism", ALL)
-def test_a_noisy_number_of_records_contradicts_replace_one(mechanism):
+def test_noisy_number_of_records_contradicts_replace_one(mechanism):
     with pytest.raises(InputError, match="num_records"):
         plan_of(mechanism, workload_of(domain_of(3), 1), promise(REPLACE, APPROXIMATE), "noisy")
 
@@ -56,7 +56,7 @@ def test_all_but_textbook_accept_domains_too_large_for_an_array(sizes):
 
 
 @pytest.mark.parametrize("mechanism", ALL)
-def test_an_attribute_that_is_too_large_is_refused_by_name(mechanism):
+def test_attribute_that_is_too_large_is_refused_by_name(mechanism):
     line = refusal(mechanism, workload_of(domain_of(2, 2**40), 1))
     assert line.startswith("domain: 'a1 of 1,099,511,627,776 codes'") and "fewer" in line
 
@@ -66,7 +66,7 @@ CHAIN = Workload(WIDE, tuple((f"a{i}", f"a{i + 1}") for i in range(14)))
 
 
 @pytest.mark.parametrize("mechanism", [Gaussian(), Gaussian("textbook"), Laplace(), *TEXTBOOKS])
-def test_a_workload_that_nothing_joins_is_refused_with_advice(mechanism):
+def test_workload_that_nothing_joins_is_refused_with_advice(mechanism):
     line = refusal(mechanism, workload_of(WIDE, 2))
     if isinstance(mechanism, MWEM):
         assert line.startswith("domain: '10^22.2 cells' is refused; must have at most 2^26")
@@ -76,7 +76,7 @@ def test_a_workload_that_nothing_joins_is_refused_with_advice(mechanism):
 
 
 @pytest.mark.parametrize("mechanism", [MWEM(), MWEM(num_rounds=2), Gaussian(), Laplace()])
-def test_a_workload_that_a_tree_joins_is_for_every_mechanism(mechanism):
+def test_workload_that_a_tree_joins_is_for_every_mechanism(mechanism):
     plan = plan_of(mechanism, CHAIN, promise(ADD, APPROXIMATE), 10)
     assert plan.public["strategy"] != "selection"
 
@@ -107,7 +107,7 @@ def test_marginals_with_too_many_smaller_ones_are_refused_at_once(mechanism):
 
 
 @pytest.mark.parametrize("mechanism", ALL)
-def test_a_workload_of_another_domain_is_refused(mechanism):
+def test_workload_of_another_domain_is_refused(mechanism):
     workload = workload_of(domain_of(3), 1)
     with pytest.raises(InputError, match="workload"):
         mechanism.plan(domain_of(4), workload, promise(ADD, APPROXIMATE), 10)

@@ -95,7 +95,7 @@ def test_every_answer_is_within_its_bound(neighboring, num_records, delta, calib
     assert run.answer(cells(domain, 0)).bound is None
 
 
-def test_a_start_from_a_release_saves_updates():
+def test_start_from_a_release_saves_updates():
     domain = domain_of(64)
     counts = np.zeros(64, np.int64)
     counts[:3] = 500_000
@@ -135,7 +135,7 @@ def test_given_updates_bound_errors_in_records_whatever_their_number():
     assert small.max_error == pytest.approx(small.gap / 10**6)
 
 
-def test_a_start_is_worsened_by_a_thousandth_only():
+def test_start_is_worsened_by_a_thousandth_only():
     domain = domain_of(1000)
     plan = plan_private_mw(
         domain, promise(REPLACE), 10**6, num_questions=4, starts_from_release=True
@@ -178,7 +178,7 @@ class Counted(Product):
         super().add_to(table, step)
 
 
-def test_a_query_that_the_hypothesis_answers_reads_each_table_once():
+def test_query_that_the_hypothesis_answers_reads_each_table_once():
     run = small_run()
     Counted.READS.clear()
     answer = run.answer(Counted(run.plan.domain.shape, (), ()))
@@ -248,7 +248,7 @@ def test_refusals():
     assert run.questions_left == 10
 
 
-def test_the_loss_is_known_before_the_number_of_records():
+def test_loss_is_known_before_the_number_of_records():
     plan = plan_private_mw(domain_of(64), promise(ADD, 1e-9), "noisy", num_questions=100)
     for total in (1, 10**3, 10**6, 2**40):
         settings = plan.settle(total)
@@ -277,7 +277,7 @@ def test_steps_assume_the_most_records_that_there_may_be(calibration):
 
 
 @pytest.mark.parametrize("epsilon", [0.01, 1.0, 8.0, 50.0, 1000.0])
-def test_the_loss_with_a_noisy_number_of_records_fits_the_guarantee(epsilon):
+def test_loss_with_a_noisy_number_of_records_fits_the_guarantee(epsilon):
     """Else a ledger would refuse a run for the whole of a declared budget."""
     guarantee = promise(ADD, 1e-9, epsilon)
     plan = plan_private_mw(domain_of(64), guarantee, "noisy", num_questions=100)
@@ -380,7 +380,7 @@ def test_thresholds_before_updates_are_rounded(
     assert 2 * published / total == pytest.approx(threshold, rel=1e-4)
 
 
-def test_the_misprinted_factor_of_the_theorem_is_not_used():
+def test_misprinted_factor_of_the_theorem_is_not_used():
     log_cells = math.log(1024)
 
     def side(factor: float, alpha: float) -> float:

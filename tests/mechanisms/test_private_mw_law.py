@@ -31,7 +31,7 @@ PLANS = [
 
 @pytest.mark.mostly_slow(one_in=3, start=1)
 @pytest.mark.parametrize("neighboring, delta, calibration, named", PLANS)
-def test_the_exact_law_keeps_the_promise(neighboring, delta, calibration, named):
+def test_exact_law_keeps_the_promise(neighboring, delta, calibration, named):
     with whole_records():
         plan = tiny_plan(neighboring, delta, calibration, **named)
         found = audit_law(law_of(plan), range(3), plan.guarantee, num_others=2)
@@ -39,7 +39,7 @@ def test_the_exact_law_keeps_the_promise(neighboring, delta, calibration, named)
     assert found.epsilon > 0.02
 
 
-def test_the_exact_law_with_a_noisy_number_of_records():
+def test_exact_law_with_a_noisy_number_of_records():
     with whole_records():
         plan = tiny_plan(ADD, 0.0, "tight", num_records="noisy")
         found = audit_law(law_of(plan), range(3), plan.guarantee, num_others=1)
@@ -120,7 +120,7 @@ class ScaledQuestion(PrivateMW):
         return None if noisy is None else (noisy, 1)
 
 
-def test_a_question_of_twice_the_sensitivity_is_caught():
+def test_question_of_twice_the_sensitivity_is_caught():
     with whole_records():
         plan = tiny_plan(ADD, 0.0, "tight", max_updates=1)
         assert audit_law(law_of(plan), range(3), plan.guarantee).is_private
@@ -136,7 +136,7 @@ def test_a_question_of_twice_the_sensitivity_is_caught():
 @pytest.mark.parametrize("neighboring", [ADD, REPLACE])
 @pytest.mark.parametrize("delta", [0.0, 1e-6])
 @pytest.mark.parametrize("most", [1, 3])
-def test_the_noise_that_is_drawn_is_that_of_the_plan(neighboring, delta, most):
+def test_noise_that_is_drawn_is_that_of_the_plan(neighboring, delta, most):
     plan = plan_private_mw(
         domain_of(4), promise(neighboring, delta, 1.0, most), 1000, num_questions=5
     )

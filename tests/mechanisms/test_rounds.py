@@ -88,13 +88,13 @@ def test_all_rounds_together_keep_the_guarantee(neighboring, most, total, delta)
 
 
 @pytest.mark.parametrize("delta", [PURE, APPROXIMATE])
-def test_an_annealed_schedule_keeps_the_guarantee(delta):
+def test_annealed_schedule_keeps_the_guarantee(delta):
     _, share = audited(ADD, delta, 1, 20, "annealed")
     assert 0.9 < share <= 1
 
 
 @pytest.mark.parametrize("delta, growth", [(PURE, 2), (APPROXIMATE, 4)])
-def test_an_annealed_schedule_spends_more_where_measuring_tells_nothing(delta, growth):
+def test_annealed_schedule_spends_more_where_measuring_tells_nothing(delta, growth):
     """Empty data answered exactly never moves the hypothesis by as much as the noise would."""
     domain = domain_of(2, 2)
     workload = workload_of(domain, 2)

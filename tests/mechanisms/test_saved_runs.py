@@ -123,7 +123,7 @@ def test_runs_of_another_plan_are_refused_and_stay(tmp_path):
     assert resume_private_mw(tmp_path / "run", run.plan, histogram, NoNoise()).updates_left == 3
 
 
-def test_a_run_is_saved_once(tmp_path):
+def test_run_is_saved_once(tmp_path):
     run = small_run(3)
     with pytest.raises(InputError, match="must not exist"):
         save_private_mw(run, tmp_path)
@@ -134,7 +134,7 @@ def test_a_run_is_saved_once(tmp_path):
 
 
 @pytest.mark.parametrize("step", ["savez", "fsync"])
-def test_a_run_whose_saving_failed_is_not_saved_again(tmp_path, monkeypatch, step):
+def test_run_whose_saving_failed_is_not_saved_again(tmp_path, monkeypatch, step):
     """At worst the first folder can be resumed, never both."""
     run = small_run(3)
     query = cells(run.plan.domain, 0)
@@ -157,7 +157,7 @@ def test_a_run_whose_saving_failed_is_not_saved_again(tmp_path, monkeypatch, ste
     assert run.transcript[0][1].value == value and run.weights[0] > 0.2
 
 
-def test_a_state_of_other_settings_is_refused_and_stays(tmp_path, monkeypatch):
+def test_state_of_other_settings_is_refused_and_stays(tmp_path, monkeypatch):
     """Another version of this package may choose other noise for the same plan."""
     run = small_run(None)
     histogram = Histogram(run.plan.domain, run._counts)
@@ -180,7 +180,7 @@ def test_a_state_of_other_settings_is_refused_and_stays(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("change", [{"settings": None}, {"total": "80000"}, {"settings": {}}])
-def test_a_transcript_without_its_settings_is_refused(tmp_path, change):
+def test_transcript_without_its_settings_is_refused(tmp_path, change):
     """As whoever wrote it meant it: the digest is right."""
     run = small_run(3)
     save_private_mw(run, tmp_path / "run")
@@ -194,7 +194,7 @@ def test_a_transcript_without_its_settings_is_refused(tmp_path, change):
         check_private_mw(tmp_path / "run", run.plan)
 
 
-def test_a_folder_that_cannot_be_written_is_refused_before_its_state_is_used(tmp_path, monkeypatch):
+def test_folder_that_cannot_be_written_is_refused_before_its_state_is_used(tmp_path, monkeypatch):
     run = small_run(3)
     save_private_mw(run, tmp_path / "run")
     histogram = Histogram(run.plan.domain, run._counts)
@@ -205,7 +205,7 @@ def test_a_folder_that_cannot_be_written_is_refused_before_its_state_is_used(tmp
     resume_private_mw(tmp_path / "run", run.plan, histogram, NoNoise())
 
 
-def test_a_secret_is_gone_for_good_before_anything_is_drawn(tmp_path, monkeypatch):
+def test_secret_is_gone_for_good_before_anything_is_drawn(tmp_path, monkeypatch):
     """Not only until the machine loses power."""
     run = small_run(3)
     save_private_mw(run, tmp_path / "run")
@@ -250,7 +250,7 @@ def resume(folder: pathlib.Path, ledger: Ledger | None) -> PrivateMW:
     return resume_private_mw(folder, PLAN, HISTOGRAM, NoNoise(), ledger)
 
 
-def test_a_copy_of_the_folder_is_refused(tmp_path):
+def test_copy_of_the_folder_is_refused(tmp_path):
     ledger = saved_run(tmp_path)
     shutil.copytree(tmp_path / "run", tmp_path / "copy")
     run = resume(tmp_path / "run", ledger)
@@ -302,7 +302,7 @@ def test_rejects_token_of_another_release():
 
 @pytest.mark.mostly_slow(one_in=2, start=1)
 @pytest.mark.parametrize("name", ["transcript.json", "hypothesis.npz", "secret.json"])
-def test_a_damaged_folder_is_refused_and_uses_no_state(tmp_path, name):
+def test_damaged_folder_is_refused_and_uses_no_state(tmp_path, name):
     """Every byte matters."""
     ledger = saved_run(tmp_path)
     path = tmp_path / "run" / name
@@ -318,7 +318,7 @@ def test_a_damaged_folder_is_refused_and_uses_no_state(tmp_path, name):
     resume(tmp_path / "run", ledger)
 
 
-def test_a_wrong_plan_is_named_and_uses_no_state(tmp_path):
+def test_wrong_plan_is_named_and_uses_no_state(tmp_path):
     ledger = saved_run(tmp_path)
     wrong = dataclasses.replace(PLAN, num_questions=5)
     with pytest.raises(InputError, match=r"saved run: num_questions was 4, and is 5$"):

@@ -130,7 +130,7 @@ def correlated(domain: Domain, num_records: int) -> np.ndarray:
 @pytest.mark.mostly_slow(one_in=3)
 @pytest.mark.parametrize("name", SELECTING)
 @pytest.mark.parametrize("neighboring", [ADD, REPLACE])
-def test_a_huge_epsilon_gives_the_exact_tables_of_what_was_joined(name, neighboring):
+def test_huge_epsilon_gives_the_exact_tables_of_what_was_joined(name, neighboring):
     mechanism, delta = SELECTING[name]
     domain = domain_of(3, 2, 2, 4)
     workload = workload_of(domain, 2)
@@ -296,7 +296,7 @@ def test_rounds_over_a_tree_spend_exactly_their_units(delta, num_rounds, total):
 
 @pytest.mark.parametrize("neighboring, moved", [(ADD, 1), (REPLACE, 2)])
 @pytest.mark.parametrize("most", [1, 3])
-def test_the_noise_of_the_scores_has_the_planned_scale(neighboring, moved, most):
+def test_noise_of_the_scores_has_the_planned_scale(neighboring, moved, most):
     domain = domain_of(3, 2, 2, 4)
     guarantee = promise(neighboring, APPROXIMATE, 1.0, most)
     noise = NoNoise()
@@ -483,7 +483,7 @@ def test_impossible_combinations_get_no_mass(name, epsilon, num_records):
         assert triple.values[0, 0, 0] == 0
 
 
-def test_an_impossible_record_is_replaced_by_a_possible_one():
+def test_impossible_record_is_replaced_by_a_possible_one():
     domain = domain_of(2, 3)
     domain = dataclasses.replace(domain, impossible=(Impossible((0, 1), (((0, 1),), ((0, 2),))),))
     codes = np.array([[0, 1, 0, 1, 0], [0, 0, 2, 2, 1]], dtype=np.int32)

@@ -89,7 +89,7 @@ def test_grid_values_become_integers_of_the_least_denominator():
 
 
 @pytest.mark.parametrize("most", [1, 3])
-def test_a_noisy_number_of_records_and_the_choice_share_the_budget(most):
+def test_noisy_number_of_records_and_the_choice_share_the_budget(most):
     guarantee = promise(ADD, epsilon=0.7, most=most)
     plan = planned("prefixes:a0", (8,), "noisy", size=4, guarantee=guarantee)
     assert plan.total_scale is not None
@@ -231,13 +231,13 @@ def test_sizes_follow_from_the_workload(spec, named, size, rule):
         ("conjunctions:1", (2, 2), {"vc_dimension": 5}, (5, 2, "given")),
     ],
 )
-def test_a_card_says_which_vc_dimension_its_queries_have(spec, sizes, named, told):
+def test_card_says_which_vc_dimension_its_queries_have(spec, sizes, named, told):
     public = planned(spec, sizes, size=2, **named).public
     names = ("vc_dimension", "vc_dimension_at_least", "vc_dimension_by")
     assert tuple(public[name] for name in names) == told
 
 
-def test_a_vc_dimension_that_is_too_small_is_refused():
+def test_vc_dimension_that_is_too_small_is_refused():
     with pytest.raises(InputError, match=r"vc_dimension: 1 is refused; must be >= 2, which"):
         planned("conjunctions:1", (2, 2), size=2, vc_dimension=1)
 
@@ -251,7 +251,7 @@ def test_queries_of_other_values_have_no_vc_dimension():
         SmallDB(size=2, vc_dimension=1).plan(domain, workload, promise(ADD), 5)
 
 
-def test_the_error_of_an_explicit_size_is_that_of_its_least_share():
+def test_error_of_an_explicit_size_is_that_of_its_least_share():
     plan = planned("prefixes:a0", (8,), 1000, size=8)
     assert plan.error_fraction == pytest.approx(1 / 8, abs=1e-8)
     bound = 1000 / 8 + 2 * (math.log(math.comb(15, 8)) + math.log(20))
@@ -326,7 +326,7 @@ def test_marginals_are_taken_as_their_cells():
 @pytest.mark.parametrize(
     ("sampler", "num_draws"), [("nested", 800), ("enumeration", 800), ("search", 150)]
 )
-def test_the_samplers_release_the_same_law(sampler, num_draws):
+def test_samplers_release_the_same_law(sampler, num_draws):
     """Their laws are tested with more draws, but not in releases, in ``test_multiset_choice``."""
     plan = planned("prefixes:a0", (4,), size=2, sampler=sampler)
     assert plan.public["sampler"] == sampler

@@ -65,7 +65,7 @@ def test_sizes_by_vc_dimension(bound, num_cells, sizes):
         assert small_db_size_by_vc(dimension, 0.1, bound, num_cells) == size
 
 
-def test_the_smallest_size_by_vc_dimension_is_taken():
+def test_smallest_size_by_vc_dimension_is_taken():
     assert small_db_size_by_vc(2, 0.1, num_cells=1024) == 694
     assert small_db_size_by_vc(2, 0.1, num_cells=10**8) == 1523
     assert small_db_size_by_vc(2, 0.1) == 1523

@@ -138,7 +138,7 @@ def test_keys_that_a_few_heavy_ones_disturb_in_two_rows_make_up_much_of_an_error
     assert found == pytest.approx(light + heavy * 1e10, rel=0.01)
 
 
-def test_the_noise_of_a_key_that_is_held_is_that_beyond_the_threshold():
+def test_noise_of_a_key_that_is_held_is_that_beyond_the_threshold():
     histogram = HistogramNoise(2.0, 6)
     counts = np.array([1.0, 5.0, 6.0, 9.0])
     found = held_keys(histogram, counts)
@@ -152,7 +152,7 @@ def test_the_noise_of_a_key_that_is_held_is_that_beyond_the_threshold():
     ("num_records", "num_keys", "largest"),
     [(10**6, 10**6, 1), (10**6, 10**4, 100), (10**6, 200_000, 115_000), (7, 1, 7), (10, 2, 9)],
 )
-def test_a_profile_has_the_numbers_that_were_declared(num_records, num_keys, largest):
+def test_profile_has_the_numbers_that_were_declared(num_records, num_keys, largest):
     counts, keys = KeyProfile(num_records, num_keys, largest).groups
     assert keys.sum() == num_keys
     assert counts[0] == pytest.approx(largest)
@@ -170,12 +170,12 @@ def test_a_profile_has_the_numbers_that_were_declared(num_records, num_keys, lar
         ((1.5, 1, 1), "num_records: 1.5 is refused"),
     ],
 )
-def test_a_profile_that_no_table_has_is_refused(numbers, message):
+def test_profile_that_no_table_has_is_refused(numbers, message):
     with pytest.raises(InputError, match=message):
         KeyProfile(*numbers)
 
 
-def test_the_law_of_a_cell_is_that_of_noise_and_poisson_keys():
+def test_law_of_a_cell_is_that_of_noise_and_poisson_keys():
     """Against a sum over how many keys of two counts there are, with every pattern of signs."""
     sketch = SketchNoise("blocks", 24, 3, "discrete_laplace", 2.0, "median")
     law = cell_law(sketch, (np.array([2.0, 5.0]), np.array([4.0, 1.0])))

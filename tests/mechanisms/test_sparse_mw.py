@@ -34,7 +34,7 @@ CALIBRATIONS = ["tight", "textbook"]
 
 
 @pytest.mark.parametrize("rate", [0.25, 2.0])
-def test_the_sparse_hypothesis_is_a_dense_one_on_slots(rate):
+def test_sparse_hypothesis_is_a_dense_one_on_slots(rate):
     generator = np.random.default_rng(0)
     num_elements, slots = 12, 40
     sparse, dense = SparseWeights(slots), np.zeros(slots)
@@ -71,7 +71,7 @@ def test_weights_stay_exact_where_they_would_overflow_or_vanish():
     assert hypothesis.common_weight == pytest.approx(0.1, rel=1e-6)
 
 
-def test_a_hypothesis_with_too_few_slots_goes_on():
+def test_hypothesis_with_too_few_slots_goes_on():
     hypothesis = SparseWeights(3)
     for number in range(20):
         hypothesis.update(SparseQuery.of_list([number, -1]), 0.3)
@@ -278,7 +278,7 @@ def test_refusals():
 
 
 @pytest.mark.slow
-def test_the_loss_is_known_before_the_number_of_records():
+def test_loss_is_known_before_the_number_of_records():
     plan = plan_sparse_mw(promise(ADD, 1e-9), "noisy", max_sparsity=10, num_questions=100)
     for total in (1, 10**3, 10**6, 2**40):
         settings = plan.settle(total)
@@ -327,7 +327,7 @@ def test_num_slots_is_the_least_that_suffices(calibration, sparsity, alpha):
         assert slots >= least and is_enough(slots)
 
 
-def test_the_step_and_the_thresholds_are_those_of_dense_weights():
+def test_step_and_the_thresholds_are_those_of_dense_weights():
     plan = plan_sparse_mw(
         promise(REPLACE), 10**6, max_sparsity=10, num_questions=1000, max_error=0.1
     )

@@ -39,7 +39,7 @@ def sparse_law(plan, kind=SparseMW, **named):
 
 @pytest.mark.mostly_slow(one_in=3, start=1)
 @pytest.mark.parametrize("neighboring, delta, calibration, named", PLANS)
-def test_the_exact_law_keeps_the_promise(neighboring, delta, calibration, named):
+def test_exact_law_keeps_the_promise(neighboring, delta, calibration, named):
     if calibration == "textbook":
         named = {**named, "max_sparsity": 2}
     with whole_records():
@@ -49,7 +49,7 @@ def test_the_exact_law_keeps_the_promise(neighboring, delta, calibration, named)
     assert found.epsilon > 0.01
 
 
-def test_the_exact_law_with_a_noisy_number_of_records():
+def test_exact_law_with_a_noisy_number_of_records():
     with whole_records():
         plan = tiny_plan(ADD, 0.0, "tight", num_records="noisy")
         found = audit_law(sparse_law(plan), range(3), plan.guarantee, num_others=1)
@@ -63,7 +63,7 @@ class ScaledQuestion(SparseMW):
         return 2 * super()._exact(query)
 
 
-def test_a_question_of_twice_the_sensitivity_is_caught():
+def test_question_of_twice_the_sensitivity_is_caught():
     with whole_records():
         plan = tiny_plan(ADD, 0.0, "tight", max_updates=1)
         assert audit_law(sparse_law(plan), range(3), plan.guarantee).is_private
@@ -216,7 +216,7 @@ def test_keys_of_the_data_are_in_no_text():
 @pytest.mark.parametrize("neighboring", [ADD, REPLACE])
 @pytest.mark.parametrize("delta", [0.0, 1e-6])
 @pytest.mark.parametrize("most", [1, 3])
-def test_the_noise_that_is_drawn_is_that_of_the_plan(neighboring, delta, most):
+def test_noise_that_is_drawn_is_that_of_the_plan(neighboring, delta, most):
     num_records = "noisy" if neighboring == ADD else 1000
     plan = plan_sparse_mw(
         promise(neighboring, delta, 1.0, most), num_records, max_sparsity=3, num_questions=5

@@ -63,7 +63,7 @@ def summary_from(plan, elements, counts):
     )
 
 
-def test_the_noise_of_a_sketch_is_that_of_the_formulas():
+def test_noise_of_a_sketch_is_that_of_the_formulas():
     # Integer scales: for a sketch whose columns have norm 1 they are sqrt(T) times less.
     tight = plan_of(SparseProject(4096, "dense")).sketch
     deviation = math.sqrt((tight.scale * tight.grid) ** 2 - 4) / tight.grid
@@ -129,7 +129,7 @@ def test_tight_noise_has_at_least_3_3_times_less_deviation_than_the_published_on
     assert planned[0] / planned[1] >= 3.3
 
 
-def test_a_units_norm_bounds_the_gaussian_noise():
+def test_units_norm_bounds_the_gaussian_noise():
     person = Guarantee(1.0, 1e-9, REPLACE, "person", 16)
     loose = plan_of(CountSketch(noise="gaussian"), person).sketch
     bounded = plan_of(CountSketch(noise="gaussian", unit_norm=4.0), person).sketch
@@ -143,7 +143,7 @@ def test_a_units_norm_bounds_the_gaussian_noise():
 @pytest.mark.parametrize("scale", [0.3, 1.0, 7.5])
 @pytest.mark.parametrize("most", [1, 2, 5])
 @pytest.mark.parametrize("weight", [1, 3])
-def test_the_threshold_is_the_least_that_keeps_delta(scale, most, weight):
+def test_threshold_is_the_least_that_keeps_delta(scale, most, weight):
     delta = 1e-4
     threshold = stability_threshold(scale, delta, most, weight)
 
@@ -224,7 +224,7 @@ MEASURED = {
 @pytest.mark.mostly_slow(one_in=3)
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("name", MEASURED)
-def test_the_standard_error_is_what_answers_err_by(name, shape):
+def test_standard_error_is_what_answers_err_by(name, shape):
     counts = SHAPES[shape].astype(np.int64)
     elements = np.arange(1, len(counts) + 1, dtype=np.uint64) << np.uint64(20)
     rng = np.random.default_rng(5)
@@ -245,7 +245,7 @@ def test_the_standard_error_is_what_answers_err_by(name, shape):
     assert exceeded <= 0.05 * len(ratios)
 
 
-def test_the_histograms_bound_covers_what_is_missing():
+def test_histograms_bound_covers_what_is_missing():
     counts = np.array([200] * 20 + [3] * 80)
     elements = np.arange(100, dtype=np.uint64)
     plan = plan_of(StabilityHistogram())
@@ -273,7 +273,7 @@ def test_no_data_gives_a_release_of_the_same_shape(name, relation):
     assert empty.hash_key is plan.hash_key and empty.plan == full.plan
 
 
-def test_a_sketch_holds_no_element():
+def test_sketch_holds_no_element():
     plan = plan_of(CountSketch(300, 3))
     key = 0x1234567890ABCDEF
     release = release_sparse(plan, summary_of(plan, batch_of([])), NoNoise())
@@ -358,7 +358,7 @@ def test_bad_queries_are_refused(support, values, message):
         release.answer(support, values)
 
 
-def test_the_loss_is_that_of_the_noise():
+def test_loss_is_that_of_the_noise():
     assert plan_of(CountSketch()).loss.epsilon == 1.0 and not plan_of(CountSketch()).loss.slack
     for mechanism in (StabilityHistogram(), HybridSketch()):
         loss = plan_of(mechanism).loss
@@ -367,7 +367,7 @@ def test_the_loss_is_that_of_the_noise():
 
 
 @pytest.mark.parametrize("name", SMALL)
-def test_an_answer_is_the_sum_of_the_estimates_of_its_elements(name):
+def test_answer_is_the_sum_of_the_estimates_of_its_elements(name):
     elements = np.arange(40, dtype=np.uint64) << np.uint64(20)
     # Some reach the threshold of a histogram, some do not.
     counts = np.arange(40, dtype=np.int64) * 4

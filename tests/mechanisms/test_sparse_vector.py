@@ -69,7 +69,7 @@ def calibrations(neighboring, delta, answers, max_above, most=1, is_monotone=Fal
 @pytest.mark.parametrize("delta", [0.0, 1e-6])
 @pytest.mark.parametrize("answers", [False, True])
 @pytest.mark.parametrize("max_above, most", [(1, 1), (2, 1), (2, 2)])
-def test_the_exact_law_keeps_the_promise(neighboring, delta, answers, max_above, most):
+def test_exact_law_keeps_the_promise(neighboring, delta, answers, max_above, most):
     for noise in calibrations(neighboring, delta, answers, max_above, most):
         found = audit(noise, neighboring, delta, most)
         assert found.is_private, (noise.method, found)
@@ -124,7 +124,7 @@ def test_every_short_sequence_of_questions():
 
 
 @pytest.mark.parametrize("length", [5, 20])
-def test_the_tight_split_is_private_and_leaves_little(length):
+def test_tight_split_is_private_and_leaves_little(length):
     noise = sparse_vector_noise(promise(), 1, answers=False)
     found = adversarial(noise, length)
     assert found <= 1 + 1e-9
@@ -159,7 +159,7 @@ def test_known_mutants_of_above_threshold_are_caught(mutant):
     assert found == pytest.approx(loss, rel=1e-5) and found > 1 + 1e-9
 
 
-def test_a_cap_that_the_noise_ignores_is_caught():
+def test_cap_that_the_noise_ignores_is_caught():
     """The noise of one answer, with two answers, textbook and tight."""
     for calibration in ("textbook", "tight"):
         noise = sparse_vector_noise(promise(), 1, answers=False, calibration=calibration)
@@ -236,7 +236,7 @@ def check(answers: bool, redraws: bool, runs: int = 6000, **named):
 @pytest.mark.mostly_slow(one_in=4)
 @pytest.mark.parametrize("answers", [False, True])
 @pytest.mark.parametrize("redraws", [False, True])
-def test_the_code_follows_its_law(answers, redraws):
+def test_code_follows_its_law(answers, redraws):
     assert check(answers, redraws).passes
 
 
@@ -304,7 +304,7 @@ def test_code_that_breaks_its_law_is_caught(bug, monkeypatch):
     assert not check(**arguments).passes
 
 
-def test_a_mechanism_halts_after_its_last_answer():
+def test_mechanism_halts_after_its_last_answer():
     noise = sparse_vector_noise(promise(), 2, answers=True)
     mechanism = NumericSparse(10, noise, NoNoise())
     assert [mechanism.ask(each) for each in (3, 10, 9)] == [None, 10, None]

@@ -113,7 +113,7 @@ def test_every_calibration_spends_at_most_what_is_promised(neighboring, delta, a
             assert spent(broken) > spent(noise)
 
 
-def test_the_smallest_margin_is_taken():
+def test_smallest_margin_is_taken():
     few = sparse_vector_noise(promise(ADD, 1e-9), 10, answers=True)
     many = sparse_vector_noise(promise(ADD, 1e-9), 346, answers=True)
     assert (few.method, many.method) == ("pure", "zcdp")
@@ -122,7 +122,7 @@ def test_the_smallest_margin_is_taken():
     assert many.answer_scale < textbook.answer_scale / 9
 
 
-def test_the_published_approximate_noise_loses_to_the_pure_one_until_166():
+def test_published_approximate_noise_loses_to_the_pure_one_until_166():
     """MECHANISMS of the book: with many answers only is its (epsilon, delta) version better."""
 
     def scale(max_above: int, delta: float) -> float:
@@ -139,7 +139,7 @@ def test_the_published_approximate_noise_loses_to_the_pure_one_until_166():
 @pytest.mark.parametrize(
     "times, delta, epsilon", [(1, 1e-9, 25.8), (10, 1e-9, 45), (1, 1e-3, 11.5)]
 )
-def test_the_published_composition_is_checked_by_its_exact_form(times, delta, epsilon):
+def test_published_composition_is_checked_by_its_exact_form(times, delta, epsilon):
     """It is stated for epsilon < 1, and holds up to these."""
 
     def plan(scale: float) -> None:
@@ -159,7 +159,7 @@ def test_with_answers_the_published_approximate_bound_loses_until_148():
     assert accuracy(148, 1e-9) < accuracy(148, 0.0)
 
 
-def test_the_margin_covers_whole_grid_units():
+def test_margin_covers_whole_grid_units():
     noise = sparse_vector_noise(promise(), 1, answers=False, calibration="textbook")
     exact = 2 * math.log(60) + 4 * math.log(60_000)
     assert exact <= noise.margin(1000, 0.05) < exact + 2
@@ -187,7 +187,7 @@ def test_refusals():
     assert sparse_vector_noise(promise(ADD, 1e-9, 60.0), 1, answers=False).method == "pure"
 
 
-def test_the_rho_is_that_of_the_guarantee():
+def test_rho_is_that_of_the_guarantee():
     noise = by_method(promise(ADD, 1e-9), 50, answers=True)["zcdp"]
     assert noise.loss.rho == zcdp_rho(1.0, 1e-9)
     assert noise.to_json()["loss"] == {"rho": noise.loss.rho}

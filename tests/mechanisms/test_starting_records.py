@@ -89,7 +89,7 @@ def test_records_of_another_kind_do_no_harm():
     assert np.mean(with_start) < 1.15 * np.mean(without)
 
 
-def test_a_start_changes_neither_measurements_nor_promise():
+def test_start_changes_neither_measurements_nor_promise():
     counts, start = drawn(distribution(1), 5000, 1), frame(drawn(distribution(3), 700, 4))
     for mechanism in (MWEM(), MWEM(num_rounds=3), Gaussian(), Laplace()):
         guarantee = promise(epsilon=1.0, delta=1e-9)
@@ -114,7 +114,7 @@ def test_a_start_changes_neither_measurements_nor_promise():
         assert all(map(np.array_equal, with_start, without))
 
 
-def test_a_release_that_started_from_another_is_verified_like_any():
+def test_release_that_started_from_another_is_verified_like_any():
     counts = drawn(distribution(1), 5000, 1)
     first = released(counts, None, 1.0)
     second = released(counts, first, 1.0)
@@ -135,7 +135,7 @@ def test_plans_with_a_start_reach_workers():
     assert copied.source == start.source and np.array_equal(copied.counts, start.counts)
 
 
-def test_the_hypothesis_of_many_public_records_is_their_distribution():
+def test_hypothesis_of_many_public_records_is_their_distribution():
     counts = drawn(distribution(1), 10**7, 1)
     codes = DOMAIN.codes(np.arange(DOMAIN.num_cells))
     start = StartingRecords(DOMAIN, "all", codes, counts)
@@ -169,7 +169,7 @@ def test_refuses_invalid_starts(start, pattern):
         )
 
 
-def test_a_start_of_another_domain_is_refused():
+def test_start_of_another_domain_is_refused():
     other = parse_domain('{"x": 4}')
     start = StartingRecords.of(pd.DataFrame({"x": [1, 2]}), other)
     with pytest.raises(InputError, match=r"start_from: '2 public records' .* of the same domain"):

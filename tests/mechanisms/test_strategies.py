@@ -162,7 +162,7 @@ def test_tables_of_different_weights_spend_their_guarantee_and_no_more(neighbori
 
 
 @pytest.mark.parametrize("neighboring", [ADD, REPLACE])
-def test_the_law_of_tables_with_different_noise_is_private(neighboring):
+def test_law_of_tables_with_different_noise_is_private(neighboring):
     """Exact laws on all neighbours: two tables, a third and two thirds of epsilon."""
     domain, guarantee = domain_of(2, 2), promise(neighboring, PURE, 6.0)
     tables = [("a0",), ("a1",)]

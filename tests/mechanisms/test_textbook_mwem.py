@@ -69,14 +69,14 @@ def test_known_bound():
     assert public["bound_of_average"] < 10**9 and public["bound_of_average_is_vacuous"] is False
 
 
-def test_a_bound_with_no_chance_of_holding_is_vacuous():
+def test_bound_with_no_chance_of_holding_is_vacuous():
     """It holds with probability 1 - 2T/|Q|."""
     workload = workload_of(domain_of(2, 3), 1)
     public = plan_of(textbook(20), workload, promise(REPLACE, epsilon=100.0), 10**9).public
     assert public["bound_of_average"] < 10**9 and public["bound_of_average_is_vacuous"] is True
 
 
-def test_a_bound_is_stated_only_where_it_was_proved():
+def test_bound_is_stated_only_where_it_was_proved():
     workload = workload_of(domain_of(*[2] * 8), 3)
     assert (
         plan_of(textbook(9), workload, promise(ADD, APPROXIMATE), 10**9).public["bound_of_average"]
@@ -204,7 +204,7 @@ def test_it_runs_or_is_refused_when_planned(epsilon, num_records, stop_below):
             run(plan, summary(plan, counts), NoNoise())
 
 
-def test_a_noisy_number_of_records_is_refused():
+def test_noisy_number_of_records_is_refused():
     workload = workload_of(domain_of(3), 1)
     with pytest.raises(InputError, match="num_records"):
         plan_of(textbook(2), workload, promise(), "noisy")

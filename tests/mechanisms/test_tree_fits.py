@@ -70,7 +70,7 @@ SMALL: dict[str, tuple[tuple[int, ...], Sequence[tuple[str, ...]]]] = {
 @pytest.mark.parametrize("case", SMALL)
 @pytest.mark.parametrize("mechanism", [Gaussian(), Laplace("textbook"), MWEM(num_rounds=4)])
 @pytest.mark.parametrize("num_records", [2000, "noisy"])
-def test_a_tree_fits_what_an_array_fits(case, mechanism, num_records):
+def test_tree_fits_what_an_array_fits(case, mechanism, num_records):
     sizes, marginals = SMALL[case]
     domain = domain_of(*sizes)
     workload = Workload(domain, tuple(marginals))

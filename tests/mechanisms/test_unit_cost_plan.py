@@ -127,13 +127,13 @@ def test_refuses_plans_that_a_cost_cannot_limit(change, message):
             mechanism.plan(domain, workload_of(domain, 2), guarantee, number)
 
 
-def test_a_public_number_of_records_is_refused():
+def test_public_number_of_records_is_refused():
     domain = domain_of(2, 2)
     with pytest.raises(InputError, match="use num_records noisy"):
         MWEM(max_unit_cost=3.0).plan(domain, workload_of(domain, 2), UNIT, 100)
 
 
-def test_a_selection_is_refused():
+def test_selection_is_refused():
     domain = domain_of(*(32,) * 12)
     with pytest.raises(InputError, match=r"3\.0 is refused; must be left out where noise"):
         MWEM(max_unit_cost=3.0).plan(domain, workload_of(domain, 2), UNIT, "noisy")
@@ -146,7 +146,7 @@ def test_refuses_more_attributes_than_patterns_can_be_listed():
 
 
 @pytest.mark.parametrize("most", [0.5, -1.0, math.nan, math.inf, "3", "plan"])
-def test_a_limit_is_a_finite_number_of_at_least_one(most):
+def test_limit_is_a_finite_number_of_at_least_one(most):
     with pytest.raises(InputError, match="max_unit_cost"):
         MWEM(max_unit_cost=most)
 

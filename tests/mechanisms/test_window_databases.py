@@ -45,7 +45,7 @@ def keeps(loss: Loss) -> bool:
 @pytest.mark.parametrize(
     "mechanism", [MWEM(), Laplace(), Gaussian(), Gaussian("textbook"), MWEM(num_rounds=2)]
 )
-def test_the_losses_of_all_windows_of_a_unit_keep_the_promise(mechanism, windows):
+def test_losses_of_all_windows_of_a_unit_keep_the_promise(mechanism, windows):
     plan = planned(mechanism, windows)
     own = plan.window.loss
     assert plan.loss == own.repeated(windows) and keeps(plan.loss)
@@ -60,7 +60,7 @@ def test_the_losses_of_all_windows_of_a_unit_keep_the_promise(mechanism, windows
     assert not keeps(own.repeated(math.ceil(1.01 * windows)))
 
 
-def test_the_best_guarantee_of_a_window_depends_on_its_loss():
+def test_best_guarantee_of_a_window_depends_on_its_loss():
     found = {
         (name, windows): planned(mechanism, windows).window.guarantee
         for name, mechanism in (("gaussian", Gaussian()), ("laplace", Laplace()))

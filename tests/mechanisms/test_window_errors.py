@@ -80,7 +80,7 @@ def test_simulated_horizons_err_as_the_closed_form_says(num_windows, windows, op
 
 
 @pytest.mark.parametrize("moment", ["now", "end"])
-def test_the_closed_form_is_the_variance_of_dense_least_squares(moment):
+def test_closed_form_is_the_variance_of_dense_least_squares(moment):
     rng = np.random.default_rng(3)
     for _ in range(60):
         num_windows = int(rng.integers(2, 12))
@@ -190,14 +190,14 @@ NOISE = ["discrete_laplace", "discrete_gaussian"]
 @pytest.mark.slow
 @pytest.mark.parametrize("noise", NOISE)
 @pytest.mark.parametrize("windows", [1, 7])
-def test_the_noise_of_windows_follows_its_law_in_a_hundred_thousand_draws(windows, noise):
+def test_noise_of_windows_follows_its_law_in_a_hundred_thousand_draws(windows, noise):
     workload = whole(domain_of(1000))
     plan = plan_of(100, person(windows, 100), workload, distribution=noise)
     assert noise_follows_its_law(plan, 100)
 
 
 @pytest.mark.parametrize("noise", NOISE)
-def test_the_noise_of_windows_follows_its_law_and_no_other(monkeypatch, noise):
+def test_noise_of_windows_follows_its_law_and_no_other(monkeypatch, noise):
     """On 10,000 draws, that of a unit in one window is told from that of a unit in two."""
     plan = plan_of(10, person(2, 10), whole(domain_of(1000)), distribution=noise)
     assert noise_follows_its_law(plan, 10)

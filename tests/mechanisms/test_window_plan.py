@@ -58,7 +58,7 @@ def test_laplace_noise_of_a_window_grows_with_all_records_of_a_unit(windows, rec
     assert table.scale == pytest.approx(windows * records / 0.7, rel=1e-12)
 
 
-def test_a_record_has_the_noise_of_one_window_whatever_the_horizon():
+def test_record_has_the_noise_of_one_window_whatever_the_horizon():
     for num_windows in (1, 168, 10**5):
         (table,) = plan_of(num_windows, RECORD, delta=0.0).measurements
         assert table.scale == 1.0 and table.distribution == "discrete_laplace"
@@ -130,7 +130,7 @@ def test_several_marginals_are_measured_for_the_least_error_without_a_fit():
         (RECORD, "record", 1),
     ],
 )
-def test_the_guarantee_names_a_unit_in_its_windows_and_all_its_records(unit, text, records):
+def test_guarantee_names_a_unit_in_its_windows_and_all_its_records(unit, text, records):
     plan = plan_of(168, unit)
     promised = plan.promised
     assert (promised.privacy_unit, promised.max_records_per_unit) == (text, records)
@@ -169,7 +169,7 @@ def test_card_states_the_promise_and_the_worst_case_over_the_horizon():
     assert json.loads(json.dumps(stated)) == stated
 
 
-def test_a_plan_travels_to_a_worker_as_it_is():
+def test_plan_travels_to_a_worker_as_it_is():
     plan = plan_of(50, person(7, 50), workload_of(TABLE, 1), strategy="levels", block=10)
     found = pickle.loads(pickle.dumps(plan))
     assert (found.measurements, found.block_measurements) == tuple(map(tuple, levels(plan)))
@@ -260,12 +260,12 @@ def test_rejects_blocks_of_a_single_window():
         plan_of(1, RECORD, strategy="levels")
 
 
-def test_the_memory_of_a_draw_follows_from_its_cells():
+def test_memory_of_a_draw_follows_from_its_cells():
     small, large = (plan_of(9, RECORD, whole(domain_of(n, 100))) for n in (1, 10_000))
     assert 50 * 10**6 < large.memory_bytes - small.memory_bytes < 500 * 10**6
 
 
-def test_the_variance_of_what_is_drawn_is_that_of_the_plan():
+def test_variance_of_what_is_drawn_is_that_of_the_plan():
     plan = plan_of(9, person(3, 9), delta=0.0)
     assert plan.choice.window_variance == noise_variance("discrete_laplace", 3.0)
 
@@ -314,7 +314,7 @@ def test_windows_and_blocks_together_spend_exactly_the_promise(windows, noise):
 
 @pytest.mark.parametrize("noise", [LAPLACE, GAUSSIAN], ids=["laplace", "gaussian"])
 @pytest.mark.parametrize("options", [{}, LEVELS], ids=["windows", "and blocks"])
-def test_a_record_spends_the_promise_in_its_window_and_block(options, noise):
+def test_record_spends_the_promise_in_its_window_and_block(options, noise):
     """In all windows of the horizon together, for it is in one of them."""
     plan = plan_of(4, RECORD, CELLS, epsilon=0.8, **options, **noise)
     nobody = handed_out(plan, np.ones((4, 2)), range(4))

@@ -66,7 +66,7 @@ def test_noise_is_calibrated_to_the_whole_workload(neighboring, moved, most):
     (1e-9, 2, "discrete_laplace"),
     (1e-9, 50, "discrete_gaussian"),
 ])  # fmt: skip
-def test_the_lesser_error_is_chosen(delta, size, chosen):
+def test_lesser_error_is_chosen(delta, size, chosen):
     workload = parse_linear_workload("prefixes:a0", domain_of(size))
     plan = plan_workload_answers(workload, promise(ADD, delta), "noisy")
     assert plan.distribution == chosen
@@ -99,7 +99,7 @@ def test_errors_are_as_stated(kind, epsilon):
     assert (np.abs(errors).max(axis=1) > plan.bound() * 2 / 3).sum() > 11
 
 
-def test_the_bound_is_that_of_the_noise_exactly_for_one_laplace_answer():
+def test_bound_is_that_of_the_noise_exactly_for_one_laplace_answer():
     workload = LinearWorkload(DOMAIN, PAIRS.queries[:1])
     plan = plan_workload_answers(workload, promise(ADD, 0.0, 0.7), "noisy")
     ratio = math.exp(-1 / plan.scale)
@@ -140,7 +140,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("given", "name"), REFUSED)
-def test_a_bad_parameter_is_refused(given, name):
+def test_bad_parameter_is_refused(given, name):
     arguments = {"guarantee": promise(ADD), "num_records": "noisy", **given}
     with pytest.raises(InputError, match=f"^{name}: "):
         plan_workload_answers(PAIRS, **arguments)
@@ -162,7 +162,7 @@ def test_counts_of_another_shape_are_refused(counts):
 
 
 @pytest.mark.parametrize("probability", [0.0, 1.0, math.nan])
-def test_a_bad_failure_probability_is_refused(probability):
+def test_bad_failure_probability_is_refused(probability):
     plan = plan_workload_answers(PAIRS, promise(ADD), "noisy")
     with pytest.raises(InputError, match=r"^failure_probability: "):
         plan.bound(probability)
@@ -170,7 +170,7 @@ def test_a_bad_failure_probability_is_refused(probability):
         plan_workload_answers(PAIRS, promise(ADD), "noisy", failure_probability=probability)
 
 
-def test_a_plan_states_the_bound_of_its_own_failure_probability():
+def test_plan_states_the_bound_of_its_own_failure_probability():
     usual = plan_workload_answers(PAIRS, promise(ADD), "noisy")
     bold = plan_workload_answers(PAIRS, promise(ADD), "noisy", failure_probability=0.5)
     assert bold.bound() == usual.bound(0.5) < usual.bound() == bold.bound(0.05)

@@ -68,7 +68,7 @@ def test_without_noise_nothing_changes():
 
 @pytest.mark.mostly_slow(one_in=3)
 @pytest.mark.parametrize("shape, most", [("bump", 0.6), ("decay", 0.6), ("spikes", 1.0)], ids=str)
-def test_an_order_lowers_the_error(shape, most):
+def test_order_lowers_the_error(shape, most):
     believed, plain, stated = squared_errors(counts_of(shape), 300.0, True, seed=1)
     assert believed < most * plain
     assert 0.4 < believed / stated < 1.6
@@ -98,7 +98,7 @@ def test_order_of_codes_without_neighbours_does_not_matter():
     np.testing.assert_allclose(found[mixed], again, rtol=1e-9, atol=1e-6)
 
 
-def test_the_passes_give_the_posterior_of_all_paths():
+def test_passes_give_the_posterior_of_all_paths():
     random = np.random.default_rng(5)
     num_codes, num_bins = 4, 3
     likelihoods = random.random((num_codes, num_bins))
@@ -162,7 +162,7 @@ def test_denoises_only_long_attributes_and_repeatably():
     np.testing.assert_array_equal(found.variances[others], observed.variances[others])
 
 
-def test_a_fit_to_denoised_coefficients_errs_less():
+def test_fit_to_denoised_coefficients_errs_less():
     domain = read_domain('{"age": 32, "sex": 2}')
     basis = ResidualBasis(domain.shape, [(), (0,), (1,), (0, 1)])
     exact = np.outer(counts_of("bump"), [0.4, 0.6]).ravel()

@@ -109,7 +109,7 @@ def test_impossible_cells_get_no_mass(seed):
 
 
 @pytest.mark.parametrize("sets", [[(0, 1), (1, 2)], [(0,), (1, 2)]])
-def test_a_domain_without_possible_cells_is_refused(sets):
+def test_domain_without_possible_cells_is_refused(sets):
     potentials = potentials_of((2, 2, 2), sets)
     potentials[0][...] = -np.inf
     with pytest.raises(ValueError, match="impossible"):
@@ -125,7 +125,7 @@ def test_large_weights_that_cancel_between_cliques_keep_their_mass():
     check(shape, sets, potentials)
 
 
-def test_the_tree_can_be_calibrated_again():
+def test_tree_can_be_calibrated_again():
     shape, sets = CASES["cycle"]
     tree = JunctionTree(shape, sets)
     tree.calibrate(potentials_of(shape, sets, 5.0, seed=1))
@@ -144,7 +144,7 @@ def test_predicts_the_size_of_the_tree(name):
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_a_limit_is_the_predicted_size(seed):
+def test_limit_is_the_predicted_size(seed):
     shape, sets = random_case(seed)
     cells = num_clique_cells(shape, sets)
     assert cliques_fit(shape, sets, cells)
@@ -152,7 +152,7 @@ def test_a_limit_is_the_predicted_size(seed):
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_the_tree_is_a_junction_tree(seed):
+def test_tree_is_a_junction_tree(seed):
     shape, sets = random_case(seed)
     tree = JunctionTree(shape, sets)
     for axis in range(len(shape)):
@@ -173,7 +173,7 @@ def test_orders_find_the_small_trees():
     assert num_clique_cells((3,) * 10, cycle) == 8 * 27
 
 
-def test_a_domain_beyond_any_float():
+def test_domain_beyond_any_float():
     shape = (1000,) * 120
     sets = [(axis, axis + 1) for axis in range(0, 20, 2)]
     log_sum, found = JunctionTree(shape, sets).calibrate([np.zeros((1000, 1000)) for _ in sets])

@@ -106,7 +106,7 @@ def check_step(
 
 @pytest.mark.parametrize("penalty", [0.01, 1.0, 64.0])
 @pytest.mark.parametrize("total", [1.0, 500.0, 1e7])
-def test_a_step_satisfies_its_optimality_conditions(penalty, total):
+def test_step_satisfies_its_optimality_conditions(penalty, total):
     basis = basis_of()
     counts = counts_of(basis.num_cells, int(total))
     observed = observe(basis, counts, 25.0, seed=1)
@@ -114,7 +114,7 @@ def test_a_step_satisfies_its_optimality_conditions(penalty, total):
     check_step(basis, observed, total, start, penalty, 1e-3 * math.sqrt(total) + 0.1)
 
 
-def test_the_optimality_conditions_are_those_of_the_documented_objective():
+def test_optimality_conditions_are_those_of_the_documented_objective():
     """Finite differences of sum (N c(p) - y)^2 / 2v + penalty N KL, over distributions."""
     basis, total, penalty, variance = basis_of(), 200.0, 0.5, 9.0
     counts = counts_of(basis.num_cells, 200, seed=5)
@@ -178,7 +178,7 @@ def test_independent_start_has_the_observed_one_way_marginals():
 @pytest.mark.parametrize("shape", [(1,), (2,), (1, 1), (2, 1, 3), (9, 1)])
 @pytest.mark.parametrize("total", [1, 10**9])
 @pytest.mark.parametrize("variance", [1e-18, 1.0, 1e14])
-def test_the_fit_is_finite_whatever_the_noise(shape, total, variance):
+def test_fit_is_finite_whatever_the_noise(shape, total, variance):
     basis = basis_of(shape, ways=min(2, len(shape)))
     counts = counts_of(basis.num_cells, total)
     observed = observe(basis, counts, variance, seed=9)

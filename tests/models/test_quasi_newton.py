@@ -36,7 +36,7 @@ def solver(function: LogSum) -> QuasiNewton:
 
 
 @pytest.mark.parametrize("penalty", [1e3, 1.0, 1e-2])
-def test_the_gradient_vanishes_at_the_minimum(penalty):
+def test_gradient_vanishes_at_the_minimum(penalty):
     function = LogSum()
     quasi_newton, asked = solver(function), problem(penalty, np.full(SIZE, 0.1))
     start = quasi_newton.at(np.zeros(SIZE))

@@ -145,7 +145,7 @@ def observations(name: str, seed: int = 1):
 
 
 @pytest.mark.parametrize("name", [name for name in CASES if "large" not in name])
-def test_a_fit_is_that_of_the_dense_array(name):
+def test_fit_is_that_of_the_dense_array(name):
     found = []
     for basis, observed in observations(name):
         importance = np.zeros(basis.num_coefficients)
@@ -161,7 +161,7 @@ def test_a_fit_is_that_of_the_dense_array(name):
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_a_refit_is_that_of_the_dense_array(name):
+def test_refit_is_that_of_the_dense_array(name):
     found = []
     for basis, observed in observations(name):
         start = independent_log_weights(basis, observed, 3000)

@@ -160,7 +160,7 @@ def test_attributes_of_one_code_and_disconnected_ones():
 
 
 @pytest.mark.filterwarnings("error")
-def test_the_least_gain_of_single_precision_is_a_gain():
+def test_least_gain_of_single_precision_is_a_gain():
     codes = np.zeros((1, 1), np.int32)
     improve_records((2,), codes, [Target((0,), np.array([0.0, 1.0]), 1e-44)], 0.0)
     assert codes.tolist() == [[1]]
