@@ -140,7 +140,7 @@ def test_kernel_refuses_arrays_of_another_type(keys):
 
 
 @needs_kernel
-def test_kernel_writes_to_no_read_only_array():
+def test_kernel_does_not_write_to_read_only_arrays():
     assert kernel is not None
     output = np.zeros(128, dtype=np.int64)
     output.flags.writeable = False

@@ -89,7 +89,7 @@ def test_another_key_gives_other_fingerprints():
 
 
 @pytest.mark.parametrize("values", [[], np.array([]).astype(np.int64), pa.array([], pa.string())])
-def test_no_values_are_no_elements(values):
+def test_empty_input_has_no_elements(values):
     assert universe_elements(values, KEY).shape == (0,)
 
 

@@ -59,7 +59,7 @@ GOOD = hash_oracle.fixed_key(4).to_bytes()
     "data",
     [b"", GOOD[:-1], GOOD + b"x", b"x" + GOOD[1:], GOOD[:19], GOOD[:19] + bytes(4) + GOOD[23:]],
 )
-def test_bytes_that_are_no_key_are_refused(data):
+def test_invalid_key_bytes_are_refused(data):
     with pytest.raises(InputError, match=r"^hash key: "):
         HashKey.from_bytes(data)
 

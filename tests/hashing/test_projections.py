@@ -216,7 +216,7 @@ def test_tiles_of_signs_are_the_signs(monkeypatch):
         (lambda: BlockSigns(KEY, 0, 8), "projection_width: 0 "),
     ],
 )
-def test_shape_that_is_no_projection_is_refused(make, message):
+def test_invalid_projection_shape_is_refused(make, message):
     with pytest.raises(InputError, match=f"^{message}"):
         make()
 

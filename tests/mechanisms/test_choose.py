@@ -168,7 +168,7 @@ def test_accuracy_bound_of_a_thousand_candidates():
         assert 1 - law_of(worst.tolist(), 2.0)[0] <= 0.05, name
 
 
-def test_scale_is_what_the_noise_gets_and_is_rounded_up():
+def test_noise_uses_the_scale_rounded_up():
     noise = NoNoise()
     choose.exponential_mechanism(SCORES, 3, 0.1, noise)
     (draw,) = noise.draws
@@ -268,7 +268,7 @@ def test_rounds_of_the_exponential_mechanism_cost_the_rho_of_their_range(monoton
 
 @pytest.mark.mostly_slow(one_in=3)
 @pytest.mark.parametrize("method", METHODS)
-def test_what_is_drawn_has_the_law(method):
+def test_draws_follow_the_exact_law(method):
     """Of ties, too; a chi-square rejects a true law with probability 1e-6."""
     scores = np.array([4, 3, 3, 0])
     choice = TopChoice(method, 2, 2, 2.5)
@@ -314,7 +314,7 @@ def test_scales_are_as_derived():
         assert choice.loss.rho <= zcdp_rho(0.5, 1e-9)
 
 
-def test_lesser_margin_is_chosen():
+def test_smaller_margin_is_chosen():
     pure, some = promise(ADD), promise(ADD, APPROXIMATE)
     assert top_choice(pure, 100, 1, monotone=True).method == "geometric"
     for number in (1, 5, 30, 200):
@@ -360,7 +360,7 @@ def test_plans_keep_and_spend_what_they_promise(workload, relation, delta, choic
                 check_promise(halved, guarantee)
 
 
-def test_noise_that_counts_on_delta_is_refused_where_there_is_none():
+def test_noise_requiring_delta_is_refused_without_delta():
     guarantee = promise(ADD, APPROXIMATE)
     plan = dp.plan_top_queries(PAIRS, guarantee, "noisy", 20, "exponential")
     assert plan.choice_scale < 20 * plan.choice_grid and plan.distribution == "discrete_gaussian"

@@ -9,7 +9,7 @@ from beam_dp.mechanisms.marginals.mwem import MWEM
 from beam_dp.mechanisms.marginals.plan import growing_tree, tree_cells
 
 
-def test_pairs_of_most_use_are_chosen():
+def test_most_useful_pairs_are_chosen():
     """Two pairs are tied together, all else is independent; the tree has room for no third."""
     domain = domain_of(3, 3, 2, 2)
     tied = np.einsum("ab,cd->abcd", np.eye(3) * 100, np.eye(2)).astype(np.int64).ravel()

@@ -61,7 +61,7 @@ def spent_of(squared_change: Fraction | int, scale: float) -> Fraction:
     return squared_change / (Fraction(scale) ** 2 - 4)
 
 
-def test_sensitivity_that_no_double_holds_is_rounded_up():
+def test_inexact_sensitivity_is_rounded_up():
     # 9001 tables of so many records a unit: more than 2^53, and odd.
     for most in (2**40 - 1, 2**40 - 87, 2**40 - 165, 2**40 - 177):
         guarantee = Guarantee(0.7, 0.0, ADD, "person", most)
@@ -238,7 +238,7 @@ def test_sparse_vector_spends_no_more_than_was_promised():
         assert spent + most * k / Fraction(noise.answer_scale) <= Fraction(pure.epsilon)
 
 
-def test_choice_has_at_least_the_scale_that_it_needs():
+def test_choice_scale_is_at_least_the_required_scale():
     for guarantee in PROMISES:
         for sensitivity in (1, 2**40 - 1, 2**60 + 1):
             try:

@@ -85,7 +85,7 @@ def errors_by_update(num_updates: int) -> list[float]:
 
 
 @pytest.mark.parametrize("stop_below", [0.1, 0.2, 0.29])
-def test_it_stops_at_the_first_hypothesis_whose_worst_error_is_small(stop_below):
+def test_stops_at_first_hypothesis_with_small_worst_error(stop_below):
     errors = errors_by_update(20)
     expected = next(number for number, error in enumerate(errors) if error <= stop_below)
     noise = NoNoise()
@@ -111,12 +111,12 @@ def test_stop_in_the_first_round_releases_the_uniform_hypothesis():
     assert first.values.tolist() == pytest.approx([50, 50])
 
 
-def test_all_rounds_run_where_no_error_is_small():
+def test_all_rounds_run_when_errors_stay_large():
     # Not even a record: the cells of a row cannot both be right.
     assert released(stopping(3, 0.001)).plan["num_updates"] == 3
 
 
-def test_comparison_has_noise_of_its_own_in_every_round():
+def test_comparison_draws_fresh_noise_in_every_round():
     noise = NoNoise()
     plan = plan_of(stopping(20, 0.1), WORKLOAD, promise(REPLACE), 100)
     updates = plan.release(summary(plan, COUNTS), noise).plan["num_updates"]

@@ -102,7 +102,7 @@ def test_sums_of_a_histogram_never_wrap():
 
 
 @pytest.mark.parametrize("size", [1, 3, 1000, 2**20])
-def test_clipping_moves_no_cell_the_other_way_nor_further(size):
+def test_clipping_keeps_direction_and_never_increases_change(size):
     most = MAX_TOTAL // size
     places = np.array([most - 2, most - 1, most, most + 1, min(most + 9, LARGEST), 0, 7])
     for step in (0, 1, 3):
@@ -140,7 +140,7 @@ def test_small_database_takes_any_number_of_records():
     assert 0 < noise.draws[0].exact.item() <= MAX_TOTAL
 
 
-def test_what_is_only_summed_and_noised_is_exact_modulo_two_to_the_64():
+def test_noisy_sums_are_exact_modulo_two_to_the_64():
     """A sum that wraps is then the true one with its noise, reduced: nothing more is told."""
     strategies = {
         "tree": tree((3, 16)),

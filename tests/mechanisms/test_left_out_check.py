@@ -116,7 +116,7 @@ def test_exact_law_of_a_choice_has_the_range_that_is_paid_for(neighboring, most)
     assert max(ranges) > 0.99 * paid
 
 
-def test_choices_are_made_one_after_the_other_among_those_that_are_left():
+def test_each_choice_is_made_among_remaining_pairs():
     domain = domain_of(2, 2, 2, 2, 2)
     pairs = list(itertools.combinations(range(5), 2))
     names = [tuple(f"a{axis}" for axis in pair) for pair in pairs]
@@ -155,7 +155,7 @@ def share_of_a_check(neighboring: str = ADD) -> float:
 
 
 @pytest.mark.parametrize(("neighboring", "least"), [(ADD, 1 - 1e-9), (REPLACE, 0.97)])
-def test_selection_that_is_checked_spends_the_promise(neighboring, least):
+def test_checked_selection_spends_the_whole_budget(neighboring, least):
     assert least < share_of_a_check(neighboring) <= 1
 
 
@@ -199,7 +199,7 @@ def tied() -> np.ndarray:
 
 
 @pytest.mark.parametrize("selected_cells", [24, 2**12])
-def test_pair_whose_cell_the_fit_gets_wrong_is_measured_by_its_own_residual(selected_cells):
+def test_badly_fitted_pair_is_measured_by_its_own_residual(selected_cells):
     """It joins where the tree has room; the others, where nothing is beyond noise, do not."""
     domain = domain_of(*[4] * 6)
     with on_trees(selected_cells), pytest.MonkeyPatch.context() as patch:

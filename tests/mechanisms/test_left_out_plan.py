@@ -70,7 +70,7 @@ def test_exact_law_of_the_counts_keeps_their_epsilon_and_spends_it(relation, dom
     assert found.epsilon > 0.999 * plan.epsilon
 
 
-def test_of_one_count_no_replacement_moves_more_than_k():
+def test_replacements_move_one_count_by_at_most_k():
     one, two = domain_of(3), domain_of(3, 3)
     guarantee = promise(REPLACE, most=4)
     assert planned(guarantee, one).sensitivity == 4
@@ -180,7 +180,7 @@ def test_counts_are_stated_with_the_errors_of_their_noise():
 
 @pytest.mark.parametrize("scale", [0.3, 1.0, 20.0, 1e6])
 @pytest.mark.parametrize("num_values", [1, 3, 200])
-def test_bound_on_laplace_noise_is_exceeded_as_often_as_is_said(scale, num_values):
+def test_laplace_bound_is_exceeded_as_often_as_stated(scale, num_values):
     bound = laplace_bound(scale, num_values, 0.05)
 
     def exceeded(limit: float) -> float:
@@ -190,7 +190,7 @@ def test_bound_on_laplace_noise_is_exceeded_as_often_as_is_said(scale, num_value
     assert bound == 0 or num_values * exceeded(bound - 1) > 0.05 * (1 - 1e-9)
 
 
-def test_huge_count_overflows_nothing():
+def test_huge_count_does_not_overflow():
     plan = planned(promise(ADD, epsilon=1e-9), domain_of(2, 2))
     found = plan.release(np.array([2**62, 2**62]), NoNoise())
     assert found.total == 2**63

@@ -150,7 +150,7 @@ def test_forked_child_is_refused_even_if_a_thread_held_the_lock():
     assert mechanism.ask(ABOVE) == ABOVE
 
 
-def test_child_that_has_the_process_id_again_is_refused(monkeypatch):
+def test_child_with_a_reused_process_id_is_refused(monkeypatch):
     monkeypatch.setattr(live.os, "getpid", lambda: 7)
     mechanism = sparse_vector()
     assert exit_code_in_a_fork(lambda: mechanism.ask(ABOVE)) == 3

@@ -88,7 +88,7 @@ def test_residuals_of_huge_counts_wrap_and_keep_their_differences():
 
 
 @pytest.mark.parametrize("scale", [0.2, 1.0, 2.0, 33.3])
-def test_laplace_variance_is_that_of_the_law(scale):
+def test_laplace_variance_matches_the_distribution(scale):
     z = np.arange(-4000, 4001)
     law = np.exp(-np.abs(z) / scale)
     expected = (law * z**2).sum() / law.sum()

@@ -371,7 +371,7 @@ def test_sampler_is_chosen_by_public_sizes_and_named():
     assert searched["sampler"] == "search" and searched["sampler_time_depends_on_data"]
 
 
-def test_refusal_says_what_would_be_feasible():
+def test_error_names_feasible_parameters():
     bits = np.arange(256)[None, :] >> np.arange(8)[:, None] & 1
     with pytest.raises(InputError, match=r"size: 16 is refused; makes .* size <= 4.*search"):
         MultisetChoice(bits, 1.0, 1000, 16)

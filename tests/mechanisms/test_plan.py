@@ -56,7 +56,7 @@ def test_all_but_textbook_accept_domains_too_large_for_an_array(sizes):
 
 
 @pytest.mark.parametrize("mechanism", ALL)
-def test_attribute_that_is_too_large_is_refused_by_name(mechanism):
+def test_too_large_attribute_is_named_in_the_error(mechanism):
     line = refusal(mechanism, workload_of(domain_of(2, 2**40), 1))
     assert line.startswith("domain: 'a1 of 1,099,511,627,776 codes'") and "fewer" in line
 
@@ -66,7 +66,7 @@ CHAIN = Workload(WIDE, tuple((f"a{i}", f"a{i + 1}") for i in range(14)))
 
 
 @pytest.mark.parametrize("mechanism", [Gaussian(), Gaussian("textbook"), Laplace(), *TEXTBOOKS])
-def test_workload_that_nothing_joins_is_refused_with_advice(mechanism):
+def test_infeasible_workload_is_refused_with_advice(mechanism):
     line = refusal(mechanism, workload_of(WIDE, 2))
     if isinstance(mechanism, MWEM):
         assert line.startswith("domain: '10^22.2 cells' is refused; must have at most 2^26")

@@ -73,7 +73,7 @@ def drawn(noise: Recording) -> list[Any]:
 
 
 @pytest.mark.parametrize("name", TABLES)
-def test_plan_draws_the_same_noise_whatever_is_done_to_what_it_states(name):
+def test_plan_noise_ignores_changes_to_stated_values(name):
     mechanism, guarantee = TABLES[name]
     domain = domain_of(2, 2, 2)
     counts = np.array([5, 1, 2, 0, 3, 0, 0, 9])
@@ -94,7 +94,7 @@ def test_plan_draws_the_same_noise_whatever_is_done_to_what_it_states(name):
 
 
 @pytest.mark.parametrize("name", SKETCHES)
-def test_sketch_draws_the_same_noise_whatever_is_done_to_what_it_states(name):
+def test_sketch_noise_ignores_changes_to_stated_values(name):
     key = HashKey.draw(8)
 
     def run(tampered: bool) -> tuple[list[Any], Any]:
@@ -111,7 +111,7 @@ def test_sketch_draws_the_same_noise_whatever_is_done_to_what_it_states(name):
     assert run(True) == run(False)
 
 
-def test_answers_to_a_workload_have_the_same_noise_whatever_is_done_to_what_they_state():
+def test_workload_noise_ignores_changes_to_stated_values():
     def run(tampered: bool) -> tuple[list[Any], Any]:
         workload = parse_linear_workload("prefixes:a0", domain_of(4))
         plan = plan_workload_answers(workload, promise(ADD), 10)
@@ -125,7 +125,7 @@ def test_answers_to_a_workload_have_the_same_noise_whatever_is_done_to_what_they
 
 
 @pytest.mark.parametrize("name", TABLES)
-def test_plan_travels_to_a_worker_as_it_is(name):
+def test_plan_is_unchanged_by_pickling(name):
     mechanism, guarantee = TABLES[name]
     domain = domain_of(2, 2, 2)
     plan = mechanism.plan(domain, workload_of(domain, 2), guarantee, 20)

@@ -196,7 +196,7 @@ def test_exhausted_runs_leave_the_data_alone():
     assert answer.bound is None  # one update was too few to promise anything
 
 
-def test_bounds_end_with_the_questions():
+def test_bounds_end_after_the_last_question():
     run = small_run(max_updates=4)
     domain = run.plan.domain
     bounds = [run.answer(cells(domain, code)).bound for code in range(6)]

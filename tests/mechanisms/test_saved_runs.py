@@ -134,7 +134,7 @@ def test_run_is_saved_once(tmp_path):
 
 
 @pytest.mark.parametrize("step", ["savez", "fsync"])
-def test_run_whose_saving_failed_is_not_saved_again(tmp_path, monkeypatch, step):
+def test_failed_save_is_not_retried(tmp_path, monkeypatch, step):
     """At worst the first folder can be resumed, never both."""
     run = small_run(3)
     query = cells(run.plan.domain, 0)
@@ -205,7 +205,7 @@ def test_folder_that_cannot_be_written_is_refused_before_its_state_is_used(tmp_p
     resume_private_mw(tmp_path / "run", run.plan, histogram, NoNoise())
 
 
-def test_secret_is_gone_for_good_before_anything_is_drawn(tmp_path, monkeypatch):
+def test_secret_is_deleted_before_noise_is_drawn(tmp_path, monkeypatch):
     """Not only until the machine loses power."""
     run = small_run(3)
     save_private_mw(run, tmp_path / "run")

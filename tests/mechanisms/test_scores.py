@@ -45,7 +45,7 @@ def test_largest_distance_moves_by_a_record_also_where_one_replaces_another(grid
             assert all(0 <= each <= MAX_SCORE for each in scores)
 
 
-def test_largest_distance_is_of_one_cell():
+def test_largest_distance_is_found_at_one_cell():
     exact, answer = np.array([[5, 0], [2, 9]]), np.array([[4.0, 1.75], [2.0, 12.25]])
     assert largest_cell_score(exact, answer, 4) == 13
 

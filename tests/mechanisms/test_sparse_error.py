@@ -117,7 +117,7 @@ def test_predicted_errors_are_measured(name, shape):
 
 
 @pytest.mark.slow
-def test_no_query_asks_for_more_keys_than_there_are():
+def test_queries_ask_for_at_most_the_existing_keys():
     shape = PROFILES["ten"]
     law = sparse_error(StabilityHistogram().plan(PROMISE, max_sparsity=4096), shape)
     assert law.error(4096) == law.error(2000) > law.error(1999)
@@ -170,7 +170,7 @@ def test_profile_has_the_numbers_that_were_declared(num_records, num_keys, large
         ((1.5, 1, 1), "num_records: 1.5 is refused"),
     ],
 )
-def test_profile_that_no_table_has_is_refused(numbers, message):
+def test_impossible_profile_is_refused(numbers, message):
     with pytest.raises(InputError, match=message):
         KeyProfile(*numbers)
 

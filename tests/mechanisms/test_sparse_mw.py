@@ -71,7 +71,7 @@ def test_weights_stay_exact_where_they_would_overflow_or_vanish():
     assert hypothesis.common_weight == pytest.approx(0.1, rel=1e-6)
 
 
-def test_hypothesis_with_too_few_slots_goes_on():
+def test_run_continues_with_too_few_slots():
     hypothesis = SparseWeights(3)
     for number in range(20):
         hypothesis.update(SparseQuery.of_list([number, -1]), 0.3)
@@ -236,7 +236,7 @@ def test_exhausted_runs_leave_the_data_alone():
     assert answer.route == "exhausted" and answer.bound is None
 
 
-def test_no_records_no_elements_and_any_type():
+def test_handles_empty_data_and_any_element_type():
     plan = plan_sparse_mw(promise(ADD, 1e-9), "noisy", max_sparsity=2, num_questions=3)
     run = run_of(plan, KeyCounts({}), NoiseSource())
     assert run.settings.total >= 1
@@ -314,7 +314,7 @@ def test_known_slots_and_updates(sparsity, alpha, textbook, tight):
 
 @pytest.mark.parametrize("calibration", CALIBRATIONS)
 @pytest.mark.parametrize("sparsity, alpha", [(1, 0.9), (1, 0.5), (2, 0.37), (7, 0.2)])
-def test_num_slots_is_the_least_that_suffices(calibration, sparsity, alpha):
+def test_num_slots_is_the_smallest_sufficient_number(calibration, sparsity, alpha):
     def is_enough(slots):
         if calibration == "textbook":
             return slots / (math.log(slots) + 1) >= 4 * sparsity / alpha**2
@@ -327,7 +327,7 @@ def test_num_slots_is_the_least_that_suffices(calibration, sparsity, alpha):
         assert slots >= least and is_enough(slots)
 
 
-def test_step_and_the_thresholds_are_those_of_dense_weights():
+def test_step_and_thresholds_match_dense_weights():
     plan = plan_sparse_mw(
         promise(REPLACE), 10**6, max_sparsity=10, num_questions=1000, max_error=0.1
     )

@@ -199,7 +199,7 @@ def test_runs_that_leak_data_are_caught(bug):
     assert not is_post_processing(bug)
 
 
-def test_keys_of_the_data_are_in_no_text():
+def test_text_never_contains_data_keys():
     run = run_of(simple_plan(), KeyCounts({"secret@example.org": 5, b"secret": 1}))
     run.answer(member("ab"))
     shown = [repr(run), repr(run.transcript), repr(run.settings), repr(run.weights)]

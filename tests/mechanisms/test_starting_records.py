@@ -76,7 +76,7 @@ def test_public_records_of_the_same_kind_take_a_third_of_the_error_at_least():
 
 
 @pytest.mark.slow
-def test_records_of_another_kind_do_no_harm():
+def test_dissimilar_public_records_do_no_harm():
     misleading = frame(drawn(distribution(3), 5000, 4))
     with_start, without, used = [], [], []
     for seed in range(8):

@@ -246,7 +246,7 @@ def test_blocks_win_for_running_totals_and_lose_for_single_windows():
         assert plan.strategy == strategy
 
 
-def test_no_blocks_where_the_budget_renews():
+def test_blocks_are_not_used_when_the_budget_renews():
     for unit, strategies in (
         (person(3, 12), {"independent"}),
         (person(3, 48), {"independent", "levels"}),

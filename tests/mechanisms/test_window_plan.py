@@ -169,7 +169,7 @@ def test_card_states_the_promise_and_the_worst_case_over_the_horizon():
     assert json.loads(json.dumps(stated)) == stated
 
 
-def test_plan_travels_to_a_worker_as_it_is():
+def test_plan_is_unchanged_by_pickling():
     plan = plan_of(50, person(7, 50), workload_of(TABLE, 1), strategy="levels", block=10)
     found = pickle.loads(pickle.dumps(plan))
     assert (found.measurements, found.block_measurements) == tuple(map(tuple, levels(plan)))

@@ -66,7 +66,7 @@ def test_noise_is_calibrated_to_the_whole_workload(neighboring, moved, most):
     (1e-9, 2, "discrete_laplace"),
     (1e-9, 50, "discrete_gaussian"),
 ])  # fmt: skip
-def test_lesser_error_is_chosen(delta, size, chosen):
+def test_smaller_error_is_chosen(delta, size, chosen):
     workload = parse_linear_workload("prefixes:a0", domain_of(size))
     plan = plan_workload_answers(workload, promise(ADD, delta), "noisy")
     assert plan.distribution == chosen
@@ -108,7 +108,7 @@ def test_bound_is_that_of_the_noise_exactly_for_one_laplace_answer():
         assert plan.bound(probability) == least
 
 
-def test_what_is_stated_is_json_and_public():
+def test_stated_values_are_json_and_public():
     answers = [
         draw_workload_answers(
             plan_workload_answers(PAIRS, promise(ADD, 1e-9), "noisy", kind), counts, NoiseSource()
@@ -146,7 +146,7 @@ def test_bad_parameter_is_refused(given, name):
         plan_workload_answers(PAIRS, **arguments)
 
 
-def test_where_laplace_noise_would_not_fit_gaussian_noise_is_taken():
+def test_gaussian_noise_is_used_when_laplace_does_not_fit():
     many = LinearWorkload(DOMAIN, FRACTIONAL.queries * 2000)
     guarantee = promise(ADD, 1e-9, 2e-7)
     with pytest.raises(InputError, match=r"^epsilon: "):

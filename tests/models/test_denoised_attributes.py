@@ -196,7 +196,7 @@ def test_unobserved_coefficients_stay_unobserved():
     np.testing.assert_array_equal(found.variances, variances)
 
 
-def test_other_values_and_null_follow_none():
+def test_other_values_and_null_have_no_order():
     text = (
         '{"attributes": ['
         '{"name": "age", "type": "integer", "min": 0, "max": 3,'
