@@ -134,7 +134,7 @@ def test_run_is_saved_once(tmp_path):
 
 
 @pytest.mark.parametrize("step", ["savez", "fsync"])
-def test_failed_save_is_not_retried(tmp_path, monkeypatch, step):
+def test_run_is_not_saved_again_after_a_failed_save(tmp_path, monkeypatch, step):
     """At worst the first folder can be resumed, never both."""
     run = small_run(3)
     query = cells(run.plan.domain, 0)

@@ -104,7 +104,7 @@ def test_both_parts_of_a_hybrid_together_spend_epsilon(share, relation, moved):
         ),
     ],
 )
-def test_parameters_that_are_refused_are_named(make, name):
+def test_errors_name_the_invalid_parameter(make, name):
     with pytest.raises(InputError, match=rf"^{name}: .* is refused"):
         make()
 
@@ -129,7 +129,7 @@ def test_tight_noise_has_at_least_3_3_times_less_deviation_than_the_published_on
     assert planned[0] / planned[1] >= 3.3
 
 
-def test_units_norm_bounds_the_gaussian_noise():
+def test_norm_of_a_unit_bounds_the_gaussian_noise():
     person = Guarantee(1.0, 1e-9, REPLACE, "person", 16)
     loose = plan_of(CountSketch(noise="gaussian"), person).sketch
     bounded = plan_of(CountSketch(noise="gaussian", unit_norm=4.0), person).sketch
@@ -143,7 +143,7 @@ def test_units_norm_bounds_the_gaussian_noise():
 @pytest.mark.parametrize("scale", [0.3, 1.0, 7.5])
 @pytest.mark.parametrize("most", [1, 2, 5])
 @pytest.mark.parametrize("weight", [1, 3])
-def test_threshold_is_the_least_that_keeps_delta(scale, most, weight):
+def test_threshold_is_the_smallest_that_keeps_delta(scale, most, weight):
     delta = 1e-4
     threshold = stability_threshold(scale, delta, most, weight)
 
@@ -334,7 +334,7 @@ def test_rejects_impossible_sketches_at_construction(make, message):
     "mechanism",
     [SparseProject(), CountSketch(noise="gaussian"), StabilityHistogram(), HybridSketch()],
 )
-def test_pure_privacy_is_refused_by_what_needs_a_delta(mechanism):
+def test_pure_privacy_is_refused_where_a_delta_is_needed(mechanism):
     pure = Guarantee(1.0, 0, ADD, "record", 1)
     with pytest.raises(InputError, match=r"delta: 0\.0 is refused"):
         mechanism.plan(pure, max_sparsity=1)

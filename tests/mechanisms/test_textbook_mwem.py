@@ -191,7 +191,7 @@ def test_scores_are_exact_errors_of_single_cells():
 @pytest.mark.parametrize("epsilon", [1e-9, 1e-3, 1.0, 1e6])
 @pytest.mark.parametrize("num_records", [1, 2**40])
 @pytest.mark.parametrize("stop_below", [None, 0.2])
-def test_infeasible_runs_are_refused_when_planned(epsilon, num_records, stop_below):
+def test_feasible_plans_run_and_others_are_refused(epsilon, num_records, stop_below):
     workload = workload_of(domain_of(3, 1), 1)
     mechanism = MWEM(2, "textbook", stop_below=stop_below)
     for delta in (PURE, APPROXIMATE):
