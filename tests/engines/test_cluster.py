@@ -49,7 +49,7 @@ def test_cluster_release_has_the_same_structure_and_guarantee(tmp_path, cluster,
     assert shape(card) == shape(expected)
 
 
-def test_both_task_managers_work(tmp_path, cluster):
+def test_work_is_spread_over_both_task_managers(tmp_path, cluster):
     """A cluster that did all in one process would show nothing."""
     cluster.forget_workers()
     program = PROGRAMS["release_intervals"]
@@ -59,7 +59,7 @@ def test_both_task_managers_work(tmp_path, cluster):
     assert len(controls) == NUM_ENVIRONMENTS * len(cluster.task_managers)
 
 
-def test_runs_with_the_flags_that_a_user_gives(tmp_path, cluster, job_server_jar):
+def test_runs_with_the_flags_of_a_user(tmp_path, cluster, job_server_jar):
     """FlinkRunner with its own job server, which sends its jar to the cluster."""
     program = PROGRAMS["release_intervals"]
     flags = ["--runner=FlinkRunner", f"--flink_master={cluster.master}", "--parallelism=2"]

@@ -32,7 +32,7 @@ NUM_TRIALS = int(os.environ.get("FAULT_TRIALS", "20"))
 
 @pytest.mark.engines
 @pytest.mark.parametrize("name", FAULTS)
-def test_a_fault_publishes_one_draw_or_none(tmp_path, cluster, waiting, name):
+def test_fault_publishes_one_whole_draw_or_nothing(tmp_path, cluster, waiting, name):
     program = PROGRAMS["release_synthetic_database"]
     fault = FAULTS[name]
     # Of the moments of the write the worst one: committed, and nothing in its place yet.
@@ -46,7 +46,7 @@ def test_a_fault_publishes_one_draw_or_none(tmp_path, cluster, waiting, name):
 
 @pytest.mark.engines
 @pytest.mark.parametrize("name", [name for name in FAULTS if name[0] in "cdf"])
-def test_a_fault_publishes_one_draw_or_none_in_a_bucket(
+def test_fault_publishes_one_whole_draw_or_nothing_in_a_bucket(
     tmp_path, cluster, waiting, google_storage, name
 ):
     program, fault = PROGRAMS["release_synthetic_database"], FAULTS[name]
@@ -101,7 +101,7 @@ def show(pytestconfig) -> Callable[[Sequence[str]], None]:
 @pytest.mark.faults
 @pytest.mark.parametrize("program", [*PROGRAMS, IN_A_BUCKET])
 @pytest.mark.parametrize("name", FAULTS)
-def test_every_fault_on_every_program(
+def test_every_fault_in_every_program_publishes_at_most_one_draw(
     tmp_path, cluster, waiting, google_storage, show, name, program
 ):
     job, service = PROGRAMS.get(program), None

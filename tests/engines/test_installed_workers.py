@@ -136,7 +136,7 @@ def submit(folder: pathlib.Path, command: list[str], *, python_path: str | None)
     assert result.returncode == 0, result.stderr[-3000:]
 
 
-def test_workers_run_what_was_shipped(tmp_path, shipped, workers):
+def test_workers_run_the_shipped_code(tmp_path, shipped, workers):
     found = tmp_path / "found"
     script = tmp_path / "probe.py"
     script.write_text(PROBE.format(path=str(found), flags=workers), encoding="utf-8")
@@ -157,13 +157,13 @@ def released_by(folder: pathlib.Path) -> str:
     return version
 
 
-def test_a_program_of_a_checkout_runs_there(tmp_path, workers):
+def test_program_from_checkout_runs_on_installed_workers(tmp_path, workers):
     argv = ["-m", "pipelines.release_synthetic_database", *job_flags(tmp_path), *workers]
     submit(tmp_path, [sys.executable, *argv], python_path=str(ROOT))
     assert released_by(tmp_path / "out") == VERSION, "another package made the release"
 
 
-def test_a_program_that_was_installed_runs_there(tmp_path, shipped, workers):
+def test_installed_program_runs_on_installed_workers(tmp_path, shipped, workers):
     command = [str(shipped / "bin" / "beam-dp"), "release-intervals"]
     submit(tmp_path, [*command, *interval_flags(tmp_path), *workers], python_path=None)
     assert released_by(tmp_path / "out") == VERSION

@@ -106,7 +106,7 @@ def kept_by(address: str, horizon: Horizon) -> np.ndarray:
     return counts
 
 
-def test_windows_of_a_topic_are_exact_on_flink(tmp_path, broker, flink):
+def test_windows_from_kafka_topic_are_exact_on_flink(tmp_path, broker, flink):
     horizon = Horizon(int(time.time()) + 2, 1, 10, 2)
     plan = plan_window_tables(
         marginals(DOMAIN, ways=1), horizon, WindowUnit("record", 1, 1, 1), 2000.0, 0.0

@@ -41,15 +41,15 @@ def assert_paid_and_released(ledger: Ledger, folder: pathlib.Path) -> None:
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_a_program_keeps_its_contract(name, tmp_path, engine):
+def test_program_keeps_its_contract(name, tmp_path, engine):
     check_contract(name, tmp_path, engine)
 
 
-def test_answers_are_near_the_truth_and_a_bad_line_has_an_error(tmp_path, engine):
+def test_answers_are_accurate_and_bad_line_gets_an_error(tmp_path, engine):
     check_answers(tmp_path, engine)
 
 
-def test_the_runner_that_users_name_starts_its_own_server(tmp_path, job_server_jar):
+def test_named_runner_starts_its_own_server(tmp_path, job_server_jar):
     ledger = ledger_in(tmp_path)
     argv = job_flags(
         tmp_path,
@@ -63,7 +63,7 @@ def test_the_runner_that_users_name_starts_its_own_server(tmp_path, job_server_j
     assert_paid_and_released(ledger, tmp_path)
 
 
-def test_a_paid_release_on_prism_is_marked_and_prints_no_logs_of_beam(tmp_path, prism, capfd):
+def test_paid_release_on_prism_is_marked_and_prints_no_beam_logs(tmp_path, prism, capfd):
     ledger = ledger_in(tmp_path)
     argv = [*job_flags(tmp_path, ledger=ledger.name, dataset_id="people"), *prism]
     assert release_synthetic_database.main(argv) == 0
@@ -95,7 +95,7 @@ FAILED = "the job failed with RuntimeError"
         ("prism", LocalStore, "create_exclusively", FAILED),
     ],
 )
-def test_a_job_that_fails_publishes_nothing_and_shows_nothing_of_records(
+def test_failed_job_publishes_nothing_and_shows_no_records(
     engine_name, owner, method, line, request, tmp_path, flink_log, monkeypatch, capfd
 ):
     tried: list[Any] = []
@@ -124,7 +124,7 @@ def test_a_job_that_fails_publishes_nothing_and_shows_nothing_of_records(
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_during_the_write_leaves_no_draft_on_flink(tmp_path, job_server_jar, number):
+def test_signal_during_write_leaves_no_draft_on_flink(tmp_path, job_server_jar, number):
     flags = [
         "--runner=FlinkRunner",
         "--flink_master=[local]",

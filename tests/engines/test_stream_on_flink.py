@@ -46,7 +46,7 @@ class _Keep(beam.DoFn):
         file.write_text(json.dumps(values), encoding="utf-8")
 
 
-def test_a_stream_of_queries_is_answered_by_one_run(tmp_path, flink):
+def test_one_run_answers_a_stream_of_queries(tmp_path, flink):
     guarantee = Guarantee(1000.0, 1e-9, Neighboring.ADD_OR_REMOVE_ONE, "record", 1)
     plan = plan_private_mw(
         parse_domain(json.dumps(DOMAIN), source="domain"),

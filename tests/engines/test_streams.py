@@ -283,7 +283,7 @@ def test_windows_stay_exact_after_any_kill(tmp_path, cluster, waiting, kill, num
 
 @pytest.mark.faults
 @pytest.mark.parametrize("number", range(NUM_TRIALS))
-def test_same_command_resumes_after_the_job_manager_was_killed(tmp_path, cluster, waiting, number):
+def test_same_command_resumes_after_job_manager_is_killed(tmp_path, cluster, waiting, number):
     """It has no memory of jobs: the job is lost, and started again."""
 
     def kill_job_manager(cluster: FlinkCluster) -> None:

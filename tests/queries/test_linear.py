@@ -119,12 +119,12 @@ def check(query, expected: np.ndarray) -> None:
 
 
 @pytest.mark.parametrize("name", WRITTEN)
-def test_written_queries(name):
+def test_parsed_query_matches_its_definition(name):
     written, holds = WRITTEN[name]
     check(QUERIES.from_json(written), np.array([float(holds(each)) for each in RECORDS]))
 
 
-def test_negations_are_one_less_and_their_own_inverse():
+def test_negation_is_one_minus_the_query_and_its_own_inverse():
     values = np.random.default_rng(0).random(DOMAIN.num_cells)
     for query in (QUERIES.explicit(values), *(QUERIES.from_json(w) for w, _ in WRITTEN.values())):
         if query == Product(DOMAIN.shape, (), ()):
@@ -143,7 +143,7 @@ def test_explicit_queries_are_rounded_to_the_grid():
     check(QUERIES.from_json({"values": values.tolist()}), values)
 
 
-def test_cells_of_a_marginal_make_it():
+def test_marginal_is_made_of_its_cells():
     counts = np.random.default_rng(3).integers(0, 50, DOMAIN.num_cells)
     table = counts.reshape(DOMAIN.shape).sum(axis=(0, 3, 4)).ravel()
     cells = list(QUERIES.marginal_cells(["only", "degree"]))
@@ -151,7 +151,7 @@ def test_cells_of_a_marginal_make_it():
     assert cells[1] == QUERIES.conjunction({"degree": "BA"})
 
 
-def test_the_same_query_in_other_words_is_equal():
+def test_differently_written_equal_queries_are_equal():
     same = [
         {"conjunction": {"age": [20, 21]}},
         {"conjunction": {"age": [[20, 21]], "only": 5}},
@@ -224,14 +224,14 @@ BAD = [
 
 
 @pytest.mark.parametrize(("written", "condition"), BAD)
-def test_bad_queries_are_refused_in_one_line(written, condition):
+def test_bad_query_is_rejected_in_one_line(written, condition):
     with pytest.raises(InputError) as caught:
         QUERIES.from_json(written)
     message = str(caught.value)
     assert condition in message and message.startswith("query") and "\n" not in message
 
 
-def test_other_refusals():
+def test_rejects_invalid_arguments():
     with pytest.raises(InputError, match="2\\^26"):
         LinearQueries(Domain((IntegerAttribute("a", 0, 2**27),)))
     for names in ("age", [], ["age", "age"], ["agee"], [3]):
@@ -247,7 +247,7 @@ def test_other_refusals():
         Parity((2, 2), (0, 0), (((0, 1),), ((0, 1),)))
 
 
-def test_many_attributes_of_one_level_and_large_tables():
+def test_supports_many_single_level_attributes_and_large_tables():
     names = [IntegerAttribute(f"x{i}", 0, 0) for i in range(70)]
     domain = Domain((*names[:35], IntegerAttribute("a", 0, 2), *names[35:], BooleanAttribute("b")))
     query = LinearQueries(domain).conjunction({"a": {"not": 1}, "b": True})

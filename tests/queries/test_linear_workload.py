@@ -78,12 +78,12 @@ def check_against_each(workload: LinearWorkload, seed: int) -> None:
 @pytest.mark.slow
 @settings(max_examples=200)
 @given(workloads(), st.integers(0, 100))
-def test_all_queries_at_once_are_each_by_itself(workload, seed):
+def test_evaluating_all_queries_matches_each_query_alone(workload, seed):
     check_against_each(workload, seed)
 
 
 @pytest.mark.parametrize("limit", [1, 2**12])
-def test_parts_and_halves_change_nothing(limit, monkeypatch):
+def test_splitting_the_work_changes_no_answers(limit, monkeypatch):
     for name in ("_BATCH_CELLS", "_PART_CELLS", "_STEP_CELLS"):
         monkeypatch.setattr(f"beam_dp.queries.query_batches.{name}", limit)
     generator = np.random.default_rng(1)
@@ -120,7 +120,7 @@ FORMS = [
 
 
 @pytest.mark.parametrize(("domain", "spec"), FORMS)
-def test_every_form_is_each_of_its_queries(domain, spec):
+def test_every_form_matches_its_individual_queries(domain, spec):
     check_against_each(parse_linear_workload(spec, domain), 3)
 
 
@@ -132,7 +132,7 @@ def test_marginals_are_their_cells_in_order():
     assert found.tolist() == [int(each) for each in expected]
 
 
-def test_conjunctions_are_all_choices_of_literals():
+def test_conjunctions_cover_all_choices_of_literals():
     written = []
     levels = {
         "member": [False, True],
@@ -155,7 +155,7 @@ def test_conjunctions_are_all_choices_of_literals():
     assert set(workload) == expected and len(workload) == len(expected)
 
 
-def test_parities_and_monotone_conjunctions_are_of_last_levels():
+def test_parities_and_monotone_conjunctions_use_last_levels():
     codes = np.array(BINARY.codes(np.arange(BINARY.num_cells)))
     monotone = parse_linear_workload("monotone_conjunctions:2", BINARY)
     parity = parse_linear_workload("parities:2", BINARY)
@@ -165,7 +165,7 @@ def test_parities_and_monotone_conjunctions_are_of_last_levels():
         assert (other.values() == chosen.sum(axis=0) % 2).all()
 
 
-def test_intervals_are_of_ordered_levels_only():
+def test_intervals_need_ordered_levels():
     workload = parse_linear_workload("intervals:age", MIXED)
     assert len(workload) == 10
     ages = MIXED.codes(np.arange(MIXED.num_cells))[1]
@@ -174,7 +174,7 @@ def test_intervals_are_of_ordered_levels_only():
     assert [int(each.values().sum()) for each in prefixes] == [6, 12, 18, 24]
 
 
-def test_a_file_of_lines_is_read(tmp_path):
+def test_reads_a_file_of_lines(tmp_path):
     lines = [
         {"marginal": ["degree"]},
         {"conjunction": {"age": 2}},
@@ -193,7 +193,7 @@ def test_a_file_of_lines_is_read(tmp_path):
     assert parse_linear_workload(str(path), MIXED) == workload
 
 
-def test_a_matrix_is_read(tmp_path):
+def test_reads_a_matrix(tmp_path):
     matrix = np.random.default_rng(6).random((3, BINARY.num_cells))
     np.save(tmp_path / "q.npy", matrix)
     workload = parse_linear_workload(f"matrix:{tmp_path / 'q.npy'}", BINARY)
@@ -222,7 +222,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("spec", "condition"), REFUSED)
-def test_a_bad_form_is_refused(spec, condition):
+def test_rejects_bad_form(spec, condition):
     with pytest.raises(InputError, match=r"workload|ways") as refused:
         parse_linear_workload(spec, MIXED)
     assert condition in str(refused.value)
@@ -242,7 +242,7 @@ LINES = [
 
 
 @pytest.mark.parametrize(("line", "condition"), LINES)
-def test_a_bad_line_is_refused(line, condition, tmp_path):
+def test_rejects_bad_line(line, condition, tmp_path):
     path = tmp_path / "queries.jsonl"
     path.write_text(line)
     with pytest.raises(InputError) as refused:
@@ -261,14 +261,14 @@ MATRICES = [
 
 
 @pytest.mark.parametrize(("matrix", "condition"), MATRICES)
-def test_a_bad_matrix_is_refused(matrix, condition, tmp_path):
+def test_rejects_bad_matrix(matrix, condition, tmp_path):
     np.save(tmp_path / "q.npy", matrix, allow_pickle=True)
     with pytest.raises(InputError) as refused:
         parse_linear_workload(f"matrix:{tmp_path / 'q.npy'}", BINARY)
     assert condition in str(refused.value)
 
 
-def test_sizes_are_refused_before_a_query_is_made(monkeypatch, tmp_path):
+def test_rejects_excessive_sizes_before_making_queries(monkeypatch, tmp_path):
     monkeypatch.setattr(linear_workload_module, "MAX_QUERIES", 11)
     specs = ["marginals:2", "conjunctions:1", "conjunctions:2", "intervals:age"]
     path = tmp_path / "queries.jsonl"
@@ -285,7 +285,7 @@ def test_sizes_are_refused_before_a_query_is_made(monkeypatch, tmp_path):
         parse_linear_workload(f"matrix:{tmp_path / 'q.npy'}", BINARY)
 
 
-def test_queries_of_another_domain_are_refused():
+def test_rejects_queries_of_another_domain():
     query = LinearQueries(BINARY).conjunction({"a": True})
     with pytest.raises(InputError, match="over a domain of shape"):
         LinearWorkload(MIXED, (query,))

@@ -39,7 +39,7 @@ JSON = st.recursive(
 @pytest.mark.slow
 @settings(max_examples=300)
 @given(st.dictionaries(st.sampled_from(FORMS), JSON) | JSON)
-def test_whatever_a_line_holds_it_is_a_query_or_an_error(held):
+def test_any_line_gives_a_query_or_an_error(held):
     for line in (held, json.dumps(held)):
         found = read_line(QUERIES, line)
         assert (found.query is None) != (found.error is None)
@@ -63,12 +63,12 @@ def test_whatever_a_line_holds_it_is_a_query_or_an_error(held):
         ('{"id": "\\ud800", "prefix": {}}', "prefix must have attribute, high"),
     ],
 )
-def test_bad_lines(line, error):
+def test_bad_line_gives_an_error(line, error):
     found = read_line(QUERIES, line)
     assert found.query is None and error in found.error
 
 
-def test_a_good_line():
+def test_good_line_gives_a_query():
     found = read_line(QUERIES, '{"id": 5, "conjunction": {"sex": "f"}}')
     assert found.id == "5" and found.error is None
     assert found.query == QUERIES.conjunction({"sex": "f"})
@@ -76,14 +76,14 @@ def test_a_good_line():
 
 
 @pytest.mark.slow
-def test_a_marginal_of_too_many_cells_is_refused_at_once():
+def test_rejects_marginal_with_too_many_cells_at_once():
     queries = LinearQueries(read_domain('{"a": 1024, "b": 1024}'))
     with pytest.raises(InputError, match=r"must have at most 262,144 cells$"):
         expand_line(queries, '{"marginal": ["a", "b"]}')
     assert len(expand_line(queries, '{"marginal": ["a"]}')) == 1024
 
 
-def test_a_marginal_of_weight_one_is_expanded_and_another_weight_is_refused():
+def test_expands_marginal_of_weight_one_and_rejects_other_weights():
     plain = expand_line(QUERIES, '{"marginal": ["sex"]}')
     assert len(plain) == 2
     assert expand_line(QUERIES, '{"marginal": ["sex"], "weight": 1.0}') == plain

@@ -22,7 +22,7 @@ from beam_dp.queries.sparse_reader import SparseQueries
 
 @pytest.mark.parametrize("is_monotone", [True, False])
 @pytest.mark.parametrize(("d", "w"), [(1, 1), (4, 1), (5, 3), (6, 4), (6, 6)])
-def test_they_are_all_and_hold_where_they_say(d, w, is_monotone):
+def test_family_is_complete_and_each_conjunction_matches_its_rows(d, w, is_monotone):
     family = RowConjunctions(d, w, is_monotone)
     texts = list(family)
     every = {"".join(letters) for letters in product("1*" if is_monotone else "01*", repeat=d)}
@@ -36,7 +36,7 @@ def test_they_are_all_and_hold_where_they_say(d, w, is_monotone):
 
 
 @pytest.mark.parametrize("form", ["conjunctions", "monotone_conjunctions"])
-def test_they_are_those_of_a_dense_domain(form):
+def test_family_equals_that_of_a_dense_domain(form):
     domain = read_domain(json.dumps({f"a{bit}": 2 for bit in range(5)}))
     dense = {tuple(query.values()) for query in parse_linear_workload(f"{form}:3", domain)}
     rows = list(map("".join, product("01", repeat=5)))
@@ -59,30 +59,30 @@ def test_they_are_those_of_a_dense_domain(form):
         ((24, 18, True), "rows in all conjunctions; must make at most 4,194,304"),
     ],
 )
-def test_refusals(arguments, message):
+def test_rejects_invalid_arguments(arguments, message):
     with pytest.raises(InputError, match=message) as refused:
         RowConjunctions(*arguments)
     assert "\n" not in str(refused.value) and len(str(refused.value)) < 200
 
 
 @pytest.mark.parametrize("text", ["", "01x", 7, None, ["0", "1"], "*" * 21])
-def test_texts_that_are_no_conjunction(text):
+def test_rejects_texts_that_are_not_conjunctions(text):
     with pytest.raises(InputError):
         conjunction_of_text(text)
 
 
 @pytest.mark.parametrize("spec", ["5", "5,3,2", "a,b", "-5,3", "5,6", "", "\u0665,3"])
-def test_specifications_that_are_none(spec):
+def test_rejects_invalid_specifications(spec):
     assert names_row_conjunctions(f"row_conjunctions:{spec}")
     with pytest.raises(InputError, match=re.escape("workload: 'row_conjunctions:")):
         parse_row_conjunctions(f"row_conjunctions:{spec}")
 
 
-def test_files_are_no_families():
+def test_file_names_are_not_families():
     assert not any(map(names_row_conjunctions, ("row_conjunctions", "q.jsonl", "C:row.json")))
 
 
-def test_lines_of_files_hold_them():
+def test_lines_of_files_may_be_row_conjunctions():
     reader = SparseQueries("text", 4, HashKey.draw(1))
     (first, *_) = RowConjunctions(5, 3).to_json()
     assert reader.from_json(first).elements == ("00000", "00001", "00010", "00011")

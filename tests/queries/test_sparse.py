@@ -29,7 +29,7 @@ def test_values_are_on_the_grid_and_zeros_are_dropped():
     assert value_at(query, "b") == value_at(query, "d") == value_at(query, "z") == 0
 
 
-def test_types_are_kept_apart():
+def test_keys_of_different_types_are_distinct():
     query = SparseQuery({"1": 1.0, b"1": 0.5, 1: 0.25})
     assert [value_at(query, each) for each in ("1", b"1", 1)] == [1.0, 0.5, 0.25]
     assert SparseQuery({"1": 1}) != SparseQuery({1: 1})
@@ -72,7 +72,7 @@ def test_sums_are_exact():
         (7, "pairs of an element and its value"),
     ],
 )
-def test_refusals(values, message):
+def test_rejects_invalid_values(values, message):
     with pytest.raises(InputError, match=message) as caught:
         SparseQuery(values)
     assert "\n" not in str(caught.value)
@@ -92,12 +92,12 @@ def test_refusals(values, message):
         ({"sparse": [[None, 1]]}, "text, bytes or an integer"),
     ],
 )
-def test_refusals_of_json(parsed, message):
+def test_rejects_invalid_json(parsed, message):
     with pytest.raises(InputError, match=message):
         SparseQuery.from_json(parsed)
 
 
-def test_queries_do_not_change_and_travel_between_processes():
+def test_queries_are_immutable_and_picklable():
     query = SparseQuery({"a": 1, b"b": 0.5, 3: 0.25})
     with pytest.raises(AttributeError):
         query.elements = ()
@@ -144,7 +144,7 @@ def test_rows_agree_with_a_scan_of_all_rows():
         ((40, {0: 1}), "all of 40 bits but at most 20"),
     ],
 )
-def test_refusals_of_rows(arguments, message):
+def test_rejects_invalid_rows(arguments, message):
     with pytest.raises(InputError, match=message):
         row_conjunction(*arguments)
     with pytest.raises(InputError, match=message):
@@ -154,14 +154,14 @@ def test_refusals_of_rows(arguments, message):
 
 
 @pytest.mark.parametrize("make", [row_parity, row_disjunction])
-def test_refusals_of_bits(make):
+def test_rejects_invalid_bits(make):
     with pytest.raises(InputError, match="bits: 3 is refused"):
         make(3, {}, [3])
     with pytest.raises(InputError, match="each bit once"):
         make(3, {}, [1, 1])
 
 
-def test_files(tmp_path):
+def test_reads_files(tmp_path):
     lines = tmp_path / "keys.tsv"
     lines.write_text("alice@example.org\nbob@example.org\t0.5\nodd\tkey\t1\n", encoding="utf-8")
     expected = SparseQuery({"alice@example.org": 1, "bob@example.org": 0.5, "odd\tkey": 1})
@@ -198,7 +198,7 @@ def test_files(tmp_path):
         ("query.json", b"[" * 10**5, "nested too deeply"),
     ],
 )
-def test_refusals_of_files(tmp_path, name, content, message):
+def test_rejects_invalid_files(tmp_path, name, content, message):
     path = tmp_path / name
     path.write_bytes(content)
     with pytest.raises(InputError, match=message) as caught:
@@ -207,7 +207,7 @@ def test_refusals_of_files(tmp_path, name, content, message):
 
 
 @pytest.mark.parametrize("written", ["007", "+1", " 7", "1_0", "-0", "7.00", "07.0", "x", "\u0667"])
-def test_integer_keys_are_those_of_records(tmp_path, written):
+def test_rejects_integer_keys_that_records_cannot_have(tmp_path, written):
     """Otherwise a query for one key would be answered with the count of another."""
     path = tmp_path / "keys"
     path.write_text(f"5\n{written}\n", encoding="utf-8")
@@ -215,7 +215,7 @@ def test_integer_keys_are_those_of_records(tmp_path, written):
         read_sparse_query(path, keys="integer")
 
 
-def test_other_refusals_of_files(tmp_path):
+def test_rejects_missing_file_and_invalid_keys(tmp_path):
     with pytest.raises(InputError, match="cannot be read"):
         read_sparse_query(tmp_path / "none")
     with pytest.raises(InputError, match="keys: 'bytes' is refused"):
@@ -225,7 +225,7 @@ def test_other_refusals_of_files(tmp_path):
         read_sparse_query(tmp_path / "keys", keys="integer")
 
 
-def test_queries_name_keys_as_records_do():
+def test_queries_normalize_keys_as_records_do():
     query = SparseQuery({"7.0": 1, "07.0": 0.5, b"-8.0": 0.25, 9: 1, "a.0": 1})
     plain = SparseQuery({"7": 1, "07.0": 0.5, b"-8": 0.25, 9: 1, "a.0": 1})
     assert with_plain_keys(query) == plain

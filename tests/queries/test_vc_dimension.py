@@ -73,7 +73,7 @@ def sets_of(size: int) -> list:
 
 
 @pytest.mark.parametrize("shape", [(3, 4), (8, 5), (20, 7), (64, 8), (12, 9)])
-def test_the_search_finds_what_all_sets_of_cells_show(shape):
+def test_search_agrees_with_all_sets_of_cells(shape):
     generator = np.random.default_rng(shape[0])
     for density in (0.1, 0.5, 0.7) * 8:
         matrix = (generator.random(shape) < density).astype(np.int64)
@@ -101,7 +101,7 @@ def test_products_have_the_dimension_of_their_family(family, sizes):
 
 @pytest.mark.parametrize("spec", ["intervals", "prefixes"])
 @pytest.mark.parametrize("size", range(1, 8))
-def test_the_named_workloads_of_one_attribute(spec, size):
+def test_named_workloads_of_one_attribute_have_known_dimensions(spec, size):
     family = {"intervals": "rectangles", "prefixes": "prefixes"}[spec]
     workload = parse_linear_workload(f"{spec}:a0", domain_of(size, 2))
     found = workload_vc_dimension(workload)
@@ -111,7 +111,7 @@ def test_the_named_workloads_of_one_attribute(spec, size):
 
 
 @pytest.mark.parametrize("width", [1, 2, 3, 4])
-def test_families_over_yes_no_attributes(width):
+def test_families_over_boolean_attributes_have_known_dimensions(width):
     domain = domain_of(*[2] * width)
     made = {
         form: [
@@ -136,14 +136,14 @@ def test_families_over_yes_no_attributes(width):
 
 
 @pytest.mark.parametrize("sizes", TINY, ids=str)
-def test_cells_of_a_marginal(sizes):
+def test_marginal_cells_have_known_dimension(sizes):
     found = matrix_vc_dimension(np.eye(math.prod(sizes), dtype=int))
     assert found.is_exact and found.most == family_vc_dimension("cells", sizes)
 
 
 @pytest.mark.parametrize("monotone", [True, False])
 @pytest.mark.parametrize("width", [1, 2, 3, 4])
-def test_bounds_of_short_conjunctions(width, monotone):
+def test_bounds_of_short_conjunctions_hold(width, monotone):
     domain = domain_of(*[2] * width)
     form = "monotone_conjunctions" if monotone else "conjunctions"
     queries: list[LinearQuery] = [LinearQueries(domain).conjunction({})]
@@ -157,7 +157,7 @@ def test_bounds_of_short_conjunctions(width, monotone):
     assert short_conjunctions_vc_bounds(width, width + 5, monotone=monotone) == (width, width)
 
 
-def test_a_workload_of_products_is_bounded_by_the_sets_of_its_attributes():
+def test_workload_of_products_is_bounded_by_its_attribute_sets():
     generator = np.random.default_rng(7)
     sizes = (4, 3, 2)
     for kinds in product((prefixes_of, intervals_of, sets_of), repeat=3):
@@ -176,7 +176,7 @@ def test_a_workload_of_products_is_bounded_by_the_sets_of_its_attributes():
 
 @pytest.mark.parametrize("way", ["", "monotone_"])
 @pytest.mark.parametrize("width", [1, 2, 3])
-def test_disjunctions_are_bounded_as_the_conjunctions_that_they_deny(way, width):
+def test_disjunctions_are_bounded_like_their_negated_conjunctions(way, width):
     domain = domain_of(2, 2, 2, 2)
     workload = parse_linear_workload(f"{way}disjunctions:{width}", domain)
     bound = products_bound(workload.queries)
@@ -187,7 +187,7 @@ def test_disjunctions_are_bounded_as_the_conjunctions_that_they_deny(way, width)
 
 
 @pytest.mark.parametrize("spec", ["conjunctions:1", "conjunctions:2", "marginals:2"])
-def test_a_workload_finds_its_cells_where_some_are_impossible(spec):
+def test_workload_finds_its_cells_if_some_are_impossible(spec):
     free = domain_of(3, 3)
     domain = free.with_impossible(
         [{"a0": [0], "a1": [1, 2]}, {"a0": [1], "a1": [0, 2]}, {"a0": [2], "a1": [0]}]
@@ -201,7 +201,7 @@ def test_a_workload_finds_its_cells_where_some_are_impossible(spec):
     assert everywhere.is_exact and everywhere.most == all_shattered(rows) >= found.most
 
 
-def test_what_bounded_a_dimension_is_told():
+def test_states_what_bounded_the_dimension():
     assert str(matrix_vc_dimension(np.eye(8))) == "1, by a search"
     assert str(matrix_vc_dimension(np.eye(8), max_steps=0)) == (
         "at most 3, by the number of queries; at least 1"
@@ -213,7 +213,7 @@ def test_what_bounded_a_dimension_is_told():
 
 @pytest.mark.parametrize("points", range(7))
 @pytest.mark.parametrize("dimension", range(5))
-def test_sauers_bound_is_attained_and_its_logarithm_agrees(points, dimension):
+def test_sauer_bound_is_attained_and_matches_its_logarithm(points, dimension):
     sets = [each for each in product((0, 1), repeat=points) if sum(each) <= dimension]
     assert len(sets) == sauer_bound(points, dimension)
     assert log_sauer_bound(points, dimension) == pytest.approx(math.log(len(sets)), rel=1e-12)
@@ -221,7 +221,7 @@ def test_sauers_bound_is_attained_and_its_logarithm_agrees(points, dimension):
         assert matrix_vc_dimension(np.array(sets)).most == min(points, dimension)
 
 
-def test_the_limit_of_work_holds():
+def test_work_limit_is_respected():
     matrix = parse_linear_workload("conjunctions:4", domain_of(*[2] * 10))
     for steps in (2**12, 2**14):
         with lines_below(60_000 + 10 * 2 * steps):
@@ -252,19 +252,19 @@ def test_the_limit_of_work_holds():
         (lambda: workload_vc_dimension(np.eye(2)), "workload: "),  # type: ignore[arg-type]
     ],
 )
-def test_refusals_are_one_line(call, line):
+def test_rejects_invalid_arguments_in_one_line(call, line):
     with pytest.raises(InputError) as refused:
         call()
     assert line in str(refused.value) and "\n" not in str(refused.value)
 
 
-def test_a_workload_of_other_values_is_refused():
+def test_rejects_workload_with_other_values():
     domain = domain_of(2)
     halves = LinearWorkload(domain, (LinearQueries(domain).explicit([0.5, 1]),))
     with pytest.raises(InputError, match="must all be 0 or 1"):
         workload_vc_dimension(halves)
 
 
-def test_no_set_is_shattered_by_too_few_queries_and_none_by_any():
+def test_too_few_queries_shatter_only_the_empty_set():
     assert is_shattered(np.eye(3), []) and not is_shattered(np.eye(3), [0, 1])
     assert not is_shattered(np.eye(3), [0] * 60) and not is_shattered(np.eye(4), [0, 0])

@@ -56,7 +56,7 @@ DOMAIN = Domain(
         ("age <= 100", {}),
     ],
 )
-def test_what_a_condition_holds_for(text, held):
+def test_condition_matches_expected_levels(text, held):
     if held is None:  # a name with a backquote has no notation
         with pytest.raises(InputError):
             read_condition(DOMAIN, text)
@@ -103,7 +103,7 @@ def test_what_a_condition_holds_for(text, held):
         ("hours == 1 and " * 700 + "hours == 1", "must have at most 10,000 characters"),
     ],
 )
-def test_all_else_costs_one_line(text, message):
+def test_other_conditions_are_rejected_in_one_line(text, message):
     with pytest.raises(InputError) as caught:
         read_condition(DOMAIN, text)
     line = str(caught.value)
@@ -119,13 +119,13 @@ def test_all_else_costs_one_line(text, message):
         ("1 < class", {0: [1, 2]}),
     ],
 )
-def test_words_of_python_are_names(text, held):
+def test_python_keywords_are_names(text, held):
     """As in the example that a refusal gives."""
     found = read_condition(TICKETS, text)
     assert {axis: np.flatnonzero(mask).tolist() for axis, mask in found.items()} == held
 
 
 @pytest.mark.parametrize("text", ["lambda: 1", "class if from else class", "class", "while == 1"])
-def test_words_of_python_are_nothing_else(text):
+def test_python_keywords_have_no_other_meaning(text):
     with pytest.raises(InputError, match="where"):
         read_condition(TICKETS, text)

@@ -12,7 +12,7 @@ from beam_dp.queries.workload import Workload, marginals, parse_workload, worklo
 DOMAIN = domain_from_json({"age": 85, "sex": 2, "education": 16, "a,b; c": 3})
 
 
-def test_every_set_of_k_attributes():
+def test_lists_every_set_of_k_attributes():
     workload = parse_workload("marginals:2", DOMAIN)
     assert workload.marginals == tuple(combinations(DOMAIN.names, 2))
     assert workload == marginals(DOMAIN, ways=2)
@@ -28,7 +28,7 @@ def test_listed_marginals_are_put_in_domain_order():
     assert marginals(DOMAIN, ways=1, attributes=["sex", "age"]).marginals == (("age",), ("sex",))
 
 
-def test_a_file_of_json_lines(tmp_path):
+def test_reads_a_file_of_json_lines(tmp_path):
     path = tmp_path / "workload.jsonl"
     path.write_text('{"marginal": ["sex", "a,b; c"]}\n\n{"marginal": ["age"], "weight": 2}\r\n')
     workload = parse_workload(str(path), DOMAIN)
@@ -54,7 +54,7 @@ def test_a_file_of_json_lines(tmp_path):
         ("nul\0byte", "cannot be read as a file"),
     ],
 )
-def test_an_unknown_specification_is_refused_in_one_line(spec, condition):
+def test_unknown_specification_is_rejected_in_one_line(spec, condition):
     with pytest.raises(InputError) as caught:
         parse_workload(spec, DOMAIN)
     assert str(caught.value).startswith("workload: ") and condition in str(caught.value)
@@ -87,7 +87,7 @@ def test_an_unknown_specification_is_refused_in_one_line(spec, condition):
         ('{"marginal": ["age"]}\n{"marginal": ["age"]}', "must list each marginal once"),
     ],
 )
-def test_a_bad_file_is_refused_with_its_line(tmp_path, text, condition):
+def test_bad_file_is_rejected_with_its_line(tmp_path, text, condition):
     path = tmp_path / "w.jsonl"
     path.write_text(text)
     with pytest.raises(InputError) as caught:
@@ -95,14 +95,14 @@ def test_a_bad_file_is_refused_with_its_line(tmp_path, text, condition):
     assert condition in str(caught.value) and "\n" not in str(caught.value)
 
 
-def test_a_file_that_is_not_utf8_is_refused(tmp_path):
+def test_rejects_file_that_is_not_utf8(tmp_path):
     (tmp_path / "w.jsonl").write_bytes(b"\xff\xff\xff")
     with pytest.raises(InputError, match="is not UTF-8 at byte 0"):
         parse_workload(str(tmp_path / "w.jsonl"), DOMAIN)
 
 
 @pytest.mark.parametrize("weights", [(0.0, 1.0), (math.nan, 1.0), (math.inf, 1.0), (1.0,)])
-def test_weights_that_are_not_positive_and_finite_are_refused(weights):
+def test_rejects_weights_that_are_not_positive_and_finite(weights):
     with pytest.raises(InputError, match="weights"):
         Workload(DOMAIN, (("age",), ("sex",)), weights)
 
@@ -120,12 +120,12 @@ def test_weights_that_are_not_positive_and_finite_are_refused(weights):
         {"attributes": [["age"], "sex"]},
     ],
 )
-def test_marginals_refuses_what_is_not_a_choice_of_attributes(arguments):
+def test_marginals_rejects_invalid_choice_of_attributes(arguments):
     with pytest.raises(InputError):
         marginals(DOMAIN, **arguments)
 
 
-def test_too_many_marginals_are_refused_before_they_are_listed():
+def test_rejects_too_many_marginals_before_listing_them():
     wide = domain_from_json({f"a{i}": 2 for i in range(60)})
     with pytest.raises(InputError, match="makes 88004802264174740 marginals"):
         marginals(wide, ways=27)
@@ -150,7 +150,7 @@ def test_closure_and_maximal_agree_with_their_definitions(names):
 
 
 @given(tables, st.data())
-def test_to_json_and_back_is_the_same_workload(names, data):
+def test_workload_round_trips_through_json(names, data):
     weight = st.floats(0.01, 100)
     weights = data.draw(st.lists(weight, min_size=len(names), max_size=len(names)))
     workload = Workload(DOMAIN, tuple(names), tuple(weights))
@@ -169,6 +169,6 @@ def test_to_json_and_back_is_the_same_workload(names, data):
         {"marginals": ["age"], "weights": [1]},
     ],
 )
-def test_json_that_is_no_workload_is_refused(parsed):
+def test_rejects_json_that_is_not_a_workload(parsed):
     with pytest.raises(InputError):
         workload_from_json(parsed, DOMAIN)

@@ -29,7 +29,7 @@ def brute_force(workload: LinearWorkload, neighboring: str) -> tuple[int, int]:
 @pytest.mark.slow
 @settings(max_examples=150)
 @given(workloads(), st.sampled_from([ADD, REPLACE]), st.integers(1, 3))
-def test_it_is_the_largest_change_over_all_pairs(workload, neighboring, most):
+def test_sensitivity_is_the_largest_change_over_all_pairs(workload, neighboring, most):
     found = workload_sensitivity(workload, neighboring, most)
     l1, l2_squared = brute_force(workload, neighboring)
     assert found == WorkloadSensitivity(most * l1, most**2 * l2_squared, True)
@@ -38,7 +38,7 @@ def test_it_is_the_largest_change_over_all_pairs(workload, neighboring, most):
 @pytest.mark.slow
 @settings(max_examples=100)
 @given(workloads())
-def test_where_pairs_are_too_many_it_is_a_bound_or_says_that_it_is_exact(workload):
+def test_sensitivity_is_a_bound_or_marked_exact_with_too_many_pairs(workload):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sensitivity_module, "_MAX_COLUMNS", 0)
         patch.setattr(sensitivity_module, "_MAX_VALUES", 0)
@@ -98,11 +98,11 @@ CLOSED_FORMS = [
 
 
 @pytest.mark.parametrize(("spec", "domain", "added", "replaced"), CLOSED_FORMS)
-def test_closed_forms_need_no_pairs(spec, domain, added, replaced, monkeypatch):
+def test_closed_forms_compare_no_pairs(spec, domain, added, replaced, monkeypatch):
     assert without_pairs(spec, domain, monkeypatch) == (added, replaced)
 
 
-def test_where_neither_bound_nor_search_decides_all_pairs_do(monkeypatch):
+def test_compares_all_pairs_if_bound_and_search_are_inconclusive(monkeypatch):
     """The walk goes from the largest column to the last and back; two others lie farther apart."""
     sets = [(0, 1)] * 3 + [(1,)] * 2 + [(0, 2)] * 3 + [(2,)] * 2 + [(3,)] * 2
     queries = [
@@ -139,13 +139,13 @@ def test_intervals_are_compared_pair_by_pair():
     assert found.l1 == max(*covering, *apart) * UNIT and found.is_exact
 
 
-def test_the_root_is_rounded_up():
+def test_square_root_is_rounded_up():
     assert [WorkloadSensitivity(0, square, True).l2 for square in (0, 1, 2, 4, 5, 2**60 + 1)] == [
         0, 1, 2, 2, 3, 2**30 + 1,
     ]  # fmt: skip
 
 
-def test_repetitions_count():
+def test_repeated_queries_count():
     one = parse_linear_workload("monotone_conjunctions:1", BITS).queries[0]
     found = workload_sensitivity(LinearWorkload(BITS, (one,) * 4), ADD)
     assert (found.l1, found.l2) == (4 * UNIT, 2 * UNIT)

@@ -87,7 +87,7 @@ def fail_first(
     ],
     ids=str,
 )
-def test_a_bucket_where_drafts_would_not_be_private_or_not_go_is_refused(service, settings, cure):
+def test_rejects_bucket_where_drafts_are_not_private_or_not_deletable(service, settings, cure):
     service.buckets["releases"].settings = settings
     for act in (check_output, lambda url: commit_release(release_of(), url)):
         with pytest.raises(InputError, match="because drafts are private") as caught:
@@ -98,16 +98,14 @@ def test_a_bucket_where_drafts_would_not_be_private_or_not_go_is_refused(service
 
 
 @pytest.mark.parametrize("versioning", [{}, {"Status": "Suspended"}], ids=str)
-def test_a_bucket_that_keeps_nothing_now_is_accepted_and_left_as_it_is(service, versioning):
+def test_accepts_bucket_without_active_versioning_and_leaves_it_unchanged(service, versioning):
     service.buckets["releases"].settings = {**PRIVATE, "versioning": versioning}
     check_output(OUT)
     assert service.names() == [] and service.delete_markers == set()
 
 
 @pytest.mark.parametrize("header", ["If-Match", "If-None-Match", "x-amz-copy-source-if-match"])
-def test_a_service_that_passes_over_a_condition_is_refused_before_anything_is_drafted(
-    service, header
-):
+def test_rejects_service_that_ignores_conditions_before_drafting(service, header):
     service.unknown = {header}
     with pytest.raises(InputError, match=r"this service .* whether a condition holds or not$"):
         commit_release(release_of(), OUT)
@@ -130,21 +128,21 @@ def test_a_service_that_passes_over_a_condition_is_refused_before_anything_is_dr
         ("s3:GetObject", "GetObject"),
     ],
 )
-def test_a_missing_right_is_named_before_anything_is_spent(service, right, operation):
+def test_missing_permission_is_named_before_spending_budget(service, right, operation):
     service.buckets["releases"].rights.remove(right)
     with pytest.raises(InputError, match=f"says 403 AccessDenied to {operation}$") as caught:
         check_output(OUT)
     assert ACCOUNT not in str(caught.value)
 
 
-def test_rights_are_tried_in_the_folder(service):
+def test_permissions_are_tested_in_the_folder(service):
     check_output("s3://releases/out/visits/")
     assert ("DELETE", "/releases/out/visits/.draft-") in service.requests
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("bucket", ["", "No", "a", "a_", "-ab", "bucket name", "a" * 64])
-def test_what_names_no_bucket_is_refused(service, bucket):
+def test_rejects_url_that_does_not_name_a_bucket(service, bucket):
     with pytest.raises(InputError, match="must be s3://BUCKET/FOLDER"):
         check_output(f"s3://{bucket}/out")
     with pytest.raises(ReleaseError, match=r"release: .* is refused; card\.json cannot be read"):
@@ -154,7 +152,7 @@ def test_what_names_no_bucket_is_refused(service, bucket):
 @pytest.mark.slow
 @pytest.mark.parametrize("status", [400, 401, 403, 429, 500, 503])
 @pytest.mark.usefixtures("no_waits")
-def test_an_error_of_the_service_is_one_line(service, status):
+def test_service_error_is_reported_in_one_line(service, status):
     fail_first(service, "GET", float("inf"), status, "SomeCode")
     line = f"Amazon S3 says {status} SomeCode to"
     with pytest.raises(InputError, match=f"output: .* can be written: {line} Get") as caught:
@@ -164,13 +162,13 @@ def test_an_error_of_the_service_is_one_line(service, status):
         read_release(OUT)
 
 
-def test_a_missing_library_is_named(monkeypatch):
+def test_missing_library_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "boto3.exceptions", None)
     with pytest.raises(InputError, match=r"boto3 is not installed: pip install 'beam_dp\[s3\]'"):
         check_output(OUT)
 
 
-def test_a_library_that_copies_without_conditions_is_refused(service, monkeypatch):
+def test_rejects_library_that_copies_without_conditions(service, monkeypatch):
     old = types.SimpleNamespace(members={"CopySourceIfMatch"})
     monkeypatch.setattr("botocore.model.OperationModel.input_shape", old)
     with pytest.raises(InputError, match=r"boto3 is too old: pip install 'beam_dp\[s3\]'"):
@@ -195,14 +193,14 @@ def test_missing_credentials_are_named(service, monkeypatch):
     ],
 )
 @pytest.mark.usefixtures("no_waits", "service")
-def test_a_service_that_is_not_reached_is_one_line(monkeypatch, name, value, reason):
+def test_unreachable_service_is_reported_in_one_line(monkeypatch, name, value, reason):
     monkeypatch.setenv(name, value)
     with pytest.raises(InputError, match=f"written: Amazon S3 cannot be reached: {reason}$"):
         check_output(OUT)
 
 
 @pytest.mark.usefixtures("no_waits")
-def test_answers_that_never_come_are_one_line(service, monkeypatch):
+def test_missing_response_is_reported_in_one_line(service, monkeypatch):
     service.loses = lambda method, path: True
     with pytest.raises(InputError, match=r"cannot be reached: ConnectionClosedError$"):
         check_output(OUT)
@@ -215,7 +213,7 @@ def test_answers_that_never_come_are_one_line(service, monkeypatch):
         check_output(OUT)
 
 
-def test_bytes_that_change_on_their_way_are_refused(service, monkeypatch):
+def test_rejects_bytes_changed_in_transit(service, monkeypatch):
     monkeypatch.setenv("AWS_RESPONSE_CHECKSUM_VALIDATION", "when_required")
     service.put("file", b"as it was")
     monkeypatch.setattr("fake_amazon_storage._crc32", lambda data: "AAAAAA==")
@@ -223,7 +221,7 @@ def test_bytes_that_change_on_their_way_are_refused(service, monkeypatch):
         AmazonBucket("releases").read("file", io.BytesIO())
 
 
-def test_a_withdrawn_draft_is_not_published_once_its_name_is_taken_again(service):
+def test_withdrawn_draft_is_not_published_when_its_name_is_reused(service):
     """Both attempts are of one draw, so their drafts have the same name."""
     late, next_one = (BucketStore(AmazonBucket("releases"), OUT, "output") for _ in range(2))
     draft = late.open_draft("0" * 32)
@@ -262,7 +260,7 @@ def _commit_another(service: FakeAmazonStorage) -> None:
         (_commit_another, False),
     ],
 )
-def test_a_card_is_copied_while_its_draft_holds_it_and_there_is_none(service, meanwhile, outcome):
+def test_copies_card_if_draft_is_unchanged_and_no_card_exists(service, meanwhile, outcome):
     bucket = AmazonBucket("releases")
     opened = bucket.create("draft/commit")
     assert opened is not None
@@ -279,7 +277,7 @@ def test_a_card_is_copied_while_its_draft_holds_it_and_there_is_none(service, me
     assert held == before if outcome is not True else held == (b"ours", version)
 
 
-def test_a_repeated_request_finds_what_the_first_has_done(service, no_waits):
+def test_repeated_request_finds_the_result_of_the_first(service, no_waits):
     bucket = AmazonBucket("releases")
     lose_first(service, "PUT")
     opened = bucket.create("commit")
@@ -294,7 +292,7 @@ def test_a_repeated_request_finds_what_the_first_has_done(service, no_waits):
     assert service.names() == [] and len(no_waits) == 3
 
 
-def test_a_request_that_another_one_gets_in_the_way_of_is_repeated(service, no_waits):
+def test_retries_request_that_conflicts_with_another(service, no_waits):
     bucket = AmazonBucket("releases")
     fail_first(service, "PUT", 4, 409, "ConditionalRequestConflict")
     opened = bucket.create("commit")
@@ -308,7 +306,7 @@ def test_a_request_that_another_one_gets_in_the_way_of_is_repeated(service, no_w
     assert no_waits[8:] == [0.1, 0.2, 0.4, 0.8, 1.6, 3.2]
 
 
-def test_a_copy_that_fails_after_its_status_was_sent_has_failed(service, no_waits):
+def test_copy_that_fails_after_its_status_was_sent_is_a_failure(service, no_waits):
     service.put("commit", b"ours")
     bucket, version = AmazonBucket("releases"), service.version_of(b"ours")
     fail_first(service, "PUT", 1, 200, "InternalError")
@@ -321,7 +319,7 @@ def test_a_copy_that_fails_after_its_status_was_sent_has_failed(service, no_wait
 
 
 @pytest.mark.slow
-def test_a_large_file_is_sent_in_one_piece(service):
+def test_large_file_is_sent_in_one_piece(service):
     data = bytes(range(256)) * (40 * 2**10)  # 10 MiB
     bucket, held = AmazonBucket("releases"), io.BytesIO()
     bucket.write("large", data)
@@ -331,14 +329,14 @@ def test_a_large_file_is_sent_in_one_piece(service):
     assert [method for method, _ in service.requests] == ["PUT", "PUT", "GET", "HEAD"]
 
 
-def test_a_file_that_takes_several_pieces_is_refused(service, monkeypatch):
+def test_rejects_file_that_needs_several_pieces(service, monkeypatch):
     monkeypatch.setattr(amazon, "_MAX_BYTES", 4)
     with pytest.raises(OSError, match="no file of more than 5 GB"):
         AmazonBucket("releases").write("large", b"large")
     assert service.requests == []
 
 
-def test_names_of_several_pages_come_in_order_and_as_they_are(service):
+def test_names_on_several_pages_are_listed_in_order_and_unchanged(service):
     bucket = AmazonBucket("releases")
     names = ["out/a b", "out/a&<b>", "out/a+%2B", "out/z", "out/é", "out/\U0001f512"]
     for name in names:

@@ -62,11 +62,11 @@ def test_huge_and_tiny_logarithms_do_not_overflow(monkeypatch, slab_cells):
     np.testing.assert_allclose(result, [[0, 0], [share, 1 - share]])
 
 
-def test_connected_sets_are_joined_in_any_order():
+def test_joins_connected_sets_in_any_order():
     assert connected([(0, 1), (3,), (4, 5), (), (1, 4)]) == [(0, 1, 4, 5), (3,)]
 
 
-def test_attributes_that_nothing_joins_may_have_any_number_of_cells():
+def test_unjoined_attributes_may_have_any_number_of_cells():
     shape = (2**40, 2, 2**40, 2)
     log = np.log([1.0, 3.0])
     potentials = [((1,), log), ((3,), log)]
@@ -74,7 +74,7 @@ def test_attributes_that_nothing_joins_may_have_any_number_of_cells():
     np.testing.assert_allclose(table, np.outer([0.25, 0.75], [0.25, 0.75]))
 
 
-def test_too_many_joined_cells_are_refused_only_when_needed():
+def test_rejects_too_many_joined_cells_only_when_needed():
     shape = (2**15, 2**14, 2)
     potentials = [((0, 1), np.broadcast_to(np.float64(0), shape[:2])), ((2,), np.zeros(2))]
     (table,) = marginal_weights(shape, potentials, [(2,)])
@@ -138,7 +138,7 @@ def test_all_three_way_marginals_of_fifteen_columns_take_little_work_and_memory(
     np.testing.assert_allclose(right.sum(axis=2), middle.sum(axis=0), rtol=1e-8)
 
 
-def test_potentials_whose_tree_is_too_large_are_refused_in_one_line():
+def test_potentials_with_too_large_a_tree_are_rejected_in_one_line():
     sets = list(itertools.combinations(range(15), 2))
     potentials = [(axes, np.zeros([ADULT[axis] for axis in axes])) for axes in sets]
     with pytest.raises(InputError, match=r"'?29,\d.*|'10\^13.*") as caught:

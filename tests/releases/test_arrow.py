@@ -58,7 +58,7 @@ def text(value):
 
 @pytest.mark.parametrize("is_drawn", [False, True])
 @pytest.mark.parametrize("num_records", [0, 500])
-def test_a_column_holds_the_values_of_the_records_in_one_type(num_records, is_drawn):
+def test_column_contains_the_record_values_in_one_type(num_records, is_drawn):
     release = release_of(DOMAIN, num_records=num_records, potentials=[])
     if is_drawn:
         release = with_bin_values(release, Seeded(1))
@@ -79,7 +79,7 @@ def _plain(value):
     return value.astimezone(datetime.UTC) if is_moment else value
 
 
-def test_frames_are_those_of_the_table():
+def test_pandas_frame_matches_the_table():
     domain = DOMAIN.restrict(("null", "n", "texts", "at"))
     release = release_of(domain, num_records=40)
     table = release.to_arrow()
@@ -89,7 +89,7 @@ def test_frames_are_those_of_the_table():
     assert np.array_equal(pa.table(release)["n"], table["n"])
 
 
-def test_a_polars_frame_is_that_of_the_table():
+def test_polars_frame_matches_the_table():
     polars = pytest.importorskip("polars")
     release = release_of(num_records=40)
     assert polars.DataFrame(release).equals(polars.from_arrow(release.to_arrow()))

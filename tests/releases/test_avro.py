@@ -38,7 +38,7 @@ def columns_of(release):
 
 
 @pytest.mark.parametrize("num_records", [0, 1, 500])
-def test_another_avro_reader_sees_the_users_columns_and_values(num_records):
+def test_other_avro_reader_reads_user_columns_and_values(num_records):
     release = release_of(num_records=num_records)
     reader = fastavro.reader(io.BytesIO(avro.records_bytes(release)))
     rows = list(reader)
@@ -58,7 +58,7 @@ def hypothesis_bytes(release):
     return table_bytes("hypothesis", release.draw_id, release.potentials)
 
 
-def test_another_avro_reader_sees_the_hypothesis():
+def test_other_avro_reader_reads_the_hypothesis():
     release = release_of()
     rows = list(fastavro.reader(io.BytesIO(hypothesis_bytes(release))))
     assert [tuple(row["attributes"]) for row in rows] == [names for names, _ in release.potentials]
@@ -84,7 +84,7 @@ ATTRIBUTES = [
 ]
 
 
-def test_another_avro_reader_sees_declared_words_dates_and_times():
+def test_other_avro_reader_reads_declared_words_dates_and_times():
     domain = Domain(
         (
             BooleanAttribute("smoker", true_values=("yes", "Y"), false_values=("no",)),
@@ -104,7 +104,7 @@ def test_another_avro_reader_sees_declared_words_dates_and_times():
     assert row["smoker"] in ("yes", "no")
 
 
-def test_a_released_record_read_again_has_its_own_codes():
+def test_rereading_a_released_record_gives_its_codes():
     domain = Domain(tuple(ATTRIBUTES[8:]))
     release = release_of(domain)
     for batch in release.records():
@@ -120,7 +120,7 @@ def test_a_released_record_read_again_has_its_own_codes():
 @given(st.lists(st.sampled_from(ATTRIBUTES), min_size=1, max_size=4, unique_by=lambda a: a.name),
        st.integers(0, 60), st.integers(0, 5), st.sampled_from([1, 100, 2**20]))  # fmt: skip
 @settings(max_examples=100)
-def test_what_is_written_is_read(attributes, num_records, seed, block_bytes):
+def test_release_round_trips_through_avro(attributes, num_records, seed, block_bytes):
     domain = Domain(tuple(attributes))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(avro_files, "BLOCK_BYTES", block_bytes)
@@ -151,13 +151,13 @@ def test_many_equal_records_take_little_space():
     assert domain.cell_index(codes).tolist() == [1, 4] and counts.tolist() == [3_000_000, 2_000_000]
 
 
-def test_a_retry_writes_the_same_bytes():
+def test_retry_writes_the_same_bytes():
     first, second = (avro.records_bytes(release_of(num_records=500)) for _ in range(2))
     assert first == second
     assert hypothesis_bytes(release_of()) == hypothesis_bytes(release_of())
 
 
-def test_names_that_avro_does_not_allow_are_mapped_to_distinct_ones():
+def test_names_invalid_in_avro_are_mapped_to_distinct_names():
     names = ("a b", "a_b", "a.b", "a_b_2", "7", "é", "_7", "名前", "Überall", "a-b")
     mapped = avro.avro_names(names)
     assert len(set(mapped)) == len(names)
@@ -178,7 +178,7 @@ def test_integers_are_written_and_read_as_fastavro_does(values, at_once):
 
 
 @pytest.mark.parametrize("data", [b"", b"\x80", b"\xff" * 20, b"\xff" * 9 + b"\x02"])
-def test_rejects_a_number_that_is_cut_short_or_too_long(data):
+def test_rejects_truncated_or_overlong_number(data):
     with pytest.raises(DamagedFileError):
         decode_longs(io.BytesIO(data), 1)
 
@@ -202,13 +202,13 @@ def read_blocks(*blocks, num_records=2, **options):
     return read_records(file_of(*blocks, **options), release_of(DOMAIN_2, num_records=num_records))
 
 
-def test_a_well_formed_file_by_hand_is_read():
+def test_reads_well_formed_handmade_file():
     codes, counts, _ = read_blocks((1, ONE), (0, b""), (1, TWO))
     assert DOMAIN_2.cell_index(codes).tolist() == [8, 16] and counts.tolist() == [1, 1]
     assert read_blocks((1, ONE), (1, ONE))[1].tolist() == [2]
 
 
-def test_records_in_any_order_are_counted():
+def test_counts_records_in_any_order():
     codes, counts, _ = read_blocks((3, TWO + ONE + TWO), (1, ONE), num_records=4)
     assert DOMAIN_2.cell_index(codes).tolist() == [8, 16] and counts.tolist() == [2, 2]
 
@@ -229,7 +229,7 @@ def as_another_writer(schema):
 
 
 @pytest.mark.parametrize("codec", ["null", "deflate", "bzip2"])
-def test_reads_records_that_another_program_wrote(codec):
+def test_reads_records_written_by_another_program(codec):
     release = release_of(num_records=500)
     rows = list(fastavro.reader(io.BytesIO(avro.records_bytes(release))))
     file = io.BytesIO()
@@ -240,14 +240,14 @@ def test_reads_records_that_another_program_wrote(codec):
     assert np.array_equal(counts, release.counts)
 
 
-def test_rejects_codecs_whose_memory_is_not_bounded():
+def test_rejects_codecs_with_unbounded_memory():
     file = io.BytesIO()
     fastavro.writer(file, avro.records_schema(DOMAIN_2), [], "xz")
     with pytest.raises(DamagedFileError, match="codec other than null, deflate and bzip2"):
         read_records(file.getvalue(), release_of(DOMAIN_2, num_records=0))
 
 
-def test_many_distinct_records_are_counted_in_parts(monkeypatch):
+def test_counts_many_distinct_records_in_parts(monkeypatch):
     release = release_of(num_records=500)
     data = avro.records_bytes(release)
     monkeypatch.setattr(avro, "_MOST_FORMS", 3)
@@ -284,7 +284,7 @@ def test_many_distinct_records_are_counted_in_parts(monkeypatch):
         ({"blocks": [(1, ONE)], "schema": {"type": "record"}}, "fit its card"),
     ],
 )
-def test_a_file_that_is_not_the_cards_is_refused(arguments, message):
+def test_rejects_file_that_does_not_match_the_card(arguments, message):
     blocks = arguments.pop("blocks")
     with pytest.raises(DamagedFileError) as caught:
         read_blocks(*blocks, **arguments)
@@ -292,7 +292,7 @@ def test_a_file_that_is_not_the_cards_is_refused(arguments, message):
 
 
 @pytest.mark.slow
-def test_a_compressed_bomb_is_not_expanded():
+def test_does_not_expand_compressed_bomb():
     bomb = zlib.compressobj(9, wbits=-15)
     packed = bomb.compress(bytes(2**28)) + bomb.flush()
     header = file_of()
@@ -309,7 +309,7 @@ def test_a_compressed_bomb_is_not_expanded():
 @pytest.mark.parametrize("read", ["records", "hypothesis"])
 @given(data=st.data())
 @settings(max_examples=400)
-def test_damaged_bytes_are_refused_or_still_a_release(read, data):
+def test_damaged_bytes_are_rejected_or_still_form_a_release(read, data):
     release = release_of(DOMAIN_2, num_records=5)
     write = avro.records_bytes if read == "records" else hypothesis_bytes
     good = bytearray(write(release))
@@ -359,7 +359,7 @@ def potential(names, shape, values, ends=(b"\0", b"\0", b"\0")):
         ),
     ],
 )
-def test_a_hypothesis_that_is_not_of_the_domain_is_refused(block, message):
+def test_rejects_hypothesis_of_another_domain(block, message):
     data = write_blocks(SCHEMAS["hypothesis"], DRAW, "hypothesis", [(1, block)])
     with pytest.raises(DamagedFileError, match=message):
         read_tables("hypothesis", data, DOMAIN_2)
@@ -373,7 +373,7 @@ def test_a_hypothesis_that_is_not_of_the_domain_is_refused(block, message):
         ([(1, encode("long", 2**19) + b"\0" * 2**19 + b"\0\0\0")], "not in its domain"),
     ],
 )
-def test_rejects_small_compressed_files_of_much_work_in_little_memory(blocks, message):
+def test_rejects_small_but_expensive_compressed_files_in_little_memory(blocks, message):
     data = write_blocks(SCHEMAS["hypothesis"], DRAW, "hypothesis", blocks, deflate=True)
     tracemalloc.start()
     with lines_below(10**6), pytest.raises(DamagedFileError, match=message):
@@ -383,7 +383,7 @@ def test_rejects_small_compressed_files_of_much_work_in_little_memory(blocks, me
     assert peak < 2**25
 
 
-def test_reads_arrays_that_another_writer_parted():
+def test_reads_arrays_split_by_another_writer():
     domain = domain_from_json({"a": 3000})
     numbers = np.arange(3000, dtype="<f8").tobytes()
     parts = encode("long", -2000) + encode("long", 16_000) + numbers[:16_000]
@@ -395,7 +395,7 @@ def test_reads_arrays_that_another_writer_parted():
 
 
 @pytest.mark.parametrize("value", (4160, 4200, 4223))
-def test_a_number_that_begins_like_a_longer_one_is_read_at_the_end_of_a_block(value):
+def test_reads_prefix_of_a_longer_number_at_the_end_of_a_block(value):
     domain = Domain((IntegerAttribute("n", 4160, 8255),))
     release = release_of(domain, codes=(np.array([value - 4160]),), counts=np.array([1]),
                          num_records=1)  # fmt: skip

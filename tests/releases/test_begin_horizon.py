@@ -32,7 +32,7 @@ def refusal(caught: pytest.ExceptionInfo[InputError]) -> str:
     return text
 
 
-def test_horizon_is_begun_once_and_resumed(place):
+def test_horizon_begins_once_and_is_resumed(place):
     assert begin_horizon(place.url(), CARD, FIRST) == FIRST
     assert place.names() == ["horizon.json"]
     assert begin_horizon(place.url(), card_of(leveled()), SECOND) == FIRST
@@ -53,7 +53,7 @@ def test_horizon_file_states_the_promise_and_its_worst_case(tmp_path):
     assert not set(card["plan"]) & set(card)
 
 
-def test_another_directory_is_another_horizon(tmp_path):
+def test_another_directory_gets_another_horizon(tmp_path):
     assert begin_horizon(tmp_path / "a", CARD, FIRST) == FIRST
     assert begin_horizon(str(tmp_path / "b" / "c"), CARD, SECOND) == SECOND
 
@@ -118,7 +118,7 @@ def test_derived_fields_may_differ(tmp_path):
     assert begin_horizon(tmp_path, CARD, SECOND) == FIRST
 
 
-def test_another_domain_or_workload_is_refused(tmp_path):
+def test_rejects_another_domain_or_workload(tmp_path):
     begin_horizon(tmp_path, CARD, FIRST)
     plan = leveled()
     for workload, name in (
@@ -130,7 +130,7 @@ def test_another_domain_or_workload_is_refused(tmp_path):
         refusal(caught)
 
 
-def test_a_source_that_cannot_be_read_again_goes_on_only_window_by_window(tmp_path):
+def test_unreplayable_source_resumes_only_with_per_window_promises(tmp_path):
     whole = card_of(plan_of(6, person(2, 6), WORKLOAD), replayable=False)
     assert begin_horizon(tmp_path / "whole", whole, FIRST) == FIRST
     with pytest.raises(InputError, match=r"^replayable: False is refused; must be True") as caught:
@@ -142,7 +142,7 @@ def test_a_source_that_cannot_be_read_again_goes_on_only_window_by_window(tmp_pa
         assert begin_horizon(tmp_path / name, card, SECOND) == FIRST
 
 
-def test_a_directory_of_something_else_is_refused(tmp_path):
+def test_rejects_directory_with_other_content(tmp_path):
     (tmp_path / "notes").write_text("mine")
     with pytest.raises(InputError, match=r"^output: .* does not exist yet, or an empty one"):
         begin_horizon(tmp_path, CARD, FIRST)
@@ -151,7 +151,7 @@ def test_a_directory_of_something_else_is_refused(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["notes"]
 
 
-def test_drafts_of_another_job_stop_a_new_horizon_and_not_one_that_goes_on(place):
+def test_drafts_of_another_job_block_a_new_horizon_but_not_a_resumed_one(place):
     for is_begun in (False, True):
         place.new()
         if is_begun:
@@ -168,7 +168,7 @@ def test_drafts_of_another_job_stop_a_new_horizon_and_not_one_that_goes_on(place
 
 
 @pytest.mark.parametrize("num_stops", [1, pytest.param(2, marks=pytest.mark.slow)])
-def test_one_of_two_concurrent_jobs_creates_the_file(place, monkeypatch, num_stops):
+def test_only_one_of_two_concurrent_jobs_creates_the_file(place, monkeypatch, num_stops):
     """In all orders of their steps where they are stopped once or twice together."""
     stepping(monkeypatch, place.owner, place.steps)
     tried = 0
@@ -240,7 +240,7 @@ def test_rejects_card_whose_fields_contradict():
 VALUES: list[Any] = [None, True, -1, 0, 2**80, 1.5, 1e999, "", "x" * 100, [], {}, [[]], {"a": 1}]
 
 
-def test_a_hostile_file_is_refused_in_one_line(tmp_path):
+def test_hostile_file_is_rejected_in_one_line(tmp_path):
     """Whatever stands in one of its fields, it is refused, or says what a card may say."""
     path = tmp_path / "horizon.json"
     good = json.loads(CARD.text(FIRST))
@@ -295,7 +295,7 @@ def test_rejects_text_that_is_not_a_card(tmp_path, text):
         refusal(caught)
 
 
-def test_a_file_that_is_too_large_or_a_link_is_not_read(tmp_path):
+def test_does_not_read_a_link_or_too_large_a_file(tmp_path):
     with (tmp_path / "horizon.json").open("wb") as file:
         file.truncate(2**40)
     with pytest.raises(ReleaseError, match="too large for a card"):
@@ -307,7 +307,7 @@ def test_a_file_that_is_too_large_or_a_link_is_not_read(tmp_path):
         read_horizon(tmp_path)
 
 
-def test_a_directory_without_a_horizon_is_refused(tmp_path):
+def test_rejects_directory_without_a_horizon(tmp_path):
     for directory in (tmp_path, tmp_path / "none"):
         with pytest.raises(ReleaseError, match="must be a directory that holds the windows"):
             read_horizon(directory)

@@ -91,7 +91,7 @@ def with_block(data: bytes, number: int, block: bytes, codec: bytes = b"deflate"
     return encode(HEADER, header) + encode("long", number) + encode("bytes", block) + header["sync"]
 
 
-def test_every_kind_is_tried(tmp_path):
+def test_every_kind_of_release_is_tested(tmp_path):
     write_release(release_of(), tmp_path)
     path = tmp_path / "card.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"kind": "other"}))
@@ -103,7 +103,7 @@ def test_every_kind_is_tried(tmp_path):
 
 @pytest.mark.parametrize("number", [1, 2**20])
 @pytest.mark.parametrize("kind", WRITERS)
-def test_a_block_that_expands_without_end_is_refused_in_little_memory(tmp_path, bomb, kind, number):
+def test_rejects_endlessly_expanding_block_in_little_memory(tmp_path, bomb, kind, number):
     WRITERS[kind](tmp_path)
     read_release(tmp_path)
     for path in sorted(tmp_path.glob("*.avro")):
@@ -121,7 +121,7 @@ def test_a_block_that_expands_without_end_is_refused_in_little_memory(tmp_path, 
         (tmp_path / "card.json").write_bytes(card)
 
 
-def test_answers_take_memory_by_the_size_of_their_file(tmp_path):
+def test_answers_use_memory_in_proportion_to_their_file(tmp_path):
     write_answers_of(tmp_path, 2)
     (path,) = tmp_path.glob("answers-*.avro")
     null = bytes(9)  # of nine fields
@@ -145,7 +145,7 @@ def test_any_avro_reader_reads_answers(tmp_path):
 
 
 @pytest.mark.parametrize("number", [2, 4, True, -1, "3", None])
-def test_answers_are_as_many_as_their_card_says(tmp_path, number):
+def test_rejects_answers_whose_number_differs_from_the_card(tmp_path, number):
     write_answers_of(tmp_path)
     path = tmp_path / "card.json"
     card = json.loads(path.read_text())
@@ -154,7 +154,7 @@ def test_answers_are_as_many_as_their_card_says(tmp_path, number):
         read_release(tmp_path)
 
 
-def test_no_damage_to_answers_ends_otherwise_than_in_one_error(tmp_path):
+def test_every_damage_to_answers_raises_one_error(tmp_path):
     write_answers_of(tmp_path)
     (path,) = tmp_path.glob("answers-*.avro")
     original = path.read_bytes()

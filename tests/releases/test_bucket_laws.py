@@ -39,14 +39,14 @@ def content(bucket: Bucket, name: str) -> bytes | None:
     return file.getvalue()
 
 
-def test_an_object_is_created_once(bucket):
+def test_creates_an_object_only_once(bucket):
     bucket.check()
     assert bucket.create("a/b") is not None
     assert bucket.create("a/b") is None
     assert len(content(bucket, "a/b") or b"") == bucket.size("a/b")
 
 
-def test_an_object_is_replaced_in_its_version_only(bucket):
+def test_replaces_an_object_only_at_its_version(bucket):
     opened = bucket.create("a")
     assert opened is not None
     full = bucket.replace("a", opened, b"full")
@@ -58,7 +58,7 @@ def test_an_object_is_replaced_in_its_version_only(bucket):
     assert content(bucket, "a") is None
 
 
-def test_an_object_that_was_made_anew_has_another_version(bucket):
+def test_recreated_object_has_another_version(bucket):
     """Else the writer of a draft that was withdrawn could publish the next draft of that name."""
     opened = bucket.create("a")
     assert opened is not None
@@ -68,7 +68,7 @@ def test_an_object_that_was_made_anew_has_another_version(bucket):
     assert content(bucket, "a") not in (None, b"full")
 
 
-def test_an_object_is_copied_in_its_version_and_to_a_free_name_only(bucket):
+def test_copies_an_object_only_at_its_version_and_to_a_free_name(bucket):
     opened = bucket.create("a")
     assert opened is not None
     full = bucket.replace("a", opened, b"full")
@@ -84,7 +84,7 @@ def test_an_object_is_copied_in_its_version_and_to_a_free_name_only(bucket):
     assert content(bucket, "c") is None
 
 
-def test_a_copy_replaces_what_is_there(bucket):
+def test_copy_replaces_an_existing_object(bucket):
     bucket.write("a", b"new")
     bucket.write("b", b"old")
     bucket.copy("a", "b")
@@ -94,13 +94,13 @@ def test_a_copy_replaces_what_is_there(bucket):
     assert content(bucket, "b") == b"new"
 
 
-def test_bytes_of_any_kind_are_written_as_they_are(bucket):
+def test_writes_any_bytes_unchanged(bucket):
     data = b"line\r\n\x00\xff--boundary"
     bucket.write("a", data)
     assert content(bucket, "a") == data and bucket.size("a") == 18
 
 
-def test_names_are_listed_in_order_through_all_pages(bucket):
+def test_lists_names_in_order_across_pages(bucket):
     names = [f"a/{letter}" for letter in "abcdefg"] + ["a/é?#%&+ '/x"]
     for name in [*names, "b", "a"]:
         bucket.write(name, b"")
@@ -110,7 +110,7 @@ def test_names_are_listed_in_order_through_all_pages(bucket):
     assert list(bucket.names("")) == ["a", "b"]
 
 
-def test_what_is_missing_is_an_error_or_fine(bucket):
+def test_missing_object_is_an_error_or_ignored(bucket):
     bucket.delete("absent")
     assert list(bucket.names("absent")) == []
     for act in (lambda: bucket.size("absent"), lambda: bucket.read("absent", io.BytesIO())):

@@ -71,7 +71,7 @@ def cloud(request, monkeypatch) -> Iterator[Cloud]:
 
 @pytest.mark.mostly_slow(one_in=4, start=2)
 @pytest.mark.parametrize("num_records", [0, 1, 1000])
-def test_what_is_written_is_read(cloud, num_records):
+def test_release_round_trips_through_bucket(cloud, num_records):
     release = release_of(num_records=num_records)
     check_output(cloud.url)
     write_release(release, cloud.url)
@@ -81,7 +81,7 @@ def test_what_is_written_is_read(cloud, num_records):
 
 
 @pytest.mark.mostly_slow(one_in=2)
-def test_a_release_of_another_draw_is_never_overwritten(cloud):
+def test_never_overwrites_a_release_of_another_draw(cloud):
     write_release(OURS, cloud.url)
     for act in (check_output, lambda url: write_release(OTHERS, url)):
         with pytest.raises(InputError, match=r"output: .* is refused; must be a directory"):
@@ -91,7 +91,7 @@ def test_a_release_of_another_draw_is_never_overwritten(cloud):
 
 
 @pytest.mark.parametrize("name", ["notes.txt", "card.json", "deep/er/notes.txt"])
-def test_a_folder_with_anything_else_is_refused_and_kept(cloud, name):
+def test_folder_with_other_content_is_rejected_and_kept(cloud, name):
     cloud.service.put(f"out/visits/{name}", b"{}")
     with pytest.raises(InputError, match="must be a directory that does not exist yet"):
         check_output(cloud.url)
@@ -99,7 +99,7 @@ def test_a_folder_with_anything_else_is_refused_and_kept(cloud, name):
 
 
 @pytest.mark.mostly_slow(one_in=2)
-def test_what_is_beside_the_folder_does_not_matter(cloud):
+def test_ignores_objects_outside_the_folder(cloud):
     for name in ("out/visits", "out/visits2/card.json", "out/card.json", "out/visits/"):
         cloud.service.put(name, b"mine")
     check_output(cloud.url)
@@ -109,7 +109,7 @@ def test_what_is_beside_the_folder_does_not_matter(cloud):
 
 
 @pytest.mark.parametrize("folder", ["", "/", "/a//b", "/a/../b", "/.", "/a\nb", "/" + "a" * 900])
-def test_what_names_no_folder_is_refused(cloud, folder):
+def test_rejects_url_that_does_not_name_a_folder(cloud, folder):
     for act in (check_output, read_release, finish_writing):
         with pytest.raises(InputError, match=f"must be {cloud.scheme}://BUCKET/FOLDER") as caught:
             act(f"{cloud.scheme}://releases{folder}")
@@ -117,7 +117,7 @@ def test_what_names_no_folder_is_refused(cloud, folder):
 
 
 @pytest.mark.mostly_slow(one_in=2)
-def test_a_bucket_that_is_not_there_is_refused_in_one_line(cloud):
+def test_missing_bucket_is_rejected_in_one_line(cloud):
     url = f"{cloud.scheme}://absent/out"
     with pytest.raises(InputError, match=r"output: .*absent/out' is refused; must be .*no such"):
         check_output(url)
@@ -128,7 +128,7 @@ def test_a_bucket_that_is_not_there_is_refused_in_one_line(cloud):
 
 
 @pytest.mark.mostly_slow(one_in=2)
-def test_a_folder_without_a_release_is_none(cloud):
+def test_folder_without_a_release_is_not_a_release(cloud):
     with pytest.raises(ReleaseError, match="must be a directory that holds a release"):
         read_release(cloud.url)
     cloud.service.put("out/visits/notes.txt", b"mine")
@@ -149,7 +149,7 @@ def _change(data: bytes) -> bytes:
         (lambda data: None, "cannot be read: no such"),
     ],
 )
-def test_a_damaged_payload_is_refused(cloud, damage, message):
+def test_rejects_damaged_payload(cloud, damage, message):
     write_release(OURS, cloud.url)
     objects = cloud.service.buckets["releases"].objects
     (name,) = [name for name in objects if "records" in name]
@@ -160,7 +160,7 @@ def test_a_damaged_payload_is_refused(cloud, damage, message):
         read_release(cloud.url)
 
 
-def test_a_batch_of_a_stream_is_written_once(cloud):
+def test_writes_each_batch_of_a_stream_once(cloud):
     rows: list[dict[str, Any]] = []
     assert write_batch(rows, "a" * 32, 7, cloud.url) is True
     assert write_batch(rows, "a" * 32, 7, cloud.url) is False
@@ -197,7 +197,7 @@ def crash_in_child(cloud: Cloud, release: Any, step: str, *, after: bool) -> int
         ("copy", True, True),  # a file is in its place and in its draft
     ],
 )
-def test_a_crash_is_repaired_by_another_draw(cloud, step, after, is_committed):
+def test_another_draw_repairs_a_crash(cloud, step, after, is_committed):
     """Three of the steps; all of them are tried in ``test_crashes``."""
     assert crash_in_child(cloud, OURS, step, after=after) == 9
     assert ("card.json" in cloud.names()) is is_committed
@@ -206,7 +206,7 @@ def test_a_crash_is_repaired_by_another_draw(cloud, step, after, is_committed):
 
 
 @pytest.mark.slow
-def test_of_racing_draws_one_wins_whole(cloud):
+def test_exactly_one_of_several_racing_draws_is_published(cloud):
     """Once, for all orders of their steps are tried in ``test_orders_of_steps``."""
     won = []
     barrier = threading.Barrier(2)
@@ -227,7 +227,7 @@ def test_of_racing_draws_one_wins_whole(cloud):
 
 
 @pytest.mark.slow
-def test_a_lost_answer_to_any_request_changes_nothing(cloud, monkeypatch):
+def test_lost_response_to_any_request_changes_nothing(cloud, monkeypatch):
     """The library repeats what was carried out already; its waits are left out here."""
     skip_waits(monkeypatch)
     for are_lost in ([1, 0, 0], [0, 1, 0], [0, 0, 1]):
@@ -242,7 +242,7 @@ def test_a_lost_answer_to_any_request_changes_nothing(cloud, monkeypatch):
 
 @pytest.mark.mostly_slow(one_in=3, start=1)
 @pytest.mark.parametrize("status", [403, 507])
-def test_a_write_that_fails_is_one_line_and_leaves_nothing(cloud, status):
+def test_failed_write_is_reported_in_one_line_and_leaves_nothing(cloud, status):
     module = SERVICES[cloud.scheme][0]
     for at in range(4):
         count = 0
@@ -263,7 +263,7 @@ def test_a_write_that_fails_is_one_line_and_leaves_nothing(cloud, status):
 
 
 @pytest.mark.mostly_slow(one_in=2)
-def test_nothing_that_was_drafted_is_left_readable(cloud):
+def test_no_drafted_content_remains_readable(cloud):
     """All that a draft holds is deleted, however many pages its names take."""
     store = BucketStore(cloud.bucket("releases"), cloud.url, "output")
     draft = store.open_draft("0" * 32)

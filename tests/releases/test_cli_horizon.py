@@ -43,7 +43,7 @@ def refusal(capfd: pytest.CaptureFixture[str], *argv: str) -> str:
     return err.strip()
 
 
-def test_describe_says_the_promise_what_is_released_and_how_wrong_it_is(week, capfd, monkeypatch):
+def test_describe_shows_promise_content_and_errors(week, capfd, monkeypatch):
     monkeypatch.setenv("COLUMNS", "300")
     text = said(capfd, "describe", week)
     for part in (
@@ -75,7 +75,7 @@ def test_describe_json_is_the_card_and_the_released_numbers(week, capfd):
     assert found["released"] == {"windows": [0, 1, 2, 4], "blocks": [0]}
 
 
-def test_windows_together_are_answered_with_their_standard_error(week, capfd):
+def test_combined_windows_are_answered_with_their_standard_error(week, capfd):
     (expected,) = read_windows(week).answer(Workload(DOMAIN, (("a1",),)), slice(0, 3))
     (found,) = json.loads(said(capfd, "answer", week, "--windows", "0:3", *MARGINAL, "--json"))
     assert found["records"] == expected.values.tolist()
@@ -129,7 +129,7 @@ def test_windows_flag_follows_python_slices():
                 assert len(expected) == 0
 
 
-def test_windows_must_be_named_and_only_of_a_horizon(week, capfd):
+def test_windows_flag_is_required_for_a_horizon_and_rejected_otherwise(week, capfd):
     assert "--windows: missing; must be one window" in refusal(capfd, "answer", week, *MARGINAL)
     line = refusal(capfd, "answer", f"{week}/windows/000000", "--windows", "0", *MARGINAL)
     assert "--windows applies only to the windows of a stream" in line
@@ -139,7 +139,7 @@ def test_windows_must_be_named_and_only_of_a_horizon(week, capfd):
     assert "must be given once" in line
 
 
-def test_synthetic_databases_are_answered_one_by_one(tmp_path, capfd):
+def test_synthetic_databases_are_queried_one_by_one(tmp_path, capfd):
     plan = plan_window_databases(MWEM(), WORKLOAD, PLAN.horizon, person(2, 3), 1.0, 1e-9)
     begin_horizon(tmp_path, card_of(plan), FIRST)
     for number in (0, 1):
@@ -162,13 +162,13 @@ def test_finish_counts_what_is_released_and_removes_all_drafts(week, capfd):
     assert said(capfd, "finish", week).endswith("drafts removed: 0")
 
 
-def test_finish_names_a_window_that_lost_a_file(week, capfd):
+def test_finish_names_the_window_with_a_lost_file(week, capfd):
     next(pathlib.Path(week, "windows", "000001").glob("tables-*")).unlink()
     line = refusal(capfd, "finish", week)
     assert f"'{week}/windows/000001' is refused; card.json names no files" in line
 
 
-def test_a_damaged_horizon_is_one_line(week, capfd):
+def test_damaged_horizon_is_reported_in_one_line(week, capfd):
     pathlib.Path(week, "horizon.json").write_text("{}")
     for argv in (
         ("describe", week),

@@ -69,7 +69,7 @@ def spoilt(
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("repair", ["same draw", "other draw", "clean-up"])
-def test_a_crash_at_any_step_is_repaired(place, repair, after):
+def test_repairs_a_crash_at_any_step(place, repair, after):
     winners = set()
     for crash_at in itertools.count(1):
         place.new()
@@ -97,7 +97,7 @@ def test_a_crash_at_any_step_is_repaired(place, repair, after):
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
-def test_a_step_that_fails_once_leaves_a_release_or_nothing(place, after):
+def test_step_that_fails_once_leaves_a_whole_release_or_nothing(place, after):
     """A disk that is full, say: unlike a writer that dies, this one tidies up."""
     num_left = num_stopped = 0
     for fail_at in itertools.count(1):
@@ -122,7 +122,7 @@ def test_a_step_that_fails_once_leaves_a_release_or_nothing(place, after):
     assert num_left <= after  # a draft that nobody was told of
 
 
-def test_what_is_written_otherwise_than_it_was_drawn_is_never_committed(place, monkeypatch):
+def test_never_commits_content_that_differs_from_the_draw(place, monkeypatch):
     kind = type(of_url.store_for(place.url(), "output"))
     original = kind.write_draft
 
@@ -136,7 +136,7 @@ def test_what_is_written_otherwise_than_it_was_drawn_is_never_committed(place, m
 
 
 @pytest.mark.parametrize("check", [check_output, probe_output])
-def test_drafts_of_another_job_are_refused_until_they_are_withdrawn(place, check):
+def test_drafts_of_another_job_are_rejected_until_withdrawn(place, check):
     assert dies(place, 3, after=True)
     before = place.names()
     assert before and all(name.startswith(".draft-") for name in before)
@@ -153,7 +153,7 @@ def test_drafts_of_another_job_are_refused_until_they_are_withdrawn(place, check
 
 @pytest.mark.parametrize("release", [OURS, OTHERS], ids=["same draw", "other draw"])
 @pytest.mark.parametrize("write", [commit_release, write_release])
-def test_a_writer_that_is_retried_passes_over_drafts(place, write, release):
+def test_retried_writer_ignores_drafts(place, write, release):
     """Of its own job, or of one that started at the same moment: the first complete one wins."""
     assert dies(place, 3, after=True)
     write(release, place.url())
@@ -161,7 +161,7 @@ def test_a_writer_that_is_retried_passes_over_drafts(place, write, release):
     assert len(place.names()) == 3
 
 
-def test_drafts_that_hold_no_draw_stop_no_job(place):
+def test_drafts_without_a_draw_block_no_job(place):
     """Jobs that start at the same moment try the same folder, and may begin the same horizon."""
     for draw_id in ("trial", "horizon-" + "0" * 32):
         draft_in(place.url(), draw_id)
@@ -169,7 +169,7 @@ def test_drafts_that_hold_no_draw_stop_no_job(place):
     probe_output(place.url())
 
 
-def test_a_card_whose_copy_was_reported_as_refused_is_seen(monkeypatch):
+def test_finds_card_whose_copy_was_reported_as_failed(monkeypatch):
     """As a bucket may say when the answer to its first request was lost."""
 
     class Forgetful(MemoryBucket):

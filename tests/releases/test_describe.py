@@ -47,7 +47,7 @@ def test_cuts_long_workloads_and_domains():
     assert len(text.splitlines()) < 80
 
 
-def test_counts_marginals_without_an_error():
+def test_counts_marginals_without_a_stated_error():
     domain = domain_from_json({f"a{i}": 60 for i in range(10)})
     release = release_of(domain)
     text = text_of(release)
@@ -70,7 +70,7 @@ def test_escapes_markup_and_control_characters_in_names():
     assert "[red]a" in text and "\x1b" not in text
 
 
-def test_a_release_without_stated_errors_says_so():
+def test_release_without_stated_errors_is_described_as_such():
     assert "not stated" in text_of(release_of(errors={}, noise=[], fit={}))
 
 
@@ -123,7 +123,7 @@ def test_shows_noise_in_words_and_records():
     assert "and 2 more: see card.json" in many
 
 
-def test_one_is_singular():
+def test_one_is_followed_by_the_singular():
     text = text_of(release_of(domain_from_json({"a": 4, "b": 2})))
     assert "1 marginal, 8 cells" in text and "1 marginals" not in text
 

@@ -79,7 +79,7 @@ def test_z_scores_of_equal_records_follow_the_noise():
     assert 0.6 < np.mean(np.square(scores)) < 1.5
 
 
-def test_a_cell_without_a_stated_error_has_no_error_bar():
+def test_cell_without_a_stated_error_has_no_error_bar():
     asked = dp.marginals(DOMAIN, attributes=["sex", "class"])
     found = compare_releases(synthetic(COUNTS), synthetic(COUNTS, ONES), asked)
     unknown = [each for each in found if each.standard_error is None]
@@ -103,12 +103,12 @@ def test_compares_the_marginals_of_both_releases():
         (lambda: synthetic(COUNTS, ONES), "must be given: the releases were made for no marginal"),
     ],
 )
-def test_refuses_releases_with_other_cells(second, expected):
+def test_rejects_releases_with_other_cells(second, expected):
     with pytest.raises(InputError, match=expected):
         compare_releases(synthetic(COUNTS), second())
 
 
-def test_refuses_two_copies_of_one_draw():
+def test_rejects_two_copies_of_one_draw():
     release = intervals(COUNTS)
     with pytest.raises(InputError, match="must be another draw"):
         compare_releases(release, release)
@@ -116,7 +116,7 @@ def test_refuses_two_copies_of_one_draw():
         compare_releases(release, intervals(COUNTS, "hours"))
 
 
-def test_the_command_shows_cells_and_their_number(tmp_path, capsys):
+def test_command_shows_cells_and_their_number(tmp_path, capsys):
     directories = [str(tmp_path / name) for name in "ab"]
     for directory, counts in zip(directories, (COUNTS, other_counts()), strict=True):
         write_release(synthetic(counts), directory)
@@ -132,7 +132,7 @@ def test_the_command_shows_cells_and_their_number(tmp_path, capsys):
     assert "of 2 cells differ" in capsys.readouterr().out
 
 
-def test_refuses_releases_that_cannot_be_compared_in_one_line(tmp_path, capsys):
+def test_incomparable_releases_are_rejected_in_one_line(tmp_path, capsys):
     one, other, many = (str(tmp_path / name) for name in ("one", "other", "many"))
     write_release(synthetic(COUNTS), one)
     write_release(synthetic(COUNTS, ONES), other)
@@ -166,7 +166,7 @@ def test_does_not_judge_cells_without_an_error_bar(tmp_path, capsys):
         (["--marginal", "sexx"], "error: --marginal: 'sexx' is refused"),
     ],
 )
-def test_refuses_bad_flags_in_one_line(flags, expected, tmp_path, capsys):
+def test_bad_flags_are_rejected_in_one_line(flags, expected, tmp_path, capsys):
     directories = [str(tmp_path / name) for name in "ab"]
     for directory in directories:
         write_release(synthetic(COUNTS), directory)

@@ -58,7 +58,7 @@ QUERIES = [
 @pytest.mark.slow
 @pytest.mark.parametrize("num_records", ["noisy", "public"])
 @pytest.mark.parametrize("delta", [1e-9, 0.0])
-def test_unbiased_answers_have_the_error_that_is_stated(delta, num_records):
+def test_unbiased_answers_have_the_stated_error(delta, num_records):
     errors, stated = [], []
     for release in drawn_again(300, delta, num_records):
         found = [unbiased for _, unbiased in release.estimates.both(QUERIES)]
@@ -79,7 +79,7 @@ def test_unbiased_answers_have_the_error_that_is_stated(delta, num_records):
 
 
 @pytest.mark.slow
-def test_margins_of_exact_errors_hold_95_percent():
+def test_margins_of_exact_errors_cover_95_percent():
     for delta in (1e-9, 0.0):
         held = []
         for release in drawn_again(300, delta):
@@ -90,7 +90,7 @@ def test_margins_of_exact_errors_hold_95_percent():
 
 @pytest.mark.parametrize("epsilon", [0.3, 1.0, 2.0, 4.0, 6.0, 8.0, 12.0, 16.0])
 @pytest.mark.parametrize("mechanism", [Laplace(), Gaussian(calibration="textbook")])
-def test_margins_hold_95_percent_of_integer_noise(mechanism, epsilon):
+def test_margins_cover_95_percent_of_integer_noise(mechanism, epsilon):
     """By its law: a margin below a whole number of records holds no more than the last one."""
     domain, delta = read_domain('{"a": 2, "b": 2}'), 0.0 if isinstance(mechanism, Laplace) else 1e-9
     promise = Guarantee(epsilon, delta, "add_or_remove_one", "record", 1)
@@ -127,7 +127,7 @@ def test_error_of_a_mean_counts_shared_noise_once():
 
 
 @pytest.mark.parametrize("delta", [1e-9, 0.0])
-def test_exact_errors_are_those_of_the_noise(delta):
+def test_exact_errors_match_the_noise(delta):
     """As another formula has it, which knows conjunctions alone."""
     release = database(delta)
     assert release.measurements is not None
@@ -143,13 +143,13 @@ def test_exact_errors_are_those_of_the_noise(delta):
         assert abs(unbiased.value - truth(query)) < 6 * math.sqrt(expected)
 
 
-def test_a_share_of_all_records_has_no_error():
+def test_share_of_all_records_has_no_error():
     counted = conjunction(sex=[0]).with_vectors({0: REGULAR})
     (share,) = database().estimates.means([counted], 0, np.ones(4))
     assert share.value == pytest.approx(1.0) and share.standard_error == pytest.approx(0, abs=1e-9)
 
 
-def test_a_ratio_is_exact_only_over_a_number_that_is_known():
+def test_ratio_is_exact_only_if_its_denominator_is_known():
     everybody, women = conjunction(), conjunction(sex=[0])
     of_age = np.array([1.0, 0.0, 0.0, 0.0])
     kinds = {}
@@ -163,7 +163,7 @@ def test_a_ratio_is_exact_only_over_a_number_that_is_known():
     assert set(kinds.values()) == {"approximate"}
 
 
-def test_a_mean_of_too_few_records_has_no_error_bar():
+def test_mean_of_too_few_records_has_no_error_bar():
     release = database()
     noisy = dataclasses.replace(
         release,
@@ -179,7 +179,7 @@ def test_a_mean_of_too_few_records_has_no_error_bar():
     assert (answer.standard_error, answer.reason) == (None, "too few records for their noise")
 
 
-def test_predicts_or_refuses_errors_of_attributes_not_measured_together():
+def test_attributes_not_measured_together_have_predicted_errors_or_none():
     estimates = database().estimates
     three = conjunction(age=[0], sex=[0], town=[0])
     ((fitted, unbiased),) = estimates.both([three])
@@ -193,7 +193,7 @@ def test_predicts_or_refuses_errors_of_attributes_not_measured_together():
         assert only_singles.of([conjunction(age=[0], town=[0])]) == [unbiased]
 
 
-def test_a_release_without_measurements_says_why_it_has_no_error_bars():
+def test_release_without_measurements_states_why_it_has_no_error_bars():
     (answer,) = release_of().estimates.of([VectorQuery.of({0: [1, 0, 0, 0, 0]})])
     assert answer == Estimate(answer.value, reason="the release keeps no measurements")
     assert math.isfinite(answer.value)
@@ -207,7 +207,7 @@ def test_errors_are_approximate_if_noise_chose_the_measurements():
     assert {each.kind for each in adaptive.estimates.of(QUERIES)} == {"approximate"}
 
 
-def test_the_better_answer_is_the_fitted_one_only_if_it_is_much_better():
+def test_prefers_the_fitted_answer_only_if_it_is_much_better():
     exact = Estimate(10.0, 4.0, 8.0, "exact")
     for error, taken in ((2.9, "approximate"), (3.1, "exact"), (None, "exact")):
         fitted = Estimate(9.0, error, error, "approximate" if error else None)
@@ -235,7 +235,7 @@ def test_linear_queries_have_errors_and_bounds():
 @pytest.mark.slow
 @pytest.mark.parametrize("num_records", ["noisy", "public"])
 @pytest.mark.parametrize("delta", [1e-9, 0.0])
-def test_the_noise_of_the_number_joins_that_of_negations(delta, num_records):
+def test_noise_of_the_record_count_is_included_in_negations(delta, num_records):
     """By its own weight in 1 - q, which is neither that in q nor added to it."""
     shape = DOMAIN.shape
     product = Product.of(shape, {0: ((0, 2),), 3: ((1, 2),)})
@@ -268,7 +268,7 @@ def test_model_combines_noise_and_prior():
     assert np.isinf(unknown.of([query], np.array([375.0]))).all()
 
 
-def test_chance_alone_makes_interactions():
+def test_independent_attributes_interact_by_chance():
     """Of attributes that do not depend on each other: as much as one record more or less a cell."""
     domain = DOMAIN.restrict(["sex", "in/out"])
     domain = Domain((*domain.attributes, CategoricalAttribute("third", ("x", "y"))))
@@ -278,7 +278,7 @@ def test_chance_alone_makes_interactions():
     assert model.of([query], np.array([125.0])) == pytest.approx([math.sqrt(1000 / 4**3)])
 
 
-def test_error_of_a_code_without_mass_is_at_most_all_records():
+def test_error_of_a_code_without_mass_is_at_most_the_record_count():
     domain = DOMAIN.restrict(["sex", "in/out"])
     shares = [np.array([1 - 1e-15, 1e-15]), np.array([0.5, 0.5])]
     variances = {(): 4.0, (0,): 9.0, (1,): 16.0, (0, 1): 25.0}
@@ -288,7 +288,7 @@ def test_error_of_a_code_without_mass_is_at_most_all_records():
     assert model.of([query], np.array([1.0]))[0] < 20
 
 
-def test_measurements_are_written_and_read(tmp_path):
+def test_measurements_round_trip_through_files(tmp_path):
     release = database()
     write_release(release, tmp_path / "out")
     found = read_release(tmp_path / "out")
@@ -301,7 +301,7 @@ def test_measurements_are_written_and_read(tmp_path):
     assert found.estimates.of(QUERIES) == release.estimates.of(QUERIES)
 
 
-def test_an_attribute_of_one_code_changes_no_error():
+def test_attribute_with_one_code_changes_no_error():
     """It has no interaction of its own, so nothing that was measured of it is missing."""
     domain = Domain((CategoricalAttribute("only", ("x",)), *DOMAIN.attributes[:2]))
     guarantee = database().guarantee

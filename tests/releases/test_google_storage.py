@@ -38,7 +38,7 @@ def service(monkeypatch) -> Iterator[FakeGoogleStorage]:
     ],
     ids=str,
 )
-def test_a_bucket_where_drafts_would_not_be_private_or_not_go_is_refused(service, settings, cure):
+def test_rejects_bucket_where_drafts_are_not_private_or_not_deletable(service, settings, cure):
     service.buckets["releases"].settings = {**PRIVATE, **settings}
     for act in (check_output, lambda url: commit_release(release_of(), url)):
         with pytest.raises(InputError, match=rf"output: '{OUT}' is refused; .*{cure}") as caught:
@@ -48,27 +48,27 @@ def test_a_bucket_where_drafts_would_not_be_private_or_not_go_is_refused(service
 
 
 @pytest.mark.parametrize("seconds", ["0", None])
-def test_a_bucket_without_soft_delete_is_accepted(service, seconds):
+def test_accepts_bucket_without_soft_delete(service, seconds):
     policy = {} if seconds is None else {"retentionDurationSeconds": seconds}
     service.buckets["releases"].settings = {**PRIVATE, "softDeletePolicy": policy}
     check_output(OUT)
 
 
 @pytest.mark.parametrize("right", sorted(RIGHTS))
-def test_a_missing_right_is_named_before_anything_is_spent(service, right):
+def test_missing_permission_is_named_before_spending_budget(service, right):
     service.buckets["releases"].rights.remove(right)
     with pytest.raises(InputError, match=f"must be in a bucket where you have {right}"):
         check_output(OUT)
 
 
 @pytest.mark.parametrize("bucket", ["", "No", "a", "a_", "bucket name"])
-def test_what_names_no_bucket_is_refused(service, bucket):
+def test_rejects_url_that_does_not_name_a_bucket(service, bucket):
     with pytest.raises(InputError, match="must be gs://BUCKET/FOLDER"):
         check_output(f"gs://{bucket}/out")
 
 
 @pytest.mark.parametrize("status", [400, 401, 403, 429, 500, 503])
-def test_an_error_of_the_service_is_one_line(service, monkeypatch, status):
+def test_service_error_is_reported_in_one_line(service, monkeypatch, status):
     def fail(method: str, path: str) -> None:
         raise Answer(status)
 
@@ -83,7 +83,7 @@ def test_an_error_of_the_service_is_one_line(service, monkeypatch, status):
         read_release(OUT)
 
 
-def test_a_missing_library_is_named(monkeypatch):
+def test_missing_library_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "google.cloud.storage.exceptions", None)
     with pytest.raises(InputError, match=r"not installed: pip install 'beam_dp\[gcs\]'"):
         check_output(OUT)
@@ -96,7 +96,7 @@ def test_missing_credentials_are_named(monkeypatch):
         check_output(OUT)
 
 
-def test_a_large_file_is_sent_and_read_in_pieces(service):
+def test_large_file_is_sent_and_read_in_pieces(service):
     """The library sends what is above 8 MiB in a session of its own."""
     data = bytes(range(256)) * (40 * 2**10)  # 10 MiB
     bucket = GoogleBucket("releases")

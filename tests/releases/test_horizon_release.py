@@ -47,7 +47,7 @@ def queries_of() -> list[LinearQuery]:
 
 
 @pytest.mark.parametrize("noise", ["discrete_laplace", "discrete_gaussian"])
-def test_queries_are_answered_by_sums_of_cells(noise):
+def test_queries_are_answered_with_sums_of_cells(noise):
     plan = plan_of(5, RECORD, PAIRS, distribution=noise)
     histogram = Histogram(SMALL, np.arange(12) ** 2)
     release = plan.draw(0, histogram.marginals(plan.summary_tables), NoNoise(), HORIZON_ID)
@@ -61,7 +61,7 @@ def test_queries_are_answered_by_sums_of_cells(noise):
 
 
 @pytest.mark.parametrize("noise", ["discrete_laplace", "discrete_gaussian"])
-def test_standard_errors_are_those_of_the_noise(noise):
+def test_standard_errors_match_the_noise(noise):
     """Of 40,000 draws: within 5 %, but for a chance below 1e-6, as kurtosis is at most 6."""
     plan = plan_of(5, RECORD, PAIRS, distribution=noise)
     measured = plan.measurements
@@ -113,7 +113,7 @@ def test_tables_are_never_clipped():
     assert min(table.min() for table in release.tables.values()) < -1
 
 
-def test_the_noisy_number_of_records_has_its_error():
+def test_noisy_number_of_records_has_its_error():
     release = window_of()
     number, error = release.noisy_number()
     (everything,) = release.answer_queries([Product(DOMAIN.shape, (), ())])
@@ -173,7 +173,7 @@ def test_rejects_inconsistent_window_tables(changed, message):
         dataclasses.replace(window_of(), **changed)
 
 
-def test_repr_names_the_window_and_not_the_counts():
+def test_repr_shows_the_window_but_not_the_counts():
     release = window_of()
     assert isinstance(release, WindowTables)
     assert repr(release) == (
@@ -263,7 +263,7 @@ def test_every_sum_of_windows_is_the_least_squares_estimate(options):
 
 
 @pytest.mark.parametrize("options", [{}, LEVELS, {**LEVELS, **GAUSSIAN}])
-def test_the_error_of_the_whole_horizon_is_the_closed_form(options):
+def test_error_of_the_whole_horizon_matches_the_closed_form(options):
     plan = plan_of(9, RECORD, whole(domain_of(4)), **options)
     release = released(plan)
     squares = [
@@ -274,7 +274,7 @@ def test_the_error_of_the_whole_horizon_is_the_closed_form(options):
 
 
 @pytest.mark.parametrize("options", [LEVELS, {**LEVELS, **GAUSSIAN}])
-def test_answers_of_queries_are_sums_of_those_of_cells(options):
+def test_answers_to_queries_are_sums_of_cell_answers(options):
     workload = workload_of(domain_of(3, 2, 2), 2)
     plan = plan_of(8, RECORD, workload, **options)
     release = released(plan)
@@ -291,7 +291,7 @@ def test_answers_of_queries_are_sums_of_those_of_cells(options):
         assert cell.bound is not None and cell.bound > 2 * float(cell.standard_error or 0)
 
 
-def test_tables_that_overlap_agree_also_where_blocks_were_used():
+def test_overlapping_tables_agree_even_if_blocks_were_used():
     workload = workload_of(domain_of(3, 2, 2), 2)
     release = released(plan_of(8, RECORD, workload, **LEVELS))
     one, other, _ = release.answer(workload, slice(1, 7))
@@ -336,7 +336,7 @@ class Reading(Mapping[int, WindowTables]):
         return len(self.held)
 
 
-def test_only_windows_and_blocks_that_are_needed_are_read():
+def test_reads_only_the_windows_and_blocks_it_needs():
     plan = plan_of(8, RECORD, whole(domain_of(4)), **LEVELS)
     release = released(plan)
     windows, blocks = Reading(release.windows), Reading(release.blocks)
@@ -346,7 +346,7 @@ def test_only_windows_and_blocks_that_are_needed_are_read():
     assert set(windows.read) == {6, 7} and blocks.read == [2]
 
 
-def test_a_window_that_is_not_released_is_named():
+def test_names_the_window_that_is_not_released():
     plan = plan_of(8, RECORD)
     release = released(plan, (0, 1, 2, 5))
     assert release.released == (0, 1, 2, 5)
@@ -365,7 +365,7 @@ def test_rejects_slices_outside_the_horizon(windows):
         released(plan).answer(plan.workload, windows)
 
 
-def test_a_window_of_another_horizon_or_place_is_refused():
+def test_rejects_window_of_another_horizon_or_place():
     plan = plan_of(8, RECORD, **LEVELS)
     release = released(plan)
     windows = {**release.windows}

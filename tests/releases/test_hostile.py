@@ -43,7 +43,7 @@ def hostile(tmp_path):
 
 @pytest.mark.parametrize("depth", [70, 300, 480, 700, 900, 3000, 10**5])
 @pytest.mark.parametrize("place", ["parameters", "fit", "noise", "guarantee", "domain", "workload"])
-def test_deep_nesting(hostile, place, depth):
+def test_rejects_deep_nesting(hostile, place, depth):
     """Python's parser reads deeper than Python's functions can follow."""
 
     def change(card):
@@ -62,7 +62,7 @@ def test_deep_nesting(hostile, place, depth):
         lambda card: card["guarantee"].update(privacy_unit="\ud800"),
     ],
 )
-def test_half_letters_that_cannot_be_written_again(hostile, change):
+def test_rejects_unpaired_surrogates(hostile, change):
     assert "Unicode" in hostile(change)
 
 
@@ -76,12 +76,12 @@ def test_half_letters_that_cannot_be_written_again(hostile, change):
         (lambda card: card["workload"].update({"x" * 10**6: 0}), "must have marginals"),
     ],
 )
-def test_values_that_later_steps_would_stumble_on(hostile, change, message):
+def test_rejects_values_that_would_fail_later_steps(hostile, change, message):
     assert message in hostile(change)
 
 
 @pytest.mark.slow
-def test_a_product_of_sizes_that_python_cannot_write(tmp_path):
+def test_reads_domain_whose_size_python_cannot_print(tmp_path):
     """18 times 300 digits: more than Python writes of an integer. Such a release is read."""
     write_release(release_of(num_records=0, potentials=[]), tmp_path)
     path = tmp_path / "card.json"
@@ -109,7 +109,7 @@ def test_a_product_of_sizes_that_python_cannot_write(tmp_path):
     assert len(str(caught.value)) < 3000
 
 
-def test_a_card_that_claims_2_to_the_62_records(hostile):
+def test_rejects_card_that_claims_2_to_the_62_records(hostile):
 
     def change(card):
         card["num_records"] = {"noisy": 2**62}
@@ -133,7 +133,7 @@ def test_impossible_combinations_take_little_work_and_memory(hostile):
     assert "hypothesis" in hostile(change)
 
 
-def test_a_file_that_claims_eight_tebibytes(tmp_path):
+def test_rejects_sparse_file_of_eight_tebibytes(tmp_path):
     """A sparse file takes no room on the disk."""
     write_release(release_of(), tmp_path)
     name = avro.records_file(DRAW)
@@ -152,13 +152,13 @@ def test_a_file_that_claims_eight_tebibytes(tmp_path):
     tracemalloc.stop()
 
 
-def test_names_that_avro_maps_to_one_take_no_quadratic_work():
+def test_names_that_avro_maps_to_one_take_less_than_quadratic_work():
     names = tuple(chr(0x4E00 + number) for number in range(20_000))
     with lines_below(4_000_000):
         assert len(set(avro.avro_names(names))) == len(names)
 
 
-def test_a_guess_at_the_meant_name_takes_little_work():
+def test_suggesting_a_similar_name_takes_little_work():
     domain = parse_domain(json.dumps({"x" * 10**5: 2, "y" * 10**5: 3}))
     refusal = pytest.raises(InputError, match="known are")
     with lines_below(1_000_000), refusal as caught:

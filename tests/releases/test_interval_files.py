@@ -92,7 +92,7 @@ def test_pickles_a_plan_unchanged(choice):
     assert found.mean_squared_error == plan.mean_squared_error
 
 
-def test_values_of_the_attribute_name_its_cells():
+def test_cells_are_named_by_attribute_values():
     release = released(("histogram", "discrete_laplace"))
     assert release.cells(-3, 19) == (0, 22) and release.cells(0, 0) == (3, 3)
     for low, high in ((5, 4), (-4, 3), (0, 20), (0.5, 2), ("other", 3), (None, 3), (True, 3)):
@@ -129,7 +129,7 @@ SINE: Choice = ("sine", "discrete_gaussian")
         (lambda card: card.pop("parameters"), "parameters"),
     ],
 )
-def test_refuses_hostile_cards(tmp_path, change, message):
+def test_rejects_hostile_cards(tmp_path, change, message):
     assert message in refusal_of(released(WINDOWS), "intervals", tmp_path, change)
 
 
@@ -173,21 +173,21 @@ def last_number(name: str, value: float) -> Callable[[dict[str, bytes]], Any]:
         (SINE, last_number("kernel", 2**26), "inverse"),
     ],
 )
-def test_refuses_hostile_files(tmp_path, choice, change, message):
+def test_rejects_hostile_files(tmp_path, choice, change, message):
     assert message in refusal_of(
         released(choice), "intervals", tmp_path, change_data=tables_changed(choice, change)
     )
 
 
 @pytest.mark.parametrize("damage", [lambda data: data[:-1], lambda data: data[:-1] + b"x"])
-def test_refuses_damaged_files(tmp_path, damage):
+def test_rejects_damaged_files(tmp_path, damage):
     line = refusal_of(
         released(WINDOWS), "intervals", tmp_path, change_data=damage, with_checksum=False
     )
     assert "of its card" in line
 
 
-def test_refuses_a_matrix_that_does_not_measure_a_cell():
+def test_rejects_matrix_that_leaves_a_cell_unmeasured():
     tables = {
         "sizes": np.array([3]),
         "weights": np.zeros((0, 3), np.int64),

@@ -51,7 +51,7 @@ IMPOSSIBLE = domain_from_json({"a": 9, "b": 2}).with_impossible([{"a": [[3, 5]],
 
 
 @pytest.mark.parametrize("domain", [DOMAIN, IMPOSSIBLE], ids=["all possible", "impossible"])
-def test_reads_the_counts_that_were_written(tmp_path, domain):
+def test_left_out_counts_round_trip_through_a_card(tmp_path, domain):
     left_out = left_out_of(domain)
     release = release_of(domain, left_out=left_out)
     write_release(release, tmp_path)
@@ -82,7 +82,7 @@ def test_reads_the_counts_of_interval_releases():
     assert release_from_bytes(release_to_bytes(counted)).left_out == left_out
 
 
-def test_counts_of_another_domain_are_refused():
+def test_rejects_counts_of_another_domain():
     for left_out in (
         left_out_of(IMPOSSIBLE),
         left_out_of(DOMAIN, impossible=3),
@@ -121,7 +121,7 @@ def test_counts_of_another_domain_are_refused():
     ],
     ids=str,
 )
-def test_refuses_damaged_counts_in_one_line(tmp_path, change):
+def test_damaged_counts_are_rejected_in_one_line(tmp_path, change):
     write_release(release_of(IMPOSSIBLE, left_out=left_out_of(IMPOSSIBLE)), tmp_path)
     path = tmp_path / "card.json"
     card = json.loads(path.read_text())

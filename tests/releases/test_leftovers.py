@@ -100,7 +100,7 @@ def test_finishes_a_missing_directory(tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-def test_places_a_draft_whose_card_is_published_meanwhile(tmp_path, monkeypatch):
+def test_places_a_draft_whose_card_is_published_concurrently(tmp_path, monkeypatch):
     """The writer died after its card, which the clean-up had not seen when it began."""
     commit_and_kill(tmp_path, "create_exclusively")
     (draft,) = LocalStore(tmp_path).drafts()
@@ -116,7 +116,7 @@ def test_places_a_draft_whose_card_is_published_meanwhile(tmp_path, monkeypatch)
     assert len(everything_under(tmp_path)) == 3
 
 
-def test_moves_nothing_for_a_card_that_names_a_path(tmp_path):
+def test_moves_no_files_for_a_card_that_names_a_path(tmp_path):
     data = b"mine"
     entry = {"sha256": hashlib.sha256(data).hexdigest(), "bytes": len(data)}
     out = tmp_path / "out"
@@ -127,7 +127,7 @@ def test_moves_nothing_for_a_card_that_names_a_path(tmp_path):
     assert everything_under(tmp_path) == ["out", "out/card.json", "out/notes"]
 
 
-def test_a_release_without_its_payload_is_incomplete(tmp_path):
+def test_release_without_its_payload_is_incomplete(tmp_path):
     assert commit_release(release_of(), tmp_path)
     for path in tmp_path.glob("records-*"):
         path.unlink()
@@ -202,7 +202,7 @@ def test_finish_reports_a_lost_file(tmp_path, capfd):
     assert len(everything_under(tmp_path)) == 2
 
 
-def test_finish_refuses_a_missing_directory(tmp_path, capfd):
+def test_finish_rejects_a_missing_directory(tmp_path, capfd):
     line = finish(capfd, tmp_path / "outt", 2)
     assert line.startswith(f"error: output: '{tmp_path}/outt' is refused; must be a directory")
     assert finish(capfd, pathlib.Path("ftp://host/out"), 2).startswith("error: output: ")
@@ -249,7 +249,7 @@ def named_command(line: str) -> Sequence[str]:
 @pytest.mark.parametrize(
     "command", [["describe"], ["describe", "--json"], ["answer", "--marginal", "hours"]]
 )
-def test_readers_of_an_unfinished_release_name_finish(unfinished, capfd, command):
+def test_error_for_an_unfinished_release_names_finish(unfinished, capfd, command):
     name, *more = command
     assert main([name, str(unfinished), *more]) == 2
     out, line = capfd.readouterr()
@@ -259,7 +259,7 @@ def test_readers_of_an_unfinished_release_name_finish(unfinished, capfd, command
     assert read_release(unfinished).draw_id == release_of().draw_id
 
 
-def test_a_reader_of_unfinished_answers_names_finish(tmp_path, capfd):
+def test_error_for_unfinished_answers_names_finish(tmp_path, capfd):
     commit_and_kill(tmp_path, "place", ANSWERS)
     assert main(["describe", str(tmp_path)]) == 2
     assert main(named_command(capfd.readouterr().err)) == 0
@@ -267,7 +267,7 @@ def test_a_reader_of_unfinished_answers_names_finish(tmp_path, capfd):
 
 
 @pytest.mark.slow
-def test_a_program_that_runs_again_names_finish(tmp_path, capfd):
+def test_error_of_a_program_run_again_names_finish(tmp_path, capfd):
     commit_and_kill(tmp_path / "out", "place")
     for program, argv in (
         (release_synthetic_database.main, job_flags(tmp_path)),
@@ -279,13 +279,13 @@ def test_a_program_that_runs_again_names_finish(tmp_path, capfd):
         assert named_command(line) == ["finish", str(tmp_path / "out")]
 
 
-def test_a_reader_of_a_draft_without_a_card_names_finish(tmp_path):
+def test_error_for_a_draft_without_a_card_names_finish(tmp_path):
     LocalStore(tmp_path).open_draft("0" * 32)
     with pytest.raises(ReleaseError, match=r"card\.json cannot be read: .* `beam-dp finish "):
         read_release(tmp_path)
 
 
-def test_errors_name_no_command_without_a_draft(tmp_path):
+def test_errors_without_a_draft_name_no_command(tmp_path):
     """It would help nothing: what is missing is lost."""
     assert commit_release(release_of(), tmp_path)
     next(tmp_path.glob("records-*")).unlink()

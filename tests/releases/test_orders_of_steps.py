@@ -26,7 +26,9 @@ def holds(place: Place, draw: AnswersRelease) -> None:
 
 # How often both are stopped together; two stops are tried within three.
 @pytest.mark.parametrize("num_stops", [2, pytest.param(3, marks=pytest.mark.slow)])
-def test_a_writer_and_the_clean_up_of_its_job(place, monkeypatch, num_stops):
+def test_writer_and_cleanup_leave_a_whole_release_or_nothing_in_any_order(
+    place, monkeypatch, num_stops
+):
     """There is a release whole or none; never a card without its payload, which would block."""
     stepping(monkeypatch, place.owner, place.steps)
     outcomes = set()
@@ -47,7 +49,7 @@ def test_a_writer_and_the_clean_up_of_its_job(place, monkeypatch, num_stops):
 
 
 @pytest.mark.slow
-def test_two_draws(place, monkeypatch):
+def test_one_of_two_draws_is_published_whole_in_any_order(place, monkeypatch):
     stepping(monkeypatch, place.owner, place.steps)
     winners = set()
     for ours, others in orders(

@@ -45,7 +45,7 @@ FAULTS: dict[str, tuple[str, Callable[..., Any], str]] = {
 
 
 @pytest.mark.parametrize("output", ["out", "not/yet/out", "there"])
-def test_a_folder_is_tried_and_nothing_is_left(tmp_path, output):
+def test_probing_a_folder_leaves_nothing(tmp_path, output):
     (tmp_path / "there").mkdir()
     before = everything_under(tmp_path)
     probe_output(tmp_path / output)
@@ -54,7 +54,9 @@ def test_a_folder_is_tried_and_nothing_is_left(tmp_path, output):
 
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("output", ["out", "not/yet/out", "there"])
-def test_a_folder_that_lacks_something_is_refused_in_one_line(tmp_path, monkeypatch, fault, output):
+def test_folder_without_a_needed_feature_is_rejected_in_one_line(
+    tmp_path, monkeypatch, fault, output
+):
     (tmp_path / "there").mkdir()
     before = everything_under(tmp_path)
     name, broken, reason = FAULTS[fault]
@@ -65,14 +67,14 @@ def test_a_folder_that_lacks_something_is_refused_in_one_line(tmp_path, monkeypa
     assert everything_under(tmp_path) == before
 
 
-def test_a_folder_where_nothing_can_be_removed_is_refused(tmp_path, monkeypatch):
+def test_rejects_folder_where_files_cannot_be_removed(tmp_path, monkeypatch):
     """Drafts are private, and would stay."""
     monkeypatch.setattr("beam_dp.storage.local.shutil.rmtree", closed)
     with pytest.raises(InputError, match=r"^output: .*Permission denied"):
         probe_output(tmp_path / "out")
 
 
-def test_a_folder_that_is_taken_is_refused(tmp_path):
+def test_rejects_folder_that_is_in_use(tmp_path):
     (tmp_path / "file").touch()
     for path in (tmp_path, tmp_path / "file", tmp_path / "file" / "below"):
         with pytest.raises(InputError, match=r"^output: .* must be"):
@@ -89,13 +91,13 @@ def service(request, monkeypatch) -> Iterator[Any]:
         yield served
 
 
-def test_a_bucket_is_tried_and_nothing_is_left(service):
+def test_probing_a_bucket_leaves_nothing(service):
     service.put("out/other", b"theirs")
     probe_output(service.url)
     assert service.names() == ["out/other"]
 
 
-def test_a_bucket_that_copies_in_spite_of_a_condition_is_refused(monkeypatch):
+def test_rejects_bucket_that_ignores_copy_conditions(monkeypatch):
     with fake_amazon_storage.serving(monkeypatch) as service:
         service.unknown = {"x-amz-copy-source-if-match"}
         with pytest.raises(InputError, match="copies whether a condition holds or not"):
@@ -103,7 +105,7 @@ def test_a_bucket_that_copies_in_spite_of_a_condition_is_refused(monkeypatch):
         assert service.names() == []
 
 
-def test_what_is_tried_is_what_a_commit_does(tmp_path, monkeypatch):
+def test_probe_tries_every_step_of_a_commit(tmp_path, monkeypatch):
     called = set()
     for name in ("open_draft", "write_draft", "publish", "place", "fingerprint"):
         original = getattr(LocalStore, name)

@@ -166,7 +166,7 @@ def of_half_the_noise(patch: Patch) -> None:
         (of_half_the_noise, asked),
     ],
 )
-def test_smaller_bounds_fail(mutant, wrong, monkeypatch):
+def test_smaller_bounds_are_exceeded(mutant, wrong, monkeypatch):
     made = releases("public")
     mutant(monkeypatch)
     assert not fails_no_more_than_stated(sum(map(wrong, made)), RUNS, FAILURE_PROBABILITY)
@@ -174,7 +174,7 @@ def test_smaller_bounds_fail(mutant, wrong, monkeypatch):
 
 @pytest.mark.parametrize("distribution", ["discrete_gaussian", "discrete_laplace"])
 @pytest.mark.parametrize("num_parts", [2, 8])
-def test_weights_that_follow_the_noise_are_bounded(distribution, num_parts):
+def test_noise_dependent_weights_are_bounded(distribution, num_parts):
     """The worst of all choices: each part weighs what its own noise is."""
     scale, runs, probability = 2.0, 2000, 0.2
     is_laplace = distribution == "discrete_laplace"
@@ -192,7 +192,7 @@ def test_weights_that_follow_the_noise_are_bounded(distribution, num_parts):
         assert not fails_no_more_than_stated(int((errors > plain).sum()), runs, probability)
 
 
-def test_a_number_of_parts_that_noise_chose_is_bounded():
+def test_noise_dependent_number_of_parts_is_bounded():
     """Parts are added until the bound is passed, if it ever is."""
     runs, most, probability = 1000, 40, 0.2
     drawn = Seeded(4).gaussian(np.zeros(runs * most, np.int64), 50.0).reshape(runs, most) / 50
@@ -210,7 +210,7 @@ def test_a_number_of_parts_that_noise_chose_is_bounded():
     assert fails_no_more_than_stated(int((norms > free).any(axis=1).sum()), runs, probability)
 
 
-def test_parts_by_hand():
+def test_parts_match_manual_calculation():
     def measured(kind: str, *names: str) -> MeasuredTable:
         return MeasuredTable(names, kind, "discrete_gaussian", 3.0)  # type: ignore[arg-type]
 
@@ -231,12 +231,12 @@ def test_parts_by_hand():
     assert public.of((), 0.0, 7, 0.05) == 0.0
 
 
-def test_noise_of_scores_is_bounded_for_all_pairs_not_for_those_left_out():
+def test_score_noise_is_bounded_over_all_pairs_not_only_unmeasured_ones():
     distances = PairDistances(2.0, dict.fromkeys(itertools.combinations(SHAPE.names, 2), 1.0))
     assert distances.noise_bound(0.05) == noise_bound(4.0, len(PAIRS), None, 0.05)
 
 
-def test_the_bound_of_a_pair_by_hand():
+def test_pair_bound_matches_manual_calculation():
     """Tables of 2 x 2 that differ by 10 in each cell are 40 apart, and a parity sees all of it."""
     table = np.full((2, 2), 100.0)
     pair = ScoredPair(table, 40.0, 8.0)
@@ -255,7 +255,7 @@ def test_the_bound_of_a_pair_by_hand():
     assert float(sums_of(moved, [parity])[0]) == pair.bound(parity, 0.0) == 40
 
 
-def test_signs_that_cancel_move_no_bound():
+def test_canceling_signs_do_not_change_bounds():
     """A count is also a sum of products of -1 and -1, and is no smaller for that."""
     release = drawn()
     assert not all(release.estimates.covers(axes) for axes in PAIRS)
@@ -267,7 +267,7 @@ def test_signs_that_cancel_move_no_bound():
     assert same == pytest.approx(bounds)
 
 
-def test_either_of_two_answers_has_a_bound():
+def test_both_answers_have_bounds():
     """The fitted answer's holds the unbiased one's: which of them is shown does not matter."""
     release = database()
     queries = [
@@ -289,7 +289,7 @@ def test_either_of_two_answers_has_a_bound():
 
 
 @pytest.mark.parametrize("number", ["noisy", "public"])
-def test_a_plan_promises_no_less_than_a_selection_keeps(number):
+def test_planned_bound_covers_the_bound_of_a_selection(number):
     made = plan(number)
     assert isinstance(made, SelectionPlan)
     promised = selected_tables_theorem(made, FAILURE_PROBABILITY).bound(2000).max_error
@@ -313,7 +313,7 @@ def noise_bounds_of(release: SyntheticDatabase) -> list[tuple[float, str]]:
     ]
 
 
-def test_scores_are_distances_from_possible_cells_only():
+def test_scores_consider_possible_cells_only():
     domain = dataclasses.replace(SHAPE, impossible=(Impossible((0, 1), (((0, 1),), ((1, 2),))),))
     counts = np.where(
         (np.indices(SHAPE.shape)[0] == 0) & (np.indices(SHAPE.shape)[1] == 1),
@@ -340,7 +340,7 @@ def damaged(directory: pathlib.Path, change: Callable[[dict[str, Any]], object])
     return directory
 
 
-def test_writes_and_reads_what_bounds_follow_from(tmp_path):
+def test_data_for_bounds_round_trips_through_files(tmp_path):
     write_release(drawn(), tmp_path / "out")
     found = read_release(tmp_path / "out")
     assert isinstance(found, SyntheticDatabase)
@@ -397,7 +397,7 @@ def test_rejects_scores_that_would_prove_more(tmp_path, change, told):
         (lambda card: card["measurements"]["distances"].pop("independent"), "independent"),
     ],
 )
-def test_refuses_measurements_that_prove_no_bounds(tmp_path, change, told):
+def test_rejects_measurements_that_prove_no_bounds(tmp_path, change, told):
     with pytest.raises(ReleaseError, match=told) as caught:
         read_release(damaged(tmp_path / "out", change))
     assert "\n" not in str(caught.value)

@@ -42,7 +42,7 @@ def assert_near(row: dict[str, object], name: str, exact: float) -> None:
     assert abs(float(row[name]) - exact) <= 5 * float(row["margin"]) / 2, (row, exact)
 
 
-def test_counts_of_groups():
+def test_counts_groups():
     found = list(database().query("sex == 'M' and age != null").group_by("town").count().rows())
     assert [row["town"] for row in found] == ["a", "b", "c", "other"]
     for code, row in enumerate(found):
@@ -51,13 +51,13 @@ def test_counts_of_groups():
     assert {row["error"] for row in database().query().group_by("town").count().rows()} == {"exact"}
 
 
-def test_groups_are_those_that_the_condition_leaves():
+def test_groups_are_limited_to_those_matching_the_condition():
     table = database().query("town in ('a', 'c')").group_by("town", "sex").count()
     assert table.columns["town"] == ["a", "a", "c", "c"]
     assert table.columns["sex"] == ["F", "M", "F", "M"]
 
 
-def test_groups_have_the_values_of_the_released_records():
+def test_groups_have_values_of_released_records():
     table = pa.table({"rich": [True, None, False], "rooms": [3, 5, 5], "smokes": ["y", "n", "n"]})
     domain = domain_from_json(
         {
@@ -92,7 +92,7 @@ def test_sums_and_means_state_the_uncertainty_within_bins():
     assert float(row["within_bins"]) == pytest.approx(held @ halves / held.sum(), rel=0.02)
 
 
-def test_whole_numbers_are_in_the_middle_of_those_of_their_bin():
+def test_whole_numbers_use_the_middle_integer_of_their_bin():
     domain = Domain((NumericAttribute("age", (0, 10, 20), whole=True),))
     promise = Guarantee(20.0, 0, "add_or_remove_one", "record", 1)
     ages = pa.table({"age": [*range(10), *range(10, 21)] * 50})
@@ -102,13 +102,13 @@ def test_whole_numbers_are_in_the_middle_of_those_of_their_bin():
         assert (row["mean_age"], row["within_bins"]) == pytest.approx((mean, within))
 
 
-def test_shares():
+def test_shares_match_the_records():
     for code, row in enumerate(database().query().group_by("sex").share("age < 40").rows()):
         assert_near(row, "share", TABLE[:2, code].sum() / TABLE[:, code].sum())
 
 
 @pytest.mark.parametrize("share", [0.1, 0.5, 0.9])
-def test_quantiles(share):
+def test_quantiles_match_the_records(share):
     below = np.cumsum(TABLE[:3].sum(axis=(1, 2, 3))) / TABLE[:3].sum()
     exact = float(np.interp(share, [0, *below], [0, 20, 40, 100]))
     row = only(database().query().quantile("age", share))
@@ -126,7 +126,7 @@ def test_quantile_without_records_is_undefined_and_errors_are_the_weakest_kind()
     assert weakest_kind([fitted, nothing]) is None
 
 
-def test_columns_of_groups_are_renamed_if_answers_have_their_name(tmp_path, capsys):
+def test_renames_group_columns_that_clash_with_answer_columns(tmp_path, capsys):
     """An attribute may be called as a column of the answers is."""
     names = ["margin", "low", "count", "error"]
     domain = Domain(tuple(CategoricalAttribute(name, ("a", "b")) for name in names))
@@ -167,7 +167,7 @@ def test_mean_of_a_yes_no_column_names_share(tmp_path, capsys):
     assert main(["answer", str(tmp_path / "out"), *shlex.split(told)]) == 0
 
 
-def test_results_as_arrow_and_pandas():
+def test_results_convert_to_arrow_and_pandas():
     table = database().query().group_by("town").count()
     arrow = table.to_arrow()
     assert arrow.column_names[:2] == ["town", "count"] and arrow.num_rows == len(table) == 4
@@ -188,7 +188,7 @@ def test_results_as_arrow_and_pandas():
         (lambda asked: asked.where("sex == 'F'").where("sex == 'M'"), "must hold for some"),
     ],
 )
-def test_refuses_invalid_questions(ask, message):
+def test_rejects_invalid_questions(ask, message):
     with pytest.raises(InputError) as caught:
         ask(database().query())  # type: ignore[operator]
     assert message in str(caught.value)
@@ -213,14 +213,14 @@ def directory(tmp_path_factory) -> str:
         (["--group_by", "town", "--limit", "2"], ["2 of 4 rows; --limit shows more"]),
     ],
 )
-def test_the_command_line(directory, capsys, flags, words):
+def test_command_line_answers_questions(directory, capsys, flags, words):
     assert main(["answer", directory, *flags]) == 0
     out = capsys.readouterr().out
     assert all(word in out for word in words), out
     assert max(map(len, out.splitlines())) <= 80 + 40  # of the explanations; tables have 80
 
 
-def test_json_of_questions(directory, capsys):
+def test_command_line_prints_answers_as_json(directory, capsys):
     assert main(["answer", directory, "--group_by", "sex", "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)
     assert [row["sex"] for row in rows] == ["F", "M"]
@@ -245,13 +245,13 @@ def test_json_of_questions(directory, capsys):
         (["--marginal", "sex", "--where", "sex == 'F'"], "--where: must not be given with"),
     ],
 )
-def test_command_line_refuses_invalid_questions(directory, capsys, flags, message):
+def test_command_line_rejects_invalid_questions(directory, capsys, flags, message):
     assert main(["answer", directory, *flags]) == 2
     err = capsys.readouterr().err
     assert err.startswith(f"error: {message}") and err.count("\n") == 1
 
 
-def test_other_releases_refuse_questions(tmp_path, capsys):
+def test_other_releases_reject_questions(tmp_path, capsys):
     golden = pathlib.Path(__file__).parent.parent / "golden" / "intervals"
     assert main(["answer", str(golden), "--where", "age < 3"]) == 2
     assert "--where applies only to synthetic records" in capsys.readouterr().err

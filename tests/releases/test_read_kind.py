@@ -22,14 +22,14 @@ def test_reads_a_release_of_the_kind(directory, kind):
     same_release(dp.read_release(directory, kind=kind), release_of())
 
 
-def test_refuses_a_release_of_another_kind(directory):
+def test_rejects_a_release_of_another_kind(directory):
     told = "is refused; must hold a SparseRelease; this is a SyntheticDatabase$"
     with pytest.raises(dp.ReleaseError, match=told):
         dp.read_release(directory, kind=dp.SparseRelease)
 
 
 @pytest.mark.parametrize("kind", ["synthetic_database", None, dict, dp.MWEM])
-def test_refuses_a_kind_that_is_not_a_class_of_releases(directory, kind):
+def test_rejects_a_kind_that_is_not_a_class_of_releases(directory, kind):
     told = "^kind: .* is refused; must be a class of releases, such as dp.SyntheticDatabase$"
     with pytest.raises(dp.InputError, match=told):
         dp.read_release(directory, kind=kind)

@@ -47,7 +47,7 @@ from beam_dp.releases.windows.horizon_files import (
 PLAN = leveled()
 
 
-def test_windows_and_blocks_are_where_they_belong(tmp_path):
+def test_windows_and_blocks_are_in_their_folders(tmp_path):
     assert window_directory(tmp_path, 12) == f"{tmp_path}/windows/000012"
     assert window_directory("gs://bucket/week/", 1048575) == "gs://bucket/week/windows/1048575"
     assert block_directory("s3://bucket/a/b", 24, 3) == "s3://bucket/a/b/levels/24/000003"
@@ -72,7 +72,7 @@ def test_reads_the_windows_released_so_far(place):
     assert sums[0].values == pytest.approx(expected)
 
 
-def test_a_block_brings_sums_closer_once_it_is_released(tmp_path):
+def test_released_block_makes_sums_more_accurate(tmp_path):
     url = str(tmp_path)
     horizon_id = released_horizon(url, PLAN, range(6))
     before = read_windows(url).answer(WORKLOAD, slice(0, 3))[0].standard_error
@@ -83,7 +83,7 @@ def test_a_block_brings_sums_closer_once_it_is_released(tmp_path):
     assert dict(week.blocks)[0].draw_id == block.draw_id
 
 
-def test_released_numbers_are_listed_without_reading_a_release(place):
+def test_lists_released_numbers_without_reading_a_release(place):
     url = place.url()
     assert released(url, card_of(PLAN)) == Released((), (), 8)
     horizon_id = released_horizon(url, PLAN, (5, 0, 3), (1,))
@@ -96,7 +96,7 @@ def test_released_numbers_are_listed_without_reading_a_release(place):
     assert released(url, card_of(plan_of(6, person(2, 6), WORKLOAD))).num_missing == 0
 
 
-def test_folders_that_are_not_windows_are_ignored(tmp_path):
+def test_ignores_folders_that_are_not_windows(tmp_path):
     released_horizon(str(tmp_path), PLAN, (0,))
     source = tmp_path / "windows" / "000000"
     for name in (
@@ -132,7 +132,7 @@ def test_window_is_read_lazily_and_cached(tmp_path, monkeypatch):
     assert read == ["1", "2"]
 
 
-def test_damaged_window_is_named_and_others_are_still_read(tmp_path):
+def test_names_the_damaged_window_and_still_reads_the_others(tmp_path):
     released_horizon(str(tmp_path), PLAN, range(3))
     (file,) = (tmp_path / "windows" / "000001").glob("tables-*")
     file.write_bytes(file.read_bytes()[:-1] + b"x")
@@ -167,7 +167,7 @@ def test_rejects_another_release_naming_its_place(tmp_path, changed, condition):
     assert f"{tmp_path}/windows/000001' is refused; {condition}" in str(caught.value)
 
 
-def test_another_kind_or_workload_in_the_place_of_a_window_is_refused(tmp_path):
+def test_rejects_another_kind_or_workload_in_place_of_a_window(tmp_path):
     released_horizon(str(tmp_path), PLAN, range(2))
     commit_release(release_of(), window_directory(tmp_path, 2))
     plan = plan_of(6, person(2, 6), marginals(DOMAIN, ways=2))
@@ -183,7 +183,7 @@ def test_another_kind_or_workload_in_the_place_of_a_window_is_refused(tmp_path):
         _ = week.windows[4]
 
 
-def test_synthetic_databases_of_windows_are_read(tmp_path):
+def test_reads_synthetic_databases_of_windows(tmp_path):
     plan = plan_window_databases(MWEM(), WORKLOAD, PLAN.horizon, person(2, 3), 1.0, 1e-9)
     horizon_id = begin_horizon(tmp_path, card_of(plan), FIRST)
     release = commit_window(plan, str(tmp_path), 4, horizon_id)
@@ -245,7 +245,7 @@ def test_finishing_completes_windows_and_removes_drafts_everywhere(place, monkey
     assert read_horizon(url)[0] == FIRST
 
 
-def test_drafts_go_also_where_the_horizon_is_damaged(tmp_path):
+def test_finish_removes_drafts_even_if_the_horizon_is_damaged(tmp_path):
     released_horizon(str(tmp_path), PLAN, (0,))
     (tmp_path / "windows" / "000001" / ".draft-x").mkdir(parents=True)
     (tmp_path / "horizon.json").write_text("{}")

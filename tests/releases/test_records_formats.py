@@ -36,7 +36,9 @@ def made(domain, records_format, is_drawn, **fields):
 @settings(max_examples=30, deadline=None)
 @given(st.lists(st.sampled_from(list(TYPES)), min_size=1, max_size=4, unique_by=lambda a: a.name),
        st.integers(0, 60), st.integers(0, 5), st.booleans(), st.sampled_from(FORMATS))  # fmt: skip
-def test_what_is_written_is_read(attributes, num_records, seed, is_drawn, records_format):
+def test_records_round_trip_through_every_format(
+    attributes, num_records, seed, is_drawn, records_format
+):
     domain = Domain(tuple(attributes))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(records_columns, "_ROWS", 7)
@@ -72,7 +74,7 @@ def test_other_libraries_read_the_columns_and_values(records_format):
 
 @pytest.mark.parametrize("is_drawn", [False, True])
 @pytest.mark.parametrize("records_format", FORMATS)
-def test_a_release_is_read_and_its_card_names_the_format(tmp_path, records_format, is_drawn):
+def test_reads_a_release_whose_card_names_the_format(tmp_path, records_format, is_drawn):
     release = made(TYPES, records_format, is_drawn, num_records=50)
     write_release(release, tmp_path / "out")
     card = json.loads((tmp_path / "out" / "card.json").read_text())
@@ -144,7 +146,7 @@ def written(table, records_format):
         ("x", [2, 0, 1]),
     ],
 )
-def test_refuses_a_file_that_does_not_match_its_card(records_format, is_drawn, column, values):
+def test_rejects_a_file_that_does_not_match_its_card(records_format, is_drawn, column, values):
     def read(table, num_records=3):
         data = written(table, records_format)
         return read_columns(data, DOMAIN, num_records, records_format, is_drawn=is_drawn)
@@ -167,21 +169,21 @@ def test_refuses_a_file_that_does_not_match_its_card(records_format, is_drawn, c
         read(damaged)
 
 
-def test_codes_out_of_order_are_refused():
+def test_rejects_codes_out_of_order():
     release = made(DOMAIN, "csv", False, num_records=40)
     backwards = [column[::-1] for column in release.codes]
     with pytest.raises(InputError, match="ascending"):
         made(DOMAIN, "csv", False, num_records=40, codes=backwards, counts=release.counts)
 
 
-def test_a_parquet_file_that_was_cut_is_refused():
+def test_rejects_truncated_parquet_file():
     data = written(pa.table(ROWS), "parquet")
     for cut in (0, 3, len(data) // 2, len(data) - 1):
         with pytest.raises(DamagedFileError):
             read_columns(data[:cut], DOMAIN, 3, "parquet")
 
 
-def test_csv_is_refused_where_a_value_has_a_line_break():
+def test_rejects_csv_if_a_value_has_a_line_break():
     domain = Domain((CategoricalAttribute("c", ("a\nb", "c")),))
     with pytest.raises(InputError, match="must be avro or parquet"):
         release_of(domain, records_format="csv")

@@ -46,7 +46,7 @@ def titanic(records_format: str = "avro", draw_id: str = DRAW) -> SyntheticDatab
 
 
 @pytest.mark.parametrize("records_format", ["avro", "parquet", "csv"])
-def test_every_format_has_the_rows_of_the_draw_in_one_random_order(tmp_path, records_format):
+def test_every_format_has_the_same_random_row_order(tmp_path, records_format):
     release = titanic(records_format)
     table = release.to_arrow()
     # A false alarm has a chance below 1e-6, and the id of the draw is fixed.
@@ -68,13 +68,13 @@ def test_every_format_has_the_rows_of_the_draw_in_one_random_order(tmp_path, rec
         assert rows == table["Survived"].to_pylist()
 
 
-def test_another_draw_of_the_same_records_has_another_order():
+def test_another_draw_has_another_order():
     tables = [titanic(draw_id=draw_id).to_arrow() for draw_id in (DRAW, "f" * 32)]
     assert not tables[0].equals(tables[1])
     assert records_bytes(titanic()) == records_bytes(titanic())
 
 
-def test_the_order_does_not_follow_that_of_the_input():
+def test_row_order_is_independent_of_the_input_order():
     """The input is sorted; the first rows of its copy must not be."""
     table = pa.table({"Survived": ["no"] * 540 + ["yes"] * 360, "Pclass": ["1", "2", "3"] * 300})
     domain = DOMAIN.restrict(("Survived", "Pclass"))
@@ -99,7 +99,7 @@ def test_all_orders_are_equally_likely(monkeypatch, block_rows):
 
 
 @pytest.mark.parametrize("block_rows", [10, 1000])
-def test_a_block_is_small_and_all_blocks_hold_all_rows(monkeypatch, block_rows):
+def test_blocks_are_small_and_together_contain_all_rows(monkeypatch, block_rows):
     monkeypatch.setattr(records_module, "_BLOCK_ROWS", block_rows)
     counts = np.array([1, 5000, 2, 17, 800])
     values: dict[str, Any] = {"x": np.arange(counts.sum())}

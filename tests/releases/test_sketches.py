@@ -62,7 +62,7 @@ def assert_same(one: SparseRelease, other: SparseRelease) -> None:
 
 
 @pytest.mark.parametrize(("sketch", "histogram"), [(True, True), (True, False), (False, True)])
-def test_reads_what_was_written(tmp_path, sketch, histogram):
+def test_sketch_release_round_trips_through_files(tmp_path, sketch, histogram):
     release = release_of(sketch=sketch, histogram=histogram)
     write_release(release, tmp_path)
     found = read_release(tmp_path)
@@ -140,7 +140,7 @@ def refused(folder: pathlib.Path) -> str:
         (lambda card: card.pop("guarantee"), "guarantee"),
     ],
 )
-def test_refuses_hostile_cards(tmp_path, change, message):
+def test_rejects_hostile_cards(tmp_path, change, message):
     assert message in refusal(tmp_path, change)
 
 
@@ -170,11 +170,11 @@ def damaged(folder: pathlib.Path, name: str, change: Callable[[bytes], bytes]) -
         ("histogram", lambda data: data + data[-16:]),
     ],
 )
-def test_refuses_damaged_files(tmp_path, name, change):
+def test_rejects_damaged_files(tmp_path, name, change):
     damaged(tmp_path, name, change)
 
 
-def test_refuses_elements_out_of_order(tmp_path):
+def test_rejects_elements_out_of_order(tmp_path):
     elements = release_of().histogram.elements.view(np.int64)
 
     def swap(data: bytes) -> bytes:
@@ -188,7 +188,7 @@ def test_refuses_elements_out_of_order(tmp_path):
     assert "ascending" in damaged(tmp_path, "histogram", swap)
 
 
-def test_refuses_a_file_with_another_checksum(tmp_path):
+def test_rejects_a_file_with_another_checksum(tmp_path):
     write_release(release_of(), tmp_path)
     path = tmp_path / f"projection-{DRAW}.avro"
     data = bytearray(path.read_bytes())

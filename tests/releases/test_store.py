@@ -35,7 +35,7 @@ def assert_holds(directory, release):
 
 
 @pytest.mark.parametrize("num_records", [0, 1, 1000])
-def test_what_is_written_is_read(tmp_path, num_records):
+def test_release_round_trips_through_files(tmp_path, num_records):
     release = release_of(num_records=num_records)
     write_release(release, tmp_path / "a" / "b")
     assert_holds(tmp_path / "a" / "b", release)
@@ -43,7 +43,7 @@ def test_what_is_written_is_read(tmp_path, num_records):
     assert_holds(tmp_path / "a" / "b", release)
 
 
-def test_the_card_says_what_was_promised_and_what_the_files_hold(tmp_path):
+def test_card_states_the_promise_and_describes_the_files(tmp_path):
     write_release(OURS, tmp_path / "out")
     card = json.loads((tmp_path / "out" / "card.json").read_text())
     assert card["schema_version"] == 2 and card["draw_id"] == DRAW
@@ -64,7 +64,7 @@ def test_names_and_sizes_of_names_do_not_depend_on_the_records(tmp_path):
     assert names_in(tmp_path / "0") == names_in(tmp_path / "1000")
 
 
-def test_a_release_of_another_draw_is_never_overwritten(tmp_path):
+def test_never_overwrites_a_release_of_another_draw(tmp_path):
     write_release(OURS, tmp_path)
     with pytest.raises(InputError, match=r"output: .* is refused; must be a directory that does"):
         write_release(OTHERS, tmp_path)
@@ -74,14 +74,14 @@ def test_a_release_of_another_draw_is_never_overwritten(tmp_path):
     assert_holds(tmp_path, OURS)
 
 
-def test_a_repeated_attempt_of_the_same_draw_changes_nothing(tmp_path):
+def test_repeating_the_same_draw_changes_nothing(tmp_path):
     assert commit_release(OURS, tmp_path) is True
     before = {path.name: path.stat().st_mtime_ns for path in tmp_path.iterdir()}
     assert commit_release(OURS, tmp_path) is True
     assert {path.name: path.stat().st_mtime_ns for path in tmp_path.iterdir()} == before
 
 
-def test_a_file_or_a_foreign_directory_is_refused_and_kept(tmp_path):
+def test_file_or_foreign_directory_is_rejected_and_kept(tmp_path):
     (tmp_path / "file").write_text("something else")
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "notes.txt").write_text("mine")
@@ -100,7 +100,7 @@ def test_a_file_or_a_foreign_directory_is_refused_and_kept(tmp_path):
     assert (tmp_path / "card" / "card.json").read_text() == "{}"
 
 
-def test_a_parent_that_cannot_be_written_is_refused(tmp_path, monkeypatch):
+def test_rejects_unwritable_parent_directory(tmp_path, monkeypatch):
     if os.geteuid() == 0:  # root may write anywhere, so the system's answer is replaced
         monkeypatch.setattr(os, "access", lambda path, mode: False)
     (tmp_path / "closed").mkdir(mode=0o500)
@@ -109,7 +109,7 @@ def test_a_parent_that_cannot_be_written_is_refused(tmp_path, monkeypatch):
     assert names_in(tmp_path / "closed") == []
 
 
-def test_a_write_that_fails_is_one_line_and_leaves_nothing(tmp_path, monkeypatch):
+def test_failed_write_is_reported_in_one_line_and_leaves_nothing(tmp_path, monkeypatch):
     def full(descriptor):
         raise OSError(28, "No space left on device")
 
@@ -126,7 +126,7 @@ def test_a_write_that_fails_is_one_line_and_leaves_nothing(tmp_path, monkeypatch
 @pytest.mark.parametrize(
     "url", ["gs://", "gs://b", "hdfs://h/o", "abfs://c@a/o", "file:///tmp/out"]
 )
-def test_other_filesystems_are_refused_in_one_line(url):
+def test_other_filesystems_are_rejected_in_one_line(url):
     for act in (check_output, lambda directory: write_release(OURS, directory)):
         with pytest.raises(InputError, match=r"output: .*must be .*gs://BUCKET/FOLDER"):
             act(url)
@@ -135,12 +135,12 @@ def test_other_filesystems_are_refused_in_one_line(url):
 
 
 @pytest.mark.parametrize("path", ["", "nul\0byte"])
-def test_what_is_no_path_is_refused(path):
+def test_rejects_value_that_is_not_a_path(path):
     with pytest.raises(InputError, match="must be the path of a directory"):
         check_output(path)
 
 
-def test_drafts_are_private_and_the_output_is_not(tmp_path, monkeypatch):
+def test_drafts_are_private_but_the_output_is_not(tmp_path, monkeypatch):
     modes = []
     original = LocalStore.create_exclusively
 
@@ -154,7 +154,7 @@ def test_drafts_are_private_and_the_output_is_not(tmp_path, monkeypatch):
     assert modes == [0o700]
 
 
-def test_a_card_that_was_created_but_not_synced_keeps_its_payload(tmp_path, monkeypatch):
+def test_card_created_but_not_synced_keeps_its_payload(tmp_path, monkeypatch):
     """The call failed, the card is there: its draft is the release, not litter."""
     original, failed = filesystem.sync_directory, []
 
@@ -169,7 +169,7 @@ def test_a_card_that_was_created_but_not_synced_keeps_its_payload(tmp_path, monk
     assert_holds(tmp_path, OURS)
 
 
-def test_a_committed_release_that_lost_its_payload_is_an_error_for_all(tmp_path):
+def test_committed_release_without_its_payload_is_always_an_error(tmp_path):
     write_release(OURS, tmp_path)
     (tmp_path / payload(DRAW)[0]).unlink()
     for release in (OURS, OTHERS):
@@ -179,7 +179,7 @@ def test_a_committed_release_that_lost_its_payload_is_an_error_for_all(tmp_path)
 
 
 @pytest.mark.parametrize("round_number", range(5))
-def test_of_racing_draws_one_wins_whole(tmp_path, round_number):
+def test_exactly_one_of_several_racing_draws_is_published(tmp_path, round_number):
     won = []
 
     def attempt(release, barrier):
@@ -201,7 +201,7 @@ def test_of_racing_draws_one_wins_whole(tmp_path, round_number):
 
 
 @pytest.mark.slow
-def test_of_racing_processes_one_wins_whole(tmp_path):
+def test_exactly_one_of_several_racing_processes_publishes(tmp_path):
     context = multiprocessing.get_context("fork")
     for number in range(3):
         directory = tmp_path / str(number)
@@ -312,7 +312,7 @@ def _card(**changes):
         (_card(errors=[3]), "must each name a marginal"),
     ],
 )
-def test_a_damaged_or_hostile_release_is_refused_in_one_line(tmp_path, damage, message):
+def test_damaged_or_hostile_release_is_rejected_in_one_line(tmp_path, damage, message):
     directory = tmp_path / "out"
     write_release(OURS, directory)
     damage(directory)
@@ -323,7 +323,7 @@ def test_a_damaged_or_hostile_release_is_refused_in_one_line(tmp_path, damage, m
     assert len(line) < 1000
 
 
-def test_what_is_no_directory_is_no_release(tmp_path):
+def test_rejects_release_that_is_not_a_directory(tmp_path):
     (tmp_path / "file").touch()
     for name in ("absent", "file"):
         with pytest.raises(ReleaseError, match="must be a directory that holds a release"):

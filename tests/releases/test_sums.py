@@ -101,7 +101,7 @@ def number(row: dict[str, object], name: str) -> float:
 
 @pytest.mark.mostly_slow(one_in=3)
 @pytest.mark.parametrize(("epsilon", "mechanism"), RELEASES, ids=["0.3", "1", "1, mwem"])
-def test_the_true_sum_is_within_its_margin_and_what_bins_hide(epsilon, mechanism):
+def test_true_sum_is_within_margin_plus_bin_uncertainty(epsilon, mechanism):
     """In at least 97 %; what bins hide is bounded in about as many cases as a margin holds."""
     halves = np.diff(EDGES) / 2
     held, bounded = [], []
@@ -120,7 +120,7 @@ def test_the_true_sum_is_within_its_margin_and_what_bins_hide(epsilon, mechanism
 
 @pytest.mark.mostly_slow(one_in=3)
 @pytest.mark.parametrize(("epsilon", "mechanism"), RELEASES, ids=["0.3", "1", "1, mwem"])
-def test_a_sum_is_about_the_count_times_the_mean(epsilon, mechanism):
+def test_sum_is_about_the_count_times_the_mean(epsilon, mechanism):
     for each in answers(epsilon, mechanism):
         if each.mean["margin"] is None:
             continue
@@ -130,7 +130,7 @@ def test_a_sum_is_about_the_count_times_the_mean(epsilon, mechanism):
         assert abs(product - value) <= margin + of_count
 
 
-def test_a_sum_over_no_values_is_nothing_and_bins_of_one_number_hide_nothing():
+def test_empty_sum_is_zero_and_single_value_bins_add_no_uncertainty():
     ages = NumericAttribute("age", (0, 1, 2, 2.5), whole=True, nullable=True)
     domain = Domain((ages, CategoricalAttribute("sex", ("f", "m"))))
     guarantee = Guarantee(1.0, 1e-9, "add_or_remove_one", "record", 1)

@@ -19,7 +19,7 @@ from beam_dp.releases.synthetic_database.records import distinct_records
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 
 
-def test_answers_come_from_the_hypothesis_with_the_errors_of_the_card():
+def test_answers_come_from_the_hypothesis_with_the_stated_errors():
     domain = domain_from_json({"a": 2, "b": 3, "c": 2})
     table = np.log([[1.0, 2, 3], [4, 5, 5]])
     release = release_of(domain, num_records=40, potentials=[(("a", "b"), table)])
@@ -34,12 +34,12 @@ def test_answers_come_from_the_hypothesis_with_the_errors_of_the_card():
     assert everything.values.sum() == pytest.approx(40)
 
 
-def test_a_workload_of_another_domain_is_refused():
+def test_rejects_workload_of_another_domain():
     with pytest.raises(InputError, match="must be of the release's domain"):
         release_of().answer(marginals(domain_from_json({"hours": 3}), ways=1))
 
 
-def test_records_are_those_of_the_rows_in_batches_of_any_size(monkeypatch):
+def test_batches_of_any_size_give_the_same_records(monkeypatch):
     monkeypatch.setattr(records_module, "_BLOCK_ROWS", 30)
     release = release_of(num_records=200)
     places = np.concatenate([block.records for block in release.rows()])
@@ -80,7 +80,7 @@ def test_bytes_restore_the_whole_release():
         lambda data: data[:-20] + bytes([data[-20] ^ 1]) + data[-19:],
     ],
 )
-def test_damaged_bytes_are_refused_in_a_line(damage):
+def test_damaged_bytes_are_rejected_in_one_line(damage):
     with pytest.raises(ReleaseError) as caught:
         release_from_bytes(damage(release_to_bytes(release_of())))
     assert "\n" not in str(caught.value) and len(str(caught.value)) < 1000
@@ -90,7 +90,7 @@ def test_versions_name_the_libraries():
     assert {"python", "numpy", "opendp", "beam_dp"} <= set(library_versions())
 
 
-def test_the_text_of_a_release_is_short():
+def test_repr_of_a_release_is_short():
     assert "0123456789abcdef" in repr(release_of()) and len(repr(release_of())) < 300
 
 
@@ -125,13 +125,13 @@ def test_the_text_of_a_release_is_short():
         ({"workload": marginals(domain_from_json({"a": 2}), ways=1)}, "the release's domain"),
     ],
 )
-def test_refuses_invalid_fields(fields, condition):
+def test_rejects_invalid_fields(fields, condition):
     with pytest.raises(InputError) as caught:
         release_of(**fields)
     assert condition in str(caught.value) and "\n" not in str(caught.value)
 
 
-def test_a_domain_without_attributes_is_refused():
+def test_rejects_domain_without_attributes():
     with pytest.raises(InputError, match="must have attributes"):
         SyntheticDatabase(
             domain=Domain(()), workload=marginals(DOMAIN, ways=1), guarantee=GUARANTEE,
@@ -146,7 +146,7 @@ WIDEST = Domain(tuple(IntegerAttribute(f"a{i}", 0, 2**62 - 1) for i in range(300
 
 @pytest.mark.mostly_slow(one_in=2)
 @pytest.mark.parametrize("domain", [WIDE, WIDEST], ids=["10^29 cells", "5,600 digits"])
-def test_a_domain_of_any_number_of_cells_makes_a_release(domain, tmp_path):
+def test_domain_of_any_number_of_cells_makes_a_release(domain, tmp_path):
     assert not domain.has_index
     first, second = domain.names[:2]
     tables = [((first,), np.zeros(2))] if domain is WIDE else []
@@ -175,7 +175,7 @@ def test_a_domain_of_any_number_of_cells_makes_a_release(domain, tmp_path):
     st.booleans(),
 )
 @settings(max_examples=100)
-def test_distinct_records_are_those_of_sorted_rows(sizes, num_records, seed, wide):
+def test_distinct_records_match_the_sorted_rows(sizes, num_records, seed, wide):
     """Sizes of 2^40 need a word each."""
     sizes = [size * 2**40 for size in sizes] if wide else sizes
     domain = Domain(tuple(IntegerAttribute(f"a{i}", 0, n - 1) for i, n in enumerate(sizes)))

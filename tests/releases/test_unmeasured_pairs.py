@@ -47,7 +47,7 @@ def without_scores(release: SyntheticDatabase) -> SyntheticDatabase:
     return dataclasses.replace(release, measurements=bare)
 
 
-def test_a_selection_keeps_the_noisy_scores_of_all_pairs():
+def test_selection_keeps_the_noisy_scores_of_all_pairs():
     measured = selected().measurements
     assert measured is not None and measured.distances is not None
     assert list(measured.distances.pairs) == list(marginals(DOMAIN, ways=2))
@@ -59,7 +59,7 @@ def test_a_selection_keeps_the_noisy_scores_of_all_pairs():
     "vectors",
     [{0: YOUNG, 3: TOWN}, {0: YOUNG, 2: [1, 0]}, {0: YOUNG, 2: [1, 0], 3: TOWN}],
 )
-def test_a_pair_that_was_scored_has_an_error_bar(vectors):
+def test_scored_pair_has_an_error_bar(vectors):
     query = VectorQuery.of(vectors)
     others = tuple(axis for axis in range(4) if axis not in query.axes)
     table = counts().reshape(DOMAIN.shape).sum(axis=others).astype(float)
@@ -72,7 +72,7 @@ def test_a_pair_that_was_scored_has_an_error_bar(vectors):
     assert "was not measured" in unknown.reason
 
 
-def test_few_records_answer_without_a_table():
+def test_small_number_of_records_answers_without_a_table():
     """One record that is often released: it is counted in its own cell of every table."""
     release = selected()
     often = dataclasses.replace(
@@ -87,7 +87,7 @@ def test_few_records_answer_without_a_table():
     assert [fitted.value for fitted, _ in both] == [release.num_records, 0]
 
 
-def test_three_attributes_have_no_error_bar_where_no_pair_was_measured():
+def test_three_attributes_without_a_measured_pair_have_no_error_bar():
     release = selected()
     measured = release.measurements
     assert measured is not None
@@ -105,7 +105,7 @@ def test_three_attributes_have_no_error_bar_where_no_pair_was_measured():
     )
 
 
-def test_the_model_of_a_pair_by_hand():
+def test_pair_model_matches_manual_calculation():
     """Four cells of 100: a distance of 40 +- 30 moves each by 50 / 4, were it spread evenly."""
     expected = np.full((2, 2), 100.0)
     table = expected + np.array([[20.0, -20.0], [-20.0, 20.0]])
@@ -119,7 +119,7 @@ def test_the_model_of_a_pair_by_hand():
     assert UnmeasuredPair(-40.0, 30.0, table, expected).size == pytest.approx(1.75 * 30 / 2)
 
 
-def test_errors_of_a_pair_add_to_those_of_its_attributes():
+def test_pair_error_adds_to_the_errors_of_its_attributes():
     domain = DOMAIN.restrict(["sex", "in/out"])
     expected = np.full((2, 2), 250.0)
     pair = UnmeasuredPair(40.0, 30.0, expected + np.outer([20, -20], [1, -1]), expected)
@@ -133,7 +133,7 @@ def test_errors_of_a_pair_add_to_those_of_its_attributes():
     assert model.of([query], np.array([270.0])) == pytest.approx([math.sqrt(total)])
 
 
-def test_scores_are_written_and_read(tmp_path):
+def test_scores_round_trip_through_files(tmp_path):
     write_release(selected(), tmp_path / "out")
     found, kept = read_release(tmp_path / "out").measurements, selected().measurements
     assert found is not None and kept is not None and found.distances == kept.distances
@@ -152,7 +152,7 @@ def test_scores_are_written_and_read(tmp_path):
         ("extra", 1, "exactly the fields"),
     ],
 )
-def test_refuses_invalid_scores(tmp_path, field, value, told):
+def test_rejects_invalid_scores(tmp_path, field, value, told):
     write_release(selected(), tmp_path / "out")
     path = tmp_path / "out" / "card.json"
     card = json.loads(path.read_text())

@@ -46,7 +46,7 @@ def test_window_tables_round_trip_through_files(release, tmp_path):
     assert_same(release, release_from_bytes(release_to_bytes(release)))
 
 
-def test_the_first_of_two_draws_of_a_window_is_its_release(tmp_path):
+def test_first_of_two_draws_of_a_window_becomes_its_release(tmp_path):
     first, second = window_of(1), window_of(2)
     assert commit_release(first, tmp_path) and not commit_release(second, tmp_path)
     assert commit_release(first, tmp_path)
@@ -143,7 +143,7 @@ def many_attributes(card: dict[str, Any]) -> None:
         (lambda card: card.pop("parameters"), "parameters"),
     ],
 )
-def test_a_hostile_card_is_refused(tmp_path, change, message):
+def test_rejects_hostile_card(tmp_path, change, message):
     assert message in refusal(tmp_path, change_card=change)
 
 
@@ -173,7 +173,7 @@ def rows_of(change: Callable[[list[dict[str, Any]]], Any]) -> Callable[[bytes], 
     return changed
 
 
-def test_unchanged_rows_are_read(tmp_path):
+def test_reads_unchanged_rows(tmp_path):
     with pytest.raises(pytest.fail.Exception, match="DID NOT RAISE"):
         refusal(tmp_path, change_data=rows_of(lambda rows: None))
 
@@ -192,11 +192,11 @@ def test_unchanged_rows_are_read(tmp_path):
         (lambda rows: rows[0].update(variance=1.0), "that of the card's noise"),
     ],
 )
-def test_a_hostile_file_is_refused(tmp_path, change, message):
+def test_rejects_hostile_file(tmp_path, change, message):
     assert message in refusal(tmp_path, change_data=rows_of(change))
 
 
-def test_every_damage_of_the_file_raises_one_error():
+def test_every_damage_to_the_file_raises_one_error():
     release = window_of(**GAUSSIAN)
     data = release_to_bytes(release)
     start = len(data) - 900
@@ -207,7 +207,7 @@ def test_every_damage_of_the_file_raises_one_error():
             release_from_bytes(data[:place])
 
 
-def test_a_window_is_described(tmp_path, capsys):
+def test_describes_a_window(tmp_path, capsys):
     write_release(window_of(3), tmp_path / "window")
     assert main(["describe", str(tmp_path / "window")]) == 0
     text = capsys.readouterr().out
@@ -222,7 +222,7 @@ def test_a_window_is_described(tmp_path, capsys):
     assert "2026-11-23T10:00:00Z" in capsys.readouterr().out
 
 
-def test_a_window_answers_on_the_command_line(tmp_path, capsys):
+def test_command_line_answers_from_a_window(tmp_path, capsys):
     release = window_of()
     write_release(release, tmp_path / "window")
     assert main(["answer", str(tmp_path / "window"), "--marginal", "member", "--json"]) == 0

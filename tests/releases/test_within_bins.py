@@ -49,7 +49,7 @@ def test_drawn_values_lie_in_their_bins(attribute, uniforms):
 
 
 @pytest.mark.parametrize("attribute", BINNED, ids=lambda attribute: attribute.name)
-def test_bins_are_closed_on_the_left_and_the_last_one_on_both_sides(attribute):
+def test_bins_are_left_closed_and_the_last_is_closed_on_both_sides(attribute):
     first, last = attribute.bin_ends
     places = np.arange(attribute.num_levels)
     assert np.array_equal(attribute.bins_of(first), places)
@@ -67,7 +67,7 @@ def test_bins_are_closed_on_the_left_and_the_last_one_on_both_sides(attribute):
 @settings(max_examples=20)
 @given(st.lists(st.sampled_from(BINNED), min_size=1, max_size=3, unique_by=lambda a: a.name),
        st.integers(0, 40), st.integers(0, 5))  # fmt: skip
-def test_what_is_written_is_read(attributes, num_records, seed):
+def test_bin_values_round_trip_through_files(attributes, num_records, seed):
     domain = Domain((*attributes, *domain_from_json({"code": 3})))
     release = drawn(domain, seed, num_records=num_records)
     with pytest.MonkeyPatch.context() as patch:
@@ -86,7 +86,7 @@ def test_what_is_written_is_read(attributes, num_records, seed):
         assert [row[name] for row in rows] == values
 
 
-def test_a_whole_column_holds_integers_in_the_file():
+def test_whole_column_is_written_as_integers():
     (attribute,) = domain = Domain((BINNED[1],))
     assert attribute.avro_type() == {"type": "long", "edges": [17.0, 25.0, 35.5, 91.0]}
     for release in (drawn(domain), release_of(domain, potentials=[])):
@@ -97,7 +97,7 @@ def test_a_whole_column_holds_integers_in_the_file():
 
 
 @pytest.mark.parametrize("edges", [(0.1, 0.2), (0, 0.5, 1, 1.5, 1.75), (0, 1e17)])
-def test_a_whole_column_needs_whole_numbers_in_its_bins(edges):
+def test_whole_column_needs_whole_numbers_in_its_bins(edges):
     with pytest.raises(InputError, match="whole number"):
         NumericAttribute("w", edges, whole=True)
 
@@ -143,7 +143,7 @@ def record(a, b):
         ([record(0.25, 3)] * 3, "more records"),
     ],
 )
-def test_a_value_in_no_bin_is_refused(records, message):
+def test_rejects_value_outside_all_bins(records, message):
     def read(rows):
         blocks = [(1, row) for row in rows]
         data = write_blocks(avro.records_schema(DOMAIN), DRAW, "records", blocks)
@@ -168,12 +168,12 @@ def test_a_value_in_no_bin_is_refused(records, message):
         {"a": np.full(50, 0.5), "c": np.full(50, 1)},
     ],
 )
-def test_refuses_values_that_do_not_match_the_records(values):
+def test_rejects_values_that_do_not_match_the_records(values):
     with pytest.raises(InputError, match="bin_values"):
         release_of(DOMAIN, bin_values=values)
 
 
-def test_values_are_uniform_in_bins_and_absent_without_one():
+def test_values_are_uniform_in_bins_and_null_without_a_bin():
     domain = Domain((*BINNED[:2], BINNED[4]))
     release = drawn(domain, num_records=20_000)
     (columns,) = release.records(batch_size=20_000)

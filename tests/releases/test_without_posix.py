@@ -43,17 +43,17 @@ def run(program: str, folder: pathlib.Path, *releases: pathlib.Path) -> subproce
     return subprocess.run(command, cwd=folder, capture_output=True, text=True)
 
 
-def test_reads_releases(tmp_path):
+def test_reads_releases_without_posix(tmp_path):
     done = run(READ, tmp_path, GOLDEN / "horizon", GOLDEN / "synthetic_database")
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_a_release_is_written(tmp_path):
+def test_writes_a_release_without_posix(tmp_path):
     done = run(WRITE, tmp_path, GOLDEN / "synthetic_database")
     assert done.returncode == 0, done.stderr
 
 
-def test_a_link_is_no_file_of_a_release(tmp_path):
+def test_rejects_link_as_a_file_of_a_release(tmp_path):
     copied = tmp_path / "copied"
     shutil.copytree(GOLDEN / "synthetic_database", copied)
     (payload,) = copied.glob("records-*")

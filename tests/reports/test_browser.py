@@ -93,7 +93,7 @@ def test_pages_are_accessible_and_load_nothing(tmp_path):
             assert (seen["beyond"], seen["loaded"], seen["faults"]) == (0, 1, []), (name, seen)
 
 
-def test_every_printed_page_with_the_truth_says_private(tmp_path):
+def test_every_printed_page_with_the_truth_is_marked_private(tmp_path):
     reader = shutil.which("pdftotext")
     if reader is None:
         pytest.skip("no pdftotext: Debian's package poppler-utils has one")

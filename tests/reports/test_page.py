@@ -69,7 +69,7 @@ def check_page(page: str) -> Parsed:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_kind_of_release_has_a_page(kind):
+def test_makes_a_page_for_every_kind_of_release(kind):
     release = read(GOLDEN / kind)
     page = page_of(release)
     parsed = check_page(page)
@@ -129,7 +129,7 @@ def test_limits_the_page_of_many_attributes():
     assert "more attributes are not drawn" in page
 
 
-def test_shows_the_entry_that_a_card_names():
+def test_shows_the_ledger_entry_named_by_a_card():
     release = small_release()
     object.__setattr__(release, "plan", {"ledger_release": "visits/3"})
     assert "entry visits/3 of a ledger paid" in page_of(release)
@@ -187,7 +187,7 @@ def test_every_level_is_in_one_group():
             assert sorted(codes.tolist()) == list(range(size)) and len(groups) <= max(most, 1)
 
 
-def test_labels_of_groups():
+def test_groups_are_labelled():
     assert [each.label for each in groups_of(ANSWERS, 0, 3)] == ["0 to 49", "50 to 99", "other"]
     assert [each.label for each in groups_of(ANSWERS, 1, 3)] == ["[0, 50)", "[50, 100]", "null"]
     assert groups_of(ANSWERS, 2, 12)[-1].label == "29 others together"
@@ -209,7 +209,7 @@ def test_cells_of_groups_sum_their_levels():
     assert sum(cell.truth or 0 for cell in cells) == 500
 
 
-def test_a_cell_is_noisy_if_its_bar_exceeds_half_its_value():
+def test_cell_is_noisy_if_its_error_bar_exceeds_half_its_value():
     def cell(value: float, margin: float | None, truth: int | None = None) -> Cell:
         return Cell(("a",), Estimate(value, 1.0, margin, "exact"), truth)
 

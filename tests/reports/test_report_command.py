@@ -84,7 +84,7 @@ def test_writes_a_page_once_next_to_the_release(directory, capfd):
 
 
 @pytest.mark.parametrize("extension", ["parquet", "csv", "avro"])
-def test_truth_keeps_the_records_of_the_release(extension, directory, tmp_path):
+def test_truth_filters_records_as_the_release_did(extension, directory, tmp_path):
     from beam_dp.releases.kinds import read_release
 
     truth = read_truth(read_release(directory), write(tmp_path / f"people.{extension}"))
@@ -103,7 +103,7 @@ def test_truth_reads_csv_as_a_job_does(directory, tmp_path):
     assert (truth.num_records, truth.num_left_out, truth.num_beyond) == (10, 1, 0)
 
 
-def test_a_page_with_the_truth_is_marked_private(directory, tmp_path, capfd):
+def test_page_with_the_truth_is_marked_private(directory, tmp_path, capfd):
     output = tmp_path / "private.html"
     table = write(tmp_path / "people.parquet")
     assert main(["report", directory, "--against", table, "--output", str(output)]) == 0
@@ -121,7 +121,7 @@ def test_a_page_with_the_truth_is_marked_private(directory, tmp_path, capfd):
     assert stat.S_IMODE(os.stat(output).st_mode) == 0o600
 
 
-def test_python_writes_the_same_page(tmp_path, capfd):
+def test_python_and_command_write_the_same_page(tmp_path, capfd):
     directory = str(GOLDEN / "intervals")
     pages = tmp_path / "python.html", tmp_path / "shell.html"
     assert dp.report(directory, pages[0]) == pages[0]
@@ -138,7 +138,7 @@ def test_python_writes_the_same_page(tmp_path, capfd):
         dp.report(directory, tmp_path / "a.html", against="no.csv")
 
 
-def test_the_entry_of_a_ledger_is_shown(tmp_path, capfd):
+def test_shows_the_ledger_entry(tmp_path, capfd):
     url = f"sqlite:///{tmp_path}/budgets.db"
     ledger = Ledger(url)
     ledger.declare("people", 2.0, 1e-8, "person", "add_or_remove_one")
@@ -174,7 +174,7 @@ def test_compares_interval_counts_with_records(tmp_path):
     assert "Compared with the truth" in parsed.texts["h2"]
 
 
-def test_refusals_are_one_line_and_leave_no_file(directory, tmp_path, capfd):
+def test_bad_arguments_are_rejected_in_one_line_and_leave_no_file(directory, tmp_path, capfd):
     before = sorted(os.listdir(tmp_path))
     text = refusal(capfd, directory, "--against", "people.txt")
     assert "--against: 'people.txt' is refused; must match a file" in text
@@ -207,7 +207,7 @@ def test_errors_for_a_damaged_table_show_no_records(directory, tmp_path, capfd):
     assert sorted([*os.listdir(tmp_path), "people.parquet"]) == before
 
 
-def test_shows_notes_and_refusals_of_verification(directory):
+def test_shows_notes_and_failures_of_verification(directory):
     card, told = pathlib.Path(directory, "card.json"), []
     stated = json.loads(card.read_text())
     del stated["parameters"]["strategy"]
@@ -223,7 +223,7 @@ def test_shows_notes_and_refusals_of_verification(directory):
     assert "it holds" not in told[1]
 
 
-def test_hides_the_password_of_a_ledger_that_did_not_pay(directory, capfd, monkeypatch):
+def test_hides_the_password_of_an_unused_ledger(directory, capfd, monkeypatch):
     class Empty:
         name = "postgresql://bob:***@host/db"
 

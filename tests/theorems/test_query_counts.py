@@ -61,9 +61,7 @@ def test_query_count_agrees_with_scan(theorem_of, num_records, least, most):
 
 
 @pytest.mark.parametrize("num_records, expected", [(10**6, 7396), (10**8, 10**391)])
-def test_published_small_databases_allow_what_solving_their_theorem_for_the_number_gives(
-    num_records, expected
-):
+def test_published_small_db_count_matches_solving_its_theorem(num_records, expected):
     share, log_cells = 0.1, math.log(1024)
     solved = (num_records * share**3 - 4 * math.log(20)) / (16 * log_cells)
     target = share * num_records
@@ -74,7 +72,7 @@ def test_published_small_databases_allow_what_solving_their_theorem_for_the_numb
 
 @pytest.mark.parametrize("num_records", [10**8, 10**7, 3 * 10**6, 2 * 10**6, 10**6])
 @pytest.mark.parametrize("num_cells, units", [(8, 1), (1024, 2)])
-def test_no_number_of_rounds_allows_more_queries_of_mwem(num_records, num_cells, units):
+def test_no_other_number_of_rounds_allows_more_mwem_queries(num_records, num_cells, units):
     target, epsilon = num_records / 3, 1.0
     found, rounds = mwem_queries_allowed(num_cells, epsilon, num_records, target, 0.05, units)
     log_numbers = [
@@ -95,7 +93,7 @@ def test_no_number_of_rounds_allows_more_queries_of_mwem(num_records, num_cells,
         assert 2 * rounds / math.exp(log_most) > 0.05
 
 
-def test_query_count_of_zero_and_without_limit():
+def test_query_count_may_be_zero_or_unlimited():
     assert queries_allowed(small_db("tight"), 100, 50.0, 0.05) == 0
     # Two queries are some of three, for which alone the published theorem is stated.
     assert queries_allowed(small_db("textbook"), 10**5, 10**4, 0.05, least=3) == 0
@@ -105,7 +103,7 @@ def test_query_count_of_zero_and_without_limit():
     assert queries_allowed(lambda count: always, 10, 1.0, 0.04) == 0
 
 
-def test_powers_of_ten_are_the_largest():
+def test_powers_of_ten_are_the_largest_allowed():
     for theorem_of, num_records in ((run(PRIVATE_MW), 10**7), (small_db("tight"), 10**6)):
         target = 0.1 * num_records
         found = queries_allowed(theorem_of, num_records, target, 0.05)
@@ -115,7 +113,7 @@ def test_powers_of_ten_are_the_largest():
         assert theorem_of(10 * found).error(num_records) > target
 
 
-def test_the_margin_of_more_questions_than_a_double_holds():
+def test_margin_of_more_questions_than_a_double_can_represent():
     noise = sparse_vector_noise(promise(), 10, answers=True)
     for count in (2**31 + 1, 10**30, 10**300):
         added = noise.margin(count, 0.05, 2**16) - noise.margin(2**31, 0.05, 2**16)
@@ -178,14 +176,14 @@ def test_rejects_unknown_number_where_it_is_needed():
         ("failure_probability", 1.0),
     ],
 )
-def test_what_is_out_of_range_is_refused(name, value):
+def test_rejects_arguments_out_of_range(name, value):
     with pytest.raises(InputError) as caught:
         dataclasses.replace(JOB, **{name: value})  # type: ignore[arg-type]
     assert caught.value.name == name
 
 
 @pytest.mark.parametrize("name, value", [("target_error", 0.0), ("failure_probability", 0.0)])
-def test_the_functions_refuse_it_too(name, value):
+def test_functions_reject_arguments_out_of_range(name, value):
     given = {"target_error": 1.0, "failure_probability": 0.05, name: value}
     with pytest.raises(InputError, match=name):
         queries_allowed(small_db("tight"), 10, **given)  # type: ignore[arg-type]

@@ -50,7 +50,7 @@ def close(value: float) -> object:
     return pytest.approx(value, rel=1e-5)
 
 
-def test_known_answers_of_laplace_gaussian_and_selection():
+def test_laplace_gaussian_and_selection_match_known_answers():
     assert laplace_error(100, 100.0, 1.0, 0.05, grid=None) == close(760.090)
     assert laplace_error(100, 100.0, 1.0, 0.05) == 761
     assert gaussian_error(100, 10.0, 1.0, DELTA, 0.05) == close(223.814)
@@ -74,7 +74,7 @@ def test_known_answers_of_laplace_gaussian_and_selection():
         (100, DELTA, True, 17380.0),
     ],
 )
-def test_known_answers_of_the_sparse_vector(max_above, delta, answers, expected):
+def test_sparse_vector_matches_known_answers(max_above, delta, answers, expected):
     guarantee = promise(delta=delta)
     published = published_accuracy(guarantee, max_above, 1000, 0.05, answers=answers)
     assert published == close(expected)
@@ -87,7 +87,7 @@ def test_known_answers_of_the_sparse_vector(max_above, delta, answers, expected)
     assert sparse_vector_theorem(tight, 1000, 0.05).error(1) <= theorem.error(1)
 
 
-def test_the_published_accuracy_of_numeric_answers_with_delta_is_too_small():
+def test_published_accuracy_of_numeric_answers_with_delta_is_too_small():
     """The noise of ten answers alone exceeds it more often than in one run of twenty."""
     guarantee = promise(delta=DELTA)
     noise = sparse_vector_noise(guarantee, 10, answers=True, calibration="textbook")
@@ -98,7 +98,7 @@ def test_the_published_accuracy_of_numeric_answers_with_delta_is_too_small():
     assert 1 - (1 - math.exp(-corrected / noise.answer_scale)) ** 10 < 0.025
 
 
-def test_known_answers_of_small_db():
+def test_small_db_matches_known_answers():
     textbook = small_db_theorem(1024, 1024, 1.0, 0.05, "textbook")
     assert textbook.bound(10**6).max_error_fraction == close(0.0920795)
     assert textbook.records_needed(0.1) == 780_708
@@ -106,7 +106,7 @@ def test_known_answers_of_small_db():
     assert small_db_theorem(8, 8, 1.0, 0.05, "textbook").records_needed(0.5) == 650
 
 
-def test_known_answers_of_the_published_proof():
+def test_published_proof_matches_known_answers():
     for size, share, records in ((1024, 0.1, 768845), (16, 0.1, 123116), (8, 0.5, 577.448)):
         theorem = sharper_small_db_theorem(size, size, 1.0, 0.05)
         log_terms = 16 * math.log(size) ** 2 + 4 * share**2 * math.log(20)
@@ -127,7 +127,7 @@ def test_known_answers_of_the_published_proof():
 @pytest.mark.parametrize(
     "num_cells, num_queries, share", [(1024, 1024, 0.1), (16, 16, 0.1), (8, 8, 0.5)]
 )
-def test_the_best_size_is_at_least_as_good_as_half_and_half(num_cells, num_queries, share):
+def test_best_size_is_at_least_as_good_as_half_and_half(num_cells, num_queries, share):
     half = small_db_size(num_queries, share / 2)
     halves = 4 / share * (log_num_multisets(num_cells, half) + math.log(20))
     needed = small_db_theorem(num_cells, num_queries, 1.0, 0.05).records_needed(share)
@@ -138,7 +138,7 @@ def test_the_best_size_is_at_least_as_good_as_half_and_half(num_cells, num_queri
     assert 2 * num_queries * math.exp(-2 * size * (sampled * (1 + 1e-12)) ** 2) < 1
 
 
-def test_known_answers_of_published_mwem():
+def test_published_mwem_matches_known_answers():
     bound = mwem_theorem(1024, 1000, 1.0, num_rounds=10).bound(10**6)
     assert bound.max_error == close(1665799.998) and bound.vacuous
     assert bound.failure_probability == 0.02
@@ -170,7 +170,7 @@ def sparse_mw(calibration: Calibration = "tight") -> Theorem:
         (16, 100, 0.0, 10**6, 0.117769),
     ],
 )
-def test_known_answers_of_online_multiplicative_weights(
+def test_online_multiplicative_weights_match_known_answers(
     num_cells, num_queries, delta, num_records, alpha
 ):
     guarantee = promise(REPLACE, delta)
@@ -181,7 +181,7 @@ def test_known_answers_of_online_multiplicative_weights(
     assert tight.bound(num_records).max_error < bound.max_error
 
 
-def test_known_answers_of_sparse_project():
+def test_sparse_project_matches_known_answers():
     small = published_projection(10, 4, 16, 0.05)
     assert small.tau == close(7.8125e-4) and small.independence == 72
     assert small.printed_width == close(3.16966e8) and small.width == close(7.92415e7)
@@ -191,7 +191,7 @@ def test_known_answers_of_sparse_project():
     assert published_projection(10**6, 100, 1000, 0.05).printed_width == close(9.24859e27)
 
 
-def test_the_published_parts_of_sparse_project_have_their_corrected_constants():
+def test_published_parts_of_sparse_project_have_corrected_constants():
     assert published_largest_entry(4096, 100, 1000, 0.05) == close(3.24939)
     # 16 sqrt(3) / epsilon sqrt(m ln(1 / delta) ln(8k / beta) lg(8kT / beta)) before r is rounded.
     logs = math.log(8 * 1000 / 0.05) * math.log2(8 * 1000 * 2**16 / 0.05)
@@ -201,7 +201,7 @@ def test_the_published_parts_of_sparse_project_have_their_corrected_constants():
     assert published_weighted_noise(4, 2.0, 3.0, 0.05) == close(2 * 18 * math.log(40))
 
 
-def test_a_projection_says_how_many_records_it_needs():
+def test_projection_states_how_many_records_it_needs():
     plan = SparseProject(2**14).plan(promise(ADD, 1e-9), max_sparsity=100)
     theorem = projection_theorem(plan, 1, 50, 0.05)
     needed = theorem.records_needed(0.1)
@@ -241,7 +241,7 @@ THEOREMS: dict[str, Theorem] = {
 @pytest.mark.mostly_slow(one_in=2, start=1)
 @pytest.mark.parametrize("name", THEOREMS)
 @pytest.mark.parametrize("share", [0.3, 0.05])
-def test_the_records_that_are_needed_are_just_enough(name, share):
+def test_needed_records_are_just_enough(name, share):
     theorem = THEOREMS[name]
     needed = theorem.records_needed(share)
     assert needed is not None
@@ -252,7 +252,7 @@ def test_the_records_that_are_needed_are_just_enough(name, share):
 
 
 @pytest.mark.parametrize("name", THEOREMS)
-def test_few_records_make_every_theorem_vacuous(name):
+def test_every_theorem_is_vacuous_for_few_records(name):
     bound = THEOREMS[name].bound(2)
     assert bound.vacuous and bound.max_error >= 2
 
@@ -291,7 +291,7 @@ def test_needed_records_beyond_limit_are_none():
         (lambda: THEOREMS["laplace"].records_needed(math.nan), "max_error_fraction"),
     ],
 )
-def test_what_is_out_of_range_is_refused(call, name):
+def test_rejects_arguments_out_of_range(call, name):
     with pytest.raises(InputError) as caught:
         call()
     assert caught.value.name == name

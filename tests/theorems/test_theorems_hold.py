@@ -363,23 +363,23 @@ TIGHT = ("laplace", "gaussian", "exponential mechanism")
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", QUICK)
-def test_a_bound_is_exceeded_no_more_often_than_it_may(name):
+def test_bound_is_exceeded_no_more_often_than_stated(name):
     assert failures(QUICK[name]()) <= most_failures()
 
 
 @pytest.mark.audit
 @pytest.mark.parametrize("name", SLOW)
-def test_a_bound_of_a_longer_run_is_exceeded_no_more_often_than_it_may(name):
+def test_bound_of_longer_run_is_exceeded_no_more_often_than_stated(name):
     assert failures(SLOW[name]()) <= most_failures()
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", TIGHT)
-def test_half_of_a_tight_bound_is_caught(name):
+def test_halving_a_tight_bound_is_detected(name):
     assert failures(QUICK[name](), 0.5) > most_failures()
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["projection, dense", "projection, textbook"])
-def test_a_small_part_of_the_bound_of_a_projection_is_caught(name):
+def test_small_fraction_of_projection_bound_is_detected(name):
     assert failures(PROJECTIONS[name](), 0.2) > most_failures()

@@ -71,7 +71,7 @@ def promises(number: int) -> list[tuple[float, float]]:
     return [(10.0**epsilon, 10.0**delta) for epsilon, delta in powers]
 
 
-def test_plans_spend_nearly_the_whole_promise():
+def test_plans_spend_almost_the_whole_promise():
     for epsilon, delta in promises(12):
         mu = Fraction(accounting.discrete_gaussian_mu(epsilon, delta))
         rho = Fraction(accounting.zcdp_rho(epsilon, delta))
@@ -85,7 +85,7 @@ def test_plans_spend_nearly_the_whole_promise():
             assert found(more, Fraction(delta)) > epsilon
 
 
-def test_the_delta_of_gaussian_noise_is_that_of_an_integral():
+def test_delta_of_gaussian_noise_matches_an_integral():
     """With (P - e^epsilon Q)+ summed on a fine grid, from -40 to 40 standard deviations."""
     points = np.linspace(-40, 40, 2_000_001)
     for mu, epsilon in ((0.2, 1.0), (1.0, 0.1), (3.0, 4.0), (0.5, 3.0)):
@@ -95,7 +95,7 @@ def test_the_delta_of_gaussian_noise_is_that_of_an_integral():
         assert float(gaussian_delta(mu, epsilon)) == pytest.approx(expected, rel=1e-6)
 
 
-def test_finds_the_alpha_of_the_smallest_epsilon():
+def test_finds_the_alpha_with_the_smallest_epsilon():
     for rho, delta in ((0.01, 1e-9), (1.0, 1e-6), (30.0, 1e-12)):
         alphas = 1 + np.geomspace(1e-4, 1e6, 200_001)
         tail = (-np.log(delta * alphas)) / (alphas - 1) + np.log1p(-1 / alphas)
@@ -117,7 +117,7 @@ def test_shown_losses_are_rounded_up():
 
 @pytest.mark.parametrize("relation", list(Neighboring))
 @pytest.mark.parametrize("sizes", ['{"a": 2, "b": 3}', '{"a": 3, "b": 1, "c": 2}', '{"a": 4}'])
-def test_some_record_attains_the_largest_change_of_residuals(relation, sizes):
+def test_largest_change_of_residuals_is_attained(relation, sizes):
     domain = read_domain(sizes)
     axes = tuple(range(domain.num_attributes))
     weighted = [(each, Fraction(3 + 2 * i, 7)) for i, each in enumerate(closure_of([axes]))]
@@ -150,7 +150,7 @@ def test_probability_of_a_key_of_one_unit_is_as_planned(records, weight):
     assert release_probability(scale, records * weight, records, weight) == 1
 
 
-def test_a_loss_covers_the_proved_one():
+def test_loss_covers_the_proved_loss():
     half = Loss.pure(Fraction(1, 2))
     assert Loss.pure(0.5).covers(half) and not Loss.pure(0.499).covers(half)
     assert Loss.zcdp(0.125).covers(half) and not Loss.zcdp(0.124).covers(half)
@@ -163,7 +163,7 @@ def test_a_loss_covers_the_proved_one():
     assert Loss.approximate(0.5, 1e-8).covers(slack) and not Loss.pure(0.5).covers(slack)
 
 
-def test_the_verification_is_public():
+def test_verification_is_public_api():
     assert {"verify_release", "Verification", "compare_releases"} <= set(dp.__all__)
 
 

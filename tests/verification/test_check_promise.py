@@ -93,7 +93,7 @@ def test_every_plan_of_the_package_keeps_its_promise_and_its_loss(relation, epsi
 
 
 @pytest.mark.parametrize("relation", RELATIONS)
-def test_every_plan_of_a_larger_promise_is_refused(relation):
+def test_every_plan_for_a_larger_promise_is_rejected(relation):
     for plan in plans(guarantee(1e-9, relation)):
         if isinstance(plan, OnlinePlan):
             continue  # its noise follows from its guarantee when it is asked for
@@ -103,7 +103,7 @@ def test_every_plan_of_a_larger_promise_is_refused(relation):
 
 
 @pytest.mark.parametrize("relation", RELATIONS)
-def test_every_plan_with_too_small_a_loss_is_refused(relation):
+def test_every_plan_with_too_small_a_loss_is_rejected(relation):
     for plan in plans(guarantee(1e-9, relation)):
         halves = {
             name: getattr(plan.loss, name) and getattr(plan.loss, name) / 20
@@ -129,7 +129,7 @@ class Careless(Mechanism):
 
 
 @pytest.mark.parametrize("mechanism", [dp.MWEM(), dp.Laplace(), dp.Gaussian()], ids=repr)
-def test_a_mechanism_with_half_the_noise_is_refused(mechanism):
+def test_rejects_mechanism_with_half_the_noise(mechanism):
     with pytest.raises(InputError, match=r"mechanism: .* is refused; must keep epsilon 1 at"):
         plan_release(Careless(mechanism), DOMAIN, PAIRS, guarantee())
 
@@ -142,7 +142,7 @@ def test_a_mechanism_with_half_the_noise_is_refused(mechanism):
         (("table discrete_laplace",), 0.0, r"keeps only epsilon 1\.5 \(measure 1 table: 3 / 2 = "),
     ],
 )
-def test_measurements_that_have_no_loss_are_refused(kinds, delta, line):
+def test_rejects_measurements_without_a_loss(kinds, delta, line):
     measured = tuple(Measurement(("a", "b"), *each.split(), 2.0) for each in kinds)  # type: ignore[arg-type]
     with pytest.raises(InputError, match=line):
         plan = measure_all_plan(
@@ -151,20 +151,20 @@ def test_measurements_that_have_no_loss_are_refused(kinds, delta, line):
         check_promise(plan, plan.guarantee)
 
 
-def test_a_mechanism_whose_plan_states_another_promise_is_refused():
+def test_rejects_mechanism_whose_plan_states_another_promise():
     careless = Careless(dp.MWEM(), guarantee=guarantee(epsilon=2.0))
     with pytest.raises(InputError, match=r"guarantee: .* must be what was asked for"):
         plan_release(careless, DOMAIN, PAIRS, guarantee())
 
 
-def test_a_mechanism_whose_loss_is_too_small_is_refused():
+def test_rejects_mechanism_whose_loss_is_too_small():
     careless = Careless(dp.Laplace(), loss=Loss.pure(0.5))
     with pytest.raises(InputError, match=r"loss: .* must be no less than what the plan of laplace"):
         plan_release(careless, DOMAIN, PAIRS, guarantee())
 
 
 @pytest.mark.slow  # it imports Beam
-def test_a_plan_is_refused_when_a_pipeline_is_built():
+def test_bad_plan_is_rejected_when_the_pipeline_is_built():
     from beam_dp.transforms.drawing.release import ReleasePlanned
 
     careless = Careless(dp.Laplace())
@@ -173,7 +173,7 @@ def test_a_plan_is_refused_when_a_pipeline_is_built():
         ReleasePlanned(careless, plan)
 
 
-def test_the_example_of_the_documents_runs_and_its_careless_copy_is_refused():
+def test_documented_example_runs_and_its_careless_copy_is_rejected():
     """Of both blocks of docs/mechanisms.md; the third is its audit, which follows the page."""
     names: dict[str, Any] = {"__name__": "example"}
     for block in [each for each in blocks_of("docs/mechanisms.md") if each.kind == "python"][:2]:

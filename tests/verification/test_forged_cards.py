@@ -38,13 +38,13 @@ def lies(name: str, every: int) -> list[str]:
 
 
 @pytest.mark.parametrize("name", [name for name in RELEASES if "replace" not in name])
-def test_sampled_changes_of_cards_do_not_hold(name):
+def test_sampled_changes_of_cards_fail_verification(name):
     assert lies(name, 41) == []
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", RELEASES)
-def test_every_change_of_card_fails_verification(name):
+def test_every_change_of_a_card_fails_verification(name):
     assert lies(name, 1) == []
 
 
@@ -133,7 +133,7 @@ def holds(release: Release, card: dict[str, Any]) -> bool:
 
 
 @pytest.mark.parametrize("name", ["rounds", "annealed pure"])
-def test_charges_each_noisy_total_that_is_listed(name):
+def test_charges_each_listed_noisy_total(name):
     release: Any = RELEASES[f"{name}, {ADDED}"]()
     measured = release.measurements
     place = next(n for n, each in enumerate(measured.described) if not each.names)
@@ -158,7 +158,7 @@ def test_charges_each_other_answer_to_one_query(name):
 
 @pytest.mark.parametrize("name", [name for name in RELEASES if ADDED in name])
 @pytest.mark.parametrize("factor", [1e-6, 1e-300])
-def test_states_the_verdict_on_hardly_any_noise(name, factor):
+def test_states_the_verdict_on_very_little_noise(name, factor):
     def scaled(value: Any) -> None:
         for key, below in value.items() if isinstance(value, dict) else enumerate(value):
             if isinstance(below, dict | list):
@@ -171,7 +171,7 @@ def test_states_the_verdict_on_hardly_any_noise(name, factor):
     assert not found.holds and found.epsilon > 1000
 
 
-def test_a_limit_by_cost_has_a_largest_number_of_records():
+def test_cost_limit_has_a_largest_number_of_records():
     limited = synthetic(dp.MWEM(max_unit_cost=2.0), guarantee(records=100))
     card = card_of(limited)
     assert holds(limited, card)
@@ -194,7 +194,7 @@ def other_records(release: Any, cells: np.ndarray) -> Release:
 
 @pytest.mark.parametrize("relation", [ADDED, "replace_one"])
 @pytest.mark.parametrize("name", ["mwem", "gaussian", "rounds", "annealed pure"])
-def test_records_that_do_not_follow_the_hypothesis_do_not_hold(name, relation):
+def test_records_that_contradict_the_hypothesis_fail_verification(name, relation):
     release: Any = RELEASES[f"{name}, {relation}"]()
     raw = COUNTS.copy()
     raw[0] += release.num_records - raw.sum()  # their number is released as it is
@@ -207,7 +207,7 @@ def test_records_that_do_not_follow_the_hypothesis_do_not_hold(name, relation):
 
 
 @pytest.mark.parametrize("name", ["mwem", "rounds", "selection"])
-def test_a_number_of_records_other_than_the_noisy_one_does_not_hold(name):
+def test_number_of_records_that_differs_from_the_noisy_one_fails(name):
     release: Any = RELEASES[f"{name}, {ADDED}"]()
     for step in (-1, 1):
         cells = np.zeros(24, np.int64)
@@ -218,7 +218,7 @@ def test_a_number_of_records_other_than_the_noisy_one_does_not_hold(name):
         assert any("num_records" in fault for fault in found.faults)
 
 
-def test_records_of_a_tree_in_one_cell_do_not_hold():
+def test_records_of_a_tree_in_one_cell_fail_verification():
     with on_trees():
         release: Any = synthetic(dp.MWEM(), guarantee())
     assert "tree_cells" in release.fit and verify_release(release).holds
@@ -227,7 +227,7 @@ def test_records_of_a_tree_in_one_cell_do_not_hold():
     assert not verify_release(other_records(release, cells)).holds
 
 
-def test_an_uncharged_scale_of_an_unknown_strategy_does_not_hold():
+def test_uncharged_scale_of_an_unknown_strategy_fails_verification():
     release, card = forgery(f"laplace, {ADDED}", lambda card: card.update(mechanism="favourite"))
     card["parameters"] = {"strategy": "of its own"}
     assert holds(release, card)
@@ -235,14 +235,14 @@ def test_an_uncharged_scale_of_an_unknown_strategy_does_not_hold():
     assert not holds(release, card)
 
 
-def test_a_hypothesis_beyond_the_workload_does_not_hold():
+def test_hypothesis_beyond_the_workload_fails_verification():
     release: Any = RELEASES[f"mwem, {ADDED}"]()
     everything = (release.domain.names, np.zeros(release.domain.shape))
     more = dataclasses.replace(release, potentials=[*release.potentials, everything])
     assert any("a,b,c is asked for" in fault for fault in verify_release(more).faults)
 
 
-def test_a_database_of_a_window_states_its_own_promise_twice():
+def test_database_of_a_window_states_its_promise_twice():
     plan = dp.plan_window_databases(
         dp.MWEM(), marginals(DOMAIN, ways=1), horizon_of(6), person(1, 6), 1.0, 1e-9
     )
@@ -269,7 +269,7 @@ def test_a_database_of_a_window_states_its_own_promise_twice():
         ("sparse_project", ("sketch", "scale")),
     ],
 )
-def test_charges_the_smaller_of_two_scales_that_do_not_agree(name, place):
+def test_charges_the_smaller_of_two_conflicting_scales(name, place):
     def scaled(card: Any) -> None:
         *above, last = place
         for key in above:
@@ -293,7 +293,7 @@ class SeededNoise(NoNoise):
 
 
 @pytest.mark.parametrize("seed", [2, 51, 71, 82, 89, 104, 123])
-def test_records_that_follow_a_loose_table_of_much_noise_hold(seed, monkeypatch):
+def test_records_that_follow_a_very_noisy_table_pass_verification(seed, monkeypatch):
     """Records are moved towards tables that the tree does not join, away from those it joins."""
     monkeypatch.setattr(kinds_of_releases, "NOISE", SeededNoise(seed))
     release = selected(guarantee(1e-9, "replace_one", 5, 0.1))

@@ -38,7 +38,7 @@ def test_shows_formula_theorem_and_numbers_of_each_step(capsys):
         assert expected in words
 
 
-def test_a_failed_promise_has_exit_code_1_and_the_true_epsilon(tmp_path, capsys):
+def test_failed_promise_exits_with_1_and_shows_the_true_epsilon(tmp_path, capsys):
     change_card(tmp_path, lambda card: card["noise"].update(scale=card["noise"]["scale"] / 3))
     assert main(["verify", str(tmp_path / "out")]) == 1
     shown = capsys.readouterr().out
@@ -54,7 +54,7 @@ def test_verifies_all_windows_of_a_horizon(capsys):
     assert [step["epsilon"] for step in found["steps"]] == pytest.approx([0.99, 0.01])
 
 
-def test_refuses_a_file_with_another_checksum(tmp_path, capsys):
+def test_rejects_a_file_with_another_checksum(tmp_path, capsys):
     shutil.copytree(GOLDEN / "intervals", tmp_path / "out")
     (payload,) = (tmp_path / "out").glob("*.avro")
     data = bytearray(payload.read_bytes())
@@ -64,7 +64,7 @@ def test_refuses_a_file_with_another_checksum(tmp_path, capsys):
     assert "does not have the checksum of its card" in capsys.readouterr().err
 
 
-def test_shows_figures_that_do_not_follow(tmp_path, capsys):
+def test_shows_inconsistent_figures(tmp_path, capsys):
     def change(card: dict[str, Any]) -> None:
         card["errors"]["mean_squared_error"] *= 1 + 1e-7
 

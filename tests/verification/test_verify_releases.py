@@ -44,7 +44,7 @@ def again(release: Release) -> Release:
 
 @pytest.mark.mostly_slow(one_in=4)
 @pytest.mark.parametrize("name", RELEASES)
-def test_a_genuine_release_holds(name):
+def test_genuine_release_passes_verification(name):
     found = verify_release(again(RELEASES[name]()))
     assert found.faults == ()
     assert found.holds and found.num_figures >= 2
@@ -59,7 +59,7 @@ def test_exactly_calibrated_releases_spend_the_whole_promise():
 
 
 @pytest.mark.parametrize("name", sorted(path.parent.name for path in GOLDEN.glob("*/*.json")))
-def test_golden_releases_hold(name):
+def test_golden_releases_pass_verification(name):
     found = verify_release(read_any(GOLDEN / name))
     assert found.holds and found.epsilon == pytest.approx(1.0, rel=1e-9)
 
@@ -228,7 +228,7 @@ TAMPERED: list[tuple[str, Change]] = [
 @pytest.mark.parametrize(
     ("name", "change"), TAMPERED, ids=[f"{n}-{i}" for i, (n, _) in enumerate(TAMPERED)]
 )
-def test_a_changed_card_does_not_hold(name, change, tmp_path):
+def test_changed_card_fails_verification(name, change, tmp_path):
     found = verified_after(RELEASES[name](), change, tmp_path)
     assert found is None or (not found.holds and found.faults)
 
@@ -243,14 +243,14 @@ def verified_after(release: Release, change: Change, tmp_path: pathlib.Path) -> 
         return None
 
 
-def test_fewer_records_of_a_unit_than_the_noise_is_for_are_noted(tmp_path):
+def test_notes_noise_for_more_records_per_unit_than_promised(tmp_path):
     release = RELEASES[f"laplace, {ADDED}"]()
     found = verified_after(release, raised_guarantee(max_records_per_unit=1), tmp_path)
     assert found is not None and found.holds
     assert "either more was added than the promise needs" in found.notes[0]
 
 
-def test_refuses_a_card_without_its_noise_in_one_line(tmp_path):
+def test_card_without_its_noise_is_rejected_in_one_line(tmp_path):
     write_release(RELEASES[f"rounds, {ADDED}"](), tmp_path / "out")
     edit(tmp_path / "out" / "card.json", lambda card: card["parameters"].pop("num_units"))
     with pytest.raises(InputError, match="num_units: None is refused"):
@@ -259,7 +259,7 @@ def test_refuses_a_card_without_its_noise_in_one_line(tmp_path):
 
 @pytest.mark.parametrize("value", [None, 0, "of its own"])
 @pytest.mark.parametrize("name", ["rounds", "annealed pure", "selection", "textbook", "small_db"])
-def test_selection_without_a_stated_strategy_does_not_hold(name, value, tmp_path):
+def test_selection_without_a_stated_strategy_fails_verification(name, value, tmp_path):
     release = RELEASES[f"{name}, {ADDED}"]()
     changes: list[Change] = [
         lambda card: card["parameters"].update(strategy=value),
@@ -287,7 +287,7 @@ def test_notes_that_a_custom_mechanism_may_draw_more(tmp_path):
 
 
 @pytest.mark.parametrize("value", [None, 0, "x", []])
-def test_sketch_that_contradicts_its_parameters_does_not_hold(value, tmp_path):
+def test_sketch_that_contradicts_its_parameters_fails_verification(value, tmp_path):
     release = RELEASES[f"hybrid, {ADDED}"]()
     found = verified_after(release, lambda c: c["parameters"].update(sketch=value), tmp_path)
     assert found is None or not found.holds
@@ -303,7 +303,7 @@ def test_sketch_that_contradicts_its_parameters_does_not_hold(value, tmp_path):
         *((name, "plan.count_scale") for name in ("private_mw pure", "sparse_mw pure")),
     ],
 )
-def test_rejects_card_that_leaves_out_a_figure_of_its_noise(name, field, tmp_path):
+def test_rejects_card_without_a_figure_of_its_noise(name, field, tmp_path):
     place, _, key = field.partition(".")
     release = RELEASES[f"{name}, {ADDED}"]()
     assert verified_after(release, lambda card: card[place].pop(key), tmp_path) is None
@@ -322,7 +322,7 @@ def test_reports_the_missing_budget_and_what_to_do(tmp_path):
 @pytest.mark.parametrize("times", [10**3, pytest.param(10**5, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("mechanism", [dp.MWEM(), dp.Gaussian(), dp.Laplace()], ids=repr)
 @pytest.mark.parametrize("relation", ["add_or_remove_one", "replace_one"])
-def test_bounds_of_cells_agree_to_1e_9_of_themselves_up_to_ten_million_records(
+def test_cell_bounds_have_relative_error_1e_9_up_to_ten_million_records(
     mechanism, relation, times, monkeypatch
 ):
     """Without the room for the rounding of counts, which only more records need."""
@@ -338,7 +338,7 @@ def test_bounds_of_cells_agree_to_1e_9_of_themselves_up_to_ten_million_records(
     assert found.holds and found.num_figures >= 20
 
 
-def test_notes_queries_that_are_cut_in_the_file():
+def test_notes_queries_that_the_file_truncates():
     release = linear_answers(guarantee(0.0))
     cut = '{"values": [' + "0.1, " * 1000
     rows = [{**row, "query": cut[:2000]} for row in release.rows]

@@ -30,7 +30,7 @@ LARGE = domain_of(60, 60, 60)
 @pytest.mark.parametrize(
     "name", ["levels", "no block yet", "sliding", "record", "whole", "several tables", "none yet"]
 )
-def test_genuine_windows_and_horizons_hold(name, delta, tmp_path):
+def test_genuine_windows_and_horizons_pass_verification(name, delta, tmp_path):
     noise = "discrete_gaussian" if delta else "discrete_laplace"
     plan, windows, blocks = {
         "levels": (leveled(delta=delta), range(6), range(2)),
@@ -119,14 +119,14 @@ def test_rejects_wrong_or_missing_strategy(delta, value, tmp_path):
         lambda card: card["plan"].update(strategy="independent"),
     ],
 )
-def test_a_horizon_that_does_not_state_its_blocks_is_refused(change, tmp_path):
+def test_rejects_horizon_that_does_not_state_its_blocks(change, tmp_path):
     released_horizon(str(tmp_path / "out"), leveled(block=4), range(3))
     edit(tmp_path / "out" / "horizon.json", change)
     with pytest.raises(InputError, match=r"(strategy|block|share): .* is refused"):
         verify_release(read_windows(tmp_path / "out"))
 
 
-def test_a_horizon_adds_up_the_noise_of_its_windows_and_blocks(tmp_path):
+def test_horizon_adds_up_the_losses_of_its_windows_and_blocks(tmp_path):
     directory = str(tmp_path / "out")
     released_horizon(directory, leveled(delta=0.0), range(6), range(2))
     for place in (tmp_path / "out").glob("levels/3/*/card.json"):
@@ -195,7 +195,7 @@ def test_forged_windows_fail_verification(change, tmp_path):
 
 
 @pytest.mark.parametrize("moved", ["windows/000010", "windows/000003", "levels/3/000000"])
-def test_refuses_releases_that_the_horizon_does_not_promise(moved, tmp_path):
+def test_rejects_releases_that_the_horizon_does_not_promise(moved, tmp_path):
     plan = plan_of(10, person(2, 5, 3), WORKLOAD)
     released_horizon(str(tmp_path), plan, range(3))
     (tmp_path / moved).parent.mkdir(parents=True, exist_ok=True)
@@ -206,7 +206,7 @@ def test_refuses_releases_that_the_horizon_does_not_promise(moved, tmp_path):
             read_windows(tmp_path)
 
 
-def test_levels_under_a_horizon_of_independent_windows_are_refused(tmp_path):
+def test_rejects_levels_under_a_horizon_of_independent_windows(tmp_path):
     released_horizon(str(tmp_path), leveled(), range(6), range(2))
 
     def independent(card: Any) -> None:
