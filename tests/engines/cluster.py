@@ -1,4 +1,4 @@
-"""A Flink cluster on this machine: each part a process of its own, as on many machines.
+"""A Flink cluster on this machine: each part in its own process, as on many machines.
 
     python -m engines.cluster [--jar JAR]     (in tests/; runs until Ctrl-C)
 
@@ -38,10 +38,10 @@ _HOST = "127.0.0.1"
 _JOB_MANAGER = "org.apache.flink.runtime.entrypoint.StandaloneSessionClusterEntrypoint"
 _TASK_MANAGER = "org.apache.flink.runtime.taskexecutor.TaskManagerRunner"
 _JOB_SERVER = "org.apache.beam.runners.flink.FlinkJobServerDriver"
-# What Flink's own scripts open to it on Java 17.
+# Modules that Flink's own scripts open on Java 17.
 _OPENED = ("lang", "lang.invoke", "lang.reflect", "io", "net", "nio", "text", "time", "util")
 _OPENED += ("util.concurrent", "util.concurrent.atomic", "util.concurrent.locks")
-# Flink's scripts work the sizes out; without them each one must be said.
+# Flink's scripts compute the sizes; without them each must be given.
 _CONFIGURATION = """\
 jobmanager.rpc.address: 127.0.0.1
 jobmanager.rpc.port: {rpc_port}
@@ -84,7 +84,7 @@ def find_jar() -> str | None:
 
 
 def missing() -> str | None:
-    """What Flink lacks on this machine, in a line; None if it can be started."""
+    """What Flink lacks on this machine, in one line; None if it can start."""
     if shutil.which("java") is None:
         return "Java is not installed"
     if find_jar() is None:
@@ -154,7 +154,7 @@ class FlinkCluster:
         wait_for("the worker pool", lambda: answers(_HOST, self._pool_port))
 
     def stop(self) -> None:
-        """Kills every process, also those that they started, and removes all files."""
+        """Kills every process, including child processes, and removes all files."""
         for process in self.processes:
             kill_group(process)
         shutil.rmtree(self.folder, ignore_errors=True)
@@ -176,12 +176,12 @@ class FlinkCluster:
         return f"{_HOST}:{self._rest_port}"
 
     def rest(self, path: str) -> Any:
-        """What the job manager's REST interface answers."""
+        """The response of the job manager's REST interface."""
         with urllib.request.urlopen(f"http://{self.master}{path}", timeout=HANG_SECONDS) as answer:
             return json.load(answer)
 
     def start_job_manager(self) -> None:
-        """Starts it; a killed one is replaced at the same address."""
+        """Starts the job manager; replaces a killed one at the same address."""
         self._configure("job-manager")
         arguments = ["--configDir", str(self.folder / "job-manager"), "--executionMode", "cluster"]
         self.job_manager, _ = self._java("job-manager", 512, _JOB_MANAGER, arguments)
@@ -200,12 +200,12 @@ class FlinkCluster:
         self.task_managers.append(process)
 
     def kill_task_manager(self, process: subprocess.Popen[bytes]) -> None:
-        """Kills one as a crash does. Its temporary files stay, as those of a crashed one do."""
+        """Kills one as a crash does. Its temporary files remain, as after a crash."""
         kill_group(process)
         self.task_managers.remove(process)
 
     def remove_files_of_the_dead(self) -> None:
-        """Removes temporary files of task managers that were killed, as whoever runs them must."""
+        """Removes temporary files of killed task managers, as an operator must."""
         alive = {str(process.pid) for process in self.processes if process.poll() is None}
         for folder in self.temporary.iterdir():
             owner = folder / "pid"
@@ -213,7 +213,7 @@ class FlinkCluster:
                 shutil.rmtree(folder, ignore_errors=True)
 
     def wait_for_task_managers(self) -> None:
-        """Waits until as many slots are free as there should be, and no job runs."""
+        """Waits until all slots are free and no job runs."""
 
         def ready() -> bool:
             with contextlib.suppress(OSError):
@@ -225,7 +225,7 @@ class FlinkCluster:
         wait_for("the task managers", ready)
 
     def task_manager_of(self, control: str) -> subprocess.Popen[bytes]:
-        """Returns the task manager that listens where a Python worker is controlled from."""
+        """Returns the task manager that controls a Python worker, found by its port."""
         inode = _listening_inode(int(control.rpartition(":")[2]))
         for process in self.task_managers:
             for file in pathlib.Path(f"/proc/{process.pid}/fd").iterdir():
@@ -235,7 +235,7 @@ class FlinkCluster:
         raise LookupError(f"no task manager listens on {control}")
 
     def python_workers(self) -> dict[int, str]:
-        """Python workers since the last ``forget_workers``: what controls each process."""
+        """Python workers since the last ``forget_workers``, with the address that controls each."""
         return {int(path.name): path.read_text() for path in self.workers.iterdir()}
 
     def forget_workers(self) -> None:
@@ -330,7 +330,7 @@ def kill_group(process: subprocess.Popen[bytes]) -> None:
 
 
 def free_ports(number: int) -> list[int]:
-    """Ports of the loopback interface that nobody listens on."""
+    """Free ports of the loopback interface."""
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(number)]
         for each in sockets:
@@ -339,7 +339,7 @@ def free_ports(number: int) -> list[int]:
 
 
 def answers(host: str, port: int) -> bool:
-    """Whether somebody listens there."""
+    """Whether something listens on the port."""
     with contextlib.suppress(OSError), socket.create_connection((host, port), timeout=HANG_SECONDS):
         return True
     return False

@@ -1,4 +1,4 @@
-"""One embedded Flink and one cluster for all tests: a job server for each job takes ten seconds."""
+"""One embedded Flink and one cluster for all tests: starting a job server takes ten seconds."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def patient_programs() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def job_server_jar() -> str:
-    """The path of the job server; a skip that says what is missing."""
+    """The path of the job server; skips with a reason if something is missing."""
     reason, jar = missing(), find_jar()
     if reason is not None or jar is None:
         pytest.skip(reason)
@@ -39,17 +39,17 @@ def job_server_jar() -> str:
 
 @pytest.fixture(scope="session")
 def flink_log(tmp_path_factory) -> pathlib.Path:
-    """What the job server, and Flink inside it, say."""
+    """The log of the job server, and of Flink inside it."""
     return tmp_path_factory.mktemp("flink") / "job_server.log"
 
 
 @pytest.fixture(scope="session")
 def flink(job_server_jar, flink_log) -> Iterator[list[str]]:
-    """Flags of an embedded Flink of two slots, with workers in this process."""
+    """Flags of an embedded Flink with two slots and workers in this process."""
     (port,) = free_ports(1)
     temporary = flink_log.parent / "temporary"
     temporary.mkdir()
-    # Flink's copies of a stream's state need the package; not every job server opens it itself.
+    # Flink needs the package to copy a stream's state; not every job server opens it.
     opened = "--add-opens=java.base/java.util=ALL-UNNAMED"
     command = [
         *("java", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", opened),
@@ -77,7 +77,7 @@ def flink(job_server_jar, flink_log) -> Iterator[list[str]]:
 
 @pytest.fixture(scope="session")
 def prism() -> list[str]:
-    """Flags that name the program which the environment names or `make prism` built."""
+    """Flags for the Prism binary named by the environment or built by `make prism`."""
     built = ROOT / "prism-bin" / "prism"
     path = os.environ.get(PRISM_VARIABLE) or (str(built) if built.exists() else None)
     if path is None:
@@ -94,14 +94,14 @@ def waiting(tmp_path_factory) -> Moments:
 
 @pytest.fixture(scope="session")
 def google_storage() -> Iterator[FakeGoogleStorage]:
-    """A service with a bucket, which Python workers of the cluster and all programs speak to."""
+    """A service with a bucket, used by Python workers of the cluster and by all programs."""
     with pytest.MonkeyPatch.context() as patch, serving(patch) as service:
         yield service
 
 
 @pytest.fixture(scope="session")
 def cluster(job_server_jar, waiting, google_storage) -> Iterator[FlinkCluster]:
-    """A cluster of two task managers, which finds its processes in /proc."""
+    """A cluster with two task managers, which finds its processes in /proc."""
     if sys.platform != "linux":
         pytest.skip("the cluster needs Linux")
     environment = {moments.VARIABLE: str(waiting.folder)}

@@ -1,4 +1,4 @@
-"""What a program promises on any runner: the same files, and cards that no draw makes different."""
+"""Contract of a program on any runner: the same files, and cards that do not depend on the draw."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pipelines import (
 
 LOCAL = ["--runner=FnApiRunner"]
 HOUSEHOLDS = {"privacy_unit": "household", "max_records_per_unit": "2"}
-# What the job's flags decide, and no record and no draw: equal on every runner.
+# Decided by the job's flags, not by records or draws: equal on every runner.
 PUBLIC = (
     "schema_version", "kind", "mechanism", "guarantee", "domain", "attribute", "workload",
     "parameters", "plan", "max_sparsity", "max_weight", "hash_family", "sketch", "histogram",
@@ -34,7 +34,7 @@ SPARSE_QUERIES = ('{"id": "thirties", "sparse": {"30": 1, "31": 0.5}}',)
 
 
 class Program(NamedTuple):
-    """A program, and flags that it gets besides those that all have."""
+    """A program, and its flags in addition to the common ones."""
 
     main: Callable[[Sequence[str]], int]
     flags: dict[str, str | None]
@@ -99,7 +99,7 @@ def structure(value: Any) -> Any:
 
 
 def files(output: pathlib.Path) -> dict[str, Any]:
-    """What kinds of files there are, by their names without the draw, with their Avro schemas."""
+    """The kinds of files, by their names without the draw, with their Avro schemas."""
     draw_id = card(output)["draw_id"]
     found: dict[str, Any] = {}
     for name in everything_under(output):
@@ -114,7 +114,7 @@ def files(output: pathlib.Path) -> dict[str, Any]:
 
 
 def assert_same_contract(local: pathlib.Path, other: pathlib.Path) -> None:
-    """Two draws of one job: the same promise, in the same form; no file of any other draw."""
+    """Checks two draws of one job: same promise, same form, and no file of any other draw."""
     left, right = card(local), card(other)
     assert left["draw_id"] != right["draw_id"]
     assert files(other) == files(local)
@@ -127,7 +127,7 @@ def assert_same_contract(local: pathlib.Path, other: pathlib.Path) -> None:
 
 
 def check_contract(name: str, folder: pathlib.Path, runner: Sequence[str]) -> None:
-    """Runs a program on FnApiRunner and on another runner, and compares what they leave."""
+    """Runs a program on FnApiRunner and on another runner, and compares their outputs."""
     program = PROGRAMS[name]
     for output, flags in (("local", LOCAL), ("other", runner)):
         assert program.main([*program.argv(folder, folder / output), *flags]) == 0
@@ -135,7 +135,7 @@ def check_contract(name: str, folder: pathlib.Path, runner: Sequence[str]) -> No
 
 
 def check_answers(folder: pathlib.Path, runner: Sequence[str]) -> None:
-    """Asks a runner questions: answers are near the truth, and a bad line has an error."""
+    """Asks a runner questions: answers are accurate, and a bad line gets an error."""
     program = PROGRAMS["private_mw"]
     assert program.main([*program.argv(folder, folder / "out"), *runner]) == 0
     (path,) = (folder / "out").glob("answers-*.avro")

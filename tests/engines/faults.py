@@ -1,4 +1,4 @@
-"""One trial of a fault: a program runs, something is killed, and all that is left is looked at."""
+"""One trial of a fault: runs a program, kills something, and checks everything that is left."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from beam_dp.storage.store import DRAFT_PREFIX
 
 TASK_MANAGER, WORKER, JOB_MANAGER = "task manager", "Python worker", "job manager"
 DATASET = "people"
-# How flaws begin.
+# Prefixes of flaws.
 SECOND_DRAW, DRAFT, LEDGER = "second draw:", "draft left:", "ledger:"
 
 
@@ -70,7 +70,7 @@ FAULTS = {
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-    """What a trial has left.
+    """The outcome of a trial.
 
     Args:
         moment: at which something was killed.
@@ -99,7 +99,7 @@ def run_trial(
     number: int = 0,
     service: FakeGoogleStorage | None = None,
 ) -> Outcome:
-    """Runs a program, kills, and looks at what is left once the job has ended.
+    """Runs a program, kills something, and checks what is left after the job has ended.
 
     Args:
         cluster: whole; is whole again afterwards.
@@ -136,7 +136,7 @@ def run_trial(
         wait_for("the worker's end", lambda: not _lives(reached["pid"]))
     finally:
         waiting.let_go()
-        # Task managers go on with a job without its job manager, until a heartbeat is missing.
+        # Without the job manager, task managers continue a job until a heartbeat is missing.
         _repair(cluster)
         draws = waiting.draws()
         waiting.disarm()
@@ -152,7 +152,7 @@ def run_trial(
 
 
 def _fetch(service: FakeGoogleStorage, folder: pathlib.Path) -> None:
-    """Copies what is in the bucket, drafts too, to where a local output is."""
+    """Copies the bucket, including drafts, to the place of a local output."""
     for name in service.names():
         path = folder / "out" / name.removeprefix(f"{folder.name}/")
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -176,12 +176,12 @@ def _kill(cluster: FlinkCluster, victim: str, reached: dict[str, str | int]) -> 
         os.kill(int(reached["pid"]), signal.SIGKILL)
     else:
         cluster.kill_job_manager()
-        # A new one, without a memory of jobs, as whatever watches over processes does.
+        # A new one that remembers no jobs, as a process supervisor starts it.
         cluster.start_job_manager()
 
 
 def _lives(pid: int) -> bool:
-    """Whether a process runs; one that was killed may wait for its parent to take notice."""
+    """Whether a process runs; a killed one may wait for its parent to reap it."""
     try:
         status = pathlib.Path(f"/proc/{pid}/stat").read_text()
     except (FileNotFoundError, ProcessLookupError):
@@ -203,7 +203,7 @@ def _flaws(
     temporary: pathlib.Path,
     draws: set[str],
 ) -> list[str]:
-    """Everything that must not be, in words."""
+    """Every violation, in words."""
     output = folder / "out"
     flaws = []
     if code not in (0, 1):
@@ -250,7 +250,7 @@ def _incomplete(
 
 
 def _holds(path: pathlib.Path, draw_id: str) -> bool:
-    """Whether a file's name or content tells of a draw."""
+    """Whether a file's name or content contains a draw's id."""
     with contextlib.suppress(FileNotFoundError, PermissionError):
         if draw_id in path.name:
             return True
@@ -260,7 +260,7 @@ def _holds(path: pathlib.Path, draw_id: str) -> bool:
 
 
 def new_folder(parent: pathlib.Path, number: int) -> pathlib.Path:
-    """An empty folder for a trial, and none of the one before."""
+    """Makes an empty folder for a trial, and removes the previous one."""
     folder = parent / f"trial-{number}"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""A Kafka broker of one process, whose topics have the times at which it appends."""
+"""A single-process Kafka broker whose topics use append time."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _CLUSTER = "AAAAAAAAAAAAAAAAAAAAAA"
 
 
 def missing() -> str | None:
-    """What a broker lacks on this machine, in a line; None if it can be started."""
+    """What a broker lacks on this machine, in one line; None if it can start."""
     if shutil.which("java") is None:
         return "Java is not installed"
     if not list(JARS.glob("kafka_*.jar")):
@@ -26,7 +26,7 @@ def missing() -> str | None:
 
 @contextlib.contextmanager
 def broker(folder: pathlib.Path) -> Iterator[str]:
-    """Runs a broker in an empty folder; gives its host and port."""
+    """Runs a broker in an empty folder; yields its host and port."""
     from confluent_kafka.admin import AdminClient
 
     port, control = free_ports(2)

@@ -33,7 +33,7 @@ from beam_dp.summaries.projection import ProjectionAccumulator
 VARIABLE = "BEAM_DP_TEST_MOMENTS"  # names the folder
 COUNTING = "in the distributed pass"
 DRAWN = "just after the noise was drawn"
-# Of the write, in this order.
+# Moments of the write, in this order.
 EMPTY_DRAFT = "with an empty draft"
 HALF_DRAFT = "with half a draft"
 BEFORE_CARD = "before the card"
@@ -48,7 +48,7 @@ _COUNTERS = (
 
 
 class Moments:
-    """The folder by which a test and workers speak."""
+    """The folder through which a test and workers communicate."""
 
     def __init__(self, folder: pathlib.Path) -> None:
         self.folder = folder
@@ -60,7 +60,7 @@ class Moments:
             kept.mkdir(parents=True, exist_ok=True)
 
     def arm(self, moment: str, *, outlives: bool = False, is_careless: bool = False) -> None:
-        """Has the first worker that comes to a moment wait.
+        """Makes the first worker that reaches a moment wait.
 
         Args:
             moment: which one.
@@ -75,7 +75,7 @@ class Moments:
         self._write(self._armed, moment)
 
     def disarm(self) -> None:
-        """Lets everybody go on; forgets the draws."""
+        """Lets all workers continue; forgets the draws."""
         self._go.touch()
         files = (self._armed, self._taken, self._reached, self._outlives, self._careless)
         for file in (*files, *self._draws.iterdir(), *self._tables.iterdir()):
@@ -83,7 +83,7 @@ class Moments:
         self._go.unlink()
 
     def reached(self) -> dict[str, Any] | None:
-        """Which process waits, and where it is controlled from."""
+        """The waiting process, and the address that controls it."""
         try:
             found: dict[str, Any] = json.loads(self._reached.read_text(encoding="utf-8"))
         except FileNotFoundError:
@@ -99,11 +99,11 @@ class Moments:
         return {path.name for path in self._draws.iterdir()}
 
     def drawn(self, draw_id: str) -> None:
-        """Keeps the name of a draw."""
+        """Records the name of a draw."""
         (self._draws / draw_id).touch()
 
     def window(self, number: int, counts: list[int]) -> None:
-        """Keeps the exact table of a window that is drawn, also of one that is drawn again."""
+        """Records the exact table of a window each time it is drawn."""
         (self._tables / f"{uuid.uuid4()}").write_text(json.dumps([number, counts]))
 
     def windows(self) -> list[tuple[int, list[int]]]:
@@ -111,7 +111,7 @@ class Moments:
         return [tuple(json.loads(path.read_text())) for path in self._tables.iterdir()]
 
     def pass_by(self, moment: str, control: str) -> None:
-        """Waits here, in one worker, if this is the moment."""
+        """Waits here, in one worker, if this is the armed moment."""
         try:
             if self._armed.read_text(encoding="utf-8") != moment:
                 return
@@ -122,7 +122,7 @@ class Moments:
         self.wait()
 
     def wait(self) -> None:
-        """Waits until the test lets go, or gives up on it."""
+        """Waits until the test releases it or times out."""
         wait_for("the test", lambda: self._go.exists() or not self._reached.exists())
 
     def outlive(self) -> None:
@@ -133,7 +133,7 @@ class Moments:
             time.sleep(2.0)
 
     def publish(self, store: LocalStore, draft: str, name: str) -> None:
-        """Publishes a file of a draft, where writers are careless."""
+        """Publishes a file of a draft if writers are careless."""
         if self._careless.exists():
             shutil.copy(store._path / draft / name, store._path / name)
 

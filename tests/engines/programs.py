@@ -1,4 +1,4 @@
-"""Every program as a small job, and what its release must look like."""
+"""Every program as a small job, with the expected form of its release."""
 
 from __future__ import annotations
 

@@ -19,14 +19,14 @@ CHOSEN = {"draw_id", "files"}  # what differs between two draws of one job
 
 
 def shape(value: Any) -> Any:
-    """A JSON value without what noise decides: the numbers, and how many rows there are."""
+    """A JSON value without parts that noise decides: the numbers, and the number of rows."""
     if isinstance(value, dict):
         return {name: shape(each) for name, each in value.items() if name not in CHOSEN}
     return [shape(each) for each in value] if isinstance(value, list) else type(value)
 
 
 def released(folder: pathlib.Path) -> tuple[dict[str, Any], list[str]]:
-    """The card, and the names of all files without the draw's."""
+    """The card, and the names of all files without the draw's id."""
     card = json.loads((folder / "out" / "card.json").read_text(encoding="utf-8"))
     files = [re.sub(card["draw_id"], "DRAW", name) for name in everything_under(folder / "out")]
     return card, files
@@ -50,12 +50,12 @@ def test_cluster_release_has_the_same_structure_and_guarantee(tmp_path, cluster,
 
 
 def test_work_is_spread_over_both_task_managers(tmp_path, cluster):
-    """A cluster that did all in one process would show nothing."""
+    """A cluster that ran everything in one process would prove nothing."""
     cluster.forget_workers()
     program = PROGRAMS["release_intervals"]
     assert program.main([*program.flags(tmp_path), *cluster.flags()]) == 0
     controls = set(cluster.python_workers().values())
-    # A port of a task manager for each environment: that of the one worker asks for memory.
+    # One port of a task manager per environment: the single worker's asks for memory.
     assert len(controls) == NUM_ENVIRONMENTS * len(cluster.task_managers)
 
 

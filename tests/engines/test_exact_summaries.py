@@ -1,4 +1,4 @@
-"""What Flink counts is what FnApiRunner counts: every summary, to the last record."""
+"""Flink's counts equal FnApiRunner's: every summary, to the last record."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ MANY_CELLS = domain_of(
 )
 SUMMARIES = {
     "histogram": histogram(PEOPLE),
-    # Which record of a household stays is decided by the household's own records.
+    # The household's own records decide which of them is kept.
     "histogram, one record a household": histogram(PEOPLE, "household"),
     "histogram of many blocks": histogram(MANY_CELLS),
     "marginals": marginals(PEOPLE),
@@ -114,7 +114,7 @@ SUMMARIES = {
 
 
 class _Keep(beam.DoFn):
-    """One file a shard: workers of an engine share a directory with the test, and no memory."""
+    """Writes one file per shard: workers share a directory with the test, but no memory."""
 
     def __init__(self, folder: pathlib.Path) -> None:
         self.folder = folder

@@ -1,4 +1,4 @@
-"""Parts of a Flink cluster are killed in the middle of a job; one draw is published, or none.
+"""Kills parts of a Flink cluster in the middle of a job; one draw is published, or nothing.
 
 `make test-engines` runs one trial of each fault on one program, `make test-faults` the table of
 docs/runners.md: 20 trials, or FAULT_TRIALS, of each fault on each program.
@@ -35,12 +35,12 @@ NUM_TRIALS = int(os.environ.get("FAULT_TRIALS", "20"))
 def test_fault_publishes_one_whole_draw_or_nothing(tmp_path, cluster, waiting, name):
     program = PROGRAMS["release_synthetic_database"]
     fault = FAULTS[name]
-    # Of the moments of the write the worst one: committed, and nothing in its place yet.
+    # The worst moment of the write: committed, but nothing in its place yet.
     worst = moments.AFTER_CARD
     number = fault.at.index(worst) if worst in fault.at else 0
     outcome = run_trial(cluster, waiting, program, fault, tmp_path, number)
     assert outcome.flaws == ()
-    # A job manager that has no memory of jobs can't go on with one.
+    # A job manager that does not remember jobs can't resume one.
     assert outcome.is_complete or fault.victim == faults.JOB_MANAGER
 
 
@@ -59,7 +59,7 @@ def test_fault_publishes_one_whole_draw_or_nothing_in_a_bucket(
 
 @pytest.mark.engines
 def test_careless_writers_are_caught(tmp_path, cluster, waiting):
-    """A writer that publishes file by file, as ordinary ones do; the checks are not blind."""
+    """A writer that publishes file by file, as ordinary ones do: the checks must detect it."""
     fault = Fault(faults.TASK_MANAGER, (moments.HALF_DRAFT,), is_careless=True)
     program = PROGRAMS["release_synthetic_database"]
     outcome = run_trial(cluster, waiting, program, fault, tmp_path)
@@ -68,7 +68,7 @@ def test_careless_writers_are_caught(tmp_path, cluster, waiting):
 
 
 def row(fault: str, program: str, outcomes: Sequence[Outcome]) -> Sequence[str]:
-    """Counts of what came of the trials of a fault on a program."""
+    """Counts the outcomes of the trials of a fault on a program."""
     flaws = [" ".join(outcome.flaws) for outcome in outcomes]
     numbers = (
         len(outcomes),
@@ -84,7 +84,7 @@ def row(fault: str, program: str, outcomes: Sequence[Outcome]) -> Sequence[str]:
 
 @pytest.fixture(scope="module")
 def show(pytestconfig) -> Callable[[Sequence[str]], None]:
-    """Prints a row of the table of docs/runners.md; its head at once."""
+    """Prints a row of the table in docs/runners.md, after its header the first time."""
     capture = pytestconfig.pluginmanager.get_plugin("capturemanager")
     assert capture is not None
 

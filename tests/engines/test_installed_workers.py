@@ -1,4 +1,4 @@
-"""What `--setup_file` ships: installed elsewhere, run by workers there.
+"""Packages shipped by `--setup_file`, installed elsewhere and run by workers there.
 
 The source distribution is made by Beam's own stager and installed by pip into an empty environment,
 where the kernel is compiled. Its version is one that no checkout has, so that a card tells which
@@ -122,7 +122,7 @@ def _wait_for(port: int, pool: subprocess.Popen[bytes]) -> None:
 
 
 def submit(folder: pathlib.Path, command: list[str], *, python_path: str | None) -> None:
-    """Runs a command as somebody who submits a job, in a folder that is no checkout."""
+    """Runs a command as a user who submits a job, in a folder outside the checkout."""
     environment = {**os.environ, "PYTHONPATH": python_path or ""}
     result = subprocess.run(
         command,

@@ -1,4 +1,4 @@
-"""Windows of a topic: each exact table as the rule says, from what a real broker has kept."""
+"""Windows of a topic: each exact table, from the messages that a real broker kept."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ TOPIC = "visits"
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory) -> Iterator[str]:
-    """The address of a broker with topics that are fit, and some that are not."""
+    """The address of a broker with suitable and unsuitable topics."""
     reason = kafka_broker.missing()
     if reason is not None:
         pytest.skip(reason)
@@ -85,7 +85,7 @@ class Producer(threading.Thread):
 
 
 def kept_by(address: str, horizon: Horizon) -> np.ndarray:
-    """What must be counted of the messages that the broker has kept."""
+    """The expected counts of the messages that the broker kept."""
     from confluent_kafka import Consumer, TopicPartition
 
     counts = np.zeros((horizon.num_windows, NUM_CELLS), np.int64)
@@ -111,7 +111,7 @@ def test_windows_from_kafka_topic_are_exact_on_flink(tmp_path, broker, flink):
     plan = plan_window_tables(
         marginals(DOMAIN, ways=1), horizon, WindowUnit("record", 1, 1, 1), 2000.0, 0.0
     )
-    # On a loaded machine a broker may be asked late.
+    # On a loaded machine the broker may be polled late.
     visits = ReadKafka(broker, TOPIC, horizon, settle="10s")
     assert visits.source == {"topic": TOPIC, "num_partitions": PARTITIONS}
     out = tmp_path / "out"
@@ -130,7 +130,7 @@ def test_windows_from_kafka_topic_are_exact_on_flink(tmp_path, broker, flink):
     found = [release.answer(plan.workload, slice(n, n + 1))[0].values for n in range(10)]
     expected = kept_by(broker, horizon)
     np.testing.assert_array_equal(np.rint(found), expected)
-    # A machine that stands still for seconds may miss a window; two that count are a test.
+    # A machine that pauses for seconds may miss a window; two counted ones are enough.
     assert (expected.sum(axis=1) > 0).sum() >= 2
 
 

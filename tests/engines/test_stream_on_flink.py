@@ -1,4 +1,4 @@
-"""Queries that come as a stream: on Flink too, one run answers them all, out of its state."""
+"""A stream of queries: on Flink, too, one run answers them all from its state."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TIMES_ASKED = 3
 
 
 class _AsStream(beam.PTransform):
-    """Elements that are said to have no end, so that they are answered as they come."""
+    """Elements of an unbounded source, so that they are answered as they arrive."""
 
     def expand(self, elements: beam.PCollection[str]) -> beam.PCollection[str]:
         stream = elements | beam.Reshuffle()
@@ -35,7 +35,7 @@ class _AsStream(beam.PTransform):
 
 
 class _Keep(beam.DoFn):
-    """One file a batch: workers of an engine share a directory with the test, and no memory."""
+    """Writes one file per batch: workers share a directory with the test, but no memory."""
 
     def __init__(self, folder: pathlib.Path) -> None:
         self.folder = folder
@@ -57,7 +57,7 @@ def test_one_run_answers_a_stream_of_queries(tmp_path, flink):
     )
     path, kept = write_table(tmp_path, people()), tmp_path / "kept"
     kept.mkdir()
-    # A query a bundle, so that each one finds the state that the one before has left.
+    # One query per bundle, so that each finds the state left by the previous one.
     flags = [*flink, "--streaming", "--max_bundle_size=1"]
     with beam.Pipeline(options=PipelineOptions(flags)) as pipeline:
         queries = pipeline | beam.Create(QUERIES * TIMES_ASKED) | _AsStream()
@@ -69,5 +69,5 @@ def test_one_run_answers_a_stream_of_queries(tmp_path, flink):
     assert len(names) > 1
     answers = [tuple(row) for file in kept.iterdir() for row in json.loads(file.read_text())]
     assert len(answers) == len(QUERIES) * TIMES_ASKED
-    # A query that was answered is not answered anew.
+    # An answered query is not answered again.
     assert len(set(answers)) == len(QUERIES)

@@ -1,4 +1,4 @@
-"""Windows of a folder in which files appear: each exact table as the rule says, on each engine."""
+"""Windows over a folder with arriving files: each exact table, on each engine."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ from pipelines import release_windows
 
 NUM_CELLS = 8
 DOMAIN = {"attributes": [{"name": "a", "type": "integer", "min": 0, "max": NUM_CELLS - 1}]}
-# Of a unit at most two records in each of at most two windows; many have more.
+# At most two records of a unit in each of at most two windows; many units have more.
 UNITS = {
     "privacy_unit": "person",
     "max_records_per_unit": "2",
     "max_windows_per_unit": "2",
 }
-# The program, whose workers, in its own process, write no more than so many cards.
+# The program; its workers, in its own process, write at most the given number of cards.
 _HALF = """
 import pathlib, sys, time
 from beam_dp.storage.local import LocalStore
@@ -97,7 +97,7 @@ class Source(threading.Thread):
         hidden.rename(self.folder / hidden.name)
 
     def tables(self, *, limited: bool) -> np.ndarray:
-        """The exact tables, of all records or of those that units may have, counted one by one."""
+        """The exact tables of all records, or of those allowed per unit, counted one by one."""
         counts = np.zeros((self.horizon.num_windows, NUM_CELLS), np.int64)
         held: dict[int, dict[int, list[int]]] = {}
         for window, cell, person in self.counted:
@@ -116,7 +116,7 @@ class Source(threading.Thread):
 
 
 class Trial:
-    """A horizon of windows of a second, that a program releases while files come.
+    """A horizon of one-second windows, released by a program while files arrive.
 
     Args:
         folder: empty.
@@ -160,11 +160,11 @@ class Trial:
             "window": "1s",
             "num_windows": str(self.horizon.num_windows),
             "grace": "2s",
-            # On a loaded machine a file may take long to appear.
+            # On a loaded machine a file may appear late.
             "settle": "20s",
             "poll": "1s",
             **(unit if self.limited else {"privacy_unit": "record"}),
-            # Next to no noise.
+            # Almost no noise.
             "epsilon": "20000",
             "delta": "0",
             "neighboring": "add_or_remove_one",
@@ -173,7 +173,7 @@ class Trial:
         return [*(f"--{name}={value}" for name, value in flags.items()), *runner]
 
     def check(self) -> np.ndarray:
-        """Compares what is released with what must be counted, and returns that."""
+        """Compares the release with the expected counts, and returns it."""
         self.source.join()
         release = read_windows(self.output)
         assert release.released == tuple(range(self.horizon.num_windows))
@@ -195,7 +195,7 @@ class Trial:
         return {card.parent.name: card.read_bytes() for card in cards}
 
     def kill(self, kills: int, kill: Callable[[], None]) -> threading.Thread:
-        """Kills so many times, at random moments, evenly over the horizon; begins at once."""
+        """Kills the given number of times, at random moments spread over the horizon."""
         rng = random.Random()
 
         def go() -> None:
@@ -216,7 +216,7 @@ def kill_task_manager(cluster: FlinkCluster) -> None:
 
 
 def kill_worker(cluster: FlinkCluster) -> None:
-    """Kills a Python worker that lives, if one does at this moment."""
+    """Kills a running Python worker, if there is one."""
     for pid in random.sample(sorted(cluster.python_workers()), len(cluster.python_workers())):
         try:
             os.kill(pid, signal.SIGKILL)
@@ -228,7 +228,7 @@ def kill_worker(cluster: FlinkCluster) -> None:
 @pytest.mark.engines
 @pytest.mark.parametrize("engine", ["prism", "flink"])
 def test_same_command_resumes_a_cancelled_job(tmp_path, request, engine):
-    """From nothing: the engine remembers no job."""
+    """Starts from the beginning: the engine does not remember the job."""
     runner = request.getfixturevalue(engine)
     if engine == "flink":
         runner = [*runner, "--checkpointing_interval=2000"]
@@ -249,7 +249,7 @@ def faulty(
     num_windows: int,
     kills: int,
 ) -> None:
-    """One trial on a cluster, of which parts are killed."""
+    """Runs one trial on a cluster while parts of it are killed."""
     waiting.disarm()
     cluster.forget_workers()
     trial = Trial(tmp_path, num_windows, limited=True)
@@ -284,7 +284,7 @@ def test_windows_stay_exact_after_any_kill(tmp_path, cluster, waiting, kill, num
 @pytest.mark.faults
 @pytest.mark.parametrize("number", range(NUM_TRIALS))
 def test_same_command_resumes_after_job_manager_is_killed(tmp_path, cluster, waiting, number):
-    """It has no memory of jobs: the job is lost, and started again."""
+    """The job manager does not remember jobs: the job is lost, and started again."""
 
     def kill_job_manager(cluster: FlinkCluster) -> None:
         cluster.kill_job_manager()

@@ -1,4 +1,4 @@
-"""Linear queries: against their values at every cell, as written and as stored; bad ones."""
+"""Linear queries: their values at every cell, as written and as stored; invalid queries."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ DOMAIN = Domain(
 )
 QUERIES = LinearQueries(DOMAIN)
 
-# Each with what says, from the decoded levels of a cell, how much of it counts.
+# Each with a function that computes a cell's weight from its decoded levels.
 WRITTEN = {
     "all": ({"conjunction": {}}, lambda r: 1),
     "cell": (

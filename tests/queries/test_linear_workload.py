@@ -1,4 +1,4 @@
-"""Workloads of linear queries: against each query by itself, in all forms; bad ones."""
+"""Workloads of linear queries: compared with each query alone, in all forms; invalid workloads."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def workloads(draw):
 
 def check_against_each(workload: LinearWorkload, seed: int) -> None:
     generator = np.random.default_rng(seed)
-    # At most 256 cells: together fewer than the 2^46 records beyond which answers are clipped.
+    # At most 256 cells: fewer in total than the 2^46 records beyond which answers are clipped.
     counts = generator.integers(0, 2**38, workload.domain.num_cells)
     weights = counts / counts.sum()
     assert workload.counts(counts).tolist() == [each.count(counts) for each in workload]

@@ -1,4 +1,4 @@
-"""Lines of JSON: what is wrong with one is said in one line, and nothing is raised."""
+"""Lines of JSON: an error is returned as one line, and nothing is raised."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Families of conjunctions over rows of bits: all of them, each against a scan of all rows."""
+"""Families of conjunctions over rows of bits, each compared with a scan of all rows."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""Sparse queries: what they are, what is refused, and that files say the same as Python."""
+"""Sparse queries: their values, invalid input, and files that match Python."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_queries_are_immutable_and_picklable():
     query = SparseQuery({"a": 1, b"b": 0.5, 3: 0.25})
     with pytest.raises(AttributeError):
         query.elements = ()
-    # Another process hashes text otherwise.
+    # Another process hashes text differently.
     code = (
         "import pickle, sys; query = pickle.loads(bytes.fromhex(sys.argv[1]));"
         "from beam_dp.queries.sparse import SparseQuery;"
@@ -170,7 +170,7 @@ def test_reads_files(tmp_path):
     assert read_sparse_query(str(lines)) == SparseQuery({"a": 1, "b\u2028c": 0.25})
     lines.write_bytes(b"a\r\nb")
     assert read_sparse_query(lines) == SparseQuery({"a": 1, "b": 1})
-    # A carriage return is a part of a key, but where all lines end with one.
+    # A carriage return is part of a key unless all lines end with one.
     lines.write_bytes(b"a\rb\nc\r\n")
     assert read_sparse_query(lines) == SparseQuery({"a\rb": 1, "c\r": 1})
     lines.write_text("17\n-3\t0\n4\t1e-1\n5.0", encoding="utf-8")

@@ -1,4 +1,4 @@
-"""VC dimensions: the search against all sets of cells, closed forms against the search."""
+"""VC dimensions: the search compared with all sets of cells, and closed forms with the search."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def test_families_over_boolean_attributes_have_known_dimensions(width):
             assert found.is_exact and found.most == expected
     rows = np.vstack([rows_of(made["parities"]), np.zeros(domain.num_cells)])
     assert matrix_vc_dimension(rows).most == family_vc_dimension("parities", domain.shape) == width
-    # Without the parity of nothing there are too few.
+    # Without the empty parity there are too few.
     assert matrix_vc_dimension(rows[:-1]).most == width - 1
 
 

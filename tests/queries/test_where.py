@@ -1,4 +1,4 @@
-"""Conditions of analysts: what they hold for, and one clear line for all else."""
+"""Conditions of analysts: what they match, and one-line errors for everything else."""
 
 import numpy as np
 import pytest
@@ -120,7 +120,7 @@ def test_other_conditions_are_rejected_in_one_line(text, message):
     ],
 )
 def test_python_keywords_are_names(text, held):
-    """As in the example that a refusal gives."""
+    """The example from an error message."""
     found = read_condition(TICKETS, text)
     assert {axis: np.flatnonzero(mask).tolist() for axis, mask in found.items()} == held
 

@@ -1,4 +1,4 @@
-"""Sensitivities of workloads: against all pairs of columns, by closed forms, and beyond limits."""
+"""Sensitivities of workloads: compared with all pairs of columns, closed forms, and limits."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_every_form_is_exact(domain, spec, neighboring):
 
 
 def without_pairs(spec: str, domain: Domain, monkeypatch) -> tuple[float, float]:
-    """Its exact sensitivities under both relations, without comparing pairs."""
+    """Its exact sensitivities under both relations, computed without comparing pairs."""
     monkeypatch.setattr(sensitivity_module, "_MAX_COLUMNS", 0)
     monkeypatch.setattr(sensitivity_module, "_MAX_VALUES", 0)
     workload = parse_linear_workload(spec, domain)
@@ -120,7 +120,7 @@ def test_compares_all_pairs_if_bound_and_search_are_inconclusive(monkeypatch):
 
 
 def test_conjunctions_of_larger_attributes_are_compared_pair_by_pair():
-    """Of s > 2 levels s literals hold in any cell, and four differ between any two levels."""
+    """With s > 2 levels, s literals hold in any cell, and four differ between any two levels."""
     workload = parse_linear_workload("conjunctions:1", domain_of((4, 5, 5)))
     assert workload_sensitivity(workload, ADD).l1 == 14 * UNIT
     assert workload_sensitivity(workload, REPLACE) == WorkloadSensitivity(

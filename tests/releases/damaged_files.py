@@ -1,4 +1,4 @@
-"""A release of one file, changed on disk, and the line that refuses it."""
+"""A release with one file, which is changed on disk, and its error line."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def refusal_of(
     *,
     with_checksum: bool = True,
 ) -> str:
-    """Writes a release whose files were changed, and returns the line that refuses it."""
+    """Writes a release with changed files, and returns the error line."""
     write_release(release, folder)
     card = json.loads((folder / "card.json").read_text())
     path = folder / file_name(release.draw_id, purpose)

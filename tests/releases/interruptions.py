@@ -1,4 +1,4 @@
-"""Two things at once, in a given order of their steps."""
+"""Runs two actions concurrently, in a given order of their steps."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 from beam_dp.errors import InputError
 
-# Checksums are left out: what they read is written once.
+# Checksums are left out: they read data that is written only once.
 STORE_STEPS = ("read", "open_draft", "write_draft", "create_exclusively", "place", "drafts",
                "withdraw", "remove_draft")  # fmt: skip
 BUCKET_STEPS = ("create", "write", "replace", "copy", "copy_exclusively", "size", "names", "delete")
@@ -20,7 +20,7 @@ _ACTOR: contextvars.ContextVar[_Actor | None] = contextvars.ContextVar("actor", 
 
 
 class _Actor:
-    """Something that is done step by step, in a thread of its own, each step when it is let."""
+    """An action in a thread of its own, which takes each step when it is allowed to."""
 
     def __init__(self, act: Callable[[], Any]) -> None:
         self._turn, self._waits = threading.Semaphore(0), threading.Semaphore(0)
@@ -30,7 +30,7 @@ class _Actor:
         self._thread.start()
 
     def go_on(self, num_steps: int) -> None:
-        """Does so many steps, or what is left of them."""
+        """Takes the given number of steps, or those that are left."""
         for _ in range(num_steps):
             if self.is_done:
                 return
@@ -38,13 +38,13 @@ class _Actor:
             self._waits.acquire()
 
     def finish(self) -> None:
-        """Does all steps that are left."""
+        """Takes all remaining steps."""
         while not self.is_done:
             self.go_on(1)
         self._thread.join()
 
     def wait(self) -> None:
-        """Called by the actor before each step but the first, which begins with its turn."""
+        """Called by the actor before each step except the first, which starts its turn."""
         self._waits.release()
         self._turn.acquire()
 
@@ -60,7 +60,7 @@ class _Actor:
 
 
 def stepping(patch: pytest.MonkeyPatch, owner: type, steps: Sequence[str]) -> None:
-    """Has actors wait for their turn before each call of these methods."""
+    """Makes actors wait for their turn before each call of these methods."""
 
     def wrapped(original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)
@@ -83,7 +83,7 @@ def orders(
     *,
     num_stops: int,
 ) -> Iterator[tuple[Any, Any]]:
-    """Does two things in all orders of their steps where each is stopped a few times.
+    """Runs two actions in all orders of their steps with a few interruptions of each.
 
     Args:
         first: what does its first step before the other.
@@ -108,7 +108,7 @@ def orders(
         actors[num_stops % 2].finish()
         actors[1 - num_stops % 2].finish()
         yield actors[0].outcome, actors[1].outcome
-        # Count up like an odometer; who is done by some stop gains nothing from more steps.
+        # Counts up like an odometer; more steps do not help an actor that has finished.
         last = min(came_to_an_end, num_stops - 1)
         stops[last + 1 :] = [0] * (num_stops - last - 1)
         if came_to_an_end < num_stops:

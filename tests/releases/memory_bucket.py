@@ -1,4 +1,4 @@
-"""A bucket in the memory of one process, to try many orders of steps quickly."""
+"""An in-memory bucket for trying many orders of steps quickly."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import BinaryIO
 
 
 class MemoryBucket:
-    """``Bucket`` as its docstrings say, on a dict of contents and versions."""
+    """Implements ``Bucket`` with a dict of contents and versions."""
 
     def __init__(self, name: str) -> None:
         self.objects: dict[str, tuple[bytes, str]] = {}
         self._versions = map(str, itertools.count(1))
 
     def check(self) -> None:
-        """Nothing is wrong with it."""
+        """Does nothing: every such bucket is usable."""
 
     def create(self, name: str) -> str | None:
         return None if name in self.objects else self._put(name, b"")

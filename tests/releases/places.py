@@ -1,4 +1,4 @@
-"""Where releases are written in this folder's tests: a filesystem and an object store."""
+"""Outputs for the tests in this folder: a filesystem and an object store."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Place:
 
 
 def draft_in(url: str, draw_id: str = "0" * 32) -> str:
-    """Leaves a draft in a folder, as a writer that was killed does; returns its name."""
+    """Leaves a draft in a folder, like a killed writer; returns its name."""
     store = of_url.store_for(url, "output")
     draft = store.open_draft(draw_id)
     store.write_draft(draft, "records-000.avro", b"private")

@@ -1,4 +1,4 @@
-"""What is refused of a bucket of Amazon S3, how its errors read, what its versions tell apart."""
+"""Amazon S3: rejected buckets, error messages, and object versions."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ def service(monkeypatch) -> Iterator[FakeAmazonStorage]:
 
 @pytest.fixture
 def no_waits(monkeypatch) -> list[float]:
-    """Waits are left out; returns how long they would have been."""
+    """Skips waits, and returns how long they would have been."""
     return skip_waits(monkeypatch)
 
 
 def lose_first(service: FakeAmazonStorage, wanted: str) -> None:
-    """Makes the service lose its first answer to a method."""
+    """Makes the service lose its first response to a method."""
     left = iter([True])
     service.loses = lambda method, path: method == wanted and next(left, False)
 
@@ -53,7 +53,7 @@ def lose_first(service: FakeAmazonStorage, wanted: str) -> None:
 def fail_first(
     service: FakeAmazonStorage, wanted: str, times: float, status: int, code: str
 ) -> None:
-    """Makes the service refuse a method some times."""
+    """Makes the service reject a method several times."""
     failed = 0
 
     def fail(method: str, path: str) -> None:
@@ -222,7 +222,7 @@ def test_rejects_bytes_changed_in_transit(service, monkeypatch):
 
 
 def test_withdrawn_draft_is_not_published_when_its_name_is_reused(service):
-    """Both attempts are of one draw, so their drafts have the same name."""
+    """Both attempts belong to one draw, so their drafts have the same name."""
     late, next_one = (BucketStore(AmazonBucket("releases"), OUT, "output") for _ in range(2))
     draft = late.open_draft("0" * 32)
     late.remove_draft(late.withdraw(draft))

@@ -14,7 +14,7 @@ from beam_dp.releases.synthetic_database.fitted_tables import connected, margina
 
 
 def brute_force(shape, potentials, wanted):
-    """The same by one weight a cell."""
+    """Computes the same from one weight per cell."""
     weights = np.zeros(shape)
     for cell in itertools.product(*map(range, shape)):
         weights[cell] = sum(table[tuple(cell[a] for a in axes)] for axes, table in potentials)
@@ -93,7 +93,7 @@ def test_impossible_cells_have_no_weight(monkeypatch, tree, slab_cells):
     rng = np.random.default_rng(0)
     shape = (3, 2, 4)
     potentials = [((0,), rng.normal(size=3)), ((1, 2), rng.normal(size=(2, 4)))]
-    # The first one joins what no potential does; the second empties whole slabs.
+    # The first one joins attributes that no potential joins; the second empties whole slabs.
     impossible = [
         Impossible((0, 1), (((0, 1), (2, 3)), ((1, 2),))),
         Impossible((1, 2), (((0, 1),), ((0, 3),))),
@@ -114,7 +114,7 @@ ADULT = (9, 8, 9, 16, 16, 7, 15, 6, 5, 2, 7, 6, 8, 42, 2)  # 10^13 cells
 
 
 def test_all_three_way_marginals_of_fifteen_columns_take_little_work_and_memory():
-    """A release over a tree: its own tables, and all 455 marginals, also across the tree."""
+    """A release over a tree: its own tables and all 455 marginals, also across the tree."""
     rng = np.random.default_rng(1)
     sets = [(i, i + 1, i + 2) for i in range(13)] + [(0, 2), (3, 5)]
     potentials = [(axes, rng.normal(size=[ADULT[axis] for axis in axes])) for axes in sets]
@@ -130,7 +130,7 @@ def test_all_three_way_marginals_of_fifteen_columns_take_little_work_and_memory(
         assert table.sum() == pytest.approx(1)
         np.testing.assert_allclose(table.sum(axis=2), found[0, a, b].sum(axis=0) if a else
                                    found[a, b, 14].sum(axis=2), rtol=1e-8)  # fmt: skip
-    # What the chain's middle ties together follows from the tables around it.
+    # The middle of the chain follows from the tables around it.
     left, middle, right = found[2, 3, 4], found[3, 4, 5], found[4, 5, 6]
     joint = left[..., None] * (middle / middle.sum(axis=2, keepdims=True))[None]
     (four,) = marginal_weights(ADULT, potentials, [(2, 3, 4, 5)])

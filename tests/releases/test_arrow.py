@@ -1,4 +1,4 @@
-"""Released records as Arrow tables and frames: the values of ``records``, of one type a column."""
+"""Released records as Arrow tables and frames: the values of ``records``, one type per column."""
 
 import datetime
 
@@ -84,7 +84,7 @@ def test_pandas_frame_matches_the_table():
     release = release_of(domain, num_records=40)
     table = release.to_arrow()
     pd.testing.assert_frame_equal(release.to_pandas(), table.to_pandas())
-    # Whoever reads Arrow's stream needs no method of ours.
+    # Readers of Arrow's stream interface need no method of ours.
     assert pa.table(release).equals(table)
     assert np.array_equal(pa.table(release)["n"], table["n"])
 

@@ -145,7 +145,7 @@ def test_many_equal_records_take_little_space():
         domain, codes=domain.codes([1, 4]), counts=[3_000_000, 2_000_000], num_records=5_000_000
     )
     data = avro.records_bytes(release)
-    # In random order: 2 bits a record as they are deflated, where their entropy is 0.97.
+    # In random order: deflated to 2 bits per record, where the entropy is 0.97 bits.
     assert len(data) < 5_000_000 * 2.2 / 8
     codes, counts, _ = read_records(data, release)
     assert domain.cell_index(codes).tolist() == [1, 4] and counts.tolist() == [3_000_000, 2_000_000]
@@ -214,7 +214,7 @@ def test_counts_records_in_any_order():
 
 
 def as_another_writer(schema):
-    """Returns a schema that says the same: types as objects, attributes in another order."""
+    """Returns an equivalent schema: types as objects, attributes in another order."""
     if isinstance(schema, list):
         return [as_another_writer(each) for each in schema]
     if isinstance(schema, str):

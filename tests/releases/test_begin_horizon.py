@@ -1,4 +1,4 @@
-"""The file that a horizon begins with: one job creates it, others go on or are refused."""
+"""The first file of a horizon: one job creates it, others resume or are rejected."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_horizon_file_states_the_promise_and_its_worst_case(tmp_path):
     assert "at most 7 of any 24 consecutive windows of 1h" in card["promise"]
     assert card["worst_case"] == {"periods": 7, "epsilon": 7.0, "delta": pytest.approx(7e-9)}
     assert card["horizon"]["num_windows"] == 168 and card["plan"]["strategy"] == "independent"
-    # What is said of the promise stands once.
+    # The promise is stated only once.
     assert not set(card["plan"]) & set(card)
 
 
@@ -108,7 +108,7 @@ def test_rejects_job_naming_the_first_parameter_that_differs(tmp_path, changed, 
 
 
 def test_derived_fields_may_differ(tmp_path):
-    """By another version in other words, by another machine with other last digits."""
+    """Another version may word them differently, and another machine may round differently."""
     begin_horizon(tmp_path, CARD, FIRST)
     path = tmp_path / "horizon.json"
     card = json.loads(path.read_text())
@@ -169,7 +169,7 @@ def test_drafts_of_another_job_block_a_new_horizon_but_not_a_resumed_one(place):
 
 @pytest.mark.parametrize("num_stops", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_only_one_of_two_concurrent_jobs_creates_the_file(place, monkeypatch, num_stops):
-    """In all orders of their steps where they are stopped once or twice together."""
+    """Covers all orders of their steps with one or two interruptions in total."""
     stepping(monkeypatch, place.owner, place.steps)
     tried = 0
     for outcomes in orders(
@@ -185,7 +185,7 @@ def test_only_one_of_two_concurrent_jobs_creates_the_file(place, monkeypatch, nu
 
 
 class KilledError(BaseException):
-    """No handler catches this; none of the clean-up runs."""
+    """Not caught by any handler, so no cleanup runs."""
 
 
 @pytest.mark.parametrize("after", [False, True])
@@ -241,7 +241,7 @@ VALUES: list[Any] = [None, True, -1, 0, 2**80, 1.5, 1e999, "", "x" * 100, [], {}
 
 
 def test_hostile_file_is_rejected_in_one_line(tmp_path):
-    """Whatever stands in one of its fields, it is refused, or says what a card may say."""
+    """Any value in a field is rejected, or gives a valid card."""
     path = tmp_path / "horizon.json"
     good = json.loads(CARD.text(FIRST))
     places = [(name,) for name in good] + [

@@ -1,4 +1,4 @@
-"""Small files that would fill the memory: every kind of release refuses them in one line."""
+"""Small files that would fill the memory: every kind of release rejects them in one line."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def bomb(request) -> tuple[bytes, bytes]:
 
 
 def replace_payload(path: pathlib.Path, data: bytes, **changes: Any) -> None:
-    """Puts other bytes where the payload was; the card vouches for them."""
+    """Replaces the payload, and updates the checksum on the card."""
     path.write_bytes(data)
     card = json.loads((path.parent / "card.json").read_text()) | changes
     card["files"][path.name] = {"sha256": hashlib.sha256(data).hexdigest(), "bytes": len(data)}

@@ -1,4 +1,4 @@
-"""What every bucket promises to ``BucketStore``: the docstrings of ``Bucket``, one by one."""
+"""Contracts that ``BucketStore`` relies on: the docstrings of ``Bucket``, one by one."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_replaces_an_object_only_at_its_version(bucket):
 
 
 def test_recreated_object_has_another_version(bucket):
-    """Else the writer of a draft that was withdrawn could publish the next draft of that name."""
+    """Otherwise the writer of a withdrawn draft could publish the next draft of that name."""
     opened = bucket.create("a")
     assert opened is not None
     bucket.delete("a")

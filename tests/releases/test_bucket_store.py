@@ -1,4 +1,4 @@
-"""Releases in buckets: whatever dies, comes late or loses its answer, one draw stays, or none.
+"""Releases in buckets: after crashes, delays and lost responses one draw remains, or nothing.
 
 The services are fakes on the loopback interface; the client libraries are the real ones.
 """
@@ -38,7 +38,7 @@ OTHERS = release_of(seed=1, draw_id="f" * 32)
 
 
 class Cloud:
-    """A fake service, and the folder in it that is written to."""
+    """A fake service, and its output folder."""
 
     def __init__(self, scheme: str, service: Any, bucket: type) -> None:
         self.scheme = scheme
@@ -47,18 +47,18 @@ class Cloud:
         self.url = f"{scheme}://releases/out/visits"
 
     def names(self) -> list[str]:
-        """What is in the folder."""
+        """The names in the folder."""
         return [name.removeprefix("out/visits/") for name in self.service.names()]
 
     def holds(self, release: Any) -> None:
-        """Asserts that the folder holds one release whole and nothing else."""
+        """Asserts that the folder contains exactly one whole release."""
         assert same_release(read_release(self.url), release)
         draw_id = release.draw_id
         files = [f"hypothesis-{draw_id}.avro", f"records-{draw_id}-00000-of-00001.avro"]
         assert self.names() == ["card.json", *files]
 
     def clear(self) -> None:
-        """Deletes everything past the API."""
+        """Deletes everything, bypassing the API."""
         self.service.buckets["releases"].objects.clear()
 
 
@@ -198,7 +198,7 @@ def crash_in_child(cloud: Cloud, release: Any, step: str, *, after: bool) -> int
     ],
 )
 def test_another_draw_repairs_a_crash(cloud, step, after, is_committed):
-    """Three of the steps; all of them are tried in ``test_crashes``."""
+    """Three of the steps; ``test_crashes`` covers all of them."""
     assert crash_in_child(cloud, OURS, step, after=after) == 9
     assert ("card.json" in cloud.names()) is is_committed
     assert commit_release(OTHERS, cloud.url) is not is_committed
@@ -207,7 +207,7 @@ def test_another_draw_repairs_a_crash(cloud, step, after, is_committed):
 
 @pytest.mark.slow
 def test_exactly_one_of_several_racing_draws_is_published(cloud):
-    """Once, for all orders of their steps are tried in ``test_orders_of_steps``."""
+    """One order only; ``test_orders_of_steps`` covers all of them."""
     won = []
     barrier = threading.Barrier(2)
 
@@ -228,7 +228,7 @@ def test_exactly_one_of_several_racing_draws_is_published(cloud):
 
 @pytest.mark.slow
 def test_lost_response_to_any_request_changes_nothing(cloud, monkeypatch):
-    """The library repeats what was carried out already; its waits are left out here."""
+    """The library repeats requests that already succeeded; its waits are skipped here."""
     skip_waits(monkeypatch)
     for are_lost in ([1, 0, 0], [0, 1, 0], [0, 0, 1]):
         cloud.clear()
@@ -264,7 +264,7 @@ def test_failed_write_is_reported_in_one_line_and_leaves_nothing(cloud, status):
 
 @pytest.mark.mostly_slow(one_in=2)
 def test_no_drafted_content_remains_readable(cloud):
-    """All that a draft holds is deleted, however many pages its names take."""
+    """Everything in a draft is deleted, however many pages its names take."""
     store = BucketStore(cloud.bucket("releases"), cloud.url, "output")
     draft = store.open_draft("0" * 32)
     for number in range(7):

@@ -23,13 +23,13 @@ MARGINAL = ("--marginal", "a1")
 
 @pytest.fixture
 def week(tmp_path) -> str:
-    """Six windows and two blocks, of which windows 0, 1, 2, 4 and the first block are released."""
+    """Six windows and two blocks; windows 0, 1, 2, 4 and the first block are released."""
     released_horizon(str(tmp_path), PLAN, (0, 1, 2, 4), (0,))
     return str(tmp_path)
 
 
 def said(capfd: pytest.CaptureFixture[str], *argv: str) -> str:
-    """Demands success and nothing but output; returns it with single spaces."""
+    """Checks for success without errors; returns the output with single spaces."""
     assert main(argv) == 0
     out, err = capfd.readouterr()
     assert err == ""

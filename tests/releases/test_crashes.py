@@ -1,4 +1,4 @@
-"""A writer that dies at any step: whoever comes next leaves one draw whole, or none.
+"""A writer that dies at any step: the next one leaves one whole draw, or nothing.
 
 It dies by an exception that nothing catches, after which none of its steps does anything. Processes
 are killed in ``test_bucket_store`` and in the tests of engines.
@@ -29,11 +29,11 @@ FAILURE = OSError(errno.EIO, "the disk is worn out")
 
 
 class DiedError(BaseException):
-    """No handler of the writer catches this."""
+    """Not caught by any handler of the writer."""
 
 
 def dies(place: Place, crash_at: int, *, after: bool) -> bool:
-    """Commits, and dies before or after a step; returns whether there were so many steps."""
+    """Commits, and dies before or after a step; returns whether it reached that step."""
     try:
         return spoilt(place, crash_at, DiedError(), after=after, for_good=True)
     except DiedError:
@@ -98,7 +98,7 @@ def test_repairs_a_crash_at_any_step(place, repair, after):
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 def test_step_that_fails_once_leaves_a_whole_release_or_nothing(place, after):
-    """A disk that is full, say: unlike a writer that dies, this one tidies up."""
+    """For example a full disk: unlike a writer that dies, this one cleans up."""
     num_left = num_stopped = 0
     for fail_at in itertools.count(1):
         place.new()
@@ -154,7 +154,7 @@ def test_drafts_of_another_job_are_rejected_until_withdrawn(place, check):
 @pytest.mark.parametrize("release", [OURS, OTHERS], ids=["same draw", "other draw"])
 @pytest.mark.parametrize("write", [commit_release, write_release])
 def test_retried_writer_ignores_drafts(place, write, release):
-    """Of its own job, or of one that started at the same moment: the first complete one wins."""
+    """Drafts of its own job, or of one that started simultaneously: the first complete one wins."""
     assert dies(place, 3, after=True)
     write(release, place.url())
     assert same_release(read_release(place.url()), release)
@@ -162,7 +162,7 @@ def test_retried_writer_ignores_drafts(place, write, release):
 
 
 def test_drafts_without_a_draw_block_no_job(place):
-    """Jobs that start at the same moment try the same folder, and may begin the same horizon."""
+    """Jobs that start simultaneously probe the same folder, and may begin the same horizon."""
     for draw_id in ("trial", "horizon-" + "0" * 32):
         draft_in(place.url(), draw_id)
     check_output(place.url())
@@ -170,7 +170,7 @@ def test_drafts_without_a_draw_block_no_job(place):
 
 
 def test_finds_card_whose_copy_was_reported_as_failed(monkeypatch):
-    """As a bucket may say when the answer to its first request was lost."""
+    """A bucket may report this when the response to its first request was lost."""
 
     class Forgetful(MemoryBucket):
         def copy_exclusively(self, source: str, version: str, target: str) -> bool:

@@ -75,7 +75,7 @@ def test_release_without_stated_errors_is_described_as_such():
 
 
 def test_tables_of_a_release_fit_80_columns():
-    """A row is a line: what a terminal of 80 columns shows is what a wide one does."""
+    """Each row is one line: a terminal of 80 columns shows the same as a wide one."""
     domain = domain_from_json(
         {
             "attributes": [

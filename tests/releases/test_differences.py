@@ -1,4 +1,4 @@
-"""Two releases beside each other: in Python, and by the command `beam-dp diff`."""
+"""Comparing two releases: in Python, and with the command `beam-dp diff`."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_variances_of_both_releases_add_up():
 
 
 def test_z_scores_of_equal_records_follow_the_noise():
-    """With one chance in 10^6 of a false alarm: 600 squared normal variables, nearly."""
+    """False-alarm probability of 1e-6: about 600 squared normal variables."""
     scores = [
         each.z_score
         for _ in range(100)

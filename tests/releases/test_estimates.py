@@ -1,4 +1,4 @@
-"""Error bars: exact ones by their law, predicted ones by their formula, and when there are none."""
+"""Error bars: exact ones, predicted ones, and when there are no error bars."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_margins_of_exact_errors_cover_95_percent():
 @pytest.mark.parametrize("epsilon", [0.3, 1.0, 2.0, 4.0, 6.0, 8.0, 12.0, 16.0])
 @pytest.mark.parametrize("mechanism", [Laplace(), Gaussian(calibration="textbook")])
 def test_margins_cover_95_percent_of_integer_noise(mechanism, epsilon):
-    """By its law: a margin below a whole number of records holds no more than the last one."""
+    """Integer noise: a margin below a whole number excludes that number."""
     domain, delta = read_domain('{"a": 2, "b": 2}'), 0.0 if isinstance(mechanism, Laplace) else 1e-9
     promise = Guarantee(epsilon, delta, "add_or_remove_one", "record", 1)
     plan = mechanism.plan(domain, marginals(domain, ways=2), promise, "noisy")
@@ -128,7 +128,7 @@ def test_error_of_a_mean_counts_shared_noise_once():
 
 @pytest.mark.parametrize("delta", [1e-9, 0.0])
 def test_exact_errors_match_the_noise(delta):
-    """As another formula has it, which knows conjunctions alone."""
+    """Compares with another formula, which supports only conjunctions."""
     release = database(delta)
     assert release.measurements is not None
     for query in QUERIES[:3]:
@@ -236,7 +236,7 @@ def test_linear_queries_have_errors_and_bounds():
 @pytest.mark.parametrize("num_records", ["noisy", "public"])
 @pytest.mark.parametrize("delta", [1e-9, 0.0])
 def test_noise_of_the_record_count_is_included_in_negations(delta, num_records):
-    """By its own weight in 1 - q, which is neither that in q nor added to it."""
+    """Its weight in 1 - q differs from that in q, and the two are not added."""
     shape = DOMAIN.shape
     product = Product.of(shape, {0: ((0, 2),), 3: ((1, 2),)})
     parity = Parity(shape, (1, 2), (((1, 2),), ((1, 2),)))
@@ -252,7 +252,7 @@ def test_noise_of_the_record_count_is_included_in_negations(delta, num_records):
 
 
 def test_model_combines_noise_and_prior():
-    """By hand, for a pair: 1 / (1 / V + 1 / tau), and what the single attributes add."""
+    """Checks 1 / (1 / V + 1 / tau) for a pair by hand, and what single attributes add."""
     shares = [np.array([0.75, 0.25]), np.array([0.5, 0.5])]
     variances = {(): 4.0, (0,): 9.0, (1,): 16.0, (0, 1): 25.0}
     domain = DOMAIN.restrict(["sex", "in/out"])
@@ -269,7 +269,7 @@ def test_model_combines_noise_and_prior():
 
 
 def test_independent_attributes_interact_by_chance():
-    """Of attributes that do not depend on each other: as much as one record more or less a cell."""
+    """Independent attributes: about one record more or less in each cell."""
     domain = DOMAIN.restrict(["sex", "in/out"])
     domain = Domain((*domain.attributes, CategoricalAttribute("third", ("x", "y"))))
     known = dict.fromkeys(subsets((0, 1)), 0.0) | dict.fromkeys([(2,), (0, 2), (1, 2)], 0.0)
@@ -284,7 +284,7 @@ def test_error_of_a_code_without_mass_is_at_most_the_record_count():
     variances = {(): 4.0, (0,): 9.0, (1,): 16.0, (0, 1): 25.0}
     model = FittedErrors(domain, shares, 0.1, 1000.0, variances, {})
     query = VectorQuery.of({0: [0, 1], 1: [1, 0]})
-    # Records may hold one of it, where the distribution has next to none.
+    # Some records may have this code although its probability is nearly zero.
     assert model.of([query], np.array([1.0]))[0] < 20
 
 
@@ -302,7 +302,7 @@ def test_measurements_round_trip_through_files(tmp_path):
 
 
 def test_attribute_with_one_code_changes_no_error():
-    """It has no interaction of its own, so nothing that was measured of it is missing."""
+    """It has no interaction, so no measurement of it is missing."""
     domain = Domain((CategoricalAttribute("only", ("x",)), *DOMAIN.attributes[:2]))
     guarantee = database().guarantee
     plan = Gaussian().plan(domain, marginals(domain, ways=3), guarantee, "noisy")

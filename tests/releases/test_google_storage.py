@@ -1,4 +1,4 @@
-"""What is refused of a bucket of Google Cloud Storage, and how its errors read."""
+"""Google Cloud Storage: rejected buckets, and error messages."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_missing_credentials_are_named(monkeypatch):
 
 
 def test_large_file_is_sent_and_read_in_pieces(service):
-    """The library sends what is above 8 MiB in a session of its own."""
+    """The library sends files above 8 MiB in a session."""
     data = bytes(range(256)) * (40 * 2**10)  # 10 MiB
     bucket = GoogleBucket("releases")
     bucket.write("large", data)

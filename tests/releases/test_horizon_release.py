@@ -1,4 +1,4 @@
-"""Tables of windows, and sums of them, against dense least squares; what is refused."""
+"""Window tables and their sums, compared with dense least squares; invalid questions."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ PAIRS = workload_of(SMALL, 2)
 
 
 def queries_of() -> list[LinearQuery]:
-    """All cells of all marginals up to pairs, prefixes, several ranges, parities, and all."""
+    """All cells of all marginals up to pairs, prefixes, several ranges, parities, and the total."""
     text = ";".join(",".join(names) for names in PAIRS.closure() if names)
     found: list[LinearQuery] = list(parse_linear_workload(f"marginals:{text}", SMALL))
     shape = SMALL.shape
@@ -62,7 +62,7 @@ def test_queries_are_answered_with_sums_of_cells(noise):
 
 @pytest.mark.parametrize("noise", ["discrete_laplace", "discrete_gaussian"])
 def test_standard_errors_match_the_noise(noise):
-    """Of 40,000 draws: within 5 %, but for a chance below 1e-6, as kurtosis is at most 6."""
+    """40,000 draws: within 5 %, except with probability below 1e-6, as kurtosis is at most 6."""
     plan = plan_of(5, RECORD, PAIRS, distribution=noise)
     measured = plan.measurements
     source = Seeded(8)
@@ -92,7 +92,7 @@ def test_standard_errors_match_the_noise(noise):
 
 
 def answered(plan: Any, noisy: Any, queries: list[LinearQuery]) -> Any:
-    """The answers that follow from given noisy tables."""
+    """The answers computed from given noisy tables."""
     release = plan.draw(0, marginals_of(plan, 0), NoNoise(), HORIZON_ID)
     tables = unbiased_tables(plan.workload, plan.measurements, noisy)
     return dataclasses.replace(release, tables=tables).answer_queries(queries)
@@ -189,7 +189,7 @@ LEVELS = {"strategy": "levels", "block": 3, "share": 0.4}
 def released(
     plan: WindowTablesPlan, windows: Any = ALL, blocks: Any = ALL, seed: int = 0
 ) -> HorizonRelease:
-    """A horizon of which some windows and blocks are released, with seeded noise."""
+    """A horizon with some released windows and blocks, and seeded noise."""
     parts = plan.blocks
     number_of = plan.horizon.num_windows, 0 if parts is None else len(parts)
     source = Seeded(seed)
@@ -213,7 +213,7 @@ def released(
 def dense(
     release: HorizonRelease, plan: WindowTablesPlan, windows: range
 ) -> tuple[np.ndarray, float]:
-    """The sum of some windows by generalised least squares of all that is released.
+    """Sums windows by generalised least squares over everything released.
 
     Windows that are not released are unknowns as well; what nothing tells of them has no effect.
 
@@ -242,7 +242,7 @@ def dense(
 
 @pytest.mark.parametrize("options", [{}, LEVELS, {**LEVELS, **GAUSSIAN}, {**LEVELS, "block": 8}])
 def test_every_sum_of_windows_is_the_least_squares_estimate(options):
-    """Of eight windows; blocks of three leave a last one of two."""
+    """Eight windows: blocks of three leave a last one of two."""
     plan = plan_of(8, RECORD, whole(domain_of(2, 2)), **options)
     everything = released(plan)
     partly = [
@@ -299,7 +299,7 @@ def test_overlapping_tables_agree_even_if_blocks_were_used():
 
 
 def test_sums_of_empty_windows_are_not_biased():
-    """168 windows, 400 cells: of mean 0 within 6 standard errors, and never clipped."""
+    """168 windows, 400 cells: the mean is 0 within 6 standard errors, as nothing is clipped."""
     plan = plan_of(168, RECORD, whole(domain_of(400)))
     source = Seeded(9)
     held = marginals_of(plan, 0)
@@ -310,12 +310,12 @@ def test_sums_of_empty_windows_are_not_biased():
     (answer,) = release.answer(plan.workload)
     error = float(answer.standard_error or 0)
     assert abs(answer.values.mean()) < 6 * error / 20
-    # Clipped at 0 they would have a mean of 168 times what half the noise has.
+    # If clipped at 0, their mean would be 168 times that of half the noise.
     assert 6 * error / 20 < 168 * 0.4
 
 
 class Reading(Mapping[int, WindowTables]):
-    """Windows that are read when they are asked for, each time anew."""
+    """Windows that are read on demand, each time again."""
 
     def __init__(self, held: Mapping[int, Any]) -> None:
         self.held = held

@@ -1,4 +1,4 @@
-"""Releases that somebody wrote to do harm: refused in one line, quickly, in little memory."""
+"""Malicious releases are rejected in one line, quickly and with little memory."""
 
 import hashlib
 import json
@@ -23,7 +23,7 @@ from beam_dp.releases.synthetic_database.files import SCHEMAS
 
 @pytest.fixture
 def hostile(tmp_path):
-    """Writes a release whose card was changed, and returns the line that refuses it."""
+    """Writes a release with a changed card, and returns the error line."""
 
     def refusal(change, raw=("", "")):
         write_release(release_of(), tmp_path)
@@ -44,7 +44,7 @@ def hostile(tmp_path):
 @pytest.mark.parametrize("depth", [70, 300, 480, 700, 900, 3000, 10**5])
 @pytest.mark.parametrize("place", ["parameters", "fit", "noise", "guarantee", "domain", "workload"])
 def test_rejects_deep_nesting(hostile, place, depth):
-    """Python's parser reads deeper than Python's functions can follow."""
+    """Python's parser allows deeper nesting than Python's functions can follow."""
 
     def change(card):
         card[place] = ["@"] if place == "noise" else {"a": "@"}
@@ -82,7 +82,7 @@ def test_rejects_values_that_would_fail_later_steps(hostile, change, message):
 
 @pytest.mark.slow
 def test_reads_domain_whose_size_python_cannot_print(tmp_path):
-    """18 times 300 digits: more than Python writes of an integer. Such a release is read."""
+    """18 times 300 digits: more than Python prints of an integer. Such a release is valid."""
     write_release(release_of(num_records=0, potentials=[]), tmp_path)
     path = tmp_path / "card.json"
     card = json.loads(path.read_text())
@@ -119,7 +119,7 @@ def test_rejects_card_that_claims_2_to_the_62_records(hostile):
 
 @pytest.mark.slow
 def test_impossible_combinations_take_little_work_and_memory(hostile):
-    """Many of them, of attributes with very many codes, each of many levels."""
+    """Many combinations, over attributes with very many codes, each with many levels."""
 
     def change(card):
         integers = [{"name": f"a{i}", "type": "integer", "min": 0, "max": 2**61} for i in range(20)]
@@ -134,7 +134,7 @@ def test_impossible_combinations_take_little_work_and_memory(hostile):
 
 
 def test_rejects_sparse_file_of_eight_tebibytes(tmp_path):
-    """A sparse file takes no room on the disk."""
+    """A sparse file takes no disk space."""
     write_release(release_of(), tmp_path)
     name = avro.records_file(DRAW)
     try:

@@ -1,4 +1,4 @@
-"""Interval counts on disk: what is read is what was written, and nothing else is read."""
+"""Interval counts on disk: round trips, and rejected files."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def test_rejects_hostile_cards(tmp_path, change, message):
 def tables_changed(
     choice: Choice, change: Callable[[dict[str, bytes]], Any]
 ) -> Callable[[bytes], bytes]:
-    """The file with its blocks changed, which are named by their tables."""
+    """Returns the file with changed blocks, which are named by their tables."""
     draw_id = released(choice).draw_id
 
     def changed(data: bytes) -> bytes:

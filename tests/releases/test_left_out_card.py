@@ -1,4 +1,4 @@
-"""Counts of what was left out, on a card: written, read, and refused where they are damaged."""
+"""Counts of left-out records on a card: round trips, and rejected damage."""
 
 import copy
 import dataclasses

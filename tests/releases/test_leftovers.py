@@ -1,4 +1,4 @@
-"""Leftovers of killed writers, what `beam-dp finish` does with them, and errors that name it."""
+"""Leftovers of killed writers, how `beam-dp finish` handles them, and errors that name it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from pipelines import release_intervals, release_synthetic_database
 
 
 class KilledError(BaseException):
-    """No handler of the writer catches this; none of its clean-up runs."""
+    """Not caught by any handler of the writer, so no cleanup runs."""
 
 
 def killed_at(patch: pytest.MonkeyPatch, method: str, *, after: bool) -> None:
@@ -46,7 +46,7 @@ def killed_at(patch: pytest.MonkeyPatch, method: str, *, after: bool) -> None:
 def commit_and_kill(
     folder: pathlib.Path, method: str, release: Release | None = None, *, after: bool = False
 ) -> pathlib.Path:
-    """Commits a release to a directory, by a writer that is killed at a step."""
+    """Commits a release to a directory with a writer that is killed at a step."""
     with pytest.MonkeyPatch.context() as patch:
         killed_at(patch, method, after=after)
         with pytest.raises(KilledError):
@@ -101,7 +101,7 @@ def test_finishes_a_missing_directory(tmp_path):
 
 
 def test_places_a_draft_whose_card_is_published_concurrently(tmp_path, monkeypatch):
-    """The writer died after its card, which the clean-up had not seen when it began."""
+    """The writer died after writing its card, which the cleanup did not see when it began."""
     commit_and_kill(tmp_path, "create_exclusively")
     (draft,) = LocalStore(tmp_path).drafts()
     original = LocalStore.withdraw
@@ -158,7 +158,7 @@ def test_does_not_place_a_partial_draft(tmp_path, monkeypatch, repair):
 
 
 def draft_in(folder: pathlib.Path) -> pathlib.Path:
-    """A draft of another draw, whose writer was killed."""
+    """A draft of another draw by a killed writer."""
     store = LocalStore(folder)
     draft = store.open_draft("0" * 32)
     store.write_draft(draft, "card.json", b"{}")
@@ -166,7 +166,7 @@ def draft_in(folder: pathlib.Path) -> pathlib.Path:
 
 
 def finish(capfd: pytest.CaptureFixture[str], folder: pathlib.Path, code: int = 0) -> str:
-    """Demands an exit code and one line."""
+    """Checks the exit code, and that the error is one line."""
     assert main(["finish", str(folder)]) == code
     out, err = capfd.readouterr()
     line, nothing = (err, out) if code else (out, err)
@@ -240,7 +240,7 @@ def unfinished(tmp_path) -> pathlib.Path:
 
 
 def named_command(line: str) -> Sequence[str]:
-    """The arguments of the `beam-dp` command that a line names."""
+    """The arguments of the `beam-dp` command named in a line."""
     found = re.search("`beam-dp (finish .*?)`", line)
     assert found, line
     return shlex.split(found[1])
@@ -286,7 +286,7 @@ def test_error_for_a_draft_without_a_card_names_finish(tmp_path):
 
 
 def test_errors_without_a_draft_name_no_command(tmp_path):
-    """It would help nothing: what is missing is lost."""
+    """The command would not help: the missing file is lost."""
     assert commit_release(release_of(), tmp_path)
     next(tmp_path.glob("records-*")).unlink()
     for act, name in ((read_release, "release"), (check_output, "output")):

@@ -1,4 +1,4 @@
-"""A writer and a clean-up, or two writers, at once: in hundreds of orders of their steps."""
+"""A writer and a cleanup, or two writers, concurrently: hundreds of orders of their steps."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from beam_dp.releases.answers.release import AnswersRelease
 from beam_dp.releases.kinds import commit_release, read_release
 from beam_dp.releases.leftovers import finish_writing
 
-# Of one file, for there are many orders; crashes and races are tested with two.
+# A release with one file, as there are many orders; crashes and races are tested with two.
 OURS, OTHERS = (
     AnswersRelease(draw_id=letter * 32, guarantee=GUARANTEE, rows=[], stated={}) for letter in "af"
 )
 
 
 def holds(place: Place, draw: AnswersRelease) -> None:
-    """Asserts that one draw is there, whole, and nothing else."""
+    """Asserts that exactly one whole draw exists."""
     assert read_release(place.url()).draw_id == draw.draw_id
     assert len(place.names()) == 2
 
@@ -29,7 +29,7 @@ def holds(place: Place, draw: AnswersRelease) -> None:
 def test_writer_and_cleanup_leave_a_whole_release_or_nothing_in_any_order(
     place, monkeypatch, num_stops
 ):
-    """There is a release whole or none; never a card without its payload, which would block."""
+    """Leaves a whole release or nothing; a card without its payload would block later jobs."""
     stepping(monkeypatch, place.owner, place.steps)
     outcomes = set()
     for written, cleaned in orders(

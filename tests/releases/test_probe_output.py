@@ -1,4 +1,4 @@
-"""What a commit needs of a filesystem is tried before anything is paid, and nothing is left."""
+"""A probe tests a filesystem before any budget is spent, and leaves nothing."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_folder_without_a_needed_feature_is_rejected_in_one_line(
 
 
 def test_rejects_folder_where_files_cannot_be_removed(tmp_path, monkeypatch):
-    """Drafts are private, and would stay."""
+    """Drafts are private, and could not be removed."""
     monkeypatch.setattr("beam_dp.storage.local.shutil.rmtree", closed)
     with pytest.raises(InputError, match=r"^output: .*Permission denied"):
         probe_output(tmp_path / "out")

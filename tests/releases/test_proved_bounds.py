@@ -1,4 +1,4 @@
-"""Bounds after a selection: how often they fail where the choice follows the noise most."""
+"""Bounds after a selection: how often they fail if the choice depends most on the noise."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ QUERIES = [
     for first, second in PAIRS
     for one, other in itertools.product(np.eye(4), repeat=2)
 ]
-# Of each pair: either at its first code, or not both.
+# For each pair: either attribute at its first code, or not both.
 QUERIES += [
     VectorQuery.of_literals(query)
     for pair in PAIRS
@@ -56,7 +56,7 @@ QUERIES += [
 
 @cache
 def alike() -> NDArray[np.int64]:
-    """All pairs depend on each other alike: noise alone decides which of them are left out."""
+    """All pairs are equally dependent: only noise decides which are left out."""
     rng = np.random.default_rng(1)
     hidden = rng.integers(0, 4, 2000)
     own = [rng.integers(0, 4, 2000) for _ in range(6)]
@@ -99,7 +99,7 @@ def asked(release: SyntheticDatabase) -> bool:
 
 
 def scored(release: SyntheticDatabase) -> bool:
-    """Whether a pair that was left out is farther from independent than is proved."""
+    """Whether an unmeasured pair is farther from independent than the proved bound."""
     out = [axes for axes in PAIRS if not release.estimates.covers(axes)]
     known = release.bounded._pairs(out, FAILURE_PROBABILITY)
     assert known.keys() == set(out)
@@ -135,7 +135,7 @@ def test_bounds_of_a_selection_hold(number, wrong):
 
 @pytest.mark.slow
 def test_bounds_of_rounds_hold():
-    """The same tables are measured again and again, as noise says, with Laplace noise."""
+    """Measures the same tables repeatedly with Laplace noise, as the noise decides."""
     made = releases("public", PURE)
     measured = [[tuple(entry["attributes"]) for entry in each.noise] for each in made]
     assert any(len(each) > len(set(each)) for each in measured)
@@ -175,7 +175,7 @@ def test_smaller_bounds_are_exceeded(mutant, wrong, monkeypatch):
 @pytest.mark.parametrize("distribution", ["discrete_gaussian", "discrete_laplace"])
 @pytest.mark.parametrize("num_parts", [2, 8])
 def test_noise_dependent_weights_are_bounded(distribution, num_parts):
-    """The worst of all choices: each part weighs what its own noise is."""
+    """The worst choice: the weight of each part is its own noise."""
     scale, runs, probability = 2.0, 2000, 0.2
     is_laplace = distribution == "discrete_laplace"
     noise = Seeded(3)
@@ -193,7 +193,7 @@ def test_noise_dependent_weights_are_bounded(distribution, num_parts):
 
 
 def test_noise_dependent_number_of_parts_is_bounded():
-    """Parts are added until the bound is passed, if it ever is."""
+    """Adds parts until the bound is exceeded, if it ever is."""
     runs, most, probability = 1000, 40, 0.2
     drawn = Seeded(4).gaussian(np.zeros(runs * most, np.int64), 50.0).reshape(runs, most) / 50
     norms = np.sqrt(np.cumsum(drawn**2, axis=1))
@@ -217,7 +217,7 @@ def test_parts_match_manual_calculation():
     first = [measured("residual", *names) for names in ((), ("a0",), ("a1",))]
     later = [measured("residual", *names) for names in (("a0",), ("a1",), ("a0", "a1"))]
     once = NoiseBounds(SHAPE, [*first, *later], "once", False)
-    # The total, both attributes, and all that was measured after the choice.
+    # The total, both attributes, and everything measured after the choice.
     assert once._parts((0, 1)) == [1, 1, 1, 1]
     assert once._parts((0,)) == [1, 1, 0, 1] and once._parts(()) == [1, 0, 0, 0]
     public = NoiseBounds(SHAPE, [*first[1:], *later], "once", True)
@@ -241,9 +241,9 @@ def test_pair_bound_matches_manual_calculation():
     table = np.full((2, 2), 100.0)
     pair = ScoredPair(table, 40.0, 8.0)
     cell = VectorQuery.of({0: [1, 0], 1: [1, 0]})
-    # Half of the distance, and half of what the sums differ by.
+    # Half of the distance, and half of the difference between the sums.
     assert pair.bound(cell, 103.0) == 3 + 20 + 4
-    # A count is not negative, nor larger than one that holds it.
+    # A count is neither negative nor larger than a count that includes it.
     assert pair.bound(cell, 3.0) == 121 and pair.bound(cell, 3.0, most=7.0) == 4
     assert pair.bound(cell, 3.0, most=90.0) == 87 and pair.bound(cell, 150.0, most=7.0) == 74
     assert ScoredPair(table, 400.0, 0.0).bound(cell, 150.0, most=7.0) == 150
@@ -256,7 +256,7 @@ def test_pair_bound_matches_manual_calculation():
 
 
 def test_canceling_signs_do_not_change_bounds():
-    """A count is also a sum of products of -1 and -1, and is no smaller for that."""
+    """A count is also a sum of products of -1 and -1, with the same bound."""
     release = drawn()
     assert not all(release.estimates.covers(axes) for axes in PAIRS)
     negated = [
@@ -268,7 +268,7 @@ def test_canceling_signs_do_not_change_bounds():
 
 
 def test_both_answers_have_bounds():
-    """The fitted answer's holds the unbiased one's: which of them is shown does not matter."""
+    """The fitted answer's bound includes the unbiased one's, so either may be shown."""
     release = database()
     queries = [
         VectorQuery.of({0: np.eye(4)[i], 3: np.eye(4)[j]})
@@ -298,7 +298,7 @@ def test_planned_bound_covers_the_bound_of_a_selection(number):
 
 
 def noise_bounds_of(release: SyntheticDatabase) -> list[tuple[float, str]]:
-    """The bound of the noise alone of each pair that was measured, all cells of all pairs."""
+    """The bound on the noise of each measured pair, over all cells of all pairs."""
     measured = release.measurements
     assert measured is not None
     bounds = measured.bounds(SHAPE, release.num_records_is_public)
@@ -352,7 +352,7 @@ def test_data_for_bounds_round_trips_through_files(tmp_path):
 
 
 def test_rejects_bounds_that_ignore_the_choice(tmp_path):
-    """Its bounds are those of tables that were fixed before any record was read."""
+    """Its bounds are those for tables fixed before any record was read."""
 
     def smaller(card: dict[str, Any]) -> None:
         for entry in card["errors"]:

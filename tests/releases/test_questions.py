@@ -1,4 +1,4 @@
-"""Questions of analysts, against the truth; and what the command line makes of them."""
+"""Questions of analysts, compared with the truth, and their command line."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def only(table: AnswerTable) -> dict[str, object]:
 
 
 def assert_near(row: dict[str, object], name: str, exact: float) -> None:
-    """Five margins: a failure in millions."""
+    """Five margins: fails about once in millions of runs."""
     assert row["margin"] is not None
     assert abs(float(row[name]) - exact) <= 5 * float(row["margin"]) / 2, (row, exact)
 
@@ -127,7 +127,7 @@ def test_quantile_without_records_is_undefined_and_errors_are_the_weakest_kind()
 
 
 def test_renames_group_columns_that_clash_with_answer_columns(tmp_path, capsys):
-    """An attribute may be called as a column of the answers is."""
+    """An attribute may have the name of a column of the answers."""
     names = ["margin", "low", "count", "error"]
     domain = Domain(tuple(CategoricalAttribute(name, ("a", "b")) for name in names))
     table = pa.table({name: ["a", "b"] * 500 for name in names})

@@ -1,4 +1,4 @@
-"""A release that is read as one of a kind is of that kind, or is refused in one line."""
+"""Reading a release as a given kind returns that kind, or fails in one line."""
 
 from __future__ import annotations
 

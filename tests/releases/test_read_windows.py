@@ -1,4 +1,4 @@
-"""The directory of a horizon, read while windows are still missing, also where it is damaged."""
+"""Directories of horizons, also with missing windows or damaged files."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_lists_released_numbers_without_reading_a_release(place):
         commit_window(PLAN, url, number, horizon_id)
     commit_block(PLAN, url, 0, horizon_id)
     assert released(url, card_of(PLAN)) == Released((0, 1, 2, 3, 4, 5), (0, 1), 0)
-    # Of a plan without blocks, nothing else is waited for.
+    # With a plan without blocks, nothing else is missing.
     assert released(url, card_of(plan_of(6, person(2, 6), WORKLOAD))).num_missing == 0
 
 
@@ -205,7 +205,7 @@ def test_reads_synthetic_databases_of_windows(tmp_path):
 
 
 class KilledError(BaseException):
-    """No handler catches this; none of the clean-up runs."""
+    """Not caught by any handler, so no cleanup runs."""
 
 
 def kill_before(

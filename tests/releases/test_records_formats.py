@@ -1,4 +1,4 @@
-"""Records as Parquet and CSV: the rows of the Avro file, and nothing else is read back."""
+"""Records as Parquet and CSV: the same rows as in Avro, and rejected files."""
 
 import io
 import json

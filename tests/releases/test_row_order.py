@@ -1,4 +1,4 @@
-"""The rows of a release are in random order, which is that of the draw wherever they are read."""
+"""Rows of a release have one random order, which is fixed by the draw."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ DOMAIN = Domain(
 
 
 def titanic(records_format: str = "avro", draw_id: str = DRAW) -> SyntheticDatabase:
-    """900 records, of which the first 540 by code have died."""
+    """900 records; the first 540 by code have died."""
     codes = [each.ravel() for each in np.indices(DOMAIN.shape)]
     counts = np.where(codes[0] == 0, 36, 24)
     made = release_of(
@@ -88,7 +88,7 @@ def test_row_order_is_independent_of_the_input_order():
 
 @pytest.mark.parametrize("block_rows", [1, 2, 100])
 def test_all_orders_are_equally_likely(monkeypatch, block_rows):
-    """Of 12 orders of four rows each is seen 500 times, give or take five standard deviations."""
+    """Each of 12 orders of four rows occurs 500 times, within five standard deviations."""
     monkeypatch.setattr(records_module, "_BLOCK_ROWS", block_rows)
     counts = np.array([2, 1, 1])
     seen = Counter(

@@ -1,4 +1,4 @@
-"""Releases for sparse queries: their files, and the bound of a histogram."""
+"""Releases for sparse queries: their files, and the error bound of a histogram."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_fastavro_reads_the_payload(tmp_path):
 
 
 def refusal(folder: pathlib.Path, change: Callable[[dict[str, Any]], Any]) -> str:
-    """Writes a release whose card was changed, and returns the line that refuses it."""
+    """Writes a release with a changed card, and returns the error line."""
     write_release(release_of(), folder)
     path = folder / "card.json"
     card = json.loads(path.read_text())
@@ -145,7 +145,7 @@ def test_rejects_hostile_cards(tmp_path, change, message):
 
 
 def damaged(folder: pathlib.Path, name: str, change: Callable[[bytes], bytes]) -> str:
-    """Damages a file, makes the checksum fit, and returns the line that refuses it."""
+    """Damages a file, updates its checksum, and returns the error line."""
     write_release(release_of(), folder)
     path, card_path = folder / f"{name}-{DRAW}.avro", folder / "card.json"
     good = path.read_bytes()

@@ -155,7 +155,7 @@ def test_drafts_are_private_but_the_output_is_not(tmp_path, monkeypatch):
 
 
 def test_card_created_but_not_synced_keeps_its_payload(tmp_path, monkeypatch):
-    """The call failed, the card is there: its draft is the release, not litter."""
+    """The call failed but the card exists: its draft is the release and must stay."""
     original, failed = filesystem.sync_directory, []
 
     def failing(path):

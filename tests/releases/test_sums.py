@@ -35,7 +35,7 @@ RELEASES = [(0.3, Gaussian()), (1.0, Gaussian()), (1.0, MWEM())]
 
 
 class People(NamedTuple):
-    """The codes of 891 passengers, and what each paid."""
+    """The codes of 891 passengers, and the fare of each."""
 
     codes: list[NDArray[np.int64]]
     fares: NDArray[np.float64]
@@ -102,7 +102,7 @@ def number(row: dict[str, object], name: str) -> float:
 @pytest.mark.mostly_slow(one_in=3)
 @pytest.mark.parametrize(("epsilon", "mechanism"), RELEASES, ids=["0.3", "1", "1, mwem"])
 def test_true_sum_is_within_margin_plus_bin_uncertainty(epsilon, mechanism):
-    """In at least 97 %; what bins hide is bounded in about as many cases as a margin holds."""
+    """At least 97 % of cases; bin uncertainty is bounded about as often as a margin holds."""
     halves = np.diff(EDGES) / 2
     held, bounded = [], []
     for each in answers(epsilon, mechanism):
@@ -113,7 +113,7 @@ def test_true_sum_is_within_margin_plus_bin_uncertainty(epsilon, mechanism):
         if each.mean["margin"] is not None and len(each.fares):
             off = abs(number(each.mean, "mean_Fare") - each.fares.mean())
             held.append(off <= number(each.mean, "margin") + number(each.mean, "within_bins"))
-        # No group of passengers pays less than nothing, and bins hide something of each.
+        # Sums of fares are never negative, and every group has bin uncertainty.
         assert value >= 0 and within > 0
     assert np.mean(held) >= 0.97 and np.mean(bounded) >= 0.93
 

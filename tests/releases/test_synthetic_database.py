@@ -176,7 +176,7 @@ def test_domain_of_any_number_of_cells_makes_a_release(domain, tmp_path):
 )
 @settings(max_examples=100)
 def test_distinct_records_match_the_sorted_rows(sizes, num_records, seed, wide):
-    """Sizes of 2^40 need a word each."""
+    """Each size of 2^40 needs a whole word."""
     sizes = [size * 2**40 for size in sizes] if wide else sizes
     domain = Domain(tuple(IntegerAttribute(f"a{i}", 0, n - 1) for i, n in enumerate(sizes)))
     rng = np.random.default_rng(seed)

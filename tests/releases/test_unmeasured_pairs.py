@@ -1,4 +1,4 @@
-"""Error bars of pairs that a selection scored and did not measure: what is kept, and the model."""
+"""Error bars of pairs that a selection scored but did not measure: stored data, and the model."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ YOUNG, TOWN = [1, 1, 0, 0], [1, 0, 0, 0]
 
 @cache
 def selected(seed: int = 5) -> SyntheticDatabase:
-    """So much noise that a selection leaves out pairs: age with in/out, and age with town.
+    """Adds enough noise that a selection leaves out pairs: age with in/out, and age with town.
 
     Its last check, which would add one of them, is left out.
     """
@@ -73,7 +73,7 @@ def test_scored_pair_has_an_error_bar(vectors):
 
 
 def test_small_number_of_records_answers_without_a_table():
-    """One record that is often released: it is counted in its own cell of every table."""
+    """A single record released many times is counted in its own cell of every table."""
     release = selected()
     often = dataclasses.replace(
         release,
@@ -106,7 +106,7 @@ def test_three_attributes_without_a_measured_pair_have_no_error_bar():
 
 
 def test_pair_model_matches_manual_calculation():
-    """Four cells of 100: a distance of 40 +- 30 moves each by 50 / 4, were it spread evenly."""
+    """Four cells of 100: a distance of 40 +- 30, spread evenly, moves each by 50 / 4."""
     expected = np.full((2, 2), 100.0)
     table = expected + np.array([[20.0, -20.0], [-20.0, 20.0]])
     pair = UnmeasuredPair(40.0, 30.0, table, expected)

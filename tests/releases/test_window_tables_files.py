@@ -1,4 +1,4 @@
-"""Tables of windows on disk: what is read is what was written, and nothing else is read."""
+"""Window tables on disk: round trips, and rejected files."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_first_of_two_draws_of_a_window_becomes_its_release(tmp_path):
 
 
 def test_file_size_does_not_depend_on_counts(tmp_path):
-    """A name, a size or a length must tell nothing: only checksums and the draw differ."""
+    """Names and sizes must reveal nothing: only checksums and the draw differ."""
     sizes = set()
     for number in (1, 2):
         release = window_of(number)
@@ -96,7 +96,7 @@ def asked(*marginals: list[str]) -> dict[str, Any]:
 
 
 def many_attributes(card: dict[str, Any]) -> None:
-    """A marginal of one cell, inside which there are 2^100 others."""
+    """A marginal with one cell, which contains 2^100 others."""
     names = [f"a{number}" for number in range(100)]
     one = {"type": "integer", "min": 0, "max": 0}
     card["domain"]["attributes"] += [{"name": name, **one} for name in names]
@@ -154,7 +154,7 @@ def test_rejects_too_many_measurements():
 
 
 def rows_of(change: Callable[[list[dict[str, Any]]], Any]) -> Callable[[bytes], bytes]:
-    """The file with its rows changed."""
+    """Returns the file with changed rows."""
     release = window_of(**GAUSSIAN)
 
     def changed(_: bytes) -> bytes:

@@ -1,4 +1,4 @@
-"""Values within bins: they are where their bin is, in memory and on disk, and nowhere else."""
+"""Values within bins lie in their bins, in memory and on disk."""
 
 import datetime
 import io
@@ -180,7 +180,7 @@ def test_values_are_uniform_in_bins_and_null_without_a_bin():
     ages = np.bincount(columns["age"], minlength=92)
     for first, last in zip(*domain["age"].bin_ends, strict=True):
         held = ages[first : last + 1]
-        # Chi-squared with a chance of 1e-6 or less of a false alarm, and a fixed seed besides.
+        # Chi-squared with a false-alarm probability of at most 1e-6, and a fixed seed.
         assert held.min() > 0
         assert ((held - held.mean()) ** 2 / held.mean()).sum() < len(held) + 6 * len(held) ** 0.5
     middle = np.array([value for value in columns["x"] if isinstance(value, float) and value > 0.1])

@@ -1,4 +1,4 @@
-"""A system without what only POSIX has, such as Windows: it reads releases all the same.
+"""Systems without POSIX, such as Windows, can read releases.
 
 No such system is here: what it lacks is taken away from this one before the package is loaded.
 """

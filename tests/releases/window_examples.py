@@ -14,7 +14,7 @@ from beam_dp.queries.workload import Workload
 from beam_dp.releases.windows.release import WindowTables
 
 AGES = Workload(DOMAIN, (("age", "member"), ("getting in/out of bed",)))
-# More than one table, with Gaussian noise; and one that both marginals are sums of.
+# Several tables with Gaussian noise, and one table whose sums give both marginals.
 GAUSSIAN = {"distribution": "discrete_gaussian"}
 
 

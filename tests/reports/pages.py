@@ -1,4 +1,4 @@
-"""Reports of small releases, and what an HTML parser finds in them."""
+"""Reports of small releases, as parsed by an HTML parser."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from beam_dp.reports.page import Beside, report_page
 GOLDEN = pathlib.Path(__file__).parents[1] / "golden"
 KINDS = [path.parent.name for path in sorted(GOLDEN.glob("*/*.json"))]
 _VOID = {"meta", "br", "hr", "img", "link", "input"}
-# Of SVG: written as closed in themselves.
+# SVG elements that are self-closing.
 _SHAPES = {"line", "rect", "path", "circle", "polyline"}
 
 
 class Parsed(html.parser.HTMLParser):
-    """A page: its elements, its texts, and what makes it no well-formed one."""
+    """A page: its elements, its texts, and its markup errors."""
 
     def __init__(self, page: str) -> None:
         super().__init__()
@@ -62,7 +62,7 @@ def page_of(release, **beside) -> str:
 
 
 def random_release(domain: Domain, num_records: int = 50) -> SyntheticDatabase:
-    """A release of random records, all of whose cells the hypothesis takes for equally likely."""
+    """A release of random records whose hypothesis is uniform over all cells."""
     rng = np.random.default_rng(0)
     codes, counts = distinct_records(
         domain, [rng.integers(0, size, num_records) for size in domain.shape]

@@ -105,7 +105,7 @@ def test_lists_cells_that_are_too_noisy(page):
     release = small_release()
     (answer,) = release.answer(Workload(release.domain, (("sex",),)))
     assert "cells that are too noisy" in page  # the 120 cells of both, of 5 records each
-    # 300 records of each sex have a bar of some 50.
+    # 300 records of each sex have an error bar of about 50.
     assert not re.search(r'<th scope="row">sex [fm]</th>', page)
     assert answer.values.min() > 100
 

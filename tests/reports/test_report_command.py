@@ -29,7 +29,7 @@ from beam_dp.queries.workload import marginals
 from pipelines.named_files import read_truth
 
 DOMAIN = Domain((IntegerAttribute("age", 0, 9), CategoricalAttribute("sex", ("f", "m"))))
-# Of each person three records, of which two are used; one record is outside the domain.
+# Three records per person, two of them used; one record is outside the domain.
 AGES = [*(np.arange(600) % 10), 99]
 TABLE = pa.table(
     {
@@ -48,7 +48,7 @@ def directory(tmp_path) -> str:
 
 
 def refusal(capfd: pytest.CaptureFixture[str], *argv: str) -> str:
-    """Demands exit code 2 and one line."""
+    """Checks for exit code 2 and one line."""
     assert main(["report", *argv]) == 2
     out, err = capfd.readouterr()
     assert out == "" and re.fullmatch(r"error: [^\n]+\n", err), err

@@ -1,4 +1,4 @@
-"""How many queries a number of records allows: against a scan, closed forms, and limits."""
+"""How many queries a number of records allows: compared with a scan and closed forms."""
 
 from __future__ import annotations
 
@@ -89,17 +89,17 @@ def test_no_other_number_of_rounds_allows_more_mwem_queries(num_records, num_cel
         more = 10 if found >= 10**15 else 1 + 2 / found
         assert found == MAX_QUERIES or math.log(found) + math.log(more) > log_most
     else:
-        # The published probability of failure is that of few queries: too large.
+        # The published failure probability for few queries is too large.
         assert 2 * rounds / math.exp(log_most) > 0.05
 
 
 def test_query_count_may_be_zero_or_unlimited():
     assert queries_allowed(small_db("tight"), 100, 50.0, 0.05) == 0
-    # Two queries are some of three, for which alone the published theorem is stated.
+    # The published theorem covers at least three queries; two of three are covered by it.
     assert queries_allowed(small_db("textbook"), 10**5, 10**4, 0.05, least=3) == 0
     always = Theorem("", constant(0.05), constant(1.0))
     assert queries_allowed(lambda count: always, 10, 1.0, 0.05) == MAX_QUERIES
-    # What fails more often than is allowed keeps nothing.
+    # A theorem that fails more often than allowed guarantees nothing.
     assert queries_allowed(lambda count: always, 10, 1.0, 0.04) == 0
 
 

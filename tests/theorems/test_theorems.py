@@ -1,4 +1,4 @@
-"""The theorems, against known answers, and inverted both ways."""
+"""Theorems: known answers, and inversion in both directions."""
 
 from __future__ import annotations
 
@@ -81,14 +81,14 @@ def test_sparse_vector_matches_known_answers(max_above, delta, answers, expected
     textbook = sparse_vector_noise(guarantee, max_above, answers=answers, calibration="textbook")
     tight = sparse_vector_noise(guarantee, max_above, answers=answers)
     theorem = sparse_vector_theorem(textbook, 1000, 0.05)
-    # Answers with delta need more than is published.
+    # Answers with delta need more than the published value.
     factor = math.sqrt(8) if answers and delta else 1.0
     assert theorem.bound(10**6).max_error <= factor * expected * (1 + 1e-5) + 2
     assert sparse_vector_theorem(tight, 1000, 0.05).error(1) <= theorem.error(1)
 
 
 def test_published_accuracy_of_numeric_answers_with_delta_is_too_small():
-    """The noise of ten answers alone exceeds it more often than in one run of twenty."""
+    """The noise of ten answers alone exceeds it in more than one run of twenty."""
     guarantee = promise(delta=DELTA)
     noise = sparse_vector_noise(guarantee, 10, answers=True, calibration="textbook")
     assert noise.answer_scale is not None
@@ -115,7 +115,7 @@ def test_published_proof_matches_known_answers():
         assert needed == math.ceil(log_terms / share**3)
         assert theorem.bound(needed - 1).max_error_fraction > share
         assert needed < small_db_theorem(size, size, 1.0, 0.05, "textbook").records_needed(share)
-        # k records a unit cost as much as an epsilon of a k-th.
+        # k records per unit cost as much as dividing epsilon by k.
         units = sharper_small_db_theorem(size, size, 2.0, 0.05, 2)
         assert units.bound(needed).max_error == close(theorem.bound(needed).max_error)
     error = published_small_db_error(1024, 1024, 1.0, 10**6, 0.1, 0.05)
@@ -142,7 +142,7 @@ def test_published_mwem_matches_known_answers():
     bound = mwem_theorem(1024, 1000, 1.0, num_rounds=10).bound(10**6)
     assert bound.max_error == close(1665799.998) and bound.vacuous
     assert bound.failure_probability == 0.02
-    # More records make it say something.
+    # With more records it is not vacuous.
     assert not mwem_theorem(16, 10**6, 1.0).bound(10**9).vacuous
 
 
@@ -213,7 +213,7 @@ def test_projection_states_how_many_records_it_needs():
 
 
 def tree_theorem(delta: float = 0.0) -> Theorem:
-    """Of all intervals of 64 cells, by the binary tree."""
+    """All intervals of 64 cells, by the binary tree."""
     distribution = "discrete_gaussian" if delta else "discrete_laplace"
     plan = plan_intervals(64, promise(ADD, delta), "textbook_tree", distribution)
     low, high = all_intervals(64)

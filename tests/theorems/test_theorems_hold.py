@@ -63,7 +63,7 @@ Violated = Callable[[float], bool]
 
 
 def most_failures() -> int:
-    """Failures of a true theorem that are exceeded with probability 1e-9 at most."""
+    """The number of failures that a true theorem exceeds with probability at most 1e-9."""
     return int(binom.isf(ALARM, RUNS, BETA))
 
 
@@ -84,7 +84,7 @@ def gaussian(factor: float) -> bool:
 
 
 def selection(choose: Callable[..., int], slack: int = 0) -> Violated:
-    """All candidates but one are just worse than the bound allows."""
+    """All candidates except one are slightly worse than the bound allows."""
 
     def violated(factor: float) -> bool:
         bound = factor * (selection_shortfall(200, 1, 0.5, BETA) + slack)
@@ -96,7 +96,7 @@ def selection(choose: Callable[..., int], slack: int = 0) -> Violated:
 
 
 def tree(delta: float) -> Violated:
-    """All intervals of 16 cells by the binary tree; what is noised is 0 everywhere."""
+    """All intervals of 16 cells by the binary tree; all true counts are 0."""
     distribution = "discrete_gaussian" if delta else "discrete_laplace"
     plan = plan_intervals(16, promise(delta=delta), "textbook_tree", distribution)
     low, high = all_intervals(16)
@@ -122,7 +122,7 @@ def tables(mechanism: Laplace | Gaussian, delta: float) -> Violated:
 
 
 def sparse_vector(noise: SparseVectorNoise) -> Violated:
-    """Half of the questions are just far enough below the threshold, and c just above it."""
+    """Half of the questions are slightly below the threshold, and c slightly above it."""
     asked, above = 200, noise.max_above
     bound = sparse_vector_theorem(noise, asked, BETA).bound(10**6).max_error
     is_high = np.zeros(asked, bool)
@@ -160,7 +160,7 @@ def small_db_tight() -> Violated:
 
 
 def small_db_published(is_sharper: bool) -> Violated:
-    """Dwork and Roth's Theorem 4.5, or its proof, with as many records as it asks for."""
+    """Dwork and Roth's Theorem 4.5, or its proof, with as many records as it requires."""
     rng = np.random.default_rng()
     queries = np.array([[1, 0], [0, 1], [1, 1]], np.int64)
     total = small_db_theorem(2, 3, 1.0, BETA, "textbook").records_needed(0.5)
@@ -207,7 +207,7 @@ def early_stop(delta: float) -> Violated:
 
 
 def private_mw(delta: float, calibration: str) -> Violated:
-    """Every answer is within the bound that it came with, and that within the theorem's."""
+    """Every answer is within its own bound, which is within the theorem's."""
     rng = np.random.default_rng()
     domain = domain_of(4, 2)
     total = 20_000
@@ -241,7 +241,7 @@ def private_mw(delta: float, calibration: str) -> Violated:
 
 
 def sparse_mw(delta: float, calibration: str) -> Violated:
-    """As ``private_mw``; most records have one key, of which the hypothesis knows nothing."""
+    """Like ``private_mw``; most records have one key, which the hypothesis does not know."""
     total = 20_000
     counts = {"a": 17_000, "b": 2_000, "c": 1_000}
     queries = [SparseQuery.of_list(keys) for keys in ("a", "b", "c", "ab", "bc", "ad", "e")]
@@ -301,7 +301,7 @@ def svt(answers: bool, max_above: int, delta: float, calibration: str) -> Violat
 
 
 def linear_answers(distribution: str) -> Violated:
-    """All intervals of an attribute, each with noise of its own."""
+    """All intervals of an attribute, each with independent noise."""
     workload = parse_linear_workload("intervals:a0", domain_of(8, 2))
     guarantee = promise(delta=DELTA)
     plan = plan_workload_answers(workload, guarantee, 1000, distribution, BETA)  # type: ignore[arg-type]
@@ -323,7 +323,7 @@ QUICK: dict[str, Callable[[], Violated]] = {
     "tree, laplace": lambda: tree(0.0),
     "tree, gaussian": lambda: tree(DELTA),
 }
-# Noise and distortion are bounded apart, so that much less than half of these bounds is caught.
+# Noise and distortion are bounded separately, so half of such a bound still holds.
 PROJECTIONS: dict[str, Callable[[], Violated]] = {
     "projection, dense": lambda: projection(64, "dense", "tight"),
     "projection, blocks": lambda: projection(64, "blocks", "tight"),

@@ -15,7 +15,7 @@ from beam_dp.releases.release import Release
 from beam_dp.verification.verdict import Verification
 
 Path = tuple[str | int, ...]
-# Names that stand for one another somewhere: each is replaced by the others of its group.
+# Interchangeable names: each is replaced by the others of its group.
 GROUPS = (
     ("discrete_laplace", "discrete_gaussian"),
     ("add_or_remove_one", "replace_one"),
@@ -38,7 +38,7 @@ _LEFT = ("draw_id", "files", "versions", "schema_version", "kind", "horizon_id")
 
 
 def places(value: Any, path: Path = ()) -> Iterator[Path]:
-    """Every place in JSON values, except what is random or free."""
+    """Every place in JSON values, except random or free ones."""
     items = value.items() if isinstance(value, dict) else enumerate(value)
     for key, below in list(items):
         if path or key not in _LEFT:
@@ -54,7 +54,7 @@ def at(card: Any, path: Path) -> Any:
 
 
 def forged(card: dict[str, Any]) -> Iterator[tuple[Path, str, dict[str, Any]]]:
-    """Every change of a card: its place, what was done, and the card."""
+    """Every change of a card: its place, the change, and the card."""
     for path in [(), *places(card)]:
         for label, changed in forged_at(card, path):
             yield path, label, changed
@@ -109,7 +109,7 @@ def _changes(value: Any, path: Path) -> Iterator[tuple[str, Any]]:
 
 
 def verified(release: Release, card: dict[str, Any]) -> Verification | InputError:
-    """What is found of a release with this card; or by which error it is refused."""
+    """Verifies a release with this card; returns the result or the error."""
     payload = draw_of(release).payload
     try:
         return verify_release(
@@ -123,9 +123,9 @@ def card_of(release: Release) -> dict[str, Any]:
     return json.loads(draw_of(release).text)
 
 
-# Changes that may be found to hold: fields, what is done to them, and why.
+# Changes that may pass verification: fields, the change, and the reason.
 ALLOWED = (
-    # The promise is weaker than what the noise keeps.
+    # The promise is weaker than the noise provides.
     (r"guarantee\.epsilon", r"x1.01|x2", "more epsilon"),
     (r"guarantee\.delta", r"x.*", "another delta, which is charged at what it is"),
     (
@@ -136,7 +136,7 @@ ALLOWED = (
     (r"guarantee\.neighboring", "add_or_remove_one", "a unit moves more where it is replaced"),
     (r"guarantee\.neighboring", "replace_one", "the same sensitivity under either relation"),
     (r"guarantee\.epsilon", "x0.*", "textbook noise is larger than it must be"),
-    # Limits that the noise is for, and that a card cannot prove.
+    # Limits that the noise assumes and a card cannot prove.
     (
         r"guarantee\.max_records_per_unit|max_weight",
         r"\+.*|doubled",
@@ -188,12 +188,12 @@ ALLOWED = (
 
 
 def fields(path: Path) -> str:
-    """A place as text, whatever the numbers in it."""
+    """A place as text, without its numbers."""
     return ".".join("#" if isinstance(each, int) else each for each in path)
 
 
 def reason(path: str, label: str) -> str | None:
-    """Why a change may be found to hold; None where it may not."""
+    """Why a change may pass verification; None where it may not."""
     for where, what, why in ALLOWED:
         if re.fullmatch(where, path) and re.fullmatch(what, label):
             return why

@@ -1,4 +1,4 @@
-"""One genuine release of every kind and mechanism, small enough to make many."""
+"""One genuine release of every kind and mechanism, small enough to make many of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Conversions and sensitivities that verification computes by itself: never too small."""
+"""Conversions and sensitivities that verification computes itself: never too small."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from beam_dp.verification.verdict import Figures
 
 @pytest.mark.parametrize("replaced", [False, True])
 def test_prices_annealed_rounds_by_their_units(replaced):
-    """Four rounds of one unit and one round of four: one more round costs too much."""
+    """Four rounds of one unit and one round of four; one more round costs too much."""
     guarantee = dp.Guarantee(1.0, 1e-9, RELATIONS[replaced], "record", 1)
     moved, unit = 1 + replaced, accounting.zcdp_rho(1.0, 1e-9) / 8 * (1 - 1e-12)
     parameters = {
@@ -80,7 +80,7 @@ def test_plans_spend_almost_the_whole_promise():
             (zcdp_epsilon, rho),
         ):
             assert epsilon * (1 - 1e-5) < found(larger, Fraction(delta)) <= epsilon
-            # A hundred-thousandth more is not within it.
+            # A value larger by 1e-5 is not within it.
             more = larger * Fraction(100_002, 100_000)
             assert found(more, Fraction(delta)) > epsilon
 

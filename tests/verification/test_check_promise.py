@@ -1,4 +1,4 @@
-"""Plans whose noise does not keep their promise are refused before anything is paid or drawn."""
+"""Plans whose noise breaks their promise are rejected before anything is paid or drawn."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def test_every_plan_with_too_small_a_loss_is_rejected(relation):
 
 
 class Careless(Mechanism):
-    """Halves the noise of another mechanism, and promises as much."""
+    """Halves the noise of another mechanism, but makes the same promise."""
 
     name = "careless"
 
@@ -174,7 +174,7 @@ def test_bad_plan_is_rejected_when_the_pipeline_is_built():
 
 
 def test_documented_example_runs_and_its_careless_copy_is_rejected():
-    """Of both blocks of docs/mechanisms.md; the third is its audit, which follows the page."""
+    """Both blocks of docs/mechanisms.md; the third is its audit, which follows the page."""
     names: dict[str, Any] = {"__name__": "example"}
     for block in [each for each in blocks_of("docs/mechanisms.md") if each.kind == "python"][:2]:
         exec(compile(block.text, block.page, "exec", dont_inherit=True), names)

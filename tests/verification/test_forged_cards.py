@@ -1,4 +1,4 @@
-"""Forged cards with right checksums: none of them is found to hold, except where it may."""
+"""Forged cards with correct checksums fail verification, except where they may pass."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from beam_dp.releases.release import Release
 
 
 def lies(name: str, every: int) -> list[str]:
-    """The forgeries of a release that are found to hold, and may not."""
+    """The forgeries of a release that pass verification and must not."""
     release, found = RELEASES[name](), []
     card = card_of(release)
     for number, (path, label, changed) in enumerate(forged(card)):
@@ -180,7 +180,7 @@ def test_cost_limit_has_a_largest_number_of_records():
 
 
 def other_records(release: Any, cells: np.ndarray) -> Release:
-    """A release with other records, so many in each cell."""
+    """The release with other records: the given number in each cell."""
     where = np.flatnonzero(cells)
     changed = dataclasses.replace(
         release,
@@ -282,7 +282,7 @@ def test_charges_the_smaller_of_two_conflicting_scales(name, place):
 
 
 class SeededNoise(NoNoise):
-    """Noise that every run of the tests draws alike."""
+    """Noise that is the same in every run of the tests."""
 
     def __init__(self, seed: int) -> None:
         super().__init__()
@@ -294,7 +294,7 @@ class SeededNoise(NoNoise):
 
 @pytest.mark.parametrize("seed", [2, 51, 71, 82, 89, 104, 123])
 def test_records_that_follow_a_very_noisy_table_pass_verification(seed, monkeypatch):
-    """Records are moved towards tables that the tree does not join, away from those it joins."""
+    """Moves records towards tables that the tree does not join, away from those it joins."""
     monkeypatch.setattr(kinds_of_releases, "NOISE", SeededNoise(seed))
     release = selected(guarantee(1e-9, "replace_one", 5, 0.1))
     assert release.record_tables

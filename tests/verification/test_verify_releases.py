@@ -1,4 +1,4 @@
-"""What is recomputed of genuine releases of every kind, and of cards that somebody changed."""
+"""Verification of genuine releases of every kind, and of changed cards."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ GOLDEN = pathlib.Path(__file__).parent.parent / "golden"
 
 
 def again(release: Release) -> Release:
-    """The release as whoever gets its files reads it."""
+    """The release as read from its files."""
     return release_from_bytes(release_to_bytes(release))
 
 
@@ -69,7 +69,7 @@ def raised_guarantee(**fields: Any) -> Change:
 
 
 def halved(*places: str | int) -> Change:
-    """Halves a number of a card."""
+    """Halves a number on a card."""
 
     def change(card: Any) -> None:
         for place in places[:-1]:
@@ -80,7 +80,7 @@ def halved(*places: str | int) -> Change:
 
 
 def slightly_larger(*places: str | int) -> Change:
-    """Adds a millionth to a number of a card."""
+    """Adds a millionth to a number on a card."""
 
     def change(card: Any) -> None:
         for place in places[:-1]:
@@ -91,7 +91,7 @@ def slightly_larger(*places: str | int) -> Change:
 
 
 def lowered(*places: str) -> Change:
-    """Makes a whole number of a card 20 less."""
+    """Lowers a whole number on a card by 20."""
 
     def change(card: Any) -> None:
         for place in places[:-1]:
@@ -110,7 +110,7 @@ def together(*changes: Change) -> Change:
 
 
 def every_noise(card: dict[str, Any]) -> None:
-    """Halves all scales of a synthetic database, and what is said to follow from them."""
+    """Halves all scales of a synthetic database, and the figures that follow from them."""
     for entry in card["noise"]:
         entry["scale"] /= 2
         if "standard_deviation" in entry:
@@ -118,7 +118,7 @@ def every_noise(card: dict[str, Any]) -> None:
 
 
 def one_noise(card: dict[str, Any]) -> None:
-    """Takes a tenth off the scale of the table that has the most noise."""
+    """Reduces the scale of the noisiest table by a tenth."""
     entry = max(card["noise"], key=lambda each: each["scale"])
     entry["scale"] *= 0.9
     entry["standard_deviation"] *= 0.9
@@ -128,7 +128,7 @@ LOWER = raised_guarantee(epsilon=0.9)
 MORE_RECORDS = raised_guarantee(max_records_per_unit=3)
 LESS_DELTA = raised_guarantee(delta=1e-12)
 ADDED = "add_or_remove_one"
-# They add more noise than they need, or state what they promise twice.
+# They add more noise than needed, or state their promise twice.
 NOT_TIGHT = ("textbook", "answers", "_mw")
 TAMPERED: list[tuple[str, Change]] = [
     *((name, LOWER) for name in RELEASES if not any(each in name for each in NOT_TIGHT)),
@@ -234,7 +234,7 @@ def test_changed_card_fails_verification(name, change, tmp_path):
 
 
 def verified_after(release: Release, change: Change, tmp_path: pathlib.Path) -> Verification | None:
-    """What is found of a release whose card was changed; None if it is refused as damaged."""
+    """Verifies a release with a changed card; None if it is rejected as damaged."""
     write_release(release, tmp_path / "out")
     edit(tmp_path / "out" / "card.json", change)
     try:
@@ -325,7 +325,7 @@ def test_reports_the_missing_budget_and_what_to_do(tmp_path):
 def test_cell_bounds_have_relative_error_1e_9_up_to_ten_million_records(
     mechanism, relation, times, monkeypatch
 ):
-    """Without the room for the rounding of counts, which only more records need."""
+    """Without the allowance for rounding counts, which only more records need."""
     monkeypatch.setattr("beam_dp.releases.synthetic_database.verify._ROUNDING", 0.0)
     promise, counts = guarantee(relation=relation), times * COUNTS
     number = "noisy" if relation == ADDED else int(counts.sum())

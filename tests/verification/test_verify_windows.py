@@ -1,4 +1,4 @@
-"""What is recomputed of windows and horizons, as they are and as somebody changed them."""
+"""Verification of windows and horizons, genuine and changed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from beam_dp.releases.kinds import read_release, verify_release
 from beam_dp.releases.windows.horizon_files import read_windows
 
 DELTAS = (0.0, 1e-9)
-# Tables of these do not become one: their noise is each one's own.
+# Tables of these are not merged: each has its own noise.
 LARGE = domain_of(60, 60, 60)
 
 
@@ -248,7 +248,7 @@ def test_horizon_with_more_records_than_its_windows_fails(tmp_path):
     assert not verify_release(read_windows(tmp_path)).holds
 
 
-# Words that may change with a version, and what says nothing of the noise.
+# Wording that may change between versions, and fields that do not concern the noise.
 FREE = r"(parameters\.)?(windows\.)?promise|source(\..*)?|replayable"
 
 
