@@ -2,12 +2,12 @@
 
     python -m engines.cluster [--jar JAR]     (in tests/; runs until Ctrl-C)
 
-A job manager, two task managers, Beam's job server and a pool of Python workers, all of one jar:
-that of `make flink`, which holds Flink too. Needs Linux, Java 17, and some 2 GB of memory.
+A job manager, two task managers, Beam's job server and a pool of Python workers. The jar made by
+`make flink` contains the job server and Flink. Needs Linux, Java 17, and about 2 GB of memory.
 
-Flink and the pool listen on the loopback interface only. Beam's job server, and what a task manager
-opens for its Python workers, have no flag for that: they listen on all interfaces, on ports that
-the system chose, while the cluster runs.
+Flink and the pool listen on the loopback interface only. Beam's job server, and the servers of task
+managers for their Python workers, have no flag for that: while the cluster runs, they listen on all
+interfaces, on ports chosen by the system.
 """
 
 from __future__ import annotations
@@ -93,13 +93,13 @@ def missing() -> str | None:
 
 
 class FlinkCluster:
-    """The cluster, as a context manager: all processes and files are gone when it ends.
+    """A cluster, as a context manager that ends all processes and removes all files on exit.
 
     Args:
-        jar: the job server.
-        num_task_managers: how many to start.
-        task_heap: of each task manager, in MiB.
-        environment: more variables for the Python workers.
+        jar: path of the job server.
+        num_task_managers: number of task managers to start.
+        task_heap: heap of each task manager, in MiB.
+        environment: additional variables for the Python workers.
     """
 
     def __init__(
@@ -260,10 +260,10 @@ class FlinkCluster:
     def _start_job_server(self) -> pathlib.Path:
         """Starts Beam's job server, and returns its log.
 
-        It hands its own jar to the cluster with each job: some 200 MB, several times over. This
-        cluster has the jar already, as one has with Beam in Flink's folder lib/. So the server's
-        jar gets a name of its own, which goes once the server has opened it; a jar that is not
-        there is not handed over.
+        The server sends its own jar to the cluster with each job: about 200 MB, several times.
+        This cluster already has the jar, like one with Beam in Flink's folder lib/. So the
+        server's jar gets another name, which is removed once the server has opened it; a missing
+        jar is not sent.
         """
         jar = self.folder / "job-server.jar"
         jar.symlink_to(os.path.abspath(self.jar))

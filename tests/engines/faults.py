@@ -36,14 +36,14 @@ SECOND_DRAW, DRAFT, LEDGER = "second draw:", "draft left:", "ledger:"
 
 @dataclasses.dataclass(frozen=True)
 class Fault:
-    """What is killed, and when.
+    """A fault: the process to kill, and the moment.
 
     Args:
-        victim: the task manager or the Python worker that has come to the moment, or the job
+        victim: the task manager or the Python worker that reached the moment, or the job
             manager.
-        at: moments; trials take turns.
-        worker_lives: the worker of a task manager that was killed goes on, once the job has ended.
-        is_careless: the writer publishes each file at once: what must be found.
+        at: moments, which trials use in turn.
+        worker_lives: the worker of a killed task manager continues once the job has ended.
+        is_careless: the writer publishes each file at once, which must be detected.
     """
 
     victim: str
@@ -73,13 +73,13 @@ class Outcome:
     """The outcome of a trial.
 
     Args:
-        moment: at which something was killed.
-        is_complete: the program ended well, with one complete release.
+        moment: the moment of the kill.
+        is_complete: the program succeeded, with one complete release.
         num_draws: how often noise was drawn.
-        needs_cleaning: a worker that outlived a job that failed left drafts after the program had
+        needs_cleaning: a worker that outlived a failed job left drafts after the program had
             ended; ``finish_writing`` then removed them.
-        flaws: what must not be; empty.
-        seconds: that it took.
+        flaws: violations; should be empty.
+        seconds: duration of the trial.
     """
 
     moment: str
@@ -102,16 +102,16 @@ def run_trial(
     """Runs a program, kills something, and checks what is left after the job has ended.
 
     Args:
-        cluster: whole; is whole again afterwards.
-        waiting: where its workers can be made to wait.
-        program: on a small job.
-        fault: what happens to it.
-        folder: an empty one; what is in it remains.
-        number: of the trial; chooses the moment.
-        service: where the output is a folder of a bucket; None for a local one.
+        cluster: a complete cluster; complete again afterwards.
+        waiting: the moments at which its workers can be made to wait.
+        program: a program with a small job.
+        fault: the fault to inject.
+        folder: an empty folder; its content is kept.
+        number: number of the trial, which chooses the moment.
+        service: the service with the output bucket; None for a local output.
 
     Returns:
-        What was found.
+        The outcome of the trial.
     """
     start = time.monotonic()
     moment = fault.at[number % len(fault.at)]

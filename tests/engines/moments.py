@@ -1,8 +1,8 @@
 """Moments in the work of a Python worker at which a test kills something.
 
-A test arms one moment; the first worker, of all processes, that comes to it says so and waits, and
-the test kills what it likes. The code of the library knows nothing of this: methods are wrapped in
-the worker's process when it starts. Every draw of noise leaves its name, too.
+A test arms one moment; the first worker of any process that reaches it reports so and waits, and
+the test kills a process of its choice. The library is unchanged: its methods are wrapped in the
+worker's process when it starts. The name of every draw of noise is recorded, too.
 """
 
 from __future__ import annotations
@@ -63,9 +63,9 @@ class Moments:
         """Makes the first worker that reaches a moment wait.
 
         Args:
-            moment: which one.
-            outlives: it waits without its task manager, too, and then goes on.
-            is_careless: all writers publish files of a draft as they are written.
+            moment: name of the moment.
+            outlives: whether it waits even without its task manager, and then continues.
+            is_careless: whether all writers publish files of a draft as they are written.
         """
         self.disarm()
         if is_careless:

@@ -25,8 +25,8 @@ class Program:
 
     Args:
         main: the program.
-        flags: of a job in a folder, without Beam's; the output is the folder's ``out``.
-        num_files: of its release.
+        flags: flags of a job in a folder, without Beam's; the output is the folder's ``out``.
+        num_files: number of files in its release.
     """
 
     main: Callable[[Sequence[str]], int]

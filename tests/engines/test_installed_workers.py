@@ -1,9 +1,9 @@
 """Packages shipped by `--setup_file`, installed elsewhere and run by workers there.
 
-The source distribution is made by Beam's own stager and installed by pip into an empty environment,
-where the kernel is compiled. Its version is one that no checkout has, so that a card tells which
-package made the release. Dependencies are not downloaded once more: they come, through a path file,
-from the environment of the tests, which does not make `beam_dp` of the checkout importable.
+Beam's own stager makes the source distribution, and pip installs it into an empty environment,
+where the kernel is compiled. Its version differs from that of any checkout, so the card shows which
+package made the release. Dependencies are not downloaded again: a path file adds them from the
+environment of the tests, which does not make `beam_dp` of the checkout importable.
 """
 
 from __future__ import annotations

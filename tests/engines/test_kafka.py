@@ -58,7 +58,7 @@ def broker(tmp_path_factory) -> Iterator[str]:
 class Producer(threading.Thread):
     """Sends messages until the horizon is over.
 
-    Events are out of order, too late or of the future; some messages are no records, and two
+    Events may be out of order, too late or in the future; some messages are not records, and two
     windows stay empty.
     """
 

@@ -57,9 +57,9 @@ NUM_TRIALS = int(os.environ.get("FAULT_TRIALS", "20"))
 
 
 class Source(threading.Thread):
-    """Drops files, and knows which of their records count.
+    """Writes files, and knows which of their records count.
 
-    Events are out of order, too late or of the future; two windows stay empty.
+    Events may be out of order, too late or in the future; two windows stay empty.
     """
 
     def __init__(self, folder: pathlib.Path, horizon: Horizon, seed: int) -> None:
@@ -119,8 +119,8 @@ class Trial:
     """A horizon of one-second windows, released by a program while files arrive.
 
     Args:
-        folder: empty.
-        num_windows: of the horizon.
+        folder: an empty folder.
+        num_windows: number of windows in the horizon.
         limited: whether there are units.
     """
 

@@ -3,10 +3,10 @@
     python -m engines.worker_pool PORT FOLDER
 
 Beam's own pool listens on all interfaces; it starts an interpreter for each worker, which takes
-seconds at every restart of a job; and it confuses the workers of two task managers, which number
-theirs alike, so that stopping one's stops the other's. Here a worker is forked from a process that
-has imported everything, and ends when its task manager lets go of it, as all workers do. FOLDER
-gets a file for each worker, named by its process, that says where it is controlled from.
+seconds at every restart of a job; and it confuses the workers of two task managers, which use the
+same numbers, so that stopping one's worker stops the other's. Here a worker is forked from a
+process that has imported everything, and ends when its task manager releases it, as all workers do.
+FOLDER gets a file for each worker, named after its process, with the address that controls it.
 """
 
 from __future__ import annotations

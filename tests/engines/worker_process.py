@@ -12,7 +12,7 @@ import beam_dp.transforms  # noqa: F401  # once, before workers are forked
 
 
 def run(control: str, worker_id: str, folder: str) -> None:
-    """Works for a task manager until it is told to stop."""
+    """Works for a task manager until it is released."""
     (pathlib.Path(folder) / str(os.getpid())).write_text(control)
     moments.install(control)
     try:

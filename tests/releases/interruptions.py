@@ -86,11 +86,11 @@ def orders(
     """Runs two actions in all orders of their steps with a few interruptions of each.
 
     Args:
-        first: what does its first step before the other.
-        second: the other.
+        first: the action that takes the first step.
+        second: the other action.
         reset: called before each order.
-        num_stops: how often they are stopped together, and the other one goes on; then whose turn
-            it is ends, and the other after it.
+        num_stops: how many times in total one stops and the other continues; then the
+            one whose turn it is finishes, and the other after it.
 
     Yields:
         What both returned, or their InputError or OSError.

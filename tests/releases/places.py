@@ -17,14 +17,14 @@ from beam_dp.storage.local import LocalStore
 
 @dataclass
 class Place:
-    """Where releases are written.
+    """An output for releases.
 
     Args:
         owner: the class whose methods are the steps of writing.
-        steps: those that change or look at what others see.
-        new: makes an empty folder the place.
-        url: of the folder.
-        names: of what is there.
+        steps: names of the methods that change or read shared state.
+        new: switches to an empty folder.
+        url: returns the URL of the folder.
+        names: returns the names in the folder.
     """
 
     owner: type

@@ -1,6 +1,6 @@
 """A writer that dies at any step: the next one leaves one whole draw, or nothing.
 
-It dies by an exception that nothing catches, after which none of its steps does anything. Processes
+It dies from an exception that nothing catches; after that its steps do nothing. Processes
 are killed in ``test_bucket_store`` and in the tests of engines.
 """
 
@@ -43,9 +43,9 @@ def dies(place: Place, crash_at: int, *, after: bool) -> bool:
 def spoilt(
     place: Place, crash_at: int, error: BaseException, *, after: bool, for_good: bool
 ) -> bool:
-    """Commits, with an error before or after a step, and in all later ones if it is for good.
+    """Commits, with an error before or after a step, and in all later ones if ``for_good``.
 
-    Returns whether there were so many steps, if the error did not stop the writer.
+    Returns whether the writer reached that step, if the error did not stop it.
     """
     calls = 0
     with pytest.MonkeyPatch.context() as patch:

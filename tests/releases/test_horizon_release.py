@@ -215,10 +215,10 @@ def dense(
 ) -> tuple[np.ndarray, float]:
     """Sums windows by generalised least squares over everything released.
 
-    Windows that are not released are unknowns as well; what nothing tells of them has no effect.
+    Windows that are not released are unknowns, too; those without data have no effect.
 
     Returns:
-        the estimate, shape of the one table, and the variance of a cell.
+        The estimate, in the shape of the one table, and the variance of a cell.
     """
     names = plan.workload.marginals[0]
     number_of = plan.horizon.num_windows

@@ -247,7 +247,7 @@ def test_pair_bound_matches_manual_calculation():
     assert pair.bound(cell, 3.0) == 121 and pair.bound(cell, 3.0, most=7.0) == 4
     assert pair.bound(cell, 3.0, most=90.0) == 87 and pair.bound(cell, 150.0, most=7.0) == 74
     assert ScoredPair(table, 400.0, 0.0).bound(cell, 150.0, most=7.0) == 150
-    # Of all but the cell, no more than half of the distance and of what the sums differ by either.
+    # The complement: also at most half of the distance, and half of the difference of the sums.
     others = dataclasses.replace(cell, constant=1.0, factor=-1.0)
     assert pair.bound(others, 303.0) == 3 + 20 + 4 and pair.bound(others, 273.0) == 300 + 24 - 273
     parity = VectorQuery.of({0: [1, -1], 1: [1, -1]})

@@ -1,6 +1,6 @@
 """Systems without POSIX, such as Windows, can read releases.
 
-No such system is here: what it lacks is taken away from this one before the package is loaded.
+The tests remove the modules that such a system lacks before the package is loaded.
 """
 
 from __future__ import annotations

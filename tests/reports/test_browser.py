@@ -1,7 +1,7 @@
 """The page in a real browser: it loads nothing, fits a phone, and prints its mark on each page.
 
-Where node, puppeteer-core and axe-core are installed too, axe-core looks for faults of access. The
-environment variable ``NODE_PATH`` says where.
+If node, puppeteer-core and axe-core are installed too, axe-core checks accessibility. The
+environment variable ``NODE_PATH`` states where they are.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """No theorem is violated more often than its failure probability allows.
 
 Each test runs a mechanism 1,000 times and counts the runs in which some answer is wrong by more
-than its bound. With real noise, never a fixed seed; a correct theorem fails a test with probability
-1e-9. Where a bound is tight, half of it must be caught: the controls at the end.
+than its bound. The noise is real, never seeded; a correct theorem fails a test with probability
+1e-9. The controls at the end check that half of a tight bound is exceeded too often.
 """
 
 from __future__ import annotations
@@ -323,7 +323,7 @@ QUICK: dict[str, Callable[[], Violated]] = {
     "tree, laplace": lambda: tree(0.0),
     "tree, gaussian": lambda: tree(DELTA),
 }
-# Noise and distortion are bounded separately, so half of such a bound still holds.
+# Noise and distortion are bounded separately, so the control uses far less than half.
 PROJECTIONS: dict[str, Callable[[], Violated]] = {
     "projection, dense": lambda: projection(64, "dense", "tight"),
     "projection, blocks": lambda: projection(64, "blocks", "tight"),
