@@ -37,7 +37,7 @@ axes_sets = st.lists(st.integers(0, 4), unique=True, max_size=4).map(lambda a: t
     st.booleans(),
 )
 @settings(max_examples=200)
-def test_marginals_are_those_of_the_dense_distribution(shape, sets, wanted, seed, slab_cells, tree):
+def test_marginals_match_the_dense_distribution(shape, sets, wanted, seed, slab_cells, tree):
     rng = np.random.default_rng(seed)
     potentials = [(axes, 5 * rng.normal(size=[shape[a] for a in axes])) for axes in sets]
     before = [table.copy() for _, table in potentials]

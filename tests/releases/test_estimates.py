@@ -179,7 +179,7 @@ def test_mean_of_too_few_records_has_no_error_bar():
     assert (answer.standard_error, answer.reason) == (None, "too few records for their noise")
 
 
-def test_attributes_not_measured_together_have_predicted_errors_or_none():
+def test_attributes_not_measured_together_have_predicted_or_no_errors():
     estimates = database().estimates
     three = conjunction(age=[0], sex=[0], town=[0])
     ((fitted, unbiased),) = estimates.both([three])

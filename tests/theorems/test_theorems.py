@@ -257,7 +257,7 @@ def test_every_theorem_is_vacuous_for_few_records(name):
     assert bound.vacuous and bound.max_error >= 2
 
 
-def test_needed_records_beyond_limit_are_none():
+def test_needed_records_are_none_beyond_the_limit():
     assert Theorem("", constant(0.05), lambda n: float(n)).records_needed(0.5) is None
     assert Theorem("", constant(1.0), constant(1.0)).records_needed(0.5) is None
 
