@@ -67,7 +67,7 @@ def test_answers_queries_near_the_truth_and_reports_bad_lines(tmp_path, capfd, r
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mechanism", ["private_mw", "laplace", "gaussian"])
-def test_disjunctions_and_negations_are_answered(tmp_path, mechanism):
+def test_answers_disjunctions_and_negations(tmp_path, mechanism):
     either = {"disjunction": {"sex": "Female", "age": [[20, 40]]}}
     both = {"conjunction": {"sex": "Female", "age": {"not": [[20, 40]]}}}
     argv = flags(tmp_path, list(map(json.dumps, (either, {"not": both}))), mechanism=mechanism)
@@ -80,7 +80,7 @@ def test_disjunctions_and_negations_are_answered(tmp_path, mechanism):
 
 
 @pytest.mark.slow
-def test_card_of_a_run_with_a_useless_bound_says_vacuous(tmp_path, capfd):
+def test_card_calls_a_useless_bound_vacuous(tmp_path, capfd):
     argv = flags(tmp_path, epsilon="0.001", delta="0", num_records="500")
     assert main(argv) == 0
     assert "no better than the number of records" in capfd.readouterr().err
@@ -123,7 +123,7 @@ def test_validation_reads_spends_and_writes_nothing(tmp_path, capfd):
 
 
 @pytest.mark.parametrize("choice", ["auto", "exponential"])
-def test_top_queries_answers_the_largest_in_order(tmp_path, capfd, choice):
+def test_top_queries_returns_the_largest_in_order(tmp_path, capfd, choice):
     Ledger(str(tmp_path / "ledger.sqlite")).declare(
         "people", 1000.0, 1e-9, "record", "add_or_remove_one"
     )
@@ -150,7 +150,7 @@ def test_top_queries_answers_the_largest_in_order(tmp_path, capfd, choice):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mechanism", ["laplace", "gaussian"])
-def test_laplace_and_gaussian_answer_a_file_at_once(tmp_path, capfd, mechanism):
+def test_laplace_and_gaussian_answer_a_whole_file_in_one_step(tmp_path, capfd, mechanism):
     Ledger(str(tmp_path / "ledger.sqlite")).declare(
         "people", 1000.0, 1e-9, "record", "add_or_remove_one"
     )
@@ -208,7 +208,7 @@ def test_describe_shows_answers_and_answer_refuses_them(tmp_path, capfd, monkeyp
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mechanism", ["laplace", "private_mw"])
-def test_a_named_workload_is_answered_query_by_query(tmp_path, mechanism):
+def test_answers_named_workload_query_by_query(tmp_path, mechanism):
     assert main(flags(tmp_path, queries="marginals:sex", mechanism=mechanism)) == 0
     rows = answers(tmp_path / "out")
     sexes = people()["sex"].to_pylist()
@@ -222,7 +222,7 @@ def test_a_named_workload_is_answered_query_by_query(tmp_path, mechanism):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mechanism", ["private_mw", "laplace"])
-def test_marginal_in_a_file_becomes_a_query_for_each_cell(tmp_path, capfd, mechanism):
+def test_marginal_in_a_file_becomes_one_query_for_each_cell(tmp_path, capfd, mechanism):
     lines = ['{"marginal": ["sexx"]}', '{"id": "by sex", "marginal": ["sex"]}', QUERIES[0]]
     assert main(flags(tmp_path, lines, mechanism=mechanism)) == 0
     rows = answers(tmp_path / "out")
@@ -235,7 +235,7 @@ def test_marginal_in_a_file_becomes_a_query_for_each_cell(tmp_path, capfd, mecha
 
 
 @pytest.mark.slow
-def test_a_run_starts_from_a_release(tmp_path):
+def test_run_starts_from_a_release(tmp_path):
     release = str(tmp_path / "release")
     assert release_synthetic_database.main(job_flags(tmp_path, output=release)) == 0
     assert main(flags(tmp_path, start_from=release)) == 0
@@ -245,7 +245,7 @@ def test_a_run_starts_from_a_release(tmp_path):
     assert card["plan"]["starts_from_release"] is True
 
 
-def test_the_installed_command_is_the_same_program(tmp_path, capfd):
+def test_installed_command_runs_the_same_program(tmp_path, capfd):
     assert cli.main(["answer-queries", *flags(tmp_path), "--validate_only", "--json"]) == 0
     assert json.loads(capfd.readouterr().out)["mechanism"] == "private_mw"
 
@@ -288,7 +288,7 @@ def test_the_installed_command_is_the_same_program(tmp_path, capfd):
         ({"ledger": "x.sqlite"}, r"--dataset_id: missing"),
     ],
 )
-def test_bad_input_costs_one_line(tmp_path, capfd, named, pattern):
+def test_bad_input_is_refused_in_one_line(tmp_path, capfd, named, pattern):
     workload = named.pop("workload", None)
     argv = flags(tmp_path, **named)
     argv += [f"--workload={workload}"] if workload else []
@@ -301,7 +301,7 @@ def test_bad_input_costs_one_line(tmp_path, capfd, named, pattern):
 
 
 @pytest.mark.parametrize("number", ["0", "-3", "1e10"])
-def test_a_sparsity_out_of_range_is_refused_before_queries_are_read(number, capsys):
+def test_refuses_sparsity_out_of_range_before_reading_queries(number, capsys):
     promise = "--epsilon 1 --delta 0 --neighboring replace_one --privacy_unit record"
     asked = f"--mechanism sparse_mw --key k --max_sparsity {number} --queries q --num_records 9"
     words = f"--input i.csv {promise} {asked} --output o".split()
@@ -317,7 +317,7 @@ def test_a_sparsity_out_of_range_is_refused_before_queries_are_read(number, caps
         ("row_conjunction:6,4", "the nearest known is 'row_conjunctions'"),
     ],
 )
-def test_sparse_queries_refuse_forms_of_other_queries(spec, told, capsys):
+def test_sparse_queries_reject_fields_of_other_queries(spec, told, capsys):
     promise = "--epsilon 1 --delta 0 --neighboring replace_one --privacy_unit record"
     asked = f"--mechanism sparse_mw --key k --max_sparsity 4 --queries {spec} --num_records 9"
     assert main(f"--input i.csv {promise} {asked} --output o".split()) == 2

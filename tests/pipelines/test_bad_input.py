@@ -62,17 +62,17 @@ def refused(capfd: CaptureFixture[str], folder: Path, argv: list[str], *patterns
         ("output", "hdfs://host/folder", r"--output: 'hdfs://host/folder' is refused"),
     ],
 )
-def test_a_value_out_of_range_is_refused(tmp_path, capfd, flag, value, pattern):
+def test_refuses_value_out_of_range(tmp_path, capfd, flag, value, pattern):
     refused(capfd, tmp_path, job_flags(tmp_path, **{flag: value}), pattern)
 
 
 @pytest.mark.parametrize("bound", ["0", "-1", "1.5", "nan"])
-def test_a_bound_of_records_per_unit_is_a_positive_integer(tmp_path, capfd, bound):
+def test_refuses_bound_on_records_per_unit_that_is_not_a_positive_integer(tmp_path, capfd, bound):
     argv = job_flags(tmp_path, privacy_unit="household", max_records_per_unit=bound)
     refused(capfd, tmp_path, argv, r"--max_records_per_unit: .*must be")
 
 
-def test_a_column_as_the_unit_needs_a_bound(tmp_path, capfd):
+def test_unit_column_needs_a_bound(tmp_path, capfd):
     argv = job_flags(tmp_path, privacy_unit="household")
     refused(capfd, tmp_path, argv, r"--max_records_per_unit: missing; must be given")
 
@@ -92,12 +92,12 @@ def test_gaussian_noise_needs_a_delta(tmp_path, capfd):
     refused(capfd, tmp_path, argv, r"--delta: 0(\.0)? is refused; must be")
 
 
-def test_laplace_has_no_rounds(tmp_path, capfd):
+def test_laplace_refuses_rounds(tmp_path, capfd):
     argv = job_flags(tmp_path, mechanism="laplace", num_rounds="3")
     refused(capfd, tmp_path, argv, r"error: --num_rounds applies only to --mechanism mwem\n")
 
 
-def test_a_missing_input_is_refused(tmp_path, capfd):
+def test_refuses_missing_input(tmp_path, capfd):
     argv = job_flags(tmp_path, input=str(tmp_path / "nobody*.parquet"))
     refused(capfd, tmp_path, argv, r"--input: '.*nobody\*\.parquet' is refused; must")
 
@@ -111,26 +111,26 @@ def test_refuses_input_of_another_format(tmp_path, capfd, file_format):
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")
-def test_an_unreadable_input_is_refused(tmp_path, capfd):
+def test_refuses_unreadable_input(tmp_path, capfd):
     argv = job_flags(tmp_path)
     (tmp_path / "people.parquet").chmod(0)
     refused(capfd, tmp_path, argv, r"--input: '.*people\.parquet' is refused; must")
 
 
-def test_an_input_of_unknown_extension_is_refused(tmp_path, capfd):
+def test_refuses_input_with_unknown_extension(tmp_path, capfd):
     path = tmp_path / "people.txt"
     path.write_text("age\n1\n")
     refused(capfd, tmp_path, job_flags(tmp_path, input=str(path)), r"--input(_format)?: .*must")
 
 
 @pytest.mark.parametrize("file_format", ["parquet", "avro", "csv"])
-def test_an_attribute_without_a_column_is_refused(tmp_path, capfd, file_format):
+def test_refuses_attribute_without_a_column(tmp_path, capfd, file_format):
     domain = {"agee": 100, "sex": 2}
     argv = job_flags(tmp_path, domain=domain, file_format=file_format)
     refused(capfd, tmp_path, argv, r"'agee'", r"'age'")
 
 
-def test_a_csv_file_without_a_header_shows_no_value_of_its_first_record(tmp_path, capfd):
+def test_csv_file_without_header_shows_no_value_of_its_first_record(tmp_path, capfd):
     argv = job_flags(tmp_path, file_format="csv")
     path = tmp_path / "people.csv"
     path.write_text("4711,Jane Roe\n" + path.read_text().partition("\n")[2])
@@ -140,37 +140,37 @@ def test_a_csv_file_without_a_header_shows_no_value_of_its_first_record(tmp_path
 
 
 @pytest.mark.parametrize("file_format", ["parquet", "avro", "csv"])
-def test_a_privacy_unit_without_a_column_is_refused(tmp_path, capfd, file_format):
+def test_refuses_privacy_unit_without_a_column(tmp_path, capfd, file_format):
     argv = job_flags(
         tmp_path, file_format=file_format, privacy_unit="houshold", max_records_per_unit="1"
     )
     refused(capfd, tmp_path, argv, r"--privacy_unit: 'houshold' is refused", r"'household'")
 
 
-def test_a_domain_that_is_too_large_says_how_large_and_what_would_fit(tmp_path, capfd):
+def test_refusal_of_too_large_domain_states_its_size_and_what_would_fit(tmp_path, capfd):
     argv = job_flags(tmp_path, domain=HUGE, calibration="textbook", num_records="9")
     refused(capfd, tmp_path, argv, r"--domain: '10\^16.0 cells' ", r"2\^26", "the first 3 of its 8")
 
 
-def test_a_workload_that_a_mechanism_cannot_join_is_refused(tmp_path, capfd):
+def test_refuses_workload_that_the_mechanism_cannot_join(tmp_path, capfd):
     for mechanism in ("gaussian", "laplace"):
         argv = job_flags(tmp_path, domain=HUGE, mechanism=mechanism)
         refused(capfd, tmp_path, argv, r"--workload: 'a junction tree of 10\^16.0 cells'", "mwem")
 
 
-def test_an_attribute_that_is_too_large_alone_is_named(tmp_path, capfd):
+def test_names_attribute_that_is_too_large_by_itself(tmp_path, capfd):
     argv = job_flags(tmp_path, domain={"age": 10**8, "sex": 2})
     refused(capfd, tmp_path, argv, r"--domain: 'age of 100,000,000 codes'", "use fewer")
 
 
-def test_an_output_that_holds_a_release_is_refused(tmp_path, capfd):
+def test_refuses_output_that_contains_a_release(tmp_path, capfd):
     argv = job_flags(tmp_path)
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "card.json").write_text("{}")
     refused(capfd, tmp_path, argv, r"--output: '.*out' is refused; must")
 
 
-def test_an_output_that_is_a_file_is_refused(tmp_path, capfd):
+def test_refuses_output_that_is_a_file(tmp_path, capfd):
     argv = job_flags(tmp_path)
     (tmp_path / "out").write_text("something else")
     refused(capfd, tmp_path, argv, r"--output: '.*out' is refused; must")
@@ -187,13 +187,13 @@ def test_an_output_that_is_a_file_is_refused(tmp_path, capfd):
         ("[]", r"must"),
     ],
 )
-def test_a_malformed_domain_is_refused(tmp_path, capfd, text, pattern):
+def test_refuses_malformed_domain(tmp_path, capfd, text, pattern):
     argv = job_flags(tmp_path)
     (tmp_path / "domain.json").write_text(text)
     refused(capfd, tmp_path, argv, pattern)
 
 
-def test_a_domain_file_that_is_missing_is_refused(tmp_path, capfd):
+def test_refuses_missing_domain_file(tmp_path, capfd):
     argv = job_flags(tmp_path)
     (tmp_path / "domain.json").rename(tmp_path / "elsewhere.json")
     refused(capfd, tmp_path, argv, r"--domain: '.*domain\.json' is refused; must be a file")
@@ -205,7 +205,7 @@ def test_refuses_binary_domain_file(tmp_path, capfd):
     refused(capfd, tmp_path, argv, r"--domain: '.*domain\.json' is refused; must be UTF-8")
 
 
-def test_a_domain_file_may_start_with_a_byte_order_mark(tmp_path, capfd):
+def test_domain_file_may_start_with_a_byte_order_mark(tmp_path, capfd):
     argv = [*job_flags(tmp_path), "--validate_only"]
     path = tmp_path / "domain.json"
     path.write_text(path.read_text(), encoding="utf-8-sig")

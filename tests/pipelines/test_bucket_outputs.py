@@ -33,7 +33,7 @@ def declared(folder: Path) -> tuple[Ledger, dict[str, str | None]]:
 
 
 @pytest.mark.slow
-def test_a_program_releases_into_a_bucket_and_beam_dp_reads_it(service, tmp_path, capsys):
+def test_program_releases_into_a_bucket_and_beam_dp_reads_it(service, tmp_path, capsys):
     ledger, paid = declared(tmp_path)
     assert release_synthetic_database.main(job_flags(tmp_path, **paid)) == 0
     draw_id = read_release(OUT).draw_id
@@ -56,7 +56,7 @@ def test_a_program_releases_into_a_bucket_and_beam_dp_reads_it(service, tmp_path
 
 
 @pytest.mark.slow
-def test_answers_are_written_to_a_bucket_and_read_from_it(service, tmp_path, capsys):
+def test_writes_answers_to_a_bucket_and_reads_them(service, tmp_path, capsys):
     queries = tmp_path / "queries.jsonl"
     queries.write_text('{"conjunction": {"sex": "Female"}}\n', encoding="utf-8")
     argv = job_flags(tmp_path, workload=None, queries=str(queries), output=OUT)
@@ -76,7 +76,7 @@ def test_refuses_bucket_that_keeps_deleted_files_in_one_line(service, tmp_path, 
     assert ledger.entries("visits") == [] and service.names() == []
 
 
-def test_refuses_folder_that_holds_a_release_in_one_line(service, tmp_path, capfd):
+def test_refuses_folder_that_contains_a_release_in_one_line(service, tmp_path, capfd):
     service.put("out/card.json", b"{}")
     assert release_intervals.main(interval_flags(tmp_path, output=OUT)) == 2
     err = capfd.readouterr().err
@@ -85,9 +85,7 @@ def test_refuses_folder_that_holds_a_release_in_one_line(service, tmp_path, capf
 
 
 @pytest.mark.slow
-def test_failure_of_the_service_ends_the_job_and_leaves_no_files(
-    service, tmp_path, capfd, monkeypatch
-):
+def test_service_failure_ends_the_job_and_leaves_no_files(service, tmp_path, capfd, monkeypatch):
     ledger, paid = declared(tmp_path)
     breaks_later(monkeypatch)
 
@@ -104,7 +102,7 @@ def test_failure_of_the_service_ends_the_job_and_leaves_no_files(
 
 
 @pytest.mark.slow
-def test_a_program_releases_into_amazon_s3_and_beam_dp_reads_it(monkeypatch, tmp_path, capsys):
+def test_program_releases_into_amazon_s3_and_beam_dp_reads_it(monkeypatch, tmp_path, capsys):
     output = "s3://releases/out/ages"
     ledger, paid = declared(tmp_path)
     unit = {"privacy_unit": "record", "max_records_per_unit": None}

@@ -46,7 +46,7 @@ def test_boolean_drops_yes_and_no_and_suggests_words(tmp_path, capsys):
     assert "6 of 6 rows are left out of a release" in printed
 
 
-def test_a_sample_that_fits_ends_with_0(tmp_path, capsys):
+def test_fitting_sample_exits_with_0(tmp_path, capsys):
     smoker = {**SMOKER, "true_values": ["yes"], "false_values": ["no"], "nullable": True,
               "null_values": ["NA"], "case": "ignore", "trim": True}  # fmt: skip
     age = {**AGE, "clip": True, "other": True}
@@ -68,7 +68,7 @@ def test_suggests_words_case_blanks_and_nulls_together_but_not_other(tmp_path, c
     assert kept(5, cure) in printed and '"other"' not in printed
 
 
-def test_suggestion_keeps_words_that_are_declared(tmp_path, capsys):
+def test_suggestion_keeps_declared_words(tmp_path, capsys):
     assert check(tmp_path, "smoker\ntrue\nFALSE\n1\nyes\nno\n", SMOKER) == 1
     cure = '"true_values": ["true", "1", "yes"], "false_values": ["false", "0", "no"],'
     assert kept(2, f'{cure} "case": "ignore"') in capsys.readouterr().out
@@ -80,19 +80,19 @@ def test_suggests_nulls_and_clamping_together(tmp_path, capsys):
     assert kept(2, cure) in capsys.readouterr().out
 
 
-def test_suggests_other_where_nothing_else_keeps_a_row(tmp_path, capsys):
+def test_suggests_other_only_if_nothing_else_keeps_a_row(tmp_path, capsys):
     assert check(tmp_path, "age\nmany\n", AGE) == 1
     assert kept(1, '"other": true') in capsys.readouterr().out
 
 
-def test_values_that_are_left_out_are_shown_first(tmp_path, capsys):
+def test_shows_left_out_values_first(tmp_path, capsys):
     rows = "age\n" + "5\n" * 9 + "6\n" * 8 + "x\n"
     assert check(tmp_path, rows, AGE, flags=["--limit", "1"]) == 1
     printed = capsys.readouterr().out
     assert "1  'x' -> left out" in printed and "'5'" not in printed
 
 
-def test_times_are_shown_as_they_are_written(tmp_path, capsys):
+def test_shows_times_as_written(tmp_path, capsys):
     times = pa.array([datetime.datetime(2024, 2, 3, 10), datetime.datetime(2024, 5, 1)])
     pq.write_table(pa.table({"at": times}), tmp_path / "times.parquet")
     at = {"name": "at", "type": "datetime", "edges": ["2024-01-01T00:00", "2024-06-01T00:00"]}
@@ -101,7 +101,7 @@ def test_times_are_shown_as_they_are_written(tmp_path, capsys):
     assert "  '2024-02-03T10:00:00' -> [2024-01-01" in capsys.readouterr().out
 
 
-def test_a_damaged_file_is_named_in_a_line(tmp_path, capsys):
+def test_damaged_file_is_named_in_one_line(tmp_path, capsys):
     digits = np.random.default_rng(1).integers(0, 99, 100_000)
     rows = "".join(f"{digit}\n" for digit in digits)
     sample = tmp_path / "rows.csv.gz"
@@ -114,7 +114,7 @@ def test_a_damaged_file_is_named_in_a_line(tmp_path, capsys):
     assert "Traceback" not in printed.err
 
 
-def test_a_missing_column_is_named_with_the_nearest(tmp_path, capsys):
+def test_missing_column_is_named_with_the_nearest(tmp_path, capsys):
     assert check(tmp_path, "smoke,age\ntrue,1\n", SMOKER, AGE) == 1
     printed = capsys.readouterr().out
     assert "a release would refuse this input: smoker: must be a column of" in printed
@@ -130,13 +130,13 @@ def test_a_missing_column_is_named_with_the_nearest(tmp_path, capsys):
         ([], "--sample"),
     ],
 )
-def test_a_bad_argument_costs_one_line(flags, message, capsys):
+def test_bad_argument_is_refused_in_one_line(flags, message, capsys):
     assert main(["--domain", '{"age": 5}', *flags]) == 2
     error = capsys.readouterr().err
     assert message in error and len(error.splitlines()) == 1
 
 
-def test_limit_bounds_the_values_shown(tmp_path, capsys):
+def test_limit_bounds_the_number_of_values_shown(tmp_path, capsys):
     rows = "age\n" + "".join(f"{age}\n" * (age + 1) for age in range(9))
     assert check(tmp_path, rows, AGE, flags=["--limit", "2"]) == 0
     printed = capsys.readouterr().out
@@ -146,7 +146,7 @@ def test_limit_bounds_the_values_shown(tmp_path, capsys):
 FARE: dict[str, Any] = {"name": "fare", "type": "numeric", "min": 0, "max": 30, "bins": 3}
 
 
-def test_rows_are_counted_by_bin(tmp_path, capsys):
+def test_counts_rows_by_bin(tmp_path, capsys):
     fare = {**FARE, "other": True, "nullable": True}
     rows = "fare,age\n1,1\n9.5,1\n30,1\n77,1\n"
     assert check(tmp_path, rows, fare, AGE) == 0
@@ -161,7 +161,7 @@ def test_rows_are_counted_by_bin(tmp_path, capsys):
     assert "[10, 20)\n  and 3 more bins; --limit shows more\n" in capsys.readouterr().out
 
 
-def test_json_has_the_rows_of_each_level_and_value(tmp_path, capsys):
+def test_json_counts_rows_of_each_level_and_value(tmp_path, capsys):
     rows = "fare,age,smoker\n1,1,yes\n30,1,true\n77,1,true\n"
     assert check(tmp_path, rows, FARE, AGE, SMOKER, flags=["--json", "--limit", "1"]) == 1
     found = json.loads(capsys.readouterr().out)
@@ -180,7 +180,7 @@ def test_json_has_the_rows_of_each_level_and_value(tmp_path, capsys):
     assert smoker["left_out"] == 1 and found["refusals"] == []
 
 
-def test_json_has_the_reason_why_a_release_would_refuse_the_files(tmp_path, capsys):
+def test_json_states_why_a_release_would_refuse_the_files(tmp_path, capsys):
     assert check(tmp_path, "agee\n1\n", AGE, flags=["--json"]) == 1
     (refusal,) = json.loads(capsys.readouterr().out)["refusals"]
     assert refusal.startswith("age: must be a column of")
@@ -208,7 +208,7 @@ COLUMNS = [
 
 
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
-def test_check_agrees_with_a_release(options):
+def test_check_agrees_with_release(options):
     domain = domain_from_json({"attributes": [{"name": "a", **options}]})
     (attribute,) = domain.attributes
     for column in COLUMNS:
@@ -229,7 +229,7 @@ def test_check_agrees_with_a_release(options):
 
 
 @pytest.mark.slow
-def test_every_suggestion_keeps_as_many_rows_as_it_says():
+def test_every_suggestion_keeps_its_stated_number_of_rows():
     for options, column in itertools.product(OPTIONS, COLUMNS):
         domain = domain_from_json({"attributes": [{"name": "a", **options}]})
         batch = pa.record_batch({"a": column})
@@ -243,7 +243,7 @@ def test_every_suggestion_keeps_as_many_rows_as_it_says():
             assert cured.num_left_out <= said.num_left_out - cure[1] or "true_values" in cure[0]
 
 
-def test_an_impossible_combination_leaves_rows_out():
+def test_impossible_combination_leaves_rows_out():
     parsed = {"attributes": [{"name": name, "type": "boolean"} for name in "ab"],
               "impossible": [{"a": [True], "b": [True]}]}  # fmt: skip
     said = DomainCheck(domain_from_json(parsed))

@@ -70,7 +70,7 @@ def refused(program: str, argv: list[str], capfd: CaptureFixture[str]) -> str:
 
 
 @pytest.mark.parametrize("program", PROGRAMS)
-def test_no_other_budget_may_pay_and_nothing_is_spent(tmp_path, capfd, program):
+def test_rejects_another_budget_and_spends_nothing(tmp_path, capfd, program):
     ledger, other = ledger_of(tmp_path, DRAW), ledger_of(tmp_path, "1f" * 16)
     argv = flags_of(program, tmp_path, None)
     before = everything_under(tmp_path)
@@ -86,7 +86,7 @@ def test_no_other_budget_may_pay_and_nothing_is_spent(tmp_path, capfd, program):
 
 
 @pytest.mark.parametrize("program", PROGRAMS)
-def test_the_budget_that_paid_may_pay_again(tmp_path, capfd, program):
+def test_budget_that_paid_for_edges_may_pay_again(tmp_path, capfd, program):
     argv = flags_of(program, tmp_path, ledger_of(tmp_path, DRAW))
     assert PROGRAMS[program][0]([*argv, "--validate_only", "--json"]) == 0
     card = json.loads(capfd.readouterr().out)
@@ -94,7 +94,7 @@ def test_the_budget_that_paid_may_pay_again(tmp_path, capfd, program):
 
 
 @pytest.mark.slow
-def test_from_a_table_to_a_release_with_released_edges(tmp_path):
+def test_in_memory_release_uses_released_edges(tmp_path):
     ledger = Ledger(str(tmp_path / "budgets.sqlite"))
     ledger.declare("visits", 2000.0, 1e-9, "record", "add_or_remove_one")
     paid = {"ledger": ledger.name, "dataset_id": "visits", "privacy_unit": "record"}
@@ -121,7 +121,7 @@ def test_from_a_table_to_a_release_with_released_edges(tmp_path):
     assert dp.parse_domain(release.domain.to_json()) == release.domain
 
 
-def test_a_table_in_memory_is_refused_alike(tmp_path):
+def test_in_memory_release_rejects_another_budget(tmp_path):
     domain = dp.parse_domain({"attributes": FROM_RELEASE["attributes"][:1]})
     guarantee = dp.Guarantee(1.0, 0.0, "add_or_remove_one", "record", 1)
     asked = {"age": np.array([20, 30])}, domain, dp.marginals(domain, ways=1), guarantee
@@ -134,7 +134,7 @@ def test_a_table_in_memory_is_refused_alike(tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["synthetic", "intervals"])
-def test_a_transform_takes_a_token_of_that_budget_only(tmp_path, kind):
+def test_transform_accepts_only_a_token_of_the_budget_that_paid(tmp_path, kind):
     domain = dp.parse_domain({"attributes": FROM_RELEASE["attributes"][:1]})
     guarantee = dp.Guarantee(1.0, 0.0, "add_or_remove_one", "record", 1)
     ledger = ledger_of(tmp_path, DRAW)
@@ -159,7 +159,7 @@ def test_a_transform_takes_a_token_of_that_budget_only(tmp_path, kind):
     made(None, dp.parse_domain({"attributes": DOMAIN["attributes"][:1]}))
 
 
-def test_beam_yaml_refuses_alike():
+def test_beam_yaml_rejects_another_budget():
     config = {"epsilon": 1, "delta": 0, "neighboring": "add_or_remove_one",
               "privacy_unit": "record", "attribute": "age", "output": "out"}  # fmt: skip
     with pytest.raises(ValueError, match=r"^ledger: missing; must be given, the one that"):

@@ -78,7 +78,7 @@ def raising(error: BaseException) -> Callable[..., Any]:
     return fail
 
 
-def test_shows_a_fault_by_its_fields():
+def test_shows_fault_by_its_fields():
     assert public_fault(no_module()) == "the module 'opendp.missing' is not installed"
     renamed = ImportError(SECRET, name="scipy.sparse")
     assert public_fault(renamed) == "the module 'scipy.sparse' is not of a version that fits"
@@ -88,7 +88,7 @@ def test_shows_a_fault_by_its_fields():
 
 
 @pytest.mark.slow
-def test_failing_setup_of_a_worker_says_what_is_missing(fails, monkeypatch):
+def test_failing_worker_setup_names_what_is_missing(fails, monkeypatch):
     monkeypatch.setattr("beam_dp.transforms.drawing.one_worker.NoiseSource", raising(no_module()))
     line = fails()
     assert line == "error: a worker can't be set up: the module 'opendp.missing' is not installed\n"
@@ -98,7 +98,7 @@ def test_failing_setup_of_a_worker_says_what_is_missing(fails, monkeypatch):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("error", [WITHHELD[0], WITHHELD[3]], ids=repr)
-def test_withholds_other_errors_of_a_workers_setup(fails, monkeypatch, error):
+def test_withholds_other_errors_in_worker_setup(fails, monkeypatch, error):
     monkeypatch.setattr("beam_dp.transforms.drawing.one_worker.NoiseSource", raising(error))
     assert "withheld" in fails()
 
@@ -116,17 +116,17 @@ def test_withholds_other_errors_of_a_workers_setup(fails, monkeypatch, error):
     ],
     ids=repr,
 )
-def test_withholds_missing_modules_of_steps_that_see_records(fails, monkeypatch, step, error):
+def test_withholds_missing_modules_in_steps_that_see_records(fails, monkeypatch, step, error):
     monkeypatch.setattr(f"beam_dp.transforms.{step}", raising(error))
     assert "withheld" in fails()
 
 
-def test_withholds_errors_of_a_runner_that_runs_the_job_itself(fails, monkeypatch):
+def test_withholds_errors_from_a_runner_that_runs_the_job_itself(fails, monkeypatch):
     monkeypatch.setattr(FnApiRunner, "run_pipeline", raising(no_module()))
     assert "withheld" in fails()
 
 
-def test_failing_submission_says_what_is_missing(fails, monkeypatch, tmp_path):
+def test_failing_submission_names_what_is_missing(fails, monkeypatch, tmp_path):
     monkeypatch.setattr(PortableRunner, "run_pipeline", raising(no_module()))
     line = fails(**EMBEDDED)
     expected = "error: the job was not submitted: the module 'opendp.missing' is not installed\n"
@@ -163,7 +163,7 @@ def test_workers_in_this_process_print_no_traceback(fails, monkeypatch):
     assert "withheld" in fails(environment_type="LOOPBACK", **EMBEDDED)
 
 
-def test_withholds_errors_of_a_foreign_runner(fails, monkeypatch):
+def test_withholds_errors_from_a_foreign_runner(fails, monkeypatch):
     """It may run the job where Beam's only submit it."""
     monkeypatch.setattr(OwnRunner, "run_pipeline", raising(no_module()))
     assert "withheld" in fails(runner=f"{__name__}.OwnRunner")
@@ -176,18 +176,18 @@ class OwnRunner(PortableRunner):
 @pytest.mark.parametrize(
     "error", ["ModuleNotFoundError: No module named 'alice'", "OSError: alice"]
 )
-def test_withholds_what_an_engine_quotes(error):
+def test_withholds_text_quoted_by_an_engine(error):
     quoted = f"Pipeline failed: Traceback:\n  File 'x.py', line 1, in setup\n{error}\n"
     assert "alice" not in failure(RuntimeError(quoted))
 
 
-def test_shows_setup_errors_of_other_machines():
+def test_shows_setup_errors_from_other_machines():
     line = "beam_dp.transforms.errors.SetupError: a worker can't be set up: the module 'x' is not"
     quoted = f"Pipeline failed: Traceback:\n  File 'x.py', line 1, in setup\n{line}\n\tat java"
     assert failure(RuntimeError(quoted)) == "a worker can't be set up: the module 'x' is not"
 
 
-def test_missing_module_of_a_program_costs_one_line(fails, monkeypatch, tmp_path):
+def test_missing_module_is_reported_in_one_line(fails, monkeypatch, tmp_path):
     name = "pipelines.release_synthetic_database.plan_release"
     monkeypatch.setattr(name, raising(no_module("scipy")))
     assert fails(2) == "error: the module 'scipy' is not installed\n"
@@ -198,7 +198,7 @@ def test_missing_module_of_a_program_costs_one_line(fails, monkeypatch, tmp_path
         fails(2)
 
 
-def test_shows_a_path_only_if_it_was_typed():
+def test_shows_path_only_if_it_was_typed():
     typed = {"input": "a/b", "flag": True, "output": "", "root": None}
     for path, shown in (("a/b", True), ("a/b/c", True), ("a/bc", False), ("a", False)):
         line = early_failure(no_file(path), typed)
@@ -220,11 +220,11 @@ def test_only_setup_methods_show_what_is_missing():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_during_the_write_leaves_no_draft(tmp_path, number):
+def test_signal_during_the_write_leaves_no_draft(tmp_path, number):
     assert_stops(tmp_path, number)
 
 
-def test_a_signal_before_the_job_costs_a_line(tmp_path, monkeypatch, capfd):
+def test_signal_before_the_job_prints_one_line(tmp_path, monkeypatch, capfd):
     before = signal.getsignal(signal.SIGTERM)
     monkeypatch.setattr(
         "pipelines.release_synthetic_database.plan_release",
@@ -236,7 +236,7 @@ def test_a_signal_before_the_job_costs_a_line(tmp_path, monkeypatch, capfd):
 
 
 @pytest.mark.slow
-def test_a_signal_while_drafts_are_removed_waits_until_they_are(tmp_path, monkeypatch, capfd):
+def test_signal_waits_until_drafts_are_removed(tmp_path, monkeypatch, capfd):
     removed = []
 
     def finish(output: str) -> bool:
@@ -263,7 +263,7 @@ class Result:
         self.state = "CANCELLED"
 
 
-def test_a_runner_that_cannot_cancel_is_left_alone(monkeypatch):
+def test_does_not_cancel_on_a_runner_that_cannot(monkeypatch):
     result = Result()
     cancel(result, PipelineOptions([]))
     assert result.state == "CANCELLED"
@@ -273,7 +273,7 @@ def test_a_runner_that_cannot_cancel_is_left_alone(monkeypatch):
     cancel(Result(), PipelineOptions([]))
 
 
-def test_a_job_that_is_over_and_does_not_end_is_cancelled(monkeypatch):
+def test_finished_job_that_does_not_end_is_cancelled(monkeypatch):
     monkeypatch.setattr("pipelines.running.SECONDS_BETWEEN_LOOKS", 0.001)
     monkeypatch.setattr("pipelines.running.SECONDS_TO_END", 0.001)
     result, asked = Result(), threading.Semaphore(0)
@@ -290,7 +290,7 @@ def test_a_job_that_is_over_and_does_not_end_is_cancelled(monkeypatch):
         wait_for("the job's end", lambda: result.state == "CANCELLED")
 
 
-def test_a_job_that_ends_is_not_cancelled(monkeypatch):
+def test_job_that_ends_is_not_cancelled(monkeypatch):
     monkeypatch.setattr("pipelines.running.SECONDS_BETWEEN_LOOKS", 0.001)
     result, asked = Result(), threading.Event()
     with cancelling(result, PipelineOptions([]), lambda: asked.set() or True):
@@ -319,7 +319,7 @@ def test_other_signal_handlers_are_called_after_the_job():
     assert told == [signal.SIGINT] and signals.received is signal.SIGTERM
 
 
-def test_the_job_is_cancelled(tmp_path, monkeypatch, capfd):
+def test_signal_cancels_the_job(tmp_path, monkeypatch, capfd):
     class Waiting(Result):
         def wait_until_finish(self) -> None:
             os.kill(os.getpid(), signal.SIGINT)

@@ -30,7 +30,7 @@ def refusal(*argv: str) -> str:
     return flags.one_line(caught.value, shared.COMMON)
 
 
-def test_our_flags_are_text_and_beams_flags_pass_through():
+def test_keeps_own_flags_as_text_and_passes_beam_flags_through():
     texts, rest = parse(*REQUIRED, "--runner", "FlinkRunner", "--direct_num_workers=2")
     assert texts["epsilon"] == "1"
     assert texts["calibration"] == "tight"
@@ -38,13 +38,13 @@ def test_our_flags_are_text_and_beams_flags_pass_through():
     assert rest == ["--runner", "FlinkRunner", "--direct_num_workers=2"]
 
 
-def test_a_negative_number_is_a_value():
+def test_accepts_negative_number_as_flag_value():
     rest = [flag for flag in REQUIRED if not flag.startswith("--epsilon")]
     for text in ("-1", "-1e-9", "-.5", "-1E+3"):
         assert parse(*rest, "--epsilon", text)[0]["epsilon"] == text
 
 
-def test_a_switch_that_a_condition_names_is_written_as_a_flag():
+def test_condition_names_a_switch_as_a_flag():
     with pytest.raises(InputError) as caught:
         Guarantee(1.0, 1e-4, "add_or_remove_one", "record", 1)  # type: ignore[arg-type]
     assert flags.one_line(caught.value, shared.COMMON) == (
@@ -63,20 +63,20 @@ def test_a_switch_that_a_condition_names_is_written_as_a_flag():
         ("--direct_num_worker=2", "--direct_num_workers"),
     ],
 )
-def test_an_unknown_flag_is_refused_with_the_nearest_known_one(unknown, nearest):
+def test_unknown_flag_is_refused_with_the_nearest_known_one(unknown, nearest):
     line = refusal(*REQUIRED, unknown)
     assert line.startswith(f"error: {unknown.partition('=')[0]}: unknown flag")
     assert line.endswith(f"the nearest is {nearest}")
 
 
-def test_a_value_of_a_switch_is_refused():
+def test_refuses_value_after_a_switch():
     assert refusal(*REQUIRED, "--validate_only=yes") == (
         "error: --validate_only: 'yes' is refused; must be given alone: this flag takes no value"
     )
 
 
 @pytest.mark.parametrize("flag", [flag.name for flag in shared.COMMON if flag.required])
-def test_a_required_flag_has_no_default(flag):
+def test_required_flag_has_no_default(flag):
     line = refusal(*(given for given in REQUIRED if not given.startswith(f"--{flag}=")))
     assert line.startswith(f"error: --{flag}: missing; must be given")
 
@@ -105,16 +105,16 @@ def test_every_privacy_parameter_is_required(flag):
         (("records.csv",), "error: unexpected argument 'records.csv'"),
     ],
 )
-def test_a_bad_flag_costs_one_line(argv, line):
+def test_bad_flag_is_refused_in_one_line(argv, line):
     assert refusal(*REQUIRED, *argv) == line
 
 
-def test_refuses_a_lone_double_dash():
+def test_refuses_lone_double_dash():
     assert "--: unknown flag" in refusal(*REQUIRED, "--", "--nonsense")
 
 
 @pytest.mark.parametrize(("text", "value"), [("3", 3), ("1e6", 1_000_000), ("-2", -2)])
-def test_whole_numbers_may_be_written_as_floats(text, value):
+def test_accepts_whole_numbers_written_as_floats(text, value):
     assert integer("num_records", text) == value
 
 
@@ -124,7 +124,7 @@ def test_refuses_numbers_that_are_not_whole(text):
         integer("num_records", text)
 
 
-def test_a_refused_value_shows_as_its_flag():
+def test_refused_value_is_named_by_its_flag():
     error = InputError("epsilon", 0.0, "must be finite and > 0")
     assert (
         flags.one_line(error, shared.COMMON)
@@ -132,7 +132,7 @@ def test_a_refused_value_shows_as_its_flag():
     )
 
 
-def test_a_refused_field_that_is_no_flag_has_no_dashes():
+def test_refused_field_without_a_flag_is_named_without_dashes():
     error = InputError("age.edges", [1], "must hold two numbers\nor more")
     assert (
         flags.one_line(error, shared.COMMON)

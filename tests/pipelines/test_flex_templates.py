@@ -137,12 +137,12 @@ def test_metadata_has_the_published_form(name):
         {"parameters": [{"name": "a", "label": "A", "helpText": "a", "regexes": "^a$"}]},
     ],
 )
-def test_problems_are_found_in_other_forms(broken):
+def test_finds_problems_in_other_metadata(broken):
     assert problems({"name": "x", **broken})
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_parameters_are_the_flags_except_switches_and_local_ones(name):
+def test_parameters_are_all_flags_except_switches_and_local_flags(name):
     parameters = {each["name"]: each for each in metadata(name)["parameters"]}
     for flag in import_program(name).FLAGS:
         of_one_machine = ("start_from", "state", "resume", "expect_records")
@@ -152,7 +152,7 @@ def test_parameters_are_the_flags_except_switches_and_local_ones(name):
             assert parameters[flag.name]["isOptional"] is not flag.required
 
 
-def test_a_ledger_with_a_password_does_not_match_its_parameter():
+def test_ledger_url_with_a_password_does_not_match_its_parameter():
     (ledger,) = (
         each for each in metadata("release_intervals")["parameters"] if each["name"] == "ledger"
     )
@@ -166,7 +166,7 @@ def test_a_ledger_with_a_password_does_not_match_its_parameter():
         assert not re.fullmatch(pattern, refused)
 
 
-def test_the_command_prints_the_metadata_of_one_program():
+def test_command_prints_metadata_of_one_program():
     command = [sys.executable, str(FOLDER / "metadata.py")]
     printed = subprocess.run([*command, "release_intervals"], capture_output=True, check=True)
     assert json.loads(printed.stdout) == metadata("release_intervals")
@@ -174,7 +174,7 @@ def test_the_command_prints_the_metadata_of_one_program():
     assert refused.returncode == 1 and refused.stderr.count(b"\n") == 1
 
 
-def test_the_image_holds_what_the_launcher_runs(monkeypatch, capsys):
+def test_image_contains_the_files_that_the_launcher_runs(monkeypatch, capsys):
     stage = (
         (ROOT / "deploy" / "Dockerfile").read_text(encoding="utf-8").partition(" AS dataflow\n")[2]
     )
@@ -192,12 +192,12 @@ def test_the_image_holds_what_the_launcher_runs(monkeypatch, capsys):
     assert "--input: missing" in capsys.readouterr().err
 
 
-def test_accepts_flags_of_the_launcher(tmp_path):
+def test_accepts_launcher_flags(tmp_path):
     job = release_intervals.parse_arguments([*interval_flags(tmp_path), *LAUNCHER_FLAGS])
     assert job.beam_flags == tuple(LAUNCHER_FLAGS)
 
 
-def test_a_launched_program_stages_the_job_and_ends(tmp_path, monkeypatch, capsys):
+def test_launched_program_stages_the_job_and_exits(tmp_path, monkeypatch, capsys):
     """A launched program stages a job and ends; of a job that never ran there is no release."""
 
     class Staged:
@@ -212,7 +212,7 @@ def test_a_launched_program_stages_the_job_and_ends(tmp_path, monkeypatch, capsy
 
 
 @pytest.mark.parametrize("runner", ["DataflowRunner", "dataflowrunner", "Dataflow", "dataflow"])
-def test_a_local_output_is_refused_on_dataflow(tmp_path, capsys, runner):
+def test_refuses_local_output_on_dataflow(tmp_path, capsys, runner):
     """Before anything is spent: a release on the disk of a worker is lost."""
     argv = [*interval_flags(tmp_path), f"--runner={runner}", "--project=p", "--region=r"]
     assert release_intervals.main(argv) == flags.EXIT_BAD_INPUT
@@ -220,7 +220,7 @@ def test_a_local_output_is_refused_on_dataflow(tmp_path, capsys, runner):
     assert line.startswith("error: --output: ") and line.count("\n") == 1
 
 
-def test_command_in_the_manual_gives_required_parameters():
+def test_command_in_the_manual_has_all_required_parameters():
     manual = (ROOT / "docs" / "runners.md").read_text(encoding="utf-8")
     (given,) = re.findall(r"--parameters '\^~\^(.*)'", manual)
     names = {each.partition("=")[0] for each in given.split("~")}

@@ -157,7 +157,7 @@ def test_refuses_truncated_jar(refused, jar):
     refused(r"--flink_job_server_jar: .* must be a jar, and complete", flink_job_server_jar=jar)
 
 
-def test_takes_java_from_the_flag_or_the_environment(monkeypatch, tmp_path, jar):
+def test_finds_java_by_flag_or_environment(monkeypatch, tmp_path, jar):
     for folder in ("path", "home/bin", "flag"):
         new_java(tmp_path / folder / "java")
     monkeypatch.setenv("PATH", str(tmp_path / "path"), prepend=os.pathsep)
@@ -177,16 +177,14 @@ def test_takes_java_from_the_flag_or_the_environment(monkeypatch, tmp_path, jar)
     assert launcher(f"--job_server_java_launcher={flag}") == flag
 
 
-def test_refuses_jar_of_another_beam(refused, tmp_path):
+def test_refuses_jar_of_another_beam_version(refused, tmp_path):
     path = new_jar(tmp_path / "beam-runners-flink-1.20-job-server-2.10.0.jar")
     pattern = rf"must be of Beam {re.escape(beam.__version__)}, or of one that was tested"
     refused(pattern, flink_job_server_jar=path)
 
 
 @since("apache-beam", "2.77")  # the first to know Flink 2.0
-def test_the_jar_that_the_repository_builds_is_accepted_whatever_beam_is_installed(
-    refused, tmp_path
-):
+def test_accepts_jar_built_by_the_repository_with_any_beam_version(refused, tmp_path):
     properties = (ROOT / "deploy" / "flink" / "pom.xml").read_text(encoding="utf-8")
     flink, built = (
         re.findall(rf"<{name}.version>([0-9.]+)</", properties)[0] for name in ("flink", "beam")
@@ -198,7 +196,7 @@ def test_the_jar_that_the_repository_builds_is_accepted_whatever_beam_is_install
     refused(pattern, flink_job_server_jar=path, flink_version="2.0")
 
 
-def test_refuses_flink_version_of_another_jar(refused, jar):
+def test_refuses_flink_version_that_differs_from_the_jar(refused, jar):
     pattern = r"--flink_version: '1\.19' is refused; must be that of the jar, 1\.20"
     refused(pattern, flink_job_server_jar=jar, flink_version="1.19")
 
@@ -207,7 +205,7 @@ def test_refuses_unknown_flink_version(refused, jar):
     refused(r"--flink_version: .*'1\.2'", flink_job_server_jar=jar, flink_version="1.2")
 
 
-def test_refuses_cluster_with_another_flink(refused, jar, other_cluster):
+def test_refuses_cluster_with_another_flink_version(refused, jar, other_cluster):
     pattern = r"--flink_version: '1\.20' is refused; must be that of the cluster.* 1\.19\.3"
     refused(pattern, flink_job_server_jar=jar, flink_master=other_cluster)
 
@@ -274,12 +272,12 @@ def test_cancels_only_the_running_job(cluster, address):
     assert cluster.changes == ["/jobs/a1?mode=cancel"]
 
 
-def test_cancels_no_job_if_several_have_the_name(cluster, jobs):
+def test_cancels_no_job_if_several_share_the_name(cluster, jobs):
     jobs.append({**OURS, "jid": "a3"})
     cancel_job(cluster.master, JOB_ID)
     assert cluster.changes == []
 
 
-def test_embedded_flink_needs_no_cancelling():
+def test_embedded_flink_is_not_cancelled():
     cancel_job("[auto]", JOB_ID)
     cancel_job(" [local]", JOB_ID)

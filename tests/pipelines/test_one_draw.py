@@ -198,7 +198,7 @@ def test_retried_bundle_leaves_one_draw(tmp_path, monkeypatch, crash):
     assert_one_draw(tmp_path)
 
 
-def test_a_writer_that_fails_for_good_leaves_no_draft(tmp_path, monkeypatch):
+def test_writer_that_keeps_failing_leaves_no_draft(tmp_path, monkeypatch):
     def failing(*arguments: Any) -> Any:
         raise CrashError
 
@@ -209,7 +209,7 @@ def test_a_writer_that_fails_for_good_leaves_no_draft(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_a_job_killed_before_the_card_leaves_drafts_that_the_next_one_must_not_overwrite(
+def test_job_killed_before_the_card_leaves_drafts_that_the_next_must_keep(
     tmp_path, monkeypatch, capfd
 ):
     with monkeypatch.context() as patch:
@@ -229,7 +229,7 @@ def test_a_job_killed_before_the_card_leaves_drafts_that_the_next_one_must_not_o
 
 
 @pytest.mark.slow
-def test_a_job_whose_writer_was_killed_leaves_no_draft(tmp_path, monkeypatch):
+def test_job_with_a_killed_writer_leaves_no_draft(tmp_path, monkeypatch):
     _killed_before_card(monkeypatch)
     assert main(job_flags(tmp_path)) == 1
     assert FAILURES == ["failed", "left its draft"]

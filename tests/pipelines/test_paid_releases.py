@@ -37,7 +37,7 @@ def line(capfd: CaptureFixture[str], argv: list[str], code: int = 2) -> str:
 
 
 @pytest.mark.slow
-def test_a_release_is_paid_for_and_marked_when_complete(tmp_path, ledger_url):
+def test_release_is_paid_for_and_marked_complete(tmp_path, ledger_url):
     ledger = declared(ledger_url)
     said = {"purpose": "the monthly report", "who": "Zoë"}
     assert main(paid_flags(tmp_path, ledger_url, **said)) == 0
@@ -52,9 +52,7 @@ def test_a_release_is_paid_for_and_marked_when_complete(tmp_path, ledger_url):
 
 
 @pytest.mark.slow
-def test_a_second_release_of_the_whole_budget_is_refused_before_it_runs(
-    tmp_path, ledger_url, capfd
-):
+def test_refuses_second_release_of_the_whole_budget_before_it_runs(tmp_path, ledger_url, capfd):
     ledger = declared(ledger_url)
     assert main(paid_flags(tmp_path, ledger_url)) == 0
     capfd.readouterr()
@@ -70,7 +68,7 @@ def test_a_second_release_of_the_whole_budget_is_refused_before_it_runs(
 
 
 @pytest.mark.slow
-def test_a_job_that_fails_has_spent_its_budget(tmp_path, capfd):
+def test_failed_job_has_spent_its_budget(tmp_path, capfd):
     url = str(tmp_path / "ledger.sqlite")
     ledger = declared(url)
     argv = paid_flags(tmp_path, url, num_records="500")
@@ -95,7 +93,7 @@ def test_a_job_that_fails_has_spent_its_budget(tmp_path, capfd):
         ("epsilom", "1"),
     ],
 )
-def test_refusals_cost_no_budget(tmp_path, capfd, flag, value):
+def test_refused_jobs_spend_no_budget(tmp_path, capfd, flag, value):
     url = str(tmp_path / "ledger.sqlite")
     ledger = declared(url)
     line(capfd, paid_flags(tmp_path, url, **{flag: value}))
@@ -112,7 +110,7 @@ def test_validation_shows_the_remaining_budget_and_spends_nothing(tmp_path, ledg
     assert ledger.entries("visits") == []
 
 
-def test_validation_refuses_what_exceeds_the_budget(tmp_path, capfd):
+def test_validation_refuses_release_that_exceeds_the_budget(tmp_path, capfd):
     url = str(tmp_path / "ledger.sqlite")
     ledger = declared(url, 1.0)
     err = line(capfd, [*paid_flags(tmp_path, url), "--validate_only", "--json"])
@@ -162,7 +160,7 @@ def test_refuses_bad_ledger_flags_in_one_line(tmp_path, capfd, overrides, patter
 
 
 @pytest.mark.slow
-def test_without_a_ledger_nothing_is_recorded(tmp_path):
+def test_records_nothing_without_a_ledger(tmp_path):
     assert main(job_flags(tmp_path)) == 0
     assert "ledger" not in (tmp_path / "out" / "card.json").read_text()
 
@@ -187,7 +185,7 @@ def add_release(pipeline: beam.Pipeline, token: Token, output: Path) -> None:
 
 
 @pytest.mark.parametrize("is_paid_later", [False, True])
-def test_a_token_names_the_entry_on_the_card(tmp_path, is_paid_later):
+def test_card_names_the_entry_of_the_token(tmp_path, is_paid_later):
     ledger = declared(str(tmp_path / "ledger.sqlite"))
     stated = "laplace", promise(1.0), Loss.pure(1.0)
     token: Token = LaterToken("visits", *stated)
@@ -215,7 +213,7 @@ def test_a_token_names_the_entry_on_the_card(tmp_path, is_paid_later):
         (1.0, Loss.pure(1.0), "gaussian"),
     ],
 )
-def test_a_token_for_something_else_is_refused(epsilon, loss, mechanism):
+def test_refuses_token_for_something_else(epsilon, loss, mechanism):
     token = Token("visits", 1, mechanism, promise(epsilon), loss)
     with pytest.raises(dp.InputError, match="ledger_token: 'visits/1' is refused"):
         transform(promise(1.0), token)
@@ -224,7 +222,7 @@ def test_a_token_for_something_else_is_refused(epsilon, loss, mechanism):
         later.pay(token)
 
 
-def test_a_job_that_runs_unpaid_writes_no_release(tmp_path):
+def test_unpaid_job_writes_no_release(tmp_path):
     token = LaterToken("visits", "laplace", promise(1.0), Loss.pure(1.0))
     pipeline = beam.Pipeline(runner="FnApiRunner")
     add_release(pipeline, token, tmp_path / "out")
@@ -233,7 +231,7 @@ def test_a_job_that_runs_unpaid_writes_no_release(tmp_path):
     assert not (tmp_path / "out" / "card.json").exists()
 
 
-def test_steps_refer_to_a_token_until_it_is_paid_for_and_then_hold_the_entry():
+def test_steps_contain_the_entry_after_the_token_is_paid_for():
     token = LaterToken("visits", "laplace", promise(1.0), Loss.pure(1.0))
     assert pickle.loads(pickle.dumps(token)) is token
     with pytest.raises(RuntimeError, match="was not paid for"):

@@ -154,7 +154,7 @@ def everything_in(data: bytes) -> bytes:
     return b"\n".join(unpacked(data))
 
 
-def test_names_are_unique_and_readable(graph):
+def test_step_names_are_unique_and_readable(graph):
     names = [step.unique_name for step in graph.components.transforms.values()]
     assert len(set(names)) == len(names)
     steps = list(own_steps(graph))
@@ -168,23 +168,23 @@ def test_names_are_unique_and_readable(graph):
     assert not any("lambda" in step.unique_name for step in steps)
 
 
-def test_graph_names_what_is_read_released_and_written(graph):
+def test_graph_names_input_release_and_output(graph):
     roots = {step.unique_name.partition("/")[0] for step in own_steps(graph)}
     assert roots - {"Queries"} <= {"Read", "Release", "Answer", "Write"}
     assert {"Read", "Write"} < roots
 
 
-def test_the_graph_is_small(graph):
+def test_graph_is_small(graph):
     assert len(graph.SerializeToString()) < 200_000
 
 
-def test_search_for_secrets_unpacks_fields_of_steps(inside):
+def test_search_for_secrets_unpacks_step_fields(inside):
     """The test of the tests below: a name that is deep in a step is found."""
     assert b"max_records_per_unit" in inside
 
 
 @pytest.mark.parametrize("secret", [PASSWORD, CANARY, "NoiseSource", "sqlalchemy"])
-def test_nothing_secret_is_in_the_graph(inside, secret):
+def test_graph_contains_no_secret(inside, secret):
     assert secret.encode() not in inside
 
 
@@ -197,13 +197,13 @@ def test_search_finds_a_secret_in_a_step():
     assert PASSWORD.encode() in everything_in(data)
 
 
-def test_workers_need_no_module_of_a_program(inside):
+def test_workers_import_no_program_module(inside):
     # They are `beam_dp.pipelines` where the package is installed, and `pipelines` in a checkout.
     assert b"pipelines." not in inside
 
 
 @pytest.mark.parametrize("name", JOBS)
-def test_our_flags_are_no_options_of_the_runner(name, tmp_path):
+def test_runner_options_exclude_our_flags(name, tmp_path):
     """Runners show options: the ledger's URL and the dataset must not be among them."""
     program, make_flags = JOBS[name]
     ledger = [f"--ledger={tmp_path / PASSWORD}.sqlite", f"--dataset_id={CANARY}"]
@@ -235,7 +235,7 @@ def test_summaries_are_sharded_by_key(graph):
         assert key.spec.urn == "beam:coder:varint:v1", step.unique_name
 
 
-def test_only_the_drawing_step_asks_for_memory(graph):
+def test_only_the_drawing_step_requests_memory(graph):
     environments = graph.components.environments
     asked: dict[str, int] = {}
     for step in graph.components.transforms.values():
@@ -285,7 +285,7 @@ def test_hints_and_names_do_not_depend_on_records(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_release_is_the_same_without_hints(tmp_path, monkeypatch):
+def test_release_is_the_same_without_hints(tmp_path, monkeypatch):
     """Exact but for the noise, which is nothing here: each answer, with and without."""
     tables: list[Any] = []
     for name in ("with", "without"):
@@ -302,7 +302,7 @@ def test_a_release_is_the_same_without_hints(tmp_path, monkeypatch):
     assert (tables[0] == tables[1]).all() and tables[0].sum() > 100
 
 
-def test_a_token_is_public():
+def test_token_is_public():
     """It is in the graph of a paid job: no field of it gives access to a ledger."""
     fields = {field.name for field in dataclasses.fields(Token)}
     assert fields == {"dataset_id", "number", "mechanism", "guarantee", "loss"}

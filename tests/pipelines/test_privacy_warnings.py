@@ -47,7 +47,7 @@ def test_every_program_warns_once_about_a_large_epsilon(tmp_path, capfd, name):
     assert warnings_of(capfd.readouterr().err, "epsilon") == []
 
 
-def test_a_job_that_runs_warns_once(tmp_path, capfd):
+def test_running_job_warns_once(tmp_path, capfd):
     program = PROGRAMS["release_synthetic_database"]
     ledger = dp.Ledger(str(tmp_path / "ledger.sqlite"))
     ledger.declare("people", 100.0, 1e-6, "record", "add_or_remove_one")
@@ -108,21 +108,21 @@ def test_python_warns_about_a_large_epsilon(name):
         IN_PYTHON[name](11.0)
 
 
-def test_frame_with_a_column_of_people_warns_where_the_unit_is_the_record():
+def test_frame_with_a_person_column_warns_if_the_unit_is_the_record():
     table = pa.table({"age": [1], "patient_id": ["ann"]})
     with pytest.warns(PrivacyWarning, match="the column 'patient_id' seems to name people"):
         dp.release(table, DOMAIN, WORKLOAD, promise(1.0))
 
 
 @pytest.mark.filterwarnings("error::beam_dp.privacy.guarantee.PrivacyWarning")
-def test_no_warning_where_the_person_is_the_unit_or_the_column_is_released():
+def test_no_warning_if_the_person_is_the_unit_or_the_column_is_released():
     table = pa.table({"age": [1], "patient_id": ["ann"], "visit_id": [7]})
     dp.release(table, DOMAIN, WORKLOAD, promise(1.0, "patient_id"))
     member = dp.read_domain({"member": 2})
     dp.release(pa.table({"member": [1]}), member, dp.marginals(member, ways=1), promise(1.0))
 
 
-def test_program_hints_at_a_column_of_people_where_the_unit_is_the_record(tmp_path, capfd):
+def test_program_hints_at_a_person_column_if_the_unit_is_the_record(tmp_path, capfd):
     table = people().rename_columns(["user_id", "age", "sex", "smokes"])
     program = PROGRAMS["release_synthetic_database"]
     flags = with_epsilon(program.flags(tmp_path), "1")
@@ -132,7 +132,7 @@ def test_program_hints_at_a_column_of_people_where_the_unit_is_the_record(tmp_pa
     assert "privacy_unit: 'record' protects single records" in line and "'user_id'" in line
 
 
-def test_program_warns_of_midpoints_of_bins(tmp_path, capfd, monkeypatch):
+def test_program_warns_about_bin_midpoints(tmp_path, capfd, monkeypatch):
     program = PROGRAMS["release_synthetic_database"]
     monkeypatch.setattr(draw_database, "MAX_BIN_VALUES", 99)
     flags = [flag for flag in program.flags(tmp_path) if "--output=" not in flag]
@@ -144,7 +144,7 @@ def test_program_warns_of_midpoints_of_bins(tmp_path, capfd, monkeypatch):
     assert "middle of its bin" not in capfd.readouterr().err
 
 
-def test_release_in_memory_warns_of_midpoints_of_bins(monkeypatch, caplog):
+def test_release_in_memory_warns_about_bin_midpoints(monkeypatch, caplog):
     binned = dp.Domain((dp.NumericAttribute("age", (0, 3)),))
     table, workload = pa.table({"age": [1.0] * 9}), dp.marginals(binned, ways=1)
     monkeypatch.setattr(draw_database, "MAX_BIN_VALUES", 5)
@@ -169,5 +169,5 @@ def test_release_in_memory_warns_of_midpoints_of_bins(monkeypatch, caplog):
         ("", False),
     ],
 )
-def test_recognizes_column_names_of_people(name, expected):
+def test_recognizes_column_names_that_identify_people(name, expected):
     assert _names_people(name) == expected

@@ -61,9 +61,7 @@ def declared(folder: Path, unit: str) -> Ledger:
     [("run", "with a ledger"), ("run", "without"), ("validated", "with a ledger")],
 )
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_a_job_of_the_command_line_is_planned_and_built_once(
-    tmp_path, monkeypatch, name, end, payment
-):
+def test_command_line_job_is_planned_and_built_once(tmp_path, monkeypatch, name, end, payment):
     flags = PROGRAMS[name].flags(tmp_path)
     if payment == "with a ledger":
         unit = next(flag for flag in flags if flag.startswith("--privacy_unit=")).partition("=")[2]
@@ -83,7 +81,7 @@ def test_a_job_of_the_command_line_is_planned_and_built_once(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", PAID_JOBS)
-def test_a_job_of_yaml_is_planned_once(tmp_path, name):
+def test_yaml_job_is_planned_once(tmp_path, name):
     ledger = declared(tmp_path, "household")
     chain = {"type": "chain", "transforms": [read(tmp_path), paid(name, ledger, tmp_path)]}
     with calls_of(PLANNERS_OF_YAML[name]) as planned:
@@ -106,7 +104,7 @@ def refusal(capfd: CaptureFixture[str], code: int) -> str:
 
 @pytest.mark.mostly_slow(one_in=2, start=1)
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_an_output_without_hard_links_costs_one_line(tmp_path, monkeypatch, capfd, name):
+def test_output_without_hard_links_is_refused_in_one_line(tmp_path, monkeypatch, capfd, name):
     program = PROGRAMS[name]
     flags = program.flags(tmp_path)
     unit = next(flag for flag in flags if flag.startswith("--privacy_unit=")).partition("=")[2]
@@ -132,7 +130,7 @@ OTHER_JOB = "must hold no drafts of another job: stop that job if it is running,
 @pytest.mark.mostly_slow(one_in=2, start=0)
 @pytest.mark.parametrize("name", PROGRAMS)
 @pytest.mark.parametrize("is_preview", [False, True])
-def test_drafts_of_another_job_are_refused_before_a_program_pays(tmp_path, capfd, name, is_preview):
+def test_program_refuses_drafts_of_another_job_before_it_pays(tmp_path, capfd, name, is_preview):
     program = PROGRAMS[name]
     flags = program.flags(tmp_path)
     unit = next(flag for flag in flags if flag.startswith("--privacy_unit=")).partition("=")[2]
@@ -145,7 +143,7 @@ def test_drafts_of_another_job_are_refused_before_a_program_pays(tmp_path, capfd
     assert ledger.entries("people") == [] and everything_under(tmp_path) == before
 
 
-def test_drafts_of_another_job_are_refused_before_a_table_is_paid_for(tmp_path):
+def test_refuses_drafts_of_another_job_before_paying_for_a_table(tmp_path):
     ledger = declared(tmp_path, "record")
     domain = dp.read_domain('{"age": 2}')
     given = dp.Guarantee(1.0, 1e-9, "add_or_remove_one", "record", 1)
@@ -160,7 +158,7 @@ def test_drafts_of_another_job_are_refused_before_a_table_is_paid_for(tmp_path):
 
 
 @pytest.mark.parametrize("is_paid", [False, True])
-def test_drafts_of_another_job_are_refused_when_a_transform_is_built(tmp_path, is_paid):
+def test_transform_refuses_drafts_of_another_job_at_construction(tmp_path, is_paid):
     ledger = declared(tmp_path, "household")
     paid = {"ledger": ledger.name, "dataset_id": "people"} if is_paid else {}
     draft_in(tmp_path / "out")
@@ -172,14 +170,14 @@ def test_drafts_of_another_job_are_refused_when_a_transform_is_built(tmp_path, i
     assert ledger.entries("people") == []
 
 
-def test_tries_the_output_before_an_unpaid_job_runs(tmp_path, monkeypatch, capfd):
+def test_checks_the_output_before_an_unpaid_job_runs(tmp_path, monkeypatch, capfd):
     argv = job_flags(tmp_path)
     monkeypatch.setattr(os, "link", no_links)
     assert "--output" in refusal(capfd, release_synthetic_database.main(argv))
 
 
 @pytest.mark.slow
-def test_a_release_of_yaml_is_refused_before_it_pays(tmp_path, monkeypatch):
+def test_yaml_release_is_refused_before_it_pays(tmp_path, monkeypatch):
     ledger = declared(tmp_path, "household")
     paid = {"ledger": ledger.name, "dataset_id": "people", "output": str(tmp_path / "out")}
     monkeypatch.setattr(os, "link", no_links)
@@ -205,7 +203,7 @@ def test_validate_only_makes_no_temporary_files_in_the_output(tmp_path, monkeypa
     assert [args for args in written if str(tmp_path) in str(args)] == []
 
 
-def test_a_state_that_cannot_be_saved_costs_one_line(tmp_path, monkeypatch, capfd):
+def test_unsavable_state_is_refused_in_one_line(tmp_path, monkeypatch, capfd):
     ledger = declared(tmp_path, "record")
     (tmp_path / "queries.jsonl").write_text('{"conjunction": {"sex": "Female"}}')
     mkdir = os.mkdir
@@ -288,7 +286,7 @@ def loses(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_detects_a_release_of_another_guarantee(name, earlier, tmp_path, monkeypatch, capfd):
+def test_detects_release_with_another_guarantee(name, earlier, tmp_path, monkeypatch, capfd):
     error = loses(name, earlier, tmp_path, monkeypatch, capfd, "--epsilon=500")
     assert "guarantee.epsilon is 1000.0 there, and 500.0 in this job" in error
 
@@ -306,7 +304,7 @@ def test_detects_a_release_of_another_guarantee(name, earlier, tmp_path, monkeyp
         ("answer_queries, private_mw", "--num_questions=7", "plan"),
     ],
 )
-def test_detects_a_release_of_another_plan(
+def test_detects_release_with_another_plan(
     name, flag, field, earlier, tmp_path, monkeypatch, capfd
 ):
     assert f"job: {field}" in loses(name, earlier, tmp_path, monkeypatch, capfd, flag)
@@ -322,7 +320,7 @@ def test_detects_a_release_of_another_plan(
         ((True, True), "people/1 paid for it"),
     ],
 )
-def test_detects_a_release_that_another_entry_paid_for(
+def test_detects_release_paid_for_by_another_entry(
     name, is_paid, reason, earlier, tmp_path, monkeypatch, capfd
 ):
     program, url = PROGRAMS[name], str(tmp_path / "ledger.sqlite")

@@ -21,13 +21,13 @@ from pipelines import progress, release_synthetic_database
 from pipelines.progress import PROGRESS_LOGGER, Progress, Step, failure
 
 
-def test_progress_of_the_workers_is_shown(capfd):
+def test_shows_progress_of_workers(capfd):
     with Progress().listening(silence_beam=True):
         logging.getLogger(PROGRESS_LOGGER).info("%s: %d of %d", "fit", 3, 30)
     assert capfd.readouterr().err.endswith(" s] fit: 3 of 30\n")
 
 
-def test_a_step_of_many_rounds_shows_about_ten_lines(capfd):
+def test_step_of_many_rounds_prints_about_ten_lines(capfd):
     with Progress().listening(silence_beam=True):
         for done in range(1, 1001):
             logging.getLogger(PROGRESS_LOGGER).info("%s: %d of %d", "fit", done, 1000)
@@ -37,7 +37,7 @@ def test_a_step_of_many_rounds_shows_about_ten_lines(capfd):
     assert lines[-1].endswith("fit: 1000 of 1000")
 
 
-def test_prints_that_a_quiet_job_is_working(capfd, monkeypatch):
+def test_quiet_job_prints_that_it_is_working(capfd, monkeypatch):
     monkeypatch.setattr("pipelines.progress.SECONDS_BETWEEN_TICKS", 0.01)
     with Progress().listening(silence_beam=True):
         wait_for("a tick", lambda: " s] working\n" in capfd.readouterr().err)
@@ -66,7 +66,7 @@ def test_step_shows_elapsed_and_remaining_time(text, seconds, told):
         (0, "fit for 80 s, about 60 to 240 s left"),
     ],
 )
-def test_remaining_time_follows_the_pace_so_far(busy, told):
+def test_remaining_time_follows_the_current_pace(busy, told):
     assert Step.told_by("fit: about 60 to 240 s", 0.0, 0.0).at(80.0, float(busy)) == told
 
 
@@ -114,7 +114,7 @@ def test_ticks_of_a_job_with_its_own_text_name_no_step(capfd, monkeypatch):
         wait_for("a tick", lambda: " s] released: 3 of 24\n" in capfd.readouterr().err)
 
 
-def test_nothing_is_shown_after_the_job(capfd):
+def test_prints_nothing_after_the_job(capfd):
     with Progress().listening(silence_beam=True):
         pass
     logging.getLogger(PROGRESS_LOGGER).info("late")
@@ -148,7 +148,7 @@ def test_silences_failing_threads_only_for_local_jobs(capfd, monkeypatch):
     assert "IndexError" in capfd.readouterr().err
 
 
-def test_restores_the_print_of_beams_workers_after_overlapping_jobs(monkeypatch):
+def test_restores_beam_worker_print_after_overlapping_jobs(monkeypatch):
     monkeypatch.setattr(progress, "worker_prints", progress.WorkerPrints())
     before = vars(sdk_worker).get("print", print)
     first, second = (Progress().listening(silence_beam=True) for _ in range(2))
@@ -161,7 +161,7 @@ def test_restores_the_print_of_beams_workers_after_overlapping_jobs(monkeypatch)
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_restores_the_print_of_beams_workers_after_a_program(tmp_path, monkeypatch, fails):
+def test_restores_beam_worker_print_after_a_program(tmp_path, monkeypatch, fails):
     silent = []
 
     def run(pipeline: beam.Pipeline) -> Any:
@@ -204,7 +204,7 @@ def test_ticks_show_the_text_of_the_job(monkeypatch, capsys):
     assert "s] released: 3 of 24\n" in capsys.readouterr().err
 
 
-def test_shows_messages_of_public_errors():
+def test_shows_messages_from_public_errors():
     error = InputError("input [while running 'Read/Do']", "people.parquet", "must be readable")
     assert failure(error) == "input: 'people.parquet' is refused; must be readable"
     assert (
@@ -212,7 +212,7 @@ def test_shows_messages_of_public_errors():
     )
 
 
-def test_shows_only_our_error_of_what_an_engine_quotes():
+def test_shows_only_our_error_from_text_quoted_by_an_engine():
     quoted = (
         "Pipeline p failed in state FAILED: java.lang.RuntimeException: Error received from SDK"
         " harness for instruction 11: Traceback (most recent call last):\n"
@@ -226,7 +226,7 @@ def test_shows_only_our_error_of_what_an_engine_quotes():
     assert "alice" not in withheld and "RuntimeError" in withheld
 
 
-def test_withholds_messages_of_other_errors():
+def test_withholds_messages_from_other_errors():
     try:
         checked_json("domain", "visits.json", 7)  # type: ignore[arg-type]
     except Exception as error:
@@ -236,5 +236,5 @@ def test_withholds_messages_of_other_errors():
     assert "withheld" in line and "nothing of it was kept; `beam-dp check-domain` tries" in line
 
 
-def test_error_outside_the_package_shows_no_place():
+def test_error_outside_the_package_shows_no_location():
     assert "alice" not in failure(RuntimeError("record 7 of alice"))

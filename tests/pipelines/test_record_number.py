@@ -56,7 +56,7 @@ def released(mechanism: Mechanism, total: int, num_records: Any = "noisy") -> dp
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS, ids=lambda each: repr(each)[:40])
-def test_warns_of_a_number_near_0_or_far_from_the_expected(mechanism):
+def test_warns_if_number_is_near_0_or_far_from_the_expected(mechanism):
     none, many = released(mechanism, 0), released(mechanism, 10_000)
     found = many.noisy_number()
     assert found is not None
@@ -74,7 +74,7 @@ def test_warns_of_a_number_near_0_or_far_from_the_expected(mechanism):
     assert "check-domain" in warning and "--count_left_out" in warning
 
 
-def test_warning_of_a_large_number_suggests_repeated_records():
+def test_warning_about_a_large_number_suggests_repeated_records():
     warning = str(warning_of_number(released(MWEM(), 10_000), 500))
     assert "more than 3 standard errors above --expect_records 500;" in warning
     assert "twice" in warning and "left out" not in warning
@@ -82,7 +82,7 @@ def test_warning_of_a_large_number_suggests_repeated_records():
     assert "within 3 standard errors of 0" in warning and "twice" not in warning
 
 
-def test_the_warning_names_what_a_release_of_intervals_does_not_count():
+def test_warning_names_records_that_interval_release_does_not_count():
     attribute = {"name": "a", "type": "integer", "min": 0, "max": 7, "nullable": True}
     (nullable,) = domain_from_json({"attributes": [attribute]}).attributes
     plan = plan_intervals(8, promise(ADD, PURE, 1.0), "windows")
@@ -128,7 +128,7 @@ def everything_outside(num_records: int = 300) -> pa.Table:
 
 
 @pytest.mark.slow
-def test_the_expected_number_goes_to_the_terminal_and_nowhere_else(tmp_path, monkeypatch, capfd):
+def test_expected_number_is_shown_only_in_the_terminal(tmp_path, monkeypatch, capfd):
     url = str(tmp_path / "ledger.sqlite")
     dp.Ledger(url).declare("visits", 10, 1e-9, "record", "add_or_remove_one")
     read = program.read_expected
@@ -238,7 +238,7 @@ def test_refuses_an_expected_number_that_cannot_be_compared(tmp_path, capfd, fla
     assert f"error: {line}" in capfd.readouterr().err
 
 
-def test_beam_yaml_counts_what_is_left_out_and_is_told_no_expected_number():
+def test_beam_yaml_counts_left_out_records_without_an_expected_number():
     fields = {
         "domain": {"age": 85},
         "workload": "marginals:1",

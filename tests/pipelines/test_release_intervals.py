@@ -62,7 +62,7 @@ def test_answers_are_near_the_counts(tmp_path, strategy):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("flags", [{}, {"other": True, "nullable": True}])
-def test_other_and_null_are_in_no_interval(tmp_path, flags):
+def test_no_interval_includes_other_or_null(tmp_path, flags):
     table = pa.table({"age": [15, 15, None, 500, 79], "household": [1, 2, 3, 4, 5]})
     flagged = interval_flags(tmp_path, table, domain=domain(**flags), strategy="histogram")
     assert main(flagged) == 0
@@ -136,7 +136,7 @@ def test_validation_writes_nothing(tmp_path, capsys):
 
 
 @pytest.mark.slow
-def test_a_ledger_pays(tmp_path, capsys):
+def test_release_is_paid_from_a_ledger(tmp_path, capsys):
     url = str(tmp_path / "budgets.sqlite")
     Ledger(url).declare("people", 1.5, 0, "household", "add_or_remove_one")
     paid = {"epsilon": "1", "delta": "0", "ledger": url, "dataset_id": "people"}
@@ -149,7 +149,7 @@ def test_a_ledger_pays(tmp_path, capsys):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["best", "textbook_tree"])
-def test_every_bundle_done_three_times_leaves_one_draw(tmp_path, monkeypatch, strategy):
+def test_running_every_bundle_three_times_leaves_one_draw(tmp_path, monkeypatch, strategy):
     draws: list[str] = []
 
     class Watched(NoiseSource):
@@ -234,7 +234,7 @@ def test_edges_of_bins_are_intervals(tmp_path):
 
 
 @pytest.mark.slow
-def test_bins_of_dates_are_counted_and_asked_for_by_their_edges(tmp_path, capsys):
+def test_date_bins_are_counted_and_queried_by_their_edges(tmp_path, capsys):
     rows = {"visit": ["2020-01-02"] * 30 + ["2020-02-03"] * 20 + ["2020-03-01"] * 10 + [None]}
     pa.csv.write_csv(pa.table(rows), tmp_path / "visits.csv")
     visit = {"name": "visit", "type": "date", "nullable": True,

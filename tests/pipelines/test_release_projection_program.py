@@ -66,7 +66,7 @@ def answer(folder: Path, capfd: CaptureFixture[str], lines: str, name: str = "ke
 
 @pytest.mark.slow
 @pytest.mark.parametrize("file_format", ["parquet", "csv", "avro"])
-def test_a_release_answers_queries_in_files(tmp_path, capfd, file_format):
+def test_release_answers_queries_in_files(tmp_path, capfd, file_format):
     assert main(flags(tmp_path, file_format=file_format)) == 0
     out, _ = capfd.readouterr()
     assert "beam-dp answer" in out
@@ -129,7 +129,7 @@ def test_units_and_weights_are_bounded(tmp_path, capfd):
 
 
 @pytest.mark.slow
-def test_refuses_bad_queries_of_a_file(tmp_path, capfd):
+def test_refuses_bad_queries_in_a_file(tmp_path, capfd):
     assert main(flags(tmp_path, size=SMALL)) == 0
     eleven = "".join(f"{i}\n" for i in range(11))
     for lines, name, pattern in (
@@ -200,7 +200,7 @@ def test_refuses_bad_queries_of_a_file(tmp_path, capfd):
     ],
     ids=str,
 )
-def test_bad_input_costs_one_line(tmp_path, capfd, change, pattern):
+def test_bad_input_is_refused_in_one_line(tmp_path, capfd, change, pattern):
     argv = flags(tmp_path, **change)
     before = everything_under(tmp_path)
     assert main(argv) == 2
@@ -211,12 +211,12 @@ def test_bad_input_costs_one_line(tmp_path, capfd, change, pattern):
     assert everything_under(tmp_path) == before
 
 
-def test_keys_that_no_record_could_have_are_refused(tmp_path, capfd):
+def test_refuses_keys_that_no_record_can_have(tmp_path, capfd):
     assert main(flags(tmp_path, keys=pa.array([[1]] * 9))) == 2
     assert "key: 'plane' is refused" in capfd.readouterr().err
 
 
-def test_preview_of_a_projection_shows_the_bound_of_its_noise(tmp_path):
+def test_preview_shows_the_bound_on_noise(tmp_path):
     job = parse_arguments(flags(tmp_path, epsilon="1", mechanism="sparse_project"))
     stated = job.card()["parameters"]["bound"]
     told = job.facts()["noise"]
@@ -225,7 +225,7 @@ def test_preview_of_a_projection_shows_the_bound_of_its_noise(tmp_path):
 
 
 @pytest.mark.slow
-def test_validation_reads_and_writes_nothing(tmp_path, capfd):
+def test_validation_neither_reads_nor_writes_files(tmp_path, capfd):
     more = {"mechanism": "auto", "num_records": "2000", "num_keys": "50", "largest_count": "40"}
     argv = [*flags(tmp_path, **more), "--validate_only", "--json"]
     before = everything_under(tmp_path)
@@ -238,7 +238,7 @@ def test_validation_reads_and_writes_nothing(tmp_path, capfd):
 
 
 @pytest.mark.slow
-def test_a_ledger_is_paid_and_named(tmp_path, capfd):
+def test_pays_from_a_ledger_and_names_it(tmp_path, capfd):
     url = str(tmp_path / "ledger.sqlite")
     ledger = Ledger(url)
     ledger.declare(
@@ -343,7 +343,7 @@ def assert_one_draw(folder: Path) -> None:
 
 
 @pytest.mark.slow
-def test_every_bundle_done_three_times_leaves_one_draw(tmp_path, watched):
+def test_running_every_bundle_three_times_leaves_one_draw(tmp_path, watched):
     argv = flags(tmp_path, mechanism="hybrid", epsilon="1", size=SMALL)
     assert main([*argv, "--direct_runner_bundle_repeat=2"]) == 0
     assert len(set(DRAWS)) == 3
@@ -352,9 +352,7 @@ def test_every_bundle_done_three_times_leaves_one_draw(tmp_path, watched):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("method", "after"), [("create_exclusively", False), ("place", True)])
-def test_a_writer_that_fails_and_is_done_again_leaves_one_draw(
-    tmp_path, watched, monkeypatch, method, after
-):
+def test_retried_writer_leaves_one_draw(tmp_path, watched, monkeypatch, method, after):
     original = getattr(LocalStore, method)
 
     def failing(*arguments: Any) -> Any:

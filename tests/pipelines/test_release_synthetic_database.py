@@ -90,7 +90,7 @@ def test_every_mechanism_approaches_the_truth(tmp_path, mechanism, calibration):
     assert largest_error(true_counts(table), released) <= limit
 
 
-def test_answers_come_from_the_release_alone(tmp_path):
+def test_answers_depend_only_on_the_release(tmp_path):
     table = people()
     assert main(job_flags(tmp_path, table)) == 0
     release = dp.read_release(str(tmp_path / "out"))
@@ -98,18 +98,18 @@ def test_answers_come_from_the_release_alone(tmp_path):
     assert np.abs(answer.values - true_counts(table).sum(axis=1)).max() <= 4
 
 
-def test_the_output_holds_the_release_and_nothing_else(tmp_path):
+def test_output_contains_only_the_release(tmp_path):
     assert main(job_flags(tmp_path)) == 0
     assert everything_under(tmp_path / "out") == files_of_one_draw(tmp_path / "out")
 
 
-def test_a_public_number_of_records_is_kept(tmp_path):
+def test_keeps_public_number_of_records(tmp_path):
     assert main(job_flags(tmp_path, neighboring="replace_one", num_records="500")) == 0
     assert len(released_records(tmp_path / "out")) == 500
 
 
 @pytest.mark.slow
-def test_every_bundle_replayed_still_makes_one_release(tmp_path):
+def test_replaying_every_bundle_makes_one_release(tmp_path):
     assert main([*job_flags(tmp_path), "--direct_runner_bundle_repeat=2"]) == 0
     assert everything_under(tmp_path / "out") == files_of_one_draw(tmp_path / "out")
     release = dp.read_release(str(tmp_path / "out"))
@@ -127,7 +127,7 @@ def card_structure(value: object) -> object:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("num_rows", [0, 1])
-def test_tiny_input_gives_a_release_of_the_same_shape(tmp_path, num_rows):
+def test_tiny_input_gives_release_of_the_same_shape(tmp_path, num_rows):
     cards = []
     for name, rows in (("full", 500), ("small", num_rows)):
         folder = tmp_path / name
@@ -139,7 +139,7 @@ def test_tiny_input_gives_a_release_of_the_same_shape(tmp_path, num_rows):
 
 
 @pytest.mark.slow
-def test_one_record_is_released_at_a_huge_epsilon(tmp_path):
+def test_releases_one_record_at_a_huge_epsilon(tmp_path):
     table = people().slice(3, 1)
     assert main(job_flags(tmp_path, table, workload="marginals:3")) == 0
     records = released_records(tmp_path / "out")
@@ -166,7 +166,7 @@ def test_releases_a_domain_of_one_cell(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("bound", [1, 3])
-def test_a_unit_with_a_thousand_records_keeps_no_more_than_the_bound(tmp_path, bound):
+def test_unit_with_a_thousand_records_keeps_at_most_the_bound(tmp_path, bound):
     households = [*range(200), *[777] * 1000, None, None]
     table = pa.table(
         {"household": pa.array(households), "sex": pa.array([0] * 200 + [1] * 1000 + [0, 0])}
@@ -229,7 +229,7 @@ def test_malformed_records_do_not_affect_others(tmp_path, capfd):
 
 
 @pytest.mark.slow
-def test_damaged_file_stops_the_job_and_only_its_name_is_shown(tmp_path, capfd):
+def test_damaged_file_stops_the_job_and_shows_only_its_name(tmp_path, capfd):
     argv = job_flags(tmp_path)
     path = tmp_path / "people.parquet"
     content = path.read_bytes()
@@ -276,7 +276,7 @@ def test_progress_names_public_quantities_only(tmp_path, capfd):
 
 
 @pytest.mark.slow
-def test_a_job_in_a_process_of_its_own_shows_progress_and_no_noise_of_imports(tmp_path):
+def test_job_in_a_separate_process_shows_progress_without_import_warnings(tmp_path):
     result = subprocess.run(
         [sys.executable, "-m", "pipelines.release_synthetic_database", *job_flags(tmp_path)],
         capture_output=True,
@@ -319,7 +319,7 @@ def test_error_on_nltcs_at_epsilon_1(tmp_path):
 
 
 @pytest.mark.parametrize("records_format", ["parquet", "csv"])
-def test_records_are_written_in_the_format_that_is_asked_for(tmp_path, records_format):
+def test_writes_records_in_the_requested_format(tmp_path, records_format):
     assert main(job_flags(tmp_path, records_format=records_format)) == 0
     release = dp.read_release(tmp_path / "out")
     assert isinstance(release, dp.SyntheticDatabase) and release.records_format == records_format
@@ -366,7 +366,7 @@ def test_starts_from_an_earlier_release(tmp_path):
         ({"start_from": "EMPTY"}, r"empty.csv' is refused; must hold a record inside the domain"),
     ],
 )
-def test_refuses_a_bad_start_in_one_line(tmp_path, capfd, named, pattern):
+def test_refuses_invalid_start_in_one_line(tmp_path, capfd, named, pattern):
     folder = tmp_path / "public"
     folder.mkdir()
     paths = {

@@ -105,7 +105,7 @@ def counts_of(folder: Path) -> list[list[float]]:
     return [np.rint(each.values).tolist() for each in sums]
 
 
-def test_windows_of_a_folder_are_released(tmp_path, capsys):
+def test_releases_windows_of_a_folder(tmp_path, capsys):
     assert main(window_flags(tmp_path)) == 0
     assert counts_of(tmp_path) == COUNTS
     out, err = capsys.readouterr()
@@ -116,7 +116,7 @@ def test_windows_of_a_folder_are_released(tmp_path, capsys):
 
 
 @pytest.mark.slow
-def test_arrival_of_a_replay_may_be_a_column(tmp_path):
+def test_replay_may_take_arrival_times_from_a_column(tmp_path):
     assert main(window_flags(tmp_path, arrival="came")) == 0
     assert counts_of(tmp_path) == COUNTS
 
@@ -199,7 +199,7 @@ def test_resumed_job_rejects_changed_files(tmp_path, capsys, fault):
 
 
 @pytest.mark.slow
-def test_read_files_may_be_removed_if_each_window_is_promised_alone(tmp_path):
+def test_read_files_may_be_removed_if_each_window_is_protected_separately(tmp_path):
     argv = window_flags(tmp_path)
     path = add_file(tmp_path, "2", START + 22)
     assert main(argv) == 0
@@ -241,7 +241,7 @@ def test_rejects_private_folder_that_workers_do_not_share(tmp_path, capsys, monk
     )
 
 
-def test_rejects_another_private_folder_once_windows_are_released(tmp_path, capsys):
+def test_rejects_another_private_folder_after_windows_are_released(tmp_path, capsys):
     """As is a horizon that an earlier version began, which kept no list of files."""
     argv = window_flags(tmp_path, **PERSONS)
     assert main(argv) == 0
@@ -252,7 +252,7 @@ def test_rejects_another_private_folder_once_windows_are_released(tmp_path, caps
     assert "--private_folder: " in line and "must be that which knows the files of the win" in line
 
 
-def test_release_of_a_killed_writer_is_completed(tmp_path):
+def test_completes_release_of_a_killed_writer(tmp_path):
     """Between the card and the payload of the last window."""
     argv = window_flags(tmp_path)
     assert main(argv) == 0
@@ -267,7 +267,7 @@ def test_release_of_a_killed_writer_is_completed(tmp_path):
     assert main(argv) == 1
 
 
-def test_same_files_are_the_same_source_from_another_current_folder(tmp_path, monkeypatch):
+def test_source_is_the_same_from_another_current_folder(tmp_path, monkeypatch):
     assert main(window_flags(tmp_path)) == 0
     monkeypatch.chdir(tmp_path)
     assert main(window_flags(tmp_path, input="landing/*.parquet")) == 0
@@ -315,7 +315,7 @@ def test_preview_shows_the_windows_to_release(tmp_path, capfd, monkeypatch, mech
     assert [path.name for path in tmp_path.iterdir()] == ["landing"]
 
 
-def test_json_preview_shows_the_promise_and_writes_nothing(tmp_path, capsys):
+def test_json_preview_shows_the_guarantee_and_writes_nothing(tmp_path, capsys):
     assert main(window_flags(tmp_path, validate_only="", json="")) == 0
     card = json.loads(capsys.readouterr().out)
     assert card["horizon"]["num_windows"] == 3
@@ -374,7 +374,7 @@ def test_rejects_bad_argument_in_one_line(tmp_path, capsys, flags, message):
 
 
 @since("apache-beam", "2.76")
-def test_a_stream_may_start_with_an_empty_folder(tmp_path, capsys, monkeypatch):
+def test_stream_may_start_with_an_empty_folder(tmp_path, capsys, monkeypatch):
     (tmp_path / "landing").mkdir()
     stream = {"replay": None, "runner": "PortableRunner", "job_endpoint": "embed"}
     for pattern in (f"{tmp_path}/landing/*.parquet", "*.parquet"):
@@ -405,7 +405,7 @@ NEIGHBOURS = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NEIGHBOURS)
-def test_one_unit_changes_tables_by_at_most_the_promised_records(tmp_path, name):
+def test_one_unit_changes_tables_by_at_most_the_stated_records(tmp_path, name):
     """Of counts, k records in c windows; of files, names and sizes of cards nothing at all."""
     found = []
     for folder, rows in (("without", OTHERS), ("with", OTHERS + NEIGHBOURS[name])):

@@ -65,14 +65,14 @@ class Failing(beam.PTransform):
         return records | beam.Map(lambda row: {}[f"alice: {row}"])
 
 
-def test_a_file_that_is_no_yaml_costs_one_line(tmp_path, capfd):
+def test_file_that_is_not_yaml_is_refused_in_one_line(tmp_path, capfd):
     path = tmp_path / "pipeline.yaml"
     path.write_text("pipeline:\n  type: [chain\n")
     assert "expected ',' or ']'" in line(capfd, f"--yaml_pipeline_file={path}")
 
 
 @pytest.mark.parametrize("text", ["{x", "[1]", "7"])
-def test_variables_that_are_no_object_cost_one_line(text, tmp_path, capfd):
+def test_variables_that_are_not_an_object_are_refused_in_one_line(text, tmp_path, capfd):
     told = f"error: --jinja_variables: '{text}' is refused; must be a JSON object"
     argv = ("--yaml_pipeline_file", file_of(tmp_path), "--jinja_variables", text)
     assert line(capfd, *argv) == told
@@ -87,7 +87,7 @@ def test_variables_that_are_no_object_cost_one_line(text, tmp_path, capfd):
         ({"domain": {"agee": 100}}, r"'agee' is refused; must be a column of .*'age'"),
     ],
 )
-def test_a_refused_field_costs_one_line(changed, told, tmp_path, capfd):
+def test_refused_field_is_reported_in_one_line(changed, told, tmp_path, capfd):
     if "domain" in changed:
         changed = {**changed, "workload": "marginals:1"}
     shown = line(capfd, "--yaml_pipeline_file", file_of(tmp_path, *job(tmp_path, **changed)))
@@ -96,7 +96,7 @@ def test_a_refused_field_costs_one_line(changed, told, tmp_path, capfd):
 
 
 @pytest.mark.slow
-def test_an_unknown_transform_or_runner_costs_one_line(tmp_path, capfd):
+def test_unknown_transform_or_runner_is_refused_in_one_line(tmp_path, capfd):
     path = file_of(tmp_path, step("RelaseIntervals", attribute="age"))
     assert "Unknown type or missing provider" in line(capfd, "--yaml_pipeline_file", path)
     path = file_of(tmp_path, *job(tmp_path))
@@ -105,7 +105,7 @@ def test_an_unknown_transform_or_runner_costs_one_line(tmp_path, capfd):
 
 
 @pytest.mark.slow
-def test_a_file_that_beam_does_not_understand_costs_few_words(tmp_path, capfd):
+def test_invalid_pipeline_gets_a_short_message(tmp_path, capfd):
     path = Path(file_of(tmp_path, *job(tmp_path)))
     path.write_text(path.read_text().replace("type: chain", "type: chian"))
     shown = line(capfd, "--yaml_pipeline_file", str(path))
@@ -118,7 +118,7 @@ def test_a_file_that_beam_does_not_understand_costs_few_words(tmp_path, capfd):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("broken", "code"), [(Quoting, 2), (Failing, 1)])
-def test_what_may_quote_a_record_is_withheld(broken, code, tmp_path, capfd):
+def test_withholds_messages_that_may_quote_a_record(broken, code, tmp_path, capfd):
     other = {broken.__name__: f"{__name__}.{broken.__name__}"}
     rows = step("Create", elements=[{"household": 1, "age": 3}])
     path = file_of(tmp_path, rows, step(broken.__name__), **other)
@@ -128,21 +128,21 @@ def test_what_may_quote_a_record_is_withheld(broken, code, tmp_path, capfd):
 
 
 @pytest.mark.slow
-def test_shows_the_message_of_a_transform_that_fails_while_it_is_built(tmp_path, capfd):
+def test_shows_message_of_a_transform_that_fails_at_construction(tmp_path, capfd):
     rows = step("Create", elements=[{"household": 1, "age": 3}])
     path = file_of(tmp_path, rows, step("Refusing"), Refusing=f"{__name__}.Refusing")
     assert "size: must be given, such as 7" in line(capfd, "--yaml_pipeline_file", path)
 
 
 @pytest.mark.slow
-def test_a_release_is_made(tmp_path, capfd):
+def test_pipeline_makes_a_release(tmp_path, capfd):
     assert run_yaml.main(["--yaml_pipeline_file", file_of(tmp_path, *job(tmp_path))]) == 0
     assert f"beam-dp describe {tmp_path / 'out'}" in capfd.readouterr().out
     assert dp.read_release(tmp_path / "out", kind=dp.SyntheticDatabase).num_records > 0
 
 
 @pytest.mark.slow
-def test_a_job_that_fails_leaves_no_draft(tmp_path, capfd, monkeypatch):
+def test_failed_job_leaves_no_draft(tmp_path, capfd, monkeypatch):
     draft = tmp_path / "out" / f".draft-{'0' * 32}-abcdefgh"
     original = run_yaml.run_pipeline
 
@@ -169,14 +169,14 @@ def test_a_job_that_fails_leaves_no_draft(tmp_path, capfd, monkeypatch):
         ("apache_beam/dataframe/io.py", False),
     ],
 )
-def test_what_reads_records_is_not_quoted_while_a_pipeline_is_built(place, is_told):
+def test_withholds_errors_from_readers_of_records_at_construction(place, is_told):
     with pytest.raises(ValueError, match="tell-tale") as caught:
         exec(compile("raise ValueError('tell-tale')", f"/lib/{place}", "exec"))
     assert ("tell-tale" in run_yaml._told(caught.value)) == is_told
 
 
 @pytest.mark.parametrize(("text", "is_told"), [("Own: alice.Own", True), ("Own: bob.Own", False)])
-def test_a_module_is_named_only_if_the_file_names_it(text, is_told, tmp_path):
+def test_names_a_module_only_if_the_file_does(text, is_told, tmp_path):
     path = tmp_path / "pipeline.yaml"
     path.write_text(text)
     with pytest.raises(ModuleNotFoundError) as caught:

@@ -115,7 +115,7 @@ def test_runner_name_agrees_with_beam():
     assert runner_name(full) == type(create_runner(full)).__name__ == "FlinkRunner"
 
 
-def test_environments_are_those_of_beam():
+def test_environment_types_match_beam():
     of_beam = {name for name in dir(common_urns.environments) if name.isupper()}
     assert set(ENVIRONMENTS) - {"LOOPBACK"} <= of_beam, of_beam
 
@@ -162,7 +162,7 @@ def test_refuses_missing_prism(refused, runner):
     refused(r"^error: --prism_location: missing; .*BEAM_DP_PRISM.*`make prism`", runner=runner)
 
 
-def test_refuses_prism_at_a_wrong_place(refused, monkeypatch, tmp_path):
+def test_refuses_prism_at_a_wrong_path(refused, monkeypatch, tmp_path):
     pattern = r"--prism_location: 'nowhere/prism' is refused; must be a file.*`make prism`"
     refused(pattern, runner="PrismRunner", prism_location="nowhere/prism")
     monkeypatch.setenv("BEAM_DP_PRISM", "nowhere/prism")
@@ -178,7 +178,7 @@ def test_refuses_remote_prism_that_cannot_be_fetched(refused, url):
     ("lines", "reason"),
     [(["echo 'what?'"], "must be Prism, and is another"), (None, "must be a program that starts")],
 )
-def test_refuses_another_program_than_prism(refused, tmp_path, lines, reason):
+def test_refuses_a_program_other_than_prism(refused, tmp_path, lines, reason):
     path = tmp_path / "prism"
     if lines is None:
         path.write_bytes(b"\x7fELF of another machine")
@@ -189,7 +189,7 @@ def test_refuses_another_program_than_prism(refused, tmp_path, lines, reason):
     refused(pattern, runner="PrismRunner", prism_location=str(path))
 
 
-def test_takes_prism_from_the_flag_or_the_environment(tmp_path, monkeypatch):
+def test_finds_prism_by_flag_or_environment(tmp_path, monkeypatch):
     monkeypatch.setattr(PrismJobServer, "BIN_CACHE", str(tmp_path / "cache"))
 
     def location(*flags: str) -> str | None:
@@ -207,7 +207,7 @@ def test_takes_prism_from_the_flag_or_the_environment(tmp_path, monkeypatch):
     assert location("--job_endpoint=localhost:1") is None
 
 
-def test_a_zipped_prism_is_unpacked(tmp_path, monkeypatch):
+def test_unpacks_zipped_prism(tmp_path, monkeypatch):
     monkeypatch.setattr(PrismJobServer, "BIN_CACHE", str(tmp_path / "cache"))
     path = Path(new_prism(tmp_path / "prism"))
     with zipfile.ZipFile(tmp_path / "prism.zip", "w") as file:
@@ -220,7 +220,7 @@ def test_a_zipped_prism_is_unpacked(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("runner", sorted({*JAR_SERVERS} & {*StandardOptions.KNOWN_RUNNER_NAMES}))
-def test_refuses_missing_or_damaged_jar_of_a_job_server(refused, tmp_path, runner):
+def test_refuses_missing_or_damaged_job_server_jar(refused, tmp_path, runner):
     flag = JAR_SERVERS[runner].flag
     missing = rf"^error: --{flag}: missing; must be given with --runner {runner}: the jar of Beam's"
     refused(missing, runner=runner)
@@ -233,13 +233,13 @@ def test_refuses_missing_or_damaged_jar_of_a_job_server(refused, tmp_path, runne
     )
 
 
-def test_spark_says_which_jar_it_needs(refused):
+def test_spark_names_the_jar_it_needs(refused):
     name = f"org.apache.beam:beam-runners-spark-3-job-server:{re.escape(beam.__version__)}"
     refused(name, runner="SparkRunner")
 
 
 @pytest.mark.parametrize("runner", JAR_SERVERS)
-def test_refuses_missing_or_old_java_of_a_job_server(refused, monkeypatch, tmp_path, runner):
+def test_refuses_missing_or_old_java_for_a_job_server(refused, monkeypatch, tmp_path, runner):
     new_program(tmp_path / "old" / "bin" / "java", "echo 'java version \"1.8.0\"'")
     for home, reason in ((tmp_path / "old", "is Java 1"), (tmp_path, "is not a program")):
         monkeypatch.setenv("JAVA_HOME", str(home))
@@ -260,7 +260,7 @@ def test_spark_with_an_uber_jar_needs_its_rest_url(refused, tmp_path):
     assert options.view_as(JobServerOptions).job_server_java_launcher == "java"
 
 
-def test_accepts_a_jar_with_java_of_the_environment(tmp_path, monkeypatch):
+def test_accepts_jar_with_java_from_the_environment(tmp_path, monkeypatch):
     java = new_program(tmp_path / "bin" / "java", "echo 'openjdk version \"17.0.9\"'")
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     with zipfile.ZipFile(tmp_path / "a.jar", "w") as file:
@@ -295,7 +295,7 @@ def test_refuses_a_runner_that_cannot_be_loaded(refused, monkeypatch, error, rea
     refused(rf"--runner: 'InteractiveRunner' is refused; .*{reason}", runner="InteractiveRunner")
 
 
-def test_every_runner_of_beam_is_local_or_checked():
+def test_every_beam_runner_is_local_or_checked():
     known = set(StandardOptions.KNOWN_RUNNER_NAMES) - set(StandardOptions.LOCAL_RUNNERS)
     elsewhere = known - set(runners._PREPARED)
     # The first has its endpoint checked; the second runs here, and is loaded before anything.
@@ -324,7 +324,7 @@ def speaker(fails: bool) -> Callable[[str], str]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("fails", [False, True])
-def test_processes_show_no_record_and_nothing_of_beam(tmp_path, capfd, fails):
+def test_worker_processes_print_no_record_and_no_beam_output(tmp_path, capfd, fails):
     flags = (PROCESSES, "--direct_num_workers=1")
     pipeline = make_pipeline(flags, "out")
     _ = pipeline | beam.Create([VALUE]) | beam.Map(speaker(fails))
@@ -344,7 +344,7 @@ def test_processes_show_no_record_and_nothing_of_beam(tmp_path, capfd, fails):
         ("PrismRunner", "PrismRunner"),
     ],
 )
-def test_processes_are_silent_whatever_the_local_runner_is_called(runner, expected):
+def test_worker_processes_are_silent_under_every_name_of_the_local_runner(runner, expected):
     pipeline = empty_pipeline(PipelineOptions([f"--runner={runner}", PROCESSES]))
     assert type(pipeline.runner).__name__ == expected
 
@@ -367,26 +367,26 @@ def budget(tmp_path) -> dict[str, str]:
     return {"ledger": url, "dataset_id": "people"}
 
 
-def test_a_check_leaves_no_temporary_files(tmp_path, temporary):
+def test_check_leaves_no_temporary_files(tmp_path, temporary):
     argv = [*job_flags(tmp_path), "--validate_only"]
     assert release_synthetic_database.main(argv) == 0
     assert os.listdir(temporary) == []
 
 
-def test_a_refusal_leaves_no_temporary_files(tmp_path, temporary):
+def test_refusal_leaves_no_temporary_files(tmp_path, temporary):
     argv = job_flags(tmp_path, input=str(tmp_path / "none.csv"))
     assert release_synthetic_database.main(argv) == 2
     assert os.listdir(temporary) == []
 
 
 @pytest.mark.slow
-def test_a_paid_release_leaves_no_temporary_files(tmp_path, temporary, budget):
+def test_paid_release_leaves_no_temporary_files(tmp_path, temporary, budget):
     assert release_intervals.main(interval_flags(tmp_path, **budget)) == 0
     assert os.listdir(temporary) == []
 
 
 @pytest.mark.slow
-def test_a_paid_release_of_beam_yaml_leaves_no_temporary_files(tmp_path, temporary, budget):
+def test_paid_beam_yaml_release_leaves_no_temporary_files(tmp_path, temporary, budget):
     output = str(tmp_path / "out")
     run(read(tmp_path), step("ReleaseSyntheticDatabase", **RELEASE, **budget, output=output))
     assert os.listdir(temporary) == []

@@ -121,7 +121,7 @@ def test_repeated_attempt_does_not_use_a_state_twice(tmp_path, capfd):
 
 
 @pytest.mark.slow
-def test_job_that_dies_after_the_ledger_was_told_loses_its_state(tmp_path, capfd, monkeypatch):
+def test_job_that_dies_after_its_ledger_update_loses_its_state(tmp_path, capfd, monkeypatch):
     saved(tmp_path)
     named = {"resume": str(tmp_path / "state"), **paid(tmp_path)}
     with monkeypatch.context() as patched:
@@ -143,7 +143,7 @@ def failing_for(name: str):
 
 
 @pytest.mark.slow
-def test_a_job_that_fails_leaves_no_state_behind(tmp_path):
+def test_failed_job_leaves_no_state(tmp_path):
     argv = flags(tmp_path, [WOMEN], "out", state=str(tmp_path / "state"), num_records="500")
     data = (tmp_path / "people.parquet").read_bytes()
     end = len(data) - 8 - int.from_bytes(data[-8:-4], "little")
@@ -153,7 +153,7 @@ def test_a_job_that_fails_leaves_no_state_behind(tmp_path):
     assert [name for name in os.listdir(tmp_path) if "state" in name] == []
 
 
-def test_a_state_that_cannot_be_moved_to_its_name_is_an_error(tmp_path, capfd):
+def test_raises_if_a_state_cannot_be_renamed(tmp_path, capfd):
     (tmp_path / "private" / "1").mkdir(parents=True)
     (tmp_path / "state").mkdir()
     (tmp_path / "state" / "theirs").touch()

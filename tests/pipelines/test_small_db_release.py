@@ -14,7 +14,7 @@ from pipelines.release_synthetic_database import main
 SMALL = {"mechanism": "small_db", "workload": "prefixes:age", "delta": "0"}
 
 
-def test_a_release_answers_prefixes(tmp_path, capsys):
+def test_release_answers_prefixes(tmp_path, capsys):
     assert main(job_flags(tmp_path, **SMALL, size="20", num_records="500")) == 0
     assert len(released_records(tmp_path / "out")) == 20
     release = dp.read_release(tmp_path / "out")
@@ -36,7 +36,7 @@ def test_a_release_answers_prefixes(tmp_path, capsys):
 
 @pytest.mark.mostly_slow(one_in=2, start=1)
 @pytest.mark.parametrize("sampler", ["search", "auto"])
-def test_search_warns_that_its_time_depends_on_records(tmp_path, capsys, sampler):
+def test_warns_that_search_time_depends_on_records(tmp_path, capsys, sampler):
     argv = job_flags(tmp_path, **SMALL, size="3", epsilon="1", num_records="500", sampler=sampler)
     assert main(argv) == 0
     warned = [line for line in capsys.readouterr().err.splitlines() if "warning" in line]
@@ -70,7 +70,7 @@ def test_search_warns_that_its_time_depends_on_records(tmp_path, capsys, sampler
     ],
     ids=str,
 )
-def test_a_bad_flag_is_one_line(tmp_path, capsys, change, line):
+def test_bad_flag_is_refused_in_one_line(tmp_path, capsys, change, line):
     assert main([*job_flags(tmp_path, **{**SMALL, **change})]) == 2
     error = capsys.readouterr().err
     assert line in error and error.count("\n") == 1
@@ -89,7 +89,7 @@ def test_page_and_card_show_the_vc_dimension(tmp_path, capsys):
 
 
 @pytest.mark.slow
-def test_small_db_release_is_paid_as_pure(tmp_path):
+def test_small_db_release_is_paid_for_with_pure_privacy(tmp_path):
     ledger = dp.Ledger(str(tmp_path / "ledger.sqlite"))
     ledger.declare("people", 1500.0, 0.0, "record", "add_or_remove_one")
     flags = job_flags(

@@ -39,7 +39,7 @@ def test_every_example_runs(example, tmp_path, monkeypatch):
     assert (output / "card.json").is_file()
 
 
-def test_the_examples_show_every_transform_that_needs_no_release():
+def test_examples_include_every_transform_that_needs_no_release():
     shown = {
         name for path in EXAMPLES for name in re.findall(r"beam_dp\.yaml\.(\w+)", path.read_text())
     }
@@ -49,7 +49,7 @@ def test_the_examples_show_every_transform_that_needs_no_release():
 
 
 @pytest.mark.slow
-def test_yaml_release_equals_that_of_the_command_line(tmp_path):
+def test_yaml_release_equals_command_line_release(tmp_path):
     flags = {name: str(each) for name, each in PROMISE.items()}
     argv = job_flags(tmp_path, **flags, output=str(tmp_path / "program"))
     assert release_synthetic_database.main(argv) == 0
@@ -62,7 +62,7 @@ def test_yaml_release_equals_that_of_the_command_line(tmp_path):
 
 
 @pytest.mark.slow
-def test_rows_of_another_source_are_released(tmp_path):
+def test_releases_rows_from_another_source(tmp_path):
     elements = [{"who": i // 2, "years": i % 100} for i in range(60)]
     fields = {"household": "who", "age": "years"}
     run(
@@ -105,7 +105,7 @@ BAD_VALUES = [
 
 
 @pytest.mark.parametrize(("field", "value", "text"), BAD_VALUES)
-def test_yaml_refuses_values_in_the_words_of_the_command_line(tmp_path, field, value, text):
+def test_yaml_and_command_line_refuse_values_with_the_same_message(tmp_path, field, value, text):
     texts = {name: str(each) for name, each in RELEASE.items()} | {"domain": json.dumps(DOMAIN)}
     with pytest.raises((FlagError, InputError)) as program:
         argv = [f"--{name}={each}" for name, each in (texts | {field: text}).items()]
@@ -156,7 +156,7 @@ def test_yaml_refuses_saved_runs(name):
         beam_dp.yaml.AnswerQueries(**{name: "x"})
 
 
-def test_reads_a_glob_of_the_current_folder(tmp_path, monkeypatch):
+def test_reads_glob_in_the_current_folder(tmp_path, monkeypatch):
     (tmp_path / "a.csv").write_text("x\n1\n")
     monkeypatch.chdir(tmp_path)
     beam_dp.yaml.ReadRecords(input="*.csv")
@@ -171,7 +171,7 @@ def test_yaml_reader_refuses_bad_fields(tmp_path):
         beam_dp.yaml.ReadRecords(input=str(tmp_path / "*.csv"))
 
 
-def test_windowed_records_are_refused_when_the_pipeline_is_built(tmp_path):
+def test_refuses_windowed_records_at_construction(tmp_path):
     fixed = step("WindowInto", windowing={"type": "fixed", "size": "60s"})
     release = step("ReleaseSyntheticDatabase", output=str(tmp_path / "out"), **RELEASE)
     with pytest.raises(ValueError, match=r"records: .* must be in the global window"):
@@ -180,7 +180,7 @@ def test_windowed_records_are_refused_when_the_pipeline_is_built(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_ledger_is_paid_once_and_only_for_what_can_be_built(tmp_path):
+def test_pays_from_ledger_once_and_only_if_pipeline_can_be_built(tmp_path):
     url = str(tmp_path / "ledger.sqlite")
     ledger = Ledger(url)
     ledger.declare("people", 2.5, 0.0, "household", "add_or_remove_one")
@@ -205,7 +205,7 @@ def test_a_ledger_is_paid_once_and_only_for_what_can_be_built(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mechanism", ["private_mw", "laplace"])
-def test_queries_are_given_inline_and_refused_ones_are_named(tmp_path, caplog, mechanism):
+def test_accepts_inline_queries_and_names_refused_ones(tmp_path, caplog, mechanism):
     queries = [{"conjunction": {"sex": "Male"}}, {"conjunction": {"sexx": "Male"}}]
     fields = {name: value for name, value in RELEASE.items() if name != "workload"}
     answer = step(
@@ -224,7 +224,7 @@ def test_queries_are_given_inline_and_refused_ones_are_named(tmp_path, caplog, m
 
 
 @pytest.mark.slow
-def test_rows_follow_a_release_or_come_from_one_that_is_there(tmp_path):
+def test_reads_rows_of_a_new_or_an_existing_release(tmp_path):
     output = str(tmp_path / "out")
     columns = step("MapToFields", language="python", fields={"age": "age", "sex": "sex"})
 

@@ -30,7 +30,7 @@ def ledger(tmp_path) -> Ledger:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("job", PAID_JOBS)
-def test_a_release_is_paid_for_by_the_entry_that_its_card_names(tmp_path, ledger, job):
+def test_release_is_paid_for_by_the_entry_on_its_card(tmp_path, ledger, job):
     run(read(tmp_path), paid(job, ledger, tmp_path))
     (entry,) = ledger.entries("people")
     assert entry.state == "spent" and entry.guarantee.epsilon == 1
@@ -66,7 +66,7 @@ def test_refuses_unbounded_records_before_paying(tmp_path, ledger, job):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("file_format", "extension"), [("csv", "parquet"), ("parquet", "dat")])
-def test_the_format_that_is_given_is_that_of_the_files(tmp_path, file_format, extension):
+def test_reads_files_in_the_given_format(tmp_path, file_format, extension):
     written = Path(write_table(tmp_path, people(), file_format))
     path = str(written.rename(tmp_path / f"file.{extension}"))
     fields = {**RELEASE, "epsilon": 1e6, "output": str(tmp_path / "out")}
@@ -84,7 +84,7 @@ def test_refuses_unknown_input_format(tmp_path):
 
 
 @pytest.mark.parametrize("sampler", ["search", "auto"])
-def test_yaml_logs_warnings_in_names_of_fields(tmp_path, caplog, sampler):
+def test_yaml_logs_warnings_with_names_of_fields(tmp_path, caplog, sampler):
     fields = {**RELEASE, "domain": {"age": 2}, "workload": "marginals:1", "num_records": 5}
     release = beam_dp.yaml.ReleaseSyntheticDatabase(
         **fields, mechanism="small_db", size=3, sampler=sampler, output=str(tmp_path / "out")
@@ -111,7 +111,7 @@ def refusal(pipeline: beam.Pipeline, *transforms: dict[str, Any], kind: str = "c
 
 
 @pytest.mark.slow
-def test_a_second_release_in_a_folder_is_refused_before_it_is_paid_for(tmp_path, ledger):
+def test_refuses_second_release_in_a_folder_before_paying(tmp_path, ledger):
     def release(attribute: str, output: str) -> dict[str, Any]:
         fields = of_ledger(ledger, **PROMISE, domain={"age": 9, "hours": 9}, attribute=attribute)
         named = step("ReleaseIntervals", output=output, **fields)
@@ -130,7 +130,7 @@ def test_a_second_release_in_a_folder_is_refused_before_it_is_paid_for(tmp_path,
 
 
 @pytest.mark.parametrize("has_ledger", [True, False])
-def test_workers_of_dataflow_share_no_folder(tmp_path, ledger, has_ledger):
+def test_dataflow_workers_share_no_folder(tmp_path, ledger, has_ledger):
     pipeline = beam.Pipeline("FnApiRunner")
     pipeline.runner = DataflowRunner()  # a pipeline that is made with it looks for its bucket
     fields = of_ledger(ledger, **RELEASE) if has_ledger else RELEASE
@@ -161,7 +161,7 @@ def test_yaml_reader_refuses_records(tmp_path):
     ],
     ids=["several", "none"],
 )
-def test_anything_but_one_collection_of_records_is_refused(tmp_path, ledger, given, value):
+def test_refuses_input_other_than_one_collection_of_records(tmp_path, ledger, given, value):
     rows = step("Create", elements=[{"household": 1, "age": 3}])
     fields = of_ledger(ledger, output=str(tmp_path / "out"), **RELEASE)
     release = {**step("ReleaseSyntheticDatabase", **fields), **given}
