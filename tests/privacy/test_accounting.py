@@ -159,7 +159,7 @@ def continuous_deviation(parameter: float) -> float:
     return math.sqrt(parameter**2 - 4)
 
 
-def test_discrete_parameter_is_as_private_as_continuous_deviation():
+def test_discrete_scale_is_as_private_as_the_continuous_deviation():
     for squared in (Fraction(1, 3), 9, 1e-300, 1e300, Fraction(10) ** 700):
         found = discrete_parameter(squared)
         assert found == math.inf or Fraction(found) ** 2 - 4 >= squared
@@ -288,11 +288,11 @@ def test_sigma_of_one_coordinate_does_not_scale_to_vectors(epsilon, delta, coord
     assert delta_of_equal_coordinates(coordinates, ours, epsilon) <= delta
 
 
-def test_a_denormal_delta_has_an_epsilon():
+def test_denormal_delta_has_an_epsilon():
     assert zcdp_epsilon(0.01, 1e-310) == pytest.approx(zcdp_epsilon(0.01, 1e-300), rel=0.03)
 
 
-def test_rejects_promise_that_no_rho_keeps():
+def test_rejects_guarantee_that_no_rho_keeps():
     for epsilon in (1e-300, 1e-200):
         with pytest.raises(InputError, match=r"epsilon: 1e-.00 is refused; is too small for a del"):
             zcdp_rho(epsilon, 1e-300)
@@ -331,7 +331,7 @@ def test_range_bounded_odds_are_within_their_mu(epsilon):
 
 @pytest.mark.parametrize("scale", [0.5, 2.0, 20.0])
 @pytest.mark.parametrize("times", [1, 2])
-def test_exponential_mechanisms_keep_the_mu_of_their_range(scale, times):
+def test_exponential_mechanisms_satisfy_the_mu_of_their_range(scale, times):
     """Exact laws of selections among three, once and twice, against the curve of their mu."""
     closest = 0.0
     mu = math.sqrt(times) * float(range_mu(2 / Fraction(scale)))
@@ -404,7 +404,7 @@ def test_plan_spends_its_stated_loss(mechanism, delta, most, epsilon):
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
-def test_the_loss_follows_the_guarantee_under_either_relation(mechanism):
+def test_loss_matches_the_guarantee_under_either_relation(mechanism):
     workload = workload_of(domain_of(2, 3, 4), 2)
     losses = {
         plan_of(mechanism, workload, promise(relation, APPROXIMATE), 100).loss

@@ -145,7 +145,7 @@ def warm(tmp_path_factory) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("unit", ["household", "record"])
 @pytest.mark.parametrize("file_format", FORMATS)
-def test_nothing_tells_neighbours_apart(tmp_path, file_format, unit):
+def test_outputs_do_not_distinguish_neighbours(tmp_path, file_format, unit):
     seen = {}
     for name, rows in neighbours().items():
         bound = "2" if unit == "household" else None
@@ -178,7 +178,7 @@ def test_nothing_tells_neighbours_apart(tmp_path, file_format, unit):
     ],
     ids=lambda flags: " ".join(flags.values()),
 )
-def test_nothing_tells_neighbours_apart_whatever_the_flags(tmp_path, flags):
+def test_outputs_do_not_distinguish_neighbours_under_any_flags(tmp_path, flags):
     if "output" in flags:  # a job that fails, fails alike: what it is to write to is a file
         flags = {"output": str(tmp_path / "job" / "people.csv" / "out")}
     seen = {
@@ -190,7 +190,7 @@ def test_nothing_tells_neighbours_apart_whatever_the_flags(tmp_path, flags):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("file_format", FORMATS)
-def test_counts_of_what_is_left_out_tell_no_neighbours_apart(tmp_path, file_format):
+def test_left_out_counts_do_not_distinguish_neighbours(tmp_path, file_format):
     seen = {
         name: job(
             tmp_path / "job",
@@ -208,7 +208,7 @@ def test_counts_of_what_is_left_out_tell_no_neighbours_apart(tmp_path, file_form
 
 @pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["best", "textbook_tree", "sine"])
-def test_interval_counts_tell_no_neighbours_apart(tmp_path, strategy):
+def test_interval_counts_do_not_distinguish_neighbours(tmp_path, strategy):
     seen = {}
     for name, rows in neighbours().items():
         clean(tmp_path / "job")
@@ -224,7 +224,7 @@ def test_interval_counts_tell_no_neighbours_apart(tmp_path, strategy):
 
 
 @pytest.mark.slow
-def test_a_step_that_fails_does_not_say_on_what(tmp_path, monkeypatch):
+def test_failing_step_does_not_show_its_records(tmp_path, monkeypatch):
     def failing(domain: Any, unit: str, as_cells: bool, batch: Any) -> Any:
         raise ValueError(f"{MARK} {batch.num_rows}: {batch.to_pydict()}")
 
@@ -251,7 +251,7 @@ def schemas(folder: pathlib.Path) -> list[Any]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("file_format", FORMATS)
-def test_with_real_noise_card_and_schema_have_one_structure(tmp_path, file_format):
+def test_card_and_schema_have_the_same_structure_under_real_noise(tmp_path, file_format):
     seen, found = {}, {}
     for name, rows in neighbours().items():
         seen[name] = job(tmp_path / "job", rows, file_format, scripted=False, epsilon="0.5")
@@ -262,7 +262,7 @@ def test_with_real_noise_card_and_schema_have_one_structure(tmp_path, file_forma
 
 @pytest.mark.slow
 @pytest.mark.parametrize("leak", LEAKS)
-def test_a_leak_that_is_added_by_hand_is_seen(tmp_path, leak, monkeypatch):
+def test_detects_leak_added_by_hand(tmp_path, leak, monkeypatch):
     add, kind = LEAKS[leak]
     seen = {}
     for name, rows in neighbours().items():
@@ -277,7 +277,7 @@ def test_a_leak_that_is_added_by_hand_is_seen(tmp_path, leak, monkeypatch):
 
 
 @pytest.mark.slow
-def test_drafts_that_stay_are_seen(tmp_path, monkeypatch):
+def test_detects_remaining_drafts(tmp_path, monkeypatch):
     """The number of files is part of the comparison, also of those whose names begin with a dot."""
     monkeypatch.setattr(filesystem.LocalStore, "remove_draft", lambda self, draft: None)
     seen = job(tmp_path / "job", common(), "csv")
@@ -285,7 +285,7 @@ def test_drafts_that_stay_are_seen(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_the_script_hides_the_data_but_real_answers_do_not(tmp_path):
+def test_scripted_answers_hide_the_data_and_real_ones_do_not(tmp_path):
     """The comparison is not blind: noise so small that it hides nothing shows the difference."""
     from noise_sources import NoNoise
 
@@ -304,7 +304,7 @@ def test_the_script_hides_the_data_but_real_answers_do_not(tmp_path):
     assert one_worker.NoiseSource is not NoNoise
 
 
-def test_the_answers_of_the_script_are_those_of_a_table():
+def test_scripted_answers_agree_with_a_table():
     from observe import SameWhateverTheData
 
     noise = SameWhateverTheData()

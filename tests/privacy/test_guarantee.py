@@ -62,13 +62,13 @@ def test_rejects_delta_whose_reciprocal_overflows(delta):
     assert Guarantee(**{**VALID, "delta": 1e-300}).delta == 1e-300
 
 
-def test_record_as_unit_has_one_record():
+def test_unit_record_allows_only_one_record():
     assert Guarantee(1, 0, "replace_one", "record", 1).max_records_per_unit == 1
     with pytest.raises(InputError, match="max_records_per_unit"):
         Guarantee(1, 0, "replace_one", "record", 2)
 
 
-def test_extremes_are_accepted():
+def test_accepts_extreme_values():
     assert Guarantee(1e-300, 0, "replace_one", "record", 1).epsilon == 1e-300
     assert Guarantee(1e6, MAX_DELTA, "replace_one", "person", 2**40).delta == MAX_DELTA
 

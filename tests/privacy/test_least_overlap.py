@@ -70,7 +70,7 @@ def test_bound_for_pairs_is_close_to_the_least(seed):
     assert math.sqrt((2 * one - 2 * bound) / (2 * one - 2 * least)) < 1.12
 
 
-def test_many_attributes_need_much_less_noise_than_twice_that_of_one_record():
+def test_many_attributes_need_much_less_than_twice_the_noise():
     domain = domain_of(*(2, 3, 4, 8, 32) * 7)
     supports = [s for order in (1, 2) for s in itertools.combinations(range(35), order)]
     precisions = np.random.default_rng(1).gamma(5.0, 0.2, len(supports))
@@ -97,7 +97,7 @@ def test_verification_agrees_with_plan(monkeypatch):
     assert 0.9999 < found.epsilon <= 1.0
 
 
-def test_verification_bounds_many_attributes_alike():
+def test_verification_gives_many_attributes_the_same_bound():
     from fractions import Fraction
 
     domain = domain_of(*(2, 3, 4) * 8)

@@ -51,7 +51,7 @@ def test_spent_release_is_visible_to_other_connections(ledger_url):
     assert json.loads(json.dumps(entry.to_json()))["release_id"] == "visits/1"
 
 
-def test_a_complete_release_is_marked_once(ledger_url):
+def test_complete_release_is_marked_once(ledger_url):
     ledger = declared(ledger_url)
     tokens = [ledger.spend("visits", TENTH, Loss.pure(0.1), "laplace") for _ in range(2)]
     for draw_id in ("a" * 32, "a" * 32, None):
@@ -123,7 +123,7 @@ def test_rejects_token_of_another_ledger(ledger_url):
             ledger.mark_released(Token("visits", number, "laplace", TENTH, loss))
 
 
-def test_ten_tenths_fit_and_an_eleventh_does_not(ledger_url):
+def test_ten_tenths_fit_and_the_eleventh_does_not(ledger_url):
     ledger = declared(ledger_url)
     for number in range(10):
         assert ledger.remaining("visits") == pytest.approx(1 - number / 10)
@@ -182,7 +182,7 @@ def test_check_spends_nothing(ledger_url):
     assert ledger.entries("visits") == []
 
 
-def test_a_budget_without_delta_admits_pure_releases_only(ledger_url):
+def test_budget_without_delta_admits_only_pure_releases(ledger_url):
     gaussian = Guarantee(0.1, 1e-9, AR, "person", 3)
     with pytest.raises(OverBudgetError) as error:
         declared(ledger_url).spend("visits", gaussian, Loss.gaussian(1e-3), "gaussian")
@@ -231,7 +231,7 @@ def test_unknown_dataset_id_shows_how_to_declare_it(ledger_url):
         assert "--declare=flights --epsilon E --delta X" in one_line(error)
 
 
-def test_the_hint_how_to_declare_can_be_pasted(tmp_path):
+def test_declaration_command_in_the_hint_can_be_pasted(tmp_path):
     path = tmp_path / "our budgets"
     ledger = declared(str(path))
     for name in ("a 'quoted' $(name)", "-visits"):
@@ -269,7 +269,7 @@ def test_budget_is_declared_once(ledger_url):
     assert len(ledger.datasets()) == 1
 
 
-def test_rejects_large_delta_of_declaration_unless_allowed(ledger_url):
+def test_rejects_declaration_with_large_delta_unless_allowed(ledger_url):
     ledger = declared(ledger_url)
     with pytest.raises(InputError, match=r"delta: 0.0001 is refused.* allow_large_delta is"):
         ledger.declare("flights", 1.0, 1e-4, "plane", AR)
@@ -357,7 +357,7 @@ def test_remaining_rejects_delta_out_of_range(tmp_path, delta):
         ledger.remaining("visits", "gausian")  # type: ignore[arg-type]
 
 
-def test_the_smallest_delta_can_be_spent_and_listed(tmp_path):
+def test_smallest_delta_can_be_spent_and_listed(tmp_path):
     ledger = declared(str(tmp_path / "l.sqlite"), delta=1e-300)
     for kind in ("pure", "gaussian", "zcdp"):
         epsilon = ledger.remaining("visits", kind) / 1000  # type: ignore[arg-type]

@@ -143,7 +143,7 @@ def test_rejects_locked_row_after_waiting(postgresql):
     assert ledger.entries("visits") == []
 
 
-def test_read_only_server_is_read_but_not_spent_from(postgresql):
+def test_read_only_server_can_be_read_but_not_spent_from(postgresql):
     url = new_database(postgresql, 10_001)
     ledger = declared(url)
     execute(url, "ALTER DATABASE ledger10001 SET default_transaction_read_only = on")
@@ -153,7 +153,7 @@ def test_read_only_server_is_read_but_not_spent_from(postgresql):
     assert ledger.entries("visits") == []
 
 
-def test_read_only_ledger_is_read_but_not_spent_from(tmp_path):
+def test_read_only_ledger_can_be_read_but_not_spent_from(tmp_path):
     path = tmp_path / "l.sqlite"
     declared(str(path))
     ledger = Ledger(f"sqlite:///file:{path}?mode=ro&uri=true")
@@ -210,7 +210,7 @@ def test_flipped_bit_of_schema_is_reported_in_one_line(tmp_path):
 
 
 @pytest.mark.parametrize("url", ["file:l.sqlite", "sqlite:///file:l.sqlite"])
-def test_a_path_that_begins_like_a_uri_is_a_path(tmp_path, monkeypatch, url):
+def test_reads_path_that_begins_like_a_uri_as_a_path(tmp_path, monkeypatch, url):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(LedgerError, match="must exist"):
         Ledger(url).datasets()
@@ -219,7 +219,7 @@ def test_a_path_that_begins_like_a_uri_is_a_path(tmp_path, monkeypatch, url):
     assert [path.name for path in tmp_path.iterdir()] == ["file:l.sqlite"]
 
 
-def test_a_missing_file_of_a_uri_is_not_made(tmp_path):
+def test_does_not_create_missing_file_named_by_uri(tmp_path):
     for mode in ("ro", "rw"):
         ledger = Ledger(f"sqlite:///file:{tmp_path}/l.sqlite?mode={mode}&uri=true")
         with pytest.raises(LedgerError, match="must be a file that can be opened"):
@@ -230,7 +230,7 @@ def test_a_missing_file_of_a_uri_is_not_made(tmp_path):
 # What makes a commit durable, and ends a call on a server that does not answer.
 
 
-def test_a_server_that_knows_no_encoding_keeps_every_name(postgresql):
+def test_server_without_an_encoding_keeps_every_name(postgresql):
     """As initdb makes one where the system's locale is C."""
     options = "TEMPLATE template0 ENCODING 'SQL_ASCII' LC_COLLATE 'C' LC_CTYPE 'C'"
     ledger = Ledger(new_database(postgresql, 10_004, options))
@@ -240,14 +240,14 @@ def test_a_server_that_knows_no_encoding_keeps_every_name(postgresql):
     assert ledger.account("Besuche für März").epsilon == 1.0
 
 
-def test_a_commit_to_a_file_is_synchronous(tmp_path):
+def test_commit_to_a_file_is_synchronous(tmp_path):
     ledger = declared(str(tmp_path / "l.sqlite"))
     with ledger._storage.writing() as connection:
         assert connection.exec_driver_sql("PRAGMA synchronous").scalar() == 3  # EXTRA
         assert connection.exec_driver_sql("PRAGMA foreign_keys").scalar() == 1
 
 
-def test_a_commit_to_a_server_is_synchronous_and_its_waits_end(postgresql):
+def test_commit_to_a_server_is_synchronous_and_its_waits_end(postgresql):
     url = new_database(postgresql, 10_002)
     declared(url)
     execute(url, "ALTER DATABASE ledger10002 SET synchronous_commit = off")
@@ -277,7 +277,7 @@ def is_connected(url: str, backend: object) -> bool:
         return bool(connection.execute(query, {"backend": backend}).scalar())
 
 
-def test_a_server_that_does_not_answer_in_time_is_refused(postgresql, monkeypatch):
+def test_rejects_server_that_does_not_answer_in_time(postgresql, monkeypatch):
     url = new_database(postgresql, 10_003)
     declared(url)
     monkeypatch.setattr("beam_dp.privacy.ledger.storage.STATEMENT_SECONDS", 0.1)

@@ -84,7 +84,7 @@ def test_rejects_url_that_switches_off_locks(tmp_path, query):
         Ledger(f"sqlite:///file:{tmp_path}/l.sqlite?{query}")
 
 
-def test_a_file_may_be_opened_by_a_uri(tmp_path):
+def test_opens_file_by_uri(tmp_path):
     path = tmp_path / "l.sqlite"
     Ledger(str(path)).declare("visits", 1.0, 0.0, "person", "add_or_remove_one")
     Ledger(f"sqlite:///file:{path}?uri=true&mode=rw").spend(
@@ -105,7 +105,7 @@ PASSWORDS = [
 
 
 @pytest.mark.parametrize("url", PASSWORDS)
-def test_unreachable_server_is_reported_without_password(tmp_path, url, capfd):
+def test_reports_unreachable_server_without_password(tmp_path, url, capfd):
     pytest.importorskip("psycopg")
     ledger = Ledger(url.format(folder=tmp_path))
     with pytest.raises(LedgerError, match=r"ledger: 'postgresql.psycopg://some") as error:
@@ -133,7 +133,7 @@ def test_readable_ledger_is_named_without_password(postgresql, capfd):
     assert "s3cret" not in str(error.value)
 
 
-def test_a_driver_cannot_print_the_password(tmp_path, monkeypatch):
+def test_driver_cannot_print_the_password(tmp_path, monkeypatch):
     psycopg = pytest.importorskip("psycopg")
 
     def connect(*arguments: object, **named: object) -> None:
@@ -201,7 +201,7 @@ def test_reads_entries_without_origin(ledger_url):
     assert ledger.total("visits") == pytest.approx(0.5)
 
 
-def test_no_table_is_changed(tmp_path):
+def test_changes_no_table(tmp_path):
     """Programs of earlier versions read and spend from the same ledger."""
     ledger = declared(str(tmp_path / "ledger"))
     with sqlite3.connect(tmp_path / "ledger") as connection:

@@ -98,7 +98,7 @@ def test_rejects_loss_that_is_not_a_positive_number(value):
             make(value)
 
 
-def test_a_loss_of_integers_is_one_of_floats():
+def test_loss_of_integers_equals_loss_of_floats():
     loss = Loss(rho=1, mu_squared=4, epsilon=3)
     assert [type(value) for value in loss.to_json().values()] == [float] * 3
 
@@ -134,7 +134,7 @@ def test_stored_loss_is_never_less_than_its_exact_bounds(seed):
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("epsilon", [1e-3, 0.1, 1.0, 1000.0])
 @pytest.mark.parametrize("delta", [1e-5, 1e-9, 1e-12])
-def test_one_release_may_spend_all_of_the_budget(kind, epsilon, delta):
+def test_one_release_may_spend_the_whole_budget(kind, epsilon, delta):
     loss = loss_of(kind, epsilon, delta)  # type: ignore[arg-type]
     account = Account(epsilon, delta, "auto")
     assert account.largest_epsilon(kind, delta) == pytest.approx(epsilon, rel=1e-6)  # type: ignore[arg-type]
@@ -146,7 +146,7 @@ def test_one_release_may_spend_all_of_the_budget(kind, epsilon, delta):
     assert not account.fits(more)
 
 
-def test_the_first_release_chooses_the_filter_and_nothing_changes_it_later():
+def test_first_release_chooses_the_filter_for_good():
     whole, small = Loss.gaussian(discrete_gaussian_mu(1.0, 1e-9)), Loss.gaussian(0.01)
     rounds = Loss.zcdp(zcdp_rho(0.1, 1e-9))
     auto = Account(1.0, 1e-9, "auto")
@@ -162,7 +162,7 @@ def test_the_first_release_chooses_the_filter_and_nothing_changes_it_later():
     assert fill(auto, small, rounds).losses == (small, rounds)
 
 
-def test_pure_releases_may_add_up_to_the_whole_epsilon_beside_either_filter():
+def test_pure_releases_may_spend_the_whole_epsilon_under_either_filter():
     for composition in ("auto", "zcdp", "gaussian"):
         account = fill(Account(1.0, 1e-9, composition), *[Loss.pure(0.25)] * 5)
         assert len(account.losses) == 4
@@ -176,7 +176,7 @@ def test_many_small_releases_cost_less_than_the_sum_of_their_epsilons():
     assert sum(loss.epsilon or 0 for loss in account.losses) > 2.9
 
 
-def test_no_delta_means_no_other_filter():
+def test_budget_without_delta_has_only_the_pure_filter():
     account = Account(1.0, 0.0, "zcdp")
     assert account.filters() == ("pure",)
     assert not account.fits(Loss.zcdp(1e-9))
@@ -249,7 +249,7 @@ def accepted(account: Account, offers: list[Loss]) -> list[Loss]:
 
 
 @given(accounts, st.lists(losses, max_size=30))
-def test_sequences_are_accepted_as_an_independent_recomputation_says(account, offers):
+def test_accepts_the_same_sequences_as_an_independent_computation(account, offers):
     full = fill(account, *offers)
     assert list(full.losses) == accepted(account, offers)
     assert 0 <= full.spent_epsilon() <= account.epsilon
@@ -257,7 +257,7 @@ def test_sequences_are_accepted_as_an_independent_recomputation_says(account, of
 
 @settings(max_examples=60)
 @given(accounts, st.lists(losses, max_size=6), st.sampled_from(KINDS))
-def test_the_largest_epsilon_fits_and_little_more_does_not(account, offers, kind):
+def test_largest_epsilon_fits_and_a_slightly_larger_one_does_not(account, offers, kind):
     account = fill(account, *offers)
     largest = account.largest_epsilon(kind, 1e-9)  # type: ignore[arg-type]
     if largest > 0:
@@ -268,7 +268,7 @@ def test_the_largest_epsilon_fits_and_little_more_does_not(account, offers, kind
 
 @settings(max_examples=25)
 @given(accounts.filter(lambda account: account.delta > 0), st.lists(losses, min_size=1, max_size=8))
-def test_what_fits_keeps_the_budget_by_another_library(account, offers):
+def test_accepted_releases_keep_the_budget_by_another_library(account, offers):
     """The privacy loss distributions of releases fixed in advance, composed by dp-accounting."""
     kept = fill(account, *offers).losses
     squares = math.fsum(
@@ -339,7 +339,7 @@ def best_adversary(account: Account, steps: tuple[Step, ...]) -> float:
 @pytest.mark.mostly_slow(one_in=4)
 @pytest.mark.parametrize("composition", ["auto", "zcdp", "gaussian"])
 @pytest.mark.parametrize(("epsilon", "delta"), [(1.0, 0.05), (1.5, 0.01), (0.5, 0.1)])
-def test_the_best_adaptive_adversary_stays_within_delta(composition, epsilon, delta):
+def test_best_adaptive_adversary_stays_within_delta(composition, epsilon, delta):
     reached = best_adversary(Account(epsilon, delta, composition), ((0.1, 0.0), (0.3, 0.0)))
     assert reached <= delta
 
@@ -348,16 +348,14 @@ def test_the_best_adaptive_adversary_stays_within_delta(composition, epsilon, de
 @pytest.mark.parametrize("composition", ["auto", "zcdp", "gaussian", "with_slack"])
 @pytest.mark.parametrize(("epsilon", "delta"), [(1.0, 0.05), (1.5, 0.01), (0.5, 0.1)])
 @pytest.mark.parametrize("share", [0.15, 0.5, 1.0])
-def test_the_best_adaptive_adversary_with_slacks_stays_within_delta(
-    composition, epsilon, delta, share
-):
+def test_best_adaptive_adversary_with_slacks_stays_within_delta(composition, epsilon, delta, share):
     account = Account(epsilon, delta, composition)
     reached = best_adversary(account, ((0.2, 0.0), (1e-3, share * delta)))
     assert (share if account.fits(approximate(1e-3, share * delta)) else 0) * delta <= reached
     assert reached <= delta * (1 + 1e-9)
 
 
-def test_that_adversary_catches_a_filter_of_four_times_the_budget(monkeypatch):
+def test_best_adversary_catches_filter_with_four_times_the_budget(monkeypatch):
     def wrong(which: Filter, epsilon: float, delta: float) -> object:
         return 4 * limit(which, epsilon, delta)
 
@@ -381,7 +379,7 @@ def whole_delta_for_the_filter(account: Account, which: Filter, next_loss: Loss 
         ("filters", lambda account, next_loss=None: ("pure", "zcdp")),
     ],
 )
-def test_that_adversary_catches_slacks_that_are_not_kept_apart(monkeypatch, name, value):
+def test_best_adversary_catches_slacks_that_are_not_separate(monkeypatch, name, value):
     """Slacks that nobody adds up; and a whole delta for slacks and another one for the filter."""
     if name == "filters":
         monkeypatch.setattr(Account, "slack_limit", whole_delta_kept)
@@ -391,7 +389,7 @@ def test_that_adversary_catches_slacks_that_are_not_kept_apart(monkeypatch, name
     assert best_adversary(account, ((0.2, 0.0), (0.05, 0.05))) > 0.05 * 1.2
 
 
-def test_the_margin_pays_for_the_grid_of_every_release():
+def test_margin_covers_the_grid_of_every_release():
     """What the module and ``Loss.gaussian`` say of g, computed from the proof's constants."""
     normaliser = 2 * sum(math.exp(-2 * math.pi**2 * 2.0**2 * k**2) for k in range(1, 5))
     grid = 3 * 2**28 * normaliser
@@ -401,7 +399,7 @@ def test_the_margin_pays_for_the_grid_of_every_release():
         assert 2 * stated * ledger_filters.MAX_RELEASES < 1e-12 * ledger_filters.MIN_EPSILON
 
 
-def test_the_pure_filter_admits_what_is_promised_and_no_more():
+def test_pure_filter_admits_exactly_the_stated_budget():
     most = Fraction(1.0) * (1 + Fraction(1, 2**50))
     assert limit("pure", 1.0, 1e-9) == most
     full = Account(1.0, 1e-9, "auto", (Loss.pure(0.5), Loss.pure(0.5)))
@@ -428,9 +426,7 @@ approximate = Loss.approximate
         ("with_slack", approximate(0.1, 6e-7), 0.5),
     ],
 )
-def test_the_first_release_or_the_declaration_decides_what_is_kept_for_slacks(
-    composition, first, kept
-):
+def test_first_release_or_declaration_sets_the_delta_reserved_for_slacks(composition, first, kept):
     account = Account(1.0, 1e-6, composition)
     assert account.slack_limit(first) == kept * 1e-6
     assert account.fits(first) == ((first.slack or 0) <= kept * 1e-6)
@@ -440,7 +436,7 @@ def test_the_first_release_or_the_declaration_decides_what_is_kept_for_slacks(
         assert after.slack_limit(later) == kept * 1e-6
 
 
-def test_slacks_add_up_and_are_refused_where_they_no_longer_fit():
+def test_slacks_add_up_and_are_refused_when_they_no_longer_fit():
     account = fill(Account(100.0, 1e-6, "with_slack"), *[approximate(0.1, 1e-7)] * 9)
     assert len(account.losses) == 5  # half of delta, and five times 1e-7 is 5e-7
     assert account.largest_slack() == 0.0
@@ -451,7 +447,7 @@ def test_slacks_add_up_and_are_refused_where_they_no_longer_fit():
     assert not whole.fits(Loss.zcdp(1e-6))
 
 
-def test_other_filters_have_only_the_delta_that_is_not_kept_for_slacks():
+def test_other_filters_have_only_the_delta_not_reserved_for_slacks():
     first = approximate(1e-3, 1e-9)
     account = fill(Account(1.0, 4e-9, "zcdp"), first)
     assert account.left("zcdp") == Fraction(zcdp_rho(1.0, 2e-9)) - Fraction(first.rho)
@@ -460,12 +456,12 @@ def test_other_filters_have_only_the_delta_that_is_not_kept_for_slacks():
     assert account.largest_slack() == 1e-9
 
 
-def test_a_slack_needs_a_delta():
+def test_slack_needs_a_delta():
     assert not Account(1.0, 0.0, "auto").fits(approximate(0.1, 1e-300))
 
 
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 3.0])
-def test_any_approximately_private_pair_is_a_mixture_as_a_loss_says(epsilon):
+def test_approximately_private_pair_is_the_mixture_that_a_loss_states(epsilon):
     """The proof of ``Loss.approximate``, carried out on random pairs of laws."""
     rng = np.random.default_rng(3)
     for _ in range(200):

@@ -166,7 +166,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_the_worst_analyst_stays_within_delta(case):
+def test_worst_analyst_stays_within_delta(case):
     epsilon, delta, steps = CASES[case]
     most = reached(pure_first(epsilon, delta), steps, most=6)
     assert delta / 10 < most <= delta * (1 + 1e-12)
@@ -202,7 +202,7 @@ def test_worst_analyst_catches_epsilon_fixed_after_noise(monkeypatch):
 # What it adds up.
 
 
-def test_epsilons_add_up_and_the_rest_is_for_releases_that_need_delta():
+def test_epsilons_add_up_and_the_rest_goes_to_releases_that_need_delta():
     """A first release of epsilon 1 left nothing for others, of a budget of 3."""
     account = pure_first(3.0, 1e-9, Loss.pure(1.0))
     gaussian_of = Loss.gaussian(discrete_gaussian_mu(1.0, 1e-9))
@@ -217,7 +217,7 @@ def test_epsilons_add_up_and_the_rest_is_for_releases_that_need_delta():
     assert pure_first(3.0, 1e-9, *account.losses, gaussian_of).spent_epsilon() <= 2.06
 
 
-def test_the_filter_counts_what_follows_its_first_release_only():
+def test_filter_counts_only_releases_from_its_first_on():
     first, small = Loss.pure(0.5), Loss.zcdp(0.001)
     account = pure_first(1.0, 1e-9, first, small, Loss.pure(0.01))
     assert account.filters() == ("pure", "zcdp")
@@ -228,7 +228,7 @@ def test_the_filter_counts_what_follows_its_first_release_only():
 
 
 @pytest.mark.parametrize("epsilons", [(1.0,), (0.1,) * 10, (0.9999995,)])
-def test_nothing_fits_after_pure_releases_spent_everything(epsilons):
+def test_no_release_fits_after_pure_releases_spent_the_budget(epsilons):
     account = pure_first(1.0, 1e-9, *map(Loss.pure, epsilons))
     assert not account.fits(Loss.zcdp(1e-300)) and not account.fits(Loss.gaussian(1e-150))
     assert not account.fits(Loss.approximate(1e-6, 1e-10))
@@ -236,14 +236,14 @@ def test_nothing_fits_after_pure_releases_spent_everything(epsilons):
         assert account.largest_epsilon(kind, 1e-9) == 0.0  # type: ignore[arg-type]
 
 
-def test_ten_tenths_may_end_with_one_that_needs_delta():
+def test_last_of_ten_tenths_may_need_delta():
     account = pure_first(1.0, 1e-9, *[Loss.pure(0.1)] * 9)
     assert account.fits(Loss.pure(0.1)) and account.fits(Loss.approximate(0.1, 1e-9))
     assert not account.fits(Loss.approximate(0.1, 1.1e-9)) and account.largest_slack() == 1e-9
 
 
 @pytest.mark.parametrize(("slack", "kept"), [(None, 0.0), (2e-10, 0.5), (6e-10, 1.0)])
-def test_the_first_release_that_is_not_pure_decides_on_slacks(slack, kept):
+def test_first_release_that_is_not_pure_decides_on_slacks(slack, kept):
     first = Loss(rho=0.001, epsilon=0.01 if slack else None, slack=slack or Fraction(0))
     account = pure_first(1.0, 1e-9, Loss.pure(0.5))
     assert account.slack_limit(Loss.pure(0.1)) == 0.0 and account.fits(first)
@@ -252,7 +252,7 @@ def test_the_first_release_that_is_not_pure_decides_on_slacks(slack, kept):
     assert after.filters() == (("pure",) if kept == 1 else ("pure", "zcdp"))
 
 
-def test_no_delta_admits_pure_releases_only():
+def test_budget_without_delta_admits_only_pure_releases():
     account = pure_first(1.0, 0.0, Loss.pure(0.4))
     assert account.filters() == ("pure",) and account.largest_epsilon("pure", 0.0) == 0.6
     assert not account.fits(Loss.zcdp(1e-9)) and not account.fits(Loss.approximate(0.1, 1e-12))
@@ -265,7 +265,7 @@ def guarantee(epsilon: float, delta: float = 1e-9) -> Guarantee:
     return Guarantee(epsilon, delta, AR, "person", 1)  # type: ignore[arg-type]
 
 
-def test_a_new_ledger_admits_what_plain_addition_admits(ledger_url):
+def test_new_ledger_admits_everything_that_plain_addition_admits(ledger_url):
     ledger = Ledger(ledger_url)
     assert ledger.declare("visits", 3.0, 1e-9, "person", AR).composition == "pure_first"
     ledger.spend("visits", guarantee(1.0), Loss.pure(1.0), "mwem")
@@ -290,7 +290,7 @@ def test_existing_ledger_keeps_its_composition(ledger_url, composition):
         )
 
 
-def test_a_refusal_names_what_the_flags_may_ask_for(ledger_url):
+def test_refusal_names_what_the_flags_may_request(ledger_url):
     ledger = Ledger(ledger_url)
     ledger.declare("visits", 3.0, 1e-9, "person", AR)
     ledger.spend("visits", guarantee(1.0), Loss.pure(1.0), "mwem")
@@ -314,7 +314,7 @@ RUNS = [TwoResponses(0.2), Masked(0.2)]
 
 
 @pytest.mark.parametrize("run", RUNS)
-def test_answers_of_run_keep_its_stated_privacy(run):
+def test_answers_of_a_run_keep_its_stated_privacy(run):
     ends = list(itertools.product((0, 1), repeat=NUM_ANSWERS))
     for neighbour in (0, 1):
         assert sum(run.law(each, neighbour) for each in ends) == pytest.approx(1)
@@ -340,7 +340,7 @@ def test_best_analyst_catches_runs_paid_at_their_end(composition):
     assert PaidAtTheEnd(account, TwoResponses(0.6), 0.3, most_runs=6).reached() > account.delta
 
 
-def test_a_run_is_paid_for_as_a_whole_while_others_come_and_go(tmp_path):
+def test_interleaved_run_is_paid_for_as_a_whole(tmp_path):
     domain = domain_of(4)
     guarantee = Guarantee(0.5, 0.0, "replace_one", "person", 1)
     plan = plan_private_mw(domain, guarantee, 100, num_questions=10)

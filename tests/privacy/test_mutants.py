@@ -158,7 +158,7 @@ AUDITS: dict[str, Callable[[], float]] = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", AUDITS)
-def test_the_audits_pass_on_the_code_as_it_is(name):
+def test_audits_pass_on_unchanged_code(name):
     assert 0.5 < AUDITS[name]() <= 1
 
 
@@ -357,7 +357,7 @@ MUTANTS: dict[str, tuple[str, Callable[[pytest.MonkeyPatch], None]]] = {
 
 @pytest.mark.mostly_slow(one_in=5, start=1)
 @pytest.mark.parametrize("mutant", MUTANTS)
-def test_the_audit_sees_the_bug(mutant, monkeypatch):
+def test_audit_detects_the_bug(mutant, monkeypatch):
     name, apply = MUTANTS[mutant]
     apply(monkeypatch)
     assert AUDITS[name]() > 1.005
@@ -373,7 +373,7 @@ def test_the_audit_sees_the_bug(mutant, monkeypatch):
         ("rounds, approximate", ROUNDS, promise(REPLACE, 1e-9), promise(ADD, 1e-9)),
     ],
 )
-def test_add_remove_noise_does_not_do_for_replace_one(name, mechanism, promised, planned):
+def test_add_remove_noise_is_too_small_for_replace_one(name, mechanism, promised, planned):
     assert audit(mechanism, promised, planned) > 1.05
 
 
@@ -382,7 +382,7 @@ def test_add_remove_noise_does_not_do_for_replace_one(name, mechanism, promised,
     "mechanism", [MWEM(), Gaussian(), Gaussian("textbook"), Laplace(), ROUNDS, TEXTBOOK], ids=repr
 )
 @pytest.mark.parametrize("neighboring", [ADD, REPLACE])
-def test_noise_for_one_record_does_not_do_for_two(mechanism, neighboring):
+def test_noise_for_one_record_is_too_small_for_two(mechanism, neighboring):
     promised = promise(neighboring, APPROXIMATE, 1.0, 2)
     planned = promise(neighboring, APPROXIMATE, 1.0, 1)
     assert audit(mechanism, promised) <= 1
@@ -392,20 +392,20 @@ def test_noise_for_one_record_does_not_do_for_two(mechanism, neighboring):
 @pytest.mark.mostly_slow(one_in=4)
 @pytest.mark.parametrize("mechanism", [PAIRS, ROUNDS], ids=repr)
 @pytest.mark.parametrize("neighboring", [ADD, REPLACE])
-def test_noise_of_a_selection_is_for_its_relation_and_unit(mechanism, neighboring):
+def test_noise_of_a_selection_depends_on_relation_and_unit(mechanism, neighboring):
     one, two = (promise(neighboring, APPROXIMATE, 1.0, most) for most in (1, 2))
     assert audit_trees(mechanism, two, one) > 1.2
     if neighboring == REPLACE:
         assert audit_trees(mechanism, one, promise(ADD, APPROXIMATE)) > 1.05
 
 
-def test_analytic_sigma_on_a_coarse_grid_is_seen(monkeypatch):
+def test_detects_analytic_sigma_on_a_coarse_grid(monkeypatch):
     forget_smoothing(monkeypatch)
     promised = promise(ADD, APPROXIMATE, 8.0)
     assert audit(Gaussian(), promised, ways=2) > 1.02
 
 
-def test_counts_without_noise_are_seen(monkeypatch):
+def test_detects_counts_without_noise(monkeypatch):
     """What is released then differs under noise that ignores the data."""
     seen = []
     monkeypatch.setattr(

@@ -71,7 +71,7 @@ def least_epsilon(rho: float, delta: float) -> arb:
     return exact_epsilon(rho, math.exp(low), delta)
 
 
-def test_integers_and_fractions_are_rounded_outwards_to_the_nearest_double():
+def test_rounds_integers_and_fractions_outwards_to_the_nearest_double():
     rng = random.Random(1)
     for _ in range(500):
         value = Fraction(rng.getrandbits(rng.randint(1, 200)), 1 + rng.getrandbits(100))
@@ -96,7 +96,7 @@ def test_margin_covers_its_number_of_operations():
     assert lowered(0.0) == 0.0
 
 
-def test_the_delta_of_gaussian_noise_is_never_below_the_truth():
+def test_delta_of_gaussian_noise_is_not_below_truth():
     for mu, epsilon in numbers(3, 1500, (-6, 3), (-8, 5)):
         if epsilon / mu < 1e4:
             found = gaussian_delta(mu, epsilon)
@@ -104,7 +104,7 @@ def test_the_delta_of_gaussian_noise_is_never_below_the_truth():
     assert gaussian_delta(1e-3, 1e3) > 0
 
 
-def test_the_epsilon_of_zero_concentrated_privacy_is_never_below_the_truth():
+def test_epsilon_of_zero_concentrated_privacy_is_not_below_truth():
     for rho, delta in numbers(4, 250, (-22, 5), (-30, -0.01)):
         assert not least_epsilon(rho, delta) > zcdp_epsilon(rho, delta)
 

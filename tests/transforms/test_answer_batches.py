@@ -44,11 +44,11 @@ def test_batches_are_small_and_complete():
     assert {part.num_batches for part in parts} == {len(parts)}
 
 
-def test_a_run_without_answers_is_one_batch():
+def test_run_without_answers_is_one_batch():
     assert answer_batches("run", None, []) == [AnswerBatch("run", 0, None, [], 1)]
 
 
-def test_queries_keep_their_order_whatever_order_their_lists_come_in():
+def test_queries_keep_their_order_if_lists_arrive_out_of_order():
     lines = [f"{number} {'q' * (number % 1000)}" for number in range(20_000)]
     elements = numbered_queries(lines)
     assert len(elements) > 3
@@ -65,7 +65,7 @@ def test_reads_lists_and_single_queries():
 
 
 @pytest.mark.parametrize("is_complete", [True, False])
-def test_only_a_complete_run_is_written(tmp_path, is_complete):
+def test_writes_only_a_complete_run(tmp_path, is_complete):
     plan = plan_private_mw(DOMAIN, GUARANTEE, 10, num_questions=2)
     parts = [AnswerBatch("0" * 32, number, 10, [row(number)], 3) for number in (2, 0, 1)]
     given = parts if is_complete else parts[1:]
@@ -79,7 +79,7 @@ def test_only_a_complete_run_is_written(tmp_path, is_complete):
 
 
 @pytest.mark.slow
-def test_a_run_in_several_batches_is_one_release(tmp_path, monkeypatch):
+def test_run_in_several_batches_is_one_release(tmp_path, monkeypatch):
     monkeypatch.setattr(batches_module, "ELEMENT_TEXT", 1200)  # about two answers
     lines = [f'{{"id": "{number}", "conjunction": {{"paid": true}}}}' for number in range(9)]
     plan = plan_private_mw(DOMAIN, GUARANTEE, "noisy", num_questions=9)
@@ -101,7 +101,7 @@ PAIRS = parse_linear_workload("conjunctions:2", domain_of(4, 2, 3))
 
 
 @pytest.mark.parametrize("delta, name", [(0.0, "laplace"), (1e-9, "gaussian")])
-def test_accepts_a_token_for_the_public_mechanism_name(delta, name, tmp_path):
+def test_accepts_token_for_the_public_mechanism_name(delta, name, tmp_path):
     plan = plan_workload_answers(PAIRS, promise(ADD, delta), "noisy", f"discrete_{name}")
     assert plan.mechanism == plan.public["mechanism"] == name
     ledger = Ledger(str(tmp_path / "ledger.sqlite"))

@@ -80,7 +80,7 @@ def rows_of(batches: list[AnswerBatch]) -> list[dict[str, Any]]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("is_stream", [False, True])
-def test_queries_are_answered_in_order_and_bad_ones_cost_nothing(is_stream):
+def test_answers_queries_in_order_and_bad_ones_cost_no_budget(is_stream):
     (batch,) = answer([[FIRST, *REFUSED, REPEAT, SECOND]], is_stream=is_stream)
     rows = batch.answers
     assert [row["id"] for row in rows] == ["a", "bad", *[None] * 6, "again", "2"]
@@ -97,7 +97,7 @@ def test_queries_are_answered_in_order_and_bad_ones_cost_nothing(is_stream):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("is_stream", [False, True])
-def test_records_are_encoded_bounded_and_counted(is_stream, monkeypatch):
+def test_encodes_limits_and_counts_records(is_stream, monkeypatch):
     """Not a histogram of the test's own: what the run is given is what the records say."""
     held = []
     original = module.PrivateMW
@@ -114,20 +114,20 @@ def test_records_are_encoded_bounded_and_counted(is_stream, monkeypatch):
 
 
 @pytest.mark.parametrize("is_stream", [False, True])
-def test_answers_about_no_records(is_stream):
+def test_answers_queries_about_empty_input(is_stream):
     (batch,) = answer([FIRST], records=[], is_stream=is_stream)
     assert batch.answers[0]["error"] is None
 
 
 @pytest.mark.slow
-def test_no_queries_are_an_empty_release():
+def test_run_without_queries_is_an_empty_release():
     (batch,) = answer([])
     assert batch.answers == []
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("is_stream", [False, True])
-def test_a_noisy_number_of_records_is_drawn_once(is_stream):
+def test_draws_noisy_number_of_records_once(is_stream):
     batches = answer([FIRST, SECOND], is_stream=is_stream, num_records="noisy")
     assert len({batch.num_records for batch in batches}) == 1
 
@@ -206,7 +206,7 @@ def set_of(batches: list[AnswerBatch]) -> list[AnswerBatch]:
 
 
 @pytest.mark.slow
-def test_a_stream_of_several_panes_is_one_run():
+def test_stream_of_several_panes_is_one_run():
     with streaming_pipeline() as p:
         held = p | "Records" >> beam.Create(RECORDS)
         asked = stream(p, PANES) | beam.WindowInto(FixedWindows(10))
@@ -216,7 +216,7 @@ def test_a_stream_of_several_panes_is_one_run():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("after", [1, 3])
-def test_a_reader_that_fails_once_sees_the_same_answers(after):
+def test_reader_that_fails_once_sees_the_same_answers(after):
     SEEN.clear()
     with streaming_pipeline() as p:
         held = p | "Records" >> beam.Create(RECORDS)
@@ -274,7 +274,7 @@ def counted() -> list[tuple[int, bytes]]:
     return [(0, write_shard(counts))]
 
 
-def test_step_ahead_of_its_state_restarts_from_the_state():
+def test_step_ahead_of_its_saved_state_restarts_from_the_state():
     """A bundle failed after it had answered: its state is set back, and the object lives on."""
     step, head, log = module._AnswerStream(module._Starter(plan(), None)), Kept(None), Kept([])
     step.setup()
@@ -289,7 +289,7 @@ def test_step_ahead_of_its_state_restarts_from_the_state():
     assert again.answers[0]["questions_left"] == 9
 
 
-def test_step_that_failed_restarts_from_the_state(monkeypatch):
+def test_failed_step_restarts_from_the_state(monkeypatch):
     step, head, log = module._AnswerStream(module._Starter(plan(), None)), Kept(None), Kept([])
     step.setup()
     (first,) = step.process(("run", [FIRST]), counted(), head, log)
@@ -309,7 +309,7 @@ def test_step_that_failed_restarts_from_the_state(monkeypatch):
     assert again.answers == [{**first.answers[0], "id": "again"}]
 
 
-def test_a_state_of_other_settings_answers_nothing(monkeypatch):
+def test_state_of_other_settings_answers_no_query(monkeypatch):
     """A stream that a newer version takes over, which chooses other noise for the same plan."""
     step, head, log = module._AnswerStream(module._Starter(plan(), None)), Kept(None), Kept([])
     step.setup()
@@ -326,7 +326,7 @@ def test_a_state_of_other_settings_answers_nothing(monkeypatch):
     assert again.answers[0]["questions_left"] == 9
 
 
-def test_the_state_of_a_stream_is_plain_values():
+def test_state_of_a_stream_consists_of_plain_values():
     step, head, log = module._AnswerStream(module._Starter(plan(), None)), Kept(None), Kept([])
     step.setup()
     list(step.process(("run", [FIRST]), counted(), head, log))
@@ -346,7 +346,7 @@ def test_exhausted_run_keeps_answering():
 
 
 @pytest.mark.slow
-def test_an_error_in_the_step_tells_nothing(monkeypatch):
+def test_error_in_the_step_reveals_nothing(monkeypatch):
     def fail(*arguments, **named):
         raise ValueError("secret 900")
 
@@ -356,7 +356,7 @@ def test_an_error_in_the_step_tells_nothing(monkeypatch):
     assert "900" not in str(caught.value)
 
 
-def test_the_job_graph_holds_no_noise_and_no_state():
+def test_job_graph_contains_no_noise_and_no_state():
     p = pipeline()
     asked = p | beam.Create([FIRST]) | Unbounded()
     held = p | "Records" >> beam.Create([{"age": 3}])
@@ -370,7 +370,7 @@ def test_the_job_graph_holds_no_noise_and_no_state():
 @pytest.mark.parametrize(
     "runner, is_stream", [("FnApiRunner", True), ("FlinkRunner", True), ("FlinkRunner", False)]
 )
-def test_a_run_is_saved_where_all_steps_see_the_folder(tmp_path, runner, is_stream):
+def test_saves_run_if_all_steps_share_the_folder(tmp_path, runner, is_stream):
     p = beam.Pipeline(runner)
     asked = p | "Queries" >> beam.Create([FIRST])
     asked = asked | Unbounded() if is_stream else asked
@@ -381,7 +381,7 @@ def test_a_run_is_saved_where_all_steps_see_the_folder(tmp_path, runner, is_stre
 
 
 @pytest.mark.slow
-def test_a_run_is_saved_under_its_id_and_goes_on_once(tmp_path):
+def test_saves_run_under_its_id_and_resumes_it_once(tmp_path):
     for number in range(2):
         with pipeline(0) as p:
             asked = p | "Queries" >> beam.Create([[FIRST]] if number == 0 else [[SECOND, REPEAT]])
@@ -420,7 +420,7 @@ def write(folder: Path, **named: Any) -> list[dict[str, Any]]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("repeats", [0, 2])
-def test_answers_are_written_as_one_release(tmp_path, repeats):
+def test_writes_answers_as_one_release(tmp_path, repeats):
     folder = tmp_path / "out"
     rows = write(folder, repeats=repeats, num_records="noisy")
     assert [row["id"] for row in rows] == ["a", "bad", "2"]
@@ -435,7 +435,7 @@ def test_answers_are_written_as_one_release(tmp_path, repeats):
 
 
 @pytest.mark.slow
-def test_a_stream_is_written_batch_by_batch(tmp_path):
+def test_writes_stream_batch_by_batch(tmp_path):
     with streaming_pipeline() as p:
         held = p | "Records" >> beam.Create(RECORDS)
         answers = stream(p, PANES) | AnswerQueries(plan(), held)
@@ -449,7 +449,7 @@ def test_a_stream_is_written_batch_by_batch(tmp_path):
 
 
 @pytest.mark.slow
-def test_first_of_two_attempts_at_a_batch_is_kept(tmp_path):
+def test_keeps_first_of_two_attempts_at_a_batch(tmp_path):
     from beam_dp.releases.answers.files import write_batch
 
     (batch,) = answer([FIRST])

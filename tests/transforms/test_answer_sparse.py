@@ -54,7 +54,7 @@ def answers(
 
 
 @pytest.mark.slow
-def test_answers_are_near_the_truth_and_bad_queries_have_errors():
+def test_answers_queries_near_the_truth_and_reports_bad_ones():
     rows = answers(LINES, plan())
     assert [row["error"] is None for row in rows] == [True, False, False, False, True]
     assert rows[0]["id"] == "first"
@@ -64,7 +64,7 @@ def test_answers_are_near_the_truth_and_bad_queries_have_errors():
 
 
 @pytest.mark.slow
-def test_a_unit_keeps_k_records():
+def test_unit_keeps_k_records():
     rows = answers([LINES[0]], plan("person", 1))
     # Of each person one of two records, with neighbouring keys, is kept.
     assert rows[0]["bound"] < 40
@@ -72,7 +72,7 @@ def test_a_unit_keeps_k_records():
 
 
 @pytest.mark.slow
-def test_no_records_and_no_queries_make_a_run():
+def test_run_may_have_no_records_and_no_queries():
     assert answers([], plan(), []) == []
     rows = answers([LINES[0]], plan(), [])
     assert rows[0]["value"] == pytest.approx(0, abs=rows[0]["bound"])
@@ -118,7 +118,7 @@ def flags(folder: Path, **overrides: str | None) -> list[str]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("repeats", ["0", "2"])
-def test_the_program_writes_one_run(tmp_path, capfd, repeats):
+def test_program_writes_one_run(tmp_path, capfd, repeats):
     assert main(flags(tmp_path, direct_runner_bundle_repeat=repeats)) == 0
     assert "2 answers, 3 refused" in capfd.readouterr().out
     (path,) = (tmp_path / "out").glob("answers-*.avro")
@@ -133,7 +133,7 @@ def test_the_program_writes_one_run(tmp_path, capfd, repeats):
 
 
 @pytest.mark.slow
-def test_the_program_answers_all_conjunctions_over_rows(tmp_path):
+def test_program_answers_all_conjunctions_over_rows(tmp_path):
     rows = ["1111"] * 3000 + ["1101"] * 2000 + ["0000"] * 9
     argv = flags(tmp_path, queries="row_conjunctions:4,3", max_sparsity=None)
     write_table(tmp_path, pa.table({"email": rows}))
@@ -170,7 +170,7 @@ def test_the_program_answers_all_conjunctions_over_rows(tmp_path):
     ],
     ids=str,
 )
-def test_flags_of_another_mechanism_are_refused(tmp_path, capfd, change, pattern):
+def test_refuses_flags_of_another_mechanism(tmp_path, capfd, change, pattern):
     argv = flags(tmp_path, **change)
     before = everything_under(tmp_path)
     assert main(argv) == 2

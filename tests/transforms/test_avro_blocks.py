@@ -65,11 +65,11 @@ def test_ranges_cover_each_record_once(num_records, codec, sync_interval, chunk_
     assert [row["id"] for row in found] == list(range(num_records))
 
 
-def test_a_date_that_python_cannot_hold_is_an_integer():
+def test_date_out_of_python_range_is_an_integer():
     assert read(write(1), [], ["born"]) == [{"born": 2**31 - 1}]
 
 
-def test_a_union_of_types_keeps_each_value():
+def test_union_of_types_keeps_each_value():
     assert [row["name"] for row in read(write(3), [], ["name"])] == [None, b"x", 7]
 
 
@@ -82,14 +82,14 @@ def test_text_that_is_not_utf8_affects_only_its_record():
 
 
 @pytest.mark.parametrize("codec", ["null", "deflate"])
-def test_a_damaged_block_raises(codec):
+def test_damaged_block_raises(codec):
     file = write(300, codec)
     for damaged in (file[:-3], file[:-20], file[:-16] + bytes(16)):
         with pytest.raises(Exception):  # noqa: B017 - of whatever type the parser likes
             read(damaged, [], ["id"])
 
 
-def test_a_file_of_something_else_than_records_is_refused():
+def test_refuses_file_of_other_values_than_records():
     target = io.BytesIO()
     fastavro.writer(target, {"type": "long"} | {"name": "x"}, [1, 2])
     with pytest.raises(ValueError, match="record"):
@@ -116,7 +116,7 @@ MANY: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("number", [1, 2, 9])
-def test_columns_are_the_same_whichever_others_are_read(number):
+def test_column_does_not_depend_on_other_columns_read(number):
     """Also where the type of one is defined in another, which is then read as well."""
     records = [
         {
@@ -146,7 +146,7 @@ def test_columns_are_the_same_whichever_others_are_read(number):
     assert found is not None and len(found["fields"]) == 2
 
 
-def test_an_integer_that_is_too_long_for_a_date_is_none_and_leaves_its_neighbours():
+def test_integer_too_long_for_a_date_is_null_and_keeps_its_neighbours():
     plain = {**SCHEMA, "fields": [{"name": "born", "type": "long"}]}
     target, marker = io.BytesIO(), b"m" * 16
     fastavro.writer(target, plain, [{"born": each} for each in (1, 2**40, 2)], sync_marker=marker)

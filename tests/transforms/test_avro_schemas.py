@@ -88,7 +88,7 @@ def refusals(path: str) -> list[str]:
 
 
 @pytest.mark.parametrize("case", RECURSIVE)
-def test_a_recursive_schema_is_refused_before_a_record_is_read(tmp_path, case):
+def test_refuses_recursive_schema_before_reading_a_record(tmp_path, case):
     """Five thousand records in each other ended the worker's process by a signal."""
     schema, name = RECURSIVE[case]
     said = refusals(write(tmp_path / "a.avro", schema, b"\2\2" * 5000 + b"\2\0"))
@@ -97,13 +97,13 @@ def test_a_recursive_schema_is_refused_before_a_record_is_read(tmp_path, case):
 
 
 @pytest.mark.parametrize("case", TOO_DEEP)
-def test_a_schema_that_nests_too_deeply_is_refused(tmp_path, case):
+def test_refuses_schema_that_nests_too_deeply(tmp_path, case):
     for each in refusals(write(tmp_path / "a.avro", TOO_DEEP[case])):
         assert f"must have a schema whose records are nested at most {MAX_DEPTH} deep" in each
 
 
 @pytest.mark.parametrize("brackets", [b"[", b'{"type":'])
-def test_a_header_of_very_many_brackets_is_refused(tmp_path, brackets):
+def test_refuses_header_with_very_many_brackets(tmp_path, brackets):
     closing = b"]" if brackets == b"[" else b"}"
     kind = brackets * 100_000 + b'"long"' + closing * 100_000
     schema = b'{"type":"record","name":"R","fields":[{"name":"a","type":' + kind + b"}]}"
@@ -111,7 +111,7 @@ def test_a_header_of_very_many_brackets_is_refused(tmp_path, brackets):
         assert f"nested at most {MAX_DEPTH} deep" in each
 
 
-def test_names_that_are_used_again_and_deep_schemas_within_the_bound_are_read():
+def test_reads_reused_names_and_deep_schemas_within_the_bound():
     enum = {"type": "enum", "name": "E", "symbols": ["A", "B"]}
     inner = record("S", "E", ["null", "E"])
     schema = record("R", enum, "E", inner, {"type": "map", "values": "S"}, nested(MAX_DEPTH - 1))
@@ -126,7 +126,7 @@ def test_names_that_are_used_again_and_deep_schemas_within_the_bound_are_read():
     assert read.num_rows == 3
 
 
-def test_a_header_of_any_length_and_form_is_read_and_a_shorter_one_never():
+def test_reads_header_of_any_length_and_rejects_truncated_ones():
     schema = json.dumps({**record("R"), "fields": [ID], "doc": "x" * 200_000}).encode()
     first = encode("bytes", b"avro.codec") + encode("bytes", b"null")
     second = encode("bytes", b"avro.schema") + encode("bytes", schema)
@@ -139,7 +139,7 @@ def test_a_header_of_any_length_and_form_is_read_and_a_shorter_one_never():
             read_header(io.BytesIO(data[:length]))
 
 
-def test_a_release_with_such_a_schema_is_refused_by_its_reader():
+def test_reader_refuses_release_with_an_invalid_schema():
     for schema in (RECURSIVE["a list"][0], TOO_DEEP["many arrays"]):
         data = write_blocks(schema, "a" * 32, "records", [(1, b"\2\2" * 5000)])
         with pytest.raises(DamagedFileError, match="does not fit its card"):

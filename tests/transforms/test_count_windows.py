@@ -168,12 +168,12 @@ def test_stream_and_batch_have_the_same_tables(number, arriving, unit):
     "schedules_tried",
     [pytest.param(40, marks=pytest.mark.slow), pytest.param(200, marks=pytest.mark.engines)],
 )
-def test_many_random_streams_have_the_tables_of_a_batch(schedules_tried):
+def test_random_streams_have_the_tables_of_a_batch(schedules_tried):
     settings(max_examples=schedules_tried)(given(schedules(), units())(compare))()
 
 
 @pytest.mark.slow
-def test_units_at_their_limits_are_limited():
+def test_limits_units_at_their_limits():
     """One that is in all windows, and has more records than count in each."""
     rows = [
         [{"a": n % 4, "b": 0, "event": now, "arrival": now, "person": 7} for n in range(4)]
@@ -188,7 +188,7 @@ def test_units_at_their_limits_are_limited():
     assert kept == [0, 1, 5, 6, 10, 11]
 
 
-def test_batches_of_columns_are_counted_as_rows_are():
+def test_counts_batches_of_columns_like_rows():
     arriving = [
         [{"a": n % 4, "b": n % 2, "event": 95 + n, "arrival": 100 + n, "person": n}]
         for n in range(100)
@@ -205,7 +205,7 @@ def test_empty_window_has_a_table():
     assert counted(beam.Create([row])) == [expected]
 
 
-def test_tables_of_several_blocks_are_counted():
+def test_counts_tables_of_several_blocks():
     horizon = Horizon(0, 10, 2, 0)
     rows = [{"a": a, "t": t} for a, t in ((0, 3), (300_000, 4), (299_999, 15), (300_000, 4))]
     SHARDS.clear()
@@ -234,7 +234,7 @@ def test_rejects_windowed_input():
         )
 
 
-def test_a_column_that_is_missing_is_refused():
+def test_rejects_missing_column():
     with pytest.raises(InputError, match=r"^arrival: 'came'"), pipeline() as p:
         rows = p | beam.Create([beam.Row(a=0, b=0, event=1)])
         _ = rows | CountWindows(DOMAIN, HORIZON, RECORDS, "event", "came", unit_costs=None)
@@ -268,14 +268,14 @@ LIMITS = st.integers(1, 6).flatmap(
 
 @settings(max_examples=40)
 @given(rows=ROWS, unit=LIMITS, order=st.permutations(IN_ORDER), bundles=st.integers(1, 3))
-def test_tables_are_the_same_in_any_order_of_panes_and_records(rows, unit, order, bundles):
+def test_tables_do_not_depend_on_order_of_panes_and_records(rows, unit, order, bundles):
     expected = limited_panes.counted(rows, unit, IN_ORDER)
     np.testing.assert_array_equal(limited_panes.counted(rows[::-1], unit, order, bundles), expected)
 
 
 @settings(max_examples=60)
 @given(rows=ROWS, unit=LIMITS, person=st.integers(0, 4))
-def test_a_unit_moves_few_windows_by_few_records(rows, unit, person):
+def test_unit_changes_few_windows_by_few_records(rows, unit, person):
     others = [row for row in rows if row[0] != person]
     moved = limited_panes.counted(rows, unit, IN_ORDER) - limited_panes.counted(
         others, unit, IN_ORDER
@@ -288,7 +288,7 @@ def test_a_unit_moves_few_windows_by_few_records(rows, unit, person):
         assert np.count_nonzero(span) <= unit.max_windows_per_unit
 
 
-def test_the_limits_are_attained():
+def test_limits_are_attained():
     unit = WindowUnit("person", 2, 2, 3)
     rows = [(1, 0, 10 * number, 10 * number) for number in range(6) for _ in range(5)]
     assert limited_panes.counted(rows, unit, IN_ORDER).sum(axis=1).tolist() == [2, 2, 0, 2, 2, 0]

@@ -73,7 +73,7 @@ def test_parses_every_line_independently(header, body, cuts, block_bytes, intege
     "bad",
     [b'1,"x,3', b'"', b"1,2", b"1,2,3,4", b'a"b"c,"2,3', b'"ab"x"y",2,3', b"\xff\xfe", b'1,2,"'],
 )
-def test_malformed_line_affects_no_other(bad):
+def test_malformed_line_does_not_affect_others(bad):
     good = b"1,2,3\n4,5,6\n"
     found = read(b"a,b,c\n" + good + bad + b"\n" + good, [], [])
     assert sorted(found) == [("1", "2", "3")] * 2 + [("4", "5", "6")] * 2
@@ -120,7 +120,7 @@ def test_drops_line_that_is_too_long(monkeypatch):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("end", [b"\n", b"\r\n", b"\r"])
-def test_length_limit_applies_to_each_line_alone(monkeypatch, end):
+def test_length_limit_applies_to_each_line_separately(monkeypatch, end):
     monkeypatch.setattr(csv_lines, "BLOCK_BYTES", 8)
     monkeypatch.setattr(csv_lines, "MAX_LINE_BYTES", 20)
     good = [("1", "2", "3")]

@@ -49,7 +49,7 @@ def num_records(path: pathlib.Path, columns: Sequence[str] = ("id",)) -> int:
     return sum(batch.num_rows for each in ranges for batch in step.process(each))
 
 
-def test_every_compression_that_beam_knows_by_its_extension_is_tested():
+def test_every_compression_that_beam_detects_is_tested():
     beams = {CompressionTypes.detect_compression_type(f"a.{each}") for each in COMPRESSIONS}
     kinds = {value for name, value in vars(CompressionTypes).items() if name.isupper()}
     assert beams == kinds - {CompressionTypes.AUTO, CompressionTypes.UNCOMPRESSED}
@@ -87,7 +87,7 @@ def test_trailing_bytes_after_compressed_stream_stop_the_job(tmp_path, extension
 
 @pytest.mark.mostly_slow(one_in=3)
 @pytest.mark.parametrize("extension", COMPRESSIONS)
-def test_a_compressed_file_of_many_blocks_is_read_once(tmp_path, extension):
+def test_reads_compressed_file_of_many_blocks_once(tmp_path, extension):
     path = tmp_path / f"people.csv.{extension}"
     compress = COMPRESSIONS[extension]
     data = b"id\n" + b"".join(b"%d\n" % (i * i) for i in range(40_000))
@@ -186,7 +186,7 @@ def test_empty_file_among_others_needs_no_header(tmp_path, content):
     assert num_records(tmp_path / "a.csv") == 0
 
 
-def test_reads_lines_ended_by_carriage_returns(tmp_path):
+def test_reads_lines_that_end_in_carriage_returns(tmp_path):
     (tmp_path / "a.csv").write_bytes(b",id\r7,1\r8,2\r")
     assert num_records(tmp_path / "a.csv") == 2
 

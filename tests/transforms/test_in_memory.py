@@ -68,7 +68,7 @@ def rows_of(release: Any) -> list[Any]:
 
 @pytest.mark.mostly_slow(one_in=3)
 @pytest.mark.parametrize(("unit", "k"), [("record", 1), ("household", 1), ("household", 3)])
-def test_the_exact_summary_is_that_of_the_pipeline(tmp_path, unit, k):
+def test_exact_summary_equals_that_of_the_pipeline(tmp_path, unit, k):
     promise = guarantee(unit, k)
     distributed = by_beam(tmp_path, DOMAIN, WORKLOAD, promise, mechanism=EXACT)
     here = dp.release(TABLE, DOMAIN, WORKLOAD, promise, mechanism=EXACT)
@@ -101,7 +101,7 @@ def test_counting_left_out_records_does_not_change_the_others(unit, tables):
     ],
     ids=["mwem", "gaussian", "laplace"],
 )
-def test_the_files_are_those_of_the_pipeline_byte_by_byte(
+def test_files_equal_those_of_the_pipeline_byte_for_byte(
     tmp_path, monkeypatch, unit, mechanism, options
 ):
     for module in (release_table, one_worker):
@@ -149,7 +149,7 @@ def polars_frame(table: pa.Table) -> Any:
         polars_frame,
     ],
 )
-def test_a_table_of_any_library_has_the_same_records(make):
+def test_table_of_any_library_has_the_same_records(make):
     promise = guarantee("household", 2)
     expected, found = (
         dp.release(table, DOMAIN, WORKLOAD, promise, mechanism=EXACT)
@@ -195,7 +195,7 @@ def test_accepts_units_of_8_bytes_that_were_cast_to_binary():
 
 
 @pytest.mark.parametrize("unit", ["age", "who"])
-def test_refuses_polars_columns_of_objects(unit):
+def test_refuses_polars_object_columns(unit):
     polars = pytest.importorskip("polars")
     ids = [uuid.UUID(int=7)] * 3
     columns = {"age": [1] * 3, "sex": ["f"] * 3, "smokes": [True] * 3, "who": ["a"] * 3}
@@ -225,9 +225,7 @@ def test_refuses_polars_columns_of_objects(unit):
         ),
     ],
 )
-def test_a_table_that_does_not_fit_is_refused_before_anything_is_spent(
-    tmp_path, table, unit, message
-):
+def test_refuses_table_that_does_not_fit_before_paying(tmp_path, table, unit, message):
     ledger = dp.Ledger(f"sqlite:///{tmp_path / 'ledger.sqlite'}")
     ledger.declare("people", 5, 1e-6, unit, "add_or_remove_one")
     fields = {"output": tmp_path / "out", "ledger": ledger, "dataset_id": "people"}
@@ -236,7 +234,7 @@ def test_a_table_that_does_not_fit_is_refused_before_anything_is_spent(
     assert ledger.entries("people") == [] and not (tmp_path / "out").exists()
 
 
-def test_unreadable_table_is_refused_without_a_value():
+def test_refuses_unreadable_table_without_showing_a_value():
     class Failing:
         def __arrow_c_stream__(self, requested_schema: object = None) -> object:
             raise RuntimeError("tell-tale")
@@ -247,7 +245,7 @@ def test_unreadable_table_is_refused_without_a_value():
 
 
 @pytest.mark.parametrize("kind", [OSError, ValueError, RuntimeError, MemoryError])
-def test_broken_stream_is_refused_without_a_value(kind):
+def test_refuses_broken_stream_without_showing_a_value(kind):
     class Failing:
         def __arrow_c_stream__(self, requested_schema: object = None) -> object:
             def batches() -> Iterator[pa.RecordBatch]:
@@ -264,7 +262,7 @@ def test_broken_stream_is_refused_without_a_value(kind):
 @pytest.mark.parametrize(
     "step", ["encode_records", "limit_records", "HistogramAccumulator.add_batch", "draw_database"]
 )
-def test_withholds_what_a_step_on_records_raises(step, monkeypatch):
+def test_withholds_errors_of_steps_on_records(step, monkeypatch):
     def fail(*_: Any) -> Any:
         raise InputError("age", QUOTED, "must be something else")
 
@@ -276,7 +274,7 @@ def test_withholds_what_a_step_on_records_raises(step, monkeypatch):
     assert "its message is withheld" in str(error.value)
 
 
-def test_the_ledger_is_paid_before_noise_is_drawn_and_told_of_the_release(tmp_path, monkeypatch):
+def test_pays_ledger_before_drawing_noise_and_marks_release_complete(tmp_path, monkeypatch):
     ledger = dp.Ledger(f"sqlite:///{tmp_path / 'ledger.sqlite'}")
     ledger.declare("people", 1.5, 1e-6, "record", "add_or_remove_one")
     states: list[str] = []
@@ -310,7 +308,7 @@ def test_the_ledger_is_paid_before_noise_is_drawn_and_told_of_the_release(tmp_pa
 
 
 @pytest.mark.slow
-def test_no_beam_is_imported(tmp_path):
+def test_does_not_import_beam(tmp_path):
     code = f"""
 import sys
 import beam_dp as dp, pyarrow as pa
@@ -330,7 +328,7 @@ print(*sys.modules)
     assert "beam_dp" in loaded and "apache_beam" not in loaded
 
 
-def test_unwritable_release_is_kept_in_the_exception(tmp_path, monkeypatch):
+def test_exception_keeps_a_release_that_could_not_be_written(tmp_path, monkeypatch):
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 

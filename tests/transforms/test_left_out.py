@@ -195,7 +195,7 @@ def test_interval_release_counts_values_without_a_level(tmp_path):
     assert found.left_out.budget["release"]["epsilon"] == 0.95
 
 
-def test_refuses_a_plan_of_no_attribute():
+def test_refuses_plan_without_attributes():
     with pytest.raises(InputError, match=r"plan: .* is refused; must be of an attribute"):
         ReleasePlannedIntervals(plan_intervals(10, guarantee()))
 

@@ -172,7 +172,7 @@ def test_sends_records_of_several_partitions_as_one_batch(sizes, k):
     assert kept_of([*kept, *rest]) == expected_of(records, k)
 
 
-def test_distinct_records_travel_without_counts():
+def test_sends_distinct_records_without_counts():
     partition = partition_of(1)
     partition.start_bundle()
     partition.process(key_batch([(unit, (unit, 1)) for unit in range(1000)]))
@@ -247,7 +247,7 @@ def test_keeps_the_same_colliding_records_through_beam(kind, runner):
 DOMAIN = Domain((IntegerAttribute("a", 0, 2), IntegerAttribute("b", 0, 3)))
 
 
-def test_pipeline_limits_costs_like_memory():
+def test_pipeline_limits_costs_like_release_in_memory():
     rng = np.random.default_rng(2)
     person = np.repeat(np.arange(60), rng.integers(1, 40, 60))
     table = pd.DataFrame(

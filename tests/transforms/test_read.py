@@ -61,7 +61,7 @@ def _plain(value: Any) -> str:
 
 
 @pytest.mark.parametrize("extension", EXTENSIONS)
-def test_every_record_of_every_file_is_read_once(tmp_path, extension, monkeypatch):
+def test_reads_every_record_of_every_file_once(tmp_path, extension, monkeypatch):
     monkeypatch.setattr(formats, "_SPLIT_BYTES", 4000)
     write(tmp_path / f"a.{extension}", table(1000))
     write(tmp_path / f"b.{extension}", table(0))
@@ -79,7 +79,7 @@ def test_reads_all_columns_by_default(tmp_path, extension):
     assert rows == [{"id": str(i), "group": str(i), "name": f"n{i}"} for i in range(2)]
 
 
-def test_job_lists_very_many_files(tmp_path, monkeypatch):
+def test_lists_very_many_files_within_the_job(tmp_path, monkeypatch):
     monkeypatch.setattr(read_module, "_NAMED_FILES", 3)
     monkeypatch.setattr(read_module, "_CHECKED_FILES", 2)
     for i in range(5):
@@ -97,7 +97,7 @@ def test_reads_text_as_dictionary_only_if_short(tmp_path):
     assert batch.to_pydict() == records
 
 
-def test_columns_are_found_by_name_in_each_file(tmp_path):
+def test_finds_columns_by_name_in_each_file(tmp_path):
     (tmp_path / "a.csv").write_text("x,y\n1,2\n")
     (tmp_path / "b.csv").write_text("z,y,x\n5,4,3\n")
     (tmp_path / "c.csv").write_text("")
@@ -106,14 +106,14 @@ def test_columns_are_found_by_name_in_each_file(tmp_path):
 
 
 @pytest.mark.parametrize("pattern", ["*.csv", "a.csv", "[ab].csv", "?.csv", "**.csv", "./*.csv"])
-def test_reads_files_of_the_current_folder(tmp_path, monkeypatch, pattern):
+def test_reads_files_in_the_current_folder(tmp_path, monkeypatch, pattern):
     (tmp_path / "a.csv").write_text("x\n1\n")
     monkeypatch.chdir(tmp_path)
     assert [name.removeprefix("./") for name, _ in ReadRecords(pattern).files] == ["a.csv"]
     assert read(pathlib.PurePosixPath(pattern)) == [{"x": "1"}]
 
 
-def test_reads_files_below_a_folder_that_a_pattern_begins_with(tmp_path, monkeypatch):
+def test_reads_files_below_the_first_folder_of_a_pattern(tmp_path, monkeypatch):
     (tmp_path / "day-1").mkdir()
     (tmp_path / "day-1" / "a.csv").write_text("x\n1\n")
     monkeypatch.chdir(tmp_path)
@@ -121,7 +121,7 @@ def test_reads_files_below_a_folder_that_a_pattern_begins_with(tmp_path, monkeyp
 
 
 @pytest.mark.parametrize("scheme", ["file://", "FILE://", "file://localhost"])
-def test_reads_a_url_of_local_files(tmp_path, scheme):
+def test_reads_url_of_local_files(tmp_path, scheme):
     folder = tmp_path / "a b"
     folder.mkdir()
     (folder / "a.csv").write_text("x\n1\n")
@@ -129,7 +129,7 @@ def test_reads_a_url_of_local_files(tmp_path, scheme):
     assert found == [(str(folder / "a.csv"), 4)]
 
 
-def test_reads_a_named_format(tmp_path):
+def test_reads_files_in_a_named_format(tmp_path):
     (tmp_path / "people.txt").write_text("x\n1\n")
     assert read(tmp_path / "people.txt", file_format="csv") == [{"x": "1"}]
 
@@ -234,7 +234,7 @@ def failure(folder: pathlib.Path, unit: str = "record") -> str:
 
 
 @pytest.mark.parametrize("data", [b"", b"secret" * 100, b"PAR1secretPAR1"])
-def test_names_damaged_file_that_was_not_checked_before(two_files, data):
+def test_names_damaged_file_that_was_not_checked(two_files, data):
     (two_files / "b.parquet").write_bytes(data)
     shown = failure(two_files)
     assert "b.parquet: cannot be read" in shown
@@ -383,7 +383,7 @@ def numbered(count: int, read: list[int], fails_at: int | None = None) -> Iterat
 
 
 @given(count=st.integers(0, 9))
-def test_batches_come_in_their_order(count):
+def test_yields_batches_in_order(count):
     batches = formats._read_ahead(numbered(count, []))
     assert [batch["number"][0].as_py() for batch in batches] == list(range(count))
 
@@ -407,7 +407,7 @@ def test_yields_batches_before_an_error():
 
 @settings(max_examples=20, deadline=None)
 @given(rows=st.integers(0, 300), group=st.integers(1, 90), batch=st.integers(1, 120))
-def test_all_rows_of_a_range_are_read_in_order(tmp_path_factory, rows, group, batch):
+def test_reads_all_rows_of_a_range_in_order(tmp_path_factory, rows, group, batch):
     path = str(pathlib.Path(tmp_path_factory.mktemp("rows"), "rows.parquet"))
     table = pa.table({"number": np.arange(rows), "text": [f"t{i % 7}" for i in range(rows)]})
     pyarrow.parquet.write_table(table, path, row_group_size=group)

@@ -67,18 +67,18 @@ def tables(read: ReadArrivals) -> list[tuple[int, list[int]]]:
     return sorted(TABLES)
 
 
-def test_a_replay_counts_records_by_the_time_of_their_file(landing):
+def test_replay_counts_records_by_the_time_of_their_file(landing):
     read = ReadArrivals(f"{landing}/*.parquet", HORIZON, poll=1, settle=0, replay=True)
     assert tables(read) == EXPECTED
 
 
-def test_a_folder_that_is_watched_has_the_tables_of_a_replay(landing):
+def test_watched_folder_has_the_tables_of_a_replay(landing):
     """The horizon is over, so that the first look is the last one."""
     read = ReadArrivals(f"{landing}/*.parquet", HORIZON, poll=1, settle=0)
     assert tables(read) == EXPECTED
 
 
-def test_the_watermark_follows_the_clock_alone(landing, monkeypatch):
+def test_watermark_depends_only_on_the_clock(landing, monkeypatch):
     """Not files, which may be of the future, or missing."""
     poll = ReadArrivals(f"{landing}/*.parquet", HORIZON, poll=1, settle=20).polling
     for clock, watermark in ((1005.5, 985.5), (1054.5, 1034.5)):
@@ -93,7 +93,7 @@ def test_the_watermark_follows_the_clock_alone(landing, monkeypatch):
     assert poll(f"{landing}/*.parquet").is_complete
 
 
-def test_the_clock_is_read_before_the_files(landing, monkeypatch):
+def test_reads_clock_before_files(landing, monkeypatch):
     """Else a file that came in between would be late."""
     order: list[str] = []
     listed = read_arrivals.timed_files
@@ -106,7 +106,7 @@ def test_the_clock_is_read_before_the_files(landing, monkeypatch):
     assert order == ["clock", "files"]
 
 
-def test_timestamps_of_avro_are_times(tmp_path):
+def test_reads_avro_timestamps_as_times(tmp_path):
     schema = {
         "type": "record",
         "name": "row",
@@ -124,7 +124,7 @@ def test_timestamps_of_avro_are_times(tmp_path):
     assert tables(read) == [(0, [1, 1, 0, 0]), (1, [0, 0, 1, 0]), (2, [0, 0, 0, 0])]
 
 
-def test_a_column_that_holds_no_times_is_refused(tmp_path):
+def test_rejects_column_without_times(tmp_path):
     columns = {"a": [1], "event": pa.array([1], pa.time32("s"))}
     pq.write_table(pa.table(columns), tmp_path / "1.parquet")
     read = ReadArrivals(f"{tmp_path}/*.parquet", HORIZON, poll=1, settle=0)
@@ -134,14 +134,14 @@ def test_a_column_that_holds_no_times_is_refused(tmp_path):
         tables(read)
 
 
-def test_another_arrival_than_the_file_s_is_refused_in_a_stream(landing):
+def test_stream_rejects_arrival_times_from_a_column(landing):
     read = ReadArrivals(f"{landing}/*.parquet", HORIZON, poll=1, settle=0)
     count = CountWindows(DOMAIN, HORIZON, RECORDS, "event", "event", unit_costs=None)
     with pytest.raises(InputError, match=r"^arrival: 'event' is refused; must be file_time"):
         _ = beam.Pipeline() | read | count
 
 
-def test_rejects_replay_before_the_horizon_is_over(landing):
+def test_rejects_replay_before_the_horizon_ends(landing):
     later = Horizon(int(time.time()) - 25, 10, 3, 5)
     with pytest.raises(InputError, match=r"^replay: True is refused; can't be given before the la"):
         ReadArrivals(f"{landing}/*.parquet", later, poll=1, settle=60, replay=True)
@@ -173,12 +173,12 @@ def test_rejects_invalid_sources(tmp_path, changed, condition):
         ReadArrivals(given.pop("pattern"), HORIZON, **given)
 
 
-def test_rejects_a_stream_where_beam_cannot_watch_a_folder(tmp_path, monkeypatch):
+def test_rejects_stream_if_beam_cannot_watch_the_folder(tmp_path, monkeypatch):
     monkeypatch.setattr(read_arrivals, "Watch", None)
     with pytest.raises(InputError, match=r"^apache-beam: '2\..*must be 2.76 or newer"):
         ReadArrivals(f"{tmp_path}/*.csv", HORIZON, poll=1, settle=0)
 
 
-def test_a_folder_may_be_empty_yet(tmp_path):
+def test_folder_may_be_empty_at_the_start(tmp_path):
     read = ReadArrivals(f"{tmp_path}/*.parquet", HORIZON, poll="30s", settle="2m")
     assert tables(read) == [(number, [0] * 4) for number in range(3)]

@@ -169,7 +169,7 @@ def logs(draw: st.DrawFn) -> list[Message]:
 @pytest.mark.slow
 @settings(max_examples=200, deadline=None)
 @given(logs(), st.lists(st.floats(0.01, 0.6), min_size=1, max_size=5), st.integers(1, 30))
-def test_each_message_of_the_horizon_is_read_once_and_none_is_late(log, steps, most):
+def test_reads_each_message_of_the_horizon_once_and_on_time(log, steps, most):
     with pytest.MonkeyPatch.context() as monkeypatch:
         broker = Broker(log, steps, most)
         found = [each for bundle in bundles(broker, monkeypatch) for each in bundle]

@@ -89,7 +89,7 @@ def collected() -> list[tuple[int, ...]]:
     ],
     ids=["dicts", "named tuples", "rows", "dataclasses", "table", "batches", "a mixture"],
 )
-def test_records_of_any_kind_are_encoded(elements):
+def test_encodes_records_of_any_kind(elements):
     with pipeline() as p:
         _ = cells(p | beam.Create(elements))
     assert collected() == sorted(INSIDE)
@@ -106,7 +106,7 @@ def test_drops_elements_that_are_not_records():
 @pytest.mark.parametrize(
     "neighbours", [[], [None], [Unwilling()], [{}]], ids=["none", "null", "unwilling", "empty"]
 )
-def test_element_is_read_independently_of_others(neighbours):
+def test_reads_element_independently_of_others(neighbours):
     made_up = collections.defaultdict(bool, age=1, sex="f")  # has no column smokes
     table = np.zeros(1, [("age", int), ("sex", "U1"), ("smokes", bool)])  # no mapping
     with pipeline() as p:
@@ -140,7 +140,7 @@ class Noted(Person):
     ],
     ids=["a field as_dict", "a class of rows", "two lists of fields", "tuple and dataclass"],
 )
-def test_record_is_read_the_same_next_to_any_other(record):
+def test_reads_record_the_same_next_to_any_other(record):
     for company, expected in ([], []), ([DICTS[0], {}], [(0, 0, 1)]):
         with pipeline() as p:
             records = beam.FlatMap(lambda _, all_of_them=[record, record, *company]: all_of_them)

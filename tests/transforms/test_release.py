@@ -66,7 +66,7 @@ def run(
 @pytest.mark.mostly_slow(one_in=2)
 @pytest.mark.parametrize("people", [PEOPLE, PEOPLE[:1], []], ids=["many", "one", "none"])
 @pytest.mark.parametrize("unit", ["record", "household"])
-def test_the_release_holds_the_records(tmp_path, people, unit):
+def test_release_contains_the_records(tmp_path, people, unit):
     run(people, tmp_path / "out", unit=unit, k=1 if unit == "record" else 4)
     assert released(tmp_path / "out") == as_counter(people)
 
@@ -82,7 +82,7 @@ def test_release_of_no_records_has_the_same_shape(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_unit_with_many_records_keeps_k_of_them(tmp_path):
+def test_unit_with_many_records_keeps_k_of_them(tmp_path):
     people = PEOPLE[:8] + [dict(PEOPLE[i % 7], household=77) for i in range(1000)]
     run(people, tmp_path / "out", unit="household", k=3)
     found = released(tmp_path / "out")
@@ -100,7 +100,7 @@ def test_a_unit_with_many_records_keeps_k_of_them(tmp_path):
     ],
     ids=["one attribute", "one cell", "an attribute that no record has"],
 )
-def test_the_smallest_domains(tmp_path, domain):
+def test_releases_the_smallest_domains(tmp_path, domain):
     run(PEOPLE, tmp_path / "out", domain=domain, workload=marginals(domain, ways=1))
     kept = [p["age"] for p in PEOPLE if p["age"] == 4 or domain.num_cells == 10]
     expected = collections.Counter((age,) for age in kept) if "none" not in domain else {}
@@ -138,7 +138,7 @@ def test_without_the_barrier_replayed_bundles_see_two_draws(monkeypatch):
 
 
 @pytest.mark.slow
-def test_writes_one_of_two_draws(tmp_path):
+def test_writes_only_one_of_two_draws(tmp_path):
     with pipeline() as p:
         people = p | beam.Create(PEOPLE)
         arguments = (DOMAIN, WORKLOAD, guarantee(), NoPrivacy())
@@ -149,7 +149,7 @@ def test_writes_one_of_two_draws(tmp_path):
     assert len(list((tmp_path / "out").iterdir())) == 3
 
 
-def test_an_incomplete_draw_is_not_written(tmp_path):
+def test_does_not_write_an_incomplete_draw(tmp_path):
     with pipeline() as p:
         _ = p | beam.Create([("0" * 32, (0, 2, b"half"))]) | WriteRelease(tmp_path / "out")
     assert not (tmp_path / "out").exists()
@@ -169,7 +169,7 @@ def test_two_releases_in_one_pipeline_need_labels(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_large_release_travels_in_shards(tmp_path, monkeypatch):
+def test_sends_large_release_in_shards(tmp_path, monkeypatch):
     monkeypatch.setattr(one_worker, "RELEASE_SHARD_BYTES", 100)
     run(PEOPLE, tmp_path / "out")
     assert released(tmp_path / "out") == as_counter(PEOPLE)
@@ -189,7 +189,7 @@ def test_refuses_bad_parameters_at_construction(tmp_path):
 
 
 @pytest.mark.slow
-def test_keys_have_coders_of_their_own(tmp_path, caplog):
+def test_keys_have_deterministic_coders(tmp_path, caplog):
     with caplog.at_level(logging.DEBUG):
         run(PEOPLE, tmp_path / "out", unit="household", k=2)
     assert "fallback" not in caplog.text.lower()
@@ -197,7 +197,7 @@ def test_keys_have_coders_of_their_own(tmp_path, caplog):
 
 
 @pytest.mark.slow
-def test_logs_hold_no_records(tmp_path, caplog):
+def test_logs_contain_no_records(tmp_path, caplog):
     people = [{"age": "tell-tale", "sex": object, "smokes": "tell-tale", "household": "tell-tale"}]
     with caplog.at_level(logging.DEBUG):
         run(people * 7, tmp_path / "out", unit="household", k=2)
@@ -222,14 +222,14 @@ class Broken(NoPrivacy):
         raise ValueError("tell-tale")
 
 
-def test_the_message_of_a_failing_private_step_is_withheld(tmp_path):
+def test_withholds_message_of_a_failing_private_step(tmp_path):
     transform = ReleaseSyntheticDatabase(DOMAIN, WORKLOAD, guarantee(), Broken())
     with pytest.raises(PrivateStepError) as error, pipeline() as p:
         _ = p | beam.Create(PEOPLE) | transform
     assert "tell-tale" not in str(error.value)
 
 
-def test_the_summary_is_chosen_by_public_sizes():
+def test_public_sizes_determine_the_summary():
     choose = choose_accumulator
     binary = Domain(tuple(BooleanAttribute(f"a{i}") for i in range(20)))
     assert isinstance(choose(binary, [("a0", "a1")]), MarginalsAccumulator)

@@ -76,7 +76,7 @@ SKETCHES = [
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mechanism", SKETCHES, ids=lambda each: f"{each.projection_width}")
-def test_the_distributed_projection_is_exact(mechanism):
+def test_distributed_projection_is_exact(mechanism):
     made = plan(mechanism)
     assert made.sketch is not None
     accumulator = ProjectionAccumulator(made.sketch.signs(made.hash_key))
@@ -92,7 +92,7 @@ def test_the_distributed_projection_is_exact(mechanism):
 
 @pytest.mark.mostly_slow(one_in=3, start=2)
 @pytest.mark.parametrize("size", [1, 7, 600])
-def test_any_batches_give_the_same_counts(size):
+def test_counts_do_not_depend_on_batches(size):
     key = HashKey.draw(4)
     table = pa.Table.from_pylist(RECORDS)
     batches = [table.slice(start, size) for start in range(0, 600, size)]
@@ -105,7 +105,7 @@ def test_any_batches_give_the_same_counts(size):
 
 
 @pytest.mark.slow
-def test_a_unit_keeps_k_records_and_others_do_not_matter():
+def test_unit_keeps_the_same_k_records_whatever_others_do():
     made = plan(StabilityHistogram(), "person", 2)
     encode = EncodeKeys(COLUMNS, 1, made.hash_key, "person")
 
@@ -121,7 +121,7 @@ def test_a_unit_keeps_k_records_and_others_do_not_matter():
 
 
 @pytest.mark.slow
-def test_the_norm_of_a_units_sketch_is_bounded():
+def test_norm_of_the_sketch_of_a_unit_is_bounded():
     rows, norm = 3, 2.0
     made = plan(CountSketch(rows * 64, rows, noise="gaussian", unit_norm=norm), "person", 50)
     assert made.sketch is not None and made.sketch.max_squared_norm == 12
@@ -155,7 +155,7 @@ def test_kept_records_of_a_unit_depend_only_on_the_unit():
         assert kept(shuffled.tolist()) == alone
 
 
-def test_a_heavy_record_is_left_out_where_each_is_a_unit():
+def test_leaves_out_heavy_record_if_each_record_is_a_unit():
     made = plan(CountSketch(3 * 64, 3, noise="gaussian", unit_norm=2.0))
     records = [{"email": "a", "n": weight} for weight in (1, 2, 3, 5)]
     columns = KeyColumns("email", weight="n")
@@ -163,7 +163,7 @@ def test_a_heavy_record_is_left_out_where_each_is_a_unit():
     assert sorted(np.concatenate([batch.weights for batch in batches])) == [1, 2]
 
 
-def test_weights_are_clamped_and_what_has_none_is_left_out():
+def test_clamps_weights_and_leaves_out_records_without_one():
     key = HashKey.draw(4)
     weights = [1, 3, 900, -4, 0, None, "2", "x", 2.5, 2.0]
     records = [{"email": "a", "n": weight} for weight in weights]
@@ -177,7 +177,7 @@ def test_weights_are_clamped_and_what_has_none_is_left_out():
     [*SKETCHES, StabilityHistogram(), HybridSketch(3 * 2**10, 3)],
     ids=lambda each: f"{each.name}{getattr(each, 'projection_width', '')}",
 )
-def test_a_release_answers_through_files(mechanism, tmp_path):
+def test_release_answers_after_writing_and_reading(mechanism, tmp_path):
     found = release(RECORDS, plan(mechanism), tmp_path)
     query = universe_elements([f"{i}@example.org" for i in range(8)], found.hash_key)
     answer = found.answer(query, np.ones(8))
@@ -186,7 +186,7 @@ def test_a_release_answers_through_files(mechanism, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mechanism", [CountSketch(3 * 64), StabilityHistogram()])
-def test_a_key_is_the_same_however_its_integer_was_written(mechanism, tmp_path):
+def test_key_does_not_depend_on_the_spelling_of_its_integer(mechanism, tmp_path):
     texts: list[Any] = ["7", "7.0", b"7.0", 7, 7.0, "7.00"]
     records = [{"email": text} for text in texts for _ in range(200)]
     found = release(records, plan(mechanism), tmp_path)
@@ -197,7 +197,7 @@ def test_a_key_is_the_same_however_its_integer_was_written(mechanism, tmp_path):
 
 
 @pytest.mark.slow
-def test_empty_input_gives_a_release_of_the_same_shape(tmp_path):
+def test_empty_input_gives_release_of_the_same_shape(tmp_path):
     made = plan(HybridSketch(2**10), epsilon=1.0)
     empty = release([], made, tmp_path / "empty")
     full = release(RECORDS, made, tmp_path / "full")
@@ -233,7 +233,7 @@ CANARY = "canary-4711@example.org"
 
 
 @pytest.mark.slow
-def test_logs_and_metrics_hold_no_records(tmp_path, caplog):
+def test_logs_and_metrics_contain_no_records(tmp_path, caplog):
     caplog.set_level(logging.DEBUG)
     metrics = []
     for number, records in enumerate(([], [{"email": CANARY, "person": CANARY}] * 50)):
@@ -255,7 +255,7 @@ def test_logs_and_metrics_hold_no_records(tmp_path, caplog):
     assert "canary" not in caplog.text
 
 
-def test_a_graph_holds_no_noise():
+def test_graph_contains_no_noise():
     release_it = ReleaseProjection(plan(CountSketch(3 * 64), epsilon=1.0), COLUMNS)
     assert b"NoiseSource" not in beam.internal.pickler.dumps(release_it)
 
@@ -267,12 +267,12 @@ def test_a_graph_holds_no_noise():
         (lambda: KeyColumns("email", weight="email"), "weight"),
     ],
 )
-def test_bad_columns_are_refused(make, name):
+def test_refuses_bad_columns(make, name):
     with pytest.raises(InputError) as refused:
         make()
     assert refused.value.name == name
 
 
-def test_no_shards_give_empty_counts():
+def test_counts_without_shards_are_empty():
     assert isinstance(counts_of_shards([]), ElementCounts)
     assert list([] | EncodeKeys(COLUMNS, 1, HashKey.draw(4), "record") | CountElements()) == []

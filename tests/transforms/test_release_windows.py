@@ -85,7 +85,7 @@ def directory(tmp_path_factory) -> pathlib.Path:
     return found
 
 
-def test_every_window_and_block_is_released(directory):
+def test_releases_every_window_and_block(directory):
     release = read_windows(directory)
     assert release.released == tuple(range(6))
     for number, counts in enumerate(tables()):
@@ -101,7 +101,7 @@ def test_every_window_and_block_is_released(directory):
     assert not list(directory.rglob(".draft-*"))
 
 
-def test_another_plan_than_was_begun_is_refused(tmp_path):
+def test_refuses_to_continue_with_another_plan(tmp_path):
     horizon_id = begin(SURE, tmp_path)
     other = plan_window_tables(WORKLOAD, HORIZON, RECORDS, 1e4, 0.0)
     rows = beam.Pipeline() | beam.Create(ROWS)
@@ -117,7 +117,7 @@ def test_another_plan_than_was_begun_is_refused(tmp_path):
         (("arrival", "t"), "event_time: 'arrival' is refused; must be 't', as "),
     ],
 )
-def test_other_columns_of_times_than_were_begun_are_refused(tmp_path, columns, refused):
+def test_refuses_to_continue_with_other_time_columns(tmp_path, columns, refused):
     horizon_id = begin(SURE, tmp_path)
     rows = beam.Pipeline() | beam.Create(ROWS)
     with pytest.raises(InputError) as error:
@@ -128,7 +128,7 @@ def test_other_columns_of_times_than_were_begun_are_refused(tmp_path, columns, r
     assert str(error.value).startswith(refused)
 
 
-def test_another_column_of_units_than_was_begun_is_refused(tmp_path):
+def test_refuses_to_continue_with_another_unit_column(tmp_path):
     of_a, of_b = (
         plan_window_tables(WORKLOAD, HORIZON, WindowUnit(name, 1, 1, 6), 1.0, 0.0)
         for name in ("person", "plane")
@@ -139,7 +139,7 @@ def test_another_column_of_units_than_was_begun_is_refused(tmp_path):
         _ = rows | ReleaseWindows(of_b, tmp_path, horizon_id, "t", "arrival")
 
 
-def test_horizon_of_an_earlier_version_without_columns_of_times_is_refused(tmp_path):
+def test_refuses_horizon_of_an_earlier_version_without_time_columns(tmp_path):
     horizon_id = begin(SURE, tmp_path)
     card = json.loads((tmp_path / "horizon.json").read_text())
     card["source"] = {}
@@ -152,7 +152,7 @@ def test_horizon_of_an_earlier_version_without_columns_of_times_is_refused(tmp_p
         begin(SURE, tmp_path)
 
 
-def test_another_topic_than_was_begun_is_refused(tmp_path):
+def test_refuses_to_continue_with_another_topic(tmp_path):
     """``ReadKafka`` names its topic and number of partitions, which ``source`` of it returns."""
     visits = {"topic": "visits", "num_partitions": 2}
     horizon_id = begin(SURE, tmp_path / "begun", source=visits)
@@ -175,7 +175,7 @@ def test_another_topic_than_was_begun_is_refused(tmp_path):
         begin(SURE, tmp_path / "begun", source={**visits, "num_partitions": 3})
 
 
-def test_checkpoints_between_bundles_are_refused(tmp_path):
+def test_refuses_checkpoints_between_bundles(tmp_path):
     release = ReleaseWindows(SURE, tmp_path, "0" * 32, "t", "arrival")
     flags = ["--checkpointing_interval=5000"]
     rows = beam.Pipeline(options=PipelineOptions(flags)) | beam.Create(ROWS)
@@ -186,7 +186,7 @@ def test_checkpoints_between_bundles_are_refused(tmp_path):
 
 
 @pytest.mark.slow
-def test_replay_draws_nothing_twice(directory, tmp_path):
+def test_replay_draws_no_window_twice(directory, tmp_path):
     copy = tmp_path / "out"
     shutil.copytree(directory, copy)
     before = draws(copy)
@@ -196,7 +196,7 @@ def test_replay_draws_nothing_twice(directory, tmp_path):
 
 
 @pytest.mark.slow
-def test_only_missing_windows_are_drawn(directory, tmp_path):
+def test_draws_only_missing_windows(directory, tmp_path):
     copy = tmp_path / "out"
     shutil.copytree(directory, copy)
     before = draws(copy)
@@ -210,7 +210,7 @@ def test_only_missing_windows_are_drawn(directory, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_committed_payload_that_is_in_a_draft_is_completed(tmp_path):
+def test_completes_committed_payload_in_a_draft(tmp_path):
     """As a writer leaves it that was killed between the card and the payload."""
     run(SURE, tmp_path / "out")
     before = draws(tmp_path / "out")
@@ -224,7 +224,7 @@ def test_a_committed_payload_that_is_in_a_draft_is_completed(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_stream_releases_what_a_batch_does(tmp_path):
+def test_stream_releases_the_same_as_a_batch(tmp_path):
     stream = test_stream.TestStream()
     for arrival, rows in itertools.groupby(sorted(ROWS, key=ARRIVAL), key=ARRIVAL):
         now = Timestamp(arrival)
@@ -245,7 +245,7 @@ def test_a_stream_releases_what_a_batch_does(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_synthetic_database_of_each_window_is_released(tmp_path):
+def test_releases_synthetic_database_of_each_window(tmp_path):
     plan = plan_window_databases(Laplace(), WORKLOAD, HORIZON, RECORDS, 1e3, 0.0)
     run(plan, tmp_path / "out")
     for number, counts in enumerate(tables()):
@@ -254,7 +254,7 @@ def test_a_synthetic_database_of_each_window_is_released(tmp_path):
         np.testing.assert_allclose(found.answer(WORKLOAD)[0].values, counts, atol=1)
 
 
-def test_a_domain_of_too_many_cells_is_refused():
+def test_refuses_domain_with_too_many_cells():
     wide = Domain(tuple(IntegerAttribute(f"a{n}", 0, 999) for n in range(4)))
     plan = plan_window_tables(marginals(wide, ways=1), HORIZON, RECORDS, 1.0, 0.0)
     with pytest.raises(InputError, match=r"^domain: .*at most 268435456 cells"):
@@ -265,7 +265,7 @@ def test_a_domain_of_too_many_cells_is_refused():
     "mechanism",
     [MWEM(max_unit_cost=2), Gaussian(max_unit_cost=3), MWEM(max_unit_cost="planned")],
 )
-def test_equal_records_of_a_unit_count_up_to_the_cost_in_each_window(mechanism):
+def test_equal_records_of_a_unit_count_up_to_the_limit_in_each_window(mechanism):
     unit = WindowUnit("u", 200, 2, 6)
     plan = plan_window_databases(mechanism, WORKLOAD, HORIZON, unit, 1.0, 1e-6)
     expected = int(plan.window.public["max_unit_cost"])

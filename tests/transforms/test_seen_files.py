@@ -74,7 +74,7 @@ def folder(tmp_path, monkeypatch) -> Folder:
     return Folder(tmp_path, monkeypatch)
 
 
-def test_file_that_appears_after_settle_counts_neither_in_the_stream_nor_after_restart(folder):
+def test_file_that_appears_after_settle_never_counts(folder):
     folder.drop("at-first", 900)
     read = folder.reader()
     assert folder.look(read, 1010) == ["at-first"]  # settled: 990
@@ -88,7 +88,7 @@ def test_file_that_appears_after_settle_counts_neither_in_the_stream_nor_after_r
     assert folder.look(folder.reader(), 1090) == ["at-first", "in-time", "in-time-again"]
 
 
-def test_look_that_was_not_finished_decides_nothing(folder, monkeypatch):
+def test_unfinished_scan_decides_nothing(folder, monkeypatch):
     read = folder.reader()
 
     def broken(pattern: str) -> Any:
@@ -109,7 +109,7 @@ def test_two_jobs_on_a_horizon_count_the_same_files(folder):
 
 
 @pytest.mark.parametrize(("modified", "size"), [(901, 3), (900, 2)])
-def test_changed_file_is_refused_and_only_its_name_is_told(folder, modified, size):
+def test_refuses_changed_file_and_shows_only_its_name(folder, modified, size):
     folder.drop("before", 900)
     read = folder.reader()
     folder.look(read, 1010)
@@ -123,7 +123,7 @@ def test_changed_file_is_refused_and_only_its_name_is_told(folder, modified, siz
     assert str(stopped.value) == f"{path}: {expected}"
 
 
-def test_removed_file_is_refused_where_the_promise_rests_on_it(folder):
+def test_refuses_missing_file_if_the_guarantee_depends_on_it(folder):
     path = folder.drop("before", 900)
     folder.drop("after", 980)
     folder.look(folder.reader(), 1010)
@@ -133,7 +133,7 @@ def test_removed_file_is_refused_where_the_promise_rests_on_it(folder):
     assert folder.look(folder.reader(may_be_removed=True), 1020) == ["after"]
 
 
-def test_removed_file_that_never_counted_is_not_missed(folder):
+def test_accepts_removal_of_file_that_never_counted(folder):
     read = folder.reader()
     folder.look(read, 1010)
     path = folder.drop("late", 900)
@@ -151,7 +151,7 @@ def test_files_are_the_same_from_another_current_folder(folder, monkeypatch):
     assert folder.look(read, 1020) == ["before"]
 
 
-def test_private_folder_is_its_owner_s_alone(folder):
+def test_only_the_owner_can_read_the_private_folder(folder):
     folder.reader()
     assert stat.S_IMODE(folder.private.stat().st_mode) == 0o700
     assert not folder.output.exists()
@@ -162,13 +162,13 @@ def test_private_folder_is_its_owner_s_alone(folder):
         folder.reader()
 
 
-def test_private_folder_of_another_horizon_is_refused(folder):
+def test_refuses_private_folder_of_another_horizon(folder):
     folder.reader()
     with pytest.raises(InputError, match=r"^private_folder: .* must not be that of another"):
         folder.reader(SECOND)
 
 
-def test_lost_private_folder_is_refused_once_windows_are_released(folder):
+def test_refuses_lost_private_folder_after_windows_are_released(folder):
     folder.drop("before", 900)
     folder.look(folder.reader(), 1010)
     for path in folder.private.iterdir():
@@ -179,7 +179,7 @@ def test_lost_private_folder_is_refused_once_windows_are_released(folder):
 
 
 @pytest.mark.parametrize("content", [b"", b"no database" * 1000])
-def test_damaged_list_is_refused(folder, content):
+def test_refuses_damaged_list(folder, content):
     read = folder.reader()
     (folder.private / "files.sqlite").write_bytes(content)
     with pytest.raises(InputError, match=r"^private_folder: "):
@@ -188,7 +188,7 @@ def test_damaged_list_is_refused(folder, content):
         folder.look(read, 1010)
 
 
-def test_worker_without_the_private_folder_makes_no_list_of_its_own(folder):
+def test_worker_without_the_private_folder_creates_no_list(folder):
     read = folder.reader()
     (folder.private / "files.sqlite").unlink()
     with pytest.raises(ReadError, match="must be a folder that every worker sees and can write"):
@@ -207,7 +207,7 @@ def test_worker_without_the_private_folder_makes_no_list_of_its_own(folder):
         ("out", "a-file/files", "must be a folder that can be written"),
     ],
 )
-def test_unfit_private_folder_is_refused(tmp_path, monkeypatch, output, private, condition):
+def test_refuses_unsuitable_private_folder(tmp_path, monkeypatch, output, private, condition):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "a-file").touch()
     with pytest.raises(InputError, match=f"^private_folder: .* is refused; {condition}"):
@@ -215,7 +215,7 @@ def test_unfit_private_folder_is_refused(tmp_path, monkeypatch, output, private,
     assert [path.name for path in tmp_path.iterdir()] == ["a-file"]
 
 
-def test_list_holds_what_was_seen(folder):
+def test_list_contains_seen_files(folder):
     path = folder.drop("before", 900)
     folder.look(folder.reader(), 1010)
     with sqlite3.connect(folder.private / "files.sqlite") as connection:
@@ -223,7 +223,7 @@ def test_list_holds_what_was_seen(folder):
         assert connection.execute("SELECT * FROM horizon").fetchall() == [(FIRST, 990.0)]
 
 
-def test_stream_that_goes_on_counts_no_file_that_appeared_too_late(tmp_path):
+def test_continued_stream_does_not_count_late_files(tmp_path):
     """Through Beam, on a horizon that is over; the last window is lost before the second job."""
     domain = Domain((IntegerAttribute("a", 0, 1),))
     unit = WindowUnit("person", 9, 3, 3)
@@ -248,7 +248,7 @@ def test_stream_that_goes_on_counts_no_file_that_appeared_too_late(tmp_path):
 
 
 @pytest.mark.parametrize("fault", ["changed", "removed", "new"])
-def test_files_that_are_read_once_are_the_same_after_restart(tmp_path, fault):
+def test_files_read_once_are_the_same_after_restart(tmp_path, fault):
     def records() -> Any:
         return beam.Pipeline() | ReadRecords(f"{tmp_path}/*.csv")
 
@@ -276,7 +276,7 @@ def test_files_that_are_read_once_are_the_same_after_restart(tmp_path, fault):
     assert not (tmp_path / "out-1-mine").exists()
 
 
-def test_files_are_compared_behind_a_step_of_the_user(tmp_path):
+def test_compares_files_after_a_step_of_the_user(tmp_path):
     (tmp_path / "1.csv").write_text("a,t\n1,1001\n")
     domain, times = Domain((IntegerAttribute("a", 0, 1),)), ("t", FILE_TIME)
     unit = WindowUnit("person", 9, 1, 3)

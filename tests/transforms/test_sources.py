@@ -198,7 +198,7 @@ def test_reads_only_needed_columns_of_a_file(name, visits):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", TRANSFORMS)
-def test_records_of_any_source_give_the_result_of_a_file(name, of_a_file):
+def test_records_from_any_source_give_the_same_result_as_a_file(name, of_a_file):
     found = {kind: str(outcome(beam.Create(each), name)) for kind, each in SOURCES.items()}
     assert found == dict.fromkeys(SOURCES, of_a_file[name])
 
@@ -214,7 +214,7 @@ class Lacking(typing.NamedTuple):
 
 
 @pytest.mark.parametrize("name", TRANSFORMS)
-def test_every_transform_rejects_schema_without_a_column(name):
+def test_every_transform_rejects_schema_that_lacks_a_column(name):
     rows = pipeline() | beam.Create([Lacking(1)])
     with pytest.raises(InputError, match="must be a field of the records; known are 'age'"):
         TRANSFORMS[name](rows)
@@ -244,7 +244,7 @@ def test_errors_and_logs_do_not_depend_on_records(name, of_a_file, caplog):
     assert "canary" not in caplog.text
 
 
-def test_beam_timestamp_is_the_same_unit_as_in_python():
+def test_beam_timestamp_is_the_same_unit_as_python_datetime():
     when = VISITS[5].seen
     expected = canonical_bytes(when)
     assert canonical_bytes(Timestamp.from_utc_datetime(when)) == expected

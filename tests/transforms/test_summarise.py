@@ -82,7 +82,7 @@ def test_marginals_of_a_domain_without_index(unit, monkeypatch):
 
 
 @pytest.mark.slow
-def test_no_records_give_no_shards():
+def test_empty_input_has_no_shards():
     accumulator = HistogramAccumulator(TWO_BLOCKS)
     for unit in ("record", "unit"):
         assert not summarise(TWO_BLOCKS, accumulator, unit, 0).counts.any()

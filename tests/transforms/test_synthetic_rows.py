@@ -29,7 +29,7 @@ def in_order(rows: list[Any]) -> list[Any]:
     return sorted(rows, key=repr)
 
 
-def test_rows_of_a_release_of_the_same_job(tmp_path):
+def test_reads_rows_of_a_release_in_the_same_job(tmp_path):
     with pipeline() as p:
         release: Any = dp.ReleaseSyntheticDatabase(DOMAIN, WORKLOAD, guarantee(), NoPrivacy())  # type: ignore[arg-type]
         written = p | beam.Create(PEOPLE) | release | dp.WriteRelease(tmp_path / "out")
@@ -43,7 +43,7 @@ def test_rows_of_a_release_of_the_same_job(tmp_path):
     assert in_order(found) == in_order(PEOPLE)
 
 
-def test_rows_of_a_release_that_is_there_have_texts_for_times(tmp_path):
+def test_rows_of_an_existing_release_have_times_as_text(tmp_path):
     table = [{"visit": "2020-01-15", "at": "2020-01-01T08:00Z", "in/out of bed": "2"}] * 3
     table += [{"visit": None, "at": "2020-01-01T08:00Z", "in/out of bed": "0.5"}] * 2
     frame = pytest.importorskip("pandas").DataFrame(table)
@@ -66,7 +66,7 @@ def test_rows_of_a_release_that_is_there_have_texts_for_times(tmp_path):
     )
 
 
-def test_what_holds_no_rows_is_refused(tmp_path):
+def test_refuses_release_without_rows(tmp_path):
     domain = dp.Domain((dp.IntegerAttribute("age", 0, 9),))
     with pipeline() as p:
         release = dp.ReleaseIntervals(domain, "age", guarantee())

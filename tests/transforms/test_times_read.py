@@ -76,7 +76,7 @@ def accepted(check: Any) -> list[Any]:
 
 
 @pytest.mark.parametrize("name", AVRO)
-def test_avro_column_of_times_has_levels(tmp_path, name):
+def test_avro_time_column_has_levels(tmp_path, name):
     kind, values, expected = AVRO[name]
     path = write_avro(tmp_path, kind, values)
     assert accepted(ReadRecords(path).check_column) == expected
@@ -106,7 +106,7 @@ ARROW: list[tuple[pa.Array, list[Any]]] = [
 @pytest.mark.parametrize(
     ("column", "expected"), ARROW, ids=lambda each: str(getattr(each, "type", ""))
 )
-def test_parquet_column_of_times_has_levels(tmp_path, column, expected):
+def test_parquet_time_column_has_levels(tmp_path, column, expected):
     path = str(tmp_path / "a.parquet")
     pyarrow.parquet.write_table(pa.table({"a": column}), path)
     assert accepted(ReadRecords(path).check_column) == expected
@@ -131,11 +131,11 @@ PYTHON: dict[Any, list[Any]] = {
 
 
 @pytest.mark.parametrize("kind", PYTHON, ids=str)
-def test_declared_field_of_times_has_levels(kind):
+def test_declared_time_field_has_levels(kind):
     assert accepted(functools.partial(check_field, fields={"a": kind})) == PYTHON[kind]
 
 
-def test_rows_of_python_have_levels_of_their_dates_and_times():
+def test_python_dates_and_times_have_levels():
     domain = Domain(
         (
             DateAttribute("day", ("2020-01-01", "2020-01-02", "2020-01-03")),
@@ -165,7 +165,7 @@ def test_rows_of_python_have_levels_of_their_dates_and_times():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["date", "timestamp-micros"])
-def test_job_reads_dates_and_times_of_avro(tmp_path, name):
+def test_job_reads_avro_dates_and_times(tmp_path, name):
     kind, values, expected = AVRO[name]
     path = write_avro(tmp_path, kind, values)
     with pipeline() as p:

@@ -73,7 +73,7 @@ OTHERS: dict[str, Callable[[Token], Token]] = {
 
 
 @pytest.mark.parametrize("name", DOORS)
-def test_accepts_a_matching_token(name, tmp_path):
+def test_accepts_matching_token(name, tmp_path):
     plan, door = DOORS[name]
     door(paid(plan), tmp_path)
     door(None, tmp_path)
@@ -81,7 +81,7 @@ def test_accepts_a_matching_token(name, tmp_path):
 
 @pytest.mark.parametrize("other", OTHERS)
 @pytest.mark.parametrize("name", DOORS)
-def test_a_token_for_something_else_is_refused(name, other, tmp_path):
+def test_refuses_token_for_something_else(name, other, tmp_path):
     plan, door = DOORS[name]
     with pytest.raises(dp.InputError, match="ledger_token: 'visits/1' is refused"):
         door(OTHERS[other](paid(plan)), tmp_path)

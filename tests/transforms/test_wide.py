@@ -77,7 +77,7 @@ def summarised(source: Any, unit: str, k: int, name: str) -> MarginalsAccumulato
 @pytest.mark.slow
 @pytest.mark.parametrize("file_format", ["csv", "avro", "parquet", "dicts"])
 @pytest.mark.parametrize(("unit", "k"), [("record", 1), ("unit", 2), ("unit", 5)])
-def test_every_source_counts_every_record_inside(tmp_path, file_format, unit, k):
+def test_every_source_counts_every_record_inside_the_domain(tmp_path, file_format, unit, k):
     assert not DOMAIN.has_index
     people, codes = table()
     if file_format == "dicts":

@@ -102,14 +102,14 @@ def test_rejects_windows_and_triggers(name, tmp_path):
 
 
 @pytest.mark.parametrize("name", sorted(GUARDED.keys() - {"WriteAnswers", "ReleaseWindows"}))
-def test_an_unbounded_collection_is_refused(name, tmp_path):
+def test_rejects_unbounded_collection(name, tmp_path):
     records = pipeline() | beam.Create([{"age": 1}])
     records.is_bounded = False
     with pytest.raises(InputError, match=r"^records: 'an unbounded .* must be bounded"):
         GUARDED[name](records, tmp_path / "out")
 
 
-def test_advice_of_the_message_makes_one_release():
+def test_advice_in_the_message_makes_one_release():
     with pipeline() as p:
         created = beam.Create([{"age": 1, "sex": "f", "smokes": True}] * 5)
         records = p | created.with_output_types(Any)

@@ -159,7 +159,7 @@ def test_every_step_is_guarded_or_needs_no_guard():
         "beam.CombinePerKey(module.f)",
     ],
 )
-def test_a_step_without_a_guard_is_found(source):
+def test_finds_step_without_a_guard(source):
     assert [guarded for _, guarded in steps({"x": source})] == [False]
 
 
@@ -350,14 +350,14 @@ FAULTS: dict[str, tuple[str, dict[str, Any]]] = {
 OF_STREAMS = "answer_queries._AnswerStream.process"
 
 
-def test_a_fault_is_injected_into_every_guarded_step():
+def test_injects_a_fault_into_every_guarded_step():
     guarded = {name for name, is_safe in steps(transform_sources()) if is_safe}
     assert guarded == {*(each.partition(" of ")[0] for each in FAULTS), OF_STREAMS}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("job", JOBS)
-def test_the_jobs_run_without_a_fault(job):
+def test_jobs_run_without_a_fault(job):
     with pipeline() as p:
         _ = JOBS[job](p | beam.Create(RECORDS))
 

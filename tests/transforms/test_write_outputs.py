@@ -40,7 +40,7 @@ def folder(tmp_path, monkeypatch) -> Path:
 @pytest.mark.parametrize("first", WRITERS)
 @pytest.mark.parametrize("second", WRITERS)
 @pytest.mark.parametrize("path", ["out", "out/", "./out", "deep/../out", "{}/out", "link/out"])
-def test_a_second_writer_of_a_directory_is_refused(folder, first, second, path):
+def test_refuses_second_writer_of_a_directory(folder, first, second, path):
     pipeline = beam.Pipeline("FnApiRunner")
     apply(pipeline, first, Path("out"))
     path = path.format(folder)
@@ -61,7 +61,7 @@ def test_distinguishes_folders_of_buckets(monkeypatch, scheme):
         apply(pipeline, "answers", f"{scheme}://two/out/")
 
 
-def test_other_directories_and_other_pipelines_are_free(folder):
+def test_accepts_other_directories_and_other_pipelines(folder):
     pipeline = beam.Pipeline("FnApiRunner")
     for path in ("out", "deep/out", "Out"):
         apply(pipeline, "release", path)

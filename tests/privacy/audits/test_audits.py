@@ -103,7 +103,7 @@ def fails(check: Callable[[], Finding]) -> bool:
 
 
 @pytest.mark.parametrize(("name", "check"), CHECKS)
-def test_the_audit_passes(name, check, record_property):
+def test_audit_passes(name, check, record_property):
     finding = BY_ID[name].checks[check]()
     record_property("audit", row(BY_ID[name], None, finding))
     assert finding.passes, finding
@@ -112,7 +112,7 @@ def test_the_audit_passes(name, check, record_property):
 
 
 @pytest.mark.parametrize(("name", "mutant"), MUTANTS)
-def test_the_mutant_is_caught(name, mutant, record_property, monkeypatch):
+def test_audit_catches_the_mutant(name, mutant, record_property, monkeypatch):
     audit = BY_ID[name]
     record_property("audit", row(audit, mutant, None))
     audit.mutants[mutant].apply(monkeypatch)
@@ -123,7 +123,7 @@ BLIND = [(name, mutant) for name, mutant in MUTANTS if BY_ID[name].mutants[mutan
 
 
 @pytest.mark.parametrize(("name", "mutant"), BLIND)
-def test_an_audit_that_sees_too_little_says_that_it_is_blind(name, mutant, monkeypatch):
+def test_reports_audit_with_too_few_observations_as_blind(name, mutant, monkeypatch):
     """More noise refutes nothing: the floor under what is seen is all that fails."""
     audit = BY_ID[name]
     audit.mutants[mutant].apply(monkeypatch)
@@ -131,7 +131,7 @@ def test_an_audit_that_sees_too_little_says_that_it_is_blind(name, mutant, monke
     assert finding.is_blind and not finding.is_refuted
 
 
-def test_a_check_that_breaks_down_catches_nothing():
+def test_crashing_check_catches_nothing():
     def broken() -> Finding:
         raise AssertionError("of the check itself")
 
@@ -153,7 +153,7 @@ SOLE_WITNESSES = [
 
 
 @pytest.mark.parametrize(("name", "mutant"), SOLE_WITNESSES)
-def test_a_mutant_survives_where_its_audit_is_removed(name, mutant, monkeypatch):
+def test_mutant_survives_without_its_audit(name, mutant, monkeypatch):
     audit = BY_ID[name]
     caught_by = audit.mutants[mutant].caught_by
     remaining = {check: run for check, run in audit.checks.items() if check != caught_by}
