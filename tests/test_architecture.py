@@ -205,7 +205,7 @@ RULES = {
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_the_package_keeps_the_rule(rule, sources):
+def test_package_follows_the_rule(rule, sources):
     assert RULES[rule](sources) == []
 
 
@@ -263,5 +263,5 @@ INNOCENT = {
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_no_rule_rejects_allowed_sources(rule):
+def test_rules_accept_allowed_sources(rule):
     assert RULES[rule](INNOCENT) == []

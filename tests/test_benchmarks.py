@@ -49,7 +49,7 @@ def codes(number: int, share: float) -> list[np.ndarray]:
     return list(drawn.astype(np.int64))
 
 
-def test_conjunctions_agree_with_their_queries_one_by_one():
+def test_conjunctions_agree_with_their_single_queries():
     from conjunction_sets import ConjunctionSet
 
     asked = ConjunctionSet.draw(4, 3, 2, 60, seed=5)
@@ -61,7 +61,7 @@ def test_conjunctions_agree_with_their_queries_one_by_one():
     assert all(asked.axes[0] <= axes for axes in asked.axes)
 
 
-def test_every_mechanism_of_the_error_benchmark_is_measured_and_drawn():
+def test_measures_and_plots_every_mechanism_of_the_error_benchmark():
     import error_by_queries
 
     from benchmarks import error_pictures
@@ -80,7 +80,7 @@ def test_every_mechanism_of_the_error_benchmark_is_measured_and_drawn():
     assert "Laplace, pure: 10: " in error_pictures.picture(found)
 
 
-def test_the_errors_of_sums_of_windows_are_drawn():
+def test_plots_errors_of_sums_of_windows():
     from benchmarks import window_pictures
 
     found = dict(
@@ -92,7 +92,7 @@ def test_the_errors_of_sums_of_windows_are_drawn():
     assert "c = 7: 1: 9.9, " in window_pictures.picture()
 
 
-def test_online_contenders_are_compared():
+def test_compares_online_mechanisms():
     import online_comparison
 
     settings = [(2000, (0.2, 0.001))]
@@ -115,7 +115,7 @@ def test_fresh_noise_answers_up_to_the_target_error():
     assert online_comparison.fresh_capacity(1000.0) == pytest.approx(1827, rel=0.1)
 
 
-def test_errors_over_all_supports_are_their_mean_over_each():
+def test_error_over_all_supports_is_the_mean_over_each():
     import sparse_measure
 
     errors = np.array([1.0, -2.0, 4.0, 0.5])
@@ -125,7 +125,7 @@ def test_errors_over_all_supports_are_their_mean_over_each():
     assert sparse_measure.over_supports(errors, 0.0, 9) == pytest.approx(3.5**2)
 
 
-def test_errors_elsewhere_do_not_change_a_mean():
+def test_errors_at_other_elements_do_not_change_a_mean():
     import sparse_measure
 
     from beam_dp.mechanisms.sketches.mechanisms import CountSketch
@@ -143,7 +143,7 @@ def test_errors_elsewhere_do_not_change_a_mean():
     assert np.std(np.add(squares, more)) < 0.7 * np.std(squares)
 
 
-def test_the_choice_of_a_sparse_release_is_compared_with_the_best():
+def test_compares_choice_of_a_sparse_release_with_the_best():
     import sparse_grid
     from sparse_measure import equal
 
@@ -155,7 +155,7 @@ def test_the_choice_of_a_sparse_release_is_compared_with_the_best():
     assert 1 <= rows[1].ratio < 1.3
 
 
-def test_limits_of_costs_and_numbers_are_compared(monkeypatch, capsys):
+def test_compares_cost_limits_with_record_limits(monkeypatch, capsys):
     import accuracy_tables
     import unit_costs
 

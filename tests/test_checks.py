@@ -22,7 +22,7 @@ def test_rejects_value_that_is_not_an_integer_in_range(value):
 
 
 @pytest.mark.parametrize("value", [np.int64(1), np.float32(0.5), fractions.Fraction(1, 2)])
-def test_names_number_of_another_library(value):
+def test_names_type_of_a_number_from_another_library(value):
     for check in (checked_integer, checked_number):
         with pytest.raises(InputError, match=r"must be .* >= 0, of Python's own type$"):
             check("share", value, least=0)
@@ -37,12 +37,12 @@ def test_rejects_value_that_is_not_a_number_in_range(value):
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, 10**400, 0])
-def test_a_number_without_a_largest_one_must_be_finite(value):
+def test_number_without_an_upper_limit_must_be_finite(value):
     with pytest.raises(InputError, match=r"^weight: .* must be a finite number > 0$"):
         checked_number("weight", value, above=0)
 
 
-def test_the_ends_of_a_range_belong_to_it_where_they_are_least_and_most():
+def test_inclusive_ends_belong_to_the_range():
     assert [checked_integer("size", end, 1, 9) for end in (1, 9)] == [1, 9]
     assert [checked_number("share", end, least=0, most=1) for end in (0, 1)] == [0.0, 1.0]
     assert [checked_number("error", end, least=1e-9, below=1) for end in (1e-9, 0.5)] == [1e-9, 0.5]
@@ -59,7 +59,7 @@ def test_the_ends_of_a_range_belong_to_it_where_they_are_least_and_most():
         ({"below": 2**31 - 1}, "a number < 2,147,483,647"),
     ],
 )
-def test_a_range_is_written_in_few_characters(ends, written):
+def test_writes_range_in_few_characters(ends, written):
     with pytest.raises(InputError) as refused:
         checked_number("error", math.nan, **ends)  # type: ignore[arg-type]
     assert refused.value.condition == f"must be {written}"
@@ -68,7 +68,7 @@ def test_a_range_is_written_in_few_characters(ends, written):
 SHARE = NumericAttribute("share", (0, 0.5, 10))
 
 
-def test_a_number_is_read_as_it_is_written():
+def test_reads_numbers_as_written():
     assert [number("a", text) for text in ("1", "1e-9", "-2.5")] == [1.0, 1e-9, -2.5]
     assert integer("a", "1e6") == 1_000_000
     # A float would lose the last digit.

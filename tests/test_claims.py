@@ -26,12 +26,12 @@ def test_claim_keys_are_unique():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("key", KEYS)
-def test_statements_hold(key):
+def test_claims_are_true(key):
     found, _ = claims.measured(key, 0.05)
     assert all(each.holds for each in found), [str(each) for each in found]
 
 
-def test_claim_that_fails_too_often_is_rejected():
+def test_rejects_claim_that_fails_too_often():
     assert Failures(61, 1000, 0.05, 0.9).holds and not Failures(161, 1000, 0.05, 0.9).holds
     assert Slack(2.0, 2.0, 10, "updates").holds and not Slack(2.1, 2.0, 10, "updates").holds
     assert Agreement(0, 10, "a loop").holds and not Agreement(1, 10, "a loop").holds

@@ -65,7 +65,7 @@ def line(capfd: pytest.CaptureFixture[str], *argv: str) -> str:
     return err
 
 
-def test_describe_shows_promise(directory, capfd, monkeypatch):
+def test_describe_shows_guarantee(directory, capfd, monkeypatch):
     monkeypatch.setenv("COLUMNS", "160")
     assert main(["describe", directory]) == 0
     out = capfd.readouterr().out
@@ -82,7 +82,7 @@ def test_describe_shows_promise(directory, capfd, monkeypatch):
         assert text in out
 
 
-def test_describe_json_is_card(directory, capfd):
+def test_describe_json_prints_the_card(directory, capfd):
     assert main(["describe", directory, "--json"]) == 0
     card = json.loads(capfd.readouterr().out)
     assert card == json.loads(pathlib.Path(directory, "card.json").read_text())
@@ -140,14 +140,14 @@ def test_answers_queries_from_json_lines(directory, tmp_path, capfd):
     assert [len(answer["marginal"]) for answer in json.loads(capfd.readouterr().out)] == [1, 2]
 
 
-def test_long_table_is_cut_with_notice(directory, capfd):
+def test_long_table_is_truncated_with_a_notice(directory, capfd):
     assert main(["answer", directory, "--marginal=sex", "--limit=2"]) == 0
     out = capfd.readouterr().out
     assert "2 of 3 cells" in out
     assert "null" not in out
 
 
-def test_unknown_attribute_is_refused_with_nearest(directory, capfd):
+def test_unknown_attribute_is_refused_with_the_nearest(directory, capfd):
     message = line(capfd, "answer", directory, "--marginal", "sexx")
     near = "is not an attribute; the nearest known is 'sex'"
     assert message == f"error: --marginal: 'sexx' is refused; {near}\n"
@@ -161,7 +161,7 @@ def test_shows_help_without_a_command(capfd):
     assert "release-synthetic-database" in err
 
 
-def test_help_command_shows_help_of_all_or_of_one(capfd):
+def test_help_command_shows_help_for_all_commands_or_one(capfd):
     def printed(*argv: str) -> str:
         with pytest.raises(SystemExit) as ended:
             main(argv)
@@ -233,7 +233,7 @@ def test_repeated_flag_is_refused(argv, told, capfd):
 
 
 @pytest.mark.parametrize("second", ["b.sqlite", "postgresql://bob:tell-tale@other/db"])
-def test_repeated_ledger_is_refused_without_its_password(second, capfd):
+def test_repeated_ledger_is_refused_without_showing_its_password(second, capfd):
     first = "postgresql://bob:tell-tale@host/db?sslpassword=tell-tale"
     for argv in (["doctor"], ["release-intervals", "--input=a.csv"]):
         told = line(capfd, *argv, "--ledger", first, "--ledger", second)
@@ -261,7 +261,7 @@ DECLARATION = (
 )
 
 
-def test_ledger_is_declared_spent_from_and_printed(ledger_url, capfd, monkeypatch):
+def test_declares_spends_from_and_prints_a_ledger(ledger_url, capfd, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     assert main(["ledger", ledger_url, "--declare", "[bold]visits[/]", *DECLARATION]) == 0
     told = " ".join(capfd.readouterr().out.split())
@@ -296,7 +296,7 @@ def test_ledger_is_declared_spent_from_and_printed(ledger_url, capfd, monkeypatc
     assert dataset["entries"][0]["origin"] == origin.to_json()
 
 
-def test_renewing_budget_is_printed_with_worst_case(tmp_path, capfd, monkeypatch):
+def test_prints_renewing_budget_with_its_worst_case(tmp_path, capfd, monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
     ledger = Ledger(str(tmp_path / "ledger"))
     ledger.declare("visits", 10.0, 1e-6, "person", "add_or_remove_one")

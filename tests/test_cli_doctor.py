@@ -34,7 +34,7 @@ def quick(monkeypatch) -> None:
     monkeypatch.setattr(doctor, "_runners", lambda: found)
 
 
-def test_doctor_checks_requirements_of_setup():
+def test_doctor_checks_setup_requirements():
     def name(line: str) -> str:
         return re.match(r"[\w.-]+", line)[0].lower()  # type: ignore[index]
 
@@ -46,7 +46,7 @@ def test_doctor_checks_requirements_of_setup():
 
 
 @pytest.mark.slow
-def test_doctor_uses_no_network(capfd, monkeypatch):
+def test_doctor_does_not_use_the_network(capfd, monkeypatch):
     def connect(_: Any, address: Any) -> None:
         assert str(address[0]) in ("127.0.0.1", "::1", "localhost"), address
 
@@ -63,7 +63,7 @@ def test_doctor_uses_no_network(capfd, monkeypatch):
 
 
 @pytest.mark.usefixtures("quick")
-def test_missing_extra_is_no_fault(capfd, monkeypatch):
+def test_missing_extra_is_not_an_error(capfd, monkeypatch):
     absent = {"gcs": ("absent_package.storage", "outputs"), "s3": ("absent_package", "others")}
     monkeypatch.setattr(doctor, "EXTRAS", absent)
     out = told(capfd)
@@ -87,14 +87,14 @@ def test_broken_requirement_exits_with_1(capfd, monkeypatch, core, condition):
 
 
 @pytest.mark.usefixtures("quick")
-def test_installation_that_only_reads_exits_with_1(capfd, monkeypatch):
+def test_read_only_installation_exits_with_1(capfd, monkeypatch):
     monkeypatch.setattr(doctor, "MAKING", {"absent-package": "absent"})
     out = told(capfd, code=1)
     assert out.endswith("Releases can be read here. Making a release needs what is broken above.")
 
 
 @pytest.mark.usefixtures("quick")
-def test_checks_given_ledger(tmp_path, capfd):
+def test_doctor_checks_given_ledger(tmp_path, capfd):
     url = str(tmp_path / "budgets.sqlite")
     assert "broken ledger ledger: " in told(capfd, "--ledger", url)
     Ledger(url).declare("visits", 1.0, 0.0, "record", "add_or_remove_one")

@@ -43,7 +43,7 @@ def script(capsys: pytest.CaptureFixture[str], shell: str) -> str:
         ("answer out --queries vis", "visits.json"),
     ],
 )
-def test_bash_offers_commands_flags_choices_and_files(typed, offered, tmp_path, capsys):
+def test_bash_completes_commands_flags_choices_and_files(typed, offered, tmp_path, capsys):
     (tmp_path / "visits.json").write_text("{}")
     for folder in ("landing", "out"):
         (tmp_path / folder).mkdir()
@@ -73,7 +73,7 @@ def test_every_script_has_every_command_and_flag(shell, capsys):
 
 
 @pytest.mark.parametrize("shell", ["zsh", "fish"])
-def test_installed_shell_parses_its_script(shell, tmp_path, capsys):
+def test_installed_shells_parse_their_scripts(shell, tmp_path, capsys):
     program = shutil.which(shell)
     if program is None:
         pytest.skip(f"no {shell}")

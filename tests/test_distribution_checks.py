@@ -35,7 +35,7 @@ def wheel(commit: pathlib.Path, name: str, files: dict[str, bytes]) -> pathlib.P
     return commit.parent / name
 
 
-def test_accepts_a_wheel_of_committed_files_and_its_kernel(commit):
+def test_accepts_wheel_with_committed_files_and_kernel(commit):
     compiled = wheel(commit, X86, {"beam_dp/": b"", **GOOD, KERNEL: ELF["x86_64"]})
     assert odd_in_wheel(compiled, "x86_64", "2.17", commit) == []
 
@@ -53,13 +53,13 @@ def test_accepts_a_wheel_of_committed_files_and_its_kernel(commit):
         ({KERNEL: ELF["x86_64"], "beam_dp/x.dist-info/WHEEL": b""}, "does not belong"),
     ],
 )
-def test_rejects_a_wheel_with_unexpected_files(commit, files, told):
+def test_rejects_wheel_with_unexpected_files(commit, files, told):
     odd = odd_in_wheel(wheel(commit, X86, {**GOOD, **files}), "x86_64", "2.17", commit)
     assert odd and all(line.startswith(X86) for line in odd)
     assert any(told in line for line in odd)
 
 
-def test_rejects_a_wheel_tagged_for_another_platform(commit):
+def test_rejects_wheel_tagged_for_another_platform(commit):
     compiled = wheel(commit, X86, {**GOOD, KERNEL: ELF["x86_64"]})
     assert odd_in_wheel(compiled, "x86_64", "2.28", commit)
 

@@ -40,7 +40,7 @@ def anchors(path: pathlib.Path) -> set[str]:
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
-def test_every_link_has_an_existing_file_and_heading(path):
+def test_every_link_leads_to_an_existing_file_and_heading(path):
     broken = []
     for link in LINK.findall(prose(path)):
         if link.startswith(("http://", "https://")):
@@ -52,7 +52,7 @@ def test_every_link_has_an_existing_file_and_heading(path):
     assert broken == []
 
 
-def test_every_page_can_be_reached_from_the_readme():
+def test_every_page_is_reachable_from_the_readme():
     reached, waiting = set(), [README]
     while waiting:
         path = waiting.pop()
@@ -81,7 +81,7 @@ def test_flag_tables_match_the_programs():
     assert (ROOT / "docs" / "flags.md").read_text("utf-8") == page, "run `make generated`"
 
 
-def test_readme_is_short_and_its_flags_exist():
+def test_readme_is_short_and_names_existing_flags():
     text = README.read_text("utf-8")
     known = re.findall(r"--(\w+)", (ROOT / "docs" / "flags.md").read_text("utf-8"))
     assert set(re.findall(r"(?<=[ `])--(\w+)(?=[ `=\n])", text)) <= {*known, "runner"}

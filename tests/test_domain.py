@@ -50,7 +50,7 @@ def test_codes_are_levels_then_other_then_null(domain):
 
 
 @pytest.mark.parametrize("code", [-1, 5])
-def test_a_code_outside_the_attribute_has_no_value(domain, code):
+def test_code_outside_the_attribute_has_no_value(domain, code):
     with pytest.raises(IndexError):
         domain["degree"].decode([code])
     with pytest.raises(IndexError):
@@ -66,7 +66,7 @@ def test_avro_types_are_unions_only_where_needed(domain):
 
 
 @given(st.lists(st.integers(1, 7), min_size=1, max_size=6), st.data())
-def test_cell_index_is_ravel_multi_index_and_codes_its_inverse(shape, data):
+def test_cell_index_equals_ravel_multi_index_and_has_an_inverse(shape, data):
     domain = Domain(tuple(IntegerAttribute(f"a{i}", 0, s - 1) for i, s in enumerate(shape)))
     cells = np.array(data.draw(st.lists(st.integers(0, domain.num_cells - 1), max_size=20)), int)
     expected = np.unravel_index(cells, shape)
@@ -90,7 +90,7 @@ def test_domains_up_to_2_to_the_62_have_an_index():
         beyond.codes([0])
 
 
-def test_wrong_codes_raise_instead_of_naming_another_cell():
+def test_wrong_codes_raise_instead_of_giving_another_cell():
     domain = Domain((IntegerAttribute("a", 0, 2), IntegerAttribute("b", 0, 2)))
     with pytest.raises(IndexError):
         domain.cell_index([[0], [3]])
@@ -133,7 +133,7 @@ def test_rejects_unknown_attribute_naming_the_nearest(domain):
         ([ENTRIES[0], {**ENTRIES[1], "min": -2}, *ENTRIES[2:]], "its 'hours' has min -2, not -3"),
     ],
 )
-def test_workload_of_another_domain_names_the_difference(domain, other, difference):
+def test_workload_of_another_domain_is_refused_with_the_difference(domain, other, difference):
     other = {"attributes": other} if isinstance(other, list) else other
     promise = Guarantee(1.0, 1e-9, "add_or_remove_one", "record", 1)
     workload = marginals(read_domain(other), ways=1)
@@ -142,13 +142,13 @@ def test_workload_of_another_domain_names_the_difference(domain, other, differen
         release(records, domain, workload, promise)
 
 
-def test_other_impossible_combinations_make_another_domain(domain):
+def test_domains_with_other_impossible_combinations_differ(domain):
     other = domain.with_impossible([{"hours": [[-3, -1]], "member": [True]}])
     with pytest.raises(InputError, match="it declares other combinations impossible"):
         domain.check_same(other, "workload", 1, "must be of the domain")
 
 
-def test_a_domain_is_a_value(domain):
+def test_equal_domains_compare_and_hash_equal(domain):
     copy = pickle.loads(pickle.dumps(domain))
     assert copy == domain and hash(copy) == hash(domain)
     with pytest.raises(AttributeError):
@@ -160,13 +160,13 @@ def test_a_domain_is_a_value(domain):
         st.floats(allow_nan=False, allow_infinity=False), min_size=2, max_size=9, unique=True
     ).map(sorted)
 )
-def test_the_midpoint_of_a_bin_lies_in_the_bin(edges):
+def test_midpoint_of_a_bin_lies_in_the_bin(edges):
     attribute = NumericAttribute("x", tuple(edges))
     for low, high, middle in zip(edges[:-1], edges[1:], attribute.midpoints, strict=True):
         assert low <= middle < high
 
 
-def test_the_midpoint_between_neighbouring_floats_lies_in_the_bin():
+def test_midpoint_between_neighbouring_floats_lies_in_the_bin():
     low = math.nextafter(1.0, 0)
     assert NumericAttribute("x", (low, 1.0)).midpoints == (low,)
 
@@ -222,7 +222,7 @@ def test_rejects_invalid_fields_of_attribute(build, condition):
         ),
     ],
 )
-def test_bins_that_begin_at_midnight_are_labelled_by_their_days(edges, label):
+def test_bins_that_begin_at_midnight_are_labelled_by_day(edges, label):
     attribute = DatetimeAttribute("at", edges)
     assert attribute.labels() == (label,)
     assert "T00:00:00" in attribute.to_json()["edges"][0]

@@ -48,7 +48,7 @@ def declared(*combinations):
         ),
     ],
 )
-def test_levels_are_read_as_users_write_them_and_written_back(levels, axes, ranges):
+def test_reads_and_writes_levels_as_users_write_them(levels, axes, ranges):
     domain = parse_domain(declared(levels))
     expected = Impossible(axes, tuple(map(tuple, ranges)))
     assert domain.impossible == (expected,)
@@ -108,7 +108,7 @@ def test_rejects_invalid_combination_in_one_line(combinations, condition):
     assert "\n" not in message and len(message) < 1500
 
 
-def test_the_short_form_may_have_a_column_of_that_name():
+def test_short_form_may_have_a_column_of_that_name():
     assert parse_domain('{"impossible": 2, "a": 3}').names == ("impossible", "a")
 
 
@@ -130,7 +130,7 @@ def test_rejects_objects_that_are_not_combinations(impossible):
         Domain(DOMAIN.attributes, (impossible,))
 
 
-def test_a_marginal_keeps_the_combinations_whose_attributes_it_has():
+def test_marginal_keeps_combinations_of_its_attributes():
     domain = DOMAIN.with_impossible([MALE_WIFE, {"age": [[0, 16]], "married": [True]}])
     kept = domain.restrict(("married", "relationship", "sex"))
     assert kept.impossible == (Impossible((1, 2), (((1, 2),), ((1, 2),))),)
@@ -183,7 +183,7 @@ def test_masks_matches_and_json_agree_with_the_definition(data):
     assert (found is None and not any(expected)) or found.tolist() == expected
 
 
-def test_many_ranges_are_looked_up_and_other_codes_do_not_matter():
+def test_looks_up_many_ranges_and_ignores_other_codes():
     ranges = tuple((2 * i, 2 * i + 1) for i in range(50))
     combination = Impossible((0, 1), (ranges, ((0, 1),)))
     codes = np.array([-1, 0, 1, 98, 99, 300], np.int16)

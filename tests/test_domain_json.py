@@ -20,7 +20,7 @@ LONG = """
 """
 
 
-def test_the_long_form_is_read():
+def test_reads_long_form():
     assert parse_domain(LONG) == Domain(
         (
             NumericAttribute("age", (17.0, 25.0, 35.5)),
@@ -32,14 +32,14 @@ def test_the_long_form_is_read():
     )
 
 
-def test_the_short_form_is_read_even_for_a_column_called_attributes():
+def test_reads_short_form_with_a_column_called_attributes():
     domain = parse_domain('{"attributes": 2, "getting in/out of bed": 3}')
     assert domain == Domain(
         (IntegerAttribute("attributes", 0, 1), IntegerAttribute("getting in/out of bed", 0, 2))
     )
 
 
-def test_a_file_is_read_with_or_without_a_byte_order_mark(tmp_path):
+def test_reads_file_with_or_without_a_byte_order_mark(tmp_path):
     path = tmp_path / "domain.json"
     path.write_text(LONG, encoding="utf-8-sig")
     assert read_domain(path) == read_domain(str(path)) == read_domain(LONG)
@@ -158,7 +158,7 @@ attributes = st.one_of(
 
 @pytest.mark.slow
 @given(st.lists(attributes, min_size=1, max_size=4, unique_by=lambda a: a.name))
-def test_to_json_and_back_is_the_same_domain(entries):
+def test_json_round_trips(entries):
     domain = Domain(tuple(entries))
     assert parse_domain(json.dumps(domain.to_json())) == domain
     assert domain_from_json(domain.to_json()) == domain
@@ -176,7 +176,7 @@ def test_to_json_and_back_is_the_same_domain(entries):
         ),
     )
 )
-def test_any_json_is_a_domain_or_refused(parsed):
+def test_any_json_is_read_or_rejected(parsed):
     try:
         domain = domain_from_json(parsed)
     except InputError as error:
@@ -185,7 +185,7 @@ def test_any_json_is_a_domain_or_refused(parsed):
         assert domain_from_json(domain.to_json()) == domain
 
 
-def test_reading_a_domain_needs_neither_beam_nor_arrow():
+def test_reading_a_domain_does_not_need_beam_or_arrow():
     import subprocess
 
     program = (
@@ -348,7 +348,7 @@ def test_card_states_mapping_as_declared(fields):
     assert domain_from_json(domain.to_json()) == domain
 
 
-def test_levels_of_dates_and_of_declared_words_are_named_as_users_write_them():
+def test_names_dates_and_declared_words_as_users_write_them():
     domain = parse_domain(
         json.dumps(
             {
@@ -401,7 +401,7 @@ OPEN = {"open": "the smallest value that is possible"}
         ({"type": "numeric", "a\nb": OPEN}, "attribute 'a', 'a\\nb' is open"),
     ],
 )
-def test_rejects_open_point_and_says_what_to_fill_in(fields, condition):
+def test_rejects_open_point_and_states_what_to_fill_in(fields, condition):
     with pytest.raises(InputError) as caught:
         parse_domain(entry(**fields), "d.json")
     message = str(caught.value)
@@ -409,7 +409,7 @@ def test_rejects_open_point_and_says_what_to_fill_in(fields, condition):
     assert "\n" not in message and len(message) < 1000
 
 
-def test_dict_is_read_like_its_json_text():
+def test_reads_dict_like_its_json_text():
     long = json.loads(LONG)
     assert parse_domain(long) == read_domain(long) == parse_domain(LONG)
     assert parse_domain({"age": 85, "sex": 2}) == parse_domain('{"age": 85, "sex": 2}')

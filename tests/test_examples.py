@@ -45,7 +45,7 @@ def test_example_prints_the_commands_it_runs(story_class, tmp_path, capsys):
     assert capsys.readouterr().out.startswith("\n$ beam-dp descrbe x\n    error: ")
 
 
-def test_example_stops_at_an_unexpected_exit_code(story_class, tmp_path):
+def test_example_stops_after_an_unexpected_exit_code(story_class, tmp_path):
     with pytest.raises(SystemExit, match="exit code 2; 0 was expected"):
         story_class(tmp_path / "told").run("beam-dp descrbe x")
 

@@ -20,12 +20,12 @@ def test_accepts_fewer_lines():
         assert loop(10) == 45
 
 
-def test_stops_a_loop_at_the_limit():
+def test_stops_loop_at_the_limit():
     with pytest.raises(AssertionError, match="1,000 lines of Python or more"), lines_below(1000):
         loop(10**12)
 
 
-def test_rejects_a_block_that_caught_the_error():
+def test_rejects_block_that_caught_the_error():
     def careless() -> None:
         with contextlib.suppress(AssertionError):
             loop(10**12)

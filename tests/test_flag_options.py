@@ -31,7 +31,7 @@ class Choice:
     hidden: int = 5
 
 
-def test_field_is_flag_of_its_name_or_another():
+def test_field_becomes_flag_of_the_same_or_another_name():
     assert flags_of(Choice) == (
         Flag("w", "how wide", "W", form="integer"),
         Flag("share", "a part", "A", form="number"),
@@ -47,7 +47,7 @@ def test_texts_and_fields_round_trip():
     assert Choice(**values_of(Choice, texts_of(Choice(share=0.25)))) == Choice(share=0.25)
 
 
-def test_bad_text_is_refused_by_name_of_flag():
+def test_refuses_bad_text_and_names_the_flag():
     with pytest.raises(InputError, match=r"^w: 'wide' is refused; must be a whole number$"):
         values_of(Choice, {"w": "wide"})
     assert (
@@ -57,7 +57,7 @@ def test_bad_text_is_refused_by_name_of_flag():
         OrWord(integer, "all")("size", "most")
 
 
-def test_value_is_refused_where_flag_does_not_apply():
+def test_refuses_value_if_the_flag_does_not_apply():
     flags = {
         "one": (Flag("mode", "", default="a"),),
         "two": (),
@@ -70,7 +70,7 @@ def test_value_is_refused_where_flag_does_not_apply():
 
 
 @pytest.mark.parametrize("program", TABLES, ids=lambda program: program.PROGRAM)
-def test_programs_take_every_option_of_their_mechanisms(program):
+def test_programs_accept_every_option_of_their_mechanisms(program):
     flags = program.FLAGS  # type: ignore[attr-defined]
     assert len({flag.name for flag in flags}) == len(flags)
     (mechanism,) = (flag for flag in flags if flag.name == "mechanism")
@@ -81,7 +81,7 @@ def test_programs_take_every_option_of_their_mechanisms(program):
 
 
 @pytest.mark.parametrize("name", SYNTHETIC)
-def test_flag_of_another_mechanism_is_refused(name):
+def test_refuses_flag_of_another_mechanism(name):
     table = options_of(SYNTHETIC)
     own = {flag.name for flag in table[name]}
     for flag in flags_of(*SYNTHETIC.values()):
@@ -93,5 +93,5 @@ def test_flag_of_another_mechanism_is_refused(name):
             assert not re.search(rf"\b{name}\b", str(e.value))
 
 
-def test_key_type_offers_every_type_of_keys():
+def test_key_type_flag_offers_every_key_type():
     assert shared.KEY_TYPE.choices == KEY_TYPES  # which takes numpy to import

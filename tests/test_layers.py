@@ -150,7 +150,7 @@ def test_no_package_imports_one_above_it(sources):
     assert upward(arrows(sources)) == []
 
 
-def test_no_packages_import_each_other_in_a_circle(sources):
+def test_packages_have_no_import_cycles(sources):
     assert circles(sources) == []
 
 
@@ -191,11 +191,11 @@ TARGETS = dict.fromkeys(
         ),
     ],
 )
-def test_finds_an_import_upward(path, source):
+def test_finds_upward_import(path, source):
     assert len(upward(arrows({**TARGETS, path: source}))) == 1
 
 
-def test_families_may_import_each_other_but_not_in_a_circle():
+def test_families_may_import_each_other_without_cycles():
     one = {"beam_dp/mechanisms/sketches/plan.py": "import beam_dp.mechanisms.left_out\n"}
     back = "from beam_dp.mechanisms.sketches.plan import SparsePlan\n"
     for_types = f"if TYPE_CHECKING:\n    {back}"
@@ -250,7 +250,7 @@ def joined(files: dict[str, str]) -> list[str]:
     return found
 
 
-def test_what_is_kept_apart_stays_apart(sources):
+def test_separated_modules_do_not_import_each_other(sources):
     assert joined(sources) == []
 
 
@@ -274,5 +274,5 @@ def test_what_is_kept_apart_stays_apart(sources):
         ("beam_dp/interval_strategies/a.py", "import beam_dp.noise.source\n"),
     ],
 )
-def test_finds_an_import_of_what_is_kept_apart(path, source):
+def test_finds_import_between_separated_modules(path, source):
     assert joined({path: source}) != []

@@ -184,7 +184,7 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("name", BROKEN)
-def test_finds_a_test_that_depends_on_time(name):
+def test_finds_test_that_depends_on_time(name):
     assert faults(BROKEN[name])
 
 
@@ -199,5 +199,5 @@ INNOCENT = {
 
 
 @pytest.mark.parametrize("name", INNOCENT)
-def test_accepts_what_does_not_depend_on_time(name):
+def test_accepts_test_that_does_not_depend_on_time(name):
     assert faults(INNOCENT[name]) == []

@@ -58,7 +58,7 @@ def clipped_law(kind: str, scale: float, reach: int) -> np.ndarray:
 @pytest.mark.mostly_slow(one_in=2)
 @pytest.mark.parametrize("kind", ["laplace", "gaussian"])
 @pytest.mark.parametrize("scale", [0.5, 1.0, 7.5])
-def test_noise_follows_its_law_and_no_other_scale(kind, scale):
+def test_noise_has_the_stated_distribution_and_scale(kind, scale):
     draws = getattr(NoiseSource(), kind)(np.zeros(DRAWS, np.int64), scale)
     reach = max(2, math.ceil(4 * scale))
     counts = frequencies(draws, reach)
@@ -68,7 +68,7 @@ def test_noise_follows_its_law_and_no_other_scale(kind, scale):
 
 
 @pytest.mark.parametrize("kind", ["laplace", "gaussian"])
-def test_wide_noise_has_its_variance(kind):
+def test_wide_noise_has_the_stated_variance(kind):
     """A sum of 4,000 squares is within 6 standard errors (kurtosis 3 or 6): P < 1e-6."""
     scale = 2.0**40
     draws = getattr(NoiseSource(), kind)(np.zeros(4000, np.int64), scale) / scale
@@ -79,7 +79,7 @@ def test_wide_noise_has_its_variance(kind):
     assert np.unique(draws).size > 3990  # no coarse grid
 
 
-def test_wide_noise_lies_on_every_integer():
+def test_wide_noise_takes_every_integer():
     """Low bits are fair: 64 outcomes by chi-square."""
     draws = NoiseSource().laplace(np.zeros(DRAWS, np.int64), 2.0**30)
     assert not rejects(np.bincount(draws & 63, minlength=64), np.ones(64))
@@ -87,7 +87,7 @@ def test_wide_noise_lies_on_every_integer():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("base", [0, 10**9, 2**60, -(2**62)])
-def test_selection_follows_its_law_and_no_other_scale(base):
+def test_selection_has_the_stated_distribution_and_scale(base):
     scores = np.array([10, 9, 5, 0], np.int64)
     noise = NoiseSource()
     counts = np.bincount([noise.select(base + scores, 2.0) for _ in range(CHOICES)], minlength=4)
@@ -98,7 +98,7 @@ def test_selection_follows_its_law_and_no_other_scale(base):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("base", [0, 10**9, 2**60, -(2**62)])
-def test_permute_and_flip_follows_its_law_and_no_other(base):
+def test_permute_and_flip_has_the_stated_distribution(base):
     scores = np.array([10, 9, 5, 0], np.int64)
     noise = NoiseSource()
     drawn = [noise.permute_and_flip(base + scores, 2.0) for _ in range(CHOICES)]
@@ -109,7 +109,7 @@ def test_permute_and_flip_follows_its_law_and_no_other(base):
         assert rejects(counts, np.array([*permute_and_flip([10, 9, 5, 0], wrong * 2.0).values()]))
 
 
-def test_selection_law_known_answer():
+def test_selection_distribution_known_answer():
     # Scores (10, 9, 5, 0), epsilon 1, sensitivity 1: scale 2.
     law = np.exp(np.array([10, 9, 5, 0]) / 2.0)
     expected = [0.589847, 0.357761, 0.0484176, 0.00397436]
@@ -124,7 +124,7 @@ def test_selection_among_ties_is_fair():
     assert rejects(counts, np.array([1.6, 1, 1, 1, 1]))
 
 
-def test_selection_at_the_limits():
+def test_selects_correctly_among_extreme_scores_and_scales():
     noise = NoiseSource()
     assert noise.select(np.array([-7]), 1.0) == 0
     ends = np.array([-(2**63), 2**63 - 1])
@@ -161,7 +161,7 @@ def test_sums_wrap_instead_of_saturating(kind):
 
 @pytest.mark.parametrize("kind", ["laplace", "gaussian"])
 @pytest.mark.parametrize("shape", [(0,), (0, 3), (), (1,), (2, 3, 4)])
-def test_shape_and_type_are_kept(kind, shape):
+def test_keeps_shape_and_type(kind, shape):
     values = np.zeros(shape, np.int64)
     noisy = getattr(NoiseSource(), kind)(values, 3.0)
     assert noisy.shape == shape and noisy.dtype == np.int64
@@ -184,7 +184,7 @@ def test_earlier_scale_or_kind_leaves_no_state():
 
 
 @pytest.mark.parametrize("kind", ["laplace", "gaussian"])
-def test_forked_processes_draw_noise_of_their_own(kind):
+def test_forked_processes_draw_independent_noise(kind):
     def draw() -> np.ndarray:
         return getattr(NoiseSource(), kind)(np.zeros(8, np.int64), 2.0**40)
 
@@ -202,14 +202,14 @@ def test_forked_processes_draw_noise_of_their_own(kind):
     assert np.unique([*drawn, draw()]).size == 32  # P(a repeat) < 1e-8
 
 
-def test_threads_draw_noise_of_their_own():
+def test_threads_draw_independent_noise():
     noise, zeros = NoiseSource(), np.zeros(8, np.int64)
     with ThreadPoolExecutor(4) as threads:
         drawn = list(threads.map(lambda _: noise.laplace(zeros, 2.0**45), range(400)))
     assert np.unique(drawn).size == 3200  # P(a repeat) < 1e-6
 
 
-def test_every_cell_has_noise_of_its_own():
+def test_every_cell_gets_independent_noise():
     noisy = NoiseSource().laplace(np.zeros((40, 40), np.int64), 2.0**40)
     assert np.unique(noisy).size == 1600  # P(a repeat) < 1e-5
 
@@ -223,7 +223,7 @@ def test_rejects_anything_but_64_bit_integers(kind, dtype):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("scale", [0.3, 2.0, 9.0])
-def test_geometric_noise_follows_its_law_and_no_other_scale(scale):
+def test_geometric_noise_has_the_stated_distribution_and_scale(scale):
     drawn = NoiseSource().geometric(DRAWS, scale)
     assert drawn.shape == (DRAWS,) and drawn.dtype == np.int64 and drawn.min() >= 0
     reach = max(2, math.ceil(4 * scale))
@@ -245,7 +245,7 @@ def test_integers_below_a_bound_are_uniform(bound):
 
 
 @pytest.mark.parametrize("numerator", [0, 1, 3, 7])
-def test_coins_have_the_probability_that_their_bounds_enclose(numerator):
+def test_coins_have_the_probability_enclosed_by_their_bounds(numerator):
     """Sevenths, seen through bounds so wide at first that most tosses need more bits."""
     noise = NoiseSource()
 

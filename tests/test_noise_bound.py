@@ -52,7 +52,7 @@ def tail(distribution: Distribution, scale: float, weights: list[int], bound: fl
 @pytest.mark.parametrize("weights", WEIGHTS, ids=str)
 @pytest.mark.parametrize("scale", [0.4, 2.0, 12.0])
 @pytest.mark.parametrize("distribution", ["discrete_laplace", "discrete_gaussian"])
-def test_bounds_are_exceeded_no_more_often_than_they_may(distribution, scale, weights):
+def test_bounds_are_exceeded_at_most_as_often_as_stated(distribution, scale, weights):
     squares = sum(weight**2 for weight in weights)
     for probability in (0.5, 0.05, 1e-4):
         bound = weighted_noise_bound(distribution, scale, squares, max(weights), 1, probability)
@@ -66,7 +66,7 @@ def test_bounds_are_exceeded_no_more_often_than_they_may(distribution, scale, we
 
 @pytest.mark.parametrize("number", [1, 4, 64])
 @pytest.mark.parametrize("probability", [0.5, 0.05, 1e-9])
-def test_a_bound_of_equal_laplace_weights_is_chernoffs(number, probability):
+def test_bound_for_equal_laplace_weights_is_the_chernoff_bound(number, probability):
     bound = weighted_noise_bound("discrete_laplace", 2.0, number * 9.0, 3.0, 1, probability)
 
     def exponent(t: float) -> float:
@@ -78,7 +78,7 @@ def test_a_bound_of_equal_laplace_weights_is_chernoffs(number, probability):
     assert bound < published
 
 
-def test_half_of_a_bound_is_exceeded_more_often_than_the_bound_may_be():
+def test_half_of_a_bound_is_exceeded_too_often():
     for distribution in ("discrete_laplace", "discrete_gaussian"):
         bound = weighted_noise_bound(distribution, 12.0, 12.0, 1.0, 1, 0.05)
         assert tail(distribution, 12.0, [1] * 12, bound / 2) > 0.05
@@ -98,7 +98,7 @@ def relative_error(found: float, point: float) -> float:
 
 
 @pytest.mark.parametrize("points", np.array_split(POINTS, 8))
-def test_the_logarithm_is_right_to_the_last_digits(points):
+def test_logarithm_is_accurate_to_the_last_digits(points):
     for point in map(float, points):
         error = relative_error(log_normal(point), point)
         # Far above the mean the logarithm is tiny, and the exponential of a square is in it.
@@ -106,14 +106,14 @@ def test_the_logarithm_is_right_to_the_last_digits(points):
         assert log_normal(point) == pytest.approx(float(log_ndtr(point)), rel=1e-13)
 
 
-def test_logarithm_at_the_ends_of_doubles():
+def test_logarithm_is_accurate_at_the_ends_of_doubles():
     assert log_normal(-math.inf) == log_normal(-1e200) == -math.inf
     assert log_normal(math.inf) == log_normal(40.0) == 0.0
     assert log_normal(-1e154) == pytest.approx(-5e307)
 
 
 @pytest.mark.parametrize("log_probability", [-0.7, -1.0, -5.0, -50.0, -700.0, -5000.0, -1e6, -1e12])
-def test_the_quantile_is_the_inverse(log_probability):
+def test_quantile_is_the_inverse(log_probability):
     point = normal_quantile(log_probability)
     assert log_normal(point) == pytest.approx(log_probability, rel=1e-14)
     assert point == pytest.approx(float(ndtri_exp(log_probability)), rel=1e-11)
@@ -121,14 +121,14 @@ def test_the_quantile_is_the_inverse(log_probability):
 
 @pytest.mark.mostly_slow(one_in=7)
 @pytest.mark.parametrize("log_probability", -np.logspace(14, 308, 99))
-def test_quantile_far_in_the_tail(log_probability):
+def test_quantile_is_accurate_far_in_the_tail(log_probability):
     # Never above what is right, so that no loss is stated too small by it.
     point, exact = normal_quantile(float(log_probability)), float(ndtri_exp(log_probability))
     assert exact * (1 + 1e-13) <= point <= exact * (1 - 1e-13)
 
 
 @pytest.mark.parametrize("below", [0.0, 1e-16, 1e-12, 1e-6, 1e-3])
-def test_the_quantile_of_nearly_a_half(below):
+def test_quantile_is_accurate_near_one_half(below):
     point = normal_quantile(math.log(0.5) - below)
     assert point == pytest.approx(-below * math.sqrt(math.pi / 2), rel=1e-3, abs=5e-16)
     assert point <= 0
@@ -151,7 +151,7 @@ EXPONENTS = [
 @pytest.mark.mostly_slow(one_in=4)
 @pytest.mark.parametrize("exponent", EXPONENTS, ids=str)
 @pytest.mark.parametrize("bits", [1, 31, 32, 33, 64, 100, 2000])
-def test_bounds_hold_and_are_close(exponent, bits):
+def test_lower_bounds_are_valid_and_tight(exponent, bits):
     low, high = exp_bounds(exponent, bits)
     assert 0 <= low <= high <= low + 4
     with mpmath.workprec(bits + 200):
@@ -162,7 +162,7 @@ def test_bounds_hold_and_are_close(exponent, bits):
 @pytest.mark.mostly_slow(one_in=4)
 @pytest.mark.parametrize("exponent", EXPONENTS[:-1], ids=str)
 @pytest.mark.parametrize("bits", [0, 10, 60, 500, 1500, 3000])
-def test_upper_bounds_hold_and_are_close(exponent, bits):
+def test_upper_bounds_are_valid_and_tight(exponent, bits):
     above = exp_above(float(exponent), bits)
     with mpmath.workprec(bits + 400):
         exact = mpmath.exp(-mpmath.mpf(exponent.numerator) / exponent.denominator) * 2**bits

@@ -24,7 +24,7 @@ def code_cells(path: pathlib.Path) -> list[dict[str, Any]]:
     return [cell for cell in notebook(path)["cells"] if cell["cell_type"] == "code"]
 
 
-def test_each_reader_has_a_notebook():
+def test_every_audience_has_a_notebook():
     assert [path.stem for path in NOTEBOOKS] == ["analyst", "engineer", "officer"]
 
 
@@ -41,7 +41,7 @@ def test_notebooks_are_committed_without_outputs(path):
 
 
 @by_name
-def test_notebooks_begin_with_their_reader_and_duration(path):
+def test_notebooks_begin_with_audience_and_duration(path):
     first = notebook(path)["cells"][0]
     assert first["cell_type"] == "markdown"
     title, audience, *_ = "".join(first["source"]).split("\n\n")
@@ -59,7 +59,7 @@ def test_notebook_cells_are_short_and_uniquely_named(path):
 
 
 @by_name
-def test_notebooks_link_to_each_other_and_from_the_journeys(path):
+def test_notebooks_link_to_each_other_and_are_linked_from_the_journeys(path):
     others = {other.name for other in NOTEBOOKS} - {path.name}
     assert others <= {*LINK.findall(prose(path))}
     assert f"../examples/notebooks/{path.name}" in LINK.findall(prose(ROOT / "docs/journeys.md"))
@@ -85,7 +85,7 @@ def test_shell_cells_stop_at_the_first_failure(path):
         ("assert 1 + 1 == 2", ""),
     ],
 )
-def test_failing_cell_is_reported_in_one_line(code, told, tmp_path):
+def test_reports_failing_cell_in_one_line(code, told, tmp_path):
     pytest.importorskip("nbclient", reason="nbclient is not installed: `make notebooks` does")
     book = notebook(NOTEBOOKS[0])
     words = {**book["cells"][0], "source": "Words."}

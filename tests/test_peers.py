@@ -77,7 +77,7 @@ def row(page: str, name: str) -> list[str]:
 FAKE = ("--only", "fake", "--numpy", sys.executable)
 
 
-def test_released_records_are_compared_with_the_true_ones(compared):
+def test_compares_released_records_with_true_ones(compared):
     runs, page = compared(*FAKE, "--seeds", "2")
     assert [run["seed"] for run in runs] == [0, 1]
     assert all(run["errors"] == {"2": [0, 0], "3": [0, 0]} for run in runs)
@@ -100,7 +100,7 @@ def test_released_records_are_compared_with_the_true_ones(compared):
         ("endless", 1, "over the limit of 1 CPU s"),
     ],
 )
-def test_failed_peer_run_is_recorded_on_the_page(compared, body, limit, told):
+def test_page_records_a_failed_peer_run(compared, body, limit, told):
     runs, page = compared(*FAKE, "--limit", str(limit), body=body)
     assert len(runs) == 1
     assert row(page, "fake (numpy)")[1:] == [told, "", "", "", ""]
@@ -119,7 +119,7 @@ def test_running_this_project_alone_keeps_peer_results(compared):
     assert [run["name"] for run in compared(*own)[0]] == ["fake", "beam_dp"]
 
 
-def test_pass_keeps_rows_within_the_limit(compared, monkeypatch):
+def test_one_pass_keeps_rows_within_the_limit(compared, monkeypatch):
     import side_by_side
 
     monkeypatch.setattr(side_by_side, "PASS_ROWS", 2000)
@@ -130,6 +130,6 @@ def test_pass_keeps_rows_within_the_limit(compared, monkeypatch):
 
 
 @pytest.mark.parametrize("python", ["no-such-python", "/bin/false"])
-def test_a_python_without_the_peer_is_refused(compared, python):
+def test_refuses_python_without_the_peer(compared, python):
     with pytest.raises(SystemExit, match=f"--numpy: '{python}' is refused; must be a Python that"):
         compared("--only", "fake", "--numpy", python)

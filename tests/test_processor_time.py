@@ -44,7 +44,7 @@ TESTS = """
 """
 
 
-def test_reports_the_dearest_tests_and_fails_none(pytester, monkeypatch):
+def test_reports_the_slowest_tests_without_failing_any(pytester, monkeypatch):
     pytester.makepyfile(TESTS)
     pytester.makeini("[pytest]\nmarkers = slow")
     with monkeypatch.context() as patched:

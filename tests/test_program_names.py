@@ -49,7 +49,7 @@ def test_help_describes_each_program(capsys):
 
 @pytest.mark.parametrize("name", PROGRAMS)
 @pytest.mark.parametrize("by_command", [True, False])
-def test_help_shows_what_to_type(name, by_command, capsys):
+def test_help_shows_the_command_to_type(name, by_command, capsys):
     with pytest.raises(SystemExit) as exit:
         _ = cli.main([name, "--help"]) if by_command else PROGRAMS[name].main(["--help"])
     assert exit.value.code == 0
@@ -63,7 +63,7 @@ def test_help_example_is_a_valid_command(name):
 
 
 @pytest.mark.parametrize("pattern", DOCUMENTS + SOURCES)
-def test_installed_texts_name_no_modules_of_a_checkout(pattern):
+def test_installed_texts_name_no_modules_of_the_repository(pattern):
     paths = [path for path in ROOT.glob(pattern) if path.is_file() and path.suffix != ".pyc"]
     assert paths
     found = [

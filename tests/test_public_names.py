@@ -16,7 +16,7 @@ def run_python(code: str) -> str:
     return result.stdout.strip()
 
 
-def test_importing_the_package_leaves_the_heavy_libraries_alone():
+def test_importing_the_package_does_not_load_heavy_libraries():
     loaded = run_python("import sys, beam_dp; print(*sys.modules)").split()
     heavy = {"apache_beam", "pyarrow", "scipy", "opendp", "dp_accounting", "fastavro", "rich"}
     assert not {*heavy, "sqlalchemy"} & set(loaded)
@@ -33,7 +33,7 @@ def test_every_public_name_exists():
     assert run_python(code) == "[]"
 
 
-def test_the_names_for_sparse_queries_are_public():
+def test_names_for_sparse_queries_are_public():
     import beam_dp
 
     configurations = {"CountSketch", "HybridSketch", "SparseProject", "StabilityHistogram"}

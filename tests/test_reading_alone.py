@@ -64,7 +64,7 @@ def told(without: tuple[str, ...], commands: list[list[str]]) -> str:
 
 
 @pytest.mark.parametrize("missing", ["apache_beam", "apache-beam", "opendp"])
-def test_missing_library_is_named_with_its_install_command(missing):
+def test_names_missing_library_and_its_install_command(missing):
     told = installed.missing_part(ModuleNotFoundError(name=missing))
     assert told is not None and told.endswith("needs it: pip install beam_dp")
     for other in ("rich", "apache_beam.io.absent"):
@@ -72,7 +72,7 @@ def test_missing_library_is_named_with_its_install_command(missing):
 
 
 @pytest.mark.parametrize("made", ["tables", "records", "answers"])
-def test_to_arrow_without_pyarrow_says_how_to_install_it(made, monkeypatch):
+def test_to_arrow_without_pyarrow_shows_how_to_install_it(made, monkeypatch):
     release = dp.read_release(GOLDEN / "synthetic_database", kind=dp.SyntheticDatabase)
     answers = release.query("age < 25").count()
     make = {

@@ -12,7 +12,7 @@ from beam_dp.releases.sketches.estimates import _more_than_half
 
 
 @pytest.mark.parametrize("length", [1, 2, 3, 10, 1000, 4097])
-def test_the_sine_transform_is_that_of_type_1_and_its_own_inverse(length):
+def test_sine_transform_is_of_type_1_and_its_own_inverse(length):
     values = np.random.default_rng(length).normal(size=(3, length))
     expected = scipy.fft.dst(values, type=1, norm="ortho")
     np.testing.assert_allclose(sine_transform(values), expected, atol=1e-12)
@@ -28,7 +28,7 @@ def test_fast_lengths_are_minimal(least):
 
 @pytest.mark.parametrize("drift", [-5.0, 0.0, 0.1, 10.0])
 @pytest.mark.parametrize("size", [1, 2, 10, 5000])
-def test_the_nearest_increasing_numbers(size, drift):
+def test_finds_nearest_increasing_numbers(size, drift):
     values = np.cumsum(np.random.default_rng(size).normal(drift, 5, size)).round()
     found = _nearest_increasing(values)
     np.testing.assert_allclose(found, isotonic_regression(values).x, atol=1e-6)
@@ -36,7 +36,7 @@ def test_the_nearest_increasing_numbers(size, drift):
 
 
 @pytest.mark.parametrize("number", [1, 3, 5, 63, 2001])
-def test_more_than_half_of_independent_events(number):
+def test_probability_of_more_than_half_of_independent_events(number):
     probability = np.array([0.0, 1e-9, 0.1, 0.25, 0.5])
     expected = binom.sf(number // 2, number, probability)
     np.testing.assert_allclose(_more_than_half(number, probability), expected, rtol=1e-9)

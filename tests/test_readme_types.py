@@ -29,7 +29,7 @@ def test_readme_code_passes_mypy(tmp_path):
 
 
 @pytest.mark.slow
-def test_mypy_knows_the_kind_and_finds_a_misspelt_relation(tmp_path):
+def test_mypy_infers_the_kind_and_finds_a_misspelt_relation(tmp_path):
     done = checked(
         tmp_path,
         "import beam_dp as dp\n"

@@ -47,7 +47,7 @@ def test_page_figures_are_generated_from_every_result_file():
     assert set(asked) == set(page_regions.REGIONS)
 
 
-def test_finds_a_figure_changed_by_hand():
+def test_finds_figure_changed_by_hand():
     text = PAGE.read_text("utf-8")
     typed = text.replace("| MST (dpmm) | 2", "| MST (dpmm) | 3", 1)
     assert typed != text and write_pages.filled(typed) == text
@@ -100,11 +100,11 @@ def test_means_and_ratios_have_standard_errors():
         (Figure(0.02063, "share", 0.0002), "0.0206 ± 0.0002"),
     ],
 )
-def test_figures_are_shown_in_their_units(figure, told):
+def test_shows_figures_with_their_units(figure, told):
     assert tables.told(figure) == told
 
 
-def test_an_error_bar_reaches_as_far_as_the_error():
+def test_error_bar_is_as_long_as_the_error():
     def ends(error: float) -> list[float]:
         track = pictures.Track("a", "1", [pictures.Mark(2.0, error)])
         axis = pictures.Axis("times", (1, 10))
@@ -119,7 +119,7 @@ def test_an_error_bar_reaches_as_far_as_the_error():
     assert (wide[1] - wide[0]) / math.log10(2.5 / 1.5) == pytest.approx(width, rel=0.02)
 
 
-def test_draws_a_line_with_one_point():
+def test_draws_line_with_one_point():
     line = pictures.Line("alone", [(10.0, 0.5, 0.0)], 1)
     svg = pictures.lines("title", {"": [line]}, pictures.Axis("x"), pictures.Axis("y"))
     assert "alone: 10: 0.5." in svg and svg.count("<circle") == 1

@@ -85,7 +85,7 @@ def test_search_finds_every_document(site):
 
 
 @pytest.mark.parametrize("document", DOCUMENTS)
-def test_pages_keep_the_lists_and_tables_of_their_markdown(site, document):
+def test_pages_keep_lists_and_tables_of_their_markdown(site, document):
     """The site's Markdown wants an empty line before a list, and four spaces inside one."""
     article = page(site, document).partition("<article")[2].partition("</article>")[0]
     here = Elements(article).counts

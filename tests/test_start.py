@@ -74,7 +74,7 @@ print(json.dumps([told, [name for name in {HEAVY!r} if name in sys.modules]]))
 """
 
 
-def test_help_versions_and_refusals_import_nothing_heavy():
+def test_help_version_and_refusals_import_nothing_heavy():
     asked = [*SHOWN, *REFUSED.values()]
     done = subprocess.run(
         [sys.executable, "-c", RUN_ALL, json.dumps(asked)],
@@ -94,7 +94,7 @@ def test_help_versions_and_refusals_import_nothing_heavy():
 
 
 @pytest.mark.parametrize("argv", [["--help"], [RELEASE, "--help"], [RELEASE, "--epsilom=1"]])
-def test_it_imports_few_modules(argv):
+def test_start_imports_few_modules(argv):
     """Imports are most of what a start costs: there are some 140, and one of numpy has as many."""
     python = [sys.executable, "-X", "importtime", "-m", "beam_dp.cli"]
     done = subprocess.run([*python, *argv], capture_output=True, text=True, cwd=ROOT)
@@ -110,7 +110,7 @@ def test_it_imports_few_modules(argv):
         (["--privacy_unit=person"], "error: --max_records_per_unit: missing; must be given with"),
     ],
 )
-def test_a_guarantee_is_refused_before_the_program_is_imported(changed, told, monkeypatch, capsys):
+def test_refuses_guarantee_before_importing_the_program(changed, told, monkeypatch, capsys):
     def imported(name: str) -> None:
         raise AssertionError(f"{name} was imported")
 
@@ -121,7 +121,7 @@ def test_a_guarantee_is_refused_before_the_program_is_imported(changed, told, mo
     assert told in capsys.readouterr().err
 
 
-def test_the_version_is_that_of_the_package(capsys):
+def test_version_is_that_of_the_package(capsys):
     with pytest.raises(SystemExit) as exit:
         main(["--version"])
     assert exit.value.code == 0
@@ -133,17 +133,17 @@ MODULES = {name: import_program(name) for name in PROGRAMS}
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_the_flags_that_are_known_without_a_program_are_its_own(name):
+def test_flags_listed_at_start_match_those_of_the_program(name):
     assert flags_of_program(name) == tuple(MODULES[name].FLAGS), "run `make generated`"
 
 
-def test_the_file_of_flags_is_made_from_the_programs():
+def test_flags_file_is_generated_from_the_programs():
     made = runpy.run_path(str(ROOT / "tools" / "write_flags.py"))["kept_flags"]()
     kept = (ROOT / "beam_dp" / "cli" / "program_flags.json").read_text("utf-8")
     assert kept == made, "run `make generated`"
 
 
-def test_the_file_of_beams_flags_is_made_from_beam():
+def test_beam_flags_file_is_generated_from_beam():
     made = runpy.run_path(str(ROOT / "tools" / "write_flags.py"))["kept_beam_flags"]()
     kept = (ROOT / "beam_dp" / "cli" / "beam_flags.json").read_text("utf-8")
     if json.loads(made)["version"] == json.loads(kept)["version"]:
@@ -152,7 +152,7 @@ def test_the_file_of_beams_flags_is_made_from_beam():
         check_beam_names(["--no_flag_at_all"], [])
 
 
-def test_what_beam_knows_is_no_unknown_flag(monkeypatch):
+def test_accepts_flags_that_beam_knows(monkeypatch):
     check_beam_names(["--runner", "PrismRunner", "--direct_num_workers=-1"], [])
     with pytest.raises(FlagError, match=r"^--runer: unknown flag.*the nearest is --runner$"):
         check_beam_names(["--runner", "PrismRunner", "--runer=x"], [])
@@ -160,7 +160,7 @@ def test_what_beam_knows_is_no_unknown_flag(monkeypatch):
     check_beam_names(["--runer=x"], [])  # another Beam may know it
 
 
-def test_no_flag_of_beams_is_taken_for_a_slip_of_ours():
+def test_no_beam_flag_is_mistaken_for_a_misspelt_flag_of_ours():
     theirs = {*beam_options()}
     for name in PROGRAMS:
         ours = {f"--{flag.name}" for flag in flags_of_program(name)}
@@ -189,25 +189,25 @@ FILE, FILES = Flag("domain", "a domain", form="file"), Flag("input", "records", 
         (FILES, "no/such/[a-z]"),
     ],
 )
-def test_a_file_that_may_be_there_is_left_to_the_program(flag, text):
+def test_leaves_files_that_may_exist_to_the_program(flag, text):
     check_files([flag], {flag.name: text})
     check_files([flag], {flag.name: None})
 
 
 @pytest.mark.parametrize("text", ["no/such/file", "no/such/*", str(ROOT / "tests" / "*.no")])
-def test_files_that_are_not_there_are_refused(text):
+def test_refuses_missing_files(text):
     with pytest.raises(FlagError, match=r"^--input: '.*' is refused; must match a file$"):
         check_files([FILES], {"input": text})
     with pytest.raises(FlagError, match=r"must be a file that can be read \(.+\): a domain$"):
         check_files([FILE], {"domain": text})
 
 
-def test_a_hidden_file_is_found_as_beam_finds_it(tmp_path):
+def test_finds_hidden_files_like_beam(tmp_path):
     (tmp_path / ".hidden.csv").write_text("a\n")
     check_files([FILES], {"input": str(tmp_path / "*.csv")})
 
 
-def test_numbers_are_read_before_anything_else_is():
+def test_refuses_text_that_is_not_a_number_before_other_checks():
     flags = [Flag("share", "", form="number"), Flag("size", "", form="integer", word="all")]
     check_texts(flags, {"share": "1e-9", "size": "all"})
     check_texts(flags, {"share": "nan", "size": "1e6"})  # ranges are judged by what takes them
@@ -217,7 +217,7 @@ def test_numbers_are_read_before_anything_else_is():
         check_texts(flags, {"share": None, "size": "1.5"})
 
 
-def test_a_flag_that_reads_a_number_says_so():
+def test_numeric_flags_declare_their_form():
     """So that a bad one is refused without the program; which others there are is a choice."""
     forms = {flag.name: flag.form for name in PROGRAMS for flag in flags_of_program(name)}
     for name in ("epsilon", "delta", "failure_probability", "max_error_fraction"):
@@ -260,7 +260,7 @@ def loaded(folder: pathlib.Path, code: str) -> set[str]:
 
 
 @pytest.mark.parametrize("command", COMMANDS_WITHOUT_NOISE)
-def test_a_command_that_draws_nothing_loads_no_noise(command, tmp_path):
+def test_command_without_draws_does_not_load_noise(command, tmp_path):
     (tmp_path / "domain.json").write_text('{"a": 3}')
     (tmp_path / "sample.csv").write_text("a\n1\n")
     argv = [command, "--domain=domain.json", *COMMANDS_WITHOUT_NOISE[command]]
@@ -278,10 +278,10 @@ def test_answer_loads_few_modules(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_program_loads_nothing_slow_before_it_is_needed(tmp_path):
+def test_program_loads_slow_modules_only_when_needed(tmp_path):
     found = loaded(tmp_path, f"import sys, pipelines.release_synthetic_database; {SHOW}")
     assert "apache_beam" in found and not {"opendp", *SLOW_TO_LOAD} & found
 
 
-def test_a_draw_does_not_load_scikit_learn(tmp_path):
+def test_draw_does_not_load_scikit_learn(tmp_path):
     assert "sklearn" not in loaded(tmp_path, DRAWS)

@@ -24,11 +24,11 @@ def test_flags_describe_a_horizon():
     assert all(flag.required for flag in windows.HORIZON)
 
 
-def test_flags_describe_whom_a_release_protects():
+def test_flags_describe_the_protected_unit():
     assert read_window_unit(PEOPLE) == WindowUnit("person_id", 3, 7, 168)
 
 
-def test_a_record_is_in_one_window_without_a_flag():
+def test_record_is_in_one_window_by_default():
     assert read_window_unit({"privacy_unit": "record"}) == WindowUnit("record", 1, 1, 1)
 
 
@@ -51,7 +51,7 @@ def test_unit_flags_have_no_defaults(name):
         ("grace", "-1s"),
     ],
 )
-def test_a_value_of_the_horizon_is_refused_by_its_flag(name, text):
+def test_refusal_of_a_horizon_value_names_its_flag(name, text):
     with pytest.raises(InputError, match=rf"^{name}: .* is refused; must be "):
         read_horizon({**WEEK, name: text})
 
@@ -66,17 +66,17 @@ def test_a_value_of_the_horizon_is_refused_by_its_flag(name, text):
         ("protected_windows", "1.5"),
     ],
 )
-def test_a_number_of_a_unit_is_refused_by_its_flag(name, text):
+def test_refusal_of_a_unit_limit_names_its_flag(name, text):
     with pytest.raises(InputError, match=rf"^{name}: '?{text}'? is refused; must be "):
         read_window_unit({**PEOPLE, name: text})
 
 
-def test_a_record_in_several_windows_is_refused():
+def test_refuses_record_in_several_windows():
     with pytest.raises(InputError, match=r"^protected_windows: 168 .* unit is a record$"):
         read_window_unit({"privacy_unit": "record", "protected_windows": "168"})
 
 
-def test_planning_flags_are_passed_to_the_planner():
+def test_passes_planning_flags_to_the_planner():
     assert read_measured({}) == {}
     given = {"questions": "one, trailing:24,running", "block": "12"}
     assert read_measured(given) == {"questions": ("one", "trailing:24", "running"), "block": 12}
