@@ -1,4 +1,4 @@
-"""An argument that is no object of ours, or in the place of another, costs one clear line."""
+"""Arguments of another class, or in the wrong place, are refused in one clear line."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ def test_rejects_objects_of_other_classes_in_one_line(call, told):
 
 
 class Own:
-    """A mechanism of somebody else's, which need not be of our class."""
+    """A third-party mechanism, which need not inherit from our class."""
 
     name, answers_linear_queries = "own", False
     plan, release = dp.MWEM().plan, dp.MWEM().release

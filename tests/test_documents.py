@@ -23,7 +23,7 @@ LINK = re.compile(r"\]\(([^)\s]+)\)")
 
 
 def prose(path: pathlib.Path) -> str:
-    """Returns a page as Markdown: of a notebook, what stands between its code."""
+    """Returns a page as Markdown; for a notebook, the text between its code cells."""
     text = path.read_text("utf-8")
     if path.suffix != ".ipynb":
         return text

@@ -30,7 +30,7 @@ def test_every_audience_has_a_notebook():
 
 @by_name
 def test_notebooks_are_committed_without_outputs(path):
-    """Without what cells showed, and without traces of the Jupyter that somebody used."""
+    """No outputs of cells, and no traces of the Jupyter version used."""
     for cell in code_cells(path):
         assert (cell["outputs"], cell["execution_count"]) == ([], None), cell["source"]
     assert [cell["metadata"] for cell in notebook(path)["cells"] if cell["metadata"]] == []

@@ -1,4 +1,4 @@
-"""Whoever installed the package types `beam-dp NAME`: nothing that they read says anything else."""
+"""Users of the installed package type `beam-dp NAME`; every text they read says so."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reading a release needs neither Beam nor what draws noise, reads tables or keeps a ledger."""
+"""Reading a release needs no Beam and no packages for noise, tables or ledgers."""
 
 from __future__ import annotations
 

@@ -218,7 +218,7 @@ def test_refuses_text_that_is_not_a_number_before_other_checks():
 
 
 def test_numeric_flags_declare_their_form():
-    """So that a bad one is refused without the program; which others there are is a choice."""
+    """Then a bad number is refused without loading the program; other flags may do so too."""
     forms = {flag.name: flag.form for name in PROGRAMS for flag in flags_of_program(name)}
     for name in ("epsilon", "delta", "failure_probability", "max_error_fraction"):
         assert forms[name] == "number"

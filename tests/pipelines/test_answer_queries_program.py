@@ -137,7 +137,7 @@ def test_top_queries_returns_the_largest_in_order(tmp_path, capfd, choice):
     women = table["sex"].to_pylist().count("Female")
     middle = sum(20 <= age < 60 for age in table["age"].to_pylist())
     assert women > middle + 50
-    # That of two queries, one of which is asked twice; what is refused comes last.
+    # Two queries, one of them asked twice; refused queries come last.
     assert [row["id"] for row in rows] == ["women", "7", None, None]
     for row, number in zip(rows, (women, women, middle), strict=False):
         # False alarms: 2e-5 for Laplace noise.

@@ -198,7 +198,7 @@ def test_accepts_launcher_flags(tmp_path):
 
 
 def test_launched_program_stages_the_job_and_exits(tmp_path, monkeypatch, capsys):
-    """A launched program stages a job and ends; of a job that never ran there is no release."""
+    """A launched program stages a job and exits; a job that never ran has no release."""
 
     class Staged:
         def wait_until_finish(self) -> None:

@@ -1,4 +1,4 @@
-"""A worker that is retried publishes no second draw (the output, and all that is left, hold one).
+"""A retried worker publishes no second draw (the output and all remaining files contain one).
 
 Three kinds of runner: FnApiRunner that does every bundle three times; the same with a writer that
 fails and is done again; and one that fails the bundle and retries it, by Beam's own hand. Each with
@@ -81,7 +81,7 @@ def _fail_once() -> None:
 
 
 def _killed_before_card(patch: MonkeyPatch) -> None:
-    """As by kill -9: the draft stays, nobody tidies up."""
+    """Like kill -9: the draft stays, because nothing cleans up."""
     _fail_before("create_exclusively")(patch)
     original = LocalStore.remove_draft
 
@@ -141,7 +141,7 @@ def remove_barriers(patch: MonkeyPatch) -> None:
 
 
 def assert_one_draw(folder: Path) -> None:
-    """The output is one complete release; all that is left, names and contents, is of its draw."""
+    """The output is one complete release; all remaining names and contents belong to its draw."""
     draw_id = read_release(folder / "out").draw_id
     assert everything_under(folder / "out") == files_of_one_draw(folder / "out")
     assert everything_under(folder / "temporary") == []

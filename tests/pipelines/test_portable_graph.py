@@ -1,4 +1,4 @@
-"""What a runner, and whoever sees its jobs, gets of each program: the portable graph.
+"""The portable graph of each program, which a runner and everyone who sees its jobs get.
 
 Runners show names of steps, options and hints in their user interface, and keep the graph in a
 staging folder. So names are for people, and nothing that is secret may be in it. Pickled steps are
@@ -47,7 +47,7 @@ BEAMS_OWN = ("Once", "Files", "Queries", "Spread ranges", "Keep the draw")
 
 
 def table() -> pa.Table:
-    """The people, whose households nobody may read in a graph; also the least and largest one."""
+    """The people, whose households must not appear in a graph; also the least and largest one."""
     records = people()
     names = pa.array([f"{CANARY}-{number // 2}" for number in range(len(records))])
     return records.set_column(0, "household", names)
@@ -269,7 +269,7 @@ def test_takes_the_larger_memory_request(tmp_path):
 
 @pytest.mark.slow
 def test_hints_and_names_do_not_depend_on_records(tmp_path):
-    """Two tables of other records and other sizes: the same graph but for what is drawn anew."""
+    """Two tables with other records and sizes give the same graph, except what is drawn again."""
     shapes = []
     for size in (10, 500):
         folder = tmp_path / str(size)
@@ -286,7 +286,7 @@ def test_hints_and_names_do_not_depend_on_records(tmp_path):
 
 @pytest.mark.slow
 def test_release_is_the_same_without_hints(tmp_path, monkeypatch):
-    """Exact but for the noise, which is nothing here: each answer, with and without."""
+    """Each answer with and without hints; exact, because the noise is zero here."""
     tables: list[Any] = []
     for name in ("with", "without"):
         folder = tmp_path / name

@@ -33,7 +33,7 @@ from pipelines.release_intervals import main as main_of_intervals
 from pipelines.release_synthetic_database import main
 from pipelines.yaml_transforms import ConfigError, ReleaseSyntheticDatabase
 
-# Nobody else writes this number.
+# No other code writes this number.
 EXPECTED = 90_210_457
 TRACES = (b"90210457", b"90,210,457", EXPECTED.to_bytes(4, "little"), EXPECTED.to_bytes(4, "big"))
 MECHANISMS: list[Mechanism] = [

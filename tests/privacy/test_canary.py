@@ -1,4 +1,4 @@
-"""Nothing about the data leaves but through noise: jobs on neighbours are told apart by nothing.
+"""Data leaves only through noise: no output distinguishes jobs on neighbours.
 
 Noise comes from a script that answers the same whatever the data are, so everything that a job
 shows must be equal to the byte: a difference went around the noise. The last tests add a leak by
@@ -85,7 +85,7 @@ def write_input(path: pathlib.Path, rows: Sequence[Row]) -> None:
                 pa.concat_arrays([column, pa.array([b"\xff" + MARK.encode()], pa.binary())])
                 for column in data
             ]
-        # Columns of strings that nobody has checked to be UTF-8.
+        # Columns of strings that were not checked to be UTF-8.
         data = [column.view(pa.string()) for column in data]
         pyarrow.parquet.write_table(pa.table(data, names=names), path, row_group_size=400)
     else:
@@ -138,7 +138,7 @@ def assert_same(seen: dict[str, Observed]) -> None:
 
 @pytest.fixture(scope="module", autouse=True)
 def warm(tmp_path_factory) -> None:
-    """What a process does once, such as compiling imports, is no matter of one input."""
+    """Does first what a process does only once, such as compiling imports."""
     job(tmp_path_factory.mktemp("warm"), common(4), "csv")
 
 

@@ -38,7 +38,7 @@ TENTH = Guarantee(0.1, 0.0, AR, "person", 3)  # type: ignore[arg-type]
         "sqlite:///a\udcff.sqlite",
         "sqlite:///a\0b",
         "postgresql://somebody:s3cret@host:port/db",
-        # Typing errors, which must not be taken for a path or a host and printed.
+        # Typing errors, which must not be read as a path or a host and printed.
         "postgresql:/bob:s3cret@localhost/db",
         "postgresql//bob:s3cret@localhost/db",
         "Postgres:/localhost/db?password=s3cret",

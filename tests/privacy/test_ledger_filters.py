@@ -380,7 +380,7 @@ def whole_delta_for_the_filter(account: Account, which: Filter, next_loss: Loss 
     ],
 )
 def test_best_adversary_catches_slacks_that_are_not_separate(monkeypatch, name, value):
-    """Slacks that nobody adds up; and a whole delta for slacks and another one for the filter."""
+    """Slacks that are not added up; and a whole delta for slacks and another for the filter."""
     if name == "filters":
         monkeypatch.setattr(Account, "slack_limit", whole_delta_kept)
         monkeypatch.setattr(Account, "_limit", whole_delta_for_the_filter)
@@ -390,7 +390,7 @@ def test_best_adversary_catches_slacks_that_are_not_separate(monkeypatch, name, 
 
 
 def test_margin_covers_the_grid_of_every_release():
-    """What the module and ``Loss.gaussian`` say of g, computed from the proof's constants."""
+    """Compares g in the module and ``Loss.gaussian`` with the proof's constants."""
     normaliser = 2 * sum(math.exp(-2 * math.pi**2 * 2.0**2 * k**2) for k in range(1, 5))
     grid = 3 * 2**28 * normaliser
     for text in (ledger_filters.__doc__, Loss.gaussian.__doc__):

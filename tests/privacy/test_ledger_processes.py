@@ -55,7 +55,7 @@ def test_restarted_release_is_paid_once(ledger_url):
 
 
 def test_another_id_is_paid_again(ledger_url):
-    """Also one that a pattern would match, and one that stands elsewhere in an entry."""
+    """Also one that a pattern would match, and one that occurs elsewhere in an entry."""
     ledger = declared(ledger_url)
     ledger.spend("visits", TENTH, LOSS, "laplace", {"note": {"horizon_id": "ab"}})
     ledger.spend("visits", TENTH, LOSS, "laplace", {"note": '"horizon_id": "ab"'})

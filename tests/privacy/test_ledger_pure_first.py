@@ -62,7 +62,7 @@ def response(epsilon: float, loss: Loss | None = None) -> Step:
 
 
 def gaussian(mu: float, cells: int = 6) -> Step:
-    """A normal variable of mean mu or 0, of which only a cell is told."""
+    """A normal variable of mean mu or 0; only its cell is shown."""
     cuts = [mu / 2 + 5 * i / (cells - 2) - 2.5 for i in range(cells - 1)]
     ends = [
         [0.0, *(0.5 * math.erfc((mean - cut) / 2**0.5) for cut in cuts), 1.0] for mean in (mu, 0)
@@ -304,7 +304,7 @@ def test_refusal_names_what_the_flags_may_request(ledger_url):
 
 
 class PaidAtTheEnd(Analyst):
-    """A ledger that is told of a run when it has ended."""
+    """A ledger that records a run only when it has ended."""
 
     def is_paid(self, history: History) -> bool:
         return not is_open(history)

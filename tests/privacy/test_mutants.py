@@ -1,4 +1,4 @@
-"""Deliberate privacy bugs, each of which the audit over all neighbours must see.
+"""Deliberate privacy bugs; the audit over all neighbours must detect each of them.
 
 The same audits pass on the code as it is: what distinguishes the two is the bug alone.
 """
@@ -213,7 +213,7 @@ def forget_the_grid(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def forget_pattern(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Replace-one residuals taken for those of one record."""
+    """Replace-one residuals used as those of one record."""
     original = strategies.residual_sensitivity
     monkeypatch.setattr(
         strategies,
@@ -238,7 +238,7 @@ def spend_all_twice(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def forget_total(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The noisy total is measured beside attributes that spend the whole of their share."""
+    """The noisy total is measured in addition to attributes that spend their whole share."""
     original = selection_module.residual_measurements
 
     def mutant(workload: Any, supports: Any, guarantee: Any, mu: float) -> Any:

@@ -1,4 +1,4 @@
-"""Stand-ins for the tests of transforms: a mechanism without noise, and a runner that is local."""
+"""Fakes for the tests of transforms: a mechanism without noise, and a local runner."""
 
 from __future__ import annotations
 

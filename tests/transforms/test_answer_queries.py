@@ -248,7 +248,7 @@ def test_run_restored_from_its_state_gives_the_same_answers(monkeypatch):
         row["route"] == "update"
         for row in {row["query"]: row for row in rows_of(COLLECTED["stream"])}.values()
     )
-    # Whoever learned that 900 of 1,000 are three years old does not think so of a tenth.
+    # A model that learned that 900 of 1,000 are three years old does not predict a tenth.
     assert rebuilt[-1].weights.reshape(10, -1)[3].sum() > 0.2
 
 

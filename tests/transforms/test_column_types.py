@@ -46,7 +46,7 @@ ATTRIBUTES: list[Attribute] = [
 CATEGORICAL = ATTRIBUTES[3:]
 
 ALL, NONE = ATTRIBUTES, list[Attribute]()
-# An Avro type, values of it, and the attributes of which some value of the type has a level.
+# An Avro type, values of it, and the attributes that have a level for some value of the type.
 AVRO: dict[str, tuple[Any, list[Any], list[Attribute]]] = {
     "long": ("long", [1], ALL),
     "int": ("int", [1], ALL),
@@ -216,7 +216,7 @@ def encode(records: beam.PCollection[Any], unit: str = "record") -> Any:
 
 
 class Plain:
-    """An object with attributes is no record."""
+    """An object with attributes is not a record."""
 
 
 class Person(typing.NamedTuple):
@@ -238,7 +238,7 @@ class Derived(Base):
 
 
 class Plainly(enum.Enum):
-    """Whose members are no texts."""
+    """An enumeration whose members are not strings."""
 
     F = "f"
 

@@ -118,7 +118,7 @@ def test_same_records_stay_in_any_split_of_bundles(
 
 @pytest.mark.slow
 def test_same_records_stay_in_every_split_of_a_few():
-    """All 203 partitions of 6 records, of which 3 are identical and 2 collide."""
+    """All 203 partitions of 6 records; 3 of these are identical and 2 collide."""
     twins = [(1, record) for record in colliding_weights(1, 5, (2**32, 3))]
     records = [*twins, (1, (7, 1)), (1, (7, 1)), (1, (7, 1)), (2, (7, 1))]
     expected = expected_of(records, 2)

@@ -218,7 +218,7 @@ def test_file_that_lost_a_column_stops_the_job(tmp_path):
 
 @pytest.fixture
 def two_files(tmp_path, monkeypatch) -> pathlib.Path:
-    """Two files, of which only the first is looked into before the job runs."""
+    """Two files; only the first is inspected before the job runs."""
     monkeypatch.setattr(read_module, "_CHECKED_FILES", 1)
     for name in ("a", "b"):
         write(tmp_path / f"{name}.parquet", table(3))

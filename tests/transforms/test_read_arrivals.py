@@ -79,7 +79,7 @@ def test_watched_folder_has_the_tables_of_a_replay(landing):
 
 
 def test_watermark_depends_only_on_the_clock(landing, monkeypatch):
-    """Not files, which may be of the future, or missing."""
+    """Not on files, which may have future times or be missing."""
     poll = ReadArrivals(f"{landing}/*.parquet", HORIZON, poll=1, settle=20).polling
     for clock, watermark in ((1005.5, 985.5), (1054.5, 1034.5)):
         monkeypatch.setattr(read_arrivals, "time", SimpleNamespace(time=lambda clock=clock: clock))

@@ -29,7 +29,7 @@ TOPIC = read_kafka._Topic({"bootstrap.servers": "nowhere"}, "visits", HORIZON, S
 
 @dataclasses.dataclass(frozen=True)
 class Message:
-    """What stands in a log; a marker of a transaction has an offset, and nobody is given it."""
+    """An entry of a log; a transaction marker has an offset, but no consumer gets it."""
 
     place: int
     milliseconds: int
@@ -51,7 +51,7 @@ class Message:
 
 
 class Fault:
-    """What a consumer gives beside messages."""
+    """What a consumer returns in addition to messages."""
 
     def __init__(self, code: int) -> None:
         self.code = code
@@ -64,7 +64,7 @@ END = Fault(kafka.KafkaError._PARTITION_EOF)
 
 
 class Broker:
-    """A log of one partition, and a clock that goes on whenever somebody asks.
+    """A log of one partition, and a clock that advances at each request.
 
     Args:
         log: all messages, those of the future too.
@@ -134,7 +134,7 @@ class Consumer:
 
 
 def bundles(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
-    """What each bundle yields, until all is read; no record may be late, nor any left unread."""
+    """Returns what each bundle yields, until all is read; no record may be late or left unread."""
     monkeypatch.setattr(
         read_kafka, "time", SimpleNamespace(time=broker.time, monotonic=broker.time)
     )

@@ -211,7 +211,7 @@ def test_draws_only_missing_windows(directory, tmp_path):
 
 @pytest.mark.slow
 def test_completes_committed_payload_in_a_draft(tmp_path):
-    """As a writer leaves it that was killed between the card and the payload."""
+    """The state left by a writer that was killed between the card and the payload."""
     run(SURE, tmp_path / "out")
     before = draws(tmp_path / "out")
     folder = pathlib.Path(window_directory(tmp_path / "out", 2))

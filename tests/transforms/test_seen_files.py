@@ -82,7 +82,7 @@ def test_file_that_appears_after_settle_never_counts(folder):
     folder.drop("in-time", 990)
     assert folder.look(read, 1020) == ["at-first", "in-time"]
     assert folder.look(folder.reader(), 1021) == ["at-first", "in-time"]
-    # Nor one that appeared while no job ran.
+    # A file that appeared while no job ran does not count either.
     folder.drop("late-again", 999)
     folder.drop("in-time-again", 1005)
     assert folder.look(folder.reader(), 1090) == ["at-first", "in-time", "in-time-again"]

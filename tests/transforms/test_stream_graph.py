@@ -1,4 +1,4 @@
-"""What a runner is told of a stream of answers: where its stages end, and how much memory it needs.
+"""The graph of a stream of answers: where its stages end, and how much memory it needs.
 
 A local runner shows neither: it fuses less than others, and has one worker.
 """

@@ -1,4 +1,4 @@
-"""A ledger's token pays for one thing: seen by all that draw, or that write answers."""
+"""A ledger's token pays for one thing: every step that draws or writes answers checks it."""
 
 from __future__ import annotations
 

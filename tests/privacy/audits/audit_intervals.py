@@ -102,7 +102,7 @@ def black_box(case: Case) -> Finding:
     """Whole runs with the production sampler, told apart by their likelihood ratio."""
     plan = planned(case)
     most = case.guarantee.max_records_per_unit
-    # Cells that nobody else has a record in.
+    # Cells in which no one else has a record.
     pair = (
         (4,) * most,
         () if case.guarantee.neighboring is Neighboring.ADD_OR_REMOVE_ONE else ((1,) * most),

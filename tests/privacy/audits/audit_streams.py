@@ -35,7 +35,7 @@ UNIT = WindowUnit("person", 2, 2, HORIZON.num_windows)
 # One who has more records than count, in more windows: in time, too late, and of the future.
 HEAVY = [(70, n % 4, 10 * w + n, 10 * w + n) for w in range(4) for n in range(4)]
 HEAVY += [(70, 0, 3, 16), (70, 1, 9_000, 12)]
-# Others; nobody has records in the last window but one.
+# Others; no one has records in the last window but one.
 OTHERS = [(n, n % 4, 7 * n % 40, 7 * n % 40 + 1) for n in range(20)] + [(30, 2, 52, 53)]
 
 

@@ -124,7 +124,7 @@ BLIND = [(name, mutant) for name, mutant in MUTANTS if BY_ID[name].mutants[mutan
 
 @pytest.mark.parametrize(("name", "mutant"), BLIND)
 def test_reports_audit_with_too_few_observations_as_blind(name, mutant, monkeypatch):
-    """More noise refutes nothing: the floor under what is seen is all that fails."""
+    """More noise refutes nothing: only the minimum number of observations fails."""
     audit = BY_ID[name]
     audit.mutants[mutant].apply(monkeypatch)
     finding = audit.checks[audit.mutants[mutant].caught_by]()
