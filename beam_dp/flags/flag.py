@@ -38,8 +38,8 @@ class Flag:
     Args:
         name: without dashes.
         help: what it is for.
-        metavar: the placeholder of its value in the help; by default its choices. Of a flag with
-            several values, their placeholders, separated by spaces.
+        metavar: the placeholder of its value in the help; by default its choices. A flag with
+            several values has one placeholder each, separated by spaces.
         required: whether it must be given.
         default: the text that counts if none is given.
         choices: the valid texts, if only these are valid.

@@ -12,7 +12,7 @@ from beam_dp.flags.numbers import integer
 _WHAT = ("marginal", "queries", "sparse", "interval", "quantile", "count", "mean", "sum", "share")
 _OF_RECORDS = ("count", "mean", "sum", "share", "quantile")
 QUESTIONS = ("where", "group_by", "count", "mean", "sum", "share", "of")
-# Flags that ask some kinds of releases only, and which.
+# Flags that apply to some kinds of releases only, with those kinds.
 _ASKED_OF = {
     **dict.fromkeys(QUESTIONS, "synthetic records"),
     "sparse": "a release for sparse queries",
@@ -95,7 +95,7 @@ def read_limit(options: argparse.Namespace) -> None:
 
 
 def refuse_others(options: argparse.Namespace, answered: Collection[str]) -> None:
-    """Refuses flags that ask what a release does not answer."""
+    """Refuses flags for questions that a release does not answer."""
     for name, kind in _ASKED_OF.items():
         if name not in answered and _is_given(options, name):
             raise FlagError(f"--{name} applies only to {kind}")

@@ -1,4 +1,4 @@
-"""The flags of releases of windows: the horizon, whom it protects, and what is asked of it.
+"""Flags for releases of windows: the horizon, whom it protects, and the questions.
 
 No heavy imports: `beam-dp` reads these flags for every command.
 """
@@ -68,7 +68,7 @@ BLOCK = Flag(
 )
 
 HORIZON = (START, WINDOW, NUM_WINDOWS, GRACE)
-# With --privacy_unit and --max_records_per_unit these say whom a release protects.
+# Together with --privacy_unit and --max_records_per_unit, these define whom a release protects.
 UNIT = (MAX_WINDOWS_PER_UNIT, PROTECTED_WINDOWS)
 MEASURED = (STRATEGY, QUESTIONS, BLOCK)
 TIMES = (EVENT_TIME, ARRIVAL)

@@ -1,4 +1,4 @@
-"""Steps of a mechanism as they are shown: what, by which formula, theorem and numbers."""
+"""Steps of a mechanism as shown to users: each with its formula, theorem and numbers."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ EXPONENTIAL = "McSherry and Talwar (2007); Dong, Durfee and Rogers (2020)"
 
 @dataclasses.dataclass(frozen=True)
 class Step:
-    """One step, and what it reveals."""
+    """One step, and its privacy loss."""
 
     what: str
     formula: str
@@ -59,7 +59,7 @@ class Step:
     loss: Loss
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the step as JSON values; what it reveals rounded up."""
+        """Returns the step as JSON values; losses are rounded up."""
         fields = {name: getattr(self, name) for name in ("what", "formula", "theorem", "numbers")}
         return {**fields, **loss_json(self.loss)}
 
@@ -74,7 +74,7 @@ def loss_json(loss: Loss) -> dict[str, float]:
 def laplace_step(what: str, l1_sensitivity: Fraction | int, scale: float) -> Step:
     """Returns the step of discrete Laplace noise on a vector of integers.
 
-    ``l1_sensitivity``: of the vector, in the units of the scale.
+    ``l1_sensitivity``: L1 sensitivity of the vector, in units of the scale.
     """
     epsilon = Fraction(l1_sensitivity) / positive(scale)
     numbers = f"{number(l1_sensitivity)} / {number(scale)} = epsilon {above(epsilon)}"
@@ -115,8 +115,8 @@ def selection_step(
 ) -> Step:
     """Returns the step of an exponential mechanism.
 
-    ``sensitivity``: of a score, in units of the scale.
-    ``ways``: in which scores may move: 2, or 1 where all of them move the same way.
+    ``sensitivity``: sensitivity of a score, in units of the scale.
+    ``ways``: directions in which scores may move: 2, or 1 if all move the same way.
     """
     epsilon, formula, numbers = _of_scores(sensitivity, scale, ways)
     loss = Loss.range_bounded(epsilon)
@@ -158,7 +158,7 @@ def _of_scores(sensitivity: Fraction | int, scale: float, ways: int) -> tuple[Fr
 
 
 def repeated(one: Step, times: int) -> Step:
-    """Returns so many runs of a step as one, on the same records."""
+    """Returns repeated runs of a step on the same records as one step."""
     if times == 1:
         return one
     return dataclasses.replace(
@@ -198,9 +198,9 @@ def number(value: Fraction | float) -> str:
 
 
 def above(value: Fraction | float, digits: int = _SHOWN_DIGITS) -> str:
-    """Returns a number >= 0 in a few characters, rounded up: no loss is told for less than it is.
+    """Returns a number >= 0 in a few characters, rounded up, so no loss is shown too small.
 
-    What is within 1e-9 of a shorter number is told as that: 2 / 39.99999999999 is 0.05, and not
+    A number within 1e-9 of a shorter one is shown as that: 2 / 39.99999999999 is 0.05, and not
     0.0500001. Whether a promise is kept is decided by the number itself.
 
     Example:
@@ -223,7 +223,7 @@ def root(square: Fraction) -> str:
 
 
 def epsilons(loss: Loss, delta: Fraction) -> dict[str, float]:
-    """Returns the epsilons that follow at a delta, by the theorem that they follow from."""
+    """Returns the epsilons that hold at a delta, by the theorem that proves each."""
     left = delta - loss.slack
     found = {}
     if left >= 0 and loss.epsilon is not None:
@@ -264,7 +264,7 @@ def total(
 
 
 def _told(theorem: str, epsilon: float, steps: Sequence[Step]) -> _Option:
-    """The formula of a conversion, and the numbers that are put into it."""
+    """The formula of a conversion, and the numbers used in it."""
     name, symbol, formula = _CONVERSIONS[theorem]
     terms = [getattr(step.loss, name) for step in steps]
     numbers = ""

@@ -1,4 +1,4 @@
-"""What is found when a release is verified: its steps, their total, and the figures of the card."""
+"""The result of verifying a release: its steps, their total, and the figures of the card."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from beam_dp.verification.steps import Step, above, excess, laplace_step, more_t
 
 # Fields of every card that say nothing about the noise.
 _HEAD = ("schema_version", "kind", "draw_id", "files", "versions")
-# Numbers that follow from others agree to this share.
+# Relative tolerance for numbers that are computed from others.
 AGREEMENT = 1e-9
 
 
@@ -101,7 +101,7 @@ class Figures:
             self.faults.append(f"{name} cannot follow from the noise of the card")
 
     def same(self, name: str, stated: Any, found: float | None) -> None:
-        """Compares what a card states with what follows: to 1e-9, relatively."""
+        """Compares a stated figure with the recomputed one, to a relative 1e-9."""
         self.number += 1
         if stated is None or found is None:
             agrees = stated is found
@@ -120,7 +120,7 @@ class Figures:
             self.faults.append(f"{name} is {_shown(stated)}; must be {_shown(found)}")
 
     def equal(self, name: str, stated: Any, found: Any) -> None:
-        """Compares what a card states at two places, or what must be some value."""
+        """Compares figures stated at two places, or a figure with the value it must have."""
         self.number += 1
         if stated != found:
             self.faults.append(f"{name} is {stated!r}; must be {found!r}")
@@ -160,16 +160,16 @@ class Verification:
     """What was found of one release.
 
     Args:
-        kind: of the release.
+        kind: kind of the release.
         mechanism: its name.
-        promise: that its card states.
+        promise: the guarantee that its card states.
         steps: of the mechanism, with what each reveals.
         together: how they add up, and what follows at the delta of the promise.
         epsilon: what the steps reveal together is at most this, at that delta; infinite where
             nothing follows.
         num_figures: how many figures of the card were recomputed.
-        faults: in words: what does not hold, or is not as it follows from the rest.
-        notes: in words: what could not be recomputed, or is unusual.
+        faults: in words: claims that do not hold, or contradict the rest.
+        notes: in words: figures that could not be recomputed, or are unusual.
     """
 
     kind: str

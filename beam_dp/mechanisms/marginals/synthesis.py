@@ -12,14 +12,18 @@ from numpy.typing import NDArray
 
 from beam_dp.domain.universe import Domain
 from beam_dp.mechanisms.checks import MAX_RECORDS, Progress
-from beam_dp.mechanisms.marginals import released_records
 from beam_dp.mechanisms.marginals.measurements import (
     Measurement,
     Names,
     closure_of,
 )
 from beam_dp.mechanisms.marginals.plan import MarginalsPlan, fits_an_array
-from beam_dp.models import maximum_entropy
+from beam_dp.mechanisms.marginals.released_records import (
+    array_release,
+    loose_targets,
+    record_coefficients,
+    tree_release,
+)
 from beam_dp.models.basis import (
     Basis,
     Coefficients,
@@ -31,11 +35,21 @@ from beam_dp.models.basis import (
     squared_scale,
 )
 from beam_dp.models.denoised_attributes import denoised
+from beam_dp.models.maximum_entropy import (
+    Fit,
+    NoisyCoefficients,
+    fit_maximum_entropy,
+    independent_log_weights,
+)
 from beam_dp.models.residual_basis import ResidualBasis, Support
 from beam_dp.models.tree_basis import TreeBasis
 from beam_dp.noise.source import NoiseSource
 from beam_dp.queries.workload import Workload
-from beam_dp.releases.synthetic_database import measured_tables
+from beam_dp.releases.synthetic_database.measured_tables import (
+    Combination,
+    cell_variance,
+    support_variances,
+)
 from beam_dp.releases.synthetic_database.noisy_measurements import NoisyMeasurements, PairDistances
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 
@@ -97,7 +111,7 @@ def synthesise(
     basis = plan_basis(plan, joined)
     loose = [] if joins_all else _outside(basis, domain, measurements)
     layout = MarginalCoefficients(domain.shape, closure_of([*joined, *loose])) if loose else basis
-    everything = measured_tables.Combination(domain, layout, measurements, tables).estimate()
+    everything = Combination(domain, layout, measurements, tables).estimate()
     observed = everything if layout is basis else everything.restricted(layout, basis)
     total = noisy_total(basis, observed) if plan.num_records == "noisy" else plan.num_records
     importance = importance_of(domain, basis, workload.marginals, workload.weights)
@@ -106,19 +120,15 @@ def synthesise(
         progress("records", 1, 1)
     if isinstance(basis, ResidualBasis):
         most = _ROUNDING_SHARE * found.estimated_error
-        codes, counts = released_records.array_release(
-            basis, domain, found.log_weights, total, importance, most
-        )
+        codes, counts = array_release(basis, domain, found.log_weights, total, importance, most)
     else:
-        targets = released_records.loose_targets(
-            basis, found.log_weights, total, layout, everything, loose
-        )
-        codes, counts = released_records.tree_release(
+        targets = loose_targets(basis, found.log_weights, total, layout, everything, loose)
+        codes, counts = tree_release(
             domain, basis, found.log_weights, total, targets, workload_pairs(workload)
         )
     moments = total * basis.log_moments(found.log_weights, math.log(basis.num_cells))[1]
     expected = carry_over(basis.slices, moments, layout)
-    released = released_records.record_coefficients(layout, codes, counts) if loose else expected
+    released = record_coefficients(layout, codes, counts) if loose else expected
     record_tables = [names_of(domain, axes) for axes in loose]
     misfit = _misfits(plan, layout, everything.values, expected, released, record_tables)
     log_tables = log_potentials(basis, found.log_weights, joined)
@@ -146,17 +156,17 @@ def synthesise(
 def _fitted(
     plan: MarginalsPlan,
     basis: Basis,
-    observed: maximum_entropy.NoisyCoefficients,
+    observed: NoisyCoefficients,
     total: int,
     importance: NDArray[np.float64],
     noise: NoiseSource,
     progress: Progress | None,
-) -> maximum_entropy.Fit:
+) -> Fit:
     """Returns the hypothesis that fits what was observed, of long attributes less of its noise."""
     signs, start = noise.signs(basis.num_coefficients), None
     if plan.start_from is not None:
         start = plan.start_from.log_weights(basis, importance, signs, tolerance(basis))
-    return maximum_entropy.fit_maximum_entropy(
+    return fit_maximum_entropy(
         basis,
         observed,
         total,
@@ -180,17 +190,17 @@ def independent_start(
     basis: Basis,
     measurements: Sequence[Measurement],
     tables: Sequence[NDArray[np.float64]],
-) -> tuple[maximum_entropy.NoisyCoefficients, int, NDArray[np.float64]]:
+) -> tuple[NoisyCoefficients, int, NDArray[np.float64]]:
     """Returns what noisy tables say of a basis, and the hypothesis of independent attributes.
 
     Returns:
         The coefficients, of long attributes less of their noise; the number of records, noisy or
         public; and the log-weights, shape (num_coefficients,).
     """
-    observed = measured_tables.Combination(plan.domain, basis, measurements, tables).estimate()
+    observed = Combination(plan.domain, basis, measurements, tables).estimate()
     total = noisy_total(basis, observed) if plan.num_records == "noisy" else plan.num_records
     observed = denoised(plan.domain, basis, observed, total)
-    return observed, total, maximum_entropy.independent_log_weights(basis, observed, total)
+    return observed, total, independent_log_weights(basis, observed, total)
 
 
 def _outside(basis: Basis, domain: Domain, measurements: Sequence[Measurement]) -> list[Support]:
@@ -227,7 +237,7 @@ def tolerance(basis: Basis) -> float:
     return _TREE_TOLERANCE if isinstance(basis, TreeBasis) else _ARRAY_TOLERANCE
 
 
-def _stated_fit(plan: MarginalsPlan, basis: Basis, found: maximum_entropy.Fit) -> dict[str, Any]:
+def _stated_fit(plan: MarginalsPlan, basis: Basis, found: Fit) -> dict[str, Any]:
     """Returns what the hypothesis is and how it was found, for the card."""
     kind: dict[str, Any] = {"hypothesis": "dense_array"}
     if isinstance(basis, TreeBasis):
@@ -247,7 +257,7 @@ def names_of(domain: Domain, axes: Support) -> Names:
     return tuple(domain.names[axis] for axis in axes)
 
 
-def noisy_total(basis: Basis, observed: maximum_entropy.NoisyCoefficients) -> int:
+def noisy_total(basis: Basis, observed: NoisyCoefficients) -> int:
     """Returns the estimated number of records, from 1 to what a public number may be."""
     constant = float(observed.values[basis.slices[()]][0])
     scale = math.sqrt(squared_scale(basis, (), ()))
@@ -278,13 +288,11 @@ def marginal_errors(
     domain = plan.domain
     closure = plan.workload.closure()
     supports = [domain.axes(names) for names in closure]
-    variances = measured_tables.support_variances(
-        domain, supports, measured.described, plan.total_is_public
-    )
+    variances = support_variances(domain, supports, measured.described, plan.total_is_public)
     bounds = measured.bounds(domain, plan.total_is_public)
     errors: dict[Names, dict[str, float | None]] = {}
     for names in closure:
-        variance = measured_tables.cell_variance(domain, variances, domain.axes(names))
+        variance = cell_variance(domain, variances, domain.axes(names))
         if not math.isfinite(variance):
             errors[names] = {"standard_error": None, "bound": None, "failure_probability": None}
             continue

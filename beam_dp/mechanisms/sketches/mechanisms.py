@@ -16,7 +16,18 @@ from beam_dp.errors import InputError
 from beam_dp.flags.numbers import number
 from beam_dp.flags.options import option
 from beam_dp.mechanisms.checks import CALIBRATION, check_calibration
-from beam_dp.mechanisms.sketches import plan
+from beam_dp.mechanisms.sketches.plan import (
+    NUM_ROWS,
+    SIZE,
+    HistogramNoise,
+    SketchNoise,
+    SparseMechanism,
+    SparseNoise,
+    check_width,
+    checked_scale,
+    gaussian_noise,
+    unit_weight,
+)
 from beam_dp.privacy.accounting import zcdp_epsilon
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.loss import Loss
@@ -25,7 +36,7 @@ from beam_dp.releases.sketches.release import Distribution, Estimator, Family
 
 
 @dataclasses.dataclass(frozen=True)
-class SparseProject(plan.SparseMechanism):
+class SparseProject(SparseMechanism):
     """Projects all records by random signs, and adds noise to the sums.
 
     Let a unit move all counts together by at most w (``unit_weight``; twice as much under
@@ -56,7 +67,7 @@ class SparseProject(plan.SparseMechanism):
     Reference: Blum and Roth (2011), Algorithm 2; Canonne, Kamath and Steinke (2020) for the noise.
     """
 
-    projection_width: int = dataclasses.field(default=2**16, metadata=plan.SIZE)
+    projection_width: int = dataclasses.field(default=2**16, metadata=SIZE)
     family: Family = dataclasses.field(
         default="blocks",
         metadata=option("sparse_project: blocks by default", choices=("blocks", "dense")),
@@ -71,7 +82,7 @@ class SparseProject(plan.SparseMechanism):
 
     def __post_init__(self) -> None:
         check_calibration(self.calibration)
-        plan.check_width(self.projection_width)
+        check_width(self.projection_width)
         check_choice("family", self.family, ("dense", "blocks"))
         checked_integer("num_blocks", self.num_blocks, 1, self.projection_width)
 
@@ -80,22 +91,22 @@ class SparseProject(plan.SparseMechanism):
         """The width must be a multiple of it."""
         return 64 if self.family == "dense" else self.num_blocks
 
-    def _noise(self, guarantee: Guarantee, max_weight: int) -> plan.SparseNoise:
+    def _noise(self, guarantee: Guarantee, max_weight: int) -> SparseNoise:
         rows = self.projection_width if self.family == "dense" else self.num_blocks
         distribution: Distribution
-        squared_sensitivity = plan.unit_weight(guarantee, max_weight) ** 2 * rows
+        squared_sensitivity = unit_weight(guarantee, max_weight) ** 2 * rows
         if self.calibration == "tight":
             distribution = "discrete_gaussian"
-            scale, grid, loss = plan.gaussian_noise(guarantee, squared_sensitivity)
+            scale, grid, loss = gaussian_noise(guarantee, squared_sensitivity)
         else:
             distribution = "discrete_laplace"
             factor, loss = textbook_noise(guarantee)
-            scale = plan.checked_scale(guarantee, raised(math.sqrt(squared_sensitivity) * factor))
+            scale = checked_scale(guarantee, raised(math.sqrt(squared_sensitivity) * factor))
             grid = 1
-        sketch = plan.SketchNoise(
+        sketch = SketchNoise(
             self.family, self.projection_width, rows, distribution, scale, grid=grid
         )
-        return plan.SparseNoise(loss, sketch, options=(("calibration", self.calibration),))
+        return SparseNoise(loss, sketch, options=(("calibration", self.calibration),))
 
 
 def textbook_noise(guarantee: Guarantee) -> tuple[float, Loss]:
@@ -117,7 +128,7 @@ def textbook_noise(guarantee: Guarantee) -> tuple[float, Loss]:
 
 
 @dataclasses.dataclass(frozen=True)
-class CountSketch(plan.SparseMechanism):
+class CountSketch(SparseMechanism):
     """Counts records in ``num_rows`` hashed rows with random signs, and adds noise to each cell.
 
     Let a unit move all counts together by at most w (``unit_weight``; twice as much under
@@ -150,8 +161,8 @@ class CountSketch(plan.SparseMechanism):
     Reference: Charikar, Chen and Farach-Colton (2002); Pagh and Thorup (2022) for its noise.
     """
 
-    projection_width: int = dataclasses.field(default=2**20 // 3 * 3, metadata=plan.SIZE)
-    num_rows: int = dataclasses.field(default=3, metadata=plan.NUM_ROWS)
+    projection_width: int = dataclasses.field(default=2**20 // 3 * 3, metadata=SIZE)
+    num_rows: int = dataclasses.field(default=3, metadata=NUM_ROWS)
     noise: Literal["laplace", "gaussian"] = dataclasses.field(
         default="laplace",
         metadata=option("count_sketch: laplace by default", choices=("laplace", "gaussian")),
@@ -166,7 +177,7 @@ class CountSketch(plan.SparseMechanism):
     name: ClassVar[str] = "count_sketch"
 
     def __post_init__(self) -> None:
-        plan.check_width(self.projection_width)
+        check_width(self.projection_width)
         if checked_integer("num_rows", self.num_rows, 1, 63, ", and odd") % 2 == 0:
             condition = "must be odd, from 1 to 63: estimates are medians of rows"
             raise InputError("num_rows", self.num_rows, condition)
@@ -182,23 +193,23 @@ class CountSketch(plan.SparseMechanism):
         """The width must be a multiple of it."""
         return self.num_rows
 
-    def _noise(self, guarantee: Guarantee, max_weight: int) -> plan.SparseNoise:
+    def _noise(self, guarantee: Guarantee, max_weight: int) -> SparseNoise:
         distribution: Distribution
         limit, grid = None, 1
         if self.noise == "laplace":
             distribution = "discrete_laplace"
-            sensitivity = self.num_rows * plan.unit_weight(guarantee, max_weight)
-            scale = plan.checked_scale(guarantee, sensitivity / Fraction(guarantee.epsilon))
+            sensitivity = self.num_rows * unit_weight(guarantee, max_weight)
+            scale = checked_scale(guarantee, sensitivity / Fraction(guarantee.epsilon))
             loss = Loss.pure(guarantee.epsilon)
         else:
             distribution = "discrete_gaussian"
-            squared_norm = plan.unit_weight(guarantee, max_weight) ** 2 * self.num_rows
+            squared_norm = unit_weight(guarantee, max_weight) ** 2 * self.num_rows
             if self.unit_norm is not None:
                 limit = math.floor(self.unit_norm**2 * self.num_rows)
                 moved = guarantee.neighboring.num_moved
                 squared_norm = min(squared_norm, moved**2 * limit)
-            scale, grid, loss = plan.gaussian_noise(guarantee, squared_norm)
-        sketch = plan.SketchNoise(
+            scale, grid, loss = gaussian_noise(guarantee, squared_norm)
+        sketch = SketchNoise(
             family="blocks",
             projection_width=self.projection_width,
             num_blocks=self.num_rows,
@@ -208,7 +219,7 @@ class CountSketch(plan.SparseMechanism):
             max_squared_norm=limit,
             grid=grid,
         )
-        return plan.SparseNoise(loss, sketch, options=(("noise", self.noise),))
+        return SparseNoise(loss, sketch, options=(("noise", self.noise),))
 
 
 # Rounding may add this share to the probability of a threshold.
@@ -216,7 +227,7 @@ _MARGIN = 1e-9
 
 
 @dataclasses.dataclass(frozen=True)
-class StabilityHistogram(plan.SparseMechanism):
+class StabilityHistogram(SparseMechanism):
     """Adds noise to the count of every element that has records; drops what is below a threshold.
 
     Let a unit move all counts together by at most w (``unit_weight``; twice as much under
@@ -238,21 +249,19 @@ class StabilityHistogram(plan.SparseMechanism):
 
     name: ClassVar[str] = "stability_histogram"
 
-    def _noise(self, guarantee: Guarantee, max_weight: int) -> plan.SparseNoise:
+    def _noise(self, guarantee: Guarantee, max_weight: int) -> SparseNoise:
         histogram = histogram_noise(guarantee, max_weight, guarantee.epsilon)
         loss = Loss.approximate(guarantee.epsilon, guarantee.delta)
-        return plan.SparseNoise(loss, histogram=histogram)
+        return SparseNoise(loss, histogram=histogram)
 
 
-def histogram_noise(guarantee: Guarantee, max_weight: int, epsilon: float) -> plan.HistogramNoise:
+def histogram_noise(guarantee: Guarantee, max_weight: int, epsilon: float) -> HistogramNoise:
     """Returns the noise and the threshold for a part of epsilon and all of delta."""
     if guarantee.delta == 0:
         condition = "must be > 0 for a stability histogram: it tells which elements have records"
         raise InputError("delta", 0.0, condition)
-    scale = plan.checked_scale(
-        guarantee, plan.unit_weight(guarantee, max_weight) / Fraction(epsilon)
-    )
-    return plan.HistogramNoise(
+    scale = checked_scale(guarantee, unit_weight(guarantee, max_weight) / Fraction(epsilon))
+    return HistogramNoise(
         scale,
         stability_threshold(scale, guarantee.delta, guarantee.max_records_per_unit, max_weight),
     )
@@ -302,7 +311,7 @@ def _tail(scale: float, value: NDArray[np.float64] | np.float64) -> NDArray[np.f
 
 
 @dataclasses.dataclass(frozen=True)
-class HybridSketch(plan.SparseMechanism):
+class HybridSketch(SparseMechanism):
     """A stability histogram with a share of epsilon, and a Laplace CountSketch with the rest.
 
     A reader of the release subtracts the projection of the noisy histogram from the sketch: the
@@ -322,8 +331,8 @@ class HybridSketch(plan.SparseMechanism):
     and ``CountSketch``.
     """
 
-    projection_width: int = dataclasses.field(default=2**16, metadata=plan.SIZE)
-    num_rows: int = dataclasses.field(default=1, metadata=plan.NUM_ROWS)
+    projection_width: int = dataclasses.field(default=2**16, metadata=SIZE)
+    num_rows: int = dataclasses.field(default=1, metadata=NUM_ROWS)
     histogram_share: float = dataclasses.field(
         default=0.3, metadata=option("hybrid: of epsilon, > 0 and < 1", "A", number)
     )
@@ -338,7 +347,7 @@ class HybridSketch(plan.SparseMechanism):
         """The width must be a multiple of it."""
         return self.num_rows
 
-    def _noise(self, guarantee: Guarantee, max_weight: int) -> plan.SparseNoise:
+    def _noise(self, guarantee: Guarantee, max_weight: int) -> SparseNoise:
         counted = guarantee.epsilon * self.histogram_share
         left = down(Fraction(guarantee.epsilon) - Fraction(counted))
         try:
@@ -352,4 +361,4 @@ class HybridSketch(plan.SparseMechanism):
         histogram = histogram_noise(guarantee, max_weight, counted)
         loss = Loss.approximate(guarantee.epsilon, guarantee.delta)
         options = (("histogram_share", self.histogram_share),)
-        return plan.SparseNoise(loss, sketched.sketch, histogram, options)
+        return SparseNoise(loss, sketched.sketch, histogram, options)

@@ -31,8 +31,17 @@ from beam_dp.privacy.accounting import discrete_gaussian_mu, discrete_parameter
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.loss import Loss
 from beam_dp.privacy.rounding import Real, root_up, up
-from beam_dp.releases.sketches import release
 from beam_dp.releases.sketches.estimates import ProjectionBounds, bounds_of
+from beam_dp.releases.sketches.release import (
+    Distribution,
+    Estimator,
+    Family,
+    NoisyCounts,
+    NoisySketch,
+    SparseRelease,
+    folded,
+    signs_of,
+)
 from beam_dp.releases.sketches.verify import sketch_steps
 from beam_dp.summaries.element_counts import ElementCounts
 from beam_dp.summaries.projection import MAX_PROJECTION_WIDTH, Projection
@@ -72,22 +81,22 @@ class SketchNoise:
     Gaussian noise would otherwise pay for whole numbers.
     """
 
-    family: release.Family
+    family: Family
     projection_width: int
     num_blocks: int
-    distribution: release.Distribution
+    distribution: Distribution
     scale: float
-    estimator: release.Estimator = "mean"
+    estimator: Estimator = "mean"
     max_squared_norm: int | None = None
     grid: int = 1
 
     def signs(self, key: HashKey) -> DenseSigns | BlockSigns:
         """Returns the projection that is summed up; ``fold`` makes the cells of its sums."""
-        return release.signs_of(self.family, key, self.projection_width, self.num_blocks)
+        return signs_of(self.family, key, self.projection_width, self.num_blocks)
 
     def fold(self, sums: NDArray[np.int64]) -> NDArray[np.int64]:
         """Returns the cells, in units of the grid, exactly, modulo 2^64."""
-        cells = release.folded(self.family, sums, self.projection_width, self.num_blocks)
+        cells = folded(self.family, sums, self.projection_width, self.num_blocks)
         return cells if self.grid == 1 else cells * np.int64(self.grid)
 
 
@@ -297,9 +306,7 @@ class SparseSummary:
     counts: ElementCounts | None = None
 
 
-def release_sparse(
-    plan: SparsePlan, summary: SparseSummary, noise: NoiseSource
-) -> release.SparseRelease:
+def release_sparse(plan: SparsePlan, summary: SparseSummary, noise: NoiseSource) -> SparseRelease:
     """Returns a release that keeps ``plan.guarantee``.
 
     Privacy: every cell and every count that is there gets independent noise of the plan's scale;
@@ -320,7 +327,7 @@ def release_sparse(
         assert summary.projection is not None
         draw = noise.laplace if plan.sketch.distribution == "discrete_laplace" else noise.gaussian
         scale = plan.sketch.scale * plan.sketch.grid  # exact: a grid is a power of two
-        sketch = release.NoisySketch(
+        sketch = NoisySketch(
             family=plan.sketch.family,
             num_blocks=plan.sketch.num_blocks,
             cells=draw(plan.sketch.fold(summary.projection.sums), scale),
@@ -333,13 +340,13 @@ def release_sparse(
         assert summary.counts is not None
         noisy = noise.laplace(summary.counts.counts, plan.histogram.scale)
         kept = noisy >= plan.histogram.threshold
-        histogram = release.NoisyCounts(
+        histogram = NoisyCounts(
             elements=summary.counts.elements[kept],
             counts=noisy[kept],
             scale=plan.histogram.scale,
             threshold=plan.histogram.threshold,
         )
-    return release.SparseRelease(
+    return SparseRelease(
         draw_id=noise.draw_id(),
         mechanism=plan.mechanism,
         guarantee=plan.guarantee,

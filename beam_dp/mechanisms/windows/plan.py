@@ -15,7 +15,20 @@ from beam_dp.mechanisms.marginals.measurements import Measurement, Names, num_no
 from beam_dp.mechanisms.marginals.plan import check_request
 from beam_dp.mechanisms.marginals.strategies import predicted_variance
 from beam_dp.mechanisms.resources import fit_resources
-from beam_dp.mechanisms.windows import choices
+from beam_dp.mechanisms.windows.choices import (
+    DEFAULT_BLOCK,
+    Choice,
+    DistributionChoice,
+    Moment,
+    Question,
+    Strategy,
+    StrategyChoice,
+    gaussian_level,
+    laplace_level,
+    laplace_tables,
+    most_squares,
+    ranked_choices,
+)
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.accounting import discrete_gaussian_mu
 from beam_dp.privacy.guarantee import Guarantee
@@ -68,7 +81,7 @@ class WindowTablesPlan(Plan):
     block_measurements: tuple[Measurement, ...] = ()
 
     @property
-    def strategy(self) -> choices.Strategy:
+    def strategy(self) -> Strategy:
         """Its name."""
         return "independent" if self.block is None else "levels"
 
@@ -114,13 +127,13 @@ class WindowTablesPlan(Plan):
         return Loss.gaussian(root_up(self.loss.mu_squared * part))
 
     @property
-    def choice(self) -> choices.Choice:
+    def choice(self) -> Choice:
         """The variances that the measurements leave."""
         window, block = (
             predicted_variance(self.workload, measured, False) if measured else 0.0
             for measured in (self.measurements, self.block_measurements)
         )
-        return choices.Choice(
+        return Choice(
             self.measurements[0].distribution,
             self.horizon.num_windows,
             window,
@@ -129,7 +142,7 @@ class WindowTablesPlan(Plan):
             block,
         )
 
-    def error(self, question: str, moment: choices.Moment = "now") -> float:
+    def error(self, question: str, moment: Moment = "now") -> float:
         """Returns the root mean squared error of sums of windows, in records a cell.
 
         It is averaged over the cells of the workload, by its weights, and over the sums of the
@@ -137,7 +150,7 @@ class WindowTablesPlan(Plan):
 
         ``moment``: when it is asked: as soon as it can be (``now``), or in the ``end``.
         """
-        return self.choice.error(choices.Question.parse(question, self.horizon.num_windows), moment)
+        return self.choice.error(Question.parse(question, self.horizon.num_windows), moment)
 
     def draw(
         self, number: int, marginals: Marginals, noise: NoiseSource, horizon_id: str
@@ -207,9 +220,9 @@ def plan_window_tables(
     epsilon: float,
     delta: float,
     *,
-    distribution: choices.DistributionChoice = "auto",
-    strategy: choices.StrategyChoice = "independent",
-    block: int = choices.DEFAULT_BLOCK,
+    distribution: DistributionChoice = "auto",
+    strategy: StrategyChoice = "independent",
+    block: int = DEFAULT_BLOCK,
     share: float | None = None,
     questions: Sequence[str] | None = None,
     allow_large_delta: bool = False,
@@ -267,7 +280,7 @@ def plan_window_tables(
     promise = whole_promise(horizon, unit, epsilon, delta, allow_large_delta)
     check_request(workload.domain, workload, promise, "noisy")
     check_subsets(workload)
-    best, *_ = choices.ranked_choices(
+    best, *_ = ranked_choices(
         workload,
         horizon,
         unit,
@@ -282,26 +295,21 @@ def plan_window_tables(
 
 
 def _planned(
-    choice: choices.Choice,
-    workload: Workload,
-    horizon: Horizon,
-    unit: WindowUnit,
-    promise: Guarantee,
+    choice: Choice, workload: Workload, horizon: Horizon, unit: WindowUnit, promise: Guarantee
 ) -> WindowTablesPlan:
     """Returns the plan of a choice: only its names and its share are used, no variances."""
     most = unit.max_windows_per_unit
     # Parts of the budget, and the squares of windows that a unit may have in one.
-    parts = [(1 - choice.share, choices.most_squares(most))]
+    parts = [(1 - choice.share, most_squares(most))]
     if choice.block is not None:
-        parts.append((choice.share, choices.most_squares(most, choice.block)))
+        parts.append((choice.share, most_squares(most, choice.block)))
     if choice.distribution == "discrete_laplace":
-        whole = choices.laplace_tables(workload, promise)
-        measured = [choices.laplace_level(whole, part) for part, _ in parts]
+        whole = laplace_tables(workload, promise)
+        measured = [laplace_level(whole, part) for part, _ in parts]
         loss = Loss.pure(promise.epsilon)
     else:
         measured = [
-            choices.gaussian_level(workload, promise, unit, part, squares)
-            for part, squares in parts
+            gaussian_level(workload, promise, unit, part, squares) for part, squares in parts
         ]
         loss = Loss.gaussian(discrete_gaussian_mu(promise.epsilon, promise.delta))
         moved = most * sum(num_noisy_cells(workload.domain, each) for each in measured)
