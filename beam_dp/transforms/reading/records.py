@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import dataclasses
 import datetime
 import decimal
@@ -215,18 +216,18 @@ class RecordBatches(beam.PTransform):
             raise InputError("privacy_unit", RECORD, condition)
 
 
-class RecordSource(beam.PTransform):
+class RecordSource(beam.PTransform, abc.ABC):
     """A transform that reads records whose columns it knows, and only the needed ones."""
 
     schemas: Mapping[str, Collection[str]]  # the columns of files
 
+    @abc.abstractmethod
     def check_column(self, argument: str, column: str, attribute: Attribute | None = None) -> None:
         """Refuses a column that is not read, or cannot be read as the argument needs it."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def reading(self, records: beam.PCollection[Any]) -> object:
         """Returns what is read for the steps that take its output so far, or refuses these."""
-        raise NotImplementedError
 
 
 def source_of(records: beam.PCollection[Any]) -> RecordSource | None:
