@@ -1,15 +1,16 @@
 """The list of mechanisms, by what programs call them.
 
-A new mechanism is a line here and a file in its family: the flags of the programs, what they
-refuse and the parameters of job templates follow from its entry; so do the rows of
-``beam-dp plan`` for a mechanism that measures marginals or makes a sketch.
+A new mechanism is a line here and a file in its family. The flags of programs, their checks and
+the parameters of job templates follow from its entry; so do the rows of ``beam-dp plan`` for a
+mechanism that measures marginals or makes a sketch.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
-from typing import Any, Literal
+import importlib
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from beam_dp.checks import check_choice, check_is
 from beam_dp.domain.universe import Domain
@@ -19,41 +20,59 @@ from beam_dp.flags.options import flags_of
 from beam_dp.mechanisms.checks import NumRecords
 from beam_dp.mechanisms.contract import AnswersPlan, check_promise
 from beam_dp.mechanisms.left_out import plan_left_out, share_guarantee
-from beam_dp.mechanisms.linear_answers.answers import WorkloadAnswersPlan
-from beam_dp.mechanisms.linear_answers.top_queries import TopQueriesPlan
-from beam_dp.mechanisms.marginals.measure_all import Gaussian, Laplace
-from beam_dp.mechanisms.marginals.mwem import MWEM
 from beam_dp.mechanisms.marginals.plan import MarginalsPlan, Mechanism
 from beam_dp.mechanisms.marginals.released_records import StartingRecords
-from beam_dp.mechanisms.online.private_mw_plan import PrivateMWPlan
-from beam_dp.mechanisms.online.sparse_mw import SparseMWPlan
-from beam_dp.mechanisms.sketches import mechanisms
-from beam_dp.mechanisms.sketches.plan import SparseMechanism
-from beam_dp.mechanisms.small_db.small_db import SmallDB
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.linear_workload import LinearWorkload
 from beam_dp.queries.workload import Workload
 from beam_dp.releases.synthetic_database.records import WITHIN_BINS, check_records_format
 
-# Release synthetic databases.
-SYNTHETIC: Mapping[str, type[Mechanism]] = {
-    each.name: each for each in (MWEM, Laplace, Gaussian, SmallDB)
-}
-# Release an artifact that answers queries about keys.
-SKETCHES: Mapping[str, type[SparseMechanism]] = {
-    "sparse_project": mechanisms.SparseProject,
-    "count_sketch": mechanisms.CountSketch,
-    "stability_histogram": mechanisms.StabilityHistogram,
-    "hybrid": mechanisms.HybridSketch,
-}
-# Answer queries; their plans hold the options.
-ANSWERS: Mapping[str, type[AnswersPlan]] = {
-    "private_mw": PrivateMWPlan,
-    "sparse_mw": SparseMWPlan,
-    "laplace": WorkloadAnswersPlan,
-    "gaussian": WorkloadAnswersPlan,
-    "top_queries": TopQueriesPlan,
-}
+if TYPE_CHECKING:
+    from beam_dp.mechanisms.sketches.plan import SparseMechanism
+
+T = TypeVar("T")
+
+
+class Classes(Mapping[str, type[T]]):
+    """Classes by the names of their mechanisms; each is imported when it is asked for."""
+
+    def __init__(self, **homes: str) -> None:
+        self._homes = homes
+
+    def __getitem__(self, name: str) -> type[T]:
+        module, _, made = self._homes[name].rpartition(".")
+        found: type[T] = getattr(importlib.import_module(f"{__package__}.{module}"), made)
+        return found
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._homes)
+
+    def __len__(self) -> int:
+        return len(self._homes)
+
+
+# Mechanisms that release synthetic databases.
+SYNTHETIC: Mapping[str, type[Mechanism]] = Classes(
+    mwem="marginals.mwem.MWEM",
+    laplace="marginals.measure_all.Laplace",
+    gaussian="marginals.measure_all.Gaussian",
+    small_db="small_db.small_db.SmallDB",
+)
+# Mechanisms that release an artifact, which answers queries about keys.
+SKETCHES: Mapping[str, type[SparseMechanism]] = Classes(
+    sparse_project="sketches.mechanisms.SparseProject",
+    count_sketch="sketches.mechanisms.CountSketch",
+    stability_histogram="sketches.mechanisms.StabilityHistogram",
+    hybrid="sketches.mechanisms.HybridSketch",
+)
+# Plans of mechanisms that answer queries; their fields are the options.
+ANSWERS: Mapping[str, type[AnswersPlan]] = Classes(
+    private_mw="online.private_mw_plan.PrivateMWPlan",
+    sparse_mw="online.sparse_mw.SparseMWPlan",
+    laplace="linear_answers.answers.WorkloadAnswersPlan",
+    gaussian="linear_answers.answers.WorkloadAnswersPlan",
+    top_queries="linear_answers.top_queries.TopQueriesPlan",
+)
 
 
 def options_of(table: Mapping[str, type[Any]]) -> dict[str, tuple[Flag, ...]]:
@@ -66,8 +85,7 @@ class ReleaseOptions:
     """The options of a release of a synthetic database.
 
     ``num_records``: public, or ``"noisy"`` to estimate it from the budget.
-    ``count_left_out``: whether the records outside the domain are counted, too, from 5 % of the
-    budget: see ``plan_left_out``.
+    ``count_left_out``: whether to count the records outside the domain, with 5 % of the budget.
     ``start_from``: public records, or an earlier release of the same domain, whose distribution
     the hypothesis starts from if that seems to lower its error: see ``StartingRecords``.
     """

@@ -27,7 +27,6 @@ from beam_dp.queries.linear_workload import LinearWorkload
 from beam_dp.releases.answers.verify import top_query_steps
 from beam_dp.verification.steps import Step
 
-_SHARES = tuple(Fraction(number, 32) for number in range(1, 32))
 _OPERATIONS = 16  # more than a budget goes through
 
 
@@ -235,7 +234,7 @@ def _settings(
     of_choice = 1 << VALUE_BITS
     whole = of_choice if workload.explicit else 1
     width = _width(guarantee, of_choice)
-    for share in _SHARES:
+    for share in (Fraction(number, 32) for number in range(1, 32)):
         for chosen in top_choices(guarantee, top, width, choice, share):
             distribution, steps, scale = _answers(guarantee, top, 1 - share, chosen, whole)
             yield {

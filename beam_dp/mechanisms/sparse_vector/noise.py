@@ -24,7 +24,6 @@ Method = Literal["textbook", "pure", "zcdp"]
 
 MAX_ABOVE = 2**31
 _OPERATIONS = 64  # more than a budget goes through
-_SHARES = tuple(number / 32 for number in range(1, 25))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -168,7 +167,9 @@ def noise_candidates(
         raise InputError("is_monotone", is_monotone, "must be False under replace_one")
     if answer_share is not None:
         checked_number("answer_share", answer_share, above=0, below=1)
-    shares = (0.0,) if not answers else _SHARES if answer_share is None else (answer_share,)
+    shares = [answer_share] if answer_share else [number / 32 for number in range(1, 25)]
+    if not answers:
+        shares = [0.0]
     textbook = _textbook(guarantee, max_above, answers, is_monotone)
     found = [] if textbook is None else [textbook]
     if calibration == "tight":

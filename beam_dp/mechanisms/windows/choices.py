@@ -213,7 +213,7 @@ DistributionChoice = Distribution | Literal["auto"]
 DEFAULT_BLOCK = 24
 
 # Shares of the budget for blocks that are tried; one between them is hardly better.
-_SHARES = tuple(Fraction(percent, 100) for percent in range(1, 100))
+_PERCENTS = range(1, 100)
 _WHOLE = Fraction(1)
 
 
@@ -380,6 +380,6 @@ def _with_blocks(
             part,
             noise.variance(part, block),
         )
-        for part in (_SHARES if share is None else (share,))
+        for part in ([Fraction(each, 100) for each in _PERCENTS] if share is None else [share])
     ]
     return min(tried, key=lambda choice: choice.mean_error(questions))
