@@ -10,9 +10,9 @@ from noise_sources import Seeded
 from releases.release_examples import DOMAIN, release_of
 
 from beam_dp.mechanisms.draw_database import with_bin_values
+from beam_dp.releases.synthetic_database.files import Records, read_records, records_bytes
 from beam_dp.releases.synthetic_database.records import RECORDS_FORMATS, checked_values
 from beam_dp.releases.synthetic_database.records_columns import columns_bytes, read_columns
-from beam_dp.releases.synthetic_database.records_file import Records, read_records, records_bytes
 from beam_dp.storage.store import DamagedFileError
 
 _NUM_RECORDS = 40

@@ -29,7 +29,7 @@ from beam_dp.releases.files.avro import encode, file_name
 from beam_dp.releases.files.avro_guard import HEADER, decode
 from beam_dp.releases.files.card import ReleaseError, card_text
 from beam_dp.releases.kinds import read_release
-from beam_dp.releases.synthetic_database import records_file as avro
+from beam_dp.releases.synthetic_database import files as avro
 from beam_dp.releases.synthetic_database.describe import (
     describe_synthetic_database as describe,
 )

@@ -9,8 +9,8 @@ from hypothesis import given, settings, strategies as st
 
 from beam_dp.domain.impossible import Impossible
 from beam_dp.errors import InputError
-from beam_dp.releases.synthetic_database import fitted_tables as answers
-from beam_dp.releases.synthetic_database.fitted_tables import connected, marginal_weights
+from beam_dp.models import potentials as answers
+from beam_dp.models.potentials import connected, marginal_weights
 
 
 def brute_force(shape, potentials, wanted):

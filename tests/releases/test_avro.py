@@ -22,7 +22,7 @@ from beam_dp.encoding.columns import encode_batch
 from beam_dp.encoding.units import arrow_column
 from beam_dp.releases.files import avro as avro_files
 from beam_dp.releases.files.avro import decode_longs, encode, encode_longs, write_blocks
-from beam_dp.releases.synthetic_database import records, records_file as avro
+from beam_dp.releases.synthetic_database import files as avro, records
 from beam_dp.releases.synthetic_database.files import SCHEMAS, read_tables, table_bytes
 from beam_dp.storage.store import DamagedFileError
 

@@ -14,7 +14,7 @@ from beam_dp.queries.workload import Workload, parse_workload
 from beam_dp.releases.files.avro import file_name, write_blocks
 from beam_dp.releases.files.card import ReleaseError
 from beam_dp.releases.kinds import read_release, write_release
-from beam_dp.releases.synthetic_database import records_file as avro
+from beam_dp.releases.synthetic_database import files as avro
 from beam_dp.releases.synthetic_database.describe import (
     describe_synthetic_database as describe,
 )

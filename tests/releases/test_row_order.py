@@ -21,8 +21,8 @@ from beam_dp.domain.universe import Domain
 from beam_dp.mechanisms.draw_database import with_bin_values
 from beam_dp.releases.kinds import read_release, write_release
 from beam_dp.releases.synthetic_database import records as records_module
+from beam_dp.releases.synthetic_database.files import records_bytes
 from beam_dp.releases.synthetic_database.records import row_blocks
-from beam_dp.releases.synthetic_database.records_file import records_bytes
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 
 DOMAIN = Domain(

@@ -22,7 +22,7 @@ from beam_dp.mechanisms.draw_database import with_bin_values
 from beam_dp.releases.files.avro import encode, write_blocks
 from beam_dp.releases.files.card import ReleaseError
 from beam_dp.releases.kinds import read_release, write_release
-from beam_dp.releases.synthetic_database import records as records_module, records_file as avro
+from beam_dp.releases.synthetic_database import files as avro, records as records_module
 from beam_dp.storage.store import DamagedFileError
 
 BINNED = (

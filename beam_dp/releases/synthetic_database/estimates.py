@@ -27,7 +27,6 @@ from beam_dp.queries.vector_query import (
 )
 from beam_dp.queries.workload import Workload
 from beam_dp.releases.error_bars import ErrorKind, Estimate, Ratio
-from beam_dp.releases.synthetic_database.fitted_tables import FittedTables
 from beam_dp.releases.synthetic_database.measured_tables import support_variances, unbiased_tables
 from beam_dp.releases.synthetic_database.noisy_measurements import NoisyMeasurements
 from beam_dp.releases.synthetic_database.predicted_errors import (
@@ -36,6 +35,7 @@ from beam_dp.releases.synthetic_database.predicted_errors import (
     UnmeasuredPair,
     exact_variances,
 )
+from beam_dp.releases.synthetic_database.records import FittedTables
 
 # A fitted answer is taken if its error is predicted to be at most this much of the unbiased one's:
 # the latter is known, and the prediction is not.

@@ -1,4 +1,4 @@
-"""Released records as columns of codes: the distinct ones in canonical order, rows in random order.
+"""Released records as columns of codes, with their row order, file names and marginals.
 
 A release holds its distinct records by code, and how many rows equal each. Rows in that order would
 mislead anyone who takes the first of them. The bits that shuffle them are expanded from the draw's
@@ -15,7 +15,9 @@ number, the number of ones among that many random bits.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -23,12 +25,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beam_dp.checks import check_choice
-from beam_dp.domain.attributes import ListedAttribute
-from beam_dp.domain.ordered import BinnedAttribute
+from beam_dp.domain.attributes import Attribute, ListedAttribute
+from beam_dp.domain.ordered import BinnedAttribute, IntegerAttribute
 from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError
+from beam_dp.models.potentials import MAX_CELLS, marginal_weights
+from beam_dp.queries.vector_query import VectorQuery, sums_over_records
+from beam_dp.storage.store import DamagedFileError
 
 Codes = tuple[NDArray[Any], ...]
+Names = tuple[str, ...]
+Table = NDArray[np.float64]
 
 # What is released for a value in a bin: a value drawn from the bin, or its middle.
 WITHIN_BINS = ("uniform", "midpoint")
@@ -37,6 +44,8 @@ WITHIN_BINS = ("uniform", "midpoint")
 MAX_BIN_VALUES = 2**25
 # Distinct records of parts of a file, before they are joined.
 _MOST_WAITING = 2**20
+_AVRO_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+OUTSIDE = "has a value outside its domain"
 
 
 def code_type(size: int) -> np.dtype[Any]:
@@ -317,3 +326,111 @@ def _words(name: str, number: int, kind: str) -> NDArray[Any]:
     """Returns a number of words of bits, expanded from a name."""
     size = np.dtype(kind).itemsize
     return np.frombuffer(hashlib.shake_128(name.encode()).digest(number * size), kind)
+
+
+def records_file(draw_id: str, records_format: str = "avro") -> str:
+    """Returns the name of the file of records."""
+    return f"records-{draw_id}-00000-of-00001.{records_format}"
+
+
+def avro_names(names: tuple[str, ...]) -> tuple[str, ...]:
+    """Returns a distinct name that Avro allows for each; allowed ones stay as they are.
+
+    Example:
+        >>> avro_names(("age", "in/out of bed", "in out of bed", "2nd"))
+        ('age', 'in_out_of_bed', 'in_out_of_bed_2', '_2nd')
+    """
+    taken = {name for name in names if _AVRO_NAME.fullmatch(name)}
+    numbers: dict[str, int] = {}  # so that many like names take no quadratic time
+    mapped = []
+    for name in names:
+        if not _AVRO_NAME.fullmatch(name):
+            base = re.sub(r"[^A-Za-z0-9_]", "_", name)
+            base = f"_{base}" if base[0].isdigit() else base
+            name, number = base, numbers.get(base, 2)
+            while name in taken:
+                name, number = f"{base}_{number}", number + 1
+            numbers[base] = number
+            taken.add(name)
+        mapped.append(name)
+    return tuple(mapped)
+
+
+class Records(NamedTuple):
+    """Records of a file, as the fields of ``SyntheticDatabase`` of these names."""
+
+    codes: Codes
+    counts: NDArray[np.int64]
+    bin_values: dict[str, NDArray[Any]]
+
+
+def number_levels(attribute: Attribute, numbers: NDArray[Any]) -> NDArray[np.int64]:
+    """Returns the level of each number: an integer, or a value that was drawn within a bin."""
+    if isinstance(attribute, IntegerAttribute):
+        is_level = (attribute.minimum <= numbers) & (numbers <= attribute.maximum)
+        levels = np.where(is_level, numbers, attribute.minimum) - attribute.minimum
+    else:
+        assert isinstance(attribute, BinnedAttribute)
+        levels = attribute.bins_of(numbers)
+        is_level = levels >= 0
+    if not is_level.all():
+        raise DamagedFileError(OUTSIDE)
+    return levels
+
+
+@dataclass(frozen=True, eq=False)
+class FittedTables:
+    """Marginals of a release from its hypothesis, or from its records.
+
+    Fields as of ``SyntheticDatabase``; answers are scaled to ``num_represented`` records.
+    """
+
+    domain: Domain
+    potentials: Sequence[tuple[Names, Table]]
+    record_tables: Sequence[Names]
+    codes: Sequence[NDArray[Any]]
+    counts: NDArray[np.int64]
+    num_represented: int
+
+    @property
+    def scale(self) -> float:
+        """How many records each released one stands for."""
+        return self.num_represented / max(int(self.counts.sum()), 1)
+
+    def marginals(self, wanted: Iterable[Names]) -> dict[Names, Table]:
+        """Returns marginals in records, from the hypothesis or the records."""
+        wanted = list(wanted)
+        tables = {
+            names: np.multiply(self.record_marginal(names), self.scale, dtype=np.float64)
+            for names in wanted
+            if self.is_answered_by_records(names)
+        }
+        by_hypothesis = [names for names in wanted if names not in tables]
+        weights = marginal_weights(
+            self.domain.shape,
+            [(self.domain.axes(names), table) for names, table in self.potentials],
+            [self.domain.axes(names) for names in by_hypothesis],
+            self.domain.impossible,
+        )
+        scaled = (table * self.num_represented for table in weights)
+        return tables | dict(zip(by_hypothesis, scaled, strict=True))
+
+    def is_answered_by_records(self, names: Sequence[str]) -> bool:
+        """Returns whether the records, not the hypothesis, answer a marginal."""
+        return any(set(held) <= set(names) for held in self.record_tables)
+
+    def record_marginal(self, names: Sequence[str]) -> NDArray[np.int64]:
+        """Returns a marginal of the records, one axis a name in the order given."""
+        domain = self.domain.restrict(names)
+        if domain.num_cells > MAX_CELLS:
+            raise InputError("marginal", list(names), f"must have at most 2^28 = {MAX_CELLS} cells")
+        if not domain.attributes:
+            return np.array(int(self.counts.sum()))
+        index = domain.cell_index([self.codes[axis] for axis in self.domain.axes(names)])
+        table = np.zeros(domain.num_cells, np.int64)
+        np.add.at(table, index, self.counts)
+        return table.reshape(domain.shape)
+
+    def record_sums(self, queries: Sequence[VectorQuery]) -> NDArray[np.float64]:
+        """Returns the answers of queries from the records, shape (num_queries,)."""
+        return sums_over_records(self.codes, self.counts, queries) * self.scale

@@ -23,8 +23,7 @@ from beam_dp.domain.universe import Domain
 from beam_dp.installed import check_arrow
 from beam_dp.releases.files.card import READ_ERRORS
 from beam_dp.releases.synthetic_database.arrow import arrow_column, arrow_schema
-from beam_dp.releases.synthetic_database.records import ReadRecords
-from beam_dp.releases.synthetic_database.records_file import OUTSIDE, Records, number_levels
+from beam_dp.releases.synthetic_database.records import OUTSIDE, ReadRecords, Records, number_levels
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 from beam_dp.storage.store import DamagedFileError
 

@@ -1,4 +1,4 @@
-"""Marginals of what was fitted to noisy tables: of log-potentials, or of the released records.
+"""Marginals of a distribution that tables of log-potentials define.
 
 The weight of a cell is proportional to exp(sum of the potentials at its codes), and nothing where
 the domain declares it impossible. Attributes that no table joins are independent, and those that
@@ -10,20 +10,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from beam_dp.domain.impossible import Impossible
-from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError, magnitude
 from beam_dp.models.elimination import num_clique_cells
 from beam_dp.models.junction_tree import JunctionTree
 from beam_dp.models.tree_marginals import tree_marginals
 from beam_dp.queries.dense_tables import marginal_tables, sum_of_tables
-from beam_dp.queries.vector_query import VectorQuery, sums_over_records
 
 Axes = tuple[int, ...]
 Names = tuple[str, ...]
@@ -33,64 +29,6 @@ MAX_CELLS = 2**28
 _SLAB_CELLS = 2**20  # 8 MiB
 _DENSE_CELLS = 2**20  # up to here no tree is sought
 _TREE_GAIN = 8
-
-
-@dataclass(frozen=True, eq=False)
-class FittedTables:
-    """Marginals of a release from its hypothesis, or from its records.
-
-    Fields as of ``SyntheticDatabase``; answers are scaled to ``num_represented`` records.
-    """
-
-    domain: Domain
-    potentials: Sequence[tuple[Names, Table]]
-    record_tables: Sequence[Names]
-    codes: Sequence[NDArray[Any]]
-    counts: NDArray[np.int64]
-    num_represented: int
-
-    @property
-    def scale(self) -> float:
-        """How many records each released one stands for."""
-        return self.num_represented / max(int(self.counts.sum()), 1)
-
-    def marginals(self, wanted: Iterable[Names]) -> dict[Names, Table]:
-        """Returns marginals in records, from the hypothesis or the records."""
-        wanted = list(wanted)
-        tables = {
-            names: np.multiply(self.record_marginal(names), self.scale, dtype=np.float64)
-            for names in wanted
-            if self.is_answered_by_records(names)
-        }
-        by_hypothesis = [names for names in wanted if names not in tables]
-        weights = marginal_weights(
-            self.domain.shape,
-            [(self.domain.axes(names), table) for names, table in self.potentials],
-            [self.domain.axes(names) for names in by_hypothesis],
-            self.domain.impossible,
-        )
-        scaled = (table * self.num_represented for table in weights)
-        return tables | dict(zip(by_hypothesis, scaled, strict=True))
-
-    def is_answered_by_records(self, names: Sequence[str]) -> bool:
-        """Returns whether the records, not the hypothesis, answer a marginal."""
-        return any(set(held) <= set(names) for held in self.record_tables)
-
-    def record_marginal(self, names: Sequence[str]) -> NDArray[np.int64]:
-        """Returns a marginal of the records, one axis a name in the order given."""
-        domain = self.domain.restrict(names)
-        if domain.num_cells > MAX_CELLS:
-            raise InputError("marginal", list(names), f"must have at most 2^28 = {MAX_CELLS} cells")
-        if not domain.attributes:
-            return np.array(int(self.counts.sum()))
-        index = domain.cell_index([self.codes[axis] for axis in self.domain.axes(names)])
-        table = np.zeros(domain.num_cells, np.int64)
-        np.add.at(table, index, self.counts)
-        return table.reshape(domain.shape)
-
-    def record_sums(self, queries: Sequence[VectorQuery]) -> NDArray[np.float64]:
-        """Returns the answers of queries from the records, shape (num_queries,)."""
-        return sums_over_records(self.codes, self.counts, queries) * self.scale
 
 
 def marginal_weights(
