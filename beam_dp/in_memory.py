@@ -10,6 +10,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from beam_dp.domain.edges import released_edges
 from beam_dp.domain.universe import Domain
 from beam_dp.encoding.batch import CostLimit, EncodedBatch, RecordWords
 from beam_dp.encoding.contributions import limit_records
@@ -121,11 +122,10 @@ def release(
     columns = _check_columns(records, domain, guarantee.privacy_unit)
     if (ledger is None) != (not dataset_id):
         raise InputError("dataset_id", dataset_id, "must be given with a ledger, and only then")
-    check_edges_paid(domain, ledger, dataset_id)
+    if any(released_edges(domain)):
+        check_edges_paid(domain, ledger, dataset_id)
     if purpose is not None and ledger is None:
         raise InputError("purpose", purpose, "must be given with a ledger, which keeps it")
-    place = None if output is None else place_text(os.fspath(output))
-    origin = Origin(purpose=purpose, output=place)
     if ledger is not None:
         ledger.check(dataset_id, guarantee, plan.loss)
     if output is not None:
@@ -133,6 +133,8 @@ def release(
     summary, left_out = _count(plan, records, columns)
     token = None
     if ledger is not None:
+        place = None if output is None else place_text(os.fspath(output))
+        origin = Origin(purpose=purpose, output=place)
         stated = plan.mechanism, plan.entry()
         token = ledger.spend(dataset_id, guarantee, plan.loss, *stated, origin)
         plan = plan.paid_by(token)

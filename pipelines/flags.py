@@ -102,7 +102,9 @@ def read_ledger(given: dict[str, str]) -> Ledger | None:
     return Ledger(given["ledger"]) if "ledger" in given else None
 
 
-def read_origin(given: dict[str, str]) -> Origin:
-    """Returns who releases something, why and where, as the ledger is told."""
+def read_origin(given: dict[str, str]) -> Origin | None:
+    """Returns who releases something, why and where, for the ledger; None without one."""
+    if "ledger" not in given:
+        return None
     said = {name: given[name] for name in ("who", "purpose") if name in given}
     return Origin(**said, output=place_text(given["output"]))

@@ -8,12 +8,12 @@ from typing import Any
 from rich.console import Console, Group
 from rich.text import Text
 
-from beam_dp.cli.ledger import rounded_down
 from beam_dp.mechanisms.checks import NumRecords
 from beam_dp.mechanisms.contract import Plan
 from beam_dp.mechanisms.marginals.measure_all import MeasureAllPlan
 from beam_dp.mechanisms.marginals.plan import MarginalsPlan
 from beam_dp.privacy.ledger.entries import Origin
+from beam_dp.privacy.rounding import down_to_digits
 from beam_dp.reports.terminal import plain_table, plain_text, promise_facts, short
 
 _SHOWN_WARNINGS = 3
@@ -25,7 +25,7 @@ def print_preview(
     facts: Mapping[str, str],
     places: Mapping[str, str],
     ledger: Mapping[str, Any] | None,
-    origin: Origin,
+    origin: Origin | None,
     warnings: Sequence[str] = (),
 ) -> None:
     """Prints what would be released, under which promise, how wrong, at what cost, and where.
@@ -42,7 +42,7 @@ def print_preview(
         "memory": f"about {plan.memory_bytes / 1e6:,.0f} MB on the worker that draws the noise",
         "budget": _cost(ledger),
     }
-    if ledger is not None:
+    if origin is not None:
         rows["by"] = origin.who + ("" if origin.purpose is None else f", for {origin.purpose}")
     shown = plain_table(("would be released", ""), (rows | dict(places)).items())
     below = [f"warning: {warning}" for warning in warnings[:_SHOWN_WARNINGS]]
@@ -84,6 +84,6 @@ def _cost(ledger: Mapping[str, Any] | None) -> str:
     total = ledger["budget"]
     told = f"{ledger['dataset_id']}: epsilon {total['epsilon']:g}, delta {total['delta']:g}"
     if "remaining_epsilon" in ledger:
-        left = rounded_down(ledger["remaining_epsilon"])
-        told += f"; before this release epsilon {left} is left for one of its kind"
+        left = down_to_digits(ledger["remaining_epsilon"], 4)
+        told += f"; before this release epsilon {left:g} is left for one of its kind"
     return told

@@ -49,7 +49,7 @@ class Job(ABC):
         plan: what will be done.
         ledger: that pays, if one does.
         dataset_id: from whose budget.
-        origin: what the ledger is told of who releases it, and why.
+        origin: who releases it, and why; None without a ledger.
         output: where the release is written.
         validate_only: whether nothing is run.
         as_json: whether what is shown then is for machines.
@@ -63,7 +63,7 @@ class Job(ABC):
     plan: Plan
     ledger: Ledger | None
     dataset_id: str
-    origin: Origin
+    origin: Origin | None
     output: str
     validate_only: bool
     as_json: bool

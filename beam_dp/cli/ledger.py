@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import decimal
 import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -14,6 +13,7 @@ from beam_dp.errors import InputError
 from beam_dp.flags.command_line import Command
 from beam_dp.flags.flag import JSON, Flag, FlagError
 from beam_dp.flags.numbers import number
+from beam_dp.privacy.rounding import down_to_digits
 from beam_dp.reports.terminal import below_each_other, plain_table, plain_text
 
 if TYPE_CHECKING:
@@ -149,25 +149,14 @@ def _left_lines(epsilons: Mapping[str, float], slack: float) -> list[str]:
         >>> _left_lines({"pure": 0.0, "gaussian": 0.0, "zcdp": 0.0}, 1e-9)
         ['nothing']
     """
-    left = {kind: rounded_down(epsilon) for kind, epsilon in epsilons.items()}
-    told = [f"epsilon {left[kind]} for {words}" for kind, words in _KINDS if float(left[kind]) > 0]
-    held = rounded_down(slack)
-    if told and float(held) > 0:  # such a release needs some epsilon, too
-        told.append(f"delta {held} for a histogram of keys")
+    left = {kind: down_to_digits(epsilon, 4) for kind, epsilon in epsilons.items()}
+    told = [f"epsilon {left[kind]:g} for {words}" for kind, words in _KINDS if left[kind] > 0]
+    held = down_to_digits(slack, 4)
+    if told and held > 0:  # such a release needs some epsilon, too
+        told.append(f"delta {held:g} for a histogram of keys")
     if not told:
         return ["nothing"]
     return told if len(told) > len(_KINDS) else [*told, "nothing for others"]
-
-
-def rounded_down(number: float) -> str:
-    """Returns a number >= 0 in four digits, rounded down.
-
-    Example:
-        >>> rounded_down(0.33335), rounded_down(2.0), rounded_down(1.99999e-9)
-        ('0.3333', '2', '1.999e-09')
-    """
-    context = decimal.Context(prec=4, rounding=decimal.ROUND_FLOOR)
-    return f"{float(context.create_decimal_from_float(number)):g}"
 
 
 def _entry_rows(entry: Mapping[str, Any]) -> list[tuple[str, str]]:

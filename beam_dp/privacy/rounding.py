@@ -45,6 +45,22 @@ def down(value: Real) -> float:
     return -up(-value)
 
 
+def down_to_digits(value: float, digits: int) -> float:
+    """Returns a number >= 0 with a few decimal digits, rounded down; as typed if it has no more.
+
+    Example:
+        >>> down_to_digits(0.33335, 4), down_to_digits(0.3, 4), down_to_digits(1.99999e-9, 4)
+        (0.3333, 0.3, 1.999e-09)
+    """
+    if value <= 0:
+        return 0.0
+    rounded = float(f"{value:.{digits}g}")
+    if rounded <= value:
+        return rounded
+    unit = 10.0 ** (math.floor(math.log10(value)) + 1 - digits)
+    return float(f"{rounded - unit:.{digits}g}")
+
+
 def rounded_up(value: Fraction, bits: int = 160) -> Fraction:
     """Returns a number >= 0 that is at least this one, and hardly more, of so many binary digits.
 

@@ -126,7 +126,7 @@ from beam_dp.checks import check_choice
 from beam_dp.privacy.accounting import discrete_gaussian_mu, gaussian_delta, zcdp_epsilon, zcdp_rho
 from beam_dp.privacy.guarantee import MAX_EPSILON, checked_delta
 from beam_dp.privacy.loss import KINDS, Kind, Loss
-from beam_dp.privacy.rounding import down, root_up, up
+from beam_dp.privacy.rounding import down, down_to_digits, root_up, up
 
 Filter = Literal["pure", "zcdp", "gaussian"]
 Composition = Literal["pure_first", "auto", "zcdp", "gaussian", "with_slack"]
@@ -216,7 +216,7 @@ class Account:
         if left < Fraction(self.delta) / 10**12:
             return 0.0  # what rounding left
         typed = float(f"{float(left):.6g}")
-        return typed if typed <= left else _round_down(float(left))
+        return typed if typed <= left else down_to_digits(float(left), 6)
 
     def _slack_left(self, next_loss: Loss | None) -> Fraction:
         return Fraction(self.slack_limit(next_loss)) * _TYPED - self._slack
@@ -321,7 +321,7 @@ class Account:
             return 0.0  # what rounding left
         if abs(typed - largest) <= 1e-8 * largest and self.fits(loss_of(kind, typed, delta)):
             return typed
-        return _round_down(largest)
+        return down_to_digits(largest, 6)
 
     def _largest_in(self, which: Filter, kind: Kind, delta: float) -> float:
         left = float(self.left(which)) * _ROUNDED_DOWN
@@ -403,14 +403,3 @@ def _largest(holds: Callable[[float], bool]) -> float:
         middle = math.sqrt(low * high)
         low, high = (middle, high) if holds(middle) else (low, middle)
     return low
-
-
-def _round_down(value: float) -> float:
-    """Returns the value with at most six digits, and no larger."""
-    if value <= 0:
-        return 0.0
-    rounded = float(f"{value:.6g}")
-    if rounded <= value:
-        return rounded
-    unit = 10.0 ** (math.floor(math.log10(value)) - 5)
-    return float(f"{rounded - unit:.6g}")
