@@ -32,8 +32,12 @@ from beam_dp.queries.workload import Workload
 from beam_dp.releases.files.commit import probe_output
 from beam_dp.releases.kinds import write_release
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
-from beam_dp.summaries.histogram import Histogram, HistogramAccumulator, choose_accumulator
-from beam_dp.summaries.marginals import Marginals
+from beam_dp.summaries.histogram import (
+    Histogram,
+    HistogramAccumulator,
+    Marginals,
+    choose_accumulator,
+)
 
 _LOG = logging.getLogger(__name__)
 

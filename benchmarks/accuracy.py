@@ -40,7 +40,7 @@ from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.accounting import discrete_gaussian_mu
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.workload import Workload, marginals
-from beam_dp.summaries.marginals import Marginals
+from beam_dp.summaries.histogram import Marginals
 from benchmarks.recorded import Figure, Row, add_flag, keep
 from benchmarks.tables import table
 

@@ -29,7 +29,7 @@ from beam_dp.releases.answers.release import AnswersRelease
 from beam_dp.releases.release import Release
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 from beam_dp.reports.terminal import counted, short
-from beam_dp.storage.of_url import is_url, local_path
+from beam_dp.storage.store import is_url, local_path
 from beam_dp.transforms import (
     AnswerQueries,
     AnswerSparseQueries,

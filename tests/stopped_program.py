@@ -17,7 +17,7 @@ import beam_dp as dp
 # The writer stops where its draft is complete, and would go on long after the test has ended.
 _PROGRAM = """
 import sys, time
-from beam_dp.storage.local import LocalStore
+from beam_dp.storage.store import LocalStore
 from pipelines import program, release_synthetic_database
 
 def wait(*_):

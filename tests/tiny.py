@@ -33,8 +33,7 @@ from beam_dp.mechanisms.marginals.plan import MarginalsPlan, Mechanism
 from beam_dp.privacy.accounting import discrete_gaussian_mu, zcdp_rho
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.workload import Workload, marginals
-from beam_dp.summaries.histogram import Histogram
-from beam_dp.summaries.marginals import Marginals
+from beam_dp.summaries.histogram import Histogram, Marginals
 
 ADD = "add_or_remove_one"
 REPLACE = "replace_one"

@@ -13,8 +13,7 @@ from tiny import domain_of
 from beam_dp.domain.universe import Domain
 from beam_dp.mechanisms.windows.plan import WindowTablesPlan, plan_window_tables
 from beam_dp.queries.workload import Workload
-from beam_dp.summaries.histogram import Histogram
-from beam_dp.summaries.marginals import Marginals
+from beam_dp.summaries.histogram import Histogram, Marginals
 from beam_dp.windows.horizon import Horizon
 from beam_dp.windows.unit import KeptWindows, WindowUnit, keep_windows
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from beam_dp.errors import InputError
 from beam_dp.flags.command_line import Command
 from beam_dp.flags.flag import DIRECTORY, Flag
-from beam_dp.storage.local import write_new_file
+from beam_dp.storage.store import write_new_file
 
 if TYPE_CHECKING:
     from beam_dp.privacy.ledger.entries import Entry

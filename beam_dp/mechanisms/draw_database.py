@@ -12,8 +12,7 @@ from beam_dp.mechanisms.marginals.plan import MarginalsPlan, Mechanism
 from beam_dp.noise.source import NoiseSource
 from beam_dp.releases.synthetic_database.records import MAX_BIN_VALUES, num_bin_values
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
-from beam_dp.summaries.histogram import Histogram
-from beam_dp.summaries.marginals import Marginals
+from beam_dp.summaries.histogram import Histogram, Marginals
 
 
 def draw_database(

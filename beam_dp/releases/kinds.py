@@ -22,8 +22,7 @@ from beam_dp.releases.files.card import (
     told,
 )
 from beam_dp.releases.release import AnyRelease, Release
-from beam_dp.storage.of_url import store_for
-from beam_dp.storage.store import FREE, DamagedFileError, Store
+from beam_dp.storage.store import FREE, DamagedFileError, Store, store_for
 
 if TYPE_CHECKING:
     from beam_dp.verification.verdict import Verification

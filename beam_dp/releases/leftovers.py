@@ -10,8 +10,7 @@ from beam_dp.releases.files.card import CARD, payload_file
 from beam_dp.releases.files.commit import place_payload, read_card
 from beam_dp.releases.kinds import holds_horizon
 from beam_dp.releases.windows.horizon_files import read_horizon, release_directories, released
-from beam_dp.storage.of_url import store_for
-from beam_dp.storage.store import DamagedFileError, PayloadFile, Store
+from beam_dp.storage.store import DamagedFileError, PayloadFile, Store, store_for
 
 
 def finish_writing(directory: str | os.PathLike[str]) -> bool:

@@ -17,7 +17,7 @@ from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError, shown
 from beam_dp.privacy.guarantee import IDS, words_of
 from beam_dp.schemas.columns import Column
-from beam_dp.storage.local import write_new_file
+from beam_dp.storage.store import write_new_file
 
 _ANY_TYPE = '"boolean", "categorical", "date", "datetime", "integer" or "numeric", and its keys'
 

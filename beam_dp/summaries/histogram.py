@@ -1,20 +1,205 @@
-"""The dense histogram of a domain, and whether to count it or the tables of a workload."""
+"""Exact marginals and histograms of a domain, and which of them to count for a workload."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from beam_dp.domain.universe import Domain
 from beam_dp.encoding.batch import EncodedBatch
-from beam_dp.errors import InputError
+from beam_dp.errors import InputError, magnitude
 from beam_dp.queries.dense_tables import marginal_tables
-from beam_dp.summaries.cell_counts import CellCounts
-from beam_dp.summaries.marginals import Marginals, MarginalsAccumulator
-from beam_dp.summaries.shards import read_shards
+from beam_dp.summaries.shards import CellCounts, num_blocks, read_shards
+
+MAX_CELLS = 2**28  # of all tables together: 2 GiB
+# A merged table of this many cells (512 KiB) still fits a core's second cache.
+_MERGED_CELLS = 2**16
+_CHUNK_RECORDS = 2**15  # a joint index of one chunk stays in cache, too
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Marginals:
+    """Exact tables of some sets of attributes. Secret: only a mechanism may read them.
+
+    ``tables``: for each set of attributes, in domain order, its counts, one axis an attribute,
+    int64, records.
+    """
+
+    domain: Domain
+    tables: Mapping[tuple[str, ...], NDArray[np.int64]]
+
+    def __post_init__(self) -> None:
+        for names, table in self.tables.items():
+            axes = self.domain.axes(names)
+            if list(axes) != sorted(set(axes)):
+                raise ValueError("the attributes of a table must be in domain order")
+            if table.shape != tuple(self.domain.shape[axis] for axis in axes):
+                raise ValueError("a table must have one axis an attribute")
+
+    def __repr__(self) -> str:
+        return f"Marginals(tables={list(self.tables)})"
+
+    def marginal(self, names: Iterable[str]) -> NDArray[np.int64]:
+        """Returns one table, its axes in the order given, from the smallest that holds it."""
+        attributes = tuple(names)
+        axes = self.domain.axes(attributes)
+        ordered = tuple(self.domain.names[axis] for axis in sorted(set(axes)))
+        if len(ordered) != len(attributes):
+            raise InputError("attributes", attributes, "must be distinct")
+        holders = [held for held in self.tables if set(held) >= set(ordered)]
+        if not holders:
+            raise InputError("attributes", attributes, "are not held by any table")
+        held = min(holders, key=lambda each: self.tables[each].size)
+        table = marginal_tables(self.tables[held], held, [ordered])[ordered]
+        return table.transpose([ordered.index(name) for name in attributes])
+
+
+def merge_tables(
+    domain: Domain, tables: Iterable[tuple[str, ...]], max_cells: int = _MERGED_CELLS
+) -> list[tuple[str, ...]]:
+    """Returns fewer, larger tables that together hold every given one.
+
+    Counting a record costs about the same in any table that fits the cache, so tables are
+    united while their union has at most ``max_cells`` cells: each goes into the union that
+    it enlarges least. A table above the limit stays alone with those it contains. The result is in
+    domain order, sorted so that neighbours share first attributes.
+    """
+    sizes = domain.shape
+    # Products may pass every integer type; only those up to max_cells have to be exact.
+    float_sizes = np.array(sizes, np.float64)
+    sets = {tuple(sorted(set(domain.axes(names)))) for names in tables}
+    # Largest first; those of equal size by their attributes as a bit mask.
+    ordered = sorted((-math.prod(sizes[axis] for axis in axes), axes[::-1], axes) for axes in sets)
+    # Of each union: which attributes it holds (rows are attributes), and its cells.
+    held = np.zeros((len(sizes), len(sets)), np.bool_)
+    cells = np.empty(len(sets))
+    num_unions = 0
+    for negative_cells, _, axes in ordered:
+        growth = np.ones(num_unions)
+        for axis in axes:
+            growth *= np.where(held[axis, :num_unions], 1.0, float_sizes[axis])
+        fits = (growth == 1) | (cells[:num_unions] * growth <= max_cells)
+        if fits.any():
+            best = int(np.argmin(np.where(fits, growth, np.inf)))
+            cells[best] *= growth[best]
+        else:
+            best, num_unions = num_unions, num_unions + 1
+            cells[best] = min(-negative_cells, 2**1000)
+        held[list(axes), best] = True
+    found = sorted(tuple(np.flatnonzero(held[:, union]).tolist()) for union in range(num_unions))
+    return [tuple(domain.names[axis] for axis in axes) for axes in found]
+
+
+def _merged_tables(domain: Domain, tables: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
+    """Returns merged tables of at most 2^28 cells together, by public sizes alone.
+
+    Very many small tables can take more room once merged than before: then they are merged less.
+    """
+
+    def num_cells(names: tuple[str, ...]) -> int:
+        return math.prod(domain.shape[axis] for axis in domain.axes(names))
+
+    for max_cells in (_MERGED_CELLS, _MERGED_CELLS // 2**6, 0):
+        merged = merge_tables(domain, tables, max_cells)
+        total = sum(map(num_cells, merged))
+        if total <= MAX_CELLS:
+            return merged
+    largest = max(tables, key=num_cells)
+    raise InputError(
+        "workload",
+        ",".join(largest),
+        f"with {magnitude(num_cells(largest))} cells is the largest of tables of"
+        f" {magnitude(total)} cells, and together they must have at most 2^28 = {MAX_CELLS:,}",
+    )
+
+
+class MarginalsAccumulator:
+    """Counts many marginals in one pass over the code columns (an ``Accumulator``).
+
+    Tables are united into fewer, larger ones (``merge_tables``), whose joint indices are built
+    attribute by attribute and shared where tables begin alike. All tables together have at most
+    2^28 cells.
+    """
+
+    def __init__(self, domain: Domain, tables: Iterable[Iterable[str]]) -> None:
+        self.domain = domain
+        self.tables = tuple(
+            tuple(domain.names[axis] for axis in sorted(set(domain.axes(names))))
+            for names in tables
+        )
+        self._merged = _merged_tables(domain, self.tables)
+        self._axes = [domain.axes(names) for names in self._merged]
+        self._sizes = [math.prod(domain.shape[axis] for axis in axes) for axes in self._axes]
+        self._first_block = np.cumsum([0, *map(num_blocks, self._sizes)]).tolist()
+
+    @property
+    def num_cells(self) -> int:
+        """Number of cells of all merged tables."""
+        return sum(self._sizes)
+
+    @property
+    def num_merged_tables(self) -> int:
+        """Number of tables that are counted for each record."""
+        return len(self._merged)
+
+    def create(self) -> list[CellCounts]:
+        """Returns the state of no records."""
+        return [CellCounts(size) for size in self._sizes]
+
+    def add_batch(self, state: list[CellCounts], batch: EncodedBatch) -> list[CellCounts]:
+        """Returns the state with the batch added. Cost: a few ns a record and merged table."""
+        codes = batch.code_columns(self.domain)
+        num_records = len(codes[0]) if len(codes) else 0
+        for start in range(0, num_records, _CHUNK_RECORDS):
+            self._add_chunk(state, [column[start : start + _CHUNK_RECORDS] for column in codes])
+        return state
+
+    def to_shards(self, state: list[CellCounts]) -> Iterator[tuple[int, bytes]]:
+        """Yields (block, shard) for each block that has records."""
+        for first, counts in zip(self._first_block[:-1], state, strict=True):
+            for block, shard in counts.to_shards():
+                yield first + block, shard
+
+    def from_shards(self, shards: Iterable[tuple[int, bytes]]) -> Marginals:
+        """Returns the wanted tables of all shards."""
+        of_table: list[list[tuple[int, bytes]]] = [[] for _ in self._sizes]
+        for block, shard in shards:
+            table = int(np.searchsorted(self._first_block, block, side="right")) - 1
+            of_table[table].append((block - self._first_block[table], shard))
+        return self._unmerge(
+            [read_shards(mine, size) for mine, size in zip(of_table, self._sizes, strict=True)]
+        )
+
+    def _add_chunk(self, state: list[CellCounts], codes: Sequence[NDArray[Any]]) -> None:
+        columns = [column.astype(np.intp) for column in codes]
+        shape = self.domain.shape
+        joint = [np.zeros(columns[0].size, np.intp)]  # joint[d]: index of the first d attributes
+        known: tuple[int, ...] = ()
+        for counts, axes in zip(state, self._axes, strict=True):
+            shared = 0
+            while shared < min(len(known), len(axes)) and known[shared] == axes[shared]:
+                shared += 1
+            del joint[shared + 1 :]
+            for axis in axes[shared:]:
+                index = joint[-1] * shape[axis]
+                index += columns[axis]
+                joint.append(index)
+            known = axes
+            counts.add(joint[-1])
+
+    def _unmerge(self, merged: Sequence[NDArray[np.int64]]) -> Marginals:
+        found: dict[tuple[str, ...], NDArray[np.int64]] = {}
+        for names, axes, counts in zip(self._merged, self._axes, merged, strict=True):
+            held = [each for each in self.tables if each not in found and set(each) <= set(names)]
+            table = counts.reshape([self.domain.shape[axis] for axis in axes])
+            found |= marginal_tables(table, names, held)
+        return Marginals(self.domain, {names: found[names] for names in self.tables})
+
 
 MAX_TOTAL = 2**61
 
@@ -38,9 +223,6 @@ def clipped_counts(counts: NDArray[np.int64]) -> NDArray[np.int64]:
     if counts.size and not (int(counts.min()) >= 0 and int(counts.max()) <= most):
         return np.clip(counts, 0, most)
     return counts
-
-
-MAX_CELLS = 2**28
 
 
 @dataclass(frozen=True, eq=False, repr=False)

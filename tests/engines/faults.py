@@ -25,8 +25,7 @@ from patience import HANG_SECONDS, wait_for
 from beam_dp.privacy.ledger.ledger import Ledger
 from beam_dp.releases.kinds import read_release
 from beam_dp.releases.leftovers import finish_writing
-from beam_dp.storage.of_url import store_for
-from beam_dp.storage.store import DRAFT_PREFIX
+from beam_dp.storage.store import DRAFT_PREFIX, store_for
 
 TASK_MANAGER, WORKER, JOB_MANAGER = "task manager", "Python worker", "job manager"
 DATASET = "people"

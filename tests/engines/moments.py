@@ -24,10 +24,9 @@ from beam_dp.noise.source import NoiseSource
 from beam_dp.releases.windows.release import WindowTables
 from beam_dp.storage.bucket import BucketStore
 from beam_dp.storage.google import GoogleBucket
-from beam_dp.storage.local import LocalStore
+from beam_dp.storage.store import LocalStore
 from beam_dp.summaries.element_counts import ElementCounts
-from beam_dp.summaries.histogram import HistogramAccumulator
-from beam_dp.summaries.marginals import Marginals, MarginalsAccumulator
+from beam_dp.summaries.histogram import HistogramAccumulator, Marginals, MarginalsAccumulator
 from beam_dp.summaries.projection import ProjectionAccumulator
 
 VARIABLE = "BEAM_DP_TEST_MOMENTS"  # names the folder

@@ -21,8 +21,7 @@ from beam_dp.domain.universe import Domain
 from beam_dp.hashing.keys import HashKey
 from beam_dp.hashing.projections import BlockSigns
 from beam_dp.privacy.guarantee import Guarantee, Neighboring
-from beam_dp.summaries.histogram import HistogramAccumulator
-from beam_dp.summaries.marginals import MarginalsAccumulator
+from beam_dp.summaries.histogram import HistogramAccumulator, MarginalsAccumulator
 from beam_dp.summaries.projection import ProjectionAccumulator
 from beam_dp.transforms import EncodeRecords, KeyColumns, ReadRecords, Summarise
 from beam_dp.transforms.counting.encode import EncodeKeys

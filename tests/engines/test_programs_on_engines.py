@@ -13,7 +13,7 @@ from jobs import breaks_later, everything_under, files_of_one_draw, job_flags
 from stopped_program import assert_stops
 
 from beam_dp.privacy.ledger.ledger import Ledger
-from beam_dp.storage.local import LocalStore
+from beam_dp.storage.store import LocalStore
 from beam_dp.summaries.histogram import HistogramAccumulator
 from pipelines import release_synthetic_database
 

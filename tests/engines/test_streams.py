@@ -39,7 +39,7 @@ UNITS = {
 # The program; its workers, in its own process, write at most the given number of cards.
 _HALF = """
 import pathlib, sys, time
-from beam_dp.storage.local import LocalStore
+from beam_dp.storage.store import LocalStore
 from pipelines import release_windows
 
 half, output = int(sys.argv[1]), pathlib.Path(sys.argv[2])

@@ -9,13 +9,16 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-import beam_dp.summaries.cell_counts as cell_counts
 import beam_dp.summaries.shards as shards
 from beam_dp.domain.ordered import IntegerAttribute
 from beam_dp.domain.universe import Domain
 from beam_dp.encoding.batch import EncodedBatch
-from beam_dp.summaries.histogram import Histogram, HistogramAccumulator
-from beam_dp.summaries.marginals import Marginals, MarginalsAccumulator
+from beam_dp.summaries.histogram import (
+    Histogram,
+    HistogramAccumulator,
+    Marginals,
+    MarginalsAccumulator,
+)
 
 
 def domain_of(*sizes: int) -> Domain:
@@ -81,9 +84,9 @@ def test_split_order_and_shards_do_not_change_counts(name, dense_cells, data):
     cuts = data.draw(st.lists(st.integers(0, n), max_size=6))
     batches = data.draw(st.permutations(batches_of(domain, codes, cuts)))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cell_counts, "_DENSE_CELLS", dense_cells)
-        patch.setattr(cell_counts, "_PENDING_RECORDS", 8)
-        patch.setattr(cell_counts, "_MAX_RECENT", 30)
+        patch.setattr(shards, "_DENSE_CELLS", dense_cells)
+        patch.setattr(shards, "_PENDING_RECORDS", 8)
+        patch.setattr(shards, "_MAX_RECENT", 30)
         states = [accumulator.create()]
         for batch in batches:
             if data.draw(st.booleans()):

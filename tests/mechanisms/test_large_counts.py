@@ -29,8 +29,7 @@ from beam_dp.queries.linear_workload import LinearWorkload, parse_linear_workloa
 from beam_dp.queries.reader import LinearQueries
 from beam_dp.queries.sparse import SparseQuery
 from beam_dp.summaries.element_counts import KeyCounts
-from beam_dp.summaries.histogram import MAX_TOTAL, Histogram, clipped_counts
-from beam_dp.summaries.marginals import Marginals
+from beam_dp.summaries.histogram import MAX_TOTAL, Histogram, Marginals, clipped_counts
 
 LARGEST = 2**63 - 1
 DOMAIN = domain_of(4, 2)

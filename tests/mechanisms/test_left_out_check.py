@@ -48,8 +48,7 @@ from beam_dp.mechanisms.marginals.strategies import residual_measurements
 from beam_dp.privacy.accounting import discrete_gaussian_mu, range_mu
 from beam_dp.releases.kinds import release_to_bytes
 from beam_dp.releases.synthetic_database.measured_tables import MeasuredTable
-from beam_dp.summaries.histogram import Histogram
-from beam_dp.summaries.marginals import Marginals
+from beam_dp.summaries.histogram import Histogram, Marginals
 
 DOMAIN = domain_of(3, 2, 2)
 PAIRS = [(0, 1), (0, 2), (1, 2)]

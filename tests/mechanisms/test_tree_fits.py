@@ -22,8 +22,7 @@ from beam_dp.mechanisms.marginals.mwem import MWEM
 from beam_dp.mechanisms.marginals.plan import MarginalsPlan, Mechanism
 from beam_dp.queries.workload import Workload
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
-from beam_dp.summaries.histogram import Histogram
-from beam_dp.summaries.marginals import Marginals
+from beam_dp.summaries.histogram import Histogram, Marginals
 
 DATA = os.environ.get("BEAM_DP_DATA")
 needs_data = pytest.mark.skipif(not DATA, reason="BEAM_DP_DATA is not set")

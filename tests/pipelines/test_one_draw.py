@@ -26,7 +26,7 @@ from beam_dp.cli.main import main as beam_dp_main
 from beam_dp.noise.source import NoiseSource
 from beam_dp.releases.files.commit import Draw
 from beam_dp.releases.kinds import read_release
-from beam_dp.storage.local import LocalStore
+from beam_dp.storage.store import LocalStore
 from beam_dp.transforms.drawing import one_worker
 from pipelines.program import build
 from pipelines.release_synthetic_database import main, parse_arguments

@@ -21,7 +21,7 @@ from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.ledger.ledger import Ledger
 from beam_dp.releases.kinds import read_release
 from beam_dp.releases.sketches.release import SparseRelease
-from beam_dp.storage.local import LocalStore
+from beam_dp.storage.store import LocalStore
 from beam_dp.transforms.drawing import one_worker
 from pipelines.program import build
 from pipelines.release_projection import main, parse_arguments

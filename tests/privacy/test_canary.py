@@ -22,7 +22,7 @@ from leaks import LEAKS
 from observe import Observed, clean, left_by, observe
 
 import beam_dp.transforms.counting.encode as encode_module
-from beam_dp.storage import local as filesystem
+from beam_dp.storage import store as filesystem
 from pipelines.release_intervals import main as release_intervals
 
 FORMATS = ("csv", "parquet", "avro")

@@ -47,7 +47,7 @@ from beam_dp.mechanisms.marginals.mwem import MWEM
 from beam_dp.mechanisms.marginals.plan import MarginalsPlan, Mechanism
 from beam_dp.mechanisms.marginals.rounds import RoundBudget, round_budget
 from beam_dp.privacy.guarantee import Guarantee, Neighboring
-from beam_dp.summaries.marginals import Marginals
+from beam_dp.summaries.histogram import Marginals
 from beam_dp.testing.audit import audit_law
 
 ROUNDS = MWEM(num_rounds=2)

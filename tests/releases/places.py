@@ -11,8 +11,7 @@ from interruptions import BUCKET_STEPS, STORE_STEPS
 from jobs import everything_under
 from memory_bucket import MemoryBucket
 
-from beam_dp.storage import of_url
-from beam_dp.storage.local import LocalStore
+from beam_dp.storage.store import LocalStore, store_for
 
 
 @dataclass
@@ -36,7 +35,7 @@ class Place:
 
 def draft_in(url: str, draw_id: str = "0" * 32) -> str:
     """Leaves a draft in a folder, like a killed writer; returns its name."""
-    store = of_url.store_for(url, "output")
+    store = store_for(url, "output")
     draft = store.open_draft(draw_id)
     store.write_draft(draft, "records-000.avro", b"private")
     return draft
@@ -56,7 +55,7 @@ def place(request, tmp_path, monkeypatch) -> Iterator[Place]:
         yield Place(LocalStore, STORE_STEPS, new_folder, lambda: str(folder), names)
     else:
         bucket = MemoryBucket("releases")
-        monkeypatch.setattr(of_url, "GoogleBucket", lambda name: bucket)
+        monkeypatch.setattr("beam_dp.storage.google.GoogleBucket", lambda name: bucket)
         url = "gs://releases/out"
         names = lambda: [name.removeprefix("out/") for name in bucket.objects]  # noqa: E731
         yield Place(MemoryBucket, BUCKET_STEPS, bucket.objects.clear, lambda: url, names)

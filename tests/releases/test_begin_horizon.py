@@ -20,7 +20,7 @@ from beam_dp.releases.files.card import ReleaseError
 from beam_dp.releases.kinds import read_release
 from beam_dp.releases.leftovers import finish_writing
 from beam_dp.releases.windows.horizon_files import HorizonCard, begin_horizon, read_horizon
-from beam_dp.storage.local import LocalStore
+from beam_dp.storage.store import LocalStore
 from beam_dp.windows.horizon import Horizon
 
 CARD = card_of(leveled())

@@ -21,7 +21,7 @@ from beam_dp.errors import InputError
 from beam_dp.releases.files.commit import check_output, probe_output
 from beam_dp.releases.kinds import commit_release, read_release, write_release
 from beam_dp.releases.leftovers import finish_writing
-from beam_dp.storage import of_url
+from beam_dp.storage.store import store_for
 
 OURS = release_of()
 OTHERS = release_of(seed=1, draw_id="f" * 32)
@@ -123,7 +123,7 @@ def test_step_that_fails_once_leaves_a_whole_release_or_nothing(place, after):
 
 
 def test_never_commits_content_that_differs_from_the_draw(place, monkeypatch):
-    kind = type(of_url.store_for(place.url(), "output"))
+    kind = type(store_for(place.url(), "output"))
     original = kind.write_draft
 
     def damages(*args: Any) -> Any:
@@ -178,7 +178,7 @@ def test_finds_card_whose_copy_was_reported_as_failed(monkeypatch):
             return False
 
     bucket = Forgetful("releases")
-    monkeypatch.setattr(of_url, "GoogleBucket", lambda name: bucket)
+    monkeypatch.setattr("beam_dp.storage.google.GoogleBucket", lambda name: bucket)
     assert commit_release(OURS, "gs://releases/out") is True
     assert same_release(read_release("gs://releases/out"), OURS)
     assert len(bucket.objects) == 3

@@ -22,7 +22,7 @@ from beam_dp.releases.files.commit import check_output
 from beam_dp.releases.kinds import commit_release, read_release
 from beam_dp.releases.leftovers import finish_writing
 from beam_dp.releases.release import Release
-from beam_dp.storage.local import LocalStore
+from beam_dp.storage.store import LocalStore
 from pipelines import release_intervals, release_synthetic_database
 
 

@@ -16,7 +16,7 @@ from jobs import everything_under
 
 from beam_dp.errors import InputError
 from beam_dp.releases.files.commit import probe_output
-from beam_dp.storage.local import LocalStore
+from beam_dp.storage.store import LocalStore
 
 
 def no_links(*_: object, **__: object) -> None:
@@ -60,7 +60,7 @@ def test_folder_without_a_needed_feature_is_rejected_in_one_line(
     (tmp_path / "there").mkdir()
     before = everything_under(tmp_path)
     name, broken, reason = FAULTS[fault]
-    monkeypatch.setattr(f"beam_dp.storage.local.{name}", broken)
+    monkeypatch.setattr(f"beam_dp.storage.store.{name}", broken)
     with pytest.raises(InputError, match=rf"^output: '.*{output}' is refused; .*{reason}") as error:
         probe_output(tmp_path / output)
     assert "\n" not in str(error.value)
@@ -69,7 +69,7 @@ def test_folder_without_a_needed_feature_is_rejected_in_one_line(
 
 def test_rejects_folder_where_files_cannot_be_removed(tmp_path, monkeypatch):
     """Drafts are private, and could not be removed."""
-    monkeypatch.setattr("beam_dp.storage.local.shutil.rmtree", closed)
+    monkeypatch.setattr("beam_dp.storage.store.shutil.rmtree", closed)
     with pytest.raises(InputError, match=r"^output: .*Permission denied"):
         probe_output(tmp_path / "out")
 

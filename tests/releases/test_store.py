@@ -13,8 +13,8 @@ from beam_dp.errors import InputError
 from beam_dp.releases.files.card import ReleaseError
 from beam_dp.releases.files.commit import check_output
 from beam_dp.releases.kinds import commit_release, read_release, write_release
-from beam_dp.storage import local as filesystem
-from beam_dp.storage.local import LocalStore
+from beam_dp.storage import store as filesystem
+from beam_dp.storage.store import LocalStore
 
 OTHER_DRAW = "f" * 32
 OURS = release_of()

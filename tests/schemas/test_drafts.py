@@ -401,7 +401,7 @@ def test_incomplete_file_is_removed(error, told, tmp_path, monkeypatch):
             super().write(data[:1])
             raise error
 
-    monkeypatch.setattr("beam_dp.storage.local.open", Full, raising=False)
+    monkeypatch.setattr("beam_dp.storage.store.open", Full, raising=False)
     with pytest.raises((dp.InputError, KeyboardInterrupt), match=told):
         dp.domain_draft({"age": 5}).write(tmp_path / "d.json")
     assert list(tmp_path.iterdir()) == []

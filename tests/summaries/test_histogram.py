@@ -11,8 +11,13 @@ import pytest
 from beam_dp.domain.ordered import IntegerAttribute
 from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError
-from beam_dp.summaries.histogram import Histogram, HistogramAccumulator
-from beam_dp.summaries.marginals import Marginals, MarginalsAccumulator, merge_tables
+from beam_dp.summaries.histogram import (
+    Histogram,
+    HistogramAccumulator,
+    Marginals,
+    MarginalsAccumulator,
+    merge_tables,
+)
 
 
 def domain_of(*sizes: int) -> Domain:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import given, strategies as st
 
-from beam_dp.summaries.cell_counts import CellCounts
 from beam_dp.summaries.shards import (
     BLOCK_CELLS,
+    CellCounts,
     add_shard,
     merge_shards,
     read_shards,

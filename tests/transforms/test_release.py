@@ -22,8 +22,11 @@ from beam_dp.errors import InputError
 from beam_dp.noise.source import NoiseSource
 from beam_dp.queries.workload import Workload, marginals
 from beam_dp.releases.kinds import read_release
-from beam_dp.summaries.histogram import HistogramAccumulator, choose_accumulator
-from beam_dp.summaries.marginals import MarginalsAccumulator
+from beam_dp.summaries.histogram import (
+    HistogramAccumulator,
+    MarginalsAccumulator,
+    choose_accumulator,
+)
 from beam_dp.transforms import PrivateStepError, ReleaseSyntheticDatabase, WriteRelease
 from beam_dp.transforms.drawing import one_worker
 

@@ -11,8 +11,7 @@ from fakes import COLLECTED, collect, pipeline
 import beam_dp.transforms.counting.limit_contributions as limit_module
 from beam_dp.domain.ordered import IntegerAttribute
 from beam_dp.domain.universe import Domain
-from beam_dp.summaries.histogram import HistogramAccumulator
-from beam_dp.summaries.marginals import MarginalsAccumulator
+from beam_dp.summaries.histogram import HistogramAccumulator, MarginalsAccumulator
 from beam_dp.summaries.shards import BLOCK_CELLS
 from beam_dp.transforms import EncodeRecords, LimitContributions, Summarise
 

@@ -13,7 +13,7 @@ import pytest
 from fakes import COLLECTED, NoPrivacy, NoPrivacyPlan, collect, guarantee, pipeline
 from jobs import write_table
 
-import beam_dp.summaries.marginals as marginals_module
+import beam_dp.summaries.histogram as marginals_module
 from beam_dp.domain.attributes import BooleanAttribute, CategoricalAttribute
 from beam_dp.domain.ordered import IntegerAttribute, NumericAttribute
 from beam_dp.domain.universe import Domain
@@ -22,8 +22,7 @@ from beam_dp.queries.workload import Workload, marginals
 from beam_dp.releases.kinds import read_release
 from beam_dp.releases.synthetic_database.records import distinct_records
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
-from beam_dp.summaries.histogram import choose_accumulator
-from beam_dp.summaries.marginals import MarginalsAccumulator
+from beam_dp.summaries.histogram import MarginalsAccumulator, choose_accumulator
 from beam_dp.transforms import (
     EncodeRecords,
     LimitContributions,

@@ -29,7 +29,7 @@ from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.accounting import range_mu
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.rounding import root_down, up
-from beam_dp.summaries.marginals import Marginals
+from beam_dp.summaries.histogram import Marginals
 
 MOST_CHOICES = 5
 # Of all records. The exponential mechanism misses the worst of m cells by about its scale times

@@ -19,7 +19,7 @@ from beam_dp.models.basis import subsets
 from beam_dp.models.residual_basis import Support
 from beam_dp.noise.source import NoiseSource
 from beam_dp.releases.synthetic_database.measured_tables import MeasuredTable
-from beam_dp.summaries.marginals import Marginals
+from beam_dp.summaries.histogram import Marginals
 
 Names = tuple[str, ...]
 

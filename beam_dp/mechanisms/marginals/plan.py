@@ -24,7 +24,7 @@ from beam_dp.queries.linear import LinearQuery
 from beam_dp.queries.workload import Workload
 from beam_dp.releases.synthetic_database.measured_tables import unit_costs
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
-from beam_dp.summaries.marginals import Marginals
+from beam_dp.summaries.histogram import Marginals
 from beam_dp.verification.steps import Step
 
 # A hypothesis is one array up to this many cells, and a junction tree above.

@@ -49,7 +49,7 @@ from beam_dp.queries.workload import Workload
 from beam_dp.releases.synthetic_database.measured_tables import Combination
 from beam_dp.releases.synthetic_database.noisy_measurements import MAX_SCORE
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
-from beam_dp.summaries.marginals import Marginals
+from beam_dp.summaries.histogram import Marginals
 
 Selection = Literal["permute_and_flip", "exponential_mechanism"]
 # Selection is cheap: a marginal that is nearly the worst is nearly as good.

@@ -60,7 +60,7 @@ from beam_dp.privacy.rounding import down, root_down, root_up
 from beam_dp.queries.workload import Workload
 from beam_dp.releases.synthetic_database.noisy_measurements import IndependentTables, PairDistances
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
-from beam_dp.summaries.marginals import Marginals
+from beam_dp.summaries.histogram import Marginals
 
 # Of mu^2. The scores need little: each is one number of sensitivity 1. What the attributes alone
 # get is not lost, because they are measured again with the pairs and both are combined.

@@ -24,7 +24,7 @@ from beam_dp.privacy.rounding import raised, root_up, up
 from beam_dp.privacy.unit_costs import least_overlap
 from beam_dp.queries.workload import Workload
 from beam_dp.releases.synthetic_database import measured_tables
-from beam_dp.summaries.marginals import merge_tables
+from beam_dp.summaries.histogram import merge_tables
 
 # On a grid this fine the discreteness of Gaussian noise costs less than 1e-6 of it.
 _GRID_DEVIATIONS = 4096

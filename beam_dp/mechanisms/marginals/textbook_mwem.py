@@ -32,7 +32,7 @@ from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.loss import Loss
 from beam_dp.queries.workload import Workload
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
-from beam_dp.summaries.marginals import Marginals
+from beam_dp.summaries.histogram import Marginals
 
 # Counts saturate here in scores, so that no score wraps.
 _MAX_COUNT = 2**45

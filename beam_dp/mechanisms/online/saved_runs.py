@@ -34,7 +34,7 @@ from beam_dp.privacy.ledger.entries import Token
 from beam_dp.privacy.ledger.ledger import Ledger
 from beam_dp.queries.linear import LinearQuery
 from beam_dp.queries.reader import LinearQueries
-from beam_dp.storage.local import sync_directory
+from beam_dp.storage.store import sync_directory
 from beam_dp.summaries.histogram import Histogram
 
 _VERSION = 2

@@ -23,7 +23,7 @@ from beam_dp.privacy.unit_costs import UnitCosts
 from beam_dp.queries.workload import Workload
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 from beam_dp.releases.windows.verify import Limits, level_steps
-from beam_dp.summaries.marginals import Marginals
+from beam_dp.summaries.histogram import Marginals
 from beam_dp.verification.steps import Step
 from beam_dp.windows.horizon import Horizon
 from beam_dp.windows.promise import (

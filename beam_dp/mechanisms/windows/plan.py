@@ -39,7 +39,7 @@ from beam_dp.releases.synthetic_database.measured_tables import MeasuredTable, u
 from beam_dp.releases.synthetic_database.verify_tables import table_steps
 from beam_dp.releases.windows.release import Level, WindowTables, check_subsets
 from beam_dp.releases.windows.verify import Limits, level_steps
-from beam_dp.summaries.marginals import Marginals
+from beam_dp.summaries.histogram import Marginals
 from beam_dp.verification.steps import Step
 from beam_dp.windows.horizon import Blocks, Horizon
 from beam_dp.windows.promise import (

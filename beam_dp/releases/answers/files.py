@@ -23,8 +23,7 @@ from beam_dp.releases.answers.release import AnswersRelease
 from beam_dp.releases.files.avro import encode, in_blocks, write_blocks
 from beam_dp.releases.files.avro_guard import decode, read_blocks
 from beam_dp.releases.files.card import Card, Payload
-from beam_dp.storage.of_url import store_for
-from beam_dp.storage.store import DamagedFileError
+from beam_dp.storage.store import DamagedFileError, store_for
 
 _NUMBER = ["null", "double"]
 _ROUTES = "hypothesis, update, exhausted or measured; null for a refused query."

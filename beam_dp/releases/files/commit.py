@@ -28,7 +28,6 @@ from typing import Self
 
 from beam_dp.errors import InputError
 from beam_dp.releases.files.card import CARD, Card, ReleaseError
-from beam_dp.storage.of_url import store_for
 from beam_dp.storage.store import (
     DRAFT_PREFIX,
     FREE,
@@ -38,6 +37,7 @@ from beam_dp.storage.store import (
     PayloadFile,
     Store,
     check_size,
+    store_for,
 )
 
 # The draw id, for drafts, of the file that begins a horizon.

@@ -37,8 +37,7 @@ from beam_dp.releases.kinds import read_release
 from beam_dp.releases.release import Release, library_versions, plain_json
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 from beam_dp.releases.windows.release import HorizonRelease, Level, WindowTables
-from beam_dp.storage.of_url import store_for
-from beam_dp.storage.store import Store
+from beam_dp.storage.store import Store, store_for
 from beam_dp.windows.horizon import Blocks, Horizon
 from beam_dp.windows.promise import MECHANISM, stated_promise, whole_promise
 from beam_dp.windows.unit import WindowUnit

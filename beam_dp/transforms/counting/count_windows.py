@@ -41,9 +41,8 @@ from beam_dp.encoding.records import encode_window_cells, encode_windows
 from beam_dp.errors import InputError, magnitude
 from beam_dp.privacy.guarantee import RECORD
 from beam_dp.privacy.unit_costs import UnitCosts
-from beam_dp.summaries.cell_counts import CellCounts
 from beam_dp.summaries.histogram import HistogramAccumulator
-from beam_dp.summaries.shards import num_blocks, write_shard
+from beam_dp.summaries.shards import CellCounts, num_blocks, write_shard
 from beam_dp.transforms.counting.encode import DomainBatches
 from beam_dp.transforms.counting.limit_contributions import PartitionUnits
 from beam_dp.transforms.counting.summarise import add_shards

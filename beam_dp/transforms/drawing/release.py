@@ -19,8 +19,11 @@ from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.linear_workload import LinearWorkload
 from beam_dp.queries.workload import Workload
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
-from beam_dp.summaries.histogram import HistogramAccumulator, choose_accumulator
-from beam_dp.summaries.marginals import MarginalsAccumulator
+from beam_dp.summaries.histogram import (
+    HistogramAccumulator,
+    MarginalsAccumulator,
+    choose_accumulator,
+)
 from beam_dp.transforms.counting.summarise import Summarise, limited_records
 from beam_dp.transforms.drawing.one_worker import draw_release
 from beam_dp.transforms.elements import ReleaseShard

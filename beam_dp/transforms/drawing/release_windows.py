@@ -21,8 +21,7 @@ from beam_dp.noise.source import NoiseSource
 from beam_dp.releases.files.commit import Draw, commit_draw, complete_committed, holds_card
 from beam_dp.releases.kinds import release_to_bytes
 from beam_dp.releases.windows import horizon_files
-from beam_dp.summaries.histogram import HistogramAccumulator
-from beam_dp.summaries.marginals import Marginals
+from beam_dp.summaries.histogram import HistogramAccumulator, Marginals
 from beam_dp.transforms.counting.count_windows import BeamWindows, CountWindows, SumTables
 from beam_dp.transforms.errors import show_setup, withhold_messages
 from beam_dp.transforms.reading.read import ReadRecords

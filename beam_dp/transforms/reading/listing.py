@@ -12,7 +12,7 @@ from apache_beam.io.filesystem import FileSystem
 from apache_beam.io.filesystems import FileSystems
 
 from beam_dp.errors import InputError
-from beam_dp.storage.of_url import bucket_of
+from beam_dp.storage.store import bucket_of
 from beam_dp.transforms.errors import ReadError
 from beam_dp.transforms.reading.formats import format_of
 

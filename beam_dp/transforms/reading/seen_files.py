@@ -10,7 +10,7 @@ import sqlite3
 from collections.abc import Iterable, Iterator
 
 from beam_dp.errors import InputError
-from beam_dp.storage.of_url import is_url, local_path
+from beam_dp.storage.store import is_url, local_path
 from beam_dp.transforms.reading.listing import FoundFile
 
 PRIVATE_FOLDER = "private_folder"

@@ -33,8 +33,7 @@ from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.unit_costs import PARTS, UnitCosts
 from beam_dp.queries.workload import Workload
 from beam_dp.releases.synthetic_database import measured_tables as unit_costs_module
-from beam_dp.summaries.histogram import Histogram, choose_accumulator
-from beam_dp.summaries.marginals import Marginals
+from beam_dp.summaries.histogram import Histogram, Marginals, choose_accumulator
 from beam_dp.transforms.counting import count_windows as count_windows_module
 from beam_dp.windows.unit import WindowUnit
 
