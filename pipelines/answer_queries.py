@@ -23,9 +23,7 @@ from beam_dp.domain.attributes import nearest_known
 from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError
 from beam_dp.flags import shared
-from beam_dp.flags.flag import Flag, FlagError, check_applies
-from beam_dp.flags.numbers import integer
-from beam_dp.flags.options import flags_of, values_of
+from beam_dp.flags.flag import Flag, FlagError, check_applies, flags_of, integer, values_of
 from beam_dp.flags.shared import read_guarantee, read_num_records
 from beam_dp.hashing.keys import HashKey
 from beam_dp.mechanisms.linear_answers.answers import LinearAnswersPlan, plan_workload_answers
@@ -42,9 +40,9 @@ from beam_dp.queries.sparse import KeyType
 from beam_dp.queries.sparse_reader import SparseQueries
 from beam_dp.transforms import KeyColumns
 
-from . import named_files, program
+from . import program
 from .answer_job import Job, new_state, read_payment, saved_num_questions
-from .named_files import read_domain, read_text
+from .flags import START_RELEASE, read_domain, read_text, start_release
 
 PRIVATE_MW, SPARSE_MW, TOP_QUERIES = "private_mw", "sparse_mw", "top_queries"
 KEY = dataclasses.replace(shared.KEY, required=False, help="sparse_mw: the column of keys")
@@ -82,12 +80,12 @@ FLAGS = (
     shared.KEY_TYPE,
     MECHANISM,
     *(flag for flag in flags_of(*ANSWERS.values()) if flag not in shared.COMMON),
-    named_files.RELEASE,
+    START_RELEASE,
     STATE,
     RESUME,
 )
 # Flags of programs that apply to some mechanisms only; the first must be given.
-_BESIDES = {PRIVATE_MW: (DOMAIN, named_files.RELEASE, STATE, RESUME), SPARSE_MW: (KEY,)}
+_BESIDES = {PRIVATE_MW: (DOMAIN, START_RELEASE, STATE, RESUME), SPARSE_MW: (KEY,)}
 _NEEDED = {SPARSE_MW: ("key", "max_sparsity"), TOP_QUERIES: ("domain", "top")}
 _OPTIONS = {
     name: (*_BESIDES.get(name, (DOMAIN,)), *flags) for name, flags in options_of(ANSWERS).items()
@@ -142,7 +140,7 @@ def _read_job(given: dict[str, str], fields: dict[str, Any]) -> Job:
         asked=asked,
         refusals=refusals,
         plan=plan,
-        start=None if domain is None else named_files.start_release(given, domain),
+        start=None if domain is None else start_release(given, domain),
         columns=columns,
         state=state,
         resume=resume,

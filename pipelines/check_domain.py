@@ -20,11 +20,10 @@ from beam_dp.domain.universe import Domain
 from beam_dp.encoding.check import ColumnCheck, DomainCheck
 from beam_dp.errors import InputError
 from beam_dp.flags import shared
-from beam_dp.flags.flag import Flag, FlagError
-from beam_dp.flags.numbers import integer
+from beam_dp.flags.flag import Flag, FlagError, integer
 from beam_dp.transforms import ReadError, ReadRecords
 
-from .named_files import read_text
+from .flags import read_text
 from .progress import Progress
 from .running import run_main
 

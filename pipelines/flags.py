@@ -1,7 +1,7 @@
-"""Flags of a program: parsing of its command line, and reading of the flags that all share.
+"""The flags of a program: parsing, and the ledger and files that flags name.
 
 Beam's own flags pass through. A flag that neither Beam nor the program knows is refused with the
-nearest known one, where Beam itself would only warn and drop it.
+nearest known one; Beam itself only warns and drops it.
 """
 
 from __future__ import annotations
@@ -10,14 +10,36 @@ from collections.abc import Sequence
 
 from apache_beam.options import pipeline_options
 
+from beam_dp.domain.edges import released_edges
+from beam_dp.domain.files import parse_domain
+from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError
 from beam_dp.flags.command_line import in_words_of_flags, no_flag, parse_own, unknown_flag
 from beam_dp.flags.flag import Flag, FlagError, Parser, nearest
+from beam_dp.mechanisms.marginals.released_records import StartingRecords
+from beam_dp.privacy.guarantee import RECORD
 from beam_dp.privacy.ledger.entries import Origin, place_text
-from beam_dp.privacy.ledger.ledger import Ledger
+from beam_dp.privacy.ledger.ledger import Ledger, check_edges_paid
+from beam_dp.releases.kinds import read_release
+from beam_dp.releases.release import AnyRelease
+from beam_dp.releases.synthetic_database.release import SyntheticDatabase
+from beam_dp.reports.truth import Truth, truth_domain, truth_of
+from beam_dp.transforms import ReadError, ReadRecords
+from beam_dp.transforms.errors import FileError
+from beam_dp.transforms.reading.formats import format_of, open_file
+from beam_dp.transforms.reading.listing import plain_path
 
 EXIT_BAD_INPUT = 2
 EXIT_JOB_FAILED = 1
+START_RELEASE = Flag(
+    "start_from", "directory of a synthetic database of the same domain to start from", "DIR"
+)
+START_RECORDS = Flag(
+    "start_from",
+    "what the fit may start from, if that seems to help: the directory of an earlier release of the"
+    " same domain, or files of public records",
+    "PATH",
+)
 
 
 def parse(
@@ -28,9 +50,9 @@ def parse(
     description: str | None,
     parsed: tuple[dict[str, str], list[str]] | None = None,
 ) -> tuple[dict[str, str], list[str]]:
-    """Returns the values of our flags as text, and what is left: Beam's own flags.
+    """Returns the texts of our flags, and Beam's own flags.
 
-    ``parsed``: what ``parse_own`` has made of the command line, where it was parsed.
+    ``parsed``: the result of ``parse_own``, if `beam-dp` has already parsed the command line.
     """
     texts, rest = parsed or parse_own(flags, argv, program=program, description=description or "")
     if rest:
@@ -39,9 +61,9 @@ def parse(
 
 
 def _check_beam_flags(rest: Sequence[str], our_options: Sequence[str]) -> None:
-    """Refuses what Beam does not know either, and what Beam knows but cannot read."""
+    """Refuses flags that Beam does not know either, and values that Beam cannot read."""
     beam = _beam_parser()
-    # A lone "--" ends the flags for argparse, and would hide everything behind it.
+    # For argparse a lone "--" ends the flags, so it would hide all arguments after it.
     _, unknown = (None, ["--"]) if "--" in rest else beam.parse_known_args(rest)
     if not unknown:
         return
@@ -58,10 +80,10 @@ def beam_options() -> list[str]:
 
 def _beam_parser() -> Parser:
     parser = Parser(add_help=False, conflict_handler="resolve")
-    # Beam marks options that a job template fills in later by a method of its own parser.
+    # A method of Beam's own parser, for options that a job template fills in later.
     parser.add_value_provider_argument = parser.add_argument  # type: ignore[attr-defined]
     for options in pipeline_options.PipelineOptions.__subclasses__():
-        # Others are there or not, as modules of Beam happen to be imported.
+        # Others exist only if some module of Beam was imported.
         if options.__module__ == pipeline_options.__name__:
             options._add_argparse_args(parser)
     return parser
@@ -72,7 +94,7 @@ def _options(parser: Parser) -> list[str]:
 
 
 def typed(argv: Sequence[str]) -> dict[str, str]:
-    """Returns the values of a command line by flag, as they were typed, checked or not.
+    """Returns the values of a command line by flag, as they were typed, unchecked.
 
     Example:
         >>> typed(["--input=a.csv", "--output", "out", "--validate_only"])
@@ -92,7 +114,7 @@ def one_line(error: InputError | FlagError, flags: Sequence[Flag]) -> str:
 
 
 def read_ledger(given: dict[str, str]) -> Ledger | None:
-    """Returns the ledger that flags name, if they do."""
+    """Returns the ledger that flags name; None without one."""
     for name, other in (("ledger", "dataset_id"), ("dataset_id", "ledger")):
         if name in given and other not in given:
             raise FlagError(f"--{other}: missing; must be given with --{name}")
@@ -103,8 +125,89 @@ def read_ledger(given: dict[str, str]) -> Ledger | None:
 
 
 def read_origin(given: dict[str, str]) -> Origin | None:
-    """Returns who releases something, why and where, for the ledger; None without one."""
+    """Returns who makes a release, why and where, for the ledger; None without one."""
     if "ledger" not in given:
         return None
     said = {name: given[name] for name in ("who", "purpose") if name in given}
     return Origin(**said, output=place_text(given["output"]))
+
+
+def read_text(name: str, path: str) -> str:
+    """Returns the text of a file on any filesystem that Beam knows; JSON is returned as it is."""
+    if path.lstrip().startswith("{"):
+        return path
+    try:
+        with open_file(plain_path(name, path), decompress=True) as file:
+            return str(b"".join(iter(lambda: file.read(2**24), b"")), "utf-8-sig")
+    except FileError as error:
+        raise InputError(name, path, str(error)) from None
+    except UnicodeDecodeError as error:
+        raise InputError(name, path, f"must be UTF-8 text: byte {error.start} is not") from None
+    except Exception as error:
+        # Each filesystem of Beam raises its own errors; to the user they mean the same.
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else "not found"
+        raise InputError(name, path, f"must be a file that can be read: {reason}") from None
+
+
+def read_domain(given: dict[str, str]) -> Domain:
+    """Returns the domain that flags name.
+
+    Raises:
+        FlagError: the ledger or the dataset id is missing.
+        InputError: it is not a domain, or another budget paid for the release of its edges.
+    """
+    domain = parse_domain(read_text("domain", given["domain"]), source=given["domain"])
+    ledger = read_ledger(given)
+    if any(released_edges(domain)):
+        check_edges_paid(domain, ledger, given.get("dataset_id", ""))
+    return domain
+
+
+def start_release(given: dict[str, str], domain: Domain) -> SyntheticDatabase | None:
+    """Returns the release to start from; None without one."""
+    path = given.get("start_from")
+    if path is None:
+        return None
+    try:
+        release = read_release(path)
+    except InputError as error:
+        raise InputError("start_from", path, error.condition) from None
+    condition = "must be a synthetic database of the same domain"
+    if not isinstance(release, SyntheticDatabase):
+        raise InputError("start_from", path, condition)
+    domain.check_same(release.domain, "start_from", path, condition)
+    return release
+
+
+def start_records(given: dict[str, str], domain: Domain) -> StartingRecords | None:
+    """Returns the records to start from, of a release or of public files; None without them."""
+    path = given.get("start_from")
+    if path is None or format_of(path) is None:
+        release = start_release(given, domain)
+        return None if release is None else StartingRecords.of(release, domain)
+    try:
+        reader = ReadRecords(path, domain.names)
+        for attribute in domain:
+            reader.check_column("column", attribute.name, attribute)
+        return StartingRecords.of_batches(reader.batches(domain.names, domain), domain)
+    except InputError as error:
+        column = f"column {error.value!r} " if error.name == "column" else ""
+        raise InputError("start_from", path, f"{column}{error.condition}") from None
+    except ReadError as error:
+        raise InputError("start_from", path, str(error)) from None
+
+
+def read_truth(release: AnyRelease, path: str) -> Truth:
+    """Returns the records from which a release was made."""
+    domain, unit = truth_domain(release, path), release.guarantee.privacy_unit
+    reader = ReadRecords(path)
+    for attribute in domain:
+        reader.check_column("domain", attribute.name, attribute)
+    columns = list(domain.names)
+    if unit != RECORD:
+        reader.check_column("privacy_unit", unit)
+        columns = list(dict.fromkeys((*columns, unit)))
+    try:
+        return truth_of(release, domain, reader.batches(columns, domain))
+    except ReadError as error:
+        raise InputError("against", path, str(error)) from None

@@ -1,22 +1,27 @@
-"""Checks of runners that start a program: Java and the jar of a job server, or Prism.
+"""Checks of the programs that runners need: Java with the jar of a job server, or Prism.
 
-Without these checks Beam downloads it behind the user's back, or fails after the budget was spent,
-in words that are withheld by then. `make prism` builds Prism.
+Without these checks Beam downloads the program without asking, or fails after the budget was spent,
+with a message that is then withheld. `make flink` fetches or builds the jar of Flink's job server,
+`make prism` builds Prism.
 """
 
 from __future__ import annotations
 
+import http.client
+import json
 import logging
 import os
 import re
 import shutil
 import subprocess
+import urllib.request
 import zipfile
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 import apache_beam as beam
 from apache_beam.options.pipeline_options import (
+    FlinkRunnerOptions,
     JobServerOptions,
     PipelineOptions,
     PortableOptions,
@@ -34,7 +39,7 @@ _JAVA = 11  # the oldest version that the servers below run on
 
 
 class JarServer(NamedTuple):
-    """The job server of a runner: the flag that names its jar, and where a jar comes from."""
+    """The job server of a runner: the flag for its jar, and where to get the jar."""
 
     flag: str
     source: str
@@ -52,9 +57,9 @@ JAR_SERVERS = {
 
 
 def prepare_jar_server(options: PipelineOptions, runner: str) -> None:
-    """Checks what a runner of ``JAR_SERVERS`` needs, and fills in the Java of the environment."""
+    """Checks what a runner of ``JAR_SERVERS`` needs; fills in the Java of the environment."""
     if options.view_as(PortableOptions).job_endpoint:
-        return  # that of a server which runs already
+        return  # of a server that runs already
     server, given = JAR_SERVERS[runner], options.view_as(JobServerOptions)
     spark = options.view_as(SparkRunnerOptions)
     if runner == "SparkRunner" and spark.spark_submit_uber_jar:
@@ -84,7 +89,7 @@ def find_java(launcher: str, runner: str, least: int) -> str:
 
 
 def _no_java(launcher: str, least: int) -> str | None:
-    """Returns why a program starts no Java that the job server runs on, if so."""
+    """Returns why a program does not start a Java that is new enough; None if it does."""
     if shutil.which(launcher) is None:
         return "is not a program"
     told = ask_program(launcher, "-version")
@@ -97,7 +102,7 @@ def _no_java(launcher: str, least: int) -> str | None:
 
 
 def ask_program(path: str, flag: str) -> tuple[int, str] | None:
-    """Returns the exit code of a program and what it says; None if it does not start, or end."""
+    """Returns the exit code and output of a program; None if it does not start, or end."""
     try:
         said = subprocess.run(
             [path, flag],
@@ -112,7 +117,7 @@ def ask_program(path: str, flag: str) -> tuple[int, str] | None:
 
 
 def check_jar(flag: str, jar: str, cache: str | None) -> None:
-    """Refuses a jar that can't be read; one elsewhere is fetched as Beam does, which keeps it."""
+    """Refuses a jar that can't be read; fetches a remote one into Beam's cache."""
     if not urlsplit(jar).scheme and not os.path.isfile(jar):
         raise refused(flag, jar, "must be a file, or an URL")
     try:
@@ -120,13 +125,13 @@ def check_jar(flag: str, jar: str, cache: str | None) -> None:
     except (OSError, RuntimeError, ValueError) as error:
         raise refused(flag, jar, f"must be an URL that can be read: {error}") from None
     if not zipfile.is_zipfile(path):
-        # Java would say so, once the budget is spent.
+        # Java would find out only after the budget is spent.
         raise refused(flag, jar, "must be a jar, and complete")
 
 
 PRISM_RUNNER = "PrismRunner"
 PRISM_VARIABLE = "BEAM_DP_PRISM"
-# What Prism logs may quote records: for a worker that failed, its traceback.
+# Prism logs the traceback of a worker that failed, which may quote records.
 _LOGGERS = (PrismJobServer.__name__, "apache_beam.utils.subprocess_server")
 
 
@@ -135,7 +140,7 @@ def prepare_prism(options: PipelineOptions) -> None:
     for name in _LOGGERS:
         logging.getLogger(name).disabled = True  # Beam sets the level itself
     if options.view_as(PortableOptions).job_endpoint:
-        return  # that of a Prism which runs already
+        return  # of a Prism that runs already
     prism = options.view_as(PrismRunnerOptions)
     prism.prism_location = prism.prism_location or os.environ.get(PRISM_VARIABLE)
     if not prism.prism_location:
@@ -147,7 +152,7 @@ def prepare_prism(options: PipelineOptions) -> None:
 
 
 def _prism_program(location: str, options: PipelineOptions) -> str:
-    """Returns the path of the program; fetches and unpacks it as Beam does, which keeps it."""
+    """Returns the path of the program; fetches and unpacks it into Beam's cache."""
     condition = f"--prism_location: {location!r} is refused; must be"
     is_elsewhere = bool(urlsplit(location).scheme)
     if not is_elsewhere and not os.path.isfile(location):
@@ -165,3 +170,93 @@ def _prism_program(location: str, options: PipelineOptions) -> str:
     if "-job_port" not in told[1]:
         raise FlagError(f"{condition} Prism, and is another program")
     return str(os.path.abspath(path))
+
+
+FLINK_RUNNER = "FlinkRunner"
+FLINK_VARIABLE = "BEAM_DP_FLINK_JOB_SERVER_JAR"
+SECONDS_TO_ANSWER = 5.0
+_FLINK_JAR = "flink_job_server_jar"
+_FLINK_JAVA = 17
+_EMBEDDED = ("[local]", "[auto]")
+_JAR_NAME = re.compile(r"beam-(runners|dp)-flink-(?P<flink>\d+\.\d+)-job-server-(?P<beam>.+)\.jar")
+# Built by deploy/flink/pom.xml; `make test-engines` tests it with the installed Beam.
+_TESTED = ("2.70.0",)
+
+
+def prepare_flink(options: PipelineOptions) -> None:
+    """Checks what FlinkRunner needs; fills in the jar and the Java that the environment names."""
+    flink = options.view_as(FlinkRunnerOptions)
+    server = options.view_as(JobServerOptions)
+    launcher = server.job_server_java_launcher
+    server.job_server_java_launcher = find_java(launcher, FLINK_RUNNER, _FLINK_JAVA)
+    if not flink.flink_job_server_jar:
+        flink.flink_job_server_jar = os.environ.get(FLINK_VARIABLE)
+    given_version = options.get_all_options(drop_default=True).get("flink_version")
+    jar, cache = flink.flink_job_server_jar, server.jar_cache_dir
+    version = _check_flink_jar(jar, cache, given_version) or flink.flink_version
+    if flink.flink_master.strip() not in _EMBEDDED:
+        _check_cluster(flink.flink_master.strip(), version)
+
+
+def _check_flink_jar(jar: str | None, cache: str | None, given_version: str | None) -> str | None:
+    """Returns the version of Flink in the jar's name; None if the name states none."""
+    if not jar:
+        raise FlagError(
+            f"--{_FLINK_JAR}: missing; must be given with --runner {FLINK_RUNNER}, unless"
+            f" {FLINK_VARIABLE} names the jar; `make flink` makes it"
+        )
+    version = _check_jar_name(jar, os.path.basename(urlsplit(jar).path), given_version)
+    check_jar(_FLINK_JAR, jar, cache)
+    return version
+
+
+def _check_jar_name(jar: str, name: str, given_version: str | None) -> str | None:
+    """Returns the version of Flink in a jar's name; refuses a wrong version of Beam or Flink."""
+    match = _JAR_NAME.fullmatch(name)
+    if match is None:
+        return None
+    if match["beam"] not in (beam.__version__, *_TESTED):
+        tested = f"or of one that was tested with it: {', '.join(_TESTED)}"
+        raise refused(_FLINK_JAR, jar, f"must be of Beam {beam.__version__}, {tested}")
+    if given_version is not None and given_version != match["flink"]:
+        raise refused("flink_version", given_version, f"must be that of the jar, {match['flink']}")
+    return match["flink"]
+
+
+def cancel_job(master: str, job_id: str) -> None:
+    """Cancels a job on a cluster, which Beam's job server would leave running.
+
+    ``job_id``: Beam's id: the name of the job on the cluster, and random digits. If several jobs
+    with that name run there, it cancels none of them.
+    """
+    if master.strip() in _EMBEDDED:
+        return
+    address, name = _address(master), job_id.rpartition("_")[0]
+    jobs = _asked(f"{address}/jobs/overview")["jobs"]
+    running = [job["jid"] for job in jobs if job["name"] == name and job["end-time"] < 0]
+    if len(running) == 1:
+        _asked(f"{address}/jobs/{running[0]}?mode=cancel", method="PATCH")
+
+
+def _address(master: str) -> str:
+    return master.strip() if re.match(r"\s*https?://", master) else f"http://{master.strip()}"
+
+
+def _asked(url: str, method: str = "GET") -> Any:
+    """Returns the answer of the job manager's REST interface."""
+    request = urllib.request.Request(url, method=method)
+    with urllib.request.urlopen(request, timeout=SECONDS_TO_ANSWER) as answer:
+        return json.load(answer)
+
+
+def _check_cluster(master: str, version: str) -> None:
+    """Refuses a cluster that does not answer, or runs another version of Flink."""
+    try:
+        running = str(_asked(f"{_address(master)}/config")["flink-version"])
+    except (OSError, http.client.HTTPException, LookupError, TypeError, ValueError) as error:
+        condition = "must be [local], or host:port of a Flink cluster that answers"
+        reason = getattr(error, "reason", error)
+        raise refused("flink_master", master, f"{condition}: {reason}") from None
+    if not running.startswith(f"{version}."):
+        condition = f"must be that of the cluster, which runs Flink {running}"
+        raise refused("flink_version", version, condition)

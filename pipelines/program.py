@@ -18,10 +18,9 @@ from typing import Any, ClassVar, Generic, Literal, TypeVar
 import apache_beam as beam
 
 from beam_dp.checks import checked_integer
-from beam_dp.cli.programs import command_of
 from beam_dp.errors import InputError, shown
-from beam_dp.flags.flag import Flag, FlagError
-from beam_dp.flags.numbers import integer
+from beam_dp.flags.command_line import command_of
+from beam_dp.flags.flag import Flag, FlagError, integer
 from beam_dp.flags.shared import EXPECT_RECORDS
 from beam_dp.mechanisms.checks import MAX_RECORDS
 from beam_dp.mechanisms.contract import Plan

@@ -26,7 +26,7 @@ from beam_dp.reports.terminal import short
 from beam_dp.transforms.drawing.release_intervals import ReleasePlannedIntervals, plan_attribute
 
 from . import program
-from .named_files import read_domain
+from .flags import read_domain
 from .program import read_expected
 
 ATTRIBUTE = Flag(

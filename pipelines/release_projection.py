@@ -21,9 +21,7 @@ import apache_beam as beam
 
 from beam_dp.errors import InputError
 from beam_dp.flags import shared
-from beam_dp.flags.flag import Flag, FlagError, check_applies
-from beam_dp.flags.numbers import integer
-from beam_dp.flags.options import flags_of, values_of
+from beam_dp.flags.flag import Flag, FlagError, check_applies, flags_of, integer, values_of
 from beam_dp.flags.shared import read_guarantee
 from beam_dp.mechanisms.registry import SKETCHES, options_of
 from beam_dp.mechanisms.sketches.errors import KeyProfile

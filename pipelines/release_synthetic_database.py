@@ -21,8 +21,7 @@ import apache_beam as beam
 
 from beam_dp.errors import magnitude
 from beam_dp.flags import shared
-from beam_dp.flags.flag import Flag, FlagError, check_applies
-from beam_dp.flags.options import flags_of, values_of
+from beam_dp.flags.flag import Flag, FlagError, check_applies, flags_of, values_of
 from beam_dp.flags.shared import read_guarantee, read_num_records
 from beam_dp.mechanisms.draw_database import middles_warning
 from beam_dp.mechanisms.marginals.mwem import MWEM
@@ -39,8 +38,8 @@ from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 from beam_dp.reports.terminal import counted
 from beam_dp.transforms.drawing.release import ReleasePlanned
 
-from . import named_files, program
-from .named_files import read_domain
+from . import program
+from .flags import START_RECORDS, read_domain, start_records
 from .preview import bound_text, marginals_error, number_text
 from .program import read_expected
 
@@ -57,7 +56,7 @@ FLAGS = (
     shared.WITHIN_BINS,
     shared.RECORDS_FORMAT,
     MECHANISM,
-    named_files.RECORDS,
+    START_RECORDS,
     *(flag for flag in flags_of(*SYNTHETIC.values()) if flag not in shared.COMMON),
 )
 
@@ -138,7 +137,7 @@ def _read_job(given: dict[str, str], fields: dict[str, Any]) -> Job:
         count_left_out="count_left_out" in given,
         within_bins=given["within_bins"],  # type: ignore[arg-type]  # one of its choices
         records_format=given["records_format"],  # type: ignore[arg-type]  # as above
-        start_from=named_files.start_records(given, domain),
+        start_from=start_records(given, domain),
         queries=given["workload"],
     )
     expected = read_expected(given, options.num_records)

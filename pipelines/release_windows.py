@@ -32,8 +32,7 @@ from apache_beam.options.pipeline_options import StandardOptions
 
 from beam_dp.checks import checked_integer
 from beam_dp.flags import shared, windows as window_flags
-from beam_dp.flags.flag import Flag, refused
-from beam_dp.flags.numbers import integer, number
+from beam_dp.flags.flag import Flag, integer, number, refused
 from beam_dp.mechanisms.marginals.strategies import predicted_variance
 from beam_dp.mechanisms.registry import SYNTHETIC
 from beam_dp.mechanisms.windows.databases import WindowDatabasesPlan, plan_window_databases
@@ -54,7 +53,6 @@ from beam_dp.windows.horizon import Horizon, seconds_of_duration, span_text
 
 from . import flags
 from .job_servers import PRISM_RUNNER
-from .named_files import read_domain
 from .preview import marginals_error
 from .program import Job, Program, build
 from .progress import Progress, is_working
@@ -344,7 +342,7 @@ def _stream_flags(given: dict[str, str], horizon: Horizon) -> list[str]:
 
 
 def _plan(given: dict[str, str], horizon: Horizon) -> WindowTablesPlan | WindowDatabasesPlan:
-    domain = read_domain(given)
+    domain = flags.read_domain(given)
     workload = parse_workload(given["workload"], domain)
     unit = window_flags.read_window_unit(given)
     epsilon, delta = (number(name, given[name]) for name in ("epsilon", "delta"))

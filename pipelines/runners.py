@@ -31,16 +31,9 @@ from apache_beam.transforms.environments import SubprocessSDKEnvironment
 from beam_dp.cli.doctor import Finding
 from beam_dp.flags.flag import FlagError, nearest, one_of, refused
 
-from .flink import JAR_VARIABLE, RUNNER as FLINK_RUNNER, prepare_flink
-from .job_servers import (
-    JAR_SERVERS,
-    PRISM_RUNNER,
-    PRISM_VARIABLE,
-    prepare_jar_server,
-    prepare_prism,
-)
+from . import job_servers
+from .job_servers import FLINK_RUNNER, JAR_SERVERS, PRISM_RUNNER
 
-SECONDS_TO_ANSWER = 5.0
 ENVIRONMENTS = ("DOCKER", "PROCESS", "EXTERNAL", "LOOPBACK")
 _OF_BEAM = "beam:env:"
 _PORTABLE = "PortableRunner"
@@ -122,9 +115,9 @@ def _check_endpoint(runner: str, endpoint: str | None) -> None:
         return
     with grpc.insecure_channel(endpoint) as channel:
         try:
-            grpc.channel_ready_future(channel).result(timeout=SECONDS_TO_ANSWER)
+            grpc.channel_ready_future(channel).result(timeout=job_servers.SECONDS_TO_ANSWER)
         except grpc.FutureTimeoutError:
-            limit = f"within {SECONDS_TO_ANSWER:g} seconds"
+            limit = f"within {job_servers.SECONDS_TO_ANSWER:g} seconds"
             condition = f"must be host:port of a job server that answers {limit}"
             raise refused("job_endpoint", endpoint, condition) from None
 
@@ -173,9 +166,9 @@ def prepare_dataflow(_: PipelineOptions, runner: str) -> None:
 
 # What a runner lacks shows before a budget is spent; of a job that runs it would be withheld.
 _PREPARED: dict[str, Callable[[PipelineOptions], None]] = {
-    FLINK_RUNNER: prepare_flink,
-    PRISM_RUNNER: prepare_prism,
-    **{name: partial(prepare_jar_server, runner=name) for name in JAR_SERVERS},
+    FLINK_RUNNER: job_servers.prepare_flink,
+    PRISM_RUNNER: job_servers.prepare_prism,
+    **{name: partial(job_servers.prepare_jar_server, runner=name) for name in JAR_SERVERS},
     **{name: partial(prepare_dataflow, runner=name) for name in _DATAFLOW},
 }
 
@@ -225,8 +218,8 @@ def runner_findings() -> Iterator[Finding]:
     before a job; nothing is fetched, and no cluster is asked.
     """
     yield _local()
-    yield _prepared(FLINK_RUNNER, prepare_flink, JAR_VARIABLE)
-    yield _prepared(PRISM_RUNNER, prepare_prism, PRISM_VARIABLE)
+    yield _prepared(FLINK_RUNNER, job_servers.prepare_flink, job_servers.FLINK_VARIABLE)
+    yield _prepared(PRISM_RUNNER, job_servers.prepare_prism, job_servers.PRISM_VARIABLE)
     yield _prepared(_DATAFLOW[0], lambda options: prepare_dataflow(options, _DATAFLOW[0]))
 
 

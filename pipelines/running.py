@@ -22,15 +22,15 @@ from apache_beam.options.pipeline_options import (
 from apache_beam.runners.portability.portable_runner import PortableRunner
 from apache_beam.runners.runner import PipelineResult, PipelineRunner, PipelineState
 
-from beam_dp.cli.programs import command_of
 from beam_dp.errors import InputError
+from beam_dp.flags.command_line import command_of
 from beam_dp.flags.flag import Flag, FlagError
 from beam_dp.privacy.ledger.entries import LedgerError, Token
 from beam_dp.privacy.ledger.ledger import Ledger
 from beam_dp.releases.leftovers import finish_writing
 
 from . import flags
-from .flink import cancel_job
+from .job_servers import cancel_job
 from .progress import Progress, early_failure, failure, is_working, worker_prints
 from .runners import LOCAL_RUNNER
 

@@ -9,7 +9,7 @@ import pytest
 from beam_dp.checks import checked_integer, checked_number
 from beam_dp.domain.ordered import NumericAttribute
 from beam_dp.errors import InputError
-from beam_dp.flags.numbers import integer, number
+from beam_dp.flags.flag import integer, number
 from beam_dp.releases.intervals.answer import _level
 
 

@@ -9,9 +9,18 @@ import pytest
 
 from beam_dp.errors import InputError
 from beam_dp.flags import shared
-from beam_dp.flags.flag import Flag, FlagError, check_applies
-from beam_dp.flags.numbers import integer, number
-from beam_dp.flags.options import OrWord, flags_of, option, texts_of, values_of
+from beam_dp.flags.flag import (
+    Flag,
+    FlagError,
+    OrWord,
+    check_applies,
+    flags_of,
+    integer,
+    number,
+    option,
+    texts_of,
+    values_of,
+)
 from beam_dp.mechanisms.registry import ANSWERS, SKETCHES, SYNTHETIC, options_of
 from beam_dp.queries.sparse import KEY_TYPES
 from pipelines import answer_queries, release_projection, release_synthetic_database

@@ -8,7 +8,8 @@ from types import ModuleType
 
 import pytest
 
-from beam_dp.cli import main as cli, programs
+from beam_dp.cli import main as cli
+from beam_dp.flags import command_line
 from pipelines import (
     answer_queries,
     check_domain,
@@ -43,7 +44,7 @@ def test_help_describes_each_program(capsys):
     with pytest.raises(SystemExit):
         cli.main(["--help"])
     shown = " ".join(capsys.readouterr().out.split())
-    for program, purpose in programs.PROGRAMS.items():
+    for program, purpose in command_line.PROGRAMS.items():
         assert f"{program.replace('_', '-')} {purpose}" in shown
 
 

@@ -104,7 +104,7 @@ def test_every_public_name_has_an_entry(site):
 
 
 def test_every_mechanism_has_a_page(site):
-    from beam_dp.cli.programs import PROGRAMS, flags_of_program
+    from beam_dp.flags.command_line import PROGRAMS, flags_of_program
 
     choices = {
         choice

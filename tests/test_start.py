@@ -13,13 +13,14 @@ import sys
 import pytest
 
 from beam_dp.cli.main import PIPELINES, main
-from beam_dp.cli.programs import (
+from beam_dp.flags.command_line import (
     PROGRAMS,
+    SLIP,
     check_beam_names,
+    check_files,
     flags_of_program,
     import_program,
 )
-from beam_dp.flags.command_line import SLIP, check_files
 from beam_dp.flags.flag import Flag, FlagError, check_texts, nearest
 from pipelines.flags import beam_options
 
@@ -139,13 +140,13 @@ def test_flags_listed_at_start_match_those_of_the_program(name):
 
 def test_flags_file_is_generated_from_the_programs():
     made = runpy.run_path(str(ROOT / "tools" / "write_flags.py"))["kept_flags"]()
-    kept = (ROOT / "beam_dp" / "cli" / "program_flags.json").read_text("utf-8")
+    kept = (ROOT / "beam_dp" / "flags" / "program_flags.json").read_text("utf-8")
     assert kept == made, "run `make generated`"
 
 
 def test_beam_flags_file_is_generated_from_beam():
     made = runpy.run_path(str(ROOT / "tools" / "write_flags.py"))["kept_beam_flags"]()
-    kept = (ROOT / "beam_dp" / "cli" / "beam_flags.json").read_text("utf-8")
+    kept = (ROOT / "beam_dp" / "flags" / "beam_flags.json").read_text("utf-8")
     if json.loads(made)["version"] == json.loads(kept)["version"]:
         assert kept == made, "run `make generated`"
     else:  # it is not used with another version

@@ -1,6 +1,6 @@
 """Writes the tables of flags from their declarations.
 
-`make generated` writes docs/flags.md and beam_dp/cli/*_flags.json.
+`make generated` writes docs/flags.md and beam_dp/flags/*_flags.json.
 Tests fail while what is committed is not what this makes.
 """
 
@@ -17,7 +17,7 @@ from collections.abc import Iterator
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))  # for what is in this checkout
 
 from beam_dp.cli.main import PIPELINES, command_parsers, flags_of_command
-from beam_dp.cli.programs import BEAM_FLAGS_FILE, FLAGS_FILE, PROGRAMS, import_program
+from beam_dp.flags.command_line import BEAM_FLAGS_FILE, FLAGS_FILE, PROGRAMS, import_program
 from beam_dp.flags.flag import Flag
 
 ROOT = pathlib.Path(__file__).parents[1]

@@ -15,9 +15,8 @@ from collections.abc import Iterable, Iterator
 from itertools import starmap
 from typing import Literal, NamedTuple
 
-from beam_dp.cli.programs import import_program
 from beam_dp.errors import InputError
-from beam_dp.flags.command_line import Command
+from beam_dp.flags.command_line import Command, import_program
 from beam_dp.flags.flag import Flag
 from beam_dp.installed import MAKING, READING
 

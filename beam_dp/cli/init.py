@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 from beam_dp.errors import InputError
 from beam_dp.flags.command_line import Command
-from beam_dp.flags.flag import Flag, FlagError, check_texts
-from beam_dp.flags.numbers import integer
+from beam_dp.flags.flag import Flag, FlagError, check_texts, integer
 
 if TYPE_CHECKING:
     from beam_dp.schemas.draft import DomainDraft

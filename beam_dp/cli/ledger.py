@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 from beam_dp.checks import is_integer, is_number
 from beam_dp.errors import InputError
 from beam_dp.flags.command_line import Command
-from beam_dp.flags.flag import JSON, Flag, FlagError
-from beam_dp.flags.numbers import number
+from beam_dp.flags.flag import JSON, Flag, FlagError, number
 from beam_dp.privacy.rounding import down_to_digits
 from beam_dp.reports.terminal import below_each_other, plain_table, plain_text
 

@@ -8,18 +8,16 @@ import os
 import sys
 from collections.abc import Collection, Mapping, Sequence
 
-from beam_dp.cli.programs import (
+from beam_dp.errors import InputError
+from beam_dp.flags.command_line import (
     PROGRAMS,
+    Command,
     check_beam_names,
+    check_files,
     command_of,
     description_of_program,
     flags_of_program,
     import_program,
-)
-from beam_dp.errors import InputError
-from beam_dp.flags.command_line import (
-    Command,
-    check_files,
     in_words_of_flags,
     no_flag,
     parse_own,

@@ -13,8 +13,7 @@ from collections.abc import Iterable, Mapping
 from beam_dp.errors import InputError
 from beam_dp.flags import shared, windows
 from beam_dp.flags.command_line import Command, check_files
-from beam_dp.flags.flag import JSON, Flag, FlagError, check_texts
-from beam_dp.flags.numbers import number
+from beam_dp.flags.flag import JSON, Flag, FlagError, check_texts, number
 
 _RELATION_OF_WINDOWS = "add_or_remove_one"
 WINDOWS = Flag(

@@ -8,13 +8,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from beam_dp.cli.plan import HORIZON, TARGET_BOUND, TARGET_ERROR
-from beam_dp.cli.programs import command_of
 from beam_dp.domain.edges import released_edges
 from beam_dp.domain.files import read_domain
 from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError
-from beam_dp.flags.numbers import integer, number
-from beam_dp.flags.options import values_of
+from beam_dp.flags.command_line import command_of
+from beam_dp.flags.flag import integer, number, values_of
 from beam_dp.flags.shared import read_guarantee
 from beam_dp.flags.windows import FILE_TIME, UNIT
 from beam_dp.mechanisms.sketches.errors import KeyProfile

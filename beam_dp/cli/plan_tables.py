@@ -13,7 +13,7 @@ from rich.text import Text
 from beam_dp.cli import plan_jobs
 from beam_dp.domain.files import read_domain
 from beam_dp.errors import magnitude
-from beam_dp.flags.numbers import number
+from beam_dp.flags.flag import number
 from beam_dp.flags.windows import read_horizon, read_measured, read_window_unit
 from beam_dp.planning.job import Option, PlanningJob, SparseOption, SparsePlanningJob
 from beam_dp.planning.query_counts import count_queries

@@ -88,9 +88,9 @@ def report(
 
 
 def _truth(release: AnyRelease, path: str) -> Truth:
-    from beam_dp.cli.programs import import_program  # readers of files are loaded only here
+    from beam_dp.flags.command_line import import_program  # readers of files are loaded only here
 
-    truth: Truth = import_program("named_files").read_truth(release, path)
+    truth: Truth = import_program("flags").read_truth(release, path)
     return truth
 
 

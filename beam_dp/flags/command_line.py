@@ -1,24 +1,49 @@
-"""Command lines of programs that run on Beam, checked without importing Beam."""
+"""Command lines of programs that run on Beam, parsed and checked without importing Beam.
+
+The flags of programs are declared next to the mechanisms that take them, and Beam's flags in Beam:
+importing either takes long. So they are kept in files, which `make generated` writes; tests compare
+them.
+"""
 
 from __future__ import annotations
 
 import argparse
 import difflib
 import errno
+import functools
 import glob
+import importlib
+import importlib.util
+import json
 import os
+import pathlib
 import re
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
 
 from beam_dp.errors import InputError
-from beam_dp.flags.flag import Flag, FlagError, Parser, check_texts, refused
+from beam_dp.flags.flag import Flag, FlagError, Parser, check_texts, nearest, refused
 
-# Names at least this similar are slips of each other: no flag of Beam's is so near to one of ours,
-# as a test checks.
+FLAGS_FILE = pathlib.Path(__file__).with_name("program_flags.json")
+BEAM_FLAGS_FILE = pathlib.Path(__file__).with_name("beam_flags.json")
+
+# Each program with its purpose.
+PROGRAMS = {
+    "answer_queries": "answer linear queries one after the other, or a file of them at once",
+    "check_domain": "how the domain maps each value in a public or made-up sample",
+    "release_intervals": "release counts of every interval of one ordered column",
+    "release_projection": "release one artifact for sparse queries over a huge universe of keys",
+    "release_windows": "release the windows of a stream, each once it closes",
+    "release_synthetic_database": "release synthetic records that answer a workload",
+    "run_yaml": "run a Beam YAML pipeline, with one-line error messages",
+}
+# Names at least this similar to one of our flags are misspellings of it. A test checks that no flag
+# of Beam is that similar.
 SLIP = 0.85
-# Python's patterns without these mean what Beam's do; others, such as [a-z] and **, Beam decides.
+# Python and Beam read these patterns alike; only Beam decides about others, such as [a-z] and **.
 _PLAIN_PATTERN = re.compile(r"(?!.*\*\*)[^\[\]{}\\]*")
 
 
@@ -49,11 +74,11 @@ def parse_own(
 
 
 def in_words_of_flags(error: InputError | FlagError, flags: Sequence[Flag]) -> str:
-    """Returns a refusal in one line, with dashes before arguments that are flags."""
+    """Returns an error in one line, with dashes before arguments that are flags."""
     text = " ".join(str(error).split())
     if not isinstance(error, InputError):
         return text
-    # The package names arguments; here these are flags, also a switch in a condition.
+    # The package names arguments; here they are flags, also a switch in a condition.
     for flag in flags:
         if flag.is_switch:
             text = text.replace(f"unless {flag.name} is", f"unless --{flag.name} is")
@@ -65,7 +90,7 @@ def in_words_of_flags(error: InputError | FlagError, flags: Sequence[Flag]) -> s
 
 
 def unknown_flag(name: str, near: str) -> FlagError:
-    """Returns the line about an unknown flag, with the nearest known one."""
+    """Returns the error for an unknown flag, with the nearest known one."""
     return FlagError(
         f"{name}: unknown flag; must be one of this program or of Beam; the nearest is {near}"
     )
@@ -74,7 +99,7 @@ def unknown_flag(name: str, near: str) -> FlagError:
 def no_flag(
     text: str, argv: Sequence[str], columns: Sequence[str] = (), patterns: Sequence[str] = ()
 ) -> FlagError:
-    """Returns the line about an argument without a flag, with the probable intention.
+    """Returns the error for an argument without a flag, with the probable intention.
 
     Example:
         >>> str(no_flag("b", ["--group_by", "a", "b"], columns=["group_by"]))
@@ -111,7 +136,7 @@ def check_files(flags: Iterable[Flag], texts: Mapping[str, str | None]) -> None:
     """Refuses local files that do not exist."""
     for flag in flags:
         text = texts.get(flag.name)
-        # With a colon it is in another place, or a workload that needs no file.
+        # With a colon it is a URL, or a workload that needs no file.
         if text is None or ":" in text or text.lstrip().startswith("{"):
             continue
         if flag.form == "file" and not os.path.exists(text):
@@ -133,3 +158,68 @@ def _may_match(pattern: str) -> bool:
     if _PLAIN_PATTERN.fullmatch(pattern) is None:
         return True
     return next(glob.iglob(pattern, include_hidden=True), None) is not None
+
+
+def command_of(program: str) -> str:
+    """Returns the command that runs a program.
+
+    Example:
+        >>> command_of("release_intervals")
+        'beam-dp release-intervals'
+    """
+    return f"beam-dp {program.replace('_', '-')}"
+
+
+@functools.cache
+def flags_of_program(program: str) -> tuple[Flag, ...]:
+    """Returns the flags of a program, without importing it.
+
+    Example:
+        >>> flags_of_program("check_domain")[0].name
+        'domain'
+    """
+    return tuple(
+        Flag(**{**fields, "choices": tuple(fields.get("choices", ()))})
+        for fields in _kept()[program]["flags"]
+    )
+
+
+def description_of_program(program: str) -> str:
+    """Returns the first line of the documentation of a program, without importing it."""
+    return str(_kept()[program]["description"])
+
+
+def check_beam_names(rest: Sequence[str], own: Sequence[Flag]) -> None:
+    """Refuses a flag that Beam does not know, without importing Beam.
+
+    Checks only if the installed Beam has the version whose flags were kept.
+
+    Example:
+        >>> check_beam_names(["--runner", "DirectRunner", "--direct_num_workers=2"], [])
+    """
+    names = [text.partition("=")[0] for text in rest if text.startswith("--")]
+    kept: dict[str, Any] = json.loads(BEAM_FLAGS_FILE.read_text("utf-8"))
+    unknown = [name for name in names if name not in kept["flags"]]
+    if not unknown:
+        return
+    import importlib.metadata  # as slow as all other imports for help and refusals
+
+    if importlib.metadata.version("apache-beam") == kept["version"]:
+        known = [*(f"--{flag.name}" for flag in own), *kept["flags"]]
+        raise unknown_flag(unknown[0], nearest(unknown[0], known))
+
+
+@functools.cache
+def _kept() -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(FLAGS_FILE.read_text("utf-8"))
+    return found
+
+
+def import_program(name: str) -> ModuleType:
+    """Imports a module of ``pipelines/``."""
+    beside = pathlib.Path(__file__).parents[2] / "pipelines" / "__init__.py"
+    found = importlib.util.find_spec("pipelines")
+    # Others may have a package of that name too.
+    is_checkout = found is not None and found.origin == str(beside)
+    package = "pipelines" if is_checkout else "beam_dp.pipelines"
+    return importlib.import_module(f"{package}.{name}")

@@ -1,31 +1,79 @@
-"""Flags of command lines: how they are read, and how a bad one is refused in one line."""
+"""Flags of command lines: their declaration, parsing and one-line refusals.
+
+A flag may also be made from a field of a dataclass:
+
+    size: int | None = dataclasses.field(
+        default=None, metadata=option("how many records are released", "M", integer)
+    )
+
+is the flag ``--size M`` of all programs that take the dataclass.
+"""
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import difflib
+import math
 import re
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NoReturn
 
 from beam_dp.errors import InputError, shown
-from beam_dp.flags.numbers import integer, number
 
 
 class FlagError(Exception):
-    """One line about one flag, ready to be printed."""
+    """A one-line message about one flag, for the user."""
 
 
 def refused(flag: str, value: object, condition: str) -> FlagError:
-    """Returns the line about a bad value of a flag, named without dashes.
+    """Returns the error for a bad value of a flag, named without dashes.
 
     Example:
         >>> str(refused("epsilon", "x", "must be a number"))
         "--epsilon: 'x' is refused; must be a number"
     """
     return FlagError(f"--{flag}: {shown(value)} is refused; {condition}")
+
+
+def number(name: str, text: str, or_word: str = "") -> float:
+    """Returns a text as a float; checks its form, not its range.
+
+    Refuses ``1_000``, which Python reads: it may be a typing error.
+
+    Example:
+        >>> number("epsilon", "1e-9")
+        1e-09
+    """
+    try:
+        if "_" not in text:
+            return float(text)
+    except ValueError:
+        pass
+    raise InputError(name, text, f"must be a number {or_word}".rstrip())
+
+
+def integer(name: str, text: str, or_word: str = "") -> int:
+    """Returns a text as an integer: digits, or a whole float such as 1e6.
+
+    Example:
+        >>> integer("num_records", "1e6")
+        1000000
+    """
+    try:
+        if "_" not in text:
+            return int(text)
+    except ValueError:
+        pass
+    try:
+        value = number(name, text)
+    except InputError:
+        value = math.nan
+    if not value.is_integer():
+        raise InputError(name, text, f"must be a whole number {or_word}".rstrip())
+    return int(value)
 
 
 Form = Literal["text", "number", "integer", "file", "files"]
@@ -37,16 +85,16 @@ class Flag:
 
     Args:
         name: without dashes.
-        help: what it is for.
+        help: the text for ``--help``.
         metavar: the placeholder of its value in the help; by default its choices. A flag with
             several values has one placeholder each, separated by spaces.
         required: whether it must be given.
-        default: the text that counts if none is given.
+        default: the text that is used if none is given.
         choices: the valid texts, if only these are valid.
-        is_switch: whether it is given without a value.
-        form: what its text must be, as far as that shows without any other flag: an existing file,
-            or text in place of one; a glob that matches an existing file.
-        word: what a flag that is a number also accepts, such as ``noisy``.
+        is_switch: whether it takes no value.
+        form: the form of its text, checked without other flags: ``file`` is an existing file, or
+            text in place of one; ``files`` is a glob that matches an existing file.
+        word: a text that a number flag also accepts, such as ``noisy``.
         repeats: whether it may be given several times; its value is then a list.
         is_positional: whether its value is given without its name.
     """
@@ -67,7 +115,7 @@ class Flag:
 JSON = Flag("json", "JSON for machines", is_switch=True)
 DIRECTORY = Flag("directory", "directory that holds a release", "DIR", is_positional=True)
 
-# The start of argparse's messages, and ours: {} is replaced by the rest.
+# Starts of messages of argparse, and our messages: {} is replaced by the rest.
 _REQUIRED = "the following arguments are required"
 _SAID = {
     "ignored explicit argument ": "{} is refused; must be given alone: this flag takes no value",
@@ -80,7 +128,7 @@ _SAID = {
 class Parser(argparse.ArgumentParser):
     """An argparse parser that raises where argparse would print its usage and exit.
 
-    Abbreviations are refused: which flag one means can change with a version.
+    It refuses abbreviations: their meaning can change with a version.
     """
 
     def __init__(self, **named: Any) -> None:
@@ -93,11 +141,11 @@ class Parser(argparse.ArgumentParser):
                 default=argparse.SUPPRESS,
                 help="show the version and exit",
             )
-        # -1e-9 is a number too, which its own check refuses, and not a flag.
+        # -1e-9 is a number, which its own check refuses, and not a flag.
         self._negative_number_matcher = re.compile(r"-\.?\d")
 
     def error(self, message: str) -> NoReturn:
-        """Raises what argparse would print."""
+        """Raises argparse's message, reworded."""
         # "argument --epsilon: expected one argument" names the flag; the rest is our form.
         name, colon, text = message.removeprefix("argument ").partition(": ")
         if name == _REQUIRED:
@@ -110,7 +158,7 @@ class Parser(argparse.ArgumentParser):
     def add_flags(self, flags: Iterable[Flag]) -> None:
         """Adds flags, whose values are texts; that of a switch is "true"."""
         for flag in flags:
-            text = flag.help.replace("%", "%%")  # argparse takes it for a format
+            text = flag.help.replace("%", "%%")  # argparse reads the text as a format
             metavars = (flag.metavar or "|".join(flag.choices)).split(" ")
             if flag.is_positional:
                 self.add_argument(flag.name, help=text, metavar=flag.metavar)
@@ -130,13 +178,7 @@ class Parser(argparse.ArgumentParser):
 class _ShowVersion(argparse.Action):
     """Looks up and prints the version of the package, and ends the program."""
 
-    def __call__(
-        self,
-        parser: argparse.ArgumentParser,
-        namespace: argparse.Namespace,
-        values: str | Sequence[Any] | None,
-        option_string: str | None = None,
-    ) -> None:
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any, **__: Any) -> None:
         """Prints, and raises SystemExit."""
         import importlib.metadata
 
@@ -251,3 +293,85 @@ def nearest(name: str, known: Sequence[str]) -> str:
         '--epsilon'
     """
     return difflib.get_close_matches(name, known, n=1, cutoff=0.0)[0]
+
+
+_KEY = "option"
+
+
+def as_text(name: str, text: str) -> str:
+    """Returns a text as it is: one of a flag's choices."""
+    return text
+
+
+def option(
+    help: str,
+    metavar: str | None = None,
+    read: Callable[[str, str], Any] = as_text,
+    *,
+    name: str = "",
+    choices: tuple[str, ...] = (),
+    default: str | None = None,
+) -> dict[str, Any]:
+    """Returns the metadata of a field that is a flag.
+
+    ``name``: of the flag, if it differs from that of the field. ``choices`` and ``default`` are
+    those of ``Flag``; without a default, that of the field is used.
+    """
+    number_or_text, word = (read.read, read.word) if isinstance(read, OrWord) else (read, "")
+    forms: dict[Any, Form] = {number: "number", integer: "integer"}
+    form = forms.get(number_or_text, "text")
+    flag = Flag(name, help, metavar, default=default, choices=choices, form=form, word=word)
+    return option_of(flag, read)
+
+
+def option_of(flag: Flag, read: Callable[[str, str], Any] = as_text) -> dict[str, Any]:
+    """Returns the metadata of a field for a given flag."""
+    return {_KEY: (flag, read)}
+
+
+@dataclass(frozen=True)
+class OrWord:
+    """Reads a number, or one word."""
+
+    read: Callable[[str, str, str], float]
+    word: str
+
+    def __call__(self, name: str, text: str) -> float | str:
+        """Returns the number or the word."""
+        return text if text == self.word else self.read(name, text, f"or {self.word!r}")
+
+
+def flags_of(*options: type[Any]) -> tuple[Flag, ...]:
+    """Returns the flags of dataclasses, in their order, each name once."""
+    found: dict[str, Flag] = {}
+    for each in options:
+        for _, flag, _ in _options(each):
+            found.setdefault(flag.name, flag)
+    return tuple(found.values())
+
+
+def values_of(options: type[Any], given: Mapping[str, str]) -> dict[str, Any]:
+    """Returns the values of the fields whose flags are given, by field name."""
+    return {
+        field: read(flag.name, given[flag.name])
+        for field, flag, read in _options(options)
+        if flag.name in given
+    }
+
+
+def texts_of(options: Any) -> dict[str, str]:
+    """Returns the texts of flags that would give an object its fields, without None."""
+    values = ((flag.name, getattr(options, field)) for field, flag, _ in _options(type(options)))
+    return {
+        name: f"{value:g}" if isinstance(value, float) else str(value)
+        for name, value in values
+        if value is not None
+    }
+
+
+def _options(options: type[Any]) -> Iterator[tuple[str, Flag, Callable[[str, str], Any]]]:
+    """Yields the fields that are flags, each with its flag and its reader."""
+    for field in dataclasses.fields(options):
+        if _KEY in field.metadata:
+            flag, read = field.metadata[_KEY]
+            yield field.name, dataclasses.replace(flag, name=flag.name or field.name), read

@@ -5,8 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Collection
 
-from beam_dp.flags.flag import DIRECTORY, JSON, Flag, FlagError, check_texts, refused
-from beam_dp.flags.numbers import integer
+from beam_dp.flags.flag import DIRECTORY, JSON, Flag, FlagError, check_texts, integer, refused
 
 # A command line has at most one of these; --where and --group_by go with some of them.
 _WHAT = ("marginal", "queries", "sparse", "interval", "quantile", "count", "mean", "sum", "share")

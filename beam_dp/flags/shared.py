@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal
 
-from beam_dp.flags.flag import Flag, FlagError
-from beam_dp.flags.numbers import integer, number
+from beam_dp.flags.flag import Flag, FlagError, integer, number
 from beam_dp.privacy.guarantee import Guarantee, Neighboring
 
 INPUT = Flag(

@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from beam_dp.flags.flag import Flag
-from beam_dp.flags.numbers import integer
+from beam_dp.flags.flag import Flag, integer
 from beam_dp.flags.shared import MAX_RECORDS_PER_UNIT, read_limit_of_unit
 
 if TYPE_CHECKING:

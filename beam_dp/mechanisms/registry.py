@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from beam_dp.checks import check_choice, check_is
 from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError
-from beam_dp.flags.flag import Flag
-from beam_dp.flags.options import flags_of
+from beam_dp.flags.flag import Flag, flags_of
 from beam_dp.mechanisms.checks import NumRecords
 from beam_dp.mechanisms.contract import AnswersPlan, check_promise
 from beam_dp.mechanisms.left_out import plan_left_out, share_guarantee

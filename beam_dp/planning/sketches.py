@@ -9,7 +9,7 @@ from functools import partial
 
 from beam_dp.checks import check_is
 from beam_dp.errors import InputError, magnitude
-from beam_dp.flags.options import texts_of
+from beam_dp.flags.flag import texts_of
 from beam_dp.hashing.keys import HashKey
 from beam_dp.mechanisms.online.sparse_mw import plan_sparse_mw
 from beam_dp.mechanisms.registry import SKETCHES

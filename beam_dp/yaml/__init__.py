@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from beam_dp.cli.programs import import_program
+from beam_dp.flags.command_line import import_program
 
 _NAMES = (
     "AnswerQueries",

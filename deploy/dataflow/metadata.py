@@ -12,7 +12,7 @@ import json
 import sys
 from typing import Any
 
-from beam_dp.cli.programs import description_of_program, flags_of_program
+from beam_dp.flags.command_line import description_of_program, flags_of_program
 from beam_dp.flags.flag import Flag
 
 PROGRAMS = (

@@ -18,8 +18,7 @@ from documents.outputs import NUMBER, missing, number
 
 import beam_dp as dp
 from beam_dp.cli import main as cli
-from beam_dp.cli.programs import check_beam_names, flags_of_program
-from beam_dp.flags.command_line import parse_own
+from beam_dp.flags.command_line import check_beam_names, flags_of_program, parse_own
 from beam_dp.queries.lines import read_line
 
 # The attributes that the example of impossible combinations is about.

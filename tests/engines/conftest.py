@@ -15,16 +15,14 @@ from engines.moments import Moments
 from fake_google_storage import FakeGoogleStorage, serving
 from patience import HANG_SECONDS, wait_for
 
-from pipelines import flink as flink_checks, runners
-from pipelines.job_servers import PRISM_VARIABLE
+from pipelines import job_servers
 
 
 @pytest.fixture(scope="session", autouse=True)
 def patient_programs() -> Iterator[None]:
     """Programs wait for an engine's answer as long as the tests do."""
     with pytest.MonkeyPatch.context() as patched:
-        for module in (runners, flink_checks):
-            patched.setattr(module, "SECONDS_TO_ANSWER", HANG_SECONDS)
+        patched.setattr(job_servers, "SECONDS_TO_ANSWER", HANG_SECONDS)
         yield
 
 
@@ -79,7 +77,7 @@ def flink(job_server_jar, flink_log) -> Iterator[list[str]]:
 def prism() -> list[str]:
     """Flags for the Prism binary named by the environment or built by `make prism`."""
     built = ROOT / "prism-bin" / "prism"
-    path = os.environ.get(PRISM_VARIABLE) or (str(built) if built.exists() else None)
+    path = os.environ.get(job_servers.PRISM_VARIABLE) or (str(built) if built.exists() else None)
     if path is None:
         pytest.skip("Prism is missing: `make prism` builds it, where Go is installed")
     # Beam starts it for the first job of this process, which the others share.

@@ -16,7 +16,7 @@ from package_sources import copy_sources
 from packaging.requirements import Requirement
 
 from beam_dp.cli.main import main as cli
-from beam_dp.cli.programs import PROGRAMS
+from beam_dp.flags.command_line import PROGRAMS
 from beam_dp.privacy.ledger.ledger import Ledger
 from pipelines import release_windows
 

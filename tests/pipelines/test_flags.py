@@ -8,7 +8,7 @@ from preview_pages import check_page
 
 from beam_dp.errors import InputError
 from beam_dp.flags import shared
-from beam_dp.flags.numbers import integer
+from beam_dp.flags.flag import integer
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.ledger.ledger import Ledger
 from pipelines import flags

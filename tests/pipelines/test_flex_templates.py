@@ -15,7 +15,7 @@ import pytest
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from jobs import interval_flags
 
-from beam_dp.cli.programs import import_program
+from beam_dp.flags.command_line import import_program
 from pipelines import flags, release_intervals
 
 ROOT = Path(__file__).resolve().parent.parent.parent

@@ -19,7 +19,7 @@ from jobs import everything_under, job_flags
 from patience import HANG_SECONDS
 from versions import since
 
-from pipelines.flink import cancel_job, prepare_flink
+from pipelines.job_servers import cancel_job, prepare_flink
 from pipelines.release_synthetic_database import main
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -67,7 +67,7 @@ def new_jar(path: Path) -> str:
 @pytest.fixture
 def other_cluster(monkeypatch) -> Iterator[str]:
     """Answers as a job manager that runs Flink 1.19 does, however late."""
-    monkeypatch.setattr("pipelines.flink.SECONDS_TO_ANSWER", HANG_SECONDS)
+    monkeypatch.setattr("pipelines.job_servers.SECONDS_TO_ANSWER", HANG_SECONDS)
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -256,7 +256,7 @@ def jobs() -> list[dict[str, Any]]:
 
 @pytest.fixture
 def cluster(jobs, monkeypatch) -> Iterator[Cluster]:
-    monkeypatch.setattr("pipelines.flink.SECONDS_TO_ANSWER", HANG_SECONDS)
+    monkeypatch.setattr("pipelines.job_servers.SECONDS_TO_ANSWER", HANG_SECONDS)
     found = Cluster(jobs)
     with found.server as server:
         thread = threading.Thread(target=server.serve_forever)

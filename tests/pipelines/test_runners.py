@@ -75,7 +75,7 @@ def folder(tmp_path, monkeypatch) -> Path:
 def test_refuses_bad_beam_flags_in_one_line_without_paying(
     folder, capfd, monkeypatch, flags, pattern
 ):
-    monkeypatch.setattr("pipelines.runners.SECONDS_TO_ANSWER", 0.5)
+    monkeypatch.setattr("pipelines.job_servers.SECONDS_TO_ANSWER", 0.5)
     url = str(folder / "ledger.sqlite")
     ledger = dp.Ledger(url)
     ledger.declare("people", 1000.0, 1e-9, "record", "add_or_remove_one")

@@ -26,7 +26,7 @@ from beam_dp.in_memory import release
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.ledger.ledger import Ledger
 from beam_dp.queries.workload import marginals
-from pipelines.named_files import read_truth
+from pipelines.flags import read_truth
 
 DOMAIN = Domain((IntegerAttribute("age", 0, 9), CategoricalAttribute("sex", ("f", "m"))))
 # Three records per person, two of them used; one record is outside the domain.

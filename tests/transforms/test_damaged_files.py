@@ -24,7 +24,7 @@ from beam_dp.transforms import ReadRecords
 from beam_dp.transforms.errors import ReadError
 from beam_dp.transforms.reading.formats import Decompressed, Wanted
 from beam_dp.transforms.reading.read import Reading, _ReadRange, _SplitFile
-from pipelines.named_files import read_text
+from pipelines.flags import read_text
 
 COMPRESSIONS: dict[str, Callable[[bytes], bytes]] = {
     "gz": lambda data: gzip.compress(data, mtime=0),

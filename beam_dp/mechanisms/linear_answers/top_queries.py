@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beam_dp.checks import check_choice, check_is, checked_integer
-from beam_dp.flags.numbers import integer
-from beam_dp.flags.options import option
+from beam_dp.flags.flag import integer, option
 from beam_dp.mechanisms import checks
 from beam_dp.mechanisms.choosing import METHODS, Method, TopChoice, choose_top, top_choices
 from beam_dp.mechanisms.linear_answers.answers import DEFAULT_FAILURE_PROBABILITY, LinearAnswersPlan

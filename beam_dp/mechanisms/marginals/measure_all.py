@@ -10,8 +10,7 @@ from typing import Any, ClassVar, Literal
 from beam_dp.checks import checked_number
 from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError
-from beam_dp.flags.numbers import number
-from beam_dp.flags.options import OrWord, option
+from beam_dp.flags.flag import OrWord, number, option
 from beam_dp.mechanisms.checks import (
     CALIBRATION,
     NumRecords,

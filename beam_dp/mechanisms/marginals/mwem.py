@@ -8,8 +8,7 @@ from typing import ClassVar, Literal
 from beam_dp.checks import checked_integer, checked_number
 from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError
-from beam_dp.flags.numbers import integer, number
-from beam_dp.flags.options import OrWord, option
+from beam_dp.flags.flag import OrWord, integer, number, option
 from beam_dp.mechanisms.checks import CALIBRATION, NumRecords, check_calibration
 from beam_dp.mechanisms.marginals.measure_all import (
     MAX_UNIT_COST,

@@ -14,8 +14,7 @@ import numpy as np
 
 from beam_dp.checks import checked_integer, checked_number
 from beam_dp.errors import InputError
-from beam_dp.flags.numbers import integer, number
-from beam_dp.flags.options import option
+from beam_dp.flags.flag import integer, number, option
 from beam_dp.mechanisms import checks
 from beam_dp.mechanisms.contract import AnswersPlan
 from beam_dp.mechanisms.sparse_vector.noise import (

@@ -9,8 +9,7 @@ from typing import Any, ClassVar
 
 from beam_dp.checks import check_is, checked_integer
 from beam_dp.errors import InputError
-from beam_dp.flags.numbers import integer
-from beam_dp.flags.options import option
+from beam_dp.flags.flag import integer, option
 from beam_dp.mechanisms.checks import NumRecords
 from beam_dp.mechanisms.online.plan import Calibration, OnlinePlan, Settings, ready
 from beam_dp.mechanisms.online.private_mw import OnlineMW, PrivateAnswer

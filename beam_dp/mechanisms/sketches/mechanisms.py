@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 
 from beam_dp.checks import check_choice, checked_integer, checked_number
 from beam_dp.errors import InputError
-from beam_dp.flags.numbers import number
-from beam_dp.flags.options import option
+from beam_dp.flags.flag import number, option
 from beam_dp.mechanisms.checks import CALIBRATION, check_calibration
 from beam_dp.mechanisms.sketches.plan import (
     NUM_ROWS,

@@ -18,9 +18,7 @@ from numpy.typing import NDArray
 
 from beam_dp.checks import check_is, checked_integer
 from beam_dp.errors import InputError
-from beam_dp.flags.flag import Flag
-from beam_dp.flags.numbers import integer
-from beam_dp.flags.options import option, option_of
+from beam_dp.flags.flag import Flag, integer, option, option_of
 from beam_dp.hashing.keys import HashKey
 from beam_dp.hashing.projections import BlockSigns, DenseSigns
 from beam_dp.mechanisms.contract import Plan

@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 from beam_dp.checks import check_is, checked_integer, checked_number
 from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError, magnitude
-from beam_dp.flags.numbers import integer, number
-from beam_dp.flags.options import option
+from beam_dp.flags.flag import integer, number, option
 from beam_dp.mechanisms import checks
 from beam_dp.mechanisms.marginals.measurements import Names
 from beam_dp.mechanisms.marginals.plan import MarginalsPlan, Mechanism, check_request

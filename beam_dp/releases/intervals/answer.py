@@ -14,7 +14,7 @@ from beam_dp.domain.dates import TimeAttribute
 from beam_dp.domain.ordered import OrderedAttribute
 from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError
-from beam_dp.flags.numbers import integer, number
+from beam_dp.flags.flag import integer, number
 from beam_dp.flags.questions import refuse_others
 from beam_dp.queries.linear import LinearQuery, Product
 from beam_dp.queries.linear_workload import parse_linear_workload

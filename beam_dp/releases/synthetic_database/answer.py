@@ -15,8 +15,7 @@ from typing import Any, Protocol
 
 from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError
-from beam_dp.flags.flag import FlagError, refused
-from beam_dp.flags.numbers import number
+from beam_dp.flags.flag import FlagError, number, refused
 from beam_dp.flags.questions import QUESTIONS, asks_a_question, refuse_others
 from beam_dp.noise.bound import FAILURE_PROBABILITY
 from beam_dp.queries.linear import LinearQuery
