@@ -40,8 +40,11 @@ if TYPE_CHECKING:
         draw_top_queries as draw_top_queries,
         plan_top_queries as plan_top_queries,
     )
-    from beam_dp.mechanisms.marginals.measure_all import Gaussian as Gaussian, Laplace as Laplace
-    from beam_dp.mechanisms.marginals.mwem import MWEM as MWEM
+    from beam_dp.mechanisms.marginals.measure_all import (
+        MWEM as MWEM,
+        Gaussian as Gaussian,
+        Laplace as Laplace,
+    )
     from beam_dp.mechanisms.online.private_mw import PrivateMW as PrivateMW
     from beam_dp.mechanisms.online.private_mw_plan import plan_private_mw as plan_private_mw
     from beam_dp.mechanisms.online.sparse_mw import (

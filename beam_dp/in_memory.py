@@ -19,7 +19,7 @@ from beam_dp.encoding.tables import Table
 from beam_dp.errors import InputError, withhold_messages
 from beam_dp.mechanisms.draw_database import draw_database, middles_warning
 from beam_dp.mechanisms.left_out import with_left_out
-from beam_dp.mechanisms.marginals.mwem import MWEM
+from beam_dp.mechanisms.marginals.measure_all import MWEM
 from beam_dp.mechanisms.marginals.plan import MarginalsPlan, Mechanism
 from beam_dp.mechanisms.registry import ReleaseOptions, plan_release
 from beam_dp.noise.source import NoiseSource

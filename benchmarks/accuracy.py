@@ -33,8 +33,7 @@ from numpy.typing import NDArray
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 
 from beam_dp.domain.universe import Domain
-from beam_dp.mechanisms.marginals.measure_all import Gaussian, Laplace
-from beam_dp.mechanisms.marginals.mwem import MWEM
+from beam_dp.mechanisms.marginals.measure_all import MWEM, Gaussian, Laplace
 from beam_dp.mechanisms.marginals.plan import Mechanism
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.accounting import discrete_gaussian_mu

@@ -37,7 +37,7 @@ from error_by_queries import PAIRS, WAYS, four_valued, histogram
 from numpy.typing import NDArray
 from scipy.stats import norm
 
-from beam_dp.mechanisms.marginals.mwem import MWEM
+from beam_dp.mechanisms.marginals.measure_all import MWEM
 from beam_dp.mechanisms.online.private_mw import PrivateMW
 from beam_dp.mechanisms.online.private_mw_plan import PrivateMWPlan, plan_private_mw
 from beam_dp.noise.source import NoiseSource

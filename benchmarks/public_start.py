@@ -22,9 +22,8 @@ from numpy.typing import NDArray
 
 from beam_dp.domain.universe import Domain
 from beam_dp.mechanisms.checks import NumRecords
-from beam_dp.mechanisms.marginals.mwem import MWEM
-from beam_dp.mechanisms.marginals.plan import MarginalsPlan
-from beam_dp.mechanisms.marginals.released_records import StartingRecords
+from beam_dp.mechanisms.marginals.measure_all import MWEM
+from beam_dp.mechanisms.marginals.plan import MarginalsPlan, StartingRecords
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.workload import Workload, marginals
 from beam_dp.releases.synthetic_database.records import distinct_records

@@ -15,7 +15,7 @@ from tiny import plan_of, promise, summary, workload_of
 
 from beam_dp.domain.ordered import IntegerAttribute
 from beam_dp.domain.universe import Domain
-from beam_dp.mechanisms.marginals.mwem import MWEM
+from beam_dp.mechanisms.marginals.measure_all import MWEM
 from beam_dp.mechanisms.resources import Resources, enumeration_resources, fit_resources
 from beam_dp.mechanisms.small_db.choice import MultisetChoice
 from beam_dp.noise.source import NoiseSource

@@ -16,7 +16,7 @@ from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError
 from beam_dp.flags.command_line import in_words_of_flags, no_flag, parse_own, unknown_flag
 from beam_dp.flags.flag import Flag, FlagError, Parser, nearest
-from beam_dp.mechanisms.marginals.released_records import StartingRecords
+from beam_dp.mechanisms.marginals.plan import StartingRecords
 from beam_dp.privacy.guarantee import RECORD
 from beam_dp.privacy.ledger.entries import Origin, place_text
 from beam_dp.privacy.ledger.ledger import Ledger, check_edges_paid

@@ -24,7 +24,7 @@ from beam_dp.flags import shared
 from beam_dp.flags.flag import Flag, FlagError, check_applies, flags_of, values_of
 from beam_dp.flags.shared import read_guarantee, read_num_records
 from beam_dp.mechanisms.draw_database import middles_warning
-from beam_dp.mechanisms.marginals.mwem import MWEM
+from beam_dp.mechanisms.marginals.measure_all import MWEM
 from beam_dp.mechanisms.marginals.plan import MarginalsPlan, Mechanism
 from beam_dp.mechanisms.marginals.textbook_mwem import TextbookPlan
 from beam_dp.mechanisms.registry import SYNTHETIC, ReleaseOptions, options_of, plan_release

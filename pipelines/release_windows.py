@@ -33,7 +33,7 @@ from apache_beam.options.pipeline_options import StandardOptions
 from beam_dp.checks import checked_integer
 from beam_dp.flags import shared, windows as window_flags
 from beam_dp.flags.flag import Flag, integer, number, refused
-from beam_dp.mechanisms.marginals.strategies import predicted_variance
+from beam_dp.mechanisms.marginals.measurements import predicted_variance
 from beam_dp.mechanisms.registry import SYNTHETIC
 from beam_dp.mechanisms.windows.databases import WindowDatabasesPlan, plan_window_databases
 from beam_dp.mechanisms.windows.plan import WindowTablesPlan, plan_window_tables

@@ -20,9 +20,8 @@ from tiny import domain_of, plan_of, summary, with_unit, workload_of
 from beam_dp.mechanisms.marginals import (
     pair_scores as scores_module,
     textbook_mwem as module,
-    textbook_noise as noise_module,
 )
-from beam_dp.mechanisms.marginals.mwem import MWEM
+from beam_dp.mechanisms.marginals.measure_all import MWEM
 from beam_dp.mechanisms.marginals.textbook_mwem import Stop, TextbookPlan
 from beam_dp.mechanisms.sparse_vector.mechanisms import AboveThreshold
 from beam_dp.noise.source import NoiseSource
@@ -168,10 +167,10 @@ def doubled_error(patch: Patch) -> None:
 
 def little_noise(patch: Patch) -> None:
     """The stop gets a twentieth of its noise: that of twice the whole budget."""
-    original = noise_module.noise_candidates
+    original = module.noise_candidates
 
     def mutant(guarantee: Guarantee, *arguments: Any, **named: Any) -> Any:
         more = dataclasses.replace(guarantee, epsilon=20 * guarantee.epsilon)
         return original(more, *arguments, **named)
 
-    patch.setattr(noise_module, "noise_candidates", mutant)
+    patch.setattr(module, "noise_candidates", mutant)

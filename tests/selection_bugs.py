@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from beam_dp.mechanisms.marginals import (
-    left_out_check as check_module,
+    pair_scores as scores_module,
     selection as selection_module,
 )
 from beam_dp.mechanisms.marginals.pair_scores import l1_score, largest_cell_score
@@ -76,7 +76,7 @@ def change_check(change: Callable[[Any], dict[str, Any]]) -> Callable[[Patch], N
 def finer_cells(patch: Patch) -> None:
     """Cells are compared in finer units than the noise of a choice."""
     patch.setattr(
-        check_module,
+        scores_module,
         "largest_cell_score",
         lambda exact, answer, grid: largest_cell_score(exact, answer, 2 * grid),
     )
@@ -85,7 +85,7 @@ def finer_cells(patch: Patch) -> None:
 def sums_of_cells(patch: Patch) -> None:
     """All cells of a replacement count, at the price of the largest."""
     patch.setattr(
-        check_module,
+        scores_module,
         "largest_cell_score",
         lambda exact, answer, grid: 2 * l1_score(exact, answer, grid),
     )

@@ -23,7 +23,6 @@ from beam_dp.domain.ordered import IntegerAttribute
 from beam_dp.domain.universe import Domain
 from beam_dp.mechanisms.checks import NumRecords
 from beam_dp.mechanisms.marginals import (
-    left_out_check as check_module,
     pair_scores as pair_scores_module,
     plan as plan_module,
     rounds as rounds_module,
@@ -68,7 +67,7 @@ def on_trees(selected_cells: int | None = None) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(plan_module, "MAX_CELLS", 0)
         # Their selections are checked, though choices are blind.
-        patch.setattr(check_module, "LARGEST_MISS", math.inf)
+        patch.setattr(pair_scores_module, "LARGEST_MISS", math.inf)
         if selected_cells is not None:
             patch.setattr(plan_module, "MAX_TREE_CELLS", 0)
             for module in (plan_module, rounds_module, selection_module, pair_scores_module):

@@ -19,8 +19,7 @@ from beam_dp.flags.flag import Flag, flags_of
 from beam_dp.mechanisms.checks import NumRecords
 from beam_dp.mechanisms.contract import AnswersPlan, check_promise
 from beam_dp.mechanisms.left_out import plan_left_out, share_guarantee
-from beam_dp.mechanisms.marginals.plan import MarginalsPlan, Mechanism
-from beam_dp.mechanisms.marginals.released_records import StartingRecords
+from beam_dp.mechanisms.marginals.plan import MarginalsPlan, Mechanism, StartingRecords
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.linear_workload import LinearWorkload
 from beam_dp.queries.workload import Workload
@@ -52,7 +51,7 @@ class Classes(Mapping[str, type[T]]):
 
 # Mechanisms that release synthetic databases.
 SYNTHETIC: Mapping[str, type[Mechanism]] = Classes(
-    mwem="marginals.mwem.MWEM",
+    mwem="marginals.measure_all.MWEM",
     laplace="marginals.measure_all.Laplace",
     gaussian="marginals.measure_all.Gaussian",
     small_db="small_db.small_db.SmallDB",

@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterable
 
 from beam_dp.errors import InputError
-from beam_dp.mechanisms.marginals.textbook_noise import MAX_ROUNDS, RoundNoise, round_noise
+from beam_dp.mechanisms.marginals.textbook_mwem import MAX_ROUNDS, RoundNoise, round_noise
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.theorems.theorem import Theorem, checked_parameters, constant
 

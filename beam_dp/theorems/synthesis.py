@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from beam_dp.checks import checked_number
 from beam_dp.mechanisms.checks import check_failure_probability
-from beam_dp.mechanisms.marginals.textbook_noise import best_num_rounds, published_error
+from beam_dp.mechanisms.marginals.textbook_mwem import best_num_rounds, published_error
 from beam_dp.mechanisms.online.plan import (
     OnlinePlan,
     Settings,

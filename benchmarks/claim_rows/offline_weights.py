@@ -9,8 +9,8 @@ from claim_rows.claim import Claim, Failures, failures
 from claim_rows.multiplicative_weights import BETA, DELTA, domain_of, promise
 from numpy.typing import NDArray
 
-from beam_dp.mechanisms.marginals.mwem import MWEM
-from beam_dp.mechanisms.marginals.textbook_noise import published_error
+from beam_dp.mechanisms.marginals.measure_all import MWEM
+from beam_dp.mechanisms.marginals.textbook_mwem import published_error
 from beam_dp.models.weights import DenseWeights
 from beam_dp.noise.source import NoiseSource
 from beam_dp.queries.linear import Explicit

@@ -16,7 +16,7 @@ sys.path[:0] = [str(folder) for folder in pathlib.Path(__file__).resolve().paren
 import accuracy_tables  # noqa: E402
 
 from beam_dp.domain.files import read_domain  # noqa: E402
-from beam_dp.mechanisms.marginals.mwem import MWEM  # noqa: E402
+from beam_dp.mechanisms.marginals.measure_all import MWEM  # noqa: E402
 from beam_dp.noise.source import NoiseSource  # noqa: E402
 from beam_dp.privacy.guarantee import Guarantee  # noqa: E402
 from beam_dp.queries.workload import marginals  # noqa: E402

@@ -5,7 +5,7 @@ from noise_sources import Seeded
 from tiny import ADD, APPROXIMATE, domain_of, on_trees, plan_of, promise, summary, workload_of
 
 from beam_dp.mechanisms.marginals import pair_scores as pair_scores_module
-from beam_dp.mechanisms.marginals.mwem import MWEM
+from beam_dp.mechanisms.marginals.measure_all import MWEM
 from beam_dp.mechanisms.marginals.plan import growing_tree, tree_cells
 
 

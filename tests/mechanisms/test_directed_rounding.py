@@ -17,12 +17,14 @@ from beam_dp.interval_strategies.hierarchy import tree
 from beam_dp.mechanisms.choosing import selection_scale
 from beam_dp.mechanisms.intervals.plan import calibrated
 from beam_dp.mechanisms.linear_answers.answers import plan_workload_answers
-from beam_dp.mechanisms.marginals.measure_all import Gaussian
-from beam_dp.mechanisms.marginals.measurements import residual_norm
-from beam_dp.mechanisms.marginals.mwem import MWEM
+from beam_dp.mechanisms.marginals.measure_all import MWEM, Gaussian
+from beam_dp.mechanisms.marginals.measurements import (
+    residual_norm,
+    residual_strategy,
+    table_strategy,
+)
 from beam_dp.mechanisms.marginals.rounds import round_budget
 from beam_dp.mechanisms.marginals.selection import selection_budget
-from beam_dp.mechanisms.marginals.strategies import residual_strategy, table_strategy
 from beam_dp.mechanisms.online.private_mw_plan import plan_private_mw
 from beam_dp.mechanisms.sketches.mechanisms import CountSketch, HybridSketch, SparseProject
 from beam_dp.mechanisms.sparse_vector.noise import sparse_vector_noise

@@ -21,8 +21,8 @@ from tiny import (
 )
 
 from beam_dp.errors import InputError
-from beam_dp.mechanisms.marginals.mwem import MWEM
-from beam_dp.mechanisms.marginals.textbook_noise import round_noise
+from beam_dp.mechanisms.marginals.measure_all import MWEM
+from beam_dp.mechanisms.marginals.textbook_mwem import round_noise
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.accounting import zcdp_rho
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase

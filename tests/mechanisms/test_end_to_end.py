@@ -12,8 +12,7 @@ from tiny import ADD, APPROXIMATE, PURE, REPLACE, domain_of, plan_of, promise, s
 
 from beam_dp.errors import InputError
 from beam_dp.mechanisms.checks import NumRecords
-from beam_dp.mechanisms.marginals.measure_all import Gaussian, Laplace
-from beam_dp.mechanisms.marginals.mwem import MWEM
+from beam_dp.mechanisms.marginals.measure_all import MWEM, Gaussian, Laplace
 from beam_dp.mechanisms.marginals.plan import MarginalsPlan, Mechanism
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import Guarantee

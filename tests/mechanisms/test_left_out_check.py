@@ -32,7 +32,9 @@ from tiny import (
 
 from beam_dp.domain.universe import Domain
 from beam_dp.mechanisms.marginals import selection as selection_module
-from beam_dp.mechanisms.marginals.left_out_check import (
+from beam_dp.mechanisms.marginals.measure_all import MWEM
+from beam_dp.mechanisms.marginals.measurements import residual_measurements
+from beam_dp.mechanisms.marginals.pair_scores import (
     ADDED_SHARE,
     CHOICE_SHARE,
     MOST_CHOICES,
@@ -40,11 +42,9 @@ from beam_dp.mechanisms.marginals.left_out_check import (
     choose_left_out,
     is_off,
     num_choices,
+    score_grid,
 )
-from beam_dp.mechanisms.marginals.mwem import MWEM
-from beam_dp.mechanisms.marginals.pair_scores import score_grid
 from beam_dp.mechanisms.marginals.plan import MarginalsPlan
-from beam_dp.mechanisms.marginals.strategies import residual_measurements
 from beam_dp.privacy.accounting import discrete_gaussian_mu, range_mu
 from beam_dp.releases.kinds import release_to_bytes
 from beam_dp.releases.synthetic_database.measured_tables import MeasuredTable

@@ -19,8 +19,7 @@ from beam_dp.encoding.records import encode_all_records
 from beam_dp.errors import InputError
 from beam_dp.mechanisms.intervals.plan import plan_intervals
 from beam_dp.mechanisms.left_out import LeftOutPlan, plan_left_out, share_guarantee
-from beam_dp.mechanisms.marginals.measure_all import Gaussian, Laplace
-from beam_dp.mechanisms.marginals.mwem import MWEM
+from beam_dp.mechanisms.marginals.measure_all import MWEM, Gaussian, Laplace
 from beam_dp.mechanisms.registry import ReleaseOptions, plan_release
 from beam_dp.mechanisms.small_db.small_db import SmallDB
 from beam_dp.noise.bound import laplace_bound, noise_variance

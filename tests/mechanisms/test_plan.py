@@ -11,8 +11,7 @@ from tiny import ADD, APPROXIMATE, PURE, REPLACE, domain_of, plan_of, promise, w
 
 from beam_dp.domain.impossible import Impossible
 from beam_dp.errors import InputError
-from beam_dp.mechanisms.marginals.measure_all import Gaussian, Laplace
-from beam_dp.mechanisms.marginals.mwem import MWEM
+from beam_dp.mechanisms.marginals.measure_all import MWEM, Gaussian, Laplace
 from beam_dp.queries.workload import Workload
 
 TEXTBOOK = MWEM(calibration="textbook")

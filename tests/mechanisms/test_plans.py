@@ -12,8 +12,7 @@ from tiny import ADD, REPLACE, domain_of, on_trees, promise, summary, workload_o
 
 from beam_dp.hashing.keys import HashKey
 from beam_dp.mechanisms.linear_answers.answers import draw_workload_answers, plan_workload_answers
-from beam_dp.mechanisms.marginals.measure_all import Gaussian, Laplace
-from beam_dp.mechanisms.marginals.mwem import MWEM
+from beam_dp.mechanisms.marginals.measure_all import MWEM, Gaussian, Laplace
 from beam_dp.mechanisms.sketches.mechanisms import (
     CountSketch,
     HybridSketch,

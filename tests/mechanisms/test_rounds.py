@@ -24,7 +24,7 @@ from tiny import (
 
 from beam_dp.errors import InputError
 from beam_dp.mechanisms.marginals import rounds as rounds_module
-from beam_dp.mechanisms.marginals.mwem import MWEM
+from beam_dp.mechanisms.marginals.measure_all import MWEM
 from beam_dp.mechanisms.marginals.rounds import round_budget
 from beam_dp.privacy.accounting import discrete_gaussian_mu, gaussian_delta
 from beam_dp.privacy.guarantee import Guarantee

@@ -11,7 +11,7 @@ from tiny import REPLACE, domain_of, promise, summary, workload_of
 
 from beam_dp.errors import InputError
 from beam_dp.mechanisms.marginals import rounds as rounds_module, textbook_mwem as textbook_module
-from beam_dp.mechanisms.marginals.mwem import MWEM
+from beam_dp.mechanisms.marginals.measure_all import MWEM
 from beam_dp.mechanisms.marginals.pair_scores import answer_on_grid, l1_score, largest_cell_score
 from beam_dp.mechanisms.online.private_mw import PrivateMW
 from beam_dp.mechanisms.online.private_mw_plan import plan_private_mw

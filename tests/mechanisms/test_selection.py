@@ -31,11 +31,10 @@ from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError
 from beam_dp.mechanisms.checks import MAX_RECORDS, NumRecords
 from beam_dp.mechanisms.marginals import (
-    released_records as records_module,
     selection as selection_module,
+    synthesis as records_module,
 )
-from beam_dp.mechanisms.marginals.measure_all import Gaussian, Laplace
-from beam_dp.mechanisms.marginals.mwem import MWEM
+from beam_dp.mechanisms.marginals.measure_all import MWEM, Gaussian, Laplace
 from beam_dp.mechanisms.marginals.plan import (
     MAX_SELECTED_CELLS,
     MarginalsPlan,

@@ -15,7 +15,7 @@ from test_multiset_choice import law_by_hand
 from tiny import ADD, REPLACE, domain_of, promise, summary
 
 from beam_dp.errors import InputError
-from beam_dp.mechanisms.marginals.mwem import MWEM
+from beam_dp.mechanisms.marginals.measure_all import MWEM
 from beam_dp.mechanisms.registry import ReleaseOptions, plan_release
 from beam_dp.mechanisms.small_db.choice import MultisetChoice
 from beam_dp.mechanisms.small_db.small_db import SmallDB, SmallDBPlan

@@ -15,9 +15,9 @@ from tiny import domain_of, promise, summary, workload_of
 from beam_dp.domain.files import parse_domain
 from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError
-from beam_dp.mechanisms.marginals.measure_all import Gaussian, Laplace
-from beam_dp.mechanisms.marginals.mwem import MWEM
-from beam_dp.mechanisms.marginals.released_records import StartingRecords
+from beam_dp.mechanisms.marginals.measure_all import MWEM, Gaussian, Laplace
+from beam_dp.mechanisms.marginals.plan import StartingRecords
+from beam_dp.mechanisms.marginals.synthesis import start_log_weights
 from beam_dp.mechanisms.registry import ReleaseOptions, plan_release
 from beam_dp.mechanisms.small_db.small_db import SmallDB
 from beam_dp.models.residual_basis import ResidualBasis
@@ -142,7 +142,7 @@ def test_hypothesis_of_many_public_records_is_their_distribution():
     basis = ResidualBasis(SHAPE, [each for k in range(3) for each in combinations(range(4), k)])
     ones = np.ones(basis.num_coefficients)
     signs = np.where(np.arange(len(ones)) % 2, ones, -ones)
-    weights = start.log_weights(basis, ones, signs, 1e-6)
+    weights = start_log_weights(start, basis, ones, signs, 1e-6)
     for pair in ((0, 1), (2, 3)):
         (table,) = basis.marginals(weights, [pair])
         true = counts.reshape(SHAPE).sum(axis=tuple({0, 1, 2, 3} - {*pair})) / 10**7

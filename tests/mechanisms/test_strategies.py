@@ -28,12 +28,13 @@ from tiny import (
 
 from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError
-from beam_dp.mechanisms.marginals import strategies
+from beam_dp.mechanisms.marginals import measurements
 from beam_dp.mechanisms.marginals.measure_all import Gaussian
-from beam_dp.mechanisms.marginals.measurements import Measurement, residual_query
-from beam_dp.mechanisms.marginals.strategies import (
+from beam_dp.mechanisms.marginals.measurements import (
+    Measurement,
     best_table_strategy,
     predicted_variance,
+    residual_query,
     residual_sensitivity,
     residual_strategy,
     table_strategy,
@@ -80,7 +81,7 @@ def test_residual_sensitivity_of_many_attributes_is_bounded(monkeypatch):
     domain = domain_of(2, 3, 2, 2)
     supports, precisions = subsets(4), np.random.default_rng(1).gamma(1.0, size=16)
     exact = residual_sensitivity(domain, supports, precisions, Neighboring.REPLACE_ONE)
-    monkeypatch.setattr(strategies, "_MAX_PATTERN_ATTRIBUTES", 3)
+    monkeypatch.setattr(measurements, "_MAX_PATTERN_ATTRIBUTES", 3)
     bound = residual_sensitivity(domain, supports, precisions, Neighboring.REPLACE_ONE)
     assert exact <= bound <= 2 * exact
 
@@ -208,7 +209,7 @@ def test_no_other_shares_of_laplace_tables_predict_less_error(sizes, ways, publi
         workload = workload_of(domain_of(*sizes), ways)
         workload = dataclasses.replace(workload, weights=tuple(rng.gamma(0.3, size=len(workload))))
         tables = workload.maximal()
-        shares = strategies._best_shares(workload, tables, public)
+        shares = measurements._best_shares(workload, tables, public)
         best = predicted(workload, tables, shares)
         assert best <= predicted(workload, tables, None)
         for deviation in (1e-3, 0.1, 1.0):

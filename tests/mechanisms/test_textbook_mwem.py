@@ -22,7 +22,7 @@ from tiny import (
 )
 
 from beam_dp.errors import InputError
-from beam_dp.mechanisms.marginals.mwem import MWEM
+from beam_dp.mechanisms.marginals.measure_all import MWEM
 from beam_dp.queries.workload import marginals
 
 

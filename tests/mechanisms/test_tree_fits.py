@@ -17,8 +17,7 @@ from beam_dp.domain.files import read_domain
 from beam_dp.domain.universe import Domain
 from beam_dp.encoding.columns import encode_cells
 from beam_dp.mechanisms.marginals import selection as selection_module
-from beam_dp.mechanisms.marginals.measure_all import Gaussian, Laplace
-from beam_dp.mechanisms.marginals.mwem import MWEM
+from beam_dp.mechanisms.marginals.measure_all import MWEM, Gaussian, Laplace
 from beam_dp.mechanisms.marginals.plan import MarginalsPlan, Mechanism
 from beam_dp.queries.workload import Workload
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase

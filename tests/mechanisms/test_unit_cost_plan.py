@@ -16,9 +16,8 @@ import beam_dp as dp
 from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError
 from beam_dp.mechanisms.contract import check_promise
-from beam_dp.mechanisms.marginals.measure_all import Gaussian
+from beam_dp.mechanisms.marginals.measure_all import MWEM, Gaussian
 from beam_dp.mechanisms.marginals.measurements import Measurement
-from beam_dp.mechanisms.marginals.mwem import MWEM
 from beam_dp.mechanisms.marginals.plan import MarginalsPlan
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.unit_costs import MAX_RECORDS, PARTS

@@ -13,8 +13,7 @@ from tiny import domain_of, workload_of
 from window_plans import HORIZON_ID, RECORD, horizon_of, person
 
 from beam_dp.errors import InputError
-from beam_dp.mechanisms.marginals.measure_all import Gaussian, Laplace
-from beam_dp.mechanisms.marginals.mwem import MWEM
+from beam_dp.mechanisms.marginals.measure_all import MWEM, Gaussian, Laplace
 from beam_dp.mechanisms.small_db.small_db import SmallDB
 from beam_dp.mechanisms.windows import databases as databases_module
 from beam_dp.mechanisms.windows.databases import WindowDatabasesPlan, plan_window_databases

@@ -24,7 +24,7 @@ import beam_dp as dp
 from beam_dp.errors import InputError
 from beam_dp.mechanisms.intervals.plan import plan_intervals
 from beam_dp.mechanisms.linear_answers.answers import plan_workload_answers
-from beam_dp.mechanisms.marginals.mwem import MWEM
+from beam_dp.mechanisms.marginals.measure_all import MWEM
 from beam_dp.mechanisms.online.private_mw_plan import plan_private_mw
 from beam_dp.mechanisms.online.sparse_mw import plan_sparse_mw
 from beam_dp.mechanisms.sketches.mechanisms import CountSketch

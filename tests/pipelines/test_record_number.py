@@ -23,8 +23,7 @@ import beam_dp as dp
 from beam_dp.cli.main import main as cli
 from beam_dp.domain.files import domain_from_json
 from beam_dp.mechanisms.intervals.plan import plan_intervals, release_intervals
-from beam_dp.mechanisms.marginals.measure_all import Laplace
-from beam_dp.mechanisms.marginals.mwem import MWEM
+from beam_dp.mechanisms.marginals.measure_all import MWEM, Laplace
 from beam_dp.mechanisms.marginals.plan import Mechanism
 from beam_dp.mechanisms.small_db.small_db import SmallDB
 from pipelines import program, release_synthetic_database

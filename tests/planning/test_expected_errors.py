@@ -17,8 +17,7 @@ from tiny import ADD, REPLACE, domain_of, plan_of, promise, summary, workload_of
 
 from beam_dp.domain.universe import Domain
 from beam_dp.mechanisms.linear_answers.answers import draw_workload_answers, plan_workload_answers
-from beam_dp.mechanisms.marginals.measure_all import Gaussian, Laplace
-from beam_dp.mechanisms.marginals.mwem import MWEM
+from beam_dp.mechanisms.marginals.measure_all import MWEM, Gaussian, Laplace
 from beam_dp.mechanisms.marginals.plan import Mechanism
 from beam_dp.mechanisms.online.private_mw import PrivateMW
 from beam_dp.mechanisms.online.private_mw_plan import plan_private_mw

@@ -12,9 +12,8 @@ import pytest
 from tiny import ADD, APPROXIMATE, PURE, REPLACE, domain_of, plan_of, promise, workload_of
 
 from beam_dp.errors import InputError
-from beam_dp.mechanisms.marginals.measure_all import Gaussian, Laplace
+from beam_dp.mechanisms.marginals.measure_all import MWEM, Gaussian, Laplace
 from beam_dp.mechanisms.marginals.measurements import residual_norm
-from beam_dp.mechanisms.marginals.mwem import MWEM
 from beam_dp.mechanisms.marginals.plan import MarginalsPlan
 from beam_dp.privacy.accounting import (
     discrete_gaussian_mu,

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from tiny import REPLACE, domain_of, promise, workload_of
 
-from beam_dp.mechanisms.marginals import strategies
+from beam_dp.mechanisms.marginals import measurements
 from beam_dp.mechanisms.marginals.measure_all import Gaussian
-from beam_dp.mechanisms.marginals.strategies import residual_sensitivity
+from beam_dp.mechanisms.marginals.measurements import residual_sensitivity
 from beam_dp.privacy.guarantee import Neighboring
 from beam_dp.privacy.unit_costs import least_overlap
 from beam_dp.releases.kinds import verify_release
@@ -84,7 +84,7 @@ def test_verification_agrees_with_plan(monkeypatch):
     from beam_dp.noise.source import NoiseSource
     from beam_dp.releases.synthetic_database import verify_tables as tables
 
-    monkeypatch.setattr(strategies, "_MAX_PATTERN_ATTRIBUTES", 2)
+    monkeypatch.setattr(measurements, "_MAX_PATTERN_ATTRIBUTES", 2)
     monkeypatch.setattr(tables, "_MAX_PATTERNS", 2)
     domain = domain_of(2, 3, 4, 2)
     guarantee = promise(REPLACE, 1e-9)

@@ -37,13 +37,10 @@ from beam_dp.mechanisms.marginals import (
     measurements,
     rounds as rounds_module,
     selection as selection_module,
-    strategies,
     textbook_mwem as textbook_module,
-    textbook_noise as textbook_noise_module,
 )
-from beam_dp.mechanisms.marginals.measure_all import Gaussian, Laplace
+from beam_dp.mechanisms.marginals.measure_all import MWEM, Gaussian, Laplace
 from beam_dp.mechanisms.marginals.measurements import Measurement
-from beam_dp.mechanisms.marginals.mwem import MWEM
 from beam_dp.mechanisms.marginals.plan import MarginalsPlan, Mechanism
 from beam_dp.mechanisms.marginals.rounds import RoundBudget, round_budget
 from beam_dp.privacy.guarantee import Guarantee, Neighboring
@@ -203,7 +200,7 @@ def forget_smoothing(monkeypatch: pytest.MonkeyPatch) -> None:
         names = tuple(domain.names[axis] for axis in support)
         return Measurement(names, "residual", "discrete_gaussian", deviation * cells, cells)
 
-    monkeypatch.setattr(strategies, "_residual_measurement", mutant)
+    monkeypatch.setattr(measurements, "_residual_measurement", mutant)
 
 
 def forget_the_grid(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -214,9 +211,9 @@ def forget_the_grid(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def forget_pattern(monkeypatch: pytest.MonkeyPatch) -> None:
     """Replace-one residuals used as those of one record."""
-    original = strategies.residual_sensitivity
+    original = measurements.residual_sensitivity
     monkeypatch.setattr(
-        strategies,
+        measurements,
         "residual_sensitivity",
         lambda domain, supports, precisions, _: original(
             domain, supports, precisions, Neighboring.ADD_OR_REMOVE_ONE
@@ -253,17 +250,17 @@ def forget_total(monkeypatch: pytest.MonkeyPatch) -> None:
 MUTANTS: dict[str, tuple[str, Callable[[pytest.MonkeyPatch], None]]] = {
     "halved residual sensitivity": (
         "residuals",
-        lambda patch: replace_where(patch, strategies, "residual_sensitivity", 0.5),
+        lambda patch: replace_where(patch, measurements, "residual_sensitivity", 0.5),
     ),
     "residual norm of one attribute forgotten": (
         "residuals",
-        lambda patch: replace_where(patch, strategies, "residual_norm", 0.8),
+        lambda patch: replace_where(patch, measurements, "residual_norm", 0.8),
     ),
     "replace-one residuals with add-remove norms": ("residuals, replace one", forget_pattern),
     "noise not on the grid of the query": ("residuals", forget_the_grid),
     "mu taken from rho": (
         "residuals",
-        lambda patch: replace_where(patch, strategies, "discrete_gaussian_mu", 1.1),
+        lambda patch: replace_where(patch, measurements, "discrete_gaussian_mu", 1.1),
     ),
     "gaussian noise halved": ("gaussian tables", lambda patch: scale_calls(patch, "gaussian", 0.5)),
     "laplace noise halved": ("laplace tables", lambda patch: scale_calls(patch, "laplace", 0.5)),
@@ -350,7 +347,7 @@ MUTANTS: dict[str, tuple[str, Callable[[pytest.MonkeyPatch], None]]] = {
     "stop with a twentieth of its noise": ("textbook, early stop", early_stop_laws.little_noise),
     "rho twice as large": (
         "textbook, approximate",
-        lambda patch: replace_where(patch, textbook_noise_module, "zcdp_rho", 2.0),
+        lambda patch: replace_where(patch, textbook_module, "zcdp_rho", 2.0),
     ),
 }
 

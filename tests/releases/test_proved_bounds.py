@@ -19,7 +19,7 @@ from scipy.stats import binomtest
 from tiny import ADD, APPROXIMATE, PURE, domain_of, on_trees, plan_of, promise, summary, workload_of
 
 from beam_dp.domain.impossible import Impossible
-from beam_dp.mechanisms.marginals.mwem import MWEM
+from beam_dp.mechanisms.marginals.measure_all import MWEM
 from beam_dp.mechanisms.marginals.plan import MarginalsPlan
 from beam_dp.mechanisms.marginals.selection import SelectionPlan
 from beam_dp.noise import bound as bound_module

@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 from beam_dp.domain.attributes import CategoricalAttribute
 from beam_dp.domain.ordered import IntegerAttribute, NumericAttribute
 from beam_dp.domain.universe import Domain
-from beam_dp.mechanisms.marginals.measure_all import Gaussian
-from beam_dp.mechanisms.marginals.mwem import MWEM
+from beam_dp.mechanisms.marginals.measure_all import MWEM, Gaussian
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.workload import marginals
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase

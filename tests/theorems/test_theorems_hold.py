@@ -28,8 +28,7 @@ from beam_dp.hashing.keys import HashKey
 from beam_dp.mechanisms.choosing import exponential_mechanism, geometric_noisy_max, permute_and_flip
 from beam_dp.mechanisms.intervals.plan import plan_intervals, release_intervals
 from beam_dp.mechanisms.linear_answers.answers import draw_workload_answers, plan_workload_answers
-from beam_dp.mechanisms.marginals.measure_all import Gaussian, Laplace
-from beam_dp.mechanisms.marginals.mwem import MWEM
+from beam_dp.mechanisms.marginals.measure_all import MWEM, Gaussian, Laplace
 from beam_dp.mechanisms.online.private_mw import PrivateMW
 from beam_dp.mechanisms.online.private_mw_plan import plan_private_mw
 from beam_dp.mechanisms.online.sparse_mw import SparseMW, plan_sparse_mw

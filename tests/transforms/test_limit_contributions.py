@@ -29,7 +29,7 @@ from beam_dp.domain.universe import Domain
 from beam_dp.encoding.batch import KeyBatch, KeyWords
 from beam_dp.encoding.units import unit_fingerprints
 from beam_dp.hashing.keys import HashKey
-from beam_dp.mechanisms.marginals.mwem import MWEM
+from beam_dp.mechanisms.marginals.measure_all import MWEM
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.workload import marginals
 from beam_dp.transforms import EncodeRecords, KeyColumns, LimitContributions

@@ -22,8 +22,7 @@ from fakes import COLLECTED, collect, pipeline
 from beam_dp.domain.ordered import IntegerAttribute
 from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError
-from beam_dp.mechanisms.marginals.measure_all import Gaussian, Laplace
-from beam_dp.mechanisms.marginals.mwem import MWEM
+from beam_dp.mechanisms.marginals.measure_all import MWEM, Gaussian, Laplace
 from beam_dp.mechanisms.windows.databases import plan_window_databases
 from beam_dp.mechanisms.windows.plan import plan_window_tables
 from beam_dp.queries.workload import marginals

@@ -6,26 +6,34 @@ import dataclasses
 import math
 from abc import abstractmethod
 from collections.abc import Iterable, Sequence
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
 
 from beam_dp.checks import check_is
 from beam_dp.domain.universe import Domain
+from beam_dp.encoding.records import encode_records
+from beam_dp.encoding.tables import Table
 from beam_dp.errors import InputError, magnitude
 from beam_dp.mechanisms.checks import NumRecords, Progress, check_num_records
 from beam_dp.mechanisms.contract import Plan
 from beam_dp.mechanisms.marginals.measurements import Measurement, Names, num_noisy_cells
-from beam_dp.mechanisms.marginals.released_records import StartingRecords
 from beam_dp.mechanisms.resources import Resources, fit_resources
 from beam_dp.models.elimination import GrowingTree, cliques_fit, num_clique_cells
 from beam_dp.models.residual_basis import Support
 from beam_dp.noise.source import NoiseSource
-from beam_dp.privacy.guarantee import Guarantee
+from beam_dp.privacy.guarantee import RECORD, Guarantee
 from beam_dp.queries.linear import LinearQuery
 from beam_dp.queries.workload import Workload
 from beam_dp.releases.synthetic_database.measured_tables import unit_costs
+from beam_dp.releases.synthetic_database.records import distinct_records
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 from beam_dp.summaries.histogram import Marginals
 from beam_dp.verification.steps import Step
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 # A hypothesis is one array up to this many cells, and a junction tree above.
 MAX_CELLS = 2**26
@@ -35,6 +43,53 @@ MAX_TREE_CELLS = 2**24
 MAX_SELECTED_CELLS = 2**21
 MAX_COEFFICIENTS = 2**26
 MAX_SUM = 2**62
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class StartingRecords:
+    """Records whose distribution a hypothesis starts from, and leaves as far as noisy tables say.
+
+    ``source``: what the card calls them: the draw id of a release, or how many were public.
+    ``codes``: distinct records, one array of shape (m,) an attribute.
+    ``counts``: shape (m,), how many equal each.
+
+    Privacy: they must be public, or an earlier release, whose own budget was spent then. Nothing
+    that is measured or promised follows from them; they are read where noisy tables are fitted.
+    """
+
+    domain: Domain
+    source: str
+    codes: Sequence[NDArray[Any]]
+    counts: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, records: Any, domain: Domain) -> StartingRecords:
+        """Returns the records of a release, or those of a public table that the domain holds."""
+        if isinstance(records, SyntheticDatabase):
+            records = cls(records.domain, records.draw_id, records.codes, records.counts)
+        if isinstance(records, cls):
+            condition = "must be of the same domain"
+            domain.check_same(records.domain, "start_from", records.source, condition)
+            return records
+        try:
+            table = Table(records)
+        except InputError as error:
+            raise InputError("start_from", error.value, error.condition) from None
+        for attribute in domain:
+            table.check_column("start_from", attribute.name, attribute)
+        return cls.of_batches(table.batches(list(domain.names)), domain)
+
+    @classmethod
+    def of_batches(cls, batches: Iterable[pa.RecordBatch], domain: Domain) -> StartingRecords:
+        """Returns public records that the domain holds."""
+        encoded = (encode_records(domain, RECORD, False, batch) for batch in batches)
+        columns = [*zip(*(each.code_columns(domain) for each in encoded), strict=True)]
+        num_records = sum(map(len, columns[0])) if columns else 0
+        if not num_records:
+            condition = "must hold a record inside the domain"
+            raise InputError("start_from", "public records", condition)
+        codes, counts = distinct_records(domain, [np.concatenate(each) for each in columns])
+        return cls(domain, f"{num_records} public records", codes, counts)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

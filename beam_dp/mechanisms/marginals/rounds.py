@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from beam_dp.domain.universe import Domain
 from beam_dp.mechanisms.checks import NumRecords, Progress, check_noise
-from beam_dp.mechanisms.marginals.measurements import Measurement, Names
+from beam_dp.mechanisms.marginals.measurements import TOTAL_SHARE, Measurement, Names, fine_grid
 from beam_dp.mechanisms.marginals.pair_scores import l1_score, score_grid
 from beam_dp.mechanisms.marginals.plan import (
     MAX_SELECTED_CELLS,
@@ -28,7 +28,6 @@ from beam_dp.mechanisms.marginals.plan import (
     joins_fit,
     tree_fits,
 )
-from beam_dp.mechanisms.marginals.strategies import TOTAL_SHARE, fine_grid
 from beam_dp.mechanisms.marginals.synthesis import noisy_total, plan_basis, synthesise
 from beam_dp.models.basis import carry_over
 from beam_dp.models.maximum_entropy import refit

@@ -22,19 +22,21 @@ from numpy.typing import NDArray
 from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError
 from beam_dp.mechanisms.checks import NumRecords, Progress, check_noise
-from beam_dp.mechanisms.marginals.left_out_check import (
+from beam_dp.mechanisms.marginals.measurements import Measurement, closure_of, residual_measurements
+from beam_dp.mechanisms.marginals.pair_scores import (
     ADDED_SHARE,
     CHOICE_SHARE,
     MOST_CHOICES,
     CheckBudget,
     check_budget,
     choose_left_out,
+    choose_pairs,
     fitted_answers,
     is_off,
+    l1_score,
     num_choices,
+    score_grid,
 )
-from beam_dp.mechanisms.marginals.measurements import Measurement, closure_of
-from beam_dp.mechanisms.marginals.pair_scores import choose_pairs, l1_score, score_grid
 from beam_dp.mechanisms.marginals.plan import (
     MAX_SELECTED_CELLS,
     MarginalsPlan,
@@ -42,7 +44,6 @@ from beam_dp.mechanisms.marginals.plan import (
     check_sums,
     tree_fits,
 )
-from beam_dp.mechanisms.marginals.strategies import residual_measurements
 from beam_dp.mechanisms.marginals.synthesis import (
     independent_start,
     names_of,

@@ -17,17 +17,13 @@ from beam_dp.mechanisms.marginals.measurements import (
     Names,
     closure_of,
 )
-from beam_dp.mechanisms.marginals.plan import MarginalsPlan, fits_an_array
-from beam_dp.mechanisms.marginals.released_records import (
-    array_release,
-    loose_targets,
-    record_coefficients,
-    tree_release,
-)
+from beam_dp.mechanisms.marginals.plan import MarginalsPlan, StartingRecords, fits_an_array
+from beam_dp.models import maximum_entropy, residual_basis
 from beam_dp.models.basis import (
     Basis,
     Coefficients,
     MarginalCoefficients,
+    Support,
     carry_over,
     importance_of,
     log_potentials,
@@ -35,22 +31,15 @@ from beam_dp.models.basis import (
     squared_scale,
 )
 from beam_dp.models.denoised_attributes import denoised
-from beam_dp.models.maximum_entropy import (
-    Fit,
-    NoisyCoefficients,
-    fit_maximum_entropy,
-    independent_log_weights,
-)
-from beam_dp.models.residual_basis import ResidualBasis, Support
+from beam_dp.models.record_moves import Target, improve_records
+from beam_dp.models.rounding import round_systematically, round_to_records
 from beam_dp.models.tree_basis import TreeBasis
+from beam_dp.models.tree_marginals import tree_records
 from beam_dp.noise.source import NoiseSource
 from beam_dp.queries.workload import Workload
-from beam_dp.releases.synthetic_database.measured_tables import (
-    Combination,
-    cell_variance,
-    support_variances,
-)
+from beam_dp.releases.synthetic_database import measured_tables
 from beam_dp.releases.synthetic_database.noisy_measurements import NoisyMeasurements, PairDistances
+from beam_dp.releases.synthetic_database.records import distinct_records
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 
 _FAILURE_PROBABILITY = 0.05  # of the bounds of errors
@@ -63,7 +52,7 @@ _TREE_TOLERANCE = 1e-5
 
 def plan_basis(
     plan: MarginalsPlan, sets: Iterable[Support] | None = None
-) -> ResidualBasis | TreeBasis:
+) -> residual_basis.ResidualBasis | TreeBasis:
     """Returns the coefficients of a hypothesis, for a domain of any size.
 
     Small domains are one array. Above 2^26 cells, or where the domain declares impossible
@@ -77,7 +66,7 @@ def plan_basis(
         sets = [domain.axes(names) for names in plan.workload.maximal()]
     supports = closure_of(sets)
     if fits_an_array(domain):
-        return ResidualBasis(domain.shape, supports)
+        return residual_basis.ResidualBasis(domain.shape, supports)
     impossible = [(each.axes, each.mask(domain.shape)) for each in domain.impossible]
     return TreeBasis(domain.shape, supports, impossible)
 
@@ -111,14 +100,14 @@ def synthesise(
     basis = plan_basis(plan, joined)
     loose = [] if joins_all else _outside(basis, domain, measurements)
     layout = MarginalCoefficients(domain.shape, closure_of([*joined, *loose])) if loose else basis
-    everything = Combination(domain, layout, measurements, tables).estimate()
+    everything = measured_tables.Combination(domain, layout, measurements, tables).estimate()
     observed = everything if layout is basis else everything.restricted(layout, basis)
     total = noisy_total(basis, observed) if plan.num_records == "noisy" else plan.num_records
     importance = importance_of(domain, basis, workload.marginals, workload.weights)
     found = _fitted(plan, basis, observed, total, importance, noise, progress)
     if progress is not None:
         progress("records", 1, 1)
-    if isinstance(basis, ResidualBasis):
+    if isinstance(basis, residual_basis.ResidualBasis):
         most = _ROUNDING_SHARE * found.estimated_error
         codes, counts = array_release(basis, domain, found.log_weights, total, importance, most)
     else:
@@ -156,17 +145,17 @@ def synthesise(
 def _fitted(
     plan: MarginalsPlan,
     basis: Basis,
-    observed: NoisyCoefficients,
+    observed: maximum_entropy.NoisyCoefficients,
     total: int,
     importance: NDArray[np.float64],
     noise: NoiseSource,
     progress: Progress | None,
-) -> Fit:
+) -> maximum_entropy.Fit:
     """Returns the hypothesis that fits what was observed, of long attributes less of its noise."""
     signs, start = noise.signs(basis.num_coefficients), None
     if plan.start_from is not None:
-        start = plan.start_from.log_weights(basis, importance, signs, tolerance(basis))
-    return fit_maximum_entropy(
+        start = start_log_weights(plan.start_from, basis, importance, signs, tolerance(basis))
+    return maximum_entropy.fit_maximum_entropy(
         basis,
         observed,
         total,
@@ -190,17 +179,17 @@ def independent_start(
     basis: Basis,
     measurements: Sequence[Measurement],
     tables: Sequence[NDArray[np.float64]],
-) -> tuple[NoisyCoefficients, int, NDArray[np.float64]]:
+) -> tuple[maximum_entropy.NoisyCoefficients, int, NDArray[np.float64]]:
     """Returns what noisy tables say of a basis, and the hypothesis of independent attributes.
 
     Returns:
         The coefficients, of long attributes less of their noise; the number of records, noisy or
         public; and the log-weights, shape (num_coefficients,).
     """
-    observed = Combination(plan.domain, basis, measurements, tables).estimate()
+    observed = measured_tables.Combination(plan.domain, basis, measurements, tables).estimate()
     total = noisy_total(basis, observed) if plan.num_records == "noisy" else plan.num_records
     observed = denoised(plan.domain, basis, observed, total)
-    return observed, total, independent_log_weights(basis, observed, total)
+    return observed, total, maximum_entropy.independent_log_weights(basis, observed, total)
 
 
 def _outside(basis: Basis, domain: Domain, measurements: Sequence[Measurement]) -> list[Support]:
@@ -237,7 +226,7 @@ def tolerance(basis: Basis) -> float:
     return _TREE_TOLERANCE if isinstance(basis, TreeBasis) else _ARRAY_TOLERANCE
 
 
-def _stated_fit(plan: MarginalsPlan, basis: Basis, found: Fit) -> dict[str, Any]:
+def _stated_fit(plan: MarginalsPlan, basis: Basis, found: maximum_entropy.Fit) -> dict[str, Any]:
     """Returns what the hypothesis is and how it was found, for the card."""
     kind: dict[str, Any] = {"hypothesis": "dense_array"}
     if isinstance(basis, TreeBasis):
@@ -257,7 +246,7 @@ def names_of(domain: Domain, axes: Support) -> Names:
     return tuple(domain.names[axis] for axis in axes)
 
 
-def noisy_total(basis: Basis, observed: NoisyCoefficients) -> int:
+def noisy_total(basis: Basis, observed: maximum_entropy.NoisyCoefficients) -> int:
     """Returns the estimated number of records, from 1 to what a public number may be."""
     constant = float(observed.values[basis.slices[()]][0])
     scale = math.sqrt(squared_scale(basis, (), ()))
@@ -288,11 +277,13 @@ def marginal_errors(
     domain = plan.domain
     closure = plan.workload.closure()
     supports = [domain.axes(names) for names in closure]
-    variances = support_variances(domain, supports, measured.described, plan.total_is_public)
+    variances = measured_tables.support_variances(
+        domain, supports, measured.described, plan.total_is_public
+    )
     bounds = measured.bounds(domain, plan.total_is_public)
     errors: dict[Names, dict[str, float | None]] = {}
     for names in closure:
-        variance = cell_variance(domain, variances, domain.axes(names))
+        variance = measured_tables.cell_variance(domain, variances, domain.axes(names))
         if not math.isfinite(variance):
             errors[names] = {"standard_error": None, "bound": None, "failure_probability": None}
             continue
@@ -306,3 +297,184 @@ def marginal_errors(
             "failure_probability": _FAILURE_PROBABILITY,
         }
     return errors
+
+
+Records = tuple[Sequence[NDArray[Any]], NDArray[np.int64]]
+
+# More records than this are copies of so many candidates: moving each would take hours, and the
+# rounding of so many disappears in any noise.
+MAX_CANDIDATES = 2**20
+# Each lowers the error less than the one before; after three answers no longer come closer to the
+# truth: what is left to fit is noise.
+_NUM_SWEEPS = 3
+
+
+def array_release(
+    basis: residual_basis.ResidualBasis,
+    domain: Domain,
+    log_weights: NDArray[np.float64],
+    num_records: int,
+    importance: NDArray[np.float64],
+    max_error: float,
+) -> Records:
+    """Returns the distinct records rounded from a dense hypothesis, and their counts.
+
+    ``log_weights``: the hypothesis, shape (num_coefficients,).
+    ``importance``: of the coefficients, shape (num_coefficients,).
+    ``max_error``: root of the weighted squared error, in records, that rounding may leave.
+    """
+    weights = basis.weights(log_weights)
+    counts = round_to_records(basis, weights, num_records, importance, max_error)
+    cells = np.flatnonzero(counts)
+    return domain.codes(cells), counts[cells]
+
+
+def tree_release(
+    domain: Domain,
+    basis: TreeBasis,
+    log_weights: NDArray[np.float64],
+    num_records: int,
+    loose: Sequence[Target],
+    pairs: Sequence[Support],
+) -> Records:
+    """Returns the distinct records of a hypothesis over a junction tree, and their counts.
+
+    Records are made from the tree, and moved towards the tables that it joins and those that it
+    does not. Whole records that fit all of them at once leave out much of the noise. So that
+    pairs which no table holds do not go astray meanwhile, they are kept at what the tree says.
+
+    ``log_weights``: the hypothesis, shape (num_coefficients,).
+    ``loose``: tables that the tree does not join, in records.
+    """
+    joined = zip(basis.sets, basis.marginals(log_weights, basis.sets), strict=True)
+    num_candidates = min(num_records, MAX_CANDIDATES)
+    share = num_candidates / max(num_records, 1)
+    targets = [Target(axes, table * num_candidates, 1.0) for axes, table in joined]
+    targets += [Target(each.axes, each.table * share, each.weight) for each in loose]
+    held = {pair for each in targets for pair in combinations(each.axes, 2)}
+    others = [pair for pair in pairs if pair not in held]
+    tables = zip(others, basis.marginals(log_weights, others), strict=True)
+    targets += [Target(axes, table * num_candidates, 1.0) for axes, table in tables]
+    impossible = [(each.axes, each.mask(domain.shape)) for each in domain.impossible]
+    codes = tree_records(basis.tree, num_candidates)
+    _leave_out_impossible(domain, codes)
+    improve_records(domain.shape, codes, targets, 0.0, _NUM_SWEEPS, impossible)
+    distinct, counts = distinct_records(domain, list(codes))
+    if num_candidates < num_records:
+        counts = round_systematically(counts.astype(np.float64), num_records)
+        distinct = tuple(column[counts > 0] for column in distinct)
+    return distinct, counts[counts > 0]
+
+
+def _leave_out_impossible(domain: Domain, codes: NDArray[np.int32]) -> None:
+    """Replaces impossible records by copies of others, in place.
+
+    A tree gives them no weight, but its tables may round to nothing where they meet.
+    """
+    if not domain.impossible:
+        return
+    matches = np.logical_or.reduce([each.matches(list(codes)) for each in domain.impossible])
+    wrong, right = np.flatnonzero(matches), np.flatnonzero(~matches)
+    if len(wrong) and len(right):
+        codes[:, wrong] = codes[:, np.resize(right, len(wrong))]
+
+
+def loose_targets(
+    basis: TreeBasis,
+    log_weights: NDArray[np.float64],
+    total: int,
+    layout: Coefficients,
+    observed: maximum_entropy.NoisyCoefficients,
+    loose: Sequence[Support],
+) -> list[Target]:
+    """Returns what records should say of measured tables that the tree does not join.
+
+    The hypothesis's own table is moved towards the noisy one: each cell as far as its difference is
+    expected to exceed noise, if what all of them exceed it by is shared out by the squares of the
+    counts; the whole way where it is further off than noise takes any cell.
+
+    ``log_weights``: the hypothesis, shape (num_coefficients,).
+    ``observed``: everything observed, in records.
+    """
+    targets = []
+    for axes, weights in zip(loose, basis.marginals(log_weights, loose), strict=True):
+        table = total * weights
+        where = layout.slices[axes]
+        difference = observed.values[where] - residual_basis.table_coefficients(table)
+        of_all = float(observed.variances[where].sum())
+        targets.append(Target(axes, table + _less_noise(table, difference, of_all), 1.0))
+    return targets
+
+
+def _less_noise(
+    table: NDArray[np.float64], difference: NDArray[np.float64], noise: float
+) -> NDArray[np.float64]:
+    """Returns how far the cells of a table are believed to be from noisy ones.
+
+    ``table``: of the hypothesis, in records.
+    ``difference``: coefficients of the noisy table less its own, in records.
+    """
+    cells = residual_basis.coefficients_table(difference, table.shape)
+    of_cell = noise / table.size
+    beyond = max(float(difference @ difference) - noise, 0.0)
+    squares = table * table
+    prior = beyond * squares / max(float(squares.sum()), np.finfo(float).tiny)
+    kept = prior / np.maximum(prior + of_cell, np.finfo(float).tiny)
+    return np.where(beyond_noise(cells, of_cell), cells, kept * cells)
+
+
+def beyond_noise(cells: NDArray[np.float64], variance: float) -> NDArray[np.bool_]:
+    """Returns which cells are larger than noise alone would make the largest of them.
+
+    Reference: Donoho and Johnstone (1994), the universal threshold.
+    """
+    return np.abs(cells) > math.sqrt(2 * math.log(cells.size) * variance)
+
+
+def record_coefficients(
+    layout: Coefficients, codes: Sequence[NDArray[Any]], counts: NDArray[np.int64]
+) -> NDArray[np.float64]:
+    """Returns the coefficients of released records, shape (num_coefficients,), in records."""
+    result = np.empty(layout.num_coefficients)
+    for support, where in layout.slices.items():
+        shape = [layout.shape[axis] for axis in support]
+        cells = np.zeros(len(counts), dtype=np.int64)
+        for axis in support:
+            cells = cells * layout.shape[axis] + codes[axis]
+        table = np.bincount(cells, weights=counts, minlength=math.prod(shape))
+        result[where] = residual_basis.table_coefficients(table.astype(np.float64).reshape(shape))
+    return result
+
+
+# Noisy tables correct a start: it need not be solved as well as the fit, in five times the time.
+_COARSER = 30
+
+
+def start_log_weights(
+    start: StartingRecords,
+    basis: Basis,
+    importance: NDArray[np.float64],
+    signs: NDArray[np.float64],
+    tolerance: float,
+) -> NDArray[np.float64]:
+    """Returns the hypothesis that fits given records alone, shape (num_coefficients,).
+
+    They are a sample: the hypothesis keeps what is not due to chance, as if each coefficient had
+    the variance that it has among that many records with independent attributes.
+
+    ``importance``: of the coefficients, shape (num_coefficients,).
+    ``signs``: shape (num_coefficients,), independent fair signs.
+    """
+    total = int(start.counts.sum())
+    values = record_coefficients(basis, start.codes, start.counts)
+    for support, where in basis.slices.items():
+        values[where] /= np.sqrt(basis.cells_summed(support))
+    independent = np.zeros_like(values)  # uniform, then as these records are
+    for _ in range(2):
+        variances = total * maximum_entropy.independent_variances(basis, independent)
+        sample = maximum_entropy.NoisyCoefficients(values, variances)
+        independent = maximum_entropy.independent_log_weights(basis, sample, total)
+    found = maximum_entropy.fit_maximum_entropy(
+        basis, sample, total, importance, signs, tolerance=_COARSER * tolerance
+    )
+    return found.log_weights

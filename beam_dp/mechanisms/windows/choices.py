@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from beam_dp.checks import check_choice, checked_integer, checked_number
 from beam_dp.errors import InputError
 from beam_dp.mechanisms.checks import check_noise
-from beam_dp.mechanisms.marginals.measurements import Measurement
-from beam_dp.mechanisms.marginals.strategies import (
+from beam_dp.mechanisms.marginals.measurements import (
+    Measurement,
     best_table_strategy,
     gaussian_table,
     predicted_variance,

@@ -11,9 +11,13 @@ from beam_dp.checks import check_is, checked_integer
 from beam_dp.errors import InputError
 from beam_dp.mechanisms.checks import check_noise
 from beam_dp.mechanisms.contract import Plan
-from beam_dp.mechanisms.marginals.measurements import Measurement, Names, num_noisy_cells
+from beam_dp.mechanisms.marginals.measurements import (
+    Measurement,
+    Names,
+    num_noisy_cells,
+    predicted_variance,
+)
 from beam_dp.mechanisms.marginals.plan import check_request
-from beam_dp.mechanisms.marginals.strategies import predicted_variance
 from beam_dp.mechanisms.resources import fit_resources
 from beam_dp.mechanisms.windows.choices import (
     DEFAULT_BLOCK,

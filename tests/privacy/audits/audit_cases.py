@@ -22,14 +22,13 @@ from tiny import ADD, PURE, REPLACE
 
 from beam_dp.mechanisms import contract as contract_module, registry as registry_module
 from beam_dp.mechanisms.marginals import (
-    mwem as mwem_module,
+    measure_all as measure_all_module,
+    measurements,
     rounds as rounds_module,
-    strategies,
-    textbook_noise as textbook_module,
+    textbook_mwem as textbook_module,
 )
-from beam_dp.mechanisms.marginals.measure_all import Gaussian, Laplace
+from beam_dp.mechanisms.marginals.measure_all import MWEM, Gaussian, Laplace
 from beam_dp.mechanisms.marginals.measurements import Measurement
-from beam_dp.mechanisms.marginals.mwem import MWEM
 from beam_dp.mechanisms.marginals.rounds import RoundBudget, round_budget
 from beam_dp.noise import source as noise_module
 from beam_dp.noise.source import NoiseSource
@@ -237,13 +236,13 @@ def change_budget(change: Callable[[RoundBudget], dict[str, Any]]) -> Callable[[
 
 
 def forget_half_in_textbook(patch: Patch) -> None:
-    original = mwem_module.plan_textbook
+    original = measure_all_module.plan_textbook
 
     def mutant(*arguments: Any) -> Any:
         plan = original(*arguments)
         return dataclasses.replace(plan, selection_scale=plan.selection_scale / 2)
 
-    patch.setattr(mwem_module, "plan_textbook", mutant)
+    patch.setattr(measure_all_module, "plan_textbook", mutant)
 
 
 def scale_selection(factor: float) -> Callable[[Patch], None]:
@@ -267,9 +266,9 @@ def multiply(place: Any, name: str, factor: float | Fraction) -> Callable[[Patch
 
 
 def add_remove_norms(patch: Patch) -> None:
-    original = strategies.residual_sensitivity
+    original = measurements.residual_sensitivity
     patch.setattr(
-        strategies,
+        measurements,
         "residual_sensitivity",
         lambda domain, supports, precisions, _: original(
             domain, supports, precisions, Neighboring.ADD_OR_REMOVE_ONE
@@ -332,7 +331,7 @@ def mutants_of(name: str, each: Case) -> dict[str, Mutant]:
             found["one draw for all cells"] = Mutant(share_one_draw, "black box")
     if name.startswith("gaussian") and "textbook" not in name:
         found["mu a tenth too large"] = Mutant(
-            multiply(strategies, "discrete_gaussian_mu", 1.1), "price"
+            multiply(measurements, "discrete_gaussian_mu", 1.1), "price"
         )
         if replaces:
             found["residuals of a replacement with add-remove norms"] = Mutant(

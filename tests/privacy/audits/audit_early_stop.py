@@ -17,7 +17,7 @@ from early_stop_laws import SIZE, Patch, law_of, plan, replay, whole_records
 from noise_sources import Draw
 from tiny import ADD, PURE, REPLACE, neighbours, promise, summary, units, with_unit
 
-from beam_dp.mechanisms.marginals import textbook_noise
+from beam_dp.mechanisms.marginals import textbook_mwem
 from beam_dp.mechanisms.marginals.textbook_mwem import Stop, TextbookPlan
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.accounting import zcdp_rho
@@ -149,14 +149,14 @@ def runs_of(planned: TextbookPlan, data: tuple[int, ...]) -> Callable[[int], lis
 
 def all_for_the_rounds(patch: Patch) -> None:
     """The comparison gets the noise of a share of the budget that nothing else goes without."""
-    original = textbook_noise.lowered
-    rest = 1 - textbook_noise._STOP_SHARE
-    patch.setattr(textbook_noise, "lowered", lambda value: original(value) / rest)
+    original = textbook_mwem.lowered
+    rest = 1 - textbook_mwem._STOP_SHARE
+    patch.setattr(textbook_mwem, "lowered", lambda value: original(value) / rest)
 
 
 def monotone_questions(patch: Patch) -> None:
     """Half of a question's noise, as if all errors moved the same way."""
-    original = textbook_noise.noise_candidates
+    original = textbook_mwem.noise_candidates
 
     def mutant(*arguments: Any, **named: Any) -> list[Any]:
         return [
@@ -164,7 +164,7 @@ def monotone_questions(patch: Patch) -> None:
             for noise in original(*arguments, **named)
         ]
 
-    patch.setattr(textbook_noise, "noise_candidates", mutant)
+    patch.setattr(textbook_mwem, "noise_candidates", mutant)
 
 
 def early_stop_audits() -> list[Audit]:

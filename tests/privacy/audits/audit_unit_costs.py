@@ -25,8 +25,7 @@ import beam_dp.in_memory as release_table
 from beam_dp.encoding import contributions as contributions_module
 from beam_dp.encoding.batch import CostLimit, EncodedBatch
 from beam_dp.mechanisms.marginals import measure_all as measure_all_module
-from beam_dp.mechanisms.marginals.measure_all import Gaussian
-from beam_dp.mechanisms.marginals.mwem import MWEM
+from beam_dp.mechanisms.marginals.measure_all import MWEM, Gaussian
 from beam_dp.mechanisms.marginals.plan import MarginalsPlan, Mechanism
 from beam_dp.mechanisms.windows.databases import plan_window_databases
 from beam_dp.privacy.guarantee import Guarantee

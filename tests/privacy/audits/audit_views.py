@@ -32,11 +32,11 @@ from tiny import (
 
 from beam_dp.mechanisms.checks import NumRecords
 from beam_dp.mechanisms.marginals import (
-    left_out_check as check_module,
     measure_all as measure_all_module,
+    measurements as strategies_module,
+    pair_scores as scores_module,
     rounds as rounds_module,
     selection as selection_module,
-    strategies as strategies_module,
     synthesis as synthesis_module,
     textbook_mwem as textbook_module,
 )
@@ -322,7 +322,7 @@ def black_box(case: Case) -> Finding:
         if plan.public["strategy"] == "selection":
             # What is learnt before the end is post-processing, and only steers choices.
             patch.setattr(synthesis_module, "independent_log_weights", uniform)
-            patch.setattr(check_module, "refit", lambda *given: given[3])
+            patch.setattr(scores_module, "refit", lambda *given: given[3])
         if case.single is not None:
             # What is learnt is post-processing, and after the only measurement nothing follows.
             patch.setattr(rounds_module, "refit", lambda *given: given[3])
