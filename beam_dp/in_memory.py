@@ -10,11 +10,10 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from beam_dp.domain.edges import released_edges
-from beam_dp.domain.universe import Domain
-from beam_dp.encoding.batch import CostLimit, EncodedBatch, RecordWords
+from beam_dp.domain.universe import Domain, released_edges
+from beam_dp.encoding.batch import CostLimit, RecordWords
 from beam_dp.encoding.contributions import limit_records
-from beam_dp.encoding.records import encode_all_records, encode_records
+from beam_dp.encoding.records import EncodedBatch, encode_all_records, encode_records
 from beam_dp.encoding.tables import Table
 from beam_dp.errors import InputError, withhold_messages
 from beam_dp.mechanisms.draw_database import draw_database, middles_warning

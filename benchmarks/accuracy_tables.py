@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from beam_dp.domain.files import read_domain
 from beam_dp.domain.universe import Domain
-from beam_dp.encoding.batch import EncodedBatch
+from beam_dp.encoding.records import EncodedBatch
 from beam_dp.summaries.histogram import Marginals, MarginalsAccumulator
 
 ADULT7 = [

@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 
 from beam_dp.domain.files import parse_domain
 from beam_dp.domain.universe import Domain
-from beam_dp.encoding.columns import encode_batch
+from beam_dp.encoding.records import encode_batch
 from beam_dp.mechanisms.marginals.measure_all import MWEM, Gaussian, Laplace
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import Guarantee

@@ -23,8 +23,9 @@ from accuracy_tables import Codes
 from numpy.typing import NDArray
 
 from beam_dp.domain.universe import Domain
-from beam_dp.encoding.batch import CostLimit, EncodedBatch, RecordWords
+from beam_dp.encoding.batch import CostLimit, RecordWords
 from beam_dp.encoding.contributions import limit_records
+from beam_dp.encoding.records import EncodedBatch
 from beam_dp.mechanisms.marginals.measure_all import MWEM
 from beam_dp.mechanisms.marginals.plan import MarginalsPlan
 from beam_dp.noise.source import NoiseSource

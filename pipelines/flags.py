@@ -10,9 +10,8 @@ from collections.abc import Sequence
 
 from apache_beam.options import pipeline_options
 
-from beam_dp.domain.edges import released_edges
 from beam_dp.domain.files import parse_domain
-from beam_dp.domain.universe import Domain
+from beam_dp.domain.universe import Domain, released_edges
 from beam_dp.errors import InputError
 from beam_dp.flags.command_line import in_words_of_flags, no_flag, parse_own, unknown_flag
 from beam_dp.flags.flag import Flag, FlagError, Parser, nearest

@@ -8,9 +8,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from beam_dp.cli.plan import HORIZON, TARGET_BOUND, TARGET_ERROR
-from beam_dp.domain.edges import released_edges
 from beam_dp.domain.files import read_domain
-from beam_dp.domain.universe import Domain
+from beam_dp.domain.universe import Domain, released_edges
 from beam_dp.errors import InputError
 from beam_dp.flags.command_line import command_of
 from beam_dp.flags.flag import integer, number, values_of

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
-from typing import Any
+from typing import Any, NamedTuple
 
 from beam_dp.checks import is_integer, is_number
 from beam_dp.domain import attributes
 from beam_dp.domain.dates import DateAttribute, DatetimeAttribute
-from beam_dp.domain.edges import open_points
 from beam_dp.domain.ordered import IntegerAttribute, NumericAttribute
 from beam_dp.domain.texts import checked_json, json_text
 from beam_dp.domain.universe import Domain
@@ -126,8 +125,8 @@ def domain_from_json(parsed: Any, source: str = "<json>") -> Domain:
     """
     if not isinstance(parsed, dict):
         raise InputError("domain", source, "must be a JSON object")
-    impossible: Any = []
-    if not isinstance(parsed.get("attributes"), list | tuple):
+    is_long = isinstance(parsed.get("attributes"), list | tuple)
+    if not is_long:
         entries = [_from_size(name, size, source) for name, size in parsed.items()]
     else:
         for key in parsed:
@@ -139,7 +138,6 @@ def domain_from_json(parsed: Any, source: str = "<json>") -> Domain:
         if points:
             more = f"; and {len(points) - 1:,} more" if len(points) > 1 else ""
             raise InputError("domain", source, f"{points[0]}{more}")
-        impossible = parsed.get("impossible", [])
         entries = [
             _from_entry(entry, position, source)
             for position, entry in enumerate(parsed["attributes"], start=1)
@@ -147,7 +145,9 @@ def domain_from_json(parsed: Any, source: str = "<json>") -> Domain:
     if not entries:
         raise InputError("domain", source, "must declare at least one attribute")
     try:
-        return Domain(tuple(entries)).with_impossible(impossible)
+        domain = Domain(tuple(entries))
+        has_impossible = is_long and "impossible" in parsed
+        return domain.with_impossible(parsed["impossible"]) if has_impossible else domain
     except InputError as error:
         raise _at(source, error) from None
 
@@ -232,3 +232,56 @@ def _unknown_key(key: str, kind: str, known: Sequence[str]) -> str:
 def _at(source: str, error: InputError) -> InputError:
     """The same refusal, as one of the whole file."""
     return InputError("domain", source, f"{error.name} = {shown(error.value)}: {error.condition}")
+
+
+_OPEN, _CONFIRM = "open", "confirm"
+
+
+class OpenPoint(NamedTuple):
+    """A key of an attribute that a draft leaves to people."""
+
+    attribute: Any
+    key: str
+    is_declared: bool
+    words: Any
+
+    @property
+    def task(self) -> str:
+        """What to do; the file may have chosen the words."""
+        if not self.is_declared:
+            return str(self.words)
+        return f"confirm {shown(self.words)}: public, and true of every value?"
+
+    def __str__(self) -> str:
+        key = self.key if self.key.isidentifier() else shown(self.key)
+        place = f"attribute {shown(self.attribute)}, {key}"
+        if self.is_declared:
+            condition = "if it is public, and true of every value"
+            return f"{place} is not confirmed: write {shown(self.words)} itself {condition}"
+        return f"{place} is open: {shown(self.words)}"
+
+
+def to_fill_in(what: str) -> dict[str, Any]:
+    """Returns the mark of a value that people must fill in."""
+    return {_OPEN: what}
+
+
+def to_confirm(value: Any) -> dict[str, Any]:
+    """Returns the mark of a value that a schema declares and people must confirm."""
+    return {_CONFIRM: value}
+
+
+def open_points(entries: Iterable[Any]) -> Iterator[OpenPoint]:
+    """Yields the open points of the attributes of a domain file, given as parsed JSON.
+
+    Example:
+        >>> [str(point) for point in open_points([{"name": "age", "min": to_fill_in("the least")}])]
+        ["attribute 'age', min is open: 'the least'"]
+    """
+    for entry in entries:
+        if not isinstance(entry, dict):
+            continue
+        for key, value in entry.items():
+            if isinstance(value, dict) and len(value) == 1:
+                for mark in value.keys() & {_OPEN, _CONFIRM}:
+                    yield OpenPoint(entry.get("name"), str(key), mark == _CONFIRM, value[mark])

@@ -184,8 +184,6 @@ def any_impossible(
     impossible: Sequence[Impossible], codes: Sequence[NDArray[Any]]
 ) -> NDArray[np.bool_] | None:
     """Returns which records match a combination, shape (n,), or None where none does."""
-    if not impossible:
-        return None
     found = np.zeros(len(codes[0]), np.bool_)
     for start in range(0, len(found), _WINDOW):
         part = slice(start, start + _WINDOW)

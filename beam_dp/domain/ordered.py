@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+import re
 from abc import abstractmethod
 from bisect import bisect_left
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -15,10 +16,54 @@ from numpy.typing import ArrayLike, NDArray
 
 from beam_dp.checks import is_integer, is_number
 from beam_dp.domain.attributes import Attribute, Value
-from beam_dp.domain.edges import FORM, EdgesFrom, read_edges_from
 from beam_dp.domain.texts import int64_of, number_of
 
 _LARGEST_WHOLE = 2.0**53  # up to here every integer is a float
+_RELEASE = re.compile(r"(?P<dataset_id>.{1,200})/[1-9][0-9]{0,9}")
+_DRAW = re.compile("[0-9a-f]{32}")
+_FORM = 'must be {"ledger_release": "NAME/NUMBER", "draw_id": "32 hexadecimal digits"}'
+
+
+@dataclass(frozen=True)
+class EdgesFrom:
+    """The release of interval counts from which edges were computed.
+
+    Such edges depend on the records, through a release that was paid for. What is released with
+    them concerns the same people and must be paid for from the same budget.
+
+    ``ledger_release``: its entry in a ledger, such as ``visits/3``.
+    """
+
+    ledger_release: str
+    draw_id: str
+
+    @property
+    def dataset_id(self) -> str:
+        """Whose budget paid for it."""
+        return self.ledger_release.rpartition("/")[0]
+
+    def to_json(self) -> dict[str, str]:
+        """Returns what a domain file holds."""
+        return asdict(self)
+
+
+def read_edges_from(given: Any) -> EdgesFrom | None:
+    """Returns the release that a domain file or a caller names; None for another form.
+
+    Example:
+        >>> read_edges_from({"ledger_release": "visits/3", "draw_id": "0f" * 16}).dataset_id
+        'visits'
+    """
+    if isinstance(given, EdgesFrom):
+        given = given.to_json()
+    if not isinstance(given, Mapping) or set(given) != {"ledger_release", "draw_id"}:
+        return None
+    release, draw = given["ledger_release"], given["draw_id"]
+    if not (isinstance(release, str) and isinstance(draw, str)):
+        return None
+    if not (release.isprintable() and _RELEASE.fullmatch(release) and _DRAW.fullmatch(draw)):
+        return None
+    return EdgesFrom(release, draw)
 
 
 @dataclass(frozen=True)
@@ -204,7 +249,7 @@ class BinnedAttribute(OrderedAttribute):
         if origin is not None:
             object.__setattr__(self, "edges_from", read_edges_from(origin))
             if self.edges_from is None:
-                raise self._refusal("edges_from", origin, FORM)
+                raise self._refusal("edges_from", origin, _FORM)
 
     def _level_label(self, code: int) -> str:
         low, high = map(self._edge_label, self.edges[code : code + 2])

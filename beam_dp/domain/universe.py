@@ -19,6 +19,7 @@ from beam_dp.domain.impossible import (
     read_combinations,
     restrict_combinations,
 )
+from beam_dp.domain.ordered import EdgesFrom
 from beam_dp.errors import InputError, shown
 
 
@@ -59,7 +60,8 @@ class Domain:
                 raise InputError("domain", attribute.name, "attribute names must be distinct")
             seen.add(attribute.name)
         object.__setattr__(self, "impossible", tuple(self.impossible))
-        check_combinations(self.attributes, self.impossible)
+        if self.impossible:
+            check_combinations(self.attributes, self.impossible)
 
     def with_impossible(self, combinations: Sequence[Mapping[str, Sequence[Any]]]) -> Domain:
         """Returns the domain with these combinations declared impossible, and no others.
@@ -165,6 +167,8 @@ class Domain:
         """
         axes = self.axes(names)
         attributes = tuple(self.attributes[axis] for axis in axes)
+        if not self.impossible:
+            return Domain(attributes)
         return Domain(attributes, restrict_combinations(self.impossible, axes))
 
     def cell_index(self, codes: Sequence[ArrayLike]) -> NDArray[np.int64]:
@@ -297,3 +301,26 @@ def _first_change(mine: Mapping[str, Any], its: Mapping[str, Any]) -> str:
             return f"{len(other)} {key}, not {len(one)}"
         return f"{key} {shown(other)}, not {shown(one)}"
     return "another form"
+
+
+def released_edges(attributes: Iterable[object]) -> Iterator[tuple[str, EdgesFrom]]:
+    """Yields a sentence about each release that edges came from, and the release."""
+    for attribute in attributes:
+        origin: EdgesFrom | None = getattr(attribute, "edges_from", None)
+        if origin is not None:
+            name, release = shown(getattr(attribute, "name", "")), shown(origin.ledger_release)
+            yield f"the edges of {name} come from the release {release}", origin
+
+
+def check_edges_budget(attributes: Iterable[object], dataset_id: str | None) -> None:
+    """Refuses edges that came from a release, unless the same budget pays for this one.
+
+    A transform can check no more by its token. Two ledgers may know the same dataset id:
+    ``privacy.ledger.check_edges_paid`` distinguishes them.
+
+    ``dataset_id``: whose budget the token paid from; None where there is no token.
+    """
+    for source, origin in released_edges(attributes):
+        if dataset_id != origin.dataset_id:
+            condition = f"must be of {shown(origin.dataset_id)}: {source}, and budgets add up"
+            raise InputError("ledger_token", dataset_id, condition)

@@ -10,71 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beam_dp.domain.universe import Domain
-from beam_dp.encoding.layouts import Mask
+from beam_dp.encoding.records import EncodedBatch, WindowBatch
 from beam_dp.privacy.unit_costs import UnitCosts
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class EncodedBatch:
-    """Records inside the domain: either one cell index each, or one code column for each attribute.
-
-    ``cells``: shape (n,), any integer type.
-    ``codes``: one array of shape (n,) for each attribute, any integer type.
-    ``units``: shape (2, n), uint64, the 128-bit fingerprint of each record's privacy unit; None
-    once contributions are limited, or where the unit is the record.
-    """
-
-    cells: NDArray[Any] | None = None
-    codes: Sequence[NDArray[Any]] | None = None
-    units: NDArray[np.uint64] | None = None
-
-    def __post_init__(self) -> None:
-        if (self.cells is None) == (self.codes is None):
-            raise ValueError("a batch holds either cells or codes")
-
-    def __repr__(self) -> str:
-        return "EncodedBatch(secret)"
-
-    def cell_index(self, domain: Domain) -> NDArray[Any]:
-        """Returns the cell of each record, shape (n,)."""
-        if self.cells is not None:
-            return self.cells
-        assert self.codes is not None
-        return domain.cell_index(self.codes)
-
-    def code_columns(self, domain: Domain) -> Sequence[NDArray[Any]]:
-        """Returns the codes of each attribute, arrays of shape (n,)."""
-        if self.codes is not None:
-            return self.codes
-        assert self.cells is not None
-        return domain.codes(self.cells)
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class WindowBatch:
-    """Records inside the domain that count in a window: its number and a cell, shape (n,) each."""
-
-    numbers: NDArray[Any]
-    cells: NDArray[Any]
-    units: NDArray[np.uint64] | None = None
-
-    def __repr__(self) -> str:
-        return "WindowBatch(secret)"
-
-
-def left_out_records(
-    codes: Sequence[NDArray[Any]], outside: Mask, units: NDArray[np.uint64] | None
-) -> EncodedBatch:
-    """Returns each record outside the domain, with the first attribute that it fails as its cell.
-
-    The cell is the number of attributes where the record fails none: it matches an impossible
-    combination. A code of -1 means that the value has no level.
-    """
-    places = np.flatnonzero(outside)
-    failed = np.full(len(places), len(codes))
-    for axis in reversed(range(len(codes))):
-        failed[codes[axis].take(places) < 0] = axis
-    return EncodedBatch(cells=failed, units=None if units is None else units.take(places, axis=1))
 
 
 @dataclass(frozen=True, eq=False, repr=False)

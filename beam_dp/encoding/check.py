@@ -19,7 +19,7 @@ from beam_dp.domain.attributes import Attribute
 from beam_dp.domain.files import domain_from_json
 from beam_dp.domain.ordered import BinnedAttribute, OrderedAttribute
 from beam_dp.domain.universe import Domain
-from beam_dp.encoding.columns import column_of, encode_batch, encode_column
+from beam_dp.encoding.records import column_of, encode_batch, encode_column
 from beam_dp.errors import InputError, shown
 
 if TYPE_CHECKING:

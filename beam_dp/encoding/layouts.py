@@ -1,7 +1,10 @@
-"""Arrow arrays of any layout as plain ones, and columns of texts: parsing and lookup."""
+"""Arrow arrays of any layout as plain ones; texts and times in them. Nothing raises on data."""
 
 from __future__ import annotations
 
+import decimal
+import math
+import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -9,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beam_dp.domain.attributes import Attribute
-from beam_dp.domain.texts import int64_of, number_of
+from beam_dp.domain.texts import int64_of, number_of, time_of
+from beam_dp.encoding.canonical import NANOSECONDS
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -257,3 +261,69 @@ def _holds_letter_x(values: pa.Array) -> bool:
     ends = np.frombuffer(offsets, dtype)[values.offset : values.offset + len(values) + 1]
     letters = np.frombuffer(data, np.uint8)[ends[0] : ends[-1]]
     return bool(((letters | 0x20) == ord("x")).any())
+
+
+NO_TIME = -(2**63)
+_A_SECOND, _A_DAY = 10**9, 86_400
+_SECONDS = re.compile(rb"\s*[+-]?[0-9]{1,20}(\.[0-9]{0,20})?\s*")
+_LARGEST = 2**62  # beyond it floats and unsigned integers are no time
+
+
+def seconds_of(column: pa.Array) -> NDArray[np.int64]:
+    """Returns the whole seconds since 1970 of each value; ``NO_TIME`` where it has no time.
+
+    Dates, timestamps, ISO 8601 texts and numbers of seconds are times, rounded down; so are texts
+    of numbers, because CSV has no others. A time without a zone is in UTC. Other values, such as
+    booleans and durations, are not times.
+    """
+    seconds, has_time = by_values(column, _read_times)
+    return seconds if has_time.all() else np.where(has_time, seconds, NO_TIME)
+
+
+def _read_times(values: pa.Array) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """The seconds of values in a plain array, and which of them are times."""
+    import pyarrow as pa
+
+    kind, has_time = values.type, not_null(values)
+    if pa.types.is_timestamp(kind):
+        return _filled(values.view(pa.int64())) // (_A_SECOND // NANOSECONDS[kind.unit]), has_time
+    if pa.types.is_date32(kind):
+        return _filled(values.view(pa.int32())) * _A_DAY, has_time
+    if pa.types.is_date64(kind):
+        return _filled(values.view(pa.int64())) // 1000, has_time
+    if pa.types.is_integer(kind):
+        integers = _filled(values)
+        if integers.max(initial=0) >= _LARGEST:
+            has_time &= integers < _LARGEST
+        return integers.astype(np.int64, copy=False), has_time
+    if pa.types.is_floating(kind) or pa.types.is_decimal(kind):
+        floats = np.floor(_filled(values.cast(pa.float64())))
+        is_near = np.abs(floats) < _LARGEST
+        return np.where(is_near, floats, 0).astype(np.int64), has_time & is_near
+    if (texts := as_bytes(values)) is not None:
+        seconds = by_distinct(
+            texts, lambda each: np.array(list(map(_seconds_of_text, each)), np.int64)
+        )
+        return seconds, has_time & (seconds != NO_TIME)
+    return np.zeros(len(values), np.int64), np.zeros(len(values), np.bool_)
+
+
+def _filled(values: pa.Array) -> NDArray[Any]:
+    """Numbers, zero where null; dates are widened before they are multiplied."""
+    filled: NDArray[Any] = (values.fill_null(0) if values.null_count else values).to_numpy(
+        zero_copy_only=False
+    )
+    return filled.astype(np.int64) if filled.dtype == np.int32 else filled
+
+
+def _seconds_of_texts(texts: list[bytes]) -> NDArray[np.int64]:
+    return np.array([_seconds_of_text(text) for text in texts], np.int64)
+
+
+def _seconds_of_text(text: bytes) -> int:
+    """A text that looks like a number is one: CSV has no other way to write it."""
+    if _SECONDS.fullmatch(text):
+        seconds = math.floor(decimal.Decimal(text.decode().strip()))
+        return seconds if abs(seconds) < _LARGEST else NO_TIME
+    read = time_of(text)
+    return NO_TIME if read is None else read[0] // _A_SECOND

@@ -1,95 +1,376 @@
-"""Arrow batches to encoded records with their privacy units: of a domain, or of its windows too.
+"""Arrow batches to encoded records, with their privacy units. Nothing here raises on data.
 
-Times of windows are whole seconds. Dates, timestamps, ISO 8601 texts and numbers of seconds since
-1970 are times, rounded down; so are texts of numbers, because CSV has no others. A time without a
-zone is in UTC. Other values, such as booleans and durations, are not times. Nothing here raises on
-data.
+How a value is read:
+
+- null is the null level where there is one; else it is treated like a value that has no level;
+- integers of any width, floats that are whole, booleans (as 0 and 1) and texts that look like
+  integers (``12``, `` +07``, ``5.0``) are integers; a numeric attribute reads every number, also as
+  text; NaN has no level; a decimal is the text of its digits;
+- a boolean attribute also reads ``true`` and ``false`` in any capitals, or instead the texts that
+  it declares;
+- a categorical attribute compares the exact text first; an integer stands for its usual writing;
+- an attribute of dates or times reads these, also as ISO 8601 text, with or without a zone like its
+  edges, and no numbers; any other attribute reads no dates or times;
+- bytes are read as UTF-8 text; a dictionary, extension or run-end column as its values;
+- anything else (a list, a duration, text that is not UTF-8) has no level.
+
+A value that has no level gets ``other`` where that is declared; else its record is outside the
+domain.
 """
 
 from __future__ import annotations
 
-import decimal
-import math
-import re
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from beam_dp.domain.texts import time_of
+from beam_dp.domain.attributes import Attribute
+from beam_dp.domain.impossible import any_impossible
+from beam_dp.domain.texts import DAY
 from beam_dp.domain.universe import Domain
-from beam_dp.encoding.batch import EncodedBatch, WindowBatch, left_out_records
 from beam_dp.encoding.canonical import NANOSECONDS
-from beam_dp.encoding.columns import column_of, encode_batch, encode_cells
-from beam_dp.encoding.layouts import Mask, as_bytes, by_distinct, by_values, not_null
-from beam_dp.encoding.units import unit_fingerprints
+from beam_dp.encoding.layouts import Mask, as_bytes, seconds_of, union_parts
+from beam_dp.encoding.levels import Coded, Levels, inside, levels_of
+from beam_dp.encoding.units import arrow_column, unit_fingerprints
+from beam_dp.errors import InputError
 from beam_dp.privacy.guarantee import RECORD
 from beam_dp.windows.horizon import Horizon, counted_windows
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-NO_TIME = -(2**63)
-_A_SECOND, _A_DAY = 10**9, 86_400
-_NUMBER = re.compile(rb"\s*[+-]?[0-9]{1,20}(\.[0-9]{0,20})?\s*")
-_LARGEST = 2**62  # beyond it floats and unsigned integers are no time
+_WINDOW = 2**16  # records worked on at once: eight narrow columns of them stay in the cache
+_ROWS = 2**14  # the same for cells and times of windows
 
 
-def seconds_of(column: pa.Array) -> NDArray[np.int64]:
-    """Returns the seconds since 1970 of each value, int64; ``NO_TIME`` where it has no time."""
-    seconds, has_time = by_values(column, _read)
-    return seconds if has_time.all() else np.where(has_time, seconds, NO_TIME)
+@dataclass(frozen=True, eq=False, repr=False)
+class EncodedBatch:
+    """Records inside the domain: either one cell index each, or one code column for each attribute.
+
+    ``cells``: shape (n,), any integer type.
+    ``codes``: one array of shape (n,) for each attribute, any integer type.
+    ``units``: shape (2, n), uint64, the 128-bit fingerprint of each record's privacy unit; None
+    once contributions are limited, or where the unit is the record.
+    """
+
+    cells: NDArray[Any] | None = None
+    codes: Sequence[NDArray[Any]] | None = None
+    units: NDArray[np.uint64] | None = None
+
+    def __post_init__(self) -> None:
+        if (self.cells is None) == (self.codes is None):
+            raise ValueError("a batch holds either cells or codes")
+
+    def __repr__(self) -> str:
+        return "EncodedBatch(secret)"
+
+    def cell_index(self, domain: Domain) -> NDArray[Any]:
+        """Returns the cell of each record, shape (n,)."""
+        if self.cells is not None:
+            return self.cells
+        assert self.codes is not None
+        return domain.cell_index(self.codes)
+
+    def code_columns(self, domain: Domain) -> Sequence[NDArray[Any]]:
+        """Returns the codes of each attribute, arrays of shape (n,)."""
+        if self.codes is not None:
+            return self.codes
+        assert self.cells is not None
+        return domain.codes(self.cells)
 
 
-def _read(values: pa.Array) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """The seconds of values in a plain array, and which of them are times."""
+@dataclass(frozen=True, eq=False, repr=False)
+class WindowBatch:
+    """Records inside the domain that count in a window: its number and a cell, shape (n,) each."""
+
+    numbers: NDArray[Any]
+    cells: NDArray[Any]
+    units: NDArray[np.uint64] | None = None
+
+    def __repr__(self) -> str:
+        return "WindowBatch(secret)"
+
+
+def left_out_records(
+    codes: Sequence[NDArray[Any]], outside: Mask, units: NDArray[np.uint64] | None
+) -> EncodedBatch:
+    """Returns each record outside the domain, with the first attribute that it fails as its cell.
+
+    The cell is the number of attributes where the record fails none: it matches an impossible
+    combination. A code of -1 means that the value has no level.
+    """
+    places = np.flatnonzero(outside)
+    failed = np.full(len(places), len(codes))
+    for axis in reversed(range(len(codes))):
+        failed[codes[axis].take(places) < 0] = axis
+    return EncodedBatch(cells=failed, units=None if units is None else units.take(places, axis=1))
+
+
+def encode_column(attribute: Attribute, column: pa.Array | pa.ChunkedArray) -> NDArray[Any]:
+    """Returns the code of each value of a column, -1 where it is outside the domain.
+
+    The type is the smallest signed integer that holds the attribute's codes.
+
+    Example:
+        >>> import pyarrow as pa
+        >>> from beam_dp.domain.ordered import IntegerAttribute
+        >>> encode_column(IntegerAttribute("age", 17, 90), pa.array(["17", "90", "x", None]))
+        array([ 0, 73, -1, -1], dtype=int8)
+    """
+    levels = levels_of(attribute)
+    chunks = getattr(column, "chunks", [column])
+    parts = [_signed(coded, attribute) for chunk in chunks for coded in _windows(levels, chunk)]
+    return np.concatenate(parts) if parts else np.zeros(0, _signed_dtype(attribute))
+
+
+def encode_batch(
+    domain: Domain, batch: pa.RecordBatch | pa.Table
+) -> tuple[list[NDArray[Any]], Mask | None]:
+    """Returns the codes of a batch, as ``encode_column``, and which records are inside the domain.
+
+    None instead of a mask means all of them. A column that is missing counts as null.
+    """
+    codes = [encode_column(attribute, column_of(batch, attribute.name)) for attribute in domain]
+    keep: Mask | None = None
+    for column in codes:
+        if column.size and column.min() < 0:
+            keep = _both(keep, column >= 0)
+    if domain.impossible and (found := any_impossible(domain.impossible, codes)) is not None:
+        keep = _both(keep, ~found)
+    return codes, keep
+
+
+def encode_cells(domain: Domain, batch: pa.RecordBatch | pa.Table) -> NDArray[Any]:
+    """Returns the cell of each record that is inside the domain, in order; the others are dropped.
+
+    They are int32 where ``num_cells <= 2^31``, else int64. A column that is missing counts as null.
+    """
+    if not domain.has_index:
+        raise InputError("domain", domain.num_cells, "must have at most 2^62 cells to be indexed")
+    if not domain.attributes:
+        return np.zeros(batch.num_rows, np.int32)
+    batches = [batch] if not hasattr(batch, "to_batches") else batch.to_batches()
+    levels = [levels_of(attribute) for attribute in domain]
+    cells = np.empty(batch.num_rows, np.int32 if domain.num_cells <= 2**31 else np.int64)
+    filled = 0
+    for part in batches:
+        columns = [_windows(each, column_of(part, each.attribute.name)) for each in levels]
+        for _ in range(0, part.num_rows, _WINDOW):
+            window = [next(column) for column in columns]
+            filled += _fill_cells(cells[filled:], domain, window)
+    return cells[:filled]
+
+
+def column_of(batch: pa.RecordBatch | pa.Table, name: str) -> Any:
+    """Returns the first column of that name, or nulls."""
     import pyarrow as pa
 
-    kind, has_time = values.type, not_null(values)
-    if pa.types.is_timestamp(kind):
-        return _integers(values.view(pa.int64())) // (_A_SECOND // NANOSECONDS[kind.unit]), has_time
-    if pa.types.is_date32(kind):
-        return _integers(values.view(pa.int32())) * _A_DAY, has_time
-    if pa.types.is_date64(kind):
-        return _integers(values.view(pa.int64())) // 1000, has_time
+    places = batch.schema.get_all_field_indices(name)
+    return batch.column(places[0]) if places else pa.nulls(batch.num_rows)
+
+
+def _fill_cells(cells: NDArray[Any], domain: Domain, window: list[Coded]) -> int:
+    """Writes the cells of one window's records; returns how many there are.
+
+    Horner's rule in the narrowest types that hold the products so far: neighbouring attributes
+    are joined into groups of at most 2^8 cells, those into groups of at most 2^16, and so on.
+    """
+    groups = [(coded.codes, size) for coded, size in zip(window, domain.shape, strict=True)]
+    for bits in (8, 16, 32, 64):
+        groups = _join(groups, bits)
+    index = groups[0][0]
+    masks = [coded.outside for coded in window if coded.outside is not None]
+    if domain.impossible:
+        found = any_impossible(domain.impossible, [coded.codes for coded in window])
+        masks += [] if found is None else [found]
+    if masks:
+        index = index[~np.logical_or.reduce(masks)]
+    cells[: len(index)] = index
+    return len(index)
+
+
+def _join(groups: list[tuple[NDArray[Any], int]], bits: int) -> list[tuple[NDArray[Any], int]]:
+    """Joins neighbouring groups while their cells fit in the given number of bits."""
+    dtype = np.dtype(f"u{bits // 8}")
+    joined = [groups[0]]
+    fresh = False  # whether the last joined group is ours to write into
+    for codes, size in groups[1:]:
+        before, cells_before = joined[-1]
+        if cells_before * size > 2**bits:
+            joined.append((codes, size))
+            fresh = False
+            continue
+        if cells_before == 1:
+            joined[-1] = (codes, size)
+            fresh = False
+            continue
+        if size > 1:
+            if fresh:
+                np.multiply(before, dtype.type(size), out=before)
+            else:
+                before = np.multiply(before, dtype.type(size), dtype=dtype)
+                fresh = True
+            np.add(before, codes, out=before)
+        joined[-1] = (before, cells_before * size)
+    return joined
+
+
+def _windows(levels: Levels, column: pa.Array) -> Iterator[Coded]:
+    """Codes an array, some records at a time, with ``other`` and null settled."""
+    import pyarrow as pa
+
+    while isinstance(column, pa.ExtensionArray):
+        column = column.storage
+    dictionary = _code_dictionary(levels, column) if pa.types.is_dictionary(column.type) else None
+    for start in range(0, len(column), _WINDOW):
+        window = column.slice(start, _WINDOW)
+        if dictionary is None:
+            yield _code(levels, window)
+        else:
+            yield _look_up(dictionary, window.indices)
+
+
+def _code_dictionary(levels: Levels, column: pa.Array) -> Coded:
+    """The codes of a dictionary's entries, and of null after them."""
+    import pyarrow as pa
+
+    entries = [*_windows(levels, column.dictionary), _code(levels, pa.nulls(1))]
+    outside = ~np.concatenate([inside(coded) for coded in entries])
+    return Coded(np.concatenate([coded.codes for coded in entries]), outside)
+
+
+def _look_up(dictionary: Coded, indices: pa.Array) -> Coded:
+    places, nulls = _numbers(indices), _nulls(indices)
+    if nulls is not None:
+        places = np.where(nulls, len(dictionary.codes) - 1, places.astype(np.int64))
+    codes = dictionary.codes.take(places)
+    assert dictionary.outside is not None
+    if not dictionary.outside[:-1].any() and nulls is None:
+        return Coded(codes, None)
+    outside = dictionary.outside.take(places)
+    return Coded(codes, outside if outside.any() else None)
+
+
+def _code(levels: Levels, window: pa.Array) -> Coded:
+    """Codes a short array that is neither a dictionary nor an extension."""
+    import pyarrow as pa
+
+    try:
+        coded = _code_by_type(levels, window)
+    except pa.ArrowException:
+        # A conversion that Arrow refuses for a whole column: only the values at fault may suffer.
+        window = _as_python(window)
+        coded = _code_by_type(levels, window)
+    return _settle(levels, coded, _nulls(window))
+
+
+def _code_by_type(levels: Levels, window: pa.Array) -> Coded:
+    """Codes by Arrow type; codes of nulls are arbitrary."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    kind = window.type
+    if pa.types.is_boolean(kind):
+        return levels.booleans(pc.fill_null(window, False).to_numpy(zero_copy_only=False))
     if pa.types.is_integer(kind):
-        integers = _integers(values)
-        if integers.max(initial=0) >= _LARGEST:
-            has_time &= integers < _LARGEST
-        return integers.astype(np.int64, copy=False), has_time
-    if pa.types.is_floating(kind) or pa.types.is_decimal(kind):
-        floats = np.floor(_integers(values.cast(pa.float64())))
-        is_near = np.abs(floats) < _LARGEST
-        return np.where(is_near, floats, 0).astype(np.int64), has_time & is_near
-    if (texts := as_bytes(values)) is not None:
-        seconds = by_distinct(texts, _of_texts)
-        return seconds, has_time & (seconds != NO_TIME)
-    return np.zeros(len(values), np.int64), np.zeros(len(values), np.bool_)
+        return levels.integers(_numbers(window))
+    if pa.types.is_floating(kind):
+        return levels.floats(_numbers(window).astype(np.float64, copy=False))
+    if (texts := as_bytes(window)) is not None:
+        return levels.texts(texts)
+    if pa.types.is_date32(kind):
+        return levels.times(_numbers(window.view(pa.int32())).astype(np.int64), DAY, False)
+    if pa.types.is_date64(kind):
+        return levels.times(_numbers(window.view(pa.int64())), NANOSECONDS["ms"], False)
+    if pa.types.is_timestamp(kind):
+        unit = NANOSECONDS[kind.unit]
+        return levels.times(_numbers(window.view(pa.int64())), unit, kind.tz is not None)
+    if pa.types.is_union(kind):
+        return _code_union(levels, window)
+    if pa.types.is_decimal(kind) or pa.types.is_dictionary(kind):
+        return _code(levels, _as_python(window))
+    if pa.types.is_run_end_encoded(kind):
+        return _code(levels, pc.run_end_decode(window))
+    return levels.nothing(len(window))
 
 
-def _integers(values: pa.Array) -> NDArray[Any]:
-    """Numbers, zero where null; dates are widened before they are multiplied."""
-    filled: NDArray[Any] = (values.fill_null(0) if values.null_count else values).to_numpy(
-        zero_copy_only=False
-    )
-    return filled.astype(np.int64) if filled.dtype == np.int32 else filled
+def _code_union(levels: Levels, window: pa.UnionArray) -> Coded:
+    """Codes each value as its child holds it."""
+    codes = np.zeros(len(window), levels.dtype)
+    outside = np.zeros(len(window), np.bool_)
+    for rows, child, places in union_parts(window):
+        parts = list(_windows(levels, child))
+        codes[rows] = np.concatenate([part.codes for part in parts])[places]
+        outside[rows] = ~np.concatenate([inside(part) for part in parts])[places]
+    return Coded(codes, outside if outside.any() else None)
 
 
-def _of_texts(texts: list[bytes]) -> NDArray[np.int64]:
-    return np.array([_of_text(text) for text in texts], np.int64)
+def _as_python(window: pa.Array) -> pa.Array:
+    """The values as Python has them, as records hold them: each by its own type."""
+    return arrow_column([_object(scalar) for scalar in window])
 
 
-def _of_text(text: bytes) -> int:
-    """A text that looks like a number is one: CSV has no other way to write it."""
-    if _NUMBER.fullmatch(text):
-        seconds = math.floor(decimal.Decimal(text.decode().strip()))
-        return seconds if abs(seconds) < _LARGEST else NO_TIME
-    read = time_of(text)
-    return NO_TIME if read is None else read[0] // _A_SECOND
+def _object(scalar: pa.Scalar) -> object:
+    """The Python value of an Arrow scalar; of one that has none, an object without a level."""
+    try:
+        return scalar.as_py()
+    except Exception:  # of many types, also a time zone that this machine does not know
+        return scalar
 
 
-_ROWS = 2**14
+def _settle(levels: Levels, coded: Coded, nulls: Mask | None) -> Coded:
+    """Gives nulls and values without a level the codes that the attribute has for them."""
+    if coded.outside is None and (nulls is None or not nulls.any()):
+        return coded
+    codes = coded.codes if coded.codes.flags.writeable else coded.codes.copy()
+    outside = ~inside(coded)
+    if nulls is not None:
+        outside |= nulls
+    if levels.attribute.other_code is not None:
+        codes[outside] = levels.attribute.other_code
+        outside[:] = False
+    if nulls is not None and levels.attribute.null_code is not None:
+        codes[nulls] = levels.attribute.null_code
+        outside &= ~nulls
+    return Coded(codes, outside if outside.any() else None)
+
+
+def _numbers(window: pa.Array) -> NDArray[Any]:
+    """The values of an array of integers or floats as they lie in memory, nulls included."""
+    import pyarrow as pa
+
+    kind = window.type
+    # Arrow's own conversion of types asks pandas, which takes a while to load.
+    letter = "f" if pa.types.is_floating(kind) else "i" if pa.types.is_signed_integer(kind) else "u"
+    dtype = np.dtype(f"{letter}{kind.bit_width // 8}")
+    data = window.buffers()[1]
+    if data is None:
+        return np.zeros(len(window), dtype)
+    values = np.frombuffer(data, dtype)[window.offset : window.offset + len(window)]
+    values.flags.writeable = False  # Arrow may have built the column on an array of the caller's
+    return values
+
+
+def _nulls(window: pa.Array) -> Mask | None:
+    """Where there is null, or None."""
+    if not window.null_count:
+        return None
+    mask: Mask = window.is_null().to_numpy(zero_copy_only=False)
+    return mask
+
+
+def _signed_dtype(attribute: Attribute) -> np.dtype[Any]:
+    return np.min_scalar_type(-attribute.size)
+
+
+def _signed(coded: Coded, attribute: Attribute) -> NDArray[Any]:
+    codes = coded.codes.astype(_signed_dtype(attribute))
+    if coded.outside is not None:
+        codes[coded.outside] = -1
+    return codes
 
 
 def encode_records(

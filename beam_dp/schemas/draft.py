@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from beam_dp.domain.attributes import Attribute, is_unicode, nearest_known
-from beam_dp.domain.edges import OpenPoint, open_points, to_confirm, to_fill_in
-from beam_dp.domain.files import parse_domain
+from beam_dp.domain.files import OpenPoint, open_points, parse_domain, to_confirm, to_fill_in
 from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError, shown
 from beam_dp.privacy.guarantee import IDS, words_of

@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 
 from beam_dp.checks import checked_integer
 from beam_dp.domain import ordered
-from beam_dp.domain.edges import EdgesFrom
 from beam_dp.errors import InputError
 from beam_dp.releases.intervals.release import IntervalRelease
 from beam_dp.releases.release import Release
@@ -58,7 +57,7 @@ def binned_attribute(release: Release, num_bins: int) -> ordered.BinnedAttribute
     if len(cuts) < 3:
         condition = "must hold counts above its noise: it hides where even two bins would part"
         raise InputError("edges_from", release.draw_id, condition)
-    return _in_bins(release, cuts, EdgesFrom(paid, release.draw_id))
+    return _in_bins(release, cuts, ordered.EdgesFrom(paid, release.draw_id))
 
 
 def _equal_masses(prefixes: NDArray[np.float64], num_bins: int) -> list[int]:
@@ -96,7 +95,7 @@ def _above_noise(release: IntervalRelease, cuts: list[int]) -> list[int]:
 
 
 def _in_bins(
-    release: IntervalRelease, cuts: list[int], origin: EdgesFrom
+    release: IntervalRelease, cuts: list[int], origin: ordered.EdgesFrom
 ) -> ordered.BinnedAttribute:
     attribute: Any = release.attribute
     assert isinstance(attribute, ordered.OrderedAttribute)

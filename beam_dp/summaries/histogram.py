@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beam_dp.domain.universe import Domain
-from beam_dp.encoding.batch import EncodedBatch
+from beam_dp.encoding.records import EncodedBatch
 from beam_dp.errors import InputError, magnitude
 from beam_dp.queries.dense_tables import marginal_tables
 from beam_dp.summaries.shards import CellCounts, num_blocks, read_shards

@@ -19,7 +19,8 @@ from beam_dp.privacy.guarantee import MAX_RECORDS_PER_UNIT, RECORD
 from beam_dp.windows.horizon import MAX_WINDOWS
 
 # An entry: two words of a fingerprint, a window, a number.
-_DTYPES = [np.dtype(each) for each in ("<u8", "<u8", "<i4", "<u4")]
+_DTYPES: tuple[np.dtype[Any], ...]
+_DTYPES = np.dtype("<u8"), np.dtype("<u8"), np.dtype("<i4"), np.dtype("<u4")
 
 
 @dataclasses.dataclass(frozen=True)

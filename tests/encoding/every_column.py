@@ -10,8 +10,8 @@ import pyarrow as pa
 
 from beam_dp.domain.attributes import Attribute, BooleanAttribute, CategoricalAttribute
 from beam_dp.domain.ordered import IntegerAttribute, NumericAttribute
-from beam_dp.encoding.columns import encode_column
 from beam_dp.encoding.keys import clamped_numbers, key_elements
+from beam_dp.encoding.records import encode_column
 from beam_dp.encoding.units import arrow_column, unit_fingerprints
 from beam_dp.hashing.keys import HashKey
 from beam_dp.queries.sparse import KEY_TYPES

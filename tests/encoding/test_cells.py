@@ -11,9 +11,8 @@ from beam_dp.domain.attributes import BooleanAttribute, CategoricalAttribute
 from beam_dp.domain.files import domain_from_json
 from beam_dp.domain.ordered import IntegerAttribute, NumericAttribute
 from beam_dp.domain.universe import Domain
-from beam_dp.encoding import columns
-from beam_dp.encoding.columns import encode_batch, encode_cells, encode_column
-from beam_dp.encoding.records import encode_records
+from beam_dp.encoding import records
+from beam_dp.encoding.records import encode_batch, encode_cells, encode_column, encode_records
 from beam_dp.errors import InputError
 
 shapes = st.lists(st.sampled_from([1, 2, 3, 5, 16, 100, 256, 257, 70_000]), max_size=6)
@@ -50,7 +49,7 @@ def test_encodes_only_records_inside_the_domain(shape, num_records, random, stra
 
 
 def test_encodes_long_batches_and_chunked_tables(monkeypatch):
-    monkeypatch.setattr(columns, "_WINDOW", 7)
+    monkeypatch.setattr(records, "_WINDOW", 7)
     rng = np.random.default_rng(0)
     domain = domain_from_json({"a": 3, "b": 4, "c": 300})
     data = [rng.integers(0, size, 100) for size in (3, 5, 301)]

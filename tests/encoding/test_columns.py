@@ -13,8 +13,8 @@ from hypothesis import example, given, settings, strategies as st
 from beam_dp.domain.attributes import BooleanAttribute, CategoricalAttribute
 from beam_dp.domain.dates import DateAttribute, DatetimeAttribute
 from beam_dp.domain.ordered import IntegerAttribute, NumericAttribute
-from beam_dp.encoding import columns
-from beam_dp.encoding.columns import encode_column
+from beam_dp.encoding import records
+from beam_dp.encoding.records import encode_column
 from beam_dp.encoding.units import arrow_column
 
 BASES = [
@@ -271,7 +271,7 @@ def test_looks_up_a_range_wider_than_half_its_type():
 
 
 def test_failed_arrow_conversion_affects_no_other_value(monkeypatch):
-    code_by_type = columns._code_by_type
+    code_by_type = records._code_by_type
     refused = []
 
     def refuse_whole_column(levels, window):
@@ -280,7 +280,7 @@ def test_failed_arrow_conversion_affects_no_other_value(monkeypatch):
             raise pa.ArrowNotImplementedError("no such kernel")
         return code_by_type(levels, window)
 
-    monkeypatch.setattr(columns, "_code_by_type", refuse_whole_column)
+    monkeypatch.setattr(records, "_code_by_type", refuse_whole_column)
     array = pa.array(["3", None, "x"])
     assert encode_column(IntegerAttribute("a", 0, 5, nullable=True), array).tolist() == [3, 6, -1]
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings, strategies as st
 from beam_dp.domain.ordered import IntegerAttribute
 from beam_dp.domain.universe import Domain
 from beam_dp.encoding import contributions
-from beam_dp.encoding.batch import EncodedBatch, RecordWords, from_bytes, record_bytes, to_bytes
+from beam_dp.encoding.batch import RecordWords, from_bytes, record_bytes, to_bytes
 from beam_dp.encoding.contributions import (
     add_identical,
     distinct_units,
@@ -20,6 +20,7 @@ from beam_dp.encoding.contributions import (
     split_by,
     split_by_unit,
 )
+from beam_dp.encoding.records import EncodedBatch
 from beam_dp.encoding.units import mix, unit_fingerprints
 
 Records = list[tuple[int, int]]  # unit, cell

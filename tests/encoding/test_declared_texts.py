@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from beam_dp.domain.files import domain_from_json
-from beam_dp.encoding.columns import encode_column
+from beam_dp.encoding.records import encode_column
 from beam_dp.encoding.units import arrow_column
 
 WORDS = {"type": "boolean", "true_values": ["stra\u00dfe", 1], "false_values": ["K"],

@@ -16,9 +16,9 @@ import pytest
 from value_kinds import ATTRIBUTES, DAY, DECLARED, KINDS
 
 from beam_dp.domain.attributes import CategoricalAttribute
-from beam_dp.encoding.columns import encode_column
 from beam_dp.encoding.keys import clamped_numbers, key_elements
-from beam_dp.encoding.records import seconds_of
+from beam_dp.encoding.layouts import seconds_of
+from beam_dp.encoding.records import encode_column
 from beam_dp.encoding.tables import frame_batch
 from beam_dp.encoding.units import arrow_column, unit_fingerprints
 from beam_dp.hashing.keys import HashKey

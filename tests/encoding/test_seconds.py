@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, strategies as st
 
-from beam_dp.encoding.records import NO_TIME, seconds_of
+from beam_dp.encoding.layouts import NO_TIME, seconds_of
 from beam_dp.encoding.units import arrow_column
 
 MOMENT = datetime.datetime(2026, 11, 23, 1, 2, 3, 999_999)

@@ -12,7 +12,7 @@ from hypothesis import given, settings, strategies as st
 import beam_dp.summaries.shards as shards
 from beam_dp.domain.ordered import IntegerAttribute
 from beam_dp.domain.universe import Domain
-from beam_dp.encoding.batch import EncodedBatch
+from beam_dp.encoding.records import EncodedBatch
 from beam_dp.summaries.histogram import (
     Histogram,
     HistogramAccumulator,

@@ -15,7 +15,7 @@ from tiny import ADD, APPROXIMATE, domain_of, on_trees, plan_of, promise, summar
 
 from beam_dp.domain.files import read_domain
 from beam_dp.domain.universe import Domain
-from beam_dp.encoding.columns import encode_cells
+from beam_dp.encoding.records import encode_cells
 from beam_dp.mechanisms.marginals import selection as selection_module
 from beam_dp.mechanisms.marginals.measure_all import MWEM, Gaussian, Laplace
 from beam_dp.mechanisms.marginals.plan import MarginalsPlan, Mechanism

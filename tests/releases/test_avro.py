@@ -18,7 +18,7 @@ from beam_dp.domain.dates import DateAttribute, DatetimeAttribute
 from beam_dp.domain.files import domain_from_json
 from beam_dp.domain.ordered import IntegerAttribute, NumericAttribute
 from beam_dp.domain.universe import Domain
-from beam_dp.encoding.columns import encode_batch
+from beam_dp.encoding.records import encode_batch
 from beam_dp.encoding.units import arrow_column
 from beam_dp.releases.files import avro as avro_files
 from beam_dp.releases.files.avro import decode_longs, encode, encode_longs, write_blocks

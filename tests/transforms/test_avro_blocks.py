@@ -11,7 +11,7 @@ from hypothesis import given, settings, strategies as st
 
 import beam_dp.transforms.reading.avro_blocks as avro_blocks
 from beam_dp.domain.dates import DateAttribute
-from beam_dp.encoding.columns import encode_column
+from beam_dp.encoding.records import encode_column
 from beam_dp.releases.files.avro import encode
 from beam_dp.releases.files.avro_guard import HEADER, MAGIC
 

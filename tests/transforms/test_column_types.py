@@ -25,8 +25,8 @@ import beam_dp.transforms.reading.read as read_module
 from beam_dp.domain.attributes import Attribute, BooleanAttribute, CategoricalAttribute
 from beam_dp.domain.ordered import IntegerAttribute, NumericAttribute
 from beam_dp.domain.universe import Domain
-from beam_dp.encoding.columns import encode_column
 from beam_dp.encoding.keys import key_elements
+from beam_dp.encoding.records import encode_column
 from beam_dp.errors import InputError
 from beam_dp.hashing.keys import HashKey
 from beam_dp.mechanisms.sketches.mechanisms import CountSketch

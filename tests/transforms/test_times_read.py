@@ -16,7 +16,7 @@ from fakes import pipeline, write_avro
 
 from beam_dp.domain.dates import DateAttribute, DatetimeAttribute
 from beam_dp.domain.universe import Domain
-from beam_dp.encoding.columns import encode_column
+from beam_dp.encoding.records import encode_column
 from beam_dp.errors import InputError
 from beam_dp.hashing.keys import HashKey
 from beam_dp.transforms import EncodeRecords, KeyColumns, ReadRecords

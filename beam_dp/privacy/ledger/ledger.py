@@ -17,8 +17,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from beam_dp.checks import checked_integer, checked_number
-from beam_dp.domain.edges import released_edges
-from beam_dp.domain.universe import Domain
+from beam_dp.domain.universe import Domain, released_edges
 from beam_dp.errors import InputError, shown
 from beam_dp.privacy.guarantee import MAX_DELTA, Guarantee, Neighboring
 from beam_dp.privacy.ledger import filters, storage

@@ -29,15 +29,13 @@ from beam_dp.domain.universe import Domain
 from beam_dp.encoding.batch import (
     Columns,
     CostLimit,
-    EncodedBatch,
     RecordWords,
-    WindowBatch,
     WindowWords,
     from_bytes,
     to_bytes,
 )
 from beam_dp.encoding.contributions import distinct_units, select_records, split_by
-from beam_dp.encoding.records import encode_window_cells, encode_windows
+from beam_dp.encoding.records import EncodedBatch, WindowBatch, encode_window_cells, encode_windows
 from beam_dp.errors import InputError, magnitude
 from beam_dp.privacy.guarantee import RECORD
 from beam_dp.privacy.unit_costs import UnitCosts

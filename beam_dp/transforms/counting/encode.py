@@ -13,10 +13,9 @@ import pyarrow as pa
 from beam_dp.checks import check_choice
 from beam_dp.domain.ordered import IntegerAttribute
 from beam_dp.domain.universe import Domain
-from beam_dp.encoding.batch import EncodedBatch, KeyBatch
-from beam_dp.encoding.columns import column_of
+from beam_dp.encoding.batch import KeyBatch
 from beam_dp.encoding.keys import clamped_numbers, key_elements
-from beam_dp.encoding.records import encode_all_records, encode_records
+from beam_dp.encoding.records import EncodedBatch, column_of, encode_all_records, encode_records
 from beam_dp.encoding.units import unit_fingerprints
 from beam_dp.errors import InputError
 from beam_dp.hashing.keys import HashKey

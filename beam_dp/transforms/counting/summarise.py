@@ -12,8 +12,9 @@ from apache_beam.utils.windowed_value import WindowedValue
 from numpy.typing import NDArray
 
 from beam_dp.domain.universe import Domain
-from beam_dp.encoding.batch import EncodedBatch, KeyBatch
+from beam_dp.encoding.batch import KeyBatch
 from beam_dp.encoding.contributions import split_by_unit
+from beam_dp.encoding.records import EncodedBatch
 from beam_dp.encoding.units import mix
 from beam_dp.mechanisms.left_out import LeftOutPlan
 from beam_dp.privacy.guarantee import Guarantee

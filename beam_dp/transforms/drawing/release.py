@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import apache_beam as beam
 
-from beam_dp.domain.edges import check_edges_budget
-from beam_dp.domain.universe import Domain
+from beam_dp.domain.universe import Domain, check_edges_budget
 from beam_dp.mechanisms.draw_database import draw_database
 from beam_dp.mechanisms.registry import ReleaseOptions, plan_release
 from beam_dp.mechanisms.resources import worker_bytes

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 import apache_beam as beam
 import numpy as np
 
-from beam_dp.domain.edges import check_edges_budget
-from beam_dp.domain.universe import Domain
+from beam_dp.domain.universe import Domain, check_edges_budget
 from beam_dp.errors import InputError
 from beam_dp.mechanisms.intervals.plan import (
     IntervalPlan,

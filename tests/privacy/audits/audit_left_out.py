@@ -26,7 +26,7 @@ from noise_sources import Draw, NoNoise
 from tiny import ADD, REPLACE, domain_of, promise, share_spent, workload_of
 
 from beam_dp.encoding import records as encode_module
-from beam_dp.encoding.batch import EncodedBatch
+from beam_dp.encoding.records import EncodedBatch
 from beam_dp.mechanisms.left_out import LEFT_OUT_SHARE, LeftOutPlan
 from beam_dp.mechanisms.marginals.measure_all import Laplace
 from beam_dp.noise.source import NoiseSource

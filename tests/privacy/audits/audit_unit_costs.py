@@ -23,7 +23,8 @@ from tiny import ADD, domain_of, promise, share_spent, workload_of
 
 import beam_dp.in_memory as release_table
 from beam_dp.encoding import contributions as contributions_module
-from beam_dp.encoding.batch import CostLimit, EncodedBatch
+from beam_dp.encoding.batch import CostLimit
+from beam_dp.encoding.records import EncodedBatch
 from beam_dp.mechanisms.marginals import measure_all as measure_all_module
 from beam_dp.mechanisms.marginals.measure_all import MWEM, Gaussian
 from beam_dp.mechanisms.marginals.plan import MarginalsPlan, Mechanism
