@@ -67,7 +67,7 @@ def release(
     records.
 
     Args:
-        table: a pandas or polars frame, an Arrow table, or anything else that has
+        table: a pandas or polars frame, an Arrow table, or anything else with
             ``__arrow_c_stream__``; read once. A missing value of pandas is null.
         domain: the universe; records outside it are left out, silently.
         workload: the marginals that the release must answer; for ``SmallDB`` any linear queries.
@@ -80,9 +80,9 @@ def release(
         records_format: as there.
         start_from: as there.
         output: directory where the release is written too, as by ``write_release``.
-        ledger: that pays, before noise is drawn; the card then names its entry.
-        dataset_id: from whose budget.
-        purpose: why, as the ledger's entry then says, beside who, when and ``output``.
+        ledger: pays before noise is drawn; the card then names its entry.
+        dataset_id: the dataset whose budget pays.
+        purpose: written to the ledger's entry, next to who, when and ``output``.
 
     Returns:
         The release.
@@ -93,12 +93,12 @@ def release(
         LedgerError: if the ledger can't be used.
         PrivateStepError: if encoding, counting or drawing fails, as in a job: without a message
             that could quote a record.
-        ReleaseError: if what was written was lost.
-        Exception: whatever kept the release from being written; its ``release`` is the release,
-            for the budget is spent and another draw would cost it again.
+        ReleaseError: if a written file was lost.
+        Exception: if the release could not be written. The attribute ``release`` of the exception
+            is the release, because the budget is spent and another draw would cost it again.
 
-    Cost: of encoding and counting tens of nanoseconds a record and attribute, on one thread; memory
-    of the table, of 16 bytes and the codes a record where the unit is not the record, and of the
+    Cost: encoding and counting take tens of nanoseconds a record and attribute, on one thread;
+    memory for the table, 16 bytes and the codes a record where the unit is not the record, and the
     mechanism.
 
     Example:
@@ -137,9 +137,8 @@ def release(
     token = None
     if ledger is not None:
         place = None if output is None else place_text(os.fspath(output))
-        origin = Origin(purpose=purpose, output=place)
-        stated = plan.mechanism, plan.entry()
-        token = ledger.spend(dataset_id, guarantee, plan.loss, *stated, origin)
+        stated = plan.mechanism, plan.entry(), Origin(purpose=purpose, output=place)
+        token = ledger.spend(dataset_id, guarantee, plan.loss, *stated)
         plan = plan.paid_by(token)
     drawn = _draw(mechanism, plan, summary, left_out)
     if output is not None:
@@ -165,14 +164,14 @@ def _write(drawn: SyntheticDatabase, output: str | os.PathLike[str]) -> None:
 
 
 def _check_columns(records: Table, domain: Domain, privacy_unit: str) -> list[str]:
-    """Returns the columns that are needed, once each is known to be there."""
+    """Checks that the table has the needed columns, and returns their names."""
     for attribute in domain:
         records.check_column("domain", attribute.name, attribute)
     if privacy_unit != RECORD:
         records.check_column("privacy_unit", privacy_unit)
         return list(dict.fromkeys((*domain.names, privacy_unit)))
     if RECORD in records.types:
-        # Whoever means that column would get the weaker promise, unseen.
+        # A user who means that column would unknowingly get the weaker promise.
         condition = "is also a column of the table: rename that column to say which is meant"
         raise InputError("privacy_unit", RECORD, condition)
     warn_of_record_unit(name for name in records.types if name not in domain)
@@ -183,10 +182,7 @@ def _check_columns(records: Table, domain: Domain, privacy_unit: str) -> list[st
 def _count(
     plan: MarginalsPlan, records: Table, columns: list[str]
 ) -> tuple[Histogram | Marginals, NDArray[np.int64] | None]:
-    """Returns the exact summary, and counts of the records outside the domain if these are asked.
-
-    Both are secret.
-    """
+    """Returns the exact summary, and the counts outside the domain if asked; both are secret."""
     accumulator = choose_accumulator(plan.domain, plan.summary_tables)
     as_cells = isinstance(accumulator, HistogramAccumulator)
     how = plan.domain, plan.promised.privacy_unit, as_cells

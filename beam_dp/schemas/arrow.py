@@ -1,9 +1,9 @@
 """Columns of Parquet and Arrow files, and of pandas and polars frames.
 
 Only names, types and nullability are used: not the metadata of a schema and its fields, where
-pandas writes how many rows there are, nor the rest of a Parquet footer, nor the values of a
-dictionary. The categories of a pandas ``Categorical`` came from the records, and are not used
-either. Those of a polars ``Enum`` were declared by its author.
+pandas writes the number of rows, the rest of a Parquet footer or the values of a dictionary. The
+categories of a pandas ``Categorical`` came from the records, and are not used either. Those of a
+polars ``Enum`` were declared by its author.
 """
 
 from __future__ import annotations
@@ -16,9 +16,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from beam_dp.errors import InputError
-from beam_dp.schemas.columns import NESTED, NO_LEVELS, Column, Kind
+from beam_dp.schemas.columns import NESTED, NO_LEVELS, ONLY_NULL, Column, Kind
 
-_OBJECTS = "objects have no levels: make them text, for example"
 _PANDAS_KINDS: dict[str, Kind] = {
     "b": "boolean",
     "i": "integer",
@@ -73,7 +72,7 @@ def _column(name: str, kind: Any, nullable: bool) -> Column:
     if types.is_nested(kind):
         return Column.unusable(name, NESTED)
     if types.is_null(kind):
-        return Column.unusable(name, "its type admits nothing but null")
+        return Column.unusable(name, ONLY_NULL)
     if types.is_boolean(kind):
         return Column(name, "boolean", nullable)
     if types.is_integer(kind):
@@ -111,7 +110,7 @@ def _pandas_column(name: object, kind: Any) -> Column:
     if not isinstance(name, str):
         return Column.unusable(str(name), "its name is not text")
     if isinstance(getattr(kind, "pyarrow_dtype", None), pa.DataType):
-        return _of_arrow(name, kind.pyarrow_dtype)
+        return _column(name, kind.pyarrow_dtype, nullable=True)
     pandas = sys.modules["pandas"]
     if isinstance(kind, pandas.CategoricalDtype):
         column = replace(_pandas_column(name, kind.categories.dtype), nullable=True)
@@ -128,15 +127,11 @@ def _pandas_column(name: object, kind: Any) -> Column:
 
 def _polars_column(polars: Any, name: str, kind: Any) -> Column:
     if kind == polars.Object:
-        return Column.unusable(name, _OBJECTS)
+        return Column.unusable(name, "objects have no levels: make them text, for example")
     if isinstance(kind, polars.Enum):
         return Column(name, "categorical", nullable=True).listing(kind.categories.to_list())
-    return _of_arrow(name, polars.DataFrame(schema={name: kind}).to_arrow().schema.field(0).type)
-
-
-def _of_arrow(name: str, kind: pa.DataType) -> Column:
-    (column,) = arrow_columns(pa.schema([pa.field(name, kind)]))
-    return column
+    arrow = polars.DataFrame(schema={name: kind}).to_arrow().schema.field(0).type
+    return _column(name, arrow, nullable=True)
 
 
 def _refusal(path: str, what: str, error: Exception) -> InputError:

@@ -10,18 +10,15 @@ import fastavro
 
 from beam_dp.domain.texts import checked_json
 from beam_dp.errors import InputError
-from beam_dp.schemas.columns import NESTED, NO_LEVELS, Column, Kind, common_kind, resolved
+from beam_dp.schemas.columns import NESTED, NO_LEVELS, ONLY_NULL, Column, Kind, common_kind
 
 _KINDS: dict[str, Kind] = {
     "boolean": "boolean",
-    "bytes": "categorical",
-    "double": "numeric",
-    "fixed": "categorical",
-    "float": "numeric",
-    "int": "integer",
-    "long": "integer",
-    "string": "categorical",
+    **dict.fromkeys(("bytes", "fixed", "string"), "categorical"),
+    **dict.fromkeys(("double", "float"), "numeric"),
+    **dict.fromkeys(("int", "long"), "integer"),
 }
+_NULLS = ("null", {"type": "null"})
 _NAMED = ("enum", "fixed", "record", "error")
 _NESTED = ("array", "error", "map", "record")
 
@@ -56,12 +53,11 @@ def avro_columns(schema: Any, source: str) -> list[Column]:
 def _column(name: str, schema: Any, named: dict[str, Any]) -> Column:
     _remember(schema, named)
     members = schema if isinstance(schema, list) else [schema]
-    given = [resolved(member, named) for member in members]
-    nullable = any(member in ("null", {"type": "null"}) for member in given)
-    values = [_of_one_type(name, each) for each in given if each not in ("null", {"type": "null"})]
+    given = [named.get(each, each) if isinstance(each, str) else each for each in members]
+    values = [_of_one_type(name, each) for each in given if each not in _NULLS]
     if not values:
-        return Column.unusable(name, "its type admits nothing but null")
-    return replace(common_kind(values), nullable=nullable)
+        return Column.unusable(name, ONLY_NULL)
+    return replace(common_kind(values), nullable=len(values) < len(given))
 
 
 def _of_one_type(name: str, schema: Any) -> Column:
@@ -98,6 +94,5 @@ def _remember(schema: Any, named: dict[str, Any]) -> None:
         if isinstance(member, Mapping) and member.get("type") in _NAMED:
             name, space = member.get("name"), member.get("namespace")
             if isinstance(name, str):
-                named.setdefault(name, member)
-                named.setdefault(name.rpartition(".")[2], member)
-                named.setdefault(f"{space}.{name}", member)
+                for known in (name, name.rpartition(".")[2], f"{space}.{name}"):
+                    named.setdefault(known, member)

@@ -1,4 +1,4 @@
-"""`Column`: what every reader of a schema returns, and everything a draft is made of.
+"""`Column`: the output of every reader of a schema, and the only input of a draft.
 
 Privacy: a file may have facts about the records next to its schema: statistics and row counts of a
 Parquet footer, the values of an Arrow dictionary, the ``RangeIndex`` that pandas writes. A column
@@ -7,7 +7,7 @@ has no field for any of them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Self
 
@@ -18,8 +18,7 @@ Kind = Literal["boolean", "categorical", "date", "datetime", "integer", "numeric
 
 NESTED = "nested values have no levels"
 NO_LEVELS = "times of day and durations have no levels"
-MIXED = "values of several types have no levels in common"
-_MAX_DEPTH = 32
+ONLY_NULL = "its type admits nothing but null"
 
 
 @dataclass(frozen=True)
@@ -62,11 +61,9 @@ class Column:
                 bounds.append(whole + step if excluded and whole == bound else whole)
             else:
                 bounds.append(bound)
-        return replace(
-            self,
-            low=self.low if bounds[0] is None else bounds[0],
-            high=self.high if bounds[1] is None else bounds[1],
-        )
+        low, high = bounds
+        low = self.low if low is None else low
+        return replace(self, low=low, high=self.high if high is None else high)
 
     def listing(self, values: Sequence[Any]) -> Column:
         """Returns the column with a declared list of values, if they make levels."""
@@ -93,11 +90,4 @@ def common_kind(members: Sequence[Column]) -> Column:
         return Column(name, "numeric")
     if kinds == {"integer", "categorical"}:
         return Column(name, "categorical")
-    return Column.unusable(name, MIXED)
-
-
-def resolved(schema: Any, named: Mapping[str, Any], depth: int = 0) -> Any:
-    """Returns the schema that a name refers to, through a few names at most."""
-    if not isinstance(schema, str) or schema not in named or depth > _MAX_DEPTH:
-        return schema
-    return resolved(named[schema], named, depth + 1)
+    return Column.unusable(name, "values of several types have no levels in common")

@@ -84,11 +84,10 @@ class DomainDraft:
 
     def without_null(self) -> DomainDraft:
         """Returns the draft without levels for null."""
-        keys = ("nullable", "null_values")
-        changed = [
-            {key: value for key, value in each.items() if key not in keys}
-            for each in self.attributes
-        ]
+        changed = [dict(each) for each in self.attributes]
+        for each in changed:
+            each.pop("nullable", None)
+            each.pop("null_values", None)
         return replace(self, attributes=tuple(changed))
 
     def with_attribute(self, attribute: Attribute) -> DomainDraft:
@@ -105,8 +104,8 @@ class DomainDraft:
         entry = attribute.to_json()
         if self.attributes[place].get("nullable") is True:
             entry["nullable"] = True
-        changed = (*self.attributes[:place], entry, *self.attributes[place + 1 :])
-        return replace(self, attributes=changed)
+        changed = [*self.attributes[:place], entry, *self.attributes[place + 1 :]]
+        return replace(self, attributes=tuple(changed))
 
 
 def draft_of(columns: Sequence[Column], source: str) -> DomainDraft:
@@ -177,8 +176,7 @@ def _numeric(column: Column) -> dict[str, Any]:
 
 
 def _date(_: Column) -> dict[str, Any]:
-    example = '["2020-01-01", "2020-07-01"]'
-    return {"edges": to_fill_in(f"list edges of bins, such as {example}")}
+    return {"edges": to_fill_in('list edges of bins, such as ["2020-01-01", "2020-07-01"]')}
 
 
 def _datetime(column: Column) -> dict[str, Any]:

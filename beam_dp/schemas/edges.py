@@ -48,8 +48,8 @@ def binned_attribute(release: Release, num_bins: int) -> ordered.BinnedAttribute
     paid = release.plan.get("ledger_release")
     if not isinstance(paid, str):
         condition = (
-            "must be paid for by a ledger (--ledger, --dataset_id): what is released with its"
-            " edges adds up with it"
+            "must be paid for by a ledger (--ledger, --dataset_id): releases with its edges add up"
+            " with it"
         )
         raise InputError("edges_from", release.draw_id, condition)
     checked_integer("bins", num_bins, 2, min(MAX_BINS, release.num_leaves))
@@ -99,10 +99,8 @@ def _in_bins(
 ) -> ordered.BinnedAttribute:
     attribute: Any = release.attribute
     assert isinstance(attribute, ordered.OrderedAttribute)
-    shared = {
-        name: getattr(attribute, name)
-        for name in ("other", "nullable", "null_values", "case", "trim", "clip")
-    }
+    kept = ("other", "nullable", "null_values", "case", "trim", "clip")
+    shared = {name: getattr(attribute, name) for name in kept}
     if isinstance(attribute, ordered.IntegerAttribute):
         edges: list[Any] = [attribute.minimum + cut for cut in cuts]
         # The last bin includes its last edge, but no integer above the largest.

@@ -18,23 +18,16 @@ _JSON_KINDS: dict[str, Kind] = {
     "number": "numeric",
     "string": "categorical",
 }
+_NUMERIC = ("BIGDECIMAL", "BIGNUMERIC", "DECIMAL", "FLOAT", "FLOAT64", "NUMERIC")
 _BIGQUERY_KINDS: dict[str, Kind] = {
-    "BIGDECIMAL": "numeric",
-    "BIGNUMERIC": "numeric",
-    "BOOL": "boolean",
-    "BOOLEAN": "boolean",
-    "BYTES": "categorical",
     "DATE": "date",
-    "DATETIME": "datetime",
-    "DECIMAL": "numeric",
-    "FLOAT": "numeric",
-    "FLOAT64": "numeric",
-    "INT64": "integer",
-    "INTEGER": "integer",
-    "NUMERIC": "numeric",
-    "STRING": "categorical",
-    "TIMESTAMP": "datetime",
+    **dict.fromkeys(("BOOL", "BOOLEAN"), "boolean"),
+    **dict.fromkeys(("BYTES", "STRING"), "categorical"),
+    **dict.fromkeys(("DATETIME", "TIMESTAMP"), "datetime"),
+    **dict.fromkeys(("INT64", "INTEGER"), "integer"),
+    **dict.fromkeys(_NUMERIC, "numeric"),
 }
+_UNTYPED = "its type is not said"
 _SIZES = ("domain", "size")
 _CONTINUOUS = ("continuous", "numeric", "numerical", "float", "real")
 
@@ -49,7 +42,7 @@ def model_of(name: str) -> Any:
         for part in path.split("."):
             found = getattr(found, part)
     except Exception as error:
-        # Of what the module raises only the type is shown.
+        # Only the type of an error of the module is shown.
         fault = public_fault(error) or type(error).__name__
         if "pydantic" in fault:
             fault += ": pip install pydantic"
@@ -91,10 +84,9 @@ def _property(name: str, schema: Any, named: dict[str, Any]) -> Column:
     members = _members(schema, named, set())
     values = [_of_one_type(name, each) for each in members if each.get("type") != "null"]
     if not values:
-        return Column.unusable(name, "its type is not said")
-    nullable = len(values) < len(members) or any(
-        None in each.get("enum", ()) for each in members if isinstance(each.get("enum"), list)
-    )
+        return Column.unusable(name, _UNTYPED)
+    listed = [each["enum"] for each in members if isinstance(each.get("enum"), list)]
+    nullable = len(values) < len(members) or any(None in each for each in listed)
     if {each.kind for each in values} == {"numeric", "categorical"}:
         # pydantic describes a decimal number as a number or a text.
         values = [each for each in values if each.kind == "numeric" or each.values]
@@ -137,7 +129,7 @@ def _of_one_type(name: str, schema: dict[str, Any]) -> Column:
     if kind == "string" and form in ("time", "duration"):
         return Column.unusable(name, NO_LEVELS)
     if not isinstance(kind, str) or kind not in _JSON_KINDS:
-        return Column.unusable(name, "its type is not said")
+        return Column.unusable(name, _UNTYPED)
     column = Column(name, _JSON_KINDS[kind])
     if column.kind not in ("integer", "numeric"):
         return column

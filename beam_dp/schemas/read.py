@@ -99,9 +99,8 @@ def _draft(source: Any, kind: str | None, table: str | None, dialect: str | None
         columns = frame_columns(source)
     if columns is not None:
         return draft_of(columns, told)
-    raise InputError(
-        "schema", told, "must be a path, parsed JSON, a pydantic model, a frame or an Arrow schema"
-    )
+    condition = "must be a path, parsed JSON, a pydantic model, a frame or an Arrow schema"
+    raise InputError("schema", told, condition)
 
 
 def _of_text(source: str, kind: str | None, table: str | None, dialect: str | None) -> DomainDraft:
@@ -115,10 +114,9 @@ def _of_text(source: str, kind: str | None, table: str | None, dialect: str | No
     if kind == "pydantic":
         columns = json_forms.model_columns(json_forms.model_of(source), source)
     elif kind in ("arrow", "parquet"):
-        from beam_dp.schemas import arrow
+        from beam_dp.schemas.arrow import ipc_columns, parquet_columns
 
-        read = arrow.parquet_columns if kind == "parquet" else arrow.ipc_columns
-        columns = read(source)
+        columns = parquet_columns(source) if kind == "parquet" else ipc_columns(source)
     elif kind == "csv":
         columns = _csv_columns(source)
     elif kind == "sql":
@@ -145,17 +143,14 @@ def _csv_columns(path: str) -> list[Column]:
             names = next(csv.reader(file), [])
     except (OSError, UnicodeDecodeError, csv.Error):
         raise InputError("schema", path, "must be a CSV file that can be read") from None
-    if not names or len(set(names)) < len(names) or not all(map(_is_name, names)):
+    is_named = all(name.strip() and number_of(name.encode()) is None for name in names)
+    if not names or len(set(names)) < len(names) or not is_named:
         condition = (
             "must start with a header: its first line must name its columns, each once, and not"
             " hold empty names or numbers"
         )
         raise InputError("schema", path, condition)
     return [Column(name, "open") for name in names]
-
-
-def _is_name(text: str) -> bool:
-    return bool(text.strip()) and number_of(text.encode()) is None
 
 
 def _kind_of_name(source: str) -> str:
@@ -192,17 +187,16 @@ def _of_json(parsed: Any, kind: str | None, source: str) -> DomainDraft:
 
 
 def _kind_of_json(parsed: Any) -> str:
-    if isinstance(parsed, list):
+    if not isinstance(parsed, dict):
+        return "bigquery" if isinstance(parsed, list) else "sizes"
+    if isinstance(parsed.get("attributes"), list):
+        return "domain"
+    if parsed.get("type") == "record":
+        return "avro"
+    if isinstance(parsed.get("properties"), dict) or "$defs" in parsed:
+        return "json_schema"
+    if isinstance(parsed.get("fields"), list) or isinstance(parsed.get("schema"), dict):
         return "bigquery"
-    if isinstance(parsed, dict):
-        if isinstance(parsed.get("attributes"), list):
-            return "domain"
-        if parsed.get("type") == "record":
-            return "avro"
-        if isinstance(parsed.get("properties"), dict) or "$defs" in parsed:
-            return "json_schema"
-        if isinstance(parsed.get("fields"), list) or isinstance(parsed.get("schema"), dict):
-            return "bigquery"
     return "sizes"
 
 
@@ -212,7 +206,7 @@ def _of_domain(parsed: Any, source: str) -> DomainDraft:
     if not isinstance(entries, list) or not all(isinstance(each, dict) for each in entries):
         raise InputError("schema", source, "must be a domain file: an object with attributes")
     rest = {key: value for key, value in parsed.items() if key != "attributes"}
-    draft = DomainDraft(source, tuple(entries), (), rest)
+    draft = DomainDraft(source, tuple(entries), rest=rest)
     if not draft.open_points:
         draft.domain()
     return draft

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Iterator
 from dataclasses import replace
@@ -62,24 +63,21 @@ def sql_columns(text: str, source: str, table: str | None, dialect: str | None) 
 
 def _parsed(text: str, source: str, dialect: str | None) -> list[Any]:
     if dialect is not None and dialect not in (known := [each.value for each in sqlglot.Dialects]):
-        raise InputError(
-            "dialect", dialect, f"must be known to sqlglot; {nearest_known(dialect, known)}"
-        )
+        condition = f"must be known to sqlglot; {nearest_known(dialect, known)}"
+        raise InputError("dialect", dialect, condition)
     log = logging.getLogger("sqlglot")
-    level = log.level
+    level, place = log.level, ""
     log.setLevel(logging.CRITICAL)  # it warns about statements that are not used here
     try:
         return [each for each in sqlglot.parse(text, read=dialect) if each is not None]
     except sqlglot.errors.ParseError as error:
         where = error.errors[0] if error.errors else {}
         place = f" at line {where['line']}, column {where['col']}" if "line" in where else ""
-        condition = (
-            f"must be SQL that can be parsed{place}; the dialect (--dialect) says whose it is"
-        )
     except (sqlglot.errors.SqlglotError, RecursionError):
-        condition = "must be SQL that can be parsed; the dialect (--dialect) says whose it is"
+        pass
     finally:
         log.setLevel(level)
+    condition = f"must be SQL that can be parsed{place}; the dialect (--dialect) says whose it is"
     raise InputError("schema", source, condition)
 
 
@@ -96,8 +94,6 @@ def _names_of_table(statement: Any) -> Iterator[str]:
 
 def _enum_type(statement: Any) -> Iterator[tuple[str, tuple[str, ...]]]:
     """Yields the name and values of a `CREATE TYPE ... AS ENUM`, which sqlglot keeps as text."""
-    import sqlglot
-
     if not isinstance(statement, exp.Command) or str(statement.this).upper() != "CREATE":
         return
     tokens = sqlglot.tokenize(f"{statement.args.get('expression')}")
@@ -109,9 +105,7 @@ def _enum_type(statement: Any) -> Iterator[tuple[str, tuple[str, ...]]]:
 
 
 def _table_columns(create: Any, enums: dict[str, tuple[str, ...]]) -> list[Column]:
-    found: dict[int, Column] = {}
-    parts = create.this.expressions
-    columns = [part for part in parts if isinstance(part, exp.ColumnDef)]
+    found, parts = [], create.this.expressions
     checks = [check for part in parts for check in part.find_all(exp.CheckColumnConstraint)]
     keys = {
         name.name
@@ -119,9 +113,11 @@ def _table_columns(create: Any, enums: dict[str, tuple[str, ...]]) -> list[Colum
         for key in part.find_all(exp.PrimaryKey)
         for name in key.find_all(exp.Identifier)
     }
-    for place, part in enumerate(columns):
+    required = (exp.NotNullColumnConstraint, exp.PrimaryKeyColumnConstraint)
+    for part in parts:
+        if not isinstance(part, exp.ColumnDef):
+            continue
         column = _typed(part, enums)
-        required = (exp.NotNullColumnConstraint, exp.PrimaryKeyColumnConstraint)
         is_required = part.name in keys or any(
             isinstance(each.kind, required) and not each.kind.args.get("allow_null")
             for each in part.constraints
@@ -130,8 +126,8 @@ def _table_columns(create: Any, enums: dict[str, tuple[str, ...]]) -> list[Colum
             column = replace(column, nullable=not is_required)
             for check in checks:
                 column = _checked(column, check.this)
-        found[place] = column
-    return list(found.values())
+        found.append(column)
+    return found
 
 
 def _typed(part: Any, enums: dict[str, tuple[str, ...]]) -> Column:
@@ -207,11 +203,7 @@ def _literal(expression: Any) -> str | int | float | None:
         return None
     if expression.is_string:
         return str(expression.this) if sign == 1 else None
-    try:
-        return sign * int(expression.this)
-    except ValueError:
-        pass
-    try:
-        return sign * float(expression.this)
-    except ValueError:
-        return None
+    for number in (int, float):
+        with contextlib.suppress(ValueError):
+            return sign * number(expression.this)
+    return None
