@@ -110,15 +110,17 @@ if TYPE_CHECKING:
     from beam_dp.releases.windows.release import HorizonRelease as HorizonRelease
     from beam_dp.schemas.draft import DomainDraft as DomainDraft
     from beam_dp.schemas.read import domain_draft as domain_draft
-    from beam_dp.transforms.counting.encode import KeyColumns as KeyColumns
-    from beam_dp.transforms.drawing.answer_queries import AnswerQueries as AnswerQueries
-    from beam_dp.transforms.drawing.answer_sparse import AnswerSparseQueries as AnswerSparseQueries
-    from beam_dp.transforms.drawing.answer_workload import AnswerWorkload as AnswerWorkload
+    from beam_dp.transforms.counting.summarise import KeyColumns as KeyColumns
+    from beam_dp.transforms.drawing.answer_queries import (
+        AnswerQueries as AnswerQueries,
+        AnswerSparseQueries as AnswerSparseQueries,
+        AnswerWorkload as AnswerWorkload,
+    )
     from beam_dp.transforms.drawing.release import (
+        ReleaseIntervals as ReleaseIntervals,
+        ReleaseProjection as ReleaseProjection,
         ReleaseSyntheticDatabase as ReleaseSyntheticDatabase,
     )
-    from beam_dp.transforms.drawing.release_intervals import ReleaseIntervals as ReleaseIntervals
-    from beam_dp.transforms.drawing.release_projection import ReleaseProjection as ReleaseProjection
     from beam_dp.transforms.drawing.release_windows import (
         ReleaseWindows as ReleaseWindows,
         begin_windows as begin_windows,

@@ -37,7 +37,7 @@ from beam_dp.transforms import (
     KeyColumns,
     WriteAnswers,
 )
-from beam_dp.transforms.elements import numbered_queries
+from beam_dp.transforms.drawing.one_worker import numbered_queries
 
 from . import program
 from .preview import bound_text, number_text

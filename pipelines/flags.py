@@ -26,7 +26,7 @@ from beam_dp.reports.truth import Truth, truth_domain, truth_of
 from beam_dp.transforms import ReadError, ReadRecords
 from beam_dp.transforms.errors import FileError
 from beam_dp.transforms.reading.formats import format_of, open_file
-from beam_dp.transforms.reading.listing import plain_path
+from beam_dp.transforms.reading.read import plain_path
 
 EXIT_BAD_INPUT = 2
 EXIT_JOB_FAILED = 1

@@ -47,7 +47,7 @@ from beam_dp.releases.release import Release
 from beam_dp.releases.windows.horizon_files import HorizonCard, begin_horizon, released
 from beam_dp.reports.terminal import counted, short
 from beam_dp.transforms.drawing.release_windows import ReleaseWindows, horizon_card
-from beam_dp.transforms.reading.listing import plain_path
+from beam_dp.transforms.reading.read import plain_path
 from beam_dp.transforms.reading.read_arrivals import ReadArrivals
 from beam_dp.windows.horizon import Horizon, seconds_of_duration, span_text
 

@@ -1,22 +1,26 @@
 """The Beam layer: thin stages around the folders that know no Beam."""
 
-from beam_dp.transforms.counting.encode import (
+from beam_dp.transforms.counting.limit_contributions import LimitContributions as LimitContributions
+from beam_dp.transforms.counting.summarise import (
     EncodeRecords as EncodeRecords,
     KeyColumns as KeyColumns,
+    Summarise as Summarise,
 )
-from beam_dp.transforms.counting.limit_contributions import LimitContributions as LimitContributions
-from beam_dp.transforms.counting.summarise import Summarise as Summarise
-from beam_dp.transforms.drawing.answer_queries import AnswerQueries as AnswerQueries
-from beam_dp.transforms.drawing.answer_sparse import AnswerSparseQueries as AnswerSparseQueries
-from beam_dp.transforms.drawing.answer_workload import AnswerWorkload as AnswerWorkload
-from beam_dp.transforms.drawing.release import ReleaseSyntheticDatabase as ReleaseSyntheticDatabase
-from beam_dp.transforms.drawing.release_intervals import ReleaseIntervals as ReleaseIntervals
-from beam_dp.transforms.drawing.release_projection import ReleaseProjection as ReleaseProjection
+from beam_dp.transforms.drawing.answer_queries import (
+    AnswerQueries as AnswerQueries,
+    AnswerSparseQueries as AnswerSparseQueries,
+    AnswerWorkload as AnswerWorkload,
+)
+from beam_dp.transforms.drawing.one_worker import AnswerBatch as AnswerBatch
+from beam_dp.transforms.drawing.release import (
+    ReleaseIntervals as ReleaseIntervals,
+    ReleaseProjection as ReleaseProjection,
+    ReleaseSyntheticDatabase as ReleaseSyntheticDatabase,
+)
 from beam_dp.transforms.drawing.release_windows import (
     ReleaseWindows as ReleaseWindows,
     begin_windows as begin_windows,
 )
-from beam_dp.transforms.elements import AnswerBatch as AnswerBatch
 from beam_dp.transforms.errors import (
     PrivateStepError as PrivateStepError,
     ReadError as ReadError,

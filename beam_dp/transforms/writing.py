@@ -17,7 +17,7 @@ from beam_dp.releases.answers.release import AnswersRelease
 from beam_dp.releases.files.commit import Draw, check_output, commit_draw
 from beam_dp.releases.kinds import commit_release
 from beam_dp.storage.store import is_url, store_for
-from beam_dp.transforms.elements import AnswerBatch, ReleaseShard
+from beam_dp.transforms.drawing.one_worker import AnswerBatch, ReleaseShard
 from beam_dp.transforms.reading.records import refuse_windows
 
 

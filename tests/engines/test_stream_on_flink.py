@@ -13,8 +13,7 @@ from jobs import DOMAIN, people, write_table
 from beam_dp.domain.files import parse_domain
 from beam_dp.mechanisms.online.private_mw_plan import plan_private_mw
 from beam_dp.privacy.guarantee import Guarantee, Neighboring
-from beam_dp.transforms import AnswerQueries, ReadRecords
-from beam_dp.transforms.drawing.answer_queries import AnswerBatch
+from beam_dp.transforms import AnswerBatch, AnswerQueries, ReadRecords
 
 pytestmark = pytest.mark.engines
 QUERIES = [

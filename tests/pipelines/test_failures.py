@@ -108,8 +108,8 @@ def test_withholds_other_errors_in_worker_setup(fails, monkeypatch, error):
     ("step", "error"),
     [
         ("drawing.one_worker.release_shards", no_module()),
-        ("counting.encode.encode_records", no_file()),
-        ("counting.encode.encode_records", SetupError(SECRET)),
+        ("counting.summarise.encode_records", no_file()),
+        ("counting.summarise.encode_records", SetupError(SECRET)),
         ("counting.summarise._AddShards.add_input", no_module()),
         ("counting.summarise._CountBundle.start_bundle", no_module()),
         ("counting.summarise._CountBundle.start_bundle", no_file()),

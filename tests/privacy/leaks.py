@@ -13,8 +13,8 @@ import pytest
 from apache_beam.metrics import Metrics
 
 import beam_dp.mechanisms.marginals.synthesis as synthesis
-import beam_dp.transforms.counting.encode as encode_module
 import beam_dp.transforms.counting.limit_contributions as limit_module
+import beam_dp.transforms.counting.summarise as encode_module
 import beam_dp.transforms.writing as write_module
 
 Leak = Callable[[pytest.MonkeyPatch], None]

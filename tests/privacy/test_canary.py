@@ -21,7 +21,7 @@ from jobs import DOMAIN, interval_flags, job_flags, people
 from leaks import LEAKS
 from observe import Observed, clean, left_by, observe
 
-import beam_dp.transforms.counting.encode as encode_module
+import beam_dp.transforms.counting.summarise as encode_module
 from beam_dp.storage import store as filesystem
 from pipelines.release_intervals import main as release_intervals
 

@@ -10,7 +10,7 @@ import pytest
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from tiny import ADD, domain_of, promise
 
-import beam_dp.transforms.elements as batches_module
+import beam_dp.transforms.drawing.one_worker as batches_module
 from beam_dp import Guarantee
 from beam_dp.domain.attributes import BooleanAttribute
 from beam_dp.domain.universe import Domain
@@ -22,7 +22,7 @@ from beam_dp.queries.linear_workload import parse_linear_workload
 from beam_dp.releases.answers.files import answers_file, read_rows
 from beam_dp.releases.kinds import read_release
 from beam_dp.transforms import AnswerBatch, AnswerQueries, AnswerWorkload, WriteAnswers
-from beam_dp.transforms.elements import answer_batches, each_query, numbered_queries
+from beam_dp.transforms.drawing.one_worker import answer_batches, each_query, numbered_queries
 
 MOST_BYTES = 2**24
 NOTHING = ("value", "standard_error", "bound", "route", "updates_left", "questions_left", "error")

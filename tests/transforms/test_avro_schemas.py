@@ -19,8 +19,7 @@ from beam_dp.releases.files.avro_guard import read_blocks
 from beam_dp.storage.store import DamagedFileError
 from beam_dp.transforms import ReadRecords
 from beam_dp.transforms.errors import ReadError
-from beam_dp.transforms.reading.avro_blocks import range_batches, read_header
-from beam_dp.transforms.reading.avro_schemas import MAX_DEPTH
+from beam_dp.transforms.reading.avro_blocks import MAX_DEPTH, range_batches, read_header
 from beam_dp.transforms.reading.read import _SplitFile
 
 MARKER = b"S" * 16

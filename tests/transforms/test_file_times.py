@@ -14,7 +14,7 @@ from fake_storage import FakeStorage
 from versions import since
 
 from beam_dp.errors import InputError
-from beam_dp.transforms.reading.listing import timed_files
+from beam_dp.transforms.reading.read import timed_files
 from beam_dp.transforms.reading.read_arrivals import ReadArrivals
 from beam_dp.windows.horizon import Horizon
 

@@ -27,7 +27,7 @@ from beam_dp.releases.left_out import LeftOut
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 from beam_dp.transforms import ReleaseIntervals, ReleaseSyntheticDatabase, WriteRelease
 from beam_dp.transforms.drawing import one_worker
-from beam_dp.transforms.drawing.release_intervals import ReleasePlannedIntervals
+from beam_dp.transforms.drawing.release import ReleasePlannedIntervals
 
 GOOD = {"age": 3, "sex": "f", "smokes": None}
 IMPOSSIBLE = DOMAIN.with_impossible([{"age": [[0, 4]], "smokes": [True]}])

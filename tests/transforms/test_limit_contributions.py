@@ -34,8 +34,7 @@ from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.workload import marginals
 from beam_dp.transforms import EncodeRecords, KeyColumns, LimitContributions
 from beam_dp.transforms.counting import limit_contributions as limit_module
-from beam_dp.transforms.counting.encode import EncodeKeys
-from beam_dp.transforms.counting.summarise import limited_records
+from beam_dp.transforms.counting.summarise import EncodeKeys, limited_records
 
 Record = tuple[int, tuple[int, int]]  # unit; key and weight, or two codes
 WIDE = Domain((IntegerAttribute("left", 0, 2**62 - 1), IntegerAttribute("right", 0, 2**62 - 1)))

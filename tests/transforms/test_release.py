@@ -214,7 +214,10 @@ def test_logs_contain_no_records(tmp_path, caplog):
 def test_no_noise_source_is_pickled():
     transform = ReleaseSyntheticDatabase(DOMAIN, WORKLOAD, guarantee(), NoPrivacy())
     drawing = functools.partial(
-        release_module._release, transform.mechanism, transform.plan, transform.accumulator
+        release_module._released_database,
+        transform.mechanism,
+        transform.plan,
+        transform.accumulator,
     )
     draw = one_worker.Draw(drawing)
     assert NoiseSource.__name__.encode() not in pickle.dumps(draw)

@@ -46,9 +46,8 @@ from beam_dp.transforms import (
     ReleaseProjection,
     ReleaseSyntheticDatabase,
 )
-from beam_dp.transforms.counting.summarise import counts_of_shards
-from beam_dp.transforms.drawing import answer_queries, answer_sparse
-from beam_dp.transforms.drawing.answer_queries import _Starter
+from beam_dp.transforms.drawing import answer_queries
+from beam_dp.transforms.drawing.answer_queries import _CountsByFingerprint, _Starter
 
 HUGE = 1e6  # an epsilon whose noise is 0, but with a probability that no test will see
 DOMAIN = Domain(
@@ -141,8 +140,7 @@ COUNTS: list[Any] = []  # what online mechanisms are given, whose answers no eps
 def noted(function: Callable[..., Any]) -> Callable[..., Any]:
     def noting(*given: Any) -> Any:
         found = function(*given)
-        counts = found if isinstance(found, ElementCounts) else found.counts
-        COUNTS.append(counts)
+        COUNTS.append(given[0] if isinstance(given[0], ElementCounts) else found.counts)
         return found
 
     return noting
@@ -153,7 +151,7 @@ def outcome(source: beam.PTransform, name: str) -> Any:
     COUNTS.clear()
     with MonkeyPatch.context() as patch, pipeline() as p:
         patch.setattr(answer_queries._Starter, "histogram", noted(_Starter.histogram))
-        patch.setattr(answer_sparse, "counts_of_shards", noted(counts_of_shards))
+        patch.setattr(answer_queries, "_CountsByFingerprint", noted(_CountsByFingerprint))
         _ = TRANSFORMS[name](p | "Source" >> source) | collect("found")
     (found,) = COLLECTED["found"]
     if name == "AnswerQueries":

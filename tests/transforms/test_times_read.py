@@ -20,7 +20,7 @@ from beam_dp.encoding.records import encode_column
 from beam_dp.errors import InputError
 from beam_dp.hashing.keys import HashKey
 from beam_dp.transforms import EncodeRecords, KeyColumns, ReadRecords
-from beam_dp.transforms.counting.encode import EncodeKeys
+from beam_dp.transforms.counting.summarise import EncodeKeys
 from beam_dp.transforms.reading.formats import FORMATS, Wanted
 from beam_dp.transforms.reading.records import check_field
 from pipelines.check_domain import main as check_domain

@@ -13,8 +13,8 @@ import beam_dp as dp
 from beam_dp.mechanisms.contract import Plan
 from beam_dp.privacy.ledger.entries import Token
 from beam_dp.privacy.loss import Loss
-from beam_dp.transforms.drawing.answer_workload import AnswerWorkload
-from beam_dp.transforms.drawing.release_intervals import ReleasePlannedIntervals, plan_attribute
+from beam_dp.transforms.drawing.answer_queries import AnswerWorkload
+from beam_dp.transforms.drawing.release import ReleasePlannedIntervals, plan_attribute
 
 DOMAIN = dp.Domain((dp.IntegerAttribute("age", 0, 9),))
 MARGINALS = dp.marginals(DOMAIN, ways=1)

@@ -53,7 +53,7 @@ UNGUARDED = {
     "read._SplitFile.process": "sees names of files, and becomes the file's name if it fails",
     "read._ReadRange.process": "becomes the file's name if it fails",
     "read.list_files": "sees the pattern",
-    "encode.self._encode": "is a DoFn, whose methods are guarded",
+    "summarise.self._encode": "is a DoFn, whose methods are guarded",
     "synthetic_rows._rows": "sees released records, which are public",
     "writing._Write.process": "sees a release",
     "writing._WriteRun.process": "sees answers that are public",
@@ -253,8 +253,8 @@ FAULTS: dict[str, tuple[str, dict[str, Any]]] = {
         {"records._BATCH_RECORDS": 1, "records._batch": fail},
     ),
     "records._BatchRows.finish_bundle": ("intervals", {"records._batch": fail}),
-    "encode._Encode.process": ("intervals", {"encode.encode_records": fail}),
-    "encode._EncodeKeys.process": ("histogram", {"encode.key_elements": fail}),
+    "summarise._Encode.process": ("intervals", {"summarise.encode_records": fail}),
+    "summarise._EncodeKeys.process": ("histogram", {"summarise.key_elements": fail}),
     "limit_contributions.PartitionUnits.process": (
         "database",
         {"limit_contributions.RecordWords.from_batch": fail},
@@ -273,7 +273,7 @@ FAULTS: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "limit_contributions._LeaveOutHeavy.process": (
         "clipped",
-        {"encode._EncodeKeys._encoded": lambda *_: Unreadable()},
+        {"summarise._EncodeKeys._encoded": lambda *_: Unreadable()},
     ),
     "summarise._CountBundle.process": (
         "intervals",
@@ -330,20 +330,20 @@ FAULTS: dict[str, tuple[str, dict[str, Any]]] = {
     "one_worker.Draw.process of a database": ("database", {"one_worker.release_shards": fail}),
     "one_worker.Draw.process of intervals": (
         "intervals",
-        {"release_intervals.release_intervals": fail},
+        {"release.release_intervals": fail},
     ),
     "one_worker.Draw.process of a projection": (
         "histogram",
-        {"release_projection.counts_of_shards": fail},
+        {"release.release_sparse": fail},
     ),
     "one_worker.Draw.process of a workload": (
         "workload",
-        {"answer_workload.WorkloadAnswersPlan.answered": fail},
+        {"answer_queries.WorkloadAnswersPlan.answered": fail},
     ),
     "one_worker.Draw.process of queries": ("queries", {"answer_queries.answer_line": fail}),
     "one_worker.Draw.process of sparse queries": (
         "sparse queries",
-        {"answer_sparse.counts_of_shards": fail},
+        {"answer_queries.KeyCounts": fail},
     ),
 }
 # Its test is among those of streams.

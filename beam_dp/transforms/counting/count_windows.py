@@ -13,15 +13,7 @@ from typing import Any
 import apache_beam as beam
 import numpy as np
 import pyarrow as pa
-from apache_beam.coders import BytesCoder, TupleCoder, VarIntCoder
 from apache_beam.transforms.userstate import BagStateSpec, ReadModifyWriteStateSpec
-from apache_beam.transforms.window import (
-    FixedWindows,
-    GlobalWindow,
-    GlobalWindows,
-    IntervalWindow,
-    TimestampedValue,
-)
 from apache_beam.utils.timestamp import Timestamp
 from apache_beam.utils.windowed_value import WindowedValue
 
@@ -41,9 +33,8 @@ from beam_dp.privacy.guarantee import RECORD
 from beam_dp.privacy.unit_costs import UnitCosts
 from beam_dp.summaries.histogram import HistogramAccumulator
 from beam_dp.summaries.shards import CellCounts, num_blocks, write_shard
-from beam_dp.transforms.counting.encode import DomainBatches
 from beam_dp.transforms.counting.limit_contributions import PartitionUnits
-from beam_dp.transforms.counting.summarise import add_shards
+from beam_dp.transforms.counting.summarise import DomainBatches, add_shards
 from beam_dp.transforms.errors import withhold_messages
 from beam_dp.windows.horizon import Horizon
 from beam_dp.windows.unit import KeptWindows, WindowUnit, keep_windows
@@ -73,9 +64,11 @@ class BeamWindows:
 
     def into(self) -> beam.WindowInto:
         """Returns the transform into these windows."""
-        return beam.WindowInto(FixedWindows(self._seconds, offset=self._first_end % self._seconds))
+        return beam.WindowInto(
+            beam.window.FixedWindows(self._seconds, offset=self._first_end % self._seconds)
+        )
 
-    def number(self, window: IntervalWindow) -> int:
+    def number(self, window: beam.window.IntervalWindow) -> int:
         """Returns the number of one of Beam's."""
         end: int = window.end.micros // _MICROSECONDS
         return (end - self._first_end) // self._seconds
@@ -103,10 +96,10 @@ class _OfEachWindow(beam.DoFn):
         self.horizon = horizon
         self.elements = elements
 
-    def process(self, _: bytes) -> Iterator[TimestampedValue]:
+    def process(self, _: bytes) -> Iterator[beam.window.TimestampedValue]:
         for number in range(self.horizon.num_windows):
             for element in self.elements(number):
-                yield TimestampedValue(element, stamp(self.horizon, number))
+                yield beam.window.TimestampedValue(element, stamp(self.horizon, number))
 
 
 Pane = tuple[int, tuple[int, Iterable[bytes]]]  # partition, window, its records
@@ -177,7 +170,7 @@ class CountLimited(beam.PTransform):
             | "Into windows" >> windows.into().with_output_types(tuple[int, bytes])
             | "Group panes" >> beam.GroupByKey()
             | "Number" >> number
-            | "Out of windows" >> beam.WindowInto(GlobalWindows())
+            | "Out of windows" >> beam.WindowInto(beam.window.GlobalWindows())
             | "Count in order" >> count.with_output_types(tuple[int, bytes])
         )
 
@@ -195,7 +188,7 @@ class _NumberPane(beam.DoFn):
     def process(
         self,
         pane: tuple[int, Iterable[bytes]],
-        window: IntervalWindow = beam.DoFn.WindowParam,
+        window: beam.window.IntervalWindow = beam.DoFn.WindowParam,
     ) -> Iterator[Pane]:
         partition, rows = pane
         return iter([(partition, (self.windows.number(window), list(rows)))])
@@ -233,7 +226,9 @@ class _SendPanes:
             windows, self.horizon.num_windows, [units, cells, counts]
         ):
             rows = to_bytes(self.words, units_here, [cells_here], counts_here)
-            yield WindowedValue((number, rows), stamp(self.horizon, window), (GlobalWindow(),))
+            yield WindowedValue(
+                (number, rows), stamp(self.horizon, window), (beam.window.GlobalWindow(),)
+            )
 
 
 class _CountInOrder(beam.DoFn):
@@ -243,10 +238,12 @@ class _CountInOrder(beam.DoFn):
     turn and the numbers of these, and which windows were kept of each unit.
     """
 
-    NEXT = ReadModifyWriteStateSpec("next", VarIntCoder())
-    EARLY = BagStateSpec("early", TupleCoder((VarIntCoder(), BytesCoder())))
-    WAITING = BagStateSpec("waiting", VarIntCoder())
-    KEPT = ReadModifyWriteStateSpec("kept", BytesCoder())
+    NEXT = ReadModifyWriteStateSpec("next", beam.coders.VarIntCoder())
+    EARLY = BagStateSpec(
+        "early", beam.coders.TupleCoder((beam.coders.VarIntCoder(), beam.coders.BytesCoder()))
+    )
+    WAITING = BagStateSpec("waiting", beam.coders.VarIntCoder())
+    KEPT = ReadModifyWriteStateSpec("kept", beam.coders.BytesCoder())
 
     def __init__(
         self, domain: Domain, horizon: Horizon, unit: WindowUnit, unit_costs: UnitCosts | None
@@ -285,7 +282,7 @@ class _CountInOrder(beam.DoFn):
         while due in here:
             shards, remembered = self._count(due, here.pop(due), remembered)
             for shard in shards:
-                yield TimestampedValue(shard, stamp(self.horizon, due))
+                yield beam.window.TimestampedValue(shard, stamp(self.horizon, due))
             due += 1
         next_window.write(due)
         if remembered is not before:
@@ -453,7 +450,9 @@ class _CountBundle(beam.DoFn):
         counts, self._counts = self._counts, None
         if counts is not None:
             for number, shard in counts.to_shards_of_tables(self.domain.num_cells):
-                yield WindowedValue(shard, stamp(self.horizon, number), (GlobalWindow(),))
+                yield WindowedValue(
+                    shard, stamp(self.horizon, number), (beam.window.GlobalWindow(),)
+                )
 
 
 class _NumberBlock(beam.DoFn):
@@ -464,6 +463,6 @@ class _NumberBlock(beam.DoFn):
         self.is_whole = is_whole
 
     def process(
-        self, block: tuple[int, bytes], window: IntervalWindow = beam.DoFn.WindowParam
+        self, block: tuple[int, bytes], window: beam.window.IntervalWindow = beam.DoFn.WindowParam
     ) -> Iterator[tuple[int, Any]]:
         return iter([(self.windows.number(window), [block] if self.is_whole else block)])

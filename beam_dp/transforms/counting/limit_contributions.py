@@ -9,7 +9,6 @@ from typing import Any
 
 import apache_beam as beam
 import numpy as np
-from apache_beam.transforms.window import GlobalWindows
 from apache_beam.utils.windowed_value import WindowedValue
 from numpy.typing import NDArray
 
@@ -175,7 +174,8 @@ def send_as_one(
     counts: np.ndarray[Any, Any],
 ) -> list[WindowedValue]:
     """Returns the records of a partition as one element, in the global window."""
-    return [GlobalWindows.windowed_value((number, to_bytes(words, units, columns, counts)))]
+    rows = to_bytes(words, units, columns, counts)
+    return [beam.window.GlobalWindows.windowed_value((number, rows))]
 
 
 class _Select(beam.DoFn):
@@ -205,7 +205,7 @@ class _Select(beam.DoFn):
 
     @withhold_messages
     def finish_bundle(self) -> Iterator[WindowedValue]:
-        return iter([GlobalWindows.windowed_value(self._taken())] if self._kept else [])
+        return iter([beam.window.GlobalWindows.windowed_value(self._taken())] if self._kept else [])
 
     def _taken(self) -> Any:
         units, words = zip(*self._kept, strict=True)

@@ -1,38 +1,48 @@
-"""Online private multiplicative weights as one step of a pipeline."""
+"""The transforms that answer linear or sparse queries about records."""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import apache_beam as beam
-from apache_beam.coders import FastPrimitivesCoder, StrUtf8Coder
+import numpy as np
 from apache_beam.transforms.userstate import BagStateSpec, ReadModifyWriteStateSpec
-from apache_beam.transforms.window import GlobalWindow, GlobalWindows
 from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_dp.checks import check_is
+from beam_dp.encoding.batch import KeyWords
 from beam_dp.errors import InputError
+from beam_dp.hashing.elements import universe_elements
+from beam_dp.hashing.keys import HashKey
+from beam_dp.mechanisms.linear_answers.answers import LinearAnswersPlan, WorkloadAnswersPlan
+from beam_dp.mechanisms.linear_answers.top_queries import TopQueriesPlan
 from beam_dp.mechanisms.online import saved_runs
 from beam_dp.mechanisms.online.log import answer_line, checkpoint, run_from_log
 from beam_dp.mechanisms.online.private_mw import PrivateMW
 from beam_dp.mechanisms.online.private_mw_plan import PrivateMWPlan
+from beam_dp.mechanisms.online.sparse_mw import SparseMW, SparseMWPlan
 from beam_dp.mechanisms.resources import worker_bytes
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.ledger.entries import Token
 from beam_dp.privacy.ledger.ledger import Ledger
+from beam_dp.queries.lines import QueryLine
 from beam_dp.queries.reader import LinearQueries
+from beam_dp.queries.sparse import Element
+from beam_dp.queries.sparse_reader import SparseQueries
 from beam_dp.releases.kinds import release_from_bytes, release_to_bytes
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
+from beam_dp.summaries.element_counts import ElementCounts, KeyCounts
 from beam_dp.summaries.histogram import Histogram, HistogramAccumulator
-from beam_dp.transforms.counting.summarise import CountCells
-from beam_dp.transforms.drawing.one_worker import draw_once
-from beam_dp.transforms.elements import AnswerBatch, answer_batches, each_query
+from beam_dp.transforms.counting import summarise
+from beam_dp.transforms.counting.limit_contributions import limited
+from beam_dp.transforms.drawing import one_worker
 from beam_dp.transforms.errors import show_setup, withhold_messages
+from beam_dp.transforms.reading.records import refuse_windows
 
 # Whose steps all see the same folders.
 LOCAL_RUNNERS = ("FnApiRunner", "DirectRunner", "SwitchingDirectRunner", "BundleBasedDirectRunner")
@@ -123,21 +133,23 @@ class AnswerQueries(beam.PTransform):
             ledger=None if resume is None else ledger,
         )
 
-    def expand(self, queries: beam.PCollection[Any]) -> beam.PCollection[AnswerBatch]:
+    def expand(self, queries: beam.PCollection[Any]) -> beam.PCollection[one_worker.AnswerBatch]:
         """Counts the records, then answers."""
         starter, plan = self.starter, self.starter.plan
         if self.save_in is not None or starter.resume is not None:
             _refuse_elsewhere(queries)
-        count = CountCells(plan.domain, plan.guarantee, unit_costs=plan.unit_costs)
+        count = summarise.CountCells(plan.domain, plan.guarantee, unit_costs=plan.unit_costs)
         shards = self.records | "Count" >> count
         min_ram = worker_bytes(plan, plan.domain.num_cells)
-        everything = queries | "To one window" >> beam.WindowInto(GlobalWindows())
+        everything = queries | "To one window" >> beam.WindowInto(beam.window.GlobalWindows())
         if queries.is_bounded:
             answer = functools.partial(_answer_all, starter, self.save_in)
             sides = [everything, shards]
-            return draw_once(queries.pipeline, answer, sides, min_ram, AnswerBatch)
+            return one_worker.draw_once(
+                queries.pipeline, answer, sides, min_ram, one_worker.AnswerBatch
+            )
         stream = beam.ParDo(_AnswerStream(starter), beam.pvalue.AsIter(shards))
-        answers = stream.with_output_types(AnswerBatch)
+        answers = stream.with_output_types(one_worker.AnswerBatch)
         return (
             everything
             | "Batch" >> beam.ParDo(_Batch()).with_output_types(tuple[str, list[Any]])
@@ -193,16 +205,16 @@ def _answer_all(
     noise: NoiseSource,
     lines: Iterable[Any],
     shards: Iterable[tuple[int, bytes]],
-) -> list[AnswerBatch]:
+) -> list[one_worker.AnswerBatch]:
     """Answers all queries of a bounded collection."""
     run = starter.new_run(shards, noise)
     queries = LinearQueries(starter.plan.domain)
-    rows = [answer_line(run, queries, line)[0] for line in each_query(lines)]
+    rows = [answer_line(run, queries, line)[0] for line in one_worker.each_query(lines)]
     run_id, total = noise.draw_id(), run.settings.total
     if save_in is not None:
         # The secret goes from this step to the disk, and into no collection.
         saved_runs.save_private_mw(run, os.path.join(save_in, run_id))
-    return answer_batches(run_id, total, rows)
+    return one_worker.answer_batches(run_id, total, rows)
 
 
 class _Batch(beam.DoFn):
@@ -213,17 +225,19 @@ class _Batch(beam.DoFn):
         self._timestamp: Any = None
 
     def process(self, line: Any, timestamp: Any = beam.DoFn.TimestampParam) -> None:
-        self._lines += each_query([line])
+        self._lines += one_worker.each_query([line])
         self._timestamp = timestamp if self._timestamp is None else max(timestamp, self._timestamp)
 
     def finish_bundle(self) -> Iterator[WindowedValue]:
         if self._lines:
-            yield WindowedValue(("run", self._lines), self._timestamp, (GlobalWindow(),))
+            yield WindowedValue(
+                ("run", self._lines), self._timestamp, (beam.window.GlobalWindow(),)
+            )
 
 
 # Version, run, number of the next batch, and the checkpoint of the run, which is secret.
-_HEAD = beam.DoFn.StateParam(ReadModifyWriteStateSpec("head", FastPrimitivesCoder()))
-_LOG = beam.DoFn.StateParam(BagStateSpec("log", StrUtf8Coder()))
+_HEAD = beam.DoFn.StateParam(ReadModifyWriteStateSpec("head", beam.coders.FastPrimitivesCoder()))
+_LOG = beam.DoFn.StateParam(BagStateSpec("log", beam.coders.StrUtf8Coder()))
 
 
 class _AnswerStream(beam.DoFn):
@@ -251,7 +265,7 @@ class _AnswerStream(beam.DoFn):
         shards: Iterable[tuple[int, bytes]],
         head: Any = _HEAD,
         log: Any = _LOG,
-    ) -> Iterator[AnswerBatch]:
+    ) -> Iterator[one_worker.AnswerBatch]:
         known = head.read()
         # Not kept while it answers: a failure must not leave a run ahead of its state.
         kept, self._kept = self._kept, None
@@ -275,4 +289,189 @@ class _AnswerStream(beam.DoFn):
         version = self._noise.draw_id()
         head.write((version, run_id, number + 1, checkpoint(run)))
         self._kept = version, run
-        return iter([AnswerBatch(run_id, number, run.settings.total, rows)])
+        return iter([one_worker.AnswerBatch(run_id, number, run.settings.total, rows)])
+
+
+class AnswerWorkload(beam.PTransform):
+    """Answers a workload of linear queries at once, or those of them with the largest answers.
+
+    Privacy: ``plan.guarantee``, as ``draw_workload_answers`` and ``draw_top_queries`` say. Noise
+    is drawn once, by one step behind which a ``Reshuffle`` stands; a draw that is done again has
+    another ``run_id``, and ``WriteAnswers`` commits one.
+
+    Args:
+        plan: from ``plan_workload_answers`` or ``plan_top_queries``.
+        lines: what was asked; every query is in the plan's workload, refused ones get an error.
+        ledger_token: from ``Ledger.spend``, for just this.
+
+    Raises:
+        InputError: if a query is not in the workload, or the token paid for something else; when
+            applied, if the records are windowed or unbounded, or lack a column.
+
+    Output: ``AnswerBatch`` elements of a few MB, by their numbers in the order of the lines; the
+    largest answers in the order in which they were chosen, and then refused lines.
+    """
+
+    def __init__(
+        self,
+        plan: LinearAnswersPlan,
+        lines: Sequence[QueryLine],
+        ledger_token: Token | None = None,
+    ) -> None:
+        super().__init__()
+        check_is("plan", plan, WorkloadAnswersPlan, TopQueriesPlan)
+        self.plan = plan.paid_by(ledger_token)
+        nothing = dict.fromkeys(
+            ("value", "standard_error", "bound", "route", "updates_left", "questions_left")
+        )
+        stated = {
+            "standard_error": plan.standard_error,
+            "bound": plan.bound(),
+            "route": "measured",
+        }
+        places = {query: place for place, query in enumerate(plan.workload)}
+        self.rows: list[tuple[one_worker.Row, int | None]] = []
+        for line in lines:
+            row = {"id": line.id, "query": line.text, **nothing, "error": line.error}
+            if line.query is None:
+                self.rows.append((row, None))
+            elif line.query not in places:
+                raise InputError("query", line.text, "must be in the workload of the plan")
+            else:
+                self.rows.append((row | stated, places[line.query]))
+
+    def expand(self, records: beam.PCollection[Any]) -> beam.PCollection[one_worker.AnswerBatch]:
+        """Counts, draws."""
+        plan, domain = self.plan, self.plan.workload.domain
+        count = summarise.CountCells(domain, plan.guarantee, unit_costs=plan.unit_costs)
+        shards = records | "Count" >> count
+        answers = functools.partial(_workload_answers, plan, self.rows)
+        min_ram = worker_bytes(plan, domain.num_cells)
+        return one_worker.draw_once(
+            records.pipeline, answers, [shards], min_ram, one_worker.AnswerBatch
+        )
+
+
+def _workload_answers(
+    plan: LinearAnswersPlan,
+    asked: list[tuple[one_worker.Row, int | None]],
+    noise: NoiseSource,
+    shards: Iterable[tuple[int, bytes]],
+) -> list[one_worker.AnswerBatch]:
+    histogram = HistogramAccumulator(plan.workload.domain).from_shards(shards)
+    values = plan.answered(histogram.counts, noise)
+    told = [each for each in asked if each[1] is None or each[1] in values]
+    if isinstance(plan, TopQueriesPlan):
+        # By rank; others stay as they were asked.
+        ranks: dict[int | None, int] = {place: rank for rank, place in enumerate(values)}
+        told.sort(key=lambda each: ranks.get(each[1], len(ranks)))
+    rows = [row if place is None else {**row, "value": values[place]} for row, place in told]
+    public = None if plan.num_records == "noisy" else plan.num_records
+    return one_worker.answer_batches(noise.draw_id(), public, rows)
+
+
+# Fingerprints need no more of their key than its sixteen bytes.
+_INDEPENDENCE = 1
+
+
+class AnswerSparseQueries(beam.PTransform):
+    """Answers sparse queries about the keys of records, one at a time: ``mechanisms.SparseMW``.
+
+    Privacy: all answers of one job together satisfy ``plan.guarantee``, as those of
+    ``AnswerQueries``, for records whose unit is ``plan.guarantee.privacy_unit``. Each record counts
+    for one key. The counts of keys are computed as in ``ReleaseProjection``, and are as secret as
+    the records; the one step that answers gets them as a side input. Everything it says has one
+    random ``run_id``, and ``WriteAnswers`` commits one run.
+
+    Args:
+        plan: from ``plan_sparse_mw``.
+        columns: the column of keys; without weights.
+        records: Arrow batches (``ReadRecords``), frames of pandas, dicts, rows; bounded.
+        ledger_token: from ``Ledger.spend``, for just this run.
+
+    Raises:
+        InputError: if there are weights, or the token paid for something else; when applied, if
+            the records are windowed or unbounded or lack a column, or the queries are unbounded.
+
+    Input: queries, each a line of JSON or a dict ``{"sparse": {...}}``, with an ``id`` if it likes;
+    or lists of them, as of ``AnswerQueries``.
+
+    Output: ``AnswerBatch`` elements of a few MB. A query that is refused gets a row with an
+    ``error``, spends nothing, and stops nothing.
+
+    Cost: 16 bytes a distinct key of the records in the memory of one worker; about 5 microseconds
+    an element of a query.
+    """
+
+    def __init__(
+        self,
+        plan: SparseMWPlan,
+        columns: summarise.KeyColumns,
+        records: beam.PCollection[Any],
+        ledger_token: Token | None = None,
+    ) -> None:
+        super().__init__()
+        check_is("plan", plan, SparseMWPlan)
+        check_is("columns", columns, summarise.KeyColumns)
+        if columns.weight is not None:
+            raise InputError("weight", columns.weight, "must not be given: records are counted")
+        self.plan = plan.paid_by(ledger_token)
+        self.columns = columns
+        self.records = records
+        self.hash_key = HashKey.draw(_INDEPENDENCE)
+
+    def expand(self, queries: beam.PCollection[Any]) -> beam.PCollection[one_worker.AnswerBatch]:
+        """Counts the keys, then answers."""
+        if not queries.is_bounded:
+            raise InputError("queries", "an unbounded collection", "must be bounded for sparse_mw")
+        refuse_windows(self.records)
+        guarantee = self.plan.guarantee
+        encode = summarise.EncodeKeys(self.columns, 1, self.hash_key, guarantee.privacy_unit)
+        encoded = self.records | "Encode" >> encode
+        keys = limited(encoded, KeyWords(), guarantee, unit_costs=self.plan.unit_costs)
+        shards = keys | "Count" >> summarise.CountElements()
+        everything = queries | "To one window" >> beam.WindowInto(beam.window.GlobalWindows())
+        reader = SparseQueries(self.columns.key_type, self.plan.max_sparsity, self.hash_key)
+        answers = functools.partial(_sparse_answers, self.plan, reader)
+        sides, min_ram = [everything, shards], worker_bytes(self.plan, 0)
+        return one_worker.draw_once(
+            queries.pipeline, answers, sides, min_ram, one_worker.AnswerBatch
+        )
+
+
+def _sparse_answers(
+    plan: SparseMWPlan,
+    reader: SparseQueries,
+    noise: NoiseSource,
+    lines: Iterable[Any],
+    shards: Iterable[bytes],
+) -> list[one_worker.AnswerBatch]:
+    counts = _CountsByFingerprint(summarise.counts_of_shards(shards), reader.hash_key)
+    run = SparseMW(plan, KeyCounts(counts), noise)
+    rows = [answer_line(run, reader, line)[0] for line in one_worker.each_query(lines)]
+    return one_worker.answer_batches(noise.draw_id(), run.settings.total, rows)
+
+
+class _CountsByFingerprint(Mapping[Element, int]):
+    """Counts of elements, looked up by their fingerprints; an integer is its own. Secret."""
+
+    def __init__(self, counts: ElementCounts, hash_key: HashKey) -> None:
+        self._elements = counts.elements
+        self._counts = counts.counts
+        self._hash_key = hash_key
+
+    def __repr__(self) -> str:
+        return "_CountsByFingerprint(secret)"
+
+    def __getitem__(self, element: Element) -> int:
+        (fingerprint,) = universe_elements([element], self._hash_key)
+        place = int(np.searchsorted(self._elements, fingerprint))
+        if place == len(self._elements) or self._elements[place] != fingerprint:
+            raise KeyError
+        return int(self._counts[place])
+
+    def __iter__(self) -> Iterator[Element]:
+        return iter(self._elements.tolist())
+
+    def __len__(self) -> int:
+        return len(self._elements)

@@ -1,35 +1,51 @@
-"""The transform from records to a synthetic database."""
+"""The transforms from records to a synthetic database, to interval counts, or to a sketch."""
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import logging
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Literal
 
 import apache_beam as beam
+import numpy as np
 
+from beam_dp.checks import check_is
 from beam_dp.domain.universe import Domain, check_edges_budget
+from beam_dp.errors import InputError
 from beam_dp.mechanisms.draw_database import draw_database
+from beam_dp.mechanisms.intervals.plan import (
+    IntervalPlan,
+    StrategyChoice,
+    plan_intervals,
+    release_intervals,
+)
+from beam_dp.mechanisms.left_out import plan_left_out, share_guarantee
 from beam_dp.mechanisms.registry import ReleaseOptions, plan_release
 from beam_dp.mechanisms.resources import worker_bytes
+from beam_dp.mechanisms.sketches.plan import SparsePlan, SparseSummary, release_sparse
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import Guarantee
+from beam_dp.privacy.ledger.entries import Token
 from beam_dp.queries.linear_workload import LinearWorkload
 from beam_dp.queries.workload import Workload
+from beam_dp.releases.intervals.release import IntervalRelease, ordered_domain
+from beam_dp.releases.sketches.release import SparseRelease
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 from beam_dp.summaries.histogram import (
     HistogramAccumulator,
     MarginalsAccumulator,
     choose_accumulator,
 )
-from beam_dp.transforms.counting.summarise import Summarise, limited_records
-from beam_dp.transforms.drawing.one_worker import draw_release
-from beam_dp.transforms.elements import ReleaseShard
+from beam_dp.summaries.projection import ProjectionAccumulator
+from beam_dp.transforms.counting import summarise
+from beam_dp.transforms.counting.limit_contributions import LimitKeys
+from beam_dp.transforms.drawing.one_worker import ReleaseShard, draw_release
+from beam_dp.transforms.reading.records import refuse_windows
 
 if TYPE_CHECKING:
     from beam_dp.mechanisms.marginals.plan import MarginalsPlan, Mechanism
-    from beam_dp.privacy.ledger.entries import Token
 
 
 class ReleasePlanned(beam.PTransform):
@@ -45,7 +61,7 @@ class ReleasePlanned(beam.PTransform):
 
     def expand(self, records: beam.PCollection[Any]) -> beam.PCollection[ReleaseShard]:
         """Encodes, limits contributions, counts, draws."""
-        encoded, left_out = limited_records(
+        encoded, left_out = summarise.limited_records(
             records,
             self.plan.domain,
             self.plan.promised,
@@ -53,8 +69,8 @@ class ReleasePlanned(beam.PTransform):
             left_out=self.plan.left_out,
             unit_costs=self.plan.unit_costs,
         )
-        shards = encoded | "Summarise" >> Summarise(self.accumulator)
-        release = functools.partial(_release, self.mechanism, self.plan, self.accumulator)
+        shards = encoded | "Summarise" >> summarise.Summarise(self.accumulator)
+        release = functools.partial(_released_database, self.mechanism, self.plan, self.accumulator)
         min_ram = worker_bytes(self.plan, self.accumulator.num_cells)
         return draw_release(
             records.pipeline, release, [shards], min_ram, self.plan.left_out, left_out
@@ -130,7 +146,7 @@ class ReleaseSyntheticDatabase(ReleasePlanned):
         check_edges_budget(domain, None if ledger_token is None else ledger_token.dataset_id)
 
 
-def _release(
+def _released_database(
     mechanism: Mechanism,
     plan: MarginalsPlan,
     accumulator: HistogramAccumulator | MarginalsAccumulator,
@@ -146,3 +162,179 @@ def _log_progress(step: str, done: int, total: int) -> None:
     """Logs a public quantity where programs listen for it; of a step that is one, its name."""
     text = step if total == 1 else f"{step}: {done} of {total}"
     logging.getLogger("beam_dp.progress").info("%s", text)
+
+
+class ReleasePlannedIntervals(beam.PTransform):
+    """``ReleaseIntervals`` with a plan from ``plan_attribute``, which takes seconds to make."""
+
+    def __init__(self, plan: IntervalPlan, ledger_token: Token | None = None) -> None:
+        super().__init__()
+        if plan.attribute is None:
+            raise InputError("plan", plan, "must be of an attribute")
+        self.domain = Domain((plan.attribute,))
+        self.plan = plan.paid_by(ledger_token)
+
+    def expand(self, records: beam.PCollection[Any]) -> beam.PCollection[ReleaseShard]:
+        """Counts, draws."""
+        encoded, left_out = summarise.limited_records(
+            records,
+            self.domain,
+            self.plan.guarantee,
+            as_cells=True,
+            unit_costs=self.plan.unit_costs,
+            left_out=self.plan.left_out,
+        )
+        shards = encoded | "Summarise" >> summarise.Summarise(HistogramAccumulator(self.domain))
+        release = functools.partial(_released_intervals, self.plan, self.domain)
+        min_ram = worker_bytes(self.plan, self.domain.num_cells)
+        return draw_release(
+            records.pipeline, release, [shards], min_ram, self.plan.left_out, left_out
+        )
+
+
+class ReleaseIntervals(ReleasePlannedIntervals):
+    """Releases counts of all intervals of one ordered attribute: integers, or bins.
+
+    Privacy: the output satisfies ``guarantee``, as ``plan_intervals`` says. The distributed part
+    is the exact histogram of the attribute, as secret as the records. Noise is drawn once, by one
+    step behind which a ``Reshuffle`` stands; see ``ReleaseSyntheticDatabase``.
+
+    Only the attribute's column and the unit's are read: other columns, and combinations of
+    levels that the domain declares impossible, leave no record out. The levels "other" and null
+    have no place in the order: such records are limited like others, and are not counted.
+
+    Args:
+        domain: the universe, or any that has the attribute; values outside are left out, silently.
+        attribute: name of an ordered attribute of 2 to 2^20 levels.
+        guarantee: what is promised.
+        strategy: by name, see ``plan_intervals``; by default the one with the least mean squared
+            error over all intervals.
+        ledger_token: from ``Ledger.spend``, for just this release; the card then names its entry.
+        count_left_out: whether the records whose value has no level are counted, with noise, from
+            5 % of the budget: see ``plan_left_out``. The release then has them as ``left_out``.
+
+    Raises:
+        InputError: if the attribute is not ordered, the strategy can't keep the guarantee, the
+            token paid for something else, or the edges came from a release and no token of its
+            budget pays; when applied, if the records are windowed or unbounded, or lack a column.
+
+    Input: Arrow batches (``ReadRecords``), pandas frames, dicts, or rows with a schema.
+
+    Output: shards of one serialised release, for ``WriteRelease``. Empty input gives a release of
+    the same shape as any other.
+    """
+
+    def __init__(
+        self,
+        domain: Domain,
+        attribute: str,
+        guarantee: Guarantee,
+        strategy: StrategyChoice = "best",
+        ledger_token: Token | None = None,
+        count_left_out: bool = False,
+    ) -> None:
+        plan = plan_attribute(domain, attribute, guarantee, strategy, count_left_out)
+        super().__init__(plan, ledger_token)
+        check_edges_budget(self.domain, None if ledger_token is None else ledger_token.dataset_id)
+
+
+def plan_attribute(
+    domain: Domain,
+    attribute: str,
+    guarantee: Guarantee,
+    strategy: StrategyChoice = "best",
+    count_left_out: bool = False,
+) -> IntervalPlan:
+    """Plans the measurement of all intervals of one attribute; arguments as for the transform."""
+    ordered = ordered_domain(domain, attribute)
+    main = share_guarantee(guarantee) if count_left_out else guarantee
+    (column,) = ordered.attributes
+    plan = plan_intervals(column.num_levels, main, strategy)
+    counts = plan_left_out(ordered, guarantee, plan.loss) if count_left_out else None
+    loss = plan.loss if counts is None else counts.loss
+    return dataclasses.replace(plan, attribute=column, loss=loss, left_out=counts)
+
+
+def _released_intervals(
+    plan: IntervalPlan,
+    domain: Domain,
+    noise: NoiseSource,
+    shards: Iterable[tuple[int, bytes]],
+) -> IntervalRelease:
+    """Measures the histogram."""
+    histogram = HistogramAccumulator(domain).from_shards(shards)
+    counts = np.ascontiguousarray(histogram.counts[: plan.num_leaves])
+    (attribute,) = domain.attributes
+    return release_intervals(plan, counts, noise, attribute, plan.payer())
+
+
+class ReleaseProjection(beam.PTransform):
+    """Releases one artifact that answers any sparse query over a huge universe.
+
+    Privacy: the output satisfies ``plan.guarantee`` for records whose unit is
+    ``plan.guarantee.privacy_unit``. The distributed part limits what a unit contributes, and
+    computes exact sums: of the columns of a public projection, of the weights of each element, or
+    both. They are as secret as the records. Noise is drawn once, by one step after the last
+    combine, and a draw is committed, as in ``ReleaseSyntheticDatabase``.
+
+    No record makes it fail, and no log or metric tells of records.
+
+    Args:
+        plan: from the ``plan`` of ``SparseProject``, ``CountSketch``, ``StabilityHistogram`` or
+            ``HybridSketch``; its hash key is drawn with it, before any record is read.
+        columns: which columns of the records to read.
+        ledger_token: from ``Ledger.spend``, for just this release; the card then names its entry.
+
+    Raises:
+        InputError: if the token paid for something else; when applied, if the records are windowed
+            or unbounded, or lack a column.
+
+    Input: Arrow batches (``ReadRecords``), pandas frames, dicts, or rows with a schema.
+
+    Output: shards of one serialised release, for ``WriteRelease``. Empty input gives a release of
+    the same shape as any other.
+    """
+
+    def __init__(
+        self, plan: SparsePlan, columns: summarise.KeyColumns, ledger_token: Token | None = None
+    ) -> None:
+        super().__init__()
+        check_is("plan", plan, SparsePlan)
+        check_is("columns", columns, summarise.KeyColumns)
+        self.plan = dataclasses.replace(plan, key=columns.stated()).paid_by(ledger_token)
+        self.columns = columns
+
+    def expand(self, records: beam.PCollection[Any]) -> beam.PCollection[ReleaseShard]:
+        """Encodes, limits contributions, projects and counts, draws."""
+        refuse_windows(records)
+        plan = self.plan
+        encode = summarise.EncodeKeys(
+            self.columns, plan.max_weight, plan.hash_key, plan.guarantee.privacy_unit
+        )
+        limited = records | "Encode" >> encode | "Limit" >> LimitKeys(plan)
+        sums = counts = None
+        if plan.sketch is not None:
+            project = summarise.Summarise(ProjectionAccumulator(plan.sketch.signs(plan.hash_key)))
+            sums = limited | "Project" >> project
+        if plan.histogram is not None:
+            counts = limited | "Count" >> summarise.CountElements()
+        release, min_ram = (
+            functools.partial(_released_sketch, plan),
+            worker_bytes(plan, plan.num_cells),
+        )
+        return draw_release(records.pipeline, release, [sums, counts], min_ram)
+
+
+def _released_sketch(
+    plan: SparsePlan,
+    noise: NoiseSource,
+    sums: Iterable[tuple[int, bytes]] | None,
+    counts: Iterable[bytes] | None,
+) -> SparseRelease:
+    """Runs the mechanism on the sums."""
+    projection = elements = None
+    if plan.sketch is not None and sums is not None:
+        projection = ProjectionAccumulator(plan.sketch.signs(plan.hash_key)).from_shards(sums)
+    if counts is not None:
+        elements = summarise.counts_of_shards(counts)
+    return release_sparse(plan, SparseSummary(projection, elements), noise)

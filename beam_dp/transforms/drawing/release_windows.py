@@ -10,7 +10,6 @@ from typing import Any, Literal
 
 import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
-from apache_beam.transforms.window import GlobalWindows
 
 from beam_dp.checks import check_is
 from beam_dp.errors import InputError
@@ -250,7 +249,7 @@ class _DrawEach(beam.PTransform):
             >> draw.with_output_types(tuple[int, bytes]).with_resource_hints(min_ram=min_ram)
             | "Commit"
             >> commit.with_output_types(tuple[str, int]).with_resource_hints(min_ram=min_ram)
-            | "Out of windows" >> beam.WindowInto(GlobalWindows())
+            | "Out of windows" >> beam.WindowInto(beam.window.GlobalWindows())
         )
 
 

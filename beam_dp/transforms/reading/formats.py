@@ -25,7 +25,6 @@ from apache_beam.io.filesystems import FileSystems
 
 from beam_dp.encoding.column_types import ColumnType
 from beam_dp.transforms.errors import FileError, ReadError
-from beam_dp.transforms.reading import avro_blocks, csv_lines
 
 # Of the file, expanded at once: .zst may grow 30,000-fold, .bz2 a million times, so that one long
 # run of a letter in a record would take a worker's memory.
@@ -160,6 +159,8 @@ class Avro:
 
     def columns(self, path: str) -> Columns:
         """Returns the record's fields; ``FileError`` if its compression needs a missing package."""
+        from beam_dp.transforms.reading import avro_blocks
+
         with open_file(path, decompress=False) as file:
             header = avro_blocks.read_header(file)
         if (missing := avro_blocks.missing_package(header)) is not None:
@@ -172,6 +173,8 @@ class Avro:
 
     def batches(self, path: str, start: int, stop: int, wanted: Wanted) -> Iterator[pa.RecordBatch]:
         """Yields the records of one range."""
+        from beam_dp.transforms.reading import avro_blocks
+
         with open_file(path, decompress=False) as file:
             header = avro_blocks.read_header(file)
             columns = wanted.of(path, list(header.types))
@@ -223,6 +226,8 @@ class Csv:
 
     def columns(self, path: str) -> Columns | None:
         """Returns the names in the header, without types: a CSV field is a text."""
+        from beam_dp.transforms.reading import csv_lines
+
         with open_file(path, decompress=True) as file:
             return [(name, None) for name in csv_lines.read_header(file)[0]] or None
 
@@ -234,6 +239,8 @@ class Csv:
 
     def batches(self, path: str, start: int, stop: int, wanted: Wanted) -> Iterator[pa.RecordBatch]:
         """Yields the records of one range, as columns of text."""
+        from beam_dp.transforms.reading import csv_lines
+
         with open_file(path, decompress=True) as file:
             names, position = csv_lines.read_header(file)
             if not names:
@@ -249,6 +256,7 @@ class Csv:
             )
 
 
+# What decodes Avro and CSV is imported when such a file is read.
 FORMATS: dict[str, FileFormat] = {"avro": Avro(), "parquet": Parquet(), "csv": Csv()}
 
 

@@ -6,8 +6,6 @@ import datetime
 import time
 
 import apache_beam as beam
-from apache_beam.coders import StrUtf8Coder, TupleCoder, VarIntCoder
-from apache_beam.transforms.window import TimestampedValue
 from apache_beam.utils.timestamp import Timestamp
 
 from beam_dp.domain.attributes import Attribute
@@ -16,14 +14,14 @@ from beam_dp.errors import InputError
 from beam_dp.flags.windows import FILE_TIME
 from beam_dp.transforms.errors import ReadError
 from beam_dp.transforms.reading.formats import format_of
-from beam_dp.transforms.reading.listing import (
+from beam_dp.transforms.reading.read import (
+    ReadRecords,
     check_folder,
     check_times,
     list_files,
     plain_pattern,
     timed_files,
 )
-from beam_dp.transforms.reading.read import ReadRecords
 from beam_dp.transforms.reading.seen_files import SeenFiles
 from beam_dp.windows.horizon import Horizon, seconds_of_duration
 
@@ -136,7 +134,7 @@ class ReadArrivals(ReadRecords):
             self.polling,
             poll_interval=self.poll_seconds,
             output_key_fn=_path_of,  # one that is touched or grows is not read again
-            output_key_coder=StrUtf8Coder(),
+            output_key_coder=beam.coders.StrUtf8Coder(),
         )
         return (
             pattern
@@ -164,11 +162,11 @@ class _Poll(PollFn):
         watermark = Timestamp(micros=int(settled * _MICROSECONDS))
         return PollResult.incomplete(found).with_watermark(watermark)
 
-    def replayed(self, pattern: str) -> list[TimestampedValue]:
+    def replayed(self, pattern: str) -> list[beam.window.TimestampedValue]:
         """Returns all present files, stamped."""
         return self._arrived(pattern, time.time() - self.settle)
 
-    def _arrived(self, pattern: str, settled: float) -> list[TimestampedValue]:
+    def _arrived(self, pattern: str, settled: float) -> list[beam.window.TimestampedValue]:
         """Returns files with their sizes, each stamped with its arrival."""
         found = list(timed_files(pattern))
         if self.seen is not None:
@@ -177,13 +175,15 @@ class _Poll(PollFn):
             except InputError as error:
                 raise ReadError(f"{error.value}: {error.condition}") from None
         return [
-            TimestampedValue((path, num_bytes), Timestamp(micros=int(modified * _MICROSECONDS)))
+            beam.window.TimestampedValue(
+                (path, num_bytes), Timestamp(micros=int(modified * _MICROSECONDS))
+            )
             for path, num_bytes, modified in found
         ]
 
-    def default_output_coder(self) -> TupleCoder:
+    def default_output_coder(self) -> beam.coders.TupleCoder:
         """Returns the coder of a path and a size."""
-        return TupleCoder((StrUtf8Coder(), VarIntCoder()))
+        return beam.coders.TupleCoder((beam.coders.StrUtf8Coder(), beam.coders.VarIntCoder()))
 
 
 def _path_of(file: tuple[str, int]) -> str:

@@ -14,7 +14,6 @@ from apache_beam.io.restriction_trackers import OffsetRange, OffsetRestrictionTr
 from apache_beam.io.watermark_estimators import ManualWatermarkEstimator
 from apache_beam.options.pipeline_options import StandardOptions
 from apache_beam.transforms.core import RestrictionProvider
-from apache_beam.transforms.window import TimestampedValue
 from apache_beam.utils.timestamp import Duration, Timestamp
 
 from beam_dp.errors import InputError
@@ -230,7 +229,7 @@ class _ReadPartition(beam.DoFn):
         partition: int,
         tracker: Any = _TRACKER,
         watermark: Any = _WATERMARK,
-    ) -> Iterator[TimestampedValue]:
+    ) -> Iterator[beam.window.TimestampedValue]:
         """Yields messages; moves the watermark where nothing can come before it any more."""
         start = tracker.current_restriction().start
         # Taken before the log is read: if its end is seen later, everything up to now was read.
@@ -321,7 +320,7 @@ class _ReadPartition(beam.DoFn):
     @withhold_messages
     def _records(
         self, messages: Iterable[Message], arrivals: Iterable[int]
-    ) -> Iterator[TimestampedValue]:
+    ) -> Iterator[beam.window.TimestampedValue]:
         for message, arrival in zip(messages, arrivals, strict=True):
             try:
                 record = self.decode(message.value() or b"")
@@ -329,7 +328,9 @@ class _ReadPartition(beam.DoFn):
                 continue
             if isinstance(record, Mapping):
                 stamped = {**record, ARRIVAL: arrival // 1000}
-                yield TimestampedValue(stamped, Timestamp(micros=arrival * _MICROSECONDS))
+                yield beam.window.TimestampedValue(
+                    stamped, Timestamp(micros=arrival * _MICROSECONDS)
+                )
 
 
 def _arrival(topic: str, message: Message) -> int:

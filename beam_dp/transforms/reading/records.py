@@ -16,7 +16,6 @@ import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 from apache_beam.pipeline import AppliedPTransform, PipelineVisitor
-from apache_beam.transforms.window import GlobalWindows, TimestampedValue
 from apache_beam.typehints import typehints
 from apache_beam.typehints.native_type_compatibility import convert_to_beam_type
 from apache_beam.typehints.row_type import RowTypeConstraint
@@ -294,12 +293,14 @@ class _BatchRows(beam.DoFn):
         self._rows.append(record)
         self._least = min(self._least, timestamp)
         if len(self._rows) >= _BATCH_RECORDS:
-            return [TimestampedValue(*self._taken())]
+            return [beam.window.TimestampedValue(*self._taken())]
         return ()
 
     @withhold_messages
     def finish_bundle(self) -> Iterator[WindowedValue]:
-        return iter([GlobalWindows.windowed_value(*self._taken())] if self._rows else [])
+        return iter(
+            [beam.window.GlobalWindows.windowed_value(*self._taken())] if self._rows else []
+        )
 
     def _taken(self) -> tuple[pa.RecordBatch, Timestamp]:
         """The batch of the rows so far, and their least timestamp."""

@@ -8,10 +8,13 @@ import os
 import pathlib
 import sqlite3
 from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
 
 from beam_dp.errors import InputError
 from beam_dp.storage.store import is_url, local_path
-from beam_dp.transforms.reading.listing import FoundFile
+
+if TYPE_CHECKING:
+    from beam_dp.transforms.reading.read import FoundFile
 
 PRIVATE_FOLDER = "private_folder"
 _FILE = "files.sqlite"

@@ -322,7 +322,7 @@ def noise_per_bundle(patch: Patch) -> None:
         counts = read_shards(shards, DOMAIN.num_cells)
         noisy = NoiseSource().laplace(counts, 1.0)
         added.append(np.where(counts == 0, 0, noisy - counts))
-        return (summarise_module.GlobalWindows.windowed_value(shard) for shard in shards)
+        return (beam.window.GlobalWindows.windowed_value(shard) for shard in shards)
 
     def draw(self: Measurement, marginals: Any, noise: NoiseSource) -> np.ndarray:
         exact = marginals.marginal(self.names)

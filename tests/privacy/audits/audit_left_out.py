@@ -178,7 +178,7 @@ def price(guarantee: Guarantee) -> Finding:
 
 def drawn(release: ReleaseSyntheticDatabase, given: dict[str, Any]) -> list[Draw]:
     held = release.mechanism, release.plan, release.accumulator
-    drawing = functools.partial(release_module._release, *held)
+    drawing = functools.partial(release_module._released_database, *held)
     source = NoNoise()
     plan = release.plan.left_out
     list(one_worker._drawn(drawing, plan, source, given["left out"], given["inside"]))
