@@ -40,7 +40,6 @@ from beam_dp.transforms import (
 from beam_dp.transforms.drawing.one_worker import numbered_queries
 
 from . import program
-from .preview import bound_text, number_text
 from .progress import Progress
 
 _SHOWN_REFUSALS = 5
@@ -148,18 +147,18 @@ class Job(program.Job):
         plan = self.plan
         facts = {"queries": f"{len(self.lines):,}, of which {len(self.refusals):,} are refused"}
         if not isinstance(plan, LinearAnswersPlan):  # which uses no number of records
-            facts["records"] = number_text(plan.num_records)
+            facts["records"] = program.number_text(plan.num_records)
         if isinstance(plan, LinearAnswersPlan):
             deviation = f"{short(plan.standard_error)} records"
             facts["error"] = f"{deviation} expected of an answer, root mean squared"
-            facts["bound"] = bound_text(plan.bound(), plan.failure_probability)
+            facts["bound"] = program.bound_text(plan.bound(), plan.failure_probability)
             if isinstance(plan, TopQueriesPlan):
                 facts["choice"] = _choice_text(plan)
         elif plan.num_records == "noisy":
             facts["bound"] = "depends on the number of records: the card will state it"
         else:
             bound = plan.settle(plan.num_records).hypothesis_bound
-            facts["bound"] = bound_text(bound, plan.failure_probability)
+            facts["bound"] = program.bound_text(bound, plan.failure_probability)
         return facts
 
     def headline(self) -> str:

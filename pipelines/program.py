@@ -1,8 +1,8 @@
-"""What every program does: parse, plan once, build, pay, run, and say how it ended.
+"""The steps of every program: parse, plan once, build, pay, run, report the end.
 
-A program parses flags into a ``Job``, which says what is released, and how. All that can be refused
-is refused before the budget is spent, and no noise can be drawn before. A job that fails has spent
-it all the same: its noise may have been seen.
+A program parses flags into a ``Job``, which defines the release. All refusals come before the
+budget is spent, and noise is drawn only after. A job that fails has spent it all the same: its
+noise may have been seen.
 """
 
 from __future__ import annotations
@@ -13,26 +13,31 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Generic, Literal, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 import apache_beam as beam
+from rich.console import Console, Group
+from rich.text import Text
 
 from beam_dp.checks import checked_integer
 from beam_dp.errors import InputError, shown
 from beam_dp.flags.command_line import command_of
 from beam_dp.flags.flag import Flag, FlagError, integer
 from beam_dp.flags.shared import EXPECT_RECORDS
-from beam_dp.mechanisms.checks import MAX_RECORDS
+from beam_dp.mechanisms.checks import MAX_RECORDS, NumRecords
 from beam_dp.mechanisms.contract import Plan
+from beam_dp.mechanisms.marginals.measure_all import MeasureAllPlan
+from beam_dp.mechanisms.marginals.plan import MarginalsPlan
 from beam_dp.privacy.ledger.entries import LaterToken, Origin, Token
 from beam_dp.privacy.ledger.ledger import Ledger
+from beam_dp.privacy.rounding import down_to_digits
 from beam_dp.releases.files.commit import probe_output
 from beam_dp.releases.kinds import read_release
 from beam_dp.releases.release import Release
+from beam_dp.reports.terminal import plain_table, plain_text, promise_facts, short
 from beam_dp.transforms import ReadRecords, WriteRelease
 
 from . import flags
-from .preview import print_preview
 from .progress import Progress
 from .runners import make_pipeline
 from .running import is_launched, mark_released, run_main, run_pipeline, stage_pipeline
@@ -40,19 +45,10 @@ from .running import is_launched, mark_released, run_main, run_pipeline, stage_p
 
 @dataclass(frozen=True, kw_only=True)
 class Job(ABC):
-    """What the flags of a program say, checked one by one, and the plan that was made of it once.
+    """The checked flags of a program, and the plan made from them once.
 
-    Args:
-        input: a glob of files; empty where records come from elsewhere.
-        input_format: of the files, where it was given.
-        plan: what will be done.
-        ledger: that pays, if one does.
-        dataset_id: from whose budget.
-        origin: who releases it, and why; None without a ledger.
-        output: where the release is written.
-        validate_only: whether nothing is run.
-        as_json: whether what is shown then is for machines.
-        beam_flags: Beam's own.
+    ``input`` is a glob of files, or empty if the records come from another transform.
+    ``as_json``: whether to print JSON with ``validate_only``.
     """
 
     done: ClassVar[str] = "released"
@@ -72,15 +68,7 @@ class Job(ABC):
     def add(
         self, records: beam.PCollection[Any], token: Token | None = None
     ) -> beam.PCollection[str]:
-        """Adds the release of some records, and its writing; returns the directory.
-
-        Args:
-            records: of any kind that ``ReleaseSyntheticDatabase`` takes.
-            token: of the ledger that pays for it; the card then names the entry.
-
-        Raises:
-            InputError: the records, the output or a combination of parameters is refused.
-        """
+        """Adds the release of records of any kind, and its writing; returns the directory."""
 
     @abstractmethod
     def headline(self) -> str:
@@ -88,14 +76,14 @@ class Job(ABC):
 
     @abstractmethod
     def facts(self) -> dict[str, str]:
-        """Returns what a page for people says of this kind of release, with its errors."""
+        """Returns the lines of the preview for this kind of release, with its errors."""
 
     @abstractmethod
     def tell(self, release: Release) -> None:
-        """Prints where the release is, and what can be done with it."""
+        """Prints where the release is, and how to use it."""
 
     def warnings(self) -> list[str]:
-        """Returns what to tell before anything is paid."""
+        """Returns warnings to print before anything is paid."""
         return []
 
     def card(self) -> dict[str, Any]:
@@ -103,30 +91,22 @@ class Job(ABC):
         return self.plan.card()
 
     def identity(self) -> dict[str, Any]:
-        """Returns the part of the card that tells two jobs apart, whatever the records are."""
+        """Returns the part of the card that distinguishes jobs, whatever the records are."""
         return self.plan.identity()
 
     def source(self) -> beam.PTransform:
-        """Returns what reads the records."""
+        """Returns the transform that reads the records."""
         return ReadRecords(self.input, file_format=self.input_format)
 
     def token(self) -> Token | None:
-        """Returns what stands for the payment while the pipeline is built; None without a ledger.
-
-        Raises:
-            InputError: if the ledger would refuse the release.
-        """
+        """Returns a token for the payment to come; None without a ledger."""
         if self.ledger is None:
             return None
         plan = self.plan
         return LaterToken(self.dataset_id, plan.mechanism, plan.promised, plan.loss)
 
     def pay(self, token: LaterToken) -> None:
-        """Pays for a release whose pipeline is built.
-
-        Raises:
-            InputError: if the ledger refuses; then nothing was spent.
-        """
+        """Pays for a release whose pipeline is built; nothing is spent if the ledger refuses."""
         assert self.ledger is not None
         plan = self.plan
         stated = plan.mechanism, plan.entry()
@@ -135,11 +115,7 @@ class Job(ABC):
         )
 
     def budget(self) -> dict[str, Any]:
-        """Returns what the release would cost and what is left, where a ledger pays.
-
-        Raises:
-            InputError: if the ledger would refuse the release.
-        """
+        """Returns the cost and the remaining budget; refuses what the ledger would refuse."""
         if self.ledger is None:
             return {}
         loss, promised = self.plan.loss, self.plan.promised
@@ -156,26 +132,37 @@ class Job(ABC):
         return {"ledger": ledger}
 
     def preview(self) -> None:
-        """Prints what would be released; nothing is read, paid or written.
-
-        Raises:
-            InputError: if the ledger would refuse the release.
-        """
-        card = self.card() | self.budget()
+        """Prints what would be released; nothing is read, paid or written."""
+        plan, card = self.plan, self.card() | self.budget()
         if self.as_json:
             print(json.dumps(card, indent=2, ensure_ascii=False))
             return
-        places = {"input": self.input, "output": self.output}
-        ledger = card.get("ledger")
-        print_preview(
-            self.headline(), self.plan, self.facts(), places, ledger, self.origin, self.warnings()
-        )
+        rows = {
+            "what": self.headline(),
+            "mechanism": plan.mechanism,
+            **promise_facts(plan.promised),
+            **self.facts(),
+        }
+        if plan.left_out is not None:
+            share = plan.left_out.to_json()["budget"]["left_out"]["epsilon"]
+            told = f"records outside the domain are counted, with {share:.4g} of epsilon"
+            rows["left out"] = told
+        memory = f"about {plan.memory_bytes / 1e6:,.0f} MB"
+        rows["memory"] = f"{memory} on the worker that draws the noise"
+        rows["budget"] = _cost(card.get("ledger"))
+        if self.origin is not None:
+            purpose = self.origin.purpose
+            rows["by"] = self.origin.who + ("" if purpose is None else f", for {purpose}")
+        rows |= {"input": self.input, "output": self.output}
+        below = [f"warning: {warning}" for warning in self.warnings()[:_SHOWN_WARNINGS]]
+        below.append("Nothing was read, paid or written. --json prints all that is known before.")
+        shown = plain_table(("would be released", ""), rows.items())
+        Console().print(Group(shown, Text(), *map(plain_text, below)))
 
     def run(self, progress: Progress) -> int:
         """Builds the pipeline, pays for the release, runs the pipeline; returns the exit code.
 
-        Raises:
-            InputError: if anything is refused; then nothing was spent or run.
+        If anything is refused, nothing was spent or run.
         """
         token = self.token()
         pipeline = make_pipeline(self.beam_flags, self.output)
@@ -196,7 +183,7 @@ class Job(ABC):
         if not run_pipeline(pipeline, progress, [self.output]):
             return flags.EXIT_JOB_FAILED
         try:
-            # Says why not, where the workers do not share this directory.
+            # If workers do not share this directory, the error says so.
             release = read_release(self.output)
         except InputError as error:
             print(f"error: {error}; every worker must see --output", file=sys.stderr)
@@ -218,7 +205,7 @@ class Job(ABC):
         return 0 if is_kept else flags.EXIT_JOB_FAILED
 
     def keep(self, release: Release) -> bool:
-        """Keeps what else the job made, besides its release; returns whether that is there."""
+        """Keeps other results of the job than its release; returns whether they are there."""
         return True
 
 
@@ -226,15 +213,14 @@ class Job(ABC):
 class ReleaseJob(Job):
     """A job of one transform, which makes a release: all but answers.
 
-    Args: as of ``Job``, and
-        expect_records: about how many records there should be, if that was said.
+    ``expect_records``: about how many records there should be, if known.
     """
 
     expect_records: int | None = None
 
     @abstractmethod
     def release(self, token: Token | None) -> beam.PTransform:
-        """Returns the transform, paid for by a token, of the plan."""
+        """Returns the transform that releases, paid for by a token."""
 
     def add(
         self, records: beam.PCollection[Any], token: Token | None = None
@@ -245,10 +231,10 @@ class ReleaseJob(Job):
 
     @abstractmethod
     def advice(self) -> tuple[str, str]:
-        """Returns what to say of the release, and what to give ``beam-dp answer`` to ask it."""
+        """Returns a remark on the release, and flags of ``beam-dp answer`` for it."""
 
     def tell(self, release: Release) -> None:
-        """Prints where the release is, and what can be done with it."""
+        """Prints where the release is, and how to use it."""
         warning = warning_of_number(release, self.expect_records)
         if warning is not None:
             print(f"warning: {warning}", file=sys.stderr)
@@ -263,14 +249,9 @@ JobT = TypeVar("JobT", bound=Job)
 
 @dataclass(frozen=True)
 class Program(Generic[JobT]):
-    """A program.
+    """A program: the name of its module, its own flags, and a description for ``--help``.
 
-    Args:
-        name: of its module.
-        flags: its own; Beam's are not among them.
-        description: whose first line ``--help`` shows.
-        make_job: is given the texts of the flags that were given or have a default, and the fields
-            that all jobs have but the plan; makes the plan, and the job.
+    ``make_job``: makes the job from the texts of flags, and the fields that all jobs share.
     """
 
     name: str
@@ -279,31 +260,14 @@ class Program(Generic[JobT]):
     make_job: Callable[[dict[str, str], dict[str, Any]], JobT]
 
     def parse_arguments(self, argv: Sequence[str]) -> JobT:
-        """Returns the job that a command line describes; no record has been read.
-
-        Args:
-            argv: the command line, without the program's name.
-
-        Raises:
-            FlagError: a flag is unknown, missing, repeated or outside its choices.
-            InputError: a value, or a combination of them, is refused.
-        """
+        """Returns the job that a command line describes; reads no record."""
         given, beam_flags = flags.parse(
             self.flags, argv, program=command_of(self.name), description=self.description
         )
         return self.read_job(given, beam_flags)
 
     def read_job(self, given: dict[str, str], beam_flags: Sequence[str] = ()) -> JobT:
-        """Returns the job that flags describe.
-
-        Args:
-            given: the texts of the flags that were given or have a default.
-            beam_flags: Beam's own.
-
-        Raises:
-            FlagError: a flag that others need is missing.
-            InputError: a value, or a combination of them, is refused.
-        """
+        """Returns the job that flags describe: the texts of those given or with a default."""
         if "json" in given and "validate_only" not in given:
             raise FlagError("--json: must be given with --validate_only, whose output it changes")
         shared = {
@@ -324,10 +288,7 @@ class Program(Generic[JobT]):
         argv: Sequence[str] | None = None,
         parsed: tuple[dict[str, str], list[str]] | None = None,
     ) -> int:
-        """Runs the program and returns its exit code: 0, 1 if the job failed, 2 for a bad argument.
-
-        Args: as of ``run_main``.
-        """
+        """Runs the program and returns its exit code, as ``run_main`` does."""
         return run_main(self.name, self.flags, self.description, self._run, argv, parsed)
 
     def _run(self, given: dict[str, str], beam_flags: Sequence[str], progress: Progress) -> int:
@@ -341,20 +302,18 @@ class Program(Generic[JobT]):
 
 
 def build(job: Job, pipeline: beam.Pipeline, token: Token | None = None) -> None:
-    """Adds a job to a pipeline, and refuses here what planning could not."""
+    """Adds a job to a pipeline; refuses what only the pipeline shows."""
     job.add(pipeline | "Read" >> job.source(), token)
 
 
 def other_than(release: Release, identity: Mapping[str, Any], token: Token | None) -> str | None:
-    """Returns what shows that a release in the output is of another job; None if it is of this one.
+    """Returns why the release in the output is of another job; None if it is of this one.
 
-    Another job may have written there first: a worker of an earlier one that was late, or a job
-    that somebody else started at the same time. Its draw was committed, then, and this job's
-    discarded. With a ledger the card names the entry that paid, which is of one job only. Without
-    one, what the card promises is compared. Two runs of an identical job can't be distinguished by
-    that, except for ``release_projection``, where each draws a hash key.
-
-    ``token``: what this job has paid, if it has.
+    Another job may have written there first: a late worker of an earlier job, or a job started at
+    the same time. Then its draw was committed, and this job's discarded. With a ledger, the card
+    names the entry that paid, which belongs to one job. Without one, the promises of the card are
+    compared. Two runs of an identical job can't be distinguished, except for
+    ``release_projection``, where each draws a hash key.
     """
     card = {**(release.read_from or release.card), **release.public_keys()}
     # Answers name the entry beside their plan, releases among their parameters.
@@ -365,7 +324,7 @@ def other_than(release: Release, identity: Mapping[str, Any], token: Token | Non
 
 
 def difference(found: Any, expected: Any, name: str = "") -> str | None:
-    """Returns the first field that differs, among those that are expected.
+    """Returns the first expected field that differs.
 
     Example:
         >>> difference({"mechanism": "mwem"}, {"mechanism": "mwem"})
@@ -383,12 +342,13 @@ def difference(found: Any, expected: Any, name: str = "") -> str | None:
     return f"{name} is {shown(found)} there, and {shown(expected)} in this job"
 
 
-# So many standard errors away is no accident.
+_SHOWN_WARNINGS = 3
+# More standard errors than chance explains.
 _STANDARD_ERRORS = 3
 
 
-def read_expected(given: dict[str, str], num_records: int | Literal["noisy"]) -> int | None:
-    """Returns the number of records that the user expects, if it was given."""
+def read_expected(given: dict[str, str], num_records: NumRecords) -> int | None:
+    """Returns the number of records that the user expects; None if it was not given."""
     text = given.get(EXPECT_RECORDS.name)
     if text is None:
         return None
@@ -400,10 +360,7 @@ def read_expected(given: dict[str, str], num_records: int | Literal["noisy"]) ->
 
 
 def warning_of_number(release: Release, expected: int | None) -> str | None:
-    """Returns what to say of the noisy number of records; None where all is well.
-
-    ``expected``: what the user expects, or None.
-    """
+    """Returns a warning about the noisy number of records; None if it is as expected."""
     found = release.noisy_number()
     if found is None:
         return None
@@ -440,3 +397,35 @@ def warning_of_number(release: Release, expected: int | None) -> str | None:
     if release.not_counted():
         lost += f", or {release.not_counted()}"
     return f"{told}; many records may have been left out: {lost}; {advice}"
+
+
+def marginals_error(plan: MarginalsPlan) -> str:
+    """Returns the expected error of a table of marginals, in half a line."""
+    if isinstance(plan, MeasureAllPlan):
+        error = f"{short(plan.predicted_cell_error)} records"
+        return f"{error} expected of a cell, root mean squared, before the fit"
+    return "depends on the data; the card will state it where it is known"
+
+
+def number_text(num_records: NumRecords) -> str:
+    """Returns whether the number of records is public, in half a line."""
+    if num_records == "noisy":
+        return "their number is private: a noisy count is paid from the budget"
+    return f"{num_records:,}, which is public"
+
+
+def bound_text(bound: float, failure_probability: float) -> str:
+    """Returns the bound on the errors of all answers, in half a line."""
+    return f"all within {short(bound)} records, except with probability {failure_probability:g}"
+
+
+def _cost(ledger: Mapping[str, Any] | None) -> str:
+    """Returns the budget that pays, and what it has left."""
+    if ledger is None:
+        return "no ledger: nobody adds up what is released from this data"
+    total = ledger["budget"]
+    told = f"{ledger['dataset_id']}: epsilon {total['epsilon']:g}, delta {total['delta']:g}"
+    if "remaining_epsilon" in ledger:
+        left = down_to_digits(ledger["remaining_epsilon"], 4)
+        told += f"; before this release epsilon {left:g} is left for one of its kind"
+    return told

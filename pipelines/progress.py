@@ -1,7 +1,7 @@
 """Progress lines on a terminal while a job runs.
 
-Only public quantities: the workers log them to `beam_dp.progress`, and nothing else that happens
-inside a local job is shown, because Beam's own messages and tracebacks may quote records.
+Shows only public quantities, which workers log to `beam_dp.progress`. Nothing else from a local
+job is shown, because Beam's messages and tracebacks may quote records.
 """
 
 from __future__ import annotations
@@ -28,29 +28,28 @@ from beam_dp.transforms import ReadError, SetupError
 PROGRESS_LOGGER = "beam_dp.progress"
 NUM_LINES = 10
 SECONDS_BETWEEN_TICKS = 30.0
-# Exceptions of ours: their texts are made of public parameters and names of files.
+# Our exceptions, whose texts consist of public parameters and file names.
 PUBLIC_ERRORS = (InputError, ReadError, SetupError)
-# What steps that may be long say of themselves.
+# The estimates and counts in lines of long steps.
 _USUAL_SECONDS = re.compile(r"^(.+): about (\d+) to (\d+) s$")
 _COUNTS = re.compile(r": (\d+) of (\d+)$")
-# The last line of a Python traceback, which an engine sends back inside an error of its own.
+# The last line of a Python traceback that an engine quotes in its own error.
 _SENT_BACK = re.compile(
     r"^beam_dp\.[a-z_.]*\.(?:InputError|ReadError|SetupError): (.*)$", re.MULTILINE
 )
 
 
 def is_working() -> str:
-    """Returns the line that says no more than that a job is alive."""
+    """Returns the line of a running job without counts."""
     return "working"
 
 
 @dataclass(frozen=True)
 class Step:
-    """A step that a worker has begun, as far as its own public words say.
+    """A step that a worker has begun, from its public line of progress.
 
-    ``start``: when it began, on a clock.
-    ``usual``: from how much to how much processor time such a step usually takes, in seconds,
-    where that was said.
+    ``start``: when it began, on a clock. ``spent``: the processor time before it.
+    ``usual``: the range of processor time that such a step usually takes, in seconds, if known.
     """
 
     name: str
@@ -60,17 +59,17 @@ class Step:
 
     @classmethod
     def told_by(cls, text: str, start: float, spent: float) -> Step:
-        """Returns the step that a line of progress is about."""
+        """Returns the step in a line of progress."""
         said = _USUAL_SECONDS.match(text)
         if said is None:
             return cls(text.partition(":")[0], start, spent, None)
         return cls(said[1], start, spent, (int(said[2]), int(said[3])))
 
     def at(self, now: float, spent: float) -> str:
-        """Returns how long it has been going on, and how much longer it may, at the same pace.
+        """Returns how long the step has run, and how much longer it may, at the same pace.
 
-        The time that is left is a usual one less the time that was spent, and says nothing of how
-        far the step is: that may depend on a draw that is never released.
+        The remaining time is the usual time minus the time spent. It does not show how far the step
+        is: that may depend on a draw that is never released.
 
         Example:
             >>> Step.told_by("fit: about 60 to 240 s", 0.0, 0.0).at(90.0, 90.0)
@@ -80,7 +79,7 @@ class Step:
         text = f"{self.name} for {seconds:.0f} s"
         if self.usual is None:
             return text
-        # Where others take their share of a processor, a second of it takes longer.
+        # With other programs on the processor, a second of it takes longer.
         pace = max(seconds / busy, 1.0) if busy > 0 else 1.0
         least, most = ((each - busy) * pace for each in self.usual)
         if most <= 0:
@@ -91,9 +90,9 @@ class Step:
 
 
 class WorkerPrints:
-    """What Beam's workers in this process print past all loggers: tracebacks, which quote records.
+    """Silences Beam's workers in this process, which print tracebacks that quote records.
 
-    Silent while any job runs here. Jobs may overlap, so the last one to end restores the print.
+    They bypass logging, with `print`. Jobs may overlap, so the last one to end restores it.
     """
 
     def __init__(self) -> None:
@@ -121,7 +120,7 @@ worker_prints = WorkerPrints()
 
 
 class Progress:
-    """Prints lines to standard error, each with the seconds since it was made."""
+    """Prints lines to standard error, each with the seconds since the start."""
 
     def __init__(self) -> None:
         self._start = time.monotonic()
@@ -130,7 +129,7 @@ class Progress:
 
     @contextmanager
     def hearing_warnings(self) -> Iterator[None]:
-        """Keeps our own warnings until ``tell_warnings``: a job that is refused says only why."""
+        """Keeps our warnings until ``tell_warnings``: a refused job prints only the reason."""
 
         def show(message: Warning | str, category: type[Warning], *rest: Any, **named: Any) -> None:
             if issubclass(category, PrivacyWarning):
@@ -144,17 +143,17 @@ class Progress:
             yield
 
     def tell_warnings(self) -> None:
-        """Prints what was heard, each warning once, although a job may be built twice."""
+        """Prints each warning once, although a job may be built twice."""
         for text, is_printed in self._heard.items():
             if not is_printed:
                 print(f"warning: {text}", file=sys.stderr)
         self._heard = dict.fromkeys(self._heard, True)
 
     def hear(self, text: str) -> None:
-        """Remembers the step that a worker's line is about, which ticks then speak of."""
+        """Remembers the step in a worker's line, for the lines of ``_tick``."""
         step = Step.told_by(text, time.monotonic(), time.process_time())
         is_same = self._step is not None and self._step.name == step.name
-        # A step that is begun again has an estimate of its own; a count goes on with the old one.
+        # A repeated step has a new estimate; a line with a count keeps the old one.
         if not (is_same and _COUNTS.search(text)):
             self._step = step
 
@@ -167,7 +166,7 @@ class Progress:
     def listening(
         self, *, silence_beam: bool, alive: Callable[[], str] = is_working
     ) -> Iterator[None]:
-        """Shows what workers in this process log as progress, and, locally, nothing of Beam's."""
+        """Shows the progress of workers in this process, and, locally, no message of Beam."""
         handler = _Handler(self)
         options_logger = logging.getLogger("apache_beam.options.pipeline_options")
         logger, beam_logger = logging.getLogger(PROGRESS_LOGGER), logging.getLogger("apache_beam")
@@ -175,12 +174,12 @@ class Progress:
         logger.addHandler(handler)
         logger.setLevel(logging.INFO)
         logger.propagate = False
-        # Flags that it can't parse are refused before, or those of a job server.
+        # Flags that it can't parse were refused before, or belong to a job server.
         options_logger.addFilter(nothing)
         if silence_beam:
             beam_logger.setLevel(logging.CRITICAL + 1)
             threading.excepthook = lambda _: None
-            # What a job server tells is logged without a logger's name.
+            # Messages of a job server are logged to the root logger.
             logging.getLogger().addFilter(nothing)
         worker_prints.silence()
         done = threading.Event()
@@ -208,12 +207,12 @@ class Progress:
 
 
 def nothing(_: logging.LogRecord) -> bool:
-    """Lets no line of a logger pass."""
+    """Filters out every line of a logger."""
     return False
 
 
 class _Handler(logging.Handler):
-    """Shows about ten lines of a step, chosen by its public counts and never by the clock."""
+    """Shows about ten lines of a step, chosen by its public counts, not by time."""
 
     def __init__(self, progress: Progress) -> None:
         super().__init__()
@@ -231,10 +230,10 @@ class _Handler(logging.Handler):
 
 
 def failure(error: Exception) -> str:
-    """Returns one line about a job that failed, without a word that may quote a record.
+    """Returns one line about a job that failed, without text that may quote a record.
 
-    Our own errors speak for themselves, also those that an engine quotes. Of any other, only its
-    type and the place in our code are shown: enough for a bug report.
+    Our own errors are shown, also those that an engine quotes. Of other errors, only the type and
+    the place in our code are shown: enough for a bug report.
     """
     sent_back = _SENT_BACK.search(str(error))
     if sent_back or isinstance(error, PUBLIC_ERRORS):
@@ -254,10 +253,9 @@ def failure(error: Exception) -> str:
 
 
 def early_failure(error: Exception, typed: Mapping[str, object]) -> str | None:
-    """Returns one line about an error that came before any record: a module, or a path.
+    """Returns one line about an error before any record was read: a module, or a typed path.
 
-    Returns:
-        The line; None for any other error, and for a path that nobody typed.
+    Returns None for any other error, and for a path that the user did not type.
     """
     fault = public_fault(error)
     if fault is None or not isinstance(error, OSError):
@@ -269,7 +267,7 @@ def early_failure(error: Exception, typed: Mapping[str, object]) -> str | None:
 
 
 def _is_at(path: object, typed: str) -> bool:
-    """Returns whether a path is the one that was typed, or below it."""
+    """Returns whether a path is the typed one, or below it."""
     if not isinstance(path, str):
         return False
     path, typed = os.path.abspath(path), os.path.abspath(typed)

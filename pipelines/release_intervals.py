@@ -27,7 +27,6 @@ from beam_dp.transforms.drawing.release import ReleasePlannedIntervals, plan_att
 
 from . import program
 from .flags import read_domain
-from .program import read_expected
 
 ATTRIBUTE = Flag(
     "attribute", "ordered attribute of the domain, of 2 to 2^20 levels", "COLUMN", True
@@ -85,7 +84,7 @@ class Job(program.ReleaseJob):
 def _read_job(given: dict[str, str], fields: dict[str, Any]) -> Job:
     """Returns the job that flags describe."""
     domain = read_domain(given)
-    expected = read_expected(given, "noisy")
+    expected = program.read_expected(given, "noisy")
     return Job(
         **fields,
         plan=plan_attribute(

@@ -40,8 +40,6 @@ from beam_dp.transforms.drawing.release import ReleasePlanned
 
 from . import program
 from .flags import START_RECORDS, read_domain, start_records
-from .preview import bound_text, marginals_error, number_text
-from .program import read_expected
 
 MECHANISM = Flag(
     "mechanism",
@@ -75,20 +73,20 @@ class Job(program.ReleaseJob):
 
     def facts(self) -> dict[str, str]:
         """Returns what a page for people says."""
-        error = marginals_error(self.plan)
+        error = program.marginals_error(self.plan)
         of_queries = {}
         if isinstance(self.plan, SmallDBPlan):
             if self.plan.vc_dimension is not None:
                 of_queries["vc dimension"] = str(self.plan.vc_dimension)
             error = "depends on the number of records: the card will state it"
             if self.plan.bound is not None:
-                error = bound_text(self.plan.bound, self.plan.failure_probability)
+                error = program.bound_text(self.plan.bound, self.plan.failure_probability)
         if isinstance(self.plan, TextbookPlan) and self.plan.stop is not None:
-            told = bound_text(self.plan.stop.bound, FAILURE_PROBABILITY)
+            told = program.bound_text(self.plan.stop.bound, FAILURE_PROBABILITY)
             error = f"depends on the data; where the rounds end early, {told}"
         workload = self.plan.workload
         return {
-            "records": number_text(self.plan.num_records),
+            "records": program.number_text(self.plan.num_records),
             "tables": f"{counted(len(workload), 'marginal')}, {workload.num_cells():,} cells",
             **of_queries,
             "error": error,
@@ -140,7 +138,7 @@ def _read_job(given: dict[str, str], fields: dict[str, Any]) -> Job:
         start_from=start_records(given, domain),
         queries=given["workload"],
     )
-    expected = read_expected(given, options.num_records)
+    expected = program.read_expected(given, options.num_records)
     plan = plan_release(mechanism, domain, workload, read_guarantee(given), options)
     return Job(**fields, workload=workload, mechanism=mechanism, plan=plan, expect_records=expected)
 

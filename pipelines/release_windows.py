@@ -53,8 +53,7 @@ from beam_dp.windows.horizon import Horizon, seconds_of_duration, span_text
 
 from . import flags
 from .job_servers import PRISM_RUNNER
-from .preview import marginals_error
-from .program import Job, Program, build
+from .program import Job, Program, build, marginals_error
 from .progress import Progress, is_working
 from .runners import LOCAL_RUNNER, make_pipeline, refuse_unshared_output, runner_name
 from .running import mark_released, run_pipeline
@@ -96,7 +95,7 @@ CHECKPOINTING_INTERVAL = Flag(
 _SECONDS_TO_END = 20
 _UNUSED = (shared.NUM_RECORDS, shared.CALIBRATION, shared.INPUT)
 FLAGS = (
-    dataclasses.replace(shared.INPUT, form="text"),  # of a stream the files may all be yet to come
+    dataclasses.replace(shared.INPUT, form="text"),  # a stream may start without files
     *(flag for flag in shared.COMMON if flag not in _UNUSED),
     *window_flags.TIMES,
     *window_flags.HORIZON,
@@ -115,13 +114,9 @@ FLAGS = (
 class WindowsJob(Job):
     """A job that releases the windows of a horizon, each once it closes.
 
-    Args: as of ``Job``, and
-        horizon_id: of the horizon, if this job begins it.
-        horizon: what ``horizon.json`` says.
-        read: makes the source of the records.
-        is_replay: whether it reads the present files and ends.
-        times: the columns of events and of arrivals.
-        private_folder: of what is known of files, if one is named.
+    ``horizon_id`` is used if this job begins the horizon. ``read`` makes the source of the records.
+    ``is_replay``: whether it reads the present files and ends. ``times``: the columns of events and
+    of arrivals. ``private_folder``: of the list of files that were read, if named.
     """
 
     plan: WindowTablesPlan | WindowDatabasesPlan
@@ -152,7 +147,7 @@ class WindowsJob(Job):
         return records | "Release" >> ReleaseWindows(self.plan, *place)
 
     def card(self) -> dict[str, Any]:
-        """Returns what ``horizon.json`` says."""
+        """Returns the promise in ``horizon.json``."""
         return self.horizon.promised()
 
     def headline(self) -> str:
@@ -183,16 +178,18 @@ class WindowsJob(Job):
         super().preview()
 
     def run(self, progress: Progress) -> int:
-        """Begins the horizon or goes on with it, pays once, and runs until all is released."""
-        build(self, make_pipeline(self.beam_flags, self.output))
-        if self.ledger is not None and not holds_horizon(self.output):
-            self.ledger.check(self.dataset_id, self.plan.guarantee, self.plan.loss)
+        """Begins or resumes the horizon, pays once, and runs until all is released."""
+        if not holds_horizon(self.output):
+            # Before anything is written, refuses what a pipeline shows, and what is not affordable.
+            build(self, make_pipeline(self.beam_flags, self.output))
+            if self.ledger is not None:
+                self.ledger.check(self.dataset_id, self.plan.guarantee, self.plan.loss)
         progress.tell_warnings()
         horizon_id = begin_horizon(self.output, self.horizon, self.horizon_id)
         before = self._num_released()
         pipeline = None
         if before < self._num_releases:
-            # Once more, now that the horizon knows which files it has read: bad files are refused
+            # The horizon has begun and knows the files that it has read: changed files are refused
             # before anything is paid.
             pipeline = make_pipeline(self.beam_flags, self.output)
             build(dataclasses.replace(self, horizon_id=horizon_id), pipeline)
@@ -219,7 +216,7 @@ class WindowsJob(Job):
         return 0
 
     def tell(self, release: Release | None = None) -> None:
-        """Prints where the windows are, and what can be done with them."""
+        """Prints where the windows are, and how to use them."""
         directory = shlex.quote(self.output)
         print(f"All windows are in {self.output}. Look at them:")
         print(f"  beam-dp describe {directory}")
@@ -228,7 +225,7 @@ class WindowsJob(Job):
             print(f"  beam-dp answer {directory} --windows 0:1 --marginal {names}")
 
     def _pay_once(self, horizon_id: str, progress: Progress) -> Any:
-        """Returns the token of the ledger's entry for a horizon, which one of its jobs pays for."""
+        """Returns the token of the ledger's entry for the horizon, paid by its first job."""
         if self.ledger is None:
             return None
         plan, entry = self.plan, self.horizon.ledger_parameters(horizon_id)
@@ -240,7 +237,7 @@ class WindowsJob(Job):
         return token
 
     def _fault(self) -> str | None:
-        """Returns what the output lacks once a job has ended; None where it is complete."""
+        """Returns what the output lacks after a job; None if it is complete."""
         missing = released(self.output, self.horizon).num_missing
         if missing:
             return (
@@ -262,7 +259,7 @@ class WindowsJob(Job):
         return self._num_releases - released(self.output, self.horizon).num_missing
 
     def _alive(self) -> str:
-        """Returns how far a job is."""
+        """Returns the progress of a job."""
         try:
             return f"released: {self._num_released():,} of {self._num_releases:,}"
         except OSError:
@@ -308,7 +305,7 @@ def _read_job(given: dict[str, str], shared: dict[str, Any]) -> WindowsJob:
 
 
 def _source(given: dict[str, str]) -> dict[str, str | None]:
-    """Returns what must be the same when a job goes on, from wherever it is started."""
+    """Returns what must not change when a job is resumed, from any current folder."""
     pattern = plain_path("input", given["input"])
     return {
         "input": pattern if "://" in pattern else os.path.abspath(pattern),
@@ -332,7 +329,7 @@ def _stream_flags(given: dict[str, str], horizon: Horizon) -> list[str]:
         return streaming
     interval = integer("checkpointing_interval", given["checkpointing_interval"])
     checked_integer("checkpointing_interval", interval, 1, 2**31 - 1, note=" milliseconds")
-    # Else a checkpoint lacks what a bundle has read and not yet handed on: jobs ended well, and
+    # Otherwise a checkpoint lacks what a bundle has read but not passed on: jobs succeeded, and
     # records were missing.
     return [
         *streaming,

@@ -1,6 +1,6 @@
 """Pipelines for Beam's flags, which are checked before the budget is spent.
 
-By then Beam's own message is withheld, because it comes from a job that may have read records.
+After that, Beam's messages are withheld, because they come from a job that may have read records.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ _EMBEDDED = "embed"
 
 
 def runner_name(text: str) -> str:
-    """Returns the class of the runner that Beam makes of what was typed.
+    """Returns the class name of the runner that Beam uses for a typed name.
 
-    Beam knows its own runners in any case, and without "Runner"; others by their full names.
+    Beam accepts its own runners in any case, and without "Runner"; others by their full names.
 
     Example:
         >>> runner_name("flink"), runner_name("a.module.OwnRunner")
@@ -55,7 +55,7 @@ def runner_name(text: str) -> str:
 
 
 def check_beam_flags(options: PipelineOptions, runner: str) -> None:
-    """Refuses flags that no job can run with."""
+    """Refuses flags of Beam with which no job can run."""
     setup, portable = options.view_as(SetupOptions), options.view_as(PortableOptions)
     _check_file("requirements_file", setup.requirements_file)
     _check_file(
@@ -65,8 +65,7 @@ def check_beam_flags(options: PipelineOptions, runner: str) -> None:
         ", named setup.py or pyproject.toml",
     )
     for package in setup.extra_packages or ():
-        # Beam fetches a remote one.
-        if "://" not in package:
+        if "://" not in package:  # Beam fetches a remote one
             _check_file(
                 "extra_package",
                 package,
@@ -109,7 +108,7 @@ def _check_endpoint(runner: str, endpoint: str | None) -> None:
                 " job server"
             )
         return
-    # Of Beam's local runners Prism alone speaks to a job server.
+    # Of Beam's local runners, only Prism uses a job server.
     ignores_it = runner in StandardOptions.LOCAL_RUNNERS and runner != PRISM_RUNNER
     if endpoint == _EMBEDDED or ignores_it:
         return
@@ -122,7 +121,7 @@ def _check_endpoint(runner: str, endpoint: str | None) -> None:
             raise refused("job_endpoint", endpoint, condition) from None
 
 
-# Not DirectRunner: that one looks for another runner to download first.
+# Not DirectRunner, which first looks for another runner to download.
 LOCAL_RUNNER = "FnApiRunner"
 _PROCESSES = "multi_processing"
 
@@ -130,16 +129,15 @@ _PROCESSES = "multi_processing"
 def empty_pipeline(options: PipelineOptions) -> beam.Pipeline:
     """Returns an empty pipeline on the runner that the options name."""
     pipeline = beam.Pipeline(runner=_silent_processes(options), options=options)
-    # For transforms of other languages, of which there are none; Beam removes it only after a run.
+    # For transforms of other languages, which are not used; Beam removes it only after a run.
     os.rmdir(pipeline.local_tempdir)
     return pipeline
 
 
 def _silent_processes(options: PipelineOptions) -> FnApiRunner | None:
-    """Beam's local runner, if it shall start processes: it would let them print to our terminal.
+    """Returns Beam's local runner with silent processes, if it is to start processes.
 
-    What they say there, beside what they log to the runner, are Beam's messages, and tracebacks
-    that may quote records.
+    Otherwise they print Beam's messages, and tracebacks that may quote records, on the terminal.
     """
     direct = options.view_as(DirectOptions)
     runner = runner_name(options.view_as(StandardOptions).runner)
@@ -156,7 +154,7 @@ _DATAFLOW = ("DataflowRunner", "TestDataflowRunner")
 
 
 def prepare_dataflow(_: PipelineOptions, runner: str) -> None:
-    """Raises FlagError where Beam's client of Dataflow is missing: it looks once it submits."""
+    """Refuses Dataflow without Beam's client, which Beam looks for only when it submits."""
     try:
         importlib.import_module("apache_beam.runners.dataflow.internal.apiclient")
     except ImportError:
@@ -164,7 +162,7 @@ def prepare_dataflow(_: PipelineOptions, runner: str) -> None:
         raise refused("runner", runner, condition) from None
 
 
-# What a runner lacks shows before a budget is spent; of a job that runs it would be withheld.
+# Finds what a runner lacks before a budget is spent; later, the message would be withheld.
 _PREPARED: dict[str, Callable[[PipelineOptions], None]] = {
     FLINK_RUNNER: job_servers.prepare_flink,
     PRISM_RUNNER: job_servers.prepare_prism,
@@ -199,23 +197,23 @@ def pipeline_of(options: PipelineOptions) -> beam.Pipeline:
     except ImportError as error:
         raise refused("runner", standard.runner, f"must be installed: {error}") from None
     except Exception as error:
-        # No record was read yet, so that whatever went wrong may be said.
+        # No record was read yet, so the message may be shown.
         condition = f"must be one that Beam can load: {type(error).__name__}: {error}"
         raise refused("runner", standard.runner, condition) from None
 
 
 def refuse_unshared_output(output: str, runner: str, name: str = "output") -> None:
-    """Refuses a folder of one machine for a runner whose workers share none."""
+    """Refuses a local folder for a runner whose workers do not share it."""
     if "://" not in output and runner_name(runner) in _DATAFLOW:
         condition = "must not be a folder of one machine with --runner"
         raise refused(name, output, f"{condition} {runner}: its workers share none")
 
 
 def runner_findings() -> Iterator[Finding]:
-    """Yields whether each runner works, that of this machine first.
+    """Yields whether each runner works, the local one first, which runs a small job.
 
-    That one runs a small job. Of the others their programs, jars and libraries are looked for, as
-    before a job; nothing is fetched, and no cluster is asked.
+    For the others it looks for programs, jars and libraries, as before a job; it fetches nothing,
+    and contacts no cluster.
     """
     yield _local()
     yield _prepared(FLINK_RUNNER, job_servers.prepare_flink, job_servers.FLINK_VARIABLE)

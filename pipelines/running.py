@@ -1,4 +1,4 @@
-"""The run of a checked job, from its submission to its end or the signal that stops it."""
+"""Runs a checked job, from its submission to its end or the signal that stops it."""
 
 from __future__ import annotations
 
@@ -43,14 +43,12 @@ def run_main(
     argv: Sequence[str] | None = None,
     parsed: tuple[dict[str, str], list[str]] | None = None,
 ) -> int:
-    """Runs a program, and prints one line where an argument is refused.
+    """Runs a program; prints one line if an argument is refused.
 
-    ``argv``: the command line, without the program's name; None for that of this process.
-    ``parsed``: these texts and flags, where ``beam-dp`` has parsed the command line.
+    ``argv``: without the program's name; by default the arguments of this process.
+    ``parsed``: the result of ``parse_own``, if `beam-dp` has already parsed the command line.
 
-    Returns:
-        The exit code: 0, 1 if the job failed, 2 for a bad argument, 128 and its number for a
-        signal.
+    Returns the exit code: 0, 1 if the job failed, 2 for a bad argument, 128 + N for signal N.
     """
     given = list(sys.argv[1:] if argv is None else argv)
     try:
@@ -64,7 +62,7 @@ def run_main(
         print(flags.one_line(error, own_flags), file=sys.stderr)
         return flags.EXIT_BAD_INPUT
     except (ImportError, OSError) as error:
-        # Of the program itself: what a job raises ended in ``run_pipeline``.
+        # Raised by the program itself; errors of a job end in ``run_pipeline``.
         fault = early_failure(error, flags.typed(given))
         if fault is None:
             raise
@@ -80,21 +78,20 @@ def run_pipeline(
     progress: Progress,
     outputs: Sequence[str],
     alive: Callable[[], str] = is_working,
-    is_over: Callable[[], bool] | None = None,
+    is_over: Callable[[], bool] = lambda: False,
 ) -> bool:
-    """Runs a pipeline to its end; returns whether it succeeded, and says in a line why not.
+    """Runs a pipeline to its end; returns whether it succeeded, prints one line if not.
 
-    However it ends, drafts that killed workers left in the outputs are removed: they are private.
+    Drafts that killed workers left in the outputs are always removed: they are private.
 
-    ``progress``: where lines are said.
-    ``alive``: what is said every 30 s.
-    ``is_over``: whether all is released. The job has succeeded then, however it ends; and it is
-    cancelled if it does not end soon: engines keep streams running.
+    ``alive``: the text of the line that is printed every 30 s.
+    ``is_over``: whether all is released. Then the job has succeeded, and is cancelled if it does
+    not end soon: engines keep streams running.
     """
     failed: str | None = "stopped"
     with StopSignals() as signals:
         try:
-            failed = _run_to_end(pipeline, progress, signals, alive, is_over or _never)
+            failed = _run_to_end(pipeline, progress, signals, alive, is_over)
         finally:
             signals.hold()
             if signals.received is None and failed is not None:
@@ -106,10 +103,6 @@ def run_pipeline(
     return failed is None
 
 
-def _never() -> bool:
-    return False
-
-
 def _run_to_end(
     pipeline: beam.Pipeline,
     progress: Progress,
@@ -117,7 +110,7 @@ def _run_to_end(
     alive: Callable[[], str],
     is_over: Callable[[], bool],
 ) -> str | None:
-    """Returns why the job failed, or was stopped, if it was; cancels it in that case."""
+    """Returns why the job failed or was stopped, None if it succeeded; cancels a stopped one."""
     is_local = type(pipeline.runner).__name__ in (LOCAL_RUNNER, *StandardOptions.LOCAL_RUNNERS)
     result, is_submitting = None, _only_submits(pipeline.runner)
     try:
@@ -143,7 +136,7 @@ def _run_to_end(
 
 
 def _only_submits(runner: PipelineRunner) -> bool:
-    """Returns whether it is one of Beam's that hand a job over in ``run``, and see no record."""
+    """Returns whether it is a runner of Beam that only submits the job, and sees no record."""
     is_known = isinstance(runner, PortableRunner) or type(runner).__name__ == "DataflowRunner"
     return is_known and type(runner).__module__.startswith("apache_beam.")
 
@@ -155,7 +148,7 @@ def _why(error: Exception, pipeline: beam.Pipeline) -> str:
 
 
 def _remove_drafts(output: str, *, is_failure: bool) -> None:
-    """Removes what writers left, and warns of what could not be removed or is there after all."""
+    """Removes drafts; warns if that fails, or if the release of a failed job is complete."""
     try:
         is_complete = finish_writing(output)
     except OSError as error:
@@ -191,7 +184,7 @@ def stage_pipeline(pipeline: beam.Pipeline, progress: Progress) -> int:
 
 
 def mark_released(ledger: Ledger, token: Token, draw_id: str) -> None:
-    """Marks a release that is complete; a ledger that has gone by now changes no budget."""
+    """Marks a complete release; only warns if the ledger fails, which changes no budget."""
     try:
         ledger.mark_released(token, draw_id)
     except LedgerError as error:
@@ -207,7 +200,7 @@ _Handler = Callable[..., Any] | int | None
 
 
 class Stopped(BaseException):
-    """A signal asked the program to stop; like KeyboardInterrupt, no Exception."""
+    """A signal asked the program to stop; not an Exception, like KeyboardInterrupt."""
 
     def __init__(self, signal: signal.Signals) -> None:
         super().__init__(signal)
@@ -215,15 +208,16 @@ class Stopped(BaseException):
 
     @property
     def exit_code(self) -> int:
-        """As shells have it."""
+        """The exit code that shells use."""
         return 128 + self.signal
 
 
 class StopSignals:
-    """Within a ``with`` statement signals to stop raise ``Stopped``, and are remembered.
+    """Within a ``with`` statement, signals to stop raise ``Stopped`` and are recorded.
 
-    Remembered, because a local runner runs workers in this thread, and takes what is raised there
-    for a failure of theirs. Other threads than the main one have no signals: there it does nothing.
+    They are recorded because a local runner runs workers in this thread, and takes an exception
+    there for their failure. In other threads than the main one, which get no signals, it does
+    nothing.
     """
 
     def __init__(self) -> None:
@@ -243,20 +237,20 @@ class StopSignals:
             signal.signal(number, handler)
 
     def install(self) -> None:
-        """Listens, also where somebody else has begun to meanwhile: Beam, for its job server."""
+        """Installs the handlers, also over those that Beam installs for its job server."""
         for number, before in self._before.items():
             handler = signal.signal(number, self._receive)
             if callable(handler) and handler not in (before, self._receive):
                 self._displaced[number] = handler
 
     def hold(self) -> None:
-        """Raises nothing from now on, so that cleaning up is not interrupted."""
+        """Raises nothing from now on, so that signals do not interrupt the cleanup."""
         self._is_held = True
 
     def pass_on(self) -> None:
-        """Tells those who had begun to listen; Beam then stops the job server that it started."""
+        """Calls the displaced handlers; Beam's stops the job server that it started."""
         for number, handler in self._displaced.items():
-            with contextlib.suppress(Exception):  # a server that is gone by now
+            with contextlib.suppress(Exception):  # of a server that has stopped
                 handler(number, None)
 
     def _receive(self, number: int, _: FrameType | None) -> None:
@@ -266,10 +260,7 @@ class StopSignals:
 
 
 def silence_beam() -> None:
-    """Lets no thread of Beam speak until the process ends.
-
-    Workers in this process whose job was cancelled would each log a traceback, or raise one.
-    """
+    """Silences Beam's threads: workers of a cancelled job would log or raise tracebacks."""
     logging.getLogger("apache_beam").setLevel(logging.CRITICAL + 1)
     threading.excepthook = lambda _: None
     worker_prints.silence()
@@ -279,10 +270,7 @@ def silence_beam() -> None:
 def cancelling(
     result: PipelineResult, options: PipelineOptions, is_over: Callable[[], bool]
 ) -> Iterator[None]:
-    """Cancels a job, while it is waited for, that does not end though it is over by our own word.
-
-    ``is_over``: whether it is; asked every few seconds.
-    """
+    """While a job is waited for, cancels it if it does not end although ``is_over`` is true."""
     left = threading.Event()
 
     def look() -> None:
@@ -300,23 +288,23 @@ def cancelling(
 
 
 def cancel(result: PipelineResult, options: PipelineOptions) -> None:
-    """Asks the runner to cancel a job, and waits until it has, for ``SECONDS_TO_CANCEL`` at most.
+    """Asks the runner to cancel a job, and waits for ``SECONDS_TO_CANCEL`` at most.
 
-    A runner that knows no way to cancel, or is gone, is left alone.
+    Ignores a runner that cannot cancel, or has stopped.
     """
     end = time.monotonic() + SECONDS_TO_CANCEL
 
     def ask() -> None:
-        with contextlib.suppress(Exception):  # each runner raises its own
+        with contextlib.suppress(Exception):  # each runner raises its own errors
             result.cancel()
-        with contextlib.suppress(Exception):  # a cluster may be gone, too
+        with contextlib.suppress(Exception):  # a cluster may have stopped
             master = options.view_as(FlinkRunnerOptions).flink_master
             cancel_job(master, getattr(result, "_job_id", ""))
         with contextlib.suppress(Exception):
             while not PipelineState.is_terminal(result.state) and time.monotonic() < end:
                 time.sleep(_SECONDS_BETWEEN_STATES)
 
-    # No runner bounds the time of these calls.
+    # Runners set no time limit for these calls.
     thread = threading.Thread(target=ask, daemon=True)
     thread.start()
     thread.join(SECONDS_TO_CANCEL)
