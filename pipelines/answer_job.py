@@ -1,4 +1,4 @@
-"""Jobs of answers: what they promise, warn of, pay for, save and tell, and their pipeline."""
+"""Jobs that answer queries: pipeline, payment, saved runs, preview and printed results."""
 
 from __future__ import annotations
 
@@ -60,13 +60,13 @@ class Job(program.Job):
     state: Path | None = None  # where the run is saved, if it is
     save_in: Path | None = None  # a private folder for the states of all attempts
     resume: Path | None = None
-    payment: Payment | None = None  # of the earlier run that this one goes on from, if it was paid
+    payment: Payment | None = None  # of the resumed run, if it was paid for
     ledger_url: str | None = field(default=None, repr=False)
 
     def add(
         self, records: beam.PCollection[Any], token: Token | None = None
     ) -> beam.PCollection[str]:
-        """Adds the answers about some records, and their writing."""
+        """Adds the answers about the records, and their writing."""
         number = None if self.payment is None else self.payment.state_number
         try:
             answers = self._answers(records, token)
@@ -104,7 +104,7 @@ class Job(program.Job):
         return lines | "Answer" >> answer
 
     def identity(self) -> dict[str, Any]:
-        """Returns the part of the card that tells two jobs apart, whatever the records are."""
+        """Returns the part of the card that distinguishes jobs, whatever the records are."""
         identity = self.plan.identity()
         if self.payment is not None:
             identity["ledger_state"] = self.payment.state_number
@@ -116,18 +116,15 @@ class Job(program.Job):
         return {**self.plan.card(), "queries": queries}
 
     def token(self) -> Token | None:
-        """Returns the token of the saved run that this one goes on from, which was paid for."""
+        """Returns the token of the resumed run, if it was paid for."""
         return super().token() if self.payment is None else self.payment.token
 
     def budget(self) -> dict[str, Any]:
-        """Returns what the release would cost, or what has paid for it."""
+        """Returns the cost of the release, or the entry that paid for it."""
         if self.payment is None:
             return super().budget()
-        told = {
-            "ledger_release": self.payment.token.release_id,
-            "ledger_state": self.payment.state_number,
-        }
-        return {"resumes": told}
+        token, number = self.payment.token, self.payment.state_number
+        return {"resumes": {"ledger_release": token.release_id, "ledger_state": number}}
 
     def run(self, progress: Progress) -> int:
         """Runs the job, in a private folder if its run is saved."""
@@ -143,18 +140,18 @@ class Job(program.Job):
         return keep_state(self.save_in, release.draw_id, self.state)
 
     def facts(self) -> dict[str, str]:
-        """Returns what a page for people says."""
+        """Returns the lines of the preview."""
         plan = self.plan
         facts = {"queries": f"{len(self.lines):,}, of which {len(self.refusals):,} are refused"}
-        if not isinstance(plan, LinearAnswersPlan):  # which uses no number of records
-            facts["records"] = program.number_text(plan.num_records)
-        if isinstance(plan, LinearAnswersPlan):
+        if isinstance(plan, LinearAnswersPlan):  # which uses no number of records
             deviation = f"{short(plan.standard_error)} records"
             facts["error"] = f"{deviation} expected of an answer, root mean squared"
             facts["bound"] = program.bound_text(plan.bound(), plan.failure_probability)
             if isinstance(plan, TopQueriesPlan):
                 facts["choice"] = _choice_text(plan)
-        elif plan.num_records == "noisy":
+            return facts
+        facts["records"] = program.number_text(plan.num_records)
+        if plan.num_records == "noisy":
             facts["bound"] = "depends on the number of records: the card will state it"
         else:
             bound = plan.settle(plan.num_records).hypothesis_bound
@@ -172,7 +169,7 @@ class Job(program.Job):
         return f"{asked}, from state {number} of {token.release_id}, which was paid for"
 
     def warnings(self) -> list[str]:
-        """Returns what to tell before queries are answered: refused ones, and a useless bound."""
+        """Returns warnings about refused queries, and about a useless bound."""
         warnings = [f"--queries: {refusal}" for refusal in self.refusals[:_SHOWN_REFUSALS]]
         if len(self.refusals) > _SHOWN_REFUSALS:
             warnings.append(f"--queries: {len(self.refusals)} lines are refused")
@@ -184,7 +181,7 @@ class Job(program.Job):
         return warnings
 
     def tell(self, release: Release) -> None:
-        """Prints how many answers there are, and how good they are."""
+        """Prints the number of answers, and their accuracy."""
         assert isinstance(release, AnswersRelease)
         card = release.card
         print(f"{card['num_answers']:,} answers, {card['num_refused']:,} refused: {self.output}")
@@ -192,13 +189,13 @@ class Job(program.Job):
 
 
 def _choice_text(plan: TopQueriesPlan) -> str:
-    """How many are answered, and what the choice may miss."""
+    """Returns how many queries are answered, and how large the missed ones may be."""
     missed = f"nothing larger is missed by more than {short(plan.margin())} records"
     return f"the {plan.top:,} largest of {len(plan.workload):,}, by {plan.choice}: {missed}"
 
 
 def _accuracy(card: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> str:
-    """What is promised of the answers that have a bound, and how many have none."""
+    """Returns the bound on the answers, and how many have none."""
     plan, settings = card["plan"], card.get("settings")
     but = f"except with probability {plan['failure_probability']:g}"
     if "margin" in plan:
@@ -224,7 +221,7 @@ def _accuracy(card: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> str
 
 
 def new_state(text: str, output: str) -> Path:
-    """Returns the folder that a run can be saved to; writes nothing."""
+    """Returns the folder to save a run to; writes nothing."""
     path = local_path(text, "state")
     if os.path.lexists(path):
         raise InputError("state", text, "must not exist")
@@ -238,7 +235,7 @@ def new_state(text: str, output: str) -> Path:
 
 
 def saved_num_questions(text: str) -> int:
-    """Returns for how many questions a saved run was planned: the default when it is resumed."""
+    """Returns for how many questions a saved run was planned: the default of a resumed run."""
     condition = "must hold a saved run"
     try:
         number = saved_runs.any_transcript(local_path(text, "resume"))["plan"]["num_questions"]
@@ -252,8 +249,8 @@ def saved_num_questions(text: str) -> int:
 def read_payment(
     path: Path, plan: object, ledger: Ledger | None, given: Mapping[str, str]
 ) -> Payment | None:
-    """Returns who paid for a saved run, if it can be resumed; uses nothing."""
-    assert isinstance(plan, PrivateMWPlan)  # --resume is of no other mechanism
+    """Returns the payment for a saved run, if it can be resumed; uses nothing up."""
+    assert isinstance(plan, PrivateMWPlan)  # --resume applies to no other mechanism
     try:
         payment = saved_runs.check_private_mw(path, plan)
     except InputError as error:
@@ -275,7 +272,7 @@ def read_payment(
 
 @contextmanager
 def private_folder(state: Path) -> Iterator[Path]:
-    """A new folder beside the state, that only its owner may read; removed at the end."""
+    """Makes a folder next to the state, readable by its owner only; removes it at the end."""
     parent = state.absolute().parent
     try:
         folder = Path(tempfile.mkdtemp(prefix=f".saving-{state.name}-", dir=parent))
@@ -289,7 +286,7 @@ def private_folder(state: Path) -> Iterator[Path]:
 
 
 def keep_state(save_in: Path, draw_id: str, state: Path) -> bool:
-    """Moves the state of the draw that was written to its name; returns whether it is there."""
+    """Moves the state of the released draw to its final place; returns whether that worked."""
     try:
         os.rename(save_in / draw_id, state)
     except OSError as error:

@@ -84,7 +84,7 @@ FLAGS = (
     STATE,
     RESUME,
 )
-# Flags of programs that apply to some mechanisms only; the first must be given.
+# Flags of this program that apply to some mechanisms only.
 _BESIDES = {PRIVATE_MW: (DOMAIN, START_RELEASE, STATE, RESUME), SPARSE_MW: (KEY,)}
 _NEEDED = {SPARSE_MW: ("key", "max_sparsity"), TOP_QUERIES: ("domain", "top")}
 _OPTIONS = {
@@ -169,19 +169,12 @@ def _plan(
     workload = linear_workload.LinearWorkload(domain, tuple(known))
     if given["mechanism"] == TOP_QUERIES:
         return plan_top_queries(workload, guarantee, num_records, **options)
-    kinds: dict[str, Distribution]
-    kinds = {"laplace": "discrete_laplace", "gaussian": "discrete_gaussian"}
-    return plan_workload_answers(
-        workload,
-        guarantee,
-        num_records,
-        kinds[given["mechanism"]],
-        **options,
-    )
+    noise = cast(Distribution, f"discrete_{given['mechanism']}")
+    return plan_workload_answers(workload, guarantee, num_records, noise, **options)
 
 
 def _row_conjunctions(spec: str) -> row_families.RowConjunctions | None:
-    """The family that is named; None where a file is."""
+    """Returns the named family; None for a file."""
     if not row_families.names_row_conjunctions(spec):
         return None
     try:
@@ -193,7 +186,7 @@ def _row_conjunctions(spec: str) -> row_families.RowConjunctions | None:
 def _read_queries(
     spec: str, domain: Domain | None, family: row_families.RowConjunctions | None
 ) -> list[str]:
-    """The lines of a file, or a line for each query of a workload that is named."""
+    """Returns the lines of a file, or a line for each query of a named workload."""
     if family is not None:
         return [json.dumps(query) for query in family.to_json()]
     if row_families.names_row_conjunctions(spec):
@@ -213,7 +206,7 @@ def _read_queries(
 
 
 def _read_file(spec: str, forms: Iterable[str]) -> list[str]:
-    """The lines of a file; where there is none, a form that may have been meant is named."""
+    """Returns the lines of a file; if there is none, the error names the nearest form."""
     try:
         return read_text("queries", spec).split("\n")
     except InputError as error:
@@ -224,7 +217,7 @@ def _read_file(spec: str, forms: Iterable[str]) -> list[str]:
 
 
 def _expanded(queries: QueryReader, line: str, number: int, source: str) -> list[str]:
-    """A line for each query that a line of a file stands for."""
+    """Returns a line for each query that a line of a file describes."""
     if not isinstance(queries, LinearQueries):
         return [line]
     try:

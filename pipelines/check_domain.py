@@ -2,9 +2,9 @@
 
     beam-dp check-domain --domain visits.json --sample made_up_visits.csv
 
-The rows must be public or made up: what is printed shows their values. They are read and encoded
-by the very code of a release, so that it cannot disagree. The exit code is 0 where every row is
-kept, 1 where one is left out or a file would be refused, 2 for a bad argument.
+The rows must be public or made up: their values are printed. The code of a release reads and
+encodes them. The exit code is 0 if every row is kept, 1 if one is left out or a file would be
+refused, 2 for a bad argument.
 """
 
 from __future__ import annotations

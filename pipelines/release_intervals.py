@@ -49,16 +49,16 @@ FLAGS = (
 
 @dataclass(frozen=True, kw_only=True)
 class Job(program.ReleaseJob):
-    """Counts of all intervals that are to be released."""
+    """A job that releases counts of all intervals."""
 
     plan: IntervalPlan
 
     def release(self, token: Token | None) -> beam.PTransform:
-        """Returns the transform that releases, of the plan."""
+        """Returns the transform that releases."""
         return ReleasePlannedIntervals(self.plan, token)
 
     def facts(self) -> dict[str, str]:
-        """Returns what a page for people says."""
+        """Returns the lines of the preview."""
         plan = self.plan
         error = f"{short(math.sqrt(plan.mean_squared_error))} records"
         noise = plan.choice[1].replace("_", " ")
@@ -75,7 +75,7 @@ class Job(program.ReleaseJob):
         return f"all intervals of {name}, {plan.num_leaves:,} levels, by {plan.choice[0]}"
 
     def advice(self) -> tuple[str, str]:
-        """Returns what to say of the release, and how to ask it."""
+        """Returns a remark on the release, and flags of ``beam-dp answer`` for it."""
         error = f"{math.sqrt(self.plan.mean_squared_error):,.1f} records"
         remark = f"Its error, the root of the mean square over all\nintervals, is {error}."
         return f"{remark} Look at it", "--interval LOW HIGH"

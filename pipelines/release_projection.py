@@ -47,7 +47,7 @@ MECHANISM = Flag(
 )
 _SIZE = flags_of(CountSketch)[0]
 _PROFILE = flags_of(KeyProfile)
-# What may be given beside each mechanism.
+# The flags that each mechanism takes.
 _OPTIONS = {AUTO: (_SIZE, *_PROFILE), **options_of(SKETCHES)}
 MECHANISM_FLAGS = (
     MECHANISM,
@@ -74,22 +74,22 @@ FLAGS = (
 
 @dataclass(frozen=True, kw_only=True)
 class Job(program.ReleaseJob):
-    """An artifact that is to be released; the hash key of its plan is drawn."""
+    """A job that releases an artifact; the hash key of its plan is drawn."""
 
     columns: KeyColumns
     plan: SparsePlan
     choices: list[dict[str, Any]]
 
     def release(self, token: Token | None) -> beam.PTransform:
-        """Returns the transform that releases, of the plan."""
+        """Returns the transform that releases."""
         return ReleaseProjection(self.plan, self.columns, token)
 
     def card(self) -> dict[str, Any]:
-        """Returns what is known before any record is read, with the planner's table."""
+        """Returns the card before any record is read, with the planner's table."""
         return {**super().card(), **({"choices": self.choices} if self.choices else {})}
 
     def facts(self) -> dict[str, str]:
-        """Returns what a page for people says."""
+        """Returns the lines of the preview."""
         error = "each answer comes with its own standard error"
         if self.choices:
             error = f"{short(self.choices[0]['error'])} expected of a query of that many; {error}"
@@ -115,7 +115,7 @@ class Job(program.ReleaseJob):
         return f"{self.plan.mechanism}, {size}"
 
     def advice(self) -> tuple[str, str]:
-        """Returns what to say of the release, and how to ask it."""
+        """Returns a remark on the release, and flags of ``beam-dp answer`` for it."""
         return "Look at it, and ask it, with a key on each line", "--sparse keys.txt"
 
 
@@ -155,7 +155,7 @@ def choose(
 ) -> tuple[SparseMechanism, list[SparseChoice]]:
     """Returns the mechanism that flags describe, and for ``auto`` all choices, best first.
 
-    ``account``: that pays, where one does: ``auto`` then leaves out what does not fit it.
+    With an ``account``, ``auto`` leaves out mechanisms that it cannot pay for.
     """
     name = given["mechanism"]
     check_applies(given, name, _OPTIONS)
@@ -179,7 +179,7 @@ def choose(
             raise InputError("size", error.value, error.condition) from None
         raise
     if account is not None:
-        # Where nothing fits, the ledger says best why.
+        # If nothing fits, the ledger gives the reason.
         choices = [choice for choice in choices if account.fits(choice.loss)] or choices
     return choices[0].mechanism, choices
 

@@ -5,9 +5,8 @@
         --epsilon 1 --delta 1e-9 --neighboring add_or_remove_one \
         --privacy_unit person_id --max_records_per_unit 1 --num_records noisy --output out/visits
 
-Arguments are parsed, then everything is validated from public parameters, then the pipeline is
-built: a bad argument costs one line and exit code 2, before any worker starts and with nothing
-written. `beam-dp release-synthetic-database --help` lists the flags.
+A bad argument is reported in one line, with exit code 2, before any worker starts.
+`beam-dp release-synthetic-database --help` lists the flags.
 """
 
 from __future__ import annotations
@@ -61,18 +60,18 @@ FLAGS = (
 
 @dataclass(frozen=True, kw_only=True)
 class Job(program.ReleaseJob):
-    """A synthetic database that is to be released."""
+    """A job that releases a synthetic database."""
 
     workload: Workload | LinearWorkload
     mechanism: Mechanism
     plan: MarginalsPlan
 
     def release(self, token: Token | None) -> beam.PTransform:
-        """Returns the transform that releases, of the plan."""
+        """Returns the transform that releases."""
         return ReleasePlanned(self.mechanism, self.plan, token)
 
     def facts(self) -> dict[str, str]:
-        """Returns what a page for people says."""
+        """Returns the lines of the preview."""
         error = program.marginals_error(self.plan)
         of_queries = {}
         if isinstance(self.plan, SmallDBPlan):
@@ -102,7 +101,7 @@ class Job(program.ReleaseJob):
         )
 
     def warnings(self) -> list[str]:
-        """Returns what to tell before a release is made."""
+        """Returns a warning if the running time depends on the records."""
         if not self.plan.time_depends_on_data:
             return []
         return [
@@ -111,14 +110,14 @@ class Job(program.ReleaseJob):
         ]
 
     def tell(self, release: Release) -> None:
-        """Prints where the release is, and whether values are the middles of bins after all."""
+        """Prints where the release is; warns if values are the middles of bins after all."""
         assert isinstance(release, SyntheticDatabase)
         if (told := middles_warning(release, self.plan.within_bins)) is not None:
             print(f"warning: {told}", file=sys.stderr)
         super().tell(release)
 
     def advice(self) -> tuple[str, str]:
-        """Returns what to say of the release, and how to ask it."""
+        """Returns a remark on the release, and flags of ``beam-dp answer`` for it."""
         names = shlex.quote(",".join(self.plan.workload.marginals[0]))
         return "Look at it", f"--marginal {names}"
 

@@ -2,11 +2,10 @@
 
     beam-dp run-yaml --yaml_pipeline_file visits.yaml
 
-Beam's own program shows a traceback, also of a job that fails, which may quote records. Here
-whatever fails before the job runs (a refused field, a mistake in the file, a transform that can't
-be built, a missing module) is reported in one line, with exit code 2. The line about a job that
-fails says no more than that of the other programs. When a job has ended, private drafts are removed
-from the outputs of the transforms of this package.
+Beam's own program shows the traceback of a job that fails, which may quote records. Here every
+failure before the job runs (a refused field, a mistake in the file, a transform that can't be
+built, a missing module) is reported in one line, with exit code 2. The line about a failed job is
+that of the other programs. After a job, private drafts of this package's transforms are removed.
 `beam-dp run-yaml --help` lists the flags.
 """
 
@@ -37,7 +36,7 @@ FLAGS = (
     Flag("yaml_pipeline_file", "the pipeline, in Beam YAML", "FILE", True, form="file"),
     Flag("jinja_variables", "a JSON object of the variables of a file that is a template", "JSON"),
 )
-# Libraries that transforms read records with, also while they are built: messages may quote these.
+# Libraries that read records, also while transforms are built: their messages may quote records.
 _READ_RECORDS = (
     "/pandas/",
     "/polars/",
@@ -51,7 +50,7 @@ _SCHEMA_FOLLOWS = "Failed validating "
 
 def _run(given: dict[str, str], beam_flags: Sequence[str], progress: Progress) -> int:
     _check_variables(given)
-    # Beam logs there which libraries it would like to have, too.
+    # Beam also logs there which optional libraries it lacks.
     root = logging.getLogger()
     root.addFilter(nothing)
     try:
@@ -75,7 +74,7 @@ def _run(given: dict[str, str], beam_flags: Sequence[str], progress: Progress) -
 
 
 def _check_variables(given: dict[str, str]) -> None:
-    """Refuses variables that are no JSON object."""
+    """Refuses variables that are not a JSON object."""
     text = given.get("jinja_variables", "{}")
     try:
         is_object = isinstance(json.loads(text), dict)
@@ -88,7 +87,7 @@ def _check_variables(given: dict[str, str]) -> None:
 def _read(
     given: dict[str, str], beam_flags: Sequence[str]
 ) -> tuple[PipelineOptions, Callable[[beam.Pipeline], None]]:
-    """Returns the options of a pipeline, and what adds its transforms to an empty one."""
+    """Returns the options of a pipeline, and a function that adds its transforms to one."""
     from apache_beam.yaml.main import build_pipeline_components_from_argv
 
     argv = [*(f"--{name}={text}" for name, text in given.items()), *beam_flags]
@@ -99,10 +98,9 @@ def _read(
 def _told(error: BaseException, path: str = "") -> str:
     """Returns one line about a pipeline that can't be built.
 
-    No record has been read yet, so the message is shown, whichever transform it is from. The
-    exception is a transform that looks into its files while it is built, as Beam's ``ReadFromCsv``
-    does, where it fails inside a library that reads records; and a module that is missing, unless
-    the YAML names it.
+    No record has been read yet, so the message is shown, with two exceptions: an error inside a
+    library that reads records, for transforms such as Beam's ``ReadFromCsv`` that look into files
+    while they are built; and a missing module that the YAML does not name.
     """
     chain = [error]
     while (before := chain[-1]).__cause__ or (
@@ -120,7 +118,7 @@ def _told(error: BaseException, path: str = "") -> str:
         text = f"the pipeline can't be built: {fault}"
     else:
         is_shown = not any(reader in place for reader in _READ_RECORDS for place in places)
-        # Where a file does not fit Beam's schema, the schema itself follows, over pages.
+        # If a file does not fit Beam's schema, pages of that schema follow.
         text = " ".join(str(error).partition(_SCHEMA_FOLLOWS)[0].split()) or type(error).__name__
     if is_shown:
         return text
@@ -132,7 +130,7 @@ def _told(error: BaseException, path: str = "") -> str:
 
 
 def _is_named(error: BaseException, path: str) -> bool:
-    """Whether an error is of a module that the YAML itself names, so that no record did."""
+    """Returns whether the YAML itself names the missing module, so that no record did."""
     name = error.name if isinstance(error, ModuleNotFoundError) else None
     try:
         return bool(name) and str(name) in pathlib.Path(path).read_text("utf-8")

@@ -1,7 +1,7 @@
 """Transforms for Beam YAML: the programs, with their flags as fields and records as their input.
 
-Each checks its fields as the program checks its flags, with the same words, and writes what it
-releases itself, so that everything it can refuse is refused before a budget is spent.
+Each checks its fields as the program checks its flags, with the same messages. It writes its
+release itself, so that all refusals come before a budget is spent.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from . import answer_queries, release_intervals, release_projection, release_syn
 from .program import Job, Program
 from .runners import refuse_unshared_output
 
-# What the programs take on their command line only.
+# Flags that only the command line takes.
 _ELSEWHERE = {
     "input": "must be the input of the transform, such as ReadRecords",
     "input_format": "must be given to ReadRecords",
@@ -36,7 +36,7 @@ _ELSEWHERE = {
     "json": "must be given to the program of the same name",
     "state": "must be given to beam-dp answer-queries",
     "resume": "must be given to beam-dp answer-queries",
-    # Beam writes the fields into the graph of the job, and this number is nobody else's business.
+    # Beam writes the fields into the graph of the job, and this number is private.
     "expect_records": "must be given to the program of the same name",
 }
 _LOG = logging.getLogger("beam_dp.yaml")
@@ -45,13 +45,12 @@ _LOG = logging.getLogger("beam_dp.yaml")
 class ReadRecords(beam.PTransform):
     """Reads files of records, as ``beam_dp.ReadRecords``: only the columns that a release needs.
 
-    Args:
-        config: the fields ``input``, a glob, and ``input_format`` where no extension tells it.
+    The fields are ``input``, a glob, and ``input_format`` if no extension shows it.
 
     Raises:
         ConfigError: if a field or a file is refused; when applied, if there is an input.
 
-    Output: Arrow batches, for the transforms beside this one.
+    Output: Arrow batches, for the transforms of this module.
     """
 
     _flags: ClassVar[Sequence[Flag]] = (INPUT, INPUT_FORMAT)
@@ -63,7 +62,7 @@ class ReadRecords(beam.PTransform):
             self._read = ReadFiles(texts["input"], file_format=texts.get("input_format"))
 
     def expand(self, pipeline: beam.pvalue.PBegin) -> beam.PCollection[Any]:
-        """Reads; what comes out knows its reader, which a release asks for columns."""
+        """Reads; a release asks the reader of this collection for columns."""
         with _in_words_of(self._flags):
             if not isinstance(pipeline, beam.pvalue.PBegin):
                 condition = (
@@ -74,7 +73,7 @@ class ReadRecords(beam.PTransform):
 
 
 class _Release(beam.PTransform):
-    """What all releases do alike: read the fields, refuse, pay, release and write.
+    """The common steps of all releases: read the fields, refuse, pay, release and write.
 
     Input: Arrow batches (``ReadRecords``), dicts, or rows with a schema: of any source.
 
@@ -95,10 +94,7 @@ class _Release(beam.PTransform):
             self._job: Job = self._program.read_job({**texts, "input": ""})
 
     def expand(self, records: beam.PCollection[Any]) -> beam.PCollection[beam.Row]:
-        """Refuses what can be refused, builds, then pays.
-
-        A graph that is built twice is paid for twice: each may run, and draw.
-        """
+        """Refuses, builds, then pays; twice for a graph built twice: each may run, and draw."""
         with _in_words_of(self._flags):
             self._refuse(records)
             token = self._job.token()
@@ -114,7 +110,7 @@ class _Release(beam.PTransform):
         return rows
 
     def _refuse(self, records: Any) -> None:
-        """Refuses what shows in the pipeline of the records, and not in that of the stand-in."""
+        """Refuses inputs, outputs and runners that only the pipeline shows."""
         if not isinstance(records, beam.PCollection):
             given = list(records) if isinstance(records, Mapping) else type(records).__name__
             condition = "must be one collection: join several by Flatten"
@@ -130,7 +126,7 @@ class ReleaseSyntheticDatabase(_Release):
 
 
 class SyntheticRows(beam.PTransform):
-    """Gives what ``ReleaseSyntheticDatabase`` has released as rows: ``beam_dp.SyntheticRows``.
+    """Gives the release of ``ReleaseSyntheticDatabase`` as rows: ``beam_dp.SyntheticRows``.
 
     Raises:
         ConfigError: if there is a field; when applied, if the input is that of another transform.
@@ -142,7 +138,7 @@ class SyntheticRows(beam.PTransform):
             raise ConfigError(f"{next(iter(config))}: unknown field; SyntheticRows has none")
 
     def expand(self, released: Any) -> beam.PCollection[Any]:
-        """Reads the release that was committed."""
+        """Reads the committed release."""
         domain = getattr(released, "released_domain", None)
         if domain is None:
             condition = "the input must be the output of ReleaseSyntheticDatabase"
@@ -152,7 +148,7 @@ class SyntheticRows(beam.PTransform):
 
 
 class ReadSyntheticRows(beam.PTransform):
-    """Gives the records of a release that is there as rows: ``beam_dp.SyntheticRows``."""
+    """Gives the records of an existing release as rows: ``beam_dp.SyntheticRows``."""
 
     _flags: ClassVar[Sequence[Flag]] = (
         Flag("release", "directory that holds a release of synthetic records", "DIR", True),
@@ -182,14 +178,14 @@ class ReleaseIntervals(_Release):
 
 
 class AnswerQueries(_Release):
-    """Answers queries that are known before: ``beam-dp answer-queries`` for any records."""
+    """Answers queries known in advance: ``beam-dp answer-queries`` for any records."""
 
     _program = answer_queries.PROGRAM
 
 
 @contextmanager
 def _in_words_of(flags: Sequence[Flag]) -> Iterator[None]:
-    """Turns a refusal about a flag into one line about a field."""
+    """Turns an error about a flag into one line about a field."""
     try:
         yield
     except (FlagError, InputError) as error:
@@ -206,7 +202,7 @@ class ConfigError(ValueError):
 def texts_of(
     flags: Sequence[Flag], config: Mapping[str, object], elsewhere: Mapping[str, str] | None = None
 ) -> dict[str, str]:
-    """Returns what flags would hold that say the same as a configuration.
+    """Returns the texts of flags that are equivalent to a configuration.
 
     Example:
         >>> texts_of([Flag("epsilon", "privacy parameter, > 0")], {"epsilon": 0.5})
@@ -242,13 +238,13 @@ def without_dashes(text: str, flags: Sequence[Flag]) -> str:
 
 
 def _text(flag: Flag, value: object) -> str | None:
-    """The text of a flag that says the same as a value; None where it would not be given."""
+    """Returns the text of a flag that is equivalent to a value; None if it is not given."""
     if flag.is_switch:
         if not isinstance(value, bool):
             raise InputError(flag.name, value, "must be true or false")
         return "true" if value else None
     if value is None:
-        return ""  # a field with nothing behind its colon
+        return ""  # a field with nothing after its colon
     if isinstance(value, str):
         return str(value)
     if isinstance(value, int | float) and not isinstance(value, bool):

@@ -1,4 +1,4 @@
-"""The command `beam-dp doctor`: what is installed and works here, and how to get what is missing.
+"""The command `beam-dp doctor`: checks the installation, and says how to get missing parts.
 
 It uses no network, except for a ledger on a server.
 """
@@ -37,10 +37,7 @@ EXTRAS = {
 
 
 class Finding(NamedTuple):
-    """One checked thing; only a ``broken`` one is a fault.
-
-    ``told`` is its version, or what it is for and how to get it.
-    """
+    """The result of one check; ``told`` is a version, or a purpose and how to install it."""
 
     state: Literal["works", "missing", "broken"]
     what: str
@@ -48,11 +45,7 @@ class Finding(NamedTuple):
 
 
 def _run(options: argparse.Namespace) -> int:
-    """Prints what was found.
-
-    Returns:
-        The exit code: 1 if something is broken that making a release needs, else 0.
-    """
+    """Prints the findings; returns 1 if something is broken that making a release needs."""
     own = Finding("works", "beam_dp", _version("beam_dp") or "a checkout that is not installed")
     core = [_python(), own, *starmap(_loaded, (READING | MAKING).items()), _kernel()]
     local, *others = _runners()
@@ -96,7 +89,7 @@ def _loaded(package: str, module: str) -> Finding:
 
 
 def _kernel() -> Finding:
-    """Checks whether keys are hashed by compiled code, which only changes the speed."""
+    """Checks whether compiled code hashes keys, which affects only the speed."""
     try:
         from beam_dp.hashing.backend import active_backend
 
@@ -121,7 +114,7 @@ def _extras() -> Iterator[Finding]:
     for extra, (module, purpose) in EXTRAS.items():
         try:
             is_there = importlib.util.find_spec(module) is not None
-        except ImportError:  # from the package around it
+        except ImportError:  # from its parent package
             is_there = False
         cure = "" if is_there else f": pip install 'beam_dp[{extra}]'"
         yield Finding("works" if is_there else "missing", extra, purpose + cure)

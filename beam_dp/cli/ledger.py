@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from beam_dp.privacy.ledger.entries import Dataset
     from beam_dp.privacy.ledger.ledger import Ledger
 
-# Flags that go with --declare; all but the last two are required then.
+# Flags of --declare, which requires all but the last two.
 _DECLARATION = tuple(
     dataclasses.replace(flag, help=f"with --declare: {flag.help}")
     for flag in (
@@ -45,7 +45,7 @@ _FLAGS = (
     *_DECLARATION,
     JSON,
 )
-# How the kinds of losses are named where the remaining budget is printed.
+# Names of the kinds of losses, for the remaining budget.
 _KINDS = (
     ("pure", "a release that needs no delta, as with Laplace noise"),
     ("gaussian", "one with Gaussian noise"),
@@ -62,7 +62,7 @@ _COMPOSITIONS = {
 
 
 def _run(options: argparse.Namespace) -> None:
-    """Declares a budget, or prints what was spent and what is left."""
+    """Declares a budget, or prints the spent and the remaining budget."""
     from rich.console import Console
 
     from beam_dp.privacy.ledger.ledger import Ledger
@@ -117,7 +117,7 @@ def _report(ledger: Ledger, dataset: Dataset) -> dict[str, Any]:
 
 
 def _table(name: str, reports: Sequence[Mapping[str, Any]]) -> RenderableType:
-    """Returns all budgets, and what was paid from them; ``reports`` is what --json prints."""
+    """Returns all budgets and their payments, from the values that --json prints."""
     parts: list[RenderableType] = [plain_text(f"budgets of {name}")]
     for report in reports:
         rows = [
@@ -137,10 +137,10 @@ def _table(name: str, reports: Sequence[Mapping[str, Any]]) -> RenderableType:
 
 
 def _left_lines(epsilons: Mapping[str, float], slack: float) -> list[str]:
-    """Returns what is left for one more release, a line for each kind of loss.
+    """Returns the remaining budget for one more release, a line for each kind of loss.
 
-    Numbers are rounded down, so that a release that asks for one of them fits. ``slack`` is the
-    delta for one that is private except with some probability, such as a histogram of keys.
+    Numbers are rounded down, so that a release with one of them fits. ``slack`` is the delta for a
+    release that is private except with some probability, such as a histogram of keys.
 
     Example:
         >>> _left_lines({"pure": 0.0, "gaussian": 0.4, "zcdp": 0.0}, 0.0)
@@ -151,7 +151,7 @@ def _left_lines(epsilons: Mapping[str, float], slack: float) -> list[str]:
     left = {kind: down_to_digits(epsilon, 4) for kind, epsilon in epsilons.items()}
     told = [f"epsilon {left[kind]:g} for {words}" for kind, words in _KINDS if left[kind] > 0]
     held = down_to_digits(slack, 4)
-    if told and held > 0:  # such a release needs some epsilon, too
+    if told and held > 0:  # such a release also needs some epsilon
         told.append(f"delta {held:g} for a histogram of keys")
     if not told:
         return ["nothing"]
@@ -159,7 +159,7 @@ def _left_lines(epsilons: Mapping[str, float], slack: float) -> list[str]:
 
 
 def _entry_rows(entry: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Returns what was released, when, by whom, why and where to."""
+    """Returns the mechanism, time, author, purpose and output of an entry."""
     guarantee, origin = entry["guarantee"], entry["origin"] or {}
     paid = f"epsilon {guarantee['epsilon']:g}, delta {guarantee['delta']:g}"
     when = str(entry["spent_at"]).replace("T", " ").replace("+00:00", " UTC")
@@ -175,8 +175,8 @@ def _entry_rows(entry: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def _mechanism_text(entry: Mapping[str, Any]) -> str:
-    """The mechanism; for windows whose budget renews, also the worst case of all of them."""
-    from beam_dp.windows.promise import MECHANISM  # which takes longer than all other imports
+    """Returns the mechanism; for windows with renewed budgets, also their worst case together."""
+    from beam_dp.windows.promise import MECHANISM  # slower than all other imports
 
     text, parameters = str(entry["mechanism"]), entry["parameters"]
     worst = parameters.get("worst_case") if isinstance(parameters, dict) else None

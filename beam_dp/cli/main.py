@@ -1,4 +1,4 @@
-"""The command `beam-dp`: its parser, and which module runs which subcommand."""
+"""The command `beam-dp`: its parser, and the modules of its subcommands."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from beam_dp.installed import missing_part
 
 EXIT_BAD_INPUT = 2
 PIPELINES = {program.replace("_", "-"): program for program in PROGRAMS}
-# The other commands: the module of each, whose COMMANDS has it, and its purpose.
+# The other commands: the module of each, with it in COMMANDS, and its purpose.
 _MODULES = {
     "init": ("init", "a domain file from a declared schema, never records"),
     "plan": ("plan", "every mechanism for a job, before any data is read"),
@@ -45,10 +45,7 @@ _MODULES = {
         "once a job has ended: complete what it committed, remove its drafts",
     ),
     "ledger": ("ledger", "what was spent on which data, and what is left"),
-    "completion": (
-        "main",
-        "a completion script for bash, zsh or fish",
-    ),
+    "completion": ("main", "a completion script for bash, zsh or fish"),
 }
 _SHELLS = ("bash", "zsh", "fish")
 _FILES = ("FILE", "GLOB", "SPEC", "URL")  # metavars of values that may be files
@@ -57,7 +54,7 @@ _FILES = ("FILE", "GLOB", "SPEC", "URL")  # metavars of values that may be files
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command line and returns its exit code: 0, or 2 for refused input.
 
-    `doctor`, `verify` and the programs also have exit codes of their own. ``argv`` is without the
+    `doctor`, `verify` and the programs also have other exit codes. ``argv`` is without the
     program's name; by default the arguments of the process.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
@@ -84,7 +81,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"error: {arguments[0]}: {cure}", file=sys.stderr)
         return EXIT_BAD_INPUT
     except BrokenPipeError:
-        # The reader, such as `head`, has seen enough; Python must not complain while it closes.
+        # The reader, such as `head`, has closed the pipe; Python must not complain about that.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 0
 
@@ -106,7 +103,7 @@ def command_parsers(
 ) -> tuple[Parser, Mapping[str, argparse.ArgumentParser]]:
     """Returns the parser of the command line, and that of each command.
 
-    Only the commands in ``names`` get their flags, and are imported.
+    Imports only the commands in ``names``, which get their flags.
     """
     parser = Parser(
         prog="beam-dp",
@@ -147,7 +144,7 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
 
 
 def _run_pipeline(module: str, arguments: list[str]) -> int:
-    """Refuses what shows in the command line alone, and only then imports the program, and Beam."""
+    """Checks the command line, and only then imports the program, and Beam."""
     flags = flags_of_program(module)
     given, rest = parse_own(
         flags, arguments, program=command_of(module), description=description_of_program(module)
@@ -160,7 +157,7 @@ def _run_pipeline(module: str, arguments: list[str]) -> int:
 
 
 def _check_guarantee(flags: Sequence[Flag], given: Mapping[str, str]) -> None:
-    """Refuses an invalid guarantee, which the program would only do seconds later."""
+    """Refuses an invalid guarantee, seconds before the program would."""
     if "epsilon" not in given:
         return
     from beam_dp.flags.shared import read_guarantee
@@ -195,7 +192,3 @@ _HOW_TO_COMPLETE = (
     " completion zsh > DIR/_beam-dp. For fish: beam-dp completion fish | source."
 )
 COMMANDS = {"completion": Command((_SHELL,), _complete, _HOW_TO_COMPLETE)}
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,4 +1,4 @@
-"""The command `beam-dp plan`: its flags, which of them go together, and what runs it.
+"""The command `beam-dp plan`: its flags, and their valid combinations.
 
 No heavy imports: a bad flag is refused before anything is planned.
 """
@@ -19,23 +19,18 @@ _RELATION_OF_WINDOWS = "add_or_remove_one"
 WINDOWS = Flag(
     "windows", "plan releases of the windows of a stream, for sums of them", is_switch=True
 )
-# Required with --windows.
-HORIZON = tuple(
-    dataclasses.replace(flag, required=False, help=f"with --windows: {flag.help}")
-    for flag in windows.HORIZON
-)
+
+
+def _with_windows(flag: Flag, help: str | None = None) -> Flag:
+    text = f"with --windows: {help or flag.help}"
+    return dataclasses.replace(flag, required=False, help=text)
+
+
+HORIZON = tuple(map(_with_windows, windows.HORIZON))  # required with --windows
 _OF_WINDOWS = (
     *HORIZON,
-    *(
-        dataclasses.replace(flag, help=f"with --windows: {flag.help}")
-        for flag in (*windows.UNIT, windows.QUESTIONS, windows.BLOCK)
-    ),
-    *(
-        dataclasses.replace(
-            flag, required=False, help="with --windows: for the printed command line"
-        )
-        for flag in windows.TIMES
-    ),
+    *map(_with_windows, (*windows.UNIT, windows.QUESTIONS, windows.BLOCK)),
+    *(_with_windows(flag, "for the printed command line") for flag in windows.TIMES),
 )
 # The first three are required for sparse queries.
 _OF_SPARSE = (
@@ -111,7 +106,7 @@ _OF_QUERIES = (
     "num_records_is_public",
     "allow_large_delta",
 )
-# A window has no public number of records, and no bound to compare by.
+# A window has no public number of records, and no bound for comparison.
 _NOT_OF_WINDOWS = (
     "num_records",
     "num_records_is_public",
@@ -173,7 +168,7 @@ def _run(options: argparse.Namespace) -> None:
     texts: dict[str, str | None] = {flag.name: getattr(options, flag.name) for flag in FLAGS}
     try:
         check_plan(texts)
-        from beam_dp.cli.plan_tables import print_plan  # which takes a second to import
+        from beam_dp.cli.plan_tables import print_plan  # which takes a second
 
         print_plan(texts, counts_queries=asks_for_queries(texts))
     except InputError as error:
@@ -201,7 +196,7 @@ def check_plan(texts: Mapping[str, str | None]) -> None:
     condition = "must be given with --target_error, and without --workload"
     _refuse(texts, (_NUM_CELLS.name,), condition)
     if _is_target_given(texts):
-        texts = {**texts, "epsilon": "1"}  # the answer, which is not given
+        texts = {**texts, "epsilon": "1"}  # the result, which is not given
     if texts["windows"] is not None:
         _check_windows(texts)
     else:
@@ -220,7 +215,7 @@ def asks_for_queries(texts: Mapping[str, str | None]) -> bool:
     others = ("workload", "windows", "num_keys", "largest_count")
     if texts[TARGET_ERROR.name] is None or any(texts[name] is not None for name in others):
         return False
-    # Queries of keys need no workload: without an epsilon, it is what the error asks for.
+    # Queries of keys need no workload. Without an epsilon, the error asks for one.
     return texts["max_sparsity"] is None or texts["epsilon"] is not None
 
 
@@ -247,7 +242,7 @@ def _check_queries(texts: Mapping[str, str | None]) -> None:
 
 
 def _is_target_given(texts: Mapping[str, str | None]) -> bool:
-    """Whether an error is given; refuses a second error or an epsilon in addition to it."""
+    """Returns whether an error is given; refuses it with a second one or an epsilon."""
     given = [flag.name for flag in (TARGET_ERROR, TARGET_BOUND) if texts[flag.name] is not None]
     if not given:
         return False

@@ -1,4 +1,4 @@
-"""Jobs from the flags of `beam-dp plan`, and the command lines of options and of windows."""
+"""Jobs from the flags of `beam-dp plan`, and the command lines of its options."""
 
 from __future__ import annotations
 
@@ -29,8 +29,7 @@ from beam_dp.queries.workload import Workload, parse_workload
 def job_of(texts: Mapping[str, str | None]) -> PlanningJob | SparsePlanningJob:
     """Returns the job that flags describe; reads the domain and a file of queries, and no data.
 
-    ``texts`` has the text of each flag of `beam-dp plan`, as ``check_plan`` accepts them; None if
-    it was not given.
+    ``texts``: of each flag, accepted by ``check_plan``; None if it was not given.
     """
     given = {name: text for name, text in texts.items() if text is not None}
     promised = read_promise(given)
@@ -69,7 +68,7 @@ def query_count_job(texts: Mapping[str, str | None]) -> QueryCountJob:
 
 
 def read_promise(given: Mapping[str, str]) -> dict[str, Any]:
-    """Returns what every job is made with."""
+    """Returns the arguments that all jobs share."""
     guarantee = read_guarantee(given)
     is_public = guarantee.neighboring is Neighboring.REPLACE_ONE
     return {
@@ -82,7 +81,7 @@ def read_promise(given: Mapping[str, str]) -> dict[str, Any]:
 
 
 def read_target(texts: Mapping[str, str | None]) -> Target | None:
-    """Returns the error that must be kept; None if an epsilon is given instead."""
+    """Returns the target error; None if an epsilon is given instead."""
     for flag in (TARGET_ERROR, TARGET_BOUND):
         text = texts[flag.name]
         if text is not None:
@@ -92,19 +91,18 @@ def read_target(texts: Mapping[str, str | None]) -> Target | None:
 
 def read_workload(spec: str, domain: Domain) -> Workload | LinearWorkload:
     """Returns marginals if a workload has nothing else, otherwise linear queries."""
-    form, colon, _ = spec.partition(":")
-    if colon and form == "marginals":
-        return parse_workload(spec, domain)
     try:
         return parse_workload(spec, domain)
     except InputError:
+        if spec.startswith("marginals:"):
+            raise
         return parse_linear_workload(spec, domain)
 
 
 def command_line(
     job: PlanningJob | SparsePlanningJob, option: Option, texts: Mapping[str, str | None]
 ) -> str | None:
-    """Returns what to type to run an option; None if no program runs it."""
+    """Returns the command that runs an option; None if no program runs it."""
     if option.program is None or not option.is_feasible:
         return None
     guarantee = job.guarantee
@@ -140,7 +138,7 @@ def command_line(
 
 
 def paying_flags(domain: Domain) -> dict[str, str]:
-    """Returns the flags of the budget that paid for released edges, which must pay again.
+    """Returns the flags of the budget that paid for released edges, and must pay again.
 
     Example:
         >>> paying_flags(Domain(()))
@@ -160,7 +158,7 @@ def edges_lines(domain: Domain) -> list[str]:
 
 
 def typed(program: str, flags: Mapping[str, str], delta: float) -> str:
-    """Returns what to type to run a program, with --allow_large_delta if delta needs it."""
+    """Returns the command that runs a program, with --allow_large_delta if delta needs it."""
     words = [f"--{name} {shlex.quote(value)}" for name, value in flags.items()]
     if delta > 1e-5:
         words.append("--allow_large_delta")
@@ -175,7 +173,7 @@ def _queries(job: PlanningJob | SparsePlanningJob, spec: str) -> str:
 
 
 def windows_command(option: WindowsOption, given: Mapping[str, str], domain: Domain) -> str:
-    """Returns what to type to release windows with an option."""
+    """Returns the command that releases windows with an option."""
     placed = {"input": "INPUT", "event_time": "EVENT_TIME", "arrival": FILE_TIME}
     flags = {name: given.get(name, place) for name, place in placed.items()} | paying_flags(domain)
     asked = ("domain", "workload", *(flag.name for flag in HORIZON), "privacy_unit")

@@ -1,4 +1,4 @@
-"""What `beam-dp plan` prints: tables of options, best first, or JSON."""
+"""The output of `beam-dp plan`: tables of options, best first, or JSON."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def _mechanisms(texts: Texts) -> _Plan:
 
 
 def _for_target(texts: Texts, target: Target) -> _Plan:
-    """The least epsilon of each mechanism that keeps an error."""
+    """Returns the least epsilon with which each mechanism keeps an error."""
     job = plan_jobs.job_of(_with_epsilon(texts, 1.0))  # each option has its own
     ranking = rank_for_target(job, target)
     columns: dict[str, Callable[[Any], str]]
@@ -154,7 +154,7 @@ def _for_target(texts: Texts, target: Target) -> _Plan:
 
 
 def _queries(texts: Texts) -> _Plan:
-    """How many queries each mechanism may be asked."""
+    """Returns how many queries each mechanism may be asked."""
     job = plan_jobs.query_count_job(texts)
     counts = count_queries(job)
     title = (
@@ -194,7 +194,7 @@ def counted_queries(count: int) -> str:
 
 
 def _windows(texts: Texts, target: Target | None) -> _Plan:
-    """The ways to measure the windows of a stream; ``target`` is for every question."""
+    """Returns the ways to measure windows of a stream; ``target`` applies to every question."""
     asked = texts if target is None else _with_epsilon(texts, 1.0)
     given = {name: text for name, text in asked.items() if text is not None}
     workload = parse_workload(given["workload"], read_domain(given["domain"]))
@@ -366,7 +366,7 @@ _COST = {"memory": memory_text, "time": time_text}
 
 
 def _legend_of_errors(job: PlanningJob | SparsePlanningJob) -> str:
-    """Returns what the errors in a table are, and in which unit."""
+    """Returns the meaning and unit of the errors in a table."""
     if not isinstance(job, PlanningJob):
         keys = f"{job.max_sparsity:,} keys"
         return f"error: expected of a query of {keys}, root mean squared, in records"

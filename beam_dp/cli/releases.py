@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from beam_dp.verification.verdict import Verification
 EXIT_DOES_NOT_HOLD = 1
 _SHOWN_FAULTS = 20
-# The words of formulas that `verify` explains where they occur.
+# Words of formulas, which `verify` explains if they occur.
 _WORDS = {
     "sensitivity": "how far one unit can move what is measured: L1, the sum of all changes;"
     " L2, the root of the sum of their squares",
@@ -38,7 +38,7 @@ NO_ERROR_BAR = "no error bar"
 
 
 def _describe(options: argparse.Namespace) -> None:
-    """Prints what a release promises, or its card as JSON."""
+    """Prints the promise of a release, or its card as JSON."""
     from rich.console import Console
 
     from beam_dp.releases.files.card import CARD, HORIZON
@@ -50,7 +50,7 @@ def _describe(options: argparse.Namespace) -> None:
     if not options.json:
         Console().print(of_kind("describe", release))
         return
-    # All of the release was verified when it was read, so this is its card.
+    # The release was verified when it was read, so this is its card.
     text = store_for(options.directory, "release").read(HORIZON if is_horizon else CARD).decode()
     if is_horizon:
         found = {"windows": [*release.windows], "blocks": [*release.blocks]}
@@ -59,7 +59,7 @@ def _describe(options: argparse.Namespace) -> None:
 
 
 def _answer(options: argparse.Namespace) -> None:
-    """Prints the answers to what a command line asks."""
+    """Prints the answers to a command line."""
     questions.check_answer(options)
     from beam_dp.releases.kinds import of_kind, read_any
 
@@ -67,10 +67,7 @@ def _answer(options: argparse.Namespace) -> None:
 
 
 def _verify(options: argparse.Namespace) -> int:
-    """Prints how the loss of a release follows from its noise, and whether its promise holds.
-
-    Returns 0, or 1 if the promise, or a figure of the card, does not hold.
-    """
+    """Prints the loss that follows from the noise; returns 1 if the promise does not hold."""
     from rich.console import Console
 
     from beam_dp.releases.kinds import read_any, verify_release

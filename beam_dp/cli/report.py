@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def _run(options: argparse.Namespace) -> None:
-    """Writes the report of a release, and prints where it is and who may see it."""
+    """Writes the report of a release; prints its path and whether it is public."""
     flags = {name: getattr(options, name) for name in ("output", "ledger", "against")}
     output = report(options.directory, **flags)
     is_private = options.against is not None
@@ -88,7 +88,7 @@ def report(
 
 
 def _truth(release: AnyRelease, path: str) -> Truth:
-    from beam_dp.flags.command_line import import_program  # readers of files are loaded only here
+    from beam_dp.flags.command_line import import_program  # loads readers of files only here
 
     truth: Truth = import_program("flags").read_truth(release, path)
     return truth

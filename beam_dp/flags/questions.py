@@ -7,7 +7,7 @@ from collections.abc import Collection
 
 from beam_dp.flags.flag import DIRECTORY, JSON, Flag, FlagError, check_texts, integer, refused
 
-# A command line has at most one of these; --where and --group_by go with some of them.
+# A command line has at most one of these, some with --where and --group_by.
 _WHAT = ("marginal", "queries", "sparse", "interval", "quantile", "count", "mean", "sum", "share")
 _OF_RECORDS = ("count", "mean", "sum", "share", "quantile")
 QUESTIONS = ("where", "group_by", "count", "mean", "sum", "share", "of")
@@ -70,7 +70,7 @@ FLAGS = (
 
 
 def check_answer(options: argparse.Namespace) -> None:
-    """Refuses a command line that asks nothing, or two things; reads ``limit`` as a number."""
+    """Refuses a command line without a question, or with two; reads ``limit`` as a number."""
     read_limit(options)
     asked = [name for name in _WHAT if _is_given(options, name)]
     limits = [name for name in ("where", "group_by") if _is_given(options, name)]
@@ -101,10 +101,10 @@ def refuse_others(options: argparse.Namespace, answered: Collection[str]) -> Non
 
 
 def asks_a_question(options: argparse.Namespace) -> bool:
-    """Returns whether synthetic records are asked for counts, means and such."""
+    """Returns whether a question about synthetic records is given, such as a mean."""
     return any(_is_given(options, name) for name in QUESTIONS)
 
 
 def _is_given(options: argparse.Namespace, name: str) -> bool:
-    """Whether a flag is on the command line, even with an empty text."""
+    """Returns whether a flag is on the command line, even with an empty text."""
     return getattr(options, name) is not None

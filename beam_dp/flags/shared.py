@@ -174,7 +174,7 @@ def read_guarantee(given: Mapping[str, str]) -> Guarantee:
 
 
 def read_limit_of_unit(flag: Flag, given: Mapping[str, str]) -> int:
-    """Returns a limit of what is used of a unit: 1 for records, which are units of one record."""
+    """Returns the limit on records or windows of a unit: 1 if the unit is the record."""
     if flag.name in given:
         return integer(flag.name, given[flag.name])
     if given["privacy_unit"] == "record":
@@ -186,7 +186,7 @@ def read_limit_of_unit(flag: Flag, given: Mapping[str, str]) -> int:
 
 
 def read_num_records(given: Mapping[str, str]) -> int | Literal["noisy"]:
-    """Returns the number of records, or that it is noisy."""
+    """Returns the number of records, or ``"noisy"``."""
     if given["num_records"] == "noisy":
         return "noisy"
     return integer("num_records", given["num_records"], "or 'noisy'")

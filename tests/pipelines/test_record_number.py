@@ -26,7 +26,7 @@ from beam_dp.mechanisms.intervals.plan import plan_intervals, release_intervals
 from beam_dp.mechanisms.marginals.measure_all import MWEM, Laplace
 from beam_dp.mechanisms.marginals.plan import Mechanism
 from beam_dp.mechanisms.small_db.small_db import SmallDB
-from pipelines import program, release_synthetic_database
+from pipelines import program
 from pipelines.program import warning_of_number
 from pipelines.release_intervals import main as main_of_intervals
 from pipelines.release_synthetic_database import main
@@ -131,11 +131,7 @@ def test_expected_number_is_shown_only_in_the_terminal(tmp_path, monkeypatch, ca
     url = str(tmp_path / "ledger.sqlite")
     dp.Ledger(url).declare("visits", 10, 1e-9, "record", "add_or_remove_one")
     read = program.read_expected
-    monkeypatch.setattr(
-        release_synthetic_database,
-        "read_expected",
-        lambda given, number: Unpicklable(read(given, number) or 0),
-    )
+    monkeypatch.setattr(program, "read_expected", lambda *given: Unpicklable(read(*given) or 0))
     seen: list[bytes] = []
     run = beam.Pipeline.run
 
