@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 from beam_dp.domain.texts import integer_key, plain_integers
 from beam_dp.encoding.canonical import canonical_bytes
 from beam_dp.encoding.layouts import as_bytes, by_values, gather, not_null
-from beam_dp.hashing.elements import universe_elements
-from beam_dp.hashing.keys import HashKey
+from beam_dp.hashing.keys import HashKey, universe_elements
 from beam_dp.queries.sparse import KeyType
 
 if TYPE_CHECKING:

@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 from beam_dp.checks import checked_integer
 from beam_dp.errors import InputError
 from beam_dp.hashing.evaluation import Evaluator, split_values
-from beam_dp.hashing.field import Words
-from beam_dp.hashing.keys import HashKey
+from beam_dp.hashing.keys import HashKey, Words
 
 MAX_PROJECTION_WIDTH = 2**40
 _SIGN_TILE_BYTES = 2**26
@@ -26,7 +25,7 @@ _SIGN_TILE_BYTES = 2**26
 class DenseSigns:
     """A matrix whose entries are all +1 or -1, any r of them independent.
 
-    Row 64 b + l, column x is (-1)^(bit l of p_b(x)); see ``polynomials.py``. Divide answers by
+    Row 64 b + l, column x is (-1)^(bit l of p_b(x)); see ``evaluation.py``. Divide answers by
     the projection width: the inner product of two columns has the expectation 0 if they differ
     and is the width if they are the same.
 
@@ -95,7 +94,7 @@ class DenseSigns:
 class BlockSigns:
     """A matrix of blocks of rows, whose columns have one entry +1 or -1 in each block.
 
-    One word p_b(x) of 64 bits (see ``polynomials.py``) gives floor(64 / (log2(buckets) + 1)) pairs
+    One word p_b(x) of 64 bits (see ``evaluation.py``) gives floor(64 / (log2(buckets) + 1)) pairs
     (bucket, sign), one for each of so many blocks; the pairs of any r distinct (b, x) are
     independent and uniform. If r >= 4, the variance of an answer is that of the dense matrix of the
     same width, for any number of blocks, at a small part of the time. Tails are bad with one block.

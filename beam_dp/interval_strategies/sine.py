@@ -13,12 +13,15 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 from typing import Self
 
 import numpy as np
+from numpy.typing import NDArray
 
-from beam_dp.interval_strategies import transforms
 from beam_dp.interval_strategies.strategy import Indices, Prefixes, Values, prefixes_of
+
+Integers = NDArray[np.int64]
 
 # Counts of up to 2^63 / 2^27 records are measured without overflow. Rounding to these grids costs
 # about 0.1 % of the error.
@@ -42,8 +45,8 @@ class SineStrategy:
     T^(-1/4) E is derived above.
     """
 
-    kernel: transforms.Integers
-    scales: transforms.Integers
+    kernel: Integers
+    scales: Integers
 
     @classmethod
     def build(cls, num_leaves: int) -> Self:
@@ -82,14 +85,14 @@ class SineStrategy:
         # Below 2^63: a norm is at most (the kernel's largest) x (its sum).
         return int((norms * self.scales**2).max())
 
-    def measure(self, counts: transforms.Integers) -> transforms.Integers:
+    def measure(self, counts: Integers) -> Integers:
         """Returns A x exactly."""
         return self._apply(self.scales * counts)
 
     def estimate(self, noisy: Values) -> Prefixes:
         """Returns the answers by A's inverse."""
-        waves = transforms.sine_transform(noisy) / self._eigenvalues
-        return prefixes_of(transforms.sine_transform(waves) / self.scales)
+        waves = sine_transform(noisy) / self._eigenvalues
+        return prefixes_of(sine_transform(waves) / self.scales)
 
     @functools.cached_property
     def errors(self) -> SineErrors:
@@ -106,12 +109,12 @@ class SineStrategy:
         values: Values = np.fft.rfft(self.kernel.astype(np.float64)).real[1:-1]
         return values
 
-    def _apply(self, values: transforms.Integers) -> transforms.Integers:
+    def _apply(self, values: Integers) -> Integers:
         """Returns C times a vector: a convolution of its odd periodic extension."""
         num_leaves, period = len(values), len(self.kernel)
         zero = np.zeros(1, np.int64)
         odd = np.concatenate([zero, values, zero, -values[::-1]])
-        whole = transforms.convolve_integers(self.kernel, odd)
+        whole = convolve_integers(self.kernel, odd)
         whole[: period - 1] += whole[period:]
         return whole[1 : num_leaves + 1]
 
@@ -124,7 +127,7 @@ class SineErrors:
     exact at some 64 prefixes and their differences and linear between.
     """
 
-    def __init__(self, eigenvalues: Values, scales: transforms.Integers) -> None:
+    def __init__(self, eigenvalues: Values, scales: Integers) -> None:
         self._num_leaves = len(scales)
         self._inverses = 1 / scales.astype(np.float64)
         self._precisions = eigenvalues**-2.0
@@ -139,10 +142,10 @@ class SineErrors:
         first = places * self._inverses
         second = (num_leaves + 1 - places) * self._inverses
         own = float((first * second * (kernel[0] - kernel[2 * places])).sum())
-        padded = transforms.fast_length(2 * num_leaves)
+        padded = fast_length(2 * num_leaves)
         lags = np.fft.irfft(np.fft.rfft(second, padded) * np.fft.rfft(first, padded).conj(), padded)
         apart = float(lags[1:num_leaves] @ kernel[1:num_leaves])
-        sums = transforms.ordered_convolution(first, second)
+        sums = ordered_convolution(first, second)
         apart -= float(sums @ kernel[2 : 2 * num_leaves + 1])
         return (own + 2 * apart) / (num_leaves * (num_leaves + 1) / 2)
 
@@ -164,7 +167,7 @@ class SineErrors:
         """Returns the variances between any two of some prefixes, given by their lengths."""
         cells = np.where(np.arange(self._num_leaves) < places[:, None], self._inverses, 0.0)
         # The waves of every prefix, once: their products are the covariances of all pairs.
-        waves = transforms.sine_transform(cells)
+        waves = sine_transform(cells)
         waves *= np.sqrt(self._precisions)
         covariances = waves @ waves.T
         own = np.diagonal(covariances)
@@ -214,10 +217,103 @@ def _position(nodes: Indices, places: Indices) -> tuple[Indices, Values]:
     return found, (places - nodes[found]) / (nodes[found + 1] - nodes[found])
 
 
-def _column_norms(kernel: transforms.Integers) -> transforms.Integers:
+def _column_norms(kernel: Integers) -> Integers:
     """Returns the squared norms of C's columns: of the same form as C, with kernel * kernel."""
     period = len(kernel)
-    whole = transforms.convolve_integers(kernel, kernel)
+    whole = convolve_integers(kernel, kernel)
     whole[: period - 1] += whole[period:]
-    norms: transforms.Integers = whole[0] - whole[2 : period - 1 : 2]
+    norms: Integers = whole[0] - whole[2 : period - 1 : 2]
     return norms
+
+
+def fast_length(least: int) -> int:
+    """Returns the least length from ``least`` on of which transforms are fast: 2^a 3^b 5^c.
+
+    Example:
+        >>> fast_length(1), fast_length(17), fast_length(1025)
+        (1, 18, 1080)
+    """
+    best = 1 << max(least - 1, 0).bit_length()
+    five = 1
+    while five < best:
+        odd = five
+        while odd < best:
+            best = min(best, odd << (math.ceil(least / odd) - 1).bit_length())
+            odd *= 3
+        five *= 5
+    return best
+
+
+def sine_transform(values: Values) -> Values:
+    """Returns the orthonormal discrete sine transform of type 1 along the last axis.
+
+    ``values``: shape (..., n), float64.
+
+    It is its own inverse: the sum over j of sqrt(2 / (n + 1)) sin(pi i j / (n + 1)) v[j], i and j
+    from 1 to n.
+    """
+    length = values.shape[-1]
+    odd = np.zeros((*values.shape[:-1], 2 * (length + 1)))
+    odd[..., 1 : length + 1] = values
+    odd[..., length + 2 :] = -values[..., ::-1]
+    waves: Values = np.fft.rfft(odd).imag[..., 1 : length + 1]
+    return waves * -math.sqrt(0.5 / (length + 1))
+
+
+# A floating-point convolution of length n errs by at most this many units of rounding times
+# log2(n) times the product of the two norms: three transforms of log2(n) steps, each of which
+# errs by less than 4 units (Higham, 2002, Theorem 24.2), and twice that to be safe.
+_UNITS = 24.0
+_LARGEST_ERROR = 0.25
+
+
+def convolve_integers(kernel: Integers, values: Integers) -> Integers:
+    """Returns the convolution of integers, exactly, modulo 2^64.
+
+    The values are split into signed digits so small that the error of a floating-point
+    convolution of each of them is below 1/4, whatever the values: rounding then gives the
+    integers. The size of the digits follows from the kernel and the lengths alone.
+
+    ``kernel``: shape (m,), int64, with a norm of at most 2^30.
+
+    Returns:
+        shape (m + n - 1,), int64.
+    """
+    length = len(kernel) + len(values) - 1
+    padded = fast_length(length)
+    norm = float(np.linalg.norm(kernel.astype(np.float64))) * math.sqrt(len(values))
+    rounding = _UNITS * math.log2(padded + 1) * 2.0**-53
+    digit_bits = math.floor(math.log2(_LARGEST_ERROR / (norm * rounding))) + 1
+    if digit_bits < 2:
+        raise ValueError("the kernel is too large for an exact convolution")
+    digit_bits = min(digit_bits, 32)
+    transformed = np.fft.rfft(kernel.astype(np.float64), padded)
+    result = np.zeros(length, np.int64)
+    rest = values.copy()
+    half = 1 << (digit_bits - 1)
+    for shift in range(0, 64, digit_bits):
+        # Signed digits from -half to half - 1; modulo 2^64 what is left at the end is 0.
+        digits = ((rest + half) & (2 * half - 1)) - half
+        rest = (rest - digits) >> digit_bits
+        product = np.fft.irfft(transformed * np.fft.rfft(digits, padded), padded)
+        result += np.rint(product[:length]).astype(np.int64) << shift
+    return result
+
+
+def ordered_convolution(first: Values, second: Values) -> Values:
+    """Returns for each s the sum of first[i] second[j] over i < j with i + j = s.
+
+    Returns:
+        shape (2 n - 1,), float64.
+    """
+    size = 1 << (len(first) - 1).bit_length()
+    padding = (0, size - len(first))
+    first, second = np.pad(first, padding), np.pad(second, padding)
+    result = np.zeros(2 * size)
+    half = size // 2
+    while half:
+        left = np.fft.rfft(first.reshape(-1, 2 * half)[:, :half], 2 * half)
+        right = np.fft.rfft(second.reshape(-1, 2 * half)[:, half:], 2 * half)
+        result.reshape(-1, 4 * half)[:, half : 3 * half] += np.fft.irfft(left * right, 2 * half)
+        half //= 2
+    return result[: 2 * (size - padding[1]) - 1]

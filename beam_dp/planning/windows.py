@@ -11,8 +11,7 @@ from beam_dp.mechanisms.windows import choices
 from beam_dp.noise.bound import Distribution
 from beam_dp.queries.workload import Workload
 from beam_dp.windows.horizon import Horizon
-from beam_dp.windows.promise import whole_promise
-from beam_dp.windows.unit import WindowUnit
+from beam_dp.windows.unit import WindowUnit, whole_promise
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,12 +1,16 @@
-"""Many marginals of one dense table by shared sums, and the reverse."""
+"""Shared sums over one dense table: many marginals, batches of queries, and their transposes."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping
+import math
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+
+from beam_dp.queries.linear import LinearQuery, LiteralQuery, Range
 
 Name = TypeVar("Name", bound=Hashable)
 Number = TypeVar("Number", np.int64, np.float64)
@@ -96,3 +100,219 @@ def _sum_axis(table: NDArray[Number], axis: int) -> NDArray[Number]:
     for code in range(2, size):
         total += table[(*before, code)]
     return total
+
+
+Axes = tuple[int, ...]
+Literal = tuple[Range, ...]
+
+# Cells of all tables of a batch, and of all tables that are in memory at once.
+_BATCH_CELLS = 2**22
+_PART_CELLS = 2**24
+# A step of the sums may have four times the cells of the table or the queries, or so many.
+_STEP_CELLS = 2**12
+
+
+@dataclass(frozen=True, eq=False)
+class Literals:
+    """Distinct literals of one attribute: sets of its codes, as ranges."""
+
+    size: int
+    starts: NDArray[np.int64]
+    stops: NDArray[np.int64]
+    first: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, size: int, literals: Sequence[Literal]) -> Literals:
+        """Returns these literals."""
+        ranges = np.array([each for ranges in literals for each in ranges], np.int64)
+        first = np.cumsum([0, *map(len, literals[:-1])])
+        return cls(size, ranges[:, 0].copy(), ranges[:, 1].copy(), first)
+
+    def sums(self, table: NDArray[Number]) -> NDArray[Number]:
+        """Sums over the codes of each literal, along the first axis: differences of prefixes."""
+        prefixes = np.zeros((self.size + 1, *table.shape[1:]), table.dtype)
+        np.cumsum(table, axis=0, out=prefixes[1:])
+        sums: NDArray[Number] = prefixes[self.stops] - prefixes[self.starts]
+        if len(self.first) < len(self.starts):
+            sums = np.add.reduceat(sums, self.first, axis=0)
+        return sums
+
+    def spread(self, values: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Gives each code the sum of the literals that hold there: the transpose of ``sums``."""
+        lengths = np.diff([*self.first, len(self.starts)])
+        of_range = np.repeat(values, lengths, axis=0)
+        steps = np.zeros((self.size + 1, *values.shape[1:]), np.int64)
+        np.add.at(steps, self.starts, of_range)
+        np.subtract.at(steps, self.stops, of_range)
+        return np.cumsum(steps[:-1], axis=0)
+
+
+@dataclass(frozen=True, eq=False)
+class QueryBatch:
+    """Queries of one kind, with the same literals of several sets of attributes.
+
+    All are sums of products over attributes, see ``Factors``: so they are summed along one
+    attribute after the other.
+
+    ``positions``: shape (num_sets, num_queries): where a query stands in the workload.
+    ``literals``: distinct ones of each attribute.
+    ``index``: shape (num_queries,): which combination of literals a query has.
+    """
+
+    axes: tuple[Axes, ...]
+    positions: NDArray[np.int64]
+    kind: type[LiteralQuery]
+    literals: tuple[Literals, ...]
+    index: NDArray[np.int64]
+
+    @property
+    def num_cells(self) -> int:
+        """Number of cells of all its tables."""
+        return len(self.axes) * math.prod(each.size for each in self.literals)
+
+    def answers(self, tables: Mapping[Axes, NDArray[Number]]) -> NDArray[Number]:
+        """Returns the sum of each query over the tables of its attributes.
+
+        Args:
+            tables: for each set of attributes, at least of this batch, one axis an attribute.
+
+        Returns:
+            shape (num_sets, num_queries); exact for int64.
+        """
+        table = np.stack([tables[axes] for axes in self.axes])
+        totals = table.reshape(len(self.axes), -1).sum(axis=1, keepdims=True)
+        # Each step sums along the first axis and makes it the last: in the end they stand as now.
+        table = np.moveaxis(table, 0, -1)
+        for literals in self.literals:
+            table = np.moveaxis(self._multiplied(table, literals.sums(table)), 0, -1)
+        found: NDArray[Number] = table.reshape(len(self.axes), -1)[:, self.index]
+        return self._sums(totals, found)
+
+    def spread(self, weights: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Returns tables with the sum of all queries times their weights: as of ``answers``.
+
+        ``weights``: of all queries of the workload, int64.
+
+        Returns:
+            shape (num_sets, *sizes of the attributes), int64.
+        """
+        num_literals = [len(each.first) for each in self.literals]
+        mine = weights[self.positions]
+        table = np.zeros((math.prod(num_literals), len(self.axes)), np.int64)
+        np.add.at(table, self.index, mine.T)
+        table = table.reshape(*num_literals, len(self.axes))
+        # The steps of ``answers`` in reverse order.
+        table = np.moveaxis(table, -1, 0)
+        for literals in reversed(self.literals):
+            last_first = np.moveaxis(table, -1, 0)
+            table = self._multiplied(last_first, literals.spread(last_first))
+        totals = mine.sum(axis=1).reshape(-1, *[1] * len(self.literals))
+        return self._sums(totals, np.moveaxis(table, -1, 0))
+
+    def _multiplied(self, table: NDArray[Number], held: NDArray[Number]) -> NDArray[Number]:
+        """Sums with the factors of one attribute, from those of where its literals hold."""
+        _, _, _, inside, outside = self.kind.factors
+        if not outside:
+            return held
+        sums: NDArray[Number] = outside * table.sum(axis=0) + (inside - outside) * held
+        return sums
+
+    def _sums(self, totals: NDArray[Number], products: NDArray[Number]) -> NDArray[Number]:
+        """The queries' sums, from those of the products of factors."""
+        constant, sign, divisor, _, _ = self.kind.factors
+        if not constant:
+            return products
+        sums: NDArray[Any] = constant * totals + sign * products
+        found: NDArray[Any] = sums // divisor if sums.dtype == np.int64 else sums / divisor
+        return found
+
+
+def batches_of(queries: Sequence[LinearQuery]) -> tuple[tuple[QueryBatch, ...], ...]:
+    """Returns the batches of all queries of literals, in parts that fit in memory together."""
+    found: dict[tuple[str, Axes], list[int]] = {}
+    for position, query in enumerate(queries):
+        if isinstance(query, LiteralQuery):
+            found.setdefault((type(query).__name__, query.axes), []).append(position)
+    alike: dict[tuple[object, ...], tuple[QueryBatch, list[Axes], list[NDArray[np.int64]]]] = {}
+    for (_, axes), positions in sorted(found.items()):
+        first = queries[positions[0]]
+        assert isinstance(first, LiteralQuery)
+        kind, shape = type(first), first.shape
+        sizes = tuple(shape[axis] for axis in axes)
+        of_position = [(each, _ranges(queries[each])) for each in positions]
+        for literals, part in _within_steps(sizes, of_position):
+            batch = _batch(sizes, kind, axes, literals, part)
+            key = (kind, sizes, tuple(map(tuple, literals)), batch.index.tobytes())
+            _, all_axes, all_positions = alike.setdefault(key, (batch, [], []))
+            all_axes.append(axes)
+            all_positions.append(batch.positions[0])
+    return _parts(
+        QueryBatch(
+            tuple(all_axes[start : start + step]),
+            np.array(all_positions[start : start + step]),
+            batch.kind,
+            batch.literals,
+            batch.index,
+        )
+        for batch, all_axes, all_positions in alike.values()
+        for step in [max(1, _BATCH_CELLS // batch.num_cells)]
+        for start in range(0, len(all_axes), step)
+    )
+
+
+def _ranges(query: LinearQuery) -> tuple[Literal, ...]:
+    assert isinstance(query, LiteralQuery)
+    return query.ranges
+
+
+def _within_steps(
+    sizes: tuple[int, ...], queries: list[tuple[int, tuple[Literal, ...]]]
+) -> Iterator[tuple[list[list[Literal]], list[tuple[int, tuple[Literal, ...]]]]]:
+    """Yields parts of some queries of the same attributes, with their distinct literals.
+
+    Few queries with many different literals of several attributes have far more combinations of
+    literals than there are queries: such ones are halved until the combinations are few.
+    """
+    literals = [sorted({ranges[place] for _, ranges in queries}) for place in range(len(sizes))]
+    step = cells = math.prod(sizes)
+    largest = 0
+    for size, listed in zip(sizes, literals, strict=True):
+        step = step // size * len(listed)
+        largest = max(largest, step)
+    if len(queries) > 1 and largest > max(4 * cells, 4 * len(queries), _STEP_CELLS):
+        middle = len(queries) // 2
+        yield from _within_steps(sizes, queries[:middle])
+        yield from _within_steps(sizes, queries[middle:])
+    else:
+        yield literals, queries
+
+
+def _batch(
+    sizes: tuple[int, ...],
+    kind: type[LiteralQuery],
+    axes: Axes,
+    literals: list[list[Literal]],
+    queries: list[tuple[int, tuple[Literal, ...]]],
+) -> QueryBatch:
+    """The batch of one set of attributes; queries stand in the order of their literals."""
+    index = np.zeros(len(queries), np.int64)
+    for place, listed in enumerate(literals):
+        number = {literal: each for each, literal in enumerate(listed)}
+        here = np.array([number[ranges[place]] for _, ranges in queries], np.int64)
+        index = index * len(listed) + here
+    order = np.argsort(index, kind="stable")
+    positions = np.array([position for position, _ in queries])[order]
+    held = tuple(Literals.of(size, each) for size, each in zip(sizes, literals, strict=True))
+    return QueryBatch((axes,), positions[None, :], kind, held, index[order])
+
+
+def _parts(batches: Iterable[QueryBatch]) -> tuple[tuple[QueryBatch, ...], ...]:
+    parts: list[list[QueryBatch]] = []
+    cells = 0
+    for batch in batches:
+        if not parts or cells + batch.num_cells > _PART_CELLS:
+            parts.append([])
+            cells = 0
+        parts[-1].append(batch)
+        cells += batch.num_cells
+    return tuple(map(tuple, parts))

@@ -20,7 +20,14 @@ from beam_dp.domain.attributes import nearest_known
 from beam_dp.domain.texts import json_text, parsed_lines
 from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError, magnitude, shown
-from beam_dp.queries.dense_tables import Number, marginal_tables, sum_of_tables
+from beam_dp.queries.dense_tables import (
+    Axes,
+    Number,
+    QueryBatch,
+    batches_of,
+    marginal_tables,
+    sum_of_tables,
+)
 from beam_dp.queries.disjunction import Disjunction
 from beam_dp.queries.linear import (
     MAX_QUERY_CELLS,
@@ -32,7 +39,6 @@ from beam_dp.queries.linear import (
     Range,
     complement,
 )
-from beam_dp.queries.query_batches import Axes, QueryBatch, batches_of
 from beam_dp.queries.reader import LinearQueries
 from beam_dp.queries.workload import parse_workload
 

@@ -9,8 +9,7 @@ from typing import Any, Literal
 from beam_dp.checks import check_choice
 from beam_dp.domain.texts import checked_json, integer_key, json_text, plain_integer
 from beam_dp.errors import InputError, shown
-from beam_dp.hashing.elements import universe_elements
-from beam_dp.hashing.keys import HashKey
+from beam_dp.hashing.keys import HashKey, universe_elements
 from beam_dp.queries.row_families import conjunction_of_text
 from beam_dp.queries.sparse import Element, KeyType, SparseQuery
 

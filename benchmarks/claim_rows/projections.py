@@ -16,8 +16,7 @@ from claim_rows.published import (
 from numpy.typing import NDArray
 
 from beam_dp.hashing.distortion import Distortion
-from beam_dp.hashing.evaluation import PolynomialFamily
-from beam_dp.hashing.field import BinaryField
+from beam_dp.hashing.evaluation import BinaryField, PolynomialFamily
 from beam_dp.hashing.keys import HashKey, num_words
 from beam_dp.hashing.projections import BlockSigns, DenseSigns
 from beam_dp.mechanisms.sketches.mechanisms import SparseProject

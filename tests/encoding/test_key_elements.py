@@ -15,8 +15,7 @@ from hypothesis import given, settings, strategies as st
 from beam_dp.encoding.batch import KeyBatch, merged_keys
 from beam_dp.encoding.keys import clamped_numbers, key_elements
 from beam_dp.encoding.units import arrow_column
-from beam_dp.hashing.elements import universe_elements
-from beam_dp.hashing.keys import HashKey
+from beam_dp.hashing.keys import HashKey, universe_elements
 from beam_dp.queries.sparse import KEY_TYPES, KeyType
 
 KEY = HashKey.draw(4)

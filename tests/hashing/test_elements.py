@@ -8,8 +8,7 @@ import pyarrow as pa
 import pytest
 
 from beam_dp.errors import InputError
-from beam_dp.hashing.elements import universe_elements
-from beam_dp.hashing.keys import HashKey
+from beam_dp.hashing.keys import HashKey, universe_elements
 
 KEY = hash_oracle.fixed_key(2)
 

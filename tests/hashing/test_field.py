@@ -6,7 +6,7 @@ import hash_oracle
 import numpy as np
 import pytest
 
-from beam_dp.hashing.field import GF64, BinaryField
+from beam_dp.hashing.evaluation import GF64, BinaryField
 
 GF16 = BinaryField(4, 0b0011)
 EDGES = [0, 1, 2, 3, 2**63, 2**64 - 1, 0x8000000000000001, 0x123456789ABCDEF0, 27]

@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from beam_dp.hashing.evaluation import PolynomialFamily
-from beam_dp.hashing.field import BinaryField, Words
-from beam_dp.hashing.keys import num_words
+from beam_dp.hashing.evaluation import BinaryField, PolynomialFamily
+from beam_dp.hashing.keys import Words, num_words
 
 GF16 = BinaryField(4, 0b0011)
 POINTS = np.arange(16, dtype=np.uint64)

@@ -5,8 +5,7 @@ import numpy as np
 import pytest
 
 from beam_dp.errors import InputError
-from beam_dp.hashing.evaluation import PolynomialFamily
-from beam_dp.hashing.field import GF64
+from beam_dp.hashing.evaluation import GF64, PolynomialFamily
 from beam_dp.hashing.keys import HashKey
 
 

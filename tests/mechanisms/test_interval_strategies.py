@@ -11,9 +11,8 @@ from intervals import all_intervals, dense, interval_matrix
 
 from beam_dp.interval_strategies import sine as sine_module
 from beam_dp.interval_strategies.hierarchy import Hierarchy, tree
-from beam_dp.interval_strategies.sine import SineStrategy
+from beam_dp.interval_strategies.sine import SineStrategy, convolve_integers, ordered_convolution
 from beam_dp.interval_strategies.strategy import TextbookTree
-from beam_dp.interval_strategies.transforms import convolve_integers, ordered_convolution
 from beam_dp.mechanisms.intervals.plan import best_tree, windows
 from beam_dp.privacy.guarantee import Neighboring
 

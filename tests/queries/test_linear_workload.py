@@ -85,7 +85,7 @@ def test_evaluating_all_queries_matches_each_query_alone(workload, seed):
 @pytest.mark.parametrize("limit", [1, 2**12])
 def test_splitting_the_work_changes_no_answers(limit, monkeypatch):
     for name in ("_BATCH_CELLS", "_PART_CELLS", "_STEP_CELLS"):
-        monkeypatch.setattr(f"beam_dp.queries.query_batches.{name}", limit)
+        monkeypatch.setattr(f"beam_dp.queries.dense_tables.{name}", limit)
     generator = np.random.default_rng(1)
     shape = (9, 8, 2)
     queries = []

@@ -13,8 +13,7 @@ import pyarrow as pa
 import pytest
 
 from beam_dp.errors import InputError
-from beam_dp.hashing.elements import universe_elements
-from beam_dp.hashing.keys import HashKey
+from beam_dp.hashing.keys import HashKey, universe_elements
 from beam_dp.mechanisms.sketches.mechanisms import (
     CountSketch,
     HybridSketch,

@@ -30,8 +30,7 @@ from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.rounding import root_down, up
 from beam_dp.queries.workload import Workload
 from beam_dp.windows.horizon import MAX_WINDOWS, Blocks, Horizon
-from beam_dp.windows.promise import LEVELS_CONDITION, protects_horizon
-from beam_dp.windows.unit import WindowUnit
+from beam_dp.windows.unit import LEVELS_CONDITION, WindowUnit, protects_horizon
 
 # When a sum is asked for: as soon as its last window is released, or after the whole horizon.
 Moment = Literal["now", "end"]

@@ -26,13 +26,13 @@ from beam_dp.releases.windows.verify import Limits, level_steps
 from beam_dp.summaries.histogram import Marginals
 from beam_dp.verification.steps import Step
 from beam_dp.windows.horizon import Horizon
-from beam_dp.windows.promise import (
+from beam_dp.windows.unit import (
     MECHANISM,
+    WindowUnit,
     stated_promise,
     whole_promise,
     window_promise,
 )
-from beam_dp.windows.unit import WindowUnit
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)

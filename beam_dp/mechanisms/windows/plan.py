@@ -46,12 +46,7 @@ from beam_dp.releases.windows.verify import Limits, level_steps
 from beam_dp.summaries.histogram import Marginals
 from beam_dp.verification.steps import Step
 from beam_dp.windows.horizon import Blocks, Horizon
-from beam_dp.windows.promise import (
-    MECHANISM,
-    stated_promise,
-    whole_promise,
-)
-from beam_dp.windows.unit import WindowUnit
+from beam_dp.windows.unit import MECHANISM, WindowUnit, stated_promise, whole_promise
 
 # Up to this many coordinates that a unit may move, the noise is as private as continuous noise:
 # see ``privacy.ledger.filters``.

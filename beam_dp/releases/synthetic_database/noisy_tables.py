@@ -13,9 +13,8 @@ from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError
 from beam_dp.models.residual_basis import Support
 from beam_dp.noise.bound import FAILURE_PROBABILITY, noise_bound
-from beam_dp.queries.dense_tables import marginal_tables
+from beam_dp.queries.dense_tables import batches_of, marginal_tables
 from beam_dp.queries.linear import LinearQuery, LiteralQuery
-from beam_dp.queries.query_batches import batches_of
 from beam_dp.queries.workload import Workload
 from beam_dp.releases.error_bars import Estimate, MarginalAnswer
 from beam_dp.releases.synthetic_database.measured_tables import Names, cell_variance, query_variance

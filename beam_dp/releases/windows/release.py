@@ -32,7 +32,7 @@ from beam_dp.releases.synthetic_database.measured_tables import (
 from beam_dp.releases.synthetic_database.noisy_tables import NoisyTables
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 from beam_dp.windows.horizon import MAX_WINDOWS, Blocks, Horizon, block_weight
-from beam_dp.windows.promise import MECHANISM
+from beam_dp.windows.unit import MECHANISM
 
 Level = Literal["window", "block"]
 

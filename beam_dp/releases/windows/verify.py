@@ -21,8 +21,7 @@ from beam_dp.releases.windows.release import HorizonRelease, WindowTables
 from beam_dp.verification import verdict
 from beam_dp.verification.steps import Step, above, loss_json, number
 from beam_dp.windows.horizon import Blocks, Horizon
-from beam_dp.windows.promise import protects_horizon, whole_promise, window_promise
-from beam_dp.windows.unit import WindowUnit
+from beam_dp.windows.unit import WindowUnit, protects_horizon, whole_promise, window_promise
 
 WINDOWS = "Kellaris and others (2014)"
 _PLAN = ("strategy", "window_loss")

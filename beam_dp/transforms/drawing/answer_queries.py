@@ -17,8 +17,7 @@ from apache_beam.utils.windowed_value import WindowedValue
 from beam_dp.checks import check_is
 from beam_dp.encoding.batch import KeyWords
 from beam_dp.errors import InputError
-from beam_dp.hashing.elements import universe_elements
-from beam_dp.hashing.keys import HashKey
+from beam_dp.hashing.keys import HashKey, universe_elements
 from beam_dp.mechanisms.linear_answers.answers import LinearAnswersPlan, WorkloadAnswersPlan
 from beam_dp.mechanisms.linear_answers.top_queries import TopQueriesPlan
 from beam_dp.mechanisms.online import saved_runs

@@ -27,8 +27,7 @@ from beam_dp.encoding import records as encode_module
 from beam_dp.summaries.histogram import HistogramAccumulator
 from beam_dp.transforms.counting import count_windows as count_windows_module
 from beam_dp.transforms.counting.count_windows import CountWindows
-from beam_dp.windows.promise import whole_promise
-from beam_dp.windows.unit import WindowUnit
+from beam_dp.windows.unit import WindowUnit, whole_promise
 
 Patch = pytest.MonkeyPatch
 UNIT = WindowUnit("person", 2, 2, HORIZON.num_windows)

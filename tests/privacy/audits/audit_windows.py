@@ -26,8 +26,7 @@ from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.releases.windows.release import HorizonRelease
 from beam_dp.testing import audit
-from beam_dp.windows.promise import whole_promise
-from beam_dp.windows.unit import WindowUnit, keep_windows
+from beam_dp.windows.unit import WindowUnit, keep_windows, whole_promise
 
 NUM_WINDOWS = 4
 CELLS = whole(domain_of(2))
