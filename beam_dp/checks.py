@@ -1,7 +1,4 @@
-"""Checks of public arguments: a refusal names the range, or what the object must be.
-
-Booleans and NaN are no numbers.
-"""
+"""Checks of public arguments, which refuse booleans and NaN as numbers."""
 
 from __future__ import annotations
 
@@ -37,27 +34,17 @@ _SUCH_AS = {
     "TopQueriesPlan": "dp.plan_top_queries(...)",
     "WorkloadAnswersPlan": "dp.plan_workload_answers(...)",
 }
-# What is shown as it was given; of other objects the class.
+# Values of these types are shown as given; of other objects only the class is.
 _PLAIN = (str, bytes, int, float, dict, list, tuple)
 
 
 def is_integer(value: object) -> TypeGuard[int]:
-    """Returns whether a value is a Python integer; a boolean is none, nor is numpy's.
-
-    Example:
-        >>> is_integer(3), is_integer(True), is_integer(3.0)
-        (True, False, False)
-    """
+    """Returns whether a value is a Python integer; booleans and numpy's integers are not."""
     return isinstance(value, int) and not isinstance(value, bool)
 
 
 def is_number(value: object) -> TypeGuard[int | float]:
-    """Returns whether a value is an integer or a float, finite or not; a boolean is none.
-
-    Example:
-        >>> is_number(3), is_number(0.5), is_number(False), is_number("3")
-        (True, True, False, False)
-    """
+    """Returns whether a value is an integer or a float, finite or not; a boolean is not."""
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
@@ -76,12 +63,7 @@ def checked_integer(
 ) -> int:
     """Returns an integer that is in its range.
 
-    ``least``: the smallest that is valid, if there is one.
-    ``most``: the largest that is valid, if there is one.
-
     Example:
-        >>> checked_integer("size", 2, 1, 2**31)
-        2
         >>> checked_integer("size", 0, 1, 2**31)
         Traceback (most recent call last):
         beam_dp.errors.InputError: size: 0 is refused; must be an integer from 1 to 2^31
@@ -102,14 +84,9 @@ def checked_number(
     below: float | None = None,
     note: str = "",
 ) -> float:
-    """Returns a finite number that is in its range, as a float.
-
-    ``above``: it must be larger.
-    ``below``: it must be smaller.
+    """Returns a finite number that is in its range, as a float; ``above``, ``below`` are excluded.
 
     Example:
-        >>> checked_number("share", 1, above=0, most=1)
-        1.0
         >>> checked_number("share", math.nan, above=0, most=1)
         Traceback (most recent call last):
         beam_dp.errors.InputError: share: nan is refused; must be a number > 0 and <= 1
@@ -135,7 +112,7 @@ def _of_python(value: object) -> str:
 
 
 def check_choice(name: str, value: object, choices: Iterable[str]) -> None:
-    """Refuses a value that is none of a few texts.
+    """Refuses a value that is not one of a few texts.
 
     Example:
         >>> check_choice("noise", "uniform", ("laplace", "gaussian"))
@@ -149,12 +126,9 @@ def check_choice(name: str, value: object, choices: Iterable[str]) -> None:
 
 
 def check_is(name: str, value: object, *kinds: type[Any], methods: tuple[str, ...] = ()) -> None:
-    """Refuses an object that is of no class that an argument may be of.
+    """Refuses an object of a class that an argument may not have, or the class itself.
 
-    Such as a text, a dict, a class that was not called, or an argument in the place of another.
-
-    ``methods``: what an object of another class may have instead, where any such object will
-    do.
+    ``methods``: an object of any class that has them is accepted, too.
 
     Example:
         >>> from beam_dp.domain.universe import Domain
@@ -180,12 +154,7 @@ dp.read_domain(FILE)
 
 
 def with_article(kind: type[Any]) -> str:
-    """Returns what an object of a class is.
-
-    Example:
-        >>> with_article(int), with_article(OSError)
-        ('an int', 'an OSError')
-    """
+    """Returns the name of a class with its article, such as ``an int``."""
     name = kind.__name__
     return f"{'an' if name[0].upper() in 'AEIO' else 'a'} {name}"
 

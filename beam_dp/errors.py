@@ -11,7 +11,7 @@ import reprlib
 from collections.abc import Callable, Iterator
 from typing import Any, ParamSpec, TypeVar
 
-# What is said with every message that is withheld.
+# Printed with every message that is withheld.
 NOTHING_KEPT = (
     "nothing of it was kept; `beam-dp check-domain` tries a domain on public or made-up rows"
 )
@@ -28,7 +28,7 @@ class InputError(ValueError):
 
     Raised from public parameters only, when an object is constructed, so that neither its
     presence nor its text can depend on a record. A long value is shown in part: it may come from
-    a file that somebody else wrote.
+    a stranger's file.
 
     Args:
         name: the argument, flag or field that was refused, such as ``epsilon``.
@@ -55,17 +55,17 @@ class UnreadableError(InputError):
 
 
 class PrivateStepError(RuntimeError):
-    """A step that holds private data failed; what it had to say may show records."""
+    """A step on private data failed; its own message, which may show records, is withheld."""
 
     def __init__(self, message: str = _PRIVATE_STEP) -> None:
         super().__init__(message)  # Beam makes a copy that says which step it was
 
 
 def withhold_messages(step: Callable[P, T]) -> Callable[P, T]:
-    """Replaces whatever a step on private data raises by one constant message.
+    """Replaces anything that a step on private data raises by one constant message.
 
-    Steps are written so that they raise nothing that depends on data; this is for the day
-    that one does. The traceback stays: it shows code, not values. ``UnreadableError`` passes.
+    No step should raise because of its data; this is the safety net. The traceback stays, which
+    shows code, not values. ``UnreadableError`` passes.
     """
 
     @functools.wraps(step)
@@ -89,7 +89,7 @@ def _guarded_items(items: Iterator[Any]) -> Iterator[Any]:
 
 
 def shown(value: object) -> str:
-    """Returns one short line for a value, whatever it is: of any length, any depth, any number.
+    """Returns one short line for any value, of any length and depth.
 
     Example:
         >>> shown(0.5), shown([1, "a"]), len(shown("a" * 10**6)), shown(10**5000)
@@ -104,13 +104,10 @@ def shown(value: object) -> str:
 
 
 def public_fault(error: BaseException) -> str | None:
-    """Returns what is missing, of an error that was raised before any record was seen.
+    """Returns what is missing, in a few words; None for an error that must be withheld.
 
-    Told by fields of the error that can't hold more: the name of a module, where it has the form
-    of one, and the system's own words for an error number. Its message is never read.
-
-    Returns:
-        A few words; None for any other error, which must be withheld.
+    Reads only fields that cannot contain data: the name of a module, if it has the form of one,
+    and the system's own words for an error number. Never reads the message.
 
     Example:
         >>> public_fault(ModuleNotFoundError("whatever", name="boto3"))

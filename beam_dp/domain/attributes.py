@@ -28,23 +28,16 @@ MAX_INDEXED_CELLS = 2**62  # indices and every intermediate product stay inside 
 
 
 def nearest_known(name: str, known: Iterable[str], *, list_all: bool = True) -> str:
-    """Returns a clause that names what the caller may have meant, for the end of a refusal.
+    """Returns a clause for the end of a refusal: the nearest known name, else the first known ones.
 
-    ``list_all``: whether to list known names when none is near.
-
-    Returns:
-        The nearest known name; when none is near, the first few known names, or nothing.
+    ``list_all``: whether to list known names when no name is near; otherwise the clause is empty.
 
     Example:
-        >>> nearest_known("agee", ["sex", "age"])
-        "the nearest known is 'age'"
-        >>> nearest_known("zzz", ["sex", "age"])
-        "known are 'sex', 'age'"
-        >>> nearest_known("male", ["Female", "Male"])
-        "the nearest known is 'Male'"
+        >>> nearest_known("agee", ["sex", "age"]), nearest_known("zzz", ["sex", "age"])
+        ("the nearest known is 'age'", "known are 'sex', 'age'")
     """
     names = list(known)
-    # Comparing takes the product of the lengths, and a file may hold names of any length.
+    # The time to compare is the product of the lengths, and a file may hold names of any length.
     comparable = [each for each in names[:_COMPARED_NAMES] if len(each) <= _COMPARED_LETTERS]
     is_comparable = len(name) <= _COMPARED_LETTERS
     near = [each for each in comparable if each.casefold() == name.casefold()]
@@ -69,9 +62,9 @@ class Attribute(ABC):
         name: the column's name, not empty.
         other: whether values outside the declared ones have a level.
         nullable: whether null has a level.
-        null_values: values that stand for null, compared before any others; none of them a
-            level. What reads as a value of the attribute's own kind, such as ``"-9"`` of an
-            integer attribute, is that value, however it is written; any other is a text.
+        null_values: values that mean null, compared before any others, and not levels. A value of
+            the attribute's own kind, such as ``"-9"`` of an integer attribute, is compared as that
+            value, however it is written; any other as text.
         case: ``"exact"``, or ``"ignore"`` to compare declared texts without regard to case.
         trim: whether to compare declared texts without the blanks around them.
     """
@@ -127,7 +120,7 @@ class Attribute(ABC):
         return self.num_levels + self.other if self.nullable else None
 
     def normal(self, text: str) -> str:
-        """Returns what the declared texts and those of records are compared by."""
+        """Returns the form in which declared texts and those of records are compared."""
         return normal_form(text, ignore_case=self.case == "ignore", trim=self.trim)
 
     @cached_property
@@ -158,11 +151,7 @@ class Attribute(ABC):
     def decode(self, codes: ArrayLike) -> list[Value]:
         """Returns the released values: level, integer, bin midpoint, ``"other"`` or None.
 
-        Args:
-            codes: shape (n,), integers in ``0..size-1``.
-
-        Returns:
-            n Python values.
+        ``codes``: shape (n,), integers in ``0..size-1``.
         """
         array = np.asarray(codes, dtype=np.int64)
         if array.size and (int(array.min()) < 0 or int(array.max()) >= self.size):
@@ -198,7 +187,7 @@ class Attribute(ABC):
 
     @abstractmethod
     def _check(self) -> None:
-        """Refuses fields that make no attribute."""
+        """Refuses invalid fields."""
 
     @abstractmethod
     def _level_label(self, code: int) -> str:
@@ -210,7 +199,7 @@ class Attribute(ABC):
 
     @abstractmethod
     def _json_fields(self) -> dict[str, Any]:
-        """What a domain file says of this kind alone."""
+        """The fields in a domain file that only this kind has."""
 
     @abstractmethod
     def _avro_members(self) -> list[Any]:
@@ -218,7 +207,7 @@ class Attribute(ABC):
 
     @abstractmethod
     def _native(self, value: str | int | float) -> Any:
-        """The value of the attribute's own kind that a declared one is; None if it is a text."""
+        """A declared value as one of the attribute's own kind; None if it is a text."""
 
     @abstractmethod
     def _is_level(self, value: str | int | float) -> bool:
@@ -250,7 +239,7 @@ class Attribute(ABC):
 
 
 def is_unicode(text: str) -> bool:
-    """Returns whether a text can be written as UTF-8 (a JSON escape may hold half a character)."""
+    """Returns whether a text can be UTF-8; a JSON escape may be half a character."""
     try:
         text.encode("utf-8")
     except UnicodeEncodeError:
@@ -286,7 +275,7 @@ class ListedAttribute(Attribute):
                 yield argument, value, place if code is None else code
 
     def _check_distinct(self) -> None:
-        """Refuses values that count as one but mean different levels."""
+        """Refuses values that compare as equal but mean different levels."""
         seen: dict[str, tuple[str, Any, int]] = {}
         for argument, value, code in self._entries():
             earlier, before, meaning = seen.setdefault(

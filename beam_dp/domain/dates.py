@@ -1,8 +1,8 @@
 """Date and datetime attributes: bins between declared moments.
 
-There are two kinds of time that nothing here converts into each other: what a clock on the wall
-shows (dates, and times without a zone), and moments (times with a zone, which are compared in
-UTC). What is compared is integers: days, or nanoseconds, since 1970.
+There are two kinds of time, which are never converted into each other: local ones (dates, and
+times without a zone) and moments (times with a zone, compared in UTC). Both are compared as
+integers: days or nanoseconds since 1970.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _MICROSECOND = datetime.timedelta(microseconds=1)
 
 @dataclass(frozen=True)
 class TimeAttribute(BinnedAttribute):
-    """An attribute of dates or times: what its encoder needs to know."""
+    """An attribute of dates or times."""
 
     null_types: ClassVar[dict[type, str]] = {str: "a string"}
     # Nanoseconds of the units in which its edges and null values are counted.
@@ -36,7 +36,7 @@ class TimeAttribute(BinnedAttribute):
 
     @property
     def has_zone(self) -> bool:
-        """Whether it reads moments, as its edges are; else what a clock on the wall shows."""
+        """Whether it reads moments, like its edges; otherwise local times."""
         return getattr(self.edges[0], "tzinfo", None) is not None
 
     @abstractmethod
@@ -97,7 +97,7 @@ class DateAttribute(TimeAttribute):
         return (value - _EPOCH).days
 
     def released(self, number: float) -> datetime.date:
-        """Returns the day that is so many after 1970."""
+        """Returns the day with this number since 1970."""
         return _EPOCH + datetime.timedelta(days=int(number))
 
     def _read_edge(self, written: object) -> datetime.date | None:

@@ -16,7 +16,7 @@ from beam_dp.domain.texts import checked_json, json_text
 from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError, shown
 
-# By type: what makes the attribute, and the keys that an entry must and may have for it.
+# By type: the class of the attribute, and the keys that an entry must and may have.
 _Kind = tuple[Callable[..., attributes.Attribute], tuple[str, ...], tuple[str, ...]]
 _KINDS: dict[str, _Kind] = {
     "boolean": (attributes.BooleanAttribute, (), ("true_values", "false_values")),
@@ -30,7 +30,7 @@ _KINDS: dict[str, _Kind] = {
         ("whole", "clip", "edges_from", "min", "max", "bins"),
     ),
 }
-# What may be given for the edges of numbers: bins of equal width.
+# Bins of equal width, instead of edges of numbers.
 _EQUAL_WIDTH = ("min", "max", "bins")
 _MAX_BINS = 1_000_000
 _SHARED = ("other", "nullable", "null_values", "case", "trim")
@@ -38,13 +38,10 @@ _ARGUMENTS = {"min": "minimum", "max": "maximum"}
 
 
 def read_domain(text_or_path: str | os.PathLike[str] | Mapping[str, Any]) -> Domain:
-    """Reads a domain from a local file, from JSON text, or from what such text holds.
+    """Reads a domain from a local file, JSON text, or a dict of its form.
 
     Args:
         text_or_path: a path, a string that starts with ``{``, or a dict.
-
-    Returns:
-        The domain.
 
     Raises:
         InputError: if the file can't be read, or is not a domain (see ``parse_domain``).
@@ -71,15 +68,15 @@ def parse_domain(text: str | Mapping[str, Any], source: str = "<text>") -> Domai
           {"name": "alive", "type": "boolean",     "nullable": true},
           {"name": "born",  "type": "date",        "edges": ["1900-01-01", "1950-01-01"]}]}
 
-    Which texts mean what may be declared too (see ``Attribute``): ``"null_values"``, ``"case":
-    "ignore"``, ``"trim": true``; of a boolean ``"true_values"`` and ``"false_values"``; of ordered
-    types ``"clip": true``. A column of numbers that are all whole may say ``"whole": true``. For
-    bins of equal width, ``"min": 0, "max": 512, "bins": 32`` stand for the edges.
+    An entry may also declare how texts are read (see ``Attribute``): ``"null_values"``, ``"case":
+    "ignore"``, ``"trim": true``; a boolean ``"true_values"`` and ``"false_values"``; ordered types
+    ``"clip": true``. A column of whole numbers may say ``"whole": true``. Bins of equal width
+    are written ``"min": 0, "max": 512, "bins": 32`` instead of the edges.
 
     The short form gives sizes, for columns that already hold codes: ``{"age": 85, "sex": 2}``.
 
-    Beside ``attributes`` the long form may declare combinations that no record has, each of two
-    attributes or more (``Domain.with_impossible`` says how levels are written)::
+    The long form may also declare combinations that no record has, each of two attributes or
+    more (``Domain.with_impossible`` says how levels are written)::
 
         "impossible": [{"sex": ["Male"], "alive": [false, null]},
                        {"age": [[17, 25]], "hours": [[60, 99]]}]
@@ -88,11 +85,8 @@ def parse_domain(text: str | Mapping[str, Any], source: str = "<text>") -> Domai
     the first one.
 
     Args:
-        text: the JSON text, or what it holds.
+        text: the JSON text, or a dict of its form.
         source: where it came from, for messages.
-
-    Returns:
-        The domain.
 
     Raises:
         InputError: if the text is not JSON (with line and column), repeats a key or a name, has
@@ -114,15 +108,7 @@ def parse_domain(text: str | Mapping[str, Any], source: str = "<text>") -> Domai
 
 
 def domain_from_json(parsed: Any, source: str = "<json>") -> Domain:
-    """Builds a domain from parsed JSON, either form: the inverse of ``Domain.to_json``.
-
-    ``source``: where it came from, for messages.
-
-    Example:
-        >>> domain = domain_from_json({"age": 85})
-        >>> domain_from_json(domain.to_json()) == domain
-        True
-    """
+    """Returns the domain of parsed JSON in either form: the inverse of ``Domain.to_json``."""
     if not isinstance(parsed, dict):
         raise InputError("domain", source, "must be a JSON object")
     is_long = isinstance(parsed.get("attributes"), list | tuple)
@@ -213,7 +199,7 @@ def _with_edges(entry: dict[str, Any], place: str, source: str) -> dict[str, Any
     if not is_integer(bins) or not 1 <= bins <= _MAX_BINS:
         condition = f"{place}, bins = {shown(bins)}: must be an integer from 1 to {_MAX_BINS:,}"
         raise InputError("domain", source, condition)
-    # As they are written: 0.1 is a tenth here, and not the float next to it.
+    # As written: 0.1 is exactly a tenth here, not the float next to it.
     start, width = Fraction(str(low)), (Fraction(str(high)) - Fraction(str(low))) / bins
     edges = [float(start + width * place) for place in range(bins + 1)]
     rest = {key: value for key, value in entry.items() if key not in _EQUAL_WIDTH}
@@ -230,7 +216,7 @@ def _unknown_key(key: str, kind: str, known: Sequence[str]) -> str:
 
 
 def _at(source: str, error: InputError) -> InputError:
-    """The same refusal, as one of the whole file."""
+    """The same refusal, naming the whole file."""
     return InputError("domain", source, f"{error.name} = {shown(error.value)}: {error.condition}")
 
 

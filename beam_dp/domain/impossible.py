@@ -23,21 +23,21 @@ from beam_dp.errors import InputError, shown
 Range = tuple[int, int]  # codes from the first, below the second
 
 MAX_COMBINATIONS = 4096
-# Tables up to here are searched for levels that the combinations leave nothing of.
+# Tables of up to this many cells are searched for levels without a possible combination.
 _SEARCHED_CELLS = 2**16
 _MAX_TABLE_CELLS = 2**28
 _COMPARED_RANGES = 4  # beyond this many, a table of all codes is faster than comparisons
 _TABULATED_CODES = 2**16
-_WINDOW = 2**16  # records looked at together: what is computed of them stays in the cache
+_WINDOW = 2**16  # records at a time: intermediate arrays stay in the cache
 
 
 @dataclass(frozen=True)
 class Impossible:
-    """A combination of levels that no record has, whatever its other columns hold.
+    """A combination of levels that no record has, whatever its other columns contain.
 
     ``axes``: positions of its attributes in the domain, ascending, two or more.
-    ``ranges``: for each of these attributes the codes that are concerned: half-open ranges,
-    ascending, that do not touch. A record matches if all its codes are concerned.
+    ``ranges``: the codes of each: half-open ranges, ascending, that do not touch. A record matches
+    if each of its codes is in them.
     """
 
     axes: tuple[int, ...]
@@ -46,10 +46,8 @@ class Impossible:
     def mask(self, shape: Sequence[int]) -> NDArray[np.bool_]:
         """Returns which cells of the table of its attributes are impossible.
 
-        ``np.where(mask, -np.inf, 0.0)`` is the log-potential that leaves them no weight.
-
-        Returns:
-            One axis an attribute of ``axes``.
+        One axis per attribute of ``axes``; ``np.where(mask, -np.inf, 0.0)`` is the log-potential
+        that gives them no weight.
         """
         sizes = [shape[axis] for axis in self.axes]
         if math.prod(sizes) > _MAX_TABLE_CELLS:
@@ -60,13 +58,9 @@ class Impossible:
         return table
 
     def matches(self, codes: Sequence[NDArray[Any]]) -> NDArray[np.bool_]:
-        """Returns which records match.
+        """Returns which records match, shape (n,); a code outside its attribute may or may not.
 
-        ``codes``: one array of shape (n,) an attribute of the domain, any integer type; a
-        code that is not one of its attribute's may match or not.
-
-        Returns:
-            Shape (n,).
+        ``codes``: one array of shape (n,) per attribute of the domain, any integer type.
         """
         found: NDArray[np.bool_] | None = None
         for axis, ranges in zip(self.axes, self.ranges, strict=True):
@@ -81,9 +75,8 @@ def read_combinations(
 ) -> tuple[Impossible, ...]:
     """Returns the combinations that a user wrote as levels by attribute name.
 
-    A level is a declared value; ``"other"`` or None where these have levels; a pair of integers
-    ``[low, high]``, both included, of an integer attribute; a pair of edges, which stands for the
-    bins between them, or the label of a bin, of one that has bins.
+    A level is a declared value; ``"other"`` or None where these have levels; for an integer
+    attribute a pair ``[low, high]``, both included; for bins a pair of edges, or a bin's label.
     """
     if isinstance(written, (str, Mapping)) or not isinstance(written, Sequence):
         raise InputError("impossible", written, "must be a list of combinations")
@@ -124,7 +117,7 @@ def combination_to_json(
 
 
 def check_combinations(attributes: Sequence[Attribute], impossible: Sequence[Impossible]) -> None:
-    """Refuses combinations that are not of these attributes, repeat or leave a level nothing."""
+    """Refuses invalid or repeated combinations, and levels that have no possible one left."""
     if len(impossible) > MAX_COMBINATIONS:
         condition = f"must be at most {MAX_COMBINATIONS} combinations"
         raise InputError("impossible", len(impossible), condition)
@@ -183,7 +176,7 @@ def restrict_combinations(
 def any_impossible(
     impossible: Sequence[Impossible], codes: Sequence[NDArray[Any]]
 ) -> NDArray[np.bool_] | None:
-    """Returns which records match a combination, shape (n,), or None where none does."""
+    """Returns which records match a combination, shape (n,); None if no record does."""
     found = np.zeros(len(codes[0]), np.bool_)
     for start in range(0, len(found), _WINDOW):
         part = slice(start, start + _WINDOW)

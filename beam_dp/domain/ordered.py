@@ -68,7 +68,7 @@ def read_edges_from(given: Any) -> EdgesFrom | None:
 
 @dataclass(frozen=True)
 class OrderedAttribute(Attribute):
-    """An attribute whose levels follow each other: intervals of them can be counted."""
+    """An attribute whose levels have an order, so that intervals can be counted."""
 
     clip: bool = field(default=False, kw_only=True)
 
@@ -153,7 +153,7 @@ class BinnedAttribute(OrderedAttribute):
     """An attribute whose levels are bins, closed on the left, the last one on both sides.
 
     ``edges``: at least two, strictly increasing.
-    ``edges_from``: the release from which they were computed; None for edges that are public.
+    ``edges_from``: the release from which they were computed; None for public edges.
     """
 
     edges: tuple[Any, ...]
@@ -175,9 +175,9 @@ class BinnedAttribute(OrderedAttribute):
     @property
     @abstractmethod
     def whole_ends(self) -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:
-        """The first and the last integer in each bin; None where values are no integers.
+        """The first and the last integer in each bin; None where values are not integers.
 
-        Times are counted in the units of a released value: days, or microseconds.
+        Times are counted in days or microseconds, the units of a released value.
         """
 
     @property
@@ -189,13 +189,9 @@ class BinnedAttribute(OrderedAttribute):
         return edges[:-1], np.append(np.nextafter(edges[1:-1], -np.inf), edges[-1:])
 
     def values_within(self, codes: ArrayLike, uniforms: NDArray[np.float64]) -> NDArray[Any]:
-        """Returns a value in the bin of each code, uniform where ``uniforms`` are.
+        """Returns a value in the bin of each code: float64, or int64 if there are ``whole_ends``.
 
-        ``codes``: shape (n,), of bins.
-        ``uniforms``: shape (n,), in [0, 1).
-
-        Returns:
-            shape (n,), float64, or int64 where values are integers: see ``whole_ends``.
+        ``uniforms``: in [0, 1), the same shape (n,) as the codes; uniform ones give uniform values.
         """
         bins = np.asarray(codes, np.int64)
         if self.whole_ends is not None:
@@ -214,10 +210,10 @@ class BinnedAttribute(OrderedAttribute):
 
     @abstractmethod
     def released(self, number: float) -> Value:
-        """Returns the value that a number of ``values_within`` stands for."""
+        """Returns the value for a number of ``values_within``."""
 
     def edge_place(self, written: object) -> int | None:
-        """Returns which of the edges a user wrote, or None."""
+        """Returns the position of an edge that a user wrote, or None."""
         edge = self._read_edge(written)
         if edge is None:
             return None
@@ -225,11 +221,11 @@ class BinnedAttribute(OrderedAttribute):
         return place if place < len(self.edges) and self.edges[place] == edge else None
 
     def edges_to_json(self) -> list[Any]:
-        """Returns the edges as a domain file holds them."""
+        """Returns the edges as JSON values of a domain file."""
         return list(map(self._edge_to_json, self.edges))
 
     def _check(self) -> None:
-        given: object = self.edges  # whatever a caller or a file passed
+        given: object = self.edges  # of any type, from a caller or a file
         if isinstance(given, str) or not isinstance(given, (Sequence, np.ndarray)):
             raise self._refusal("edges", given, f"must be a list of {self.edge_noun}s")
         edges: list[Any] = []
@@ -264,10 +260,10 @@ class BinnedAttribute(OrderedAttribute):
 
     @abstractmethod
     def _read_edge(self, written: object) -> Any:
-        """The edge that a user wrote, comparable with others; None for none."""
+        """The edge that a user wrote, comparable with others, or None."""
 
     def _checked_edge(self, edge: Any, before: Sequence[Any]) -> Any:
-        """An edge as it is kept; refuses one that does not go with those before."""
+        """An edge as it is stored; refuses one that does not fit those before it."""
         return edge
 
     @abstractmethod

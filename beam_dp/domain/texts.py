@@ -1,7 +1,4 @@
-"""Reading of texts: how declared words are compared, and the forms of numbers and times.
-
-Domain files and columns of records are read by these same functions.
-"""
+"""How texts of domain files and of records are read: words, numbers, times and JSON."""
 
 from __future__ import annotations
 
@@ -20,7 +17,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-# What surrounds a number, a truth value or a date without a meaning; with ``trim`` any text.
+# Ignored around a number, a truth value or a date; with ``trim`` around any text.
 BLANKS = " \t\n\r\v\f"
 DAY = 86_400 * 10**9  # nanoseconds
 
@@ -37,51 +34,42 @@ _EPOCH = datetime.date(1970, 1, 1).toordinal()
 
 
 def normal_form(text: str, *, ignore_case: bool, trim: bool) -> str:
-    """Returns what two texts have in common that count as one.
-
-    Example:
-        >>> normal_form(" Yes", ignore_case=True, trim=True)
-        'yes'
-    """
+    """Returns the form of a text that equal texts have in common."""
     text = text.strip(BLANKS) if trim else text
     return text.casefold() if ignore_case else text
 
 
 def integer_of(text: bytes) -> int | float | None:
-    """Returns the integer that a text is: ``12``, ``-3``, `` +07 ``, ``5.0``; else None.
+    """Returns the integer in a text such as ``12``, ``-3``, `` +07 `` or ``5.0``; else None.
 
-    One that no float reaches is infinite, as a number of that size is everywhere.
+    An integer beyond all floats is infinite, like any number of that size.
     """
     match = _INTEGER.fullmatch(text)
     if match is None:
         return None
     digits = match[2].lstrip(b"0") or b"0"
-    # Of few digits, the float need not be asked for.
     is_finite = len(digits) < 300 or (len(digits) < 400 and math.isfinite(float(digits)))
     value = int(digits) if is_finite else math.inf
     return -value if match[1] == b"-" else value
 
 
 def int64_of(text: bytes) -> int | None:
-    """Returns the integer that a text is, if it fits in 64 bits."""
+    """Returns the integer in a text, if it fits in 64 bits."""
     value = integer_of(text)
     return int(value) if value is not None and _INT64_MIN <= value <= _INT64_MAX else None
 
 
 def number_of(text: bytes) -> float | None:
-    """Returns the number that a text is: ``12``, ``-3.5``, `` .5e3 ``; else None."""
+    """Returns the number in a text such as ``12``, ``-3.5`` or `` .5e3 ``; else None."""
     return float(text) if _NUMBER.fullmatch(text) else None
 
 
 def time_of(text: bytes) -> tuple[int, bool] | None:
-    """Returns the time that an ISO 8601 text is, and whether it has a zone; else None.
+    """Returns the nanoseconds since 1970 of an ISO 8601 text, and whether it has a zone; else None.
 
-    Texts are ``YYYY-MM-DD``, which is its midnight, or that with ``T`` or a space, ``hh:mm``,
-    ``:ss`` if need be, a point with up to nine digits, and then a zone: ``Z``, ``+hh``,
-    ``+hhmm`` or ``+hh:mm``. Blanks around are ignored.
-
-    Returns:
-        Nanoseconds since 1970: of what a clock on the wall shows, or with a zone in UTC.
+    Without a zone they count local time, with one UTC. Texts are ``YYYY-MM-DD``, which is midnight,
+    or that with ``T`` or a space, ``hh:mm``, an optional ``:ss``, a point with up to nine digits,
+    and then a zone: ``Z``, ``+hh``, ``+hhmm`` or ``+hh:mm``. Blanks around are ignored.
 
     Example:
         >>> time_of(b"1970-01-02"), time_of(b"1970-01-01T01:00:00.5+01:00"), time_of(b"1970-13-01")
@@ -109,7 +97,7 @@ def time_of(text: bytes) -> tuple[int, bool] | None:
     return nanoseconds - offset if zone.startswith(b"+") else nanoseconds + offset, True
 
 
-# A newline at the end is no part of it, in Python as in Arrow.
+# Neither Python nor Arrow may accept a newline at the end.
 _FORM = r"-?(?:0|[1-9][0-9]*)\.0"
 _BYTES = re.compile(_FORM.encode())
 _ARROW = rf"^{_FORM}$"
@@ -117,7 +105,7 @@ _PLAIN_INTEGER = re.compile(rb"0|-?[1-9][0-9]{0,19}")
 
 
 def plain_integer(text: bytes) -> bytes:
-    """Returns the integer that a text is when it was written as a float; else the text itself.
+    """Returns the integer of a text such as ``7.0``; any other text itself.
 
     Example:
         >>> [plain_integer(text) for text in (b"7.0", b"-0.0", b"7.00", b"007.0", b"1e3")]
@@ -129,7 +117,7 @@ def plain_integer(text: bytes) -> bytes:
 
 
 def integer_key(text: bytes) -> int | None:
-    """Returns the integer of up to 64 bits, signed or unsigned, that a text is as a key; else None.
+    """Returns the integer of up to 64 bits, signed or unsigned, in the text of a key; else None.
 
     Example:
         >>> integer_key(b"7"), integer_key(b"7.0"), integer_key(b"007"), integer_key(b"7e3")
@@ -141,32 +129,20 @@ def integer_key(text: bytes) -> int | None:
 
 
 def plain_integers(column: pa.Array) -> pa.Array:
-    """Returns a column of texts with ``plain_integer`` of each.
-
-    Returns:
-        An array of the same type; the column itself where nothing changes.
-    """
+    """Returns ``plain_integer`` of each text, as the same type; the column if nothing changes."""
     import pyarrow.compute as pc
 
     if not pc.any(pc.ends_with(column, pattern=b".0")).as_py():
         return column
     written_as_float = pc.match_substring_regex(column, _ARROW)
     cut = pc.binary_slice(column, 0, -2)
-    # The float -0.0 is the integer 0; the text -0 is none.
+    # The float -0.0 is the integer 0; the text -0 is not an integer.
     cut = pc.if_else(pc.equal(cut, b"-0"), b"0", cut)
     return pc.if_else(written_as_float, cut, column).cast(column.type)
 
 
 def checked_json(name: str, source: str, text: str, line: int | None = None) -> Any:
-    """Returns what JSON text holds that somebody else may have written.
-
-    ``source``: where it came from.
-    ``line``: which line of the source it is, if it is one.
-
-    Example:
-        >>> checked_json("domain", "<text>", '{"age": 3}')
-        {'age': 3}
-    """
+    """Returns the value of untrusted JSON text, which may be one ``line`` of its source."""
     where = "" if line is None else f" at line {line}"
 
     def refuse(constant: str) -> NoReturn:
@@ -196,7 +172,7 @@ def checked_json(name: str, source: str, text: str, line: int | None = None) -> 
 
 
 def parsed_lines(name: str, source: str, text: str) -> Iterator[tuple[int, Any]]:
-    """Yields the number of each line that is not blank, from 1, and what its JSON holds."""
+    """Yields the number of each line that is not blank, from 1, and its JSON value."""
     for number, line in enumerate(text.split("\n"), start=1):
         if line.strip():
             yield number, checked_json(name, source, line, number)

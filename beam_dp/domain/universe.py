@@ -32,8 +32,8 @@ class Domain:
     their columns.
 
     Args:
-        attributes: the columns, in cell order, with distinct names. None at all is the domain
-            of the empty marginal: one cell.
+        attributes: the columns, in cell order, with distinct names. Without attributes the domain
+            has one cell, that of the empty marginal.
         impossible: combinations of levels that no record has (see ``with_impossible``). Their
             cells are numbered like any others.
 
@@ -160,7 +160,7 @@ class Domain:
     def restrict(self, names: Iterable[str]) -> Domain:
         """Returns the domain of a marginal: these attributes, in the order given.
 
-        It keeps the impossible combinations whose attributes it has all.
+        It keeps the impossible combinations of these attributes.
 
         Raises:
             InputError: if a name is not in the domain, or is given twice.
@@ -172,13 +172,10 @@ class Domain:
         return Domain(attributes, restrict_combinations(self.impossible, axes))
 
     def cell_index(self, codes: Sequence[ArrayLike]) -> NDArray[np.int64]:
-        """Returns the cell of each record.
+        """Returns the cell of each record, shape (n,), int64.
 
         Args:
-            codes: one array of shape (n,) an attribute, integers in ``0..size-1``.
-
-        Returns:
-            Shape (n,), int64.
+            codes: one array of shape (n,) per attribute, integers in ``0..size-1``.
 
         Raises:
             InputError: if the domain has no index.
@@ -200,16 +197,9 @@ class Domain:
         return index
 
     def words(self, codes: Sequence[ArrayLike]) -> Iterator[NDArray[np.int64]]:
-        """Yields records of a domain of any size as few integers, in lexicographic order.
+        """Yields the cells of records, given as for ``cell_index``, in each of ``groups``.
 
-        Args:
-            codes: as for ``cell_index``.
-
-        Yields:
-            The cell in each of ``groups``, shape (n,), int64.
-
-        Raises:
-            ValueError, IndexError: as ``cell_index``.
+        So records of a domain of any size are a few integers, in lexicographic order.
         """
         if len(codes) != self.num_attributes:
             raise ValueError(f"{len(codes)} columns for {self.num_attributes} attributes")
@@ -219,13 +209,10 @@ class Domain:
             start += group.num_attributes
 
     def codes(self, cell_index: ArrayLike) -> tuple[NDArray[np.int64], ...]:
-        """Returns the code of each attribute in each cell: the inverse of ``cell_index``.
+        """Returns the codes in each cell, one int64 array of shape (n,) per attribute.
 
         Args:
             cell_index: shape (n,), integers in ``0..num_cells-1``.
-
-        Returns:
-            One int64 array of shape (n,) an attribute.
 
         Raises:
             InputError: if the domain has no index.
@@ -242,17 +229,7 @@ class Domain:
         return tuple(reversed(codes))
 
     def check_same(self, other: Domain, name: str, value: object, condition: str) -> None:
-        """Refuses something of another domain, and says what is declared differently there.
-
-        Args:
-            other: its domain.
-            name: of the argument.
-            value: of the argument, as a message shows it.
-            condition: what must be true of it.
-
-        Raises:
-            InputError: if it is another domain.
-        """
+        """Refuses an argument of another domain, and says what that declares differently."""
         if other != self:
             raise InputError(name, value, f"{condition}: {self._difference(other)}")
 
@@ -271,7 +248,7 @@ class Domain:
         return "it declares other combinations impossible"
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the domain as a domain file holds it."""
+        """Returns the domain as JSON values of a domain file."""
         parsed: dict[str, Any] = {"attributes": [each.to_json() for each in self.attributes]}
         if self.impossible:
             parsed["impossible"] = [
@@ -285,7 +262,7 @@ class Domain:
 
 
 def _first_change(mine: Mapping[str, Any], its: Mapping[str, Any]) -> str:
-    """What is declared first in another way: a value, or an item of a list."""
+    """The first declaration that differs: a value, or an item of a list."""
     for key in {**mine, **its}:
         one, other = mine.get(key), its.get(key)
         if one == other:

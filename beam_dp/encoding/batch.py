@@ -1,4 +1,4 @@
-"""Encoded records, and how they travel to where their privacy unit is limited."""
+"""How encoded records travel to the step that limits their privacy unit."""
 
 from __future__ import annotations
 
@@ -18,9 +18,8 @@ from beam_dp.privacy.unit_costs import UnitCosts
 class KeyBatch:
     """Records as universe elements and weights. Secret.
 
-    ``keys``: shape (n,), uint64, from ``hashing.universe_elements``; repetitions count.
-    ``weights``: shape (n,), int64, already from 0 to the declared largest weight: sensitivities
-    rest on it.
+    ``keys``: shape (n,), uint64, from ``universe_elements``; repetitions count.
+    ``weights``: shape (n,), int64, already clamped to the declared range: sensitivities rest on it.
     """
 
     keys: NDArray[np.uint64]
@@ -34,7 +33,7 @@ class KeyBatch:
 def merged_keys(batch: KeyBatch) -> KeyBatch:
     """Returns the batch with each key once and the sum of its weights, if that halves it.
 
-    Otherwise returns it unchanged: hashing a few keys twice costs less than merging weights.
+    Otherwise returns the batch: hashing a few keys twice costs less than merging weights.
     """
     keys = np.sort(batch.keys)
     starts = np.flatnonzero(np.concatenate((keys[:1] == keys[:1], keys[1:] != keys[:-1])))
@@ -131,8 +130,7 @@ def to_bytes(
 ) -> bytes:
     """Returns records with their units, shape (2, n), and counts >= 1, shape (n,), as bytes.
 
-    Counts are as wide as the largest one needs, and are omitted where each is 1; the last byte is
-    their width.
+    The last byte is the width of the counts, 0 if all are 1.
     """
     width = 0
     if (counts != 1).any():

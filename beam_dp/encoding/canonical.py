@@ -20,12 +20,7 @@ _MICROSECOND = datetime.timedelta(microseconds=1)
 
 
 class Time(NamedTuple):
-    """A date or a time.
-
-    nanoseconds: since 1970.
-    has_zone: whether it is a moment, in UTC; else it is what a clock on the wall shows.
-    is_date: whether it is a day.
-    """
+    """A date or a time, in nanoseconds since 1970: in UTC, or local time without a zone."""
 
     nanoseconds: int
     has_zone: bool
@@ -61,11 +56,10 @@ def time_of_object(value: Any) -> Time | None:
 def canonical_bytes(value: object) -> bytes | None:
     """Returns the text of a value as bytes; None for null, NaN and values without a text.
 
-    Equal values have one text, in every process and whatever a mapping's order; so have an integer
-    and the texts that mean it (``plain_integer``). Texts have:
-    numbers, texts, bytes, dates, times and durations (also numpy's and Beam's own), UUIDs,
-    members of enumerations, and the lists, tuples and dictionaries of such values. An object of
-    any other class has none: what ``str`` makes of it may be an address.
+    Equal values have the same text, in every process and order of a mapping; so do an integer and
+    the texts that mean it (``plain_integer``). Numbers, texts, bytes, dates, times and durations
+    (also numpy's and Beam's own), UUIDs, members of enumerations, and lists, tuples and
+    dictionaries of such values have texts. Other objects have none: ``str`` may be an address.
 
     Example:
         >>> [canonical_bytes(value) for value in (7, 7.0, "7", "7.0", "007", None, object())]
@@ -113,7 +107,7 @@ def _text(value: Any) -> bytes | None:
 
 
 def _joined(texts: Iterable[bytes | None]) -> bytes:
-    """Texts in a row, each after its length: other texts, or null, make another row."""
+    """Joins texts, each after its length, so that different texts or nulls differ when joined."""
     return b",".join(b"null" if text is None else b"%d:%b" % (len(text), text) for text in texts)
 
 

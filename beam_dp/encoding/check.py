@@ -1,6 +1,6 @@
-"""What a domain makes of each value of a sample of public or made-up rows.
+"""How a domain maps each value in a sample of public or made-up rows.
 
-All answers come from the encoder of a release, also whether another declaration would keep a value.
+All answers, also about other declarations, come from the encoder of a release.
 """
 
 from __future__ import annotations
@@ -32,19 +32,15 @@ _LOOSE: tuple[dict[str, Any], ...] = (
     {"trim": True},
     {"case": "ignore", "trim": True},
 )
-# What a boolean reads that declares no words; words that are declared replace them.
+# The words of a boolean that declares none; declared words replace them.
 _BUILT_IN = {"true_values": ["true", "1"], "false_values": ["false", "0"]}
 LEFT_OUT = -1
-# What becomes of a value that has no level.
 LEFT_OUT_FATE = "left out"
 
 
 @dataclasses.dataclass
 class ColumnCheck:
-    """What became of the values of one attribute.
-
-    ``codes``: how many rows had each code; -1 for none.
-    """
+    """The fates and codes of the values of one attribute, with numbers of rows."""
 
     attribute: Attribute
     fates: Counter[tuple[str, str]] = dataclasses.field(default_factory=Counter)
@@ -105,10 +101,10 @@ class ColumnCheck:
         }
 
     def suggestion(self) -> tuple[dict[str, Any], int] | None:
-        """Returns the keys that would keep the most rows that are left out, and how many; or None.
+        """Returns the keys that would keep the most left-out rows, and how many; or None.
 
-        Each step adds to the keys that the previous one found. ``other``, which merges all values,
-        is suggested only where nothing else keeps a row.
+        Each step adds to the keys of the previous one. ``other``, which merges all values, is
+        suggested only if nothing else keeps a row.
         """
         best: tuple[dict[str, Any], int] = {}, 0
         for step in (self._words(), _LOOSE, self._nulls(), ({"clip": True},)):
@@ -168,7 +164,7 @@ class ColumnCheck:
 
 @dataclasses.dataclass
 class DomainCheck:
-    """What became of the rows of a sample."""
+    """The fates of the rows of a sample."""
 
     domain: Domain
     num_rows: int = 0

@@ -1,8 +1,7 @@
 """Types of columns: which are refused, by one rule for all sources.
 
-A column whose type has no levels would drop every record, and the release would be pure noise. Each
-source (Avro, Parquet, declared types of Python) translates its types to ``Kind``; only this module
-decides who may read them.
+A column of a type without levels would drop every record, and the release would be pure noise. Each
+source (Avro, Parquet, declared types of Python) translates its types to ``Kind``.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ NEED_TIMES = ("event_time", "arrival")
 
 
 class Kind(enum.Enum):
-    """What values of a type are, as far as it matters who can read them."""
+    """Kinds of values, distinguished by the attributes and keys that can read them."""
 
     UNKNOWN = enum.auto()  # anything, or only null
     TEXT = enum.auto()  # or bytes
@@ -42,10 +41,7 @@ _KEYS = _VALUES | {Kind.SYMBOL, Kind.UUID, Kind.BYTES_OF_UUID}
 
 @dataclasses.dataclass(frozen=True)
 class ColumnType:
-    """The type of a column.
-
-    ``stored``: what keys and weights are read from; None for the same.
-    """
+    """The type of a column; keys and weights are read from ``stored``, if it differs."""
 
     name: str
     kinds: frozenset[Kind]
@@ -65,7 +61,7 @@ class ColumnType:
 
 
 def unfit(kind: ColumnType, argument: str, attribute: Attribute | None) -> str | None:
-    """Returns in words what an argument's column must hold instead; None if its type is fit."""
+    """Returns what an argument's column must contain instead, in words; None if its type fits."""
     if argument == "privacy_unit" and kind.may_be_address:
         return (
             "ids that are not 8 bytes of fixed size, which may be addresses in memory"
@@ -90,14 +86,14 @@ def has_levels(attribute: Attribute, kind: Kind) -> bool:
 
 
 def readable(attribute: Attribute | None) -> str:
-    """Returns what a column must hold to have levels, in words."""
+    """Returns what a column must contain to have levels, in words."""
     if not isinstance(attribute, TimeAttribute):
         return "numbers, text or booleans"
     return "text or times with a zone" if attribute.has_zone else "text, dates or times, not in UTC"
 
 
 def arrow_kind(kind: pa.DataType) -> Kind:
-    """Returns what values of an Arrow type are."""
+    """Returns the kind of values of an Arrow type."""
     types = pa.types
     if isinstance(kind, pa.BaseExtensionType):
         named = kind.extension_name == "arrow.uuid"

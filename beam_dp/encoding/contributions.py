@@ -1,8 +1,8 @@
 """Contribution limits: which records of a privacy unit are kept, and how they reach it.
 
-Which of a unit's records stay depends on the multiset of that unit's own encoded records and
-on nothing else: not on other units, not on the order or the place of the records. So a bundle
-that is done again keeps the same ones, and one unit more or less changes at most k records.
+Which of a unit's records stay depends only on the multiset of that unit's own encoded records, not
+on other units, nor on the order or place of the records. So a bundle that is processed again keeps
+the same ones, and adding or removing a unit changes at most k records.
 """
 
 from __future__ import annotations
@@ -66,8 +66,7 @@ def add_identical(
 ) -> tuple[NDArray[np.uint64], Columns, NDArray[np.int64]]:
     """Returns the identical records of each unit as one, with the sum of their counts.
 
-    Where a sample of the records has almost no identical ones, returns them unchanged, which is as
-    exact and saves the sort.
+    Returns them unchanged if a sample has almost no identical ones: as exact, without the sort.
     """
     sample = slice(None, None, -(-counts.size // _SAMPLE) or 1)
     hashes = _hashes(units[:, sample], [word[sample] for word in words])
@@ -141,7 +140,7 @@ def _select(
     max_records_per_unit: int,
     cost_limit: CostLimit | None,
 ) -> NDArray[np.intp]:
-    """``select_records``, of some rows."""
+    """``select_records`` of some rows."""
     order, unit = _group(units)
     (starts,) = np.nonzero(_differs(unit))
     num_free = max_records_per_unit
@@ -190,8 +189,8 @@ def _may_stay(
 ) -> NDArray[np.bool_] | None:
     """Returns which rows may have a record that stays; None for all.
 
-    Only rows of units with very many are left out, all rows of a kind or none, where at least
-    ``most`` records of the unit rank before them. So the selection is that of all rows.
+    Leaves out kinds of rows of very long units, if at least ``most`` records of the unit rank
+    before them. So the selection is that of all rows.
     """
     if counts.size < _MANY_ROWS:
         return None
@@ -216,15 +215,12 @@ def _low_rows(
     counts: NDArray[np.int64],
     most: int,
 ) -> NDArray[np.bool_] | np.bool_:
-    """Returns which rows of one unit may be among its lowest; True for all.
+    """Returns which rows of one unit, shape (2, 1), may be among its lowest; True for all.
 
-    ``unit``: shape (2, 1), its fingerprint.
-    ``is_unit``: shape (n,), which rows are its own.
-    ``counts``: shape (n,), of all rows: a copy of its own would take twice as much as its
-    words.
+    ``counts`` are those of all rows: a copy of its own would take twice as much as its words.
 
-    Decides by hashes alone: rows of equal hashes are treated as one kind. Where they are of
-    several, each has no more records than the treated one, and so no ranks that it lacks.
+    Decides by hashes alone: rows of equal hashes are treated as one kind. If they are of several,
+    each has at most the records of the treated one, and so only ranks that it has, too.
     """
     hashes = np.empty(np.count_nonzero(is_unit), np.uint64)
     for start in range(0, hashes.size, _HASHED_RECORDS):
@@ -268,7 +264,7 @@ def _lowest_of_each(
     stops = np.cumsum(counts)
     starts = stops - counts
     found = []
-    # Of the unit that the records so far end with: its lowest ones, in order.
+    # The lowest records, in order, of the last unit so far.
     kinds, ranks = np.empty(0, np.intp), np.empty(0, np.uint64)
     size = max(_HASHED_RECORDS, most)
     for start in range(0, int(stops[-1]), size):

@@ -1,7 +1,7 @@
 """Encoding of key columns as universe elements, and of weight columns as whole numbers.
 
-Each value is read independently of the others of its batch: otherwise one record could change
-what others count for.
+Each value is read independently of the others in its batch; otherwise one record could change
+others.
 """
 
 from __future__ import annotations
@@ -31,11 +31,10 @@ def key_elements(
     """Returns the element of each record, and where there is one; elsewhere it is arbitrary.
 
     A key is text, bytes, a decimal or a whole number of up to 64 bits, also one stored as a float
-    or a boolean.
-    As ``text`` or ``bytes`` a number is its digits; as ``integer`` a text is the number whose
-    digits it is. A text such as ``"7.0"`` is read as ``"7"`` (``plain_integer``). So ``7``, ``"7"``
-    and ``"7.0"`` are the same key of one release, and ``"007"`` is another. Everything else has no
-    element: null, fractions, dates, nested values; as ``integer`` also values outside 0 to
+    or a boolean. As ``text`` or ``bytes`` a number is read as its digits; as ``integer`` digits are
+    read as their number. A text such as ``"7.0"`` is read as ``"7"`` (``plain_integer``). So ``7``,
+    ``"7"`` and ``"7.0"`` are the same key of one release, and ``"007"`` is another. Null,
+    fractions, dates and nested values have no element; as ``integer`` also values outside 0 to
     2^64 - 1. Nothing is raised or reported.
 
     Example:

@@ -29,7 +29,7 @@ def is_indirect(kind: pa.DataType) -> bool:
 def may_be_address(kind: pa.DataType) -> bool:
     """Whether values of this type may be addresses of objects, which polars exports as 8 bytes.
 
-    Two records of one person hold two addresses. An 8-byte id stored as ``binary`` is an id.
+    Two records of one person have two addresses. An 8-byte id stored as ``binary`` is accepted.
     """
     import pyarrow as pa
 
@@ -43,9 +43,9 @@ def may_be_address(kind: pa.DataType) -> bool:
 
 
 def values_and_places(array: pa.Array) -> tuple[pa.Array, pa.Array]:
-    """Returns the values of a dictionary or of runs, and the place among them of each entry.
+    """Returns the values of a dictionary or of runs, and the position of each entry among them.
 
-    Many types of values cannot be taken out by Arrow itself.
+    Arrow itself cannot extract many types of values.
     """
     import pyarrow as pa
 
@@ -119,8 +119,8 @@ def by_values(
 ) -> tuple[NDArray[Any], ...]:
     """Applies a function of plain arrays to an array of any layout.
 
-    An extension array is what it stores; null in a dictionary or in runs becomes zero. The function
-    returns arrays with one entry for each value along their last axis.
+    An extension array is read as its storage; null in a dictionary or in runs becomes zero. The
+    function returns arrays with one entry per value along their last axis.
     """
     import pyarrow as pa
 
@@ -186,7 +186,7 @@ def parse_integers(values: pa.Array) -> tuple[NDArray[np.int64], Mask]:
     """Reads texts such as ``12``, ``-3``, `` +07 `` and ``5.0``; and which fit in 64 bits."""
     import pyarrow as pa
 
-    # Arrow reads 0x1F as well, which is no integer here.
+    # Arrow also reads 0x1F, which is not an integer here.
     plain = not _holds_letter_x(values)
     return _parse(values, pa.int64(), np.int64, _PLAIN_INTEGER, int64_of, whole_column=plain)
 

@@ -1,4 +1,4 @@
-"""Encoders of the types of attributes: what codes each one's values."""
+"""Encoders of the values of each type of attribute."""
 
 from __future__ import annotations
 
@@ -21,11 +21,10 @@ if TYPE_CHECKING:
 
 
 class Coded(NamedTuple):
-    """Codes of a column, and which of its values have none.
+    """Codes of a column, and which of its values have none, shape (n,); None if all have one.
 
-    codes: shape (n,), the smallest unsigned type that holds the attribute's codes; arbitrary
-        where outside. May be a read-only view of the column.
-    outside: shape (n,), or None when every value has a code.
+    Codes have the smallest unsigned type that holds them all, may be a read-only view of the
+    column, and are arbitrary where outside.
     """
 
     codes: NDArray[Any]
@@ -35,8 +34,7 @@ class Coded(NamedTuple):
 class Levels(ABC):
     """Codes the regular levels of one attribute, and the values that stand for null.
 
-    The caller handles null itself and ``other``. Every method takes a whole column, and none raises
-    on data.
+    The caller handles null itself and ``other``. Methods take a whole column and raise nothing.
     """
 
     def __init__(self, attribute: Attribute) -> None:
@@ -76,7 +74,7 @@ class Levels(ABC):
         return self.integers(values.view(np.uint8))
 
     def nothing(self, length: int) -> Coded:
-        """What values of a type that has no meaning here are coded as."""
+        """Returns the codes of values without a meaning here: all are outside."""
         return Coded(np.zeros(length, self.dtype), np.ones(length, np.bool_))
 
     def _narrow(self, codes: NDArray[Any]) -> Coded:
@@ -221,7 +219,7 @@ class NumericLevels(Levels):
                 np.add(codes, values >= edge, out=codes)
         else:
             codes = np.searchsorted(self._inner, values, side="right").astype(self.dtype)
-        # What lies beyond an end has the code of the end already.
+        # Values beyond an end have the code of that end already.
         fits = (
             np.isfinite(values) if self._clips else (values >= self._low) & (values <= self._high)
         )
@@ -260,8 +258,8 @@ def by_table(values: NDArray[Any], encode: Callable[[NDArray[Any]], Coded]) -> C
 class ListedLevels(Levels):
     """Codes a list of strings and integers, among them those that stand for null.
 
-    A declared string that is the usual writing of an integer stands for the integer too, so that
-    ``"1"`` is found in a column of integers, and 1 in a column of texts.
+    A declared string of an integer's digits also means the integer: ``"1"`` is found in a column of
+    integers, and 1 in a column of texts.
     """
 
     def __init__(self, attribute: ListedAttribute) -> None:
@@ -270,8 +268,7 @@ class ListedLevels(Levels):
         values, codes = zip(*attribute.listed(), strict=True)
         texts = [attribute.normal(str(value)) for value in values]
         self._finder = layouts.TextFinder(attribute, texts)
-        # Where a text is not there.
-        self._codes = np.array([*codes, -1], np.int64)
+        self._codes = np.array([*codes, -1], np.int64)  # the last one for texts that are not listed
         usual: dict[int, int] = {}
         declared: dict[int, int] = {}
         for value, text, code in zip(values, texts, codes, strict=True):

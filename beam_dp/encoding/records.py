@@ -2,13 +2,13 @@
 
 How a value is read:
 
-- null is the null level where there is one; else it is treated like a value that has no level;
+- null is the null level where there is one; otherwise it is treated like a value without a level;
 - integers of any width, floats that are whole, booleans (as 0 and 1) and texts that look like
   integers (``12``, `` +07``, ``5.0``) are integers; a numeric attribute reads every number, also as
   text; NaN has no level; a decimal is the text of its digits;
 - a boolean attribute also reads ``true`` and ``false`` in any capitals, or instead the texts that
   it declares;
-- a categorical attribute compares the exact text first; an integer stands for its usual writing;
+- a categorical attribute compares the exact text first; an integer is compared as its digits;
 - an attribute of dates or times reads these, also as ISO 8601 text, with or without a zone like its
   edges, and no numbers; any other attribute reads no dates or times;
 - bytes are read as UTF-8 text; a dictionary, extension or run-end column as its values;
@@ -50,8 +50,7 @@ _ROWS = 2**14  # the same for cells and times of windows
 class EncodedBatch:
     """Records inside the domain: either one cell index each, or one code column for each attribute.
 
-    ``cells``: shape (n,), any integer type.
-    ``codes``: one array of shape (n,) for each attribute, any integer type.
+    ``cells``: shape (n,), any integer type; ``codes``: arrays of shape (n,), likewise.
     ``units``: shape (2, n), uint64, the 128-bit fingerprint of each record's privacy unit; None
     once contributions are limited, or where the unit is the record.
     """
@@ -97,10 +96,9 @@ class WindowBatch:
 def left_out_records(
     codes: Sequence[NDArray[Any]], outside: Mask, units: NDArray[np.uint64] | None
 ) -> EncodedBatch:
-    """Returns each record outside the domain, with the first attribute that it fails as its cell.
+    """Returns each record outside the domain, with the first attribute without a level as its cell.
 
-    The cell is the number of attributes where the record fails none: it matches an impossible
-    combination. A code of -1 means that the value has no level.
+    The cell is the number of attributes for records that match an impossible combination.
     """
     places = np.flatnonzero(outside)
     failed = np.full(len(places), len(codes))
@@ -175,8 +173,8 @@ def column_of(batch: pa.RecordBatch | pa.Table, name: str) -> Any:
 def _fill_cells(cells: NDArray[Any], domain: Domain, window: list[Coded]) -> int:
     """Writes the cells of one window's records; returns how many there are.
 
-    Horner's rule in the narrowest types that hold the products so far: neighbouring attributes
-    are joined into groups of at most 2^8 cells, those into groups of at most 2^16, and so on.
+    Horner's rule in the narrowest types: neighbouring attributes are joined into groups of at most
+    2^8 cells, those into groups of at most 2^16, and so on.
     """
     groups = [(coded.codes, size) for coded, size in zip(window, domain.shape, strict=True)]
     for bits in (8, 16, 32, 64):
@@ -261,7 +259,7 @@ def _code(levels: Levels, window: pa.Array) -> Coded:
     try:
         coded = _code_by_type(levels, window)
     except pa.ArrowException:
-        # A conversion that Arrow refuses for a whole column: only the values at fault may suffer.
+        # Arrow refuses to convert the whole column; only the faulty values may be dropped.
         window = _as_python(window)
         coded = _code_by_type(levels, window)
     return _settle(levels, coded, _nulls(window))
@@ -309,12 +307,12 @@ def _code_union(levels: Levels, window: pa.UnionArray) -> Coded:
 
 
 def _as_python(window: pa.Array) -> pa.Array:
-    """The values as Python has them, as records hold them: each by its own type."""
+    """The values as Python objects, each by its own type."""
     return arrow_column([_object(scalar) for scalar in window])
 
 
 def _object(scalar: pa.Scalar) -> object:
-    """The Python value of an Arrow scalar; of one that has none, an object without a level."""
+    """The Python value of an Arrow scalar; if it has none, an object without a level."""
     try:
         return scalar.as_py()
     except Exception:  # of many types, also a time zone that this machine does not know
@@ -416,7 +414,7 @@ def encode_window_cells(
         cells = counted_windows(horizon, events[part], arrivals[part])
         cells *= domain.num_cells
         cells += index[part]
-        yield cells[cells >= 0]  # of those in no window, number -1, none is
+        yield cells[cells >= 0]  # cells of records in no window, number -1, are negative
 
 
 def encode_windows(

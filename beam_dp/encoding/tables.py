@@ -1,8 +1,8 @@
 """Tables in memory, of any library, as Arrow batches; pandas frames also as elements of a pipeline.
 
-A function that reads files often yields frames without declaring it, and a worker sees them first.
-Refusing a frame there would reveal that the collection is not empty. So it is read, and each value
-independently: no value of one record changes what the other records are read as.
+A function that reads files often yields frames without declaring it, and only a worker sees them.
+Refusing a frame there would reveal that the collection is not empty. So frames are read, each value
+independently: no value of one record changes how others are read.
 """
 
 from __future__ import annotations
@@ -26,17 +26,16 @@ def is_frame_class(kind: type) -> bool:
 
 
 def _pandas() -> Any:
-    """The module, which is there where a frame is; it has no types."""
+    """The module, which is loaded if there is a frame; it has no types."""
     return sys.modules["pandas"]
 
 
 def frame_batch(frame: Any, columns: Sequence[str]) -> pa.RecordBatch:
     """Returns columns of a frame.
 
-    A missing value (NaN, NaT, NA) is null, as in a file that pandas writes; so are all values
-    of a column that the frame lacks. A named level of its index is a column. If several columns
-    have one name, the first is read. Values of mixed types are read one by one, like those of
-    single records. A class derived from pandas' own is read as pandas' own is.
+    A missing value (NaN, NaT, NA) is null, as in a file that pandas writes; so are all values of a
+    missing column. A named level of the index is a column. Of columns with the same name the first
+    is read. Values of mixed types are read one by one, and derived classes like pandas' own.
     """
     frame = _pandas().DataFrame(frame)
     return pa.record_batch([_column(frame, name) for name in columns], names=list(columns))

@@ -1,9 +1,9 @@
 """Privacy units as exact 128-bit fingerprints of values of any type.
 
 A unit is the text of its value: ``7``, ``7.0``, ``"7"``, ``"7.0"`` and ``b"7"`` are one unit,
-``"007"`` and ``"7.00"`` are others, so that a unit is not split in two by how a file, or a batch of
-it, stores its column. A value without a text of its own is not a unit, like null: nothing would
-limit records that are not known to be one person's.
+``"007"`` and ``"7.00"`` are others, so that no unit is split by how a file or batch stores its
+column. A value without a text of its own is not a unit, like null: nothing would limit records that
+are not known to be one person's.
 
 Two units that shared a fingerprint would be limited as if they were one. Then the presence of
 one could push out records of the other, and one unit would change up to twice as many records
@@ -57,9 +57,8 @@ _KEYS = (0x243F6A8885A308D3, 0x13198A2E03707344, 0xA4093822299F31D0)
 def arrow_column(values: Sequence[Any]) -> pa.Array:
     """Returns Python values as an Arrow array, of any and mixed types.
 
-    Each value is converted independently of the others: Arrow sees values of one declared type
-    only; mixed values make a union that keeps each as it is. A scalar of numpy or Arrow and a
-    buffer are what they hold.
+    Each value is converted independently of the others: Arrow only sees values of one declared
+    type; mixed values become a union. Scalars of numpy or Arrow, and buffers, are read as values.
     """
     import pyarrow as pa
 
@@ -316,10 +315,10 @@ def _text_of_scalar(scalar: pa.Scalar) -> bytes | None:
 
 
 def _read(scalar: pa.Scalar) -> object:
-    """The value as Python has it, with maps as dictionaries and times as their texts.
+    """The Python value, with maps as dictionaries and times as their texts.
 
-    Arrow itself needs pandas for nanoseconds, and a database of time zones: what a unit is must not
-    depend on what else a worker has installed.
+    Arrow itself needs pandas for nanoseconds, and a database of time zones: a unit must not depend
+    on the other packages of a worker.
     """
     import pyarrow as pa
 
@@ -352,4 +351,4 @@ def _dictionary(pairs: Iterable[tuple[Any, pa.Scalar]]) -> dict[Any, Any]:
 
 
 class _Time(bytes):
-    """The text of a time: the value of no text or number, even if it reads the same."""
+    """The text of a time, which is never equal to a text or number that reads the same."""

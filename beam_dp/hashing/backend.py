@@ -1,7 +1,4 @@
-"""The choice of hashing backend: a compiled kernel, or numpy.
-
-Every backend gives the same bits, so the choice is one of speed alone.
-"""
+"""The choice of hashing backend, a compiled kernel or numpy: same bits, different speed."""
 
 from __future__ import annotations
 
@@ -19,7 +16,7 @@ try:
     kernel = importlib.import_module("beam_dp.hashing._kernel")
 except ImportError:
     kernel = None
-    # Once a process: a worker without a compiler looks healthy and is 100 to 200 times slower.
+    # Once per process: a worker without a compiler looks healthy and is 100 to 200 times slower.
     logging.getLogger(__name__).warning(
         "beam_dp was installed without its compiled hashing kernel (no C compiler?): "
         "projections give the same results, about 100 times slower"

@@ -35,13 +35,10 @@ _BATCH_KEYS = 4096  # numpy's keys at a time
 
 @dataclass(frozen=True)
 class BinaryField:
-    """GF(2^degree): polynomials over GF(2) modulo t^degree + modulus.
+    """GF(2^degree): polynomials over GF(2) modulo t^degree + modulus, which is irreducible.
 
-    Bit i of a word is the coefficient of t^i. Addition is exclusive or. Everything built on a
-    field takes it as a parameter, so that independence can be proved by exhaustion where the
-    field is small.
-
-    ``modulus``: the lower coefficients of an irreducible polynomial, as a word.
+    Bit i of a word is the coefficient of t^i. Addition is exclusive or. Families take a field as a
+    parameter, so that tests prove independence by exhaustion over a small one.
     """
 
     degree: int
@@ -130,7 +127,7 @@ class Evaluator:
         num_blocks: int = 0,
         bucket_bits: int = 0,
     ) -> bool:
-        """Runs the compiled kernel; False, with nothing done, where numpy is in use."""
+        """Runs the compiled kernel; returns False, with nothing done, if numpy is in use."""
         backend = active_backend()
         if kernel is None or backend == "numpy":
             return False
@@ -169,12 +166,8 @@ class Evaluator:
 def pairs_per_chunk(independence: int, num_polynomials: int) -> int:
     """Returns how many pairs of coefficients meet tabulated powers before a step of Horner's rule.
 
-    Few polynomials are cheapest with few powers (as many as the square root of r, about), many
-    with all r powers and no step. The values do not depend on it.
-
-    Example:
-        >>> pairs_per_chunk(48, 64), pairs_per_chunk(48, 2)
-        (24, 4)
+    Few polynomials are cheapest with few powers (about the square root of r), many with all r
+    powers and no step. The values do not depend on it.
     """
     half = -(-independence // 2)
 
@@ -190,14 +183,10 @@ def split_values(
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     """Returns the bucket of each key in each block, and whether it is negative there.
 
-    A word gives floor(64 / (bucket_bits + 1)) blocks, from its low end on; of each block's bits
-    the lowest is the sign.
+    A word gives floor(64 / (bucket_bits + 1)) blocks, from its low end on; the lowest bit of each
+    block is the sign.
 
-    ``values``: shape (n, polynomials), uint64.
-    ``bucket_bits``: binary logarithm of the number of buckets of a block.
-
-    Returns:
-        shapes (n, num_blocks), int64 and bool.
+    ``values``: shape (n, polynomials), uint64; the results have shape (n, num_blocks).
     """
     per_word = 64 // (bucket_bits + 1)
     block = np.arange(num_blocks)

@@ -12,24 +12,14 @@ from numpy.typing import NDArray
 
 
 def num_buckets(row_width: int) -> int:
-    """Returns the buckets of the block that is folded into a row.
-
-    Example:
-        >>> num_buckets(2**18) == 2**18, num_buckets(2**20 // 3) == 2**20
-        (True, True)
-    """
+    """Returns the number of buckets of the block that is folded into a row."""
     if row_width & (row_width - 1) == 0:
         return row_width
     return 1 << (row_width.bit_length() + 1)
 
 
 def fold(sums: NDArray[np.int64], num_rows: int, row_width: int) -> NDArray[np.int64]:
-    """Returns the sums of the buckets of each cell, exactly, modulo 2^64.
-
-    ``sums``: shape (num_rows * num_buckets(row_width),), int64.
-
-    Returns:
-        shape (num_rows * row_width,), int64.
+    """Returns the sums of the buckets of each cell, exactly, modulo 2^64; rows one after another.
 
     Example:
         >>> fold(np.arange(8), 1, 3)
@@ -48,14 +38,7 @@ def cell_of(buckets: NDArray[np.int64], row_width: int) -> NDArray[np.int64]:
 
 
 def collisions(row_width: int) -> float:
-    """Returns how likely two elements share a cell, times the cells of a row: 1 if all are alike.
-
-    At most 1.05.
-
-    Example:
-        >>> collisions(2**18), round(collisions(2**20 // 3), 4), round(collisions(5), 4)
-        (1.0, 1.0, 1.0156)
-    """
+    """Returns the probability that two elements share a cell, times the row's width: up to 1.05."""
     buckets = num_buckets(row_width)
     least, larger = divmod(buckets, row_width)
     squares = larger * (least + 1) ** 2 + (row_width - larger) * least**2

@@ -22,15 +22,14 @@ _FINGERPRINT_KEY_BYTES = 16
 
 @dataclass(frozen=True, eq=False)
 class HashKey:
-    """What chooses one function of the family: public, drawn before any data is read.
+    """Chooses one function of the family: public, drawn before any data is read.
 
     ``words``: shape (r (r + 1) / 2,), uint64.
     ``fingerprint_key``: 16 bytes, for elements that are text or bytes.
 
     Privacy: needs only that the key is drawn independently of the data, and never drawn again
-    after looking at a result. It belongs into the artifact, and publishing it is free. But whoever
-    knows it can choose elements that collide: an answer about chosen elements can be made as
-    inaccurate as somebody likes.
+    after looking at a result. It belongs into the artifact, and publishing it is free. But anyone
+    who knows it can choose elements that collide, and make answers about them arbitrarily wrong.
 
     The words are the coefficients c_ij, i + j < r, of one polynomial of two variables and total
     degree below r, in the order (0, 0), (0, 1), ..., (0, r - 1), (1, 0), ...: r (r + 1) / 2 words
@@ -89,13 +88,7 @@ class HashKey:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> HashKey:
-        """Returns the key that ``to_bytes`` wrote.
-
-        Example:
-            >>> key = HashKey.draw(4)
-            >>> HashKey.from_bytes(key.to_bytes()) == key
-            True
-        """
+        """Returns the key that ``to_bytes`` wrote."""
         start = len(_MAGIC) + 4
         independence = int.from_bytes(data[len(_MAGIC) : start], "little")
         if (

@@ -95,7 +95,7 @@ class BlockSigns:
     """A matrix of blocks of rows, whose columns have one entry +1 or -1 in each block.
 
     One word p_b(x) of 64 bits (see ``evaluation.py``) gives floor(64 / (log2(buckets) + 1)) pairs
-    (bucket, sign), one for each of so many blocks; the pairs of any r distinct (b, x) are
+    (bucket, sign), one per block; the pairs of any r distinct (b, x) are
     independent and uniform. If r >= 4, the variance of an answer is that of the dense matrix of the
     same width, for any number of blocks, at a small part of the time. Tails are bad with one block.
     Divide answers by the number of blocks.

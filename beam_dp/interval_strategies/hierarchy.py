@@ -225,9 +225,8 @@ class Hierarchy:
     too: its sum times its integer weight. Answers are the least-squares fit to everything that is
     measured; they are linear, unbiased and consistent.
 
-    ``weights``: of the nodes of each level but the first, int64, >= 1.
-    ``top``: shape (rows, sizes[0]), int64, >= 0: measured of the roots; without rows nothing
-    is.
+    ``weights``: of the nodes of each level except the first, int64, >= 1.
+    ``top``: shape (rows, sizes[0]), int64, >= 0: the matrix measured of the roots, if any.
 
     Privacy: a record changes the sums of the nodes on one path, and what the matrix says of its
     root: the sensitivities are those of the column, computed in integers.
@@ -295,12 +294,10 @@ class Hierarchy:
         return HierarchyErrors(self.sizes, scales, precisions, self.top)
 
     def node_variances(self) -> tuple[list[Values], list[Values]]:
-        """Returns what the tree says of each node from at and below it.
+        """Returns the variances and precisions of each node from itself and below it, by level.
 
-        Returns:
-            For each level the variances of the nodes' best estimates from themselves and from
-            below; and the precisions of the sums of their children's. The roots have no variance
-            of their own here, and the cells no children: precision 0.
+        The variances are those of the nodes' best estimates, but of no roots; the precisions those
+        of the sums of their children's estimates: 0 for cells.
         """
         levels = len(self.sizes)
         scales, precisions = [np.zeros(0)] * levels, [np.zeros(0)] * levels

@@ -50,7 +50,7 @@ class SineStrategy:
 
     @classmethod
     def build(cls, num_leaves: int) -> Self:
-        """Returns the strategy for so many cells."""
+        """Returns the strategy for ``num_leaves`` cells."""
         period = 2 * (num_leaves + 1)
         angles = np.pi * np.arange(1, num_leaves + 2) / period
         spectrum = np.append(0.0, (2 * np.sin(angles)) ** -0.5)
@@ -227,12 +227,7 @@ def _column_norms(kernel: Integers) -> Integers:
 
 
 def fast_length(least: int) -> int:
-    """Returns the least length from ``least`` on of which transforms are fast: 2^a 3^b 5^c.
-
-    Example:
-        >>> fast_length(1), fast_length(17), fast_length(1025)
-        (1, 18, 1080)
-    """
+    """Returns the smallest length >= ``least`` with fast transforms: 2^a 3^b 5^c."""
     best = 1 << max(least - 1, 0).bit_length()
     five = 1
     while five < best:
@@ -246,8 +241,6 @@ def fast_length(least: int) -> int:
 
 def sine_transform(values: Values) -> Values:
     """Returns the orthonormal discrete sine transform of type 1 along the last axis.
-
-    ``values``: shape (..., n), float64.
 
     It is its own inverse: the sum over j of sqrt(2 / (n + 1)) sin(pi i j / (n + 1)) v[j], i and j
     from 1 to n.
@@ -274,10 +267,7 @@ def convolve_integers(kernel: Integers, values: Integers) -> Integers:
     convolution of each of them is below 1/4, whatever the values: rounding then gives the
     integers. The size of the digits follows from the kernel and the lengths alone.
 
-    ``kernel``: shape (m,), int64, with a norm of at most 2^30.
-
-    Returns:
-        shape (m + n - 1,), int64.
+    ``kernel``: with a norm of at most 2^30.
     """
     length = len(kernel) + len(values) - 1
     padded = fast_length(length)
@@ -301,11 +291,7 @@ def convolve_integers(kernel: Integers, values: Integers) -> Integers:
 
 
 def ordered_convolution(first: Values, second: Values) -> Values:
-    """Returns for each s the sum of first[i] second[j] over i < j with i + j = s.
-
-    Returns:
-        shape (2 n - 1,), float64.
-    """
+    """Returns for each s < 2 n - 1 the sum of first[i] second[j] over i < j with i + j = s."""
     size = 1 << (len(first) - 1).bit_length()
     padding = (0, size - len(first))
     first, second = np.pad(first, padding), np.pad(second, padding)

@@ -90,9 +90,7 @@ def mean_of_intervals(prefix_variances: Values, variance_of_sum: float) -> float
     """Returns the mean variance of all intervals.
 
     With errors f_0 = 0, f_1, ..., f_d of the prefixes, the sum over i < j of (f_j - f_i)^2 is
-    (d + 1) (sum of f_i^2) - (sum of f_i)^2.
-
-    ``prefix_variances``: of f_1, ..., f_d.
+    (d + 1) (sum of f_i^2) - (sum of f_i)^2; ``prefix_variances`` are those of f_1, ..., f_d.
     """
     num_leaves = len(prefix_variances)
     total = (num_leaves + 1) * float(prefix_variances.sum()) - variance_of_sum
@@ -120,7 +118,7 @@ class TextbookTree:
 
     @classmethod
     def build(cls, num_leaves: int, neighboring: Neighboring) -> Self:
-        """Returns the strategy for so many cells under a relation."""
+        """Returns the strategy for ``num_leaves`` cells under a relation."""
         return cls(num_leaves, neighboring is Neighboring.ADD_OR_REMOVE_ONE or num_leaves == 1)
 
     @property
@@ -213,8 +211,7 @@ def _taken(
 ) -> Iterator[tuple[int, Indices, NDArray[np.bool_]]]:
     """Yields the nodes that make up low..high: levels, places and whether they are taken.
 
-    Of a level those are taken that have no parent inside; of the highest one, of one or two nodes,
-    all that are inside.
+    Nodes without a parent inside are taken; on the highest level, of one or two nodes, all inside.
     """
     start, stop = low, high + 1
     for level in range(num_levels - 1):

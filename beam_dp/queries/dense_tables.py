@@ -26,11 +26,7 @@ def marginal_tables(
     leading attributes share these sums, and a table shrinks before it is summed again: all
     3-way marginals of binary attributes cost about 16 passes over the table, not one each.
 
-    ``counts``: one axis a name, records or weights; sums of int64 are exact.
-    ``names``: the attributes of the axes, by name or number.
-
-    Returns:
-        For each wanted marginal its table, one axis an attribute.
+    ``counts``: one axis per name (or number), records or weights; sums of int64 are exact.
     """
     found: dict[tuple[Name, ...], NDArray[Number]] = {}
 
@@ -57,16 +53,12 @@ def sum_of_tables(
     names: tuple[Name, ...],
     shape: tuple[int, ...],
 ) -> NDArray[Number]:
-    """Returns, for each cell, the sum of what marginal tables hold for it.
+    """Returns, for each cell, the sum of its entries in marginal tables, at least one.
 
-    The transpose of ``marginal_tables``: the same walk in the other direction.
+    The transpose of ``marginal_tables``: the same walk in the other direction. The result has one
+    axis per name, and may be a read-only view of a smaller table.
 
-    ``tables``: for each set of attributes, a subsequence of ``names``, a table with one axis an
-    attribute; at least one.
-    ``names``: the attributes of the result's axes.
-
-    Returns:
-        one axis a name; it may be a read-only view of a smaller table.
+    ``tables``: by attributes, each a subsequence of ``names``.
     """
 
     def visit(num_kept: int, axis: int, sets: set[tuple[Name, ...]]) -> NDArray[Number]:
@@ -108,7 +100,7 @@ Literal = tuple[Range, ...]
 # Cells of all tables of a batch, and of all tables that are in memory at once.
 _BATCH_CELLS = 2**22
 _PART_CELLS = 2**24
-# A step of the sums may have four times the cells of the table or the queries, or so many.
+# A step of the sums may have four times the cells of the table or the queries, or this many.
 _STEP_CELLS = 2**12
 
 
@@ -151,12 +143,11 @@ class Literals:
 class QueryBatch:
     """Queries of one kind, with the same literals of several sets of attributes.
 
-    All are sums of products over attributes, see ``Factors``: so they are summed along one
+    All are sums of products over attributes (see ``Factors``), and so are summed along one
     attribute after the other.
 
-    ``positions``: shape (num_sets, num_queries): where a query stands in the workload.
-    ``literals``: distinct ones of each attribute.
-    ``index``: shape (num_queries,): which combination of literals a query has.
+    ``positions``: shape (num_sets, num_queries): the place of each query in the workload.
+    ``index``: shape (num_queries,): the combination of literals of each query.
     """
 
     axes: tuple[Axes, ...]
@@ -171,17 +162,13 @@ class QueryBatch:
         return len(self.axes) * math.prod(each.size for each in self.literals)
 
     def answers(self, tables: Mapping[Axes, NDArray[Number]]) -> NDArray[Number]:
-        """Returns the sum of each query over the tables of its attributes.
+        """Returns the sum of each query over the table of its attributes; exact for int64.
 
-        Args:
-            tables: for each set of attributes, at least of this batch, one axis an attribute.
-
-        Returns:
-            shape (num_sets, num_queries); exact for int64.
+        The result has shape (num_sets, num_queries).
         """
         table = np.stack([tables[axes] for axes in self.axes])
         totals = table.reshape(len(self.axes), -1).sum(axis=1, keepdims=True)
-        # Each step sums along the first axis and makes it the last: in the end they stand as now.
+        # Each step sums along the first axis and makes it the last: the final order is this one.
         table = np.moveaxis(table, 0, -1)
         for literals in self.literals:
             table = np.moveaxis(self._multiplied(table, literals.sums(table)), 0, -1)
@@ -189,12 +176,9 @@ class QueryBatch:
         return self._sums(totals, found)
 
     def spread(self, weights: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Returns tables with the sum of all queries times their weights: as of ``answers``.
+        """Returns tables with the sum of all queries times the workload's weights.
 
-        ``weights``: of all queries of the workload, int64.
-
-        Returns:
-            shape (num_sets, *sizes of the attributes), int64.
+        The transpose of ``answers``; shape (num_sets, *sizes of the attributes), int64.
         """
         num_literals = [len(each.first) for each in self.literals]
         mine = weights[self.positions]
@@ -270,8 +254,8 @@ def _within_steps(
 ) -> Iterator[tuple[list[list[Literal]], list[tuple[int, tuple[Literal, ...]]]]]:
     """Yields parts of some queries of the same attributes, with their distinct literals.
 
-    Few queries with many different literals of several attributes have far more combinations of
-    literals than there are queries: such ones are halved until the combinations are few.
+    Few queries with many literals of several attributes have far more combinations of literals
+    than queries: they are halved until the combinations are few.
     """
     literals = [sorted({ranges[place] for _, ranges in queries}) for place in range(len(sizes))]
     step = cells = math.prod(sizes)
@@ -294,7 +278,7 @@ def _batch(
     literals: list[list[Literal]],
     queries: list[tuple[int, tuple[Literal, ...]]],
 ) -> QueryBatch:
-    """The batch of one set of attributes; queries stand in the order of their literals."""
+    """The batch of one set of attributes, with the queries in the order of their literals."""
     index = np.zeros(len(queries), np.int64)
     for place, listed in enumerate(literals):
         number = {literal: each for each, literal in enumerate(listed)}

@@ -33,7 +33,7 @@ Literals = dict[int, tuple[Range, ...]]
 class Disjunction(LiteralQuery):
     """1 on the cells where at least one of two or more literals holds.
 
-    It is 1 less the conjunction of their complements, and is answered as that.
+    It is answered as 1 minus the conjunction of their complements.
 
     ``axes``: positions of the attributes of the literals, ascending, at least two.
     ``ranges``: for each, the codes where its literal holds, not all.
@@ -62,7 +62,7 @@ class Disjunction(LiteralQuery):
     def of(cls, shape: Shape, ranges: Mapping[int, tuple[Range, ...]]) -> LiteralQuery:
         """Returns 1 where the code of some attribute lies in its ranges, by position.
 
-        One literal alone, and what always holds, is a ``Product``: so equal queries are equal.
+        One literal alone, or 1 everywhere, is a ``Product``: so equal queries compare equal.
         """
         if any(each == ((0, shape[axis]),) for axis, each in ranges.items()):
             return Product(shape, (), ())
@@ -80,7 +80,7 @@ class Disjunction(LiteralQuery):
 
     def add_to(self, table: NDArray[np.float64], step: float) -> None:
         """Adds ``step`` to the cells where it is 1."""
-        # Apart: what is added to the table and taken away again would leave rounding behind.
+        # In a table of its own: adding to the table and subtracting again would leave rounding.
         steps = np.full(self.num_cells, step)
         self._none.add_to(steps, -step)
         table += steps

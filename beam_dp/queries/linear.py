@@ -69,10 +69,9 @@ class LinearQuery(ABC):
 
 
 class Factors(NamedTuple):
-    """How a query is (constant + sign P) / divisor, where P is a product over attributes.
+    """A query as (constant + sign P) / divisor, with P a product of a factor per attribute.
 
-    ``inside``: the factor of an attribute where its literal holds.
-    ``outside``: where it does not.
+    The factor is ``inside`` where the attribute's literal holds, else ``outside``.
     """
 
     constant: int
@@ -97,7 +96,7 @@ class LiteralQuery(LinearQuery):
 class Product(LiteralQuery):
     """1 on the cells whose codes all lie in given ranges: conjunctions, cells and intervals.
 
-    ``axes``: positions of the attributes that are concerned, ascending; none is q = 1.
+    ``axes``: positions of the attributes that are concerned, ascending; without any, q = 1.
     ``ranges``: for each, the codes that count: ascending ranges that do not touch, and not all.
 
     Example:
@@ -131,7 +130,7 @@ class Product(LiteralQuery):
 
     @classmethod
     def of(cls, shape: Shape, ranges: Mapping[int, tuple[Range, ...]]) -> Product:
-        """Returns 1 where the codes of attributes lie in ranges, by position; those of all go."""
+        """Returns the indicator of code ranges by position; full ranges are dropped."""
         kept = sorted(each for each in ranges.items() if each[1] != ((0, shape[each[0]]),))
         return cls(shape, tuple(axis for axis, _ in kept), tuple(listed for _, listed in kept))
 
@@ -291,7 +290,7 @@ class Explicit(LinearQuery):
 
 
 def complement(ranges: Sequence[Range], size: int) -> tuple[Range, ...]:
-    """Returns the codes of an attribute that are in none of some ascending ranges."""
+    """Returns the codes of an attribute outside ascending ranges."""
     ends = [0, *(end for each in ranges for end in each), size]
     pairs = zip(ends[::2], ends[1::2], strict=True)
     return tuple((start, stop) for start, stop in pairs if start < stop)
@@ -329,5 +328,5 @@ def _merged(shape: Shape, axes: Sequence[int]) -> Shape:
 
 
 def unit_mean(mean: float) -> float:
-    """Returns a mean that rounding may have taken out of [0, 1] by a little."""
+    """Returns a mean clipped to [0, 1], which rounding may have left."""
     return min(1.0, max(0.0, mean))

@@ -52,8 +52,7 @@ MAX_ANSWER = 2**62
 class LinearWorkload:
     """A sequence of linear queries over the cells of one domain. Immutable.
 
-    The order is kept, and so are repetitions: they count in a sensitivity. ``num_distinct`` says
-    how many queries there are without them.
+    The order is kept, and so are repetitions: they count in a sensitivity.
 
     Args:
         domain: the universe, of at most 2^26 cells.
@@ -95,20 +94,13 @@ class LinearWorkload:
 
     @cached_property
     def num_distinct(self) -> int:
-        """Number of queries without repetitions.
-
-        Two that are written in different ways count as two, also where they agree on all cells.
-        """
+        """Number of queries without repetitions; different forms of one query count as two."""
         return len(set(self.queries))
 
     def means(self, weights: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Returns the mean of every query under a distribution.
+        """Returns the mean of every query under a distribution, in [0, 1].
 
-        Args:
-            weights: shape (num_cells,), float64, sums to 1.
-
-        Returns:
-            shape (num_queries,), float64, in [0, 1].
+        ``weights``: shape (num_cells,), float64, sums to 1.
         """
         found = np.empty(len(self))
         for batch, tables in self._tables(weights):
@@ -123,11 +115,7 @@ class LinearWorkload:
 
         A larger sum counts as 2^62: no answer then moves further with a record than it did.
 
-        Args:
-            counts: shape (num_cells,), int64, records, >= 0; they sum to at most 2^61.
-
-        Returns:
-            shape (num_queries,), int64.
+        ``counts``: shape (num_cells,), int64, records, >= 0; they sum to at most 2^61.
         """
         found = np.empty(len(self), np.int64)
         for batch, tables in self._tables(counts):
@@ -140,11 +128,7 @@ class LinearWorkload:
     def weighted_sum(self, weights: NDArray[np.int64]) -> NDArray[np.int64]:
         """Returns, at every cell, 2^16 times the sum of all queries times their weights, exactly.
 
-        Args:
-            weights: shape (num_queries,), int64; their absolute values sum to less than 2^44.
-
-        Returns:
-            shape (num_cells,), int64.
+        ``weights``: int64; their absolute values sum to less than 2^44.
         """
         total = np.zeros(self.domain.num_cells, np.int64)
         for part in self._batches:
@@ -192,12 +176,7 @@ class LinearWorkload:
 
 
 def names_workload(spec: str) -> bool:
-    """Returns whether a workload is named, or of a matrix, and not a file of JSON lines.
-
-    Example:
-        >>> names_workload("intervals:age"), names_workload("queries.jsonl")
-        (True, False)
-    """
+    """Returns whether a workload is a named form or a matrix, not a file of JSON lines."""
     form, colon, _ = spec.partition(":")
     return bool(colon) and (form in FORMS or form == "matrix")
 
@@ -223,15 +202,11 @@ def parse_linear_workload(spec: str, domain: Domain) -> LinearWorkload:
                                   which gives a query for each cell; or these lines themselves
     ============================  ====================================================
 
-    Levels stand in the order of their codes; "other" and null are in no interval.
-
-    Args:
-        spec: one of these.
-        domain: the universe, of at most 2^26 cells.
+    Levels are in the order of their codes; "other" and null are in no interval.
 
     Raises:
-        InputError: if it is none of these, does not fit the domain, or is too large: before any
-            query is made.
+        InputError: before any query is made, if ``spec`` has another form, does not fit the domain,
+            or is too large; or if the domain has more than 2^26 cells.
 
     Example:
         >>> from beam_dp.domain.files import read_domain
@@ -318,14 +293,14 @@ MAX_QUERIES = 2**18
 Literal = tuple[Range, ...]
 Form = Callable[[Domain, str, str], Iterator[LinearQuery]]
 
-# By the name before the colon. Each is given the domain, the text behind the colon, and all of it.
+# By the name before the colon. Each gets the domain, the text after the colon, and all of it.
 FORMS: dict[str, Form] = {}
-# One of each form, or more, to show what may be typed.
+# At least one example of each form.
 EXAMPLES: list[str] = []
 
 
 def _form(*examples: str) -> Callable[[Form], Form]:
-    """Makes a function a form, named by what stands before the colon of its examples."""
+    """Makes a function a form, with the name before the colon of its examples."""
 
     def added(function: Form) -> Form:
         FORMS[examples[0].partition(":")[0]] = function
@@ -355,9 +330,8 @@ def marginal_queries(domain: Domain, rest: str, spec: str) -> Iterator[LinearQue
 def conjunctions(domain: Domain, rest: str, spec: str) -> Iterator[LinearQuery]:
     """Yields every conjunction of literals of exactly K attributes.
 
-    The literals of an attribute of two levels are these; those of a larger one are "is this
-    level" and "is not this level", for each of its levels: 2 s for s levels. An attribute of one
-    level has none.
+    The literals of an attribute of two levels are its levels; a larger one has "is this level" and
+    "is not this level" for each: 2 s for s levels. An attribute of one level has none.
     """
     return _of_exactly(Product, domain, _literals(domain), rest, spec)
 
@@ -443,7 +417,7 @@ def _literals(domain: Domain) -> dict[int, list[Literal]]:
 
 
 def _symmetric_sum(sizes: Sequence[int], ways: int) -> int:
-    """The sum, over all choices of so many sizes, of their product."""
+    """The sum of the products of all choices of ``ways`` sizes."""
     sums = [1] + [0] * ways
     for size in sizes:
         for taken in range(ways, 0, -1):

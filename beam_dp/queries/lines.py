@@ -1,4 +1,4 @@
-"""Linear queries as JSON lines, where a bad line concerns only itself."""
+"""Linear queries as JSON lines; a bad line does not affect others."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SHOWN_LETTERS = 2000
 
 
 class QueryReader(Protocol):
-    """What reads the queries of one kind, such as ``LinearQueries``."""
+    """A reader of one kind of queries, such as ``LinearQueries``."""
 
     def from_json(self, parsed: Any) -> Any:
         """Returns the query that a JSON value describes, or raises InputError."""
@@ -26,12 +26,9 @@ class QueryReader(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class QueryLine:
-    """What a line asks; all of it is public.
+    """A query of a line, or the reason why it was refused; all of it is public.
 
-    ``id``: as the line has it, as text; None without one.
-    ``text``: the query as JSON, shortened where it is very long.
-    ``query``: the query; None where it was refused.
-    ``error``: why it was refused, in one line, or None.
+    ``text``: the query as JSON, shortened if it is very long.
     """
 
     id: str | None
@@ -41,17 +38,14 @@ class QueryLine:
 
 
 def read_line(queries: QueryReader, line: Any) -> QueryLine:
-    """Returns what a line asks; never raises for what it holds.
+    """Returns the query of a line, or why it is refused; never raises.
 
-    ``line``: a line of JSON, or the object that it holds: a query as
-    ``LinearQueries.from_json`` reads it, with an ``id`` (a text or an integer) if it likes.
+    ``line``: a line of JSON, or its object: a query as ``LinearQueries.from_json`` reads it, with
+    an optional ``id`` (a text or an integer).
 
     Example:
         >>> from beam_dp.domain.files import read_domain
-        >>> from beam_dp.queries.reader import LinearQueries
         >>> queries = LinearQueries(read_domain('{"age": 5}'))
-        >>> read_line(queries, '{"id": 1, "conjunction": {"age": 3}}').id
-        '1'
         >>> read_line(queries, '{"conjunction": {"agee": 3}}').error
         "query: 'agee' is refused; is not an attribute; the nearest known is 'age'"
     """
@@ -72,15 +66,9 @@ def read_line(queries: QueryReader, line: Any) -> QueryLine:
 def expand_line(queries: LinearQueries, line: str) -> list[str]:
     """Returns the lines of the cells of ``{"marginal": [...]}``, and any other line as it is.
 
-    Every cell has the ``id`` of its line, if that has one. A marginal that is refused is left as
-    it is, for ``read_line`` to say why; so is one with a ``weight`` other than 1, which is of
-    marginals for a synthetic database: answers have none.
-
-    Example:
-        >>> from beam_dp.domain.files import read_domain
-        >>> queries = LinearQueries(read_domain('{"sex": 2}'))
-        >>> expand_line(queries, '{"id": 1, "marginal": ["sex"]}')[1]
-        '{"id": 1, "codes": [[0, [[1, 2]]]]}'
+    Every cell has the ``id`` of its line, if that has one. An invalid marginal is left for
+    ``read_line`` to refuse; so is one with a ``weight`` other than 1: only marginals for a
+    synthetic database have weights.
     """
     try:
         parsed = _parsed(line)
@@ -117,5 +105,5 @@ def _identity(given: Any) -> str | None:
 
 
 def _text(text: str) -> str:
-    """What Avro can hold: not too long, and no lone surrogate."""
+    """A text for Avro: not too long, and without lone surrogates."""
     return text[:SHOWN_LETTERS].encode(errors="replace").decode()

@@ -16,11 +16,9 @@ MAX_MATRIX_VALUES = 2**24  # of all queries at all cells: 128 MiB
 def query_matrix(
     workload: LinearWorkload,
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], int]:
-    """Returns the possible cells, the queries at each in integers, and what stands for 1.
+    """Returns the indices of the possible cells, the queries there in integers, and their unit.
 
-    Returns:
-        shape (num_possible,), indices; shape (num_queries, num_possible), int64, from 0 to the
-        denominator; and that.
+    The matrix has shape (num_queries, num_possible) and int64 from 0 to the unit, which is 1.
     """
     domain = workload.domain
     possible = np.ones(domain.shape, bool)

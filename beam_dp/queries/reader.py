@@ -62,7 +62,7 @@ class LinearQueries:
         self._readers: dict[int, LevelReader] = {}
 
     def conjunction(self, literals: Mapping[str, Any]) -> linear.Product:
-        """Returns 1 where all literals hold; with none of them, 1 everywhere.
+        """Returns 1 where all literals hold; 1 everywhere without literals.
 
         Args:
             literals: by attribute: one level, a list of levels of which any will do, or
@@ -71,11 +71,7 @@ class LinearQueries:
         return linear.Product.of(self.domain.shape, self._literals("conjunction", literals))
 
     def disjunction(self, literals: Mapping[str, Any]) -> linear.LiteralQuery:
-        """Returns 1 where at least one literal holds, which are as of ``conjunction``.
-
-        Args:
-            literals: at least one.
-        """
+        """Returns 1 where at least one literal holds; they are as for ``conjunction``."""
         found = self._literals("disjunction", literals)
         if not found:
             raise InputError("query", literals, "a disjunction must have at least one literal")
@@ -121,7 +117,7 @@ class LinearQueries:
         return self.interval(attribute, held.decode([0])[0], high)
 
     def parity(self, literals: Mapping[str, Any]) -> linear.Parity:
-        """Returns 1 where an odd number of literals hold, which are as of ``conjunction``."""
+        """Returns 1 where an odd number of literals hold; they are as for ``conjunction``."""
         found = self._literals("parity", literals)
         return linear.Parity(self.domain.shape, tuple(found), tuple(found.values()))
 

@@ -1,4 +1,4 @@
-"""Sparse queries over rows of bits: conjunctions, and all of a number of literals.
+"""Sparse queries over rows of bits, and families of all conjunctions of some length.
 
 A row is text of ``0`` and ``1``, its first character being bit 0.
 """
@@ -101,14 +101,7 @@ class RowConjunctions:
 
 
 def conjunction_of_text(text: Any) -> SparseQuery:
-    """Returns the conjunction that a text with a letter a bit describes.
-
-    ``text``: of 0, 1 and ``*``, of which at most 20 are ``*``.
-
-    Example:
-        >>> conjunction_of_text("1*0").elements
-        ('100', '110')
-    """
+    """Returns the conjunction of a text of 0, 1 and at most 20 ``*``, a letter per bit."""
     if not isinstance(text, str) or not text or not set(text) <= set("01*"):
         condition = "a row_conjunction must be a text of 0, 1 and *, a letter a bit"
         raise InputError("query", text, condition)
@@ -122,15 +115,7 @@ def names_row_conjunctions(spec: str) -> bool:
 
 
 def parse_row_conjunctions(spec: str) -> RowConjunctions:
-    """Reads a family as a command line gives it.
-
-    ``spec``: ``row_conjunctions:D,W``, of exactly W literals over D bits; or
-    ``monotone_row_conjunctions:D,W``, none of which is negated.
-
-    Example:
-        >>> parse_row_conjunctions("monotone_row_conjunctions:40,38").sparsity
-        4
-    """
+    """Reads ``row_conjunctions:D,W`` or ``monotone_row_conjunctions:D,W``, as people type them."""
     form, _, numbers = spec.partition(":")
     given = [each.strip() for each in numbers.split(",")]
     if len(given) != 2 or not all(each.isascii() and each.isdecimal() for each in given):
@@ -165,17 +150,9 @@ def row_conjunction(num_bits: int, literals: Mapping[int, int]) -> SparseQuery:
 
 
 def row_disjunction(num_bits: int, literals: Mapping[int, int], bits: Iterable[int]) -> SparseQuery:
-    """Returns 1 on the rows where all literals hold and at least one of some bits is 1.
+    """Returns 1 on the rows where all literals hold and at least one of ``bits`` is 1.
 
-    Args:
-        num_bits: d, of a row.
-        literals: as of ``row_conjunction``.
-        bits: of which one must be 1.
-
-    Raises:
-        InputError: naming the argument that is refused.
-
-    Cost: as of ``row_conjunction``.
+    Other arguments, errors and cost are those of ``row_conjunction``.
 
     Example:
         >>> row_disjunction(3, {0: 1}, [1, 2]).elements
@@ -186,17 +163,9 @@ def row_disjunction(num_bits: int, literals: Mapping[int, int], bits: Iterable[i
 
 
 def row_parity(num_bits: int, literals: Mapping[int, int], bits: Iterable[int]) -> SparseQuery:
-    """Returns 1 on the rows where all literals hold and an odd number of some bits is 1.
+    """Returns 1 on the rows where all literals hold and an odd number of ``bits`` is 1.
 
-    Args:
-        num_bits: d, of a row.
-        literals: as of ``row_conjunction``.
-        bits: whose parity is taken.
-
-    Raises:
-        InputError: naming the argument that is refused.
-
-    Cost: as of ``row_conjunction``.
+    Other arguments, errors and cost are those of ``row_conjunction``.
 
     Example:
         >>> row_parity(3, {0: 1}, [1, 2]).elements

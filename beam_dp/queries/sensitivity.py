@@ -136,7 +136,7 @@ def _far_columns(
 def _is_translation_invariant(workload: LinearWorkload) -> bool:
     """Whether all queries are parities over attributes of two levels, or literals of them.
 
-    Whether such a query tells two cells apart depends only on the attributes where they differ.
+    Whether such a query distinguishes two cells depends only on the attributes where they differ.
     """
     return all(
         isinstance(query, linear.Parity | linear.Product)
@@ -230,7 +230,7 @@ def _representatives(workload: LinearWorkload, axes: set[int]) -> NDArray[np.int
 
 
 def _values(workload: LinearWorkload, cells: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
-    """Yields 2^16 times the values at some cells, of so many queries at a time."""
+    """Yields 2^16 times the values at some cells, for ``_CHUNK`` queries at a time."""
     codes = np.unravel_index(cells, workload.domain.shape)
     for start in range(0, len(workload), _CHUNK):
         rows = workload.queries[start : start + _CHUNK]

@@ -25,7 +25,7 @@ _ONE = 1 << VALUE_BITS
 
 
 class SparseQuery:
-    """A function from elements to [0, 1] that is 0 but on its support. Immutable.
+    """A function from elements to [0, 1] that is 0 outside its support. Immutable.
 
     Values are rounded to multiples of 2^-16; those that are then 0 are dropped, so that queries
     are equal, and hash alike, if they are the same function.
@@ -34,10 +34,10 @@ class SparseQuery:
         values: by element, or pairs of an element and its value, no element twice.
 
     Raises:
-        InputError: naming the element, if one is no text, bytes or integer, is given twice, or has
-            a value that is not from 0 to 1.
+        InputError: naming the element, if it is not text, bytes or an integer, is given twice, or
+            has a value that is not from 0 to 1.
 
-    Cost: O(m), m the number of elements, here and for what it is asked.
+    Cost: O(m) for m elements, also to count or weigh.
 
     Example:
         >>> query = SparseQuery({"alice@example.org": 1.0, "bob@example.org": 0.5, "carol": 0})
@@ -82,10 +82,7 @@ class SparseQuery:
     def count(self, counts: Mapping[Element, int]) -> int:
         """Returns 2^16 times the sum of the query over records, exactly.
 
-        One record changes it by at most 2^16.
-
-        Args:
-            counts: the number of records of each element that has any.
+        One record changes it by at most 2^16. ``counts`` may omit elements without records.
         """
         # In C: these two sums are the time that an answer takes.
         held = map(counts.get, self.elements, repeat(0))
@@ -94,12 +91,7 @@ class SparseQuery:
         return sum(map(mul, self.numerators, held))
 
     def weigh(self, weights: Mapping[Element, float], common: float) -> float:
-        """Returns the sum of the query times weights.
-
-        Args:
-            weights: of some elements.
-            common: the weight of every other one.
-        """
+        """Returns the sum of the query times weights; elements without one have the common one."""
         held = map(weights.get, self.elements, repeat(common))
         if self._is_list:
             return float(sum(held))

@@ -22,8 +22,8 @@ _TYPES: dict[KeyType, type] = {"text": str, "bytes": bytes, "integer": int}
 class SparseQueries:
     """Reads sparse queries about records that are counted by fingerprints of their keys.
 
-    Two keys of one query never share a fingerprint: else one record would count for both, and
-    could change the query's sum by more than one. Whoever knows the hash key can find such keys.
+    Two keys of one query never share a fingerprint: otherwise one record would count for both and
+    could change the sum by more than one. Anyone who knows the hash key can find such keys.
     """
 
     def __init__(self, key_type: KeyType, max_sparsity: int, hash_key: HashKey) -> None:

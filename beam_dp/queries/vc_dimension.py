@@ -35,7 +35,7 @@ FoundBy = Literal["search", "products", "queries", "given"]
 # Some tenths of a second. A step looks at one cell and one pattern, in 2^11 queries or fewer.
 MAX_STEPS = 2**19
 _QUERIES_OF_A_STEP = 2**11
-_TOLD = {
+_REASONS = {
     "search": "a search",
     "products": "the form of the queries",
     "queries": "the number of queries",
@@ -45,12 +45,11 @@ _TOLD = {
 
 @dataclass(frozen=True)
 class VCDimension:
-    """What is known of the VC dimension of some queries.
+    """Bounds on the VC dimension of some queries.
 
     ``shattered``: cells that are shattered, ascending.
-    ``found_by``: why it is not more: a ``search`` of all sets of cells; ``products``, by
-    ``products_bound``; the number of ``queries``, whose lg it is at most; or because it was
-    ``given``.
+    ``found_by``: the reason for ``most``: a ``search`` of all sets of cells; ``products``, by
+    ``products_bound``; lg of the number of ``queries``; or it was ``given``.
     """
 
     least: int
@@ -64,8 +63,8 @@ class VCDimension:
         return self.least == self.most
 
     def __str__(self) -> str:
-        told = f"{self.most}, by {_TOLD[self.found_by]}"
-        return told if self.is_exact else f"at most {told}; at least {self.least}"
+        most = f"{self.most}, by {_REASONS[self.found_by]}"
+        return most if self.is_exact else f"at most {most}; at least {self.least}"
 
 
 def matrix_vc_dimension(
@@ -155,10 +154,7 @@ def workload_vc_dimension(workload: LinearWorkload, max_steps: int = MAX_STEPS) 
 
 
 def is_shattered(queries: NDArray[Any], cells: Sequence[int]) -> bool:
-    """Returns whether every choice of some cells is what a query holds of them.
-
-    ``queries``: shape (num_queries, num_cells), of zeros and ones.
-    ``cells``: positions; none at all are shattered by any query.
+    """Returns whether queries, rows of zeros and ones, shatter the cells at these positions.
 
     Example:
         >>> queries = np.array([[0, 0], [0, 1], [1, 0], [1, 1]])
@@ -231,7 +227,7 @@ class _Search:
         self.steps = 0  # that may still be done
 
     def shattered(self, target: int) -> tuple[int, ...] | None:
-        """Returns so many cells, at least one, that are shattered, or None if no such are."""
+        """Returns ``target`` cells, at least one, that are shattered, or None if there are none."""
         found = self._extended([self._everything], list(self._cells), target)
         return None if found is None else tuple(self._cells[each] for each in found)
 
@@ -399,15 +395,11 @@ def short_conjunctions_vc_bounds(
 
 
 def products_bound(queries: Sequence[LinearQuery]) -> int | None:
-    """Returns what the VC dimension of queries does not exceed because all are products.
+    """Returns an upper bound on the VC dimension of products, or of disjunctions (by negation).
 
-    Of disjunctions, and single literals beside them, the negations are.
-
-    It is the sum over the attributes of what ``family_vc_dimension`` counts for the sets of codes
-    that each needs: prefixes or suffixes, intervals, or any. The proof holds for a mixture.
-
-    Returns:
-        The bound; None where a query is neither, or both kinds are there.
+    None for other queries, and for a mixture of both kinds. The bound is the sum over the
+    attributes of what ``family_vc_dimension`` counts for the sets of codes that each needs:
+    prefixes or suffixes, intervals, or any. The proof holds for a mixture of these.
 
     Example:
         >>> from beam_dp.domain.files import read_domain
@@ -424,10 +416,9 @@ def products_bound(queries: Sequence[LinearQuery]) -> int | None:
 
 
 def sets_of_products(queries: Sequence[LinearQuery]) -> dict[int, Sets] | None:
-    """Returns, for each attribute that queries concern, which sets of its codes they hold.
+    """Returns, by position of each attribute, which sets of its codes queries contain.
 
-    Returns:
-        By position of the attribute; None where a query is no product.
+    None if a query is not a product.
     """
     if any(isinstance(query, Disjunction) for query in queries):
         # Complements shatter the same cells; that of one literal is one literal.

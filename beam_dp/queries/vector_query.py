@@ -1,4 +1,4 @@
-"""Weighted sums of the cells of a marginal that are products: what error bars are stated for."""
+"""Weighted sums of the cells of a marginal that are products, as error bars need them."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ Vector = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class VectorQuery:
-    """The sum over records of a product: of each attribute concerned, a number for its code.
+    """The sum over records of a product of a number for the code of each attribute concerned.
 
     Conjunctions and intervals have vectors of 0 and 1; the sum of a column over some records has
-    the column's values in one of them. Disjunctions and parities are a constant for each record,
-    and some times a product.
+    the column's values in one of them. Disjunctions and parities are a constant for each record
+    and a multiple of a product.
 
     ``axes``: positions of the attributes that are concerned, ascending.
     ``vectors``: for each, shape (its size,), float64.
@@ -69,11 +69,7 @@ class VectorQuery:
 
 
 def sums_of(table: NDArray[np.float64], queries: Sequence[VectorQuery]) -> Vector:
-    """Returns the answers of queries about the attributes of one table.
-
-    Returns:
-        shape (num_queries,), float64.
-    """
+    """Returns the answers of queries about the attributes of one table."""
     found = np.empty(len(queries))
     for start in range(0, len(queries), 64):
         part = queries[start : start + 64]
@@ -95,14 +91,7 @@ def sums_of(table: NDArray[np.float64], queries: Sequence[VectorQuery]) -> Vecto
 def sums_over_records(
     codes: Sequence[NDArray[Any]], counts: NDArray[np.int64], queries: Sequence[VectorQuery]
 ) -> Vector:
-    """Returns the answers of queries about records.
-
-    ``codes``: of each attribute, shape (num_distinct,).
-    ``counts``: how many records equal each, shape (num_distinct,).
-
-    Returns:
-        shape (num_queries,), float64.
-    """
+    """Returns the answers of queries about distinct records, given as codes, and their counts."""
     found = np.empty(len(queries))
     for place, query in enumerate(queries):
         weights = counts.astype(np.float64)

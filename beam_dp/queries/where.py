@@ -1,7 +1,6 @@
 """Conditions on records, as analysts write them: ``sex == 'female' and 25 <= age < 40``.
 
-The text is parsed by Python's own parser, and only what stands below is understood: nothing of it
-is ever run.
+Python's own parser reads the text; nothing in it is ever run.
 """
 
 from __future__ import annotations
@@ -30,8 +29,8 @@ _FORMS = (
     " `and`, `or` and `not`; names that hold blanks or signs stand in backquotes"
 )
 _WORDS = {"null": None, "None": None, "true": True, "false": False}
-# Names that Python does not allow stand in backquotes, or are words of its statements, such as
-# `class`, which no condition needs; a text may hold either, too.
+# Names that Python does not allow are in backquotes, or are words of its statements, such as
+# `class`, which no condition needs; texts in quotes may contain either.
 _OF_CONDITIONS = {"and", "in", "is", "not", "or", "False", "None", "True"}
 _OF_EXPRESSIONS = {"async", "await", "else", "for", "if", "lambda", "yield"}
 _NAMES = re.compile(
@@ -55,17 +54,15 @@ _SIGNS = {ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">="}
 
 
 def read_condition(domain: Domain, text: str) -> dict[int, Mask]:
-    """Returns the codes of each attribute for which a condition holds.
+    """Returns, by position, a mask of the codes of each attribute for which a condition holds.
+
+    All masks, of shape (size,), must hold; attributes that always do are left out.
 
     ``text``: comparisons ``==``, ``!=``, ``<``, ``<=``, ``>``, ``>=``, ``in`` and ``not in`` of
     an attribute with its levels, chains such as ``25 <= age < 40``, and boolean attributes by
     their name; joined by ``and``, by ``not``, and by ``or`` within one attribute. Names with
-    blanks or signs stand in backquotes. ``null`` and ``'other'`` are levels where they are
+    blanks or signs are in backquotes. ``null`` and ``'other'`` are levels where they are
     declared; ``!=`` holds for them, an order never does.
-
-    Returns:
-        By position, shape (size,), True where it holds; all of them must hold. An attribute that is
-        not concerned is left out.
 
     Example:
         >>> from beam_dp.domain.files import read_domain
@@ -226,7 +223,7 @@ class _Reader:
 
 
 def _bins(attribute: BinnedAttribute, op: type[ast.cmpop], value: Any) -> Mask:
-    """Which bins a comparison holds for: all of a bin, or nothing of it."""
+    """Which bins a comparison holds for; it must not divide a bin."""
     place = attribute.edge_place(value)
     edges, last = [*map(_as_declared, attribute.edges_to_json())], attribute.num_levels
     if place is None:

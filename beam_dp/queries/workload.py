@@ -79,12 +79,7 @@ class Workload:
     def closure(self) -> tuple[Names, ...]:
         """Returns every subset of every marginal, the empty one included, smallest first.
 
-        Cost: O(2^k) a marginal of k attributes.
-
-        Example:
-            >>> from beam_dp.domain.files import read_domain
-            >>> marginals(read_domain('{"a": 2, "b": 2}'), ways=2).closure()
-            ((), ('a',), ('b',), ('a', 'b'))
+        Cost: O(2^k) per marginal of k attributes.
         """
         return self._closure
 
@@ -117,7 +112,7 @@ class Workload:
         return tuple(names for names in self.marginals if frozenset(names) in kept)
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the workload without its domain, as a card holds it."""
+        """Returns the workload without its domain, as JSON values of a card."""
         return {"marginals": [list(names) for names in self.marginals], "weights": [*self.weights]}
 
     def _cells(self, names: Names) -> int:
@@ -143,16 +138,13 @@ def marginals(
     ways: int | None = None,
     attributes: Sequence[str] | Sequence[Sequence[str]] | None = None,
 ) -> Workload:
-    """Returns a workload of marginals.
+    """Returns a workload of marginals, with weights 1.
 
     Args:
         domain: the universe.
         ways: every set of this many attributes, in ``1..num_attributes``.
         attributes: one marginal as a list of names, or several as a list of such lists. Together
             with ``ways``: the names from which the sets are taken.
-
-    Returns:
-        The workload, with weights 1.
 
     Raises:
         InputError: if neither is given, or one is refused.
@@ -190,15 +182,12 @@ def parse_workload(spec: str, domain: Domain) -> Workload:
     Args:
         spec: ``marginals:3`` (every set of 3 attributes), ``marginals:age,sex;age,education``, or
             JSON lines such as ``{"marginal": ["age", "sex"]}``, each with an optional
-            ``"weight"``, or the path of a local file of them. Names that hold a comma or a
+            ``"weight"``, or the path of a local file of them. Names that contain a comma or a
             semicolon need JSON.
         domain: the universe.
 
-    Returns:
-        The workload.
-
     Raises:
-        InputError: if it is none of these, or names an attribute that the domain has not.
+        InputError: if it has another form, or names an attribute that the domain lacks.
 
     Example:
         >>> from beam_dp.domain.files import read_domain

@@ -1,8 +1,8 @@
 """The horizon of a stream: its windows, their blocks, and which window each record counts in.
 
 A record has the time of its event, and an arrival that its source stamped. Where it counts follows
-from these two alone, never from when an engine saw it: tables are the same in batch, in a stream
-and after any replay.
+from these two alone, not from when an engine saw it: tables are the same in batch, in a stream and
+after any replay.
 """
 
 from __future__ import annotations
@@ -69,12 +69,7 @@ class Horizon:
 
     @property
     def window_text(self) -> str:
-        """The length of a window as people write it.
-
-        Example:
-            >>> Horizon(0, 3600, 1, 0).window_text, Horizon(0, 5400, 1, 0).window_text
-            ('1h', '90m')
-        """
+        """The length of a window as people write it, such as ``90m``."""
         return span_text(self.window)
 
     @property
@@ -87,20 +82,19 @@ class Horizon:
         return self.start + windows.start * self.window, self.start + windows.stop * self.window
 
     def closes(self, number: int) -> int:
-        """Returns the second from which no arrival counts in a window any more."""
+        """Returns the second from which no arrival counts in a window."""
         return self.start + (number + 1) * self.window + self.grace
 
 
 def counted_windows(
     horizon: Horizon, events: NDArray[np.int64], arrivals: NDArray[np.int64]
 ) -> NDArray[np.int64]:
-    """Returns the window in which each record counts, or -1 where it counts in none.
+    """Returns the window in which each record counts, or -1 if there is none.
 
     A record counts in the window of its event if it arrived before that window closed, and not
     before its event: an event in the future comes from a wrong clock.
 
-    ``events``: shape (n,), when each record's event was, in seconds, rounded down.
-    ``arrivals``: shape (n,), when each record reached its source, in seconds, rounded down.
+    ``events``, ``arrivals``: shape (n,), times in seconds, rounded down.
 
     Example:
         >>> horizon = Horizon(0, 10, 3, 5)

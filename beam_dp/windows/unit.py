@@ -1,8 +1,8 @@
 """The unit of a windowed release, its guarantee, and the windows in which its records are used.
 
-Which windows of a unit are kept follows from its own records, in order of windows. The order of
-processing would not do: windows that were released before a crash stay, and a replay that chose
-others would leave the unit in twice as many.
+The kept windows of a unit follow from its own records, in order of windows, not of processing:
+windows that were released before a crash stay, and a replay that chose others would leave the unit
+in twice as many.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ _DTYPES = np.dtype("<u8"), np.dtype("<u8"), np.dtype("<i4"), np.dtype("<u4")
 
 @dataclasses.dataclass(frozen=True)
 class WindowUnit:
-    """Whom a windowed release protects, and over how long a time; nothing of it has a default.
+    """The unit that a windowed release protects, and for how long; there are no defaults.
 
     The promise: in any ``protected_windows`` consecutive windows at most ``max_windows_per_unit``
     hold records of a unit, at most ``max_records_per_unit`` each, and what they reveal together
-    is (epsilon, delta). With both numbers of windows 1 each window is protected for itself; with
-    ``protected_windows`` all windows of the horizon the whole horizon is; between, the budget
+    is (epsilon, delta). With both numbers of windows 1 each window is protected on its own; with
+    ``protected_windows`` all windows of the horizon the whole horizon is; in between, the budget
     renews, in a window that slides.
 
     Args:
@@ -76,10 +76,10 @@ class WindowUnit:
 class KeptWindows:
     """The kept windows of each unit, as far as later windows need them.
 
-    ``units``: shape (2, m), uint64, fingerprints in ascending order, first word first; a unit
-    has as many entries as windows are remembered of it, or one with their number.
-    ``windows``: shape (m,), int32, the window of each; the last one where several are counted.
-    ``numbers``: shape (m,), uint32, how many windows each entry counts, >= 1.
+    ``units``: shape (2, m), uint64, fingerprints in ascending order, first word first; a unit has
+    one entry per remembered window, or one with their number.
+    ``windows``: shape (m,), int32, the window of each, or the last of several.
+    ``numbers``: shape (m,), uint32, the number of windows of each entry, >= 1.
     """
 
     units: NDArray[np.uint64]
@@ -88,7 +88,7 @@ class KeptWindows:
 
     @classmethod
     def nothing(cls) -> KeptWindows:
-        """Returns what is remembered before the first window."""
+        """Returns the state before the first window."""
         return cls(np.empty((2, 0), np.uint64), np.empty(0, np.int32), np.empty(0, np.uint32))
 
     def to_bytes(self) -> bytes:
