@@ -16,7 +16,7 @@ from beam_dp.privacy.guarantee import Guarantee, Neighboring
 Progress = Callable[[str, int, int], None]
 NumRecords = int | Literal["noisy"]
 
-# What the fields of these names are on command lines.
+# The flags of fields with these names.
 CALIBRATION = option_of(shared.CALIBRATION)
 FAILURE_PROBABILITY = option(
     "of any stated bound being wrong, > 0 and < 1", "B", number, default="0.05"
@@ -25,7 +25,7 @@ MAX_RECORDS = 2**40
 
 
 def check_num_records(num_records: NumRecords, guarantee: Guarantee) -> None:
-    """Refuses a number of records that is none, or private where the relation makes it public."""
+    """Refuses an invalid number of records, and ``"noisy"`` under ``replace_one``."""
     if num_records != "noisy":
         checked_integer("num_records", num_records, 1, MAX_RECORDS, note=" or 'noisy'")
     elif guarantee.neighboring is Neighboring.REPLACE_ONE:
@@ -45,7 +45,7 @@ def check_noise(guarantee: Guarantee, scales: Iterable[float]) -> None:
 
 
 def check_failure_probability(failure_probability: float) -> None:
-    """Refuses a probability of bounds being wrong that has no use, or that sums would lose."""
+    """Refuses a probability outside (0, 1), or so small that sums would lose it."""
     name = "failure_probability"
     checked_number(name, failure_probability, least=LEAST_FAILURE_PROBABILITY, below=1)
 

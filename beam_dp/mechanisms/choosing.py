@@ -1,15 +1,15 @@
 """Selection from a public list by the exponential mechanism with integer scores.
 
 Scores must be integers in public units, and move by at most ``sensitivity`` when one privacy unit
-changes as the relation says. That bound holds for both relations alike; what differs is its value:
-a count of records moves by 1 under add-or-remove-one, a difference of two by 2 under replace-one.
+changes as the relation says. The privacy proofs hold for both relations; only the bound differs: a
+count of records moves by 1 under add-or-remove-one, a difference of two by 2 under replace-one.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from fractions import Fraction
 from typing import Literal
 
@@ -39,7 +39,7 @@ def exponential_mechanism(
     """Returns a candidate r with probability proportional to exp(epsilon score(r) / (2D)).
 
     ``scores``: shape (num_candidates,), int64, at least one; secret.
-    ``sensitivity``: D, how much any score may move, an integer >= 1.
+    ``sensitivity``: D, the most that a score may move, an integer >= 1.
 
     Privacy: epsilon, pure, for the relation and unit that the sensitivity D was computed for;
     epsilon^2 / 8 zero-concentrated. With ``monotone`` the 2 is left out.
@@ -63,9 +63,7 @@ def permute_and_flip(
 ) -> int:
     """Visits the candidates in random order and takes r with probability exp(-gap(r) / scale).
 
-    The gap is to the largest score, the scale 2D / epsilon.
-
-    ``monotone``: as there; the 2 is then left out.
+    The gap is to the largest score. The scale is 2D / epsilon; with ``monotone`` D / epsilon.
 
     Privacy: epsilon, pure, for the relation and unit of the sensitivity D. No bounded range, so
     no better than epsilon^2 / 2 zero-concentrated: among many rounds prefer the exponential
@@ -130,7 +128,7 @@ def selection_scale(sensitivity: int, epsilon: float, monotone: bool = False) ->
 
 
 def checked_scores(scores: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Returns scores."""
+    """Returns the scores, or raises InputError for another shape or type."""
     if scores.dtype != np.int64 or scores.ndim != 1 or not scores.size:
         shape = f"{scores.dtype} {scores.shape}"
         raise InputError("scores", shape, "must be one or more int64 values in one dimension")
@@ -145,7 +143,7 @@ _OPERATIONS = 16  # more than a budget goes through
 
 @dataclasses.dataclass(frozen=True)
 class TopChoice:
-    """How the largest are chosen, from public numbers.
+    """The method and noise that choose the largest scores; public.
 
     ``width``: W, in units of the scores.
     ``scale``: of the noise, in units of the scores.
@@ -173,10 +171,8 @@ class TopChoice:
         """
         checked_integer("num_candidates", num_candidates, self.number)
         check_failure_probability(failure_probability)
-        is_one_shot = self.method == "geometric"
-        return choice_margin(
-            is_one_shot, self.scale, self.number, num_candidates, failure_probability
-        )
+        one_shot = self.method == "geometric"
+        return choice_margin(one_shot, self.scale, self.number, num_candidates, failure_probability)
 
 
 def top_choice(
@@ -189,7 +185,7 @@ def top_choice(
     num_candidates: int = 1000,
     failure_probability: float = 0.05,
 ) -> TopChoice:
-    """Returns how the c largest scores would be chosen.
+    """Returns the choice of the c largest scores that keeps a guarantee.
 
     Privacy: the guarantee, for scores that move by at most ``sensitivity`` between its neighbours.
 
@@ -205,18 +201,18 @@ def top_choice(
       c (W / s)^2 / 8.
     * ``permute_and_flip``: c rounds of it. Pure, epsilon = c W / s; no bounded range.
 
-    With delta the exponential mechanism spends rho, and the others epsilon. ``auto`` takes
-    that of the first two with the least margin: a choice from public numbers.
+    With delta the exponential mechanism spends rho, the others epsilon. ``auto`` compares the
+    first two by public numbers and takes the one with the smaller margin.
 
     Args:
         guarantee: what is promised.
         number: c, >= 1.
-        sensitivity: D, how much any score may move, an integer >= 1: for queries with values from 0
-            to 1, the records of a unit times the units of a record.
+        sensitivity: D, the most that a score may move, an integer >= 1: for queries with values
+            from 0 to 1, the records of a unit times the units of a record.
         monotone: whether one unit more moves all scores the same way; not under replace_one.
         method: see above.
-        num_candidates: R, that the accuracy is stated for; privacy does not depend on it.
-        failure_probability: that the accuracy is stated for, in (0, 1).
+        num_candidates: R, for the stated accuracy; privacy does not depend on it.
+        failure_probability: of the stated accuracy, in (0, 1).
 
     Raises:
         InputError: if an argument is out of range, or noise would not fit 64 bits.
@@ -257,7 +253,7 @@ def top_choices(
     methods: tuple[Method, ...] = METHODS[:2] if method == "auto" else (method,)
     for each in methods:
         if each == "exponential" and guarantee.delta > 0:
-            # Of small c the pure promise may need less noise.
+            # For a small c the pure promise may need less noise.
             rho = zcdp_rho(guarantee.epsilon, guarantee.delta)
             step = lowered(math.sqrt(8 * rho * float(share) / number), _OPERATIONS)
             yield TopChoice(each, number, width, up(Fraction(width) / Fraction(step)), True)
@@ -276,12 +272,12 @@ def choose_top(scores: NDArray[np.int64], choice: TopChoice, noise: NoiseSource)
 
     Args:
         scores: shape (num_candidates,), int64, at least c; secret. ``geometric`` clips them to 2^61
-            on either side, which moves none of them more.
+            on either side, which raises no sensitivity.
         choice: from ``top_choice``.
         noise: of this draw.
 
     Raises:
-        InputError: if there are fewer scores than are to be chosen, or they are of another type.
+        InputError: if there are fewer scores than c, or they are of another type.
 
     Cost: ``geometric`` 2e-5 s a candidate; ``exponential`` c times 1e-6 s a candidate, and
     ``permute_and_flip`` up to 1e-5 s, depending on the scores.
@@ -294,18 +290,10 @@ def choose_top(scores: NDArray[np.int64], choice: TopChoice, noise: NoiseSource)
     if choice.method == "geometric":
         clipped = np.clip(scores, -MAX_SCORE, MAX_SCORE)
         noisy = clipped + noise.geometric(len(scores), choice.scale)
-        # Of equal sums the first comes first.
+        # The first of equal sums comes first.
         order = np.argsort(-noisy, kind="stable")
         return [int(index) for index in order[: choice.number]]
     pick = noise.select if choice.method == "exponential" else noise.permute_and_flip
-    return _in_rounds(scores, choice, pick)
-
-
-def _in_rounds(
-    scores: NDArray[np.int64],
-    choice: TopChoice,
-    pick: Callable[[NDArray[np.int64], float], int],
-) -> list[int]:
     left = np.arange(len(scores))
     chosen: list[int] = []
     for _ in range(choice.number):

@@ -24,17 +24,16 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Plan(ABC):
-    """What a mechanism will do, decided from public numbers before any record is read.
+    """The plan of a mechanism, made from public numbers before any record is read.
 
-    Noise is drawn from the typed fields of a family's plan. What a card or a ledger states is made
-    of them by ``public`` and never read back, so nothing that is done to it changes a release.
+    Noise is drawn from the typed fields of a family's plan. ``public`` derives from them what a
+    card or a ledger states; it is never read back, so changing it changes no release.
 
-    Args:
-        mechanism: its name on cards and in ledgers.
-        guarantee: what the mechanism keeps.
-        loss: what the release may reveal, for a ledger, with all that it counts besides.
-        left_out: how the records outside the domain are counted, where that was asked for.
-        ledger_token: of the ledger's entry that paid for it, if one did.
+    ``mechanism``: its name on cards and in ledgers.
+    ``guarantee``: what the mechanism keeps.
+    ``loss``: what the release may reveal, for a ledger, including counts of records left out.
+    ``left_out``: how records outside the domain are counted, if they are.
+    ``ledger_token``: of the ledger's entry that paid, if one did.
     """
 
     mechanism: str
@@ -45,7 +44,7 @@ class Plan(ABC):
 
     @property
     def promised(self) -> Guarantee:
-        """What the release promises, with all that it counts besides."""
+        """What the release promises, including counts of records left out."""
         return self.guarantee if self.left_out is None else self.left_out.guarantee
 
     @property
@@ -58,9 +57,9 @@ class Plan(ABC):
         return {**self.public, **self._counted_left_out()}
 
     def identity(self) -> dict[str, Any]:
-        """Returns the part of the card that tells two jobs apart, whatever the records are.
+        """Returns the part of the card by which jobs differ, whatever the records are.
 
-        No errors: they are made of logarithms, whose last digits differ between machines.
+        It has no errors: they depend on logarithms, whose last digits differ between machines.
         """
         told = {"mechanism": self.mechanism, "guarantee": self.promised.to_json()}
         if self.left_out is None:
@@ -76,17 +75,15 @@ class Plan(ABC):
         return {} if self.left_out is None else {"left_out": self.left_out.to_json()}
 
     def payer(self) -> dict[str, Any]:
-        """Returns what a card says of who paid: the entry of the ledger, if one did."""
+        """Returns the ledger's entry that paid, as the card states it; nothing if none did."""
         return {} if self.ledger_token is None else {"ledger_release": self.ledger_token.release_id}
 
     def paid_by(self, token: Token | None) -> Self:
-        """Returns this plan with the ledger's entry that paid for it; as it is, where none did.
+        """Returns this plan with the token, if any, of the ledger's entry that paid for it.
 
-        Warns about a large epsilon: whatever runs a plan asks for this first.
-
-        Raises:
-            InputError: if the plan does not keep its guarantee (``check_promise``), or the token
-                paid for another mechanism, guarantee or loss.
+        Every run of a plan begins with this call: it warns about a large epsilon, and refuses a
+        plan that breaks its guarantee (``check_promise``) or a token that paid for another
+        mechanism, guarantee or loss.
         """
         check_promise(self, self.guarantee)
         warn_of_epsilon(self.promised.epsilon)
@@ -99,18 +96,17 @@ class Plan(ABC):
     @property
     @abstractmethod
     def steps(self) -> Sequence[Step]:
-        """What is drawn, and what each step of it reveals: from the noise, and nothing else.
+        """The draws, without those of ``left_out``, and what each reveals by its noise alone.
 
-        Beside ``left_out``. Whatever a plan draws must be here: the promise is checked by it before
-        a budget is spent. What follows from noise, such as what is selected, is here at its worst.
+        Every draw of a plan must be here: the promise is checked by these steps before a budget is
+        spent. What depends on noise, such as a selection, is here at its worst.
         """
 
     @property
     def unit_costs(self) -> UnitCosts | None:
-        """What limits the records of a unit besides their number; None where nothing does.
+        """The limit on a unit's records in addition to their number; None if there is none.
 
-        The exact tables must hold no other records: the promise counts on it. So every step that
-        counts records must be given it.
+        Every step that counts records must apply it: the promise relies on it.
         """
         return None
 
@@ -121,20 +117,19 @@ class Plan(ABC):
 
     @property
     def time_depends_on_data(self) -> bool:
-        """Whether nobody else may see how long the draw takes."""
+        """Whether the time of the draw must be kept secret."""
         return False
 
     @abstractmethod
     def _stated(self) -> dict[str, Any]:
-        """Returns what the card states of this plan, as JSON values."""
+        """Returns the plan as the card states it, as JSON values."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class AnswersPlan(Plan):
-    """The plan of a mechanism that answers queries instead of releasing something to ask.
+    """The plan of a mechanism that answers queries itself, instead of releasing data to query.
 
-    Args: as of ``Plan``, and
-        num_records: the public number of records, or ``"noisy"``.
+    ``num_records``: the public number of records, or ``"noisy"``.
     """
 
     num_records: NumRecords
@@ -142,23 +137,22 @@ class AnswersPlan(Plan):
     @property
     @abstractmethod
     def universe(self) -> Domain | None:
-        """The domain that queries are about; None for keys that need none."""
+        """The domain of the queries; None for queries about keys."""
 
     @property
     @abstractmethod
     def is_vacuous(self) -> bool:
-        """Whether it is known before that an error bound says nothing."""
+        """Whether the error bound is known in advance to say nothing."""
 
     def identity(self) -> dict[str, Any]:
-        """Returns the part of the card that tells two jobs apart, whatever the records are."""
+        """Returns the part of the card by which jobs differ, whatever the records are."""
         fixed = ("mechanism", "guarantee", "domain", "plan")
         return {name: value for name, value in self.card().items() if name in fixed}
 
     def card(self, num_records: int | None = None) -> dict[str, Any]:
-        """Returns what a card says of the plan, as JSON values.
+        """Returns the plan's part of a card, as JSON values.
 
-        Args:
-            num_records: the number that was drawn; None where none was, or none is known yet.
+        ``num_records``: the number that was drawn; None where it is public, or not drawn yet.
         """
         known = None if self.num_records == "noisy" else self.num_records
         number = known if num_records is None else num_records
@@ -175,24 +169,23 @@ class AnswersPlan(Plan):
 
     @abstractmethod
     def _stated_number(self, num_records: int | None) -> dict[str, int | None] | None:
-        """Returns what the card says of the number of records."""
+        """Returns the number of records as the card states it."""
 
     def _settled(self, num_records: int | None) -> dict[str, Any]:
-        """Returns what follows from the number of records, as fields of the card."""
+        """Returns the fields of the card that depend on the number of records."""
         return {}
 
 
 def check_promise(plan: Plan, guarantee: Guarantee) -> None:
-    """Refuses a plan whose noise does not keep what it promises, or costs more than it says.
+    """Refuses a plan whose noise breaks its promise, or costs more than its loss.
 
-    Both are recomputed from ``Plan.steps`` by ``verification``, which is also what `beam-dp verify`
-    does to a card.
+    ``verification`` recomputes both from ``Plan.steps``, as `beam-dp verify` does from a card.
     """
     if plan.guarantee != guarantee:
         condition = "must be what was asked for"
         raise InputError("guarantee", plan.guarantee.to_json(), condition)
-    # Families make these steps of the JSON that the card will state, by the functions that read
-    # cards: none of the arithmetic by which the noise was planned is trusted here.
+    # Families make these steps from the JSON of the card, by the functions that read cards: the
+    # arithmetic that planned the noise is not trusted here.
     together, epsilon = total(plan.steps, guarantee)
     if not epsilon <= guarantee.epsilon:
         condition = (

@@ -22,10 +22,9 @@ def draw_database(
     noise: NoiseSource,
     progress: Progress | None = None,
 ) -> SyntheticDatabase:
-    """Returns a release that keeps ``plan.guarantee``, with a value for each bin.
+    """Returns a release that keeps ``plan.guarantee``, with values drawn within their bins.
 
-    ``summary``: exact; of ``choose_accumulator``, so that the tables of the plan follow from
-    it.
+    ``summary``: exact; from ``choose_accumulator``, which has the tables of the plan.
     ``progress``: called with public quantities.
     """
     if not isinstance(summary, Marginals):
@@ -36,13 +35,11 @@ def draw_database(
 
 
 def with_bin_values(release: SyntheticDatabase, noise: NoiseSource) -> SyntheticDatabase:
-    """Returns a release with a value drawn for each record and attribute with bins.
+    """Returns a release with a value for each record and attribute with bins.
 
-    Each is uniform in its bin and independent of all others, so it depends on the data only by
-    the bin, which the release states anyway: post-processing, at no cost.
-
-    Returns:
-        The release as it is, where there are more than 2^25 such values.
+    Each value is uniform in its bin and independent of all others, so it depends on the data only
+    by the bin, which the release states anyway: post-processing, at no cost. A release with more
+    than 2^25 such values is returned unchanged.
     """
     if _is_too_large(release):
         return release
@@ -59,10 +56,7 @@ def with_bin_values(release: SyntheticDatabase, noise: NoiseSource) -> Synthetic
 
 
 def middles_warning(release: SyntheticDatabase, within_bins: str) -> str | None:
-    """Returns what to say of a release whose values could not be drawn in their bins as asked.
-
-    ``release``: that is committed, whose number of records is public.
-    """
+    """Returns a warning if a committed release has too many values to draw within their bins."""
     if within_bins != "uniform" or not _is_too_large(release):
         return None
     return (

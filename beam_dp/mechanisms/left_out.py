@@ -1,4 +1,4 @@
-"""Noisy counts of the records outside the domain, paid for beside a release."""
+"""Noisy counts of the records outside the domain, paid for in addition to a release."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from beam_dp.releases.intervals.release import IntervalRelease
 from beam_dp.releases.left_out import LeftOut
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 
-# Of epsilon; the release gets the rest.
+# The share of epsilon; the release gets the rest.
 LEFT_OUT_SHARE = 0.05
 _FAILURE_PROBABILITY = 0.05
-# What differs between two draws.
+# The fields that differ between two draws.
 _DRAWN = ("sum", "counts", "impossible")
 
 ReleaseT = TypeVar("ReleaseT", SyntheticDatabase, IntervalRelease)
@@ -34,7 +34,7 @@ ReleaseT = TypeVar("ReleaseT", SyntheticDatabase, IntervalRelease)
 
 @dataclasses.dataclass(frozen=True)
 class LeftOutPlan:
-    """How the records that a domain leaves out are counted: public.
+    """The plan of counts of the records that a domain leaves out; public.
 
     Privacy: epsilon, pure, for the relation and the unit of the guarantee. Every record that is
     left out is counted once, at the first attribute that it fails, or as impossible; of a unit at
@@ -60,27 +60,27 @@ class LeftOutPlan:
 
     @property
     def num_counts(self) -> int:
-        """How many counts there are."""
+        """The number of counts."""
         return len(self.names) + self.counts_impossible
 
     @property
     def domain(self) -> Domain:
-        """What is counted: the number of the first attribute that fails, then "impossible"."""
+        """The counted values: the number of the first attribute that fails, then "impossible"."""
         return Domain((IntegerAttribute("left out at", 0, self.num_counts - 1),))
 
     @property
     def sensitivity(self) -> int:
-        """How much one unit changes the counts, in L1 norm."""
+        """The most that one unit changes the counts, in L1 norm."""
         moved = self.guarantee.neighboring.num_moved if self.num_counts > 1 else 1
         return self.guarantee.max_records_per_unit * moved
 
     @property
     def scale(self) -> float:
-        """Of the noise of each count, in records."""
+        """The scale of the noise of each count, in records."""
         return math.nextafter(self.sensitivity / self.epsilon, math.inf)
 
     def to_json(self) -> dict[str, Any]:
-        """Returns what is known before any record is read, as the card holds it."""
+        """Returns the fields of the card that are known before any record is read."""
         drawn = self._stated(np.zeros(self.num_counts, np.int64)).to_json()
         return {name: value for name, value in drawn.items() if name not in _DRAWN}
 
@@ -88,7 +88,6 @@ class LeftOutPlan:
         """Returns noisy counts: the only step that sees exact ones.
 
         ``counts``: shape (num_counts,), int64, of at most k records a unit.
-        ``noise``: where the noise comes from; one call.
         """
         return self._stated(noise.laplace(counts, self.scale))
 
@@ -115,14 +114,14 @@ class LeftOutPlan:
 
 
 def share_guarantee(guarantee: Guarantee) -> Guarantee:
-    """Returns what is left for a release that counts what is left out: 95 % of epsilon."""
+    """Returns the guarantee of a release whose left-out records are counted: 95 % of epsilon."""
     check_is("guarantee", guarantee, Guarantee)
     epsilon = guarantee.epsilon * (1 - LEFT_OUT_SHARE)
     return dataclasses.replace(guarantee, epsilon=epsilon, allow_large_delta=True)
 
 
 def plan_left_out(domain: Domain, guarantee: Guarantee, main_loss: Loss) -> LeftOutPlan:
-    """Returns how the records that a domain leaves out are counted, beside a release.
+    """Returns the plan of counting the records that a domain leaves out of a release.
 
     Privacy: the release, planned for ``share_guarantee``, and the counts keep the guarantee
     together, by basic composition: the release is (0.95 epsilon, delta)-private, the counts are
