@@ -36,14 +36,13 @@ DEFAULT_FAILURE_PROBABILITY = 0.05
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LinearAnswersPlan(AnswersPlan):
-    """How a workload is answered, all at once, with noise on each answer that is given.
+    """The plan of answering a workload at once, with noise on each answer that is given.
 
-    Args: as of ``AnswersPlan``, where ``num_records`` is stated and not used, and
-        workload: the queries.
-        distribution: of the noise.
-        grid: steps of one record: 1 where the noise is on whole records, else 2^16.
-        scale: of the noise, in grid steps.
-        failure_probability: of the bounds that are stated, in (0, 1).
+    ``num_records`` is stated and not used.
+
+    ``grid``: steps of one record: 1 where the noise is on whole records, else 2^16.
+    ``scale``: of the noise, in grid steps.
+    ``failure_probability``: of the stated bounds, in (0, 1).
     """
 
     workload: LinearWorkload
@@ -66,7 +65,7 @@ class LinearAnswersPlan(AnswersPlan):
 
     @property
     def is_vacuous(self) -> bool:
-        """Whether it is known before that the bound says nothing."""
+        """Whether the bound is known in advance to say nothing."""
         return self.num_records != "noisy" and self.bound() >= self.num_records
 
     @property
@@ -76,11 +75,11 @@ class LinearAnswersPlan(AnswersPlan):
 
     @abstractmethod
     def bound(self) -> float:
-        """Returns a bound that all errors keep, in records."""
+        """Returns a bound on all errors, in records."""
 
     @abstractmethod
     def answered(self, counts: NDArray[np.int64], noise: NoiseSource) -> dict[int, float]:
-        """Returns noisy answers by their queries' places in the workload, in the order of release.
+        """Returns noisy answers, in the order of release, by the places of queries in the workload.
 
         ``counts``: shape (num_cells,), int64, records; secret.
 
@@ -88,7 +87,7 @@ class LinearAnswersPlan(AnswersPlan):
         """
 
     def largest_error(self, num_answers: int, failure_probability: float) -> float:
-        """Returns a bound that all errors of ``num_answers`` answers keep, in records."""
+        """Returns a bound on all errors of ``num_answers`` answers, in records."""
         checks.check_failure_probability(failure_probability)
         noise = largest_noise(self.distribution, self.scale, num_answers, failure_probability)
         return noise / self.grid
@@ -120,10 +119,9 @@ Choice = Literal["auto", "discrete_laplace", "discrete_gaussian"]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class WorkloadAnswersPlan(LinearAnswersPlan):
-    """What ``draw_workload_answers`` will do, from public numbers alone.
+    """The plan of ``draw_workload_answers``, from public numbers alone.
 
-    Args: as of ``LinearAnswersPlan``, and
-        sensitivity: of all answers together, under the relation and for the unit of the guarantee.
+    ``sensitivity``: of all answers together, for the relation and the unit of the guarantee.
     """
 
     sensitivity: WorkloadSensitivity
@@ -134,14 +132,11 @@ class WorkloadAnswersPlan(LinearAnswersPlan):
         return linear_answer_steps(self.public, self.sensitivity)
 
     def bound(self, failure_probability: float | None = None) -> float:
-        """Returns a bound that all errors keep, except with this probability.
+        """Returns a bound on all errors, in records, except with this probability.
 
         ``failure_probability``: in (0, 1); by default that of the plan.
 
         Accuracy: that of ``largest_noise``, for the number of queries.
-
-        Returns:
-            a distance in records.
         """
         if failure_probability is None:
             failure_probability = self.failure_probability
@@ -173,7 +168,7 @@ class WorkloadAnswersPlan(LinearAnswersPlan):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class WorkloadAnswers:
-    """A release: noisy answers, and what may be said about them. All of it is public.
+    """A release: noisy answers and their accuracy. All of it is public.
 
     ``values``: shape (num_queries,), float64, records: unbiased, and neither clipped nor made
     consistent.
@@ -194,10 +189,10 @@ def plan_workload_answers(
     distribution: Choice = "auto",
     failure_probability: float = DEFAULT_FAILURE_PROBABILITY,
 ) -> WorkloadAnswersPlan:
-    """Returns how a workload would be answered, before any record is read.
+    """Returns the plan of answers to a workload, before any record is read.
 
-    ``auto`` takes discrete Laplace noise where delta is 0, and else the noise whose standard
-    error is less.
+    ``auto`` takes discrete Laplace noise where delta is 0, else the noise with the smaller
+    standard error.
 
     Privacy of discrete Laplace noise of scale s in grid steps: epsilon, pure, as s is at least the
     L1 sensitivity over epsilon. Of discrete Gaussian noise sigma: (epsilon, delta) by
@@ -211,7 +206,7 @@ def plan_workload_answers(
         guarantee: what is promised.
         num_records: the public number of records, or ``"noisy"``; a number under ``replace_one``.
         distribution: of the noise.
-        failure_probability: of the bound that is stated, in (0, 1).
+        failure_probability: of the stated bound, in (0, 1).
 
     Raises:
         InputError: if a parameter is refused, delta is 0 for Gaussian noise, or the noise would
@@ -299,11 +294,11 @@ def draw_workload_answers(
 
 
 def _laplace_scale(sensitivity: WorkloadSensitivity, grid: int, guarantee: Guarantee) -> float:
-    """L1 sensitivity in grid steps over epsilon, rounded up; noise also where nothing can move."""
+    """Returns the L1 sensitivity in grid steps, at least 1, over epsilon, rounded up."""
     steps = max(1, -(-sensitivity.l1 * grid >> VALUE_BITS))
-    return up(Fraction(steps) / Fraction(guarantee.epsilon))  # what is too large is refused
+    return up(Fraction(steps) / Fraction(guarantee.epsilon))  # the caller refuses large scales
 
 
 def _gaussian_scale(sensitivity: WorkloadSensitivity, mu: float) -> float:
-    """The sigma with D^2 / (sigma^2 - 4) = mu^2, rounded up, for the L2 sensitivity D in steps."""
+    """Returns sigma with D^2 / (sigma^2 - 4) = mu^2, rounded up; D is the L2 sensitivity."""
     return discrete_parameter(Fraction(max(1, sensitivity.l2_squared)) / Fraction(mu) ** 2)

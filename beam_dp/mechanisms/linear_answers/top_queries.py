@@ -31,13 +31,12 @@ _OPERATIONS = 16  # more than a budget goes through
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TopQueriesPlan(LinearAnswersPlan):
-    """What ``draw_top_queries`` will do, from public numbers alone.
+    """The plan of ``draw_top_queries``, from public numbers alone.
 
-    Args: as of ``LinearAnswersPlan``, and
-        top: c, how many queries are chosen.
-        choice: the method; see ``mechanisms.top_choice``.
-        choice_grid: steps of one record in which answers are compared: 2^16, lest they tie.
-        choice_scale: of the noise of the choice, in these steps.
+    ``top``: c, the number of queries that are chosen.
+    ``choice``: the method; see ``top_choice``.
+    ``choice_grid``: steps of one record in which answers are compared: 2^16, to avoid ties.
+    ``choice_scale``: of the noise of the choice, in these steps.
     """
 
     top: int = dataclasses.field(
@@ -60,7 +59,7 @@ class TopQueriesPlan(LinearAnswersPlan):
 
     @property
     def is_vacuous(self) -> bool:
-        """Whether it is known before that a bound says nothing."""
+        """Whether a bound is known in advance to say nothing."""
         return self.num_records != "noisy" and self._error() >= self.num_records
 
     @property
@@ -70,7 +69,7 @@ class TopQueriesPlan(LinearAnswersPlan):
         return TopChoice(self.choice, self.top, width, self.choice_scale)
 
     def margin(self) -> float:
-        """Returns how far the t-th query's exact answer may be below the t-th largest, in records.
+        """Returns how far below the t-th largest the t-th exact answer may be, in records.
 
         Accuracy: for every t, with probability 1 - beta / 2 for the plan's beta.
         """
@@ -78,7 +77,7 @@ class TopQueriesPlan(LinearAnswersPlan):
         return self.top_choice.margin(len(self.workload), half) / self.choice_grid
 
     def bound(self) -> float:
-        """Returns what the error of no answer that is given exceeds, in records.
+        """Returns a bound on the errors of all answers that are given, in records.
 
         Accuracy: with probability 1 - beta / 2 for the plan's beta; noise of answers is fresh.
         """
@@ -117,11 +116,10 @@ class TopQueriesPlan(LinearAnswersPlan):
 class TopQueries:
     """A release: the queries with the largest answers, and noisy answers to them. All is public.
 
-    ``values``: shape (c,), float64, records: unbiased, of fresh noise, so that they need not
-    fall.
+    ``values``: shape (c,), float64, records: unbiased, with fresh noise, so not always in
+    descending order.
     ``standard_error``: of every answer, in records.
-    ``margin``: for every t the t-th query's exact answer is no farther than this below the t-th
-    largest of the workload, except with half of the failure probability.
+    ``margin``, ``bound``: as ``TopQueriesPlan`` says.
     """
 
     places: list[int]
@@ -140,7 +138,7 @@ def plan_top_queries(
     choice: Method | Literal["auto"] = "auto",
     failure_probability: float = DEFAULT_FAILURE_PROBABILITY,
 ) -> TopQueriesPlan:
-    """Returns how the c largest answers would be chosen and released, before any record is read.
+    """Returns the plan of choosing and releasing the c largest answers, before any record is read.
 
     Privacy: the guarantee. A unit of m records moves every answer by m at most, under either
     relation; all of them the same way where it is added or removed, which halves the noise of the
@@ -155,7 +153,7 @@ def plan_top_queries(
         num_records: the public number of records, or ``"noisy"``; a number under ``replace_one``.
         top: c, from 1 to the number of queries.
         choice: the method.
-        failure_probability: of the bounds that are stated, in (0, 1).
+        failure_probability: of the stated bounds, in (0, 1).
 
     Raises:
         InputError: if a parameter is refused, or noise would not fit 64-bit integers.
@@ -229,7 +227,7 @@ def _settings(
     top: int,
     choice: Method | Literal["auto"],
 ) -> Iterator[dict[str, Any]]:
-    """The noise of each way to share a guarantee between choice and answers."""
+    """Yields the noise for each way to share a guarantee between choice and answers."""
     of_choice = 1 << VALUE_BITS
     whole = of_choice if workload.explicit else 1
     width = _width(guarantee, of_choice)
@@ -250,19 +248,16 @@ def _settings(
 def _answers(
     guarantee: Guarantee, top: int, share: Fraction, chosen: TopChoice, grid: int
 ) -> tuple[Distribution, int, float]:
-    """The noise of answers for a share of epsilon, or of rho, and its steps of a record."""
+    """Returns the noise of answers for a share of epsilon or rho: distribution, grid, scale."""
     moved = guarantee.max_records_per_unit
     if not chosen.spends_rho:
-        return (
-            "discrete_laplace",
-            grid,
-            up(top * moved * grid / (Fraction(guarantee.epsilon) * share)),
-        )
+        scale = up(top * moved * grid / (Fraction(guarantee.epsilon) * share))
+        return "discrete_laplace", grid, scale
     steps = 1 << VALUE_BITS
     rho = lowered(zcdp_rho(guarantee.epsilon, guarantee.delta) * float(share), _OPERATIONS)
     return "discrete_gaussian", steps, root_up(top * (moved * steps) ** 2 / (2 * Fraction(rho)))
 
 
 def _width(guarantee: Guarantee, grid: int) -> int:
-    """By how much the difference of two answers may move."""
+    """Returns the most that the difference of two answers may move."""
     return guarantee.neighboring.num_moved * guarantee.max_records_per_unit * grid

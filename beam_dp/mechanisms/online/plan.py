@@ -49,14 +49,13 @@ _GROWTH = 1.2
 class OnlinePlan(AnswersPlan):
     """The public parameters of a run that answers queries from a hypothesis that learns.
 
-    ``settle`` adds what depends on the number of records.
+    ``settle`` adds the settings that depend on the number of records. The guarantee and the loss
+    are those of all answers together.
 
-    Args: as of ``AnswersPlan``, of all answers together, and
-        num_questions: K, different queries that the accuracy is stated for.
-        failure_probability: beta, of any stated bound being wrong.
-        calibration: ``tight`` or ``textbook``.
-        max_error: alpha, as a share of the records; None for the one with the least bound.
-        max_updates: the updates that noise is made for; None for the number that alpha needs.
+    ``num_questions``: K, different queries that the accuracy is stated for.
+    ``failure_probability``: beta, the probability that some stated bound is wrong.
+    ``max_error``: alpha, a share of the records; None for the one with the least bound.
+    ``max_updates``: the updates that noise is made for; None for the number that alpha needs.
     """
 
     rounds_up: ClassVar[bool]  # whether the published number of updates does
@@ -85,7 +84,7 @@ class OnlinePlan(AnswersPlan):
 
     @property
     def count_scale(self) -> float | None:
-        """The scale of the noise of the number of records; None where that is public."""
+        """The scale of the noise on the number of records; None where that is public."""
         if self.num_records != "noisy":
             return None
         epsilon = _count_epsilon(self.guarantee)
@@ -96,9 +95,9 @@ class OnlinePlan(AnswersPlan):
 
     @property
     def steps(self) -> Sequence[Step]:
-        """The noise for the largest number of records, if that number is drawn later.
+        """The noise; for the largest number of records, if that number is drawn later.
 
-        Any other number changes how noise is shared out, and not what it is calibrated to.
+        Another number changes how noise is shared, and not the loss that it is calibrated to.
         """
         number = checks.MAX_RECORDS if self.num_records == "noisy" else self.num_records
         return online_steps(self.guarantee, self.public, self.settle(number).to_json())
@@ -108,11 +107,11 @@ class OnlinePlan(AnswersPlan):
         """Returns the largest relative entropy from any data to the first hypothesis."""
 
     def published_divergence(self, max_error: float) -> float:
-        """Returns what the published number of updates is 4 / alpha^2 times of."""
+        """Returns the published number of updates over 4 / alpha^2."""
         return self.divergence_at(max_error)
 
     def updates_at(self, max_error: float) -> int:
-        """Returns how many updates are enough for an error, at least 1."""
+        """Returns the number of updates that is enough for an error, at least 1."""
         if self.calibration == "tight":
             needed = self.divergence_at(max_error) / 2 / max_error**2
         else:
@@ -132,10 +131,9 @@ class OnlinePlan(AnswersPlan):
         return _settle(self, num_records)
 
     def draw_total(self, exact: int, noise: NoiseSource) -> int:
-        """Returns N, to be settled for: the public number of records, or the exact one with noise.
+        """Returns N: the public number of records, or the exact one with noise.
 
-        ``exact``: the number of records; secret. Beyond 2^62 it is clipped, which moves no
-        two numbers further apart.
+        ``exact``: secret. It is clipped at 2^62, which moves no two numbers further apart.
         """
         if self.count_scale is None:
             assert isinstance(self.num_records, int)
@@ -144,7 +142,7 @@ class OnlinePlan(AnswersPlan):
 
     @property
     def is_vacuous(self) -> bool:
-        """Whether it is known before that the bound says nothing."""
+        """Whether the bound is known in advance to say nothing."""
         return self.num_records != "noisy" and self.settle(self.num_records).is_vacuous
 
     def _stated(self) -> dict[str, Any]:
@@ -163,7 +161,7 @@ class OnlinePlan(AnswersPlan):
 
     @abstractmethod
     def _stated_more(self) -> dict[str, Any]:
-        """Returns what else the card states."""
+        """Returns further fields of the card."""
 
     def _stated_number(self, num_records: int | None) -> dict[str, int | None]:
         return {"noisy" if self.num_records == "noisy" else "public": num_records}
@@ -175,13 +173,13 @@ class OnlinePlan(AnswersPlan):
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """The settings of a run, given the number of records. All public.
+    """The settings of a run, given the number of records; public. Bounds are in records.
 
-    ``total``: N, what means are multiplied by, in records.
+    ``total``: N, the factor of means.
     ``threshold``: of the noisy comparison, in units of 2^-16 records.
-    ``gap``: what a query answered by an update was wrong by at least, in records.
-    ``hypothesis_bound``: of the error of an answer from the hypothesis, in records.
-    ``update_bound``: of the error of an answer after an update, in records.
+    ``gap``: the least error of the hypothesis for a query that causes an update, in records.
+    ``hypothesis_bound``: of the error of an answer from the hypothesis.
+    ``update_bound``: of the error of an answer after an update.
     ``exhausted_bound``: of the error of an answer when no updates are left; None where the
     updates may be too few.
     """
@@ -221,7 +219,7 @@ def ready(plan: PlanT) -> PlanT:
         condition = "must be 'tight' with max_updates"
         raise InputError("calibration", plan.calibration, condition)
     checks.check_num_records(plan.num_records, plan.guarantee)
-    # Settled once here, so that settings which depend on the number of records are refused now.
+    # Settled here once, so that impossible settings are refused now.
     settings = plan.settle(checks.MAX_RECORDS if plan.num_records == "noisy" else plan.num_records)
     if plan.num_records != "noisy":
         return dataclasses.replace(plan, loss=settings.noise.loss)
@@ -242,7 +240,7 @@ def published_error(
 ) -> float:
     """Returns the least alpha for which the published theorem holds.
 
-    ``divergence``: by alpha, what the number of updates is 4 / alpha^2 times of: ln|X|.
+    ``divergence``: by alpha, the number of updates over 4 / alpha^2: ln|X|.
 
     Accuracy: answers are within 3 alpha, as a share of the records. alpha is the solution of
     alpha = 36 ln|X| (ln|Q| + ln(32 ln|X|/(alpha^2 beta)))/(eps alpha^2 n), or with delta of
@@ -272,7 +270,7 @@ def published_error(
 def _count_epsilon(guarantee: Guarantee) -> float:
     """Returns the epsilon of a noisy number of records: its share, or less if the rest needs it.
 
-    A pure loss of a large epsilon is a larger rho than as much of epsilon is with a delta.
+    For a large epsilon, pure noise costs a larger rho than the same share of (epsilon, delta).
     """
     epsilon, delta = guarantee.epsilon, guarantee.delta
     share = lowered(epsilon * _COUNT_SHARE, 64)  # the rest is rounded as well
@@ -285,22 +283,21 @@ def _count_epsilon(guarantee: Guarantee) -> float:
 
 
 def _rest(plan: OnlinePlan) -> tuple[float, float]:
-    """The epsilon and delta that are left for the sparse vector."""
+    """Returns the epsilon and delta that are left for the sparse vector."""
     share = _COUNT_SHARE if plan.num_records == "noisy" else 0.0
     return plan.guarantee.epsilon * (1 - share), plan.guarantee.delta
 
 
 @dataclasses.dataclass(frozen=True)
-class _Terms:
-    """The terms that the settings of a run are chosen for.
+class _Choice:
+    """The choices of a calibration; the threshold and the gap are in records."""
 
-    ``total``: number of records, at least 1.
-    """
-
-    guarantee: Guarantee
-    total: int
-    total_bound: float
-    beta: float
+    alpha: float
+    rate: float
+    threshold: float
+    gap: float
+    noise: SparseVectorNoise
+    num_asked: int
 
 
 @functools.lru_cache(maxsize=64)
@@ -312,62 +309,75 @@ def _settle(plan: OnlinePlan, num_records: int) -> Settings:
         checks.check_noise(guarantee, [plan.count_scale * GRID])
         total_bound = float(math.ceil(plan.count_scale * math.log(1 / (beta * _COUNT_FAILURE))))
         beta *= 1 - _COUNT_FAILURE
-    terms = _Terms(guarantee, total, total_bound, beta)
-    settings = _textbook(plan, terms) if plan.calibration == "textbook" else _tight(plan, terms)
-    checks.check_noise(guarantee, [scale * GRID for scale in settings.noise.scales])
-    return settings
+    is_tight = plan.calibration == "tight"
+    chosen = (_tight if is_tight else _textbook)(plan, guarantee, total, total_bound, beta)
+    alpha, gap, noise = chosen.alpha, chosen.gap, chosen.noise
+    checks.check_noise(guarantee, [scale * GRID for scale in noise.scales])
+    drop = 2 * (gap / (total + total_bound)) ** 2 if is_tight else alpha**2 / 4
+    is_enough = noise.max_above >= math.floor(plan.divergence_at(alpha) / drop)
+    return Settings(
+        total=total,
+        total_bound=total_bound,
+        max_error=alpha,
+        learning_rate=chosen.rate,
+        noise=noise,
+        threshold=math.ceil(chosen.threshold * GRID),
+        gap=gap,
+        # Questions are rounded to the grid, and so is the threshold.
+        hypothesis_bound=chosen.threshold + noise.margin(chosen.num_asked, beta, GRID) + 2 / GRID,
+        update_bound=noise.answer_bound(beta, GRID),
+        exhausted_bound=gap + total_bound + 2 / GRID if is_enough else None,
+    )
 
 
-def _textbook(plan: OnlinePlan, terms: _Terms) -> Settings:
+def _textbook(
+    plan: OnlinePlan, guarantee: Guarantee, total: int, total_bound: float, beta: float
+) -> _Choice:
     """Two questions a round, learning rate alpha / 2, threshold max(formula, 2 alpha)."""
-    guarantee, beta = terms.guarantee, terms.beta
     alpha = plan.max_error or 0.0
     if plan.max_error is None:
         least = published_error(
-            guarantee, plan.published_divergence, terms.total, plan.num_questions, beta
+            guarantee, plan.published_divergence, total, plan.num_questions, beta
         )
-        # A larger one only keeps the updates few; beyond 1 nothing is said.
+        # A larger one only keeps the updates few; an error beyond 1 says nothing.
         alpha = min(1.0, max(least, plan.least_error(_MAX_UPDATES), 1e-9))
     updates = plan.updates_at(alpha)
     (noise,) = noise_candidates(guarantee, updates, answers=True, calibration="textbook")
     asked = 2 * plan.num_questions
     published = published_accuracy(guarantee, updates, asked, beta, answers=True)
-    gap = alpha * (terms.total + terms.total_bound)
-    threshold = max(2 * published, 2 * gap) + terms.total_bound
-    return _settings(
-        plan, terms, noise, asked, alpha=alpha, rate=alpha / 2, threshold=threshold, gap=gap
-    )
+    gap = alpha * (total + total_bound)
+    threshold = max(2 * published, 2 * gap) + total_bound
+    return _Choice(alpha, alpha / 2, threshold, gap, noise, asked)
 
 
-def _tight(plan: OnlinePlan, terms: _Terms) -> Settings:
+def _tight(
+    plan: OnlinePlan, guarantee: Guarantee, total: int, total_bound: float, beta: float
+) -> _Choice:
     """One question a round; the choice of alpha, updates and noise with the least bound."""
-    asked, most = plan.num_questions, terms.total + terms.total_bound
-    found: tuple[tuple[float, int], float, float, float, SparseVectorNoise] | None = None
+    asked, most = plan.num_questions, total + total_bound
+    found: tuple[tuple[float, int], _Choice] | None = None
     for least, updates in _choices(plan):
-        for noise, margin, answer_bound in _candidates(terms.guarantee, updates, asked, terms.beta):
+        for noise, margin, answer_bound in _candidates(guarantee, updates, asked, beta):
             if plan.num_records == "noisy" and plan.guarantee.delta > 0 and noise.method != "zcdp":
                 continue  # the loss is stated before the number of records is known
             # An update must know in which direction to go.
             gap = max(least * most, answer_bound + 1 / GRID)
-            threshold = gap + terms.total_bound + margin
+            threshold = gap + total_bound + margin
             rank = threshold + margin, noise.max_above
             if found is None or rank < found[0]:
-                found = rank, least, gap, threshold, noise
+                rate = 4 * min(1.0, gap / most)
+                found = rank, _Choice(least or gap / most, rate, threshold, gap, noise, asked)
     assert found is not None
-    _, least, gap, threshold, noise = found
-    alpha, rate = least or gap / most, 4 * min(1.0, gap / most)
-    return _settings(
-        plan, terms, noise, asked, alpha=alpha, rate=rate, threshold=threshold, gap=gap
-    )
+    return found[1]
 
 
 @functools.lru_cache(maxsize=256)
 def _candidates(
     guarantee: Guarantee, updates: int, asked: int, beta: float
 ) -> tuple[tuple[SparseVectorNoise, float, float], ...]:
-    """Noises, each with its margin of questions and its bound of answers, in records.
+    """Returns noises, each with its margin for questions and its bound for answers, in records.
 
-    Cached for searches for the number of records that are needed.
+    Cached for searches for the number of records that a plan needs.
     """
     return tuple(
         (noise, noise.margin(asked, beta, GRID), noise.answer_bound(beta, GRID))
@@ -377,14 +387,14 @@ def _candidates(
 
 @functools.lru_cache(maxsize=256)
 def _noises(guarantee: Guarantee, updates: int) -> tuple[SparseVectorNoise, ...]:
-    """Noises, which no number of questions changes: a search for that asks for them again."""
+    """Returns noises, which do not depend on the number of questions; cached for searches."""
     return tuple(noise_candidates(guarantee, updates, answers=True))
 
 
 def _choices(plan: OnlinePlan) -> Iterator[tuple[float, int]]:
-    """Pairs of alpha and updates: an update lowers the relative entropy by 2 alpha^2.
+    """Yields pairs of alpha and updates: an update lowers the relative entropy by 2 alpha^2.
 
-    An alpha of 0 is the one that the noise of answers implies.
+    An alpha of 0 means the one that the noise of answers implies.
     """
     if plan.max_error is None and plan.max_updates is not None:
         # A larger alpha would need fewer updates, but their number is decided.
@@ -402,32 +412,3 @@ def _choices(plan: OnlinePlan) -> Iterator[tuple[float, int]]:
             yield 1e-9, 1
             return
         updates = max(updates + 1, round(updates * _GROWTH))
-
-
-def _settings(
-    plan: OnlinePlan,
-    terms: _Terms,
-    noise: SparseVectorNoise,
-    asked: int,
-    *,
-    alpha: float,
-    rate: float,
-    threshold: float,
-    gap: float,
-) -> Settings:
-    is_tight = plan.calibration == "tight"
-    drop = 2 * (gap / (terms.total + terms.total_bound)) ** 2 if is_tight else alpha**2 / 4
-    is_enough = noise.max_above >= math.floor(plan.divergence_at(alpha) / drop)
-    return Settings(
-        total=terms.total,
-        total_bound=terms.total_bound,
-        max_error=alpha,
-        learning_rate=rate,
-        noise=noise,
-        threshold=math.ceil(threshold * GRID),
-        gap=gap,
-        # Questions are rounded to the grid, and so is the threshold.
-        hypothesis_bound=threshold + noise.margin(asked, terms.beta, GRID) + 2 / GRID,
-        update_bound=noise.answer_bound(terms.beta, GRID),
-        exhausted_bound=gap + terms.total_bound + 2 / GRID if is_enough else None,
-    )

@@ -1,4 +1,4 @@
-"""Saved runs of ``PrivateMW``: a public transcript, and a secret that is used once.
+"""Runs of ``PrivateMW`` that go on elsewhere: from a folder, or, in a stream, from a log.
 
 A folder holds ``transcript.json`` (the plan, who paid, every query and answer) and
 ``hypothesis.npz``, both public, and ``secret.json``: the noisy threshold, which must stay where the
@@ -15,7 +15,7 @@ import dataclasses
 import hashlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 from zipfile import BadZipFile
@@ -27,12 +27,13 @@ from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError
 from beam_dp.mechanisms.online import private_mw
 from beam_dp.mechanisms.online.plan import OnlinePlan
-from beam_dp.mechanisms.online.private_mw_plan import PrivateMWPlan
+from beam_dp.mechanisms.online.private_mw_plan import PrivateMWPlan, Start, start_weights
 from beam_dp.mechanisms.sparse_vector.mechanisms import HaltedError, SparseState
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.ledger.entries import Token
 from beam_dp.privacy.ledger.ledger import Ledger
 from beam_dp.queries.linear import LinearQuery
+from beam_dp.queries.lines import QueryReader, read_line
 from beam_dp.queries.reader import LinearQueries
 from beam_dp.storage.store import sync_directory
 from beam_dp.summaries.histogram import Histogram
@@ -268,3 +269,83 @@ def _answers(
 
 def _expected(plan: PrivateMWPlan) -> dict[str, Any]:
     return {"version": _VERSION, "plan": plan.public, "domain": plan.domain.to_json()}
+
+
+def answer_line(
+    run: private_mw.OnlineMW[Any], queries: QueryReader, line: Any
+) -> tuple[dict[str, Any], str | None]:
+    """Answers one query as users write it; the answer to an invalid one is an error.
+
+    Privacy: the text of a query is public, so that its refusal may quote it. A refused query
+    asks nothing of the data.
+
+    Returns:
+        A row of the answers, and an entry of the log if the query is new.
+    """
+    asked = read_line(queries, line)
+    row: dict[str, Any] = {"id": asked.id, "query": asked.text, "error": asked.error}
+    if asked.query is None:
+        nothing = dict.fromkeys(("value", "standard_error", "bound", "route"))
+        left = {"updates_left": run.updates_left, "questions_left": run.questions_left}
+        return {**row, **nothing, **left}, None
+    query = asked.query
+    num_answered = run.num_answered
+    answer = run.answer(query)
+    row |= dataclasses.asdict(answer)
+    if run.num_answered == num_answered:
+        return row, None
+    entry = {
+        "query": query.to_json(),
+        "answer": dataclasses.asdict(answer),
+        "step": run.step(query),
+    }
+    return row, json.dumps(entry, allow_nan=False)
+
+
+def checkpoint(run: private_mw.PrivateMW) -> dict[str, Any]:
+    """Returns the state that ``run_from_log`` needs in addition to the log; in part secret.
+
+    Unlike ``hand_over``, a checkpoint does not end the run. It is for a stream alone, whose state
+    commits together with the answers that led to it, or neither does.
+
+    Privacy: only one of the run and those that go on from its checkpoints may show answers.
+    """
+    return {
+        "settings": run.settings.to_json(),
+        "total": run.settings.total,
+        "sparse": run._sparse._checkpoint(),
+    }
+
+
+def run_from_log(
+    plan: PrivateMWPlan,
+    histogram: Histogram,
+    noise: NoiseSource,
+    start: Start | None,
+    state: Mapping[str, Any],
+    log: Iterable[str],
+) -> private_mw.PrivateMW:
+    """Returns the run that wrote a log.
+
+    The log is public and short: queries, answers, and how far the hypothesis moved. The secret
+    part is the state of the sparse vector, a few integers. No dense array is kept.
+
+    ``histogram``: the same exact counts.
+    ``start``: the release that the run started from, if any.
+
+    Privacy: nothing is spent. Two runs that go on from one state would each spend the budget.
+    """
+    queries = LinearQueries(plan.domain)
+    log_weights = start_weights(plan, start)
+    answers: list[tuple[LinearQuery, private_mw.PrivateAnswer]] = []
+    for text in log:
+        entry = json.loads(text)
+        query = queries.from_json(entry["query"])
+        answers.append((query, private_mw.PrivateAnswer(**entry["answer"])))
+        if entry["step"]:
+            query.add_to(log_weights, entry["step"])
+    sparse = SparseState(state["sparse"])
+    saved = private_mw.SavedRun(
+        state["settings"], state["total"], tuple(answers), sparse, None, log_weights
+    )
+    return private_mw.PrivateMW(plan, histogram, noise, saved=saved)

@@ -1,8 +1,8 @@
 """AboveThreshold, Sparse and NumericSparse.
 
-Questions are integers, in units of 1 / ``grid`` records, that one record changes by at most
-``grid``. The caller computes them from the exact data; only what ``ask`` returns may be released,
-and the next question may depend on it and on nothing else that is secret.
+Questions are integers, in units of 1 / ``grid`` records; one record changes each by at most
+``grid``. The caller computes them from the exact data. Only the results of ``ask`` may be released,
+and later questions may depend on these but on nothing else that is secret.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from beam_dp.privacy.rounding import up
 
 
 class HaltedError(RuntimeError):
-    """A question that nothing pays for any more; says nothing that is not public."""
+    """The budget pays for no more questions. The message is public."""
 
 
 class Live:
-    """Something secret that goes on from call to call, in one place.
+    """A secret state that exists once.
 
-    Calls from several threads take turns: ``_turn``. It is not copied or pickled. Only the process
-    that made it may go on with it: a forked child holds a copy.
+    Calls from several threads take turns: ``_turn``. Copying and pickling are refused, and so are
+    calls in a forked child, which holds a copy.
     """
 
     def __init__(self) -> None:
@@ -49,8 +49,8 @@ class Live:
 
     @contextmanager
     def _turn(self) -> Iterator[None]:
-        """A call of its own: others wait."""
-        # Before the lock, which may have been held by a thread that no child has.
+        """Enters a call; others wait."""
+        # Before the lock: a thread that the child lacks may have held it during the fork.
         if self._made_in != _this_process():
             raise HaltedError("this is a copy in a forked process: use the original")
         with self._lock:
@@ -62,8 +62,8 @@ class Live:
         self._ended = reason
 
 
-# An object and not the process id alone, which a child may have again once its parent is gone; the
-# id too, for a fork that C code made and Python was not told of.
+# Both an object and the process id. A later child may get the id of its dead parent; and a fork
+# made by C code does not run ``_renew``.
 _process = object()
 
 
@@ -88,9 +88,9 @@ Draw = Callable[[NDArray[np.int64], float], NDArray[np.int64]]
 
 
 class SparseState(Live):
-    """The state that a sparse vector handed over: one other object or one file gets it.
+    """The state that a sparse vector handed over, for one other object or one file.
 
-    ``values``: ``num_above``, how many questions were above the threshold, which is public, and
+    ``values``: ``num_above``, the number of questions above the threshold, which is public, and
     ``noisy_threshold``, which is secret.
     """
 
@@ -106,7 +106,7 @@ class SparseState(Live):
 
 
 class NumericSparse(Live):
-    """Says which questions are above a threshold and gives those a fresh noisy answer; halts.
+    """Reports which questions are above a threshold, with a noisy answer for each; then halts.
 
     ``threshold``: in units of the grid; public.
     ``grid``: units that make one record, 1 to 2^20.
@@ -140,7 +140,7 @@ class NumericSparse(Live):
 
     @property
     def num_left(self) -> int:
-        """How many more questions may be above the threshold; public."""
+        """The number of questions that may still be above the threshold; public."""
         return self._calibration.max_above - self._num_above
 
     @property
@@ -172,7 +172,7 @@ class NumericSparse(Live):
             try:
                 yield
             except BaseException:
-                # Where it failed may reveal on which side of the threshold the question is.
+                # The failure may reveal on which side of the threshold the question is.
                 self._end("a question failed: nothing more is answered")
                 raise
 
@@ -189,16 +189,16 @@ class NumericSparse(Live):
         return self._threshold + int(self._noise.laplace(np.zeros(1, np.int64), scale)[0])
 
     def _hand_over(self) -> SparseState:
-        """Ends this object; one other goes on from what is returned."""
+        """Ends this object and returns the state for one other."""
         with self._turn():
             self._end("the sparse vector was handed over: use what it returned")
             return SparseState(self._values())
 
     def _checkpoint(self) -> dict[str, int]:
-        """Returns what ``SparseState`` is made from, and goes on.
+        """Returns the values of a ``SparseState``; this object goes on.
 
-        Two objects that go on from it spend twice: only for a transaction, which keeps it together
-        with the answers that led to it or neither.
+        Two objects that go on from one state spend the budget twice. So only a transaction may keep
+        it, together with the answers that led to it.
         """
         with self._turn():
             return self._values()
@@ -207,7 +207,7 @@ class NumericSparse(Live):
         return {"num_above": self._num_above, "noisy_threshold": self._noisy_threshold}
 
     def _resume(self, state: SparseState) -> None:
-        """Goes on where another object was."""
+        """Goes on from the state of another object."""
         taken = state.take()
         values = [taken.get(name) for name in ("num_above", "noisy_threshold")]
         integers = [each for each in values if type(each) is int]
@@ -217,7 +217,7 @@ class NumericSparse(Live):
 
 
 class Sparse(NumericSparse):
-    """Says which questions are above a threshold, and halts after c of them.
+    """Reports which questions are above a threshold, and halts after c of them.
 
     Privacy, accuracy and arguments: as of ``NumericSparse``, with a calibration without answers.
 
@@ -263,9 +263,9 @@ class AboveThreshold(Sparse):
 
 
 class _Supply:
-    """Noise drawn ahead, each used once: vectors are drawn faster than single values.
+    """Noise that is drawn in advance, because vectors are faster to draw than single values.
 
-    How much is drawn depends on the number of questions, which is public.
+    Each value is used once. The size of the vectors depends on the number of questions: public.
     """
 
     def __init__(self, draw: Draw, scale: float) -> None:
@@ -295,7 +295,7 @@ def _on_grid(scale: float, grid: int) -> float:
 
 
 def _clipped(value: int, name: str = "question") -> int:
-    """Clipping moves no two questions apart, so that it costs no privacy; rounding might."""
+    """Returns a clipped integer. Clipping moves no two questions apart; rounding might."""
     try:
         integer = operator.index(value)
     except TypeError:

@@ -1,7 +1,7 @@
 """Noise scales of the sparse vector mechanisms, chosen from public numbers.
 
 A run compares questions with a threshold and halts after c of them are above it. Three
-calibrations keep a guarantee; which one needs least noise depends on c, epsilon and delta.
+calibrations keep a guarantee; which of them needs the least noise depends on c, epsilon and delta.
 """
 
 from __future__ import annotations
@@ -45,22 +45,22 @@ class SparseVectorNoise:
 
     @property
     def scales(self) -> tuple[float, float, float]:
-        """Of thresholds, questions and answers; 0 where there are none."""
+        """The scales for thresholds, questions and answers; 0 without answers."""
         return self.threshold_scale, self.question_scale, self.answer_scale or 0.0
 
     @property
     def answer_deviation(self) -> float:
-        """The standard deviation of a numeric answer, in records, up to the width of the grid."""
+        """The standard deviation of a numeric answer, in records, up to one step of the grid."""
         assert self.answer_scale is not None
         laplace = self.answer_noise == "discrete_laplace"
         return self.answer_scale * (math.sqrt(2) if laplace else 1.0)
 
     def margin(self, num_questions: int, failure_probability: float, grid: int = 1) -> float:
-        """Returns alpha: how far from the threshold a question may be misjudged, in records.
+        """Returns alpha: the most that a misjudged question is from the threshold, in records.
 
-        ``num_questions``: asked in the run, at most; privacy does not depend on it.
+        ``num_questions``: the most that a run is asked; privacy does not depend on it.
         ``failure_probability``: beta, in (0, 1), which ``answer_bound`` shares.
-        ``grid``: units of a question that make one record.
+        ``grid``: units of a question in one record.
 
         Accuracy: with probability at least 1 - beta / 3 for the thresholds, and as much for the
         questions, every question above the threshold is truly above it less alpha, and every
@@ -71,7 +71,7 @@ class SparseVectorNoise:
         share = failure_probability / 3
         if num_questions <= MAX_ABOVE:
             log_questions = math.log(num_questions / share)
-        else:  # more than a run is asked, and perhaps than a double holds
+        else:  # perhaps more than a double holds
             log_questions = math.log(num_questions) - math.log(share)
         return (
             math.ceil(self.threshold_scale * grid * math.log(thresholds / share))
@@ -79,7 +79,7 @@ class SparseVectorNoise:
         ) / grid
 
     def answer_bound(self, failure_probability: float, grid: int = 1) -> float:
-        """Returns what no numeric answer is wrong by, with probability 1 - beta / 3, in records."""
+        """Returns a bound on errors of answers, in records, with probability 1 - beta / 3."""
         assert self.answer_scale is not None
         log_term = math.log(3 * self.max_above / failure_probability)
         scale = self.answer_scale * grid
@@ -107,11 +107,11 @@ def sparse_vector_noise(
 ) -> SparseVectorNoise:
     """Returns the noise of AboveThreshold, Sparse or NumericSparse.
 
-    ``num_questions``: that the accuracy is stated for; privacy does not depend on it.
-    ``failure_probability``: that the accuracy is stated for, in (0, 1).
-    ``is_monotone``: whether one record moves all questions the same way, as counts less public
-    constants do under add_or_remove_one: questions then need half the noise.
-    ``answer_share``: of the budget that answers get, in (0, 1); by default the best one.
+    ``num_questions``: for the stated accuracy; privacy does not depend on it.
+    ``failure_probability``: of the stated accuracy, in (0, 1).
+    ``is_monotone``: whether one record moves all questions in one direction, such as counts less
+    public constants under add_or_remove_one: questions then need half the noise.
+    ``answer_share``: the share of the budget for answers, in (0, 1); by default the best one.
 
     Privacy: the guarantee, for questions chosen adaptively, as many as one likes, each of which a
     record changes by at most one (times the records of a unit, under either relation).
@@ -187,7 +187,7 @@ def noise_candidates(
 
 
 def check_accuracy(max_above: int, num_questions: int, failure_probability: float) -> None:
-    """Refuses what no accuracy can be stated for."""
+    """Refuses parameters for which no accuracy can be stated."""
     checked_integer("max_above", max_above, 1, MAX_ABOVE)
     checked_integer("num_questions", num_questions, 1, MAX_ABOVE)
     check_failure_probability(failure_probability)
@@ -227,7 +227,7 @@ def published_accuracy(
 def _textbook(
     guarantee: Guarantee, max_above: int, answers: bool, is_monotone: bool
 ) -> SparseVectorNoise | None:
-    """The published noise; None where the theorem that it rests on does not hold."""
+    """Returns the published noise; None where its theorem does not hold."""
     epsilon, delta = lowered(guarantee.epsilon, _OPERATIONS), guarantee.delta
     if delta == 0:
         comparing, answering = (8 * epsilon / 9, epsilon / 9) if answers else (epsilon, 0.0)
@@ -262,11 +262,11 @@ def _textbook(
 
 
 def _composed(step: float, times: int, delta: float) -> float:
-    """The epsilon, at delta, of mechanisms of a pure epsilon: advanced composition, exact form.
+    """Returns epsilon, at delta, of pure mechanisms together: advanced composition, exact form.
 
     Reference: Dwork and Roth (2014), Theorem 3.20.
     """
-    if step > 700:  # its exponential is beyond all floating-point numbers
+    if step > 700:  # the exponential would overflow
         return math.inf
     return math.sqrt(2 * times * math.log(1 / delta)) * step + times * step * math.expm1(step)
 
@@ -309,7 +309,7 @@ def _zcdp(
 
 
 def _of_units(noise: SparseVectorNoise) -> SparseVectorNoise:
-    """Scales for one record, made those of a unit."""
+    """Returns the scales for a unit, given those for one record."""
     records = noise.guarantee.max_records_per_unit
     return dataclasses.replace(
         noise,
@@ -320,7 +320,7 @@ def _of_units(noise: SparseVectorNoise) -> SparseVectorNoise:
 
 
 def _split(epsilon: float, max_above: int, is_monotone: bool) -> tuple[float, float]:
-    """The scales of threshold and questions with the least variance of their difference."""
+    """Returns the scales of threshold and questions whose difference has the least variance."""
     moves = max_above if is_monotone else 2 * max_above
     part = epsilon / (1 + moves ** (2 / 3))
     return 1 / part, moves / (epsilon - part)

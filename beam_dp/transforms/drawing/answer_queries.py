@@ -21,7 +21,6 @@ from beam_dp.hashing.keys import HashKey, universe_elements
 from beam_dp.mechanisms.linear_answers.answers import LinearAnswersPlan, WorkloadAnswersPlan
 from beam_dp.mechanisms.linear_answers.top_queries import TopQueriesPlan
 from beam_dp.mechanisms.online import saved_runs
-from beam_dp.mechanisms.online.log import answer_line, checkpoint, run_from_log
 from beam_dp.mechanisms.online.private_mw import PrivateMW
 from beam_dp.mechanisms.online.private_mw_plan import PrivateMWPlan
 from beam_dp.mechanisms.online.sparse_mw import SparseMW, SparseMWPlan
@@ -208,7 +207,7 @@ def _answer_all(
     """Answers all queries of a bounded collection."""
     run = starter.new_run(shards, noise)
     queries = LinearQueries(starter.plan.domain)
-    rows = [answer_line(run, queries, line)[0] for line in one_worker.each_query(lines)]
+    rows = [saved_runs.answer_line(run, queries, line)[0] for line in one_worker.each_query(lines)]
     run_id, total = noise.draw_id(), run.settings.total
     if save_in is not None:
         # The secret goes from this step to the disk, and into no collection.
@@ -278,15 +277,17 @@ class _AnswerStream(beam.DoFn):
             else:
                 plan, release = self.starter.plan, self.starter.release()
                 histogram = self.starter.histogram(shards)
-                run = run_from_log(plan, histogram, self._noise, release, state, log.read())
+                run = saved_runs.run_from_log(
+                    plan, histogram, self._noise, release, state, log.read()
+                )
         rows = []
         for line in batch[1]:
-            row, entry = answer_line(run, self._queries, line)
+            row, entry = saved_runs.answer_line(run, self._queries, line)
             rows.append(row)
             if entry is not None:
                 log.add(entry)
         version = self._noise.draw_id()
-        head.write((version, run_id, number + 1, checkpoint(run)))
+        head.write((version, run_id, number + 1, saved_runs.checkpoint(run)))
         self._kept = version, run
         return iter([one_worker.AnswerBatch(run_id, number, run.settings.total, rows)])
 
@@ -447,7 +448,7 @@ def _sparse_answers(
 ) -> list[one_worker.AnswerBatch]:
     counts = _CountsByFingerprint(summarise.counts_of_shards(shards), reader.hash_key)
     run = SparseMW(plan, KeyCounts(counts), noise)
-    rows = [answer_line(run, reader, line)[0] for line in one_worker.each_query(lines)]
+    rows = [saved_runs.answer_line(run, reader, line)[0] for line in one_worker.each_query(lines)]
     return one_worker.answer_batches(noise.draw_id(), run.settings.total, rows)
 
 
