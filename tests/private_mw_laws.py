@@ -155,3 +155,12 @@ def small_run(max_updates=2, noise=None, **named):
         domain_of(8), promise(REPLACE, 0.0, 5.0), 80_000, num_questions=4, max_updates=max_updates
     )
     return run_of(plan, [80_000, 0, 0, 0, 0, 0, 0, 0], noise, **named)
+
+
+def hard_queries(run, counts, rounds):
+    """The worst of many random half-spaces each time, as an adversary would ask."""
+    generator = np.random.default_rng(1)
+    for _ in range(rounds):
+        tables = generator.integers(0, 2, (200, len(counts))).astype(float)
+        errors = np.abs(tables @ (counts / counts.sum() - run.weights))
+        yield LinearQueries(run.plan.domain).explicit(tables[int(errors.argmax())])

@@ -231,13 +231,13 @@ def test_reader_that_fails_once_sees_the_same_answers(after):
 def test_run_restored_from_its_state_gives_the_same_answers(monkeypatch):
     """Without what the object keeps, every batch starts from the state."""
     rebuilt = []
-    original = module.run_from_log
+    original = module.saved_runs.run_from_log
 
     def spy(*arguments):
         rebuilt.append(original(*arguments))
         return rebuilt[-1]
 
-    monkeypatch.setattr(module, "run_from_log", spy)
+    monkeypatch.setattr(module.saved_runs, "run_from_log", spy)
     with streaming_pipeline() as p:
         held = p | "Records" >> beam.Create(RECORDS)
         _ = stream(p, PANES) | AnswerQueries(plan(), held) | collect("stream")
@@ -295,13 +295,13 @@ def test_failed_step_restarts_from_the_state(monkeypatch):
     (first,) = step.process(("run", [FIRST]), counted(), head, log)
     before = head.value, log.value
     with monkeypatch.context() as patch:
-        original = module.answer_line
+        original = module.saved_runs.answer_line
 
         def fail_after(*arguments):
             original(*arguments)
             raise CrashError
 
-        patch.setattr(module, "answer_line", fail_after)
+        patch.setattr(module.saved_runs, "answer_line", fail_after)
         with pytest.raises(PrivateStepError):
             list(step.process(("run", [SECOND]), counted(), head, log))
     head.value, log.value = before
@@ -350,7 +350,7 @@ def test_error_in_the_step_reveals_nothing(monkeypatch):
     def fail(*arguments, **named):
         raise ValueError("secret 900")
 
-    monkeypatch.setattr(module, "answer_line", fail)
+    monkeypatch.setattr(module.saved_runs, "answer_line", fail)
     with pytest.raises(PrivateStepError) as caught:
         answer([FIRST])
     assert "900" not in str(caught.value)

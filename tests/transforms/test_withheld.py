@@ -340,7 +340,10 @@ FAULTS: dict[str, tuple[str, dict[str, Any]]] = {
         "workload",
         {"answer_queries.WorkloadAnswersPlan.answered": fail},
     ),
-    "one_worker.Draw.process of queries": ("queries", {"answer_queries.answer_line": fail}),
+    "one_worker.Draw.process of queries": (
+        "queries",
+        {"answer_queries.saved_runs.answer_line": fail},
+    ),
     "one_worker.Draw.process of sparse queries": (
         "sparse queries",
         {"answer_queries.KeyCounts": fail},
