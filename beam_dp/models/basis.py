@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import combinations
-from typing import Any, Protocol
+from typing import Any, ParamSpec, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+from threadpoolctl import ThreadpoolController
 
 from beam_dp.domain.universe import Domain
 
@@ -280,3 +281,28 @@ def _table(
         else:
             table += part.reshape(own) / scale
     return table
+
+
+Parameters = ParamSpec("Parameters")
+Result = TypeVar("Result")
+
+
+@functools.cache
+def _libraries() -> ThreadpoolController:
+    """Returns the linear algebra that is loaded: looking for it takes milliseconds, once."""
+    return ThreadpoolController()
+
+
+def on_one_thread(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
+    """Returns the function with its linear algebra on one thread.
+
+    Thousands of small products gain nothing from more threads, and lose a factor of thirty where
+    a worker shares its cores: the library's threads then wait for each other.
+    """
+
+    @functools.wraps(function)
+    def limited(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
+        with _libraries().limit(limits=1, user_api="blas"):
+            return function(*args, **kwargs)
+
+    return limited

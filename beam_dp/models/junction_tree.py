@@ -7,6 +7,18 @@ messages along it turn log-potentials into marginals (Lauritzen and Spiegelhalte
 Sums run over probabilities, not over logarithms: each clique's table is exponentiated once, shifted
 by a bound on its largest value. Only where values spread so far that small ones would vanish is
 the largest one sought for every message cell.
+
+A marginal over any attributes, also of different cliques, is collected at one clique: every
+neighbour whose side of the tree holds wanted attributes sends the distribution of these given what
+it shares with its receiver. Such a message serves all marginals that need the same attributes of
+the same side, and all sums of one clique's table are taken in one cascade.
+
+Records are rounded without randomness. Those that agree on what the tree knows about the next
+attribute are neighbours in one ordering. A sequence of low discrepancy along it decides their
+codes, so that every run of neighbours gets every code as often as its probability says, give or
+take a logarithm. The sequence of each attribute is scrambled by a hash of its own: unscrambled ones
+keep step with each other, which ties attributes together that the tree holds independent
+(Owen, 1995; Laine and Karras, 2011).
 """
 
 from __future__ import annotations
@@ -20,6 +32,7 @@ from numpy.typing import NDArray
 
 from beam_dp.models import elimination
 from beam_dp.models.cascades import Cascade, broadcast_shape, sum_to
+from beam_dp.models.elimination import Axes, axes_of, mask_of
 
 # exp keeps its precision over this range, in nats.
 _SAFE_RANGE = 600.0
@@ -207,3 +220,264 @@ def into_order(table: NDArray[np.float64], axes: elimination.Axes) -> NDArray[np
     """Returns a table over ascending axes as one over the same axes in another order."""
     ascending = sorted(axes)
     return table.transpose([ascending.index(axis) for axis in axes])
+
+
+# A message: sender, receiver, wanted attributes on the sender's side.
+_Message = tuple[int, int, int]
+
+
+def tree_marginals(tree: JunctionTree, wanted: Iterable[Axes]) -> list[NDArray[np.float64]]:
+    """Returns marginals of the distribution that a tree is calibrated to.
+
+    Returns:
+        For each set a table with one axis an attribute, which sums to 1; its own copy.
+    """
+    with np.errstate(divide="ignore", invalid="ignore", under="ignore"):
+        return _Marginals(tree, [mask_of(axes) for axes in wanted]).tables()
+
+
+class _Marginals:
+    """First all sums of beliefs that are needed are planned, then everything is computed."""
+
+    def __init__(self, tree: JunctionTree, wanted: list[int]) -> None:
+        self._tree = tree
+        self._wanted = wanted
+        self._masks = [clique.mask for clique in tree.cliques]
+        self._neighbours: list[dict[int, int]] = [{} for _ in tree.cliques]
+        for number, clique in enumerate(tree.cliques):
+            if clique.parent >= 0:
+                separator = mask_of(clique.separator)
+                self._neighbours[number][clique.parent] = separator
+                self._neighbours[clique.parent][number] = separator
+        self._sides: dict[tuple[int, int], int] = {}
+        self._costs: dict[_Message, float] = {}
+        self._cells: dict[int, int] = {}
+        self._needed: list[set[int]] = [set() for _ in tree.cliques]
+        self._sums: list[dict[int, NDArray[np.float64]]] = []
+        self._messages: dict[_Message, tuple[Axes, NDArray[np.float64]]] = {}
+        self._planned: set[_Message] = set()
+
+    def tables(self) -> list[NDArray[np.float64]]:
+        roots = {mask: self._root_of(mask) for mask in set(self._wanted)}
+        for mask, root in roots.items():
+            self._plan(root, -1, mask)
+        for number, clique in enumerate(self._tree.cliques):
+            needed = [
+                tuple(axis for axis in clique.axes if mask >> axis & 1)
+                for mask in sorted(self._needed[number])
+            ]
+            found: list[NDArray[np.float64]] = []
+            if needed:
+                found = Cascade(clique.axes, self._tree.shape, needed).sum_down(clique.belief)
+            self._sums.append(
+                {mask_of(axes): table for axes, table in zip(needed, found, strict=True)}
+            )
+        done = {mask: self._collect(root, -1, mask) for mask, root in roots.items()}
+        results = []
+        for mask in self._wanted:
+            axes, table = done[mask]
+            # Cascades own their tables.
+            results.append(table.transpose([axes.index(axis) for axis in axes_of(mask)]).copy())
+        return results
+
+    def _side(self, sender: int, receiver: int) -> int:
+        """Returns the attributes that only the sender's side of an edge holds."""
+        key = sender, receiver
+        if key not in self._sides:
+            side = self._masks[sender]
+            for other in self._neighbours[sender]:
+                if other != receiver:
+                    side |= self._side(other, sender)
+            if receiver >= 0:
+                side &= ~self._neighbours[sender][receiver]
+            self._sides[key] = side
+        return self._sides[key]
+
+    def _received(self, clique: int, receiver: int, wanted: int) -> list[_Message]:
+        """Returns the messages that a clique needs of its neighbours."""
+        result = []
+        for other in self._neighbours[clique]:
+            if other != receiver:
+                part = wanted & self._side(other, clique)
+                if part:
+                    result.append((other, clique, part))
+        return result
+
+    def _num_cells(self, mask: int) -> int:
+        if mask not in self._cells:
+            self._cells[mask] = math.prod(self._tree.shape[axis] for axis in axes_of(mask))
+        return self._cells[mask]
+
+    def _steps(self, clique: int, receiver: int, wanted: int) -> tuple[int, int, list[_Message]]:
+        """Returns what is kept, what is summed out of the belief, and the messages multiplied."""
+        kept = wanted
+        if receiver >= 0:
+            kept |= self._neighbours[clique][receiver]
+        messages = self._received(clique, receiver, wanted)
+        needed = kept & self._masks[clique]
+        for other, _, _ in messages:
+            needed |= self._neighbours[clique][other]
+        # Small results first.
+        messages.sort(key=lambda each: self._num_cells(each[2]))
+        return kept, needed, messages
+
+    def _cost(self, clique: int, receiver: int, wanted: int) -> float:
+        """Returns the operations of a message (of a marginal where there is no receiver)."""
+        key = clique, receiver, wanted
+        if key not in self._costs:
+            kept, needed, messages = self._steps(clique, receiver, wanted)
+            cost = float(self._num_cells(needed))
+            for number, (other, _, part) in enumerate(messages):
+                cost += self._cost(other, clique, part)
+                cost += float(self._num_cells(needed | part))
+                needed |= part
+                later = kept
+                for each, _, _ in messages[number + 1 :]:
+                    later |= self._neighbours[clique][each]
+                needed &= later
+            self._costs[key] = cost
+        return self._costs[key]
+
+    def _root_of(self, wanted: int) -> int:
+        """Returns the clique at which a marginal is cheapest."""
+        holding = [i for i, mask in enumerate(self._masks) if wanted & ~mask == 0]
+        if holding:
+            return min(holding, key=lambda i: self._num_cells(self._masks[i]))
+        touched = [i for i, mask in enumerate(self._masks) if wanted & mask]
+        # A clique between others may be cheaper than any that holds something wanted.
+        candidates = touched if len(self._masks) > 64 else range(len(self._masks))
+        return min(candidates, key=lambda i: self._cost(i, -1, wanted))
+
+    def _plan(self, clique: int, receiver: int, wanted: int) -> None:
+        key = clique, receiver, wanted
+        if key in self._planned:
+            return
+        self._planned.add(key)
+        _, needed, messages = self._steps(clique, receiver, wanted)
+        self._needed[clique].add(needed)
+        if receiver >= 0:
+            self._needed[clique].add(self._neighbours[clique][receiver])
+        for other, _, part in messages:
+            self._plan(other, clique, part)
+
+    def _collect(self, clique: int, receiver: int, wanted: int) -> tuple[Axes, NDArray[np.float64]]:
+        key = clique, receiver, wanted
+        if key in self._messages:
+            return self._messages[key]
+        kept, needed, messages = self._steps(clique, receiver, wanted)
+        order = self._tree.cliques[clique].axes
+        table = self._sums[clique][needed]
+        axes = tuple(axis for axis in order if needed >> axis & 1)
+        if receiver >= 0:
+            separator = self._neighbours[clique][receiver]
+            sums = self._sums[clique][separator]
+            shape = [self._tree.shape[a] if separator >> a & 1 else 1 for a in axes]
+            sums = sums.reshape(shape)
+            table = np.divide(table, sums, out=np.zeros(table.shape), where=sums > 0)
+        for number, message in enumerate(messages):
+            later = kept
+            for each, _, _ in messages[number + 1 :]:
+                later |= self._neighbours[clique][each]
+            axes, table = _product(axes, table, *self._collect(*message), later)
+        self._messages[key] = axes, table
+        return axes, table
+
+
+def _product(
+    left_axes: Axes,
+    left: NDArray[np.float64],
+    right_axes: Axes,
+    right: NDArray[np.float64],
+    kept: int,
+) -> tuple[Axes, NDArray[np.float64]]:
+    """Returns the product of two tables, summed over the shared axes that are not kept."""
+    shared = [axis for axis in left_axes if axis in right_axes]
+    both = [axis for axis in shared if kept >> axis & 1]
+    summed = [axis for axis in shared if not kept >> axis & 1]
+    only_left = [axis for axis in left_axes if axis not in shared]
+    only_right = [axis for axis in right_axes if axis not in shared]
+
+    def block(axes: Axes, table: NDArray[np.float64], *groups: list[int]) -> NDArray[np.float64]:
+        sizes = dict(zip(axes, table.shape, strict=True))
+        ordered = table.transpose([axes.index(axis) for group in groups for axis in group])
+        return ordered.reshape([math.prod(sizes[axis] for axis in group) for group in groups])
+
+    product = np.matmul(
+        block(left_axes, left, both, only_left, summed),
+        block(right_axes, right, both, summed, only_right),
+    )
+    axes = (*both, *only_left, *only_right)
+    sizes = dict(zip((*left_axes, *right_axes), (*left.shape, *right.shape), strict=True))
+    return axes, product.reshape([sizes[axis] for axis in axes])
+
+
+# Multipliers of Laine and Karras's hash: even ones, so that no bit depends on a higher one.
+_MULTIPLIERS = (0x6C50B47C, 0xB82F1E52, 0xC7AFE638, 0x8D22F6E6)
+# Positions in rows of cumulated probability stay below their ends by more than rounding errors.
+_BELOW_ONE = 1 - 1e-9
+
+
+def tree_records(tree: JunctionTree, num_records: int) -> NDArray[np.int32]:
+    """Returns records whose marginals inside cliques are close to the tree's.
+
+    Returns:
+        shape (number of attributes, num_records), int32: the codes of each attribute. No record
+        is in a cell of probability 0. Their order means nothing.
+    """
+    codes = np.zeros((len(tree.shape), num_records), dtype=np.int32)
+    order = np.arange(num_records)
+    for clique in tree.cliques:
+        decided = list(clique.separator)
+        # Large attributes first: they leave fewer records to groups that are too small to balance.
+        for axis in reversed(clique.axes):
+            if axis in decided:
+                continue
+            table = sum_to(
+                clique.belief, tuple(each in decided or each == axis for each in clique.axes)
+            )
+            kept = [each for each in clique.axes if each in decided or each == axis]
+            known = [each for each in kept if each != axis]
+            rows = np.moveaxis(table, kept.index(axis), -1).reshape(-1, tree.shape[axis])
+            groups = np.zeros(num_records, dtype=np.int64)
+            for each in known:
+                groups = groups * tree.shape[each] + codes[each]
+            order = order[np.argsort(groups[order], kind="stable")]
+            codes[axis, order] = _codes(rows, groups[order], _positions(num_records, axis))
+            decided.append(axis)
+            # What is decided next is balanced over this code too, wherever groups leave a choice.
+            order = order[np.argsort(codes[axis, order], kind="stable")]
+    return codes
+
+
+def _positions(length: int, seed: int) -> NDArray[np.float64]:
+    """Returns a scrambled van der Corput sequence, in [0, 1)."""
+    bits = np.arange(length, dtype=np.uint32) + np.uint32((seed + 1) * 0x9E3779B9 % 2**32)
+    for multiplier in _MULTIPLIERS:
+        bits ^= bits * np.uint32(multiplier)
+    # The lowest bits of the number become the highest of the position.
+    for shift, mask in ((1, 0x55555555), (2, 0x33333333), (4, 0x0F0F0F0F), (8, 0x00FF00FF)):
+        low = (bits & np.uint32(mask)) << np.uint32(shift)
+        bits = low | (bits >> np.uint32(shift)) & np.uint32(mask)
+    bits = bits << np.uint32(16) | bits >> np.uint32(16)
+    return bits.astype(np.float64) * (_BELOW_ONE / 2**32)
+
+
+def _codes(
+    rows: NDArray[np.float64], groups: NDArray[np.int64], positions: NDArray[np.float64]
+) -> NDArray[np.int64]:
+    """Returns for every record the code at its position among its group's probabilities.
+
+    ``rows``: shape (num_groups, size): weights of the codes.
+    ``positions``: same shape, in [0, 1).
+    """
+    used, ranks = np.unique(groups, return_inverse=True)
+    ends = np.cumsum(rows[used], axis=1)
+    # A group that lost its mass to underflow takes any code.
+    lost = ends[:, -1] <= 0
+    ends[lost] = np.arange(1, rows.shape[1] + 1)
+    ends /= ends[:, -1:]
+    # All rows are searched at once: row number r is what lies between r and r + 1.
+    ends += np.arange(len(used))[:, None]
+    found = np.searchsorted(ends.ravel(), ranks + positions, side="right")
+    codes: NDArray[np.int64] = found - ranks * rows.shape[1]
+    return codes

@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 from beam_dp.domain.impossible import Impossible
 from beam_dp.errors import InputError, magnitude
 from beam_dp.models.elimination import num_clique_cells
-from beam_dp.models.junction_tree import JunctionTree
-from beam_dp.models.tree_marginals import tree_marginals
+from beam_dp.models.junction_tree import JunctionTree, tree_marginals
 from beam_dp.queries.dense_tables import marginal_tables, sum_of_tables
 
 Axes = tuple[int, ...]

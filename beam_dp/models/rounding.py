@@ -8,8 +8,8 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
+from beam_dp.models.basis import on_one_thread
 from beam_dp.models.residual_basis import ResidualBasis
-from beam_dp.models.threads import on_one_thread
 
 _MAX_CORRECTIONS = 4
 _SOLVER_STEPS = 25

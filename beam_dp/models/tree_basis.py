@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 
 from beam_dp.models.basis import MarginalCoefficients, Support, contrast_matrix, num_contrasts
 from beam_dp.models.elimination import axes_of, mask_of, maximal_masks
-from beam_dp.models.junction_tree import JunctionTree
-from beam_dp.models.tree_marginals import tree_marginals
+from beam_dp.models.junction_tree import JunctionTree, tree_marginals
 
 # Above this many codes a product with the matrix of contrasts costs more than subtracting means.
 _DENSE_AXIS_SIZE = 64

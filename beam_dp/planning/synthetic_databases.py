@@ -26,9 +26,8 @@ from beam_dp.releases.synthetic_database.measured_tables import (
     support_variances,
 )
 from beam_dp.releases.synthetic_database.noisy_measurements import NoiseBounds
-from beam_dp.theorems.early_stop import best_early_stop
 from beam_dp.theorems.noise import laplace_theorem
-from beam_dp.theorems.synthesis import mwem_theorem
+from beam_dp.theorems.synthesis import best_early_stop, mwem_theorem
 from beam_dp.theorems.theorem import Calibration, Theorem, constant
 
 PROGRAM = "release_synthetic_database"

@@ -16,7 +16,7 @@ from beam_dp.noise.source import NoiseSource
 from beam_dp.queries.linear import Explicit
 from beam_dp.queries.workload import marginals
 from beam_dp.summaries.histogram import Histogram
-from beam_dp.theorems.early_stop import best_early_stop
+from beam_dp.theorems.synthesis import best_early_stop
 
 
 class Kept(NoiseSource):

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from beam_dp.models.elimination import cliques_fit, num_clique_cells
-from beam_dp.models.junction_tree import JunctionTree
-from beam_dp.models.tree_marginals import tree_marginals
+from beam_dp.models.junction_tree import JunctionTree, tree_marginals
 
 Axes = tuple[int, ...]
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from beam_dp.models.quasi_newton import Penalised, QuasiNewton
+from beam_dp.models.maximum_entropy import Penalised, QuasiNewton
 
 SIZE = 60
 

@@ -8,9 +8,8 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from beam_dp.models.junction_tree import JunctionTree
+from beam_dp.models.junction_tree import JunctionTree, tree_marginals, tree_records
 from beam_dp.models.record_moves import Target, improve_records
-from beam_dp.models.tree_marginals import tree_marginals, tree_records
 
 Axes = tuple[int, ...]
 

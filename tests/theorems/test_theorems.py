@@ -28,7 +28,6 @@ from beam_dp.mechanisms.sketches.mechanisms import CountSketch, SparseProject
 from beam_dp.mechanisms.small_db.size import log_num_multisets, small_db_size
 from beam_dp.mechanisms.sparse_vector.noise import published_accuracy, sparse_vector_noise
 from beam_dp.privacy.guarantee import Guarantee
-from beam_dp.theorems.early_stop import best_early_stop, early_stop_theorem
 from beam_dp.theorems.noise import (
     intervals_theorem,
     laplace_error,
@@ -36,7 +35,9 @@ from beam_dp.theorems.noise import (
     projection_theorem,
 )
 from beam_dp.theorems.synthesis import (
+    best_early_stop,
     best_small_db_size,
+    early_stop_theorem,
     mwem_theorem,
     online_theorem,
     small_db_theorem,

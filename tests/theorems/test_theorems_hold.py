@@ -49,9 +49,13 @@ from beam_dp.queries.sparse import SparseQuery
 from beam_dp.summaries.element_counts import KeyCounts
 from beam_dp.summaries.histogram import Histogram
 from beam_dp.summaries.projection import Projection
-from beam_dp.theorems.early_stop import best_early_stop
 from beam_dp.theorems.noise import intervals_theorem, laplace_error, projection_theorem
-from beam_dp.theorems.synthesis import best_small_db_size, run_error, small_db_theorem
+from beam_dp.theorems.synthesis import (
+    best_early_stop,
+    best_small_db_size,
+    run_error,
+    small_db_theorem,
+)
 
 RUNS = 1000
 BETA = 0.05

@@ -24,7 +24,7 @@ from beam_dp.interval_strategies.tables import strategy_from_tables, strategy_ta
 from beam_dp.mechanisms.checks import check_noise
 from beam_dp.mechanisms.contract import Plan
 from beam_dp.mechanisms.resources import intervals_resources
-from beam_dp.models.threads import on_one_thread
+from beam_dp.models.basis import on_one_thread
 from beam_dp.noise.bound import Distribution, noise_variance
 from beam_dp.noise.source import MAX_SCALE, NoiseSource
 from beam_dp.privacy.accounting import discrete_gaussian_mu, discrete_parameter

@@ -18,23 +18,26 @@ from beam_dp.mechanisms.marginals.measurements import (
     closure_of,
 )
 from beam_dp.mechanisms.marginals.plan import MarginalsPlan, StartingRecords, fits_an_array
-from beam_dp.models import maximum_entropy, residual_basis
+from beam_dp.models import maximum_entropy
 from beam_dp.models.basis import (
     Basis,
     Coefficients,
     MarginalCoefficients,
     Support,
     carry_over,
+    coefficients_table,
     importance_of,
     log_potentials,
     marginal_of,
     squared_scale,
+    table_coefficients,
 )
 from beam_dp.models.denoised_attributes import denoised
+from beam_dp.models.junction_tree import tree_records
 from beam_dp.models.record_moves import Target, improve_records
+from beam_dp.models.residual_basis import ResidualBasis
 from beam_dp.models.rounding import round_systematically, round_to_records
 from beam_dp.models.tree_basis import TreeBasis
-from beam_dp.models.tree_marginals import tree_records
 from beam_dp.noise.source import NoiseSource
 from beam_dp.queries.workload import Workload
 from beam_dp.releases.synthetic_database import measured_tables
@@ -52,7 +55,7 @@ _TREE_TOLERANCE = 1e-5
 
 def plan_basis(
     plan: MarginalsPlan, sets: Iterable[Support] | None = None
-) -> residual_basis.ResidualBasis | TreeBasis:
+) -> ResidualBasis | TreeBasis:
     """Returns the coefficients of a hypothesis, for a domain of any size.
 
     Small domains are one array. Above 2^26 cells, or where the domain declares impossible
@@ -66,7 +69,7 @@ def plan_basis(
         sets = [domain.axes(names) for names in plan.workload.maximal()]
     supports = closure_of(sets)
     if fits_an_array(domain):
-        return residual_basis.ResidualBasis(domain.shape, supports)
+        return ResidualBasis(domain.shape, supports)
     impossible = [(each.axes, each.mask(domain.shape)) for each in domain.impossible]
     return TreeBasis(domain.shape, supports, impossible)
 
@@ -107,7 +110,7 @@ def synthesise(
     found = _fitted(plan, basis, observed, total, importance, noise, progress)
     if progress is not None:
         progress("records", 1, 1)
-    if isinstance(basis, residual_basis.ResidualBasis):
+    if isinstance(basis, ResidualBasis):
         most = _ROUNDING_SHARE * found.estimated_error
         codes, counts = array_release(basis, domain, found.log_weights, total, importance, most)
     else:
@@ -310,7 +313,7 @@ _NUM_SWEEPS = 3
 
 
 def array_release(
-    basis: residual_basis.ResidualBasis,
+    basis: ResidualBasis,
     domain: Domain,
     log_weights: NDArray[np.float64],
     num_records: int,
@@ -400,7 +403,7 @@ def loose_targets(
     for axes, weights in zip(loose, basis.marginals(log_weights, loose), strict=True):
         table = total * weights
         where = layout.slices[axes]
-        difference = observed.values[where] - residual_basis.table_coefficients(table)
+        difference = observed.values[where] - table_coefficients(table)
         of_all = float(observed.variances[where].sum())
         targets.append(Target(axes, table + _less_noise(table, difference, of_all), 1.0))
     return targets
@@ -414,7 +417,7 @@ def _less_noise(
     ``table``: of the hypothesis, in records.
     ``difference``: coefficients of the noisy table less its own, in records.
     """
-    cells = residual_basis.coefficients_table(difference, table.shape)
+    cells = coefficients_table(difference, table.shape)
     of_cell = noise / table.size
     beyond = max(float(difference @ difference) - noise, 0.0)
     squares = table * table
@@ -442,7 +445,7 @@ def record_coefficients(
         for axis in support:
             cells = cells * layout.shape[axis] + codes[axis]
         table = np.bincount(cells, weights=counts, minlength=math.prod(shape))
-        result[where] = residual_basis.table_coefficients(table.astype(np.float64).reshape(shape))
+        result[where] = table_coefficients(table.astype(np.float64).reshape(shape))
     return result
 
 

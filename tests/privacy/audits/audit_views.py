@@ -41,6 +41,7 @@ from beam_dp.mechanisms.marginals import (
     textbook_mwem as textbook_module,
 )
 from beam_dp.mechanisms.marginals.plan import MarginalsPlan, Mechanism
+from beam_dp.models import maximum_entropy
 from beam_dp.models.residual_basis import ResidualBasis
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import Guarantee
@@ -321,7 +322,7 @@ def black_box(case: Case) -> Finding:
     with without_the_final_fit(), pytest.MonkeyPatch.context() as patch:
         if plan.public["strategy"] == "selection":
             # What is learnt before the end is post-processing, and only steers choices.
-            patch.setattr(synthesis_module, "independent_log_weights", uniform)
+            patch.setattr(maximum_entropy, "independent_log_weights", uniform)
             patch.setattr(scores_module, "refit", lambda *given: given[3])
         if case.single is not None:
             # What is learnt is post-processing, and after the only measurement nothing follows.
