@@ -33,17 +33,17 @@ from numpy.typing import NDArray
 from beam_dp.models.basis import Basis, Coefficients, carry_over, contrast_matrix, on_one_thread
 from beam_dp.models.residual_basis import ResidualBasis
 
-# Steps remembered: as many as pay, but with what is made of them no more than so many numbers.
+# How many steps the solver remembers, and how many numbers it may keep for them.
 _MOST_STEPS = 200
 _LEAST_STEPS = 13
 _REMEMBERED_NUMBERS = 2**25
 _MAX_EVALUATIONS = 1000
 _MAX_TRIALS = 30
-# A trial step is long enough where the slope has fallen to the second share of what it was, and
-# short enough where the value has by the first share of what the slope promised.
+# A trial step is short enough if the value falls by this share of what the slope promised, and long
+# enough if the slope falls to the second share of what it was.
 _DECREASE = 1e-4
 _FLATNESS = 0.9
-# Values that differ by less than rounding errors do not say which of two points is better.
+# Values that differ by less than this share may differ by rounding errors only.
 _ROUNDING = 1e-14
 
 
@@ -53,10 +53,7 @@ _Pair = tuple[NDArray[np.float64], NDArray[np.float64]]
 
 @dataclasses.dataclass(frozen=True)
 class Point:
-    """Where the smooth function was evaluated.
-
-    ``gradient``: of it, same shape as the place.
-    """
+    """The value and the gradient of the smooth function at a place."""
 
     place: NDArray[np.float64]
     value: float
@@ -65,18 +62,14 @@ class Point:
 
 @dataclasses.dataclass(frozen=True)
 class Penalised:
-    """A problem: the smooth function, less ``linear @ x``, plus penalties of the distance.
-
-    ``penalties``: same shape, >= 0.
-    ``reference``: where the penalties are 0.
-    """
+    """The smooth function, less ``linear @ x``, plus penalties of the distance to a place."""
 
     linear: NDArray[np.float64]
     penalties: NDArray[np.float64]
     reference: NDArray[np.float64]
 
     def value(self, at: Point) -> float:
-        """Returns what is minimised."""
+        """Returns the value to minimise."""
         moved = at.place - self.reference
         penalty = 0.5 * float((self.penalties * moved) @ moved)
         return at.value - float(at.place @ self.linear) + penalty
@@ -89,7 +82,7 @@ class Penalised:
 class QuasiNewton:
     """A minimiser that remembers the curvature of the smooth function.
 
-    ``curvature``: about its second derivatives by each unknown, > 0.
+    ``curvature``: approximate second derivatives by each unknown, > 0.
     """
 
     def __init__(
@@ -113,10 +106,7 @@ class QuasiNewton:
             self._steps.append((moved, changed))
 
     def minimise(self, problem: Penalised, start: Point, tolerance: float) -> Point:
-        """Returns a point near the minimum: a further step would lower the value by little.
-
-        ``tolerance``: > 0: the last step lowered the value by less than this.
-        """
+        """Returns a point whose last step lowered the value by less than the tolerance, > 0."""
         pairs: deque[_Pair] = deque(maxlen=self._steps.maxlen)
         pairs.extend((moved, changed + problem.penalties * moved) for moved, changed in self._steps)
         diagonal = 1.0 / (self._curvature + problem.penalties)
@@ -191,10 +181,10 @@ _TIE = 0.01
 _ONE_WAY_PENALTY = 1e-3
 # Size, in standard deviations, of the shift of the observations that probes the fit's freedom.
 _PROBE = 0.1
-# Passes that fits took: NLTCS and Adult, 2 to 15 columns, epsilon 0.1 to 10. How many one takes is
-# a function of its draw; these are not.
+# Passes that fits took: NLTCS and Adult, 2 to 15 columns, epsilon 0.1 to 10. The passes of one fit
+# depend on its draw; these numbers do not.
 _USUAL_PASSES = (300, 1000)
-_ANNOUNCED_SECONDS = 10  # what may take so long says how long it usually takes
+_ANNOUNCED_SECONDS = 10  # a fit that may take longer is announced with its usual duration
 _TOLERANCE = 1e-6
 
 
@@ -228,7 +218,7 @@ class Fit:
 
     ``log_weights``: its coefficients, shape (num_coefficients,); weights are proportional to
     exp of the synthesised table.
-    ``steps``: steps of the path up to the returned one; 0 means its start.
+    ``steps``: up to the returned one; 0 means the start of the path.
     ``estimated_error``: root of the estimated weighted squared error, in records.
     ``mismatch``: mean of (fitted - observed)^2 / variance; 1 would be pure noise.
     """
@@ -259,11 +249,10 @@ def fit_maximum_entropy(
     ``total``: number of records of the hypothesis, > 0.
     ``importance``: shape (num_coefficients,), >= 0: weight of each coefficient's squared error.
     ``signs``: shape (num_coefficients,), independent fair signs.
-    ``progress``: called once, with the step's name, and where it may be long how long it
-    usually takes: a number of passes, each as long as the first.
-    ``start``: log-weights of another hypothesis from which a path starts, shape
+    ``progress``: called once, with the step's name and, for a long step, its usual duration.
+    ``start``: log-weights of another hypothesis from which a second path starts, shape
     (num_coefficients,). The better of both paths is returned: a misleading start costs time
-    alone, but for what the estimates of their errors are off.
+    alone, except for what the estimates of their errors are off.
 
     Accuracy: the estimate is Stein's unbiased one of the weighted squared error of the
     coefficients; its divergence term is measured by following the path once more from
@@ -359,7 +348,7 @@ def _follow(
 
 
 def _announced(seconds: float) -> str:
-    """Returns what is said of a fit, of whose passes one has taken some seconds.
+    """Returns the name of a fit for progress, from the seconds that one of its passes took.
 
     Example:
         >>> _announced(1e-4), _announced(0.056)

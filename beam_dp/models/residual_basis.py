@@ -17,15 +17,11 @@ from numpy.typing import NDArray
 
 from beam_dp.models.basis import (
     Support,
-    coefficients_table,
     num_contrasts,
     support_slices,
-    table_coefficients,
 )
 from beam_dp.models.cascades import Cascade
 from beam_dp.models.residual_levels import Blocks, Level, compile_levels
-
-__all__ = ["ChosenCells", "ResidualBasis", "Support", "coefficients_table", "table_coefficients"]
 
 _CACHED_CELLS = 2**15
 _SMALLEST_SUM = 1e-200

@@ -21,8 +21,7 @@ from numpy.typing import NDArray
 
 from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError
-from beam_dp.models.basis import subsets, supports_inside
-from beam_dp.models.residual_basis import Support
+from beam_dp.models.basis import Support, subsets, supports_inside
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.accounting import discrete_gaussian_mu, discrete_parameter
 from beam_dp.privacy.guarantee import Guarantee, Neighboring

@@ -33,8 +33,8 @@ from beam_dp.mechanisms.marginals.synthesis import (
     names_of,
     plan_basis,
 )
+from beam_dp.models.basis import Support, coefficients_table, table_coefficients
 from beam_dp.models.maximum_entropy import refit
-from beam_dp.models.residual_basis import Support, coefficients_table, table_coefficients
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.accounting import range_mu
 from beam_dp.privacy.guarantee import Guarantee

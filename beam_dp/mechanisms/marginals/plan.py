@@ -20,8 +20,8 @@ from beam_dp.mechanisms.checks import NumRecords, Progress, check_num_records
 from beam_dp.mechanisms.contract import Plan
 from beam_dp.mechanisms.marginals.measurements import Measurement, Names, num_noisy_cells
 from beam_dp.mechanisms.resources import Resources, fit_resources
+from beam_dp.models.basis import Support
 from beam_dp.models.elimination import GrowingTree, cliques_fit, num_clique_cells
-from beam_dp.models.residual_basis import Support
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import RECORD, Guarantee
 from beam_dp.queries.linear import LinearQuery

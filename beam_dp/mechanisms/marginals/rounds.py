@@ -29,9 +29,8 @@ from beam_dp.mechanisms.marginals.plan import (
     tree_fits,
 )
 from beam_dp.mechanisms.marginals.synthesis import noisy_total, plan_basis, synthesise
-from beam_dp.models.basis import carry_over, on_one_thread
+from beam_dp.models.basis import Support, carry_over, on_one_thread
 from beam_dp.models.maximum_entropy import refit
-from beam_dp.models.residual_basis import Support
 from beam_dp.noise.bound import Distribution
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.accounting import (

@@ -50,8 +50,7 @@ from beam_dp.mechanisms.marginals.synthesis import (
     plan_basis,
     synthesise,
 )
-from beam_dp.models.basis import log_potentials, on_one_thread
-from beam_dp.models.residual_basis import Support
+from beam_dp.models.basis import Support, log_potentials, on_one_thread
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.accounting import discrete_gaussian_mu, discrete_parameter
 from beam_dp.privacy.guarantee import Guarantee

@@ -16,8 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beam_dp.domain.universe import Domain
-from beam_dp.models.basis import subsets
-from beam_dp.models.residual_basis import Support
+from beam_dp.models.basis import Support, subsets
 from beam_dp.queries.vector_query import (
     Axes,
     Vector,

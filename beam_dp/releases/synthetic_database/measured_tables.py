@@ -20,13 +20,15 @@ from beam_dp.errors import InputError
 from beam_dp.models.basis import (
     Coefficients,
     MarginalCoefficients,
+    Support,
     marginal_of,
     squared_scale,
     subsets,
     supports_inside,
+    table_coefficients,
 )
 from beam_dp.models.maximum_entropy import NoisyCoefficients
-from beam_dp.models.residual_basis import ResidualBasis, Support, table_coefficients
+from beam_dp.models.residual_basis import ResidualBasis
 from beam_dp.noise.bound import DISTRIBUTIONS, Distribution, noise_variance
 from beam_dp.privacy.rounding import UNIT
 from beam_dp.privacy.unit_costs import PARTS, UnitCosts

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from beam_dp.checks import checked_integer, checked_number
 from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError
+from beam_dp.models.basis import Support
 from beam_dp.models.potentials import marginal_weights
-from beam_dp.models.residual_basis import Support
 from beam_dp.noise.bound import chosen_noise_bound, noise_bound
 from beam_dp.releases.synthetic_database.measured_tables import (
     MAX_GRID,

@@ -37,7 +37,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beam_dp.domain.universe import Domain
-from beam_dp.models.residual_basis import Support
+from beam_dp.models.basis import Support
 from beam_dp.queries.vector_query import Vector, VectorQuery, affine_parts
 
 # Of the interactions that the fit of all smaller ones leaves, in units of V.

@@ -9,11 +9,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beam_dp.checks import checked_integer, checked_number
-from beam_dp.models.basis import MarginalCoefficients, importance_of, squared_scale
+from beam_dp.models.basis import (
+    MarginalCoefficients,
+    importance_of,
+    squared_scale,
+    table_coefficients,
+)
 from beam_dp.models.elimination import num_clique_cells
 from beam_dp.models.maximum_entropy import NoisyCoefficients
 from beam_dp.models.potentials import marginal_weights
-from beam_dp.models.residual_basis import ResidualBasis, table_coefficients
+from beam_dp.models.residual_basis import ResidualBasis
 from beam_dp.models.rounding import round_to_records
 from beam_dp.queries.workload import Workload
 from beam_dp.releases.synthetic_database.measured_tables import Combination, MeasuredTable

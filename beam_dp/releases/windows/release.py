@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from beam_dp.checks import check_choice, checked_integer, is_integer
 from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError, magnitude
-from beam_dp.models.residual_basis import Support
+from beam_dp.models.basis import Support
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.linear import LinearQuery
 from beam_dp.queries.workload import Workload
