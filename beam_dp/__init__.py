@@ -63,8 +63,10 @@ if TYPE_CHECKING:
     from beam_dp.mechanisms.sketches.plan import release_sparse as release_sparse
     from beam_dp.mechanisms.small_db.choice import MultisetChoice as MultisetChoice
     from beam_dp.mechanisms.small_db.small_db import SmallDB as SmallDB
-    from beam_dp.mechanisms.windows.databases import plan_window_databases as plan_window_databases
-    from beam_dp.mechanisms.windows.plan import plan_window_tables as plan_window_tables
+    from beam_dp.mechanisms.windows.plan import (
+        plan_window_databases as plan_window_databases,
+        plan_window_tables as plan_window_tables,
+    )
     from beam_dp.planning.job import (
         PlanningJob as PlanningJob,
         SparsePlanningJob as SparsePlanningJob,

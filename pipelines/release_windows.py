@@ -35,8 +35,12 @@ from beam_dp.flags import shared, windows as window_flags
 from beam_dp.flags.flag import Flag, integer, number, refused
 from beam_dp.mechanisms.marginals.measurements import predicted_variance
 from beam_dp.mechanisms.registry import SYNTHETIC
-from beam_dp.mechanisms.windows.databases import WindowDatabasesPlan, plan_window_databases
-from beam_dp.mechanisms.windows.plan import WindowTablesPlan, plan_window_tables
+from beam_dp.mechanisms.windows.plan import (
+    WindowDatabasesPlan,
+    WindowTablesPlan,
+    plan_window_databases,
+    plan_window_tables,
+)
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.ledger.entries import Token
 from beam_dp.queries.workload import parse_workload

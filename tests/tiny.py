@@ -25,8 +25,6 @@ from beam_dp.mechanisms.checks import NumRecords
 from beam_dp.mechanisms.marginals import (
     pair_scores as pair_scores_module,
     plan as plan_module,
-    rounds as rounds_module,
-    selection as selection_module,
 )
 from beam_dp.mechanisms.marginals.plan import MarginalsPlan, Mechanism
 from beam_dp.privacy.accounting import discrete_gaussian_mu, zcdp_rho
@@ -70,8 +68,7 @@ def on_trees(selected_cells: int | None = None) -> Iterator[None]:
         patch.setattr(pair_scores_module, "LARGEST_MISS", math.inf)
         if selected_cells is not None:
             patch.setattr(plan_module, "MAX_TREE_CELLS", 0)
-            for module in (plan_module, rounds_module, selection_module, pair_scores_module):
-                patch.setattr(module, "MAX_SELECTED_CELLS", selected_cells)
+            patch.setattr(plan_module, "MAX_SELECTED_CELLS", selected_cells)
         yield
 
 

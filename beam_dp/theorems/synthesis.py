@@ -10,17 +10,11 @@ from collections.abc import Callable, Iterable
 from beam_dp.checks import checked_number
 from beam_dp.errors import InputError
 from beam_dp.mechanisms.checks import check_failure_probability
-from beam_dp.mechanisms.marginals.textbook_mwem import (
-    MAX_ROUNDS,
-    RoundNoise,
-    best_num_rounds,
-    published_error,
-    round_noise,
-)
+from beam_dp.mechanisms.marginals import textbook_mwem
 from beam_dp.mechanisms.online.plan import (
     OnlinePlan,
     Settings,
-    published_error as published_online_error,
+    published_error,
 )
 from beam_dp.mechanisms.small_db.choice import MAX_SIZE
 from beam_dp.mechanisms.small_db.size import small_db_error
@@ -171,11 +165,15 @@ def mwem_theorem(
     )
 
     def rounds(num_records: int) -> int:
-        return num_rounds or best_num_rounds(num_cells, num_queries, epsilon, num_records)
+        return num_rounds or textbook_mwem.best_num_rounds(
+            num_cells, num_queries, epsilon, num_records
+        )
 
     def error(num_records: int) -> float:
         of_record = epsilon / max_records_per_unit
-        return published_error(num_cells, num_queries, of_record, num_records, rounds(num_records))
+        return textbook_mwem.published_error(
+            num_cells, num_queries, of_record, num_records, rounds(num_records)
+        )
 
     return Theorem(
         "MWEM: Hardt, Ligett and McSherry (2012), Theorem 2.2, of the average hypothesis",
@@ -212,7 +210,7 @@ def online_theorem(plan: OnlinePlan) -> Theorem:
         return (
             3
             * num_records
-            * published_online_error(
+            * published_error(
                 plan.guarantee, divergence, num_records, questions, plan.failure_probability
             )
         )
@@ -432,19 +430,19 @@ def _noises(
     guarantee: Guarantee,
     failure_probability: float,
     num_rounds: int | None,
-) -> list[RoundNoise]:
+) -> list[textbook_mwem.RoundNoise]:
     """The noise of every number of rounds that is compared."""
     counts = {"num_cells": num_cells, "num_queries": num_queries}
     if num_rounds is not None:
         counts["num_rounds"] = num_rounds
     checked_parameters(failure_probability=failure_probability, counts=counts, reals={})
     if num_rounds is not None:
-        return [round_noise(guarantee, num_rounds, stops=True)]
-    found: list[RoundNoise] = []
+        return [textbook_mwem.round_noise(guarantee, num_rounds, stops=True)]
+    found: list[textbook_mwem.RoundNoise] = []
     rounds = 1
-    while rounds <= MAX_ROUNDS:
+    while rounds <= textbook_mwem.MAX_ROUNDS:
         try:
-            found.append(round_noise(guarantee, rounds, stops=True))
+            found.append(textbook_mwem.round_noise(guarantee, rounds, stops=True))
         except InputError:
             # More rounds need more noise.
             if not found:
@@ -455,7 +453,7 @@ def _noises(
 
 
 def _best(
-    noises: Iterable[RoundNoise],
+    noises: Iterable[textbook_mwem.RoundNoise],
     num_cells: int,
     num_queries: int,
     num_records: int,

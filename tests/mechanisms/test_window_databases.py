@@ -15,8 +15,8 @@ from window_plans import HORIZON_ID, RECORD, horizon_of, person
 from beam_dp.errors import InputError
 from beam_dp.mechanisms.marginals.measure_all import MWEM, Gaussian, Laplace
 from beam_dp.mechanisms.small_db.small_db import SmallDB
-from beam_dp.mechanisms.windows import databases as databases_module
-from beam_dp.mechanisms.windows.databases import WindowDatabasesPlan, plan_window_databases
+from beam_dp.mechanisms.windows import plan as plan_module
+from beam_dp.mechanisms.windows.plan import WindowDatabasesPlan, plan_window_databases
 from beam_dp.privacy.accounting import discrete_gaussian_mu, zcdp_rho
 from beam_dp.privacy.loss import Loss
 from beam_dp.releases.kinds import read_release, write_release
@@ -116,7 +116,7 @@ def test_rejects_promises_that_no_window_can_keep():
 
 def test_losses_with_a_slack_are_composed_with_it():
     """Slacks add up, and what they leave of delta is what mu or rho may use."""
-    keeps_promise = databases_module._keeps
+    keeps_promise = plan_module._keeps
     promise = planned(Laplace(), 1).guarantee
     pure = Loss.approximate(EPSILON / 7, DELTA / 8).repeated(7)
     assert keeps_promise(pure, promise)

@@ -12,7 +12,7 @@ from window_plans import person, plan_of
 from beam_dp.cli.main import main
 from beam_dp.flags.flag import FlagError
 from beam_dp.mechanisms.marginals.measure_all import MWEM
-from beam_dp.mechanisms.windows.databases import plan_window_databases
+from beam_dp.mechanisms.windows.plan import plan_window_databases
 from beam_dp.queries.workload import Workload
 from beam_dp.releases.windows.answer import windows_of
 from beam_dp.releases.windows.horizon_files import begin_horizon, read_windows

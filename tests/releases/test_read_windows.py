@@ -28,7 +28,7 @@ from window_plans import person, plan_of
 
 from beam_dp.errors import InputError
 from beam_dp.mechanisms.marginals.measure_all import MWEM
-from beam_dp.mechanisms.windows.databases import plan_window_databases
+from beam_dp.mechanisms.windows.plan import plan_window_databases
 from beam_dp.queries.workload import Workload, marginals
 from beam_dp.releases.files.card import ReleaseError
 from beam_dp.releases.kinds import commit_release, read_release

@@ -13,7 +13,7 @@ from measured_database import DOMAIN, counts
 from noise_sources import Seeded
 from tiny import on_trees
 
-from beam_dp.mechanisms.marginals import selection as selection_module
+from beam_dp.mechanisms.marginals import pair_scores
 from beam_dp.mechanisms.marginals.measure_all import MWEM
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.vector_query import VectorQuery, sums_of
@@ -35,7 +35,7 @@ def selected(seed: int = 5) -> SyntheticDatabase:
     """
     guarantee = Guarantee(0.05, 1e-9, "add_or_remove_one", "person", 1)
     with on_trees(16), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(selection_module, "num_choices", lambda *arguments: 0)
+        patch.setattr(pair_scores, "num_choices", lambda *arguments: 0)
         plan = MWEM().plan(DOMAIN, marginals(DOMAIN, ways=2), guarantee, "noisy")
         exact = Histogram(DOMAIN, counts()).marginals(plan.summary_tables)
         return plan.release(exact, Seeded(seed))

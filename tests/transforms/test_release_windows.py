@@ -23,8 +23,7 @@ from beam_dp.domain.ordered import IntegerAttribute
 from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError
 from beam_dp.mechanisms.marginals.measure_all import MWEM, Gaussian, Laplace
-from beam_dp.mechanisms.windows.databases import plan_window_databases
-from beam_dp.mechanisms.windows.plan import plan_window_tables
+from beam_dp.mechanisms.windows.plan import plan_window_databases, plan_window_tables
 from beam_dp.queries.workload import marginals
 from beam_dp.releases.kinds import read_release
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase

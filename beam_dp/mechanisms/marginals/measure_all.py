@@ -11,13 +11,9 @@ from beam_dp.checks import checked_integer, checked_number
 from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError
 from beam_dp.flags.flag import OrWord, integer, number, option
-from beam_dp.mechanisms.checks import (
-    CALIBRATION,
-    NumRecords,
-    Progress,
-    check_calibration,
-    check_noise,
-)
+from beam_dp.mechanisms import checks
+from beam_dp.mechanisms.checks import NumRecords
+from beam_dp.mechanisms.marginals import plan as plans
 from beam_dp.mechanisms.marginals.measurements import (
     Measurement,
     best_table_strategy,
@@ -25,15 +21,7 @@ from beam_dp.mechanisms.marginals.measurements import (
     residual_strategy,
     table_strategy,
 )
-from beam_dp.mechanisms.marginals.plan import (
-    MAX_CELLS,
-    MarginalsPlan,
-    Mechanism,
-    check_joins,
-    check_request,
-    check_sums,
-    joins_fit,
-)
+from beam_dp.mechanisms.marginals.plan import MAX_CELLS
 from beam_dp.mechanisms.marginals.rounds import plan_rounds
 from beam_dp.mechanisms.marginals.selection import plan_selection
 from beam_dp.mechanisms.marginals.synthesis import synthesise
@@ -92,7 +80,7 @@ def check_unit_cost(
         raise refuse("must be left out where delta is 0: Gaussian noise needs a delta > 0")
     if num_records != "noisy":
         raise refuse("must be left out where num_records is public: use num_records noisy")
-    if not joins_fit(workload):
+    if not plans.joins_fit(workload):
         raise refuse(
             "must be left out where noise selects what is measured, as it does for a workload that"
             " no one model can hold: use fewer or smaller marginals"
@@ -106,7 +94,7 @@ def check_unit_cost(
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class MeasureAllPlan(MarginalsPlan):
+class MeasureAllPlan(plans.MarginalsPlan):
     """The plan of a mechanism that measures a fixed set of tables once.
 
     Args: as of ``MarginalsPlan``, and
@@ -140,7 +128,7 @@ class MeasureAllPlan(MarginalsPlan):
         }
 
     def release(
-        self, marginals: Marginals, noise: NoiseSource, progress: Progress | None = None
+        self, marginals: Marginals, noise: NoiseSource, progress: checks.Progress | None = None
     ) -> SyntheticDatabase:
         """Draws all measurements once, and returns the release that fits them."""
         tables = []
@@ -166,9 +154,11 @@ def measure_all_plan(
     ``num_records``: the public number of records, or ``"noisy"``.
     ``max_unit_cost``: C, where they are calibrated for it.
     """
-    check_joins(workload, "use fewer or smaller marginals, or mwem, which selects some of them")
-    check_noise(guarantee, [each.scale for each in measurements])
-    check_sums(num_records, measurements)
+    plans.check_joins(
+        workload, "use fewer or smaller marginals, or mwem, which selects some of them"
+    )
+    checks.check_noise(guarantee, [each.scale for each in measurements])
+    plans.check_sums(num_records, measurements)
     variance = predicted_variance(workload, measurements, num_records != "noisy")
     names = {each.names for each in measurements}
     # With nothing to measure the release is a public constant; it has the same shape all the same.
@@ -231,7 +221,7 @@ def _loss(guarantee: Guarantee, measurements: tuple[Measurement, ...]) -> Loss:
 
 
 @dataclasses.dataclass(frozen=True)
-class Gaussian(Mechanism):
+class Gaussian(plans.Mechanism):
     """Adds discrete Gaussian noise to the workload, then fits.
 
     Privacy: (epsilon, delta) with delta > 0, for the relation and unit of the guarantee.
@@ -248,21 +238,21 @@ class Gaussian(Mechanism):
     """
 
     calibration: Literal["tight", "textbook"] = dataclasses.field(
-        default="tight", metadata=CALIBRATION
+        default="tight", metadata=checks.CALIBRATION
     )
     max_unit_cost: UnitCost | None = dataclasses.field(default=None, metadata=MAX_UNIT_COST)
     name: ClassVar[str] = "gaussian"
     summary: ClassVar[str] = "measures all, with Gaussian noise"
 
     def __post_init__(self) -> None:
-        check_calibration(self.calibration)
+        checks.check_calibration(self.calibration)
         check_max_unit_cost(self.max_unit_cost, self.calibration)
 
     def plan(
         self, domain: Domain, workload: Workload, guarantee: Guarantee, num_records: NumRecords
-    ) -> MarginalsPlan:
+    ) -> plans.MarginalsPlan:
         """Returns the measurements; raises InputError where delta is 0 or the request too large."""
-        check_request(domain, workload, guarantee, num_records)
+        plans.check_request(domain, workload, guarantee, num_records)
         if guarantee.delta == 0:
             raise InputError("delta", 0.0, "must be > 0 for the Gaussian mechanism")
         if self.max_unit_cost is not None:
@@ -286,7 +276,7 @@ def _textbook(workload: Workload, guarantee: Guarantee) -> tuple[Measurement, ..
 
 
 @dataclasses.dataclass(frozen=True)
-class Laplace(Mechanism):
+class Laplace(plans.Mechanism):
     """Adds discrete Laplace noise to tables, then fits.
 
     Privacy: epsilon, pure, for the relation and unit of the guarantee; a delta is left unspent.
@@ -302,19 +292,19 @@ class Laplace(Mechanism):
     """
 
     calibration: Literal["tight", "textbook"] = dataclasses.field(
-        default="tight", metadata=CALIBRATION
+        default="tight", metadata=checks.CALIBRATION
     )
     name: ClassVar[str] = "laplace"
     summary: ClassVar[str] = "measures all, with Laplace noise"
 
     def __post_init__(self) -> None:
-        check_calibration(self.calibration)
+        checks.check_calibration(self.calibration)
 
     def plan(
         self, domain: Domain, workload: Workload, guarantee: Guarantee, num_records: NumRecords
-    ) -> MarginalsPlan:
+    ) -> plans.MarginalsPlan:
         """Returns the measurements; raises InputError where the request is too large."""
-        check_request(domain, workload, guarantee, num_records)
+        plans.check_request(domain, workload, guarantee, num_records)
         if self.calibration == "tight":
             measurements = best_table_strategy(
                 workload, guarantee, num_records != "noisy", MAX_CELLS
@@ -327,7 +317,7 @@ class Laplace(Mechanism):
 
 
 @dataclasses.dataclass(frozen=True)
-class MWEM(Mechanism):
+class MWEM(plans.Mechanism):
     """Selects what the hypothesis answers badly, measures it, and fits all measurements at once.
 
     Privacy: (epsilon, delta), for the relation and unit of the guarantee. Rounds compose by sums
@@ -370,7 +360,7 @@ class MWEM(Mechanism):
         ),
     )
     calibration: Literal["tight", "textbook"] = dataclasses.field(
-        default="tight", metadata=CALIBRATION
+        default="tight", metadata=checks.CALIBRATION
     )
     max_unit_cost: UnitCost | None = dataclasses.field(default=None, metadata=MAX_UNIT_COST)
     stop_below: float | None = dataclasses.field(
@@ -386,7 +376,7 @@ class MWEM(Mechanism):
     summary: ClassVar[str] = "measures what is predicted to be best, then fits"
 
     def __post_init__(self) -> None:
-        check_calibration(self.calibration)
+        checks.check_calibration(self.calibration)
         rounds = self.num_rounds
         if rounds == "annealed":
             if self.calibration == "textbook":
@@ -406,9 +396,9 @@ class MWEM(Mechanism):
 
     def plan(
         self, domain: Domain, workload: Workload, guarantee: Guarantee, num_records: NumRecords
-    ) -> MarginalsPlan:
+    ) -> plans.MarginalsPlan:
         """Returns what will be measured, or how rounds will share the budget."""
-        check_request(domain, workload, guarantee, num_records)
+        plans.check_request(domain, workload, guarantee, num_records)
         if self.calibration == "textbook":
             rounds = None if self.num_rounds == "annealed" else self.num_rounds
             return plan_textbook(workload, guarantee, num_records, rounds, self.stop_below)
@@ -416,7 +406,7 @@ class MWEM(Mechanism):
             return plan_rounds(workload, guarantee, num_records, self.num_rounds)
         if self.max_unit_cost is not None:
             return unit_cost_plan(self.name, workload, guarantee, num_records, self.max_unit_cost)
-        if not joins_fit(workload):
+        if not plans.joins_fit(workload):
             if guarantee.delta > 0:
                 return plan_selection(workload, guarantee, num_records)
             return plan_rounds(workload, guarantee, num_records, "annealed")

@@ -20,19 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beam_dp.domain.universe import Domain
+from beam_dp.mechanisms.marginals import plan as plans, synthesis
 from beam_dp.mechanisms.marginals.measurements import Measurement, freedoms
-from beam_dp.mechanisms.marginals.plan import (
-    MAX_SELECTED_CELLS,
-    MarginalsPlan,
-    growing_tree,
-    tree_fits,
-)
-from beam_dp.mechanisms.marginals.synthesis import (
-    beyond_noise,
-    independent_start,
-    names_of,
-    plan_basis,
-)
 from beam_dp.models.basis import Support, coefficients_table, table_coefficients
 from beam_dp.models.maximum_entropy import refit
 from beam_dp.noise.source import NoiseSource
@@ -170,7 +159,7 @@ def _joined_and_loose(
     number: int,
 ) -> tuple[list[Support], list[Support]]:
     """Returns the first pairs that fit one tree, and others that gain something outside it."""
-    tree = growing_tree(domain, MAX_SELECTED_CELLS)
+    tree = plans.growing_tree(domain, plans.MAX_SELECTED_CELLS)
     joined: list[Support] = []
     loose: list[Support] = []
     for axes in by_gain:
@@ -182,7 +171,7 @@ def _joined_and_loose(
             loose.append(axes)
 
     def is_too_large(num_pairs: int) -> bool:
-        return not tree_fits(domain, joined[:num_pairs], MAX_SELECTED_CELLS)
+        return not plans.tree_fits(domain, joined[:num_pairs], plans.MAX_SELECTED_CELLS)
 
     # A hypothesis finds its tree from the pairs alone, and this one may be larger than the one
     # that grew. The last pairs leave it then.
@@ -247,7 +236,7 @@ def num_choices(budget: CheckBudget, num_left_out: int, num_records: float) -> i
 
 
 def fitted_answers(
-    plan: MarginalsPlan,
+    plan: plans.MarginalsPlan,
     joined: Sequence[Support],
     measurements: Sequence[Measurement],
     tables: Sequence[NDArray[np.float64]],
@@ -258,8 +247,8 @@ def fitted_answers(
     ``tables``: the noisy tables, in records.
     ``left_out``: pairs, as ascending axes.
     """
-    basis = plan_basis(plan, joined)
-    observed, total, start = independent_start(plan, basis, measurements, tables)
+    basis = synthesis.plan_basis(plan, joined)
+    observed, total, start = synthesis.independent_start(plan, basis, measurements, tables)
     log_weights = refit(basis, observed, total, start, _PENALTY, _TOLERANCE)
     answers = basis.marginals(log_weights, left_out)
     return {axes: total * answer for axes, answer in zip(left_out, answers, strict=True)}
@@ -283,7 +272,7 @@ def choose_left_out(
     """
     grid = score_grid(budget.choice_scale)
     scores = {
-        axes: largest_cell_score(marginals.marginal(names_of(domain, axes)), answer, grid)
+        axes: largest_cell_score(marginals.marginal(synthesis.names_of(domain, axes)), answer, grid)
         for axes, answer in answers.items()
     }
     chosen = []
@@ -305,4 +294,4 @@ def is_off(measured: Measurement, noisy: NDArray[np.float64], answer: NDArray[np
         table_coefficients(noisy) - table_coefficients(answer), answer.shape
     )
     of_cell = measured.variance * freedoms(answer.shape) / answer.size
-    return bool(beyond_noise(difference, of_cell).any())
+    return bool(synthesis.beyond_noise(difference, of_cell).any())

@@ -18,27 +18,16 @@ from numpy.typing import NDArray
 
 from beam_dp.domain.universe import Domain
 from beam_dp.mechanisms.checks import NumRecords, Progress, check_noise
+from beam_dp.mechanisms.marginals import plan as plans
 from beam_dp.mechanisms.marginals.measurements import TOTAL_SHARE, Measurement, Names, fine_grid
 from beam_dp.mechanisms.marginals.pair_scores import l1_score, score_grid
-from beam_dp.mechanisms.marginals.plan import (
-    MAX_SELECTED_CELLS,
-    MarginalsPlan,
-    check_selects,
-    check_sums,
-    joins_fit,
-    tree_fits,
-)
 from beam_dp.mechanisms.marginals.synthesis import noisy_total, plan_basis, synthesise
 from beam_dp.models.basis import Support, carry_over, on_one_thread
 from beam_dp.models.maximum_entropy import refit
 from beam_dp.noise.bound import Distribution
 from beam_dp.noise.source import NoiseSource
-from beam_dp.privacy.accounting import (
-    discrete_gaussian_mu,
-    discrete_parameter,
-    range_mu,
-    squared_deviation,
-)
+from beam_dp.privacy import accounting
+from beam_dp.privacy.accounting import discrete_parameter
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.loss import Loss
 from beam_dp.privacy.rounding import root_down, root_up, up
@@ -91,7 +80,7 @@ class RoundBudget:
             measurement_scale = up(measured / units)
         else:
             selection_scale = root_up(Fraction(self.selection_scale) ** 2 / units)
-            measurement_scale = discrete_parameter(squared_deviation(measured) / units)
+            measurement_scale = discrete_parameter(accounting.squared_deviation(measured) / units)
         return dataclasses.replace(
             self, selection_scale=selection_scale, measurement_scale=measurement_scale
         )
@@ -102,7 +91,7 @@ class RoundBudget:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class RoundsPlan(MarginalsPlan):
+class RoundsPlan(plans.MarginalsPlan):
     """The plan of a fixed number of rounds, or of an annealed schedule.
 
     Args: as of ``MarginalsPlan``, and
@@ -135,7 +124,7 @@ class RoundsPlan(MarginalsPlan):
         domain, workload = self.domain, self.workload
         is_annealed = self.num_rounds == "annealed"
         units_left, unit = self.num_units, self.unit
-        joins_all = joins_fit(workload)
+        joins_all = plans.joins_fit(workload)
         weights = dict(zip(workload.marginals, workload.weights, strict=True))
         candidates = weights if joins_all else inner_candidates(workload)
         joined: list[Support] = []
@@ -209,13 +198,13 @@ def round_budget(guarantee: Guarantee, num_units: int, total_is_public: bool) ->
     pure = guarantee.delta == 0
     budget = Fraction(guarantee.epsilon)
     if not pure:
-        budget = Fraction(discrete_gaussian_mu(guarantee.epsilon, guarantee.delta)) ** 2
+        budget = Fraction(accounting.discrete_gaussian_mu(guarantee.epsilon, guarantee.delta)) ** 2
     total = Fraction(0) if total_is_public else Fraction(TOTAL_SHARE) * budget
     unit = (budget - total) / num_units
     selection = Fraction(_SELECTION_SHARE) * unit
     if not pure:
         # The share is one of rho, epsilon^2 / 8 of a selection; of mu^2 / 2 that is pi / 2 as much.
-        selection *= 4 * range_mu(1) ** 2
+        selection *= 4 * accounting.range_mu(1) ** 2
     measurement = unit - selection
     if pure:
         return RoundBudget(
@@ -231,7 +220,7 @@ def round_budget(guarantee: Guarantee, num_units: int, total_is_public: bool) ->
     grid = fine_grid(variance / num_units)
     return RoundBudget(
         selection="exponential_mechanism",
-        selection_scale=up(range_mu(2 * moved * k) / Fraction(root_down(selection))),
+        selection_scale=up(accounting.range_mu(2 * moved * k) / Fraction(root_down(selection))),
         distribution="discrete_gaussian",
         grid=grid,
         measurement_scale=discrete_parameter(variance * grid**2),
@@ -246,13 +235,13 @@ def plan_rounds(
     num_rounds: int | Literal["annealed"],
 ) -> RoundsPlan:
     """Returns the plan of a fixed number of rounds, or of an annealed schedule."""
-    if not joins_fit(workload):
-        check_selects(workload.domain)
+    if not plans.joins_fit(workload):
+        plans.check_selects(workload.domain)
     num_units = num_rounds
     if num_units == "annealed":
         num_units = _UNITS_PER_ATTRIBUTE * workload.domain.num_attributes
     budget = round_budget(guarantee, num_units, num_records != "noisy")
-    check_sums(num_records, [budget.measured((), budget.measurement_scale)])
+    plans.check_sums(num_records, [budget.measured((), budget.measurement_scale)])
     selection_scale = budget.selection_scale * score_grid(budget.selection_scale) * _WEIGHT_GRID
     check_noise(guarantee, [selection_scale, budget.measurement_scale, budget.total_scale])
     return RoundsPlan(
@@ -272,7 +261,7 @@ def _loss(guarantee: Guarantee) -> Loss:
     """Returns the loss of rounds: all of what is promised."""
     if guarantee.delta == 0:
         return Loss.pure(guarantee.epsilon)
-    return Loss.gaussian(discrete_gaussian_mu(guarantee.epsilon, guarantee.delta))
+    return Loss.gaussian(accounting.discrete_gaussian_mu(guarantee.epsilon, guarantee.delta))
 
 
 def inner_candidates(workload: Workload) -> dict[Names, float]:
@@ -288,7 +277,7 @@ def inner_candidates(workload: Workload) -> dict[Names, float]:
     sets = {
         names: set(names)
         for names in workload.closure()
-        if names and tree_fits(domain, [domain.axes(names)], MAX_SELECTED_CELLS)
+        if names and plans.tree_fits(domain, [domain.axes(names)], plans.MAX_SELECTED_CELLS)
     }
     return {
         names: sum(
@@ -306,7 +295,7 @@ def _that_fit(
     return {
         names: weight
         for names, weight in candidates.items()
-        if tree_fits(domain, [*joined, domain.axes(names)], MAX_SELECTED_CELLS)
+        if plans.tree_fits(domain, [*joined, domain.axes(names)], plans.MAX_SELECTED_CELLS)
     }
 
 

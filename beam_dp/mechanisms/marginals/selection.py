@@ -22,34 +22,10 @@ from numpy.typing import NDArray
 from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError
 from beam_dp.mechanisms.checks import NumRecords, Progress, check_noise
+from beam_dp.mechanisms.marginals import pair_scores, plan as plans, synthesis
 from beam_dp.mechanisms.marginals.measurements import Measurement, closure_of, residual_measurements
-from beam_dp.mechanisms.marginals.pair_scores import (
-    ADDED_SHARE,
-    CHOICE_SHARE,
-    MOST_CHOICES,
-    CheckBudget,
-    check_budget,
-    choose_left_out,
-    choose_pairs,
-    fitted_answers,
-    is_off,
-    l1_score,
-    num_choices,
-    score_grid,
-)
-from beam_dp.mechanisms.marginals.plan import (
-    MAX_SELECTED_CELLS,
-    MarginalsPlan,
-    check_selects,
-    check_sums,
-    tree_fits,
-)
-from beam_dp.mechanisms.marginals.synthesis import (
-    independent_start,
-    names_of,
-    plan_basis,
-    synthesise,
-)
+from beam_dp.mechanisms.marginals.pair_scores import choose_left_out, choose_pairs, l1_score
+from beam_dp.mechanisms.marginals.synthesis import synthesise
 from beam_dp.models.basis import Support, log_potentials, on_one_thread
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.accounting import discrete_gaussian_mu, discrete_parameter
@@ -77,7 +53,7 @@ class SelectionBudget:
     pairs: float
     score_grid: int
     score_scale: float
-    check: CheckBudget
+    check: pair_scores.CheckBudget
 
     @property
     def score_deviation(self) -> float:
@@ -109,12 +85,12 @@ def selection_budget(guarantee: Guarantee, num_pairs: int) -> SelectionBudget:
         pairs=root_down(Fraction(_PAIRS_SHARE) * squared_mu),
         score_grid=grid,
         score_scale=discrete_parameter(variance * grid**2),
-        check=check_budget(guarantee, squared_mu),
+        check=pair_scores.check_budget(guarantee, squared_mu),
     )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class SelectionPlan(MarginalsPlan):
+class SelectionPlan(plans.MarginalsPlan):
     """The plan of selecting pairs by noisy scores, measuring them once, and checking the others.
 
     Args: as of ``MarginalsPlan``, and
@@ -145,14 +121,16 @@ class SelectionPlan(MarginalsPlan):
 
     def _num_choices(self, chosen: Sequence[Support], num_records: float = math.inf) -> int:
         """Returns how many choices the last check makes where these pairs are chosen by scores."""
-        return num_choices(self.budget.check, len(self.pairs) - len(chosen), num_records)
+        return pair_scores.num_choices(
+            self.budget.check, len(self.pairs) - len(chosen), num_records
+        )
 
     def _stated(self) -> dict[str, Any]:
         return {
             "calibration": "tight",
             "strategy": self.strategy,
             "num_candidates": len(self.pairs),
-            "max_tree_cells": MAX_SELECTED_CELLS,
+            "max_tree_cells": plans.MAX_SELECTED_CELLS,
             "attributes_share": _ATTRIBUTES_SHARE,
             "scores_share": _SCORES_SHARE,
             "score_deviation": self.budget.score_deviation,
@@ -160,10 +138,10 @@ class SelectionPlan(MarginalsPlan):
             "score_scale": self.budget.score_scale,
             "attributes_mu": self.budget.attributes,
             "pairs_mu": self.budget.pairs,
-            "most_choices": MOST_CHOICES,
-            "choice_share": CHOICE_SHARE,
+            "most_choices": pair_scores.MOST_CHOICES,
+            "choice_share": pair_scores.CHOICE_SHARE,
             "choice_scale": self.budget.check.choice_scale,
-            "added_share": ADDED_SHARE,
+            "added_share": pair_scores.ADDED_SHARE,
         }
 
     @on_one_thread
@@ -203,13 +181,13 @@ class SelectionPlan(MarginalsPlan):
         fitted: Mapping[Support, NDArray[np.float64]] = {}
         if number:
             sets = _with_singles(domain, joined)
-            fitted = fitted_answers(self, sets, measurements, tables, left_out)
+            fitted = pair_scores.fitted_answers(self, sets, measurements, tables, left_out)
         added = choose_left_out(fitted, marginals, domain, budget.check, number, noise)
         measure(3, _added_measurements(workload, guarantee, budget, added))
         for place, axes in enumerate(added, len(tables) - len(added)):
-            may_join = is_off(measurements[place], tables[place], fitted[axes]) and tree_fits(
-                domain, [*joined, axes], MAX_SELECTED_CELLS
-            )
+            may_join = pair_scores.is_off(
+                measurements[place], tables[place], fitted[axes]
+            ) and plans.tree_fits(domain, [*joined, axes], plans.MAX_SELECTED_CELLS)
             (joined if may_join else loose).append(axes)
         return synthesise(
             self,
@@ -221,7 +199,7 @@ class SelectionPlan(MarginalsPlan):
             num_bounded_cells=sum(_num_cells(domain, each) for each in [*pairs, *_singles(domain)]),
             distances=PairDistances(
                 budget.score_deviation,
-                {names_of(domain, axes): score for axes, score in scores.items()},
+                {synthesis.names_of(domain, axes): score for axes, score in scores.items()},
                 independent,
             ),
             fit={
@@ -242,7 +220,7 @@ def plan_selection(
     """
     if guarantee.delta == 0:
         raise InputError("delta", 0.0, "must be > 0 to select pairs by noisy scores")
-    check_selects(workload.domain)
+    plans.check_selects(workload.domain)
     pairs = _pairs(workload)
     budget = selection_budget(guarantee, len(pairs))
     attributes = _attribute_measurements(workload, guarantee, num_records, budget.attributes)
@@ -251,17 +229,19 @@ def plan_selection(
         workload=workload,
         guarantee=guarantee,
         num_records=num_records,
-        summary_tables=tuple(names_of(workload.domain, axes) for axes in counted),
+        summary_tables=tuple(synthesis.names_of(workload.domain, axes) for axes in counted),
         measurements=attributes,
         loss=Loss.gaussian(discrete_gaussian_mu(guarantee.epsilon, guarantee.delta)),
         pairs=tuple(pairs),
         budget=budget,
     )
     check = budget.check
-    scales = [budget.score_scale, check.choice_scale * score_grid(check.choice_scale)]
+    scales = [budget.score_scale, check.choice_scale * pair_scores.score_grid(check.choice_scale)]
     check_noise(guarantee, [*scales, *(each.scale for each in plan.most_measured)])
     # What one measurement may have alone has the finest grid.
-    check_sums(num_records, (*attributes, *_pair_measurements(workload, guarantee, budget, 0, [])))
+    plans.check_sums(
+        num_records, (*attributes, *_pair_measurements(workload, guarantee, budget, 0, []))
+    )
     return plan
 
 
@@ -277,7 +257,9 @@ def noisy_scores(
     if not pairs:
         return {}
     exact = [
-        l1_score(marginals.marginal(names_of(domain, axes)), answers[axes], budget.score_grid)
+        l1_score(
+            marginals.marginal(synthesis.names_of(domain, axes)), answers[axes], budget.score_grid
+        )
         for axes in pairs
     ]
     noisy = noise.gaussian(np.array(exact, dtype=np.int64), budget.score_scale)
@@ -291,10 +273,10 @@ def _independent_tables(
 ) -> IndependentTables:
     """Returns the tables that pairs would have if attributes were independent."""
     singles = _singles(plan.domain)
-    basis = plan_basis(plan, singles)
-    _, total, log_weights = independent_start(plan, basis, measurements, tables)
+    basis = synthesis.plan_basis(plan, singles)
+    _, total, log_weights = synthesis.independent_start(plan, basis, measurements, tables)
     potentials = log_potentials(basis, log_weights, singles)
-    names = (names_of(plan.domain, axes) for axes in singles)
+    names = (synthesis.names_of(plan.domain, axes) for axes in singles)
     return IndependentTables(
         float(total), plan.budget.score_grid, tuple(zip(names, potentials, strict=True))
     )
@@ -351,7 +333,7 @@ def _pairs(workload: Workload) -> list[Support]:
             sorted(axis for axis in domain.axes(names) if domain.shape[axis] > 1), 2
         )
     }
-    return [each for each in sorted(pairs) if _num_cells(domain, each) <= MAX_SELECTED_CELLS]
+    return [each for each in sorted(pairs) if _num_cells(domain, each) <= plans.MAX_SELECTED_CELLS]
 
 
 def _singles(domain: Domain) -> list[Support]:

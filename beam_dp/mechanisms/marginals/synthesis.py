@@ -12,26 +12,10 @@ from numpy.typing import NDArray
 
 from beam_dp.domain.universe import Domain
 from beam_dp.mechanisms.checks import MAX_RECORDS, Progress
-from beam_dp.mechanisms.marginals.measurements import (
-    Measurement,
-    Names,
-    closure_of,
-)
+from beam_dp.mechanisms.marginals.measurements import Measurement, Names, closure_of
 from beam_dp.mechanisms.marginals.plan import MarginalsPlan, StartingRecords, fits_an_array
-from beam_dp.models import maximum_entropy
-from beam_dp.models.basis import (
-    Basis,
-    Coefficients,
-    MarginalCoefficients,
-    Support,
-    carry_over,
-    coefficients_table,
-    importance_of,
-    log_potentials,
-    marginal_of,
-    squared_scale,
-    table_coefficients,
-)
+from beam_dp.models import basis as bases, maximum_entropy
+from beam_dp.models.basis import Basis, Support
 from beam_dp.models.denoised_attributes import denoised
 from beam_dp.models.junction_tree import tree_records
 from beam_dp.models.record_moves import Target, improve_records
@@ -102,11 +86,13 @@ def synthesise(
         joined = [domain.axes(names) for names in workload.maximal()]
     basis = plan_basis(plan, joined)
     loose = [] if joins_all else _outside(basis, domain, measurements)
-    layout = MarginalCoefficients(domain.shape, closure_of([*joined, *loose])) if loose else basis
+    layout = (
+        bases.MarginalCoefficients(domain.shape, closure_of([*joined, *loose])) if loose else basis
+    )
     everything = measured_tables.Combination(domain, layout, measurements, tables).estimate()
     observed = everything if layout is basis else everything.restricted(layout, basis)
     total = noisy_total(basis, observed) if plan.num_records == "noisy" else plan.num_records
-    importance = importance_of(domain, basis, workload.marginals, workload.weights)
+    importance = bases.importance_of(domain, basis, workload.marginals, workload.weights)
     found = _fitted(plan, basis, observed, total, importance, noise, progress)
     if progress is not None:
         progress("records", 1, 1)
@@ -119,11 +105,11 @@ def synthesise(
             domain, basis, found.log_weights, total, targets, workload_pairs(workload)
         )
     moments = total * basis.log_moments(found.log_weights, math.log(basis.num_cells))[1]
-    expected = carry_over(basis.slices, moments, layout)
+    expected = bases.carry_over(basis.slices, moments, layout)
     released = record_coefficients(layout, codes, counts) if loose else expected
     record_tables = [names_of(domain, axes) for axes in loose]
     misfit = _misfits(plan, layout, everything.values, expected, released, record_tables)
-    log_tables = log_potentials(basis, found.log_weights, joined)
+    log_tables = bases.log_potentials(basis, found.log_weights, joined)
     held = NoisyMeasurements(tuple(measurements), tuple(tables), plan.is_fixed, distances)
     return SyntheticDatabase(
         domain=domain,
@@ -203,7 +189,7 @@ def _outside(basis: Basis, domain: Domain, measurements: Sequence[Measurement]) 
 
 def _misfits(
     plan: MarginalsPlan,
-    layout: Coefficients,
+    layout: bases.Coefficients,
     observed: NDArray[np.float64],
     expected: NDArray[np.float64],
     released: NDArray[np.float64],
@@ -252,13 +238,13 @@ def names_of(domain: Domain, axes: Support) -> Names:
 def noisy_total(basis: Basis, observed: maximum_entropy.NoisyCoefficients) -> int:
     """Returns the estimated number of records, from 1 to what a public number may be."""
     constant = float(observed.values[basis.slices[()]][0])
-    scale = math.sqrt(squared_scale(basis, (), ()))
+    scale = math.sqrt(bases.squared_scale(basis, (), ()))
     return min(max(1, round(constant * scale)), MAX_RECORDS)
 
 
 def marginal_errors(
     plan: MarginalsPlan,
-    layout: Coefficients,
+    layout: bases.Coefficients,
     measured: NoisyMeasurements,
     misfit: Callable[[Names], NDArray[np.float64]],
     num_bounded_cells: int | None,
@@ -290,7 +276,7 @@ def marginal_errors(
         if not math.isfinite(variance):
             errors[names] = {"standard_error": None, "bound": None, "failure_probability": None}
             continue
-        table = marginal_of(layout, misfit(names), domain.axes(names))
+        table = bases.marginal_of(layout, misfit(names), domain.axes(names))
         of_noise = bounds.of(
             domain.axes(names), variance, num_bounded_cells or table.size, _FAILURE_PROBABILITY
         )
@@ -386,7 +372,7 @@ def loose_targets(
     basis: TreeBasis,
     log_weights: NDArray[np.float64],
     total: int,
-    layout: Coefficients,
+    layout: bases.Coefficients,
     observed: maximum_entropy.NoisyCoefficients,
     loose: Sequence[Support],
 ) -> list[Target]:
@@ -403,7 +389,7 @@ def loose_targets(
     for axes, weights in zip(loose, basis.marginals(log_weights, loose), strict=True):
         table = total * weights
         where = layout.slices[axes]
-        difference = observed.values[where] - table_coefficients(table)
+        difference = observed.values[where] - bases.table_coefficients(table)
         of_all = float(observed.variances[where].sum())
         targets.append(Target(axes, table + _less_noise(table, difference, of_all), 1.0))
     return targets
@@ -417,7 +403,7 @@ def _less_noise(
     ``table``: of the hypothesis, in records.
     ``difference``: coefficients of the noisy table less its own, in records.
     """
-    cells = coefficients_table(difference, table.shape)
+    cells = bases.coefficients_table(difference, table.shape)
     of_cell = noise / table.size
     beyond = max(float(difference @ difference) - noise, 0.0)
     squares = table * table
@@ -435,7 +421,7 @@ def beyond_noise(cells: NDArray[np.float64], variance: float) -> NDArray[np.bool
 
 
 def record_coefficients(
-    layout: Coefficients, codes: Sequence[NDArray[Any]], counts: NDArray[np.int64]
+    layout: bases.Coefficients, codes: Sequence[NDArray[Any]], counts: NDArray[np.int64]
 ) -> NDArray[np.float64]:
     """Returns the coefficients of released records, shape (num_coefficients,), in records."""
     result = np.empty(layout.num_coefficients)
@@ -445,7 +431,7 @@ def record_coefficients(
         for axis in support:
             cells = cells * layout.shape[axis] + codes[axis]
         table = np.bincount(cells, weights=counts, minlength=math.prod(shape))
-        result[where] = table_coefficients(table.astype(np.float64).reshape(shape))
+        result[where] = bases.table_coefficients(table.astype(np.float64).reshape(shape))
     return result
 
 

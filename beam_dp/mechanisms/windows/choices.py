@@ -16,13 +16,8 @@ from numpy.typing import NDArray
 from beam_dp.checks import check_choice, checked_integer, checked_number
 from beam_dp.errors import InputError
 from beam_dp.mechanisms.checks import check_noise
-from beam_dp.mechanisms.marginals.measurements import (
-    Measurement,
-    best_table_strategy,
-    gaussian_table,
-    predicted_variance,
-    residual_measurements,
-)
+from beam_dp.mechanisms.marginals import measurements
+from beam_dp.mechanisms.marginals.measurements import Measurement
 from beam_dp.noise.bound import DISTRIBUTIONS, Distribution, noise_variance
 from beam_dp.noise.source import MAX_SCALE
 from beam_dp.privacy.accounting import discrete_gaussian_mu
@@ -166,7 +161,9 @@ def laplace_tables(workload: Workload, promise: Guarantee) -> tuple[Measurement,
     largest = max(
         math.prod(domain.shape[axis] for axis in domain.axes(names)) for names in workload
     )
-    return best_table_strategy(workload, promise, False, max(largest, _MAX_UNITED_CELLS))
+    return measurements.best_table_strategy(
+        workload, promise, False, max(largest, _MAX_UNITED_CELLS)
+    )
 
 
 def laplace_level(whole: tuple[Measurement, ...], part: Fraction) -> tuple[Measurement, ...]:
@@ -200,9 +197,9 @@ def gaussian_level(
         promise, max_records_per_unit=unit.max_records_per_unit, allow_large_delta=True
     )
     if len(workload) == 1:
-        return (gaussian_table(workload.marginals[0], of_window, own),)
+        return (measurements.gaussian_table(workload.marginals[0], of_window, own),)
     supports = [workload.domain.axes(names) for names in workload.closure()]
-    return residual_measurements(workload, supports, of_window, own, is_fitted=False)
+    return measurements.residual_measurements(workload, supports, of_window, own, is_fitted=False)
 
 
 Strategy = Literal["independent", "levels"]
@@ -281,7 +278,7 @@ class Noise:
             measured = laplace_tables(workload, promise)
         else:
             measured = gaussian_level(workload, promise, unit, _WHOLE, most_squares(most))
-        variance = predicted_variance(workload, measured, False)
+        variance = measurements.predicted_variance(workload, measured, False)
         return cls(distribution, min(each.scale for each in measured), variance, most)
 
     def variance(self, part: Fraction, block: int | None = None) -> float:

@@ -1,15 +1,15 @@
-"""Plans of tables of windows: strategy and noise, decided before any record is read."""
+"""Plans of tables, and of synthetic databases, of windows, decided before any record is read."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from typing import Any
 
 from beam_dp.checks import check_is, checked_integer
 from beam_dp.errors import InputError
-from beam_dp.mechanisms.checks import check_noise
+from beam_dp.mechanisms.checks import Progress, check_noise
 from beam_dp.mechanisms.contract import Plan
 from beam_dp.mechanisms.marginals.measurements import (
     Measurement,
@@ -17,36 +17,33 @@ from beam_dp.mechanisms.marginals.measurements import (
     num_noisy_cells,
     predicted_variance,
 )
-from beam_dp.mechanisms.marginals.plan import check_request
+from beam_dp.mechanisms.marginals.plan import MarginalsPlan, Mechanism, check_request
 from beam_dp.mechanisms.resources import fit_resources
-from beam_dp.mechanisms.windows.choices import (
-    DEFAULT_BLOCK,
-    Choice,
-    DistributionChoice,
-    Moment,
-    Question,
-    Strategy,
-    StrategyChoice,
-    gaussian_level,
-    laplace_level,
-    laplace_tables,
-    most_squares,
-    ranked_choices,
-)
+from beam_dp.mechanisms.windows import choices
+from beam_dp.mechanisms.windows.choices import Choice, gaussian_level, laplace_level, most_squares
 from beam_dp.noise.source import NoiseSource
-from beam_dp.privacy.accounting import discrete_gaussian_mu
-from beam_dp.privacy.guarantee import Guarantee
+from beam_dp.privacy.accounting import discrete_gaussian_mu, zcdp_epsilon, zcdp_rho
+from beam_dp.privacy.guarantee import MIN_DELTA, Guarantee
+from beam_dp.privacy.ledger.filters import gaussian_epsilon
 from beam_dp.privacy.loss import Loss
-from beam_dp.privacy.rounding import root_up, up
+from beam_dp.privacy.rounding import down, root_down, root_up, up
+from beam_dp.privacy.unit_costs import UnitCosts
 from beam_dp.queries.workload import Workload
 from beam_dp.releases.synthetic_database.measured_tables import MeasuredTable, unbiased_tables
+from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 from beam_dp.releases.synthetic_database.verify_tables import table_steps
 from beam_dp.releases.windows.release import Level, WindowTables, check_subsets
 from beam_dp.releases.windows.verify import Limits, level_steps
 from beam_dp.summaries.histogram import Marginals
 from beam_dp.verification.steps import Step
 from beam_dp.windows.horizon import Blocks, Horizon
-from beam_dp.windows.unit import MECHANISM, WindowUnit, stated_promise, whole_promise
+from beam_dp.windows.unit import (
+    MECHANISM,
+    WindowUnit,
+    stated_promise,
+    whole_promise,
+    window_promise,
+)
 
 # Up to this many coordinates that a unit may move, the noise is as private as continuous noise:
 # see ``privacy.ledger.filters``.
@@ -60,14 +57,11 @@ class WindowTablesPlan(Plan):
     ``guarantee`` and ``loss`` are of the whole promise: of any ``protected_windows`` windows
     together, with their blocks. One window by itself reveals less.
 
-    Args: as of ``Plan``, and
-        horizon: the windows.
-        unit: whom the promise protects.
-        workload: the marginals that are released of each window.
-        measurements: of each window.
-        block: how many windows a block has; None where no blocks are measured.
-        share: of the budget for blocks.
-        block_measurements: of each block.
+    ``unit``: whom the promise protects.
+    ``workload``: the marginals that are released for each window.
+    ``measurements``: of each window, and ``block_measurements`` of each block.
+    ``block``: how many windows a block has; None where no blocks are measured.
+    ``share``: of the budget for blocks.
     """
 
     mechanism: str = MECHANISM
@@ -80,7 +74,7 @@ class WindowTablesPlan(Plan):
     block_measurements: tuple[Measurement, ...] = ()
 
     @property
-    def strategy(self) -> Strategy:
+    def strategy(self) -> choices.Strategy:
         """Its name."""
         return "independent" if self.block is None else "levels"
 
@@ -141,7 +135,7 @@ class WindowTablesPlan(Plan):
             block,
         )
 
-    def error(self, question: str, moment: Moment = "now") -> float:
+    def error(self, question: str, moment: choices.Moment = "now") -> float:
         """Returns the root mean squared error of sums of windows, in records a cell.
 
         It is averaged over the cells of the workload, by its weights, and over the sums of the
@@ -149,14 +143,14 @@ class WindowTablesPlan(Plan):
 
         ``moment``: when it is asked: as soon as it can be (``now``), or in the ``end``.
         """
-        return self.choice.error(Question.parse(question, self.horizon.num_windows), moment)
+        return self.choice.error(choices.Question.parse(question, self.horizon.num_windows), moment)
 
     def draw(
         self, number: int, marginals: Marginals, noise: NoiseSource, horizon_id: str
     ) -> WindowTables:
-        """Returns the release of one window: with those of the others it keeps ``guarantee``.
+        """Returns the release of one window; together with the others it keeps ``guarantee``.
 
-        ``marginals``: its exact tables, that hold ``summary_tables``; secret.
+        ``marginals``: its exact tables, which contain ``summary_tables``; secret.
         ``horizon_id``: names the horizon, 32 hexadecimal digits.
         """
         checked_integer("number", number, 0, self.horizon.num_windows - 1)
@@ -219,9 +213,9 @@ def plan_window_tables(
     epsilon: float,
     delta: float,
     *,
-    distribution: DistributionChoice = "auto",
-    strategy: StrategyChoice = "independent",
-    block: int = DEFAULT_BLOCK,
+    distribution: choices.DistributionChoice = "auto",
+    strategy: choices.StrategyChoice = "independent",
+    block: int = choices.DEFAULT_BLOCK,
     share: float | None = None,
     questions: Sequence[str] | None = None,
     allow_large_delta: bool = False,
@@ -279,7 +273,7 @@ def plan_window_tables(
     promise = whole_promise(horizon, unit, epsilon, delta, allow_large_delta)
     check_request(workload.domain, workload, promise, "noisy")
     check_subsets(workload)
-    best, *_ = ranked_choices(
+    best, *_ = choices.ranked_choices(
         workload,
         horizon,
         unit,
@@ -303,7 +297,7 @@ def _planned(
     if choice.block is not None:
         parts.append((choice.share, most_squares(most, choice.block)))
     if choice.distribution == "discrete_laplace":
-        whole = laplace_tables(workload, promise)
+        whole = choices.laplace_tables(workload, promise)
         measured = [laplace_level(whole, part) for part, _ in parts]
         loss = Loss.pure(promise.epsilon)
     else:
@@ -327,3 +321,184 @@ def _planned(
         share=choice.share,
         block_measurements=measured[1] if len(measured) > 1 else (),
     )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class WindowDatabasesPlan(Plan):
+    """The public parameters of a synthetic database of each window of a horizon.
+
+    ``guarantee`` and ``loss`` are of the whole promise: of any ``protected_windows`` windows
+    together. There are no blocks, and sums of windows can't be answered, because counts of the
+    records of a synthetic database are biased.
+
+    ``unit``: whom the promise protects.
+    ``window``: the plan of one window, under a guarantee of its own.
+    """
+
+    mechanism: str = MECHANISM
+    horizon: Horizon
+    unit: WindowUnit
+    window: MarginalsPlan
+
+    @property
+    def workload(self) -> Workload:
+        """The marginals that each release is made for."""
+        return self.window.workload
+
+    @property
+    def block(self) -> None:
+        """There are no blocks."""
+
+    @property
+    def summary_tables(self) -> tuple[Names, ...]:
+        """The attribute sets whose exact tables are read of a window."""
+        return self.window.summary_tables
+
+    @property
+    def steps(self) -> Sequence[Step]:
+        """The noise of all windows that are promised together."""
+        limits = Limits.of(self.public)
+        return level_steps(self.window.steps, "window", limits, None)
+
+    @property
+    def unit_costs(self) -> UnitCosts | None:
+        """What the records of a unit in each window may cost."""
+        return self.window.unit_costs
+
+    @property
+    def memory_bytes(self) -> float:
+        """Memory of the worker that draws a window, without the exact tables."""
+        return self.window.memory_bytes
+
+    @property
+    def time_depends_on_data(self) -> bool:
+        """Whether the duration of a draw must be kept secret."""
+        return self.window.time_depends_on_data
+
+    def draw(
+        self,
+        number: int,
+        marginals: Marginals,
+        noise: NoiseSource,
+        horizon_id: str,
+        progress: Progress | None = None,
+    ) -> SyntheticDatabase:
+        """Returns the release of one window, as ``WindowTablesPlan.draw`` does."""
+        checked_integer("number", number, 0, self.horizon.num_windows - 1)
+        found = self.window.release(marginals, noise, progress)
+        of_window = {"horizon_id": horizon_id, "number": number, **self.public}
+        return dataclasses.replace(found, plan={**found.plan, "windows": of_window})
+
+    def _stated(self) -> dict[str, Any]:
+        return {
+            "window": {
+                "mechanism": self.window.mechanism,
+                "guarantee": self.window.guarantee.to_json(),
+            },
+            **stated_promise(self.horizon, self.unit, self.guarantee),
+        }
+
+
+def plan_window_databases(
+    mechanism: Mechanism,
+    workload: Workload,
+    horizon: Horizon,
+    unit: WindowUnit,
+    epsilon: float,
+    delta: float,
+    *,
+    allow_large_delta: bool = False,
+) -> WindowDatabasesPlan:
+    """Returns how a synthetic database of each window will be made.
+
+    Privacy: see ``window_mechanism_plan``; epsilon and delta are of the whole promise.
+
+    ``workload``: the marginals that each database is made for; it holds the domain.
+    ``unit``: whom the promise protects, and over how long a time.
+
+    Raises:
+        InputError: if a number is out of range, or the mechanism refuses the workload.
+    """
+    check_is("mechanism", mechanism, Mechanism, methods=("plan", "release"))
+    check_is("workload", workload, Workload)
+    check_is("horizon", horizon, Horizon)
+    check_is("unit", unit, WindowUnit)
+    promise = whole_promise(horizon, unit, epsilon, delta, allow_large_delta)
+    window = window_mechanism_plan(mechanism, workload, horizon, unit, promise)
+    return WindowDatabasesPlan(
+        guarantee=promise,
+        loss=window.loss.repeated(unit.max_windows_per_unit),
+        horizon=horizon,
+        unit=unit,
+        window=window,
+    )
+
+
+def window_mechanism_plan(
+    mechanism: Mechanism,
+    workload: Workload,
+    horizon: Horizon,
+    unit: WindowUnit,
+    promise: Guarantee,
+) -> MarginalsPlan:
+    """Returns the plan of a mechanism for one window, c of which keep a promise together.
+
+    Privacy: of any P consecutive windows a unit is in at most c, each an independent run of the
+    mechanism on its own records. Guarantees of one window that are tried: epsilon / c, pure or with
+    delta / c; with the mu and the rho of the promise and its delta, that whose mu is mu / sqrt(c),
+    that whose rho is rho / c, and the pure one whose rho is rho / c. One is valid if the loss of
+    the mechanism's own plan, c times, keeps the promise: in its epsilons, its squares of mu or its
+    rhos, with its slacks. Of these the one with the least noise is taken: at the same sensitivity
+    the variance of Laplace noise is 1 / rho, that of Gaussian noise 1 / (2 rho). Neighbours: one
+    unit is added or removed, at most k records of which are in a window.
+    Where the mechanism's plan limits what they cost (``unit_costs``), the records of each window
+    are limited as well.
+
+    Reference: Dwork and Roth (2014), Theorem 3.16; Dong, Roth and Su (2022), Corollary 3.3; Bun and
+    Steinke (2016), Lemma 2.3.
+    """
+    most = unit.max_windows_per_unit
+    valid: list[MarginalsPlan] = []
+    refusals: list[InputError] = []
+    for epsilon, delta in _candidates(promise, most):
+        try:
+            own = window_promise(horizon, unit, epsilon, delta)
+            plan = mechanism.plan(workload.domain, workload, own, "noisy")
+        except InputError as error:
+            refusals.append(error)
+            continue
+        if _keeps(plan.loss.repeated(most), promise):
+            valid.append(plan)
+    if not valid:
+        raise refusals[0]
+
+    def precision(plan: MarginalsPlan) -> Fraction:
+        return (plan.loss.rho or Fraction(0)) * (1 if plan.loss.kind == "pure" else 2)
+
+    return max(valid, key=precision)
+
+
+def _candidates(promise: Guarantee, num_windows: int) -> Iterator[tuple[float, float]]:
+    """Yields guarantees of one window that may compose to a promise."""
+    epsilon, delta = promise.epsilon, promise.delta
+    shared = down(Fraction(epsilon) / num_windows)
+    yield shared, down(Fraction(delta) / num_windows) if delta > 0 else 0.0
+    if delta > 0 and num_windows > 1:
+        yield shared, 0.0
+        mu = discrete_gaussian_mu(epsilon, delta)
+        rho = down(Fraction(zcdp_rho(epsilon, delta)) / num_windows)
+        yield gaussian_epsilon(root_down(Fraction(mu) ** 2 / num_windows), delta), delta
+        yield zcdp_epsilon(rho, delta), delta
+        yield root_down(2 * Fraction(rho)), 0.0
+
+
+def _keeps(loss: Loss, promise: Guarantee) -> bool:
+    """Returns whether a loss implies a promise, by any of its bounds."""
+    delta = down(Fraction(promise.delta) - loss.slack)
+    if loss.epsilon is not None and loss.epsilon <= promise.epsilon and delta >= 0:
+        return True
+    if delta < MIN_DELTA:
+        return False
+    if loss.mu is not None and loss.mu <= discrete_gaussian_mu(promise.epsilon, delta):
+        return True
+    return loss.rho is not None and loss.rho <= zcdp_rho(promise.epsilon, delta)

@@ -14,8 +14,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from beam_dp.checks import check_is
 from beam_dp.errors import InputError
 from beam_dp.mechanisms.resources import worker_bytes
-from beam_dp.mechanisms.windows.databases import WindowDatabasesPlan
-from beam_dp.mechanisms.windows.plan import WindowTablesPlan
+from beam_dp.mechanisms.windows.plan import WindowDatabasesPlan, WindowTablesPlan
 from beam_dp.noise.source import NoiseSource
 from beam_dp.releases.files.commit import Draw, commit_draw, complete_committed, holds_card
 from beam_dp.releases.kinds import release_to_bytes

@@ -28,7 +28,7 @@ from beam_dp.encoding.records import EncodedBatch
 from beam_dp.mechanisms.marginals import measure_all as measure_all_module
 from beam_dp.mechanisms.marginals.measure_all import MWEM, Gaussian
 from beam_dp.mechanisms.marginals.plan import MarginalsPlan, Mechanism
-from beam_dp.mechanisms.windows.databases import plan_window_databases
+from beam_dp.mechanisms.windows.plan import plan_window_databases
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.unit_costs import PARTS, UnitCosts
 from beam_dp.queries.workload import Workload
