@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
-from typing import Any
+from typing import Any, ClassVar
 
 from beam_dp.checks import check_is, checked_integer
 from beam_dp.errors import InputError
@@ -335,6 +335,8 @@ class WindowDatabasesPlan(Plan):
     ``window``: the plan of one window, under a guarantee of its own.
     """
 
+    block: ClassVar[None] = None
+
     mechanism: str = MECHANISM
     horizon: Horizon
     unit: WindowUnit
@@ -344,10 +346,6 @@ class WindowDatabasesPlan(Plan):
     def workload(self) -> Workload:
         """The marginals that each release is made for."""
         return self.window.workload
-
-    @property
-    def block(self) -> None:
-        """There are no blocks."""
 
     @property
     def summary_tables(self) -> tuple[Names, ...]:
@@ -435,11 +433,7 @@ def plan_window_databases(
 
 
 def window_mechanism_plan(
-    mechanism: Mechanism,
-    workload: Workload,
-    horizon: Horizon,
-    unit: WindowUnit,
-    promise: Guarantee,
+    mechanism: Mechanism, workload: Workload, horizon: Horizon, unit: WindowUnit, promise: Guarantee
 ) -> MarginalsPlan:
     """Returns the plan of a mechanism for one window, c of which keep a promise together.
 
