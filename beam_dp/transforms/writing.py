@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Iterable, Iterator
 from weakref import WeakKeyDictionary
@@ -131,11 +132,11 @@ def _by_run(batch: AnswerBatch) -> tuple[str, AnswerBatch]:
     return batch.run_id, batch
 
 
+@dataclasses.dataclass(eq=False, repr=False)
 class _WriteRun(beam.DoFn):
-    def __init__(self, directory: str, plan: AnswersPlan, state_number: int | None) -> None:
-        self.directory = directory
-        self.plan = plan
-        self.state_number = state_number
+    directory: str
+    plan: AnswersPlan
+    state_number: int | None
 
     def process(self, run: tuple[str, Iterable[AnswerBatch]]) -> Iterator[str]:
         run_id, batches = run

@@ -272,7 +272,7 @@ def test_pipeline_limits_costs_like_release_in_memory():
 
 
 def defaults(source: str) -> list[str]:
-    """The functions that may be called without a limit of costs that they take."""
+    """The functions and classes that may be called without a limit of costs that they take."""
     found = []
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
@@ -283,6 +283,9 @@ def defaults(source: str) -> list[str]:
             optional += [each for each, default in pairs if default is not None]
             names = {each.arg for each in optional} & {"unit_costs", "cost_limit"}
             found += [f"{node.name}: {name}" for name in names]
+        if isinstance(node, ast.AnnAssign) and node.value is not None:
+            name = ast.unparse(node.target)
+            found += [name] if name in ("unit_costs", "cost_limit") else []
     return found
 
 
@@ -293,3 +296,4 @@ def test_cost_limit_has_no_default():
     assert sum("cost_limit" in source for source in sources.values()) > 3
     assert defaults("def f(a, cost_limit=None): ...") == ["f: cost_limit"]
     assert defaults("def f(*, unit_costs=None, b): ...") == ["f: unit_costs"]
+    assert defaults("class C:\n    unit_costs: float | None = None") == ["unit_costs"]

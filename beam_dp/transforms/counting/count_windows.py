@@ -89,12 +89,10 @@ def of_each_window(
     return pipeline | "Begin" >> beam.Impulse() | "Of each window" >> each
 
 
+@dataclasses.dataclass(eq=False, repr=False)
 class _OfEachWindow(beam.DoFn):
-    def __init__(
-        self, horizon: Horizon, elements: Callable[[int], Iterable[tuple[int, bytes]]]
-    ) -> None:
-        self.horizon = horizon
-        self.elements = elements
+    horizon: Horizon
+    elements: Callable[[int], Iterable[tuple[int, bytes]]]
 
     def process(self, _: bytes) -> Iterator[beam.window.TimestampedValue]:
         for number in range(self.horizon.num_windows):
@@ -105,6 +103,7 @@ class _OfEachWindow(beam.DoFn):
 Pane = tuple[int, tuple[int, Iterable[bytes]]]  # partition, window, its records
 
 
+@dataclasses.dataclass(eq=False, repr=False)
 class CountLimited(beam.PTransform):
     """Counts at most k records of each privacy unit in a window, and in at most c of P windows.
 
@@ -129,22 +128,12 @@ class CountLimited(beam.PTransform):
     stamped just before its window closes.
     """
 
-    def __init__(
-        self,
-        domain: Domain,
-        horizon: Horizon,
-        unit: WindowUnit,
-        unit_costs: UnitCosts | None,
-        times: tuple[str, str],
-        num_partitions: int,
-    ) -> None:
-        super().__init__()
-        self.domain = domain
-        self.horizon = horizon
-        self.unit = unit
-        self.unit_costs = unit_costs
-        self.times = times
-        self.num_partitions = num_partitions
+    domain: Domain
+    horizon: Horizon
+    unit: WindowUnit
+    unit_costs: UnitCosts | None
+    times: tuple[str, str]
+    num_partitions: int
 
     def expand(
         self, batches: beam.PCollection[pa.RecordBatch]
@@ -424,16 +413,16 @@ def _empty_shards(_: int) -> list[tuple[int, bytes]]:
     return [(0, write_shard(np.zeros(0, np.int64)))]
 
 
+@dataclasses.dataclass(eq=False, repr=False)
 class _CountBundle(beam.DoFn):
     """Counts the records of a bundle, as one table of all windows; sends the counts when it ends.
 
     Records need not be sorted by window for that: they are near in time, and so are the cells.
     """
 
-    def __init__(self, domain: Domain, horizon: Horizon, times: tuple[str, str]) -> None:
-        self.domain = domain
-        self.horizon = horizon
-        self.times = times
+    domain: Domain
+    horizon: Horizon
+    times: tuple[str, str]
 
     def start_bundle(self) -> None:
         self._counts: CellCounts | None = None
@@ -455,12 +444,12 @@ class _CountBundle(beam.DoFn):
                 )
 
 
+@dataclasses.dataclass(eq=False, repr=False)
 class _NumberBlock(beam.DoFn):
     """Names the window that a block belongs to, or that a list of its only block does."""
 
-    def __init__(self, windows: BeamWindows, is_whole: bool) -> None:
-        self.windows = windows
-        self.is_whole = is_whole
+    windows: BeamWindows
+    is_whole: bool
 
     def process(
         self, block: tuple[int, bytes], window: beam.window.IntervalWindow = beam.DoFn.WindowParam

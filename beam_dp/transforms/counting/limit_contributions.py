@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import math
 from collections.abc import Callable, Iterable, Iterator
@@ -107,6 +108,7 @@ def limited(
     return records | label >> limit
 
 
+@dataclasses.dataclass(eq=False, repr=False)
 class PartitionUnits(beam.DoFn):
     """Sends records with their units to the partition of the unit, in long columns.
 
@@ -114,10 +116,9 @@ class PartitionUnits(beam.DoFn):
     makes elements of a partition's number, units, words and counts.
     """
 
-    def __init__(self, words: Words, num_partitions: int, send: Send) -> None:
-        self.words = words
-        self.num_partitions = num_partitions
-        self.send = send
+    words: Words
+    num_partitions: int
+    send: Send
 
     def start_bundle(self) -> None:
         """Forgets what was sent."""
@@ -178,18 +179,13 @@ def send_as_one(
     return [beam.window.GlobalWindows.windowed_value((number, rows))]
 
 
+@dataclasses.dataclass(eq=False, repr=False)
 class _Select(beam.DoFn):
     """Keeps at most k records of each unit of a partition; sends those of several as one batch."""
 
-    def __init__(
-        self,
-        words: Words,
-        max_records_per_unit: int,
-        cost_limit: CostLimit | None,
-    ) -> None:
-        self.words = words
-        self.max_records_per_unit = max_records_per_unit
-        self.cost_limit = cost_limit
+    words: Words
+    max_records_per_unit: int
+    cost_limit: CostLimit | None
 
     def start_bundle(self) -> None:
         self._kept: list[tuple[np.ndarray, Columns]] = []  # units and words

@@ -174,14 +174,12 @@ class EncodeKeys(beam.PTransform):
         )
 
 
+@dataclasses.dataclass(eq=False, repr=False)
 class _EncodeKeys(beam.DoFn):
-    def __init__(
-        self, columns: KeyColumns, max_weight: int, hash_key: HashKey, privacy_unit: str
-    ) -> None:
-        self.columns = columns
-        self.max_weight = max_weight
-        self.hash_key = hash_key
-        self.privacy_unit = privacy_unit
+    columns: KeyColumns
+    max_weight: int
+    hash_key: HashKey
+    privacy_unit: str
 
     @withhold_messages
     def process(self, batch: pa.RecordBatch) -> Iterator[KeyBatch]:
@@ -309,19 +307,17 @@ def limited_records(
     return inside, outside | "Summarise left out" >> Summarise(accumulator)
 
 
+@dataclasses.dataclass(eq=False, repr=False)
 class CountCells(beam.PTransform):
     """Encodes records, limits what a unit contributes, and counts the cells of a domain.
 
     Output: shards for ``HistogramAccumulator.from_shards``, as secret as the records.
     """
 
-    def __init__(
-        self, domain: Domain, guarantee: Guarantee, *, unit_costs: UnitCosts | None
-    ) -> None:
-        super().__init__()
-        self.unit_costs = unit_costs
-        self.domain = domain
-        self.guarantee = guarantee
+    domain: Domain
+    guarantee: Guarantee
+    _: dataclasses.KW_ONLY
+    unit_costs: UnitCosts | None
 
     def expand(self, records: beam.PCollection[Any]) -> beam.PCollection[tuple[int, bytes]]:
         """Encodes, limits contributions, counts."""

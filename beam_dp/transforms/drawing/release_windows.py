@@ -37,7 +37,7 @@ def horizon_card(
 ) -> horizon_files.HorizonCard:
     """Returns what the ``horizon.json`` of a plan promises.
 
-    ``source``: of the records, as JSON values: what must be the same after a restart.
+    ``source``: JSON values that describe the source, and must be the same after a restart.
     """
     return horizon_files.HorizonCard(
         horizon=plan.horizon,
@@ -153,8 +153,13 @@ class ReleaseWindows(beam.PTransform):
         place = _Place(self.directory, None)
         drawn = [windows | "Draw windows" >> draw(plan.draw, place)]
         if isinstance(plan, WindowTablesPlan) and plan.block is not None:
-            sums = _Blocks(BeamWindows(plan.horizon, plan.block), plan.workload.domain.num_cells)
-            blocks = windows | "Blocks" >> sums
+            of_blocks = BeamWindows(plan.horizon, plan.block)
+            blocks = (
+                windows
+                | "Shards" >> beam.FlatMap(_shards).with_output_types(tuple[int, bytes])
+                | "Into blocks" >> of_blocks.into()
+                | "Sum blocks" >> SumTables(of_blocks, plan.workload.domain.num_cells)
+            )
             place = _Place(self.directory, plan.block)
             drawn.append(blocks | "Draw blocks" >> draw(plan.draw_block, place))
         return drawn | beam.Flatten()
@@ -195,10 +200,9 @@ def _made_of(records: beam.PCollection[Any]) -> Iterator[Any]:
 
 
 def _refuse_open_bundles(options: PipelineOptions) -> None:
-    """Refuses checkpoints that lack what a bundle has read and not yet handed on.
+    """Refuses checkpoints that lose the records that a bundle has read and not yet passed on.
 
-    Of such jobs several ended well, and records were missing. Beam in Python does not know the
-    flags, which the job server of Flink does.
+    Several such jobs succeeded, with records missing. Only Flink's job server knows the flags.
     """
     given = options.get_all_options(drop_default=True, retain_unknown_options=True)
     interval, finishes = "checkpointing_interval", "finish_bundle_before_checkpointing"
@@ -207,35 +211,18 @@ def _refuse_open_bundles(options: PipelineOptions) -> None:
         raise InputError(interval, given[interval], condition)
 
 
-class _Blocks(beam.PTransform):
-    """Adds up the exact tables of the windows of each block."""
-
-    def __init__(self, windows: BeamWindows, num_cells: int) -> None:
-        super().__init__()
-        self.windows = windows
-        self.sum = SumTables(windows, num_cells)
-
-    def expand(self, tables: beam.PCollection[Any]) -> beam.PCollection[Any]:
-        """Puts tables into windows that end with the last one of their block."""
-        shards = tables | "Shards" >> beam.FlatMap(_shards).with_output_types(tuple[int, bytes])
-        return shards | "Into blocks" >> self.windows.into() | "Sum" >> self.sum
-
-
 def _shards(table: tuple[int, Iterable[tuple[int, bytes]]]) -> Iterable[tuple[int, bytes]]:
     return table[1]
 
 
+@dataclasses.dataclass(eq=False, repr=False)
 class _DrawEach(beam.PTransform):
     """Draws the release of each exact table and commits it."""
 
-    def __init__(
-        self, plan: WindowsPlan, horizon_id: str, draw: DrawRelease, place: _Place
-    ) -> None:
-        super().__init__()
-        self.plan = plan
-        self.horizon_id = horizon_id
-        self.draw = draw
-        self.place = place
+    plan: WindowsPlan
+    horizon_id: str
+    draw: DrawRelease
+    place: _Place
 
     def expand(self, tables: beam.PCollection[Any]) -> beam.PCollection[tuple[str, int]]:
         """Draws and commits in one stage: what is done again finds what was committed."""
@@ -269,16 +256,14 @@ class _Place:
         return horizon_files.block_directory(self.directory, self.block, number)
 
 
+@dataclasses.dataclass(eq=False, repr=False)
 class _Draw(beam.DoFn):
-    """The only step that draws noise; hands on no bytes for a release that is committed already."""
+    """The only step that draws noise; yields no bytes for a release that is committed already."""
 
-    def __init__(
-        self, plan: WindowsPlan, horizon_id: str, draw: DrawRelease, place: _Place
-    ) -> None:
-        self.plan = plan
-        self.horizon_id = horizon_id
-        self.draw = draw
-        self.place = place
+    plan: WindowsPlan
+    horizon_id: str
+    draw: DrawRelease
+    place: _Place
 
     @show_setup
     def setup(self) -> None:

@@ -210,13 +210,13 @@ _TRACKER = beam.DoFn.RestrictionParam(_Partitions())
 _WATERMARK = beam.DoFn.WatermarkEstimatorParam(ManualWatermarkEstimator.default_provider())
 
 
+@dataclasses.dataclass(eq=False, repr=False)
 class _ReadPartition(beam.DoFn):
     """Reads a partition for about a second, then hands the rest back to the runner."""
 
-    def __init__(self, source: _Topic, num_partitions: int, decode: Decode) -> None:
-        self.source = source
-        self.num_partitions = num_partitions
-        self.decode = decode
+    source: _Topic
+    num_partitions: int
+    decode: Decode
 
     @show_setup
     def setup(self) -> None:
