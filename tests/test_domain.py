@@ -6,6 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, strategies as st
+from refusals import refusal
 
 from beam_dp.domain.attributes import BooleanAttribute, CategoricalAttribute
 from beam_dp.domain.dates import DatetimeAttribute
@@ -28,14 +29,7 @@ ENTRIES = [
 
 @pytest.fixture
 def domain():
-    return Domain(
-        (
-            CategoricalAttribute("degree", ("BA", "MA", 7), other=True, nullable=True),
-            IntegerAttribute("hours", -3, 3, other=True),
-            NumericAttribute("age", (17, 25, 35), nullable=True),
-            BooleanAttribute("member", nullable=True),
-        )
-    )
+    return read_domain({"attributes": ENTRIES})
 
 
 def test_codes_are_levels_then_other_then_null(domain):
@@ -205,10 +199,7 @@ def test_midpoint_between_neighbouring_floats_lies_in_the_bin():
     ],
 )
 def test_rejects_invalid_fields_of_attribute(build, condition):
-    with pytest.raises(InputError) as caught:
-        build()
-    assert condition in str(caught.value)
-    assert "\n" not in str(caught.value)
+    assert condition in refusal(build)
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@ import sys
 
 import pytest
 from hypothesis import given, strategies as st
+from refusals import refusal
 
 from beam_dp.domain.attributes import BooleanAttribute, CategoricalAttribute
 from beam_dp.domain.files import domain_from_json, parse_domain, read_domain
@@ -67,40 +68,6 @@ def test_reads_file_with_or_without_a_byte_order_mark(tmp_path):
         ('{"attributes": [], "extra": 1}', "the key 'extra' is unknown beside attributes"),
         ('{"attributes": [3]}', "attribute 1 must be a JSON object"),
         ('{"attributes": [{"type": "boolean"}]}', "attribute 1 must have a name"),
-        ('{"attributes": [{"name": "a"}]}', "attribute 'a' must have a type"),
-        (
-            '{"attributes": [{"name": "a", "type": "bool"}]}',
-            "attribute 'a' has the unknown type 'bool'; the nearest known is 'boolean'",
-        ),
-        (
-            '{"attributes": [{"name": "a", "type": "boolean", "nulable": true}]}',
-            "attribute 'a' has the unknown key 'nulable'; the nearest known is 'nullable'",
-        ),
-        ('{"attributes": [{"name": "a", "type": "integer", "min": 0}]}', "'a' must have 'max'"),
-        (
-            '{"attributes": [{"name": "a", "type": "integer", "min": 3, "max": 0}]}',
-            "attribute 'a', maximum = 0: must be >= the minimum 3",
-        ),
-        (
-            '{"attributes": [{"name": "a", "type": "numeric", "edges": [2, 1]}]}',
-            "attribute 'a', edges = 1: must be > the edge before it, 2.0",
-        ),
-        (
-            '{"attributes": [{"name": "a", "type": "numeric", "edges": 2}]}',
-            "attribute 'a', edges = 2: must be a list of numbers",
-        ),
-        (
-            '{"attributes": [{"name": "a", "type": "categorical", "values": ["x", "x"]}]}',
-            "attribute 'a', values = 'x': must be listed once",
-        ),
-        (
-            '{"attributes": [{"name": "a", "type": "categorical", "values": {"x": 1}}]}',
-            "must be a list of strings or integers",
-        ),
-        (
-            '{"attributes": [{"name": "a", "type": "boolean", "other": 1}]}',
-            "attribute 'a', other = 1: must be true or false",
-        ),
         (
             '{"attributes": [{"name": "a", "type": "boolean"}, {"name": "a", "type": "boolean"}]}',
             "attribute names must be distinct",
@@ -108,11 +75,8 @@ def test_reads_file_with_or_without_a_byte_order_mark(tmp_path):
     ],
 )
 def test_rejects_text_that_is_not_a_domain(text, condition):
-    with pytest.raises(InputError) as caught:
-        parse_domain(text, "d.json")
-    message = str(caught.value)
+    message = refusal(parse_domain, text, "d.json")
     assert message.startswith("domain: 'd.json' is refused; ") and condition in message
-    assert "\n" not in message
 
 
 def test_rejects_unreadable_domain_file(tmp_path):
@@ -206,9 +170,24 @@ AGES = {"type": "integer", "min": 0, "max": 9}
 ORIGIN = {"ledger_release": "visits, 2026/3", "draw_id": "0f" * 16}
 
 
+EQUAL = {"type": "numeric", "min": 0, "max": 9, "bins": 3}
+OPEN = {"open": "the smallest value that is possible"}
+NUMERIC = {"type": "numeric", "edges": [0, 1]}
+
+
 @pytest.mark.parametrize(
     ("fields", "condition"),
     [
+        ({}, "attribute 'a' must have a type"),
+        ({"type": "bool"}, "'a' has the unknown type 'bool'; the nearest known is 'boolean'"),
+        ({**YES, "nulable": True}, "'a' has the unknown key 'nulable'; the nearest known is 'null"),
+        ({"type": "integer", "min": 0}, "'a' must have 'max'"),
+        ({**AGES, "max": -1}, "attribute 'a', maximum = -1: must be >= the minimum 0"),
+        ({**NUMERIC, "edges": [2, 1]}, "'a', edges = 1: must be > the edge before it, 2.0"),
+        ({**NUMERIC, "edges": 2}, "attribute 'a', edges = 2: must be a list of numbers"),
+        ({"type": "categorical", "values": ["x", "x"]}, "'a', values = 'x': must be listed once"),
+        ({"type": "categorical", "values": {"x": 1}}, "must be a list of strings or integers"),
+        ({**YES, "other": 1}, "attribute 'a', other = 1: must be true or false"),
         ({**AGES, "true_values": ["1"]}, "'a' is integer; true_values applies only to boolean"),
         ({**YES, "clip": True}, "clip applies only to date, datetime, integer, numeric"),
         ({**YES, "true_value": ["y"]}, "the nearest known is 'true_values'"),
@@ -266,14 +245,37 @@ ORIGIN = {"ledger_release": "visits, 2026/3", "draw_id": "0f" * 16}
         ({**DATES, "edges_from": {**ORIGIN, "draw_id": "0F" * 16}}, "32 hexadecimal digits"),
         ({**DATES, "edges_from": {**ORIGIN, "ledger_release": "visits"}}, "NAME/NUMBER"),
         ({**DATES, "edges_from": {**ORIGIN, "more": 1}}, "NAME/NUMBER"),
+        ({**EQUAL, "edges": [0, 3, 6, 9]}, "'a' must have either edges, or min, max and bins"),
+        ({**EQUAL, "edges_from": ORIGIN}, "'a' must have either edges_from, or min, max and bins"),
+        ({**NUMERIC, "min": 0}, "must have either edges, or min, max"),
+        ({"type": "numeric", "min": 0, "max": 9}, "attribute 'a' must have 'bins'"),
+        ({"type": "numeric", "bins": 3, "max": 9}, "attribute 'a' must have 'min'"),
+        ({**EQUAL, "bins": 0}, "bins = 0: must be an integer from 1 to 1,000,000"),
+        ({**EQUAL, "bins": 2.0}, "bins = 2.0: must be an integer from 1"),
+        ({**EQUAL, "bins": 10**9}, "must be an integer from 1 to 1,000,000"),
+        ({**EQUAL, "bins": True}, "bins = True: must be an integer from 1"),
+        ({**EQUAL, "max": 0}, "max = 0: must be > the min 0"),
+        ({**EQUAL, "min": "0"}, "min = '0': must be a finite number"),
+        ({**EQUAL, "max": 10**400}, "must be a finite number"),
+        ({**EQUAL, "max": 1e-323}, "must be > the edge before it"),
+        ({**EQUAL, "whole": True, "bins": 30}, "must have a whole number in each bin"),
+        ({**AGES, "bins": 3}, "'a' is integer; bins applies only to numeric"),
+        ({**DATES, "bins": 3}, "'a' is date; bins applies only to numeric"),
+        ({**AGES, "min": OPEN}, "attribute 'a', min is open: 'the smallest value that is poss"),
+        ({**AGES, "min": OPEN, "max": OPEN, "nullable": True}, "; and 1 more"),
+        (
+            {"type": "categorical", "values": {"confirm": ["F", "M"]}},
+            "attribute 'a', values is not confirmed: write ['F', 'M'] itself if it is public",
+        ),
+        ({**NUMERIC, "edges": {"open": "a\nb" * 1000}}, "edges is open: 'a"),
+        ({"type": {"open": "x"}, "name": ["a\n"]}, "attribute ['a\\n'], type is open"),
+        ({"type": "numeric", "a\nb": OPEN}, "attribute 'a', 'a\\nb' is open"),
     ],
 )
-def test_rejects_contradictory_mapping(fields, condition):
-    with pytest.raises(InputError) as caught:
-        parse_domain(entry(**fields), "d.json")
-    message = str(caught.value)
+def test_rejects_contradictory_or_open_entry_in_one_line(fields, condition):
+    message = refusal(parse_domain, entry(**fields), "d.json")
     assert message.startswith("domain: 'd.json' is refused; ") and condition in message
-    assert "\n" not in message
+    assert len(message) < 1000
 
 
 @pytest.mark.parametrize(
@@ -294,37 +296,6 @@ def test_bins_of_equal_width_have_exact_edges(fields, edges):
     domain = parse_domain(entry(type="numeric", **fields))
     assert domain_from_json(domain.to_json()) == domain
     assert "bins" not in domain.to_json()["attributes"][0]
-
-
-EQUAL = {"type": "numeric", "min": 0, "max": 9, "bins": 3}
-
-
-@pytest.mark.parametrize(
-    ("fields", "condition"),
-    [
-        ({**EQUAL, "edges": [0, 3, 6, 9]}, "'a' must have either edges, or min, max and bins"),
-        ({**EQUAL, "edges_from": ORIGIN}, "'a' must have either edges_from, or min, max and bins"),
-        ({"type": "numeric", "edges": [0, 1], "min": 0}, "must have either edges, or min, max"),
-        ({"type": "numeric", "min": 0, "max": 9}, "attribute 'a' must have 'bins'"),
-        ({"type": "numeric", "bins": 3, "max": 9}, "attribute 'a' must have 'min'"),
-        ({**EQUAL, "bins": 0}, "bins = 0: must be an integer from 1 to 1,000,000"),
-        ({**EQUAL, "bins": 2.0}, "bins = 2.0: must be an integer from 1"),
-        ({**EQUAL, "bins": 10**9}, "must be an integer from 1 to 1,000,000"),
-        ({**EQUAL, "bins": True}, "bins = True: must be an integer from 1"),
-        ({**EQUAL, "max": 0}, "max = 0: must be > the min 0"),
-        ({**EQUAL, "min": "0"}, "min = '0': must be a finite number"),
-        ({**EQUAL, "max": 10**400}, "must be a finite number"),
-        ({**EQUAL, "max": 1e-323}, "must be > the edge before it"),
-        ({**EQUAL, "whole": True, "bins": 30}, "must have a whole number in each bin"),
-        ({**AGES, "bins": 3}, "'a' is integer; bins applies only to numeric"),
-        ({**DATES, "bins": 3}, "'a' is date; bins applies only to numeric"),
-    ],
-)
-def test_refuses_bins_of_equal_width_that_contradict_themselves(fields, condition):
-    with pytest.raises(InputError) as caught:
-        parse_domain(entry(**fields), "d.json")
-    assert condition in str(caught.value)
-    assert "\n" not in str(caught.value)
 
 
 MAPPED = [
@@ -375,40 +346,6 @@ def test_names_dates_and_declared_words_as_users_write_them():
         domain.with_impossible([{"smoker": ["yes"], "at": [["2020-01-01", "2020-01-02"]]}])
 
 
-OPEN = {"open": "the smallest value that is possible"}
-
-
-@pytest.mark.parametrize(
-    ("fields", "condition"),
-    [
-        (
-            {"type": "integer", "min": OPEN, "max": 9},
-            "attribute 'a', min is open: 'the smallest value that is possible'",
-        ),
-        (
-            {"type": "integer", "min": OPEN, "max": OPEN, "nullable": True},
-            "; and 1 more",
-        ),
-        (
-            {"type": "categorical", "values": {"confirm": ["F", "M"]}},
-            "attribute 'a', values is not confirmed: write ['F', 'M'] itself if it is public",
-        ),
-        (
-            {"type": "numeric", "edges": {"open": "a\nb" * 1000}},
-            "edges is open: 'a",
-        ),
-        ({"type": {"open": "x"}, "name": ["a\n"]}, "attribute ['a\\n'], type is open"),
-        ({"type": "numeric", "a\nb": OPEN}, "attribute 'a', 'a\\nb' is open"),
-    ],
-)
-def test_rejects_open_point_and_states_what_to_fill_in(fields, condition):
-    with pytest.raises(InputError) as caught:
-        parse_domain(entry(**fields), "d.json")
-    message = str(caught.value)
-    assert message.startswith("domain: 'd.json' is refused; ") and condition in message
-    assert "\n" not in message and len(message) < 1000
-
-
 def test_reads_dict_like_its_json_text():
     long = json.loads(LONG)
     assert parse_domain(long) == read_domain(long) == parse_domain(LONG)
@@ -434,10 +371,8 @@ def test_reads_dict_like_its_json_text():
     ],
 )
 def test_rejects_dict_that_is_not_a_domain(given, condition):
-    with pytest.raises(InputError) as caught:
-        parse_domain(given)
-    message = str(caught.value)
-    assert message.startswith("domain: ") and condition in message and "\n" not in message
+    message = refusal(parse_domain, given)
+    assert message.startswith("domain: ") and condition in message
 
 
 def test_rejects_dict_that_contains_itself():

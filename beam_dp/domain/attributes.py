@@ -308,12 +308,9 @@ class CategoricalAttribute(ListedAttribute):
     """A column with a declared list of strings or integers.
 
     Args:
-        name: the column's name.
         values: the levels, distinct also when written as text (``1`` and ``"1"`` are the same),
             and under ``case`` and ``trim``.
-        other: whether other values have a level, labelled ``"other"``.
-        nullable: whether null has a level.
-        null_values, case, trim: see ``Attribute``.
+        other, nullable, null_values, case, trim: see ``Attribute``.
 
     Example:
         >>> CategoricalAttribute("degree", ("BA", "MA"), other=True).labels()
@@ -356,14 +353,11 @@ class BooleanAttribute(ListedAttribute):
     """A column of true and false.
 
     Args:
-        name: the column's name.
         true_values: texts or integers that are true; then these and booleans are read, nothing
             else, and the first one is what a release holds. None: booleans, 0 and 1, and the
             texts true and false in any capitals are read, and a release holds booleans.
         false_values: the same for false; both must be given, or none.
-        other: whether other values have a level, labelled ``"other"``.
-        nullable: whether null has a level.
-        null_values, case, trim: see ``Attribute``.
+        other, nullable, null_values, case, trim: see ``Attribute``.
 
     Example:
         >>> BooleanAttribute("member", nullable=True).labels()

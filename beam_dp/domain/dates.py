@@ -72,12 +72,9 @@ class DateAttribute(TimeAttribute):
     A time without a zone is read as its day.
 
     Args:
-        name: the column's name.
         edges: at least two dates, or texts ``YYYY-MM-DD``, strictly increasing.
-        other: whether dates outside the bins have a level, labelled ``"other"``.
-        nullable: whether null has a level.
         edges_from: see ``BinnedAttribute``.
-        clip, null_values, case, trim: see ``OrderedAttribute``.
+        clip, other, nullable, null_values, case, trim: see ``OrderedAttribute``.
 
     Example:
         >>> visit = DateAttribute("visit", ("2020-01-01", "2020-04-01", "2020-07-01"))
@@ -116,18 +113,15 @@ class DateAttribute(TimeAttribute):
 class DatetimeAttribute(TimeAttribute):
     """A column of times in declared bins, closed on the left, the last one on both sides.
 
-    Where the edges have a zone it reads times with a zone, compared in UTC, and no others; where
-    they have none it reads times without one, and dates as their midnight.
+    With edges that have a zone, it reads only times with a zone, compared in UTC; otherwise only
+    times without one, and dates as midnight.
 
     Args:
-        name: the column's name.
         edges: at least two datetimes, or ISO 8601 texts such as ``2020-01-01T08:00`` and
             ``2020-01-01T08:00Z``, strictly increasing, all with a zone or all without; at most
             microseconds.
-        other: whether times outside the bins have a level, labelled ``"other"``.
-        nullable: whether null has a level.
         edges_from: see ``BinnedAttribute``.
-        clip, null_values, case, trim: see ``OrderedAttribute``.
+        clip, other, nullable, null_values, case, trim: see ``OrderedAttribute``.
 
     Example:
         >>> DatetimeAttribute("at", ("2020-01-01T00:00Z", "2020-01-01T03:00+01:00")).labels()
@@ -147,7 +141,7 @@ class DatetimeAttribute(TimeAttribute):
         return (value.replace(tzinfo=None) - _EPOCH_TIME) // _MICROSECOND * 1000
 
     def released(self, number: float) -> datetime.datetime:
-        """Returns the time that is so many microseconds after 1970."""
+        """Returns the time with this number of microseconds since 1970."""
         time = _EPOCH_TIME + int(number) * _MICROSECOND
         return time.replace(tzinfo=datetime.UTC) if self.has_zone else time
 
@@ -166,7 +160,7 @@ class DatetimeAttribute(TimeAttribute):
         return edge.replace(tzinfo=datetime.UTC) if read[1] else edge
 
     def edge_place(self, written: object) -> int | None:
-        """Returns which of the edges a user wrote, or None."""
+        """Returns the position of an edge that a user wrote, or None."""
         edge = self._read_edge(written)
         is_alike = edge is not None and (edge.tzinfo is not None) == self.has_zone
         return super().edge_place(edge) if is_alike else None

@@ -68,7 +68,11 @@ def read_edges_from(given: Any) -> EdgesFrom | None:
 
 @dataclass(frozen=True)
 class OrderedAttribute(Attribute):
-    """An attribute whose levels have an order, so that intervals can be counted."""
+    """An attribute whose levels have an order, so that intervals can be counted.
+
+    ``clip``: whether values beyond an end count as that end.
+    Other fields are those of ``Attribute``.
+    """
 
     clip: bool = field(default=False, kw_only=True)
 
@@ -91,12 +95,9 @@ class IntegerAttribute(OrderedAttribute):
     """A column of integers from ``minimum`` to ``maximum``, both included.
 
     Args:
-        name: the column's name.
         minimum: lowest value.
         maximum: highest value, >= minimum.
-        other: whether other values have a level, labelled ``"other"``.
-        nullable: whether null has a level.
-        clip, null_values, case, trim: see ``OrderedAttribute``.
+        clip, other, nullable, null_values, case, trim: see ``OrderedAttribute``.
 
     Example:
         >>> IntegerAttribute("hours", 0, 99).size
@@ -283,13 +284,10 @@ class NumericAttribute(BinnedAttribute):
     """A column of numbers in declared bins, closed on the left, the last one on both sides.
 
     Args:
-        name: the column's name.
         edges: at least two finite numbers, strictly increasing.
-        other: whether numbers outside the bins have a level, labelled ``"other"``.
-        nullable: whether null has a level.
         whole: whether the column holds whole numbers only, so that released ones are whole too.
         edges_from: see ``BinnedAttribute``.
-        clip, null_values, case, trim: see ``OrderedAttribute``.
+        clip, other, nullable, null_values, case, trim: see ``OrderedAttribute``.
 
     Example:
         >>> age = NumericAttribute("age", (17, 25, 35))

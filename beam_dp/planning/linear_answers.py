@@ -21,8 +21,7 @@ from beam_dp.mechanisms.small_db.small_db import SmallDB, SmallDBPlan, cells_of
 from beam_dp.noise.bound import Distribution
 from beam_dp.planning.job import Option, PlanningJob
 from beam_dp.queries.linear import Product
-from beam_dp.queries.linear_workload import LinearWorkload
-from beam_dp.queries.query_matrix import query_matrix
+from beam_dp.queries.linear_workload import LinearWorkload, query_matrix
 from beam_dp.queries.workload import Workload
 from beam_dp.releases.intervals.release import check_ordered
 from beam_dp.theorems import synthesis

@@ -46,6 +46,7 @@ from beam_dp.queries.workload import parse_workload
 MAX_VALUES = 2**26
 # Sums of 2^16 times the values end here.
 MAX_ANSWER = 2**62
+MAX_MATRIX_VALUES = 2**24  # of all queries at all cells: 128 MiB
 
 
 @dataclass(frozen=True)
@@ -136,7 +137,9 @@ class LinearWorkload:
             for batch in part:
                 for axes, table in zip(batch.axes, batch.spread(weights), strict=True):
                     tables[axes] = tables[axes] + table if axes in tables else table
-            shared = sum_of_tables(tables, self._all_axes, self.domain.shape)
+            shared = sum_of_tables(
+                tables, tuple(range(self.domain.num_attributes)), self.domain.shape
+            )
             total.reshape(self.domain.shape)[...] += shared << VALUE_BITS
         for position, query in self.explicit:
             total += weights[position] * query.table
@@ -155,10 +158,6 @@ class LinearWorkload:
             if isinstance(query, Explicit)
         )
 
-    @property
-    def _all_axes(self) -> Axes:
-        return tuple(range(self.domain.num_attributes))
-
     def _tables(
         self, table: NDArray[Number]
     ) -> Iterator[tuple[QueryBatch, Mapping[Axes, NDArray[Number]]]]:
@@ -166,13 +165,31 @@ class LinearWorkload:
         full = table.reshape(self.domain.shape)
         for part in self._batches:
             wanted = {axes for batch in part for axes in batch.axes}
-            tables = marginal_tables(full, self._all_axes, wanted)
+            tables = marginal_tables(full, tuple(range(self.domain.num_attributes)), wanted)
             for batch in part:
                 yield batch, tables
 
     def to_json(self) -> list[dict[str, Any]]:
         """Returns the queries as JSON values, one a line of a file of queries."""
         return [query.to_json() for query in self.queries]
+
+
+def query_matrix(workload: LinearWorkload) -> tuple[NDArray[np.int64], NDArray[np.int64], int]:
+    """Returns the indices of the possible cells, the queries there in integers, and their unit.
+
+    The matrix has shape (num_queries, num_possible) and int64 from 0 to the unit, which is 1.
+    """
+    domain = workload.domain
+    possible = np.ones(domain.shape, bool)
+    for each in domain.impossible:
+        where = [size if axis in each.axes else 1 for axis, size in enumerate(domain.shape)]
+        possible &= ~each.mask(domain.shape).reshape(where)
+    cells = np.flatnonzero(possible.ravel())
+    # Multiples of 2^-16, so that this rounds nothing.
+    rows = [np.rint(query.values()[cells] * 2.0**VALUE_BITS) for query in workload.queries]
+    matrix = np.array(rows).astype(np.int64)
+    common = math.gcd(int(np.gcd.reduce(matrix, axis=None)), 1 << VALUE_BITS)
+    return cells, matrix // common, (1 << VALUE_BITS) // common
 
 
 def names_workload(spec: str) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import product
 from typing import Any
 
@@ -148,20 +148,21 @@ class LinearQueries:
         if not isinstance(parsed, Mapping) or len(parsed) != 1:
             raise InputError("query", parsed, f"must be an object with one of {_FORMS}")
         ((form, held),) = parsed.items()
-        if form == "conjunction":
-            return self.conjunction(held)
-        if form == "disjunction":
-            return self.disjunction(held)
-        if form == "parity":
-            return self.parity(held)
+        makers: dict[str, Callable[[Any], linear.LinearQuery]] = {
+            "conjunction": self.conjunction,
+            "disjunction": self.disjunction,
+            "parity": self.parity,
+            "values": self.explicit,
+            "numerators": self._from_numerators,
+        }
+        if form in makers:
+            return makers[form](held)
         if form in ("interval", "prefix"):
             fields = ("attribute", "low", "high") if form == "interval" else ("attribute", "high")
             if not isinstance(held, Mapping) or set(held) != set(fields):
                 raise InputError("query", parsed, f"{form} must have {', '.join(fields)}")
             make = self.interval if form == "interval" else self.prefix
             return make(*(held[name] for name in fields))
-        if form == "values":
-            return self.explicit(held)
         if form == "marginal":
             next(self.marginal_cells(held))  # names first what is wrong with it
             condition = (
@@ -170,8 +171,6 @@ class LinearQueries:
             raise InputError("query", form, condition)
         if form in _OF_CODES:
             return self._from_codes(form, held)
-        if form == "numerators":
-            return self._from_numerators(held)
         raise InputError("query", form, f"known are {_FORMS}")
 
     def _literals(self, form: str, literals: Any) -> dict[int, Ranges]:

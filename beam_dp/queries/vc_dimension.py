@@ -27,8 +27,7 @@ from beam_dp.checks import check_choice, check_is, checked_integer
 from beam_dp.errors import InputError
 from beam_dp.queries.disjunction import Disjunction, negation
 from beam_dp.queries.linear import LinearQuery, Product
-from beam_dp.queries.linear_workload import LinearWorkload
-from beam_dp.queries.query_matrix import MAX_MATRIX_VALUES, query_matrix
+from beam_dp.queries.linear_workload import MAX_MATRIX_VALUES, LinearWorkload, query_matrix
 
 FoundBy = Literal["search", "products", "queries", "given"]
 

@@ -19,8 +19,7 @@ from beam_dp.mechanisms.marginals.measure_all import MWEM
 from beam_dp.mechanisms.registry import ReleaseOptions, plan_release
 from beam_dp.mechanisms.small_db.choice import MultisetChoice
 from beam_dp.mechanisms.small_db.small_db import SmallDB, SmallDBPlan
-from beam_dp.queries.linear_workload import LinearWorkload, parse_linear_workload
-from beam_dp.queries.query_matrix import query_matrix
+from beam_dp.queries.linear_workload import LinearWorkload, parse_linear_workload, query_matrix
 from beam_dp.queries.reader import LinearQueries
 from beam_dp.queries.workload import marginals
 from beam_dp.releases.kinds import read_release, release_from_bytes, release_to_bytes, write_release

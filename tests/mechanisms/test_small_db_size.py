@@ -13,7 +13,7 @@ from beam_dp.mechanisms.small_db.size import (
     small_db_size_by_vc,
     small_db_size_for_intervals,
 )
-from beam_dp.queries.query_matrix import MAX_MATRIX_VALUES
+from beam_dp.queries.linear_workload import MAX_MATRIX_VALUES
 from beam_dp.queries.vc_dimension import sauer_bound
 
 

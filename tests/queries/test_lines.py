@@ -16,19 +16,8 @@ DOMAIN = parse_domain(
     source="here",
 )
 QUERIES = LinearQueries(DOMAIN)
-FORMS = (
-    "conjunction",
-    "disjunction",
-    "not",
-    "marginal",
-    "interval",
-    "prefix",
-    "parity",
-    "values",
-    "codes",
-    "numerators",
-    "id",
-)
+FORMS = "conjunction disjunction not marginal interval prefix parity values codes numerators id"
+FORMS = tuple(FORMS.split())
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.sampled_from(FORMS),
     lambda inner: st.lists(inner) | st.dictionaries(st.sampled_from(FORMS) | st.text(), inner),

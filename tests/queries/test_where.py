@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from refusals import refusal
 
 from beam_dp.domain.attributes import BooleanAttribute, CategoricalAttribute
 from beam_dp.domain.dates import DateAttribute
@@ -50,17 +51,12 @@ DOMAIN = Domain(
         ("not `in/out of bed`", {"in/out of bed": [0, 2]}),
         ("`in/out of bed` == false", {"in/out of bed": [0]}),
         ("day >= '2020-02-01'", {"day": [1]}),
-        ("`it's \\`odd\\`` == 'a`b'", None),
         ("hours == 1 and (sex == 'M' and age < 20)", {"hours": [3], "sex": [1], "age": [0]}),
         ("hours < 2 and hours > 0", {"hours": [3]}),
         ("age <= 100", {}),
     ],
 )
 def test_condition_matches_expected_levels(text, held):
-    if held is None:  # a name with a backquote has no notation
-        with pytest.raises(InputError):
-            read_condition(DOMAIN, text)
-        return
     found = read_condition(DOMAIN, text)
     assert {
         DOMAIN.names[axis]: np.flatnonzero(mask).tolist() for axis, mask in found.items()
@@ -95,6 +91,7 @@ def test_condition_matches_expected_levels(text, held):
         ("hours == 1 or sex == 'F'", "must join conditions on one attribute"),
         ("not (hours == 1 and sex == 'F')", "must be of conditions on one attribute"),
         ("__import__('os').system('true')", "must be conditions such as"),
+        ("`it's \\`odd\\`` == 'a`b'", ""),  # a name with a backquote has no notation
         ("sex == print('x')", "must be a text, a number, true, false or null"),
         ("sex == 'F' if True else sex == 'M'", "must be conditions such as"),
         ("(lambda: 1)() == hours", "must be a text, a number, true, false or null"),
@@ -104,11 +101,8 @@ def test_condition_matches_expected_levels(text, held):
     ],
 )
 def test_other_conditions_are_rejected_in_one_line(text, message):
-    with pytest.raises(InputError) as caught:
-        read_condition(DOMAIN, text)
-    line = str(caught.value)
-    assert line.startswith("where") and message in line
-    assert "\n" not in line and len(line) < 600
+    line = refusal(read_condition, DOMAIN, text)
+    assert line.startswith("where") and message in line and len(line) < 600
 
 
 @pytest.mark.parametrize(

@@ -32,8 +32,7 @@ from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.loss import Loss
 from beam_dp.privacy.rounding import lowered, up
 from beam_dp.queries.linear import LinearQuery, LiteralQuery, Product
-from beam_dp.queries.linear_workload import LinearWorkload
-from beam_dp.queries.query_matrix import MAX_MATRIX_VALUES, query_matrix
+from beam_dp.queries.linear_workload import MAX_MATRIX_VALUES, LinearWorkload, query_matrix
 from beam_dp.queries.reader import LinearQueries
 from beam_dp.queries.vc_dimension import (
     VCDimension,

@@ -36,8 +36,7 @@ from beam_dp.noise import source as noise_module
 from beam_dp.noise.bound import exp_above, exp_bounds
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import Guarantee
-from beam_dp.queries.linear_workload import LinearWorkload, parse_linear_workload
-from beam_dp.queries.query_matrix import query_matrix
+from beam_dp.queries.linear_workload import LinearWorkload, parse_linear_workload, query_matrix
 from beam_dp.queries.reader import LinearQueries
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 from beam_dp.testing import audit
