@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import pathlib
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import fastavro
@@ -13,6 +14,8 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 import pytest
+
+from beam_dp.privacy.ledger.ledger import Ledger
 
 DOMAIN: dict[str, Any] = {
     "attributes": [
@@ -118,6 +121,46 @@ def released_records(directory: pathlib.Path) -> list[dict[str, Any]]:
             }
             rows += [{original[name]: row[name] for name in row} for row in reader]
     return rows
+
+
+def refused_line(
+    main: Callable[[list[str]], int],
+    argv: Sequence[str],
+    capfd: pytest.CaptureFixture[str],
+    *patterns: str,
+    folder: pathlib.Path | None = None,
+) -> str:
+    """Runs a program that must refuse its flags, in one line with these patterns; returns it.
+
+    ``folder``: where nothing may be written.
+    """
+    before = None if folder is None else everything_under(folder)
+    capfd.readouterr()
+    code = main(list(argv))
+    out, err = capfd.readouterr()
+    assert (code, out) == (2, "") and re.fullmatch(r"error: [^\n]+\n", err), err
+    for pattern in patterns:
+        assert re.search(pattern, err), err
+    assert folder is None or everything_under(folder) == before
+    return err
+
+
+def damage_pages(path: str | pathlib.Path) -> None:
+    """Damages the pages of a Parquet file; header and footer stay whole, so only rows show it."""
+    data = pathlib.Path(path).read_bytes()
+    end = len(data) - 8 - int.from_bytes(data[-8:-4], "little")
+    damaged = data[:4] + bytes(byte ^ 255 for byte in data[4:end]) + data[end:]
+    pathlib.Path(path).write_bytes(damaged)
+
+
+def paid_by(
+    flags: Sequence[str], folder: pathlib.Path, epsilon: float = 1e6, delta: float = 1e-6
+) -> tuple[Ledger, list[str]]:
+    """Returns a new ledger with a budget for the unit of a job, and the job's flags with it."""
+    (unit,) = (flag.partition("=")[2] for flag in flags if flag.startswith("--privacy_unit="))
+    ledger = Ledger(str(folder / "ledger.sqlite"))
+    ledger.declare("people", epsilon, delta, unit, "add_or_remove_one")
+    return ledger, [*flags, f"--ledger={ledger.name}", "--dataset_id=people"]
 
 
 def breaks_later(patch: pytest.MonkeyPatch) -> None:

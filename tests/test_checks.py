@@ -86,7 +86,7 @@ def test_rejects_text_that_is_not_a_number_or_has_underscore(text):
         _level(SHARE, text)
 
 
-@pytest.mark.parametrize("text", ["2.5", "nan", "inf"])
+@pytest.mark.parametrize("text", ["2.5", "nan", "inf", "1e400"])
 def test_rejects_text_that_is_not_a_whole_number(text):
     with pytest.raises(InputError, match="must be a whole number"):
         integer("a", text)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import fastavro
 import pytest
-from jobs import everything_under, job_flags, people
+from jobs import everything_under, job_flags, people, refused_line
 
 from beam_dp.cli import main as cli
 from beam_dp.privacy.ledger.ledger import Ledger
@@ -292,12 +292,7 @@ def test_bad_input_is_refused_in_one_line(tmp_path, capfd, named, pattern):
     workload = named.pop("workload", None)
     argv = flags(tmp_path, **named)
     argv += [f"--workload={workload}"] if workload else []
-    before = everything_under(tmp_path)
-    assert main(argv) == 2
-    out, err = capfd.readouterr()
-    assert out == "" and re.fullmatch(r"error: [^\n]+\n", err), err
-    assert re.search(pattern, err.strip()), err
-    assert everything_under(tmp_path) == before
+    refused_line(main, argv, capfd, pattern, folder=tmp_path)
 
 
 @pytest.mark.parametrize("number", ["0", "-3", "1e10"])

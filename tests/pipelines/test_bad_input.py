@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from jobs import everything_under, job_flags
+from jobs import job_flags, refused_line
 from pytest import CaptureFixture
 
 from pipelines.release_synthetic_database import main
@@ -19,15 +19,7 @@ HUGE = {f"a{i}": 100 for i in range(8)}
 
 
 def refused(capfd: CaptureFixture[str], folder: Path, argv: list[str], *patterns: str) -> None:
-    """Runs the program, and demands one line that holds the patterns, code 2, nothing written."""
-    before = everything_under(folder)
-    assert main(argv) == 2
-    out, err = capfd.readouterr()
-    assert out == ""
-    assert re.fullmatch(r"error: [^\n]+\n", err), err
-    for pattern in patterns:
-        assert re.search(pattern, err), err
-    assert everything_under(folder) == before
+    refused_line(main, argv, capfd, *patterns, folder=folder)
 
 
 @pytest.mark.parametrize(
@@ -60,46 +52,42 @@ def refused(capfd: CaptureFixture[str], folder: Path, argv: list[str], *patterns
         ("input_format", "json", r"--input_format: 'json' is refused"),
         ("runner", "NoSuchRunner", r"--runner: 'NoSuchRunner' is refused; must be"),
         ("output", "hdfs://host/folder", r"--output: 'hdfs://host/folder' is refused"),
+        ("input", "nobody*.parquet", r"--input: 'nobody\*\.parquet' is refused; must"),
     ],
 )
 def test_refuses_value_out_of_range(tmp_path, capfd, flag, value, pattern):
     refused(capfd, tmp_path, job_flags(tmp_path, **{flag: value}), pattern)
 
 
-@pytest.mark.parametrize("bound", ["0", "-1", "1.5", "nan"])
-def test_refuses_bound_on_records_per_unit_that_is_not_a_positive_integer(tmp_path, capfd, bound):
-    argv = job_flags(tmp_path, privacy_unit="household", max_records_per_unit=bound)
-    refused(capfd, tmp_path, argv, r"--max_records_per_unit: .*must be")
+HOUSEHOLD = {"privacy_unit": "household"}
+BOUND = "max_records_per_unit"
 
 
-def test_unit_column_needs_a_bound(tmp_path, capfd):
-    argv = job_flags(tmp_path, privacy_unit="household")
-    refused(capfd, tmp_path, argv, r"--max_records_per_unit: missing; must be given")
+@pytest.mark.parametrize(
+    ("flags", "pattern"),
+    [
+        *(({**HOUSEHOLD, BOUND: text}, f"--{BOUND}: .*must be") for text in ("0", "-1", "1.5")),
+        ({**HOUSEHOLD, BOUND: "nan"}, f"--{BOUND}: .*must be"),
+        (HOUSEHOLD, f"--{BOUND}: missing; must be given"),
+        (
+            {"neighboring": "replace_one", "num_records": "noisy"},
+            r"--num_records: 'noisy' is refused; must be",
+        ),
+        ({"mechanism": "gaussian", "delta": "0"}, r"--delta: 0(\.0)? is refused; must be"),
+        (
+            {"mechanism": "laplace", "num_rounds": "3"},
+            r"error: --num_rounds applies only to --mechanism mwem\n",
+        ),
+    ],
+    ids=str,
+)
+def test_refuses_combination_of_flags(tmp_path, capfd, flags, pattern):
+    refused(capfd, tmp_path, job_flags(tmp_path, **flags), pattern)
 
 
 @pytest.mark.parametrize("flag", ["epsilon", "delta", "neighboring", "privacy_unit", "num_records"])
 def test_no_privacy_parameter_has_a_default(tmp_path, capfd, flag):
     refused(capfd, tmp_path, job_flags(tmp_path, **{flag: None}), f"--{flag}: missing; must be")
-
-
-def test_refuses_noisy_number_of_records_under_replace_one(tmp_path, capfd):
-    argv = job_flags(tmp_path, neighboring="replace_one", num_records="noisy")
-    refused(capfd, tmp_path, argv, r"--num_records: 'noisy' is refused; must be")
-
-
-def test_gaussian_noise_needs_a_delta(tmp_path, capfd):
-    argv = job_flags(tmp_path, mechanism="gaussian", delta="0")
-    refused(capfd, tmp_path, argv, r"--delta: 0(\.0)? is refused; must be")
-
-
-def test_laplace_refuses_rounds(tmp_path, capfd):
-    argv = job_flags(tmp_path, mechanism="laplace", num_rounds="3")
-    refused(capfd, tmp_path, argv, r"error: --num_rounds applies only to --mechanism mwem\n")
-
-
-def test_refuses_missing_input(tmp_path, capfd):
-    argv = job_flags(tmp_path, input=str(tmp_path / "nobody*.parquet"))
-    refused(capfd, tmp_path, argv, r"--input: '.*nobody\*\.parquet' is refused; must")
 
 
 @pytest.mark.parametrize("file_format", ["parquet", "avro"])
@@ -163,16 +151,11 @@ def test_names_attribute_that_is_too_large_by_itself(tmp_path, capfd):
     refused(capfd, tmp_path, argv, r"--domain: 'age of 100,000,000 codes'", "use fewer")
 
 
-def test_refuses_output_that_contains_a_release(tmp_path, capfd):
+@pytest.mark.parametrize("file", ["out/card.json", "out"])
+def test_refuses_output_that_contains_a_release_or_is_a_file(tmp_path, capfd, file):
     argv = job_flags(tmp_path)
-    (tmp_path / "out").mkdir()
-    (tmp_path / "out" / "card.json").write_text("{}")
-    refused(capfd, tmp_path, argv, r"--output: '.*out' is refused; must")
-
-
-def test_refuses_output_that_is_a_file(tmp_path, capfd):
-    argv = job_flags(tmp_path)
-    (tmp_path / "out").write_text("something else")
+    (tmp_path / file).parent.mkdir(exist_ok=True)
+    (tmp_path / file).write_text("{}")
     refused(capfd, tmp_path, argv, r"--output: '.*out' is refused; must")
 
 

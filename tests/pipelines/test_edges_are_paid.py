@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import copy
 import json
-import re
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pytest
-from jobs import DOMAIN, everything_under, interval_flags, job_flags
-from pytest import CaptureFixture
+from jobs import DOMAIN, interval_flags, job_flags, refused_line
 from test_release_windows_program import window_flags
 
 import beam_dp as dp
@@ -62,25 +60,24 @@ def ledger_of(folder: Path, draw_id: str) -> Ledger:
     return ledger
 
 
-def refused(program: str, argv: list[str], capfd: CaptureFixture[str]) -> str:
-    assert PROGRAMS[program][0](argv) == 2
-    out, err = capfd.readouterr()
-    assert out == "" and re.fullmatch(r"error: [^\n]+\n", err), err
-    return err
-
-
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_rejects_another_budget_and_spends_nothing(tmp_path, capfd, program):
     ledger, other = ledger_of(tmp_path, DRAW), ledger_of(tmp_path, "1f" * 16)
-    argv = flags_of(program, tmp_path, None)
-    before = everything_under(tmp_path)
-    err = refused(program, argv, capfd)
-    assert "--ledger: missing; must be given, the one that paid before" in err
-    err = refused(program, flags_of(program, tmp_path, other), capfd)
-    assert "must be the one that paid before: the edges of 'age' come from" in err
-    err = refused(program, flags_of(program, tmp_path, ledger, dataset_id="others"), capfd)
-    assert "--dataset_id: 'others' is refused; must be 'visits'" in err
-    assert everything_under(tmp_path) == before
+    for argv, told in (
+        (
+            flags_of(program, tmp_path, None),
+            "--ledger: missing; must be given, the one that paid before",
+        ),
+        (
+            flags_of(program, tmp_path, other),
+            "must be the one that paid before: the edges of 'age' come from",
+        ),
+        (
+            flags_of(program, tmp_path, ledger, dataset_id="others"),
+            "--dataset_id: 'others' is refused; must be 'visits'",
+        ),
+    ):
+        refused_line(PROGRAMS[program][0], argv, capfd, told, folder=tmp_path)
     for each in (ledger, other):
         assert [len(each.entries(name)) for name in ("visits", "others")] == [1, 0]
 

@@ -15,7 +15,7 @@ from typing import Any
 import apache_beam as beam
 import pytest
 from apache_beam.options.pipeline_options import JobServerOptions, PipelineOptions
-from jobs import everything_under, job_flags
+from jobs import job_flags, refused_line
 from patience import HANG_SECONDS
 from versions import since
 
@@ -35,12 +35,7 @@ def refused(tmp_path, capfd, monkeypatch) -> Refused:
 
     def check(pattern: str, **flags: str) -> None:
         argv = job_flags(tmp_path, **{"runner": "FlinkRunner", **flags})
-        before = everything_under(tmp_path)
-        assert main(argv) == 2
-        out, err = capfd.readouterr()
-        assert out == "" and re.fullmatch(r"error: [^\n]+\n", err), err
-        assert re.search(pattern, err), err
-        assert everything_under(tmp_path) == before
+        refused_line(main, argv, capfd, pattern, folder=tmp_path)
 
     return check
 

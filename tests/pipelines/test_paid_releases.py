@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import json
 import pickle
-import re
 from pathlib import Path
 
 import apache_beam as beam
 import pytest
-from jobs import everything_under, job_flags, people
-from pytest import CaptureFixture
+from jobs import damage_pages, job_flags, people, refused_line
 
 import beam_dp as dp
 from beam_dp.privacy.ledger.entries import LaterToken, Origin, Token
@@ -26,14 +24,6 @@ def declared(url: str, epsilon: float = 1000.0, delta: float = 1e-9) -> dp.Ledge
 
 def paid_flags(folder: Path, url: str, **overrides: str | None) -> list[str]:
     return job_flags(folder, ledger=url, dataset_id="visits", **overrides)
-
-
-def line(capfd: CaptureFixture[str], argv: list[str], code: int = 2) -> str:
-    assert main(argv) == code
-    out, err = capfd.readouterr()
-    assert out == ""
-    assert re.fullmatch(r"error: [^\n]+\n", err), err
-    return err
 
 
 @pytest.mark.slow
@@ -55,15 +45,9 @@ def test_release_is_paid_for_and_marked_complete(tmp_path, ledger_url):
 def test_refuses_second_release_of_the_whole_budget_before_it_runs(tmp_path, ledger_url, capfd):
     ledger = declared(ledger_url)
     assert main(paid_flags(tmp_path, ledger_url)) == 0
-    capfd.readouterr()
-    before = everything_under(tmp_path)
     argv = paid_flags(tmp_path, ledger_url, output=str(tmp_path / "other"))
-    err = line(capfd, argv)
-    assert re.match(
-        r"error: --epsilon: 1000\.0 is refused; must fit 'visits', of which nothing is", err
-    )
-    assert "visits/1 (mwem, epsilon 1000)" in err
-    assert [name for name in everything_under(tmp_path) if name not in before] == []
+    told = r"^error: --epsilon: 1000\.0 is refused; must fit 'visits', of which nothing is"
+    refused_line(main, argv, capfd, told, r"visits/1 \(mwem, epsilon 1000\)", folder=tmp_path)
     assert len(ledger.entries("visits")) == 1
 
 
@@ -72,11 +56,7 @@ def test_failed_job_has_spent_its_budget(tmp_path, capfd):
     url = str(tmp_path / "ledger.sqlite")
     ledger = declared(url)
     argv = paid_flags(tmp_path, url, num_records="500")
-    data = (tmp_path / "people.parquet").read_bytes()
-    # Its header and footer are whole: only reading the rows shows the damage.
-    end = len(data) - 8 - int.from_bytes(data[-8:-4], "little")
-    damaged = data[:4] + bytes(byte ^ 255 for byte in data[4:end]) + data[end:]
-    (tmp_path / "people.parquet").write_bytes(damaged)
+    damage_pages(tmp_path / "people.parquet")
     assert main(argv) == 1
     (entry,) = ledger.entries("visits")
     assert entry.state == "spent"
@@ -96,7 +76,7 @@ def test_failed_job_has_spent_its_budget(tmp_path, capfd):
 def test_refused_jobs_spend_no_budget(tmp_path, capfd, flag, value):
     url = str(tmp_path / "ledger.sqlite")
     ledger = declared(url)
-    line(capfd, paid_flags(tmp_path, url, **{flag: value}))
+    refused_line(main, paid_flags(tmp_path, url, **{flag: value}), capfd)
     assert ledger.entries("visits") == []
 
 
@@ -113,7 +93,8 @@ def test_validation_shows_the_remaining_budget_and_spends_nothing(tmp_path, ledg
 def test_validation_refuses_release_that_exceeds_the_budget(tmp_path, capfd):
     url = str(tmp_path / "ledger.sqlite")
     ledger = declared(url, 1.0)
-    err = line(capfd, [*paid_flags(tmp_path, url), "--validate_only", "--json"])
+    argv = [*paid_flags(tmp_path, url), "--validate_only", "--json"]
+    err = refused_line(main, argv, capfd)
     assert (
         "--epsilon: 1000.0 is refused; must fit 'visits', which would admit at most epsilon 1,"
         in err
@@ -154,7 +135,7 @@ def test_refuses_bad_ledger_flags_in_one_line(tmp_path, capfd, overrides, patter
     url = str(tmp_path / "ledger.sqlite")
     ledger = declared(url)
     argv = job_flags(tmp_path, **{"ledger": url, "dataset_id": "visits", **overrides})
-    assert pattern in line(capfd, argv)
+    assert pattern in refused_line(main, argv, capfd)
     assert ledger.entries("visits") == []
     assert not (tmp_path / "out").exists()
 

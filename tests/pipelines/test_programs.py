@@ -16,7 +16,7 @@ import pytest
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from calls import calls_of
 from engines.programs import PROGRAMS, Program
-from jobs import everything_under, job_flags, people
+from jobs import job_flags, paid_by, people, refused_line
 from pytest import CaptureFixture, MonkeyPatch
 from yaml_jobs import PAID_JOBS, RELEASE, build, paid, read, run, step
 
@@ -64,8 +64,7 @@ def declared(folder: Path, unit: str) -> Ledger:
 def test_command_line_job_is_planned_and_built_once(tmp_path, monkeypatch, name, end, payment):
     flags = PROGRAMS[name].flags(tmp_path)
     if payment == "with a ledger":
-        unit = next(flag for flag in flags if flag.startswith("--privacy_unit=")).partition("=")[2]
-        flags += [f"--ledger={declared(tmp_path, unit).name}", "--dataset_id=people"]
+        _, flags = paid_by(flags, tmp_path)
     started: list[str] = []
     # The job that was built is not needed here.
     monkeypatch.setattr(
@@ -94,27 +93,15 @@ def no_links(*_: object, **__: object) -> None:
     raise PermissionError(errno.EPERM, "Operation not permitted")
 
 
-def refusal(capfd: CaptureFixture[str], code: int) -> str:
-    """The one line that was printed."""
-    out, err = capfd.readouterr()
-    assert code == 2, err
-    assert out == "" and re.fullmatch(r"error: [^\n]+\n", err), err
-    return err
-
-
 @pytest.mark.mostly_slow(one_in=2, start=1)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_output_without_hard_links_is_refused_in_one_line(tmp_path, monkeypatch, capfd, name):
     program = PROGRAMS[name]
-    flags = program.flags(tmp_path)
-    unit = next(flag for flag in flags if flag.startswith("--privacy_unit=")).partition("=")[2]
-    ledger = declared(tmp_path, unit)
-    argv = [*flags, f"--ledger={ledger.name}", "--dataset_id=people"]
-    before = everything_under(tmp_path)
+    ledger, argv = paid_by(program.flags(tmp_path), tmp_path)
     monkeypatch.setattr(os, "link", no_links)
-    line = refusal(capfd, program.main(argv))
-    assert re.match(r"error: --output: '.*out' is refused; .*: Operation not permitted$", line)
-    assert ledger.entries("people") == [] and everything_under(tmp_path) == before
+    pattern = r"^error: --output: '.*out' is refused; .*: Operation not permitted$"
+    refused_line(program.main, argv, capfd, pattern, folder=tmp_path)
+    assert ledger.entries("people") == []
 
 
 def draft_in(output: Path) -> None:
@@ -132,15 +119,12 @@ OTHER_JOB = "must hold no drafts of another job: stop that job if it is running,
 @pytest.mark.parametrize("is_preview", [False, True])
 def test_program_refuses_drafts_of_another_job_before_it_pays(tmp_path, capfd, name, is_preview):
     program = PROGRAMS[name]
-    flags = program.flags(tmp_path)
-    unit = next(flag for flag in flags if flag.startswith("--privacy_unit=")).partition("=")[2]
-    ledger = declared(tmp_path, unit)
-    argv = [*flags, f"--ledger={ledger.name}", "--dataset_id=people"]
+    ledger, argv = paid_by(program.flags(tmp_path), tmp_path)
     draft_in(tmp_path / "out")
-    before = everything_under(tmp_path)
-    line = refusal(capfd, program.main([*argv, "--validate_only"] if is_preview else argv))
-    assert line.startswith(f"error: --output: '{tmp_path}/out' is refused; {OTHER_JOB} `beam-dp fi")
-    assert ledger.entries("people") == [] and everything_under(tmp_path) == before
+    argv += ["--validate_only"] if is_preview else []
+    pattern = f"^error: --output: '{tmp_path}/out' is refused; {OTHER_JOB} `beam-dp fi"
+    refused_line(program.main, argv, capfd, pattern, folder=tmp_path)
+    assert ledger.entries("people") == []
 
 
 def test_refuses_drafts_of_another_job_before_paying_for_a_table(tmp_path):
@@ -173,7 +157,7 @@ def test_transform_refuses_drafts_of_another_job_at_construction(tmp_path, is_pa
 def test_checks_the_output_before_an_unpaid_job_runs(tmp_path, monkeypatch, capfd):
     argv = job_flags(tmp_path)
     monkeypatch.setattr(os, "link", no_links)
-    assert "--output" in refusal(capfd, release_synthetic_database.main(argv))
+    refused_line(release_synthetic_database.main, argv, capfd, "--output")
 
 
 @pytest.mark.slow
@@ -204,7 +188,6 @@ def test_validate_only_makes_no_temporary_files_in_the_output(tmp_path, monkeypa
 
 
 def test_unsavable_state_is_refused_in_one_line(tmp_path, monkeypatch, capfd):
-    ledger = declared(tmp_path, "record")
     (tmp_path / "queries.jsonl").write_text('{"conjunction": {"sex": "Female"}}')
     mkdir = os.mkdir
 
@@ -213,20 +196,12 @@ def test_unsavable_state_is_refused_in_one_line(tmp_path, monkeypatch, capfd):
             raise OSError(errno.EROFS, "Read-only file system")
         mkdir(path, *args, **named)
 
-    argv = job_flags(
-        tmp_path,
-        people(20),
-        workload=None,
-        queries=str(tmp_path / "queries.jsonl"),
-        state=str(tmp_path / "state"),
-        ledger=ledger.name,
-        dataset_id="people",
-    )
-    before = everything_under(tmp_path)
+    named = {"queries": str(tmp_path / "queries.jsonl"), "state": str(tmp_path / "state")}
+    ledger, argv = paid_by(job_flags(tmp_path, people(20), workload=None, **named), tmp_path)
     monkeypatch.setattr(os, "mkdir", read_only)
-    line = refusal(capfd, answer_queries.main(argv))
-    assert re.match(r"error: --state: '.*state' is refused; .*: Read-only file system$", line)
-    assert ledger.entries("people") == [] and everything_under(tmp_path) == before
+    pattern = r"^error: --state: '.*state' is refused; .*: Read-only file system$"
+    refused_line(answer_queries.main, argv, capfd, pattern, folder=tmp_path)
+    assert ledger.entries("people") == []
 
 
 def losing(monkeypatch: MonkeyPatch, winner: Path, output: Path) -> None:
@@ -323,11 +298,9 @@ def test_detects_release_with_another_plan(
 def test_detects_release_paid_for_by_another_entry(
     name, is_paid, reason, earlier, tmp_path, monkeypatch, capfd
 ):
-    program, url = PROGRAMS[name], str(tmp_path / "ledger.sqlite")
-    given = dict(flag[2:].split("=", 1) for flag in program.flags(tmp_path))
-    ledger = dp.Ledger(url)
-    ledger.declare("people", 3000.0, 1e-8, given["privacy_unit"], "add_or_remove_one")
-    paid = [f"--ledger={url}", "--dataset_id=people"]
+    program = PROGRAMS[name]
+    ledger, (*_, url, dataset_id) = paid_by(program.flags(tmp_path), tmp_path, 3000.0, 1e-8)
+    paid = [url, dataset_id]
     if is_paid[0]:
         assert program.main(argv(program, tmp_path, "earlier", *paid)) == 0
     losing(monkeypatch, tmp_path / "earlier" if is_paid[0] else earlier(name), tmp_path / "out")

@@ -190,20 +190,6 @@ def test_silences_the_root_logger_only_for_local_jobs(caplog):
     assert len(caplog.records) == 1
 
 
-def test_ticks_show_the_text_of_the_job(monkeypatch, capsys):
-    monkeypatch.setattr(progress, "SECONDS_BETWEEN_TICKS", 0.01)
-    asked = threading.Semaphore(0)
-
-    def alive() -> str:
-        asked.release()
-        return "released: 3 of 24"
-
-    with Progress().listening(silence_beam=True, alive=alive):
-        asked.acquire()
-        asked.acquire()  # then the first one was printed
-    assert "s] released: 3 of 24\n" in capsys.readouterr().err
-
-
 def test_shows_messages_from_public_errors():
     error = InputError("input [while running 'Read/Do']", "people.parquet", "must be readable")
     assert failure(error) == "input: 'people.parquet' is refused; must be readable"

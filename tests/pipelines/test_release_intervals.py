@@ -16,7 +16,6 @@ from pytest import CaptureFixture
 
 from beam_dp.cli import main as cli
 from beam_dp.noise.source import NoiseSource
-from beam_dp.privacy.ledger.ledger import Ledger
 from beam_dp.releases.intervals.release import IntervalRelease
 from beam_dp.releases.kinds import read_release
 from beam_dp.transforms.drawing import one_worker
@@ -133,18 +132,6 @@ def test_validation_writes_nothing(tmp_path, capsys):
     card = json.loads(capsys.readouterr().out)
     assert card["mechanism"] == "windows" and card["errors"]["root_mean_squared_error"] > 0
     assert not (tmp_path / "out").exists()
-
-
-@pytest.mark.slow
-def test_release_is_paid_from_a_ledger(tmp_path, capsys):
-    url = str(tmp_path / "budgets.sqlite")
-    Ledger(url).declare("people", 1.5, 0, "household", "add_or_remove_one")
-    paid = {"epsilon": "1", "delta": "0", "ledger": url, "dataset_id": "people"}
-    release = released(tmp_path, **paid)
-    (entry,) = Ledger(url).entries("people")
-    assert release.plan["ledger_release"] == entry.release_id
-    assert main(interval_flags(tmp_path, domain=domain(), **paid, output=f"{tmp_path}/b")) == 2
-    assert "epsilon" in capsys.readouterr().err
 
 
 @pytest.mark.slow

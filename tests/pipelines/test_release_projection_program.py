@@ -13,7 +13,7 @@ import apache_beam as beam
 import pyarrow as pa
 import pytest
 from apache_beam.runners.direct.direct_runner import BundleBasedDirectRunner
-from jobs import everything_under, write_table
+from jobs import everything_under, refused_line, write_table
 from pytest import CaptureFixture
 
 from beam_dp.cli import main as cli
@@ -201,14 +201,7 @@ def test_refuses_bad_queries_in_a_file(tmp_path, capfd):
     ids=str,
 )
 def test_bad_input_is_refused_in_one_line(tmp_path, capfd, change, pattern):
-    argv = flags(tmp_path, **change)
-    before = everything_under(tmp_path)
-    assert main(argv) == 2
-    out, err = capfd.readouterr()
-    assert out == ""
-    assert re.fullmatch(r"error: [^\n]+\n", err), err
-    assert re.search(pattern, err), err
-    assert everything_under(tmp_path) == before
+    refused_line(main, flags(tmp_path, **change), capfd, pattern, folder=tmp_path)
 
 
 def test_refuses_keys_that_no_record_can_have(tmp_path, capfd):
@@ -235,31 +228,6 @@ def test_validation_neither_reads_nor_writes_files(tmp_path, capfd):
     errors = [choice["error"] for choice in card["choices"]]
     assert errors == sorted(errors)
     assert everything_under(tmp_path) == before
-
-
-@pytest.mark.slow
-def test_pays_from_a_ledger_and_names_it(tmp_path, capfd):
-    url = str(tmp_path / "ledger.sqlite")
-    ledger = Ledger(url)
-    ledger.declare(
-        "flights",
-        epsilon=1500.0,
-        delta=1e-8,
-        privacy_unit="record",
-        neighboring="add_or_remove_one",
-    )
-    paid = {"ledger": url, "dataset_id": "flights"}
-    more = {"mechanism": "auto", "num_records": "2000", "num_keys": "50", "largest_count": "40"}
-    assert main(flags(tmp_path, size=SMALL, **paid, **more)) == 0
-    (entry,) = ledger.entries("flights")
-    release = read_release(tmp_path / "out")
-    assert isinstance(release, SparseRelease)
-    assert release.plan["ledger_release"] == entry.release_id
-    # No second release of this size.
-    assert main(flags(tmp_path, output=str(tmp_path / "second"), **paid)) == 2
-    assert re.fullmatch(r"error: [^\n]+\n", capfd.readouterr().err.split("\n")[-2] + "\n")
-    assert len(ledger.entries("flights")) == 1
-    assert not (tmp_path / "second").exists()
 
 
 @pytest.mark.slow

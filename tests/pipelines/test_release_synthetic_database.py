@@ -15,10 +15,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from jobs import (
+    damage_pages,
     everything_under,
     files_of_one_draw,
     job_flags,
     people,
+    refused_line,
     released_records,
     write_table,
 )
@@ -232,10 +234,7 @@ def test_malformed_records_do_not_affect_others(tmp_path, capfd):
 def test_damaged_file_stops_the_job_and_shows_only_its_name(tmp_path, capfd):
     argv = job_flags(tmp_path)
     path = tmp_path / "people.parquet"
-    content = path.read_bytes()
-    num_footer_bytes = 8 + int.from_bytes(content[-8:-4], "little")
-    num_page_bytes = len(content) - num_footer_bytes - 4
-    path.write_bytes(content[:4] + bytes(num_page_bytes) + content[-num_footer_bytes:])
+    damage_pages(path)
     assert main(argv) == 1
     err = capfd.readouterr().err
     last = err.splitlines()[-1]
@@ -354,19 +353,16 @@ def test_starts_from_an_earlier_release(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("named", "pattern"),
+    ("start", "pattern"),
     [
-        ({"start_from": "nowhere"}, r"'nowhere' is refused; must be a directory that holds"),
-        ({"start_from": "none.csv"}, r"'none.csv' is refused; must match a file"),
-        ({"start_from": "PUBLIC"}, r"is refused; column 'age' must be a column of .*people.csv"),
-        (
-            {"start_from": "DAMAGED"},
-            r"is refused; .*people.parquet: cannot be read",
-        ),
-        ({"start_from": "EMPTY"}, r"empty.csv' is refused; must hold a record inside the domain"),
+        ("nowhere", r"'nowhere' is refused; must be a directory that holds"),
+        ("none.csv", r"'none.csv' is refused; must match a file"),
+        ("PUBLIC", r"is refused; column 'age' must be a column of .*people.csv"),
+        ("DAMAGED", r"is refused; .*people.parquet: cannot be read"),
+        ("EMPTY", r"empty.csv' is refused; must hold a record inside the domain"),
     ],
 )
-def test_refuses_invalid_start_in_one_line(tmp_path, capfd, named, pattern):
+def test_refuses_invalid_start_in_one_line(tmp_path, capfd, start, pattern):
     folder = tmp_path / "public"
     folder.mkdir()
     paths = {
@@ -378,11 +374,5 @@ def test_refuses_invalid_start_in_one_line(tmp_path, capfd, named, pattern):
     damaged[4:-4096] = b"\xff" * (len(damaged) - 4100)
     (folder / "people.parquet").write_bytes(damaged)
     (folder / "empty.csv").write_text("age,sex,smokes\n-1,Female,true\n")
-    named = {name: paths.get(value, value) for name, value in named.items()}
-    argv = job_flags(tmp_path, **named)
-    before = everything_under(tmp_path)
-    assert main(argv) == 2
-    out, err = capfd.readouterr()
-    assert out == "" and re.fullmatch(r"error: --start_from: [^\n]+\n", err), err
-    assert re.search(pattern, err), err
-    assert everything_under(tmp_path) == before
+    argv = job_flags(tmp_path, start_from=paths.get(start, start))
+    refused_line(main, argv, capfd, "^error: --start_from: ", pattern, folder=tmp_path)

@@ -24,13 +24,13 @@ from apache_beam.options.pipeline_options import (
 from apache_beam.portability import common_urns
 from apache_beam.runners.portability.prism_runner import PrismJobServer
 from apache_beam.runners.runner import create_runner
-from jobs import everything_under, interval_flags, job_flags
+from jobs import interval_flags, job_flags, refused_line
 from pytest import MonkeyPatch
 from yaml_jobs import RELEASE, read, run, step
 
 import beam_dp as dp
 from beam_dp.privacy.ledger.ledger import Ledger
-from pipelines import release_intervals, release_synthetic_database, runners
+from pipelines import release_intervals, runners
 from pipelines.job_servers import JAR_SERVERS, prepare_jar_server, prepare_prism
 from pipelines.progress import Progress
 from pipelines.release_synthetic_database import main, parse_arguments
@@ -80,12 +80,8 @@ def test_refuses_bad_beam_flags_in_one_line_without_paying(
     ledger = dp.Ledger(url)
     ledger.declare("people", 1000.0, 1e-9, "record", "add_or_remove_one")
     argv = job_flags(folder, ledger=url, dataset_id="people", **flags)
-    before = everything_under(folder)
-    assert main(argv) == 2
-    out, err = capfd.readouterr()
-    assert out == "" and re.fullmatch(r"error: [^\n]+\n", err), err
-    assert re.search(pattern, err), err
-    assert ledger.entries("people") == [] and everything_under(folder) == before
+    refused_line(main, argv, capfd, pattern, folder=folder)
+    assert ledger.entries("people") == []
 
 
 @pytest.mark.mostly_slow(one_in=2, start=1)
@@ -135,12 +131,8 @@ def refused(tmp_path, capfd, monkeypatch) -> Refused:
 
     def check(pattern: str, **flags: str) -> None:
         argv = job_flags(tmp_path, ledger=ledger.name, dataset_id="people", **flags)
-        before = everything_under(tmp_path)
-        assert main(argv) == 2
-        out, err = capfd.readouterr()
-        assert out == "" and re.fullmatch(r"error: [^\n]+\n", err), err
-        assert re.search(pattern, err), err
-        assert ledger.entries("people") == [] and everything_under(tmp_path) == before
+        refused_line(main, argv, capfd, pattern, folder=tmp_path)
+        assert ledger.entries("people") == []
 
     return check
 
@@ -367,15 +359,11 @@ def budget(tmp_path) -> dict[str, str]:
     return {"ledger": url, "dataset_id": "people"}
 
 
-def test_check_leaves_no_temporary_files(tmp_path, temporary):
-    argv = [*job_flags(tmp_path), "--validate_only"]
-    assert release_synthetic_database.main(argv) == 0
-    assert os.listdir(temporary) == []
-
-
-def test_refusal_leaves_no_temporary_files(tmp_path, temporary):
-    argv = job_flags(tmp_path, input=str(tmp_path / "none.csv"))
-    assert release_synthetic_database.main(argv) == 2
+@pytest.mark.parametrize(
+    ("flags", "more", "code"), [({}, ["--validate_only"], 0), ({"input": "none.csv"}, [], 2)]
+)
+def test_check_or_refusal_leaves_no_temporary_files(tmp_path, temporary, flags, more, code):
+    assert main([*job_flags(tmp_path, **flags), *more]) == code
     assert os.listdir(temporary) == []
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import fastavro
 import pytest
-from jobs import everything_under, job_flags, people
+from jobs import damage_pages, everything_under, job_flags, people, refused_line
 
 from beam_dp.mechanisms.online import saved_runs
 from beam_dp.privacy.ledger.ledger import Ledger
@@ -48,14 +48,6 @@ def answers(folder: Path) -> list[dict]:
         return [dict(row) for row in fastavro.reader(file)]
 
 
-def refusal(capfd, argv: list[str]) -> str:
-    capfd.readouterr()
-    assert main(argv) == 2
-    out, err = capfd.readouterr()
-    assert out == "" and re.fullmatch(r"error: [^\n]+\n", err), err
-    return err
-
-
 @pytest.mark.slow
 def test_saved_run_resumes_once_and_pays_once(tmp_path, capfd):
     ledger = saved(tmp_path)
@@ -85,7 +77,7 @@ def test_saved_run_resumes_once_and_pays_once(tmp_path, capfd):
     # Neither the folder nor a copy goes on again, but what was saved last does.
     for name, pattern in (("state", "resumed once"), ("copy", "the next is 2, and a copy")):
         argv = flags(tmp_path, [WOMEN], "again", resume=str(tmp_path / name), **paid(tmp_path))
-        assert re.search(pattern, refusal(capfd, argv))
+        refused_line(main, argv, capfd, pattern)
     argv = flags(tmp_path, [WOMEN], "third", resume=str(tmp_path / "second"), **paid(tmp_path))
     assert main(argv) == 0
     assert len(ledger.entries("people")) == 1
@@ -128,7 +120,7 @@ def test_job_that_dies_after_its_ledger_update_loses_its_state(tmp_path, capfd, 
         patched.setattr(saved_runs.os, "unlink", failing_for("secret.json"))
         assert main(flags(tmp_path, [MIDDLE], "out", **named)) == 1
     assert not (tmp_path / "out").exists()
-    assert "the next is 2" in refusal(capfd, flags(tmp_path, [MIDDLE], "out", **named))
+    refused_line(main, flags(tmp_path, [MIDDLE], "out", **named), capfd, "the next is 2")
 
 
 def failing_for(name: str):
@@ -145,10 +137,7 @@ def failing_for(name: str):
 @pytest.mark.slow
 def test_failed_job_leaves_no_state(tmp_path):
     argv = flags(tmp_path, [WOMEN], "out", state=str(tmp_path / "state"), num_records="500")
-    data = (tmp_path / "people.parquet").read_bytes()
-    end = len(data) - 8 - int.from_bytes(data[-8:-4], "little")
-    damaged = data[:4] + bytes(byte ^ 255 for byte in data[4:end]) + data[end:]
-    (tmp_path / "people.parquet").write_bytes(damaged)
+    damage_pages(tmp_path / "people.parquet")
     assert main(argv) == 1
     assert [name for name in os.listdir(tmp_path) if "state" in name] == []
 
@@ -195,7 +184,7 @@ def test_refuses_to_resume_in_one_line_and_keeps_the_state(tmp_path, capfd):
             r"--resume: '.*/state' is refused; must not be given with --runner PortableRunner, ",
         ),
     ):
-        assert re.search(pattern, refusal(capfd, flags(tmp_path, [WOMEN], "out", **named)).strip())
+        refused_line(main, flags(tmp_path, [WOMEN], "out", **named), capfd, pattern)
         assert not (tmp_path / "out").exists()
     assert len(ledger.entries("people")) == 1 and ledger.entries("other") == []
     assert everything_under(tmp_path / "state") == before

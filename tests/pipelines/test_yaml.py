@@ -162,23 +162,6 @@ def test_reads_glob_in_the_current_folder(tmp_path, monkeypatch):
     beam_dp.yaml.ReadRecords(input="*.csv")
 
 
-def test_yaml_reader_refuses_bad_fields(tmp_path):
-    with pytest.raises(ValueError, match=r"^inputs: unknown field; .* nearest is 'input'"):
-        beam_dp.yaml.ReadRecords(inputs="x")
-    with pytest.raises(ValueError, match=r"^input: missing; must be given"):
-        beam_dp.yaml.ReadRecords()
-    with pytest.raises(ValueError, match=r"^input: .* must match a file"):
-        beam_dp.yaml.ReadRecords(input=str(tmp_path / "*.csv"))
-
-
-def test_refuses_windowed_records_at_construction(tmp_path):
-    fixed = step("WindowInto", windowing={"type": "fixed", "size": "60s"})
-    release = step("ReleaseSyntheticDatabase", output=str(tmp_path / "out"), **RELEASE)
-    with pytest.raises(ValueError, match=r"records: .* must be in the global window"):
-        run(read(tmp_path), fixed, release)
-    assert not (tmp_path / "out").exists()
-
-
 @pytest.mark.slow
 def test_pays_from_ledger_once_and_only_if_pipeline_can_be_built(tmp_path):
     url = str(tmp_path / "ledger.sqlite")
