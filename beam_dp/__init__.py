@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from beam_dp.installed import missing_part
 
 if TYPE_CHECKING:
-    from beam_dp.cli.report import report as report
+    from beam_dp.cli.releases import report as report
     from beam_dp.domain.attributes import (
         BooleanAttribute as BooleanAttribute,
         CategoricalAttribute as CategoricalAttribute,

@@ -15,6 +15,7 @@ from typing import Any
 
 import apache_beam as beam
 
+from beam_dp import transforms
 from beam_dp.errors import InputError, magnitude
 from beam_dp.mechanisms.linear_answers.answers import LinearAnswersPlan
 from beam_dp.mechanisms.linear_answers.top_queries import TopQueriesPlan
@@ -30,13 +31,6 @@ from beam_dp.releases.release import Release
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 from beam_dp.reports.terminal import counted, short
 from beam_dp.storage.store import is_url, local_path
-from beam_dp.transforms import (
-    AnswerQueries,
-    AnswerSparseQueries,
-    AnswerWorkload,
-    KeyColumns,
-    WriteAnswers,
-)
 from beam_dp.transforms.drawing.one_worker import numbered_queries
 
 from . import program
@@ -56,7 +50,7 @@ class Job(program.Job):
     refusals: tuple[str, ...]
     plan: PrivateMWPlan | SparseMWPlan | LinearAnswersPlan
     start: SyntheticDatabase | None
-    columns: KeyColumns | None
+    columns: transforms.KeyColumns | None
     state: Path | None = None  # where the run is saved, if it is
     save_in: Path | None = None  # a private folder for the states of all attempts
     resume: Path | None = None
@@ -79,19 +73,19 @@ class Job(program.Job):
                 str(path),
                 f"must not be given with --runner {error.value}, which {error.condition}",
             ) from None
-        return answers | "Write" >> WriteAnswers(self.output, self.plan, token, number)
+        return answers | "Write" >> transforms.WriteAnswers(self.output, self.plan, token, number)
 
     def _answers(
         self, records: beam.PCollection[Any], token: Token | None
     ) -> beam.PCollection[Any]:
         if isinstance(self.plan, LinearAnswersPlan):
-            return records | "Answer" >> AnswerWorkload(self.plan, self.asked, token)
+            return records | "Answer" >> transforms.AnswerWorkload(self.plan, self.asked, token)
         answer: beam.PTransform
         if isinstance(self.plan, SparseMWPlan):
             assert self.columns is not None
-            answer = AnswerSparseQueries(self.plan, self.columns, records, token)
+            answer = transforms.AnswerSparseQueries(self.plan, self.columns, records, token)
         else:
-            answer = AnswerQueries(
+            answer = transforms.AnswerQueries(
                 self.plan,
                 records,
                 self.start,

@@ -24,7 +24,6 @@ from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError
 from beam_dp.flags import shared
 from beam_dp.flags.flag import Flag, FlagError, check_applies, flags_of, integer, values_of
-from beam_dp.flags.shared import read_guarantee, read_num_records
 from beam_dp.hashing.keys import HashKey
 from beam_dp.mechanisms.linear_answers.answers import LinearAnswersPlan, plan_workload_answers
 from beam_dp.mechanisms.linear_answers.top_queries import plan_top_queries
@@ -131,7 +130,7 @@ def _read_job(given: dict[str, str], fields: dict[str, Any]) -> Job:
         reason = f": {refusals[0]}" if refusals else ""
         condition = f"must hold a query that can be answered{reason}"
         raise InputError("queries", given["queries"], condition)
-    plan = _plan(given, read_guarantee(given), domain, asked)
+    plan = _plan(given, shared.read_guarantee(given), domain, asked)
     state = new_state(given["state"], given["output"]) if "state" in given else None
     resume = Path(given["resume"]) if "resume" in given else None
     return Job(
@@ -153,7 +152,7 @@ def _plan(
     given: dict[str, str], guarantee: Guarantee, domain: Domain | None, asked: Sequence[QueryLine]
 ) -> PrivateMWPlan | SparseMWPlan | LinearAnswersPlan:
     options = values_of(ANSWERS[given["mechanism"]], given)
-    num_records = read_num_records(given)
+    num_records = shared.read_num_records(given)
     if domain is None:
         return plan_sparse_mw(guarantee, num_records, **{"num_questions": len(asked), **options})
     if given["mechanism"] == PRIVATE_MW:

@@ -20,14 +20,7 @@ from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 import apache_beam as beam
-from apache_beam.options.pipeline_options import (
-    FlinkRunnerOptions,
-    JobServerOptions,
-    PipelineOptions,
-    PortableOptions,
-    PrismRunnerOptions,
-    SparkRunnerOptions,
-)
+from apache_beam.options import pipeline_options as beam_options
 from apache_beam.runners.portability.prism_runner import PrismJobServer
 from apache_beam.utils.subprocess_server import JavaJarServer
 
@@ -56,12 +49,12 @@ JAR_SERVERS = {
 }
 
 
-def prepare_jar_server(options: PipelineOptions, runner: str) -> None:
+def prepare_jar_server(options: beam_options.PipelineOptions, runner: str) -> None:
     """Checks what a runner of ``JAR_SERVERS`` needs; fills in the Java of the environment."""
-    if options.view_as(PortableOptions).job_endpoint:
+    if options.view_as(beam_options.PortableOptions).job_endpoint:
         return  # of a server that runs already
-    server, given = JAR_SERVERS[runner], options.view_as(JobServerOptions)
-    spark = options.view_as(SparkRunnerOptions)
+    server, given = JAR_SERVERS[runner], options.view_as(beam_options.JobServerOptions)
+    spark = options.view_as(beam_options.SparkRunnerOptions)
     if runner == "SparkRunner" and spark.spark_submit_uber_jar:
         if not spark.spark_rest_url:
             raise FlagError("--spark_rest_url: missing; must be given with --spark_submit_uber_jar")
@@ -135,13 +128,13 @@ PRISM_VARIABLE = "BEAM_DP_PRISM"
 _LOGGERS = (PrismJobServer.__name__, "apache_beam.utils.subprocess_server")
 
 
-def prepare_prism(options: PipelineOptions) -> None:
+def prepare_prism(options: beam_options.PipelineOptions) -> None:
     """Checks that Prism can be started, fills in where it is, and silences it."""
     for name in _LOGGERS:
         logging.getLogger(name).disabled = True  # Beam sets the level itself
-    if options.view_as(PortableOptions).job_endpoint:
+    if options.view_as(beam_options.PortableOptions).job_endpoint:
         return  # of a Prism that runs already
-    prism = options.view_as(PrismRunnerOptions)
+    prism = options.view_as(beam_options.PrismRunnerOptions)
     prism.prism_location = prism.prism_location or os.environ.get(PRISM_VARIABLE)
     if not prism.prism_location:
         raise FlagError(
@@ -151,7 +144,7 @@ def prepare_prism(options: PipelineOptions) -> None:
     prism.prism_location = _prism_program(prism.prism_location, options)
 
 
-def _prism_program(location: str, options: PipelineOptions) -> str:
+def _prism_program(location: str, options: beam_options.PipelineOptions) -> str:
     """Returns the path of the program; fetches and unpacks it into Beam's cache."""
     condition = f"--prism_location: {location!r} is refused; must be"
     is_elsewhere = bool(urlsplit(location).scheme)
@@ -183,10 +176,10 @@ _JAR_NAME = re.compile(r"beam-(runners|dp)-flink-(?P<flink>\d+\.\d+)-job-server-
 _TESTED = ("2.70.0",)
 
 
-def prepare_flink(options: PipelineOptions) -> None:
+def prepare_flink(options: beam_options.PipelineOptions) -> None:
     """Checks what FlinkRunner needs; fills in the jar and the Java that the environment names."""
-    flink = options.view_as(FlinkRunnerOptions)
-    server = options.view_as(JobServerOptions)
+    flink = options.view_as(beam_options.FlinkRunnerOptions)
+    server = options.view_as(beam_options.JobServerOptions)
     launcher = server.job_server_java_launcher
     server.job_server_java_launcher = find_java(launcher, FLINK_RUNNER, _FLINK_JAVA)
     if not flink.flink_job_server_jar:

@@ -19,7 +19,6 @@ import apache_beam as beam
 
 from beam_dp.flags import shared
 from beam_dp.flags.flag import Flag
-from beam_dp.flags.shared import read_guarantee
 from beam_dp.mechanisms.intervals.plan import IntervalPlan, StrategyName
 from beam_dp.privacy.ledger.entries import Token
 from beam_dp.reports.terminal import short
@@ -90,7 +89,7 @@ def _read_job(given: dict[str, str], fields: dict[str, Any]) -> Job:
         plan=plan_attribute(
             domain,
             given["attribute"],
-            read_guarantee(given),
+            shared.read_guarantee(given),
             given["strategy"],  # type: ignore[arg-type]  # one of its choices
             "count_left_out" in given,
         ),

@@ -22,7 +22,6 @@ import apache_beam as beam
 from beam_dp.errors import InputError
 from beam_dp.flags import shared
 from beam_dp.flags.flag import Flag, FlagError, check_applies, flags_of, integer, values_of
-from beam_dp.flags.shared import read_guarantee
 from beam_dp.mechanisms.registry import SKETCHES, options_of
 from beam_dp.mechanisms.sketches.errors import KeyProfile
 from beam_dp.mechanisms.sketches.mechanisms import CountSketch
@@ -121,7 +120,7 @@ class Job(program.ReleaseJob):
 
 def _read_job(given: dict[str, str], fields: dict[str, Any]) -> Job:
     """Returns the job that flags describe; the hash key of its plan is drawn here."""
-    guarantee, ledger = read_guarantee(given), fields["ledger"]
+    guarantee, ledger = shared.read_guarantee(given), fields["ledger"]
     max_sparsity = integer("max_sparsity", given["max_sparsity"])
     max_weight = _max_weight(given)
     account = None

@@ -21,7 +21,6 @@ import apache_beam as beam
 from beam_dp.errors import magnitude
 from beam_dp.flags import shared
 from beam_dp.flags.flag import Flag, FlagError, check_applies, flags_of, values_of
-from beam_dp.flags.shared import read_guarantee, read_num_records
 from beam_dp.mechanisms.draw_database import middles_warning
 from beam_dp.mechanisms.marginals.measure_all import MWEM
 from beam_dp.mechanisms.marginals.plan import MarginalsPlan, Mechanism
@@ -130,7 +129,7 @@ def _read_job(given: dict[str, str], fields: dict[str, Any]) -> Job:
     workload: Workload | LinearWorkload = read_workload(given["workload"], domain)
     mechanism = _mechanism(given)
     options = ReleaseOptions(
-        num_records=read_num_records(given),
+        num_records=shared.read_num_records(given),
         count_left_out="count_left_out" in given,
         within_bins=given["within_bins"],  # type: ignore[arg-type]  # one of its choices
         records_format=given["records_format"],  # type: ignore[arg-type]  # as above
@@ -138,7 +137,7 @@ def _read_job(given: dict[str, str], fields: dict[str, Any]) -> Job:
         queries=given["workload"],
     )
     expected = program.read_expected(given, options.num_records)
-    plan = plan_release(mechanism, domain, workload, read_guarantee(given), options)
+    plan = plan_release(mechanism, domain, workload, shared.read_guarantee(given), options)
     return Job(**fields, workload=workload, mechanism=mechanism, plan=plan, expect_records=expected)
 
 

@@ -17,14 +17,7 @@ from urllib.parse import urlsplit
 
 import apache_beam as beam
 import grpc  # type: ignore[import-untyped]
-from apache_beam.options.pipeline_options import (
-    DirectOptions,
-    FlinkRunnerOptions,
-    PipelineOptions,
-    PortableOptions,
-    SetupOptions,
-    StandardOptions,
-)
+from apache_beam.options import pipeline_options as beam_options
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from apache_beam.transforms.environments import SubprocessSDKEnvironment
 
@@ -49,31 +42,25 @@ def runner_name(text: str) -> str:
         >>> runner_name("flink"), runner_name("a.module.OwnRunner")
         ('FlinkRunner', 'OwnRunner')
     """
-    known = {name.lower(): name for name in StandardOptions.KNOWN_RUNNER_NAMES}
+    known = {name.lower(): name for name in beam_options.StandardOptions.KNOWN_RUNNER_NAMES}
     short = text.lower()
     return known.get(short) or known.get(f"{short}runner") or text.rpartition(".")[2]
 
 
-def check_beam_flags(options: PipelineOptions, runner: str) -> None:
+def check_beam_flags(options: beam_options.PipelineOptions, runner: str) -> None:
     """Refuses flags of Beam with which no job can run."""
-    setup, portable = options.view_as(SetupOptions), options.view_as(PortableOptions)
+    setup = options.view_as(beam_options.SetupOptions)
+    portable = options.view_as(beam_options.PortableOptions)
     _check_file("requirements_file", setup.requirements_file)
-    _check_file(
-        "setup_file",
-        setup.setup_file,
-        r"setup\.py|pyproject\.toml",
-        ", named setup.py or pyproject.toml",
-    )
+    named = ", named setup.py or pyproject.toml"
+    _check_file("setup_file", setup.setup_file, r"setup\.py|pyproject\.toml", named)
     for package in setup.extra_packages or ():
         if "://" not in package:  # Beam fetches a remote one
-            _check_file(
-                "extra_package",
-                package,
-                r".*\.(tar|tar\.gz|whl|zip)",
-                ", named .tar, .tar.gz, .whl or .zip",
-            )
-    _check_at_least("direct_num_workers", options.view_as(DirectOptions).direct_num_workers, 0)
-    flink = options.view_as(FlinkRunnerOptions)
+            named = ", named .tar, .tar.gz, .whl or .zip"
+            _check_file("extra_package", package, r".*\.(tar|tar\.gz|whl|zip)", named)
+    direct = options.view_as(beam_options.DirectOptions)
+    _check_at_least("direct_num_workers", direct.direct_num_workers, 0)
+    flink = options.view_as(beam_options.FlinkRunnerOptions)
     for name in ("parallelism", "max_parallelism"):
         if getattr(flink, name) != -1:  # Beam's default: the engine decides
             _check_at_least(name, getattr(flink, name), 1)
@@ -109,7 +96,7 @@ def _check_endpoint(runner: str, endpoint: str | None) -> None:
             )
         return
     # Of Beam's local runners, only Prism uses a job server.
-    ignores_it = runner in StandardOptions.LOCAL_RUNNERS and runner != PRISM_RUNNER
+    ignores_it = runner in beam_options.StandardOptions.LOCAL_RUNNERS and runner != PRISM_RUNNER
     if endpoint == _EMBEDDED or ignores_it:
         return
     with grpc.insecure_channel(endpoint) as channel:
@@ -126,7 +113,7 @@ LOCAL_RUNNER = "FnApiRunner"
 _PROCESSES = "multi_processing"
 
 
-def empty_pipeline(options: PipelineOptions) -> beam.Pipeline:
+def empty_pipeline(options: beam_options.PipelineOptions) -> beam.Pipeline:
     """Returns an empty pipeline on the runner that the options name."""
     pipeline = beam.Pipeline(runner=_silent_processes(options), options=options)
     # For transforms of other languages, which are not used; Beam removes it only after a run.
@@ -134,14 +121,14 @@ def empty_pipeline(options: PipelineOptions) -> beam.Pipeline:
     return pipeline
 
 
-def _silent_processes(options: PipelineOptions) -> FnApiRunner | None:
+def _silent_processes(options: beam_options.PipelineOptions) -> FnApiRunner | None:
     """Returns Beam's local runner with silent processes, if it is to start processes.
 
     Otherwise they print Beam's messages, and tracebacks that may quote records, on the terminal.
     """
-    direct = options.view_as(DirectOptions)
-    runner = runner_name(options.view_as(StandardOptions).runner)
-    is_local = runner in StandardOptions.LOCAL_RUNNERS and runner != PRISM_RUNNER
+    direct = options.view_as(beam_options.DirectOptions)
+    runner = runner_name(options.view_as(beam_options.StandardOptions).runner)
+    is_local = runner in beam_options.StandardOptions.LOCAL_RUNNERS and runner != PRISM_RUNNER
     if direct.direct_running_mode != _PROCESSES or not is_local:
         return None
     direct.direct_running_mode = "in_memory"  # so that the runner keeps the command
@@ -153,7 +140,7 @@ def _silent_processes(options: PipelineOptions) -> FnApiRunner | None:
 _DATAFLOW = ("DataflowRunner", "TestDataflowRunner")
 
 
-def prepare_dataflow(_: PipelineOptions, runner: str) -> None:
+def prepare_dataflow(_: beam_options.PipelineOptions, runner: str) -> None:
     """Refuses Dataflow without Beam's client, which Beam looks for only when it submits."""
     try:
         importlib.import_module("apache_beam.runners.dataflow.internal.apiclient")
@@ -163,7 +150,7 @@ def prepare_dataflow(_: PipelineOptions, runner: str) -> None:
 
 
 # Finds what a runner lacks before a budget is spent; later, the message would be withheld.
-_PREPARED: dict[str, Callable[[PipelineOptions], None]] = {
+_PREPARED: dict[str, Callable[[beam_options.PipelineOptions], None]] = {
     FLINK_RUNNER: job_servers.prepare_flink,
     PRISM_RUNNER: job_servers.prepare_prism,
     **{name: partial(job_servers.prepare_jar_server, runner=name) for name in JAR_SERVERS},
@@ -173,14 +160,15 @@ _PREPARED: dict[str, Callable[[PipelineOptions], None]] = {
 
 def make_pipeline(beam_flags: Sequence[str], output: str) -> beam.Pipeline:
     """Returns an empty pipeline for Beam's flags: on FnApiRunner unless a runner is named."""
-    options = PipelineOptions(list(beam_flags))
-    refuse_unshared_output(output, options.view_as(StandardOptions).runner or LOCAL_RUNNER)
+    options = beam_options.PipelineOptions(list(beam_flags))
+    standard = options.view_as(beam_options.StandardOptions)
+    refuse_unshared_output(output, standard.runner or LOCAL_RUNNER)
     return pipeline_of(options)
 
 
-def pipeline_of(options: PipelineOptions) -> beam.Pipeline:
+def pipeline_of(options: beam_options.PipelineOptions) -> beam.Pipeline:
     """Returns an empty pipeline for Beam's options: on FnApiRunner unless a runner is named."""
-    standard = options.view_as(StandardOptions)
+    standard = options.view_as(beam_options.StandardOptions)
     standard.runner = standard.runner or LOCAL_RUNNER
     runner = runner_name(standard.runner)
     check_beam_flags(options, runner)
@@ -190,7 +178,7 @@ def pipeline_of(options: PipelineOptions) -> beam.Pipeline:
         return empty_pipeline(options)
     except ValueError as error:
         if "Unexpected pipeline runner" in str(error):
-            near = nearest(standard.runner, StandardOptions.KNOWN_RUNNER_NAMES)
+            near = nearest(standard.runner, beam_options.StandardOptions.KNOWN_RUNNER_NAMES)
             condition = f"must be a runner that Beam knows; the nearest is {near}"
             raise refused("runner", standard.runner, condition) from None
         raise FlagError(str(error)) from None
@@ -225,7 +213,7 @@ def _local() -> Finding:
     disabled = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:
-        pipeline = empty_pipeline(PipelineOptions([f"--runner={LOCAL_RUNNER}"]))
+        pipeline = empty_pipeline(beam_options.PipelineOptions([f"--runner={LOCAL_RUNNER}"]))
         _ = pipeline | beam.Create([1, 2]) | beam.CombineGlobally(sum)
         pipeline.run().wait_until_finish()
     except Exception as error:
@@ -236,14 +224,16 @@ def _local() -> Finding:
 
 
 def _prepared(
-    runner: str, prepare: Callable[[PipelineOptions], None], variable: str | None = None
+    runner: str,
+    prepare: Callable[[beam_options.PipelineOptions], None],
+    variable: str = "",
 ) -> Finding:
-    place = os.environ.get(variable, "") if variable else ""
+    place = os.environ.get(variable, "")
     if urlsplit(place).scheme:
         told = f"{variable} names {place}, which is fetched before a job, and was not tried"
         return Finding("missing", runner, told)
     try:
-        prepare(PipelineOptions([f"--runner={runner}"]))
+        prepare(beam_options.PipelineOptions([f"--runner={runner}"]))
     except FlagError as error:
         return Finding("missing", runner, str(error))
     told = "is installed; jobs need an account" if runner == _DATAFLOW[0] else f"found: {place}"

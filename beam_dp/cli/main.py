@@ -33,7 +33,7 @@ _MODULES = {
     "plan": ("plan", "every mechanism for a job, before any data is read"),
     "describe": ("releases", "what was promised, and how wrong the answers can be"),
     "answer": ("releases", "answer queries"),
-    "report": ("report", "one HTML page: promise, pictures, error bars"),
+    "report": ("releases", "one HTML page: promise, pictures, error bars"),
     "verify": (
         "releases",
         "recompute what a release reveals; exit code 1 where its promise fails",
