@@ -7,6 +7,7 @@ import random
 from collections.abc import Callable, Iterable
 
 import numpy as np
+import pytest
 from numpy.typing import NDArray
 
 from beam_dp.noise.source import NoiseSource
@@ -119,3 +120,16 @@ class Seeded(NoiseSource):
 
     def draw_id(self) -> str:
         return self._generator.bytes(16).hex()
+
+
+def watch_draws(patch: pytest.MonkeyPatch, draws: list[str]) -> list[str]:
+    """Notes the names of all draws of programs, whose noise stays real; returns the empty list."""
+    draws.clear()
+
+    class Watched(NoiseSource):
+        def draw_id(self) -> str:
+            draws.append(super().draw_id())
+            return draws[-1]
+
+    patch.setattr("beam_dp.transforms.drawing.one_worker.NoiseSource", Watched)
+    return draws

@@ -58,31 +58,34 @@ def test_fitting_sample_exits_with_0(tmp_path, capsys):
         assert line in printed
 
 
-def test_suggests_words_case_blanks_and_nulls_together_but_not_other(tmp_path, capsys):
-    assert check(tmp_path, 'smoker\nyes\n NO\nYes\nNA\n""\n?!\n', SMOKER) == 1
-    cure = (
-        '"true_values": ["yes"], "false_values": ["no"], "case": "ignore", "trim": true,'
-        ' "nullable": true, "null_values": ["", "NA"]'
-    )
+@pytest.mark.parametrize(
+    ("rows", "attribute", "number", "cure"),
+    [
+        (
+            'smoker\nyes\n NO\nYes\nNA\n""\n?!\n',
+            SMOKER,
+            5,
+            '"true_values": ["yes"], "false_values": ["no"], "case": "ignore", "trim": true,'
+            ' "nullable": true, "null_values": ["", "NA"]',
+        ),
+        (
+            "smoker\ntrue\nFALSE\n1\nyes\nno\n",
+            SMOKER,
+            2,
+            '"true_values": ["true", "1", "yes"], "false_values": ["false", "0", "no"],'
+            ' "case": "ignore"',
+        ),
+        ("age\nNA\n130\n5\n", AGE, 2, '"nullable": true, "null_values": ["NA"], "clip": true'),
+        ("age\nmany\n", AGE, 1, '"other": true'),
+    ],
+    ids=["words, case, blanks, nulls", "declared words", "nulls and limits", "only other"],
+)
+def test_suggests_all_keys_together_and_other_only_alone(
+    tmp_path, capsys, rows, attribute, number, cure
+):
+    assert check(tmp_path, rows, attribute) == 1
     printed = capsys.readouterr().out
-    assert kept(5, cure) in printed and '"other"' not in printed
-
-
-def test_suggestion_keeps_declared_words(tmp_path, capsys):
-    assert check(tmp_path, "smoker\ntrue\nFALSE\n1\nyes\nno\n", SMOKER) == 1
-    cure = '"true_values": ["true", "1", "yes"], "false_values": ["false", "0", "no"],'
-    assert kept(2, f'{cure} "case": "ignore"') in capsys.readouterr().out
-
-
-def test_suggests_nulls_and_clamping_together(tmp_path, capsys):
-    assert check(tmp_path, "age\nNA\n130\n5\n", AGE) == 1
-    cure = '"nullable": true, "null_values": ["NA"], "clip": true'
-    assert kept(2, cure) in capsys.readouterr().out
-
-
-def test_suggests_other_only_if_nothing_else_keeps_a_row(tmp_path, capsys):
-    assert check(tmp_path, "age\nmany\n", AGE) == 1
-    assert kept(1, '"other": true') in capsys.readouterr().out
+    assert kept(number, cure) in printed and ('"other"' in printed) == ('"other"' in cure)
 
 
 def test_shows_left_out_values_first(tmp_path, capsys):

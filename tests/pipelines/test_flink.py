@@ -9,6 +9,7 @@ import re
 import threading
 import zipfile
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -59,26 +60,49 @@ def new_jar(path: Path) -> str:
     return str(path)
 
 
-@pytest.fixture
-def other_cluster(monkeypatch) -> Iterator[str]:
-    """Answers as a job manager that runs Flink 1.19 does, however late."""
-    monkeypatch.setattr("pipelines.job_servers.SECONDS_TO_ANSWER", HANG_SECONDS)
+class Cluster:
+    """Answers as a job manager does, and keeps what it is asked to change."""
 
-    class Handler(http.server.BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_response(200)
-            self.end_headers()
-            self.wfile.write(b'{"flink-version": "1.19.3"}' if self.path == "/config" else b"no")
+    def __init__(self, answers: dict[str, Any]) -> None:
+        changes: list[str] = []
 
-        def log_message(self, format: str, *args: object) -> None:
-            pass
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                self.answer(answers.get(self.path, {}))
 
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+            def do_PATCH(self) -> None:
+                changes.append(self.path)
+                self.answer({})
+
+            def answer(self, value: Any) -> None:
+                self.send_response(200)
+                self.end_headers()
+                self.wfile.write(json.dumps(value).encode())
+
+            def log_message(self, format: str, *args: object) -> None:
+                pass
+
+        self.answers, self.changes = answers, changes
+        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.master = f"127.0.0.1:{self.server.server_address[1]}"
+
+
+@contextmanager
+def serving(patch: pytest.MonkeyPatch, cluster: Cluster) -> Iterator[Cluster]:
+    """Serves a cluster, whose answers may be late."""
+    patch.setattr("pipelines.job_servers.SECONDS_TO_ANSWER", HANG_SECONDS)
+    with cluster.server as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
-        yield f"127.0.0.1:{server.server_address[1]}"
+        yield cluster
         server.shutdown()
         thread.join()
+
+
+@pytest.fixture
+def other_cluster(monkeypatch) -> Iterator[str]:
+    with serving(monkeypatch, Cluster({"/config": {"flink-version": "1.19.3"}})) as found:
+        yield found.master
 
 
 def test_refuses_missing_java(refused, monkeypatch, jar):
@@ -191,13 +215,12 @@ def test_accepts_jar_built_by_the_repository_with_any_beam_version(refused, tmp_
     refused(pattern, flink_job_server_jar=path, flink_version="2.0")
 
 
-def test_refuses_flink_version_that_differs_from_the_jar(refused, jar):
-    pattern = r"--flink_version: '1\.19' is refused; must be that of the jar, 1\.20"
-    refused(pattern, flink_job_server_jar=jar, flink_version="1.19")
-
-
-def test_refuses_unknown_flink_version(refused, jar):
-    refused(r"--flink_version: .*'1\.2'", flink_job_server_jar=jar, flink_version="1.2")
+@pytest.mark.parametrize(
+    ("version", "pattern"),
+    [("1.19", r"'1\.19' is refused; must be that of the jar, 1\.20"), ("1.2", r".*'1\.2'")],
+)
+def test_refuses_flink_version_that_is_unknown_or_not_of_the_jar(refused, jar, version, pattern):
+    refused(f"--flink_version: {pattern}", flink_job_server_jar=jar, flink_version=version)
 
 
 def test_refuses_cluster_with_another_flink_version(refused, jar, other_cluster):
@@ -217,48 +240,10 @@ OTHER = {"jid": "a2", "name": "week-root-1123-beef", "end-time": -1}
 JOB_ID = "week-root-1123-f00d_0bb55546-0e3f-4a0b-9fdc-4e0359649fd2"
 
 
-class Cluster:
-    """Answers as a job manager does, and keeps what it is asked to change."""
-
-    def __init__(self, jobs: list[dict[str, Any]]) -> None:
-        changes: list[str] = []
-
-        class Handler(http.server.BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                self.answer({"jobs": jobs} if self.path == "/jobs/overview" else {})
-
-            def do_PATCH(self) -> None:
-                changes.append(self.path)
-                self.answer({})
-
-            def answer(self, value: Any) -> None:
-                self.send_response(200)
-                self.end_headers()
-                self.wfile.write(json.dumps(value).encode())
-
-            def log_message(self, format: str, *args: object) -> None:
-                pass
-
-        self.changes = changes
-        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.master = f"127.0.0.1:{self.server.server_address[1]}"
-
-
 @pytest.fixture
-def jobs() -> list[dict[str, Any]]:
-    return [ENDED, OURS, OTHER]
-
-
-@pytest.fixture
-def cluster(jobs, monkeypatch) -> Iterator[Cluster]:
-    monkeypatch.setattr("pipelines.job_servers.SECONDS_TO_ANSWER", HANG_SECONDS)
-    found = Cluster(jobs)
-    with found.server as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
+def cluster(monkeypatch) -> Iterator[Cluster]:
+    with serving(monkeypatch, Cluster({"/jobs/overview": {"jobs": [ENDED, OURS, OTHER]}})) as found:
         yield found
-        server.shutdown()
-        thread.join()
 
 
 @pytest.mark.parametrize("address", ["{}", " {} ", "http://{}"])
@@ -267,8 +252,8 @@ def test_cancels_only_the_running_job(cluster, address):
     assert cluster.changes == ["/jobs/a1?mode=cancel"]
 
 
-def test_cancels_no_job_if_several_share_the_name(cluster, jobs):
-    jobs.append({**OURS, "jid": "a3"})
+def test_cancels_no_job_if_several_share_the_name(cluster):
+    cluster.answers["/jobs/overview"]["jobs"].append({**OURS, "jid": "a3"})
     cancel_job(cluster.master, JOB_ID)
     assert cluster.changes == []
 

@@ -19,15 +19,14 @@ import pytest
 from apache_beam.runners.direct.direct_runner import BundleBasedDirectRunner
 from barriers import remove_barrier
 from jobs import breaks_later, everything_under, files_of_one_draw, job_flags, released_records
+from noise_sources import watch_draws
 from pytest import MonkeyPatch
 
 import beam_dp.transforms.writing as write_module
 from beam_dp.cli.main import main as beam_dp_main
-from beam_dp.noise.source import NoiseSource
 from beam_dp.releases.files.commit import Draw
 from beam_dp.releases.kinds import read_release
 from beam_dp.storage.store import LocalStore
-from beam_dp.transforms.drawing import one_worker
 from pipelines.program import build
 from pipelines.release_synthetic_database import main, parse_arguments
 
@@ -35,54 +34,31 @@ DRAWS: list[str] = []
 FAILURES: list[str] = []
 
 
-class Watched(NoiseSource):
-    """The real noise; the names of its draws are kept."""
-
-    def draw_id(self) -> str:
-        DRAWS.append(super().draw_id())
-        return DRAWS[-1]
-
-
 class CrashError(Exception):
     """What the first attempt dies of."""
 
 
-def _fail_before(method: str) -> Callable[[MonkeyPatch], None]:
+def _fail(method: str, *, after: bool) -> Callable[[MonkeyPatch], None]:
+    """Lets the first call of a store's method fail, before or after its work."""
+
     def install(patch: MonkeyPatch) -> None:
         original = getattr(LocalStore, method)
 
         def failing(*arguments: Any) -> Any:
-            _fail_once()
-            return original(*arguments)
+            result = original(*arguments) if after else None
+            if not FAILURES:
+                FAILURES.append("failed")
+                raise CrashError
+            return result if after else original(*arguments)
 
         patch.setattr(LocalStore, method, failing)
 
     return install
-
-
-def _fail_after(method: str) -> Callable[[MonkeyPatch], None]:
-    def install(patch: MonkeyPatch) -> None:
-        original = getattr(LocalStore, method)
-
-        def failing(*arguments: Any) -> Any:
-            result = original(*arguments)
-            _fail_once()
-            return result
-
-        patch.setattr(LocalStore, method, failing)
-
-    return install
-
-
-def _fail_once() -> None:
-    if not FAILURES:
-        FAILURES.append("failed")
-        raise CrashError
 
 
 def _killed_before_card(patch: MonkeyPatch) -> None:
     """Like kill -9: the draft stays, because nothing cleans up."""
-    _fail_before("create_exclusively")(patch)
+    _fail("create_exclusively", after=False)(patch)
     original = LocalStore.remove_draft
 
     def remove(self: LocalStore, draft: str) -> None:
@@ -96,25 +72,29 @@ def _killed_before_card(patch: MonkeyPatch) -> None:
 
 # All steps are tried in ``releases/test_crashes``.
 CRASHES: dict[str, Callable[[MonkeyPatch], None]] = {
-    "with half a draft": _fail_after("write_draft"),
-    "before the card": _fail_before("create_exclusively"),
+    "with half a draft": _fail("write_draft", after=True),
+    "before the card": _fail("create_exclusively", after=False),
     "killed before the card, its draft left": _killed_before_card,
-    "after the card, before the payload": _fail_after("create_exclusively"),
-    "after half of the payload": _fail_after("place"),
-    "at the very end": _fail_after("remove_draft"),
+    "after the card, before the payload": _fail("create_exclusively", after=True),
+    "after half of the payload": _fail("place", after=True),
+    "at the very end": _fail("remove_draft", after=True),
 }
 
 
 @pytest.fixture(autouse=True)
 def watched(monkeypatch, tmp_path) -> Iterator[None]:
-    DRAWS.clear()
-    FAILURES.clear()
-    monkeypatch.setattr(one_worker, "NoiseSource", Watched)
+    watch(monkeypatch, tmp_path)
     breaks_later(monkeypatch)
-    (tmp_path / "temporary").mkdir()
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
     monkeypatch.setenv("TMPDIR", str(tmp_path / "temporary"))
     yield
+
+
+def watch(patch: MonkeyPatch, folder: Path) -> None:
+    """Notes the draws of the programs, and keeps temporary files in the folder ``temporary``."""
+    FAILURES.clear()
+    watch_draws(patch, DRAWS)
+    (folder / "temporary").mkdir()
+    patch.setattr(tempfile, "tempdir", str(folder / "temporary"))
 
 
 @pytest.fixture(params=["a barrier that holds", "a barrier that does not"])

@@ -34,7 +34,7 @@ from pipelines import (
     release_projection,
     release_synthetic_database,
 )
-from pipelines.program import build
+from pipelines.program import Job, build
 from pipelines.runners import make_pipeline
 
 Proto = beam_runner_api_pb2.Pipeline
@@ -70,15 +70,9 @@ def answers(folder: Path, **overrides: str | None) -> list[str]:
     return flags(folder, workload=None, queries=path, **overrides)
 
 
-def sparse(folder: Path, mechanism: str) -> list[str]:
-    return flags(
-        folder,
-        workload=None,
-        num_records=None,
-        key="household",
-        max_sparsity="10",
-        mechanism=mechanism,
-    )
+def sparse(folder: Path, mechanism: str, **named: str | None) -> list[str]:
+    keys = {"workload": None, "num_records": None, "key": "household", "max_sparsity": "10"}
+    return flags(folder, **{**keys, "mechanism": mechanism, **named})
 
 
 Flags = Callable[[Path], list[str]]
@@ -96,11 +90,10 @@ JOBS: dict[str, tuple[types.ModuleType, Flags]] = {
     "laplace": (answer_queries, lambda folder: answers(folder, mechanism="laplace")),
     "sparse_mw": (
         answer_queries,
-        lambda folder: flags(
+        lambda folder: sparse(
             folder,
-            workload=None,
-            mechanism="sparse_mw",
-            key="household",
+            "sparse_mw",
+            num_records="noisy",
             max_sparsity="3",
             queries=queries(folder, '{"sparse": {"alice": 1.0}}'),
         ),
@@ -115,6 +108,10 @@ def graph(request, tmp_path_factory) -> Proto:
     job = program.parse_arguments(make_flags(tmp_path_factory.mktemp("job")))
     if hasattr(job, "ledger_url"):
         job = dataclasses.replace(job, ledger_url=f"postgresql://bob:{PASSWORD}@localhost/db")
+    return graph_of(job)
+
+
+def graph_of(job: Job) -> Proto:
     pipeline = make_pipeline(job.beam_flags, job.output)
     build(job, pipeline)
     return pipeline.to_runner_api()
@@ -255,9 +252,7 @@ def test_only_the_drawing_step_requests_memory(graph):
 def test_takes_the_larger_memory_request(tmp_path):
     def memory(hint: str) -> int:
         job = release_intervals.parse_arguments([*interval_flags(tmp_path), hint])
-        pipeline = make_pipeline(job.beam_flags, job.output)
-        build(job, pipeline)
-        components = pipeline.to_runner_api().components
+        components = graph_of(job).components
         (draw,) = (
             step for step in components.transforms.values() if step.unique_name == "Release/Draw"
         )
@@ -275,9 +270,7 @@ def test_hints_and_names_do_not_depend_on_records(tmp_path):
         folder = tmp_path / str(size)
         folder.mkdir()
         job = release_synthetic_database.parse_arguments(job_flags(folder, people(size)))
-        pipeline = make_pipeline(job.beam_flags, job.output)
-        build(job, pipeline)
-        components = pipeline.to_runner_api().components
+        components = graph_of(job).components
         names = sorted(step.unique_name for step in components.transforms.values())
         hints = [dict(each.resource_hints) for each in components.environments.values()]
         shapes.append((names, hints))

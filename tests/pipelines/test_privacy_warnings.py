@@ -152,22 +152,7 @@ def test_release_in_memory_warns_about_bin_midpoints(monkeypatch, caplog):
     assert "there are more than 5 such values" in caplog.text
 
 
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [
-        ("person_id", True),
-        ("PassengerId", True),
-        ("userid", True),
-        ("patient", True),
-        ("ssn", True),
-        ("home email", True),
-        ("customer UUID", True),
-        ("visit_id", False),
-        ("id", False),
-        ("patient_age", False),
-        ("covid", False),
-        ("", False),
-    ],
-)
-def test_recognizes_column_names_that_identify_people(name, expected):
-    assert _names_people(name) == expected
+def test_recognizes_column_names_that_identify_people():
+    people = "person_id", "PassengerId", "userid", "patient", "ssn", "home email", "customer UUID"
+    assert (*filter(_names_people, people),) == people
+    assert [*filter(_names_people, ("visit_id", "id", "patient_age", "covid", ""))] == []

@@ -12,13 +12,12 @@ import pyarrow as pa
 import pyarrow.csv
 import pytest
 from jobs import everything_under, interval_flags, people
+from noise_sources import watch_draws
 from pytest import CaptureFixture
 
 from beam_dp.cli import main as cli
-from beam_dp.noise.source import NoiseSource
 from beam_dp.releases.intervals.release import IntervalRelease
 from beam_dp.releases.kinds import read_release
-from beam_dp.transforms.drawing import one_worker
 from pipelines.release_intervals import main
 
 AGES: dict[str, Any] = {"name": "age", "type": "integer", "min": 10, "max": 79}
@@ -137,14 +136,7 @@ def test_validation_writes_nothing(tmp_path, capsys):
 @pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["best", "textbook_tree"])
 def test_running_every_bundle_three_times_leaves_one_draw(tmp_path, monkeypatch, strategy):
-    draws: list[str] = []
-
-    class Watched(NoiseSource):
-        def draw_id(self) -> str:
-            draws.append(super().draw_id())
-            return draws[-1]
-
-    monkeypatch.setattr(one_worker, "NoiseSource", Watched)
+    draws = watch_draws(monkeypatch, [])
     argv = interval_flags(tmp_path, domain=domain(), strategy=strategy)
     assert main([*argv, "--direct_runner_bundle_repeat=2"]) == 0
     draw_id = read_release(tmp_path / "out").draw_id
@@ -226,16 +218,10 @@ def test_date_bins_are_counted_and_queried_by_their_edges(tmp_path, capsys):
     pa.csv.write_csv(pa.table(rows), tmp_path / "visits.csv")
     visit = {"name": "visit", "type": "date", "nullable": True,
              "edges": ["2020-01-01", "2020-02-01", "2020-03-01", "2020-04-01"]}  # fmt: skip
-    flags = [
-        "--input",
-        str(tmp_path / "visits.csv"),
-        "--domain",
-        json.dumps({"attributes": [visit]}),
-    ]
-    flags += ["--attribute", "visit", "--epsilon", "1000", "--delta", "0"]
-    flags += ["--neighboring", "replace_one", "--privacy_unit", "record"]
-    flags += ["--output", str(tmp_path / "o")]
-    assert main(flags) == 0
+    named = {"input": str(tmp_path / "visits.csv"), "attribute": "visit", "output": f"{tmp_path}/o"}
+    named |= {"neighboring": "replace_one", "privacy_unit": "record", "delta": "0"}
+    dated = {"domain": {"attributes": [visit]}, "max_records_per_unit": None}
+    assert main(interval_flags(tmp_path, **named, **dated)) == 0
     release = read_release(tmp_path / "o")
     assert isinstance(release, IntervalRelease)
     cells = release.cells("2020-01-01", "2020-03-01")

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +13,12 @@ import pytest
 from apache_beam.runners.direct.direct_runner import BundleBasedDirectRunner
 from jobs import everything_under, refused_line, write_table
 from pytest import CaptureFixture
+from test_one_draw import CRASHES, DRAWS, FAILURES, watch
 
 from beam_dp.cli import main as cli
-from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.ledger.ledger import Ledger
 from beam_dp.releases.kinds import read_release
 from beam_dp.releases.sketches.release import SparseRelease
-from beam_dp.storage.store import LocalStore
-from beam_dp.transforms.drawing import one_worker
 from pipelines.program import build
 from pipelines.release_projection import main, parse_arguments
 
@@ -274,26 +270,9 @@ def test_release_with_a_histogram_spends_delta(tmp_path, capfd):
     )
 
 
-DRAWS: list[str] = []
-FAILURES: list[str] = []
-
-
-class Watched(NoiseSource):
-    """The real noise; the names of its draws are kept."""
-
-    def draw_id(self) -> str:
-        DRAWS.append(super().draw_id())
-        return DRAWS[-1]
-
-
 @pytest.fixture
-def watched(monkeypatch, tmp_path) -> Iterator[None]:
-    DRAWS.clear()
-    FAILURES.clear()
-    monkeypatch.setattr(one_worker, "NoiseSource", Watched)
-    (tmp_path / "temporary").mkdir()
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
-    yield
+def watched(monkeypatch, tmp_path) -> None:
+    watch(monkeypatch, tmp_path)
 
 
 def assert_one_draw(folder: Path) -> None:
@@ -319,18 +298,9 @@ def test_running_every_bundle_three_times_leaves_one_draw(tmp_path, watched):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("method", "after"), [("create_exclusively", False), ("place", True)])
-def test_retried_writer_leaves_one_draw(tmp_path, watched, monkeypatch, method, after):
-    original = getattr(LocalStore, method)
-
-    def failing(*arguments: Any) -> Any:
-        result = original(*arguments) if after else None
-        if not FAILURES:
-            FAILURES.append(method)
-            raise OSError(5, "the disk went away")
-        return result if after else original(*arguments)
-
-    monkeypatch.setattr(LocalStore, method, failing)
+@pytest.mark.parametrize("crash", ["before the card", "after half of the payload"])
+def test_retried_writer_leaves_one_draw(tmp_path, watched, monkeypatch, crash):
+    CRASHES[crash](monkeypatch)
     pipeline = beam.Pipeline(runner=BundleBasedDirectRunner())
     build(parse_arguments(flags(tmp_path, mechanism="hybrid", epsilon="1", size=SMALL)), pipeline)
     pipeline.run().wait_until_finish()
