@@ -1,19 +1,50 @@
-"""What other processes do to a ledger in the stress tests."""
+"""Ledgers of the tests, and what other processes do to them in the stress tests."""
 
 from __future__ import annotations
 
 import os
 from multiprocessing.synchronize import Barrier
+from typing import Any
 
+import pytest
+import sqlalchemy as sa
 from patience import HANG_SECONDS
 
+from beam_dp.errors import InputError
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.ledger.entries import LedgerError, OverBudgetError, Token
 from beam_dp.privacy.ledger.ledger import Ledger
 from beam_dp.privacy.loss import Loss
 
-TENTH = Guarantee(0.1, 0.0, "add_or_remove_one", "person", 1)  # type: ignore[arg-type]
-TINY = Guarantee(1e-4, 0.0, "add_or_remove_one", "person", 1)  # type: ignore[arg-type]
+AR = "add_or_remove_one"
+TENTH = Guarantee(0.1, 0.0, AR, "person", 3)  # type: ignore[arg-type]
+TINY = Guarantee(1e-4, 0.0, AR, "person", 1)  # type: ignore[arg-type]
+
+
+def declared(url: str, epsilon: float = 1.0, delta: float = 0.0, **named: float) -> Ledger:
+    """Returns a ledger that declares the budget of ``visits``."""
+    ledger = Ledger(url, **named)
+    ledger.declare("visits", epsilon, delta, "person", AR)
+    return ledger
+
+
+def spend(ledger: Ledger, *more: Any) -> Token:
+    """Pays a tenth of the budget of ``visits``."""
+    return ledger.spend("visits", TENTH, Loss.pure(0.1), "laplace", *more)
+
+
+def one_line(error: pytest.ExceptionInfo[InputError]) -> str:
+    """Returns a refusal, which must be one short line."""
+    text = str(error.value)
+    assert "\n" not in text and len(text) < 500
+    return text
+
+
+def execute(url: str, *statements: str) -> None:
+    """Runs SQL on the database of a ledger."""
+    with sa.create_engine(url.replace("postgresql:", "postgresql+psycopg:")).begin() as connection:
+        for statement in statements:
+            connection.execute(sa.text(statement))
 
 
 def submit(url: str, start: Barrier) -> None:

@@ -20,56 +20,36 @@ import beam_dp.transforms.writing as write_module
 Leak = Callable[[pytest.MonkeyPatch], None]
 
 
-def _around_encode(patch: pytest.MonkeyPatch, leak: Callable[[int, int], None]) -> None:
-    original = encode_module.encode_records
+def encoding(leak: Callable[[int, int], object]) -> Leak:
+    """Returns a leak that is given the numbers of rows of a batch and of those kept."""
 
-    def leaking(domain: Any, unit: str, as_cells: bool, batch: Any) -> Any:
-        encoded = original(domain, unit, as_cells, batch)
-        kept = len(encoded.cells) if encoded.cells is not None else len(encoded.codes[0])
-        leak(batch.num_rows, kept)
-        return encoded
+    def apply(patch: pytest.MonkeyPatch) -> None:
+        original = encode_module.encode_records
 
-    patch.setattr(encode_module, "encode_records", leaking)
+        def leaking(domain: Any, unit: str, as_cells: bool, batch: Any) -> Any:
+            encoded = original(domain, unit, as_cells, batch)
+            kept = len(encoded.cells) if encoded.cells is not None else len(encoded.codes[0])
+            leak(batch.num_rows, kept)
+            return encoded
 
+        patch.setattr(encode_module, "encode_records", leaking)
 
-def leak_counter(patch: pytest.MonkeyPatch) -> None:
-    def count(rows: int, kept: int) -> None:
-        Metrics.counter("beam_dp", "dropped records").inc(rows - kept)
-
-    _around_encode(patch, count)
+    return apply
 
 
-def leak_distribution(patch: pytest.MonkeyPatch) -> None:
-    _around_encode(patch, lambda rows, kept: Metrics.distribution("x", "batch").update(rows))
+def warn(rows: int, kept: int) -> None:
+    if kept < rows:
+        warnings.warn("some records are outside the domain", stacklevel=1)
 
 
-def leak_log(patch: pytest.MonkeyPatch) -> None:
-    _around_encode(patch, lambda rows, kept: logging.getLogger("x").debug("%d of %d", kept, rows))
+def fail(rows: int, kept: int) -> None:
+    if kept < rows:
+        raise ValueError("malformed record")
 
 
-def leak_warning(patch: pytest.MonkeyPatch) -> None:
-    def warn(rows: int, kept: int) -> None:
-        if kept < rows:
-            warnings.warn("some records are outside the domain", stacklevel=1)
-
-    _around_encode(patch, warn)
-
-
-def leak_exception(patch: pytest.MonkeyPatch) -> None:
-    def fail(rows: int, kept: int) -> None:
-        if kept < rows:
-            raise ValueError("malformed record")
-
-    _around_encode(patch, fail)
-
-
-def leak_print(patch: pytest.MonkeyPatch) -> None:
-    _around_encode(patch, lambda rows, kept: print("encoded", kept))
-
-
-def leak_progress(patch: pytest.MonkeyPatch) -> None:
-    progress = logging.getLogger("beam_dp.progress")
-    _around_encode(patch, lambda rows, kept: progress.info("encoded %d of %d", kept, rows))
+def dump(rows: int, kept: int) -> None:
+    """Exact values that a debugging step leaves in the temporary directory."""
+    pathlib.Path(tempfile.gettempdir(), "debug.txt").write_text(f"{kept} of {rows}")
 
 
 def leak_temporary_file(patch: pytest.MonkeyPatch) -> None:
@@ -83,18 +63,9 @@ def leak_temporary_file(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(limit_module, "select_records", spilling)
 
 
-def leak_draft(patch: pytest.MonkeyPatch) -> None:
-    """Exact values that a debugging step leaves in the temporary directory."""
-
-    def dump(rows: int, kept: int) -> None:
-        pathlib.Path(tempfile.gettempdir(), "debug.txt").write_text(f"{kept} of {rows}")
-
-    _around_encode(patch, dump)
-
-
 def leak_card(patch: pytest.MonkeyPatch) -> None:
     counted = []
-    _around_encode(patch, lambda rows, kept: counted.append(kept))
+    encoding(lambda rows, kept: counted.append(kept))(patch)
     original = synthesis.SyntheticDatabase
 
     def with_count(**fields: Any) -> Any:
@@ -107,7 +78,7 @@ def leak_card(patch: pytest.MonkeyPatch) -> None:
 def leak_file_count(patch: pytest.MonkeyPatch) -> None:
     """One file more where there were more records."""
     counted = []
-    _around_encode(patch, lambda rows, kept: counted.append(kept))
+    encoding(lambda rows, kept: counted.append(kept))(patch)
     original = write_module.commit_draw
 
     def commit(draw: Any, directory: str) -> bool:
@@ -119,16 +90,29 @@ def leak_file_count(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(write_module, "commit_draw", commit)
 
 
+PROGRESS = logging.getLogger("beam_dp.progress")
 LEAKS: dict[str, tuple[Leak, str]] = {
-    "a counter of dropped records": (leak_counter, "metrics"),
-    "a distribution of batch sizes": (leak_distribution, "metrics"),
-    "a log line with a count": (leak_log, "logs"),
-    "a warning": (leak_warning, "logs"),
-    "an exception on a malformed record": (leak_exception, "exit_code"),
-    "a print": (leak_print, "stdout"),
-    "progress that counts records": (leak_progress, "stderr"),
+    "a counter of dropped records": (
+        encoding(lambda rows, kept: Metrics.counter("beam_dp", "dropped records").inc(rows - kept)),
+        "metrics",
+    ),
+    "a distribution of batch sizes": (
+        encoding(lambda rows, kept: Metrics.distribution("x", "batch").update(rows)),
+        "metrics",
+    ),
+    "a log line with a count": (
+        encoding(lambda rows, kept: logging.getLogger("x").debug("%d of %d", kept, rows)),
+        "logs",
+    ),
+    "a warning": (encoding(warn), "logs"),
+    "an exception on a malformed record": (encoding(fail), "exit_code"),
+    "a print": (encoding(lambda rows, kept: print("encoded", kept)), "stdout"),
+    "progress that counts records": (
+        encoding(lambda rows, kept: PROGRESS.info("encoded %d of %d", kept, rows)),
+        "stderr",
+    ),
     "temporary files by partition": (leak_temporary_file, "written"),
-    "a file of exact values": (leak_draft, "files"),
+    "a file of exact values": (encoding(dump), "files"),
     "a field of the card": (leak_card, "card"),
     "a file count": (leak_file_count, "files"),
 }

@@ -9,7 +9,8 @@ import stat
 
 import pytest
 import sqlalchemy as sa
-from databases import new_database
+from databases import BACKENDS, new_database
+from ledger_workers import AR, TENTH, declared, execute, one_line, spend
 from patience import wait_for
 
 from beam_dp.privacy.guarantee import Guarantee
@@ -17,34 +18,14 @@ from beam_dp.privacy.ledger.entries import LedgerError, Token
 from beam_dp.privacy.ledger.ledger import Ledger
 from beam_dp.privacy.loss import Loss
 
-AR = "add_or_remove_one"
-TENTH = Guarantee(0.1, 0.0, AR, "person", 3)  # type: ignore[arg-type]
 WHOLE = Guarantee(1.0, 0.0, AR, "person", 3)  # type: ignore[arg-type]
-
-
-def declared(url: str) -> Ledger:
-    ledger = Ledger(url)
-    ledger.declare("visits", 1.0, 0.0, "person", AR)
-    return ledger
-
-
-def one_line(error: pytest.ExceptionInfo[LedgerError]) -> str:
-    text = str(error.value)
-    assert "\n" not in text and len(text) < 500
-    return text
-
-
-def execute(url: str, *statements: str) -> None:
-    with sa.create_engine(url.replace("postgresql:", "postgresql+psycopg:")).begin() as connection:
-        for statement in statements:
-            connection.execute(sa.text(statement))
 
 
 def refuses_everything(ledger: Ledger, pattern: str) -> None:
     """Every call is refused in one line."""
     token = Token("visits", 1, "laplace", TENTH, Loss.pure(0.1))
     for call in (
-        lambda: ledger.spend("visits", TENTH, Loss.pure(0.1), "laplace"),
+        lambda: spend(ledger),
         lambda: ledger.mark_released(token),
         lambda: ledger.account("visits"),
         lambda: ledger.datasets(),
@@ -58,7 +39,7 @@ def refuses_everything(ledger: Ledger, pattern: str) -> None:
 @pytest.mark.parametrize(("version", "age"), [(3, "a newer"), (1, "an unpublished")])
 def test_rejects_another_schema(ledger_url, version, age):
     ledger = declared(ledger_url)
-    ledger.spend("visits", TENTH, Loss.pure(0.1), "laplace")
+    spend(ledger)
     execute(ledger_url, f"UPDATE beam_dp_ledger SET version = {version}")
     refuses_everything(ledger, f"must be of schema 2, and is of {version}: {age} beam_dp wrote it")
 
@@ -77,21 +58,21 @@ def test_rejects_another_schema(ledger_url, version, age):
 def test_rejects_damaged_rows(ledger_url, statement):
     ledger = declared(ledger_url)
     for _ in range(2):
-        ledger.spend("visits", TENTH, Loss.pure(0.1), "laplace")
+        spend(ledger)
     execute(ledger_url, statement)
     with pytest.raises(LedgerError, match="must be undamaged"):
-        ledger.spend("visits", TENTH, Loss.pure(0.1), "laplace")
+        spend(ledger)
 
 
 def test_rejects_database_without_ledger(ledger_url):
     execute(ledger_url, "CREATE TABLE other (x INTEGER)")
     with pytest.raises(LedgerError, match="must hold a ledger"):
-        Ledger(ledger_url).spend("visits", TENTH, Loss.pure(0.1), "laplace")
+        spend(Ledger(ledger_url))
 
 
 def test_rejects_missing_file_without_creating_it(tmp_path):
     with pytest.raises(LedgerError, match="must exist"):
-        Ledger(f"{tmp_path}/l.sqlite").spend("visits", TENTH, Loss.pure(0.1), "laplace")
+        spend(Ledger(f"{tmp_path}/l.sqlite"))
     assert list(tmp_path.iterdir()) == []
 
 
@@ -105,7 +86,7 @@ def test_rejects_damaged_file(tmp_path, damage):
     path = tmp_path / "l.sqlite"
     ledger = declared(str(path))
     for _ in range(5):
-        ledger.spend("visits", TENTH, Loss.pure(0.1), "laplace", {"text": "x" * 5000})
+        spend(ledger, {"text": "x" * 5000})
     content = path.read_bytes()
     middle = len(content) // 2
     path.write_bytes(
@@ -139,26 +120,21 @@ def test_rejects_locked_row_after_waiting(postgresql):
     with psycopg.connect(url) as holder:
         holder.execute("SELECT * FROM beam_dp_datasets FOR UPDATE")
         with pytest.raises(LedgerError, match=r"must not be locked for more than 0\.2 seconds"):
-            ledger.spend("visits", TENTH, Loss.pure(0.1), "laplace")
+            spend(ledger)
     assert ledger.entries("visits") == []
 
 
-def test_read_only_server_can_be_read_but_not_spent_from(postgresql):
-    url = new_database(postgresql, 10_001)
-    ledger = declared(url)
-    execute(url, "ALTER DATABASE ledger10001 SET default_transaction_read_only = on")
+@pytest.mark.parametrize("kind", BACKENDS)
+def test_read_only_ledger_can_be_read_but_not_spent_from(kind, tmp_path, request):
+    if kind == "sqlite":
+        declared(f"{tmp_path}/l.sqlite")
+        ledger = Ledger(f"sqlite:///file:{tmp_path}/l.sqlite?mode=ro&uri=true")
+    else:
+        url = new_database(request.getfixturevalue("postgresql"), 10_001)
+        ledger = declared(url)
+        execute(url, "ALTER DATABASE ledger10001 SET default_transaction_read_only = on")
     with pytest.raises(LedgerError, match="must be on a disk that can be written"):
-        ledger.spend("visits", TENTH, Loss.pure(0.1), "laplace")
-    ledger.check("visits", TENTH, Loss.pure(0.1))
-    assert ledger.entries("visits") == []
-
-
-def test_read_only_ledger_can_be_read_but_not_spent_from(tmp_path):
-    path = tmp_path / "l.sqlite"
-    declared(str(path))
-    ledger = Ledger(f"sqlite:///file:{path}?mode=ro&uri=true")
-    with pytest.raises(LedgerError, match="must be on a disk that can be written"):
-        ledger.spend("visits", TENTH, Loss.pure(0.1), "laplace")
+        spend(ledger)
     ledger.check("visits", TENTH, Loss.pure(0.1))
     assert ledger.entries("visits") == []
 
@@ -169,7 +145,7 @@ def test_rejects_file_without_write_permission(tmp_path):
     ledger = declared(str(path))
     path.chmod(stat.S_IRUSR)
     with pytest.raises(LedgerError, match="must be on a disk that can be written"):
-        ledger.spend("visits", TENTH, Loss.pure(0.1), "laplace")
+        spend(ledger)
 
 
 def spent_ledger(path: pathlib.Path) -> tuple[Ledger, bytes]:

@@ -8,6 +8,7 @@ import sqlite3
 
 import pytest
 import sqlalchemy as sa
+from ledger_workers import TENTH, declared, spend
 
 from beam_dp.cli.main import main
 from beam_dp.domain.files import parse_domain
@@ -17,9 +18,6 @@ from beam_dp.privacy.ledger.entries import LONGEST, LedgerError, Origin, system_
 from beam_dp.privacy.ledger.ledger import Ledger, check_edges_paid
 from beam_dp.privacy.ledger.storage import RELEASES, Storage
 from beam_dp.privacy.loss import Loss
-
-AR = "add_or_remove_one"
-TENTH = Guarantee(0.1, 0.0, AR, "person", 3)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -86,10 +84,8 @@ def test_rejects_url_that_switches_off_locks(tmp_path, query):
 
 def test_opens_file_by_uri(tmp_path):
     path = tmp_path / "l.sqlite"
-    Ledger(str(path)).declare("visits", 1.0, 0.0, "person", "add_or_remove_one")
-    Ledger(f"sqlite:///file:{path}?uri=true&mode=rw").spend(
-        "visits", TENTH, Loss.pure(0.1), "laplace"
-    )
+    declared(str(path))
+    spend(Ledger(f"sqlite:///file:{path}?uri=true&mode=rw"))
     assert len(Ledger(f"sqlite:///file:{path}?mode=ro&uri=true").entries("visits")) == 1
 
 
@@ -109,7 +105,7 @@ def test_reports_unreachable_server_without_password(tmp_path, url, capfd):
     pytest.importorskip("psycopg")
     ledger = Ledger(url.format(folder=tmp_path))
     with pytest.raises(LedgerError, match=r"ledger: 'postgresql.psycopg://some") as error:
-        ledger.spend("visits", TENTH, Loss.pure(0.1), "laplace")
+        spend(ledger)
     for text in (str(error.value), ledger.name):
         assert "s3cret" not in text and "***" in text
         assert "\n" not in text and len(text) < 600
@@ -123,7 +119,7 @@ def test_readable_ledger_is_named_without_password(postgresql, capfd):
     from databases import new_database
 
     url = f"{new_database(postgresql, 10_010)}&password=s3cret"
-    Ledger(url).declare("visits", 1.0, 0.0, "person", "add_or_remove_one")
+    declared(url)
     for flags in ([], ["--json"]):
         assert main(["ledger", url, *flags]) == 0
         out, err = capfd.readouterr()
@@ -150,22 +146,16 @@ def test_driver_cannot_print_the_password(tmp_path, monkeypatch):
 SAID = Origin("Zoë", 'the yearly "report"', "s3://bucket/out")
 
 
-def declared(url: str) -> Ledger:
-    ledger = Ledger(url)
-    ledger.declare("visits", 1.0, 0.0, "person", AR)
-    return ledger
-
-
 def test_entry_names_payer_purpose_and_output(ledger_url):
     parameters = {"scale": 30.0}
-    declared(ledger_url).spend("visits", TENTH, Loss.pure(0.1), "laplace", parameters, SAID)
+    spend(declared(ledger_url), parameters, SAID)
     (entry,) = Ledger(ledger_url).entries("visits")
     assert (entry.origin, entry.parameters) == (SAID, {"scale": 30.0})
     assert entry.to_json()["origin"] == SAID.to_json() and parameters == {"scale": 30.0}
 
 
 def test_payer_defaults_to_system_user(ledger_url):
-    declared(ledger_url).spend("visits", TENTH, Loss.pure(0.1), "laplace")
+    spend(declared(ledger_url))
     (entry,) = Ledger(ledger_url).entries("visits")
     assert entry.origin == Origin(system_user(), None, None)
 
@@ -184,7 +174,7 @@ def test_reads_entries_without_origin(ledger_url):
     """As they were written: parameters alone, also such as have that name by chance."""
     ledger = declared(ledger_url)
     for _ in range(4):
-        ledger.spend("visits", TENTH, Loss.pure(0.1), "laplace")
+        spend(ledger)
     old = [{"scale": 1.0}, {"origin": "x"}, {"origin": {"who": "x"}}, [1, 2]]
     with Storage(ledger_url, 5.0).writing() as connection:
         for number, parameters in enumerate(old, start=1):
@@ -196,7 +186,7 @@ def test_reads_entries_without_origin(ledger_url):
     entries = Ledger(ledger_url).entries("visits")
     assert [entry.parameters for entry in entries] == old
     assert {entry.origin for entry in entries} == {None}
-    ledger.spend("visits", TENTH, Loss.pure(0.1), "laplace", origin=SAID)
+    spend(ledger, {}, SAID)
     assert ledger.entries("visits")[-1].origin == SAID
     assert ledger.total("visits") == pytest.approx(0.5)
 
@@ -206,7 +196,7 @@ def test_changes_no_table(tmp_path):
     ledger = declared(str(tmp_path / "ledger"))
     with sqlite3.connect(tmp_path / "ledger") as connection:
         before = connection.execute("SELECT sql FROM sqlite_master ORDER BY name").fetchall()
-    ledger.spend("visits", TENTH, Loss.pure(0.1), "laplace", origin=SAID)
+    spend(ledger, {}, SAID)
     with sqlite3.connect(tmp_path / "ledger") as connection:
         after = connection.execute("SELECT sql FROM sqlite_master ORDER BY name").fetchall()
         assert connection.execute("SELECT version FROM beam_dp_ledger").fetchall() == [(2,)]
@@ -215,7 +205,7 @@ def test_changes_no_table(tmp_path):
 
 def test_rejects_origin_among_parameters(ledger_url):
     with pytest.raises(InputError, match="parameters: 'origin' is refused; must not be a param"):
-        declared(ledger_url).spend("visits", TENTH, Loss.pure(0.1), "laplace", {"origin": 1})
+        spend(declared(ledger_url), {"origin": 1})
     assert Ledger(ledger_url).entries("visits") == []
 
 

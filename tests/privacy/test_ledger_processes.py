@@ -11,11 +11,21 @@ import random
 import signal
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
-import sqlalchemy as sa
-from ledger_workers import TENTH, TINY, go_on_at_once, release_for_ever, resume_at_once, submit
+from ledger_workers import (
+    AR,
+    TENTH,
+    TINY,
+    declared,
+    execute,
+    go_on_at_once,
+    release_for_ever,
+    resume_at_once,
+    submit,
+)
 from patience import HANG_SECONDS, wait_for
 
 from beam_dp.errors import InputError
@@ -26,12 +36,6 @@ from beam_dp.privacy.loss import Loss
 
 LOSS = Loss.pure(0.1)
 PROCESSES = multiprocessing.get_context("forkserver")
-
-
-def declared(url: str, epsilon: float = 1.0) -> Ledger:
-    ledger = Ledger(url, wait_seconds=HANG_SECONDS)
-    ledger.declare("visits", epsilon, 0.0, "person", "add_or_remove_one")
-    return ledger
 
 
 def paid(ledger: Ledger, name: str, **changed: Any) -> tuple[Entry, bool]:
@@ -69,7 +73,7 @@ def test_another_id_is_paid_again(ledger_url):
 
 def test_same_id_in_another_dataset_is_paid_again(ledger_url):
     ledger = declared(ledger_url)
-    ledger.declare("other", 1.0, 0.0, "person", "add_or_remove_one")
+    ledger.declare("other", 1.0, 0.0, "person", AR)
     ledger.spend("other", TENTH, LOSS, "windows", {"horizon_id": "ab"})
     assert paid(ledger, "ab")[1]
 
@@ -80,7 +84,7 @@ def test_same_id_in_another_dataset_is_paid_again(ledger_url):
         {"mechanism": "laplace"},
         {"loss": Loss.pure(0.05)},
         {"guarantee": dataclasses.replace(TENTH, max_records_per_unit=2)},
-        {"guarantee": Guarantee(0.2, 0.0, "add_or_remove_one", "person", 1)},  # type: ignore[arg-type]
+        {"guarantee": Guarantee(0.2, 0.0, AR, "person", 1)},  # type: ignore[arg-type]
     ],
 )
 def test_rejects_id_that_paid_for_something_else(ledger_url, changed):
@@ -118,19 +122,6 @@ def test_one_of_many_threads_pays(ledger_url):
     assert found[2][1] and len(Ledger(ledger_url).entries("visits")) == 2
 
 
-@pytest.mark.slow
-def test_one_of_many_processes_pays(ledger_url):
-    declared(ledger_url)
-    start = PROCESSES.Barrier(6)
-    starters = [PROCESSES.Process(target=go_on_at_once, args=(ledger_url, start)) for _ in range(6)]
-    for starter in starters:
-        starter.start()
-    for starter in starters:
-        starter.join(HANG_SECONDS)
-    assert sorted(str(starter.exitcode) for starter in starters) == ["0"] + ["3"] * 5
-    assert len(Ledger(ledger_url).entries("visits")) == 1
-
-
 @pytest.mark.parametrize("name", ["", "a" * 201, "a\nb", "\ud800", 7, None])
 def test_rejects_invalid_id(ledger_url, name):
     ledger = declared(ledger_url)
@@ -153,31 +144,14 @@ def test_rejects_unknown_dataset_and_another_unit(ledger_url):
 def test_rejects_damaged_parameters(ledger_url):
     ledger = declared(ledger_url)
     paid(ledger, "ab")
-    engine = sa.create_engine(ledger_url.replace("postgresql:", "postgresql+psycopg:"))
-    with engine.begin() as connection:
-        damaged = """UPDATE beam_dp_releases SET parameters = '["horizon_id": "ab"'"""
-        connection.execute(sa.text(damaged))
+    execute(ledger_url, """UPDATE beam_dp_releases SET parameters = '["horizon_id": "ab"'""")
     with pytest.raises(LedgerError, match="must be undamaged: release visits/1 is unreadable"):
         paid(ledger, "ab")
 
 
-AR = "add_or_remove_one"
-
-
 def paid_run(url: str) -> tuple[Ledger, Token]:
-    ledger = Ledger(url)
-    ledger.declare("visits", 1.0, 0.0, "person", AR)
-    return ledger, ledger.spend("visits", TENTH, Loss.pure(0.1), "private_mw")
-
-
-def engine(url: str) -> sa.Engine:
-    return sa.create_engine(url.replace("postgresql:", "postgresql+psycopg:"))
-
-
-def execute(url: str, *statements: str) -> None:
-    with engine(url).begin() as connection:
-        for statement in statements:
-            connection.execute(sa.text(statement))
+    ledger = declared(url)
+    return ledger, ledger.spend("visits", TENTH, LOSS, "private_mw")
 
 
 @pytest.mark.mostly_slow(one_in=2)
@@ -198,7 +172,7 @@ def test_each_state_is_used_once_and_in_order(ledger_url):
 
 def test_entries_have_separate_states(ledger_url):
     ledger, first = paid_run(ledger_url)
-    second = ledger.spend("visits", TENTH, Loss.pure(0.1), "private_mw")
+    second = ledger.spend("visits", TENTH, LOSS, "private_mw")
     ledger.use_state(first, 1)
     ledger.use_state(second, 1)
     ledger.use_state(first, 2)
@@ -207,9 +181,9 @@ def test_entries_have_separate_states(ledger_url):
 def test_rejects_state_of_missing_entry(ledger_url):
     ledger, token = paid_run(ledger_url)
     for other in (
-        Token("visits", 2, "private_mw", TENTH, Loss.pure(0.1)),
+        Token("visits", 2, "private_mw", TENTH, LOSS),
         Token("visits", 1, "private_mw", TENTH, Loss.pure(0.2)),
-        Token("other", 1, "private_mw", TENTH, Loss.pure(0.1)),
+        Token("other", 1, "private_mw", TENTH, LOSS),
     ):
         with pytest.raises(LedgerError, match="must be of this ledger"):
             ledger.use_state(other, 1)
@@ -224,17 +198,27 @@ def test_rejects_invalid_state_number(ledger_url, number):
             call(token, number)  # type: ignore[arg-type]
 
 
+def all_at_once(number: int, work: Callable[..., None], *arguments: Any) -> list[int | None]:
+    """Returns the exit codes of processes that do the same work at the same moment, sorted."""
+    start = PROCESSES.Barrier(number)
+    workers = [PROCESSES.Process(target=work, args=(*arguments, start)) for _ in range(number)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join(HANG_SECONDS)
+    return sorted((worker.exitcode for worker in workers), key=str)
+
+
+@pytest.mark.slow
+def test_one_of_many_processes_pays(ledger_url):
+    ledger = declared(ledger_url)
+    assert all_at_once(6, go_on_at_once, ledger_url) == [0] + [3] * 5
+    assert len(ledger.entries("visits")) == 1
+
+
 def test_one_of_many_processes_resumes(ledger_url):
     ledger, token = paid_run(ledger_url)
-    start = PROCESSES.Barrier(8)
-    resumers = [
-        PROCESSES.Process(target=resume_at_once, args=(ledger_url, token, start)) for _ in range(8)
-    ]
-    for resumer in resumers:
-        resumer.start()
-    for resumer in resumers:
-        resumer.join(HANG_SECONDS)
-    assert sorted(str(resumer.exitcode) for resumer in resumers) == ["0"] + ["3"] * 7
+    assert all_at_once(8, resume_at_once, ledger_url, token) == [0] + [3] * 7
     ledger.use_state(token, 2)
 
 
@@ -264,24 +248,15 @@ PROCESSES.set_forkserver_preload(
 
 @pytest.mark.slow
 def test_exactly_ten_of_fifty_processes_pay(ledger_url):
-    ledger = Ledger(ledger_url, wait_seconds=HANG_SECONDS)
-    ledger.declare("visits", 1.0, 0.0, "person", "add_or_remove_one")
-    start = PROCESSES.Barrier(50)
-    submissions = [PROCESSES.Process(target=submit, args=(ledger_url, start)) for _ in range(50)]
-    for submission in submissions:
-        submission.start()
-    for submission in submissions:
-        submission.join(HANG_SECONDS)
-    codes = [submission.exitcode for submission in submissions]
-    assert sorted(codes, key=str) == [0] * 10 + [3] * 40
+    ledger = declared(ledger_url)
+    assert all_at_once(50, submit, ledger_url) == [0] * 10 + [3] * 40
     assert [entry.number for entry in ledger.entries("visits")] == list(range(1, 11))
     assert ledger.remaining("visits") == 0
 
 
 def kill_at_random_points(url: str, folder: pathlib.Path, times: int) -> None:
-    ledger = Ledger(url, wait_seconds=HANG_SECONDS)
-    ledger.declare("visits", 100.0, 0.0, "person", "add_or_remove_one")
-    ledger.declare("other", 100.0, 0.0, "person", "add_or_remove_one")
+    ledger = declared(url, 100.0, wait_seconds=HANG_SECONDS)
+    ledger.declare("other", 100.0, 0.0, "person", AR)
     drawn = folder / "drawn"
     drawn.touch()
     began = time.perf_counter()

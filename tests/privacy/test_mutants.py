@@ -41,7 +41,7 @@ from beam_dp.mechanisms.marginals import (
 )
 from beam_dp.mechanisms.marginals.measure_all import MWEM, Gaussian, Laplace
 from beam_dp.mechanisms.marginals.measurements import Measurement
-from beam_dp.mechanisms.marginals.plan import MarginalsPlan, Mechanism
+from beam_dp.mechanisms.marginals.plan import Mechanism
 from beam_dp.mechanisms.marginals.rounds import RoundBudget, round_budget
 from beam_dp.privacy.guarantee import Guarantee, Neighboring
 from beam_dp.summaries.histogram import Marginals
@@ -72,12 +72,9 @@ def audit(
     workload = workload_of(domain, ways, weights)
     plan = plan_of(mechanism, workload, planned or promised, num_records)
 
-    def run(plan: MarginalsPlan, held: Marginals, noise: Any) -> None:
-        mechanism.release(plan, held, noise)
-
     bases = [np.array(each) for each in ([12, 5, 0, 0], [0, 0, 0, 0])]
     scripts = [scripted(seed, len(workload)) for seed in range(2)]
-    return largest_share(plan, promised, run, bases, scripts)
+    return largest_share(plan, promised, mechanism.release, bases, scripts)
 
 
 def audit_trees(
@@ -95,13 +92,9 @@ def audit_trees(
     base = np.array([60, 1] + [0] * (domain.num_cells - 2))
     with on_trees(selected_cells):
         plan = plan_of(mechanism, workload, planned or promised, num_records)
-
-        def run(plan: MarginalsPlan, held: Marginals, noise: Any) -> None:
-            mechanism.release(plan, held, noise)
-
         # Residuals and scores lie on fine grids: answers are some records at most.
         scripts = [scripted(seed, 20, 2**16) for seed in range(1 + is_one)]
-        return largest_share(plan, promised, run, [base], scripts)
+        return largest_share(plan, promised, mechanism.release, [base], scripts)
 
 
 def audit_check(promised: Guarantee) -> float:
@@ -109,12 +102,8 @@ def audit_check(promised: Guarantee) -> float:
     domain = domain_of(3, 2, 2)
     with on_trees(10):
         plan = plan_of(PAIRS, workload_of(domain, 2), promised, 20)
-
-        def run(plan: MarginalsPlan, held: Marginals, noise: Any) -> None:
-            PAIRS.release(plan, held, noise)
-
         scripts = [scripted(seed, 3, selection_bugs.LOW_SCORES) for seed in range(2)]
-        return largest_share(plan, promised, run, [selection_bugs.EITHER_WAY], scripts)
+        return largest_share(plan, promised, PAIRS.release, [selection_bugs.EITHER_WAY], scripts)
 
 
 def audit_stop(promised: Guarantee) -> float:
@@ -159,20 +148,38 @@ def test_audits_pass_on_unchanged_code(name):
     assert 0.5 < AUDITS[name]() <= 1
 
 
-def scale_calls(monkeypatch: pytest.MonkeyPatch, kind: str, factor: float) -> None:
+Mutant = Callable[[pytest.MonkeyPatch], None]
+
+
+def scaled_calls(kind: str, factor: float) -> Mutant:
     """Lets every call of one kind of noise use another scale than planned."""
-    original = getattr(Scripted, kind)
-    monkeypatch.setattr(
-        Scripted, kind, lambda self, values, scale: original(self, values, scale * factor)
-    )
+
+    def apply(patch: pytest.MonkeyPatch) -> None:
+        original = getattr(Scripted, kind)
+        patch.setattr(
+            Scripted, kind, lambda self, values, scale: original(self, values, scale * factor)
+        )
+
+    return apply
 
 
-def change_budget(monkeypatch: pytest.MonkeyPatch, change: Callable[[RoundBudget], dict]) -> None:
-    def mutant(*arguments: Any) -> RoundBudget:
-        budget = round_budget(*arguments)
-        return dataclasses.replace(budget, **change(budget))
+def budget_of_rounds(times: dict[str, float] | None = None, **given: Any) -> Mutant:
+    """Multiplies fields of the budget of rounds, or replaces them."""
 
-    monkeypatch.setattr(rounds_module, "round_budget", mutant)
+    def apply(patch: pytest.MonkeyPatch) -> None:
+        def mutant(*arguments: Any) -> RoundBudget:
+            budget = round_budget(*arguments)
+            scaled = {name: getattr(budget, name) * by for name, by in (times or {}).items()}
+            return dataclasses.replace(budget, **scaled, **given)
+
+        patch.setattr(rounds_module, "round_budget", mutant)
+
+    return apply
+
+
+def cheaper_rounds(patch: pytest.MonkeyPatch) -> None:
+    original = RoundBudget.of_round
+    patch.setattr(RoundBudget, "of_round", lambda self, units: original(self, 2 * units))
 
 
 def leave_a_round_out(patch: pytest.MonkeyPatch) -> None:
@@ -185,11 +192,12 @@ def leave_a_round_out(patch: pytest.MonkeyPatch) -> None:
     )
 
 
-def replace_where(
-    monkeypatch: pytest.MonkeyPatch, place: Any, name: str, factor: float | Fraction
-) -> None:
-    original = getattr(place, name)
-    monkeypatch.setattr(place, name, lambda *arguments: factor * original(*arguments))
+def scaled_result(place: Any, name: str, factor: float | Fraction) -> Mutant:
+    def apply(patch: pytest.MonkeyPatch) -> None:
+        original = getattr(place, name)
+        patch.setattr(place, name, lambda *arguments: factor * original(*arguments))
+
+    return apply
 
 
 def forget_smoothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -221,11 +229,6 @@ def forget_pattern(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
-def forget_weights(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Scores in finer units than their noise."""
-    scale_calls(monkeypatch, "permute_and_flip", 1 / 256)
-
-
 def spend_all_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every round is given the whole budget."""
     original = round_budget
@@ -247,78 +250,45 @@ def forget_total(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(selection_module, "residual_measurements", mutant)
 
 
-MUTANTS: dict[str, tuple[str, Callable[[pytest.MonkeyPatch], None]]] = {
+MUTANTS: dict[str, tuple[str, Mutant]] = {
     "halved residual sensitivity": (
         "residuals",
-        lambda patch: replace_where(patch, measurements, "residual_sensitivity", 0.5),
+        scaled_result(measurements, "residual_sensitivity", 0.5),
     ),
     "residual norm of one attribute forgotten": (
         "residuals",
-        lambda patch: replace_where(patch, measurements, "residual_norm", 0.8),
+        scaled_result(measurements, "residual_norm", 0.8),
     ),
     "replace-one residuals with add-remove norms": ("residuals, replace one", forget_pattern),
     "noise not on the grid of the query": ("residuals", forget_the_grid),
-    "mu taken from rho": (
-        "residuals",
-        lambda patch: replace_where(patch, measurements, "discrete_gaussian_mu", 1.1),
-    ),
-    "gaussian noise halved": ("gaussian tables", lambda patch: scale_calls(patch, "gaussian", 0.5)),
-    "laplace noise halved": ("laplace tables", lambda patch: scale_calls(patch, "laplace", 0.5)),
+    "mu taken from rho": ("residuals", scaled_result(measurements, "discrete_gaussian_mu", 1.1)),
+    "gaussian noise halved": ("gaussian tables", scaled_calls("gaussian", 0.5)),
+    "laplace noise halved": ("laplace tables", scaled_calls("laplace", 0.5)),
     "shares of laplace tables that add up to more": ("laplace shares", laplace_bugs.share_too_much),
-    "factor 2 of the selection forgotten": (
-        "rounds",
-        lambda patch: change_budget(
-            patch, lambda budget: {"selection_scale": budget.selection_scale / 2}
-        ),
-    ),
+    "factor 2 of the selection forgotten": ("rounds", budget_of_rounds({"selection_scale": 0.5})),
     "permute-and-flip where the range of a selection is priced": (
         "rounds, noisy total",
-        lambda patch: change_budget(patch, lambda budget: {"selection": "permute_and_flip"}),
+        budget_of_rounds(selection="permute_and_flip"),
     ),
     "mu of a selection taken from its rho": (
         "rounds, replace one",
-        lambda patch: change_budget(
-            patch, lambda budget: {"selection_scale": budget.selection_scale * 4 / 5}
-        ),
+        budget_of_rounds({"selection_scale": 0.8}),
     ),
-    "measurements of rounds off their grid": (
-        "rounds, replace one",
-        lambda patch: change_budget(patch, lambda budget: {"grid": 2 * budget.grid}),
-    ),
-    "weights of the scores forgotten": ("rounds", forget_weights),
+    "measurements of rounds off their grid": ("rounds, replace one", budget_of_rounds({"grid": 2})),
+    # Scores are in finer units than their noise.
+    "weights of the scores forgotten": ("rounds", scaled_calls("permute_and_flip", 1 / 256)),
     "rounds that do not share the budget": ("rounds", spend_all_twice),
-    "total for free": (
-        "rounds, noisy total",
-        lambda patch: change_budget(patch, lambda budget: {"total_scale": 1.0}),
-    ),
+    "total for free": ("rounds, noisy total", budget_of_rounds(total_scale=1.0)),
     "root 2 of a replacement forgotten": (
         "rounds, replace one",
-        lambda patch: change_budget(
-            patch, lambda budget: {"measurement_scale": budget.measurement_scale / math.sqrt(2)}
-        ),
+        budget_of_rounds({"measurement_scale": math.sqrt(0.5)}),
     ),
-    "annealed rounds that cost less than they spend": (
-        "annealed",
-        lambda patch: patch.setattr(
-            RoundBudget,
-            "of_round",
-            lambda self, units, original=RoundBudget.of_round: original(self, 2 * units),
-        ),
-    ),
+    "annealed rounds that cost less than they spend": ("annealed", cheaper_rounds),
     "rounds over a tree, one not charged": ("rounds over a tree", leave_a_round_out),
-    "annealed over a tree, cheaper rounds": (
-        "annealed over a tree",
-        lambda patch: patch.setattr(
-            RoundBudget,
-            "of_round",
-            lambda self, units, original=RoundBudget.of_round: original(self, 2 * units),
-        ),
-    ),
+    "annealed over a tree, cheaper rounds": ("annealed over a tree", cheaper_rounds),
     "monotone factor assumed over a tree": (
         "rounds over a tree",
-        lambda patch: change_budget(
-            patch, lambda budget: {"selection_scale": budget.selection_scale / 2}
-        ),
+        budget_of_rounds({"selection_scale": 0.5}),
     ),
     **{
         f"{name}, {relation}": (relation, apply)
@@ -334,10 +304,10 @@ MUTANTS: dict[str, tuple[str, Callable[[pytest.MonkeyPatch], None]]] = {
         selection_bugs.sums_of_cells,
     ),
     "total of a selection for free": ("selection, noisy total", forget_total),
-    "textbook answers for half": ("textbook", lambda patch: scale_calls(patch, "laplace", 0.5)),
+    "textbook answers for half": ("textbook", scaled_calls("laplace", 0.5)),
     "textbook selection for a quarter": (
         "textbook, approximate",
-        lambda patch: scale_calls(patch, "select", 0.25),
+        scaled_calls("select", 0.25),
     ),
     "free stop": ("textbook, early stop", early_stop_laws.free_comparison),
     "free stop, replace one": (
@@ -347,7 +317,7 @@ MUTANTS: dict[str, tuple[str, Callable[[pytest.MonkeyPatch], None]]] = {
     "stop with a twentieth of its noise": ("textbook, early stop", early_stop_laws.little_noise),
     "rho twice as large": (
         "textbook, approximate",
-        lambda patch: replace_where(patch, textbook_module, "zcdp_rho", 2.0),
+        scaled_result(textbook_module, "zcdp_rho", 2.0),
     ),
 }
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from beam_dp.errors import InputError
@@ -106,6 +106,16 @@ def _changes(value: Any, path: Path) -> Iterator[tuple[str, Any]]:
                 yield from ((each, each) for each in group if each != value)
     elif value is None:
         yield from (("a number", 1.0), ("a whole number", 1), ("text", "x"))
+
+
+def all_of(*changes: Callable[[dict[str, Any]], object]) -> Callable[[dict[str, Any]], None]:
+    """Returns several changes of a card as one."""
+
+    def change(card: dict[str, Any]) -> None:
+        for each in changes:
+            each(card)
+
+    return change
 
 
 def verified(release: Release, card: dict[str, Any]) -> Verification | InputError:

@@ -14,7 +14,7 @@ from kinds_of_releases import COUNTS, DOMAIN, NOISE, RELEASES, guarantee, select
 from noise_sources import NoNoise
 from numpy.typing import NDArray
 from tiny import on_trees
-from verification.forgeries import card_of, fields, forged, reason, verified
+from verification.forgeries import all_of, card_of, fields, forged, reason, verified
 from window_plans import horizon_of, marginals_of, person
 
 import beam_dp as dp
@@ -60,15 +60,6 @@ def put(where: str, **values: Any) -> Change:
     return lambda card: card[where].update(values)
 
 
-def all_of(*changes: Change) -> Change:
-    return lambda card: [change(card) for change in changes]
-
-
-def total_of(card: dict[str, Any]) -> None:
-    entry = next(each for each in card["noise"] if not each["attributes"])
-    card["noise"] += [entry] * 1000
-
-
 FORGERIES: list[tuple[str, Change]] = [
     (
         "selection",
@@ -82,20 +73,15 @@ FORGERIES: list[tuple[str, Change]] = [
         "checked selection",
         all_of(put("fit", num_added_pairs=0), put("parameters", choice_scale=1e-6)),
     ),
-    ("selection", put("parameters", choice_share=0.02)),
-    ("selection", put("parameters", attributes_share=0.2)),
-    ("textbook that stops", popped("parameters", "stop_below")),
     ("textbook", lambda card: card["noise"].append({"what": "all records", "scale": 1e-6})),
     ("small_db", lambda card: card["noise"].append({**card["noise"][0], "scale": 1e-6})),
     ("small_db", lambda card: card["noise"].append({**card["noise"][1], "scale": 1e-6})),
     ("small_db", lambda card: card["noise"].append({"what": "records", "scale": 1e-6})),
     ("small_db", lambda card: card["noise"].append({"what": "records"})),
     ("mwem", put("parameters", second_scale=1e-6)),
-    ("mwem", lambda card: card.update(more_noise=[{"scale": 1e-6}])),
     ("mwem", lambda card: card["errors"].append(card["errors"][0])),
     ("mwem", lambda card: card["errors"].append({**card["errors"][0], "bound": 0.0})),
     ("mwem", put("fit", mismatch=0.5)),
-    ("laplace", put("parameters", strategy="of its own")),
     ("private_mw", put("settings", learning_rate=0.1)),
     ("private_mw", put("settings", max_error=0.1)),
     ("private_mw", put("settings", total=317_000)),
@@ -108,7 +94,6 @@ FORGERIES: list[tuple[str, Change]] = [
     ("left out", lambda card: card["left_out"].update(more=1)),
     ("sine", put("errors", root_mean_squared_error=1.0)),
     ("sine", put("errors", intervals=1)),
-    ("sparse_project", lambda card: card["parameters"]["sketch"].update(max_squared_norm=1)),
     ("count_sketch", put("parameters", second_sketch={"scale": 1e-6})),
 ]
 
