@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import functools
 import pathlib
+from collections.abc import Collection, Mapping
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 
@@ -65,4 +66,32 @@ def imports(path: str, source: str) -> list[tuple[str, bool]]:
             visit(child, at_import)
 
     visit(parsed(path, source), True)
+    return found
+
+
+def importing(files: dict[str, str], *modules: str) -> list[str]:
+    """Returns the imports of some modules, or of what is in them."""
+    return [
+        f"{path} imports {name}"
+        for path, source in files.items()
+        for name, _ in imports(path, source)
+        if any(is_under(name, module) for module in modules)
+    ]
+
+
+def cycles(graph: Mapping[str, Collection[str]]) -> list[str]:
+    """Returns the circles of a graph, each as its nodes in order."""
+    done: set[str] = set()
+    found: list[str] = []
+
+    def visit(node: str, trail: tuple[str, ...]) -> None:
+        if node in trail:
+            found.append(" -> ".join([*trail[trail.index(node) :], node]))
+        elif node not in done:
+            for other in sorted(graph.get(node, ())):
+                visit(other, (*trail, node))
+            done.add(node)
+
+    for node in sorted(graph):
+        visit(node, ())
     return found

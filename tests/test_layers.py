@@ -9,7 +9,7 @@ import ast
 import fnmatch
 
 import pytest
-from source_imports import imports, is_under, module_name
+from source_imports import cycles, imports, is_under, module_name
 
 # From the bottom up. A package imports those in the layers below its own. The families of
 # mechanisms share a layer, as the kinds of releases do, and may import each other there.
@@ -131,20 +131,7 @@ def circles(files: dict[str, str]) -> list[str]:
     graph: dict[str, set[str]] = {}
     for package, other in arrows({path: without_types(text) for path, text in files.items()}):
         graph.setdefault(package, set()).add(other)
-    done: set[str] = set()
-    found: list[str] = []
-
-    def visit(package: str, trail: tuple[str, ...]) -> None:
-        if package in trail:
-            found.append(" -> ".join([*trail[trail.index(package) :], package]))
-        elif package not in done:
-            for other in sorted(graph.get(package, ())):
-                visit(other, (*trail, package))
-            done.add(package)
-
-    for package in sorted(graph):
-        visit(package, ())
-    return found
+    return cycles(graph)
 
 
 def test_no_package_imports_one_above_it(sources):
