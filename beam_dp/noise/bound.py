@@ -15,7 +15,7 @@ _LOG_ROOT_TWO_PI = 0.5 * math.log(2 * math.pi)
 _ROOT_HALF = math.sqrt(0.5)
 _LAST_STEP = 4 * sys.float_info.epsilon
 _MOST_STEPS = 60
-# Below this logarithm the start is the root but for 2e-14, and slopes are lost to rounding.
+# Below this logarithm the start is the root up to 2e-14, and slopes are lost to rounding.
 _LEAST_LOG = -1e15
 
 
@@ -25,10 +25,6 @@ def log_normal(point: float) -> float:
     The error is a few units of rounding, relative to the result.
 
     Reference: the asymptotic series of Abramowitz and Stegun (1964), 26.2.12, in the far tail.
-
-    Example:
-        >>> round(log_normal(0.0), 6), round(log_normal(-100.0), 4)
-        (-0.693147, -5005.5242)
     """
     if point > 0:
         return math.log1p(-0.5 * math.erfc(point * _ROOT_HALF))
@@ -48,12 +44,8 @@ def normal_quantile(log_probability: float) -> float:
 
     The error is a few units of rounding, absolute near 0 and relative elsewhere; below the
     logarithm -1e15 the result is too low, by 2e-14 of it at most.
-
-    Example:
-        >>> round(normal_quantile(math.log(0.025)), 6)
-        -1.959964
     """
-    # A point of which the probability is at most half as large.
+    # A point whose probability is at most half as large.
     point = -math.sqrt(2) * math.sqrt(-log_probability)
     if log_probability < _LEAST_LOG:
         return point
@@ -67,7 +59,7 @@ def normal_quantile(log_probability: float) -> float:
     return point
 
 
-# Up to so many bits a double is good enough for bounds three units apart: its error is below 2^-40.
+# Up to this many bits a double is exact enough for bounds three units apart: it errs below 2^-40.
 _DOUBLE_BITS = 32
 # Upper bounds treat exponents beyond this one as if they were this one. A smaller one, with a
 # relative error of 2^-50, is wrong by less than 1e-10, far less than the margin makes up for.
@@ -81,19 +73,13 @@ def exp_bounds(exponent: Fraction, bits: int) -> tuple[int, int]:
 
     Reference: ``decimal`` rounds exponentials correctly; the bounds are one unit of its last digit
     to either side.
-
-    Example:
-        >>> exp_bounds(Fraction(0), 8)[0] <= 256 <= exp_bounds(Fraction(0), 8)[1]
-        True
-        >>> exp_bounds(Fraction(1), 64)
-        (6786177901268885274, 6786177901268885275)
     """
     if exponent > bits + 1:  # exp(-x) < 2^-x
         return 0, 1
     if bits <= _DOUBLE_BITS:
         middle = int(math.ldexp(math.exp(-exponent), bits))
         return max(middle - 1, 0), middle + 2
-    # Four digits more than an integer of so many bits has; the exponent itself may need some.
+    # Four digits more than an integer of that size has; the exponent itself may need some.
     digits = bits * 30103 // 100000 + 8 + len(str(bits))
     floor = _context(digits, decimal.ROUND_FLOOR)
     ceiling = _context(digits, decimal.ROUND_CEILING)
@@ -111,10 +97,6 @@ def exp_above(exponent: float, bits: int) -> int:
     """Returns an integer >= exp(-exponent) 2^bits, quickly, and seldom more than 1e-9 above.
 
     ``exponent``: >= 0, with a relative error of at most 2^-50; may be infinite.
-
-    Example:
-        >>> exp_above(0.0, 10), exp_above(1e9, 10), exp_above(2.0, 10)
-        (1025, 1, 139)
     """
     halvings = int(min(exponent, _LARGEST_EXPONENT) / math.log(2))
     rest = max(min(exponent, _LARGEST_EXPONENT) - halvings * math.log(2), 0.0)
@@ -137,7 +119,7 @@ def _context(digits: int, rounding: str) -> decimal.Context:
 Distribution = Literal["discrete_laplace", "discrete_gaussian"]
 DISTRIBUTIONS: tuple[Distribution, ...] = ("discrete_laplace", "discrete_gaussian")
 
-FAILURE_PROBABILITY = 0.05  # of a stated bound being wrong, where nobody chose another
+FAILURE_PROBABILITY = 0.05  # of a stated bound being wrong, by default
 # A count whose error bar is longer than this share of it is too noisy to use.
 NOISY_SHARE = 0.5
 LEAST_FAILURE_PROBABILITY = 1e-100
@@ -163,7 +145,7 @@ def noise_variance(distribution: Distribution, scale: float) -> float:
 
 
 def laplace_bound(scale: float, num_values: int, failure_probability: float) -> float:
-    """Returns what no discrete Laplace noise of several exceeds, except with a probability.
+    """Returns a bound that several discrete Laplace noises keep, except with a probability.
 
     P(|z| > t) = 2 a^(t + 1) / (1 + a) with a = exp(-1 / scale), and the union bound.
     """
@@ -174,7 +156,7 @@ def laplace_bound(scale: float, num_values: int, failure_probability: float) -> 
 def largest_noise(
     distribution: Distribution, scale: float, num_values: int, failure_probability: float
 ) -> float:
-    """Returns what no noise of several exceeds, except with a probability: a union bound.
+    """Returns a bound that several noises keep, except with a probability: a union bound.
 
     Of discrete Laplace noise see ``laplace_bound``; discrete Gaussian noise has P(Z >= m) <=
     P(N(0, sigma^2) >= m - 1) (Canonne, Kamath and Steinke, 2020, Proposition 25).
@@ -207,7 +189,7 @@ def choice_margin(
 def noise_bound(
     variance: float, num_cells: int, laplace_variance: float | None, failure_probability: float
 ) -> float:
-    """Returns what no cell's noise exceeds, except with the failure probability.
+    """Returns a bound that the noise of all cells keeps, except with the failure probability.
 
     A sum of discrete Gaussians is subgaussian. For a discrete Laplace noise of variance v
     E exp(tX) = 1 / (1 - v (cosh t - 1)) <= exp(0.753 v t^2) while t <= 1 and v t^2 <= 0.92,
@@ -235,7 +217,7 @@ def weighted_noise_bound(
     num_sums: int,
     failure_probability: float,
 ) -> float:
-    """Returns what no weighted sum of independent noise exceeds, except with a probability.
+    """Returns a bound that weighted sums of independent noise keep, except with a probability.
 
     Gaussian noise is subgaussian, discrete or not: |w| s sqrt(2 ln(2k / beta)). Of Laplace noise of
     scale b, E exp(t Z) <= 1 / (1 - b^2 t^2), with equality if it is continuous: of the discrete one
@@ -246,14 +228,6 @@ def weighted_noise_bound(
 
     ``squared_norm``: of the weights, |w|^2, or a bound on that.
     ``failure_probability``: beta, in (0, 1).
-
-    Example:
-        >>> round(weighted_noise_bound("discrete_gaussian", 2.0, 1.0, 0.1, 1, 0.05), 3)
-        5.432
-        >>> round(weighted_noise_bound("discrete_laplace", 2.0, 1.0, 0.1, 1, 0.05), 3)
-        7.752
-        >>> round(weighted_noise_bound("discrete_laplace", 2.0, 1.0, 1.0, 1, 0.05), 3)
-        11.694
     """
     log_term = math.log(2 * num_sums / failure_probability)
     if distribution == "discrete_gaussian":
@@ -286,7 +260,7 @@ def chosen_noise_bound(
     num_together: int = 1,
     is_number_fixed: bool = True,
 ) -> float:
-    """Returns what no cell's noise exceeds where earlier noise had a say in the weights of later.
+    """Returns a bound of the noise of all cells where earlier noise influenced later weights.
 
     The error is a sum of a_i g_i over parts. Given all earlier ones, g_i is subgaussian of variance
     1, a weighted sum of fresh noise whose direction was chosen before it was drawn; those of one

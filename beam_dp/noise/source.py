@@ -24,8 +24,8 @@ from beam_dp.noise.bound import exp_bounds
 if TYPE_CHECKING:
     from opendp.mod import Measurement
 
-# OpenDP is loaded by the first draw, because plans draw nothing; that it is missing shows here,
-# before anything is paid. Its `prelude` would load scikit-learn, where that is installed.
+# The first draw loads OpenDP, because plans draw nothing; if it is missing, this module fails to
+# import, before anything is paid. Its `prelude` would load scikit-learn, where that is installed.
 if importlib.util.find_spec("opendp") is None:
     raise ModuleNotFoundError("No module named 'opendp'", name="opendp")
 
@@ -46,15 +46,7 @@ class NoiseSource:
 
         Privacy: epsilon = (L1 sensitivity of the values) / scale; pure differential privacy.
 
-        Args:
-            values: any shape, int64.
-            scale: in (0, 2^50], in units of the values.
-
-        Returns:
-            same shape, int64.
-
-        Raises:
-            InputError: if the scale is out of range.
+        ``scale``: in (0, 2^50], in units of the values.
 
         Cost: about 1e-5 s a value.
         Reference: Canonne, Kamath and Steinke (2020), Algorithm 2.
@@ -67,15 +59,7 @@ class NoiseSource:
         Privacy: rho = (L2 sensitivity of the values / sigma)^2 / 2; zero-concentrated. See
         ``privacy.accounting.discrete_gaussian_mu`` for a tighter account on a fine grid.
 
-        Args:
-            values: any shape, int64.
-            sigma: in (0, 2^50], in units of the values.
-
-        Returns:
-            same shape, int64.
-
-        Raises:
-            InputError: if sigma is out of range.
+        ``sigma``: in (0, 2^50], in units of the values.
 
         Cost: about 2e-5 s a value.
         Reference: Canonne, Kamath and Steinke (2020), Algorithm 3.
@@ -88,15 +72,8 @@ class NoiseSource:
         The exponential mechanism. Privacy: epsilon = 2 (sensitivity of every score) / scale, and
         epsilon^2 / 8 zero-concentrated (bounded range), for scores that need not be monotone.
 
-        Args:
-            scores: shape (num_candidates,), int64, at least one.
-            scale: in (0, 2^50], in units of the scores.
-
-        Returns:
-            An index into ``scores``.
-
-        Raises:
-            InputError: if the scale is out of range.
+        ``scores``: shape (num_candidates,), at least one.
+        ``scale``: in (0, 2^50], in units of the scores.
 
         Reference: Durfee and Rogers (2019) for the bounded range; Gumbel noise compared exactly.
         """
@@ -110,15 +87,8 @@ class NoiseSource:
         suffices. Privacy: epsilon = 2 (sensitivity of every score) / scale, pure, for scores that
         need not be monotone. No bounded range: no better than epsilon^2 / 2 zero-concentrated.
 
-        Args:
-            scores: shape (num_candidates,), int64, at least one.
-            scale: in (0, 2^50], in units of the scores.
-
-        Returns:
-            An index into ``scores``.
-
-        Raises:
-            InputError: if the scale is out of range.
+        ``scores``: shape (num_candidates,), at least one.
+        ``scale``: in (0, 2^50], in units of the scores.
 
         Cost: up to 1e-5 s a candidate; the number of visits depends on the scores.
         Reference: McKenna and Sheldon (2020), Theorem 1. The coins are tossed exactly.
@@ -138,13 +108,7 @@ class NoiseSource:
     def geometric(self, size: int, scale: float) -> NDArray[np.int64]:
         """Returns one-sided geometric noise, P(z) proportional to exp(-z / scale) for z >= 0.
 
-        Discrete Laplace noise, given that it is not negative.
-
-        Returns:
-            shape (size,), int64.
-
-        Raises:
-            InputError: if the scale is out of range.
+        Discrete Laplace noise, given that it is not negative; shape (size,).
 
         Cost: about 2e-5 s a value.
         """
@@ -166,11 +130,10 @@ class NoiseSource:
     def coin(self, bounds: Callable[[int], tuple[int, int]]) -> bool:
         """Returns True with exactly the probability p that ever closer bounds enclose.
 
-        A uniform number is compared with p, and gets more bits until the bounds tell them apart.
+        A uniform number is compared with p, and gets more bits until the bounds separate them.
 
-        Args:
-            bounds: given a number of bits, integers low <= p 2^bits <= high, where
-                (high - low) / 2^bits tends to 0.
+        ``bounds``: of a number of bits, returns integers low <= p 2^bits <= high, where
+        (high - low) / 2^bits tends to 0.
         """
         bits, uniform = _FIRST_BITS, self.bits(_FIRST_BITS)
         while True:
@@ -183,7 +146,7 @@ class NoiseSource:
             bits *= 2
 
     def bits(self, number: int) -> int:
-        """Returns a uniform integer of so many bits, at least one."""
+        """Returns a uniform integer of a number of bits, at least one."""
         return secrets.randbits(number)
 
     def signs(self, size: int) -> NDArray[np.float64]:
@@ -215,19 +178,19 @@ def _draw(kind: _Kind, values: NDArray[np.int64], scale: float) -> NDArray[np.in
     sampler = _sampler(kind, values.size, scale)
     if sampler is None:
         raise InputError("scale", scale, "is too small to give any privacy")
-    # Added here, not by the sampler: that one saturates, and a clipped sum tells more.
+    # Added here, not by the sampler, which saturates: a clipped sum reveals more.
     noise = np.array(sampler([0] * values.size), dtype=np.int64)
     return values + noise.reshape(values.shape)
 
 
-# To make and to check a sampler takes two to three times as long as a draw of a few values. It
-# keeps no state from draw to draw: neither bits of entropy nor anything of what it was given.
+# Making and checking a sampler takes two to three times as long as drawing a few values. It keeps
+# no state from draw to draw: neither bits of entropy nor its input.
 _remembered = functools.lru_cache(maxsize=256)
 
 
 @_remembered
 def _sampler(kind: _Kind, size: int, scale: float) -> Measurement | None:
-    """Returns what draws so many values, or None where the scale gives no privacy at all."""
+    """Returns a sampler of that many values; None where the scale gives no privacy at all."""
     from opendp import domains, measurements, mod
     from opendp.metrics import l1_distance, l2_distance
 

@@ -23,7 +23,7 @@ from beam_dp.theorems.theorem import Bound, Calibration, Theorem, checked_fracti
 def check_promise(
     guarantee: Guarantee, num_records_is_public: bool, failure_probability: float
 ) -> None:
-    """Refuses what no job may promise."""
+    """Refuses a promise that no job can make."""
     check_is("guarantee", guarantee, Guarantee)
     if guarantee.neighboring is Neighboring.REPLACE_ONE and not num_records_is_public:
         condition = "must be True: it is public under replace_one"
@@ -38,12 +38,12 @@ class PlanningJob:
     Args:
         workload: marginals, or linear queries; it contains the domain.
         guarantee: the privacy guarantee.
-        num_records: N >= 1; a guess where the number is private. Never take it from the records
-            then: the plan would reveal it.
+        num_records: N >= 1; a guess where the number is private. Then never take it from the
+            records: the plan would reveal it.
         num_records_is_public: must be true under replace-one; else a noisy number is paid for.
         failure_probability: beta of all bounds, in (0, 1).
         max_error_fraction: in (0, 1]: also find how many records are needed so that no answer is
-            wrong by more than this share of them.
+            off by more than this share of them.
 
     Raises:
         InputError: if an argument is out of range.
@@ -81,7 +81,7 @@ class PlanningJob:
         return self.num_records if self.num_records_is_public else "noisy"
 
     def needed(self, theorem: Theorem) -> int | None:
-        """Returns the records that ``max_error_fraction`` needs; None if it is not asked."""
+        """Returns the records that ``max_error_fraction`` needs; None if it is not given."""
         if self.max_error_fraction is None:
             return None
         return theorem.records_needed(self.max_error_fraction)
@@ -169,7 +169,7 @@ class Option:
     asked, or no number is enough.
     ``resources``: memory and time; None if it cannot do the job.
     ``parameters``: flags that follow from public numbers and must be given to the program.
-    ``note``: what must be known besides the numbers.
+    ``note``: a remark on the numbers.
     ``noisy_cells``: how many cells of the workload's marginals will be too noisy to use if the
     records are spread evenly; None if it is not known.
     """
@@ -212,11 +212,7 @@ class Option:
                 "max_error_fraction": self.bound.max_error_fraction,
                 "vacuous": self.bound.vacuous,
             }
-        return {
-            **dataclasses.asdict(self),
-            "bound": bound,
-            "parameters": dict(self.parameters),
-        }
+        return {**dataclasses.asdict(self), "bound": bound, "parameters": dict(self.parameters)}
 
 
 @dataclasses.dataclass(frozen=True)

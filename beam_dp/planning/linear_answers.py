@@ -29,7 +29,7 @@ from beam_dp.theorems.noise import intervals_theorem
 from beam_dp.theorems.theorem import Calibration, Theorem, constant
 
 _Ends = NDArray[np.int64]
-# The most values of queries at cells, with which a small database is planned.
+# Small databases are planned for at most this many values of queries at cells.
 MAX_MATRIX_VALUES = 2**22
 
 
@@ -58,7 +58,7 @@ def private_mw_option(job: PlanningJob, calibration: Calibration = "tight") -> O
     except InputError as error:
         return dataclasses.replace(option, refusal=str(error))
     theorem = synthesis.online_theorem(plan)
-    # The textbook's run is on integers, and for whole updates: its bound is a little more.
+    # The textbook's run uses integers and whole updates: its bound is a little larger.
     planned = Theorem(
         theorem.name, theorem.failure_probability, constant(synthesis.run_error(settings))
     )
@@ -71,7 +71,7 @@ def private_mw_option(job: PlanningJob, calibration: Calibration = "tight") -> O
             job.domain.num_cells, num_questions, settings.noise.max_above
         ),
         parameters=(("num_questions", str(num_questions)),),
-        note="what is not measured comes from a hypothesis: its error depends on the data",
+        note="unmeasured answers come from a hypothesis: their error depends on the data",
     )
 
 
@@ -122,11 +122,11 @@ def small_db_option(job: PlanningJob) -> Option:
 def small_database_theorem(
     job: PlanningJob, plan: SmallDBPlan, num_queries: int, max_size: int
 ) -> Theorem:
-    """Returns how wrong a small database can be, at the best size up to ``max_size``.
+    """Returns the error bound of a small database, at the best size up to ``max_size``.
 
     Accuracy: ``small_db_theorem`` for the epsilon of the choice. Where the number of records is
     private, half of beta is for its noise, which moves the answers by (1 + a) <= 2 times as much.
-    Of the plan only its shares of the budget are used; ``num_queries`` counts distinct ones.
+    Only the plan's shares of the budget are used; ``num_queries`` counts distinct queries.
     """
     guarantee, beta, away = job.guarantee, job.failure_probability, 0
     if plan.total_scale is not None:
@@ -175,7 +175,7 @@ def answers_option(job: PlanningJob, distribution: Distribution) -> Option:
         records_needed=job.needed(theorem),
         resources=resources.answers_resources(job.domain.num_cells, job.num_queries),
         parameters=(("mechanism", mechanism),),
-        note="every answer has noise of its own",
+        note="every answer has its own noise",
     )
 
 
@@ -204,7 +204,7 @@ def intervals_option(job: PlanningJob) -> Option:
 
 
 def asked_intervals(job: PlanningJob) -> tuple[str, _Ends, _Ends]:
-    """Returns the attribute whose intervals a job asks for, and their first and last cells."""
+    """Returns the attribute of the intervals of a job, and their first and last cells."""
     refusal = InputError("workload", job.num_queries, "must be intervals of one ordered attribute")
     if isinstance(job.workload, Workload):
         raise refusal

@@ -30,8 +30,8 @@ class QueryCountJob:
     """Records, a guarantee, and an error that no answer may exceed; the queries are not known.
 
     ``guarantee``: the privacy guarantee.
-    ``num_records``: N >= 1; a guess where the number is private. Never take it from the records
-    then.
+    ``num_records``: N >= 1; a guess where the number is private. Then never take it from the
+    records.
     ``num_records_is_public``: must be true under replace-one; else a noisy number is paid for
     by the mechanisms whose theorems state its cost.
     ``target_error``: A, in records, > 0 and < N.
@@ -75,8 +75,7 @@ class QueryCountJob:
 class QueryCount:
     """How many queries one theorem allows.
 
-    ``num_queries``: that ``queries_allowed`` returns; 0 also if the mechanism cannot be
-    planned.
+    ``num_queries``: the result of ``queries_allowed``; 0 also if the mechanism cannot be planned.
     ``refusal``: why the mechanism cannot be planned; None if it can.
     """
 
@@ -160,7 +159,7 @@ def _mwem(job: QueryCountJob, calibration: Calibration) -> _Found:
     cells, guarantee = _cells(job), job.guarantee
     if guarantee.delta > 0:
         raise InputError(
-            "delta", guarantee.delta, "must be 0: the bound is published of that alone"
+            "delta", guarantee.delta, "must be 0: the bound is published for pure privacy only"
         )
     epsilon, units = guarantee.epsilon, guarantee.max_records_per_unit
     number, rounds = synthesis.mwem_queries_allowed(

@@ -34,7 +34,7 @@ _NAMES = (
     "hybrid",
 )
 _ROWS = (1, 3, 5, 7)
-# The least shares are enough to take the few heaviest keys out of a sketch.
+# The smallest shares are enough to take the few heaviest keys out of a sketch.
 _HISTOGRAM_SHARES = (0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8)
 _LEAST_WIDTH = 64
 _NUMBERS_A_KEY = 2  # in a histogram: the element and its count
@@ -71,10 +71,10 @@ def plan_sparse_release(
     sparsity: int | None = None,
     is_wanted: Callable[[SparseMechanism], bool] = lambda _: True,
 ) -> list[SparseChoice]:
-    """Returns what could be released, best first.
+    """Returns the mechanisms that fit, best first.
 
-    Compare the first one's error with ``error_of_nothing`` too: for queries of few elements with
-    few records nothing beats the answer 0.
+    Also compare the error of the first one with ``error_of_nothing``: for queries of few elements
+    with few records the answer 0 can be the best.
 
     Args:
         guarantee: the privacy guarantee.
@@ -155,7 +155,7 @@ def _candidates(
 
 
 def release_parameters(mechanism: SparseMechanism) -> tuple[str, tuple[tuple[str, str], ...]]:
-    """Returns the name of a mechanism in ``release_projection``, and the flags that make it."""
+    """Returns the name of a mechanism in ``release_projection``, and its flags."""
     name = next(each for each, made in SKETCHES.items() if isinstance(mechanism, made))
     return name, tuple(texts_of(mechanism).items())
 

@@ -31,7 +31,7 @@ from beam_dp.theorems.synthesis import best_early_stop, mwem_theorem
 from beam_dp.theorems.theorem import Calibration, Theorem, constant
 
 PROGRAM = "release_synthetic_database"
-# A command line is for people.
+# A longer workload is replaced by a placeholder in command lines.
 _MAX_SPECIFICATION = 2000
 _OF_TABLES = "of the noisy tables before the fit; the card states the fit's part"
 
@@ -55,7 +55,7 @@ def synthetic_option(
 
 
 def tables_theorem(job: PlanningJob, plan: MarginalsPlan) -> Theorem:
-    """Returns how wrong the unbiased estimates from all measurements of a plan can be.
+    """Returns the error bound of the unbiased estimates from all measurements of a plan.
 
     Accuracy: with probability 1 - beta no cell of any marginal of the workload is wrong by more.
     Where every marginal is a table with Laplace noise, as published; else the tail of a weighted
@@ -73,24 +73,27 @@ def tables_theorem(job: PlanningJob, plan: MarginalsPlan) -> Theorem:
     ):
         theorem = laplace_theorem(plan.workload.num_cells(), first.scale, 1.0, beta)
         return Theorem(f"{theorem.name}, {_OF_TABLES}", constant(beta), theorem.error)
-    supports = [domain.axes(names) for names in plan.workload.closure()]
-    variances = support_variances(domain, supports, plan.measurements, plan.total_is_public)
+    variances = _variances(plan)
     largest = max(cell_variance(domain, variances, domain.axes(names)) for names in plan.workload)
     return _union_bound("cells", plan, largest, plan.workload.num_cells(), beta)
+
+
+def _variances(plan: MarginalsPlan) -> dict[tuple[int, ...], float]:
+    """Returns the variances of the unbiased estimates from all measurements of a plan."""
+    supports = [plan.domain.axes(names) for names in plan.workload.closure()]
+    return support_variances(plan.domain, supports, plan.measurements, plan.total_is_public)
 
 
 def noisy_cells(job: PlanningJob, plan: MarginalsPlan) -> int:
     """Returns how many cells of a job's marginals would be too noisy to use, as reports count them.
 
-    A cell is too noisy if its error bar, of 95 % and before the fit, is longer than half of its
-    count. Records are assumed to be spread evenly over each marginal: their real spread is private.
+    A cell is too noisy if its 95 % error bar before the fit is longer than half of its count.
+    Records are assumed to be spread evenly over each marginal: their real spread is private.
     """
-    domain, workload = job.domain, plan.workload
-    supports = [domain.axes(names) for names in workload.closure()]
-    variances = support_variances(domain, supports, plan.measurements, plan.total_is_public)
+    domain, variances = job.domain, _variances(plan)
     bar = -normal_quantile(math.log(FAILURE_PROBABILITY / 2))
     num_noisy = 0
-    for names in workload:
+    for names in plan.workload:
         axes = domain.axes(names)
         num_cells = math.prod(domain.shape[axis] for axis in axes)
         margin = bar * math.sqrt(cell_variance(domain, variances, axes))
@@ -99,7 +102,7 @@ def noisy_cells(job: PlanningJob, plan: MarginalsPlan) -> int:
 
 
 def selected_tables_theorem(plan: SelectionPlan, failure_probability: float) -> Theorem:
-    """Returns how wrong the unbiased estimates of the pairs that a selection measures can be.
+    """Returns the error bound of the unbiased estimates of the pairs that a selection measures.
 
     Accuracy: with probability 1 - beta no cell of any pair that is measured, nor of an attribute,
     is wrong by more, whichever pairs the data and noise choose: ``chosen_noise_bound``, with the
@@ -135,7 +138,7 @@ def _union_bound(
 
 
 def _selected(plan: MarginalsPlan, job: PlanningJob, option: Option) -> Option:
-    """Completes an option from its plan: here one that selects what it measures."""
+    """Completes an option from the plan of a mechanism that selects what it measures."""
     if isinstance(job.workload, LinearWorkload):
         return dataclasses.replace(option, refusal="selects what it measures, for marginals only")
     return dataclasses.replace(
@@ -196,7 +199,7 @@ def _rounds(plan: TextbookPlan, job: PlanningJob, option: Option) -> Option:
     rounds = plan.num_rounds
     measured = Measurement((), "table", plan.distribution, plan.measurement_scale)
     bound = required = None
-    note = "no bound is proved of the last hypothesis, which is released"
+    note = "no bound is proved for the last hypothesis, which is released"
     if job.guarantee.delta == 0:
         theorem = mwem_theorem(
             job.domain.num_cells,
@@ -205,7 +208,7 @@ def _rounds(plan: TextbookPlan, job: PlanningJob, option: Option) -> Option:
             job.guarantee.max_records_per_unit,
         )
         bound, required = theorem.bound(job.num_records), job.needed(theorem)
-        note = "the bound is of the average of all hypotheses; the last one is released"
+        note = "the bound is for the average of all hypotheses; the last one is released"
     best = best_early_stop(
         job.domain.num_cells,
         job.num_queries,
@@ -255,9 +258,7 @@ def specification(marginals: Workload) -> str:
 
 def query_errors(queries: LinearWorkload, plan: MarginalsPlan) -> tuple[float, float]:
     """Returns the mean and largest variance of the queries' unbiased estimates, in records^2."""
-    domain = plan.domain
-    supports = [domain.axes(names) for names in plan.workload.closure()]
-    variances = support_variances(domain, supports, plan.measurements, plan.total_is_public)
+    domain, variances = plan.domain, _variances(plan)
     kinds = Counter(
         (
             query.axes,

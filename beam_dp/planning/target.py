@@ -15,7 +15,7 @@ from beam_dp.planning.ranking import option_makers
 from beam_dp.planning.windows import WindowsOption
 from beam_dp.privacy.guarantee import MAX_EPSILON
 
-# An epsilon that is tried has four digits, so that the printed one is exactly the planned one.
+# Every tried epsilon has four digits, so that the printed one is exactly the planned one.
 _STEPS = 9000
 _FIRST_DECADE = -6
 _LAST = 12 * _STEPS  # of 1e6
@@ -29,7 +29,7 @@ OptionT = TypeVar("OptionT")
 class Least(Generic[OptionT]):
     """The least epsilon with which a mechanism keeps an error.
 
-    ``epsilon``: of four digits; None if none up to 1e6 is enough.
+    ``epsilon``: of four digits; None if even 1e6 is not enough.
     ``option``: planned with that epsilon, or with the epsilon of the least error if it is None.
     """
 
@@ -48,9 +48,9 @@ def least_epsilon(
 ) -> Least[OptionT]:
     """Returns the least epsilon of four digits with which a plan is within an error.
 
-    The option was planned with exactly that epsilon, so it keeps the error; the next smaller one
-    was planned too, and does not. It is the least of all if the error never grows with epsilon.
-    ``error_of`` is infinite for an option that is refused or whose error is not known.
+    The option was planned with exactly that epsilon and keeps the error; the next smaller one was
+    planned too, and does not. It is the least of all if the error never grows with epsilon.
+    ``error_of`` is infinite for an option that is refused or whose error is unknown.
 
     Example:
         >>> least_epsilon(lambda epsilon: 2 / epsilon, lambda error: error, 0.3).epsilon
@@ -129,7 +129,7 @@ class Target:
 class TargetRanking:
     """The mechanisms that keep an error, the least epsilon first.
 
-    ``beyond``: mechanisms that keep it with none, the least error first.
+    ``beyond``: mechanisms that keep it with no epsilon, the least error first.
     """
 
     job: PlanningJob | SparsePlanningJob
@@ -148,13 +148,12 @@ class TargetRanking:
         guarantee = self.job.guarantee.to_json()
         del guarantee["epsilon"]
         reached = [{"epsilon": each.epsilon, **each.option.to_json()} for each in self.found]
-        others = [each.option for each in self.beyond]
         return {
             self.target.name: self.target.error,
             "guarantee": guarantee,
             "failure_probability": self.job.failure_probability,
             "options": reached,
-            "not_reached": [option.to_json() for option in others],
+            "not_reached": [each.option.to_json() for each in self.beyond],
             "refused": [option.to_json() for option in self.refused],
         }
 
@@ -210,13 +209,13 @@ def rank_windows_for_target(
         except InputError:
             if epsilon == 1:
                 raise
-            return {}  # the noise of such an epsilon cannot be drawn
+            return {}  # noise for this epsilon cannot be drawn
         return {option.strategy: option for option in reversed(options)}
 
     found: list[Least[WindowsOption | None]] = [
         least_epsilon(
             lambda epsilon, strategy=strategy: best(epsilon).get(strategy),  # type: ignore[misc]
-            lambda option: math.inf if option is None else _largest_error(option),
+            lambda option: math.inf if option is None else max(option.errors.values()),
             target.error,
         )
         for strategy in best(1.0)
@@ -232,12 +231,8 @@ def rank_windows_for_target(
     return reached
 
 
-def _largest_error(option: WindowsOption) -> float:
-    return max(option.errors.values())
-
-
 def out_of_reach(target: Target, floor: float) -> InputError:
-    """Returns the refusal of an error that nothing keeps, with the least one found.
+    """Returns the refusal of an error that no mechanism keeps, with the least one found.
 
     ``floor`` is the least error of all mechanisms; infinite if none is known beforehand.
     """
@@ -254,7 +249,7 @@ def _unknown(option: Option, target: Target) -> Option:
     """Returns an option without a finite error as a refused one."""
     if option.refusal is not None:
         return option
-    refusal = "no bound below the number of records is proved of it"
+    refusal = "no bound below the number of records is proved for it"
     if not target.of_bound:
         refusal = "its expected error depends on the data"
     return dataclasses.replace(option, refusal=refusal)

@@ -19,7 +19,7 @@ class WindowsOption:
     """One way to measure the windows of a horizon, and the errors that follow.
 
     ``block``: windows in a block; None if no blocks are measured.
-    ``errors``: for each question, asked as soon as it can be: the root mean squared error of a
+    ``errors``: for each question, asked as early as possible: the root mean squared error of a
     cell, averaged over the workload and the horizon, in records.
     """
 
@@ -75,16 +75,15 @@ def rank_window_strategies(
         questions=questions,
     )
     asked = {text: choices.Question.parse(text, horizon.num_windows) for text in questions}
-    return [_option(choice, asked) for choice in found]
-
-
-def _option(choice: choices.Choice, asked: Mapping[str, choices.Question]) -> WindowsOption:
-    return WindowsOption(
-        choice.strategy,
-        choice.distribution,
-        choice.block,
-        float(choice.share),
-        {text: choice.error(question) for text, question in asked.items()},
-        {text: choice.error(question, "end") for text, question in asked.items()},
-        choice.mean_error([*asked.values()]),
-    )
+    return [
+        WindowsOption(
+            choice.strategy,
+            choice.distribution,
+            choice.block,
+            float(choice.share),
+            {text: choice.error(question) for text, question in asked.items()},
+            {text: choice.error(question, "end") for text, question in asked.items()},
+            choice.mean_error([*asked.values()]),
+        )
+        for choice in found
+    ]

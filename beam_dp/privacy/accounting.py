@@ -22,8 +22,8 @@ _SMOOTHING = 2
 _RANGE_MU = Fraction(62665706866, 10**11)
 # Relative margin of every calibrated budget.
 _SAFETY = 1e-12
-# What a few elementary operations err by at most, relatively. The logarithm of the normal
-# distribution is nearly 0 far above its mean: there its error is absolute.
+# Largest relative error of a few elementary operations. The logarithm of the normal distribution
+# is nearly 0 far above its mean: there its error is absolute.
 _ROUNDING = 8 * UNIT
 _LEAST_ERROR = 1e-18
 _LEAST_STEP = 1e-8  # of the logarithm of an order: the error of the minimum is its square
@@ -31,18 +31,11 @@ _LEAST_DOUBLE = math.ulp(0.0)
 
 
 def gaussian_delta(mu: float, epsilon: float) -> float:
-    """Returns the delta of mu-Gaussian differential privacy at an epsilon.
+    """Returns the delta of mu-Gaussian privacy at an epsilon, rounded up by more than its error.
 
     ``mu`` is the L2 sensitivity divided by the standard deviation of the noise.
 
-    Returns:
-        The smallest delta, in [0, 1], rounded up by more than the errors of the arithmetic.
-
     Reference: Balle and Wang (2018), Theorem 5; Dong, Roth and Su (2022), Corollary 2.13.
-
-    Example:
-        >>> f"{gaussian_delta(1 / 5.49527, 1.0):.3g}"
-        '1e-09'
     """
     shift = epsilon / mu
     # Where mu is small, delta is a small difference of large numbers: both are rounded apart.
@@ -60,14 +53,7 @@ def gaussian_mu(epsilon: float, delta: float) -> float:
 
     Its inverse is the standard deviation of continuous Gaussian noise for L2 sensitivity 1.
 
-    Returns:
-        mu > 0.
-
     Reference: Balle and Wang (2018), Algorithm 1.
-
-    Example:
-        >>> round(1 / gaussian_mu(1.0, 1e-9), 5)
-        5.49527
     """
     return _largest(lambda mu: gaussian_delta(mu, epsilon) <= delta)
 
@@ -89,9 +75,6 @@ def discrete_gaussian_mu(epsilon: float, delta: float) -> float:
     1e-20; the returned mu leaves a relative margin of 1e-12 in epsilon and delta.
 
     The margin is not for rounding: the parameters of noise are rounded up apart from it.
-
-    Returns:
-        mu > 0.
     """
     return gaussian_mu(epsilon * (1 - _SAFETY), delta * (1 - _SAFETY))
 
@@ -122,14 +105,9 @@ def range_mu(epsilon: Real) -> Fraction:
 def discrete_parameter(squared_deviation: Real) -> float:
     """Returns the discrete Gaussian that is as private as a continuous one, rounded up.
 
+    It is s with s^2 - 4 at least the squared deviation: see ``discrete_gaussian_mu``.
+
     ``squared_deviation``: of the continuous Gaussian, in squared grid units, > 0; exact.
-
-    Returns:
-        s with s^2 - 4 at least the squared deviation: see ``discrete_gaussian_mu``.
-
-    Example:
-        >>> discrete_parameter(3**2) >= 13**0.5
-        True
     """
     if squared_deviation == math.inf:
         return math.inf
@@ -140,25 +118,14 @@ def squared_deviation(parameter: Real) -> Fraction:
     """Returns the squared deviation of a continuous Gaussian as private as a discrete one.
 
     ``parameter``: s, > 2, in grid units: see ``discrete_gaussian_mu``.
-
-    Example:
-        >>> squared_deviation(discrete_parameter(9)) >= 9
-        True
     """
     return Fraction(parameter) ** 2 - _SMOOTHING**2
 
 
 def zcdp_epsilon(rho: float, delta: float) -> float:
-    """Returns the epsilon that rho-zero-concentrated differential privacy implies at delta.
-
-    Returns:
-        epsilon >= 0, rounded up by more than the errors of the arithmetic.
+    """Returns the epsilon of rho-zero-concentrated privacy at delta, rounded up by its error.
 
     Reference: Canonne, Kamath and Steinke (2020), Proposition 7.
-
-    Example:
-        >>> round(zcdp_epsilon(0.0149731, 1e-9), 4)
-        1.0
     """
     if rho in (0, math.inf):
         return rho
@@ -186,14 +153,7 @@ def zcdp_rho(epsilon: float, delta: float) -> float:
 
     zCDP adds up under adaptively chosen parameters, so this rho is also the limit of a filter.
 
-    Returns:
-        rho > 0.
-
     Reference: Canonne, Kamath and Steinke (2020); Feldman and Zrnic (2021) for the filter.
-
-    Example:
-        >>> round(zcdp_rho(1.0, 1e-9), 7)
-        0.0149731
     """
     rho = _largest(lambda rho: zcdp_epsilon(rho, delta) <= epsilon * (1 - _SAFETY))
     if rho == 0:

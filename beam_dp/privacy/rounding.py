@@ -1,9 +1,9 @@
 """Directed rounding, so that a computed promise is never too strong.
 
-What a release spends and how much noise it needs are rounded up, what may be spent is rounded down.
-Quotients and roots of what is known exactly are rounded once, from rational numbers. Where
-logarithms or exponentials leave only floating point, ``raised`` and ``lowered`` move a result by
-more than its operations can have erred.
+The loss of a release and the noise that it needs are rounded up, a budget is rounded down.
+Quotients and roots of exact numbers are rounded once, from rational numbers. Where logarithms or
+exponentials leave only floating point, ``raised`` and ``lowered`` move a result by more than the
+largest error of its operations.
 """
 
 from __future__ import annotations
@@ -20,12 +20,7 @@ _ROOT_BITS = 128
 
 
 def up(value: Real) -> float:
-    """Returns the least double that is at least a number; infinite beyond all others.
-
-    Example:
-        >>> up(2**53 + 1) == 2.0**53 + 2, float(2**53 + 1) == 2.0**53
-        (True, True)
-    """
+    """Returns the least double that is at least a number; infinite beyond all others."""
     if isinstance(value, float):
         return value
     try:
@@ -36,12 +31,7 @@ def up(value: Real) -> float:
 
 
 def down(value: Real) -> float:
-    """Returns the largest double that is at most a number.
-
-    Example:
-        >>> down(Fraction(1, 10)) < up(Fraction(1, 10)) == 0.1
-        True
-    """
+    """Returns the largest double that is at most a number."""
     return -up(-value)
 
 
@@ -62,13 +52,9 @@ def down_to_digits(value: float, digits: int) -> float:
 
 
 def rounded_up(value: Fraction, bits: int = 160) -> Fraction:
-    """Returns a number >= 0 that is at least this one, and hardly more, of so many binary digits.
+    """Returns a number of a few binary digits, at least as large as this one and hardly more.
 
     Sums of many such numbers stay short.
-
-    Example:
-        >>> 0 <= rounded_up(Fraction(1, 3)) - Fraction(1, 3) < Fraction(1, 2**150)
-        True
     """
     if value == 0:
         return value
@@ -78,12 +64,7 @@ def rounded_up(value: Fraction, bits: int = 160) -> Fraction:
 
 
 def root_up(square: Real) -> float:
-    """Returns a double that is at least the square root of a number >= 0, and hardly more.
-
-    Example:
-        >>> root_up(9), root_up(2) == 2**0.5
-        (3.0, True)
-    """
+    """Returns a double that is at least the square root of a number >= 0, and hardly more."""
     floor, is_exact, unit = _root(square)
     return up((floor if is_exact else floor + 1) * unit)
 
@@ -95,16 +76,16 @@ def root_down(square: Real) -> float:
 
 
 def raised(value: float, operations: int = 8) -> float:
-    """Returns a number >= 0 that is surely no less than what it was computed for.
+    """Returns a number that is at least the exact result of a computation.
 
-    ``value``: the result of sums, products, quotients and roots of numbers >= 0.
+    ``value``: its result, from sums, products, quotients and roots of numbers >= 0.
     ``operations``: how many there were, at most.
     """
     return math.nextafter(value * (1 + operations * UNIT), math.inf)
 
 
 def lowered(value: float, operations: int = 8) -> float:
-    """Returns a number >= 0 that is surely no more than what it was computed for."""
+    """Returns a number >= 0 that is at most the exact result of a computation, as ``raised``."""
     return max(0.0, math.nextafter(value * (1 - operations * UNIT), -math.inf))
 
 

@@ -37,16 +37,12 @@ def zcdp_epsilon(rho: Fraction, delta: Fraction) -> float:
     one that is taken was searched for in floating point; the claim is then computed for it.
 
     Reference: Canonne, Kamath and Steinke (2020), Proposition 7.
-
-    Example:
-        >>> round(zcdp_epsilon(Fraction("0.0149731"), Fraction("1e-9")), 4)
-        1.0
     """
     if rho == 0:
         return 0.0
     if rho > _LARGEST_MU**2:
         return math.inf
-    # Of less than a double can tell any alpha does.
+    # Below the least double any alpha is good enough.
     spent, log_delta = max(float(rho), _TINY), math.log(delta)
 
     def epsilon(log_excess: float) -> float:
@@ -64,7 +60,7 @@ def zcdp_epsilon(rho: Fraction, delta: Fraction) -> float:
             -(_decimal(delta).ln() + (1 + more).ln()) / more,
             -(1 + 1 / more).ln(),
         )
-        return _double(max(sum(terms), Decimal(0)) + sum(map(abs, terms)) * _ERROR)
+        return up(Fraction(max(sum(terms), Decimal(0)) + sum(map(abs, terms)) * _ERROR))
 
 
 @functools.lru_cache(maxsize=256)
@@ -77,10 +73,6 @@ def gaussian_epsilon(mu_squared: Fraction, delta: Fraction) -> float:
     taken for smaller, and epsilon raised, by that much.
 
     Reference: Balle and Wang (2018), Theorem 5; Dong, Roth and Su (2022), Corollary 2.13.
-
-    Example:
-        >>> round(gaussian_epsilon(Fraction("0.0331147"), Fraction("1e-9")), 4)
-        1.0
     """
     if mu_squared == 0:
         return 0.0
@@ -89,7 +81,7 @@ def gaussian_epsilon(mu_squared: Fraction, delta: Fraction) -> float:
         return math.inf
     kept = delta * (1 - 2 * DISCRETENESS)
     near, margin = _near_epsilon(mu, kept), 2.0**-48
-    # Where it is was found in floating point; that it is enough is now proved.
+    # The place was found in floating point; this proves that it is enough.
     while math.isfinite(near) and gaussian_delta(mu, near) > kept:
         near, margin = near * (1 + margin) + margin * 2.0**-200, 2 * margin
     return up(Fraction(near) + 2 * DISCRETENESS) if math.isfinite(near) else near
@@ -113,14 +105,10 @@ def _near_epsilon(mu: float, delta: Fraction) -> float:
 
 
 def gaussian_delta(mu: float, epsilon: float) -> Fraction:
-    """Returns what the delta of mu-Gaussian privacy at an epsilon is at most.
+    """Returns an upper bound of the delta of mu-Gaussian privacy at an epsilon.
 
     With a = epsilon / mu - mu / 2, b = epsilon / mu + mu / 2 and Mills' ratio R, the delta is
     phi(a) (R(a) - R(b)).
-
-    Example:
-        >>> f"{float(gaussian_delta(1 / 5.49527, 1.0)):.3g}"
-        '1e-09'
     """
     with localcontext() as context:
         context.prec = _DIGITS
@@ -172,7 +160,3 @@ def _minimum(function: Callable[[float], float], low: float, high: float) -> flo
 
 def _decimal(value: Fraction) -> Decimal:
     return Decimal(value.numerator) / Decimal(value.denominator)
-
-
-def _double(value: Decimal) -> float:
-    return up(Fraction(value))

@@ -34,7 +34,7 @@ _CONVERSIONS = {
     ZCDP: (
         "rho",
         "rho",
-        "rho adds up, epsilon^2 / 2 where there is but an epsilon; the least over alpha > 1 of"
+        "rho adds up, epsilon^2 / 2 where there is only an epsilon; the least over alpha > 1 of"
         " alpha rho + ln(1 / (alpha delta)) / (alpha - 1) + ln(1 - 1 / alpha)",
     ),
 }
@@ -72,10 +72,7 @@ def loss_json(loss: Loss) -> dict[str, float]:
 
 
 def laplace_step(what: str, l1_sensitivity: Fraction | int, scale: float) -> Step:
-    """Returns the step of discrete Laplace noise on a vector of integers.
-
-    ``l1_sensitivity``: L1 sensitivity of the vector, in units of the scale.
-    """
+    """Returns the step of discrete Laplace noise on a vector; sensitivities are in its units."""
     epsilon = Fraction(l1_sensitivity) / positive(scale)
     numbers = f"{number(l1_sensitivity)} / {number(scale)} = epsilon {above(epsilon)}"
     return Step(what, "epsilon = L1 sensitivity / scale", LAPLACE, numbers, Loss.pure(epsilon))
@@ -99,10 +96,7 @@ def gaussian_step(
 
 
 def gaussian_vector(what: str, l2_squared: Fraction | int, scale: float) -> Step:
-    """Returns the step of a vector whose numbers all get the same discrete Gaussian noise.
-
-    ``l2_squared``: square of the L2 sensitivity, in units of the scale.
-    """
+    """Returns the step of a vector whose numbers all get the same discrete Gaussian noise."""
     square = Fraction(l2_squared)
     mu_squared = rounded_up(square / (positive(scale) ** 2 - 4)) if scale > 2 else None
     rho = square / (2 * positive(scale) ** 2)
@@ -115,7 +109,7 @@ def selection_step(
 ) -> Step:
     """Returns the step of an exponential mechanism.
 
-    ``sensitivity``: sensitivity of a score, in units of the scale.
+    ``sensitivity``: of a score, in units of the scale.
     ``ways``: directions in which scores may move: 2, or 1 if all move the same way.
     """
     epsilon, formula, numbers = _of_scores(sensitivity, scale, ways)
@@ -140,11 +134,7 @@ def flip_step(
     ways: int = 2,
     theorem: str = PERMUTE_AND_FLIP,
 ) -> Step:
-    """Returns the step of permute-and-flip, or of what costs as much: no bounded range.
-
-    Args: as of ``selection_step``, and
-        theorem: that this is by.
-    """
+    """Returns the step of permute-and-flip, or of a choice that costs as much: no bounded range."""
     epsilon, formula, numbers = _of_scores(sensitivity, scale, ways)
     return repeated(Step(what, formula, theorem, numbers, Loss.pure(epsilon)), times)
 
@@ -171,9 +161,7 @@ def repeated(one: Step, times: int) -> Step:
 
 def positive(scale: Any) -> Fraction:
     """Returns a scale as a rational number."""
-    if isinstance(scale, bool) or not isinstance(scale, int | float):
-        raise InputError("scale", scale, "must be a finite number > 0")
-    if not 0 < scale < math.inf:
+    if isinstance(scale, bool) or not isinstance(scale, int | float) or not 0 < scale < math.inf:
         raise InputError("scale", scale, "must be a finite number > 0")
     return Fraction(scale)
 
@@ -202,10 +190,6 @@ def above(value: Fraction | float, digits: int = _SHOWN_DIGITS) -> str:
 
     A number within 1e-9 of a shorter one is shown as that: 2 / 39.99999999999 is 0.05, and not
     0.0500001. Whether a promise is kept is decided by the number itself.
-
-    Example:
-        >>> above(1.0000001), above(0.25), above(0.25 + 1e-15), number(1.0000001)
-        ('1.00001', '0.25', '0.25', '1')
     """
     if value == math.inf or up(exact := Fraction(value)) == math.inf:
         return "infinite"
@@ -228,7 +212,7 @@ def epsilons(loss: Loss, delta: Fraction) -> dict[str, float]:
     found = {}
     if left >= 0 and loss.epsilon is not None:
         found[BASIC] = up(loss.epsilon)
-    # What has no pure epsilon is converted at the least delta of a guarantee, or more.
+    # Losses without a pure epsilon are converted at the least delta of a guarantee, or more.
     if left >= Fraction(MIN_DELTA) and loss.mu_squared is not None:
         found[GAUSSIAN] = gaussian_epsilon(loss.mu_squared, left)
     if left >= Fraction(MIN_DELTA) and loss.rho is not None:
@@ -239,7 +223,7 @@ def epsilons(loss: Loss, delta: Fraction) -> dict[str, float]:
 def total(
     steps: Sequence[Step], promise: Guarantee, beside: Sequence[Step] = ()
 ) -> tuple[Step, float]:
-    """Returns the least epsilon that is proved of some steps together, and how it was found."""
+    """Returns how steps add up, and the least epsilon that is proved for them together."""
     delta = Fraction(promise.delta)
     everything = composed(step.loss for step in (*steps, *beside))
     options = [
@@ -284,7 +268,7 @@ def _with_more(option: _Option, more: Fraction) -> _Option:
 
 
 def more_than(epsilon: float, promised: float) -> str:
-    """Returns an epsilon in as many digits as tell it from a smaller one that was promised.
+    """Returns an epsilon, with enough digits to differ from the smaller promised one.
 
     Example:
         >>> more_than(13.819077, 1.0), more_than(1.00000000002, 1.0)
@@ -299,7 +283,7 @@ def more_than(epsilon: float, promised: float) -> str:
 
 
 def excess(epsilon: float, promised: float) -> str:
-    """Returns by how much an epsilon is more than a smaller one that was promised.
+    """Returns by how much an epsilon exceeds the smaller promised one.
 
     Example:
         >>> excess(13.8, 1.0), excess(1.0000144, 1.0)

@@ -27,7 +27,7 @@ AGREEMENT = 1e-9
 def check_fields(
     name: str, stated: object, needed: Collection[str], optional: Collection[str] = ()
 ) -> None:
-    """Refuses a JSON object with a field that is missing, or one that no check would charge."""
+    """Refuses a JSON object with a missing field, or with one that no check would charge."""
     if not isinstance(stated, Mapping):
         raise InputError(name, stated, "must be a JSON object")
     for field in needed:
@@ -35,7 +35,7 @@ def check_fields(
             raise InputError(f"{name}.{field}", None, "must be stated")
     for field in stated:
         if field not in needed and field not in optional:
-            condition = "is no field that this version knows, so that nothing is charged for it"
+            condition = "is not a field that this version knows, so nothing is charged for it"
             raise InputError(f"{name}.{field}", stated[field], condition)
 
 
@@ -66,10 +66,10 @@ def _short(value: Any) -> str:
 
 
 def misread(release: Release) -> list[str]:
-    """Returns where the card of a release states other things than were read from it.
+    """Returns the places where the card of a release differs from the release that was read.
 
-    Reading takes what it needs, and computes what follows from that again. So whatever else a card
-    states, twice or wrongly, is found by writing the card once more.
+    Reading takes only the fields that it needs, and recomputes those that follow. Writing the card
+    again therefore finds every field that is repeated or wrong.
     """
     if release.read_from is None:
         return []
@@ -80,7 +80,7 @@ def misread(release: Release) -> list[str]:
     return [f"card: {each}" for each in differences(stated, plain_json(found))]
 
 
-# A mechanism that spends less than this share of its promise was perhaps made for another one.
+# A mechanism that spends less than this share of its promise was perhaps made for another promise.
 _WELL_SPENT = 0.9
 
 
@@ -93,7 +93,7 @@ class Figures:
 
     @contextlib.contextmanager
     def following(self, name: str) -> Iterator[None]:
-        """Notes a fault where figures are infinite: the verdict on the noise is not withheld."""
+        """Notes a fault where figures are infinite, so that the noise still gets its verdict."""
         try:
             yield
         except ArithmeticError:
@@ -113,7 +113,7 @@ class Figures:
             self.faults.append(f"{name} is {_shown(stated)}; must be {_shown(found)}")
 
     def near(self, name: str, stated: Any, found: float, error: float) -> None:
-        """Compares what a card states with what follows but for a known error: to 1e-9 beside."""
+        """Compares a stated figure with the recomputed one, up to a known error and 1e-9."""
         self.number += 1
         allowed = error + AGREEMENT * abs(found)
         if not (is_number(stated) and abs(stated - found) <= allowed):
@@ -126,7 +126,7 @@ class Figures:
             self.faults.append(f"{name} is {stated!r}; must be {found!r}")
 
     def at_least(self, name: str, stated: Any, least: float, most: float = math.inf) -> None:
-        """Compares what a card states with what it can't be less than, and perhaps not more."""
+        """Compares a stated figure with its lower bound, and perhaps with an upper one."""
         self.number += 1
         fits = is_number(stated) and least * (1 - AGREEMENT) <= stated <= most * (1 + AGREEMENT)
         if not fits:
@@ -136,7 +136,7 @@ class Figures:
             self.faults.append(f"{name} is {_shown(stated)}; must be {bounds}")
 
     def loss(self, name: str, stated: Any, proved: Loss, *, is_exact: bool = True) -> None:
-        """Compares a loss that a card states for a ledger, as JSON values, with what is proved."""
+        """Compares the loss that a card states, as JSON values, with the proved one."""
         loss, found = Loss.from_json(stated).to_json(), proved.to_json()
         self.equal(f"{name}.slack", loss.get("slack"), None)
         implied = loss
@@ -157,19 +157,15 @@ class Figures:
 
 @dataclasses.dataclass(frozen=True)
 class Verification:
-    """What was found of one release.
+    """The result of verifying one release.
 
-    Args:
-        kind: kind of the release.
-        mechanism: its name.
-        promise: the guarantee that its card states.
-        steps: of the mechanism, with what each reveals.
-        together: how they add up, and what follows at the delta of the promise.
-        epsilon: what the steps reveal together is at most this, at that delta; infinite where
-            nothing follows.
-        num_figures: how many figures of the card were recomputed.
-        faults: in words: claims that do not hold, or contradict the rest.
-        notes: in words: figures that could not be recomputed, or are unusual.
+    ``promise``: the guarantee that its card states.
+    ``steps``: of the mechanism, each with its privacy loss.
+    ``together``: how they add up, and the epsilon that follows at the delta of the promise.
+    ``epsilon``: at that delta the steps together have at most this; infinite if nothing follows.
+    ``num_figures``: how many figures of the card were recomputed.
+    ``faults``: in words: claims that do not hold, or contradict the rest.
+    ``notes``: in words: figures that could not be recomputed, or are unusual.
     """
 
     kind: str
@@ -188,7 +184,7 @@ class Verification:
         return not self.faults
 
     def to_json(self) -> dict[str, Any]:
-        """Returns what was found as JSON values."""
+        """Returns the result as JSON values."""
         finite = math.isfinite(self.epsilon)
         return {
             "kind": self.kind,
@@ -214,7 +210,7 @@ def judged(
     beside: Sequence[Step] = (),
     notes: Sequence[str] = (),
 ) -> Verification:
-    """Returns what the steps of a release come to, and whether that keeps its promise."""
+    """Returns the verdict: the loss of all steps of a release, and whether it keeps the promise."""
     together, epsilon = total(steps, promise, beside)
     faults, notes = list(figures.faults), list(notes)
     if not epsilon <= promise.epsilon:
@@ -239,15 +235,15 @@ def judged(
 
 
 def _broken(epsilon: float, promise: Guarantee) -> str:
-    """What is to be known, and done, of a release whose promise its noise does not keep."""
+    """Returns the fault of a release whose noise does not keep its promise, and what to do."""
     stated = f"The card promises epsilon {promise.epsilon:.6g} at delta {promise.delta:g}"
     if epsilon == math.inf:
-        return f"{stated}, but of its noise no epsilon is proved. Treat it as unprotected."
+        return f"{stated}, but its noise proves no epsilon. Treat it as unprotected."
     true = more_than(epsilon, promise.epsilon)
     return (
         f"{stated}, but the noise that it states keeps only epsilon {true},"
-        f" {excess(epsilon, promise.epsilon)}. Noise can't be added to what is out: count the"
-        f" release with epsilon {true} wherever its budget is counted, and tell who relies on it."
+        f" {excess(epsilon, promise.epsilon)}. A published release cannot be made more private:"
+        f" count it as epsilon {true} in every budget, and inform everyone who relies on it."
     )
 
 
@@ -256,7 +252,7 @@ def _shown(value: Any) -> str:
 
 
 def of_release(promise: Guarantee, left_out: LeftOut | None) -> Guarantee:
-    """Returns what the release keeps by itself, of what was promised with these counts."""
+    """Returns the guarantee of the release by itself, without the counts of left-out records."""
     if left_out is None:
         return promise
     epsilon = left_out.budget["release"]["epsilon"]
@@ -264,7 +260,7 @@ def of_release(promise: Guarantee, left_out: LeftOut | None) -> Guarantee:
 
 
 def left_out_steps(left_out: LeftOut, promise: Guarantee, domain: Domain) -> list[Step]:
-    """Returns the step of the counts: a unit moves one of them by k, a replacement two."""
+    """Returns the step of the counts: a unit moves one of them by k, a replacement moves two."""
     counts = len(domain.names) + bool(domain.impossible)
     moved = promise.neighboring.num_moved if counts > 1 else 1
     what = "count what was left out"

@@ -244,8 +244,8 @@ def test_reports_the_missing_budget_and_what_to_do(tmp_path):
     assert found is not None
     assert found.faults[0] == (
         "The card promises epsilon 1 at delta 1e-09, but the noise that it states keeps only"
-        " epsilon 2, 2 times as much. Noise can't be added to what is out: count the release with"
-        " epsilon 2 wherever its budget is counted, and tell who relies on it."
+        " epsilon 2, 2 times as much. A published release cannot be made more private: count it as"
+        " epsilon 2 in every budget, and inform everyone who relies on it."
     )
 
 

@@ -42,14 +42,14 @@ _PUBLIC = (
     "mode",
 )
 _HIDDEN = "***"
-# Where a server's name, database or user holds one of these, a password was not where it belongs.
+# A server's name, database or user with one of these contains a misplaced password.
 _MISPLACED = re.compile(r"[@=&;?\s]")
 
 
 class LedgerError(InputError):
-    """The ledger refused, or can't be used: whatever was to follow must not happen.
+    """The ledger refused, or can't be used: the release must not happen.
 
-    Nothing was spent, unless a server's connection broke just when it said so.
+    Nothing was spent, unless the connection to a server broke just when it confirmed the entry.
     """
 
 
@@ -57,7 +57,7 @@ def parse_url(text: str) -> sa.URL:
     """Returns the URL of a ledger, whose driver is sqlite's or psycopg."""
     try:
         text.encode()
-    except UnicodeEncodeError:  # bytes of the command line that are no text
+    except UnicodeEncodeError:  # bytes of the command line that are not text
         _refuse_unseen(text)
     if "://" not in text:
         looks_like_server = text.lower().startswith("postgres") or re.search(":.*@", text, re.S)
@@ -66,7 +66,7 @@ def parse_url(text: str) -> sa.URL:
         return sa.URL.create("sqlite", database=text)
     try:
         url = sa.make_url(text)
-    except (exc.ArgumentError, ValueError):  # no URL, or a port that is no number
+    except (exc.ArgumentError, ValueError):  # not a URL, or a port that is not a number
         _refuse_unseen(text)
     parts = [url.host, url.username]
     if url.drivername not in _SQLITE:
@@ -86,7 +86,7 @@ def parse_url(text: str) -> sa.URL:
 
 
 def _refuse_unseen(text: str) -> NoReturn:
-    """Refuses a text that may hold a password where none can be told apart."""
+    """Refuses a text that may contain a password at an unknown place, without showing it."""
     scheme = re.match(r"(?:postgres(?:ql)?|mysql|sqlite)(?:\+\w+)?://", text)
     raise LedgerError("ledger", f"{scheme[0] if scheme else ''}{_HIDDEN}", _CONDITION)
 
@@ -122,7 +122,13 @@ def without_secrets(text: str, url: sa.URL) -> str:
     return text
 
 
-# How many characters each of them may have.
+def check_text(name: str, value: object, most: int = 200) -> None:
+    """Refuses a value that is not a printable text, such as the id of a dataset or of a release."""
+    if not (isinstance(value, str) and 1 <= len(value) <= most and value.isprintable()):
+        raise InputError(name, value, f"must be 1 to {most:,} printable characters")
+
+
+# How many characters each field of an origin may have.
 LONGEST = {"who": 200, "purpose": 500, "output": 4096}
 
 
@@ -130,11 +136,11 @@ LONGEST = {"who": 200, "purpose": 500, "output": 4096}
 class Origin:
     """Who pays for a release, why, and where it goes: for people who read the ledger.
 
-    It stands in the ledger beside the parameters, and nothing that is released depends on it. It is
-    public to whoever reads the ledger, and must tell nothing of a record.
+    The ledger keeps it next to the parameters, and no release depends on it. Everyone who reads the
+    ledger sees it, so it must reveal nothing about a record.
 
-    ``purpose``: why, in up to 500 characters; None where it was not said.
-    ``output``: the directory or URL of the release; None where it is not known.
+    ``purpose``: why, in up to 500 characters; None if it was not given.
+    ``output``: the directory or URL of the release; None if it is not known.
 
     Example:
         >>> Origin("alice", "monthly report").to_json()
@@ -147,11 +153,8 @@ class Origin:
 
     def __post_init__(self) -> None:
         for name, most in LONGEST.items():
-            text = getattr(self, name)
-            if text is None and name != "who":
-                continue
-            if not (isinstance(text, str) and 1 <= len(text) <= most and text.isprintable()):
-                raise InputError(name, text, f"must be 1 to {most:,} printable characters")
+            if (text := getattr(self, name)) is not None or name == "who":
+                check_text(name, text, most)
 
     def to_json(self) -> dict[str, str | None]:
         """Returns it as JSON values."""
@@ -169,9 +172,9 @@ class Origin:
 
 
 def place_text(output: str) -> str:
-    """Returns where an output is, as an entry says it: a URL, or the whole path of a folder."""
+    """Returns the place of an output for an entry: a URL, or the whole path of a folder."""
     place = output if "://" in output else os.path.abspath(output)
-    # A folder may have any name; the ledger has words for people.
+    # A folder may have any name; entries are printed.
     shown = "".join(each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in place)
     return shown[: LONGEST["output"]]
 
@@ -210,8 +213,8 @@ class Dataset:
     composition: filters.Composition = filters.DEFAULT_COMPOSITION
 
     def __post_init__(self) -> None:
-        check_dataset_id(self.dataset_id)
-        # The same rules as for a release, but for delta's size, which ``declare`` judges.
+        check_text("dataset_id", self.dataset_id)
+        # The same rules as for a release, except the size of delta, which ``declare`` checks.
         checked = Guarantee(
             self.epsilon, self.delta, self.neighboring, self.privacy_unit, 1, allow_large_delta=True
         )
@@ -228,7 +231,7 @@ class Dataset:
 
 @dataclasses.dataclass(frozen=True)
 class Token:
-    """Says that one release was paid for, with the loss as ledgers store it: in doubles."""
+    """The proof that one release was paid for, with its loss in doubles, as ledgers store it."""
 
     dataset_id: str
     number: int
@@ -245,7 +248,7 @@ class Token:
         return f"{self.dataset_id}/{self.number}"
 
     def check(self, mechanism: str, guarantee: Guarantee, loss: Loss) -> None:
-        """Refuses to stand for what it did not pay for."""
+        """Refuses a release that this token did not pay for."""
         if (self.mechanism, self.guarantee, self.loss) != (mechanism, guarantee, loss.in_doubles()):
             condition = f"must have paid for {mechanism!r} with the same guarantee and loss"
             raise InputError("ledger_token", self.release_id, condition)
@@ -258,10 +261,10 @@ _UNPAID: WeakValueDictionary[tuple[int, int], LaterToken] = WeakValueDictionary(
 class LaterToken(Token):
     """The token of a job that is paid for only once its pipeline was built.
 
-    Building a pipeline refuses what planning could not, and what is refused costs nothing. Beam
-    pickles a step when it is added to a pipeline, and again when the pipeline runs. What is pickled
-    before ``pay`` goes on referring to this object of this process; what is pickled afterwards
-    holds the token of the entry. A job that runs unpaid fails: its card has no entry to name.
+    Building a pipeline can refuse a job that planning accepted, and a refused job costs nothing.
+    Beam pickles a step when it is added to a pipeline, and again when the pipeline runs. A pickle
+    made before ``pay`` refers to this object in this process; a later one contains the token of the
+    entry. A job that runs unpaid fails: its card has no entry to name.
     """
 
     def __init__(self, dataset_id: str, mechanism: str, guarantee: Guarantee, loss: Loss) -> None:
@@ -287,15 +290,11 @@ class LaterToken(Token):
         return f"LaterToken({self._token!r})"
 
     def __reduce__(self) -> tuple[Callable[..., Token], tuple[Any, ...]]:
-        return (_unpaid, (self._key,)) if self._token is None else (_paid, (self._token,))
+        return _unpickled, (self._token or self._key,)
 
 
-def _unpaid(key: tuple[int, int]) -> Token:
-    return _UNPAID[key]
-
-
-def _paid(token: Token) -> Token:
-    return token
+def _unpickled(token: Token | tuple[int, int]) -> Token:
+    return token if isinstance(token, Token) else _UNPAID[token]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -332,18 +331,6 @@ class Entry(Token):
         }
 
 
-def check_dataset_id(name: str) -> None:
-    """Refuses what can be no dataset id, declared or not."""
-    if not (isinstance(name, str) and 1 <= len(name) <= 200 and name.isprintable()):
-        raise InputError("dataset_id", name, "must be 1 to 200 printable characters")
-
-
-def check_id(key: str, value: object) -> None:
-    """Refuses what can be no id of a release among the parameters of its entry."""
-    if not (isinstance(value, str) and 1 <= len(value) <= 200 and value.isprintable()):
-        raise InputError(key, value, "must be 1 to 200 printable characters")
-
-
 def account_of(dataset: Dataset, paid: Sequence[Token]) -> filters.Account:
     """Returns the account of a declared budget and what was paid from it, in order."""
     losses = tuple(token.loss for token in paid)
@@ -357,7 +344,7 @@ def over_budget(
     guarantee: Guarantee,
     loss: Loss,
 ) -> OverBudgetError:
-    """Returns the refusal: what would be admitted, what was requested, and who spent the rest."""
+    """Returns the refusal, with what would fit, what was requested and the largest spenders."""
     epsilon, delta, words = _admitted(account, guarantee.delta, loss)
     name, value = "epsilon", guarantee.epsilon
     if not account.admits_slack(loss) or (epsilon > 0 and delta == 0 and loss.kind != "pure"):
@@ -368,7 +355,7 @@ def over_budget(
     if which is not None and account.admits_slack(loss):
         requested, left = float(filters.cost(which, loss) or 0), float(account.left(which, loss))
         if left < 1e-12 * requested:
-            left = 0.0  # what rounding left
+            left = 0.0  # a rest of rounding
         said.append(f"requested {filters.UNITS[which]} {requested:.6g}, remaining {left:.6g}")
     spenders = sorted(paid, key=lambda token: token.guarantee.epsilon, reverse=True)[:3]
     if spenders:
@@ -381,7 +368,7 @@ def over_budget(
 
 
 def _admitted(account: filters.Account, delta: float, loss: Loss) -> tuple[float, float, str]:
-    """Returns epsilon and delta of what would fit, in words if it is of another kind than asked."""
+    """Returns epsilon and delta of a release that fits, and its kind in words if it is another."""
     slack = account.largest_slack(loss) if loss.slack else 0.0
     if slack > 0 and (epsilon := account.largest_epsilon("pure", 0.0)) > 0:
         return epsilon, slack, " for a release that is private except with some probability"

@@ -1,7 +1,7 @@
 """`Ledger`: declares budgets, records releases, and refuses what does not fit.
 
-Somebody declares a total budget for a dataset id. Every release is then recorded before it is made
-(``spend``) and marked when it is complete (``mark_released``). Nothing is ever changed or removed:
+A total budget is declared for a dataset id. Every release is then recorded before it is made
+(``spend``) and marked when it is complete (``mark_released``). No entry is ever changed or removed:
 a release that fails has spent its budget, because its noise may have been seen.
 """
 
@@ -28,8 +28,7 @@ from beam_dp.privacy.ledger.entries import (
     Origin,
     Token,
     account_of,
-    check_dataset_id,
-    check_id,
+    check_text,
     over_budget,
 )
 from beam_dp.privacy.loss import Kind, Loss
@@ -160,7 +159,7 @@ class Ledger:
             LedgerError: if the dataset id is unknown, or has another unit or relation.
             InputError: if the parameters are no JSON, or too long.
         """
-        check_dataset_id(dataset_id)
+        check_text("dataset_id", dataset_id)
         text = _with_origin({} if parameters is None else parameters, origin)
         with self._storage.writing() as connection:
             self._storage.dataset(connection, dataset_id, lock=True)
@@ -178,16 +177,14 @@ class Ledger:
     ) -> tuple[Entry, bool]:
         """Pays for a release that has an id of its own, unless it is paid for already.
 
-        For a job that is started again and goes on with the same release. Of all who call it, also
-        at once, one pays.
+        For a job that is started again and continues the same release. Of several callers, also
+        concurrent ones, one pays; an existing entry keeps its origin.
 
         Privacy: whoever goes on with an entry must release nothing that differs from what the entry
         paid for: a second draw of what was released is not paid for.
 
         Args: as of ``spend``, and
-            parameters: public parameters, as JSON values.
-            key: of the parameter that is the id, a text that nobody else gives another release.
-            origin: as of ``spend``; of an entry that is there already it stays as it was.
+            key: of the parameter that is the id, a text that no other release has.
 
         Returns:
             The entry, which is durable, and whether this call paid for it. Its ``state`` says
@@ -195,11 +192,10 @@ class Ledger:
 
         Raises: as ``spend``, and
             LedgerError: if an entry of this id paid for another mechanism, guarantee or loss.
-            InputError: if the id is no text.
         """
-        check_dataset_id(dataset_id)
+        check_text("dataset_id", dataset_id)
         text = _with_origin(parameters, origin)
-        check_id(key, parameters.get(key))
+        check_text(key, parameters.get(key))
         with self._storage.writing() as connection:
             self._storage.dataset(connection, dataset_id, lock=True)
             found = self._rows.entry_with(connection, dataset_id, key, parameters[key])
@@ -216,37 +212,34 @@ class Ledger:
         return found, False
 
     def entry_with(self, dataset_id: str, key: str, value: str) -> Entry | None:
-        """Returns the entry that ``spend_once`` would go on with; None where it would pay."""
-        check_dataset_id(dataset_id)
-        check_id(key, value)
+        """Returns the entry that ``spend_once`` would continue; None where it would pay."""
+        check_text("dataset_id", dataset_id)
+        check_text(key, value)
         with self._storage.reading() as connection:
             return self._rows.entry_with(connection, dataset_id, key, value)
 
     def check(self, dataset_id: str, guarantee: Guarantee, loss: Loss) -> None:
         """Raises what ``spend`` would raise; spends nothing."""
-        check_dataset_id(dataset_id)
+        check_text("dataset_id", dataset_id)
         with self._storage.reading() as connection:
             row = self._storage.dataset(connection, dataset_id)
             self._affordable(connection, row, dataset_id, guarantee, loss)
 
     def mark_released(self, token: Token, draw_id: str | None = None) -> None:
-        """Records that the release of an entry is complete: one release, that of the first call.
+        """Records that the release of an entry is complete.
 
-        Of several calls, also at once, the first decides; another that names no other draw changes
-        nothing.
+        Of several calls, also concurrent ones, the first decides; a later call that names no other
+        draw changes nothing.
 
-        Args:
-            token: from ``spend``.
-            draw_id: of the release on disk, at most 40 characters; without it no call can tell a
-                second release from the first.
+        ``draw_id``: of the release on disk, at most 40 characters; without it no call can
+        distinguish a second release from the first.
 
         Raises:
             LedgerError: if the ledger has no such entry, or the first call named another draw or
                 none: then there may be two releases, of which one was not paid for.
         """
-        is_id = isinstance(draw_id, str) and draw_id.isprintable()
-        if draw_id is not None and not (is_id and 1 <= len(draw_id) <= MAX_DRAW_ID):
-            raise InputError("draw_id", draw_id, f"must be 1 to {MAX_DRAW_ID} printable characters")
+        if draw_id is not None:
+            check_text("draw_id", draw_id, MAX_DRAW_ID)
         with self._storage.writing() as connection:
             self._storage.dataset(connection, token.dataset_id, lock=True)
             found = self._entry_of(connection, token)
@@ -269,17 +262,12 @@ class Ledger:
     def use_state(self, token: Token, state_number: int) -> None:
         """Records that a saved state of a paid run is used, before anything is done with it.
 
-        A run that is saved has states 1, 2, ... Of all who would use one, whether they hold it or
-        a copy of it, one succeeds: the entry is durable before this returns.
-
-        Args:
-            token: of the entry that paid for the run.
-            state_number: of the state, >= 1.
+        A run that is saved has states 1, 2, ... Of several calls for a state, or for copies of it,
+        one succeeds: the record is durable before this returns.
 
         Raises:
             LedgerError: if the state was used, or one before it was not, or the ledger has no such
                 entry.
-            InputError: if the number is none.
         """
         checked_integer("state_number", state_number, 1, MAX_STATES)
         with self._storage.writing() as connection:
@@ -310,15 +298,15 @@ class Ledger:
 
     def entries(self, dataset_id: str) -> list[Entry]:
         """Returns all releases of a dataset id, in order; none for an unknown one."""
-        check_dataset_id(dataset_id)
+        check_text("dataset_id", dataset_id)
         with self._storage.reading() as connection:
             entries = self._rows.entries(connection, storage.RELEASES.c.dataset_id == dataset_id)
             self._rows.refuse_gaps(dataset_id, [entry.number for entry in entries])
             return entries
 
     def account(self, dataset_id: str) -> filters.Account:
-        """Returns the budget of a dataset id with all that was spent of it; it must be declared."""
-        check_dataset_id(dataset_id)
+        """Returns the budget of a declared dataset id, with everything that was spent from it."""
+        check_text("dataset_id", dataset_id)
         with self._storage.reading() as connection:
             dataset = self._declared(self._storage.dataset(connection, dataset_id), dataset_id)
             return account_of(dataset, self._rows.tokens(connection, dataset_id))
@@ -328,12 +316,7 @@ class Ledger:
         return self.account(dataset_id).spent_epsilon()
 
     def remaining(self, dataset_id: str, kind: Kind = "pure", delta: float | None = None) -> float:
-        """Returns the largest epsilon of one more release of a kind, at a delta.
-
-        Args:
-            dataset_id: declared before.
-            kind: the kind of the release's loss.
-            delta: of the release; by default the budget's.
+        """Returns the largest epsilon of one more release of a kind, by default with all of delta.
 
         Raises:
             InputError: if the dataset id is unknown, or a value out of range.
@@ -375,7 +358,7 @@ class Ledger:
         guarantee: Guarantee,
         loss: Loss,
     ) -> list[Token]:
-        """Returns what was paid for so far, if one more release fits."""
+        """Returns the tokens of all releases so far, if one more fits."""
         dataset = self._declared(row, dataset_id)
         for name in ("privacy_unit", "neighboring"):
             asked, declared = str(getattr(guarantee, name)), str(getattr(dataset, name))
@@ -437,7 +420,7 @@ class Ledger:
 
 
 def _with_origin(parameters: Mapping[str, Any], origin: Origin | None) -> str:
-    _to_json("parameters", parameters)  # which are refused by themselves
+    _to_json("parameters", parameters)  # refuses them before it looks into them
     if storage.ORIGIN in parameters:
         raise InputError(
             "parameters", storage.ORIGIN, "must not be a parameter: it says who paid, and why"
@@ -449,7 +432,7 @@ def _with_origin(parameters: Mapping[str, Any], origin: Origin | None) -> str:
 def _to_json(name: str, value: Mapping[str, Any]) -> str:
     try:
         text = json.dumps(dict(value), ensure_ascii=False, allow_nan=False)
-        text.encode()  # a lone surrogate is no text
+        text.encode()  # refuses a lone surrogate
     except (TypeError, ValueError, RecursionError):
         raise InputError(name, type(value).__name__, "must be finite JSON values") from None
     if len(text) > MAX_PARAMETERS:
@@ -464,10 +447,10 @@ def _now() -> str:
 def check_edges_paid(domain: Domain, ledger: Ledger | None, dataset_id: str) -> None:
     """Refuses a domain whose edges came from a release that this budget did not pay for.
 
-    Such edges depend on the records, through a release of epsilon e1 that was paid for. A release
-    of epsilon e2 with these edges is chosen after the first one was seen, so both together are
-    (e1 + e2)-private for the people of both. A ledger adds that up if both are entries of one
-    dataset id, and knows which draw the first one paid for.
+    Such edges depend on the records, through a release of epsilon e1. A release of epsilon e2 with
+    these edges is chosen after the first one was seen, so both together are (e1 + e2)-private for
+    the people of both. A ledger adds that up if both are entries of one dataset id, and knows which
+    draw the first one paid for.
     """
     for source, origin in released_edges(domain):
         if ledger is None:
