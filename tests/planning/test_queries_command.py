@@ -6,23 +6,16 @@ import json
 from typing import Any
 
 import pytest
+from plan_words import QUERIES, argv
+from tiny import ADD
 
 from beam_dp.cli.main import main
 from beam_dp.cli.plan_tables import counted_queries
 from beam_dp.theorems.synthesis import MAX_QUERIES
 
-ASKED = {"num_records": "1e6", "target_error": "1e5", "epsilon": "1", "delta": "0"}
-ASKED |= {"neighboring": "replace_one", "privacy_unit": "record"}
-UNIVERSE = {"num_cells": "1024"}
-
-
-def argv(*more: str, **given: str | None) -> list[str]:
-    flags = {**ASKED, **given}
-    return ["plan", *(f"--{name}={text}" for name, text in flags.items() if text), *more]
-
 
 def planned(capsys: pytest.CaptureFixture[str], **given: str | None) -> dict[str, Any]:
-    assert main(argv("--json", **given)) == 0
+    assert main(argv(QUERIES, "--json", **given)) == 0
     found: dict[str, Any] = json.loads(capsys.readouterr().out)
     return found
 
@@ -31,16 +24,16 @@ def planned(capsys: pytest.CaptureFixture[str], **given: str | None) -> dict[str
 @pytest.mark.parametrize(
     "given",
     [
-        {"num_cells": "1024", "max_sparsity": "16"},
+        {"max_sparsity": "16"},
         {"num_cells": "1e300", "max_sparsity": "2147483648", "num_records": "1099511627776"},
         {"num_cells": "1", "num_records": "1e9"},
-        {"max_sparsity": "1", "target_error": "1e-9"},
-        {"domain": '{"a": 4, "b": 3}', "delta": "1e-9", "neighboring": "add_or_remove_one"},
+        {"num_cells": None, "max_sparsity": "1", "target_error": "1e-9"},
+        {"num_cells": None, "domain": '{"a": 4, "b": 3}', "delta": "1e-9", "neighboring": ADD},
     ],
 )
 def test_query_counts_fit_80_columns(capsys, monkeypatch, given):
     monkeypatch.setenv("COLUMNS", "80")
-    assert main(argv("--all", **given)) == 0
+    assert main(argv(QUERIES, "--all", **given)) == 0
     lines = capsys.readouterr().out.splitlines()
     assert max(map(len, lines)) <= 80
     start = next(n for n, line in enumerate(lines) if line.startswith("mechanism "))
@@ -61,8 +54,8 @@ def test_query_counts_fit_80_columns(capsys, monkeypatch, given):
 
 
 def test_domain_counts_as_its_number_of_cells(capsys):
-    domain = planned(capsys, domain='{"a": 32, "b": 32}')
-    assert domain == planned(capsys, num_cells="1024")
+    domain = planned(capsys, num_cells=None, domain='{"a": 32, "b": 32}')
+    assert domain == planned(capsys)
     found = {(each["mechanism"], each["calibration"]): each for each in domain["options"]}
     assert found["small_db", "textbook"]["num_queries"] == 7396
     assert "1,024 cells" in found["small_db", "textbook"]["assumes"]
@@ -70,8 +63,8 @@ def test_domain_counts_as_its_number_of_cells(capsys):
 
 
 def test_private_number_of_records_lowers_query_counts(capsys):
-    public = planned(capsys, **UNIVERSE)["options"]
-    private = planned(capsys, **UNIVERSE, neighboring="add_or_remove_one")["options"]
+    public = planned(capsys)["options"]
+    private = planned(capsys, neighboring=ADD)["options"]
     of = [{(o["mechanism"], o["calibration"]): o for o in each} for each in (public, private)]
     for key, option in of[1].items():
         if option["refusal"] is None and key[0] in ("small_db", "mwem"):

@@ -8,6 +8,7 @@ import shlex
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from plan_words import WINDOWS, argv
 
 from beam_dp.cli.main import main
 from beam_dp.domain.files import read_domain
@@ -17,29 +18,14 @@ from beam_dp.windows.horizon import Horizon
 from beam_dp.windows.unit import WindowUnit
 from pipelines import release_windows
 
-GIVEN = {
-    "domain": '{"age": 10}',
-    "workload": "marginals:1",
-    "start": "2026-11-23T00:00Z",
-    "window": "1h",
-    "num_windows": "168",
-    "grace": "30m",
-    "epsilon": "1",
-    "delta": "1e-9",
-    "privacy_unit": "person_id",
-    "max_records_per_unit": "1",
-    "max_windows_per_unit": "7",
-    "protected_windows": "168",
-}
-
-WORKLOAD = Workload(read_domain(GIVEN["domain"]), (("age",),))
+GIVEN = {**WINDOWS, "grace": "30m", "epsilon": "1", "delta": "1e-9"}
+WORKLOAD = Workload(read_domain(GIVEN["domain"]), (("a",),))
 WEEK = Horizon(GIVEN["start"], "1h", 168, "30m")
 PEOPLE = WindowUnit("person_id", 1, 7, 168)
 
 
-def words(**changed: str | None) -> list[str]:
-    given = {name: text for name, text in {**GIVEN, **changed}.items() if text is not None}
-    return ["plan", "--windows", *(f"--{name}={text}" for name, text in given.items())]
+def words(*more: str, **changed: str | None) -> list[str]:
+    return argv(GIVEN, *more, **{"neighboring": None, **changed})
 
 
 def test_windows_table_shows_best_options_and_promise(capfd, monkeypatch):
@@ -74,18 +60,16 @@ def test_json_lists_all_window_options(capfd):
 
 
 def test_record_as_unit_needs_no_limits(capfd):
-    unit = dict.fromkeys(
-        ("max_records_per_unit", "max_windows_per_unit", "protected_windows"), None
-    )
-    assert main([*words(privacy_unit="record", **unit), "--json"]) == 0
+    limits = ("max_records_per_unit", "max_windows_per_unit", "protected_windows")
+    assert main(words("--json", privacy_unit="record", **dict.fromkeys(limits))) == 0
     found = json.loads(capfd.readouterr().out)
     assert found["promise"].startswith("a record counts in one window")
 
 
 @pytest.mark.parametrize("changed", [{}, {"max_windows_per_unit": "1"}, {"delta": "0"}])
 def test_windows_program_plans_best_option_from_printed_command(tmp_path, capfd, changed):
-    given = {**GIVEN, **changed, "questions": "one,trailing:24"}
-    columns = {"age": [1], "person_id": [2], "t": [3]}
+    given = {**GIVEN, **changed}
+    columns = {"a": [1], "person_id": [2], "t": [3]}
     pq.write_table(pa.table(columns), tmp_path / "a.parquet")
     places = {"input": f"{tmp_path}/*.parquet", "event_time": "t", "output": f"{tmp_path}/out"}
     assert main(words(**changed, **places, questions="one,trailing:24")) == 0
