@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import pathlib
 from collections.abc import Callable
@@ -162,88 +163,66 @@ def sparse_mw(promise: Guarantee, **options: Any) -> Release:
     return answers_of(plan, 300 if plan.num_records == "noisy" else plan.num_records, [])
 
 
-RELEASES: dict[str, Callable[[], Release]] = {}
-
-
-def _fill() -> None:
-    for relation in ("add_or_remove_one", "replace_one"):
-        both = guarantee(relation=relation)
-        pure = guarantee(0.0, relation)
-        cases: dict[str, Callable[[], Release]] = {
-            "mwem": lambda p=both: synthetic(dp.MWEM(), p),
-            "mwem pure": lambda p=pure: synthetic(dp.MWEM(), p),
-            "laplace": lambda p=both: synthetic(dp.Laplace(), p),
-            "laplace weights": lambda p=both: synthetic(dp.Laplace(), p, workload=WEIGHTED),
-            "laplace textbook": lambda p=pure: synthetic(dp.Laplace(calibration="textbook"), p),
-            "gaussian": lambda p=both: synthetic(dp.Gaussian(), p),
-            "gaussian textbook": lambda p=both: synthetic(dp.Gaussian(calibration="textbook"), p),
-            "rounds": lambda p=both: synthetic(dp.MWEM(num_rounds=3), p),
-            "rounds pure": lambda p=pure: synthetic(dp.MWEM(num_rounds=3), p),
-            "annealed": lambda p=both: synthetic(dp.MWEM(num_rounds="annealed"), p),
-            "annealed pure": lambda p=pure: synthetic(dp.MWEM(num_rounds="annealed"), p),
-            "selection": lambda p=both: selected(p),
-            "checked selection": lambda p=both: checked(p),
-            "textbook": lambda p=both: synthetic(
-                dp.MWEM(num_rounds=3, calibration="textbook"), p, num_records=int(COUNTS.sum())
-            ),
-            "textbook pure": lambda p=pure: synthetic(
-                dp.MWEM(num_rounds=3, calibration="textbook"), p, num_records=int(COUNTS.sum())
-            ),
-            "textbook that stops": lambda p=both: synthetic(
-                dp.MWEM(num_rounds=3, calibration="textbook", stop_below=0.2),
-                p,
-                num_records=int(COUNTS.sum()),
-            ),
-            "textbook that stops, pure": lambda p=pure: synthetic(
-                dp.MWEM(num_rounds=3, calibration="textbook", stop_below=0.2),
-                p,
-                num_records=int(COUNTS.sum()),
-            ),
-            "small_db": lambda p=pure: synthetic(
-                dp.SmallDB(size=3), p, workload=dp.marginals(DOMAIN, ways=1)
-            ),
-            "left out": lambda p=both: synthetic(dp.MWEM(), p, left_out=True),
-            "left out pure": lambda p=pure: synthetic(dp.Laplace(), p, left_out=True),
-            "histogram": lambda p=both: intervals("histogram", p),
-            "textbook_tree": lambda p=pure: intervals("textbook_tree", p),
-            "tree": lambda p=both: intervals("tree", p),
-            "windows": lambda p=pure: intervals("windows", p),
-            "sine": lambda p=both: intervals("sine", p),
-            "intervals left out": lambda p=both: intervals("sine", p, left_out=True),
-            "sparse_project": lambda p=both: sketch(dp.SparseProject(64), p),
-            "sparse_project textbook": lambda p=both: sketch(
-                dp.SparseProject(64, calibration="textbook"), p
-            ),
-            "sparse_project dense": lambda p=both: sketch(dp.SparseProject(64, "dense"), p),
-            "count_sketch": lambda p=pure: sketch(dp.CountSketch(33), p),
-            "count_sketch gaussian": lambda p=both: sketch(
-                dp.CountSketch(33, noise="gaussian", unit_norm=4.0), p
-            ),
-            "stability_histogram": lambda p=both: sketch(dp.StabilityHistogram(), p),
-            "hybrid": lambda p=both: sketch(dp.HybridSketch(33, 3), p),
-            "laplace answers": lambda p=pure: linear_answers(p),
-            "gaussian answers": lambda p=both: linear_answers(
-                p, "conjunctions:2", distribution="discrete_gaussian"
-            ),
-            "top queries": lambda p=pure: linear_answers(p, top=3),
-            "top queries delta": lambda p=both: linear_answers(p, top=3, choice="exponential"),
-            "top queries flipped": lambda p=pure: linear_answers(
-                p, top=3, choice="permute_and_flip"
-            ),
-            "private_mw": lambda p=both: private_mw(p),
-            "private_mw pure": lambda p=pure: private_mw(p),
-            "private_mw of 5 updates": lambda p=pure: private_mw(p, max_updates=5),
-            "private_mw textbook": lambda p=pure: private_mw(p, calibration="textbook"),
-            "private_mw textbook delta": lambda p=both: private_mw(p, calibration="textbook"),
-            "sparse_mw": lambda p=both: sparse_mw(p),
-            "sparse_mw pure": lambda p=pure: sparse_mw(p),
-        }
-        RELEASES.update({f"{name}, {relation}": make for name, make in cases.items()})
-
-
-_fill()
-
-
+TEXTBOOK = {"num_rounds": 3, "calibration": "textbook"}
+ALL = {"num_records": int(COUNTS.sum())}  # the textbook's rounds need a public number
+ONE_WAY = {"workload": dp.marginals(DOMAIN, ways=1)}
+Make = Callable[[Guarantee], Release]
+OF_DELTA: dict[str, Make] = {
+    "mwem": lambda p: synthetic(dp.MWEM(), p),
+    "laplace": lambda p: synthetic(dp.Laplace(), p),
+    "laplace weights": lambda p: synthetic(dp.Laplace(), p, workload=WEIGHTED),
+    "gaussian": lambda p: synthetic(dp.Gaussian(), p),
+    "gaussian textbook": lambda p: synthetic(dp.Gaussian(calibration="textbook"), p),
+    "rounds": lambda p: synthetic(dp.MWEM(num_rounds=3), p),
+    "annealed": lambda p: synthetic(dp.MWEM(num_rounds="annealed"), p),
+    "selection": selected,
+    "checked selection": checked,
+    "textbook": lambda p: synthetic(dp.MWEM(**TEXTBOOK), p, **ALL),
+    "textbook that stops": lambda p: synthetic(dp.MWEM(**TEXTBOOK, stop_below=0.2), p, **ALL),
+    "left out": lambda p: synthetic(dp.MWEM(), p, left_out=True),
+    "histogram": lambda p: intervals("histogram", p),
+    "tree": lambda p: intervals("tree", p),
+    "sine": lambda p: intervals("sine", p),
+    "intervals left out": lambda p: intervals("sine", p, left_out=True),
+    "sparse_project": lambda p: sketch(dp.SparseProject(64), p),
+    "sparse_project textbook": lambda p: sketch(dp.SparseProject(64, calibration="textbook"), p),
+    "sparse_project dense": lambda p: sketch(dp.SparseProject(64, "dense"), p),
+    "count_sketch gaussian": lambda p: sketch(
+        dp.CountSketch(33, noise="gaussian", unit_norm=4.0), p
+    ),
+    "stability_histogram": lambda p: sketch(dp.StabilityHistogram(), p),
+    "hybrid": lambda p: sketch(dp.HybridSketch(33, 3), p),
+    "gaussian answers": lambda p: linear_answers(
+        p, "conjunctions:2", distribution="discrete_gaussian"
+    ),
+    "top queries delta": lambda p: linear_answers(p, top=3, choice="exponential"),
+    "private_mw": private_mw,
+    "private_mw textbook delta": lambda p: private_mw(p, calibration="textbook"),
+    "sparse_mw": sparse_mw,
+}
+PURE: dict[str, Make] = {
+    **{f"{name} pure": OF_DELTA[name] for name in ("mwem", "rounds", "annealed", "textbook")},
+    "textbook that stops, pure": OF_DELTA["textbook that stops"],
+    "laplace textbook": lambda p: synthetic(dp.Laplace(calibration="textbook"), p),
+    "small_db": lambda p: synthetic(dp.SmallDB(size=3), p, **ONE_WAY),
+    "left out pure": lambda p: synthetic(dp.Laplace(), p, left_out=True),
+    "textbook_tree": lambda p: intervals("textbook_tree", p),
+    "windows": lambda p: intervals("windows", p),
+    "count_sketch": lambda p: sketch(dp.CountSketch(33), p),
+    "laplace answers": linear_answers,
+    "top queries": lambda p: linear_answers(p, top=3),
+    "top queries flipped": lambda p: linear_answers(p, top=3, choice="permute_and_flip"),
+    "private_mw pure": private_mw,
+    "private_mw of 5 updates": lambda p: private_mw(p, max_updates=5),
+    "private_mw textbook": lambda p: private_mw(p, calibration="textbook"),
+    "sparse_mw pure": sparse_mw,
+}
+RELEASES: dict[str, Callable[[], Release]] = {
+    f"{name}, {relation}": functools.partial(make, guarantee(delta, relation))
+    for relation in ("add_or_remove_one", "replace_one")
+    for delta, makes in ((1e-9, OF_DELTA), (0.0, PURE))
+    for name, make in makes.items()
+}
 Change = Callable[[dict[str, Any]], None]
 
 
