@@ -44,9 +44,6 @@ class PlanningJob:
         failure_probability: beta of all bounds, in (0, 1).
         max_error_fraction: in (0, 1]: also find how many records are needed so that no answer is
             off by more than this share of them.
-
-    Raises:
-        InputError: if an argument is out of range.
     """
 
     workload: Workload | LinearWorkload
@@ -113,9 +110,6 @@ class SparsePlanningJob:
             for one query, and mechanisms that answer one query at a time are not planned.
         num_records_is_public: must be true under replace-one.
         failure_probability: beta of bounds, in (0, 1).
-
-    Raises:
-        InputError: if an argument is out of range.
     """
 
     guarantee: Guarantee

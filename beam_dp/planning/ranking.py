@@ -36,11 +36,10 @@ class Ranking:
 
     def to_json(self) -> dict[str, Any]:
         """Returns the ranking as JSON values."""
-        nothing = (
-            {} if self.error_of_nothing is None else {"error_of_nothing": self.error_of_nothing}
-        )
-        options = [option.to_json() for option in self.options]
-        return {**self.job.to_json(), **nothing, "options": options}
+        found = self.job.to_json()
+        if self.error_of_nothing is not None:
+            found["error_of_nothing"] = self.error_of_nothing
+        return {**found, "options": [option.to_json() for option in self.options]}
 
 
 def rank_mechanisms(job: PlanningJob) -> Ranking:
@@ -49,9 +48,6 @@ def rank_mechanisms(job: PlanningJob) -> Ranking:
     Reads no data and spends nothing: everything follows from the job, which must be public.
     Options are sorted by their expected error, or, where that depends on the data, by the bound
     on their largest error, which is never less. A mechanism that only has a bound may do better.
-
-    Args:
-        job: the workload, the guarantee and the number of records.
 
     Cost: seconds; grows with the marginals of a workload, or with cells times queries, of which
     small databases use 2^22 at most.
@@ -76,14 +72,6 @@ def rank_sparse_mechanisms(job: SparsePlanningJob) -> Ranking:
     Reads no data and spends nothing: everything follows from the job, which must be public.
     Errors of releases are those of ``plan_sparse_release``. Without a ledger
     ``release_projection --mechanism auto`` chooses the same.
-
-    Args:
-        job: the guarantee, the profile of the keys, and what is asked.
-
-    Raises:
-        InputError: naming the argument that is refused.
-
-    Cost: seconds.
 
     Example:
         >>> from beam_dp.mechanisms.sketches.errors import KeyProfile

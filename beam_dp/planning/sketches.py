@@ -76,19 +76,9 @@ def plan_sparse_release(
     Also compare the error of the first one with ``error_of_nothing``: for queries of few elements
     with few records the answer 0 can be the best.
 
-    Args:
-        guarantee: the privacy guarantee.
-        profile: what is publicly assumed about the keys, in weight.
-        max_sparsity: the most elements that a query may have.
-        max_size: the most numbers that an artifact may contain, at least 64.
-        max_weight: the most that one record weighs.
-        sparsity: that of the queries whose error is minimised; by default ``max_sparsity``.
-        is_wanted: which mechanisms to consider; by default all.
-
-    Raises:
-        InputError: naming the argument that is refused.
-
-    Cost: about a second.
+    ``profile``: public assumptions about the keys, in weight.
+    ``max_size``: the most numbers that an artifact may contain, at least 64.
+    ``sparsity``: of the queries whose error is minimised; by default ``max_sparsity``.
     """
     check_is("guarantee", guarantee, Guarantee)
     check_is("profile", profile, errors.KeyProfile)

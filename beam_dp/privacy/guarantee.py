@@ -14,17 +14,17 @@ from beam_dp.errors import InputError, shown
 
 RECORD = "record"
 
-# Beyond these a number is a slip: it promises nothing, or no noise that is drawn could keep it.
+# Numbers beyond these are mistakes: they promise nothing, or no noise could keep them.
 MIN_EPSILON, MAX_EPSILON = 1e-300, 1e6
 MAX_RECORDS_PER_UNIT = 2**40
-# A larger delta lets a mechanism publish somebody's record outright with a chance that matters.
+# A larger delta lets a mechanism publish a record outright with a chance that matters.
 MAX_DELTA = 1e-5
-# A smaller one is a slip, and its reciprocal is no double.
+# A smaller delta is a mistake, and its reciprocal exceeds all doubles.
 MIN_DELTA = 1e-300
 
 
 class Neighboring(enum.StrEnum):
-    """Which pairs of data sets an observer must not be able to tell apart.
+    """The pairs of data sets that an observer must not be able to distinguish.
 
     ``ADD_OR_REMOVE_ONE``: one privacy unit with all its records is added or removed; the number of
     records is private. ``REPLACE_ONE``: one unit's records are replaced; the number of records is
@@ -36,17 +36,13 @@ class Neighboring(enum.StrEnum):
 
     @property
     def num_moved(self) -> int:
-        """How many units' contributions two neighbouring data sets differ by: 1, or 2.
-
-        A unit that is added or removed moves a sum by what it contributes; one that is replaced
-        takes one contribution away and brings another.
-        """
+        """The number of units' contributions that change: 1, or 2 where one replaces another."""
         return 1 if self is Neighboring.ADD_OR_REMOVE_ONE else 2
 
 
 @dataclasses.dataclass(frozen=True)
 class Guarantee:
-    """A differential privacy guarantee, complete: nothing that is promised has a default.
+    """A complete differential privacy guarantee: its fields have no defaults.
 
     Args:
         epsilon: from 1e-300 to 1e6.
@@ -56,8 +52,8 @@ class Guarantee:
         privacy_unit: the column whose values are the protected units, or ``"record"``.
         max_records_per_unit: how many records of one unit are used, from 1 to 2^40; 1 for
             ``"record"``.
-        allow_large_delta: admits a delta above 1e-5, with which a mechanism might publish
-            somebody's record outright; not part of the guarantee.
+        allow_large_delta: admits a delta above 1e-5, with which a mechanism might publish a record
+            outright; not part of the guarantee.
 
     Raises:
         InputError: if a value is out of range, NaN or infinite.
@@ -74,7 +70,7 @@ class Guarantee:
     max_records_per_unit: int
     allow_large_delta: dataclasses.InitVar[bool] = False
 
-    if TYPE_CHECKING:  # what a dataclass makes, which takes the relation as a text, too
+    if TYPE_CHECKING:  # as the dataclass makes it; the relation may also be a text
 
         def __init__(
             self,
@@ -117,7 +113,7 @@ class Guarantee:
         names = [field.name for field in dataclasses.fields(cls)]
         if not isinstance(value, Mapping) or set(value) != set(names):
             raise InputError("guarantee", value, f"must have exactly the fields {names}")
-        # What was promised is read as it is; whoever promised it had to allow it.
+        # A stored promise is read as it is: its author had to allow a large delta.
         return cls(**value, allow_large_delta=True)
 
 
@@ -131,7 +127,7 @@ def checked_delta(value: object) -> float:
 
 
 LARGE_EPSILON = 10
-# The last word of the name of a column that tells people or things apart.
+# The last word of the name of a column that identifies people or things.
 _NAMES_OF_PEOPLE = frozenset(["email", "mail", "phone", "ssn", "username"])
 IDS = _NAMES_OF_PEOPLE | {"id", "ids", "uid", "uuid", "guid", "identifier"}
 _PERSON = re.compile(
@@ -141,7 +137,7 @@ _PERSON = re.compile(
 
 
 class PrivacyWarning(UserWarning):
-    """A promise that is kept, and may protect less than its author believes."""
+    """A promise is kept, but may protect less than its author believes."""
 
 
 def large_epsilon(epsilon: float) -> str | None:
@@ -191,7 +187,7 @@ def words_of(name: str) -> list[str]:
 
 
 def _names_people(name: str) -> bool:
-    """Returns whether a column is called as one that names people is: person_id, patient, email."""
+    """Returns whether the name of a column suggests people: person_id, patient, email."""
     words = words_of(name)
     if not words:
         return False

@@ -34,11 +34,10 @@ class Loss:
     Use ``pure``, ``gaussian`` or ``zcdp``: they state everything that follows from what is known.
     Bounds are rational numbers; a double is taken exactly.
 
-    ``rho``: rho-zero-concentrated differential privacy; None where nothing of the kind is
-    proved.
+    ``rho``: rho-zero-concentrated differential privacy; None where none is proved.
     ``mu_squared``: mu-Gaussian differential privacy, as the square of mu, up to the margin of
-    ``discrete_gaussian_mu``; None where nothing of the kind is proved.
-    ``epsilon``: pure differential privacy; None where the release has none.
+    ``discrete_gaussian_mu``; None where none is proved.
+    ``epsilon``: pure differential privacy; None where none is proved.
     ``slack``: the probability with which none of these bounds holds; 0 where they always do. A
     mechanism of slack s has, for any two neighbours, laws (1 - s) P' + s P'' and (1 - s) Q' + s
     Q'', and the bounds hold of P' and Q'.
@@ -104,12 +103,12 @@ class Loss:
 
     @classmethod
     def zcdp(cls, rho: Real) -> Self:
-        """Returns the loss of a mechanism of which zero-concentrated privacy is known."""
+        """Returns the loss of a mechanism whose zero-concentrated privacy is known."""
         return cls(_exact("rho", rho))
 
     @classmethod
     def approximate(cls, epsilon: Real, delta: Real) -> Self:
-        """Returns the loss of a mechanism of which (epsilon, delta)-privacy alone is known.
+        """Returns the loss of a mechanism of which only (epsilon, delta)-privacy is known.
 
         Privacy: it is purely private but with probability delta (Kairouz, Oh and Viswanath, 2015).
         Let a and b be the sums of (P - e^epsilon Q)+ and (Q - e^epsilon P)+, both at most delta.
@@ -141,7 +140,7 @@ class Loss:
         return type(self)(rho, mu_squared, epsilon, times * self.slack)
 
     def covers(self, proved: Loss) -> bool:
-        """Returns whether a stated loss is no less than what is proved.
+        """Returns whether a stated loss is at least the proved one.
 
         Each bound that it states must follow: from the proved one of its kind, or from a pure
         epsilon that it states and that is proved.
@@ -215,7 +214,7 @@ def composed(parts: Iterable[Loss]) -> Loss:
                 (total.epsilon, part.epsilon),
             )
         )
-        # Pure epsilons are exact: what just keeps a promise must not seem to miss it.
+        # Pure epsilons are exact: a sum that just keeps a promise must not seem to exceed it.
         total = Loss(
             None if rho is None else rounded_up(rho),
             None if mu_squared is None else rounded_up(mu_squared),

@@ -1,4 +1,4 @@
-"""What the records of a privacy unit cost together, and how many of them a public limit keeps."""
+"""The joint cost of the records of a privacy unit, and how many of them a public limit keeps."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SMALLEST_BARRIER = 1e-9
 def least_overlap(
     shape: Sequence[int], supports: Sequence[tuple[int, ...]], precisions: Sequence[float] | Vector
 ) -> float:
-    """Returns a number that no two records' weighted inner product of residuals is below.
+    """Returns a lower bound of the weighted inner product of any two records' residuals.
 
     That product is the sum over the supports S of precision_S prod over i in S of x_i, where x_i is
     1 - 1/size_i where the records agree and -1/size_i where they differ: a polynomial in the x_i,
@@ -135,8 +135,8 @@ def _is_positive(matrix: Vector) -> bool:
 
 Codes = Sequence[NDArray[Any]]
 
-# One record costs so many parts: costs are whole numbers of parts, so that sums of them are exact
-# in any order and fit 64 bits up to MAX_RECORDS records a unit.
+# The cost of one record. Costs are whole numbers of parts, so that their sums are exact in any
+# order and fit 64 bits up to MAX_RECORDS records a unit.
 PARTS = 2**30
 MAX_RECORDS = 2**16
 # Patterns of agreement are listed up to this many attributes.
@@ -147,7 +147,7 @@ _STEP_PAIRS = 2**20
 
 @dataclass(frozen=True, eq=False)
 class UnitCosts:
-    """A public limit of what the records of one unit may cost together.
+    """A public limit of the joint cost of the records of one unit.
 
     Every pair of records has a cost, which depends on where they agree; two equal records cost
     ``PARTS``, and others at most as much, perhaps less than nothing. A unit costs the sum over all
@@ -166,14 +166,14 @@ class UnitCosts:
 
     @property
     def num_free(self) -> int:
-        """How many records no unit can be over the limit with: n of them cost n^2 at most."""
+        """The largest number of records that always stays within the limit: n cost n^2 at most."""
         number = int((self.limit / PARTS) ** 0.5) + 1
         while number * number * PARTS > self.limit:
             number -= 1
         return number
 
     def holds(self, other: UnitCosts) -> bool:
-        """Returns whether what another limit keeps is within this one, for the same pairs."""
+        """Returns whether units within another limit are within this one, for the same pairs."""
         return (
             self.axes == other.axes
             and np.array_equal(self.pairs, other.pairs)
@@ -181,7 +181,7 @@ class UnitCosts:
         )
 
     def keeps(self, unit: NDArray[np.intp], codes: Codes) -> NDArray[np.bool_]:
-        """Returns which records stay: of each unit the first ones, before the limit is passed.
+        """Returns which records stay: those of each unit before the limit is passed; shape (n,).
 
         The records of a unit are taken in the order in which they come, and all stay before the
         first with which the cost is above the limit, also where it would sink again later on.
@@ -190,9 +190,6 @@ class UnitCosts:
 
         Guarantee: the cost of what stays of any unit is at most the limit; what stays depends on
         nothing but the unit's own records and their order.
-
-        Returns:
-            shape (n,).
         """
         if unit.size == 0:
             return np.zeros(0, np.bool_)
@@ -225,13 +222,9 @@ class UnitCosts:
         costs: NDArray[np.int64],
         done: int,
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Takes the next records of some units.
-
-        Returns:
-            How many of the next 16 records stay of each unit, and what the unit costs with them.
-        """
+        """Returns how many of the next 16 records of some units stay, and the units' costs then."""
         places = starts[:, None] + np.arange(done + _STEP_RECORDS)
-        # What is beyond the end of a unit is its last record, and never kept.
+        # Places beyond the end of a unit repeat its last record, and are never kept.
         np.minimum(places, (starts + lengths - 1)[:, None], out=places)
         patterns = np.zeros((starts.size, _STEP_RECORDS, done + _STEP_RECORDS), np.int32)
         for bit, column in enumerate(codes):

@@ -1,12 +1,12 @@
 """Audits of differential privacy, for the mechanisms of this package and for yours.
 
-Three kinds, each of which sees what the others cannot:
+Three kinds, each of which finds faults that the others cannot:
 
 * ``audit_law``: the exact output laws on all neighbours over a tiny universe. Refutes a wrong
   calibration; knows nothing of the code that draws.
 * ``audit_sampler``: draws of the production sampler against the closed form, by chi-square.
-* ``audit_black_box``: whole runs on two neighbouring data sets. Bounds epsilon from below
-  whatever the code does, and fails as well if it saw less than it should have.
+* ``audit_black_box``: whole runs on two neighbouring data sets. Bounds epsilon from below for any
+  code, and also fails if it saw less than it should have.
 
 An audit can refute a guarantee and never proves one. Break your mechanism on purpose, halve its
 noise, and see each audit that should notice fail.
@@ -70,7 +70,7 @@ _ABSOLUTE = 1e-13
 
 @dataclasses.dataclass(frozen=True)
 class ExactAudit:
-    """The worst that an exact audit found.
+    """The result of an exact audit: the worst over all neighbours.
 
     ``epsilon``: the largest log-ratio of two outputs' probabilities on neighbours.
     ``neighbours``: the two data sets with the larger of what decides: delta where one is
@@ -95,7 +95,7 @@ class ExactAudit:
 
 
 def unit_holdings(records: Sequence[R], most: int) -> list[tuple[R, ...]]:
-    """Returns everything that one privacy unit may hold: up to ``most`` records, also none.
+    """Returns everything that one privacy unit may hold: from 0 to ``most`` records.
 
     Example:
         >>> unit_holdings("ab", 2)
@@ -184,7 +184,7 @@ def audit_law(
 # Rarer outcomes share one cell of the test: Pearson's statistic has a longer tail than its limit
 # where cells are small. The worst law has two outcomes. At 1e-6, by the exact binomial law, it is
 # rejected 2.1 times as often as that if its cells have 200 or more, 5.2 times from 50 on, and 29
-# times from 10 on, which is what so few draws allow.
+# times from 10 on, which is the best that few draws allow.
 _LEAST_EXPECTED, _ENOUGH_EXPECTED, _SHARE_EXPECTED = 10.0, 200.0, 0.01
 
 
@@ -232,7 +232,7 @@ def audit_sampler(
     if enough < len(known):
         rest = max(enough, 1)
         if expected[rest:].sum() < least:
-            rest -= 1  # what is rare even together joins the rarest of the others
+            rest -= 1  # outcomes that are rare even together join the rarest of the others
         expected = np.append(expected[:rest], expected[rest:].sum())
         observed = np.append(observed[:rest], observed[rest:].sum())
     if len(expected) < 2 and not impossible:

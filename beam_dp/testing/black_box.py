@@ -58,12 +58,12 @@ class ForeseenEvent:
 class BlackBoxAudit:
     """What a black-box audit found.
 
-    ``lower_bound``: epsilon is at least this, but for the probability of a false alarm.
-    ``predicted``: the bound that the exact law leads one to expect with as many runs; None
-    where nobody predicted anything, and nothing is known of the audit's power.
-    ``limit``: what the exact law allows on the event that was used; None without a law.
-    ``blind_by_chance``: at most this is the probability that a mechanism that follows its law
-    is called blind; None where nothing was predicted.
+    ``lower_bound``: epsilon is at least this, except with the probability of a false alarm.
+    ``predicted``: the expected bound by the exact law, with the same number of runs; None without
+    a prediction, where the power of the audit is unknown.
+    ``limit``: the largest bound that the exact law allows on the used event; None without a law.
+    ``blind_by_chance``: upper bound of the probability that a mechanism that follows its law is
+    called blind; None without a prediction.
     """
 
     claimed: float
@@ -75,15 +75,14 @@ class BlackBoxAudit:
 
     @property
     def is_refuted(self) -> bool:
-        """Whether the claim is false, but for the probability of a false alarm."""
+        """Whether the claim is false, except with the probability of a false alarm."""
         return self.lower_bound > self.claimed
 
     @property
     def is_blind(self) -> bool:
         """Whether the audit saw less than 0.8 of what it should have seen.
 
-        Either the audit could not have found a leak, or the mechanism adds more noise than it
-        says.
+        Either the audit could not have found a leak, or the mechanism adds more noise than stated.
         """
         return self.predicted is not None and not self.lower_bound > POWER * self.predicted
 
@@ -94,7 +93,7 @@ class BlackBoxAudit:
 
     @property
     def passes(self) -> bool:
-        """Whether the claim stands, before an audit that could see."""
+        """Whether the audit could have found a leak, and found none."""
         return not (self.is_refuted or self.is_blind or self.is_off_its_law)
 
 
@@ -105,7 +104,7 @@ def epsilon_lower_bound(
     delta: float = 0.0,
     false_alarm: float = FALSE_ALARM,
 ) -> NDArray[np.float64]:
-    """Returns what epsilon is at least, from how often an event happened on each data set.
+    """Returns a lower bound of epsilon, from how often an event happened on each data set.
 
     With probability at least ``1 - false_alarm`` the bound is true: each side's probability is
     bounded by Clopper and Pearson at half of it.
@@ -123,13 +122,21 @@ def epsilon_lower_bound(
         0.891
     """
     first, second = np.asarray(first, np.float64), np.asarray(second, np.float64)
-    share = false_alarm / 2
+    low, high = _enclosed(first, second, runs, false_alarm / 2)
     with np.errstate(divide="ignore", invalid="ignore"):
-        low = np.where(first > 0, stats.beta.ppf(share, first, runs - first + 1), 0.0)
-        high = np.where(second < runs, stats.beta.isf(share, second + 1, runs - second), 1.0)
         ratio = np.maximum(low - delta, 0.0) / high
         bound: NDArray[np.float64] = np.where(ratio > 1, np.log(np.maximum(ratio, 1.0)), 0.0)
     return bound
+
+
+def _enclosed(
+    first: NDArray[Any], second: NDArray[Any], runs: float, share: float
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Returns Clopper and Pearson's lower bounds of one probability, upper ones of another."""
+    with np.errstate(invalid="ignore"):
+        low = np.where(first > 0, stats.beta.ppf(share, first, runs - first + 1), 0.0)
+        high = np.where(second < runs, stats.beta.isf(share, second + 1, runs - second), 1.0)
+    return low, high
 
 
 def choose_event(
@@ -139,7 +146,7 @@ def choose_event(
     *,
     score: Score | None = None,
 ) -> Event:
-    """Returns the event that promises the largest bound, by a pilot sample used for nothing else.
+    """Returns the event that promises the largest bound, by a separate pilot sample.
 
     ``first``: outcomes on the first data set.
     ``score``: of an outcome: events are then thresholds of it. Otherwise they are the sets of
@@ -148,7 +155,7 @@ def choose_event(
     counts = [Counter(first), Counter(second)]
     pilot = sum(counts[0].values())
     if not pilot or pilot != sum(counts[1].values()):
-        raise ValueError("a pilot needs outcomes, as many on either side")
+        raise ValueError("a pilot needs outcomes, the same number on both sides")
     return _best(counts[0], counts[1], pilot, delta, score, _PILOT_ALARM, prior=1.0)
 
 
@@ -167,12 +174,12 @@ def audit_black_box(
 ) -> BlackBoxAudit:
     """Bounds epsilon from below by running a mechanism on two neighbouring data sets.
 
-    One event is chosen on runs of their own, for what the mechanism does. Another one is foreseen,
-    where its law is known: what it promises does not hang on the luck of a pilot. The larger of
-    their two bounds counts, each of them with half of the false alarms. A correct mechanism is
-    refuted with probability at most ``false_alarm``. An audit that finds nothing proves nothing
-    unless it could have found something: give the exact laws, or an event and its probabilities,
-    and ``is_blind`` says whether it saw less than 0.8 of what they predict.
+    One event is chosen on separate pilot runs. Where the law is known, another one is foreseen,
+    whose bound does not depend on the luck of a pilot. The larger of their two bounds counts, each
+    with half of the false alarms. A correct mechanism is refuted with probability at most
+    ``false_alarm``. An audit that finds nothing proves nothing unless it could have found
+    something: give the exact laws, or an event and its probabilities, and ``is_blind`` says whether
+    it saw less than 0.8 of what they predict.
 
     ``first``: runs the mechanism a number of times on the first data set; returns the outcomes,
     which are hashable, or anything with a score.
@@ -243,23 +250,20 @@ def _foresee(
 def _probability_of_at_most(
     bound: float, foreseen: ForeseenEvent, runs: int, delta: float, false_alarm: float
 ) -> float:
-    """Returns how likely the bound by a foreseen event is at most this; exactly, but for 1e-20.
+    """Returns how likely the bound by a foreseen event is at most this, with an error of 1e-20.
 
     Both hits are binomial. For each number of hits on the other side, the bound grows with those
-    on the likelier one: so many are needed for more.
+    on the likelier one, so a least number of these is needed for more.
     """
-    share = false_alarm / 2
     first, second = (_likely_hits(runs, p) for p in (foreseen.likelier, foreseen.other))
-    with np.errstate(invalid="ignore"):
-        low = np.where(first > 0, stats.beta.ppf(share, first, runs - first + 1), 0.0)
-        high = np.where(second < runs, stats.beta.isf(share, second + 1, runs - second), 1.0)
+    low, high = _enclosed(first, second, runs, false_alarm / 2)
     needed = first[0] + np.searchsorted(low, delta + high * math.exp(bound), side="right")
     missed = stats.binom.cdf(needed - 1, runs, foreseen.likelier)
     return float(stats.binom.pmf(second, runs, foreseen.other) @ missed)
 
 
 def _likely_hits(runs: int, probability: float) -> NDArray[np.int64]:
-    """Returns all numbers of hits, but for those that are as good as impossible."""
+    """Returns all numbers of hits, except practically impossible ones."""
     mean = runs * probability
     # By Bernstein's inequality both tails together have less than 1e-20.
     reach = 12 * math.sqrt(mean * (1 - min(1.0, probability))) + 40
@@ -267,7 +271,7 @@ def _likely_hits(runs: int, probability: float) -> NDArray[np.int64]:
 
 
 def _allowed(laws: tuple[Law, Law], event: Event, delta: float) -> float:
-    """Returns what two laws say of one event: ln((P - delta) / Q), at least 0."""
+    """Returns ln((P - delta) / Q) of one event by two laws, at least 0."""
     first, second = _probabilities(laws, event)
     if first - delta <= second:
         return 0.0
@@ -275,7 +279,7 @@ def _allowed(laws: tuple[Law, Law], event: Event, delta: float) -> float:
 
 
 def _probabilities(laws: tuple[Law, Law], event: Event) -> tuple[float, float]:
-    """Returns those of an event, first on the data set that makes it likelier."""
+    """Returns the probabilities of an event, first on the data set that makes it likelier."""
     first, second = (
         min(1.0, sum(p for outcome, p in law.items() if event.is_in(outcome))) for law in laws
     )

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-# Probability of each outcome. Sums to 1, but for rounding.
+# Probability of each outcome. Sums to 1, up to rounding.
 Law = Mapping[Any, float]
 
 # The rest of a noise law, beyond this many scales, is less than 1e-20 and is left out.
@@ -113,7 +113,7 @@ def permute_and_flip(scores: Sequence[float], scale: float) -> dict[int, float]:
         [0.6704, 0.2943, 0.0327, 0.0026]
     """
     coins = np.exp((np.asarray(scores, np.float64) - max(scores)) / scale)
-    # Gauss-Legendre with so many nodes integrates polynomials of this degree exactly.
+    # Gauss-Legendre with this number of nodes integrates polynomials of this degree exactly.
     nodes, weights = np.polynomial.legendre.leggauss(len(coins) // 2 + 1)
     at = (nodes + 1) / 2
     law = [

@@ -100,40 +100,38 @@ class Figures:
             self.number += 1
             self.faults.append(f"{name} cannot follow from the noise of the card")
 
+    def _compare(self, agrees: bool, name: str, stated: str, found: str) -> None:
+        self.number += 1
+        if not agrees:
+            self.faults.append(f"{name} is {stated}; must be {found}")
+
     def same(self, name: str, stated: Any, found: float | None) -> None:
         """Compares a stated figure with the recomputed one, to a relative 1e-9."""
-        self.number += 1
         if stated is None or found is None:
             agrees = stated is found
         else:
             agrees = is_number(stated) and (
                 stated == found or math.isclose(stated, found, rel_tol=AGREEMENT)
             )
-        if not agrees:
-            self.faults.append(f"{name} is {_shown(stated)}; must be {_shown(found)}")
+        self._compare(agrees, name, _shown(stated), _shown(found))
 
     def near(self, name: str, stated: Any, found: float, error: float) -> None:
         """Compares a stated figure with the recomputed one, up to a known error and 1e-9."""
-        self.number += 1
         allowed = error + AGREEMENT * abs(found)
-        if not (is_number(stated) and abs(stated - found) <= allowed):
-            self.faults.append(f"{name} is {_shown(stated)}; must be {_shown(found)}")
+        agrees = is_number(stated) and abs(stated - found) <= allowed
+        self._compare(agrees, name, _shown(stated), _shown(found))
 
     def equal(self, name: str, stated: Any, found: Any) -> None:
         """Compares figures stated at two places, or a figure with the value it must have."""
-        self.number += 1
-        if stated != found:
-            self.faults.append(f"{name} is {stated!r}; must be {found!r}")
+        self._compare(stated == found, name, repr(stated), repr(found))
 
     def at_least(self, name: str, stated: Any, least: float, most: float = math.inf) -> None:
         """Compares a stated figure with its lower bound, and perhaps with an upper one."""
-        self.number += 1
         fits = is_number(stated) and least * (1 - AGREEMENT) <= stated <= most * (1 + AGREEMENT)
-        if not fits:
-            bounds = f"at least {_shown(least)}" + f", and at most {_shown(most)}" * (
-                most < math.inf
-            )
-            self.faults.append(f"{name} is {_shown(stated)}; must be {bounds}")
+        bounds = f"at least {_shown(least)}"
+        if most < math.inf:
+            bounds += f", and at most {_shown(most)}"
+        self._compare(fits, name, _shown(stated), bounds)
 
     def loss(self, name: str, stated: Any, proved: Loss, *, is_exact: bool = True) -> None:
         """Compares the loss that a card states, as JSON values, with the proved one."""
@@ -298,7 +296,6 @@ def left_out_figures(
     figures.at_least("left_out.budget.release.epsilon", own.epsilon, epsilon)
     both = stated + left_out.budget["release"]["epsilon"]
     figures.number += 1
-    if both > promise.epsilon * (1 + 1e-9):
-        figures.faults.append(
-            f"left_out.budget adds up to {both:.12g}; must be at most {promise.epsilon:.12g}"
-        )
+    if both > promise.epsilon * (1 + AGREEMENT):
+        most = f"must be at most {promise.epsilon:.12g}"
+        figures.faults.append(f"left_out.budget adds up to {both:.12g}; {most}")

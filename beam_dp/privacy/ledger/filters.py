@@ -140,8 +140,9 @@ MIN_EPSILON = 1e-6
 
 # What the filters add up.
 UNITS: dict[Filter, str] = {"pure": "epsilon", "zcdp": "rho", "gaussian": "mu^2"}
+_NEVER_ADMITTED = (("pure", "gaussian"), ("pure", "zcdp"), ("gaussian", "zcdp"))
 _TYPED = 1 + Fraction(1, 2**50)
-_LEAST_EPSILON = 1e-9  # that is told from 0
+_LEAST_EPSILON = 1e-9  # smaller ones count as 0
 # The largest epsilon that fits is a little less than what is left allows.
 _ROUNDED_DOWN = 1 - 1e-9
 
@@ -325,18 +326,14 @@ class Account:
 
     def _largest_in(self, which: Filter, kind: Kind, delta: float) -> float:
         left = float(self.left(which)) * _ROUNDED_DOWN
-        if (
-            left <= 0
-            or (which == "pure" and kind != "pure")
-            or (which == "gaussian" and kind == "zcdp")
-        ):
+        if left <= 0 or (which, kind) in _NEVER_ADMITTED:
             return 0.0
         if which == "pure":
             # Rounding down would refuse what was typed.
             return min(float(self.left("pure") / _TYPED), self.epsilon)
         mu = math.sqrt(2 * left) if which == "zcdp" else math.sqrt(left)
         if kind == "pure":
-            return _largest(lambda epsilon: _cost_of_pure(which, epsilon) <= left)
+            return _largest(lambda epsilon: (cost(which, Loss.pure(epsilon)) or math.inf) <= left)
         if kind == "zcdp":
             return zcdp_epsilon(left, delta) * _ROUNDED_DOWN
         return gaussian_epsilon(mu, delta) * _ROUNDED_DOWN
@@ -379,12 +376,6 @@ def loss_of(kind: Kind, epsilon: float, delta: float) -> Loss:
     if kind == "gaussian":
         return Loss.gaussian(discrete_gaussian_mu(epsilon, delta))
     return Loss.zcdp(zcdp_rho(epsilon, delta))
-
-
-def _cost_of_pure(which: Filter, epsilon: float) -> float:
-    """Returns what a purely private release costs in a filter."""
-    value = cost(which, Loss.pure(epsilon))
-    return math.inf if value is None else float(value)
 
 
 def gaussian_epsilon(mu: float, delta: float) -> float:

@@ -1,8 +1,7 @@
 """Database tables of the ledger, in sqlite or PostgreSQL.
 
-Rows are only ever inserted. Each release of a dataset id has the next
-number, and the pair is the primary key: even if two writers slipped past the lock, they could not
-both insert the same number.
+Rows are only ever inserted. Each release of a dataset id has the next number, and the pair is the
+primary key: even if two writers slipped past the lock, they could not both insert the same number.
 
 A write transaction locks first: sqlite's whole file (``BEGIN IMMEDIATE``), or in PostgreSQL the row
 of the dataset id (``SELECT ... FOR UPDATE``). Commits are durable before they return.
@@ -40,14 +39,14 @@ CONNECT_SECONDS = 10
 # How much longer than for a lock a PostgreSQL statement, or a pause between two, may take.
 STATEMENT_SECONDS = 60
 _CLIENT = {
-    # Ends a connection to a server that has gone without a word; seconds, but for the milliseconds.
+    # Ends a connection to a server that disappeared; in seconds, the first in milliseconds.
     "tcp_user_timeout": 30_000,
     "keepalives_idle": 10,
     "keepalives_interval": 5,
-    # Of a database that knows no encoding, SQL_ASCII, the driver would read bytes.
+    # From a database without an encoding, SQL_ASCII, the driver would read bytes.
     "client_encoding": "utf8",
 }
-# Rows that were paid for since the backup are in no backup.
+# A backup lacks the rows of later releases.
 FROM_BACKUP = "a backup lacks what was paid after it was made: restore it, and pay for that again"
 
 _CONDITIONS = {
@@ -113,7 +112,7 @@ USED_STATES = sa.Table(
     sa.Column("used_at", sa.String(40), nullable=False),
     sa.ForeignKeyConstraint(["dataset_id", "number"], [RELEASES.c.dataset_id, RELEASES.c.number]),
 )
-# Any fixed number: whoever creates the tables in PostgreSQL holds this lock.
+# Any fixed number: the lock of the connection that creates the tables in PostgreSQL.
 _CREATION_LOCK = 0x6265616D6470
 
 
@@ -186,7 +185,7 @@ class Storage:
     def dataset(
         self, connection: sa.Connection, dataset_id: str, *, lock: bool = False
     ) -> sa.Row[Any] | None:
-        """Returns the row of a dataset id, locked until the transaction ends if that is asked."""
+        """Returns the row of a dataset id, with ``lock`` locked until the transaction ends."""
         query = sa.select(DATASETS).where(DATASETS.c.dataset_id == dataset_id)
         return connection.execute(query.with_for_update() if lock else query).one_or_none()
 
@@ -212,11 +211,11 @@ class Storage:
 
     @property
     def _statement_seconds(self) -> float:
-        # More than for a lock, so that a lock that is held is told from a server that is slow.
+        # Longer than for a lock, so that a held lock and a slow server are reported differently.
         return self.wait_seconds + STATEMENT_SECONDS
 
     def _settings(self) -> list[tuple[str, str]]:
-        """What a transaction of PostgreSQL sets for itself; sqlite's connections are set up."""
+        """The settings of a PostgreSQL transaction; sqlite's connections are set up once."""
         if self.is_sqlite:
             return []
         wait, patience = (
@@ -232,11 +231,10 @@ class Storage:
         ]
 
     def _check_file(self) -> None:
-        """Refuses a file that is not there, which sqlite would create; not one by a mode."""
+        """Refuses a missing file, which sqlite would create, except with a mode in its URL."""
         if not self._url.query and not os.path.exists(self._url.database or ""):
-            raise LedgerError(
-                "ledger", self.name, "must exist; `beam-dp ledger URL --declare` makes one"
-            )
+            condition = "must exist; `beam-dp ledger URL --declare` makes one"
+            raise LedgerError("ledger", self.name, condition)
 
     def _check_schema(self, connection: sa.Connection) -> None:
         if not sa.inspect(connection).has_table(VERSION.name):
@@ -244,14 +242,11 @@ class Storage:
             raise LedgerError("ledger", self.name, condition)
         versions = list(connection.execute(sa.select(VERSION.c.version)).scalars().all())
         if versions != [SCHEMA_VERSION]:
+            condition = "must be undamaged: its schema version is unreadable"
             if len(versions) == 1 and isinstance(versions[0], int) and versions[0] >= 1:
                 age = "a newer" if versions[0] > SCHEMA_VERSION else "an unpublished"
-                condition = (
-                    f"must be of schema {SCHEMA_VERSION}, and is of {versions[0]}:"
-                    f" {age} beam_dp wrote it"
-                )
-            else:
-                condition = "must be undamaged: its schema version is unreadable"
+                found = f"and is of {versions[0]}: {age} beam_dp wrote it"
+                condition = f"must be of schema {SCHEMA_VERSION}, {found}"
             raise LedgerError("ledger", self.name, condition)
         if self.is_sqlite:
             # Not quick_check, which compares no index with its table: reads go through indexes.
@@ -280,26 +275,21 @@ class Storage:
         )
 
 
-# Among the parameters of a row, so that ledgers of every version hold it, and every version that
-# reads it passes it over: no table is changed.
+# Stored among the parameters of a row, which all versions accept, so that no table changes.
 ORIGIN = "origin"
 
 
 class Rows:
-    """What rows say, in transactions of whoever calls."""
+    """Reads the values of rows, in transactions of the caller."""
 
     def __init__(self, name: str) -> None:
         self._name = name
 
     def tokens(self, connection: sa.Connection, dataset_id: str) -> list[Token]:
-        """Returns what was paid for, in order: without parameters, which may be long."""
+        """Returns the tokens of all releases, in order; not their parameters, which may be long."""
         columns = (RELEASES.c.number, RELEASES.c.mechanism, RELEASES.c.guarantee, RELEASES.c.loss)
-        query = (
-            sa.select(*columns)
-            .where(RELEASES.c.dataset_id == dataset_id)
-            .order_by(RELEASES.c.number)
-        )
-        rows = connection.execute(query).all()
+        mine = sa.select(*columns).where(RELEASES.c.dataset_id == dataset_id)
+        rows = connection.execute(mine.order_by(RELEASES.c.number)).all()
         self.refuse_gaps(dataset_id, [row.number for row in rows])
         # Most releases of a dataset ask for one of a few guarantees.
         guarantees: dict[str, Guarantee] = {}
@@ -335,13 +325,11 @@ class Rows:
     def entry_with(
         self, connection: sa.Connection, dataset_id: str, key: str, value: str
     ) -> Entry | None:
-        """Returns the entry with a text among its parameters, None where there is none."""
-        # Parameters may be long: only those are fetched that hold it, somewhere.
+        """Returns the entry with a text among its parameters, or None."""
+        # Parameters may be long: fetches only those that contain the text somewhere.
         written = json.dumps({key: value}, ensure_ascii=False)[1:-1]
         holds = RELEASES.c.parameters.contains(written, autoescape=True)
-        mine = sa.and_(RELEASES.c.dataset_id == dataset_id, holds)
-        found = self.entries(connection, mine)
-        for entry in found:
+        for entry in self.entries(connection, sa.and_(RELEASES.c.dataset_id == dataset_id, holds)):
             if not isinstance(entry.parameters, dict):
                 self.refuse_damage(f"release {entry.release_id} is unreadable")
             if entry.parameters.get(key) == value:
@@ -385,5 +373,5 @@ class Rows:
             self.refuse_damage("a declared budget is unreadable")
 
     def refuse_damage(self, what: str) -> NoReturn:
-        """Raises LedgerError, with what helps."""
+        """Raises LedgerError, with advice."""
         raise LedgerError("ledger", self._name, f"must be undamaged: {what}; {FROM_BACKUP}")
