@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import fastavro
@@ -17,18 +17,22 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
-from jobs import DOMAIN, interval_flags, job_flags, people
+from jobs import DOMAIN, job_flags, people
 from leaks import LEAKS
-from observe import Observed, clean, left_by, observe
+from noise_sources import NoNoise
+from observe import Observed, SameWhateverTheData, clean, left_by, observe
 
 import beam_dp.transforms.counting.summarise as encode_module
 from beam_dp.storage import store as filesystem
+from beam_dp.transforms.drawing import one_worker
 from pipelines.release_intervals import main as release_intervals
+from pipelines.release_synthetic_database import main
 
 FORMATS = ("csv", "parquet", "avro")
 MARK = "xkcdcanary"
 BROKEN = "not UTF-8"  # stands for bytes that are not; formats with types write them over it
 Row = dict[str, Any]
+Program = Callable[[Sequence[str]], int]
 
 
 def common(num_records: int = 300) -> list[Row]:
@@ -106,28 +110,30 @@ def job(
     rows: Sequence[Row],
     file_format: str,
     *,
-    scripted: bool = True,
     switches: Sequence[str] = (),
+    scripted: bool = True,
+    program: Program = main,
     **flags: Any,
 ) -> Observed:
     """What is seen of a job on these rows; every job of a test runs in the same folder."""
     clean(folder)
     path = folder / f"people.{file_format}"
     write_input(path, rows)
-    defaults = {
-        "epsilon": "1",
-        "privacy_unit": "household",
-        "max_records_per_unit": "2",
-        "input": str(path),
-    }
-    argv = [*job_flags(folder, people(2), domain=DOMAIN, **{**defaults, **flags}), *switches]
+    defaults = {"epsilon": "1", "privacy_unit": "household", "max_records_per_unit": "2"}
+    given = {**defaults, "input": str(path), **flags}
+    argv = [*job_flags(folder, people(2), domain=DOMAIN, **given), *switches]
     with pytest.MonkeyPatch.context() as patch:
-        return observe(argv, folder, patch, scripted=scripted)
+        return observe(argv, folder, patch, scripted=scripted, program=program)
 
 
 def neighbours() -> dict[str, list[Row]]:
     rows = common()
     return {"with": rows + marked(), "without": rows, "empty": []}
+
+
+def jobs(folder: pathlib.Path, file_format: str = "csv", **given: Any) -> dict[str, Observed]:
+    """What is seen of a job on each of the neighbours."""
+    return {n: job(folder, rows, file_format, **given) for n, rows in neighbours().items()}
 
 
 def assert_same(seen: dict[str, Observed]) -> None:
@@ -147,8 +153,8 @@ def warm(tmp_path_factory) -> None:
 @pytest.mark.parametrize("file_format", FORMATS)
 def test_outputs_do_not_distinguish_neighbours(tmp_path, file_format, unit):
     seen = {}
+    bound = "2" if unit == "household" else None
     for name, rows in neighbours().items():
-        bound = "2" if unit == "household" else None
         seen[name] = job(
             tmp_path / "job", rows, file_format, privacy_unit=unit, max_records_per_unit=bound
         )
@@ -181,9 +187,7 @@ def test_outputs_do_not_distinguish_neighbours(tmp_path, file_format, unit):
 def test_outputs_do_not_distinguish_neighbours_under_any_flags(tmp_path, flags):
     if "output" in flags:  # a job that fails, fails alike: what it is to write to is a file
         flags = {"output": str(tmp_path / "job" / "people.csv" / "out")}
-    seen = {
-        name: job(tmp_path / "job", rows, "csv", **flags) for name, rows in neighbours().items()
-    }
+    seen = jobs(tmp_path / "job", **flags)
     assert_same(seen)
     assert (seen["with"].exit_code == 0) == ("output" not in flags)
 
@@ -191,15 +195,8 @@ def test_outputs_do_not_distinguish_neighbours_under_any_flags(tmp_path, flags):
 @pytest.mark.slow
 @pytest.mark.parametrize("file_format", FORMATS)
 def test_left_out_counts_do_not_distinguish_neighbours(tmp_path, file_format):
-    seen = {
-        name: job(
-            tmp_path / "job",
-            rows,
-            file_format,
-            switches=["--count_left_out", "--expect_records=1000000"],
-        )
-        for name, rows in neighbours().items()
-    }
+    switches = ["--count_left_out", "--expect_records=1000000"]
+    seen = jobs(tmp_path / "job", file_format, switches=switches)
     assert_same(seen)
     assert json.loads(seen["with"].card)["left_out"]["counts"]
     assert "warning: the noisy number of records" in seen["with"].stderr
@@ -209,17 +206,11 @@ def test_left_out_counts_do_not_distinguish_neighbours(tmp_path, file_format):
 @pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["best", "textbook_tree", "sine"])
 def test_interval_counts_do_not_distinguish_neighbours(tmp_path, strategy):
-    seen = {}
-    for name, rows in neighbours().items():
-        clean(tmp_path / "job")
-        path = tmp_path / "job" / "people.csv"
-        write_input(path, rows)
-        argv = interval_flags(tmp_path / "job", people(2), strategy=strategy, input=str(path))
-        with pytest.MonkeyPatch.context() as patch:
-            seen[name] = observe(argv, tmp_path / "job", patch, program=release_intervals)
-        assert seen[name].exit_code == 0, seen[name].stderr
-        assert len(seen[name].files) == 2
-        assert MARK not in seen[name].everything()
+    flags = {"workload": None, "num_records": None, "attribute": "age", "epsilon": "1000"}
+    seen = jobs(tmp_path / "job", program=release_intervals, strategy=strategy, **flags)
+    for each in seen.values():
+        assert each.exit_code == 0, each.stderr
+        assert len(each.files) == 2 and MARK not in each.everything()
     assert_same(seen)
 
 
@@ -229,7 +220,7 @@ def test_failing_step_does_not_show_its_records(tmp_path, monkeypatch):
         raise ValueError(f"{MARK} {batch.num_rows}: {batch.to_pydict()}")
 
     monkeypatch.setattr(encode_module, "encode_records", failing)
-    seen = {name: job(tmp_path / "job", rows, "csv") for name, rows in neighbours().items()}
+    seen = jobs(tmp_path / "job")
     assert seen["with"].exit_code == seen["without"].exit_code == 1
     assert not seen["without"].explain(seen["with"])
     assert MARK not in seen["with"].everything()
@@ -285,28 +276,16 @@ def test_detects_remaining_drafts(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_scripted_answers_hide_the_data_and_real_ones_do_not(tmp_path):
+def test_scripted_answers_hide_the_data_and_real_ones_do_not(tmp_path, monkeypatch):
     """The comparison is not blind: noise so small that it hides nothing shows the difference."""
-    from noise_sources import NoNoise
-
-    from beam_dp.transforms.drawing import one_worker
-
-    seen = {}
-    for name, rows in neighbours().items():
-        clean(tmp_path / "job")
-        path = tmp_path / "job" / "people.csv"
-        write_input(path, rows)
-        argv = job_flags(tmp_path / "job", people(2), domain=DOMAIN, input=str(path))
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("observe.SameWhateverTheData", NoNoise)
-            seen[name] = observe(argv, tmp_path / "job", patch)
+    monkeypatch.setattr("observe.SameWhateverTheData", NoNoise)
+    unit = {"privacy_unit": "record", "max_records_per_unit": None}
+    seen = jobs(tmp_path / "job", epsilon="1000", **unit)
     assert {"files", "card"} <= set(seen["with"].differences(seen["without"]))
     assert one_worker.NoiseSource is not NoNoise
 
 
 def test_scripted_answers_agree_with_a_table():
-    from observe import SameWhateverTheData
-
     noise = SameWhateverTheData()
     one = noise.gaussian(np.zeros((4, 2), np.int64), 1.0)
     two = SameWhateverTheData().gaussian(np.full((4, 2), 10**6), 1.0)
