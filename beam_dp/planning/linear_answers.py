@@ -159,11 +159,7 @@ def answers_option(job: PlanningJob, distribution: Distribution) -> Option:
         # The program answers a repeated query once.
         workload = LinearWorkload(job.domain, tuple(dict.fromkeys(job.workload)))
         plan = plan_workload_answers(
-            workload,
-            job.guarantee,
-            job.given_num_records,
-            distribution,
-            job.failure_probability,
+            workload, job.guarantee, job.given_num_records, distribution, job.failure_probability
         )
     except InputError as error:
         return dataclasses.replace(option, refusal=str(error))

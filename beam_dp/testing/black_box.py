@@ -140,11 +140,7 @@ def _enclosed(
 
 
 def choose_event(
-    first: Iterable[Any],
-    second: Iterable[Any],
-    delta: float = 0.0,
-    *,
-    score: Score | None = None,
+    first: Iterable[Any], second: Iterable[Any], delta: float = 0.0, *, score: Score | None = None
 ) -> Event:
     """Returns the event that promises the largest bound, by a separate pilot sample.
 

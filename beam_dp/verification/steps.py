@@ -167,11 +167,7 @@ def positive(scale: Any) -> Fraction:
 
 
 def noise_step(
-    what: str,
-    distribution: object,
-    l1: Fraction | int,
-    l2_squared: Fraction | int,
-    scale: float,
+    what: str, distribution: object, l1: Fraction | int, l2_squared: Fraction | int, scale: float
 ) -> Step:
     """Returns the step of either noise on a vector; each needs one of the sensitivities."""
     check_choice("distribution", distribution, DISTRIBUTIONS)

@@ -15,15 +15,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from claim_rows.composition import (
-    NUM_ANSWERS,
-    Analyst,
-    History,
-    Masked,
-    Run,
-    TwoResponses,
-    is_open,
-)
+from claim_rows.composition import NUM_ANSWERS, Analyst, History, Masked, Run, TwoResponses, is_open
 from tiny import domain_of
 
 from beam_dp.mechanisms.online.private_mw import PrivateMW

@@ -305,10 +305,7 @@ MUTANTS: dict[str, tuple[str, Mutant]] = {
     ),
     "total of a selection for free": ("selection, noisy total", forget_total),
     "textbook answers for half": ("textbook", scaled_calls("laplace", 0.5)),
-    "textbook selection for a quarter": (
-        "textbook, approximate",
-        scaled_calls("select", 0.25),
-    ),
+    "textbook selection for a quarter": ("textbook, approximate", scaled_calls("select", 0.25)),
     "free stop": ("textbook, early stop", early_stop_laws.free_comparison),
     "free stop, replace one": (
         "textbook, early stop, replace one",

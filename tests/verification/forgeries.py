@@ -138,28 +138,16 @@ ALLOWED = (
     # The promise is weaker than the noise provides.
     (r"guarantee\.epsilon", r"x1.01|x2", "more epsilon"),
     (r"guarantee\.delta", r"x.*", "another delta, which is charged at what it is"),
-    (
-        r"guarantee\.max_records_per_unit|max_weight",
-        "-1",
-        "fewer records, or less weight",
-    ),
+    (r"guarantee\.max_records_per_unit|max_weight", "-1", "fewer records, or less weight"),
     (r"guarantee\.neighboring", "add_or_remove_one", "a unit moves more where it is replaced"),
     (r"guarantee\.neighboring", "replace_one", "the same sensitivity under either relation"),
     (r"guarantee\.epsilon", "x0.*", "textbook noise is larger than it must be"),
     # Limits that the noise assumes and a card cannot prove.
-    (
-        r"guarantee\.max_records_per_unit|max_weight",
-        r"\+.*|doubled",
-        "another limit",
-    ),
+    (r"guarantee\.max_records_per_unit|max_weight", r"\+.*|doubled", "another limit"),
     (r"parameters\.sketch\.max_squared_norm", "-1", "a smaller limit of a unit's sketch"),
     (r"parameters\.num_rounds|parameters\.num_updates", ".*", "fewer rounds are charged for less"),
     (r"parameters\.(selection|measurement)_scale", "x1.01|x2", "more noise, and stated once"),
-    (
-        r"parameters\.distribution",
-        "discrete_laplace",
-        "other noise that keeps it, too",
-    ),
+    (r"parameters\.distribution", "discrete_laplace", "other noise that keeps it, too"),
     (r"parameters\.most_choices", ".*", "the choices that were made are charged"),
     (r"parameters\.added_share", "x.*", "no pair was added"),
     (r"parameters\.selection|plan\.choice", "exponential.*|permute_and_flip", "the same epsilon"),
@@ -178,11 +166,7 @@ ALLOWED = (
     # Names and figures of what was asked, of how it was computed, and of draws.
     (r"mechanism", ".*", "a name; its strategy is what is charged"),
     (r"guarantee\.privacy_unit|attribute\.name|domain\.attributes\.#\.name", "other text", "names"),
-    (
-        r"domain\.attributes\.#(\.min|\.max)?",
-        "-1|\\+.*|doubled|deleted",
-        "of online answers",
-    ),
+    (r"domain\.attributes\.#(\.min|\.max)?", "-1|\\+.*|doubled|deleted", "of online answers"),
     (r"workload\.weights\.#", "x.*", "weights of errors"),
     (r"parameters\.calibration", "textbook|tight", "a label of noise that is charged"),
     (r"fit\.(steps|estimated_cell_error)", ".*", "how the fit went: chance has a part in it"),

@@ -15,9 +15,7 @@ import beam_dp as dp
 from beam_dp.domain.files import read_domain
 from beam_dp.mechanisms.intervals.plan import choices, planned
 from beam_dp.mechanisms.marginals.measurements import closure_of, residual_query
-from beam_dp.mechanisms.sketches.mechanisms import (
-    release_probability as planned_probability,
-)
+from beam_dp.mechanisms.sketches.mechanisms import release_probability as planned_probability
 from beam_dp.privacy import accounting
 from beam_dp.privacy.guarantee import Neighboring
 from beam_dp.privacy.loss import Loss, composed
@@ -27,11 +25,7 @@ from beam_dp.releases.sketches.verify import release_probability
 from beam_dp.releases.synthetic_database.measured_tables import MeasuredTable
 from beam_dp.releases.synthetic_database.verify_choices import rounds_steps
 from beam_dp.releases.synthetic_database.verify_tables import largest_change
-from beam_dp.verification.conversion import (
-    gaussian_delta,
-    gaussian_epsilon,
-    zcdp_epsilon,
-)
+from beam_dp.verification.conversion import gaussian_delta, gaussian_epsilon, zcdp_epsilon
 from beam_dp.verification.steps import above, number
 from beam_dp.verification.verdict import Figures
 
@@ -75,10 +69,7 @@ def test_plans_spend_almost_the_whole_promise():
     for epsilon, delta in promises(12):
         mu = Fraction(accounting.discrete_gaussian_mu(epsilon, delta))
         rho = Fraction(accounting.zcdp_rho(epsilon, delta))
-        for found, larger in (
-            (gaussian_epsilon, mu**2),
-            (zcdp_epsilon, rho),
-        ):
+        for found, larger in ((gaussian_epsilon, mu**2), (zcdp_epsilon, rho)):
             assert epsilon * (1 - 1e-5) < found(larger, Fraction(delta)) <= epsilon
             # A value larger by 1e-5 is not within it.
             more = larger * Fraction(100_002, 100_000)
