@@ -1,7 +1,7 @@
 """Calibration of noise to a guarantee, and composition of mechanisms.
 
-Every function rounds so that the stated guarantee holds (``rounding``): what is spent comes out too
-large, and a budget found by bisection is the end of its last bracket that satisfies the target.
+Every function rounds so that the stated guarantee holds (``rounding``): a loss is rounded up, and a
+budget found by bisection is the end of its last bracket that satisfies the target.
 """
 
 from __future__ import annotations

@@ -109,8 +109,8 @@ def epsilon_lower_bound(
     With probability at least ``1 - false_alarm`` the bound is true: each side's probability is
     bounded by Clopper and Pearson at half of it.
 
-    ``first``: how often it happened on the data that makes it likelier; an array tries many
-    events, of which only one may be used if the claim is to stand.
+    ``first``: how often it happened on the data that makes it likelier; of an array of events only
+    one may be used, or the bound does not hold.
 
     Returns:
         ln((lower bound of P - delta) / upper bound of Q), or 0 where that is negative.

@@ -15,7 +15,7 @@ Law = Mapping[Any, float]
 
 # The rest of a noise law, beyond this many scales, is less than 1e-20 and is left out.
 _REACH = 48.0
-_LARGEST_EXPONENT = 700.0  # of which a double holds the power of e
+_LARGEST_EXPONENT = 700.0  # whose power of e is a finite double
 
 
 def largest_log_ratio(first: Law, second: Law) -> float:

@@ -1,8 +1,8 @@
 """From what composes to epsilon at a delta, by arithmetic that errs on the safe side only.
 
 The sums and quotients are rational numbers. Logarithms, exponentials and the normal law are taken
-with 60 digits and more, and what is returned is raised by far more than these can be wrong by. No
-code is shared with ``privacy.accounting``, by which noise is planned.
+with 60 digits and more, and results are raised by far more than their largest error. No code is
+shared with ``privacy.accounting``, which plans noise.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from beam_dp.privacy.rounding import root_up, up
 
 _DIGITS = 110
 _PI = Decimal("3.14159265358979323846264338327950288419716939937510582097494459230781640628620899")
-# Of results that were computed with so many digits, relatively; far more than they are wrong by.
+# Relative error allowed for results with this number of digits; far more than their true one.
 _ERROR = Decimal("1e-40")
 # Discrete Gaussian noise on a grid: see ``gaussian_epsilon``.
 DISCRETENESS = Fraction(1, 10**20)

@@ -176,11 +176,12 @@ def test_many_small_releases_cost_less_than_the_sum_of_their_epsilons():
     assert sum(loss.epsilon or 0 for loss in account.losses) > 2.9
 
 
-def test_budget_without_delta_has_only_the_pure_filter():
-    account = Account(1.0, 0.0, "zcdp")
-    assert account.filters() == ("pure",)
-    assert not account.fits(Loss.zcdp(1e-9))
-    assert account.best(Loss.zcdp(1e-9)) is None
+@pytest.mark.parametrize("composition", ["pure_first", "auto", "zcdp", "with_slack"])
+def test_budget_without_delta_admits_only_pure_releases(composition):
+    account = Account(1.0, 0.0, composition, (Loss.pure(0.4),))
+    assert account.filters() == ("pure",) and account.largest_epsilon("pure", 0.0) == 0.6
+    assert not account.fits(Loss.zcdp(1e-9)) and account.best(Loss.zcdp(1e-9)) is None
+    assert not account.fits(Loss.approximate(0.1, 1e-300))
     assert account.largest_epsilon("gaussian", 1e-9) == 0.0
 
 
@@ -454,10 +455,6 @@ def test_other_filters_have_only_the_delta_not_reserved_for_slacks():
     assert account.fits(Loss.zcdp(zcdp_rho(1.0, 2e-9) - 2 * first.rho))
     assert not account.fits(Loss.zcdp(zcdp_rho(1.0, 4e-9) - 2 * first.rho))
     assert account.largest_slack() == 1e-9
-
-
-def test_slack_needs_a_delta():
-    assert not Account(1.0, 0.0, "auto").fits(approximate(0.1, 1e-300))
 
 
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 3.0])

@@ -16,6 +16,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 from claim_rows.composition import NUM_ANSWERS, Analyst, History, Masked, Run, TwoResponses, is_open
+from ledger_workers import AR, declared
 from tiny import domain_of
 
 from beam_dp.mechanisms.online.private_mw import PrivateMW
@@ -30,7 +31,6 @@ from beam_dp.privacy.loss import Loss
 from beam_dp.queries.reader import LinearQueries
 from beam_dp.summaries.histogram import Histogram
 
-AR = "add_or_remove_one"
 Admits = Callable[[Account, Loss], bool]
 
 
@@ -244,12 +244,6 @@ def test_first_release_that_is_not_pure_decides_on_slacks(slack, kept):
     assert after.filters() == (("pure",) if kept == 1 else ("pure", "zcdp"))
 
 
-def test_budget_without_delta_admits_only_pure_releases():
-    account = pure_first(1.0, 0.0, Loss.pure(0.4))
-    assert account.filters() == ("pure",) and account.largest_epsilon("pure", 0.0) == 0.6
-    assert not account.fits(Loss.zcdp(1e-9)) and not account.fits(Loss.approximate(0.1, 1e-12))
-
-
 # Of ledgers.
 
 
@@ -283,8 +277,7 @@ def test_existing_ledger_keeps_its_composition(ledger_url, composition):
 
 
 def test_refusal_names_what_the_flags_may_request(ledger_url):
-    ledger = Ledger(ledger_url)
-    ledger.declare("visits", 3.0, 1e-9, "person", AR)
+    ledger = declared(ledger_url, 3.0, 1e-9)
     ledger.spend("visits", guarantee(1.0), Loss.pure(1.0), "mwem")
     with pytest.raises(OverBudgetError) as error:
         ledger.spend("visits", guarantee(2.5), loss_of("gaussian", 2.5, 1e-9), "mwem")

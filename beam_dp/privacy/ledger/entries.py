@@ -193,7 +193,7 @@ def system_user() -> str:
 
 
 class OverBudgetError(LedgerError):
-    """A release does not fit what is left; nothing was spent."""
+    """A release does not fit the rest of the budget; nothing was spent."""
 
 
 @dataclasses.dataclass(frozen=True)

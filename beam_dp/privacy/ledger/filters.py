@@ -134,7 +134,7 @@ Composition = Literal["pure_first", "auto", "zcdp", "gaussian", "with_slack"]
 # How a new budget adds up unless its declaration says otherwise; a declared one never changes.
 DEFAULT_COMPOSITION: Composition = "pure_first"
 COMPOSITIONS: tuple[Composition, ...] = ("pure_first", "auto", "zcdp", "gaussian", "with_slack")
-# The proof above needs bounds, and nobody needs more.
+# The proof above needs bounds, and these are large enough.
 MAX_RELEASES = 2**20
 MIN_EPSILON = 1e-6
 
@@ -149,7 +149,7 @@ _ROUNDED_DOWN = 1 - 1e-9
 
 @lru_cache(maxsize=256)
 def limit(which: Filter, epsilon: float, delta: float) -> Fraction:
-    """Returns what the filter's sum may reach for an (epsilon, delta) budget."""
+    """Returns the limit of the filter's sum for an (epsilon, delta) budget."""
     if which == "pure":
         return Fraction(epsilon) * _TYPED
     if which == "zcdp":
@@ -158,10 +158,7 @@ def limit(which: Filter, epsilon: float, delta: float) -> Fraction:
 
 
 def cost(which: Filter, loss: Loss) -> Fraction | None:
-    """Returns what a release adds to the filter's sum; None where the filter can't admit it.
-
-    Its slack is added up apart.
-    """
+    """Returns what a release adds to the filter's sum, without slack; None if it can't admit it."""
     return {"pure": loss.epsilon, "zcdp": loss.rho, "gaussian": loss.mu_squared}[which]
 
 
@@ -179,7 +176,7 @@ class Account:
     losses: tuple[Loss, ...] = ()
 
     def filters(self, next_loss: Loss | None = None) -> tuple[Filter, ...]:
-        """Returns the filters any one of which may accept, should this loss come next."""
+        """Returns the filters of which any one may accept, if this loss comes next."""
         first = self._first(next_loss)
         if self.slack_limit(next_loss) == self.delta or self._rest < MIN_EPSILON:
             return ("pure",)
@@ -193,7 +190,7 @@ class Account:
         return ("pure", "gaussian" if only_gaussian else "zcdp")
 
     def slack_limit(self, next_loss: Loss | None = None) -> float:
-        """Returns the part of delta that is kept for slacks, should this loss come next."""
+        """Returns the part of delta that is kept for slacks, if this loss comes next."""
         half = self.delta / 2
         if self.composition == "with_slack":
             return half
@@ -207,15 +204,15 @@ class Account:
         return not loss.slack or loss.slack <= self._slack_left(loss)
 
     def largest_slack(self, next_loss: Loss | None = None) -> float:
-        """Returns what the slacks may still grow by, with six digits, rounded down.
+        """Returns by how much the slacks may still grow, with six digits, rounded down.
 
-        ``next_loss``: that comes next; what it decides is left open without it.
+        ``next_loss``: the loss that comes next; without it, its decisions are left open.
         """
         if self._first(next_loss) is None and self.composition != "with_slack":
             return self.delta
         left = self._slack_left(next_loss)
         if left < Fraction(self.delta) / 10**12:
-            return 0.0  # what rounding left
+            return 0.0  # a rest of rounding
         typed = float(f"{float(left):.6g}")
         return typed if typed <= left else down_to_digits(float(left), 6)
 
@@ -228,24 +225,24 @@ class Account:
 
     @cached_property
     def _counted(self) -> tuple[Loss, ...]:
-        """What the fixed filter adds up: all, or what follows the first pure releases."""
+        """The losses that the fixed filter adds up: all, or those after the first pure releases."""
         if self.composition != "pure_first":
             return self.losses
         return tuple(itertools.dropwhile(_is_pure, self.losses))
 
     @cached_property
     def _before(self) -> Fraction:
-        """The epsilons of the releases before the fixed filter."""
+        """The sum of the epsilons of the releases before the fixed filter."""
         before = self.losses[: len(self.losses) - len(self._counted)]
         return sum((loss.epsilon or Fraction(0) for loss in before), Fraction(0))
 
     @cached_property
     def _rest(self) -> float:
-        """What the fixed filter has of epsilon."""
+        """The part of epsilon that the fixed filter has."""
         return down(Fraction(self.epsilon) - self._before)
 
     def _first(self, next_loss: Loss | None) -> Loss | None:
-        """Returns the release that decides on the fixed filter; None if it has yet to come."""
+        """Returns the loss of the release that decides the fixed filter; None before it."""
         if self._counted:
             return self._counted[0]
         is_before = self.composition == "pure_first" and next_loss and _is_pure(next_loss)
@@ -269,7 +266,7 @@ class Account:
         return sums
 
     def left(self, which: Filter, next_loss: Loss | None = None) -> Fraction:
-        """Returns what the filter's sum may still grow by; 0 where it can't admit the history."""
+        """Returns by how much the filter's sum may grow; 0 where it can't admit the history."""
         spent = self._spent[which]
         if spent is None:
             return Fraction(0)
@@ -283,7 +280,7 @@ class Account:
         )
 
     def best(self, loss: Loss) -> Filter | None:
-        """Returns the filter that accepts this loss or comes nearest; None if none can admit it."""
+        """Returns the filter that accepts this loss or comes nearest; None if all refuse it."""
         shares = [
             (value / self._limit(which, loss), which)
             for which in self.filters(loss)
@@ -292,7 +289,7 @@ class Account:
         return min(shares)[1] if shares else None
 
     def _sum_with(self, which: Filter, loss: Loss) -> Fraction | None:
-        """Returns the filter's sum with one more release; None where it can't admit one of them."""
+        """Returns the filter's sum with one more release; None if it can't admit a release."""
         spent, more = self._spent[which], cost(which, loss)
         return None if spent is None or more is None else spent + more
 
@@ -316,10 +313,10 @@ class Account:
         ):
             filters = ("pure", "zcdp", "gaussian")  # this release would decide
         largest = max(self._largest_in(which, kind, delta) for which in filters)
-        # What was typed, such as all of the budget, must not come back as 0.999999.
+        # A typed number, such as all of the budget, must not come back as 0.999999.
         typed = float(f"{largest:.6g}")
         if largest < 1e-12 * self.epsilon:
-            return 0.0  # what rounding left
+            return 0.0  # a rest of rounding
         if abs(typed - largest) <= 1e-8 * largest and self.fits(loss_of(kind, typed, delta)):
             return typed
         return down_to_digits(largest, 6)
@@ -329,7 +326,7 @@ class Account:
         if left <= 0 or (which, kind) in _NEVER_ADMITTED:
             return 0.0
         if which == "pure":
-            # Rounding down would refuse what was typed.
+            # Rounding down would refuse a typed number.
             return min(float(self.left("pure") / _TYPED), self.epsilon)
         mu = math.sqrt(2 * left) if which == "zcdp" else math.sqrt(left)
         if kind == "pure":
@@ -339,10 +336,10 @@ class Account:
         return gaussian_epsilon(mu, delta) * _ROUNDED_DOWN
 
     def spent_epsilon(self) -> float:
-        """Returns the epsilon that the history has, at the budget's delta, rounded up.
+        """Returns the epsilon of the history at the budget's delta, rounded up.
 
-        It is what these releases guarantee had they been fixed in advance; what is promised for
-        an adaptive sequence is the budget itself.
+        These releases would guarantee it if they had been fixed in advance; the promise for an
+        adaptive sequence is the budget itself.
         """
         if not self.losses:
             return 0.0

@@ -62,8 +62,8 @@ class Ledger:
             a minute; but one whose process is frozen while its machine runs on holds the call.
 
     Raises:
-        LedgerError: if the URL is none of these; by every method, if the ledger can't be reached,
-            is locked, damaged, read-only where it must be written, or of a newer schema.
+        LedgerError: if the URL is not one of these; by every method, if the ledger can't be
+            reached, is locked, damaged, read-only where it must be written, or of a newer schema.
 
     Example:
         >>> ledger = Ledger("budgets.sqlite")  # doctest: +SKIP
@@ -94,7 +94,7 @@ class Ledger:
         composition: filters.Composition | None = None,
         allow_large_delta: bool = False,
     ) -> Dataset:
-        """Declares the total budget of a dataset id, once; makes the ledger if there is none.
+        """Declares the total budget of a dataset id, once; creates the ledger if it is missing.
 
         Args: as of ``Dataset``, and
             composition: by default ``pure_first``, or that of an earlier declaration.
@@ -155,9 +155,9 @@ class Ledger:
             A token for the transform, and for ``mark_released``. The entry is durable.
 
         Raises:
-            OverBudgetError: if the release does not fit what is left.
+            OverBudgetError: if the release does not fit the rest of the budget.
             LedgerError: if the dataset id is unknown, or has another unit or relation.
-            InputError: if the parameters are no JSON, or too long.
+            InputError: if the parameters are not JSON, or too long.
         """
         check_text("dataset_id", dataset_id)
         text = _with_origin({} if parameters is None else parameters, origin)
@@ -297,7 +297,7 @@ class Ledger:
         return [self._rows.dataset(row) for row in rows]
 
     def entries(self, dataset_id: str) -> list[Entry]:
-        """Returns all releases of a dataset id, in order; none for an unknown one."""
+        """Returns all releases of a dataset id, in order; an empty list for an unknown one."""
         check_text("dataset_id", dataset_id)
         with self._storage.reading() as connection:
             entries = self._rows.entries(connection, storage.RELEASES.c.dataset_id == dataset_id)
@@ -398,7 +398,7 @@ class Ledger:
         if state_number <= used:
             condition = (
                 f"must be a state of {token.release_id!r} that was not used: the next is"
-                f" {used + 1}, and a copy or a backup is no new state"
+                f" {used + 1}, and a copy or a backup is not a new state"
             )
             raise LedgerError("state_number", state_number, condition)
         if state_number > used + 1:
@@ -425,8 +425,7 @@ def _with_origin(parameters: Mapping[str, Any], origin: Origin | None) -> str:
         raise InputError(
             "parameters", storage.ORIGIN, "must not be a parameter: it says who paid, and why"
         )
-    said = Origin() if origin is None else origin
-    return _to_json("parameters", {**parameters, storage.ORIGIN: said.to_json()})
+    return _to_json("parameters", {**parameters, storage.ORIGIN: (origin or Origin()).to_json()})
 
 
 def _to_json(name: str, value: Mapping[str, Any]) -> str:

@@ -135,15 +135,12 @@ class Storage:
 
     def _make_engine(self) -> sa.Engine:
         if not self.is_sqlite:
+            given = {"connect_timeout": CONNECT_SECONDS, **_CLIENT}
             return sa.create_engine(
                 self._url,
                 poolclass=NullPool,
                 isolation_level="READ COMMITTED",
-                connect_args={
-                    name: value
-                    for name, value in {"connect_timeout": CONNECT_SECONDS, **_CLIENT}.items()
-                    if name not in self._url.query
-                },
+                connect_args={name: given[name] for name in given.keys() - self._url.query.keys()},
             )
         engine = sa.create_engine(
             self._url, poolclass=NullPool, connect_args={"timeout": self.wait_seconds}
