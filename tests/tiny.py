@@ -12,7 +12,7 @@ import functools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from itertools import combinations, combinations_with_replacement, product
+from itertools import combinations, combinations_with_replacement
 from typing import Any
 
 import numpy as np
@@ -100,12 +100,15 @@ def with_unit(counts: np.ndarray, unit: Unit) -> np.ndarray:
 
 
 class UnequalDrawsError(AssertionError):
-    """Neighbours are told apart by the kind, number or scale of the noise, before any is drawn."""
+    """The kind, number, shape or scale of the noise tells neighbours apart, before any is drawn."""
 
 
 def share_spent(guarantee: Guarantee, first: Sequence[Draw], second: Sequence[Draw]) -> float:
     """The share of the guarantee that hides the difference, by the cheapest proof that applies."""
-    if [(draw.kind, draw.scale) for draw in first] != [(draw.kind, draw.scale) for draw in second]:
+    forms = [
+        [(draw.kind, draw.scale, np.shape(draw.exact)) for draw in side] for side in (first, second)
+    ]
+    if forms[0] != forms[1]:
         raise UnequalDrawsError(f"{first} and {second}")
     epsilon = rho = mu_squared = 0.0
     for one, other in zip(first, second, strict=True):
@@ -151,14 +154,24 @@ def largest_share(
     scripts: Sequence[Callable[[], Scripted]],
 ) -> float:
     """The most that any neighbours spend, over all of them."""
-    held = units(plan.domain.num_cells, guarantee.max_records_per_unit)
+
+    def draws_of(script: Callable[[], Scripted], counts: np.ndarray) -> list[Draw]:
+        source = script()
+        run(plan, summary(plan, counts), source)
+        return source.draws
+
+    each = (functools.partial(draws_of, script) for script in scripts)
+    return max(worst_share(guarantee, bases, draws) for draws in each)
+
+
+def worst_share(
+    guarantee: Guarantee, bases: Sequence[Any], draws_of: Callable[[np.ndarray], list[Draw]]
+) -> float:
+    """The most that any neighbours spend, from what is handed to the noise for given counts."""
     worst = 0.0
-    for base, script in product(bases, scripts):
-        draws = {}
-        for unit in held:
-            source = script()
-            run(plan, summary(plan, with_unit(base, unit)), source)
-            draws[unit] = source.draws
+    for base in bases:
+        held = units(len(base), guarantee.max_records_per_unit)
+        draws = {unit: draws_of(with_unit(base, unit)) for unit in held}
         for one, other in neighbours(held, guarantee.neighboring):
             worst = max(worst, share_spent(guarantee, draws[one], draws[other]))
     return worst

@@ -7,18 +7,19 @@ catch it.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
 
-import audit_views
 import laplace_bugs
 import numpy as np
-import pytest
+import run_views
 import selection_bugs
-from audit_views import CHECKS, Case, Finding, promised
-from tiny import ADD, PURE, REPLACE
+from auditing import Audit, Bug, Patch, around, audited, replaced
+from run_views import Case, check
+from tiny import ADD, PURE, REPLACE, promise
 
 from beam_dp.mechanisms import contract as contract_module, registry as registry_module
 from beam_dp.mechanisms.marginals import (
@@ -29,35 +30,10 @@ from beam_dp.mechanisms.marginals import (
 )
 from beam_dp.mechanisms.marginals.measure_all import MWEM, Gaussian, Laplace
 from beam_dp.mechanisms.marginals.measurements import Measurement
-from beam_dp.mechanisms.marginals.rounds import RoundBudget, round_budget
+from beam_dp.mechanisms.marginals.rounds import RoundBudget
 from beam_dp.noise import source as noise_module
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import Guarantee, Neighboring
-
-Patch = pytest.MonkeyPatch
-
-
-@dataclasses.dataclass(frozen=True)
-class Mutant:
-    """A deliberate bug, and the check that must fail while it is in.
-
-    One that ``blinds`` leaks too little instead of too much: the check must say that it is blind.
-    """
-
-    apply: Callable[[Patch], None]
-    caught_by: str
-    blinds: bool = False
-
-
-@dataclasses.dataclass(frozen=True)
-class Audit:
-    """All checks of one mechanism under one relation."""
-
-    mechanism: str
-    guarantee: Guarantee
-    checks: dict[str, Callable[[], Finding]]
-    mutants: dict[str, Mutant]
-
 
 UNITS = {ADD: ((3,), ()), REPLACE: ((3,), (0,))}
 ONE_ATTRIBUTE: dict[str, Any] = {"sizes": (2,), "base": (6, 6), "num_records": 12}
@@ -67,7 +43,7 @@ def case(mechanism: Any, neighboring: str, delta: float, **named: Any) -> Case:
     # So that a few thousand runs see much of it, and would see more if it leaked more.
     epsilon = named.pop("epsilon", 12.0 if delta else 3.0)
     named.setdefault("pair", UNITS[neighboring])
-    return Case(mechanism, promised(neighboring, delta, epsilon), **named)
+    return Case(mechanism, promise(neighboring, delta, epsilon), **named)
 
 
 def both(mechanism: Any, delta: float, **named: Any) -> list[Case]:
@@ -154,8 +130,8 @@ MECHANISMS: dict[str, list[Case]] = {
 }
 
 
-def unchecked(apply: Callable[[Patch], None]) -> Callable[[Patch], None]:
-    """The same bug in a plan that nobody checks: the audit must see it on its own."""
+def unchecked(apply: Bug) -> Bug:
+    """The same bug in a plan that is not checked: the audit must see it on its own."""
 
     def mutate(patch: Patch) -> None:
         for module in (contract_module, registry_module):
@@ -165,224 +141,188 @@ def unchecked(apply: Callable[[Patch], None]) -> Callable[[Patch], None]:
     return mutate
 
 
-def plan_with(change: Callable[[Guarantee], Guarantee]) -> Callable[[Patch], None]:
-    return lambda patch: patch.setattr(audit_views, "planned_for", change)
+def plan_with(**changes: Callable[[Any], Any]) -> Bug:
+    """Plans are made for another guarantee, whose changed values follow from the true ones."""
+
+    def planned(guarantee: Guarantee) -> Guarantee:
+        changed = {name: change(getattr(guarantee, name)) for name, change in changes.items()}
+        return dataclasses.replace(guarantee, **changed)
+
+    return replaced(run_views, "planned_for", planned)
 
 
-def scale_noise(factor: float) -> Callable[[Patch], None]:
-    def mutate(patch: Patch) -> None:
-        original = noise_module._draw
-        patch.setattr(
-            noise_module,
-            "_draw",
-            lambda kind, values, scale: original(kind, values, scale * factor),
-        )
-
-    return mutate
+def scale_noise(factor: float) -> Bug:
+    return around(
+        noise_module, "_draw", lambda draw, kind, values, scale: draw(kind, values, scale * factor)
+    )
 
 
 halve_scales, double_scales = scale_noise(0.5), scale_noise(2.0)
-
-
-def share_one_draw(patch: Patch) -> None:
-    original = noise_module._draw
-
-    def mutant(kind: str, values: np.ndarray, scale: float) -> np.ndarray:
-        return values + original(kind, np.zeros(1, np.int64), scale)[0]
-
-    patch.setattr(noise_module, "_draw", mutant)
+share_one_draw = around(
+    noise_module,
+    "_draw",
+    lambda draw, kind, values, scale: values + draw(kind, np.zeros(1, np.int64), scale)[0],
+)
 
 
 def draw_once_for_all(patch: Patch) -> None:
-    original, drawn = noise_module._draw, {}
+    drawn: dict[Any, np.ndarray] = {}
 
-    def mutant(kind: str, values: np.ndarray, scale: float) -> np.ndarray:
+    def mutant(draw: Any, kind: str, values: np.ndarray, scale: float) -> np.ndarray:
         key = (values.shape, scale)
         if key not in drawn:
-            drawn[key] = original(kind, np.zeros_like(values), scale)
+            drawn[key] = draw(kind, np.zeros_like(values), scale)
         return values + drawn[key]
 
-    patch.setattr(noise_module, "_draw", mutant)
+    around(noise_module, "_draw", mutant)(patch)
 
 
 def skip_empty_cells(patch: Patch) -> None:
     for kind in ("laplace", "gaussian"):
-        original = getattr(NoiseSource, kind)
-
-        def mutant(self: Any, values: Any, scale: float, original: Any = original) -> Any:
-            return np.where(values == 0, 0, original(self, values, scale))
-
-        patch.setattr(NoiseSource, kind, mutant)
-
-
-def scale_by_size(patch: Patch) -> None:
-    original = Measurement.draw
-
-    def mutant(self: Measurement, marginals: Any, noise: NoiseSource) -> Any:
-        number = int(marginals.marginal(self.names).sum())
-        return original(
-            dataclasses.replace(self, scale=self.scale * 20 / max(number, 1)), marginals, noise
-        )
-
-    patch.setattr(Measurement, "draw", mutant)
-
-
-def change_budget(change: Callable[[RoundBudget], dict[str, Any]]) -> Callable[[Patch], None]:
-    def mutant(*arguments: Any) -> RoundBudget:
-        budget = round_budget(*arguments)
-        return dataclasses.replace(budget, **change(budget))
-
-    return lambda patch: patch.setattr(rounds_module, "round_budget", mutant)
-
-
-def forget_half_in_textbook(patch: Patch) -> None:
-    original = measure_all_module.plan_textbook
-
-    def mutant(*arguments: Any) -> Any:
-        plan = original(*arguments)
-        return dataclasses.replace(plan, selection_scale=plan.selection_scale / 2)
-
-    patch.setattr(measure_all_module, "plan_textbook", mutant)
-
-
-def scale_selection(factor: float) -> Callable[[Patch], None]:
-    def mutate(patch: Patch) -> None:
-        original = NoiseSource.select
-        patch.setattr(
+        around(
             NoiseSource,
-            "select",
-            lambda self, scores, scale: original(self, scores, scale * factor),
-        )
+            kind,
+            lambda draw, self, values, scale: np.where(values == 0, 0, draw(self, values, scale)),
+        )(patch)
 
-    return mutate
+
+def _scaled_by_size(draw: Any, self: Measurement, marginals: Any, noise: NoiseSource) -> Any:
+    number = int(marginals.marginal(self.names).sum())
+    scaled = dataclasses.replace(self, scale=self.scale * 20 / max(number, 1))
+    return draw(scaled, marginals, noise)
+
+
+scale_by_size = around(Measurement, "draw", _scaled_by_size)
+
+
+def scaled_fields(found: Any, factors: dict[str, float]) -> Any:
+    """Returns a dataclass with some of its numbers multiplied."""
+    scaled = {name: getattr(found, name) * factor for name, factor in factors.items()}
+    return dataclasses.replace(found, **scaled)
+
+
+def change_budget(selection: str | None = None, /, **factors: float) -> Bug:
+    """Another budget of a round: its scales multiplied, or another selection."""
+
+    def mutant(original: Any, *given: Any) -> RoundBudget:
+        budget = scaled_fields(original(*given), factors)
+        return dataclasses.replace(budget, selection=selection or budget.selection)
+
+    return around(rounds_module, "round_budget", mutant)
+
+
+def scale_selection(factor: float) -> Bug:
+    return around(
+        NoiseSource,
+        "select",
+        lambda select, self, scores, scale: select(self, scores, scale * factor),
+    )
 
 
 sharpen_selection, blur_selection = scale_selection(1 / 8), scale_selection(2.0)
 
 
-def multiply(place: Any, name: str, factor: float | Fraction) -> Callable[[Patch], None]:
-    original = getattr(place, name)
-    return lambda patch: patch.setattr(place, name, lambda *given: factor * original(*given))
+def multiply(place: Any, name: str, factor: float | Fraction) -> Bug:
+    return around(place, name, lambda original, *given: factor * original(*given))
 
 
-def add_remove_norms(patch: Patch) -> None:
-    original = measurements.residual_sensitivity
-    patch.setattr(
-        measurements,
-        "residual_sensitivity",
-        lambda domain, supports, precisions, _: original(
-            domain, supports, precisions, Neighboring.ADD_OR_REMOVE_ONE
-        ),
-    )
-
-
-def leave_a_round_out(patch: Patch) -> None:
-    patch.setattr(
-        rounds_module,
-        "round_budget",
-        lambda guarantee, num_units, public: round_budget(guarantee, max(1, num_units - 1), public),
-    )
-
-
-def cheaper_units(patch: Patch) -> None:
-    original = RoundBudget.of_round
-    patch.setattr(RoundBudget, "of_round", lambda self, units: original(self, 2 * units))
-
-
-SENSITIVITY_HALVED = plan_with(lambda each: dataclasses.replace(each, epsilon=2 * each.epsilon))
-ADD_REMOVE = plan_with(
-    lambda each: dataclasses.replace(each, neighboring=Neighboring.ADD_OR_REMOVE_ONE)
+SENSITIVITY_HALVED = plan_with(epsilon=lambda epsilon: 2 * epsilon)
+ADD_REMOVE = plan_with(neighboring=lambda _: Neighboring.ADD_OR_REMOVE_ONE)
+HALF_FORGOTTEN = change_budget(selection_scale=1 / 2)
+TOTAL_FOR_FREE = around(
+    rounds_module,
+    "round_budget",
+    lambda original, *given: dataclasses.replace(original(*given), total_scale=1.0),
 )
-ROUNDS_SHARE_NOTHING = change_budget(
-    lambda budget: {
-        "selection_scale": budget.selection_scale / 2,
-        "measurement_scale": budget.measurement_scale / 2,
-    }
+TEXTBOOK_HALF_FORGOTTEN = around(
+    measure_all_module,
+    "plan_textbook",
+    lambda original, *given: scaled_fields(original(*given), {"selection_scale": 1 / 2}),
 )
-HALF_FORGOTTEN = change_budget(lambda budget: {"selection_scale": budget.selection_scale / 2})
-FLIPPED = change_budget(lambda budget: {"selection": "permute_and_flip"})
-ROOT_FORGOTTEN = change_budget(
-    lambda budget: {"measurement_scale": budget.measurement_scale / math.sqrt(2)}
+ADD_REMOVE_NORMS = around(
+    measurements,
+    "residual_sensitivity",
+    lambda original, *given: original(*given[:3], Neighboring.ADD_OR_REMOVE_ONE),
 )
-# sqrt(rho / 2) of the exponential mechanism, in place of the mu that is proved: 0.8 times as much.
-MU_FROM_RHO = change_budget(lambda budget: {"selection_scale": budget.selection_scale * 4 / 5})
-TOTAL_FOR_FREE = change_budget(lambda budget: {"total_scale": 1.0})
+LEAVE_A_ROUND_OUT = around(
+    rounds_module,
+    "round_budget",
+    lambda original, guarantee, num_units, public: original(
+        guarantee, max(1, num_units - 1), public
+    ),
+)
+CHEAPER_UNITS = around(
+    RoundBudget, "of_round", lambda original, self, units: original(self, 2 * units)
+)
 
 
-def mutants_of(name: str, each: Case) -> dict[str, Mutant]:
-    """The bugs that this mechanism could have."""
+def bugs_of(name: str, each: Case) -> tuple[dict[str, dict[str, Bug]], dict[str, Bug]]:
+    """The bugs that this mechanism could have, by check, and those that blind its audit."""
+    delta = each.guarantee.delta
     replaces = each.guarantee.neighboring is Neighboring.REPLACE_ONE
-    found = {"sensitivity halved": Mutant(SENSITIVITY_HALVED, "price")}
+    price, runs, blinding = {"sensitivity halved": SENSITIVITY_HALVED}, dict[str, Bug](), {}
     if replaces and not name.startswith("mwem textbook"):  # whose queries move by 1 either way
-        found["replace-one run with add-remove noise"] = Mutant(ADD_REMOVE, "price")
+        price["replace-one run with add-remove noise"] = ADD_REMOVE
     if "black box" in each.checks and not name.startswith("mwem annealed"):
-        found["noise scale halved in the sampler"] = Mutant(halve_scales, "black box")
+        runs["noise scale halved in the sampler"] = halve_scales
     if name in ("laplace", "gaussian textbook"):
-        found["noise doubled in the sampler"] = Mutant(double_scales, "black box", blinds=True)
+        blinding["noise doubled in the sampler"] = double_scales
     if name in ("laplace", "laplace textbook", "gaussian", "gaussian textbook"):
-        found["n used as a scale"] = Mutant(scale_by_size, "price")
+        price["n used as a scale"] = scale_by_size
     if name == "laplace, weights":
-        found["shares of tables that add up to more"] = Mutant(laplace_bugs.share_too_much, "price")
+        price["shares of tables that add up to more"] = laplace_bugs.share_too_much
     if name in ("laplace", "laplace textbook"):
         # A few thousand runs refute an epsilon of 3 outright; the 12 of Gaussian noise they cannot.
-        found["one draw for all runs"] = Mutant(draw_once_for_all, "black box")
-        found["empty cells skipped"] = Mutant(skip_empty_cells, "black box")
+        runs["one draw for all runs"] = draw_once_for_all
+        runs["empty cells skipped"] = skip_empty_cells
         if replaces:
-            found["one draw for all cells"] = Mutant(share_one_draw, "black box")
+            runs["one draw for all cells"] = share_one_draw
     if name.startswith("gaussian") and "textbook" not in name:
-        found["mu a tenth too large"] = Mutant(
-            multiply(measurements, "discrete_gaussian_mu", 1.1), "price"
-        )
+        price["mu a tenth too large"] = multiply(measurements, "discrete_gaussian_mu", 1.1)
         if replaces:
-            found["residuals of a replacement with add-remove norms"] = Mutant(
-                add_remove_norms, "price"
-            )
+            price["residuals of a replacement with add-remove norms"] = ADD_REMOVE_NORMS
     if name.startswith("mwem selection"):
-        for bug, apply in selection_bugs.PRICED.items():
-            found[bug] = Mutant(apply, "price")
+        price |= selection_bugs.PRICED
     if name == "mwem selection, checked":
         for bug, apply in selection_bugs.CHECK.items():
             # A replacement that moves all that is measured the most moves what is added less.
             if not (replaces and bug.startswith("added")):
-                found[bug] = Mutant(apply, "price")
+                price[bug] = apply
     if name.startswith("mwem rounds over a tree"):
-        found["monotone factor assumed"] = Mutant(HALF_FORGOTTEN, "price")
-        found["a round not charged"] = Mutant(leave_a_round_out, "price")
+        price["monotone factor assumed"] = HALF_FORGOTTEN
+        price["a round not charged"] = LEAVE_A_ROUND_OUT
     elif name.startswith("mwem rounds"):
-        found["factor 1/2 of the selection forgotten"] = Mutant(HALF_FORGOTTEN, "price")
+        price["factor 1/2 of the selection forgotten"] = HALF_FORGOTTEN
     if name.startswith("mwem rounds"):
         if "noisy" in name:
-            found["total for free"] = Mutant(TOTAL_FOR_FREE, "price")
+            price["total for free"] = TOTAL_FOR_FREE
         else:
-            found["rounds that do not share the budget"] = Mutant(ROUNDS_SHARE_NOTHING, "price")
-        if each.guarantee.delta:
-            found["mu of a selection taken from its rho"] = Mutant(MU_FROM_RHO, "price")
-            found["permute-and-flip priced as if its range were bounded"] = Mutant(FLIPPED, "price")
-        if replaces and each.guarantee.delta:
-            found["root 2 of a replacement forgotten"] = Mutant(ROOT_FORGOTTEN, "price")
+            price["rounds that do not share the budget"] = change_budget(
+                selection_scale=1 / 2, measurement_scale=1 / 2
+            )
+        if delta:
+            # sqrt(rho / 2) of the exponential mechanism, in place of the proved mu: 0.8 times it.
+            price["mu of a selection taken from its rho"] = change_budget(selection_scale=4 / 5)
+            flipped = change_budget("permute_and_flip")
+            price["permute-and-flip priced as if its range were bounded"] = flipped
+        if replaces and delta:
+            forgotten = change_budget(measurement_scale=1 / math.sqrt(2))
+            price["root 2 of a replacement forgotten"] = forgotten
     if name.startswith("mwem annealed"):
-        found["rounds that cost less than they spend"] = Mutant(cheaper_units, "price")
+        price["rounds that cost less than they spend"] = CHEAPER_UNITS
     if name.startswith("mwem textbook"):
-        found["factor 1/2 of the selection forgotten"] = Mutant(forget_half_in_textbook, "price")
-        if each.guarantee.delta:
-            found["rho twice as large"] = Mutant(
-                multiply(textbook_module, "zcdp_rho", 2.0), "price"
-            )
+        price["factor 1/2 of the selection forgotten"] = TEXTBOOK_HALF_FORGOTTEN
+        if delta:
+            price["rho twice as large"] = multiply(textbook_module, "zcdp_rho", 2.0)
         else:
-            found["selection noise an eighth in the sampler"] = Mutant(
-                sharpen_selection, "black box"
-            )
+            runs["selection noise an eighth in the sampler"] = sharpen_selection
+    return {"price": price, "black box": runs}, blinding
+
+
+def audits() -> list[Audit]:
+    found = []
+    for name, each in ((name, each) for name, cases in MECHANISMS.items() for each in cases):
+        checks = {what: functools.partial(check, what) for what in each.checks}
+        bugs, blinding = bugs_of(name, each)
+        found.append(audited(name, each.guarantee, checks, bugs, each, blinding=blinding))
     return found
-
-
-def mechanism_audits() -> list[Audit]:
-    return [
-        Audit(
-            name,
-            each.guarantee,
-            {check: lambda each=each, check=check: CHECKS[check](each) for check in each.checks},
-            mutants_of(name, each),
-        )
-        for name, cases in MECHANISMS.items()
-        for each in cases
-    ]

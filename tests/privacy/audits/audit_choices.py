@@ -9,7 +9,6 @@ records of a data set, and its drawing step draws many releases from that count.
 from __future__ import annotations
 
 import dataclasses
-import functools
 import math
 from collections.abc import Callable, Iterator
 from fractions import Fraction
@@ -20,8 +19,18 @@ from unittest import mock
 import apache_beam as beam
 import numpy as np
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
-from audit_cases import Audit, Mutant, Patch, unchecked
-from audit_views import Finding, from_black_box
+from audit_cases import unchecked
+from auditing import (
+    Audit,
+    Bug,
+    Finding,
+    Patch,
+    around,
+    audited,
+    ratio_of,
+    replaced,
+    told_apart,
+)
 from tiny import ADD, REPLACE, domain_of, promise, with_unit
 
 from beam_dp.mechanisms import choosing as choose
@@ -33,7 +42,7 @@ from beam_dp.mechanisms.small_db import (
 )
 from beam_dp.mechanisms.small_db.small_db import SmallDB, SmallDBPlan
 from beam_dp.noise import source as noise_module
-from beam_dp.noise.bound import exp_above, exp_bounds
+from beam_dp.noise.bound import exp_above
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.linear_workload import LinearWorkload, parse_linear_workload, query_matrix
@@ -56,22 +65,6 @@ LAWS: dict[str, Callable[..., audit.Law]] = {
 }
 
 
-def selection_audits() -> list[Audit]:
-    found = []
-    for name in LAWS:
-        for relation in (ADD, REPLACE):
-            mutants = {"factor 1/2 forgotten": Mutant(halve_selection_scale, "law")}
-            mutants |= {
-                bug: Mutant(apply, "sampler") for bug, apply in SELECTION_BUGS[name].items()
-            }
-            checks: dict[str, Callable[[], Finding]] = {
-                "law": functools.partial(selection_law, name, relation),
-                "sampler": functools.partial(selection_sampler, name),
-            }
-            found.append(Audit(name.replace("_", " "), promise(relation), checks, mutants))
-    return found
-
-
 def selection_law(name: str, relation: str) -> Finding:
     rows = np.vstack([SIGNED, np.zeros(3, int)])
     moved = np.abs(SIGNED).max() if relation == ADD else np.abs(rows[:, None] - rows).max()
@@ -84,7 +77,7 @@ def selection_law(name: str, relation: str) -> Finding:
     return Finding(found.is_private and found.epsilon > 0.5)
 
 
-def selection_sampler(name: str) -> Finding:
+def selection_sampler(name: str, _: str) -> Finding:
     pick, noise = getattr(choose, name), NoiseSource()
     drawn = [pick(SCORES, 1, 1.0, noise) for _ in range(RUNS)]
     return Finding(audit.audit_sampler(drawn, LAWS[name](SCORES.tolist(), 2.0)).passes)
@@ -96,30 +89,21 @@ def halve_selection_scale(patch: Patch) -> None:
         patch.setattr(module, "selection_scale", lambda *given: original(*given) / 2)
 
 
-def halve_noise_of(method: str) -> Callable[[Patch], None]:
-    def mutate(patch: Patch) -> None:
-        original = getattr(NoiseSource, method)
-        patch.setattr(
-            NoiseSource, method, lambda self, given, scale: original(self, given, scale / 2)
-        )
-
-    return mutate
+def halve_noise_of(method: str) -> Bug:
+    return around(
+        NoiseSource, method, lambda draw, self, given, scale: draw(self, given, scale / 2)
+    )
 
 
-def fixed_order(patch: Patch) -> None:
-    patch.setattr(NoiseSource, "below", lambda self, bound: 0)
-
-
-def sharper_coins(patch: Patch) -> None:
-    patch.setattr(noise_module, "exp_bounds", lambda exponent, bits: exp_bounds(2 * exponent, bits))
-
-
-SELECTION_BUGS: dict[str, dict[str, Callable[[Patch], None]]] = {
+SELECTION_BUGS: dict[str, dict[str, Bug]] = {
     "exponential_mechanism": {"noise scale halved in the sampler": halve_noise_of("select")},
-    "permute_and_flip": {"coins too sharp": sharper_coins, "visits in a fixed order": fixed_order},
-    "geometric_noisy_max": {
-        "noise scale halved in the sampler": halve_noise_of("geometric"),
+    "permute_and_flip": {
+        "coins too sharp": around(
+            noise_module, "exp_bounds", lambda original, x, bits: original(2 * x, bits)
+        ),
+        "visits in a fixed order": replaced(NoiseSource, "below", lambda self, bound: 0),
     },
+    "geometric_noisy_max": {"noise scale halved in the sampler": halve_noise_of("geometric")},
 }
 
 # Two cells have the same answers to every query, so that multisets and sequences differ.
@@ -134,35 +118,41 @@ BASE = (3, 1, 0, 1)
 PAIRS = {ADD: ((0,), ()), REPLACE: ((0,), (3,))}
 
 
-def small_db_audits() -> list[Audit]:
+def audits() -> list[Audit]:
     found = []
-    for sampler, relation in ((s, r) for s in TABLES for r in (ADD, REPLACE)):
-        guarantee = promise(relation, epsilon=EPSILON)
-        checks: dict[str, Callable[[], Finding]] = {
-            "law": functools.partial(small_db_law, sampler, guarantee),
-            "sampler": functools.partial(small_db_sampler, sampler),
-            "black box": functools.partial(small_db_black_box, sampler, guarantee),
-        }
-        mutants = {
-            "factor 1/2 forgotten": Mutant(halve_selection_scale, "law"),
-            "size of the database forgotten": Mutant(forget_size, "law"),
-            "scores divided by the exact number of records": Mutant(use_exact_number, "law"),
-            "scores rounded as short floats": Mutant(round_scores, "law"),
-            "sequences for multisets": Mutant(draw_sequences, "sampler"),
-            "coins always heads": Mutant(SMALL_DB_BUGS[sampler], "sampler"),
-            "choice three times too sharp": Mutant(sharpen, "black box"),
-        }
-        found.append(Audit(f"small_db, {sampler}", guarantee, checks, mutants))
     for relation in (ADD, REPLACE):
+        for name, apply in SELECTION_BUGS.items():
+            checks = {"law": selection_law, "sampler": selection_sampler}
+            bugs = {"law": {"factor 1/2 forgotten": halve_selection_scale}, "sampler": apply}
+            case = name, relation
+            found.append(audited(name.replace("_", " "), promise(relation), checks, bugs, *case))
         guarantee = promise(relation, epsilon=EPSILON)
-        found.append(
-            Audit(
-                "small_db, whole pipeline",
-                guarantee,
-                {"black box": functools.partial(pipeline_black_box, guarantee)},
-                {"choice three times too sharp": Mutant(unchecked(sharpen), "black box")},
+        sharper = "choice three times too sharp"
+        for sampler in TABLES:
+            checks = {
+                "law": small_db_law,
+                "sampler": small_db_sampler,
+                "black box": small_db_black_box,
+            }
+            bugs = {
+                "law": {
+                    "factor 1/2 forgotten": halve_selection_scale,
+                    "size of the database forgotten": sharpened(SIZE),
+                    "scores divided by the exact number of records": use_exact_number,
+                    "scores rounded as short floats": round_scores,
+                },
+                "sampler": {
+                    "sequences for multisets": draw_sequences,
+                    "coins always heads": SMALL_DB_BUGS[sampler],
+                },
+                "black box": {sharper: sharpened(3)},
+            }
+            found.append(
+                audited(f"small_db, {sampler}", guarantee, checks, bugs, sampler, guarantee)
             )
-        )
+        bugs = {"black box": {sharper: unchecked(sharpened(3))}}
+        checks = {"black box": pipeline_black_box}
+        found.append(audited("small_db, whole pipeline", guarantee, checks, bugs, guarantee))
     return found
 
 
@@ -200,15 +190,7 @@ def stated_law(table: Any, counts: Any, scale: float = 2 * SIZE / EPSILON) -> au
 def small_db_law(sampler: str, guarantee: Guarantee) -> Finding:
     """The law that follows from what the mechanism hands to its sampler."""
     plan = plan_of(sampler, guarantee)
-    cells, matrix, denominator = query_matrix(plan.queries)
-    mechanism = multiset_choice.MultisetChoice(
-        matrix,
-        EPSILON,
-        NUM_RECORDS,
-        SIZE,
-        denominator,
-        sampler=sampler,  # type: ignore[arg-type]
-    )
+    cells, mechanism = choice_of(plan, sampler, EPSILON)
 
     def law(data: tuple[int, ...]) -> audit.Law:
         handed = mechanism.law(np.bincount(data, minlength=len(cells)))
@@ -226,7 +208,14 @@ def small_db_law(sampler: str, guarantee: Guarantee) -> Finding:
     return Finding(found.is_private and found.epsilon > 0.4 * EPSILON)
 
 
-def small_db_sampler(sampler: str) -> Finding:
+def choice_of(plan: SmallDBPlan, sampler: Any, epsilon: float) -> tuple[Any, Any]:
+    """The cells, and the choice of a multiset of them."""
+    cells, matrix, denominator = query_matrix(plan.queries)
+    given = matrix, epsilon, NUM_RECORDS, SIZE, denominator
+    return cells, multiset_choice.MultisetChoice(*given, sampler=sampler)
+
+
+def small_db_sampler(sampler: str, _: Guarantee) -> Finding:
     plan = plan_of(sampler, promise(ADD, epsilon=EPSILON))
     outcomes = list(islice(released(plan, sampler, BASE, NoiseSource()), SAMPLER_RUNS))
     return Finding(audit.audit_sampler(outcomes, stated_law(TABLES[sampler], BASE)).passes)
@@ -236,16 +225,7 @@ def released(
     plan: SmallDBPlan, sampler: str, counts: Any, noise: NoiseSource
 ) -> Iterator[tuple[int, ...]]:
     """Draws of one sampler, whose preparation takes longer than a draw."""
-    _, matrix, denominator = query_matrix(plan.queries)
-    epsilon = plan.selection_epsilon
-    mechanism = multiset_choice.MultisetChoice(
-        matrix,
-        epsilon,
-        NUM_RECORDS,
-        SIZE,
-        denominator,
-        sampler=sampler,  # type: ignore[arg-type]
-    )
+    _, mechanism = choice_of(plan, sampler, plan.selection_epsilon)
     drawing = multiset_choice._SAMPLERS[sampler](mechanism.law(np.array(counts)))
     while True:
         yield tuple(drawing.draw(noise).tolist())
@@ -260,20 +240,17 @@ def small_db_black_box(sampler: str, guarantee: Guarantee) -> Finding:
     plan = plan_of(sampler, guarantee)
     sides = [with_unit(np.array(BASE), unit) for unit in PAIRS[guarantee.neighboring.value]]
     runs = [released(plan, sampler, counts, NoiseSource()) for counts in sides]
-    return black_box(runs, [stated_law(TABLES[sampler], counts) for counts in sides], 9000)
+    laws = [stated_law(TABLES[sampler], counts) for counts in sides]
+    return black_box(runs, laws, guarantee, 9000)
 
 
-def black_box(sides: list[Iterator[Any]], laws: list[audit.Law], runs: int) -> Finding:
+def black_box(
+    sides: list[Iterator[Any]], laws: list[audit.Law], guarantee: Guarantee, runs: int
+) -> Finding:
     first, second = laws
-    return from_black_box(
-        audit.audit_black_box(
-            *(lambda number, side=side: list(islice(side, number)) for side in sides),
-            EPSILON,
-            runs=runs,
-            laws=(first, second),
-            score=lambda cells: round(math.log(first[cells] / second[cells]), 6),
-        )
-    )
+    taken = [lambda number, side=side: list(islice(side, number)) for side in sides]
+    known = (first, second)
+    return told_apart(taken, guarantee, runs=runs, laws=known, score=ratio_of(known))
 
 
 NUM_DRAWS = 4_500  # on either side: the audit's runs and those of its pilot
@@ -300,7 +277,7 @@ def pipeline_black_box(guarantee: Guarantee) -> Finding:
         codes = [*np.repeat(range(4), counts).tolist(), 7, -1]
         sides.append(iter(draws_of(domain, workload, guarantee, codes)))
         laws.append(stated_law(table, counts))
-    return black_box(sides, laws, NUM_DRAWS * 4 // 5)
+    return black_box(sides, laws, guarantee, NUM_DRAWS * 4 // 5)
 
 
 def draws_of(
@@ -331,36 +308,26 @@ def draws_of(
     return [tuple(each) for each in FOUND]
 
 
-def forget_size(patch: Patch) -> None:
-    original = multiset_choice.selection_scale
-    patch.setattr(multiset_choice, "selection_scale", lambda *given: original(*given) / SIZE)
+def sharpened(factor: int) -> Bug:
+    return around(
+        multiset_choice, "selection_scale", lambda original, *given: original(*given) / factor
+    )
 
 
-def sharpen(patch: Patch) -> None:
-    original = multiset_choice.selection_scale
-    patch.setattr(multiset_choice, "selection_scale", lambda *given: original(*given) / 3)
+def _exact_number(original: Any, self: Any, counts: Any) -> Any:
+    law = original(self, counts)
+    # As if one record moved the score by 1 / N, where it moves it by 1 / n.
+    share = Fraction(max(int(counts.sum()), 1), self.num_records)
+    return dataclasses.replace(law, scale=law.scale * share)
 
 
-def use_exact_number(patch: Patch) -> None:
-    original = multiset_choice.MultisetChoice.law
-
-    def mutant(self: Any, counts: Any) -> Any:
-        law = original(self, counts)
-        # As if one record moved the score by 1 / N, where it moves it by 1 / n.
-        share = Fraction(max(int(counts.sum()), 1), self.num_records)
-        return dataclasses.replace(law, scale=law.scale * share)
-
-    patch.setattr(multiset_choice.MultisetChoice, "law", mutant)
+def _rounded_scores(original: Any, self: Any, counts: Any) -> Any:
+    law = original(self, counts)
+    return dataclasses.replace(law, targets=tuple(each // 8 * 8 for each in law.targets))
 
 
-def round_scores(patch: Patch) -> None:
-    original = multiset_choice.MultisetChoice.law
-
-    def mutant(self: Any, counts: Any) -> Any:
-        law = original(self, counts)
-        return dataclasses.replace(law, targets=tuple(each // 8 * 8 for each in law.targets))
-
-    patch.setattr(multiset_choice.MultisetChoice, "law", mutant)
+use_exact_number = around(multiset_choice.MultisetChoice, "law", _exact_number)
+round_scores = around(multiset_choice.MultisetChoice, "law", _rounded_scores)
 
 
 def draw_sequences(patch: Patch) -> None:
@@ -371,7 +338,7 @@ def draw_sequences(patch: Patch) -> None:
         patch.setattr(module, "draw_cells", mutant)
 
 
-def keep_from_loose_bounds(module: Any, name: str, loose: Any) -> Callable[[Patch], None]:
+def keep_from_loose_bounds(module: Any, name: str, loose: Any) -> Bug:
     """Upper bounds are too large, and what they allow too much is not taken back."""
 
     def mutate(patch: Patch) -> None:

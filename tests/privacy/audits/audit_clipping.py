@@ -6,16 +6,12 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import itertools
 from typing import Any
 
 import numpy as np
-import pytest
-from audit_cases import Audit, Mutant
 from audit_sketch_runs import ROWS, WEIGHT, Data
-from audit_sketches import pretend
-from audit_views import Finding
+from auditing import Audit, Finding, around, audited, replaced
 from noise_sources import Draw, NoNoise
 from numpy.typing import NDArray
 from sketch_laws import batch_of, colliding_key, promise, seeded_key, summary_of
@@ -28,8 +24,6 @@ from beam_dp.mechanisms.sketches.plan import SparseMechanism, SparsePlan
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.summaries.projection import within_squared_norm
 from beam_dp.transforms.counting import limit_contributions as limit_keys_module
-
-Patch = pytest.MonkeyPatch
 
 EPSILON, DELTA, MOST = 1.0, 1e-6, 4
 CLIPPED = CountSketch(ROWS, ROWS, noise="gaussian", unit_norm=3.0)
@@ -102,38 +96,29 @@ def clipped_one_late(
     return within_squared_norm(batch, unit_of, signs, row_width, limit * signs.num_blocks)
 
 
-def half_the_norm(patch: Patch) -> None:
-    original = mechanisms_module.gaussian_noise
-    patch.setattr(
-        mechanisms_module, "gaussian_noise", lambda guarantee, norm: original(guarantee, norm / 2)
-    )
-
-
+half_the_norm = around(
+    mechanisms_module,
+    "gaussian_noise",
+    lambda original, guarantee, norm: original(guarantee, norm / 2),
+)
 CLIPPING = {
-    name: Mutant(pretend(limit_keys_module, "within_squared_norm", value), "clipped")
-    for name, value in {
-        "no clipping": no_clipping,
-        "clipping before hashing": clipped_before_hashing,
-        "clipping at the norm of more rows": clipped_one_late,
-    }.items()
+    "no clipping": no_clipping,
+    "clipping before hashing": clipped_before_hashing,
+    "clipping at the norm of more rows": clipped_one_late,
 }
 
 
-def clipping_audits() -> list[Audit]:
+def audits() -> list[Audit]:
     """A unit of four records that sum to eight at most, and to a norm of three once clipped."""
-    return [
-        Audit(
-            "count sketch, clipped",
-            (guarantee := promise(relation, MOST, DELTA, EPSILON)),
-            {"clipped": functools.partial(clipped, CLIPPED, guarantee)},
-            {
-                **CLIPPING,
-                **(
-                    {"replaced as if added": Mutant(half_the_norm, "clipped")}
-                    if relation == REPLACE
-                    else {}
-                ),
-            },
-        )
-        for relation in (ADD, REPLACE)
-    ]
+    found = []
+    for relation in (ADD, REPLACE):
+        bugs = {
+            name: replaced(limit_keys_module, "within_squared_norm", by)
+            for name, by in CLIPPING.items()
+        }
+        if relation == REPLACE:
+            bugs["replaced as if added"] = half_the_norm
+        guarantee = promise(relation, MOST, DELTA, EPSILON)
+        checks, case = {"clipped": clipped}, (CLIPPED, guarantee)
+        found.append(audited("count sketch, clipped", guarantee, checks, {"clipped": bugs}, *case))
+    return found

@@ -11,9 +11,8 @@ import functools
 
 import numpy as np
 import pyarrow as pa
-from audit_cases import Audit, Mutant, Patch
-from audit_end_to_end import BATCH, PLACES, REPLICAS, noisy_table, told_apart
-from audit_views import Finding
+from audit_end_to_end import BATCH, PLACES, REPLICAS, noisy_table, replicas_told_apart
+from auditing import Audit, Finding, Patch, audited
 from numpy.typing import NDArray
 from tiny import ADD
 
@@ -96,7 +95,7 @@ def black_box(guarantee: Guarantee) -> Finding:
     clipped = np.clip(noisy - np.array([OTHERS, 0, 0]), 0, 1).astype(np.int64)
     cells = [audit.discrete_laplace(guarantee.epsilon**-1, count, 0, 1) for count in (0, 1)]
     laws = [audit.product_law([cells[held], cells[0], cells[0]]) for held in (1, 0)]
-    return told_apart(guarantee, clipped, *laws)
+    return replicas_told_apart(guarantee, clipped, *laws)
 
 
 def tie_by_arrival(patch: Patch) -> None:
@@ -116,13 +115,8 @@ def tie_by_arrival(patch: Patch) -> None:
     patch.setattr(contributions, "_group", group)
 
 
-def collision_audits() -> list[Audit]:
+def audits() -> list[Audit]:
     guarantee = Guarantee(2.0, 0.0, ADD, "person", 1)
-    return [
-        Audit(
-            "whole pipeline, colliding records",
-            guarantee,
-            {"black box": functools.partial(black_box, guarantee)},
-            {"tie by arrival order": Mutant(tie_by_arrival, "black box")},
-        )
-    ]
+    bugs = {"black box": {"tie by arrival order": tie_by_arrival}}
+    name = "whole pipeline, colliding records"
+    return [audited(name, guarantee, {"black box": black_box}, bugs, guarantee)]

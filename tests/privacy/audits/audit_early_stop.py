@@ -11,9 +11,8 @@ from typing import Any
 
 import early_stop_laws as laws
 import numpy as np
-from audit_cases import Audit, Mutant
-from audit_views import Finding, from_black_box
-from early_stop_laws import SIZE, Patch, law_of, plan, replay, whole_records
+from auditing import Audit, Finding, around, audited, repeated, told_apart
+from early_stop_laws import SIZE, law_of, plan, replay, whole_records
 from noise_sources import Draw
 from tiny import ADD, PURE, REPLACE, neighbours, promise, summary, units, with_unit
 
@@ -85,16 +84,9 @@ def black_box(guarantee: Guarantee) -> Finding:
         other = (0, 1, 1, 1, 1) if guarantee.neighboring.value == ADD else (1, 1, 1, 1)
         pair = ((0, 1, 1, 1), other)
         known = tuple(map(seen, (law_of(planned, data, reach=3) for data in pair)))
-        found = audit.audit_black_box(
-            runs_of(planned, pair[0]),
-            runs_of(planned, pair[1]),
-            guarantee.epsilon,
-            guarantee.delta,
-            runs=RUNS,
-            laws=known,  # type: ignore[arg-type]
-            score=functools.partial(log_ratio, known),
-        )
-    return from_black_box(found)
+        sides = [runs_of(planned, data) for data in pair]
+        score = functools.partial(log_ratio, known)
+        return told_apart(sides, guarantee, runs=RUNS, laws=known, score=score)
 
 
 def seen(law: dict[Any, float]) -> dict[Any, float]:
@@ -134,55 +126,47 @@ class Kept(NoiseSource):
 def runs_of(planned: TextbookPlan, data: tuple[int, ...]) -> Callable[[int], list[Any]]:
     held = summary(planned, with_unit(np.zeros(SIZE, np.int64), data))
 
-    def runs(number: int) -> list[Any]:
-        outcomes: list[Any] = []
-        for _ in range(number):
-            noise = Kept()
-            updates: Any = planned.release(held, noise)
-            selected, *measured = noise.seen
-            assert updates["num_updates"] == len(measured)
-            outcomes.append((selected, *(min(max(each, -2), 4) for each in measured)))
-        return outcomes
+    def outcome() -> tuple[int, ...]:
+        noise = Kept()
+        updates: Any = planned.release(held, noise)
+        selected, *measured = noise.seen
+        assert updates["num_updates"] == len(measured)
+        return (selected, *(min(max(each, -2), 4) for each in measured))
 
-    return runs
+    return repeated(outcome)
 
 
-def all_for_the_rounds(patch: Patch) -> None:
-    """The comparison gets the noise of a share of the budget that nothing else goes without."""
-    original = textbook_mwem.lowered
-    rest = 1 - textbook_mwem._STOP_SHARE
-    patch.setattr(textbook_mwem, "lowered", lambda value: original(value) / rest)
+# The comparison gets the noise of a share of the budget that nothing else goes without.
+all_for_the_rounds = around(
+    textbook_mwem,
+    "lowered",
+    lambda original, value: original(value) / (1 - textbook_mwem._STOP_SHARE),
+)
 
 
-def monotone_questions(patch: Patch) -> None:
+def _monotone(original: Any, *given: Any, **named: Any) -> list[Any]:
     """Half of a question's noise, as if all errors moved the same way."""
-    original = textbook_mwem.noise_candidates
-
-    def mutant(*arguments: Any, **named: Any) -> list[Any]:
-        return [
-            dataclasses.replace(noise, question_scale=noise.question_scale / 2)
-            for noise in original(*arguments, **named)
-        ]
-
-    patch.setattr(textbook_mwem, "noise_candidates", mutant)
+    return [
+        dataclasses.replace(noise, question_scale=noise.question_scale / 2)
+        for noise in original(*given, **named)
+    ]
 
 
-def early_stop_audits() -> list[Audit]:
+def audits() -> list[Audit]:
     found = []
     for relation, delta in ((ADD, PURE), (REPLACE, PURE), (REPLACE, DELTA)):
         guarantee = promise(relation, delta, 2 * EPSILON if delta else EPSILON)
         checks = {"price": price, "law": exact_law}
-        mutants = {"comparison without noise": Mutant(laws.free_comparison, "law")}
+        bugs = {"law": {"comparison without noise": laws.free_comparison}}
         if relation == REPLACE:  # which is priced to the full
-            mutants["error of twice the sensitivity"] = Mutant(laws.doubled_error, "price")
-            mutants["comparison that nothing is paid for"] = Mutant(all_for_the_rounds, "price")
-            mutants["noise of monotone questions"] = Mutant(monotone_questions, "price")
+            bugs["price"] = {
+                "error of twice the sensitivity": laws.doubled_error,
+                "comparison that nothing is paid for": all_for_the_rounds,
+                "noise of monotone questions": around(textbook_mwem, "noise_candidates", _monotone),
+            }
         if not delta:
             checks["black box"] = black_box
-            mutants["comparison without noise, from outside"] = Mutant(
-                laws.free_comparison, "black box"
-            )
-        held = {check: functools.partial(run, guarantee) for check, run in checks.items()}
+            bugs["black box"] = {"comparison without noise, from outside": laws.free_comparison}
         name = "mwem textbook, early stop" + (", delta" if delta else "")
-        found.append(Audit(name, guarantee, held, mutants))  # type: ignore[arg-type]
+        found.append(audited(name, guarantee, checks, bugs, guarantee))
     return found

@@ -17,27 +17,24 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
-import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import apache_beam as beam
-import audit_views
 import numpy as np
 import pyarrow as pa
 import pytest
+import run_views
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from audit_cases import (
     ADD_REMOVE,
     SENSITIVITY_HALVED,
-    Audit,
-    Mutant,
-    Patch,
     halve_scales,
+    plan_with,
     share_one_draw,
     skip_empty_cells,
 )
-from audit_views import Finding, from_black_box
+from auditing import Audit, Finding, Patch, around, audited, ratio_of, replaced, told_apart
 from tiny import ADD, REPLACE, promise
 
 from beam_dp.domain.ordered import IntegerAttribute
@@ -78,63 +75,46 @@ BASE = np.array([0, 1, 0])  # of another unit
 BATCH = 20_000
 
 
-def end_to_end_audits() -> list[Audit]:
+def audits() -> list[Audit]:
     found = []
     for relation in (ADD, REPLACE):
         guarantee = promise(relation, 0.0, 2.0, MOST)
-        mutants = {
-            "sensitivity halved": SENSITIVITY_HALVED,
-            "k ignored": ignore_k,
-            "bounding missing": skip_limit,
-            "noise scale halved in the sampler": halve_scales,
-            "noise per bundle": noise_per_bundle,
-            "empty cells skipped": skip_empty_cells,
-        }
-        if relation == ADD:
-            mutants["bounding after the sum"] = bound_cells
-        else:
-            mutants["replace-one run with add-remove noise"] = ADD_REMOVE
-            mutants["one draw for all cells"] = share_one_draw
-        found.append(
-            Audit(
-                "whole pipeline",
-                guarantee,
-                {"black box": functools.partial(black_box, relation, guarantee)},
-                {name: Mutant(apply, "black box") for name, apply in mutants.items()},
-            )
-        )
-        checks = {
-            "black box": functools.partial(black_box, relation, guarantee, released_intervals)
-        }
         intervals = {
             "bounding missing": skip_limit,
             "noise scale halved in the sampler": halve_scales,
             "empty cells skipped": skip_empty_cells,
         }
-        found.append(
-            Audit(
-                "whole pipeline, intervals",
-                guarantee,
-                checks,
-                {name: Mutant(apply, "black box") for name, apply in intervals.items()},
-            )
-        )
+        bugs = {
+            **intervals,
+            "sensitivity halved": SENSITIVITY_HALVED,
+            "k ignored": ignore_k,
+            "noise per bundle": noise_per_bundle,
+        }
+        if relation == ADD:
+            bugs["bounding after the sum"] = bound_cells
+        else:
+            bugs["replace-one run with add-remove noise"] = ADD_REMOVE
+            bugs["one draw for all cells"] = share_one_draw
+        for name, tried, release in (
+            ("whole pipeline", bugs, released),
+            ("whole pipeline, intervals", intervals, released_intervals),
+        ):
+            case = {"black box": black_box}, {"black box": tried}, relation, guarantee, release
+            found.append(audited(name, guarantee, *case))
     return found
 
 
 def black_box(
-    relation: str,
-    guarantee: Guarantee,
-    release: Callable[[str, Guarantee], np.ndarray] | None = None,
+    relation: str, guarantee: Guarantee, release: Callable[[str, Guarantee], np.ndarray]
 ) -> Finding:
-    noisy = (release or released)(relation, guarantee).reshape(REPLICAS, PLACES)
+    noisy = release(relation, guarantee).reshape(REPLICAS, PLACES)
     clipped = np.clip(noisy - BASE, 0, MOST).astype(np.int64)
     scale = guarantee.epsilon**-1 * MOST * (1 if relation == ADD else 2)
     first, second = (replica_law(held, scale) for held in HOLDINGS[relation])
-    return told_apart(guarantee, clipped, first, second)
+    return replicas_told_apart(guarantee, clipped, first, second)
 
 
-def told_apart(
+def replicas_told_apart(
     guarantee: Guarantee, clipped: np.ndarray, first: dict[Any, float], second: dict[Any, float]
 ) -> Finding:
     """How well replicas tell the two neighbours apart, which they take turns to be of.
@@ -145,17 +125,9 @@ def told_apart(
         first: the law of the outcomes of one neighbour.
         second: of the other.
     """
-    outcomes = [list(map(tuple, clipped[side::2].tolist())) for side in range(2)]
-    return from_black_box(
-        audit.audit_black_box(
-            *(taken(iter(side)) for side in outcomes),
-            guarantee.epsilon,
-            runs=RUNS,
-            pilot_runs=PILOT,
-            score=lambda outcome: round(math.log(first[outcome] / second[outcome]), 6),
-            laws=(first, second),
-        )
-    )
+    sides = [taken(iter(map(tuple, clipped[side::2].tolist()))) for side in range(2)]
+    laws, runs = (first, second), {"runs": RUNS, "pilot_runs": PILOT}
+    return told_apart(sides, guarantee, laws=laws, score=ratio_of(laws), **runs)
 
 
 def taken(outcomes: Iterator[Any]) -> Callable[[int], list[Any]]:
@@ -216,16 +188,16 @@ def _batch(number: int) -> pa.RecordBatch:
     return RECORDS[number]
 
 
-def shards_of(
-    transform: beam.PTransform[Any, Any], records: list[pa.RecordBatch]
-) -> list[tuple[str, tuple[int, int, bytes]]]:
+def bytes_of(transform: beam.PTransform[Any, Any], records: list[pa.RecordBatch]) -> bytes:
     """What leaves a pipeline; the records are not part of its graph, which Beam compresses."""
     SHARDS.clear()
     RECORDS[:] = records
     with beam.Pipeline(runner=FnApiRunner()) as pipeline:
         batches = pipeline | beam.Create(range(len(records))) | "Batch" >> beam.Map(_batch)
         _ = batches | transform | "Collect" >> beam.Map(_collect)
-    return sorted(SHARDS, key=lambda shard: shard[1][0])
+    pieces = sorted(shard for _, shard in SHARDS)
+    assert len(pieces) == pieces[0][1]
+    return b"".join(piece for _, _, piece in pieces)
 
 
 def released(relation: str, guarantee: Guarantee) -> np.ndarray:
@@ -237,35 +209,24 @@ def noisy_table(
     workload: Workload, guarantee: Guarantee, records: list[pa.RecordBatch]
 ) -> np.ndarray:
     """The noisy table of the one marginal of a workload, before any fit."""
-    planned = audit_views.planned_for(guarantee)
+    planned = run_views.planned_for(guarantee)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
             measure_all_module, "synthesise", lambda *arguments: NoisyTable(arguments[2][0])
         )
         patch.setattr(draw_module, "release_to_bytes", NoisyTable.to_bytes)
         # Values within bins are post-processing as the fit is, of records that are not drawn here.
-        transform = ReleaseSyntheticDatabase(
-            workload.domain,
-            workload,
-            planned,
-            Laplace("textbook"),
-            REPLICAS,
-            within_bins="midpoint",
-        )
-        pieces = shards_of(transform, records)
-    assert len(pieces) == pieces[0][1][1]
-    data = b"".join(piece for _, (_, _, piece) in pieces)
-    return np.frombuffer(data, np.int64)
+        given = workload.domain, workload, planned, Laplace("textbook"), REPLICAS
+        transform = ReleaseSyntheticDatabase(*given, within_bins="midpoint")
+        return np.frombuffer(bytes_of(transform, records), np.int64)
 
 
 def released_intervals(relation: str, guarantee: Guarantee) -> np.ndarray:
     """The same of interval counts of one column, whose histogram has noise of its own in a cell."""
-    planned = audit_views.planned_for(guarantee)
     domain = Domain((IntegerAttribute("cell", 0, REPLICAS * PLACES - 1),))
-    transform = ReleaseIntervals(domain, "cell", planned, "histogram")
-    pieces = shards_of(transform, [as_cells(batch) for batch in batches(relation)])
-    assert len(pieces) == pieces[0][1][1]
-    release = release_from_bytes(b"".join(piece for _, (_, _, piece) in pieces))
+    transform = ReleaseIntervals(domain, "cell", run_views.planned_for(guarantee), "histogram")
+    records = [as_cells(batch) for batch in batches(relation)]
+    release = release_from_bytes(bytes_of(transform, records))
     assert isinstance(release, IntervalRelease)
     return np.rint(release.histogram())
 
@@ -277,39 +238,30 @@ def as_cells(batch: pa.RecordBatch) -> pa.RecordBatch:
     return pa.record_batch({"cell": pa.array(cell), "person": batch["person"]})
 
 
-def forget_k(guarantee: Guarantee) -> Guarantee:
-    return dataclasses.replace(guarantee, max_records_per_unit=1)
-
-
 def ignore_k(patch: Patch) -> None:
     """Units keep k records, and the noise is that for one."""
-    patch.setattr(audit_views, "planned_for", forget_k)
-    original = limit_module.LimitContributions
-    patch.setattr(
+    plan_with(max_records_per_unit=lambda _: 1)(patch)
+    around(
         limit_module,
         "LimitContributions",
-        lambda domain, _, **limits: original(domain, MOST, **limits),
-    )
+        lambda original, domain, _, **limits: original(domain, MOST, **limits),
+    )(patch)
 
 
-def skip_limit(patch: Patch) -> None:
-    patch.setattr(
-        limit_module,
-        "select_records",
-        lambda units, words, counts, most, _: np.repeat(np.arange(counts.size), counts),
-    )
-
-
-def bound_cells(patch: Patch) -> None:
+def _selected_by_cell(
+    units: np.ndarray, words: Any, counts: np.ndarray, most: int, _: object
+) -> np.ndarray:
     """At most k records of a unit in each cell: as many cells as it likes."""
+    by_cell = np.stack([units[0], units[1] + words[0].astype(np.uint64)])
+    return contributions.select_records(by_cell, words, counts, most, None)
 
-    def mutant(
-        units: np.ndarray, words: Any, counts: np.ndarray, most: int, _: object
-    ) -> np.ndarray:
-        by_cell = np.stack([units[0], units[1] + words[0].astype(np.uint64)])
-        return contributions.select_records(by_cell, words, counts, most, None)
 
-    patch.setattr(limit_module, "select_records", mutant)
+skip_limit = replaced(
+    limit_module,
+    "select_records",
+    lambda units, words, counts, most, _: np.repeat(np.arange(counts.size), counts),
+)
+bound_cells = replaced(limit_module, "select_records", _selected_by_cell)
 
 
 def noise_per_bundle(patch: Patch) -> None:

@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from audit_cases import Audit, Mutant
-from audit_views import Finding
+from auditing import Audit, Finding, audited
 from numpy.typing import NDArray
 from tiny import ADD, domain_of, promise
 
@@ -64,7 +63,6 @@ def vanish(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(records_module, "frame_batch", mutant)
 
 
-def frame_audits() -> list[Audit]:
-    """Frames of pandas."""
-    mutants = {"a frame that vanishes": Mutant(vanish, "frames")}
-    return [Audit("frames of pandas", promise(ADD), {"frames": frames}, mutants)]
+def audits() -> list[Audit]:
+    bugs = {"frames": {"a frame that vanishes": vanish}}
+    return [audited("frames of pandas", promise(ADD), {"frames": frames}, bugs)]

@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable
+import sys
 from typing import Any
 
 import numpy as np
-from audit_cases import Audit, Mutant, Patch, halve_scales, skip_empty_cells
-from audit_views import Finding, from_black_box
+from audit_cases import halve_scales, skip_empty_cells
+from auditing import Audit, Bug, Finding, Patch, around, audited, repeated, told_apart
 from noise_sources import Draw, NoNoise
-from tiny import ADD, REPLACE, neighbours, promise, share_spent, units, with_unit
+from run_views import Recording
+from tiny import ADD, REPLACE, promise, with_unit, worst_share
 
 from beam_dp.interval_strategies.hierarchy import Hierarchy, tree
 from beam_dp.interval_strategies.strategy import TextbookTree
@@ -29,7 +30,7 @@ from beam_dp.mechanisms.intervals.plan import (
     release_intervals,
 )
 from beam_dp.noise.source import NoiseSource
-from beam_dp.privacy.guarantee import Guarantee, Neighboring
+from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.testing import audit
 
 CELLS = 5
@@ -70,15 +71,8 @@ def draws(plan: IntervalPlan, counts: np.ndarray) -> list[Draw]:
 
 def price(case: Case) -> Finding:
     """The share of the guarantee that the worst neighbours spend, of all."""
-    plan = planned(case)
-    held = units(CELLS, case.guarantee.max_records_per_unit)
-    worst = 0.0
-    for base in (np.zeros(CELLS, np.int64), np.array(BASE)):
-        seen = {unit: draws(plan, with_unit(base, unit)) for unit in held}
-        if len({tuple(draw.exact.shape for draw in each) for each in seen.values()}) > 1:
-            return Finding(False)
-        for one, other in neighbours(held, case.guarantee.neighboring):
-            worst = max(worst, share_spent(case.guarantee, seen[one], seen[other]))
+    bases = np.zeros(CELLS, np.int64), np.array(BASE)
+    worst = worst_share(case.guarantee, bases, functools.partial(draws, planned(case)))
     return Finding(bool(LEAST_SHARE < worst <= 1 + 1e-12))
 
 
@@ -100,79 +94,51 @@ def exact_law(case: Case) -> Finding:
 
 def black_box(case: Case) -> Finding:
     """Whole runs with the production sampler, told apart by their likelihood ratio."""
-    plan = planned(case)
-    most = case.guarantee.max_records_per_unit
+    plan, guarantee = planned(case), case.guarantee
+    most = guarantee.max_records_per_unit
     # Cells in which no one else has a record.
-    pair = (
-        (4,) * most,
-        () if case.guarantee.neighboring is Neighboring.ADD_OR_REMOVE_ONE else ((1,) * most),
-    )
+    pair = (4,) * most, () if guarantee.neighboring == ADD else (1,) * most
     data = [with_unit(np.array(BASE), unit) for unit in pair]
     exact = [draws(plan, each)[0].exact for each in data]
 
-    def sampler(counts: np.ndarray, source: NoiseSource) -> Callable[[int], list[float]]:
-        def sample(runs: int) -> list[float]:
-            return [ratio(seen(plan, counts, source)) for _ in range(runs)]
-
-        return sample
-
-    def ratio(noisy: np.ndarray) -> float:
+    def ratio(counts: np.ndarray) -> float:
+        record = Recording(NoiseSource())
+        release_intervals(plan, counts, record)
+        noisy = record.tables[0]
         if case.choice[1] == "discrete_laplace":
             logs = [-np.abs(noisy - each).sum() / plan.scale for each in exact]
         else:
             logs = [-((noisy - each) ** 2.0).sum() / (2 * plan.scale**2) for each in exact]
         return round(float(logs[0] - logs[1]), 3)
 
-    found = audit.audit_black_box(
-        *(sampler(each, NoiseSource()) for each in data),
-        case.guarantee.epsilon,
-        case.guarantee.delta,
-        # Of windows neighbours spend a part of the promise, so that half the noise is seen late.
-        runs=3 * RUNS if case.choice[0] == "windows" else RUNS,
-        score=float,
-    )
-    return from_black_box(found)
+    sides = [repeated(functools.partial(ratio, each)) for each in data]
+    # Of windows neighbours spend a part of the promise, so that half the noise is seen late.
+    runs = 3 * RUNS if case.choice[0] == "windows" else RUNS
+    return told_apart(sides, guarantee, runs=runs, score=float)
 
 
-def seen(plan: IntervalPlan, counts: np.ndarray, source: NoiseSource) -> np.ndarray:
-    """The noisy measurements of one run."""
-    kept: list[np.ndarray] = []
-
-    class Keeping(NoNoise):
-        def laplace(self, values: np.ndarray, scale: float) -> np.ndarray:
-            kept.append(source.laplace(values, scale))
-            return kept[-1]
-
-        def gaussian(self, values: np.ndarray, sigma: float) -> np.ndarray:
-            kept.append(source.gaussian(values, sigma))
-            return kept[-1]
-
-    release_intervals(plan, counts, Keeping())
-    return kept[0]
-
-
-def plan_with(**changed: Any) -> Callable[[Patch], None]:
+def plan_with(**changed: Any) -> Bug:
     return lambda patch: patch.setattr(
         "audit_intervals.planned_for", lambda promised: dataclasses.replace(promised, **changed)
     )
 
 
-def lower_sensitivity(name: str, kind: type, by: int) -> Callable[[Patch], None]:
+def lower_sensitivity(kind: Any, by: int) -> Bug:
     """A sensitivity that forgets one level, such as the root."""
-    original = getattr(kind, name)
+    original = kind.l1_sensitivity
     return lambda patch: patch.setattr(
-        kind, name, property(lambda self: max(1, original.fget(self) - by))
+        kind, "l1_sensitivity", property(lambda self: max(1, original.fget(self) - by))
     )
 
 
-def scale_by_number(patch: Patch) -> None:
-    original = plan_module.release_intervals
+def _scaled_by_number(
+    original: Any, plan: IntervalPlan, counts: np.ndarray, noise: NoiseSource
+) -> Any:
+    factor = 10 / max(int(counts.sum()), 1)
+    return original(dataclasses.replace(plan, scale=plan.scale * factor), counts, noise)
 
-    def mutant(plan: IntervalPlan, counts: np.ndarray, noise: NoiseSource) -> Any:
-        factor = 10 / max(int(counts.sum()), 1)
-        return original(dataclasses.replace(plan, scale=plan.scale * factor), counts, noise)
 
-    patch.setattr("audit_intervals.release_intervals", mutant)
+scale_by_number = around(sys.modules[__name__], "release_intervals", _scaled_by_number)
 
 
 def pad_to_the_last_record(patch: Patch) -> None:
@@ -187,42 +153,35 @@ def pad_to_the_last_record(patch: Patch) -> None:
     patch.setattr(TextbookTree, "estimate", lambda self, noisy: None)
 
 
-def mutants_of(case: Case) -> dict[str, Mutant]:
+def bugs_of(case: Case) -> dict[str, dict[str, Bug]]:
     guarantee = case.guarantee
-    found = {
-        "epsilon doubled": Mutant(plan_with(epsilon=2 * guarantee.epsilon), "price"),
-        "n used as a scale": Mutant(scale_by_number, "price"),
-    }
-    if guarantee.neighboring is Neighboring.REPLACE_ONE:
-        found["replace-one run with add-remove noise"] = Mutant(
-            plan_with(neighboring=Neighboring.ADD_OR_REMOVE_ONE), "price"
-        )
-    if guarantee.max_records_per_unit > 1:
-        found["k ignored"] = Mutant(plan_with(max_records_per_unit=1), "price")
     name, distribution = case.choice
-    if distribution == "discrete_laplace":
-        # Many noisy nodes tell too little in so few runs, of a replacement above all.
-        is_replaced_tree = name in TREES and guarantee.neighboring is Neighboring.REPLACE_ONE
-        if name != "textbook_tree" and not is_replaced_tree:
-            found["noise scale halved in the sampler"] = Mutant(halve_scales, "black box")
-        found["empty nodes without noise"] = Mutant(skip_empty_cells, "black box")
-        if name == "textbook_tree":
-            found["a level not counted"] = Mutant(
-                lower_sensitivity("l1_sensitivity", TextbookTree, 1), "price"
-            )
-            found["padding that depends on the data"] = Mutant(pad_to_the_last_record, "price")
-        if name in TREES:
-            found["a level not counted"] = Mutant(
-                lower_sensitivity("l1_sensitivity", Hierarchy, 1), "price"
-            )
-        if name == "windows":
-            found["windows not counted"] = Mutant(
-                lower_sensitivity("l1_sensitivity", Hierarchy, 3000), "price"
-            )
-    return found
+    replaces = guarantee.neighboring == REPLACE
+    price = {
+        "epsilon doubled": plan_with(epsilon=2 * guarantee.epsilon),
+        "n used as a scale": scale_by_number,
+    }
+    if replaces:
+        price["replace-one run with add-remove noise"] = plan_with(neighboring=ADD)
+    if guarantee.max_records_per_unit > 1:
+        price["k ignored"] = plan_with(max_records_per_unit=1)
+    if distribution != "discrete_laplace":
+        return {"price": price}
+    runs = {"empty nodes without noise": skip_empty_cells}
+    # Many noisy nodes tell too little in so few runs, of a replacement above all.
+    if name != "textbook_tree" and not (name in TREES and replaces):
+        runs["noise scale halved in the sampler"] = halve_scales
+    if name == "textbook_tree":
+        price["a level not counted"] = lower_sensitivity(TextbookTree, 1)
+        price["padding that depends on the data"] = pad_to_the_last_record
+    if name in TREES:
+        price["a level not counted"] = lower_sensitivity(Hierarchy, 1)
+    if name == "windows":
+        price["windows not counted"] = lower_sensitivity(Hierarchy, 3000)
+    return {"price": price, "black box": runs}
 
 
-def interval_audits() -> list[Audit]:
+def audits() -> list[Audit]:
     found = []
     for choice in PURE + GAUSSIAN:
         is_pure = choice[1] == "discrete_laplace"
@@ -230,12 +189,12 @@ def interval_audits() -> list[Audit]:
             for most in (1, 2):
                 epsilon = 3.0 if is_pure else 2.0
                 case = Case(choice, promise(relation, 0.0 if is_pure else DELTA, epsilon, most))
-                checks = {"price": functools.partial(price, case)}
+                checks = {"price": price}
                 if is_pure:
-                    checks["black box"] = functools.partial(black_box, case)
+                    checks["black box"] = black_box
                     # Of two cells these are no trees, and windows have a wide law.
                     if choice[0] not in (*TREES, "windows") and most == 1:
-                        checks["law"] = functools.partial(exact_law, case)
+                        checks["law"] = exact_law
                 name = f"intervals, {choice[0]}, {'pure' if is_pure else 'delta'}, k = {most}"
-                found.append(Audit(name, case.guarantee, checks, mutants_of(case)))
+                found.append(audited(name, case.guarantee, checks, bugs_of(case), case))
     return found

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import math
 from collections.abc import Callable
 from typing import Any
 from unittest import mock
@@ -20,8 +19,8 @@ from unittest import mock
 import apache_beam as beam
 import numpy as np
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
-from audit_cases import Audit, Mutant, Patch, halve_scales, unchecked
-from audit_views import Finding, from_black_box
+from audit_cases import halve_scales, unchecked
+from auditing import Audit, Finding, around, audited, ratio_of, replaced, told_apart
 from noise_sources import Draw, NoNoise
 from tiny import ADD, REPLACE, domain_of, promise, share_spent, workload_of
 
@@ -58,30 +57,24 @@ def holdings(guarantee: Guarantee) -> Sides:
     return first, ([IMPOSSIBLE] * MANY + [(2, 2)] * MANY if replaces else [])
 
 
-def left_out_audits() -> list[Audit]:
+def audits() -> list[Audit]:
     found = []
     for relation in (ADD, REPLACE):
         for most in (1, 2):
             guarantee = promise(relation, 0.0, EPSILON, most)
-            mutants = {
-                "noise scale halved in the sampler": Mutant(halve_scales, "black box"),
-                "counted at every attribute that fails": Mutant(count_at_each, "price"),
-                "budget not split": Mutant(unchecked(split_nothing), "price"),
-            }
+            runs = {"noise scale halved in the sampler": halve_scales}
             if most > 1:
-                # What fails twice is limited once all the same.
-                del mutants["counted at every attribute that fails"]
-                mutants["left-out records not bounded"] = Mutant(skip_limit, "black box")
-            else:
-                del mutants["budget not split"]  # a record changes one of the two parts
+                # A record that fails twice is limited once all the same.
+                price_bugs = {"budget not split": unchecked(split_nothing)}
+                runs["left-out records not bounded"] = skip_limit
+            else:  # a record changes one of the two parts of the budget
+                price_bugs = {"counted at every attribute that fails": count_at_each}
             if relation == REPLACE:
-                mutants["sensitivity k under replace-one"] = Mutant(forget_two, "black box")
-            checks = {
-                "black box": functools.partial(black_box, guarantee),
-                "price": functools.partial(price, guarantee),
-            }
-            unit = "units" if most > 1 else "records"
-            found.append(Audit(f"left out, {unit}", guarantee, checks, mutants))
+                runs["sensitivity k under replace-one"] = forget_two
+            checks = {"black box": black_box, "price": price}
+            name = f"left out, {'units' if most > 1 else 'records'}"
+            bugs = {"black box": runs, "price": price_bugs}
+            found.append(audited(name, guarantee, checks, bugs, guarantee))
     return found
 
 
@@ -148,14 +141,9 @@ def black_box(guarantee: Guarantee) -> Finding:
         counts[2] += min(own.count(IMPOSSIBLE), guarantee.max_records_per_unit)
         cells = zip(counts.tolist(), low.tolist(), high.tolist(), strict=True)
         laws.append(audit.product_law([audit.discrete_laplace(scale, *each) for each in cells]))
-    found = audit.audit_black_box(
-        *map(sampler, exact),
-        EPSILON * LEFT_OUT_SHARE,
-        runs=RUNS,
-        score=lambda outcome: round(math.log(laws[0][outcome] / laws[1][outcome]), 6),
-        laws=(laws[0], laws[1]),
-    )
-    return from_black_box(found)
+    part = dataclasses.replace(guarantee, epsilon=EPSILON * LEFT_OUT_SHARE)
+    known = (laws[0], laws[1])
+    return told_apart(map(sampler, exact), part, runs=RUNS, score=ratio_of(known), laws=known)
 
 
 def plan_scale(guarantee: Guarantee) -> float:
@@ -185,44 +173,34 @@ def drawn(release: ReleaseSyntheticDatabase, given: dict[str, Any]) -> list[Draw
     return source.draws
 
 
-def skip_limit(patch: Patch) -> None:
-    original = limited_module.limited
-    patch.setattr(
-        limited_module,
-        "limited",
-        lambda encoded, domain, guarantee, label="Limit", **limits: (
-            encoded if "left out" in label else original(encoded, domain, guarantee, **limits)
-        ),
-    )
-
-
-def count_at_each(patch: Patch) -> None:
+def _count_at_each(codes: Any, outside: np.ndarray, units: Any) -> EncodedBatch:
     """A record that fails two attributes is counted twice."""
-
-    def mutant(codes: Any, outside: np.ndarray, units: Any) -> EncodedBatch:
-        fails = [np.flatnonzero(outside & (column < 0)) for column in codes]
-        nowhere = outside & np.all([column >= 0 for column in codes], axis=0)
-        fails.append(np.flatnonzero(nowhere))
-        cells = np.repeat(np.arange(len(fails)), [len(each) for each in fails])
-        which = np.concatenate(fails)
-        return EncodedBatch(cells=cells, units=None if units is None else units[:, which])
-
-    patch.setattr(encode_module, "left_out_records", mutant)
+    fails = [np.flatnonzero(outside & (column < 0)) for column in codes]
+    nowhere = outside & np.all([column >= 0 for column in codes], axis=0)
+    fails.append(np.flatnonzero(nowhere))
+    cells = np.repeat(np.arange(len(fails)), [len(each) for each in fails])
+    which = np.concatenate(fails)
+    return EncodedBatch(cells=cells, units=None if units is None else units[:, which])
 
 
-def split_nothing(patch: Patch) -> None:
+def _split_nothing(
+    original: Any, mechanism: Any, domain: Any, workload: Any, guarantee: Guarantee, number: Any
+) -> Any:
     """The release spends all of epsilon, and says that it spent 95 % of it."""
-    original = Laplace.plan
-
-    def mutant(mechanism: Any, domain: Any, workload: Any, guarantee: Guarantee, number: Any):
-        whole = dataclasses.replace(guarantee, epsilon=guarantee.epsilon / (1 - LEFT_OUT_SHARE))
-        plan = original(mechanism, domain, workload, whole, number)
-        return dataclasses.replace(plan, loss=Loss.pure(guarantee.epsilon))
-
-    patch.setattr(Laplace, "plan", mutant)
+    whole = dataclasses.replace(guarantee, epsilon=guarantee.epsilon / (1 - LEFT_OUT_SHARE))
+    plan = original(mechanism, domain, workload, whole, number)
+    return dataclasses.replace(plan, loss=Loss.pure(guarantee.epsilon))
 
 
-def forget_two(patch: Patch) -> None:
-    patch.setattr(
-        LeftOutPlan, "sensitivity", property(lambda self: self.guarantee.max_records_per_unit)
-    )
+skip_limit = around(
+    limited_module,
+    "limited",
+    lambda original, encoded, domain, guarantee, label="Limit", **limits: (
+        encoded if "left out" in label else original(encoded, domain, guarantee, **limits)
+    ),
+)
+count_at_each = replaced(encode_module, "left_out_records", _count_at_each)
+split_nothing = around(Laplace, "plan", _split_nothing)
+forget_two = replaced(
+    LeftOutPlan, "sensitivity", property(lambda self: self.guarantee.max_records_per_unit)
+)

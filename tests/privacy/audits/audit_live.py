@@ -9,13 +9,10 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import functools
 from typing import Any
 
 import pytest
-from audit_cases import Audit, Mutant
-from audit_online import replaced
-from audit_views import Finding
+from auditing import Audit, Finding, audited, replaced
 from crowds import Crowd, NoLock
 from private_mw_laws import cells, run_of
 from sparse_vector_laws import transcript_law
@@ -93,17 +90,12 @@ def hand_over() -> Finding:
     return Finding(measured > 0 and loss_of(noise, min(measured, 2)) <= GUARANTEE.epsilon)
 
 
-def live_audits() -> list[Audit]:
-    unlocked = Mutant(replaced(live, "Lock", NoLock), "threads")
-    found = [
-        Audit(
-            f"{kind.__name__} of several threads",
-            GUARANTEE,
-            {"threads": functools.partial(threads, kind, max_above)},
-            {"unlocked sparse vector": unlocked},
-        )
-        for kind, max_above in ((AboveThreshold, 1), (Sparse, 2), (NumericSparse, 2))
-    ]
-    second = Mutant(replaced(Live, "_end", lambda self, reason: None), "hand-over")
-    mutants = {"second hand-over": second}
-    return [*found, Audit("PrivateMW handed over", GUARANTEE, {"hand-over": hand_over}, mutants)]
+def audits() -> list[Audit]:
+    found = []
+    for case in ((AboveThreshold, 1), (Sparse, 2), (NumericSparse, 2)):
+        name = f"{case[0].__name__} of several threads"
+        bugs = {"threads": {"unlocked sparse vector": replaced(live, "Lock", NoLock)}}
+        found.append(audited(name, GUARANTEE, {"threads": threads}, bugs, *case))
+    second = replaced(Live, "_end", lambda self, reason: None)
+    bugs, checks = {"hand-over": {"second hand-over": second}}, {"hand-over": hand_over}
+    return [*found, audited("PrivateMW handed over", GUARANTEE, checks, bugs)]

@@ -3,19 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
-from audit_cases import (
-    Audit,
-    Mutant,
-    blur_selection,
-    double_scales,
-    halve_scales,
-    sharpen_selection,
-)
-from audit_views import Finding, from_black_box, promised
-from tiny import ADD, REPLACE
+from audit_cases import blur_selection, double_scales, halve_scales, sharpen_selection
+from auditing import Audit, Finding, around, audited, repeated, told_apart
+from tiny import ADD, REPLACE, promise
 
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.accounting import zcdp_rho
@@ -29,17 +21,12 @@ DELTA = 1e-6
 REACH = 12
 
 
-def noise_audits() -> list[Audit]:
+def audits() -> list[Audit]:
     found = []
     for relation in (ADD, REPLACE):
-        for kind in ("laplace", "gaussian"):
-            guarantee = (
-                promised(relation, DELTA, 12.0)
-                if kind == "gaussian"
-                else promised(relation, 0.0, EPSILON)
-            )
-            found.append(counting(kind, guarantee))
-        found.append(selecting(promised(relation, 0.0, EPSILON)))
+        pure = promise(relation, 0.0, EPSILON)
+        found += [counting("laplace", pure), selecting(pure)]
+        found.append(counting("gaussian", promise(relation, DELTA, 12.0)))
     return found
 
 
@@ -75,36 +62,22 @@ def counting(kind: str, guarantee: Guarantee) -> Audit:
         return Finding(audit.audit_sampler(drawn, of(scale, 0, -limit, limit)).passes)
 
     def black_box() -> Finding:
-        return from_black_box(
-            audit.audit_black_box(
-                draw(1),
-                draw(0),
-                guarantee.epsilon,
-                guarantee.delta,
-                runs=DRAWS,
-                score=float,
-                laws=(law((1,)), law(())),
-            )
-        )
+        laws = law((1,)), law(())
+        return told_apart((draw(1), draw(0)), guarantee, runs=DRAWS, score=float, laws=laws)
 
-    checks = {"law": exact, "sampler": sampler, "black box": black_box}
-    mutants = {
-        "noise scale halved: chi-square": Mutant(halve_scales, "sampler"),
-        "noise scale a twentieth too small": Mutant(shrink_scales, "sampler"),
+    shrink_scale = around(
+        NoiseSource, kind, lambda draw, self, values, scale: draw(self, values, 0.95 * scale)
+    )
+    bugs = {
+        "sampler": {
+            "noise scale halved: chi-square": halve_scales,
+            "noise scale a twentieth too small": shrink_scale,
+        },
+        "black box": {"noise scale halved: black box": halve_scales},
     }
-    mutants["noise scale halved: black box"] = Mutant(halve_scales, "black box")
-    mutants["noise doubled"] = Mutant(double_scales, "black box", blinds=True)
-    return Audit(f"noise: {kind}", guarantee, checks, mutants)
-
-
-def shrink_scales(patch: Any) -> None:
-    original = NoiseSource.laplace, NoiseSource.gaussian
-    for kind, draw in zip(("laplace", "gaussian"), original, strict=True):
-        patch.setattr(
-            NoiseSource,
-            kind,
-            lambda self, values, scale, draw=draw: draw(self, values, 0.95 * scale),
-        )
+    checks = {"law": exact, "sampler": sampler, "black box": black_box}
+    blinding = {"noise doubled": double_scales}
+    return audited(f"noise: {kind}", guarantee, checks, bugs, blinding=blinding)
 
 
 def selecting(guarantee: Guarantee) -> Audit:
@@ -123,11 +96,8 @@ def selecting(guarantee: Guarantee) -> Audit:
         return audit.exponential_mechanism(scores(data).tolist(), moved * scale)
 
     def draw(data: tuple[int, ...]) -> Callable[[int], list[int]]:
-        def sample(runs: int) -> list[int]:
-            noise = NoiseSource()
-            return [noise.select(scores(data), moved * scale) for _ in range(runs)]
-
-        return sample
+        noise = NoiseSource()
+        return repeated(lambda: noise.select(scores(data), moved * scale))
 
     def exact() -> Finding:
         return Finding(audit.audit_law(law, (0, 1, 2), guarantee).is_private)
@@ -139,16 +109,12 @@ def selecting(guarantee: Guarantee) -> Audit:
 
     def black_box() -> Finding:
         laws = (law(pair[0]), law(pair[1]))
-        return from_black_box(
-            audit.audit_black_box(
-                draw(pair[0]), draw(pair[1]), guarantee.epsilon, runs=SELECTIONS, laws=laws
-            )
-        )
+        return told_apart(map(draw, pair), guarantee, runs=SELECTIONS, laws=laws)
 
     checks = {"law": exact, "sampler": sampler, "black box": black_box}
-    mutants = {
-        "scale an eighth: chi-square": Mutant(sharpen_selection, "sampler"),
-        "scale an eighth: black box": Mutant(sharpen_selection, "black box"),
-        "scale doubled": Mutant(blur_selection, "black box", blinds=True),
+    bugs = {
+        "sampler": {"scale an eighth: chi-square": sharpen_selection},
+        "black box": {"scale an eighth: black box": sharpen_selection},
     }
-    return Audit("noise: select", guarantee, checks, mutants)
+    blinding = {"scale doubled": blur_selection}
+    return audited("noise: select", guarantee, checks, bugs, blinding=blinding)

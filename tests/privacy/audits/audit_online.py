@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -17,9 +16,18 @@ import apache_beam as beam
 import numpy as np
 import pytest
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
-from audit_cases import Audit, Mutant, Patch
 from audit_end_to_end import skip_limit
-from audit_views import Finding, from_black_box
+from auditing import (
+    Audit,
+    Bug,
+    Finding,
+    around,
+    audited,
+    ratio_of,
+    repeated,
+    replaced,
+    told_apart,
+)
 from noise_sources import Seeded
 from numpy.typing import NDArray
 from private_mw_laws import cells, law_of, probed, tiny_plan, whole_records
@@ -70,14 +78,14 @@ def calibrated(case: SparseCase) -> SparseVectorNoise:
     return noise
 
 
-def sparse_cases() -> dict[str, list[SparseCase]]:
-    found: dict[str, list[SparseCase]] = {}
+def sparse_cases() -> dict[str, SparseCase]:
+    found = {}
     for kind, max_above in ((AboveThreshold, 1), (Sparse, 2), (NumericSparse, 2)):
         for method, delta in (("textbook", PURE), ("pure", PURE), ("zcdp", DELTA)):
             name = f"{kind.__name__} {method}"
             # A record changes a question by at most one under either relation.
             relation = REPLACE if kind is Sparse else ADD
-            found[name] = [SparseCase(kind, method, promise(relation, delta, 1.0), max_above)]
+            found[name] = SparseCase(kind, method, promise(relation, delta, 1.0), max_above)
     return found
 
 
@@ -116,10 +124,8 @@ def signs_of(length: int, max_above: int) -> tuple[int, ...]:
     return (1,) * (length - max_above) + (-1,) * max_above
 
 
-def exact_law(case: SparseCase) -> Finding:
-    """The exact law of long sequences of questions on two neighbours, for many thresholds."""
-    noise = calibrated(case)
-    signs = signs_of(10 if case.max_above > 1 else 20, case.max_above)
+def asked_in_turn(signs: tuple[int, ...]) -> Callable[..., tuple[int, int] | None]:
+    """Questions that move up or down with the data."""
 
     def ask(data: int, transcript: tuple[Any, ...]) -> tuple[int, int] | None:
         if len(transcript) == len(signs):
@@ -127,6 +133,13 @@ def exact_law(case: SparseCase) -> Finding:
         value = signs[len(transcript)] * data
         return value, value
 
+    return ask
+
+
+def exact_law(case: SparseCase) -> Finding:
+    """The exact law of long sequences of questions on two neighbours, for many thresholds."""
+    noise = calibrated(case)
+    ask = asked_in_turn(signs_of(10 if case.max_above > 1 else 20, case.max_above))
     # Either way: many move up and the last ones down, or the reverse.
     for threshold, moved in itertools.product((0, 10), (1, -1)):
         # An answer of 0 would equal False.
@@ -151,19 +164,23 @@ def asked_of(data: int, transcript: tuple[Any, ...]) -> tuple[int, int] | None:
     return value, value + 1
 
 
+def told(mechanism: Any, ask: Any, data: int, low: int, high: int) -> tuple[Any, ...]:
+    """What one run says; an answer is clipped."""
+    transcript: tuple[Any, ...] = ()
+    answers = type(mechanism) is NumericSparse
+    while not mechanism.has_halted and (asked := ask(data, transcript)) is not None:
+        said = mechanism.ask(*asked) if answers else mechanism.ask(asked[0])
+        if answers:
+            said = False if said is None else min(max(said, low), high)
+        transcript = (*transcript, said)
+    return transcript
+
+
 def sampler(case: SparseCase) -> Finding:
     """Whole runs of the code against their exact law; the noise itself has audits of its own."""
     loud = dataclasses.replace(case, guarantee=dataclasses.replace(case.guarantee, epsilon=6.0))
-    noise = calibrated(loud)
-    outcomes, source = [], Seeded(5)
-    for _ in range(RUNS):
-        mechanism, transcript = case.kind(1, noise, source), ()
-        while not mechanism.has_halted and (asked := asked_of(1, transcript)) is not None:
-            said = mechanism.ask(*asked) if case.answers else mechanism.ask(asked[0])
-            if case.answers:
-                said = False if said is None else min(max(said, 1), 4)
-            transcript = (*transcript, said)
-        outcomes.append(transcript)
+    noise, source = calibrated(loud), Seeded(5)
+    outcomes = [told(case.kind(1, noise, source), asked_of, 1, 1, 4) for _ in range(RUNS)]
     law = transcript_law(noise, 1, 1, asked_of, low=1, high=4)
     return Finding(audit.audit_sampler(outcomes, law).passes)
 
@@ -172,43 +189,17 @@ def black_box(case: SparseCase) -> Finding:
     """Whole runs on two neighbours; only what is told with an answer can be seen in so few."""
     guarantee = dataclasses.replace(case.guarantee, epsilon=6.0)
     one = dataclasses.replace(case, guarantee=guarantee, max_above=1)
-    noise = calibrated(one)
-    signs = (1, 1, 1, -1)
-
-    def ask(data: int, transcript: tuple[Any, ...]) -> tuple[int, int] | None:
-        if len(transcript) == len(signs):
-            return None
-        value = signs[len(transcript)] * data
-        return value, value
-
-    def run(data: int) -> Callable[[int], list[Any]]:
-        def runs(number: int) -> list[Any]:
-            outcomes, source = [], Batched()
-            for _ in range(number):
-                mechanism, transcript = NumericSparse(1, noise, source), ()
-                while not mechanism.has_halted and (asked := ask(data, transcript)) is not None:
-                    said = mechanism.ask(*asked)
-                    said = False if said is None else min(max(said, -2), 2)
-                    transcript = (*transcript, said)
-                outcomes.append(transcript)
-            return outcomes
-
-        return runs
-
+    noise, source = calibrated(one), Batched()
+    ask = asked_in_turn((1, 1, 1, -1))
+    sides = [
+        repeated(lambda data=data: told(NumericSparse(1, noise, source), ask, data, -2, 2))
+        for data in (0, 1)
+    ]
     laws = tuple(transcript_law(noise, 1, data, ask, low=-2, high=2) for data in (0, 1))
-    return from_black_box(
-        audit.audit_black_box(
-            run(0),
-            run(1),
-            guarantee.epsilon,
-            runs=4000,
-            laws=laws,  # type: ignore[arg-type]
-            score=lambda transcript: math.log(laws[0][transcript] / laws[1][transcript]),
-        )
-    )
+    return told_apart(sides, guarantee, runs=4000, laws=laws, score=ratio_of(laws))
 
 
-def calibrate_with(change: Callable[[SparseCase], SparseVectorNoise]) -> Callable[[Patch], None]:
+def calibrate_with(change: Callable[[SparseCase], SparseVectorNoise]) -> Bug:
     """The noise of every case is changed; the law and the price see it."""
     return lambda patch: patch.setitem(globals(), "calibrated", change)
 
@@ -221,7 +212,7 @@ def unscaled(case: SparseCase) -> SparseVectorNoise:
     return dataclasses.replace(one, max_above=case.max_above)
 
 
-def scaled_by(**factors: float) -> Callable[[Patch], None]:
+def scaled_by(**factors: float) -> Bug:
     def change(case: SparseCase) -> SparseVectorNoise:
         noise = _CALIBRATED(case)
         changed = {name: getattr(noise, name) * factor for name, factor in factors.items()}
@@ -263,37 +254,31 @@ def _reuse_noise(self: Any, question: int, value: int | None = None) -> int | No
     return noisy
 
 
-def halve_code(patch: Patch) -> None:
-    """The code draws half of the noise that its calibration says."""
-    original = module._on_grid
-    patch.setattr(module, "_on_grid", lambda scale, grid: original(scale, grid) / 2)
+# The code draws half of the noise that its calibration says.
+halve_code = around(module, "_on_grid", lambda original, scale, grid: original(scale, grid) / 2)
 
 
-def replaced(owner: Any, name: str, by: Any) -> Callable[[Patch], None]:
-    return lambda patch: patch.setattr(owner, name, by)
-
-
-def sparse_mutants(case: SparseCase) -> dict[str, Mutant]:
-    found = {
-        "no question noise": Mutant(scaled_by(question_scale=1e-9), "law"),
-        "no threshold noise": Mutant(scaled_by(threshold_scale=1e-9), "price"),
-        "question noise halved": Mutant(scaled_by(question_scale=0.5), "price"),
-        "no question noise in the code": Mutant(replaced(module, "_Supply", _NoNoise), "sampler"),
-        "one noise for all questions": Mutant(replaced(module, "_Supply", _OneNoise), "sampler"),
-        "noise halved in the code": Mutant(halve_code, "sampler"),
-        "no cutoff": Mutant(replaced(NumericSparse, "_is_above", _never_halt), "sampler"),
+def sparse_bugs(case: SparseCase) -> dict[str, dict[str, Bug]]:
+    price = {
+        "no threshold noise": scaled_by(threshold_scale=1e-9),
+        "question noise halved": scaled_by(question_scale=0.5),
     }
+    runs = {
+        "no question noise in the code": replaced(module, "_Supply", _NoNoise),
+        "one noise for all questions": replaced(module, "_Supply", _OneNoise),
+        "noise halved in the code": halve_code,
+        "no cutoff": replaced(NumericSparse, "_is_above", _never_halt),
+    }
+    found = {"law": {"no question noise": scaled_by(question_scale=1e-9)}, "price": price}
     if case.max_above > 1:
-        found["noise not scaled with c"] = Mutant(calibrate_with(unscaled), "price")
+        price["noise not scaled with c"] = calibrate_with(unscaled)
         if case.method != "pure":
-            keep = replaced(NumericSparse, "_is_above", _keep_threshold)
-            found["threshold not redrawn"] = Mutant(keep, "sampler")
+            runs["threshold not redrawn"] = replaced(NumericSparse, "_is_above", _keep_threshold)
     if case.answers:
-        reuse = replaced(NumericSparse, "ask", _reuse_noise)
-        found["comparison noise reused in the answer"] = Mutant(reuse, "sampler")
+        runs["comparison noise reused in the answer"] = replaced(NumericSparse, "ask", _reuse_noise)
     if case.answers and case.method == "pure":
-        found["noise halved in the code, seen from outside"] = Mutant(halve_code, "black box")
-    return found
+        found["black box"] = {"noise halved in the code, seen from outside": halve_code}
+    return {**found, "sampler": runs}
 
 
 # Online multiplicative weights.
@@ -307,22 +292,25 @@ def private_mw_law(relation: str, delta: float, calibration: str, named: dict[st
     return Finding(found.is_private)
 
 
-def post_processing(relation: str) -> Finding:
+def is_post_processing(seen: Callable[[tuple[int, ...], tuple[Any, ...]], Any]) -> Finding:
     """All else is the same for any data, given what the sparse vector said."""
-    plan = tiny_plan(relation, 0.0, "tight", max_updates=2)
-    queries = [cells(plan.domain, *codes) for codes in ((0,), (1,), (0, 1), (1, 2))]
-
-    def seen(data: tuple[int, ...], said: tuple[Any, ...]) -> Any:
-        run = probed(PrivateMW, plan, data, said, 3)
-        return [
-            (run.answer(query), run._hypothesis.mean(query)) for query in queries
-        ], run.weights.tolist()
-
     transcripts = [(False,) * 4, (False, 40000, False, False), (200000, False, False, False)]
     datasets = [(), (0,), (0, 1, 2), (1, 1, 1), (0, 0, 0, 0, 2)]
     return Finding(
         all(seen(data, said) == seen((), said) for said in transcripts for data in datasets)
     )
+
+
+def post_processing(relation: str, *_: Any) -> Finding:
+    plan = tiny_plan(relation, 0.0, "tight", max_updates=2)
+    queries = [cells(plan.domain, *codes) for codes in ((0,), (1,), (0, 1), (1, 2))]
+
+    def seen(data: tuple[int, ...], said: tuple[Any, ...]) -> Any:
+        run = probed(PrivateMW, plan, data, said, 3)
+        answers = [(run.answer(query), run._hypothesis.mean(query)) for query in queries]
+        return answers, run.weights.tolist()
+
+    return is_post_processing(seen)
 
 
 def _ask_many_times_the_difference(self: Any, query: Any, guess: int) -> Any:
@@ -394,8 +382,7 @@ def whole_pipeline() -> Finding:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(one_worker, "NoiseSource", Batched)
-        found = audit.audit_black_box(side(others + own), side(others), PIPELINE.epsilon, runs=1500)
-    return from_black_box(found)
+        return told_apart((side(others + own), side(others)), PIPELINE, runs=1500)
 
 
 PRIVATE_MW: dict[str, list[tuple[str, float, str, dict[str, Any]]]] = {
@@ -411,39 +398,23 @@ PRIVATE_MW: dict[str, list[tuple[str, float, str, dict[str, Any]]]] = {
 }
 
 
-def online_audits() -> list[Audit]:
+def audits() -> list[Audit]:
     found = []
-    for name, cases in sparse_cases().items():
-        for case in cases:
-            checks = {"price": price, "law": exact_law, "sampler": sampler}
-            if case.answers and case.method == "pure":
-                checks["black box"] = black_box
-            held = {check: functools.partial(run, case) for check, run in checks.items()}
-            found.append(Audit(name, case.guarantee, held, sparse_mutants(case)))  # type: ignore
+    for name, case in sparse_cases().items():
+        checks = {"price": price, "law": exact_law, "sampler": sampler}
+        if case.answers and case.method == "pure":
+            checks["black box"] = black_box
+        found.append(audited(name, case.guarantee, checks, sparse_bugs(case), case))
+    tell_the_sum = {"sum told without noise": replaced(PrivateMW, "answer", _tell_the_sum)}
+    learn = {"direction from the data": replaced(PrivateMW, "_learn", _learn_from_the_data)}
+    scaled = replaced(PrivateMW, "_ask", _ask_many_times_the_difference)
     for name, plans in PRIVATE_MW.items():
         for plan in plans:
-            relation, delta = plan[:2]
-            checks = {
-                "law": functools.partial(private_mw_law, *plan),
-                "post-processing": functools.partial(post_processing, relation),
-            }
-            mutants = {
-                "direction from the data": (_LEARN.__name__, _learn_from_the_data),
-                "sum told without noise": (_ANSWER.__name__, _tell_the_sum),
-            }
-            caught = {
-                bug: Mutant(replaced(PrivateMW, method, by), "post-processing")
-                for bug, (method, by) in mutants.items()
-            }
-            if not delta:
-                scaled = replaced(PrivateMW, "_ask", _ask_many_times_the_difference)
-                caught["a question of many times the sensitivity"] = Mutant(scaled, "law")
-            found.append(Audit(name, promise(relation, delta), checks, caught))  # type: ignore
-    mutants = {
-        "bounding missing": Mutant(skip_limit, "black box"),
-        "sum told without noise": Mutant(replaced(PrivateMW, "answer", _tell_the_sum), "black box"),
-    }
-    found.append(
-        Audit("whole pipeline, PrivateMW", PIPELINE, {"black box": whole_pipeline}, mutants)
-    )
-    return found
+            checks = {"law": private_mw_law, "post-processing": post_processing}
+            bugs = {"post-processing": {**learn, **tell_the_sum}}
+            if not plan[1]:
+                bugs["law"] = {"a question of many times the sensitivity": scaled}
+            found.append(audited(name, promise(*plan[:2]), checks, bugs, *plan))
+    bugs = {"black box": {"bounding missing": skip_limit, **tell_the_sum}}
+    checks = {"black box": whole_pipeline}
+    return [*found, audited("whole pipeline, PrivateMW", PIPELINE, checks, bugs)]

@@ -8,15 +8,15 @@ data.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import math
 from collections.abc import Callable, Sequence
 
 import numpy as np
-import pytest
-from audit_cases import Audit, Mutant, double_scales, halve_scales
-from audit_sketches import plan_for
-from audit_views import Finding, from_black_box
+from audit_cases import double_scales, halve_scales
+from audit_sketches import plan_for, with_threshold
+from auditing import Audit, Bug, Finding, Patch, around, audited, told_apart
 from noise_sources import Draw
 from numpy.typing import NDArray
 from scipy import stats
@@ -24,7 +24,7 @@ from sketch_laws import LARGE_DELTA, Record, batch_of, draws_of, promise, seeded
 from tiny import ADD, REPLACE
 
 from beam_dp.encoding.batch import KeyBatch
-from beam_dp.mechanisms.sketches import mechanisms as mechanisms_module, plan as plan_module
+from beam_dp.mechanisms.sketches import plan as plan_module
 from beam_dp.mechanisms.sketches.mechanisms import (
     CountSketch,
     HybridSketch,
@@ -37,9 +37,8 @@ from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.releases.sketches.release import SparseRelease
 from beam_dp.summaries.element_counts import ElementCounts
 from beam_dp.summaries.projection import Projection
-from beam_dp.testing.audit import audit_black_box, discrete_gaussian, discrete_laplace
+from beam_dp.testing.audit import discrete_gaussian, discrete_laplace
 
-Patch = pytest.MonkeyPatch
 Data = Sequence[Record]
 
 ROWS, WEIGHT, MOST = 3, 2, 2
@@ -180,36 +179,27 @@ def neighbours(plan: SparsePlan) -> tuple[Data, Data]:
     return [*others, *held], [*others, *replaced]
 
 
-def black_box(mechanism: SparseMechanism, guarantee: Guarantee, runs: int) -> Finding:
+def black_box(mechanism: SparseMechanism, guarantee: Guarantee) -> Finding:
     plan = plan_for(mechanism, guarantee)
     view = View.of(plan, neighbours(plan))
     laws = view.law(0), view.law(1)
-    cap = cap_of(laws, runs)
-    return from_black_box(
-        audit_black_box(
-            lambda number: view.run(0, number),
-            lambda number: view.run(1, number),
-            guarantee.epsilon,
-            guarantee.delta,
-            runs=runs,
-            score=lambda ratio: float(min(max(ratio, -cap), cap)),
-            laws=laws,
-        )
-    )
+    cap = cap_of(laws, RUNS)
+    sides = [functools.partial(view.run, side) for side in range(2)]
+    options = {"score": lambda ratio: float(min(max(ratio, -cap), cap)), "laws": laws}
+    return told_apart(sides, guarantee, runs=RUNS, **options)
 
 
-def delta_of_one(mechanism: SparseMechanism, guarantee: Guarantee, runs: int) -> Finding:
+def delta_of_one(mechanism: SparseMechanism, guarantee: Guarantee) -> Finding:
     """How often anything that one unit alone holds is released; it may be delta at most."""
     plan = plan_for(mechanism, guarantee)
-    held = WEIGHT * MOST
-    replicas = np.arange(runs, dtype=np.uint64)
-    summary = summary_of(plan, KeyBatch(replicas, np.full(runs, held)))
+    replicas = np.arange(RUNS, dtype=np.uint64)
+    summary = summary_of(plan, KeyBatch(replicas, np.full(RUNS, WEIGHT * MOST)))
     if plan.sketch is not None:
         plan = dataclasses.replace(plan, sketch=None)
     release = plan_module.release_sparse(plan, summary, NoiseSource())
     assert release.histogram is not None
     hits = len(release.histogram.elements)
-    low = stats.beta.ppf(_FALSE_ALARM, max(hits, 1), runs - hits + 1)
+    low = stats.beta.ppf(_FALSE_ALARM, max(hits, 1), RUNS - hits + 1)
     # None at all has a probability of e^-40 where the threshold is not higher than it needs be.
     return Finding(hits > 0 and low <= guarantee.delta)
 
@@ -237,20 +227,13 @@ def form_of(plan: SparsePlan, data: Data) -> str:
     return f"{json.dumps(card)} {release.hash_key.to_bytes()!r} {arrays}"
 
 
-def released_with(
-    change: Callable[[SparsePlan, SparseSummary, SparseRelease], SparseRelease],
-) -> Callable[[Patch], None]:
-    """A release that something is done to after the noise."""
-
-    def mutate(patch: Patch) -> None:
-        original = plan_module.release_sparse
-
-        def release(plan: SparsePlan, summary: SparseSummary, noise: NoiseSource) -> SparseRelease:
-            return change(plan, summary, original(plan, summary, noise))
-
-        patch.setattr(plan_module, "release_sparse", release)
-
-    return mutate
+def released_with(change: Callable[[SparseSummary, SparseRelease], SparseRelease]) -> Bug:
+    """A release that is changed after the noise."""
+    return around(
+        plan_module,
+        "release_sparse",
+        lambda original, plan, summary, noise: change(summary, original(plan, summary, noise)),
+    )
 
 
 def weight_in(summary: SparseSummary) -> int:
@@ -260,34 +243,28 @@ def weight_in(summary: SparseSummary) -> int:
     return int(np.abs(summary.projection.sums).sum())
 
 
-def rows_of_the_data(
-    plan: SparsePlan, summary: SparseSummary, release: SparseRelease
-) -> SparseRelease:
+def rows_of_the_data(summary: SparseSummary, release: SparseRelease) -> SparseRelease:
     assert release.sketch is not None
     cells = np.resize(release.sketch.cells, ROWS * max(1, weight_in(summary)))
     return dataclasses.replace(release, sketch=dataclasses.replace(release.sketch, cells=cells))
 
 
-def key_of_the_data(
-    plan: SparsePlan, summary: SparseSummary, release: SparseRelease
-) -> SparseRelease:
+def key_of_the_data(summary: SparseSummary, release: SparseRelease) -> SparseRelease:
     return dataclasses.replace(release, hash_key=seeded_key(weight_in(summary)))
 
 
-def key_after_the_data(
-    plan: SparsePlan, summary: SparseSummary, release: SparseRelease
-) -> SparseRelease:
+def key_after_the_data(_: SparseSummary, release: SparseRelease) -> SparseRelease:
     return dataclasses.replace(release, hash_key=seeded_key(99))
 
 
-def named_keys(plan: SparsePlan, summary: SparseSummary, release: SparseRelease) -> SparseRelease:
+def named_keys(summary: SparseSummary, release: SparseRelease) -> SparseRelease:
     """The cells that hold anything, which tell the elements to who knows the hash key."""
     assert summary.projection is not None
     held = np.flatnonzero(summary.projection.sums).tolist()
     return dataclasses.replace(release, plan={**release.plan, "held": held})
 
 
-def exact_counts(plan: SparsePlan, summary: SparseSummary, release: SparseRelease) -> SparseRelease:
+def exact_counts(summary: SparseSummary, release: SparseRelease) -> SparseRelease:
     assert summary.counts is not None and release.histogram is not None
     kept = np.isin(summary.counts.elements, release.histogram.elements)
     histogram = dataclasses.replace(release.histogram, counts=summary.counts.counts[kept])
@@ -304,41 +281,16 @@ def float_noise(patch: Patch) -> None:
         patch.setattr(NoiseSource, name, noisy)
 
 
-def half_threshold(patch: Patch) -> None:
-    original = mechanisms_module.stability_threshold
-    patch.setattr(
-        mechanisms_module, "stability_threshold", lambda *given: original(*given) // 2 + 1
-    )
-
-
-SAMPLER = {
-    "noise scale halved in the sampler": Mutant(halve_scales, "black box"),
-    "noise doubled in the sampler": Mutant(double_scales, "black box", blinds=True),
-}
 ANY_FORM = {
-    "float noise": Mutant(float_noise, "form"),
-    "hash key drawn from the data": Mutant(released_with(key_of_the_data), "form"),
-    "hash key drawn after the data": Mutant(released_with(key_after_the_data), "form"),
+    "float noise": float_noise,
+    "hash key drawn from the data": released_with(key_of_the_data),
+    "hash key drawn after the data": released_with(key_after_the_data),
 }
 SKETCH_FORM = {
-    "rows that depend on the number of records": Mutant(released_with(rows_of_the_data), "form"),
-    "keys of the sketch in the artifact": Mutant(released_with(named_keys), "form"),
+    "rows that depend on the number of records": released_with(rows_of_the_data),
+    "keys of the sketch in the artifact": released_with(named_keys),
 }
-COUNTS = {
-    "threshold at half": Mutant(half_threshold, "delta"),
-    "no noise on counts that are kept": Mutant(released_with(exact_counts), "black box"),
-}
-
-
-def mutants_of(mechanism: SparseMechanism) -> dict[str, Mutant]:
-    found = {**SAMPLER, **ANY_FORM}
-    if mechanism is not HISTOGRAM:
-        found |= SKETCH_FORM
-    if mechanism in (HISTOGRAM, HYBRID):
-        found |= COUNTS
-    return found
-
-
+HALF_THRESHOLD = with_threshold(lambda original, *given: original(*given) // 2 + 1)
 RUNS = 4 * REPLICAS
 GAUSSIAN = CountSketch(ROWS, ROWS, noise="gaussian")
 PROJECT = SparseProject(ROWS, num_blocks=ROWS)
@@ -353,25 +305,21 @@ CASES: dict[str, tuple[SparseMechanism, float]] = {
 }
 
 
-def checks_of(mechanism: SparseMechanism, guarantee: Guarantee) -> dict[str, Callable[[], Finding]]:
-    checks: dict[str, Callable[[], Finding]] = {
-        "black box": lambda: black_box(mechanism, guarantee, RUNS),
-        "form": lambda: form(mechanism, guarantee),
-    }
-    if mechanism in (HISTOGRAM, HYBRID):
-        checks["delta"] = lambda: delta_of_one(mechanism, guarantee, RUNS)
-    return checks
-
-
-def sketch_run_audits() -> list[Audit]:
+def audits() -> list[Audit]:
     """Sparse mechanisms that need a delta, with their production noise, under either relation."""
-    return [
-        Audit(
-            name,
-            (guarantee := promise(relation, MOST, LARGE_DELTA, epsilon)),
-            checks_of(mechanism, guarantee),
-            mutants_of(mechanism),
-        )
-        for name, (mechanism, epsilon) in CASES.items()
-        for relation in (ADD, REPLACE)
-    ]
+    found = []
+    for name, (mechanism, epsilon) in CASES.items():
+        checks = {"black box": black_box, "form": form}
+        runs = {"noise scale halved in the sampler": halve_scales}
+        bugs = {"black box": runs, "form": ANY_FORM}
+        if mechanism is not HISTOGRAM:
+            bugs["form"] = {**ANY_FORM, **SKETCH_FORM}
+        if mechanism in (HISTOGRAM, HYBRID):
+            checks["delta"] = delta_of_one
+            bugs["delta"] = {"threshold at half": HALF_THRESHOLD}
+            runs["no noise on counts that are kept"] = released_with(exact_counts)
+        blinding = {"noise doubled in the sampler": double_scales}
+        for relation in (ADD, REPLACE):
+            case = mechanism, promise(relation, MOST, LARGE_DELTA, epsilon)
+            found.append(audited(name, case[1], checks, bugs, *case, blinding=blinding))
+    return found

@@ -9,13 +9,11 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import pytest
-from audit_cases import Audit, Mutant, double_scales, halve_scales
-from audit_views import Finding, from_black_box
+from audit_cases import double_scales, halve_scales
+from auditing import Audit, Bug, Finding, around, audited, replaced, told_apart
 from numpy.typing import NDArray
 from sketch_laws import (
     LARGE_DELTA,
@@ -29,7 +27,7 @@ from sketch_laws import (
 )
 from tiny import ADD, REPLACE
 
-from beam_dp.mechanisms.sketches import mechanisms as mechanisms_module, plan as plan_module
+from beam_dp.mechanisms.sketches import mechanisms as mechanisms_module
 from beam_dp.mechanisms.sketches.mechanisms import (
     CountSketch,
     HybridSketch,
@@ -45,9 +43,7 @@ from beam_dp.mechanisms.sketches.plan import (
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import Guarantee, Neighboring
 from beam_dp.summaries.projection import Projection
-from beam_dp.testing.audit import Law, audit_black_box, audit_law, discrete_laplace, product_law
-
-Patch = pytest.MonkeyPatch
+from beam_dp.testing.audit import Law, audit_law, discrete_laplace, product_law
 
 RECORDS = [(element, weight) for element in range(3) for weight in (0, 2)]
 WEIGHT = 2
@@ -63,24 +59,28 @@ def plan_for(mechanism: SparseMechanism, guarantee: Guarantee) -> SparsePlan:
     )
 
 
-def price(mechanism: SparseMechanism, guarantee: Guarantee, least: float = LEAST_SHARE) -> Finding:
+def price(mechanism: SparseMechanism, guarantee: Guarantee) -> Finding:
     """What is spent; where there is a histogram every element has records of other units."""
+    # The published scale is several times what its own composition needs; and no two dense
+    # columns of 64 rows are opposite.
+    least = {TEXTBOOK: 0.08, DENSE: 0.6}.get(mechanism, LEAST_SHARE)
     plan = plan_for(mechanism, guarantee)
     others = [(element, WEIGHT) for element in range(3)] if plan.histogram is not None else []
     share = largest_share(plan, guarantee, RECORDS, others)
     return Finding(least <= share <= 1 + 1e-9)
 
 
-def law_of_sketch(mechanism: SparseMechanism, guarantee: Guarantee) -> Finding:
+def law(mechanism: SparseMechanism, guarantee: Guarantee) -> Finding:
     plan = plan_for(mechanism, guarantee)
+    if mechanism is HISTOGRAM:
+        return law_of_histogram(plan, guarantee)
     records = [each for each in RECORDS if each[1]][:2]
     return Finding(
         audit_law(lambda data: sketch_law(plan, data), records, guarantee, num_others=1).is_private
     )
 
 
-def law_of_histogram(mechanism: SparseMechanism, guarantee: Guarantee) -> Finding:
-    plan = plan_for(mechanism, guarantee)
+def law_of_histogram(plan: SparsePlan, guarantee: Guarantee) -> Finding:
     records = [(0, WEIGHT), (1, WEIGHT), (1, 1)]
     found = audit_law(lambda data: histogram_law(plan, data, 2), records, guarantee, num_others=1)
     # Not a threshold more than is needed.
@@ -109,90 +109,55 @@ def black_box(mechanism: SparseMechanism, guarantee: Guarantee) -> Finding:
             found[sum(rows)] = found.get(sum(rows), 0.0) + probability
         return found
 
-    return from_black_box(
-        audit_black_box(
-            functools.partial(run, most),
-            functools.partial(run, least),
-            guarantee.epsilon,
-            runs=RUNS,
-            score=float,
-            laws=(law(most), law(least)),
-        )
-    )
+    sides = [functools.partial(run, value) for value in (most, least)]
+    return told_apart(sides, guarantee, runs=RUNS, score=float, laws=(law(most), law(least)))
 
 
 def sums_of(plan: SparsePlan, element: int, weight: int) -> NDArray[np.int64]:
     return summary_of(plan, batch_of([(element, weight)])).projection.sums
 
 
-def pretend(module: Any, name: str, value: Callable[..., Any]) -> Callable[[Patch], None]:
-    return lambda patch: patch.setattr(module, name, value)
+def with_unit_weight(weight: Any) -> Bug:
+    return around(mechanisms_module, "unit_weight", weight)
 
 
-def forget_collisions(module: Any) -> Callable[[Patch], None]:
+def _without_collisions(_: Any, guarantee: Guarantee, max_weight: int) -> float:
     """A unit's k elements are taken to be in cells of their own: sqrt(k) for k."""
-
-    def unit_weight(guarantee: Guarantee, max_weight: int) -> float:
-        moved = 1 if guarantee.neighboring == ADD else 2
-        return moved * math.sqrt(guarantee.max_records_per_unit) * max_weight
-
-    return pretend(module, "unit_weight", unit_weight)
+    moved = 1 if guarantee.neighboring == ADD else 2
+    return moved * math.sqrt(guarantee.max_records_per_unit) * max_weight
 
 
-def replace_as_add(module: Any) -> Callable[[Patch], None]:
-    return pretend(
-        module,
-        "unit_weight",
-        lambda guarantee, max_weight: guarantee.max_records_per_unit * max_weight,
-    )
+def with_threshold(threshold: Any) -> Bug:
+    return around(mechanisms_module, "stability_threshold", threshold)
 
 
-def weight_forgotten(module: Any) -> Callable[[Patch], None]:
-    original = plan_module.unit_weight
-    return pretend(module, "unit_weight", lambda guarantee, max_weight: original(guarantee, 1))
+def _with_whole_epsilon(original: Any, self: Any, guarantee: Guarantee, max_weight: int) -> Any:
+    epsilon = guarantee.epsilon / 0.7
+    whole = dataclasses.replace(guarantee, epsilon=epsilon, allow_large_delta=True)
+    return original(self, whole, max_weight)
 
 
-def rows_forgotten(patch: Patch) -> None:
-    def scale(guarantee: Guarantee, wanted: float) -> float:
-        return wanted / ROWS
-
-    patch.setattr(mechanisms_module, "checked_scale", scale)
-
-
-def lower_threshold(patch: Patch) -> None:
-    original = mechanisms_module.stability_threshold
-    patch.setattr(mechanisms_module, "stability_threshold", lambda *given: original(*given) - 1)
-
-
-def one_key_threshold(patch: Patch) -> None:
-    original = mechanisms_module.stability_threshold
-    patch.setattr(
+COLLISIONS_FORGOTTEN = with_unit_weight(_without_collisions)
+REPLACED_AS_ADDED = with_unit_weight(
+    lambda _, guarantee, max_weight: guarantee.max_records_per_unit * max_weight
+)
+WEIGHT_FORGOTTEN = with_unit_weight(lambda original, guarantee, _: original(guarantee, 1))
+OF_THE_HISTOGRAM = {
+    "threshold one too low": with_threshold(lambda original, *given: original(*given) - 1),
+    "threshold of one element for k": with_threshold(
+        lambda original, scale, delta, most, weight: original(scale, delta, 1, weight)
+    ),
+    # The boundary: what is one below the threshold is released as well.
+    "one below the threshold released": around(
         mechanisms_module,
-        "stability_threshold",
-        lambda scale, delta, most, weight: original(scale, delta, 1, weight),
-    )
+        "HistogramNoise",
+        lambda original, scale, threshold: original(scale, threshold - 1),
+    ),
+}
 
 
-def whole_epsilon_for_both(patch: Patch) -> None:
-    original = mechanisms_module.CountSketch._noise
-
-    def noise(self, guarantee, max_weight):
-        whole = dataclasses.replace(
-            guarantee, epsilon=guarantee.epsilon / 0.7, allow_large_delta=True
-        )
-        return original(self, whole, max_weight)
-
-    patch.setattr(mechanisms_module.CountSketch, "_noise", noise)
-
-
-def released_from_threshold_down(patch: Patch) -> None:
-    """The boundary: what is one below the threshold is released as well."""
-    original = mechanisms_module.HistogramNoise
-
-    def noise(scale: float, threshold: int) -> Any:
-        return original(scale, threshold - 1)
-
-    patch.setattr(mechanisms_module, "HistogramNoise", noise)
+def with_scale_over(factor: float) -> Bug:
+    return replaced(mechanisms_module, "checked_scale", lambda guarantee, scale: scale / factor)
 
 
 PURE, DELTA = 0.0, 1e-6
@@ -205,35 +170,27 @@ HISTOGRAM = StabilityHistogram()
 HYBRID = HybridSketch(projection_width=ROWS, num_rows=ROWS)
 
 
-def mutants_of(mechanism: SparseMechanism, replaces: bool) -> dict[str, Mutant]:
-    found: dict[str, Mutant] = {}
-    if isinstance(mechanism, CountSketch | SparseProject) and mechanism is not TEXTBOOK:
-        found["collisions of a unit's elements forgotten"] = Mutant(
-            forget_collisions(mechanisms_module), "price"
-        )
-        found["largest weight forgotten"] = Mutant(weight_forgotten(mechanisms_module), "price")
-        if replaces:
-            found["replaced as if added"] = Mutant(replace_as_add(mechanisms_module), "price")
+def bugs_of(mechanism: SparseMechanism, replaces: bool) -> dict[str, dict[str, Bug]]:
+    price: dict[str, Bug] = {}
+    found = {"price": price}
     if mechanism is TEXTBOOK:
-        found["noise that forgets the rows"] = Mutant(textbook_rows_forgotten, "price")
-    if mechanism is LAPLACE:
-        found["one row's sensitivity"] = Mutant(rows_forgotten, "price")
-        found["noise scale halved in the sampler"] = Mutant(halve_scales, "black box")
-        found["noise doubled in the sampler"] = Mutant(double_scales, "black box", blinds=True)
-    if mechanism is HISTOGRAM:
-        found["threshold one too low"] = Mutant(lower_threshold, "law")
-        found["threshold of one element for k"] = Mutant(one_key_threshold, "law")
-        found["one below the threshold released"] = Mutant(released_from_threshold_down, "law")
-        found["largest weight forgotten"] = Mutant(weight_forgotten(mechanisms_module), "price")
+        price["noise that forgets the rows"] = with_scale_over(8)
+    elif mechanism is HYBRID:
+        price["all of epsilon for the sketch as well"] = around(
+            CountSketch, "_noise", _with_whole_epsilon
+        )
+    else:
+        price["largest weight forgotten"] = WEIGHT_FORGOTTEN
+        if mechanism is not HISTOGRAM:
+            price["collisions of a unit's elements forgotten"] = COLLISIONS_FORGOTTEN
         if replaces:
-            found["replaced as if added"] = Mutant(replace_as_add(mechanisms_module), "price")
-    if mechanism is HYBRID:
-        found["all of epsilon for the sketch as well"] = Mutant(whole_epsilon_for_both, "price")
+            price["replaced as if added"] = REPLACED_AS_ADDED
+    if mechanism is LAPLACE:
+        price["one row's sensitivity"] = with_scale_over(ROWS)
+        found["black box"] = {"noise scale halved in the sampler": halve_scales}
+    if mechanism is HISTOGRAM:
+        found["law"] = OF_THE_HISTOGRAM
     return found
-
-
-def textbook_rows_forgotten(patch: Patch) -> None:
-    patch.setattr(mechanisms_module, "checked_scale", lambda guarantee, scale: scale / 8)
 
 
 CASES: dict[str, tuple[SparseMechanism, float, tuple[str, ...]]] = {
@@ -247,27 +204,16 @@ CASES: dict[str, tuple[SparseMechanism, float, tuple[str, ...]]] = {
 }
 
 
-def check_of(check: str, mechanism: SparseMechanism, guarantee: Guarantee) -> Callable[[], Finding]:
-    if check == "law":
-        law = law_of_histogram if mechanism is HISTOGRAM else law_of_sketch
-        return lambda: law(mechanism, guarantee)
-    if check == "black box":
-        return lambda: black_box(mechanism, guarantee)
-    # The published scale is several times what its own composition needs; and no two dense
-    # columns of 64 rows are opposite.
-    least = {TEXTBOOK: 0.08, DENSE: 0.6}.get(mechanism, LEAST_SHARE)
-    return lambda: price(mechanism, guarantee, least)
-
-
-def sketch_audits() -> list[Audit]:
+def audits() -> list[Audit]:
     """Every sparse mechanism, with two records of weight two in a unit, under either relation."""
-    return [
-        Audit(
-            name,
-            (guarantee := promise(relation, 2, delta, 1.0 if delta else 3.0)),
-            {check: check_of(check, mechanism, guarantee) for check in checks},
-            mutants_of(mechanism, relation == REPLACE),
-        )
-        for name, (mechanism, delta, checks) in CASES.items()
-        for relation in (ADD, REPLACE)
-    ]
+    all_checks, found = {"price": price, "law": law, "black box": black_box}, []
+    for name, (mechanism, delta, chosen) in CASES.items():
+        for relation in (ADD, REPLACE):
+            guarantee = promise(relation, 2, delta, 1.0 if delta else 3.0)
+            checks = {check: all_checks[check] for check in chosen}
+            bugs = bugs_of(mechanism, relation == REPLACE)
+            blinding = {"noise doubled in the sampler": double_scales}
+            blinding = blinding if mechanism is LAPLACE else {}
+            case = mechanism, guarantee
+            found.append(audited(name, guarantee, checks, bugs, *case, blinding=blinding))
+    return found

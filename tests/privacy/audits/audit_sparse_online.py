@@ -10,9 +10,8 @@ import dataclasses
 import functools
 from typing import Any
 
-from audit_cases import Audit, Mutant
-from audit_online import Batched, replaced
-from audit_views import Finding, from_black_box
+from audit_online import Batched, is_post_processing
+from auditing import Audit, Finding, audited, repeated, replaced, told_apart
 from private_mw_laws import law_of, whole_records
 from sparse_mw_laws import interact, member, probed, records, tiny_plan
 from tiny import ADD, REPLACE, promise
@@ -48,8 +47,7 @@ def law(*case: Any) -> Finding:
     return Finding(found.is_private)
 
 
-def post_processing(relation: str) -> Finding:
-    """All else is the same for any data, given what the sparse vector said."""
+def post_processing(relation: str, *_: Any) -> Finding:
     plan = tiny_plan(relation, 0.0, "tight", max_updates=2)
 
     def seen(data: tuple[int, ...], said: tuple[Any, ...]) -> Any:
@@ -58,31 +56,24 @@ def post_processing(relation: str) -> Finding:
         answers = [(run.answer(query), run._hypothesis.mean(query)) for query in queries]
         return answers, run.weights, run.common_weight, run.num_slots
 
-    transcripts = [(False,) * 4, (False, 40000, False, False), (200000, False, False, False)]
-    datasets = [(), (0,), (0, 1, 2), (1, 1, 1), (0, 0, 0, 0, 2)]
-    return Finding(
-        all(seen(data, said) == seen((), said) for said in transcripts for data in datasets)
-    )
+    return is_post_processing(seen)
 
 
-def black_box(relation: str, calibration: str) -> Finding:
+def black_box(relation: str, _: float, calibration: str, __: Any) -> Finding:
     """Whole runs, seen from outside."""
     noise = Batched()
     with whole_records():
         plan = tiny_plan(relation, 0.0, calibration)
 
-        def side(data: tuple[int, ...]) -> Any:
-            def outcome() -> Any:
-                run = SparseMW(plan, records(data), noise)
-                answers = [run.answer(member(keys)) for keys in ("a", "b")]
-                return tuple((each.route, min(max(round(each.value), -1), 3)) for each in answers)
+        def outcome(data: tuple[int, ...]) -> Any:
+            run = SparseMW(plan, records(data), noise)
+            answers = [run.answer(member(keys)) for keys in ("a", "b")]
+            return tuple((each.route, min(max(round(each.value), -1), 3)) for each in answers)
 
-            return lambda runs: [outcome() for _ in range(runs)]
-
-        sides = [side(data) for data in PAIRS[relation]]
-        found = audit.audit_black_box(*sides, plan.guarantee.epsilon, runs=RUNS)
+        sides = [repeated(functools.partial(outcome, data)) for data in PAIRS[relation]]
+        found = told_apart(sides, plan.guarantee, runs=RUNS)
     # Two questions spend little of what the noise is made for: it may see next to nothing.
-    return dataclasses.replace(from_black_box(found), passes=not found.is_refuted)
+    return dataclasses.replace(found, passes=not found.is_refuted)
 
 
 _START, _LEARN, _ANSWER = SparseMW.__init__, SparseMW._learn, SparseMW.answer
@@ -113,30 +104,22 @@ def _many_times_the_sum(self: Any, query: Any) -> int:
     return 64 * int(query.count(self._counts))
 
 
-def sparse_online_audits() -> list[Audit]:
+def audits() -> list[Audit]:
+    told = replaced(SparseMW, "answer", _tell_the_sum)
+    scaled = replaced(SparseMW, "_exact", _many_times_the_sum)
+    known = {
+        "slots for the keys of the data": replaced(SparseMW, "__init__", _slots_for_the_data),
+        "slots only for keys of the data": replaced(SparseMW, "_learn", _slots_from_the_data),
+        "direction from the data": replaced(SparseMW, "_learn", _direction_from_the_data),
+        "sum told without noise": told,
+    }
     found = []
-    for name, cases in CASES.items():
-        for case in cases:
-            relation, delta, calibration, _ = case
-            checks = {
-                "law": functools.partial(law, *case),
-                "post-processing": functools.partial(post_processing, relation),
-            }
-            bugs = {
-                "slots for the keys of the data": ("__init__", _slots_for_the_data),
-                "slots only for keys of the data": ("_learn", _slots_from_the_data),
-                "direction from the data": ("_learn", _direction_from_the_data),
-                "sum told without noise": ("answer", _tell_the_sum),
-            }
-            mutants = {
-                bug: Mutant(replaced(SparseMW, method, by), "post-processing")
-                for bug, (method, by) in bugs.items()
-            }
-            if not delta:
-                scaled = replaced(SparseMW, "_exact", _many_times_the_sum)
-                mutants["a question of many times the sensitivity"] = Mutant(scaled, "law")
-                checks["black box"] = functools.partial(black_box, relation, calibration)
-                told = replaced(SparseMW, "answer", _tell_the_sum)
-                mutants["sum told without noise, seen from outside"] = Mutant(told, "black box")
-            found.append(Audit(name, promise(relation, delta), checks, mutants))  # type: ignore
+    for name, case in ((name, case) for name, cases in CASES.items() for case in cases):
+        checks = {"law": law, "post-processing": post_processing}
+        bugs = {"post-processing": known}
+        if not case[1]:
+            bugs["law"] = {"a question of many times the sensitivity": scaled}
+            checks["black box"] = black_box
+            bugs["black box"] = {"sum told without noise, seen from outside": told}
+        found.append(audited(name, promise(*case[:2]), checks, bugs, *case))
     return found

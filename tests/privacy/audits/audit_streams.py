@@ -18,8 +18,7 @@ from apache_beam.testing import test_stream
 from apache_beam.transforms.trigger import AccumulationMode, AfterCount, Repeatedly
 from apache_beam.transforms.window import FixedWindows, TimestampedValue
 from apache_beam.utils.timestamp import Timestamp
-from audit_cases import Audit, Mutant
-from audit_views import Finding
+from auditing import Audit, Finding, Patch, around, audited, replaced
 from limited_panes import DOMAIN, HORIZON, IN_ORDER, Rows, counted
 from numpy.typing import NDArray
 
@@ -29,7 +28,6 @@ from beam_dp.transforms.counting import count_windows as count_windows_module
 from beam_dp.transforms.counting.count_windows import CountWindows
 from beam_dp.windows.unit import WindowUnit, whole_promise
 
-Patch = pytest.MonkeyPatch
 UNIT = WindowUnit("person", 2, 2, HORIZON.num_windows)
 # One who has more records than count, in more windows: in time, too late, and of the future.
 HEAVY = [(70, n % 4, 10 * w + n, 10 * w + n) for w in range(4) for n in range(4)]
@@ -113,11 +111,11 @@ def course() -> Finding:
     return Finding(streamed == batched and [number for number, _ in batched] == IN_ORDER)
 
 
-def keep_all(patch: Patch) -> None:
-    def mutant(remembered: Any, units: Any, *_: Any) -> Any:
-        return np.ones(units.shape[1], np.bool_), remembered
-
-    patch.setattr(count_windows_module, "keep_windows", mutant)
+keep_all = replaced(
+    count_windows_module,
+    "keep_windows",
+    lambda remembered, units, *_: (np.ones(units.shape[1], np.bool_), remembered),
+)
 
 
 def count_as_it_comes(patch: Patch) -> None:
@@ -144,19 +142,16 @@ def count_as_it_comes(patch: Patch) -> None:
     patch.setattr(count_windows_module._CountInOrder, "process", process)
 
 
-def count_late_records(patch: Patch) -> None:
-    original = encode_module.counted_windows
-    patch.setattr(
-        encode_module,
-        "counted_windows",
-        lambda horizon, events, arrivals: original(horizon, events, np.minimum(arrivals, events)),
-    )
-
-
-def follow_events(patch: Patch) -> None:
-    patch.setattr(
-        sys.modules[__name__], "watermark_of", lambda rows: max(event for _, _, event, _ in rows)
-    )
+count_late_records = around(
+    encode_module,
+    "counted_windows",
+    lambda original, horizon, events, arrivals: original(
+        horizon, events, np.minimum(arrivals, events)
+    ),
+)
+follow_events = replaced(
+    sys.modules[__name__], "watermark_of", lambda rows: max(event for _, _, event, _ in rows)
+)
 
 
 def skip_empty(patch: Patch) -> None:
@@ -182,15 +177,17 @@ def draw_early(patch: Patch) -> None:
     patch.setattr(count_windows_module.BeamWindows, "into", into)
 
 
-def stream_audits() -> list[Audit]:
+def audits() -> list[Audit]:
     guarantee = whole_promise(HORIZON, UNIT, 1.0, 0.0)
     checks = {"limits": limits, "replay": replay, "course": course}
-    mutants = {
-        "cap not enforced": Mutant(keep_all, "limits"),
-        "cap by order of processing": Mutant(count_as_it_comes, "replay"),
-        "late record counted": Mutant(count_late_records, "course"),
-        "watermark from event times": Mutant(follow_events, "course"),
-        "empty window skipped": Mutant(skip_empty, "course"),
-        "second pane drawn": Mutant(draw_early, "course"),
+    bugs = {
+        "limits": {"cap not enforced": keep_all},
+        "replay": {"cap by order of processing": count_as_it_comes},
+        "course": {
+            "late record counted": count_late_records,
+            "watermark from event times": follow_events,
+            "empty window skipped": skip_empty,
+            "second pane drawn": draw_early,
+        },
     }
-    return [Audit("windows of a stream", guarantee, checks, mutants)]
+    return [audited("windows of a stream", guarantee, checks, bugs)]

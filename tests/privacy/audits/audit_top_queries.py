@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
-from audit_cases import DELTA, Audit, Mutant, Patch, halve_scales
+from audit_cases import DELTA, halve_scales
 from audit_choices import halve_noise_of
-from audit_views import Finding, promised
+from auditing import Audit, Bug, Finding, around, audited, replaced
 from noise_sources import Draw, Scripted
-from tiny import ADD, REPLACE, domain_of, neighbours, promise, share_spent, units, with_unit
+from tiny import ADD, REPLACE, domain_of, promise, with_unit, worst_share
 from top_choice_laws import top_law
 
 from beam_dp.mechanisms import choosing as choice_module
@@ -38,28 +39,20 @@ _HALF = LinearQueries(LITERALS.domain).explicit([0.5, 0.25, 0.0, 1.0])
 FRACTIONAL = LinearWorkload(LITERALS.domain, (*LITERALS.queries, _HALF))
 
 
-def top_query_audits() -> list[Audit]:
-    cases = [*((method, 0.0) for method in METHODS), ("exponential", DELTA)]
-    return [
-        audited(method, promised(relation, delta))
-        for method, delta in cases
-        for relation in (ADD, REPLACE)
-    ]
+def audits() -> list[Audit]:
+    found = []
+    for method, delta in (*((method, 0.0) for method in METHODS), ("exponential", DELTA)):
+        for relation in (ADD, REPLACE):
+            name = f"top queries, {method}" + (", delta" if delta else "")
+            case = method, promise(relation, delta, 3.0)
+            checks = {"law": exact_law, "sampler": sampler, "price": price}
+            if method == "geometric":  # whose draws do not tell what they choose among
+                del checks["price"]
+            found.append(audited(name, case[1], checks, bugs_of(*case), *case))
+    return found
 
 
-def audited(method: str, guarantee: Guarantee) -> Audit:
-    relation = guarantee.neighboring.value
-    name = f"top queries, {method}" + (", delta" if guarantee.delta else "")
-    checks: dict[str, Callable[[], Finding]] = {
-        "law": lambda: exact_law(method, relation),
-        "sampler": lambda: sampler(method),
-    }
-    if method != "geometric":  # whose draws do not tell what they choose among
-        checks["price"] = lambda: price(method, guarantee)
-    return Audit(name, guarantee, checks, mutants_of(method, guarantee))
-
-
-def draws_of(plan: TopQueriesPlan, counts: np.ndarray, script: int) -> list[Draw]:
+def draws_of(plan: TopQueriesPlan, script: int, counts: np.ndarray) -> list[Draw]:
     """What is handed to the noise where the same queries are chosen whatever the counts."""
     source = Scripted([script, 0])
     draw_top_queries(plan, counts, source)
@@ -73,20 +66,15 @@ def price(method: str, guarantee: Guarantee) -> Finding:
         for most in (1, 2):
             mine = promise(guarantee.neighboring.value, guarantee.delta, guarantee.epsilon, most)
             plan = plan_top_queries(workload, mine, NUM_RECORDS, TOP, method)  # type: ignore[arg-type]
-            held, worst = units(4, most), 0.0
-            for script in range(len(workload)):
-                draws = {
-                    each: draws_of(plan, with_unit(np.zeros(4), each), script) for each in held
-                }
-                for one, other in neighbours(held, guarantee.neighboring.value):
-                    worst = max(worst, share_spent(mine, draws[one], draws[other]))
-            found.append(worst)
+            draws = (functools.partial(draws_of, plan, n) for n in range(len(workload)))
+            found.append(max(worst_share(mine, [np.zeros(4)], each) for each in draws))
     return Finding(min(found) > 0.95 and max(found) <= 1)
 
 
-def exact_law(method: str, relation: str) -> Finding:
+def exact_law(method: str, promised: Guarantee) -> Finding:
     """The exact law of the choice on all neighbours, for what answers leave of a pure promise."""
-    guarantee = promised(relation)
+    relation = promised.neighboring.value
+    guarantee = promise(relation, 0.0, 3.0)
     plan = plan_top_queries(LITERALS, guarantee, NUM_RECORDS, TOP, method)  # type: ignore[arg-type]
     left = guarantee.epsilon - TOP * plan.grid / plan.scale
     # In whole records: on the grid of the choice there are too many values to add up.
@@ -99,7 +87,7 @@ def exact_law(method: str, relation: str) -> Finding:
     return Finding(found.is_private and found.epsilon > 0.6 * left)
 
 
-def sampler(method: str) -> Finding:
+def sampler(method: str, _: Guarantee) -> Finding:
     """Choices with the production noise against the law, ties included."""
     choice = choice_module.TopChoice(method, TOP, 2, 2.0)  # type: ignore[arg-type]
     source = NoiseSource()
@@ -107,71 +95,51 @@ def sampler(method: str) -> Finding:
     return Finding(audit.audit_sampler(drawn, top_law(SCORES.tolist(), choice)).passes)
 
 
-def change_choices(change: Callable[[Any, int], Any]) -> Callable[[Patch], None]:
+def change_choices(change: Callable[[Any, int], Any]) -> Bug:
     """Another scale of the choice, from that scale and c."""
-    original = top_module.top_choices
 
-    def mutant(guarantee: Guarantee, number: int, *others: Any) -> Any:
+    def mutant(original: Any, guarantee: Guarantee, number: int, *others: Any) -> Any:
         for each in original(guarantee, number, *others):
             yield dataclasses.replace(each, scale=change(each.scale, number))
 
-    return lambda patch: patch.setattr(top_module, "top_choices", mutant)
+    return around(top_module, "top_choices", mutant)
 
 
-def one_way(patch: Patch) -> None:
-    """As if all answers moved the same way, which a replacement does not do."""
-    patch.setattr(
-        top_module, "_width", lambda guarantee, grid: guarantee.max_records_per_unit * grid
-    )
+def with_width(width: Callable[[Guarantee], int]) -> Bug:
+    return replaced(top_module, "_width", lambda guarantee, grid: width(guarantee) * grid)
 
 
-def records_forgotten(patch: Patch) -> None:
-    patch.setattr(
-        top_module, "_width", lambda guarantee, grid: guarantee.neighboring.num_moved * grid
-    )
+# As if all answers moved the same way, which a replacement does not do.
+one_way = with_width(lambda guarantee: guarantee.max_records_per_unit)
+records_forgotten = with_width(lambda guarantee: guarantee.neighboring.num_moved)
+# The choice gets all of the budget, and answers their share once more.
+free_answers = around(
+    top_module, "top_choices", lambda original, *given: original(*given[:-1], Fraction(1))
+)
+answers_of_one = around(
+    top_module, "_answers", lambda original, promise, _, *rest: original(promise, 1, *rest)
+)
+# Of equal sums the last one first.
+without_ties = around(
+    choice_module.np,
+    "argsort",
+    lambda original, values, kind: len(values) - 1 - original(values[::-1], kind=kind),
+)
 
 
-def free_answers(patch: Patch) -> None:
-    """The choice gets all of the budget, and answers their share once more."""
-    original = top_module.top_choices
-
-    def mutant(*given: Any) -> Any:
-        yield from original(*given[:-1], Fraction(1))
-
-    patch.setattr(top_module, "top_choices", mutant)
-
-
-def answers_of_one(patch: Patch) -> None:
-    original = top_module._answers
-    patch.setattr(top_module, "_answers", lambda promise, _, *rest: original(promise, 1, *rest))
-
-
-def without_ties(patch: Patch) -> None:
-    """Of equal sums the last one first."""
-    original = np.argsort
-    patch.setattr(
-        choice_module.np,
-        "argsort",
-        lambda values, kind: len(values) - 1 - original(values[::-1], kind=kind),
-    )
-
-
-def mutants_of(method: str, guarantee: Guarantee) -> dict[str, Mutant]:
-    check = "law" if method == "geometric" else "price"
-    for_one = change_choices(lambda scale, number: scale / number)
-    found = {
-        "scale of one choice": Mutant(for_one, check),
-        "choice with half of its noise": Mutant(change_choices(lambda scale, _: scale / 2), check),
-        "answers for free": Mutant(free_answers, check),
+def bugs_of(method: str, guarantee: Guarantee) -> dict[str, dict[str, Bug]]:
+    of_choices = {
+        "scale of one choice": change_choices(lambda scale, number: scale / number),
+        "choice with half of its noise": change_choices(lambda scale, _: scale / 2),
+        "answers for free": free_answers,
     }
     if guarantee.neighboring is Neighboring.REPLACE_ONE:
-        found["replacement as an addition"] = Mutant(one_way, check)
+        of_choices["replacement as an addition"] = one_way
+    halved = "noise halved in the sampler"
     if method == "geometric":
-        found["the other order of ties"] = Mutant(without_ties, "sampler")
-        found["noise halved in the sampler"] = Mutant(halve_scales, "sampler")
-        return found
-    found["records of a unit forgotten"] = Mutant(records_forgotten, "price")
-    found["answers with the noise of one"] = Mutant(answers_of_one, "price")
+        runs = {"the other order of ties": without_ties, halved: halve_scales}
+        return {"law": of_choices, "sampler": runs}
+    of_choices["records of a unit forgotten"] = records_forgotten
+    of_choices["answers with the noise of one"] = answers_of_one
     name = "select" if method == "exponential" else method
-    found["noise halved in the sampler"] = Mutant(halve_noise_of(name), "sampler")
-    return found
+    return {"price": of_choices, "sampler": {halved: halve_noise_of(name)}}

@@ -13,9 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-import pytest
-from audit_cases import Audit, Mutant
-from audit_views import Finding
+from auditing import Audit, Bug, Finding, Patch, around, audited, replaced
 from limited_panes import DOMAIN, HORIZON, IN_ORDER, counted
 from noise_sources import Draw, NoNoise
 from numpy.typing import NDArray
@@ -32,12 +30,9 @@ from beam_dp.mechanisms.windows.plan import plan_window_databases
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.unit_costs import PARTS, UnitCosts
 from beam_dp.queries.workload import Workload
-from beam_dp.releases.synthetic_database import measured_tables as unit_costs_module
 from beam_dp.summaries.histogram import Histogram, Marginals, choose_accumulator
 from beam_dp.transforms.counting import count_windows as count_windows_module
 from beam_dp.windows.unit import WindowUnit
-
-Patch = pytest.MonkeyPatch
 
 SIZES, MOST, DELTA = (2, 3), 5, 1e-6
 OTHERS = (0, 3, 3)  # of another unit, which is always there
@@ -47,11 +42,16 @@ def costs(mechanism: Mechanism, guarantee: Guarantee) -> Finding:
     """Over all multisets of records, one more than are ever kept, and some of their orders."""
     domain = domain_of(*SIZES)
     plan = mechanism.plan(domain, workload_of(domain, 2), guarantee, "noisy")
-    empty = draws(plan, ())
-    shares, is_a_function = [], True
+    return spent_by_all(functools.partial(draws, plan), domain.num_cells, guarantee)
+
+
+def spent_by_all(
+    draws_of: Callable[[Sequence[int]], list[Draw]], num_cells: int, guarantee: Guarantee
+) -> Finding:
+    empty, shares, is_a_function = draws_of(()), [], True
     for size in range(1, guarantee.max_records_per_unit + 2):
-        for held in itertools.combinations_with_replacement(range(domain.num_cells), size):
-            found = [draws(plan, order) for order in (held, held[::-1], held[1:] + held[:1])]
+        for held in itertools.combinations_with_replacement(range(num_cells), size):
+            found = [draws_of(order) for order in (held, held[::-1], held[1:] + held[:1])]
             shares += [share_spent(guarantee, each, empty) for each in found]
             is_a_function &= all(same(each, found[0]) for each in found)
     return Finding(max(shares) <= 1 + 1e-9 and max(shares) >= 0.9 and is_a_function)
@@ -93,45 +93,28 @@ def costs_of_windows(mechanism: Mechanism, guarantee: Guarantee) -> Finding:
         exact = (Histogram(DOMAIN, table).marginals(plan.summary_tables) for table in tables)
         return [draw for table in exact for draw in handed_on(plan.window, table)]
 
-    empty, shares, is_a_function = spent(()), [], True
-    for size in range(1, guarantee.max_records_per_unit + 2):
-        for held in itertools.combinations_with_replacement(range(DOMAIN.num_cells), size):
-            found = [spent(order) for order in (held, held[::-1])]
-            shares.append(share_spent(guarantee, found[0], empty))
-            is_a_function &= same(*found)
-    return Finding(max(shares) <= 1 + 1e-9 and max(shares) >= 0.9 and is_a_function)
+    return spent_by_all(spent, DOMAIN.num_cells, guarantee)
 
 
 def same(first: list[Draw], second: list[Draw]) -> bool:
     return all((a.exact == b.exact).all() for a, b in zip(first, second, strict=True))
 
 
-def planned(change: Callable[[UnitCosts], UnitCosts]) -> Callable[[Patch], None]:
+def planned(change: Callable[[UnitCosts], UnitCosts]) -> Bug:
     """The limit that a plan states is another one."""
-    original = unit_costs_module.unit_costs
-    return lambda patch: patch.setattr(
-        measure_all_module, "unit_costs", lambda *given: change(original(*given))
+    return around(
+        measure_all_module, "unit_costs", lambda original, *given: change(original(*given))
     )
 
 
-def measured_otherwise(patch: Patch) -> None:
+def _measured_otherwise(original: Any, domain: Any, measurements: Any, most: float) -> UnitCosts:
     """What is measured is settled after the records were limited for something else."""
-    original = unit_costs_module.unit_costs
-
-    def mutant(domain: Any, measurements: Any, most: float) -> UnitCosts:
-        singles = [each for each in measurements if len(each.names) != 1]
-        return original(domain, singles, most)
-
-    patch.setattr(measure_all_module, "unit_costs", mutant)
+    return original(domain, [each for each in measurements if len(each.names) != 1], most)
 
 
-def kept_by(change: Callable[[UnitCosts, Any, Any], NDArray[np.bool_]]) -> Callable[[Patch], None]:
-    return lambda patch: patch.setattr(UnitCosts, "keeps", change)
-
-
-def one_late(costs: UnitCosts, unit: Any, codes: Any) -> NDArray[np.bool_]:
+def one_late(keeps: Any, costs: UnitCosts, unit: Any, codes: Any) -> NDArray[np.bool_]:
     """The record with which the cost is above the limit stays, too."""
-    kept = KEEPS(costs, unit, codes)
+    kept = keeps(costs, unit, codes)
     first = np.r_[True, unit[1:] != unit[:-1]]
     return kept | np.r_[False, kept[:-1]] & ~first
 
@@ -156,9 +139,6 @@ def by_their_mean(costs: UnitCosts, unit: Any, codes: Any) -> NDArray[np.bool_]:
     return kept
 
 
-KEEPS = UnitCosts.keeps
-
-
 def in_order_of_arrival(patch: Patch) -> None:
     original = contributions_module.select_records
 
@@ -174,26 +154,16 @@ def in_order_of_arrival(patch: Patch) -> None:
     patch.setattr(contributions_module, "select_records", mutant)
 
 
-def without_a_limit(patch: Patch) -> None:
-    patch.setattr(
-        release_table,
-        "limit_records",
-        lambda *given: contributions_module.limit_records(*given[:3], None),
-    )
+def forgets_limit(module: Any, name: str, place: int) -> Bug:
+    """A step forgets the limit of its plan."""
+    return around(module, name, lambda original, *given: original(*given[:place], None))
 
 
-def windows_without_a_limit(patch: Patch) -> None:
-    """The step that counts windows forgets the limit of its plan."""
-    patch.setattr(
-        count_windows_module,
-        "select_records",
-        lambda *given: contributions_module.select_records(*given[:4], None),
-    )
-
-
-MUTANTS = {
-    "their number alone is limited": without_a_limit,
-    "measured after they were limited": measured_otherwise,
+BUGS = {
+    "their number alone is limited": forgets_limit(release_table, "limit_records", 3),
+    "measured after they were limited": around(
+        measure_all_module, "unit_costs", _measured_otherwise
+    ),
     "a limit of twice C squared": planned(
         lambda each: dataclasses.replace(each, limit=2 * each.limit)
     ),
@@ -201,27 +171,27 @@ MUTANTS = {
     "records that agree nowhere cost less than nothing": planned(
         lambda each: dataclasses.replace(each, pairs=np.r_[-PARTS, each.pairs[1:]].astype(np.int64))
     ),
-    "the record above the limit stays": kept_by(one_late),
-    "compared with the record before": kept_by(by_their_mean),
+    "the record above the limit stays": around(UnitCosts, "keeps", one_late),
+    "compared with the record before": replaced(UnitCosts, "keeps", by_their_mean),
     "in order of arrival": in_order_of_arrival,
 }
 
 
-def unit_cost_audits() -> list[Audit]:
+def audits() -> list[Audit]:
     """A unit of up to six records, which are worth at most two or three."""
-    found = []
-    for name, mechanism, most in (
-        ("mwem, unit costs", MWEM(max_unit_cost=2.0), MOST),
-        ("gaussian, unit costs", Gaussian(max_unit_cost=2.5), MOST),
-    ):
-        guarantee = promise(ADD, DELTA, 1.0, most)
-        check = functools.partial(costs, mechanism, guarantee)
-        mutants = {bug: Mutant(apply, "costs") for bug, apply in MUTANTS.items()}
-        found.append(Audit(name, guarantee, {"costs": check}, mutants))
-    guarantee = promise(ADD, DELTA, 1.0, MOST)
-    check = functools.partial(costs_of_windows, MWEM(max_unit_cost=2.0), guarantee)
-    mutants = {
-        "a counting step without the cost limit": Mutant(windows_without_a_limit, "costs"),
-        "a limit of twice C squared": Mutant(MUTANTS["a limit of twice C squared"], "costs"),
+    guarantee, mwem = promise(ADD, DELTA, 1.0, MOST), MWEM(max_unit_cost=2.0)
+    twice = "a limit of twice C squared"
+    of_windows = {
+        "a counting step without the cost limit": forgets_limit(
+            count_windows_module, "select_records", 4
+        ),
+        twice: BUGS[twice],
     }
-    return [*found, Audit("windows, unit costs", guarantee, {"costs": check}, mutants)]
+    return [
+        audited(name, guarantee, {"costs": check}, {"costs": bugs}, mechanism, guarantee)
+        for name, mechanism, check, bugs in (
+            ("mwem, unit costs", mwem, costs, BUGS),
+            ("gaussian, unit costs", Gaussian(max_unit_cost=2.5), costs, BUGS),
+            ("windows, unit costs", mwem, costs_of_windows, of_windows),
+        )
+    ]

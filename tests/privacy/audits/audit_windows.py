@@ -10,13 +10,12 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
-from audit_cases import Audit, Mutant, Patch, halve_scales
-from audit_views import Finding, from_black_box
+from audit_cases import halve_scales
+from auditing import Audit, Bug, Finding, Patch, around, audited, repeated, replaced, told_apart
 from tiny import domain_of, share_spent
 from window_plans import HORIZON_ID, handed_out, marginals_of, person, placements, plan_of, whole
 
@@ -25,7 +24,6 @@ from beam_dp.mechanisms.windows.plan import WindowTablesPlan
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.releases.windows.release import HorizonRelease
-from beam_dp.testing import audit
 from beam_dp.windows.unit import WindowUnit, keep_windows, whole_promise
 
 NUM_WINDOWS = 4
@@ -43,13 +41,11 @@ class Case:
     has_blocks: bool = False
 
     def plan(self, num_windows: int = NUM_WINDOWS, workload: Any = CELLS) -> WindowTablesPlan:
-        delta = 0.0 if self.distribution == LAPLACE else DELTA
-        levels: dict[str, Any] = {"strategy": "levels", "block": 2, "share": 0.4}
-        options = levels if self.has_blocks else {}
-        noise = self.distribution
-        return plan_of(
-            num_windows, self.unit, workload, EPSILON, delta, distribution=noise, **options
-        )
+        limits = EPSILON, 0.0 if self.distribution == LAPLACE else DELTA
+        options: dict[str, Any] = {"distribution": self.distribution}
+        if self.has_blocks:
+            options |= {"strategy": "levels", "block": 2, "share": 0.4}
+        return plan_of(num_windows, self.unit, workload, *limits, **options)
 
 
 def runs_of(unit: WindowUnit) -> list[range]:
@@ -77,19 +73,12 @@ def black_box(case: Case) -> Finding:
     held[: unit.max_windows_per_unit, 0] = unit.max_records_per_unit
     exact = [tables_of(plan, counts, None) for counts in (held, 0 * held)]
 
-    def sampler(counts: np.ndarray) -> Callable[[int], list[float]]:
-        source = NoiseSource()
-
-        def sample(runs: int) -> list[float]:
-            return [ratio(tables_of(plan, counts, source)) for _ in range(runs)]
-
-        return sample
-
     assert plan.blocks is not None
     (window,), (block,) = plan.measurements, plan.block_measurements
     scales = [window.scale] * NUM_WINDOWS + [block.scale] * len(plan.blocks)
 
-    def ratio(noisy: list[np.ndarray]) -> float:
+    def ratio(counts: np.ndarray) -> float:
+        noisy = tables_of(plan, counts, NoiseSource())
         logs = [
             sum(
                 -np.abs(one - other).sum() / scale
@@ -99,8 +88,8 @@ def black_box(case: Case) -> Finding:
         ]
         return round(float(logs[0] - logs[1]), 3)
 
-    found = audit.audit_black_box(sampler(held), sampler(0 * held), EPSILON, runs=RUNS, score=float)
-    return from_black_box(found)
+    sides = [repeated(functools.partial(ratio, counts)) for counts in (held, 0 * held)]
+    return told_apart(sides, plan.guarantee, runs=RUNS, score=float)
 
 
 def tables_of(
@@ -159,31 +148,33 @@ def forget_protected(patch: Patch) -> None:
     patch.setattr("window_plans.keep_windows", keep)
 
 
-def spread_over_blocks(patch: Patch) -> None:
-    """As if no two windows of a unit could lie in one block."""
-    patch.setattr(plan_module, "most_squares", lambda most, block=None: most)
+# As if no two windows of a unit could lie in one block.
+spread_over_blocks = replaced(plan_module, "most_squares", lambda most, block=None: most)
 
 
-def split_nothing(patch: Patch) -> None:
-    for name, place in (("laplace_level", 1), ("gaussian_level", 3)):
-        original = getattr(plan_module, name)
-
-        def mutant(*given: Any, original: Any = original, place: int = place) -> Any:
-            return original(*given[:place], Fraction(1), *given[place + 1 :])
-
-        patch.setattr(plan_module, name, mutant)
-
-
-def clip(patch: Patch) -> None:
-    original = plan_module.unbiased_tables
-
-    def clipped(*given: Any) -> Any:
-        return {names: np.maximum(table, 0) for names, table in original(*given).items()}
-
-    patch.setattr(plan_module, "unbiased_tables", clipped)
+def whole_share(name: str, place: int) -> Bug:
+    """A level gets the noise of the whole budget."""
+    return around(
+        plan_module,
+        name,
+        lambda original, *given: original(*given[:place], Fraction(1), *given[place + 1 :]),
+    )
 
 
-def window_audits() -> list[Audit]:
+WHOLE_SHARES = {
+    LAPLACE: whole_share("laplace_level", 1),
+    GAUSSIAN: whole_share("gaussian_level", 3),
+}
+clip = around(
+    plan_module,
+    "unbiased_tables",
+    lambda original, *given: {
+        names: np.maximum(table, 0) for names, table in original(*given).items()
+    },
+)
+
+
+def audits() -> list[Audit]:
     found = []
     for distribution in (LAPLACE, GAUSSIAN):
         for name, unit, has_blocks in (
@@ -191,23 +182,27 @@ def window_audits() -> list[Audit]:
             ("c = 3, and blocks", person(3, 4), True),
         ):
             case = Case(unit, distribution, has_blocks)
-            checks = {"price": functools.partial(price, case)}
-            mutants = {
-                "c missing in the sensitivity": Mutant(forget_windows, "price"),
-                "P ignored": Mutant(forget_protected, "price"),
-            }
+            checks, bugs = (
+                {"price": price},
+                {
+                    "price": {
+                        "c missing in the sensitivity": forget_windows,
+                        "P ignored": forget_protected,
+                    }
+                },
+            )
             if has_blocks:
-                mutants["budget not split"] = Mutant(split_nothing, "price")
+                bugs["price"]["budget not split"] = WHOLE_SHARES[distribution]
                 if distribution == GAUSSIAN:
-                    mutants["windows of a block apart"] = Mutant(spread_over_blocks, "price")
+                    bugs["price"]["windows of a block apart"] = spread_over_blocks
                 else:
                     # Of Gaussian noise so few runs see too little.
-                    checks["black box"] = functools.partial(black_box, case)
-                    mutants["noise scale halved in the sampler"] = Mutant(halve_scales, "black box")
+                    checks["black box"] = black_box
+                    bugs["black box"] = {"noise scale halved in the sampler": halve_scales}
             else:
-                checks["sum"] = functools.partial(unbiased_sum, case)
-                mutants["clipped tables summed"] = Mutant(clip, "sum")
+                checks["sum"] = unbiased_sum
+                bugs["sum"] = {"clipped tables summed": clip}
             kind = distribution.removeprefix("discrete_")
             guarantee = case.plan().guarantee
-            found.append(Audit(f"windows, {kind}, {name}", guarantee, checks, mutants))
+            found.append(audited(f"windows, {kind}, {name}", guarantee, checks, bugs, case))
     return found

@@ -6,14 +6,16 @@ All of them, also beside explicit values, and all disjunctions of two.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from audit_cases import DELTA, Audit, Mutant, Patch, double_scales, halve_scales
-from audit_views import Finding, clipped, convolved, from_black_box, log_ratio, promised
+from audit_cases import DELTA, double_scales, halve_scales
+from auditing import Audit, Bug, Finding, around, audited, repeated, told_apart
 from noise_sources import Draw, NoNoise
-from tiny import ADD, REPLACE, domain_of, neighbours, promise, share_spent, units, with_unit
+from run_views import clipped, convolved, log_ratio
+from tiny import ADD, REPLACE, domain_of, promise, with_unit, worst_share
 
 from beam_dp.mechanisms.linear_answers import answers as answers_module
 from beam_dp.mechanisms.linear_answers.answers import (
@@ -27,7 +29,7 @@ from beam_dp.queries.disjunction import Disjunction
 from beam_dp.queries.linear import Product
 from beam_dp.queries.linear_workload import LinearWorkload, parse_linear_workload
 from beam_dp.queries.reader import LinearQueries
-from beam_dp.queries.sensitivity import WorkloadSensitivity, workload_sensitivity
+from beam_dp.queries.sensitivity import WorkloadSensitivity
 from beam_dp.testing import audit
 
 RUNS = 4000
@@ -40,9 +42,9 @@ DISJUNCTIONS = parse_linear_workload("disjunctions:2", domain_of(3, 2))
 FRACTIONAL = LinearWorkload(LITERALS.domain, (*LITERALS.queries, _HALF))
 
 
-def workload_audits() -> list[Audit]:
+def audits() -> list[Audit]:
     return [
-        audited(f"workload {kind}{suffix}", kind, workload, relation)
+        audit_of(f"workload {kind}{suffix}", kind, workload, relation)
         for kind in ("laplace", "gaussian")
         for suffix, workload in (
             ("", LITERALS),
@@ -53,20 +55,22 @@ def workload_audits() -> list[Audit]:
     ]
 
 
-def audited(name: str, kind: str, workload: LinearWorkload, relation: str) -> Audit:
+def audit_of(name: str, kind: str, workload: LinearWorkload, relation: str) -> Audit:
     # So that a few thousand runs see much of it.
     delta = DELTA if kind == "gaussian" else 0.0
-    guarantee = promised(relation, delta, 12.0 if delta else 3.0)
+    guarantee = promise(relation, delta, 12.0 if delta else 3.0)
 
     def plan_for(queries: LinearWorkload, promise: Guarantee) -> WorkloadAnswersPlan:
         return plan_workload_answers(queries, promise, NUM_RECORDS, f"discrete_{kind}")  # type: ignore[arg-type]
 
-    checks = {"price": lambda: price(workload, guarantee, plan_for)}
+    checks = {"price": price}
     if workload is LITERALS:
-        checks["black box"] = lambda: black_box(guarantee, plan_for)
+        checks["black box"] = black_box
         if kind == "laplace":  # Gaussian noise lies on too fine a grid to enumerate its law
-            checks["law"] = lambda: exact_law(guarantee, plan_for)
-    return Audit(name, guarantee, checks, mutants_of(name, guarantee))
+            checks["law"] = exact_law
+    bugs, blinding = bugs_of(name, guarantee)
+    case = workload, guarantee, plan_for
+    return audited(name, guarantee, checks, bugs, *case, blinding=blinding)
 
 
 Planner = Callable[[LinearWorkload, Guarantee], WorkloadAnswersPlan]
@@ -84,18 +88,12 @@ def price(workload: LinearWorkload, guarantee: Guarantee, plan_for: Planner) -> 
     found = []
     for most in (1, 2):
         mine = promise(guarantee.neighboring.value, guarantee.delta, guarantee.epsilon, most)
-        plan = plan_for(workload, mine)
-        worst = 0.0
-        held = units(workload.domain.num_cells, most)
-        for base in (np.array(BASE), np.zeros(len(BASE), np.int64)):
-            draws = {unit: draws_of(plan, with_unit(base, unit)) for unit in held}
-            for one, other in neighbours(held, guarantee.neighboring.value):
-                worst = max(worst, share_spent(mine, draws[one], draws[other]))
-        found.append(worst)
+        draws = functools.partial(draws_of, plan_for(workload, mine))
+        found.append(worst_share(mine, [np.array(BASE), np.zeros(len(BASE))], draws))
     return Finding(min(found) > 0.99 and max(found) <= 1)
 
 
-def exact_law(guarantee: Guarantee, plan_for: Planner) -> Finding:
+def exact_law(_: LinearWorkload, guarantee: Guarantee, plan_for: Planner) -> Finding:
     """The exact law of two answers, clipped, over all neighbours."""
     plan = plan_for(FEW, guarantee)
 
@@ -107,7 +105,7 @@ def exact_law(guarantee: Guarantee, plan_for: Planner) -> Finding:
     return Finding(found.is_private and found.epsilon > 0.99 * guarantee.epsilon)
 
 
-def black_box(guarantee: Guarantee, plan_for: Planner) -> Finding:
+def black_box(_: LinearWorkload, guarantee: Guarantee, plan_for: Planner) -> Finding:
     """Whole draws with the production sampler; thresholds of the log-likelihood ratio.
 
     Of two answers: the more answers share a loss, the more runs it takes to see it.
@@ -118,43 +116,26 @@ def black_box(guarantee: Guarantee, plan_for: Planner) -> Finding:
     draws = [draws_of(plan, side) for side in sides]
     source = NoiseSource()
 
-    def sampler(side: int) -> Callable[[int], list[int]]:
-        def sample(runs: int) -> list[int]:
-            outcomes = []
-            for _ in range(runs):
-                values = draw_workload_answers(plan, sides[side], source).values
-                seen = np.rint(values * plan.grid).astype(np.int64)
-                outcomes.append(log_ratio(*draws, [], [seen]))
-            return outcomes
-
-        return sample
+    def outcome(side: np.ndarray) -> int:
+        values = draw_workload_answers(plan, side, source).values
+        return log_ratio(*draws, [], [np.rint(values * plan.grid).astype(np.int64)])
 
     low, laws = convolved(*draws)
-    found = audit.audit_black_box(
-        sampler(0),
-        sampler(1),
-        guarantee.epsilon,
-        guarantee.delta,
-        runs=RUNS,
-        score=float,
-        laws=tuple({low + at: share for at, share in enumerate(one) if share} for one in laws),
+    known = tuple({low + at: share for at, share in enumerate(one) if share} for one in laws)
+    runs = [repeated(functools.partial(outcome, side)) for side in sides]
+    return told_apart(runs, guarantee, runs=RUNS, score=float, laws=known)
+
+
+def with_sensitivity(mutant: Callable[..., WorkloadSensitivity]) -> Bug:
+    return around(answers_module, "workload_sensitivity", mutant)
+
+
+def of_part(keep: Callable[[LinearWorkload], tuple[Any, ...]]) -> Bug:
+    return with_sensitivity(
+        lambda original, workload, *given: original(
+            LinearWorkload(workload.domain, keep(workload)), *given
+        )
     )
-    return from_black_box(found)
-
-
-Sensitivity = Callable[[LinearWorkload, Any, int], WorkloadSensitivity]
-
-
-def with_sensitivity(mutant: Sensitivity) -> Callable[[Patch], None]:
-    return lambda patch: patch.setattr(answers_module, "workload_sensitivity", mutant)
-
-
-def of_part(keep: Callable[[LinearWorkload], tuple[Any, ...]]) -> Callable[[Patch], None]:
-    def mutant(workload: LinearWorkload, neighboring: Any, most: int) -> WorkloadSensitivity:
-        part = LinearWorkload(workload.domain, keep(workload))
-        return workload_sensitivity(part, neighboring, most)
-
-    return with_sensitivity(mutant)
 
 
 def is_negated(query: Any) -> bool:
@@ -174,45 +155,42 @@ def as_conjunctions(workload: LinearWorkload) -> tuple[Any, ...]:
     )
 
 
-def as_added(workload: LinearWorkload, _: Any, most: int) -> WorkloadSensitivity:
-    return workload_sensitivity(workload, Neighboring.ADD_OR_REMOVE_ONE, most)
-
-
-def of_one_record(workload: LinearWorkload, neighboring: Any, _: int) -> WorkloadSensitivity:
-    return workload_sensitivity(workload, neighboring, 1)
-
-
-def swap_norms(patch: Patch) -> None:
+def _swapped_norms(original: Any, *given: Any) -> WorkloadSensitivity:
     """L2 where L1 is needed, and a root forgotten the other way."""
-
-    def mutant(workload: LinearWorkload, neighboring: Any, most: int) -> WorkloadSensitivity:
-        found = workload_sensitivity(workload, neighboring, most)
-        return dataclasses.replace(found, l1=found.l2 >> 16 << 16, l2_squared=found.l1 << 16)
-
-    patch.setattr(answers_module, "workload_sensitivity", mutant)
+    found = original(*given)
+    return dataclasses.replace(found, l1=found.l2 >> 16 << 16, l2_squared=found.l1 << 16)
 
 
-def mutants_of(name: str, guarantee: Guarantee) -> dict[str, Mutant]:
-    only_first = of_part(lambda workload: workload.queries[:1])
-    no_negations = of_part(
-        lambda workload: tuple(each for each in workload if not is_negated(each))
-    )
-    found = {
-        "sensitivity of one query": Mutant(only_first, "price"),
-        "records of a unit forgotten": Mutant(with_sensitivity(of_one_record), "price"),
+AS_ADDED = with_sensitivity(
+    lambda original, workload, _, most: original(workload, Neighboring.ADD_OR_REMOVE_ONE, most)
+)
+OF_ONE_RECORD = with_sensitivity(
+    lambda original, workload, neighboring, _: original(workload, neighboring, 1)
+)
+ONLY_FIRST = of_part(lambda workload: workload.queries[:1])
+NO_NEGATIONS = of_part(lambda workload: tuple(each for each in workload if not is_negated(each)))
+
+
+def bugs_of(name: str, guarantee: Guarantee) -> tuple[dict[str, dict[str, Bug]], dict[str, Bug]]:
+    """The bugs by check, and those that blind the audit."""
+    replaces = guarantee.neighboring is Neighboring.REPLACE_ONE
+    price = {
+        "sensitivity of one query": ONLY_FIRST,
+        "records of a unit forgotten": OF_ONE_RECORD,
     }
+    found, blinding = {"price": price}, {}
     if "disjunctions" in name:
-        found["disjunctions taken for conjunctions"] = Mutant(of_part(as_conjunctions), "price")
+        price["disjunctions taken for conjunctions"] = of_part(as_conjunctions)
     else:
-        found["negated literals forgotten"] = Mutant(no_negations, "price")
+        price["negated literals forgotten"] = NO_NEGATIONS
     if "," not in name:
-        found["noise scale halved in the sampler"] = Mutant(halve_scales, "black box")
+        found["black box"] = {"noise scale halved in the sampler": halve_scales}
     # Some record is in so many disjunctions that a replacement moves no more than its removal.
-    if guarantee.neighboring is Neighboring.REPLACE_ONE and "disjunctions" not in name:
-        found["replace-one run with add-remove noise"] = Mutant(with_sensitivity(as_added), "price")
+    if replaces and "disjunctions" not in name:
+        price["replace-one run with add-remove noise"] = AS_ADDED
     if name == "workload laplace":
-        found["L2 in place of L1"] = Mutant(swap_norms, "price")
-        found["noise doubled in the sampler"] = Mutant(double_scales, "black box", blinds=True)
-        if guarantee.neighboring is Neighboring.REPLACE_ONE:
-            found["replacement as an addition: law"] = Mutant(with_sensitivity(as_added), "law")
-    return found
+        price["L2 in place of L1"] = with_sensitivity(_swapped_norms)
+        blinding["noise doubled in the sampler"] = double_scales
+        if replaces:
+            found["law"] = {"replacement as an addition: law": AS_ADDED}
+    return found, blinding

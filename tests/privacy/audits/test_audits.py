@@ -8,58 +8,20 @@ laws: one with too few runs fails for that alone, whatever it sees.
 
 from __future__ import annotations
 
+import importlib
 import json
+import pathlib
 from collections.abc import Callable
 
 import pytest
-from audit_cases import Audit, mechanism_audits
-from audit_choices import selection_audits, small_db_audits
-from audit_clipping import clipping_audits
-from audit_collisions import collision_audits
-from audit_early_stop import early_stop_audits
-from audit_end_to_end import end_to_end_audits
-from audit_frames import frame_audits
-from audit_intervals import interval_audits
-from audit_left_out import left_out_audits
-from audit_live import live_audits
-from audit_noise import noise_audits
-from audit_online import online_audits
-from audit_sketch_runs import sketch_run_audits
-from audit_sketches import sketch_audits
-from audit_sparse_online import sparse_online_audits
-from audit_streams import stream_audits
-from audit_top_queries import top_query_audits
-from audit_unit_costs import unit_cost_audits
-from audit_views import Finding
-from audit_windows import window_audits
-from audit_workloads import workload_audits
+from auditing import Audit, Finding
 from tiny import UnequalDrawsError
 
 pytestmark = [pytest.mark.audit, pytest.mark.usefixtures("weights_once")]
 
-AUDITS = [
-    *noise_audits(),
-    *mechanism_audits(),
-    *early_stop_audits(),
-    *workload_audits(),
-    *top_query_audits(),
-    *interval_audits(),
-    *end_to_end_audits(),
-    *collision_audits(),
-    *left_out_audits(),
-    *selection_audits(),
-    *small_db_audits(),
-    *online_audits(),
-    *sketch_audits(),
-    *sketch_run_audits(),
-    *clipping_audits(),
-    *unit_cost_audits(),
-    *frame_audits(),
-    *sparse_online_audits(),
-    *live_audits(),
-    *window_audits(),
-    *stream_audits(),
-]
+HERE = pathlib.Path(__file__).parent
+MODULES = [importlib.import_module(path.stem) for path in sorted(HERE.glob("audit_*.py"))]
+AUDITS: list[Audit] = [each for module in MODULES for each in module.audits()]
 # At most so likely may an audit of a correct mechanism miss its floor.
 BLIND_BY_CHANCE = 1e-5
 RELATIONS = {"add_or_remove_one": "add/remove", "replace_one": "replace"}

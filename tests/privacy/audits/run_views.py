@@ -1,4 +1,4 @@
-"""What an observer sees of a run, and the three audits of it that every mechanism gets.
+"""What an observer sees of a run, and the three audits that every mechanism for marginals gets.
 
 The view of a run is everything that came out of its noise source. The final fit is
 post-processing of that (``test_data_reach_the_release_through_noise_alone``), and is left out.
@@ -10,25 +10,14 @@ import dataclasses
 import functools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import numpy as np
 import pytest
+from auditing import Finding, repeated, told_apart
 from noise_sources import Draw, Scripted, Seeded
-from tiny import (
-    ADD,
-    PURE,
-    Unit,
-    domain_of,
-    largest_share,
-    on_trees,
-    promise,
-    scripted,
-    summary,
-    with_unit,
-    workload_of as marginals_of,
-)
+from tiny import Unit, domain_of, largest_share, on_trees, scripted, summary, with_unit, workload_of
 
 from beam_dp.mechanisms.checks import NumRecords
 from beam_dp.mechanisms.marginals import (
@@ -37,11 +26,10 @@ from beam_dp.mechanisms.marginals import (
     pair_scores as scores_module,
     rounds as rounds_module,
     selection as selection_module,
-    synthesis as synthesis_module,
     textbook_mwem as textbook_module,
 )
 from beam_dp.mechanisms.marginals.plan import MarginalsPlan, Mechanism
-from beam_dp.models import maximum_entropy
+from beam_dp.models import maximum_entropy, residual_basis
 from beam_dp.models.residual_basis import ResidualBasis
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import Guarantee
@@ -50,29 +38,6 @@ from beam_dp.testing import audit
 
 # Log-likelihood ratios are rounded to this.
 _BIN = 1e-2
-
-
-@dataclasses.dataclass(frozen=True)
-class Finding:
-    """What one check found: whether it lets the mechanism pass, and the numbers of the table."""
-
-    passes: bool
-    lower_bound: float | None = None
-    predicted: float | None = None
-    is_blind: bool = False
-    is_refuted: bool = False
-    blind_by_chance: float | None = None
-
-
-def from_black_box(found: audit.BlackBoxAudit) -> Finding:
-    return Finding(
-        found.passes,
-        found.lower_bound,
-        found.predicted,
-        found.is_blind,
-        found.is_refuted,
-        found.blind_by_chance,
-    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -126,18 +91,16 @@ def planned_for(guarantee: Guarantee) -> Guarantee:
 def case_plan(case: Case, mechanism: Mechanism, sizes: tuple[int, ...]) -> MarginalsPlan:
     domain = domain_of(*sizes)
     guarantee = planned_for(case.guarantee)
-    workload = marginals_of(domain, case.ways)
+    workload = workload_of(domain, case.ways)
     workload = dataclasses.replace(workload, weights=case.weights[: len(workload)])
     return mechanism.plan(domain, workload, guarantee, case.num_records)
 
 
-@functools.cache
-def basis_of(shape: tuple[int, ...], sets: tuple[tuple[int, ...], ...]) -> ResidualBasis:
-    return ResidualBasis(shape, sets)
+_basis_of = functools.cache(ResidualBasis)
 
 
 def known_basis(shape: tuple[int, ...], sets: Iterable[tuple[int, ...]]) -> ResidualBasis:
-    return basis_of(shape, tuple(sets))
+    return _basis_of(shape, tuple(sets))
 
 
 @contextmanager
@@ -146,7 +109,7 @@ def without_the_final_fit() -> Iterator[None]:
         for module in (rounds_module, selection_module, measure_all_module):
             patch.setattr(module, "synthesise", lambda *arguments, **named: None)
         # The same for every run: what takes the longest of a round on tiny data.
-        for module in (synthesis_module, unbiased_tables_module):
+        for module in (residual_basis, unbiased_tables_module):
             patch.setattr(module, "ResidualBasis", known_basis)
         # Of few sets that may be selected. Not longer than for this audit: a mutant plans others.
         plan_once = functools.cache(selection_module.residual_measurements)
@@ -172,11 +135,8 @@ def price(case: Case) -> Finding:
         # Whatever is inside a marginal may be selected; residuals lie on fine grids.
         scripts = [scripted(seed, 20, case.high) for seed in range(2)]
 
-    def run(plan: MarginalsPlan, held: Any, noise: NoiseSource) -> None:
-        case.mechanism.release(plan, held, noise)
-
     with without_the_final_fit():
-        share = largest_share(plan, case.guarantee, run, bases, scripts)
+        share = largest_share(plan, case.guarantee, case.mechanism.release, bases, scripts)
     return Finding(bool(case.least_share < share <= 1))
 
 
@@ -258,12 +218,10 @@ class Recording(NoiseSource):
         self.draws: list[Draw] = []
 
     def laplace(self, values: np.ndarray, scale: float) -> np.ndarray:
-        self.draws.append(Draw("laplace", np.array(values), scale))
-        return self._keep(self._source.laplace(values, scale))
+        return self._noisy("laplace", values, scale)
 
     def gaussian(self, values: np.ndarray, sigma: float) -> np.ndarray:
-        self.draws.append(Draw("gaussian", np.array(values), sigma))
-        return self._keep(self._source.gaussian(values, sigma))
+        return self._noisy("gaussian", values, sigma)
 
     def select(self, scores: np.ndarray, scale: float) -> int:
         return self._select("select", scores, scale)
@@ -276,14 +234,10 @@ class Recording(NoiseSource):
         self.selections.append(getattr(self._source, kind)(scores, scale))
         return self.selections[-1]
 
-    def _keep(self, noisy: np.ndarray) -> np.ndarray:
-        self.tables.append(noisy)
-        return noisy
-
-
-# A mutant may change a table after the noise was added: then that is what is seen.
-def seen_tables(record: Recording) -> list[np.ndarray]:
-    return record.tables
+    def _noisy(self, kind: str, values: np.ndarray, scale: float) -> np.ndarray:
+        self.draws.append(Draw(kind, np.array(values), scale))
+        self.tables.append(getattr(self._source, kind)(values, scale))
+        return self.tables[-1]
 
 
 def black_box(case: Case) -> Finding:
@@ -294,7 +248,7 @@ def black_box(case: Case) -> Finding:
     cache: dict[tuple[Any, ...], list[list[Draw]]] = {}
 
     def ratio(record: Recording, side: int) -> int:
-        selections, tables = record.selections, seen_tables(record)
+        selections, tables = record.selections, record.tables
         if case.adaptive:
             # What the other side would have handed in, had the same come out.
             draws = [record.draws, replay(plan, mechanism, held[1 - side], selections, tables)]
@@ -309,15 +263,12 @@ def black_box(case: Case) -> Finding:
         return log_ratio(*draws, selections, tables)
 
     def sampler(side: int, source: NoiseSource) -> Callable[[int], list[int]]:
-        def sample(runs: int) -> list[int]:
-            outcomes = []
-            for _ in range(runs):
-                record = Recording(source)
-                mechanism.release(plan, held[side], record)
-                outcomes.append(ratio(record, side))
-            return outcomes
+        def outcome() -> int:
+            record = Recording(source)
+            mechanism.release(plan, held[side], record)
+            return ratio(record, side)
 
-        return sample
+        return repeated(outcome)
 
     with without_the_final_fit(), pytest.MonkeyPatch.context() as patch:
         if plan.public["strategy"] == "selection":
@@ -327,25 +278,16 @@ def black_box(case: Case) -> Finding:
         if case.single is not None:
             # What is learnt is post-processing, and after the only measurement nothing follows.
             patch.setattr(rounds_module, "refit", lambda *given: given[3])
-        promised = case.guarantee
         foreseen = None
         if case.adaptive or plan.public["strategy"] == "selection":
             reference = [sampler(side, Seeded(side))(case.runs) for side in range(2)]
             laws = tuple(map(frequencies, reference))
-            foreseen = foreseen_event(reference, promised.delta)
+            foreseen = foreseen_event(reference, case.guarantee.delta)
         else:
             laws = ratio_laws(plan, mechanism, case)
-        found = audit.audit_black_box(
-            sampler(0, NoiseSource()),
-            sampler(1, NoiseSource()),
-            promised.epsilon,
-            promised.delta,
-            runs=case.runs,
-            score=float,
-            laws=laws,
-            foreseen=foreseen,
-        )
-    return from_black_box(found)
+        sides = [sampler(side, NoiseSource()) for side in range(2)]
+        options = {"laws": laws, "foreseen": foreseen}
+        return told_apart(sides, case.guarantee, runs=case.runs, score=float, **options)
 
 
 def foreseen_event(reference: Sequence[Sequence[int]], delta: float) -> audit.ForeseenEvent:
@@ -437,22 +379,8 @@ def convolved(first: list[Draw], second: list[Draw]) -> tuple[int, list[np.ndarr
     return low, laws
 
 
-def promised(neighboring: str = ADD, delta: float = PURE, epsilon: float = 3.0) -> Guarantee:
-    return promise(neighboring, delta, epsilon)
-
-
-def on_its_path(check: Callable[[Case], Finding]) -> Callable[[Case], Finding]:
-    def run(case: Case) -> Finding:
-        if case.tree_cells is None:
-            return check(case)
-        with on_trees(case.tree_cells):
-            return check(case)
-
-    return run
-
-
-CHECKS: dict[str, Callable[[Case], Finding]] = {
-    "price": on_its_path(price),
-    "law": on_its_path(exact_law),
-    "black box": on_its_path(black_box),
-}
+def check(name: str, case: Case) -> Finding:
+    """Runs a check of a case, on the path that its domain takes."""
+    run = {"price": price, "law": exact_law, "black box": black_box}[name]
+    with nullcontext() if case.tree_cells is None else on_trees(case.tree_cells):
+        return run(case)
