@@ -7,9 +7,7 @@ import json
 from typing import Any
 
 import fastavro
-from fuzz.choices import Choices
-from fuzz.damaged_releases import fuzz_folder
-from fuzz.mutations import mutate_bytes, mutate_json, raised_by
+from fuzz.mutations import Choices, fuzz_folder, mutate_bytes, mutate_json, raised_by
 
 from beam_dp.errors import InputError
 from beam_dp.schemas.read import domain_draft

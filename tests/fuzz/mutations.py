@@ -1,14 +1,22 @@
-"""Damage to bytes and to JSON, as a few choices say."""
+"""Damage to bytes, JSON and releases, as a list of choices says.
+
+Bytes are the choices: hypothesis, atheris and chance all make bytes.
+"""
 
 from __future__ import annotations
 
+import atexit
 import copy
 import json
-from collections.abc import Callable
-from typing import Any
+import pathlib
+import shutil
+import tempfile
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any, TypeVar
 
-from fuzz.choices import Choices
-
+T = TypeVar("T")
+CARD = "card.json"
 # Texts that stand in JSON for what json.dumps does not write.
 RAW = {
     "@deep list": "[" * 3000 + "]" * 3000,
@@ -27,6 +35,33 @@ VALUES: tuple[Any, ...] = (
     "é", "record", "integer", "numeric", "boolean", "categorical", "noisy", "public", "hours",
     "age", "member", [], {}, [[]], [0], ["a"], {"a": 2}, [1, 2, 3], list(range(400)), *RAW,
 )  # fmt: skip
+
+
+class Choices:
+    """Consumes bytes from the front; when they are used up, every choice is the first one."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._position = 0
+
+    def __bool__(self) -> bool:
+        return self._position < len(self._data)
+
+    def number(self, limit: int) -> int:
+        """An integer in 0..limit-1."""
+        width = max(1, ((limit - 1).bit_length() + 7) // 8)
+        return int.from_bytes(self.bytes(width), "little") % limit
+
+    def bytes(self, length: int) -> bytes:
+        taken = self._data[self._position : self._position + length]
+        self._position += length
+        return taken
+
+    def one_of(self, options: Sequence[T]) -> T:
+        return options[self.number(len(options))]
+
+    def rest(self) -> bytes:
+        return self.bytes(max(0, len(self._data) - self._position))
 
 
 def mutate_bytes(good: bytes, choices: Choices) -> bytes:
@@ -99,3 +134,38 @@ def raised_by(action: Callable[[], object], declared: type[Exception]) -> Except
         assert len(line) < 5000, line[:200]
         return error
     return None
+
+
+@cache
+def fuzz_folder() -> pathlib.Path:
+    """One folder a process, in memory where the system has such."""
+    shared = "/dev/shm"
+    folder = tempfile.mkdtemp(dir=shared if pathlib.Path(shared).is_dir() else None)
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return pathlib.Path(folder)
+
+
+def written_to_fuzz_folder(files: dict[str, bytes]) -> pathlib.Path:
+    folder = fuzz_folder()
+    for name, content in files.items():
+        (folder / name).write_bytes(content)
+    return folder
+
+
+def damaged_release(
+    data: bytes, good: dict[str, bytes], card_text_of: Callable[[dict[str, bytes]], str]
+) -> pathlib.Path:
+    """Writes a release of good files, damaged as the data say; returns its folder."""
+    choices = Choices(data)
+    how = choices.number(4)
+    files = dict(good)
+    if how == 0:
+        name = choices.one_of(sorted(files))
+        files[name] = mutate_bytes(files[name], choices)
+    parsed: Any = json.loads(card_text_of(files))
+    card = json.dumps(parsed).encode()
+    if how == 1:
+        card = mutate_bytes(card, choices)
+    elif how >= 2:
+        card = mutate_json(parsed, choices).encode()
+    return written_to_fuzz_folder({CARD: card, **files})

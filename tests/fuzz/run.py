@@ -21,6 +21,11 @@ from typing import Any
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent), str(HERE.parent.parent)]
 
+# Named here because the package is imported under atheris's instrumentation.
+TARGETS = (
+    "read_release", "read_records", "read_sparse_release", "read_window", "read_horizon",
+    "parse_domain", "parse_workload", "domain_draft", "verify",
+)  # fmt: skip
 LIMIT_BYTES = 2**29  # beyond what is mapped when fuzzing starts
 
 
@@ -31,9 +36,9 @@ def limit_memory() -> None:
 
 
 def run_at_random(name: str, runs: int, seconds: float, seed: int) -> None:
-    from fuzz.targets import TARGETS
+    from fuzz import targets
 
-    target = TARGETS[name]
+    target = targets.TARGETS[name]
     generator = random.Random(seed)
     target(b"")
     limit_memory()
@@ -76,9 +81,9 @@ def run_atheris(name: str, runs: int, seconds: float, seed: int) -> None:
     from patience import HANG_SECONDS
 
     with atheris.instrument_imports(include=["beam_dp"]):
-        from fuzz.targets import TARGETS
+        from fuzz import targets
 
-    target = TARGETS[name]
+    target = targets.TARGETS[name]
     target(b"")
     limit_memory()
     options = [
@@ -101,20 +106,7 @@ def run_atheris(name: str, runs: int, seconds: float, seed: int) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument(
-        "target",
-        choices=(
-            "read_release",
-            "read_records",
-            "read_sparse_release",
-            "read_window",
-            "read_horizon",
-            "parse_domain",
-            "parse_workload",
-            "domain_draft",
-            "verify",
-        ),
-    )
+    parser.add_argument("target", choices=TARGETS)
     parser.add_argument("--runs", type=int, default=10**6)
     parser.add_argument("--seconds", type=float, default=600)
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1, 2**31))

@@ -11,15 +11,23 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-from fuzz.choices import Choices
-from fuzz.damaged_releases import CARD, fuzz_folder, written_to_fuzz_folder
 from fuzz.draft_target import draft_target
-from fuzz.horizon_target import read_horizon_target
-from fuzz.mutations import mutate_bytes, mutate_json, raised_by
-from fuzz.records_target import read_records_target
-from fuzz.sparse_target import read_sparse_release_target
+from fuzz.mutations import (
+    CARD,
+    Choices,
+    fuzz_folder,
+    mutate_bytes,
+    mutate_json,
+    raised_by,
+    written_to_fuzz_folder,
+)
+from fuzz.release_targets import (
+    read_horizon_target,
+    read_records_target,
+    read_sparse_release_target,
+    read_window_target,
+)
 from fuzz.verify_target import verify_target
-from fuzz.window_target import read_window_target
 from releases.release_examples import DOMAIN, DRAW, release_of
 
 from beam_dp.domain.files import parse_domain

@@ -51,23 +51,8 @@ def test_fuzzer_finds_a_removed_check(monkeypatch):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", TARGETS)
 def test_the_fuzzer_runs_under_a_limit_of_memory(name):
-    result = subprocess.run(
-        [
-            sys.executable,
-            "tests/fuzz/run.py",
-            name,
-            "--random",
-            "--runs",
-            "200",
-            "--seed",
-            "3",
-            "--seconds",
-            f"{HANG_SECONDS}",
-        ],
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-        check=False,
-    )
+    flags = ["--random", "--runs=200", "--seed=3", f"--seconds={HANG_SECONDS}"]
+    command = [sys.executable, "tests/fuzz/run.py", name, *flags]
+    result = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
     assert result.returncode == 0, result.stderr[-2000:]
     assert "200 random inputs" in result.stdout

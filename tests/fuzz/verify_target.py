@@ -9,9 +9,7 @@ import pathlib
 from functools import cache
 from typing import Any
 
-from fuzz.choices import Choices
-from fuzz.damaged_releases import CARD, fuzz_folder
-from fuzz.mutations import mutate_json, raised_by
+from fuzz.mutations import CARD, Choices, fuzz_folder, mutate_json, raised_by
 from horizons import leveled, released_horizon
 from rich.console import Console
 from verification.forgeries import fields, forged_at, places, reason
@@ -26,36 +24,14 @@ from beam_dp.verification.verdict import Verification
 HORIZON, WINDOW = "horizon", "window of a horizon"
 NAMES = (*RELEASES, HORIZON, WINDOW)
 # Figures of which less is less privacy, and those of which more is.
-LESS = frozenset(
-    [
-        "scale",
-        "threshold_scale",
-        "question_scale",
-        "answer_scale",
-        "selection_scale",
-        "measurement_scale",
-        "total_scale",
-        "score_scale",
-        "choice_scale",
-        "count_scale",
-        "threshold",
-    ]
-)
-MORE = frozenset(
-    [
-        "max_records_per_unit",
-        "max_weight",
-        "num_units",
-        "num_rounds",
-        "max_above",
-        "size",
-        "num_candidates",
-        "score_grid",
-        "attributes_mu",
-        "pairs_mu",
-        "num_blocks",
-    ]
-)
+LESS = {
+    "scale", "threshold_scale", "question_scale", "answer_scale", "selection_scale",
+    "measurement_scale", "total_scale", "score_scale", "choice_scale", "count_scale", "threshold",
+}  # fmt: skip
+MORE = {
+    "max_records_per_unit", "max_weight", "num_units", "num_rounds", "max_above", "size",
+    "num_candidates", "score_grid", "attributes_mu", "pairs_mu", "num_blocks",
+}  # fmt: skip
 OF_PROMISE = frozenset(("epsilon", "delta"))
 FACTORS = (0.5, 0.1, 0.9, 0.999, 1 - 1e-6)
 
@@ -133,11 +109,8 @@ def _worsen(card: Any, choices: Choices) -> None:
         return
     holder, key = choices.one_of(places)
     factor = choices.one_of(FACTORS)
-    value = holder[key]
-    if key in MORE:
-        factor = 1 / factor
-    changed = value * factor
-    if isinstance(value, int):
+    changed = holder[key] / factor if key in MORE else holder[key] * factor
+    if isinstance(holder[key], int):
         changed = math.ceil(changed) if key in MORE else math.floor(changed)
     holder[key] = changed
 
