@@ -163,12 +163,9 @@ def squared_scale(basis: Coefficients, support: Support, axes: Support) -> float
 def marginal_of(
     basis: Coefficients, coefficients: NDArray[np.float64], axes: Support
 ) -> NDArray[np.float64]:
-    """Returns the marginal that coefficients describe.
+    """Returns the marginal that coefficients describe, one axis an attribute, float64.
 
     ``basis``: must hold every support inside the axes.
-
-    Returns:
-        one axis an attribute, float64.
     """
     return _table(basis, coefficients, axes, is_sum=True)
 

@@ -57,12 +57,9 @@ class ResidualBasis:
         self._positions = self._order(labels, filled)
 
     def analyse(self, table: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Returns the coefficients of a dense table.
+        """Returns the coefficients of a dense table, shape (num_coefficients,), float64.
 
         ``table``: shape (num_cells,), float64, C order of the domain.
-
-        Returns:
-            shape (num_coefficients,), float64.
         """
         cells = table.reshape(self.shape).transpose(self._axes).reshape(1, -1)
         return self._gather(self._contract([cells], self._levels))

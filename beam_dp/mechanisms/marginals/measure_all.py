@@ -150,8 +150,6 @@ def measure_all_plan(
 ) -> MeasureAllPlan:
     """Returns the plan of a mechanism that measures a fixed set of tables once.
 
-    ``workload``: what the release must answer.
-    ``num_records``: the public number of records, or ``"noisy"``.
     ``max_unit_cost``: C, where they are calibrated for it.
     """
     plans.check_joins(

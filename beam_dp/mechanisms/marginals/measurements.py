@@ -42,7 +42,6 @@ class Measurement(MeasuredTable):
         """Returns the noisy table, in records: the only step that sees exact counts.
 
         ``marginals``: exact tables that hold this marginal.
-        ``noise``: where the noise comes from.
 
         Returns:
             one axis an attribute, float64.
@@ -159,8 +158,6 @@ def residual_strategy(
 ) -> tuple[Measurement, ...]:
     """Returns Gaussian measurements of all residuals with the best variances for the workload.
 
-    ``workload``: what the release must answer.
-    ``guarantee``: with delta > 0.
     ``max_unit_cost``: C, where a unit's records are limited by it.
 
     Privacy: (epsilon, delta), delta > 0, calibrated exactly: the vector of all residuals is one
@@ -193,7 +190,6 @@ def residual_measurements(
 ) -> tuple[Measurement, ...]:
     """Returns Gaussian measurements of some residuals, with the best variances for a workload.
 
-    ``workload``: what the release must answer.
     ``supports``: attribute sets, as ascending axes; () is the total.
     ``max_unit_cost``: C, where what a unit's records cost together is limited to that of C
     equal records (``unit_costs``); else k records are as many equal ones.
@@ -313,9 +309,6 @@ def best_table_strategy(
     then sum more noise. All unions that ``merge_tables`` makes for limits that double are
     compared, from the marginals themselves to the joint table of all their attributes, each with
     the best shares for its tables and with equal ones.
-
-    ``workload``: what the release must answer.
-    ``total_is_public``: True where the number of records is known.
     """
     domain = workload.domain
     largest = max(

@@ -244,7 +244,6 @@ def fitted_answers(
 ) -> dict[Support, NDArray[np.float64]]:
     """Returns what a quick fit to noisy tables says of pairs that were left out, in records.
 
-    ``tables``: the noisy tables, in records.
     ``left_out``: pairs, as ascending axes.
     """
     basis = synthesis.plan_basis(plan, joined)
@@ -266,7 +265,6 @@ def choose_left_out(
 
     ``answers``: of all pairs that were left out, in records.
     ``marginals``: exact tables that hold these pairs; secret.
-    ``noise``: where the noise comes from.
 
     Privacy: each choice has the price of ``check_budget``. The answers must be public.
     """

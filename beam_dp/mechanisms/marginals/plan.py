@@ -231,7 +231,6 @@ class MarginalsPlan(Plan):
         """Returns a release that keeps ``guarantee``.
 
         ``marginals``: exact tables that hold ``summary_tables``; secret.
-        ``progress``: called with public quantities.
         """
 
 

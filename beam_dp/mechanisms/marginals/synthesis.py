@@ -72,8 +72,6 @@ def synthesise(
 ) -> SyntheticDatabase:
     """Returns the release that fits noisy tables: a hypothesis, and records rounded from it.
 
-    ``tables``: the noisy tables, in records.
-    ``progress``: called with public quantities.
     ``joined``: the attribute sets that the hypothesis joins; by default those of the workload.
     What was measured of others is left to the records, which answer for it: only those of a
     tree are fitted to it, so a domain that fits an array must join all of them.
