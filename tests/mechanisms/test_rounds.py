@@ -36,10 +36,6 @@ def without_the_final_fit(monkeypatch):
     monkeypatch.setattr(rounds_module, "synthesise", lambda *arguments, **named: None)
 
 
-def run(plan, marginals, noise):
-    return plan.release(marginals, noise)
-
-
 @pytest.mark.parametrize("neighboring", [ADD, REPLACE])
 @pytest.mark.parametrize("most", [1, 3])
 @pytest.mark.parametrize("num_rounds", [1, 7, 100])
@@ -74,7 +70,7 @@ def audited(
     plan = plan_of(MWEM(num_rounds=rounds), workload, guarantee, total)
     bases = [np.arange(domain.num_cells) * 3]
     scripts = [scripted(1, len(workload))]
-    return guarantee, largest_share(plan, guarantee, run, bases, scripts)
+    return guarantee, largest_share(plan, guarantee, type(plan).release, bases, scripts)
 
 
 @pytest.mark.parametrize("delta", [PURE, APPROXIMATE])
@@ -100,7 +96,7 @@ def test_annealed_schedule_spends_more_where_measuring_tells_nothing(delta, grow
     workload = workload_of(domain, 2)
     plan = plan_of(MWEM(num_rounds="annealed"), workload, promise(delta=delta), 1)
     noise = NoNoise()
-    run(plan, summary(plan, np.zeros(4, dtype=np.int64)), noise)
+    plan.release(summary(plan, np.zeros(4, dtype=np.int64)), noise)
     scales = [draw.scale for draw in noise.draws if not draw.is_selection]
     units = [(scales[0] / scale) ** (1 if delta == 0 else 2) for scale in scales]
     assert (
@@ -119,7 +115,7 @@ def test_scores_change_by_no_more_than_their_sensitivity(neighboring, most):
     workload = workload_of(domain, 1, weights=(1.0, 0.9))
 
     def select_only(plan, marginals, noise):
-        run(plan, marginals, noise)
+        plan.release(marginals, noise)
         noise.draws[:] = [draw for draw in noise.draws if draw.is_selection]
 
     with pytest.MonkeyPatch.context() as patch:
@@ -136,7 +132,7 @@ def test_scores_are_integers_of_the_error_less_a_public_number():
     plan = plan_of(MWEM(num_rounds=1), workload, promise(), 12)
     counts = np.array([5, 0, 1, 1, 2, 3])
     noise = NoNoise()
-    run(plan, summary(plan, counts), noise)
+    plan.release(summary(plan, counts), noise)
     select, measure = noise.draws
     budget = round_budget(promise(), 1, True)
     first = np.abs(counts.reshape(2, 3).sum(1) - 6).sum()
@@ -155,7 +151,7 @@ def test_public_parameters_state_what_is_used(guarantee):
     workload = workload_of(domain_of(2, 3), 1)
     plan = plan_of(MWEM(num_rounds=4), workload, guarantee, "noisy")
     noise = NoNoise()
-    run(plan, summary(plan, np.arange(6)), noise)
+    plan.release(summary(plan, np.arange(6)), noise)
     kinds = [draw.kind for draw in noise.draws]
     selected, measured = "select", "gaussian"
     if guarantee.delta == 0:
@@ -184,7 +180,7 @@ def test_rounds_run_or_are_refused_when_planned(epsilon, num_records, neighborin
             assert refused.name == "epsilon" and epsilon < 1e-4
             continue
         for counts in (np.zeros(120), np.full(120, 10**9), np.eye(120)[7] * 2**45):
-            run(plan, summary(plan, counts), NoNoise())
+            plan.release(summary(plan, counts), NoNoise())
 
 
 @pytest.mark.parametrize("num_rounds", [0, -1, 1.0, True, "3", 10**6])

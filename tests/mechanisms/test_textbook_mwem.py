@@ -30,10 +30,6 @@ def textbook(num_rounds: int | None = None) -> MWEM:
     return MWEM(num_rounds=num_rounds, calibration="textbook")
 
 
-def run(plan, held, noise):
-    return plan.release(held, noise)
-
-
 @pytest.mark.parametrize(
     "delta, num_rounds, epsilon_selection, scale",
     [
@@ -111,7 +107,7 @@ def test_law_of_one_update(measured, low, high):
     plan = plan_of(textbook(1), workload, promise(), 100)
     for selection, expected in ((0, [low, low, high, high]), (1, [high, high, low, low])):
         noise = Scripted([selection], lambda _, shape: np.full(shape, measured))
-        release = run(plan, summary(plan, np.zeros(4)), noise)
+        release = plan.release(summary(plan, np.zeros(4)), noise)
         (answer,) = release.answer(marginals(workload.domain, ways=2))
         assert (answer.values / 100).ravel().tolist() == pytest.approx(expected, rel=1e-5)
 
@@ -122,7 +118,7 @@ def test_updates_of_every_cell_follow_the_formula():
     plan = plan_of(textbook(12), workload, promise(), 50)
     chosen = [0, 5, 3, 9, 13, 15, 2, 2, 7, 10, 1, 4]
     noise = Scripted(chosen, lambda number, _: np.asarray(number * 3 - 10))
-    release = run(plan, summary(plan, np.zeros(12)), noise)
+    release = plan.release(summary(plan, np.zeros(12)), noise)
     cells = []  # the cells of all marginals, as functions on the domain
     for names in workload:
         shape = [domain.shape[axis] for axis in domain.axes(names)]
@@ -153,7 +149,7 @@ def test_wild_noise_leaves_a_finite_hypothesis(shape, size):
         rng.integers(0, cells, 40), lambda i, shape: np.asarray(size * (-1) ** (i // 2 % 2))
     )
     with np.errstate(all="raise", under="ignore"):
-        release = run(plan, summary(plan, np.zeros(workload.domain.num_cells)), noise)
+        release = plan.release(summary(plan, np.zeros(workload.domain.num_cells)), noise)
     assert release.counts.sum() == 1
     for answer in release.answer(workload):
         assert np.isfinite(answer.values).all()
@@ -171,7 +167,7 @@ def test_all_rounds_together_keep_the_guarantee(neighboring, most, delta):
     plan = plan_of(textbook(2), workload, guarantee, 20)
     bases = [np.array([12, 5, 0, 0])]
     scripts = [scripted(seed, workload.num_cells()) for seed in range(3)]
-    share = largest_share(plan, guarantee, run, bases, scripts)
+    share = largest_share(plan, guarantee, type(plan).release, bases, scripts)
     assert 0.6 < share <= 1
 
 
@@ -180,7 +176,7 @@ def test_scores_are_exact_errors_of_single_cells():
     plan = plan_of(textbook(1), workload, promise(), 12)
     counts = np.array([5, 0, 1, 1, 2, 3])
     noise = NoNoise()
-    run(plan, summary(plan, counts), noise)
+    plan.release(summary(plan, counts), noise)
     select, measure = noise.draws
     expected = np.abs(np.array([6, 6, 6, 2, 4]) - [6, 6, 4, 4, 4])
     scores = select.exact * (plan.public["selection_scale"] / select.scale)
@@ -201,7 +197,7 @@ def test_feasible_plans_run_and_others_are_refused(epsilon, num_records, stop_be
             assert refused.name == "epsilon" and epsilon < 1e-6
             continue
         for counts in (np.zeros(3), np.array([0, 2**46, 5])):
-            run(plan, summary(plan, counts), NoNoise())
+            plan.release(summary(plan, counts), NoNoise())
 
 
 def test_noisy_number_of_records_is_refused():

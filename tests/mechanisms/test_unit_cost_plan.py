@@ -126,22 +126,20 @@ def test_refuses_plans_that_a_cost_cannot_limit(change, message):
             mechanism.plan(domain, workload_of(domain, 2), guarantee, number)
 
 
-def test_public_number_of_records_is_refused():
-    domain = domain_of(2, 2)
-    with pytest.raises(InputError, match="use num_records noisy"):
-        MWEM(max_unit_cost=3.0).plan(domain, workload_of(domain, 2), UNIT, 100)
-
-
-def test_selection_is_refused():
-    domain = domain_of(*(32,) * 12)
-    with pytest.raises(InputError, match=r"3\.0 is refused; must be left out where noise"):
-        MWEM(max_unit_cost=3.0).plan(domain, workload_of(domain, 2), UNIT, "noisy")
-
-
-def test_refuses_more_attributes_than_patterns_can_be_listed():
-    domain = domain_of(*(2,) * 21)
-    with pytest.raises(InputError, match="more than 20 attributes; it has 21"):
-        MWEM(max_unit_cost=3.0).plan(domain, workload_of(domain, 2), UNIT, "noisy")
+@pytest.mark.parametrize(
+    ("sizes", "num_records", "message"),
+    [
+        ((2, 2), 100, "use num_records noisy"),
+        # Noise would select what is measured.
+        ((32,) * 12, "noisy", r"3\.0 is refused; must be left out where noise"),
+        # Patterns of agreement could not be listed.
+        ((2,) * 21, "noisy", "more than 20 attributes; it has 21"),
+    ],
+)
+def test_refuses_jobs_whose_units_have_no_cost(sizes, num_records, message):
+    domain = domain_of(*sizes)
+    with pytest.raises(InputError, match=message):
+        MWEM(max_unit_cost=3.0).plan(domain, workload_of(domain, 2), UNIT, num_records)
 
 
 @pytest.mark.parametrize("most", [0.5, -1.0, math.nan, math.inf, "3", "plan"])

@@ -15,7 +15,6 @@ from beam_dp.models.basis import (
     log_potentials,
     log_table,
     marginal_of,
-    num_contrasts,
     squared_scale,
 )
 from beam_dp.models.maximum_entropy import (
@@ -65,18 +64,13 @@ def both(name: str, size: float = 1.0):
     return dense, tree, raw, raw * scales(dense)
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_both_bases_order_supports_alike(name):
-    dense, tree, _, _ = both(name)
-    assert dense.slices == tree.slices and dense.supports == tree.supports
-    assert dense.num_coefficients == tree.num_coefficients
-    assert dense.num_cells == tree.num_cells
-
-
 @pytest.mark.parametrize("size", [0.5, 100.0])
 @pytest.mark.parametrize("name", CASES)
 def test_moments_are_those_of_the_dense_array(name, size):
     dense, tree, raw, scaled = both(name, size)
+    assert dense.slices == tree.slices and dense.supports == tree.supports
+    assert dense.num_coefficients == tree.num_coefficients
+    assert dense.num_cells == tree.num_cells
     expected_log, expected = dense.log_moments(scaled, 0.0)
     log_sum, found = tree.log_moments(raw, 0.0)
     assert log_sum == pytest.approx(expected_log, rel=1e-9)
@@ -226,9 +220,3 @@ def test_fits_give_impossible_cells_no_mass():
     (fitted,) = basis.marginals(fit.log_weights, [(0, 2)])
     assert (fitted[forbidden] == 0).all() and fitted.sum() == pytest.approx(1)
     np.testing.assert_allclose(fitted, found.sum((1, 3)), atol=0.05)
-
-
-def test_sizes_above_64_use_a_frame():
-    assert num_contrasts(65) == 65
-    basis = TreeBasis((65, 2), [(), (0, 1)])
-    assert basis.num_coefficients == 1 + 65
