@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import json
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -25,11 +26,14 @@ from beam_dp.mechanisms.checks import NumRecords
 from beam_dp.mechanisms.marginals import (
     pair_scores as pair_scores_module,
     plan as plan_module,
+    selection as selection_module,
 )
 from beam_dp.mechanisms.marginals.plan import MarginalsPlan, Mechanism
 from beam_dp.privacy.accounting import discrete_gaussian_mu, zcdp_rho
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.workload import Workload, marginals
+from beam_dp.releases.kinds import release_from_bytes, release_to_bytes
+from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 from beam_dp.summaries.histogram import Histogram, Marginals
 
 ADD = "add_or_remove_one"
@@ -70,6 +74,52 @@ def on_trees(selected_cells: int | None = None) -> Iterator[None]:
             patch.setattr(plan_module, "MAX_TREE_CELLS", 0)
             patch.setattr(plan_module, "MAX_SELECTED_CELLS", selected_cells)
         yield
+
+
+def selects_only(plan: MarginalsPlan, held: Marginals, noise: Any) -> None:
+    """Draws everything that a selection draws, without the final fit."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(selection_module, "synthesise", lambda *arguments, **named: None)
+        plan.release(held, noise)
+
+
+def correlated(domain: Domain, num_records: int) -> np.ndarray:
+    """Records whose attributes all follow one hidden number."""
+    rng = np.random.default_rng(5)
+    hidden = rng.random(num_records)
+    codes = [
+        np.minimum((0.7 * hidden + 0.3 * rng.random(num_records)) * size, size - 1).astype(np.int64)
+        for size in domain.shape
+    ]
+    cells = np.ravel_multi_index(codes, domain.shape)
+    return np.bincount(cells, minlength=domain.num_cells)
+
+
+# Files hold every record, which takes about 0.1 microseconds each.
+MAX_WRITTEN = 10**6
+
+
+def check_release(release: SyntheticDatabase, plan: MarginalsPlan) -> None:
+    """What holds for every release, whatever the data and the noise."""
+    assert release.domain == plan.domain and release.guarantee == plan.guarantee
+    if plan.total_is_public:
+        assert release.num_records == plan.num_records
+    assert release.num_records_is_public == plan.total_is_public
+    assert release.num_records >= 1 and int(release.counts.sum()) == release.num_records
+    assert (release.counts >= 1).all()
+    for _, table in release.potentials:
+        assert np.isfinite(table).all()
+    for answer in release.answer(plan.workload):
+        assert (answer.values >= 0).all()
+        assert answer.values.sum() == pytest.approx(release.num_records)
+        assert (answer.bound is None) == (answer.standard_error is None)
+        if answer.bound is not None and answer.standard_error is not None:
+            assert 0 <= answer.standard_error < math.inf and 0 <= answer.bound < math.inf
+            assert answer.failure_probability == 0.05
+    json.dumps([release.noise, release.plan, release.fit])
+    if release.num_records <= MAX_WRITTEN:
+        again = release_from_bytes(release_to_bytes(release))
+        assert (again.counts == release.counts).all()
 
 
 def summary(plan: MarginalsPlan, counts: np.ndarray) -> Marginals:

@@ -3,21 +3,31 @@
 from __future__ import annotations
 
 import json
-import math
 
 import numpy as np
 import pytest
 from noise_sources import NoNoise, Scripted, Seeded
-from tiny import ADD, APPROXIMATE, PURE, REPLACE, domain_of, plan_of, promise, summary, workload_of
+from tiny import (
+    ADD,
+    APPROXIMATE,
+    PURE,
+    REPLACE,
+    check_release,
+    domain_of,
+    plan_of,
+    promise,
+    summary,
+    workload_of,
+)
 
 from beam_dp.errors import InputError
 from beam_dp.mechanisms.checks import NumRecords
 from beam_dp.mechanisms.marginals.measure_all import MWEM, Gaussian, Laplace
-from beam_dp.mechanisms.marginals.plan import MarginalsPlan, Mechanism
+from beam_dp.mechanisms.marginals.plan import Mechanism
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.workload import Workload, marginals
-from beam_dp.releases.kinds import release_from_bytes, release_to_bytes
+from beam_dp.releases.kinds import release_to_bytes
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 
 # A warning of numpy's is a line of log that depends on what was measured.
@@ -62,32 +72,6 @@ def released(
     return mechanism.release(plan, summary(plan, counts), noise or NoiseSource())
 
 
-# Files hold every record, which takes about 0.1 microseconds each.
-MAX_WRITTEN = 10**6
-
-
-def check(release: SyntheticDatabase, plan: MarginalsPlan) -> None:
-    """What holds for every release, whatever the data and the noise."""
-    assert release.domain == plan.domain and release.guarantee == plan.guarantee
-    if plan.total_is_public:
-        assert release.num_records == plan.num_records
-    assert release.num_records_is_public == plan.total_is_public
-    assert release.num_records >= 1 and int(release.counts.sum()) == release.num_records
-    assert (release.counts >= 1).all()
-    for _, table in release.potentials:
-        assert np.isfinite(table).all()
-    for answer in release.answer(plan.workload):
-        assert (answer.values >= 0).all()
-        assert answer.values.sum() == pytest.approx(release.num_records)
-        if answer.bound is not None:
-            assert 0 <= answer.standard_error < math.inf and 0 <= answer.bound < math.inf
-            assert answer.failure_probability == 0.05
-    json.dumps([release.noise, release.plan, release.fit])
-    if release.num_records <= MAX_WRITTEN:
-        again = release_from_bytes(release_to_bytes(release))
-        assert (again.counts == release.counts).all()
-
-
 @pytest.mark.mostly_slow(one_in=6)
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("name", MECHANISMS)
@@ -105,11 +89,7 @@ def test_releases_are_well_formed(name, shape, neighboring, num_records):
             one[-1] = 1
             for counts in (0 * one, one, 12 * one):
                 held = summary(plan, counts)
-                check(MECHANISMS[name].release(plan, held, Seeded(1)), plan)
-
-
-def public_face(release: SyntheticDatabase) -> bytes:
-    return release_to_bytes(release)
+                check_release(MECHANISMS[name].release(plan, held, Seeded(1)), plan)
 
 
 @pytest.mark.mostly_slow(one_in=3, start=1)
@@ -137,7 +117,7 @@ def test_data_reach_the_release_through_noise_alone(name, delta, num_records):
             counts,
             Scripted([2, 0, 1], answer),
         )
-        faces.add(public_face(release))
+        faces.add(release_to_bytes(release))
     assert len(faces) == 1
 
 
@@ -254,7 +234,7 @@ def test_extremes_of_budget_and_size(name, epsilon, num_records):
             continue
         plan = plan_of(MECHANISMS[name], workload, promise(ADD, delta, epsilon), num_records)
         counts = np.random.default_rng(1).multinomial(num_records, np.ones(300) / 300)
-        check(MECHANISMS[name].release(plan, summary(plan, counts), Seeded(2)), plan)
+        check_release(MECHANISMS[name].release(plan, summary(plan, counts), Seeded(2)), plan)
 
 
 @pytest.mark.parametrize("name", WITH_ANNEALED)
@@ -263,7 +243,7 @@ def test_real_noise_source_works(name):
     plan = plan_of(WITH_ANNEALED[name], workload, promise(ADD, APPROXIMATE), 50)
     held = summary(plan, np.full(6, 8))
     first, second = (WITH_ANNEALED[name].release(plan, held, NoiseSource()) for _ in range(2))
-    check(first, plan)
+    check_release(first, plan)
     assert first.draw_id != second.draw_id
 
 

@@ -6,7 +6,6 @@ import itertools
 import math
 from fractions import Fraction
 from functools import partial
-from typing import Any
 
 import numpy as np
 import pytest
@@ -24,6 +23,7 @@ from tiny import (
     plan_of,
     promise,
     scripted,
+    selects_only,
     summary,
     units,
     with_unit,
@@ -44,7 +44,6 @@ from beam_dp.mechanisms.marginals.pair_scores import (
     num_choices,
     score_grid,
 )
-from beam_dp.mechanisms.marginals.plan import MarginalsPlan
 from beam_dp.privacy.accounting import discrete_gaussian_mu, range_mu
 from beam_dp.releases.kinds import release_to_bytes
 from beam_dp.releases.synthetic_database.measured_tables import MeasuredTable
@@ -136,21 +135,15 @@ def test_each_choice_is_made_among_remaining_pairs():
 # What the check adds to a selection.
 
 
-def without_the_final_fit(plan: MarginalsPlan, marginals: Marginals, noise: Any) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(selection_module, "synthesise", lambda *arguments, **named: None)
-        MWEM().release(plan, marginals, noise)
-
-
 def share_of_a_check(neighboring: str = ADD) -> float:
     guarantee = promise(neighboring, APPROXIMATE)
     with on_trees(10):
         plan = plan_of(MWEM(), workload_of(DOMAIN, 2), guarantee, 20)
         noise = scripted(0, 3, LOW_SCORES)()
-        without_the_final_fit(plan, summary(plan, EITHER_WAY), noise)
+        selects_only(plan, summary(plan, EITHER_WAY), noise)
         assert [draw.exact.shape for draw in noise.draws if draw.is_selection] == [(3,)]
         scripts = [scripted(seed, 3, LOW_SCORES) for seed in range(3)]
-        return largest_share(plan, guarantee, without_the_final_fit, [EITHER_WAY], scripts)
+        return largest_share(plan, guarantee, selects_only, [EITHER_WAY], scripts)
 
 
 @pytest.mark.parametrize(("neighboring", "least"), [(ADD, 1 - 1e-9), (REPLACE, 0.97)])

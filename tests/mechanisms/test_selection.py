@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
-from typing import Any
 
 import numpy as np
 import pytest
@@ -16,22 +14,23 @@ from tiny import (
     APPROXIMATE,
     PURE,
     REPLACE,
+    check_release,
+    correlated,
     domain_of,
     largest_share,
     on_trees,
     plan_of,
     promise,
     scripted,
+    selects_only,
     summary,
     workload_of,
 )
 
 from beam_dp.domain.impossible import Impossible
-from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError
 from beam_dp.mechanisms.checks import MAX_RECORDS, NumRecords
 from beam_dp.mechanisms.marginals import (
-    selection as selection_module,
     synthesis as records_module,
 )
 from beam_dp.mechanisms.marginals.measure_all import MWEM, Gaussian, Laplace
@@ -46,7 +45,7 @@ from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.accounting import discrete_gaussian_mu
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.workload import Workload
-from beam_dp.releases.kinds import release_from_bytes, release_to_bytes
+from beam_dp.releases.kinds import release_to_bytes
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 from beam_dp.summaries.histogram import Marginals
 
@@ -71,21 +70,7 @@ SHAPES = {
 
 
 def check(release: SyntheticDatabase, plan: MarginalsPlan, selected_cells: int) -> None:
-    """What holds for every release, whatever the data and the noise."""
-    if plan.total_is_public:
-        assert release.num_records == plan.num_records
-    assert release.num_records >= 1 and int(release.counts.sum()) == release.num_records
-    for _, table in release.potentials:
-        assert np.isfinite(table).all()
-    for answer in release.answer(plan.workload):
-        assert (answer.values >= 0).all()
-        assert answer.values.sum() == pytest.approx(release.num_records)
-        assert (answer.bound is None) == (answer.standard_error is None)
-        if answer.bound is not None:
-            assert 0 <= answer.standard_error < math.inf and 0 <= answer.bound < math.inf
-    json.dumps([release.noise, release.plan, release.fit])
-    again = release_from_bytes(release_to_bytes(release))
-    assert (again.counts == release.counts).all()
+    check_release(release, plan)
     assert release.fit["hypothesis"] == "junction_tree"
     joined = [plan.domain.axes(names) for names, _ in release.potentials]
     assert release.fit["tree_cells"] == tree_cells(plan.domain, joined) <= selected_cells
@@ -112,18 +97,6 @@ def test_releases_are_well_formed(name, shape, neighboring, num_records, most):
             check(mechanism.release(plan, summary(plan, counts), Seeded(ways)), plan, 10**9)
             release = mechanism.release(plan, summary(plan, 0 * counts), NoiseSource())
             check(release, plan, selected_cells)
-
-
-def correlated(domain: Domain, num_records: int) -> np.ndarray:
-    """Records whose attributes all follow one hidden number."""
-    rng = np.random.default_rng(5)
-    hidden = rng.random(num_records)
-    codes = [
-        np.minimum((0.7 * hidden + 0.3 * rng.random(num_records)) * size, size - 1).astype(np.int64)
-        for size in domain.shape
-    ]
-    cells = np.ravel_multi_index(codes, domain.shape)
-    return np.bincount(cells, minlength=domain.num_cells)
 
 
 @pytest.mark.mostly_slow(one_in=3)
@@ -218,12 +191,6 @@ def test_one_way_marginals_of_a_wide_domain_need_no_selection(mechanism):
 # What is drawn, and what it costs.
 
 
-def without_the_final_fit(plan: MarginalsPlan, marginals: Marginals, noise: Any) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(selection_module, "synthesise", lambda *arguments, **named: None)
-        MWEM().release(plan, marginals, noise)
-
-
 @pytest.mark.mostly_slow(one_in=2, start=1)
 @pytest.mark.parametrize("epsilon", [0.1, 10.0])
 @pytest.mark.parametrize(
@@ -247,7 +214,7 @@ def test_all_draws_of_a_selection_together_spend_the_promise(
         share = largest_share(
             plan,
             guarantee,
-            without_the_final_fit,
+            selects_only,
             [np.array([60, 1, 0, 0, 0, 0, 0, 0])],
             [scripted(3, high=2**15)],
         )
@@ -301,7 +268,7 @@ def test_noise_of_the_scores_has_the_planned_scale(neighboring, moved, most):
     noise = NoNoise()
     with on_trees(20):
         plan = plan_of(MWEM(), workload_of(domain, 2), guarantee, 20)
-        without_the_final_fit(plan, summary(plan, np.arange(48)), noise)
+        selects_only(plan, summary(plan, np.arange(48)), noise)
     (scores,) = [draw for draw in noise.draws if draw.exact.shape == (6,)]
     deviation = plan.public["score_deviation"]
     mu = discrete_gaussian_mu(1.0, APPROXIMATE)
@@ -402,8 +369,8 @@ def test_selections_run_or_are_refused_when_planned(epsilon, neighboring):
                     assert refused.name == "epsilon" and epsilon < 1e-3
                     continue
                 for counts in (np.zeros(240), np.full(240, 10**9), np.eye(240)[7] * 2**45):
-                    without_the_final_fit(plan, summary(plan, counts), NoNoise())
-                    without_the_final_fit(plan, summary(plan, counts), scripted(1, 9, 2**40)())
+                    selects_only(plan, summary(plan, counts), NoNoise())
+                    selects_only(plan, summary(plan, counts), scripted(1, 9, 2**40)())
 
 
 @pytest.mark.slow

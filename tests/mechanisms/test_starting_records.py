@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import pickle
 from itertools import combinations
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -16,7 +17,7 @@ from beam_dp.domain.files import parse_domain
 from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError
 from beam_dp.mechanisms.marginals.measure_all import MWEM, Gaussian, Laplace
-from beam_dp.mechanisms.marginals.plan import StartingRecords
+from beam_dp.mechanisms.marginals.plan import MarginalsPlan, Mechanism, StartingRecords
 from beam_dp.mechanisms.marginals.synthesis import start_log_weights
 from beam_dp.mechanisms.registry import ReleaseOptions, plan_release
 from beam_dp.mechanisms.small_db.small_db import SmallDB
@@ -44,13 +45,16 @@ def frame(counts: np.ndarray, domain: Domain = DOMAIN) -> pd.DataFrame:
     return pd.DataFrame(dict(zip(domain.names, codes, strict=True)))
 
 
+def planned(start: object, mechanism: Mechanism | None = None, **changed: Any) -> MarginalsPlan:
+    """The plan of 5,000 records; anything of the job may be changed."""
+    job = {"domain": DOMAIN, "workload": WORKLOAD, "guarantee": promise(delta=1e-9), **changed}
+    options = ReleaseOptions(num_records=5000, start_from=start)
+    return plan_release(mechanism or MWEM(), *job.values(), options)
+
+
 def released(counts: np.ndarray, start: object, epsilon: float):
-    mechanism = MWEM()
-    plan = plan_release(
-        *(mechanism, DOMAIN, WORKLOAD, promise(epsilon=epsilon, delta=1e-9)),
-        ReleaseOptions(num_records=5000, start_from=start),
-    )
-    return mechanism.release(plan, summary(plan, counts), NoiseSource())
+    plan = planned(start, guarantee=promise(epsilon=epsilon, delta=1e-9))
+    return MWEM().release(plan, summary(plan, counts), NoiseSource())
 
 
 def error(release, counts: np.ndarray) -> float:
@@ -92,17 +96,7 @@ def test_dissimilar_public_records_do_no_harm():
 def test_start_changes_neither_measurements_nor_promise():
     counts, start = drawn(distribution(1), 5000, 1), frame(drawn(distribution(3), 700, 4))
     for mechanism in (MWEM(), MWEM(num_rounds=3), Gaussian(), Laplace()):
-        guarantee = promise(epsilon=1.0, delta=1e-9)
-        plain = plan_release(
-            mechanism, DOMAIN, WORKLOAD, guarantee, ReleaseOptions(num_records=5000)
-        )
-        plan = plan_release(
-            mechanism,
-            DOMAIN,
-            WORKLOAD,
-            guarantee,
-            ReleaseOptions(num_records=5000, start_from=start),
-        )
+        plain, plan = planned(None, mechanism), planned(start, mechanism)
         assert dataclasses.replace(plan, start_from=None) == plain
         assert plan.steps == plain.steps
         assert plan.public == {**plain.public, "start_from": "700 public records"}
@@ -124,13 +118,7 @@ def test_release_that_started_from_another_is_verified_like_any():
 
 def test_plans_with_a_start_reach_workers():
     start = StartingRecords.of(frame(drawn(distribution(1), 50, 1)), DOMAIN)
-    plan = plan_release(
-        MWEM(),
-        DOMAIN,
-        WORKLOAD,
-        promise(delta=1e-9),
-        ReleaseOptions(num_records=50, start_from=start),
-    )
+    plan = planned(start)
     copied = pickle.loads(pickle.dumps(plan)).start_from
     assert copied.source == start.source and np.array_equal(copied.counts, start.counts)
 
@@ -160,26 +148,14 @@ def test_hypothesis_of_many_public_records_is_their_distribution():
 )
 def test_refuses_invalid_starts(start, pattern):
     with pytest.raises(InputError, match=pattern):
-        plan_release(
-            MWEM(),
-            DOMAIN,
-            WORKLOAD,
-            promise(delta=1e-9),
-            ReleaseOptions(num_records=50, start_from=start),
-        )
+        planned(start)
 
 
 def test_start_of_another_domain_is_refused():
     other = parse_domain('{"x": 4}')
     start = StartingRecords.of(pd.DataFrame({"x": [1, 2]}), other)
     with pytest.raises(InputError, match=r"start_from: '2 public records' .* of the same domain"):
-        plan_release(
-            MWEM(),
-            DOMAIN,
-            WORKLOAD,
-            promise(delta=1e-9),
-            ReleaseOptions(num_records=50, start_from=start),
-        )
+        planned(start)
 
 
 @pytest.mark.parametrize("mechanism", [MWEM(calibration="textbook", num_rounds=2), SmallDB(size=3)])
@@ -188,6 +164,4 @@ def test_mechanisms_that_fit_no_tables_refuse_a_start(mechanism):
     start = pd.DataFrame({name: [0, 1] for name in domain.names})
     workload = workload_of(domain, 1)
     with pytest.raises(InputError, match=r"start_from: '2 public records' .* it fits no tables"):
-        plan_release(
-            mechanism, domain, workload, promise(), ReleaseOptions(num_records=50, start_from=start)
-        )
+        planned(start, mechanism, domain=domain, workload=workload, guarantee=promise())

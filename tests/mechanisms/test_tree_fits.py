@@ -11,10 +11,19 @@ import numpy as np
 import pyarrow.csv
 import pytest
 from noise_sources import Seeded
-from tiny import ADD, APPROXIMATE, domain_of, on_trees, plan_of, promise, summary, workload_of
+from tiny import (
+    ADD,
+    APPROXIMATE,
+    correlated,
+    domain_of,
+    on_trees,
+    plan_of,
+    promise,
+    summary,
+    workload_of,
+)
 
 from beam_dp.domain.files import read_domain
-from beam_dp.domain.universe import Domain
 from beam_dp.encoding.records import encode_cells
 from beam_dp.mechanisms.marginals import selection as selection_module
 from beam_dp.mechanisms.marginals.measure_all import MWEM, Gaussian, Laplace
@@ -25,18 +34,6 @@ from beam_dp.summaries.histogram import Histogram, Marginals
 
 DATA = os.environ.get("BEAM_DP_DATA")
 needs_data = pytest.mark.skipif(not DATA, reason="BEAM_DP_DATA is not set")
-
-
-def correlated(domain: Domain, num_records: int) -> np.ndarray:
-    """Records whose attributes all follow one hidden number."""
-    rng = np.random.default_rng(5)
-    hidden = rng.random(num_records)
-    codes = [
-        np.minimum((0.7 * hidden + 0.3 * rng.random(num_records)) * size, size - 1).astype(np.int64)
-        for size in domain.shape
-    ]
-    cells = np.ravel_multi_index(codes, domain.shape)
-    return np.bincount(cells, minlength=domain.num_cells)
 
 
 def both_fits(

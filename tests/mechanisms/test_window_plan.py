@@ -295,21 +295,28 @@ def largest_share(
     return worst
 
 
+# Of residuals the records of a unit that agree move most: 4 cells, and 2 windows.
+SEVERAL = workload_of(domain_of(2, 2), 1)
+
+
 @pytest.mark.parametrize("noise", [LAPLACE, GAUSSIAN], ids=["laplace", "gaussian"])
 @pytest.mark.parametrize(
-    ("num_windows", "unit"),
-    [(3, person(2, 3, 2)), (4, person(1, 2, 2)), (4, person(2, 3)), (3, person(3, 3))],
-    ids=["P = W", "P = 2", "sliding", "c = P"],
+    ("num_windows", "unit", "workload", "options"),
+    [
+        pytest.param(3, person(2, 3, 2), CELLS, {}, id="P = W"),
+        pytest.param(4, person(1, 2, 2), CELLS, {}, id="P = 2"),
+        pytest.param(4, person(2, 3), CELLS, {}, id="sliding"),
+        pytest.param(3, person(3, 3), CELLS, {}, id="c = P"),
+        pytest.param(3, person(1, 3, 2), CELLS, LEVELS, id="blocks, c = 1"),
+        pytest.param(3, person(2, 3, 2), CELLS, LEVELS, id="blocks, c = 2"),
+        pytest.param(3, person(3, 3), CELLS, LEVELS, id="blocks, c = 3"),
+        pytest.param(2, person(2, 2), SEVERAL, {}, id="several marginals"),
+        pytest.param(2, person(2, 2), SEVERAL, LEVELS, id="several marginals, blocks"),
+    ],
 )
-def test_windows_spend_exactly_the_promise(num_windows, unit, noise):
-    assert 1 - 1e-6 < largest_share(num_windows, unit, CELLS, noise) <= 1 + 1e-12
-
-
-@pytest.mark.parametrize("noise", [LAPLACE, GAUSSIAN], ids=["laplace", "gaussian"])
-@pytest.mark.parametrize("windows", [1, 2, 3])
-def test_windows_and_blocks_together_spend_exactly_the_promise(windows, noise):
-    unit = person(windows, 3, 2 if windows < 3 else 1)
-    assert 1 - 1e-6 < largest_share(3, unit, CELLS, {**noise, **LEVELS}) <= 1 + 1e-12
+def test_windows_and_blocks_spend_exactly_the_promise(num_windows, unit, workload, options, noise):
+    share = largest_share(num_windows, unit, workload, {**noise, **options})
+    assert 1 - 1e-6 < share <= 1 + 1e-12
 
 
 @pytest.mark.parametrize("noise", [LAPLACE, GAUSSIAN], ids=["laplace", "gaussian"])
@@ -323,15 +330,6 @@ def test_record_spends_the_promise_in_its_window_and_block(options, noise):
         counts = 1 + (np.arange(8) == place).reshape(4, 2)
         shares.append(share_spent(plan.guarantee, handed_out(plan, counts, range(4)), nobody))
     assert min(shares) > 1 - 1e-6 and max(shares) <= 1 + 1e-12
-
-
-@pytest.mark.parametrize("noise", [LAPLACE, GAUSSIAN], ids=["laplace", "gaussian"])
-def test_several_marginals_spend_exactly_the_promise(noise):
-    """Of residuals the records of a unit that agree move most: 4 cells, and 2 windows."""
-    workload = workload_of(domain_of(2, 2), 1)
-    for options in ({}, LEVELS):
-        share = largest_share(2, person(2, 2), workload, {**noise, **options})
-        assert 1 - 1e-6 < share <= 1 + 1e-12
 
 
 def test_promise_covers_exactly_the_windows_of_a_unit():
