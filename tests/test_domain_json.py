@@ -54,7 +54,7 @@ def test_reads_file_with_or_without_a_byte_order_mark(tmp_path):
         ("[1]", "must be a JSON object"),
         ("{}", "at least one attribute"),
         ('{"attributes": []}', "at least one attribute"),
-        ('{"age": 85, "age": 2}', "the key 'age' must stand once"),
+        ('{"age": 85, "age": 2}', "the key 'age' must appear once"),
         ('{"age": 0}', "of 'age' must be an integer >= 1"),
         ('{"age": -3}', "of 'age' must be an integer >= 1"),
         ('{"age": true}', "of 'age' must be an integer >= 1"),
@@ -65,7 +65,7 @@ def test_reads_file_with_or_without_a_byte_order_mark(tmp_path):
         (f'{{"age": {2**62 + 1}}}', "at most 2^62 codes"),
         (f'{{"age": {"9" * 5000}}}', "too long"),
         ('{"a": ' + "[" * 100_000, "nested too deeply"),
-        ('{"attributes": [], "extra": 1}', "the key 'extra' is unknown beside attributes"),
+        ('{"attributes": [], "extra": 1}', "the key 'extra' is unknown next to attributes"),
         ('{"attributes": [3]}', "attribute 1 must be a JSON object"),
         ('{"attributes": [{"type": "boolean"}]}', "attribute 1 must have a name"),
         (

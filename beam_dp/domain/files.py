@@ -81,8 +81,7 @@ def parse_domain(text: str | Mapping[str, Any], source: str = "<text>") -> Domai
         "impossible": [{"sex": ["Male"], "alive": [false, null]},
                        {"age": [[17, 25]], "hours": [[60, 99]]}]
 
-    A draft (``domain_draft``) is refused until its open points are filled in: the refusal names
-    the first one.
+    A draft (``domain_draft``) is refused until its open points are filled in.
 
     Args:
         text: the JSON text, or a dict of its form.
@@ -118,7 +117,7 @@ def domain_from_json(parsed: Any, source: str = "<json>") -> Domain:
         for key in parsed:
             if key not in ("attributes", "impossible"):
                 raise InputError(
-                    "domain", source, f"the key {shown(key)} is unknown beside attributes"
+                    "domain", source, f"the key {shown(key)} is unknown next to attributes"
                 )
         points = list(open_points(parsed["attributes"]))
         if points:

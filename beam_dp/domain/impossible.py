@@ -33,7 +33,7 @@ _WINDOW = 2**16  # records at a time: intermediate arrays stay in the cache
 
 @dataclass(frozen=True)
 class Impossible:
-    """A combination of levels that no record has, whatever its other columns contain.
+    """A combination of levels that no record has.
 
     ``axes``: positions of its attributes in the domain, ascending, two or more.
     ``ranges``: the codes of each: half-open ranges, ascending, that do not touch. A record matches
@@ -97,7 +97,7 @@ def read_combinations(
                 readers[axis] = LevelReader(attributes[axis])
             found[axis] = readers[axis].read_all(listed, f"{place}, {shown(name)}")
         if len(found) < 2:
-            condition = "must be of two attributes or more: omit a level that nobody has at all"
+            condition = "must be of two attributes or more: omit a level that no record has"
             raise InputError(place, list(levels), condition)
         axes = tuple(sorted(found))
         combinations.append(Impossible(axes, tuple(found[axis] for axis in axes)))

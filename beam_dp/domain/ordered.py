@@ -170,7 +170,7 @@ class BinnedAttribute(OrderedAttribute):
 
     @cached_property
     def midpoints(self) -> tuple[Any, ...]:
-        """The value that stands for each bin; it lies in the bin."""
+        """The released value of each bin, which lies in the bin."""
         return tuple(map(self._middle, self.edges, self.edges[1:]))
 
     @property

@@ -152,7 +152,7 @@ def checked_json(name: str, source: str, text: str, line: int | None = None) -> 
         found: dict[str, Any] = {}
         for key, value in pairs:
             if key in found:
-                condition = f"the key {shown(key)} must stand once in an object{where}"
+                condition = f"the key {shown(key)} must appear once in an object{where}"
                 raise InputError(name, source, condition)
             found[key] = value
         return found

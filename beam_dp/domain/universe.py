@@ -70,12 +70,12 @@ class Domain:
 
         Args:
             combinations: each names two attributes or more, with a list of levels: declared
-                values; ``"other"`` or None where these have levels; of an integer attribute also
-                pairs ``[low, high]``, both included; of a numeric one pairs of edges.
+                values; ``"other"`` or None where these have levels; for an integer attribute also
+                pairs ``[low, high]``, both included; for bins pairs of edges.
 
         Raises:
-            InputError: if one names an unknown attribute or level, all levels of an attribute,
-                or repeats another; or together they leave nothing of a level.
+            InputError: for an unknown attribute or level, all levels of an attribute, a repeated
+                combination, or a level left without any possible one.
 
         Example:
             >>> from beam_dp.domain.attributes import BooleanAttribute

@@ -99,17 +99,17 @@ def select_records(
 ) -> NDArray[np.intp]:
     """Returns which records stay: of each unit those with the lowest hashes, at most k.
 
-    With a limit of costs, they stay only up to the first, in the order of their hashes, with which
-    their unit costs more.
+    With a limit of costs, they stay up to the first one, in the order of hashes, with which their
+    unit costs too much.
 
-    Each record's hash is that of its unit, its words and its number among the unit's identical
-    records, so that a unit's k records are a uniform sample of its records, and which of
-    identical ones stay makes no difference. The hash is public, so records can be made whose
-    hashes are equal: among those the lower words come first.
+    A record's hash is that of its unit, its words and its number among the unit's identical
+    records, so that a unit's k records are a uniform sample of its records, and it makes no
+    difference which of identical ones stay. The hash is public, so records can be crafted to have
+    equal hashes: among those the lower words come first.
 
     ``units``: shape (2, n), fingerprints; all records of each unit.
     ``words``: the records, arrays of shape (n,).
-    ``counts``: shape (n,), how many records each row stands for, >= 1; identical rows add up.
+    ``counts``: shape (n,), the number of records of each row, >= 1; identical rows add up.
     ``cost_limit``: of each unit as well; None where only their number is limited.
 
     Guarantee: what stays of a unit is a function of the multiset of its own records. The multiset

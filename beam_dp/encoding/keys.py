@@ -36,13 +36,6 @@ def key_elements(
     ``"7"`` and ``"7.0"`` are the same key of one release, and ``"007"`` is another. Null,
     fractions, dates and nested values have no element; as ``integer`` also values outside 0 to
     2^64 - 1. Nothing is raised or reported.
-
-    Example:
-        >>> import pyarrow as pa
-        >>> key = HashKey.draw(4)
-        >>> elements, valid = key_elements(pa.array(["7", "007", None]), "integer", key)
-        >>> int(elements[0]), valid.tolist()
-        (7, [True, False, False])
     """
     import pyarrow as pa
 

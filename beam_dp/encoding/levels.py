@@ -93,7 +93,7 @@ class Levels(ABC):
         return coded if null is None else self._give(coded, places, null)
 
     def _give(self, coded: Coded, places: layouts.Mask, code: int) -> Coded:
-        """One code for the values at some places, whatever they were coded as."""
+        """Gives the values at some places one code."""
         if not places.any():
             return coded
         codes = coded.codes.copy()

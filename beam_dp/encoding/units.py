@@ -37,8 +37,8 @@ _INTEGER = re.compile(rb"-?[1-9][0-9]*")
 _ADDRESS = re.compile(rb"<.* at 0x[0-9A-Fa-f]+>", re.DOTALL)  # Python's text of any object
 # Children of a mixed column; of times those in microseconds and, with _NANO, in nanoseconds.
 _NULL, _BOOLEAN, _INTEGER64, _FLOAT, _TEXT, _OPAQUE, _DATE, _TIME, _MOMENT, *_NANO = range(11)
-# By exact type: a subclass, or another type that Arrow would take as one of these, means what it
-# means beside any value.
+# By exact type: a subclass, or another type that Arrow would convert to one of these, is read like
+# in a mixed column.
 _ARROW_KINDS: dict[type, str] = {
     **dict.fromkeys((bool, np.bool_), "bool"),
     **dict.fromkeys((int, np.int8, np.int16, np.int32, np.int64), "int64"),

@@ -65,10 +65,10 @@ class Distortion:
     num_queries: int
 
     def bound(self, norm: float, largest: float, failure_probability: float) -> float:
-        """Returns what the distortion of no query exceeds, except with the probability.
+        """Returns a bound on the distortion of all queries, except with the probability.
 
-        ``norm``: no less than the L2 norm of the counts.
-        ``largest``: no less than any of them; taken as the norm where that is less.
+        ``norm``: at least the L2 norm of the counts.
+        ``largest``: at least the largest count; at most the norm is used.
         ``failure_probability``: over the hash key, in (0, 1).
         """
         largest = min(largest, norm)
@@ -96,11 +96,9 @@ class Distortion:
         return min(by_moments, math.sqrt(squares * self.num_queries / failure_probability))
 
     def coefficient(self, failure_probability: float) -> float:
-        """Returns what times the norm of the counts bounds the distortion, whatever they are.
+        """Returns a bound on the distortion of any counts, divided by their norm.
 
-        Of blocks it follows from the variance alone: one key may have all records.
-
-        ``failure_probability``: over the hash key, in (0, 1).
+        For blocks it follows from the variance alone: one key may have all records.
         """
         if self._is_dense:
             return self.bound(1.0, 1.0, failure_probability)
@@ -108,7 +106,7 @@ class Distortion:
         return math.sqrt(2 * self.sparsity * chances) * self._per_root
 
     def squared_norm(self, failure_probability: float) -> float:
-        """Returns what |Aq|^2 / R exceeds for no query, except with the probability.
+        """Returns a bound on |Aq|^2 / R for all queries, except with the probability.
 
         It is |q|^2 plus the distortion of the query with itself.
         """
@@ -121,7 +119,7 @@ class Distortion:
         return m + min(away, math.sqrt(squares * self.num_queries / failure_probability))
 
     def largest_entry(self, failure_probability: float) -> float:
-        """Returns what no entry of Aq exceeds for any query, except with the probability.
+        """Returns a bound on the entries of Aq for all queries, except with the probability.
 
         Moments of one entry, up to the r-th, and the union bound over k T of them.
 
@@ -182,7 +180,7 @@ class Distortion:
         scales: Sequence[float],
         failure_probability: float,
     ) -> float:
-        """Returns what the sum of parts exceeds rarely, from their moments, by the best order."""
+        """Returns a bound that the sum of parts rarely exceeds, by the best of their moments."""
         chances = self.num_queries / failure_probability
         return min(
             math.pow(chances, 1 / p)
@@ -208,10 +206,6 @@ def _graphs(edges: int) -> list[int]:
     """Returns g with E (W_n^2 - n)^j = sum_V g_V n (n - 1) ... (n - V + 1), j the edges.
 
     W_n is the sum of n signs. Newton's forward differences at n = 0, in integers.
-
-    Example:
-        >>> _graphs(2), _graphs(3)
-        ([0, 0, 2], [0, 0, 0, 8])
     """
     values = []
     for n in range(edges + 1):

@@ -128,24 +128,18 @@ def universe_elements(values: Any, key: HashKey, name: str = "element") -> Words
 
     An integer x with 0 <= x < 2^64 is its own key. Text (as UTF-8) and bytes get 64 bits of
     BLAKE2b, keyed by the public fingerprint key and by their type: ``5``, ``"5"`` and ``b"5"`` are
-    three elements. Two different elements of which one at least is text or bytes share a key by
-    chance only: among n elements with a probability of at most n^2 / 2^65 (2.7e-8 for a million,
+    three elements. Two different elements, at least one of them text or bytes, share a key only by
+    chance: among n elements with a probability of at most n^2 / 2^65 (2.7e-8 for a million,
     2.7 % for 1e9). That costs accuracy, never privacy.
 
-    The elements may be public (the support of a query) or records. It raises on a value that is
-    no element, so records must be chosen first (``encoding.keys``).
+    Raises on values that are not elements, so records must be selected first (``encoding.keys``).
 
     ``values``: a numpy array (integers, text, or objects), an Arrow array (integers, text,
     binary, or a dictionary of these, without nulls), or any iterable of Python values. A numpy
     array of dtype ``S`` has lost the zero bytes at the end of its elements.
 
-    Returns:
-        shape (n,), uint64.
-
     Example:
         >>> key = HashKey.draw(4)
-        >>> universe_elements([5, 2**64 - 1], key)
-        array([                   5, 18446744073709551615], dtype=uint64)
         >>> len(set(universe_elements([5, "5", b"5"], key).tolist()))
         3
     """

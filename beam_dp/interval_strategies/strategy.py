@@ -67,10 +67,7 @@ class Strategy(Protocol):
 
 
 class Prefixes:
-    """Answers that are differences of one array of prefix counts, hence consistent.
-
-    ``values``: shape (d + 1,), float64: the count of the first 0..d cells.
-    """
+    """Consistent answers: differences of the counts of the first 0..d cells, shape (d + 1,)."""
 
     def __init__(self, values: Values) -> None:
         self.values = values

@@ -269,7 +269,7 @@ class Explicit(LinearQuery):
 
     def count(self, counts: NDArray[np.int64]) -> int:
         """Returns 2^16 times the sum of its values over records."""
-        # In two halves, none of whose sums wraps: values below 2^17 of at most 2^26 cells.
+        # In two halves, whose sums do not wrap: values below 2^17 at up to 2^26 cells.
         table = self._table.astype(np.int64)
         high = int(table @ (counts >> _LOW_BITS))
         return (high << _LOW_BITS) + int(table @ (counts & ((1 << _LOW_BITS) - 1)))

@@ -135,7 +135,7 @@ class LinearQueries:
                 ``LinearQuery.to_json`` wrote; or ``{"not": one of these}``, which is 1 - q.
 
         Raises:
-            InputError: naming the query, if it is none of these or does not fit the domain.
+            InputError: naming the query, if it has another form or does not fit the domain.
         """
         is_negated = False
         while isinstance(parsed, Mapping) and set(parsed) == {"not"}:

@@ -25,23 +25,20 @@ _FORM, _MONOTONE_FORM = ROW_FORMS = "row_conjunctions", "monotone_row_conjunctio
 
 @dataclass(frozen=True)
 class RowConjunctions:
-    """All conjunctions of exactly w literals over rows of d bits, each of a bit of its own.
+    """All conjunctions of exactly w literals over rows of d bits, each of a different bit.
 
-    Leaving out k = d - w bits, each holds on 2^k rows of the 2^d. With negated literals there are
-    C(d, k) 2^w of them, w bits at a time: for each choice of bits the 2^w patterns of signs, which
-    hold on disjoint rows. Without, ``is_monotone``, there are C(d, k): "these bits are all 1".
+    Each holds on 2^k of the 2^d rows, k = d - w. There are C(d, k) 2^w of them: for each choice of
+    bits the 2^w patterns of signs, which hold on disjoint rows. With ``is_monotone`` literals are
+    not negated, and there are C(d, k): "these bits are all 1".
 
-    A conjunction is written as a text with a letter a bit: 1 and 0 are its literals, ``*`` stands
-    for any bit.
+    A conjunction is written with a letter per bit: 1 or 0 for a literal, ``*`` for any bit.
 
     Args:
         num_bits: d, of a row, at most 1,024.
         num_literals: w, from 1 to d; at most 20 bits are left out.
-        is_monotone: whether no literal is negated.
 
     Raises:
-        InputError: naming the argument, if it is refused, or there are more than 2^18
-            conjunctions, or more than 2^22 rows in all of them.
+        InputError: for more than 2^18 conjunctions, or 2^22 rows in all of them, too.
 
     Reference: Blum and Roth (2011), Definition 3.9.
 
@@ -135,12 +132,9 @@ def row_conjunction(num_bits: int, literals: Mapping[int, int]) -> SparseQuery:
 
     Args:
         num_bits: d, of a row.
-        literals: 0 or 1 by bit, for all bits but at most 20, k of them.
+        literals: 0 or 1 by bit, for all bits except at most 20, k of them.
 
-    Raises:
-        InputError: naming the argument that is refused.
-
-    Cost: O(d 2^k), the support being 2^k rows.
+    Cost: O(d 2^k): the support has 2^k rows.
 
     Example:
         >>> row_conjunction(3, {0: 1, 2: 0}).elements

@@ -13,7 +13,7 @@ from beam_dp.hashing.keys import HashKey, universe_elements
 from beam_dp.queries.row_families import conjunction_of_text
 from beam_dp.queries.sparse import Element, KeyType, SparseQuery
 
-# By which rule the texts of records are read as keys: 2 reads 7.0 as 7. A card names its rule.
+# The rule by which texts of records are read as keys, for cards: 2 reads 7.0 as 7.
 KEY_RULE = 2
 
 _TYPES: dict[KeyType, type] = {"text": str, "bytes": bytes, "integer": int}
@@ -58,12 +58,7 @@ def of_type(query: SparseQuery, key_type: KeyType) -> SparseQuery:
 
 
 def with_plain_keys(query: SparseQuery) -> SparseQuery:
-    """Returns a query whose texts and bytes are read as the keys of records are.
-
-    Example:
-        >>> with_plain_keys(SparseQuery({"7.0": 1.0, "07": 0.5})).elements
-        ('7', '07')
-    """
+    """Returns a query whose texts and bytes are read like the keys of records."""
     plain = {element: _plain(element) for element in query.elements}
     if all(key is element for element, key in plain.items()):
         return query
@@ -78,7 +73,7 @@ def with_plain_keys(query: SparseQuery) -> SparseQuery:
 
 
 def _plain(element: Element) -> Element:
-    """The key itself, not a copy, where it stays as it is."""
+    """The key as records have it; the same object if it does not change."""
     if isinstance(element, bytes):
         return plain_integer(element)
     if isinstance(element, str) and element.endswith(".0") and element.isascii():
@@ -103,8 +98,8 @@ def read_sparse_query(
 ) -> SparseQuery:
     """Returns the query in a file: membership of a set of keys, or values by key.
 
-    A file whose name ends in ``.json`` holds what ``SparseQuery.from_json`` takes. Any other one
-    holds a key a line, each once; after a tab there may be its value, 1 if there is none. Lines end
+    A file whose name ends in ``.json`` contains an argument of ``SparseQuery.from_json``. Any other
+    file has one key per line, each once, with an optional tab and value (1 by default). Lines end
     with a newline, or all of them with a carriage return and a newline.
 
     Args:

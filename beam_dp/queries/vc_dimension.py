@@ -79,7 +79,7 @@ def matrix_vc_dimension(
     1; where the limit of work ends that, the largest sizes are ruled out from above.
 
     ``queries``: shape (num_queries, num_cells), of zeros and ones; both at least 1.
-    ``max_steps``: of work, of which two times as many are done at most.
+    ``max_steps``: of work, which may be done twice.
 
     Reference: Vapnik and Chervonenkis (1971); Dwork and Roth (2014), Lemma 4.7, corrected.
 
@@ -188,12 +188,7 @@ def sauer_bound(num_points: int, dimension: int) -> int:
 
 
 def log_sauer_bound(num_points: int, dimension: int) -> float:
-    """Returns the natural logarithm of ``sauer_bound``, to 12 digits, without the integer itself.
-
-    Example:
-        >>> round(log_sauer_bound(10, 2), 9) == round(math.log(56), 9)
-        True
-    """
+    """Returns the natural logarithm of ``sauer_bound`` to 12 digits, without the integer itself."""
     if num_points <= dimension:
         return num_points * math.log(2)
     steps = np.arange(dimension, dtype=np.float64)

@@ -26,7 +26,7 @@ Mask = NDArray[np.bool_]
 _MAX_LENGTH = 10_000
 _FORMS = (
     "must be conditions such as `age < 40`, `sex == 'female'` and `class in (1, 2)`, joined by"
-    " `and`, `or` and `not`; names that hold blanks or signs stand in backquotes"
+    " `and`, `or` and `not`; put names with blanks or signs in backquotes"
 )
 _WORDS = {"null": None, "None": None, "true": True, "false": False}
 # Names that Python does not allow are in backquotes, or are words of its statements, such as
@@ -155,7 +155,7 @@ class _Reader:
         assert isinstance(left, ast.Name)
         axis, attribute = self._attribute(left.id)
         if self._is_name(right):
-            condition = f"must be a level of {shown(attribute.name)}: texts stand in quotes"
+            condition = f"must be a level of {shown(attribute.name)}: put texts in quotes"
             raise InputError("where", self._source(right), condition)
         if type(op) in _ORDERS:
             return {axis: self._ordered(attribute, type(op), self._value(right))}

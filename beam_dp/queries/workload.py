@@ -167,7 +167,7 @@ def marginals(
         chosen = (attributes,) if flat else tuple(attributes)
         return Workload(domain, chosen)  # type: ignore[arg-type]  # checked by Workload
     if attributes is not None and not flat:
-        raise InputError("attributes", attributes, "must be one list of names beside ways")
+        raise InputError("attributes", attributes, "must be one list of names, together with ways")
     names = domain.names if attributes is None else _in_domain_order(domain, attributes)
     checked_integer("ways", ways, 1, len(names))
     if math.comb(len(names), ways) > MAX_MARGINALS:

@@ -32,7 +32,7 @@ class Horizon:
     """Consecutive windows of equal length, in seconds since 1970 in UTC.
 
     Args:
-        start: of the first window: seconds, or a text such as ``2026-11-23T00:00Z``, with its zone.
+        start: of the first window: seconds, or a text with a zone, such as ``2026-11-23T00:00Z``.
         window: the length of a window: seconds, or a text such as ``90s``, ``30m``, ``1h``, ``7d``.
         num_windows: from 1 to 2^20.
         grace: how long after its end a window waits for records that arrive late; >= 0, written

@@ -125,9 +125,7 @@ def keep_windows(
     were kept, so that of any P consecutive windows at most c are. It depends on the unit's own
     windows alone. Where P is the whole horizon these are its first c windows.
 
-    Returns:
-        shape (n,), True for the units that are kept; and what is remembered: at most P - 1
-        windows of a unit, or one number where nothing is ever forgotten.
+    At most P - 1 windows of a unit are remembered, or one number if nothing is ever forgotten.
     """
     protected, most = limits.protected_windows, limits.max_windows_per_unit
     if most == protected:  # there is nothing to refuse

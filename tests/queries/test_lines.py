@@ -45,7 +45,7 @@ def test_any_line_gives_a_query_or_an_error(held):
         ('{"id": true, "parity": {}}', "id: True is refused"),
         ('{"values": [0, 0, 2, 0]}', "every value must be from 0 to 1"),
         ('{"values": [NaN, 0, 0, 0]}', "NaN is not a JSON number"),
-        ('{"prefix": {}, "prefix": {}}', "the key 'prefix' must stand once"),
+        ('{"prefix": {}, "prefix": {}}', "the key 'prefix' must appear once"),
         ('{"conjunction": {"sx": "f"}}', "'sx' is refused; is not an attribute"),
         ('{"conjunction": {"sex": "x"}}', "'x' is refused"),
         ('{"conjunction": {}, "parity": {}}', "must be an object with one of"),

@@ -191,7 +191,7 @@ def test_reads_files(tmp_path):
         ("keys", b"a\n\tx\n", "line 2: '' is refused"),
         ("keys", b"a\tb\n", "line 1: 'b' is refused; after the tab"),
         ("keys", b"\xff", "is not UTF-8 at byte 0"),
-        ("query.json", b'{"sparse": {"a": 1, "a": 1}}', "the key 'a' must stand once"),
+        ("query.json", b'{"sparse": {"a": 1, "a": 1}}', "the key 'a' must appear once"),
         ("query.json", b'{"sparse": {"a": NaN}}', "NaN is not a JSON number"),
         ("query.json", b"{", "is not JSON at line 1"),
         ("query.json", b"[" * 10**5, "nested too deeply"),

@@ -284,7 +284,7 @@ def _card(**changes):
         (_text("[" * 10**5), "nested too deeply"),
         (_text('{"schema_version": 1' + "1" * 5000 + "}"), "too long"),
         (_text("[]"), "must be a JSON object"),
-        (_text('{"a": 1, "a": 2}'), "'a' must stand once in an object"),
+        (_text('{"a": 1, "a": 2}'), "'a' must appear once in an object"),
         (_text('{"a": NaN}'), "NaN is not a JSON number"),
         (_card(schema_version=3), "schema_version = 3: must be 2"),
         (_card(schema_version=True), "schema_version = True: must be 2"),

@@ -362,7 +362,7 @@ def test_recursive_schemas_end():
         ("visits.xlsx", None, "'visits.xlsx' is refused; must declare types, which such files"),
         ("visits.xyz", "excel", "from: 'excel' is refused; must be 'arrow', 'avro', 'bigquery'"),
         ("absent.json", None, "schema: 'absent.json' is refused; cannot be read as a file"),
-        ('{"a": 1, "a": 2}', None, "the key 'a' must stand once"),
+        ('{"a": 1, "a": 2}', None, "the key 'a' must appear once"),
         ({"type": "record"}, None, "must be an Avro schema of records"),
         ({"type": "record", "fields": [3]}, None, "field 1 must be an object with a name"),
         ({"schema": {"fields": 3}}, None, "must be a BigQuery schema"),
