@@ -11,8 +11,10 @@ import functools
 import itertools
 from collections.abc import Iterator, Sequence
 
+import numpy as np
 import pyarrow as pa
 
+from beam_dp.encoding.contributions import select_records
 from beam_dp.encoding.units import unit_fingerprints
 
 _WORD = 2**64 - 1
@@ -77,11 +79,22 @@ def colliding_weights(unit: int | str, key: int, weights: tuple[int, ...]) -> li
     return [(unmix(before_weight ^ weight) ^ start, weight) for weight in weights]
 
 
+def survivors(
+    held: Sequence[tuple[int, tuple[int, ...]]], k: int
+) -> collections.Counter[tuple[int, tuple[int, ...]]]:
+    """Units with what ``select_records`` keeps of them."""
+    units, _ = unit_fingerprints(pa.array([unit for unit, _ in held], pa.int64()))
+    columns = zip(*(words for _, words in held), strict=True) if held else [()]
+    words = [np.array(each, np.uint64) for each in columns]
+    kept = select_records(units, words, np.ones(len(held), np.int64), k, None)
+    return collections.Counter(held[i] for i in kept)
+
+
 def kept_by_definition(
-    held: Sequence[tuple[int, tuple[int, int]]], k: int
-) -> collections.Counter[tuple[int, tuple[int, int]]]:
+    held: Sequence[tuple[int, tuple[int, ...]]], k: int
+) -> collections.Counter[tuple[int, tuple[int, ...]]]:
     """Units with what stays of them: the k lowest by hash, the first one's hash, then words."""
-    kept: collections.Counter[tuple[int, tuple[int, int]]] = collections.Counter()
+    kept: collections.Counter[tuple[int, tuple[int, ...]]] = collections.Counter()
     for unit in {unit for unit, _ in held}:
         own = collections.Counter(words for owner, words in held if owner == unit)
         ranked = sorted(

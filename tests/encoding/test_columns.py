@@ -256,20 +256,6 @@ def test_values_next_to_every_level_have_their_codes(kind, base, flags):
         assert alone == expected[place : place + 1], values[place]
 
 
-def test_hexadecimal_texts_are_not_numbers():
-    attribute = IntegerAttribute("a", 0, 100)
-    assert encode_column(attribute, pa.array(["3", "0x1F", "4"])).tolist() == [3, -1, 4]
-    assert encode_column(attribute, pa.array(["7X", "3", "0X1F"]).slice(1)).tolist() == [3, -1]
-
-
-def test_looks_up_a_range_wider_than_half_its_type():
-    attribute = NumericAttribute("a", (-100, -50, 0, 50, 100))
-    values = list(range(-100, 100)) * 2
-    assert encode_column(attribute, pa.array(values, pa.int8())).tolist() == _expected(
-        attribute, values
-    )
-
-
 def test_failed_arrow_conversion_affects_no_other_value(monkeypatch):
     code_by_type = records._code_by_type
     refused = []
@@ -334,41 +320,54 @@ def test_meaningless_values_are_outside_or_other(base):
     }
 
 
-@pytest.mark.parametrize(
-    "array",
-    [
-        pa.array([[1], None, []]),
-        pa.array([{"a": 1}, None, {"a": 2}]),
-        pa.array([datetime.date(2020, 1, 1), None, datetime.date(1970, 1, 2)]),
-        pa.array([datetime.datetime(2020, 1, 1), None, datetime.datetime(1970, 1, 1)]),
-        pa.array([[(1, 2)], None, []], pa.map_(pa.int64(), pa.int64())),
-        pa.array([1, None, 1], pa.duration("s")),
-    ],
-    ids=lambda array: str(array.type),
+class Coded(pa.ExtensionType):
+    def __init__(self):
+        super().__init__(pa.int8(), "beam_dp.test")
+
+    def __arrow_ext_serialize__(self):
+        return b""
+
+
+WIDE = NumericAttribute("a", (-100, -50, 0, 50, 100))  # wider than half of an int8
+HUNDRED, THREE = IntegerAttribute("a", 0, 100), IntegerAttribute("a", 0, 3)
+NULLABLE = IntegerAttribute("a", 0, 3, nullable=True)
+OTHER = IntegerAttribute("a", 0, 3, nullable=True, other=True)
+UNDER_NULLS = pa.Array.from_buffers(
+    pa.uint8(), 4,
+    [pa.py_buffer(bytes([0b0101])), pa.py_buffer(np.array([1, 200, 2, 255], np.uint8))],
+)  # fmt: skip
+UNION = pa.UnionArray.from_sparse(
+    pa.array([0, 1, 0, 1], pa.int8()),
+    [pa.array([1, 0, None, 0]), _strings([b"x", b"2", b"x", b"\xff"], pa.string())],
 )
-def test_columns_of_other_types_have_no_levels(array):
-    assert encode_column(IntegerAttribute("a", 0, 3), array).tolist() == [-1] * 3
-    nullable = IntegerAttribute("a", 0, 3, nullable=True, other=True)
-    assert encode_column(nullable, array).tolist() == [4, 5, 4]
+CODED = pa.ExtensionArray.from_storage(Coded(), pa.array([1, None, 9], pa.int8()))
+WITHOUT_LEVELS = [
+    pa.array([[1], None, []]),
+    pa.array([{"a": 1}, None, {"a": 2}]),
+    pa.array([datetime.date(2020, 1, 1), None, datetime.date(1970, 1, 2)]),
+    pa.array([datetime.datetime(2020, 1, 1), None, datetime.datetime(1970, 1, 1)]),
+    pa.array([[(1, 2)], None, []], pa.map_(pa.int64(), pa.int64())),
+    pa.array([1, None, 1], pa.duration("s")),
+]
 
 
-def test_reads_extension_union_and_view_columns():
-    attribute = IntegerAttribute("a", 0, 3, nullable=True)
-
-    class Coded(pa.ExtensionType):
-        def __init__(self):
-            super().__init__(pa.int8(), "beam_dp.test")
-
-        def __arrow_ext_serialize__(self):
-            return b""
-
-    extension = pa.ExtensionArray.from_storage(Coded(), pa.array([1, None, 9], pa.int8()))
-    assert encode_column(attribute, extension).tolist() == [1, 4, -1]
-    union = pa.UnionArray.from_sparse(
-        pa.array([0, 1, 0, 1], pa.int8()),
-        [pa.array([1, 0, None, 0]), _strings([b"x", b"2", b"x", b"\xff"], pa.string())],
-    )
-    assert encode_column(attribute, union).tolist() == [1, 2, 4, -1]
+@pytest.mark.parametrize(
+    ("attribute", "array", "codes"),
+    [
+        pytest.param(HUNDRED, pa.array(["3", "0x1F", "4"]), [3, -1, 4], id="hexadecimal"),
+        pytest.param(HUNDRED, pa.array(["7X", "3", "0X1F"]).slice(1), [3, -1], id="its slice"),
+        pytest.param(WIDE, pa.array([*range(-100, 100)] * 2, pa.int8()),
+                     [v // 50 for v in range(200)] * 2, id="wide range"),
+        pytest.param(NULLABLE, CODED, [1, 4, -1], id="extension"),
+        pytest.param(NULLABLE, UNION, [1, 2, 4, -1], id="union"),
+        pytest.param(THREE, UNDER_NULLS, [1, -1, 2, -1], id="bytes under nulls"),
+        pytest.param(NULLABLE, UNDER_NULLS, [1, 4, 2, 4], id="bytes under a null level"),
+        *(pytest.param(THREE, each, [-1] * 3, id=str(each.type)) for each in WITHOUT_LEVELS),
+        *(pytest.param(OTHER, each, [4, 5, 4], id=f"other {each.type}") for each in WITHOUT_LEVELS),
+    ],
+)  # fmt: skip
+def test_column_has_these_codes(attribute, array, codes):
+    assert encode_column(attribute, array).tolist() == codes
 
 
 def test_reads_dictionary_with_nulls_repetitions_and_unused_entries():
@@ -383,15 +382,6 @@ def test_reads_dictionary_with_nulls_repetitions_and_unused_entries():
         pa.array([None, None], pa.int8()), pa.array([], "string")
     )
     assert encode_column(attribute, empty).tolist() == [2, 2]
-
-
-def test_bytes_under_a_null_are_ignored():
-    valid = pa.py_buffer(bytes([0b0101]))
-    data = pa.py_buffer(np.array([1, 200, 2, 255], np.uint8))
-    array = pa.Array.from_buffers(pa.uint8(), 4, [valid, data])
-    assert encode_column(IntegerAttribute("a", 0, 3), array).tolist() == [1, -1, 2, -1]
-    nullable = IntegerAttribute("a", 0, 3, nullable=True)
-    assert encode_column(nullable, array).tolist() == [1, 4, 2, 4]
 
 
 def test_bad_text_affects_no_other_value():

@@ -20,6 +20,7 @@ from collisions import (
     kept_by_definition,
     mix,
     record_hash,
+    survivors,
     unit_hash,
     unmix,
     with_hash,
@@ -32,14 +33,6 @@ from beam_dp.encoding.contributions import select_records
 from beam_dp.encoding.units import unit_fingerprints
 
 Held = list[tuple[int, tuple[int, int]]]  # unit, words
-
-
-def survivors(held: Held, k: int) -> collections.Counter:
-    units, _ = unit_fingerprints(pa.array([unit for unit, _ in held], pa.int64()))
-    words = [np.array(each, np.uint64) for each in zip(*(words for _, words in held), strict=True)]
-    return collections.Counter(
-        held[i] for i in select_records(units, words, np.ones(len(held), np.int64), k, None)
-    )
 
 
 def twins(unit: int) -> Held:

@@ -28,52 +28,44 @@ BINARY = [value.encode("utf-8", "surrogatepass") for value in TEXTS]
 ARROW_TEXTS = [value for value in TEXTS if value != "\ud800"]
 
 
-def test_integers_are_themselves():
-    expected = [0, 5, 2**63 - 1]
-    for values in [
-        expected,
-        tuple(expected),
-        np.array(expected),
-        np.array(expected, dtype=np.uint64),
-        np.array(expected, dtype=object),
-        pa.array(expected),
-        pa.chunked_array([expected[:1], expected[1:]]),
-        pa.array(expected).dictionary_encode(),
+INTEGERS = [0, 5, 2**63 - 1]
+FORMS = {
+    "integers": [
+        INTEGERS, tuple(INTEGERS), np.array(INTEGERS), np.array(INTEGERS, np.uint64),
+        np.array(INTEGERS, object), pa.array(INTEGERS),
+        pa.chunked_array([INTEGERS[:1], INTEGERS[1:]]), pa.array(INTEGERS).dictionary_encode(),
         [np.int64(0), np.uint8(5), 2**63 - 1],
-    ]:
+    ],
+    "64 bits": [[2**64 - 1]],
+    "a narrow type": [np.array([3, 4], np.int8)],
+    "text": [TEXTS, iter(TEXTS), np.array(TEXTS, object)],
+    "Arrow's text": [
+        pa.array(ARROW_TEXTS), pa.array(ARROW_TEXTS, pa.large_string()),
+        pa.array(ARROW_TEXTS).dictionary_encode(), pa.chunked_array([ARROW_TEXTS]),
+        pa.array(["", *ARROW_TEXTS])[1:],
+    ],
+    "numpy's text": [np.array(["5", "é", "alice@example.org"])],
+    "bytes": [
+        BINARY, np.array(BINARY, object), pa.array(BINARY), pa.array(BINARY, pa.large_binary()),
+    ],
+}  # fmt: skip
+MEANT = {
+    "integers": INTEGERS,
+    "64 bits": [2**64 - 1],
+    "a narrow type": [3, 4],
+    "text": [*map(fingerprint, TEXTS)],
+    "Arrow's text": [*map(fingerprint, ARROW_TEXTS)],
+    "numpy's text": [*map(fingerprint, ["5", "é", "alice@example.org"])],
+    "bytes": [*map(fingerprint, BINARY)],
+}
+
+
+@pytest.mark.parametrize("kind", FORMS)
+def test_element_is_its_integer_or_fingerprint_in_every_form(kind):
+    for values in FORMS[kind]:
         elements = universe_elements(values, KEY)
         assert elements.dtype == np.uint64
-        assert elements.tolist() == expected
-    assert universe_elements([2**64 - 1], KEY).tolist() == [2**64 - 1]
-    assert universe_elements(np.array([3, 4], dtype=np.int8), KEY).tolist() == [3, 4]
-
-
-def test_text_has_the_fingerprint_of_the_definition():
-    expected = [fingerprint(value) for value in TEXTS]
-    for values in [TEXTS, iter(TEXTS), np.array(TEXTS, dtype=object)]:
-        assert universe_elements(values, KEY).tolist() == expected
-    expected = [fingerprint(value) for value in ARROW_TEXTS]
-    for array in [
-        pa.array(ARROW_TEXTS),
-        pa.array(ARROW_TEXTS, pa.large_string()),
-        pa.array(ARROW_TEXTS).dictionary_encode(),
-        pa.chunked_array([ARROW_TEXTS]),
-        pa.array(["", *ARROW_TEXTS])[1:],
-    ]:
-        assert universe_elements(array, KEY).tolist() == expected
-    fixed_width = np.array(["5", "é", "alice@example.org"])
-    assert universe_elements(fixed_width, KEY).tolist() == list(map(fingerprint, fixed_width))
-
-
-def test_bytes_have_the_fingerprint_of_the_definition():
-    expected = [fingerprint(value) for value in BINARY]
-    for values in [
-        BINARY,
-        np.array(BINARY, dtype=object),
-        pa.array(BINARY),
-        pa.array(BINARY, pa.large_binary()),
-    ]:
-        assert universe_elements(values, KEY).tolist() == expected
+        assert elements.tolist() == MEANT[kind]
 
 
 def test_types_are_kept_apart_also_in_one_list():

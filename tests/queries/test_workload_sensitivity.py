@@ -26,6 +26,11 @@ def brute_force(workload: LinearWorkload, neighboring: str) -> tuple[int, int]:
     return int(changes.sum(axis=2).max()), int((changes**2).sum(axis=2).max())
 
 
+def compare_no_pairs(patch: pytest.MonkeyPatch) -> None:
+    for limit in ("_MAX_COLUMNS", "_MAX_VALUES"):
+        patch.setattr(sensitivity_module, limit, 0)
+
+
 @pytest.mark.slow
 @settings(max_examples=150)
 @given(workloads(), st.sampled_from([ADD, REPLACE]), st.integers(1, 3))
@@ -40,8 +45,7 @@ def test_sensitivity_is_the_largest_change_over_all_pairs(workload, neighboring,
 @given(workloads())
 def test_sensitivity_is_a_bound_or_marked_exact_with_too_many_pairs(workload):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sensitivity_module, "_MAX_COLUMNS", 0)
-        patch.setattr(sensitivity_module, "_MAX_VALUES", 0)
+        compare_no_pairs(patch)
         found = workload_sensitivity(workload, REPLACE)
     l1, l2_squared = brute_force(workload, REPLACE)
     assert found.l1 >= l1 and found.l2_squared >= l2_squared
@@ -76,8 +80,7 @@ def test_every_form_is_exact(domain, spec, neighboring):
 
 def without_pairs(spec: str, domain: Domain, monkeypatch) -> tuple[float, float]:
     """Its exact sensitivities under both relations, computed without comparing pairs."""
-    monkeypatch.setattr(sensitivity_module, "_MAX_COLUMNS", 0)
-    monkeypatch.setattr(sensitivity_module, "_MAX_VALUES", 0)
+    compare_no_pairs(monkeypatch)
     workload = parse_linear_workload(spec, domain)
     found = [workload_sensitivity(workload, relation) for relation in (ADD, REPLACE)]
     assert all(each.is_exact for each in found)
@@ -113,8 +116,7 @@ def test_compares_all_pairs_if_bound_and_search_are_inconclusive(monkeypatch):
     assert workload_sensitivity(workload, REPLACE) == WorkloadSensitivity(
         10 * UNIT, 10 * UNIT**2, True
     )
-    monkeypatch.setattr(sensitivity_module, "_MAX_COLUMNS", 0)
-    monkeypatch.setattr(sensitivity_module, "_MAX_VALUES", 0)
+    compare_no_pairs(monkeypatch)
     bound = workload_sensitivity(workload, REPLACE)
     assert bound == WorkloadSensitivity(12 * UNIT, 12 * UNIT**2, False)
 
