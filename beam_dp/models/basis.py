@@ -136,8 +136,6 @@ class MarginalCoefficients:
     """Coefficients of each support's own marginal: over 10^300 cells a domain's overflow a float.
 
     ``supports``: the wanted supports, as tuples of ascending axes; () is the constant.
-
-    Attributes: as of ``Coefficients``.
     """
 
     def __init__(self, shape: Sequence[int], supports: Iterable[Support]) -> None:
@@ -152,10 +150,7 @@ class MarginalCoefficients:
 
 
 def squared_scale(basis: Coefficients, support: Support, axes: Support) -> float:
-    """Returns the square of the factor between two scales of a support's coefficients.
-
-    ``support``: lies inside the axes.
-    """
+    """Returns the squared factor between two scales of coefficients, for a support inside axes."""
     sizes = [math.prod(basis.shape[axis] for axis in each) for each in (support, axes)]
     return basis.cells_summed(support) * sizes[0] / sizes[1]
 
@@ -163,21 +158,14 @@ def squared_scale(basis: Coefficients, support: Support, axes: Support) -> float
 def marginal_of(
     basis: Coefficients, coefficients: NDArray[np.float64], axes: Support
 ) -> NDArray[np.float64]:
-    """Returns the marginal that coefficients describe, one axis an attribute, float64.
-
-    ``basis``: must hold every support inside the axes.
-    """
+    """Returns the marginal that coefficients describe; the basis must hold all supports inside."""
     return _table(basis, coefficients, axes, is_sum=True)
 
 
 def log_table(
     basis: Coefficients, log_weights: NDArray[np.float64], axes: Support
 ) -> NDArray[np.float64]:
-    """Returns what the supports inside some axes add to the logarithm of each of their cells.
-
-    Returns:
-        one axis an attribute, float64.
-    """
+    """Returns what the supports inside some axes add to the logarithm of each of their cells."""
     return _table(basis, log_weights, axes, is_sum=False)
 
 
@@ -226,9 +214,6 @@ def importance_of(
 
     The mean over marginals, by their weights, of the mean squared error of a marginal's cells is
     the sum of these weights times the squared errors of the coefficients.
-
-    Returns:
-        shape (num_coefficients,), float64.
     """
     result = np.zeros(basis.num_coefficients)
     total = sum(weights)

@@ -22,10 +22,7 @@ _SHORT_ROW = 48
 
 
 def broadcast_shape(axes: Sequence[int], within: Sequence[int], shape: Sequence[int]) -> Axes:
-    """Returns the shape of a table over some axes that broadcasts over all of ``within``.
-
-    ``within``: axes to broadcast over.
-    """
+    """Returns the shape of a table over some axes that broadcasts over all of ``within``."""
     return tuple(shape[axis] if axis in axes else 1 for axis in within)
 
 
@@ -65,12 +62,9 @@ def _summing_steps(sizes: Axes, is_kept: tuple[bool, ...]) -> tuple[tuple[int, i
 def sum_to(
     table: NDArray[np.float64], is_kept: tuple[bool, ...], out: NDArray[np.float64] | None = None
 ) -> NDArray[np.float64]:
-    """Returns a table summed over the axes that are not kept.
+    """Returns a copy of a table, summed over the axes that are not kept.
 
     ``out``: where to write it, contiguous.
-
-    Returns:
-        the kept axes in their order; a copy.
     """
     sizes = table.shape
     for before, summed, after in _summing_steps(sizes, is_kept):

@@ -1,12 +1,12 @@
 """Single attributes with less noise than was measured: post-processing of their noisy counts.
 
-The counts of one attribute say more together than each says alone. None is negative, of a long
-attribute most are small, and neighbours on an order are alike, or jump. A hidden Markov chain says
-just that: a code's count is 0, or follows a distribution that all codes share, or, on an order,
-resembles the count of the code before it. How many counts are small and how much neighbours are
-alike is learned from the same noisy counts: where an order means nothing, little is gained by it
-and little lost. The posterior means replace the noisy counts where a hypothesis is
-fitted; whatever is published as measured, and every error that is stated, stays as it was.
+The counts of one attribute say more together than each says alone: they are not negative, most
+counts of a long attribute are small, and neighbours on an order are alike, or jump. This is a
+hidden Markov chain: a code's count is 0, or follows a distribution that all codes share, or, on an
+order, resembles the count of the code before it. How many counts are small and how much neighbours
+are alike is learned from the same noisy counts, so a meaningless order gains and loses little. The
+posterior means replace the noisy counts only in the fit of a hypothesis: published measurements
+and stated errors stay as they were.
 """
 
 from __future__ import annotations
@@ -55,9 +55,8 @@ def denoised(
     """Returns noisy coefficients, those of single attributes estimated from all of their counts.
 
     Attributes of fewer than 8 codes, and all coefficients of several attributes, are as observed.
-
-    They come with the variances of what is left of their errors, and are neither unbiased nor
-    independent: for a fit, not for a statement of errors.
+    Variances are of the remaining errors, which are neither unbiased nor independent: they serve
+    a fit, not a statement of errors.
     """
     values, variances = observed.values.copy(), observed.variances.copy()
     for axis, attribute in enumerate(domain.attributes):
@@ -81,10 +80,7 @@ def denoised(
 
 
 def follows_before(attribute: Attribute) -> NDArray[np.bool_]:
-    """Returns which codes come right after the code before them on an order.
-
-    No code of a category does, nor do those of other values and of null.
-    """
+    """Returns which codes follow the code before them on an order; codes of categories do not."""
     is_ordered = isinstance(attribute, OrderedAttribute)
     codes = np.arange(attribute.size)
     return (codes > 0) & (codes < attribute.num_levels) & is_ordered
@@ -92,11 +88,7 @@ def follows_before(attribute: Attribute) -> NDArray[np.bool_]:
 
 @dataclasses.dataclass(frozen=True)
 class CountEstimates:
-    """What is believed of counts.
-
-    ``means``: shape (num_codes,), records; they sum to the number of records.
-    ``variances``: same shape, squared records.
-    """
+    """Posterior means, which sum to the number of records, and variances of counts."""
 
     means: NDArray[np.float64]
     variances: NDArray[np.float64]
@@ -212,14 +204,10 @@ def _passes(
     alike: NDArray[np.float64],
     likelihoods: NDArray[np.float64],
 ) -> tuple[float, NDArray[np.float64], NDArray[np.float64]]:
-    """Goes along a chain and back.
+    """Returns the log-likelihood, the posterior, and that of being in a bin and resembling no code.
 
     ``chances``: that a code resembles the one before it, shape (num_codes,).
-    ``shared``: distribution of one that does not, shape (num_codes, num_bins).
-
-    Returns:
-        The log-likelihood; the posterior, shape (num_codes, num_bins); and that of being in a bin
-        and resembling none, same shape.
+    ``shared``: distribution of a code that does not, shape (num_codes, num_bins), as posteriors.
     """
     posterior, sums = np.empty_like(likelihoods), np.empty(len(likelihoods))
     before = shared[0]

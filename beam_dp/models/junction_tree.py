@@ -227,11 +227,7 @@ _Message = tuple[int, int, int]
 
 
 def tree_marginals(tree: JunctionTree, wanted: Iterable[Axes]) -> list[NDArray[np.float64]]:
-    """Returns marginals of the distribution that a tree is calibrated to.
-
-    Returns:
-        For each set a table with one axis an attribute, which sums to 1; its own copy.
-    """
+    """Returns copies of marginals, which sum to 1, of the distribution of a calibrated tree."""
     with np.errstate(divide="ignore", invalid="ignore", under="ignore"):
         return _Marginals(tree, [mask_of(axes) for axes in wanted]).tables()
 

@@ -369,10 +369,7 @@ def refit(
 ) -> NDArray[np.float64]:
     """Returns the hypothesis after one step of the path from a given one: for use between rounds.
 
-    ``log_weights``: the hypothesis to start from, shape (num_coefficients,).
-
-    Returns:
-        shape (num_coefficients,).
+    ``log_weights``: the hypothesis to start from, shape (num_coefficients,), as is the result.
     """
     chosen = observed.fitted(basis)
     problem = _Problem(basis, chosen, total, log_weights, tolerance)
@@ -390,10 +387,7 @@ def independent_log_weights(
 ) -> NDArray[np.float64]:
     """Returns the hypothesis of independent attributes, each fitted to its own coefficients.
 
-    Attributes without an observation stay uniform.
-
-    Returns:
-        shape (num_coefficients,), zero outside one-attribute supports.
+    Attributes without an observation stay uniform. Coefficients of several attributes are 0.
     """
     result = np.zeros(basis.num_coefficients)
     for axis, size in enumerate(basis.shape):
@@ -465,7 +459,7 @@ class _Problem:
 def independent_variances(basis: Basis, log_weights: NDArray[np.float64]) -> NDArray[np.float64]:
     """Returns the variance of every basis vector under independent attributes.
 
-    The diagonal of the dual's Hessian there: it scales coefficients of rare codes.
+    This is the diagonal of the dual's Hessian: it scales coefficients of rare codes.
     """
     firsts, seconds = [], []
     for axis, size in enumerate(basis.shape):

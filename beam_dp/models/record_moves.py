@@ -21,8 +21,8 @@ from scipy.sparse import csr_array
 from beam_dp.models.elimination import Axes
 
 _GOLDEN = (math.sqrt(5) - 1) / 2
-# Cells of records times codes that are decided at once: few, so that they seldom get in each
-# other's way, but enough for arrays to pay.
+# Records times codes that are decided at once: few, so that moves seldom conflict, but enough for
+# arrays to pay.
 _PART_CELLS = 2**15
 _MAX_SWEEPS = 20
 _MAX_HALVINGS = 10
@@ -34,8 +34,7 @@ _LEAST_GAIN = 0.05
 class Target:
     """What a table of the records should be.
 
-    ``axes``: of the table, ascending.
-    ``table``: one axis an attribute, float64, in records.
+    ``axes``: ascending; the table has one axis for each, in records.
     ``weight``: of the squared error of each of its cells, >= 0.
     """
 
@@ -52,15 +51,12 @@ def improve_records(
     max_sweeps: int = _MAX_SWEEPS,
     impossible: Sequence[tuple[Axes, NDArray[np.bool_]]] = (),
 ) -> float:
-    """Moves records towards target tables, in place.
+    """Moves records towards target tables, in place; returns the root of the error that is left.
 
-    ``codes``: shape (number of attributes, number of records), int32; changed.
+    ``codes``: shape (number of attributes, number of records); changed.
     ``max_error``: root of the weighted squared error at which to stop.
-    ``impossible``: (axes, table) with True in the cells that no record may enter; none is
-    there.
-
-    Returns:
-        The root of the weighted squared error that is left.
+    ``impossible``: (axes, table) with True in the cells that no record may enter; no record may
+    start there.
 
     Accuracy: the error never rises.
     """
@@ -249,10 +245,9 @@ class _StackedTables:
         return rows
 
     def slopes(self, rows: NDArray[np.int64]) -> NDArray[np.float32]:
-        """Returns by how much an additional record with each code would raise the squared error.
+        """Returns by how much a record more with each code would raise the squared error.
 
-        Returns:
-            shape (size, number of records); for each record that has these rows.
+        The shape is (size, number of records): one column for each record with these rows.
         """
         table = (2 * self._row_weights * self._surplus).astype(np.float32)
         ends = np.arange(0, rows.size + 1, rows.shape[1])

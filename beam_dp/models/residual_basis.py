@@ -65,12 +65,9 @@ class ResidualBasis:
         return self._gather(self._contract([cells], self._levels))
 
     def synthesise(self, coefficients: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Returns the dense table with the given coefficients, all others 0.
+        """Returns the dense table with the given coefficients, shape (num_cells,), in C order.
 
         The transpose of ``analyse``, and its right inverse up to the unnamed supports.
-
-        Returns:
-            shape (num_cells,), float64, C order of the domain.
         """
         table = np.empty(self.num_cells)
         for where, cells in self.pieces(coefficients):

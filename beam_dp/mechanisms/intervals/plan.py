@@ -240,12 +240,10 @@ _MANY_LEAVES = 2**17
 class IntervalPlan(Plan):
     """The public parameters of one release of all intervals.
 
-    Args: as of ``Plan``, and
-        choice: names of the strategy and of the noise.
-        strategy: what is measured.
-        scale: of the noise of each measurement, in grid units.
-        grid: grid units that make one unit of the strategy, an integer >= 1.
-        attribute: whose levels the cells are, where that is known.
+    ``choice``: names of the strategy and of the noise.
+    ``scale``: of the noise of each measurement, in grid units.
+    ``grid``: grid units that make one unit of the strategy, an integer >= 1.
+    ``attribute``: the attribute whose levels the cells are, if known.
     """
 
     mechanism: str = "intervals"

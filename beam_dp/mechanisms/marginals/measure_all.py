@@ -97,10 +97,8 @@ def check_unit_cost(
 class MeasureAllPlan(plans.MarginalsPlan):
     """The plan of a mechanism that measures a fixed set of tables once.
 
-    Args: as of ``MarginalsPlan``, and
-        calibration: ``tight`` or ``textbook``.
-        predicted_cell_error: root mean squared error of a cell before the fit, in records.
-        max_unit_cost: C, where records of a unit are limited by what they cost (``unit_costs``).
+    ``predicted_cell_error``: root mean squared error of a cell before the fit, in records.
+    ``max_unit_cost``: C, where records of a unit are limited by what they cost (``unit_costs``).
     """
 
     strategy: ClassVar[str] = "measure_all"

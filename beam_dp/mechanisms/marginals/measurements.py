@@ -39,13 +39,7 @@ class Measurement(MeasuredTable):
     """One noisy measurement, and how it is drawn."""
 
     def draw(self, marginals: Marginals, noise: NoiseSource) -> NDArray[np.float64]:
-        """Returns the noisy table, in records: the only step that sees exact counts.
-
-        ``marginals``: exact tables that hold this marginal.
-
-        Returns:
-            one axis an attribute, float64.
-        """
+        """Returns the noisy table, in records, from exact tables: the only step that sees them."""
         exact = marginals.marginal(self.names)
         if self.kind == "residual":
             exact = residual_query(exact, self.grid)
@@ -241,10 +235,8 @@ def residual_sensitivity(
     attributes, and ``least_overlap`` bounds the rest. A replaced record may also leave the
     domain, or come from outside: then only one of the two counts.
 
-    ``precisions``: one over their variances, shape (len(supports),).
-
-    Returns:
-        L2 sensitivity in units of the noise.
+    ``precisions``: one over their variances, shape (len(supports),). They make the result an L2
+    sensitivity in units of the noise.
     """
     norms = np.array([residual_norm(domain.shape[axis] for axis in s) for s in supports])
     one = float(precisions @ norms)

@@ -45,10 +45,7 @@ def l1_score(exact: NDArray[np.int64], answer: NDArray[np.float64], grid: int) -
     ``grid``: units that make one record, an integer >= 1.
 
     Privacy: one more record changes it by at most ``grid``, up or down; the answer must be public,
-    and may be anything: what is no number counts as 0.
-
-    Returns:
-        From 0 to ``MAX_SCORE``.
+    and may be anything: what is no number counts as 0. It is from 0 to ``MAX_SCORE``.
     """
     # Clipped cell by cell, so that neither a difference nor their sum can wrap.
     largest = MAX_SCORE // exact.size
@@ -64,10 +61,8 @@ def largest_cell_score(exact: NDArray[np.int64], answer: NDArray[np.float64], gr
     ``grid``: units that make one record, an integer >= 1.
 
     Privacy: one more record changes it by at most ``grid``, up or down, and so does a replacement,
-    whose two cells move by one record each; the answer must be public, as in ``l1_score``.
-
-    Returns:
-        From 0 to ``MAX_SCORE``.
+    whose two cells move by one record each; the answer must be public, as in ``l1_score``. It is
+    from 0 to ``MAX_SCORE``.
     """
     on_grid = np.minimum(exact, MAX_SCORE // grid) * grid
     difference = np.abs(on_grid - answer_on_grid(answer, grid, MAX_SCORE))
@@ -75,7 +70,7 @@ def largest_cell_score(exact: NDArray[np.int64], answer: NDArray[np.float64], gr
 
 
 def answer_on_grid(answer: NDArray[np.float64], grid: int, largest: int) -> NDArray[np.int64]:
-    """Returns a hypothetical answer in whole units of a grid, clipped, whatever a fit made of it.
+    """Returns a hypothetical answer in whole units of a grid, clipped; 0 where it is no number.
 
     The integer that a processor makes of what is no number differs between them, and differences
     to it wrap: a record would then move a score by far more than its sensitivity.
@@ -83,9 +78,6 @@ def answer_on_grid(answer: NDArray[np.float64], grid: int, largest: int) -> NDAr
     ``answer``: any shape, in records; public.
     ``grid``: units that make one record, an integer >= 1.
     ``largest``: that the result may be, up to 2^61.
-
-    Returns:
-        same shape, int64; 0 where the answer is no number.
     """
     with np.errstate(over="ignore"):
         on_grid = np.clip(answer * float(grid), -largest, largest)

@@ -50,8 +50,7 @@ class StartingRecords:
     """Records whose distribution a hypothesis starts from, and leaves as far as noisy tables say.
 
     ``source``: what the card calls them: the draw id of a release, or how many were public.
-    ``codes``: distinct records, one array of shape (m,) an attribute.
-    ``counts``: shape (m,), how many equal each.
+    ``codes``: distinct records, one array of shape (m,) for each attribute; ``counts``: shape (m,).
 
     Privacy: they must be public, or an earlier release, whose own budget was spent then. Nothing
     that is measured or promised follows from them; they are read where noisy tables are fitted.
@@ -257,11 +256,8 @@ class Mechanism(Protocol):
     ) -> MarginalsPlan:
         """Returns what would be done, or raises InputError: from public numbers alone.
 
-        Args:
-            domain: the universe.
-            workload: marginals; any linear queries where ``answers_linear_queries``.
-            guarantee: what is promised.
-            num_records: the public number of records, or ``"noisy"``.
+        ``workload``: marginals; any linear queries where ``answers_linear_queries``.
+        ``num_records``: the public number of records, or ``"noisy"``.
         """
         ...
 

@@ -94,10 +94,8 @@ class RoundBudget:
 class RoundsPlan(plans.MarginalsPlan):
     """The plan of a fixed number of rounds, or of an annealed schedule.
 
-    Args: as of ``MarginalsPlan``, and
-        num_rounds: a number, or ``"annealed"``.
-        num_units: of budget, all rounds together.
-        unit: the scales of a round of one unit.
+    ``num_units``: of budget, all rounds together.
+    ``unit``: the scales of a round of one unit.
     """
 
     strategy: ClassVar[str] = "rounds"

@@ -93,9 +93,7 @@ def selection_budget(guarantee: Guarantee, num_pairs: int) -> SelectionBudget:
 class SelectionPlan(plans.MarginalsPlan):
     """The plan of selecting pairs by noisy scores, measuring them once, and checking the others.
 
-    Args: as of ``MarginalsPlan``, and
-        pairs: that are scored, as ascending axes.
-        budget: what each step spends.
+    ``pairs``: the pairs that get a score, as ascending axes.
     """
 
     strategy: ClassVar[str] = "selection"

@@ -206,14 +206,11 @@ class Stop:
 class TextbookPlan(MarginalsPlan):
     """The plan of Hardt, Ligett and McSherry's algorithm.
 
-    Args: as of ``MarginalsPlan``, where ``num_records`` is a number, and
-        num_rounds: T.
-        distribution: of the noise of a measured cell.
-        measurement_scale: of that noise, in records.
-        selection_scale: of the noise of a selection, in records.
-        bound_of_average: of the largest error of the average of all hypotheses, in records; None
-            where none is published.
-        stop: where rounds may end early.
+    ``measurement_scale``: of the noise of a measured cell, in records.
+    ``selection_scale``: of the noise of a selection, in records.
+    ``bound_of_average``: of the largest error of the average of all hypotheses, in records; None
+    where no bound is published.
+    ``stop``: given where rounds may end early.
     """
 
     strategy: ClassVar[str] = "textbook"

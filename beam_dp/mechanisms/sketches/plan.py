@@ -110,14 +110,11 @@ class HistogramNoise:
 class SparsePlan(Plan):
     """A sparse mechanism's public parameters for one release.
 
-    Args: as of ``Plan``, and
-        max_sparsity: the most elements that a query may have.
-        max_weight: the most that one record weighs; weights are integers from 0 to it.
-        hash_key: of the projection, and of the fingerprints of text; drawn with the plan.
-        sketch: what is projected; None for a histogram alone.
-        histogram: what is counted by element; None for a sketch alone.
-        options: of the mechanism that the noise does not show, by name.
-        key: which columns of the records it is about, and how they are read, as JSON values.
+    ``max_sparsity``: the most elements that a query may have.
+    ``max_weight``: the most that one record weighs; weights are integers from 0 to it.
+    ``hash_key``: of the projection, and of the fingerprints of text; drawn with the plan.
+    ``options``: of the mechanism that the noise does not show, by name.
+    ``key``: which columns of the records are the key, and how they are read, as JSON values.
     """
 
     max_sparsity: int
@@ -276,9 +273,7 @@ def checked_scale(guarantee: Guarantee, exact: Real) -> float:
 
 
 def gaussian_noise(guarantee: Guarantee, squared_sensitivity: int) -> tuple[float, int, Loss]:
-    """Returns the discrete Gaussian scale for an integer vector, its grid, and what it reveals.
-
-    The sensitivity is that of the L2 norm.
+    """Returns the discrete Gaussian scale for an L2 sensitivity of integers, its grid and its loss.
 
     Privacy: (epsilon, delta), exactly calibrated: see ``accounting.discrete_gaussian_mu``. On the
     grid chosen here the noise is that of a continuous Gaussian to within 0.05 %.
@@ -294,11 +289,7 @@ def gaussian_noise(guarantee: Guarantee, squared_sensitivity: int) -> tuple[floa
 
 @dataclasses.dataclass(frozen=True)
 class SparseSummary:
-    """The exact sums that a sparse plan reads. Secret.
-
-    ``projection``: where the plan has a sketch.
-    ``counts``: where the plan has a histogram.
-    """
+    """The exact sums that a sparse plan reads for its sketch and its histogram. Secret."""
 
     projection: Projection | None = None
     counts: ElementCounts | None = None
@@ -312,10 +303,7 @@ def release_sparse(plan: SparsePlan, summary: SparseSummary, noise: NoiseSource)
     limited as the plan says: k records a unit, weights from 0 to the largest, and, where
     ``max_squared_norm`` is given, each unit's sketch below it.
 
-    Args:
-        plan: made before any record was read.
-        summary: exact sums; that of the sketch under the plan's hash key.
-        noise: where the noise comes from.
+    ``summary``: exact sums; that of the sketch under the plan's hash key.
 
     Cost: one draw of noise a cell and a counted element, about 1e-5 s each.
     """
