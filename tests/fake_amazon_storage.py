@@ -17,12 +17,17 @@ from typing import Any
 from xml.sax.saxutils import escape
 
 import botocore.loaders
-from fake_storage import NAMES_A_PAGE, Answer, FakeBucket, FakeStorage
+from fake_storage import Answer, FakeBucket, FakeStorage
 
 # Of the library: each client reads and parses its description of the service anew, for a tenth of a
 # second.
 LOADER = botocore.loaders.create_loader()
 ACCOUNT = "123456789012"
+ENVIRONMENT = {
+    "ACCESS_KEY_ID": "tests", "SECRET_ACCESS_KEY": "tests", "DEFAULT_REGION": "us-east-1",
+    "EC2_METADATA_DISABLED": "true", "CONFIG_FILE": "/dev/null",
+    "SHARED_CREDENTIALS_FILE": "/dev/null",
+}  # fmt: skip
 BLOCKS = ("BlockPublicAcls", "IgnorePublicAcls", "BlockPublicPolicy", "RestrictPublicBuckets")
 # Of a bucket, by the name of the request that asks for it; absent where it was never made.
 PRIVATE: dict[str, dict[str, str]] = {"publicAccessBlock": dict.fromkeys(BLOCKS, "true")}
@@ -150,9 +155,7 @@ def _setting(bucket: FakeBucket, query: dict[str, str]) -> tuple[dict[str, str],
 
 def _list(bucket: FakeBucket, query: dict[str, str]) -> tuple[dict[str, str], bytes]:
     _allow(bucket, "s3:ListBucket")
-    prefix, after = query.get("prefix", ""), query.get("continuation-token", "")
-    names = sorted(name for name in bucket.objects if name.startswith(prefix) and name > after)
-    page, is_truncated = names[:NAMES_A_PAGE], len(names) > NAMES_A_PAGE
+    page, is_truncated = bucket.page(query.get("prefix", ""), query.get("continuation-token", ""))
     quoted = urllib.parse.quote if query.get("encoding-type") == "url" else str
     entries = "".join(
         f"<Contents><Key>{escape(quoted(name))}</Key><Size>{len(bucket.objects[name][0])}</Size>"
@@ -180,12 +183,8 @@ def serving(monkeypatch: Any) -> Iterator[FakeAmazonStorage]:
     """The service with a private bucket ``releases``, found by clients of this process."""
     with FakeAmazonStorage() as service:
         service.buckets["releases"] = FakeBucket(dict(PRIVATE), set(RIGHTS))
-        monkeypatch.setenv("AWS_ENDPOINT_URL_S3", service.url)
-        monkeypatch.setenv("AWS_ACCESS_KEY_ID", "tests")
-        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "tests")
-        monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
-        monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
         monkeypatch.setattr("botocore.loaders.create_loader", lambda search_path: LOADER)
-        for name in ("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"):
-            monkeypatch.setenv(name, "/dev/null")
+        monkeypatch.setenv("AWS_ENDPOINT_URL_S3", service.url)
+        for name, value in ENVIRONMENT.items():
+            monkeypatch.setenv(f"AWS_{name}", value)
         yield service

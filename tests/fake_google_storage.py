@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import google_crc32c
-from fake_storage import NAMES_A_PAGE, Answer, FakeBucket, FakeStorage
+from fake_storage import Answer, FakeBucket, FakeStorage
 
 PRIVATE = {"iamConfiguration": {"publicAccessPrevention": "enforced"}}
 RIGHTS = {"storage.objects.create", "storage.objects.delete", "storage.objects.get",
@@ -129,18 +129,11 @@ def _existing(bucket: FakeBucket, name: str, generation: str | None) -> tuple[by
 
 
 def _list(bucket: FakeBucket, query: dict[str, str]) -> tuple[dict[str, str], bytes]:
-    prefix, after = query.get("prefix", ""), query.get("pageToken", "")
-    names = sorted(name for name in bucket.objects if name.startswith(prefix) and name > after)
-    page = [
-        {
-            **_metadata(name, *bucket.objects[name]),
-            "timeCreated": bucket.time_of(name),
-            "updated": UPDATED,
-        }
-        for name in names[:NAMES_A_PAGE]
-    ]
-    more = {"nextPageToken": page[-1]["name"]} if len(names) > NAMES_A_PAGE else {}
-    return _json({"items": page, **more})
+    names, is_truncated = bucket.page(query.get("prefix", ""), query.get("pageToken", ""))
+    times = ({"timeCreated": bucket.time_of(name), "updated": UPDATED} for name in names)
+    metadata = (_metadata(name, *bucket.objects[name]) for name in names)
+    page = [{**each, **time} for each, time in zip(metadata, times, strict=True)]
+    return _json({"items": page, **({"nextPageToken": names[-1]} if is_truncated else {})})
 
 
 def _crc32c(data: bytes) -> str:

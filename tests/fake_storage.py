@@ -33,6 +33,11 @@ class FakeBucket:
     def time_of(self, name: str) -> str:
         return self.written.get(name, "1970-01-01T00:00:00.000Z")
 
+    def page(self, prefix: str, after: str) -> tuple[list[str], bool]:
+        """One page of a listing, and whether there are more."""
+        names = sorted(name for name in self.objects if name.startswith(prefix) and name > after)
+        return names[:NAMES_A_PAGE], len(names) > NAMES_A_PAGE
+
 
 class Answer(Exception):  # noqa: N818 - not an error: how a handler ends early
     """A status other than success, or an error in spite of it."""

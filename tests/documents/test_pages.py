@@ -6,9 +6,8 @@ import ast
 
 import pytest
 import yaml
-from documents.belongings import BELONGINGS
+from documents.belongings import BELONGINGS, FIGURES
 from documents.blocks import PAGES, Block, blocks_of
-from documents.figures import FIGURES
 from documents.not_run import NOT_RUN, reason
 from documents.reader import Reader, check_flags
 

@@ -2,51 +2,26 @@
 
 from __future__ import annotations
 
-import json
 import os
-import pathlib
-import re
-from typing import Any
 
 import pytest
 from engines.cluster import FlinkCluster
+from engines.contracts import LOCAL, assert_same_contract
 from engines.programs import PROGRAMS
 from jobs import everything_under
 
 NUM_ENVIRONMENTS = 2
 pytestmark = pytest.mark.engines
-CHOSEN = {"draw_id", "files"}  # what differs between two draws of one job
-
-
-def shape(value: Any) -> Any:
-    """A JSON value without parts that noise decides: the numbers, and the number of rows."""
-    if isinstance(value, dict):
-        return {name: shape(each) for name, each in value.items() if name not in CHOSEN}
-    return [shape(each) for each in value] if isinstance(value, list) else type(value)
-
-
-def released(folder: pathlib.Path) -> tuple[dict[str, Any], list[str]]:
-    """The card, and the names of all files without the draw's id."""
-    card = json.loads((folder / "out" / "card.json").read_text(encoding="utf-8"))
-    files = [re.sub(card["draw_id"], "DRAW", name) for name in everything_under(folder / "out")]
-    return card, files
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_cluster_release_has_the_same_structure_and_guarantee(tmp_path, cluster, name):
     program = PROGRAMS[name]
-    found = {}
-    for where, flags in (("local", ["--runner=FnApiRunner"]), ("cluster", cluster.flags())):
-        folder = tmp_path / where
-        folder.mkdir()
-        assert program.main([*program.flags(folder), *flags]) == 0
-        found[where] = released(folder)
-    (card, files), (expected, expected_files) = found["cluster"], found["local"]
-    assert files == expected_files and len(files) == program.num_files
-    assert card["draw_id"] != expected["draw_id"]
-    for public in ("mechanism", "guarantee", "domain", "workload", "attribute"):
-        assert card.get(public) == expected.get(public), public
-    assert shape(card) == shape(expected)
+    for where, flags in (("local", LOCAL), ("cluster", cluster.flags())):
+        (tmp_path / where).mkdir()
+        assert program.main([*program.flags(tmp_path / where), *flags]) == 0
+    assert_same_contract(tmp_path / "local" / "out", tmp_path / "cluster" / "out")
+    assert len(everything_under(tmp_path / "cluster" / "out")) == program.num_files
 
 
 def test_work_is_spread_over_both_task_managers(tmp_path, cluster):

@@ -24,11 +24,8 @@ from beam_dp.schemas.read import KINDS
 
 def entries(source: Any, kind: str | None = None, **options: Any) -> dict[str, dict[str, Any]]:
     """The attributes of a draft by name, without their names."""
-    draft = dp.domain_draft(source, kind, **options)
-    return {
-        each["name"]: {key: value for key, value in each.items() if key != "name"}
-        for each in draft.attributes
-    }
+    found = [dict(each) for each in dp.domain_draft(source, kind, **options).attributes]
+    return {each.pop("name"): each for each in found}
 
 
 def sql(folder: pathlib.Path, text: str) -> str:
@@ -99,12 +96,10 @@ def test_declared_values_are_not_units():
 
 def test_init_explains_cost_of_null(tmp_path, capsys):
     schema = tmp_path / "schema.json"
-    schema.write_text(
-        '[{"name": "age", "type": "BOOL"}, {"name": "a", "type": "BOOL", "mode": "REQUIRED"}]'
-    )
+    fields = [{"name": "age", "type": "BOOL"}, {"name": "a", "type": "BOOL", "mode": "REQUIRED"}]
+    schema.write_text(json.dumps(fields))
     assert main(["init", str(schema), "--output", str(tmp_path / "domain.json")]) == 0
-    told = capsys.readouterr().out
-    told = " ".join(told.split())
+    told = " ".join(capsys.readouterr().out.split())
     assert "The schema allows null in age; each of these columns gets an extra level." in told
     assert 'costs accuracy: remove "nullable" where null cannot occur' in told
 
@@ -166,30 +161,28 @@ def test_missing_sqlglot_is_refused_with_what_to_install(tmp_path, monkeypatch):
 
 
 AVRO = {
-    "type": "record",
-    "name": "Visit",
-    "fields": [
-        {"name": "alive", "type": "boolean"},
-        {"name": "age", "type": ["null", "int"]},
-        {"name": "income", "type": ["long", "double", "null"]},
-        {"name": "code", "type": ["int", "string"]},
-        {"name": "sex", "type": {"type": "enum", "name": "Sex", "symbols": ["F", "M"]}},
-        {"name": "sex_of_partner", "type": ["null", "Sex"]},
-        {"name": "cost", "type": {"type": "bytes", "logicalType": "decimal", "precision": 9}},
-        {"name": "born", "type": {"type": "int", "logicalType": "date"}},
-        {"name": "at", "type": {"type": "long", "logicalType": "timestamp-micros"}},
-        {"name": "local", "type": {"type": "long", "logicalType": "local-timestamp-millis"}},
-        {"name": "daytime", "type": {"type": "int", "logicalType": "time-millis"}},
-        {"name": "tags", "type": {"type": "array", "items": "string"}},
-        {"name": "both", "type": ["boolean", "string"]},
-        {"name": "nothing", "type": "null"},
-        {"name": "what", "type": "Missing"},
-    ],
+    "alive": "boolean",
+    "age": ["null", "int"],
+    "income": ["long", "double", "null"],
+    "code": ["int", "string"],
+    "sex": {"type": "enum", "name": "Sex", "symbols": ["F", "M"]},
+    "sex_of_partner": ["null", "Sex"],
+    "cost": {"type": "bytes", "logicalType": "decimal", "precision": 9},
+    "born": {"type": "int", "logicalType": "date"},
+    "at": {"type": "long", "logicalType": "timestamp-micros"},
+    "local": {"type": "long", "logicalType": "local-timestamp-millis"},
+    "daytime": {"type": "int", "logicalType": "time-millis"},
+    "tags": {"type": "array", "items": "string"},
+    "both": ["boolean", "string"],
+    "nothing": "null",
+    "what": "Missing",
 }
 
 
 def test_avro_gives_types_and_symbols_to_confirm(tmp_path):
-    (tmp_path / "visit.avsc").write_text(json.dumps(AVRO), encoding="utf-8")
+    fields = [{"name": name, "type": kind} for name, kind in AVRO.items()]
+    schema = {"type": "record", "name": "Visit", "fields": fields}
+    (tmp_path / "visit.avsc").write_text(json.dumps(schema), encoding="utf-8")
     draft = dp.domain_draft(str(tmp_path / "visit.avsc"))
     assert draft == dp.domain_draft(str(tmp_path / "visit.avsc"), "avro")
     found = {each["name"]: each for each in draft.attributes}
@@ -298,9 +291,8 @@ SIZES: dict[str, Any] = {
 
 def test_sizes_by_name_are_a_domain():
     found = entries(SIZES)
-    assert found["age"] == {"type": "integer", "min": 0, "max": 84}
-    assert found["0"] == {"type": "integer", "min": 0, "max": 1}
-    assert found["size"] == {"type": "integer", "min": 0, "max": 2}
+    for name, largest in {"age": 84, "0": 1, "size": 2}.items():
+        assert found[name] == {"type": "integer", "min": 0, "max": largest}
     assert found["sex"] == {"type": "categorical", "values": confirmed(["F", "M"])}
     assert found["hours"] == {"type": "integer", "min": confirmed(0), "max": confirmed(99)}
     assert "at least 0 and at most 9.5" in found["income"]["edges"]["open"]

@@ -131,15 +131,18 @@ def test_binned_integer_column_keeps_its_range(counts):
     assert found.edges[-1] < 16
 
 
-@pytest.mark.parametrize("bins", [1, 0, 17, 2.0, True])
-def test_number_of_bins_out_of_range_is_refused(bins):
-    with pytest.raises(dp.InputError, match="must be an integer from 2 to 16"):
-        binned_attribute(released([1000] * 16), bins)
-
-
-def test_release_without_ledger_is_refused():
-    with pytest.raises(dp.InputError, match="must be paid for by a ledger"):
-        binned_attribute(released([1000] * 16, parameters={}), 4)
+@pytest.mark.parametrize(
+    ("bins", "parameters", "condition"),
+    [
+        *((bins, PAID, "must be an integer from 2 to 16") for bins in (1, 0, 17, 2.0, True)),
+        (4, {}, "must be paid for by a ledger"),
+    ],
+)
+def test_number_of_bins_out_of_range_or_release_without_ledger_is_refused(
+    bins, parameters, condition
+):
+    with pytest.raises(dp.InputError, match=condition):
+        binned_attribute(released([1000] * 16, parameters=parameters), bins)
 
 
 def refused(capfd: pytest.CaptureFixture[str], *argv: str) -> str:
