@@ -281,12 +281,6 @@ def chosen_noise_bound(
     1 / (d (d + 1)) of the probability; these add up to 1.
 
     Reference: Scheffe (1959), The Analysis of Variance, section 3.5, for normal noise.
-
-    Example:
-        >>> round(chosen_noise_bound(1.0, 100, None, 0.05, 1), 2)
-        4.07
-        >>> round(chosen_noise_bound(1.0, 100, None, 0.05, 3), 2)
-        4.95
     """
     if num_parts == 1 and is_number_fixed:
         return noise_bound(variance, num_cells, laplace_variance, failure_probability)

@@ -51,10 +51,6 @@ def least_epsilon(
     The option was planned with exactly that epsilon and keeps the error; the next smaller one was
     planned too, and does not. It is the least of all if the error never grows with epsilon.
     ``error_of`` is infinite for an option that is refused or whose error is unknown.
-
-    Example:
-        >>> least_epsilon(lambda epsilon: 2 / epsilon, lambda error: error, 0.3).epsilon
-        6.667
     """
     planned = functools.cache(lambda step: plan(_epsilon(step)))
 

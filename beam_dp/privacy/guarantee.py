@@ -105,11 +105,7 @@ class Guarantee:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Self:
-        """Returns the guarantee that ``to_json`` wrote.
-
-        Raises:
-            InputError: if a field is missing, unknown or out of range.
-        """
+        """Returns the guarantee that ``to_json`` wrote."""
         names = [field.name for field in dataclasses.fields(cls)]
         if not isinstance(value, Mapping) or set(value) != set(names):
             raise InputError("guarantee", value, f"must have exactly the fields {names}")

@@ -137,8 +137,7 @@ def audit_law(
 ) -> ExactAudit:
     """Compares the exact output laws of a mechanism on all neighbours over a tiny universe.
 
-    Returns:
-        The worst over all neighbours; ``is_private`` is the verdict.
+    ``is_private`` of the result is the verdict.
 
     Example:
         >>> from beam_dp.testing.laws import discrete_laplace

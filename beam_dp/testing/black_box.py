@@ -112,8 +112,7 @@ def epsilon_lower_bound(
     ``first``: how often it happened on the data that makes it likelier; of an array of events only
     one may be used, or the bound does not hold.
 
-    Returns:
-        ln((lower bound of P - delta) / upper bound of Q), or 0 where that is negative.
+    It is ln((lower bound of P - delta) / upper bound of Q), or 0 where that is negative.
 
     Reference: Clopper and Pearson (1934); Jagielski, Ullman and Oprea (2020).
 

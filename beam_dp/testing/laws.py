@@ -21,8 +21,7 @@ _LARGEST_EXPONENT = 700.0  # whose power of e is a finite double
 def largest_log_ratio(first: Law, second: Law) -> float:
     """Returns the least epsilon of pure differential privacy for two output laws.
 
-    Returns:
-        max |ln(P(outcome) / Q(outcome))| over all outcomes; infinite where one law alone has it.
+    It is max |ln(P(outcome) / Q(outcome))|; infinite where only one law has an outcome.
 
     Example:
         >>> round(largest_log_ratio({0: 0.75, 1: 0.25}, {0: 0.25, 1: 0.75}), 4)
@@ -42,8 +41,7 @@ def largest_log_ratio(first: Law, second: Law) -> float:
 def hockey_stick(first: Law, second: Law, epsilon: float) -> float:
     """Returns the least delta for two output laws and an epsilon, the larger of both directions.
 
-    Returns:
-        max over events of P(event) - exp(epsilon) Q(event), in [0, 1].
+    It is the maximum over events of P(event) - exp(epsilon) Q(event), in [0, 1].
 
     Example:
         >>> hockey_stick({0: 0.75, 1: 0.25}, {0: 0.25, 1: 0.75}, 0.0)

@@ -70,9 +70,19 @@ def test_rejects_database_without_ledger(ledger_url):
         spend(Ledger(ledger_url))
 
 
-def test_rejects_missing_file_without_creating_it(tmp_path):
-    with pytest.raises(LedgerError, match="must exist"):
-        spend(Ledger(f"{tmp_path}/l.sqlite"))
+@pytest.mark.parametrize(
+    ("url", "condition"),
+    [
+        ("{folder}/l.sqlite", "must exist"),
+        ("sqlite:///file:{folder}/l.sqlite?mode=ro&uri=true", "must be a file that can be opened"),
+        ("sqlite:///file:{folder}/l.sqlite?mode=rw&uri=true", "must be a file that can be opened"),
+    ],
+)
+def test_rejects_missing_file_without_creating_it(tmp_path, url, condition):
+    ledger = Ledger(url.format(folder=tmp_path))
+    for call in (ledger.datasets, lambda: spend(ledger)):
+        with pytest.raises(LedgerError, match=condition):
+            call()
     assert list(tmp_path.iterdir()) == []
 
 
@@ -193,14 +203,6 @@ def test_reads_path_that_begins_like_a_uri_as_a_path(tmp_path, monkeypatch, url)
     assert list(tmp_path.iterdir()) == []
     declared(url)
     assert [path.name for path in tmp_path.iterdir()] == ["file:l.sqlite"]
-
-
-def test_does_not_create_missing_file_named_by_uri(tmp_path):
-    for mode in ("ro", "rw"):
-        ledger = Ledger(f"sqlite:///file:{tmp_path}/l.sqlite?mode={mode}&uri=true")
-        with pytest.raises(LedgerError, match="must be a file that can be opened"):
-            ledger.datasets()
-    assert list(tmp_path.iterdir()) == []
 
 
 # What makes a commit durable, and ends a call on a server that does not answer.

@@ -141,10 +141,6 @@ class Origin:
 
     ``purpose``: why, in up to 500 characters; None if it was not given.
     ``output``: the directory or URL of the release; None if it is not known.
-
-    Example:
-        >>> Origin("alice", "monthly report").to_json()
-        {'who': 'alice', 'purpose': 'monthly report', 'output': None}
     """
 
     who: str = dataclasses.field(default_factory=lambda: system_user())
@@ -301,12 +297,10 @@ def _unpickled(token: Token | tuple[int, int]) -> Token:
 class Entry(Token):
     """One recorded release.
 
-    Args: as of ``Token``, and
-        parameters: the public parameters.
-        spent_at: when it was paid for, ISO 8601, UTC.
-        released_at: when it was complete; None if it never was, or is not yet.
-        draw_id: of the release on disk, where that is known.
-        origin: who paid, why, and where the release went; None in entries of earlier versions.
+    ``spent_at``: when it was paid for, ISO 8601, UTC.
+    ``released_at``: when it was complete; None if it is not.
+    ``draw_id``: of the release on disk, where that is known.
+    ``origin``: None in entries of earlier versions.
     """
 
     parameters: Mapping[str, Any]
@@ -317,7 +311,7 @@ class Entry(Token):
 
     @property
     def state(self) -> Literal["spent", "released"]:
-        """``spent``, and ``released`` once complete."""
+        """``released`` if the release is complete, else ``spent``."""
         return "spent" if self.released_at is None else "released"
 
     def to_json(self) -> dict[str, Any]:

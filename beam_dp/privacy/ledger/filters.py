@@ -294,11 +294,7 @@ class Account:
         return None if spent is None or more is None else spent + more
 
     def largest_epsilon(self, kind: Kind, delta: float) -> float:
-        """Returns the largest epsilon of one more release of a kind, rounded down.
-
-        Returns:
-            Epsilon, with six digits; 0.0 where nothing fits.
-        """
+        """Returns the largest epsilon of one more release of a kind, rounded down, or 0."""
         check_choice("kind", kind, KINDS)
         delta = checked_delta(delta)
         if kind != "pure" and delta == 0:

@@ -316,11 +316,7 @@ class Ledger:
         return self.account(dataset_id).spent_epsilon()
 
     def remaining(self, dataset_id: str, kind: Kind = "pure", delta: float | None = None) -> float:
-        """Returns the largest epsilon of one more release of a kind, by default with all of delta.
-
-        Raises:
-            InputError: if the dataset id is unknown, or a value out of range.
-        """
+        """Returns the largest epsilon of one more release of a kind, by default with all delta."""
         account = self.account(dataset_id)
         return account.largest_epsilon(kind, account.delta if delta is None else delta)
 
@@ -363,14 +359,12 @@ class Ledger:
         for name in ("privacy_unit", "neighboring"):
             asked, declared = str(getattr(guarantee, name)), str(getattr(dataset, name))
             if asked != declared:
-                raise LedgerError(
-                    name, asked, f"must be {declared!r}, as declared for {dataset_id!r}"
-                )
+                condition = f"must be {declared!r}, as declared for {dataset_id!r}"
+                raise LedgerError(name, asked, condition)
         paid = self._rows.tokens(connection, dataset_id)
         if len(paid) >= filters.MAX_RELEASES:
-            raise LedgerError(
-                "dataset_id", dataset_id, f"must have fewer than {filters.MAX_RELEASES} releases"
-            )
+            condition = f"must have fewer than {filters.MAX_RELEASES} releases"
+            raise LedgerError("dataset_id", dataset_id, condition)
         account, loss = account_of(dataset, paid), loss.in_doubles()
         if not account.fits(loss):
             raise over_budget(account, paid, dataset_id, guarantee, loss)
@@ -422,9 +416,8 @@ class Ledger:
 def _with_origin(parameters: Mapping[str, Any], origin: Origin | None) -> str:
     _to_json("parameters", parameters)  # refuses them before it looks into them
     if storage.ORIGIN in parameters:
-        raise InputError(
-            "parameters", storage.ORIGIN, "must not be a parameter: it says who paid, and why"
-        )
+        condition = "must not be a parameter: it says who paid, and why"
+        raise InputError("parameters", storage.ORIGIN, condition)
     return _to_json("parameters", {**parameters, storage.ORIGIN: (origin or Origin()).to_json()})
 
 
