@@ -80,13 +80,7 @@ def options_of(table: Mapping[str, type[Any]]) -> dict[str, tuple[Flag, ...]]:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ReleaseOptions:
-    """The options of a release of a synthetic database.
-
-    ``num_records``: public, or ``"noisy"`` to estimate it from the budget.
-    ``count_left_out``: whether to count the records outside the domain, with 5 % of the budget.
-    ``start_from``: public records, or an earlier release of the same domain, whose distribution
-    the hypothesis starts from if that seems to lower its error: see ``StartingRecords``.
-    """
+    """The options of a release of a synthetic database; see ``ReleaseSyntheticDatabase``."""
 
     num_records: NumRecords = "noisy"
     count_left_out: bool = False
@@ -103,7 +97,7 @@ def plan_release(
     guarantee: Guarantee,
     options: ReleaseOptions = ReleaseOptions(),
 ) -> MarginalsPlan:
-    """Returns what a mechanism would do for a workload of either kind."""
+    """Returns the plan of a mechanism for a workload of either kind."""
     check_is("domain", domain, Domain)
     check_is("workload", workload, Workload, LinearWorkload)
     check_is("guarantee", guarantee, Guarantee)

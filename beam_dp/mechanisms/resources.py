@@ -1,10 +1,9 @@
 """Rough estimates of the memory and time of a mechanism, from public sizes.
 
-Rates are ratios of what this package took on one core of a common x86-64 machine to the sizes that
-a mechanism's cost grows with. They are good to an order of magnitude: how often a fit or a search
-iterates depends on the noise and on the data. They are of the mechanism, on one worker; counting
-the records before that takes about as long as reading their files, see
-``benchmarks/results/distributed_pass.md``.
+Rates were measured on one core of a common x86-64 machine, relative to the sizes that a mechanism's
+cost grows with. They are good to an order of magnitude: how often a fit or a search iterates
+depends on the noise and on the data. They are for the mechanism, on one worker; counting the
+records takes about as long as reading their files, see ``benchmarks/results/distributed_pass.md``.
 """
 
 from __future__ import annotations
@@ -22,11 +21,10 @@ _STEP_BYTES = 2**28
 # The interpreter with the libraries that a mechanism needs, without Beam.
 _BASE_BYTES = 110e6
 _BASE_SECONDS = 0.02
-# Of a maximum-entropy fit, a cell of the hypothesis. The same cells are held by about 20 arrays of
-# doubles.
+# For each cell of the hypothesis of a maximum-entropy fit, of which about 20 arrays exist.
 _FIT_SECONDS = 6e-6
 _FIT_BYTES = 160
-# Of a cell of a measured table: noise, and its coefficients.
+# For each cell of a measured table: noise, and its coefficients.
 _MEASURED_SECONDS = 2e-5
 _MEASURED_BYTES = 64
 # For each cell of a multiplicative update, and for each query of a round's scores.
@@ -42,15 +40,15 @@ _HYPOTHESIS_BYTES = 40
 _COMPARISON_SECONDS = 1.5e-9
 _PRODUCT_SECONDS = 3e-9
 _MATRIX_BYTES = 32
-# Of a noisy answer, and of a cell that an explicit query is summed over.
+# For each noisy answer, and each cell that an explicit query is summed over.
 _ANSWER_SECONDS = 4e-5
 _SUMMED_SECONDS = 5e-10
 
-# Of a leaf of interval counts: planning, noise and least squares; of one of the up to 1,024 blocks
-# over which windows are optimised.
+# For each leaf of interval counts (planning, noise, least squares), and each of the up to 1,024
+# blocks over which windows are optimised.
 _LEAF_SECONDS = 1.2e-5
 _LEAF_BYTES = 700
-# Of a cell of a projection: its sums, noise, and the file that is written.
+# For each cell of a projection: its sums, noise, and the file that is written.
 _SKETCH_BYTES = 80
 _BLOCK_SECONDS = 2e-3
 _MAX_BLOCKS = 1024
@@ -65,7 +63,7 @@ class Resources:
 
 
 def fit_resources(hypothesis_cells: float, measured_cells: float) -> Resources:
-    """Returns what measuring tables and fitting a hypothesis to them takes."""
+    """Returns the resources to measure tables and fit a hypothesis to them."""
     return Resources(
         _BASE_BYTES + _FIT_BYTES * hypothesis_cells + _MEASURED_BYTES * measured_cells,
         _BASE_SECONDS + _FIT_SECONDS * hypothesis_cells + _MEASURED_SECONDS * measured_cells,
@@ -73,7 +71,7 @@ def fit_resources(hypothesis_cells: float, measured_cells: float) -> Resources:
 
 
 def rounds_resources(num_cells: float, num_rounds: int) -> Resources:
-    """Returns what the published MWEM takes, one update of every cell a round."""
+    """Returns the resources of the published MWEM, with one update of every cell a round."""
     return Resources(
         _BASE_BYTES + _FIT_BYTES * num_cells,
         _BASE_SECONDS + num_rounds * (_ROUND_SECONDS + _UPDATE_SECONDS * num_cells),
@@ -81,7 +79,7 @@ def rounds_resources(num_cells: float, num_rounds: int) -> Resources:
 
 
 def online_resources(num_cells: float, num_questions: int, max_updates: int) -> Resources:
-    """Returns what answering questions one at a time takes, were all updates used."""
+    """Returns the resources to answer questions one at a time, if all updates are used."""
     updates = min(max_updates, num_questions)
     questions = num_questions * (_QUESTION_SECONDS + _QUESTION_CELL_SECONDS * num_cells)
     return Resources(
@@ -91,7 +89,7 @@ def online_resources(num_cells: float, num_questions: int, max_updates: int) -> 
 
 
 def enumeration_resources(num_multisets: float, num_queries: int, matrix_values: int) -> Resources:
-    """Returns what drawing one of all multisets by enumeration takes."""
+    """Returns the resources to draw one of all multisets by enumeration."""
     return Resources(
         _BASE_BYTES + _MATRIX_BYTES * matrix_values,
         _BASE_SECONDS + _COMPARISON_SECONDS * num_multisets * (num_queries + 16),
@@ -99,7 +97,7 @@ def enumeration_resources(num_multisets: float, num_queries: int, matrix_values:
 
 
 def nested_resources(num_products: int, product_bits: float, matrix_values: int) -> Resources:
-    """Returns what drawing a multiset for nested queries takes, by products of polynomials."""
+    """Returns the resources to draw a multiset for nested queries, by products of polynomials."""
     return Resources(
         _BASE_BYTES + _MATRIX_BYTES * matrix_values + num_products * product_bits / 8,
         _BASE_SECONDS + _PRODUCT_SECONDS * num_products * product_bits,
@@ -107,7 +105,7 @@ def nested_resources(num_products: int, product_bits: float, matrix_values: int)
 
 
 def answers_resources(num_cells: float, num_queries: int) -> Resources:
-    """Returns what answering linear queries with noise of their own takes."""
+    """Returns the resources to answer linear queries with separate noise."""
     return Resources(
         _BASE_BYTES + 16 * num_cells + 64 * num_queries,
         _BASE_SECONDS + num_queries * (_ANSWER_SECONDS + _SUMMED_SECONDS * num_cells),
@@ -115,7 +113,7 @@ def answers_resources(num_cells: float, num_queries: int) -> Resources:
 
 
 def intervals_resources(num_leaves: int) -> Resources:
-    """Returns what planning, measuring and estimating all intervals of an attribute takes."""
+    """Returns the resources to plan, measure and estimate all intervals of an attribute."""
     optimising = _BLOCK_SECONDS * min(num_leaves, _MAX_BLOCKS)
     return Resources(
         _BASE_BYTES + _LEAF_BYTES * num_leaves,
@@ -126,9 +124,9 @@ def intervals_resources(num_leaves: int) -> Resources:
 def choice_bytes(num_queries: int, num_cells: int, nested_size: int = 0) -> float:
     """Returns the most memory that choosing a small database takes, without planning it.
 
-    ``nested_size``: how many records are drawn by products of polynomials, else 0: a product
-    has no more bits than there are multisets, times its length.
+    ``nested_size``: the number of records if they are drawn by products of polynomials, else 0.
     """
+    # A product has at most the bits of the number of multisets, times its length.
     matrix = _MATRIX_BYTES * num_queries * num_cells
     products = (num_queries + 1) ** 2 * (nested_size + 1)
     bits = nested_size * math.log2(num_cells + nested_size + 1) * (nested_size + 1)
@@ -148,15 +146,13 @@ class _Sized(Protocol):
 
 
 def worker_bytes(plan: _Sized, summary_cells: int) -> int:
-    """Returns the bytes to ask a runner for, for a worker that runs a mechanism.
+    """Returns the memory to request from a runner for a mechanism, a multiple of 2^28 bytes.
 
-    Only public sizes enter: a request that depended on the records would show in the job's graph.
-    A multiple of 2^28. Beam's flag ``--resource_hints=min_ram=64GB`` asks for more: a runner takes
-    the larger of the two.
+    It depends on public sizes alone, because requests appear in the job's graph. Beam's flag
+    ``--resource_hints=min_ram=64GB`` asks for more: a runner takes the larger of the two.
 
-    ``summary_cells`` is the size of the exact summary that the mechanism reads; 0 for counts of
-    keys (``StabilityHistogram``, ``HybridSketch``, ``sparse_mw``), which take 16 bytes for each
-    distinct key in addition: their number is private, so it is left out here.
+    ``summary_cells``: the size of the exact summary; 0 for counts of keys (``StabilityHistogram``,
+    ``HybridSketch``, ``sparse_mw``), whose private number is left out: 16 bytes each in addition.
 
     Example:
         >>> from beam_dp import Guarantee

@@ -14,7 +14,8 @@ from itertools import product
 import numpy as np
 import pytest
 from noise_sources import NoNoise, Seeded
-from tiny import ADD, REPLACE, domain_of, promise
+from test_workload_answers import COUNTS, FRACTIONAL, PAIRS
+from tiny import ADD, REPLACE, promise
 from top_choice_laws import top_law
 
 import beam_dp as dp
@@ -26,8 +27,6 @@ from beam_dp.noise.bound import choice_margin
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.accounting import zcdp_rho
 from beam_dp.privacy.loss import Loss
-from beam_dp.queries.linear_workload import LinearWorkload, parse_linear_workload
-from beam_dp.queries.reader import LinearQueries
 from beam_dp.testing import audit
 
 LAWS: dict[str, Callable[..., dict[int, float]]] = {
@@ -202,11 +201,6 @@ def test_public_parameters_out_of_range_are_refused(name, change):
 
 
 APPROXIMATE = 1e-9
-DOMAIN = domain_of(4, 2, 3)
-COUNTS = np.random.default_rng(0).integers(0, 50, DOMAIN.num_cells)
-PAIRS = parse_linear_workload("conjunctions:2", DOMAIN)
-VALUES = np.random.default_rng(1).random((5, DOMAIN.num_cells))
-FRACTIONAL = LinearWorkload(DOMAIN, tuple(LinearQueries(DOMAIN).explicit(row) for row in VALUES))
 
 
 def neighbouring_scores(monotone: bool) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:

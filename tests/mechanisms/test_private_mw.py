@@ -168,6 +168,18 @@ def test_loss_with_a_noisy_number_of_records_fits_the_guarantee(epsilon):
     assert plan.count_scale >= 1 / (0.05 * epsilon)
 
 
+def settled(num_cells, questions, total, delta=0.0, calibration="tight", **named):
+    plan = plan_private_mw(
+        domain_of(num_cells),
+        promise(REPLACE, delta),
+        total,
+        num_questions=questions,
+        calibration=calibration,
+        **named,
+    )
+    return plan.settle(total)
+
+
 @pytest.mark.parametrize(
     "num_cells, questions, alpha, total, delta, updates, threshold",
     [
@@ -178,15 +190,7 @@ def test_loss_with_a_noisy_number_of_records_fits_the_guarantee(epsilon):
     ],
 )
 def test_textbook_known_answers(num_cells, questions, alpha, total, delta, updates, threshold):
-    plan = plan_private_mw(
-        domain_of(num_cells),
-        promise(REPLACE, delta),
-        total,
-        num_questions=questions,
-        max_error=alpha,
-        calibration="textbook",
-    )
-    settings = plan.settle(total)
+    settings = settled(num_cells, questions, total, delta, "textbook", max_error=alpha)
     assert settings.noise.max_above == updates
     assert settings.threshold / GRID / total == pytest.approx(threshold, rel=1e-5)
     assert settings.learning_rate == alpha / 2
@@ -197,14 +201,7 @@ def test_textbook_known_answers(num_cells, questions, alpha, total, delta, updat
     "num_cells, questions, alpha, updates", [(1024, 1000, 0.1, 346), (16, 100, 0.2, 34)]
 )
 def test_tight_known_answers(num_cells, questions, alpha, updates):
-    plan = plan_private_mw(
-        domain_of(num_cells),
-        promise(REPLACE),
-        10**7,
-        num_questions=questions,
-        max_error=alpha,
-    )
-    settings = plan.settle(10**7)
+    settings = settled(num_cells, questions, 10**7, max_error=alpha)
     assert settings.noise.max_above == updates
     assert settings.gap >= alpha * 10**7
     assert settings.learning_rate == pytest.approx(4 * settings.gap / 10**7)
@@ -228,14 +225,7 @@ def test_fixed_points(num_cells, questions, total, delta, alpha):
     found = published_error(promise(REPLACE, delta), lambda _: log_cells, total, questions, 0.05)
     assert found == pytest.approx(alpha, rel=1e-5)
     # At it, the threshold is twice alpha, but for rounding up the updates.
-    plan = plan_private_mw(
-        domain_of(num_cells),
-        promise(REPLACE, delta),
-        total,
-        num_questions=questions,
-        calibration="textbook",
-    )
-    threshold = plan.settle(total).threshold / GRID / total
+    threshold = settled(num_cells, questions, total, delta, "textbook").threshold / GRID / total
     assert 2 * alpha * (1 - 1e-5) <= threshold <= 2 * alpha * 1.002
 
 
@@ -286,13 +276,8 @@ def test_known_update(rate, low, high):
 
 
 def test_tight_beats_the_textbook():
-    domain, guarantee = domain_of(1024), promise(REPLACE, 1e-9)
-    bounds = {
-        calibration: plan_private_mw(
-            domain, guarantee, 10**6, num_questions=1000, calibration=calibration
-        )
-        .settle(10**6)
-        .hypothesis_bound
+    tight, textbook = (
+        settled(1024, 1000, 10**6, 1e-9, calibration).hypothesis_bound
         for calibration in ("tight", "textbook")
-    }
-    assert bounds["tight"] < bounds["textbook"] / 3
+    )
+    assert tight < textbook / 3

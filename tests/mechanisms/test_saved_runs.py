@@ -36,6 +36,17 @@ from beam_dp.queries.disjunction import negation
 from beam_dp.queries.reader import LinearQueries
 from beam_dp.summaries.histogram import Histogram
 
+GUARANTEE = promise(REPLACE, 0.0, 5.0)
+PLAN = plan_private_mw(domain_of(8), GUARANTEE, 80_000, num_questions=4, max_updates=3)
+HISTOGRAM = Histogram(PLAN.domain, np.array([80_000, 0, 0, 0, 0, 0, 0, 0]))
+PROCESSES = multiprocessing.get_context("forkserver")
+
+
+def resume(
+    folder: pathlib.Path, ledger: Ledger | None = None, noise: NoNoise | None = None
+) -> PrivateMW:
+    return resume_private_mw(folder, PLAN, HISTOGRAM, noise or NoNoise(), ledger)
+
 
 def test_saved_run_resumes_with_the_same_answers(tmp_path):
     whole, saved = small_run(3), small_run(3)
@@ -49,8 +60,7 @@ def test_saved_run_resumes_with_the_same_answers(tmp_path):
     save_private_mw(saved, tmp_path / "run")
     with pytest.raises(HaltedError, match="was saved"):
         saved.answer(queries[0])
-    histogram = Histogram(domain, saved._counts)
-    resumed = resume_private_mw(tmp_path / "run", saved.plan, histogram, NoNoise())
+    resumed = resume(tmp_path / "run")
     assert resumed.transcript == saved.transcript
     assert resumed._sparse._values() == saved._sparse._values()
     assert resumed.weights.tolist() == saved.weights.tolist()
@@ -58,7 +68,7 @@ def test_saved_run_resumes_with_the_same_answers(tmp_path):
     assert found == expected
     # Only once.
     with pytest.raises(InputError, match="resumed once"):
-        resume_private_mw(tmp_path / "run", saved.plan, histogram, NoNoise())
+        resume(tmp_path / "run")
     with pytest.raises(InputError, match="must not exist"):
         save_private_mw(resumed, tmp_path / "run")
 
@@ -102,25 +112,7 @@ def test_damaged_runs_are_refused(tmp_path, name, change, message):
     path = tmp_path / "run" / name
     path.write_text(change(path.read_text()))
     with pytest.raises(InputError, match=message):
-        resume_private_mw(
-            tmp_path / "run", run.plan, Histogram(run.plan.domain, run._counts), NoNoise()
-        )
-
-
-def test_runs_of_another_plan_are_refused_and_stay(tmp_path):
-    run = small_run(3)
-    save_private_mw(run, tmp_path / "run")
-    other = dataclasses.replace(run.plan, num_questions=5)
-    histogram = Histogram(run.plan.domain, run._counts)
-    with pytest.raises(InputError, match="plan of the saved run"):
-        resume_private_mw(tmp_path / "run", other, histogram, NoNoise())
-    with pytest.raises(InputError, match="must hold a saved run"):
-        resume_private_mw(tmp_path / "none", run.plan, histogram, NoNoise())
-    domain = Domain((IntegerAttribute("b", 0, 7),))
-    renamed = dataclasses.replace(run.plan, domain=domain)
-    with pytest.raises(InputError, match="plan of the saved run"):
-        resume_private_mw(tmp_path / "run", renamed, Histogram(domain, run._counts), NoNoise())
-    assert resume_private_mw(tmp_path / "run", run.plan, histogram, NoNoise()).updates_left == 3
+        resume(tmp_path / "run")
 
 
 def test_run_is_saved_once(tmp_path):
@@ -160,23 +152,23 @@ def test_run_is_not_saved_again_after_a_failed_save(tmp_path, monkeypatch, step)
 def test_state_of_other_settings_is_refused_and_stays(tmp_path, monkeypatch):
     """Another version of this package may choose other noise for the same plan."""
     run = small_run(None)
-    histogram = Histogram(run.plan.domain, run._counts)
     save_private_mw(run, tmp_path / "run")
+
+    def resume() -> None:
+        resume_private_mw(tmp_path / "run", run.plan, HISTOGRAM, NoNoise())
+
     with monkeypatch.context() as patched:
         patched.setattr(online_plan, "_GROWTH", 7.0)
         online_plan._settle.cache_clear()
         assert run.plan.settle(80_000) != run.settings
-        for refused in (
-            lambda: check_private_mw(tmp_path / "run", run.plan),
-            lambda: resume_private_mw(tmp_path / "run", run.plan, histogram, NoNoise()),
-        ):
+        for refused in (lambda: check_private_mw(tmp_path / "run", run.plan), resume):
             with pytest.raises(InputError) as error:
                 refused()
             text = str(error.value)
             assert "must have the settings that this version of beam_dp chooses" in text
             assert re.search(r": [a-z_.]+ was [0-9.]+, and is [0-9.]+$", text), text
     online_plan._settle.cache_clear()
-    resume_private_mw(tmp_path / "run", run.plan, histogram, NoNoise())
+    resume()
 
 
 @pytest.mark.parametrize("change", [{"settings": None}, {"total": "80000"}, {"settings": {}}])
@@ -197,12 +189,11 @@ def test_transcript_without_its_settings_is_refused(tmp_path, change):
 def test_folder_that_cannot_be_written_is_refused_before_its_state_is_used(tmp_path, monkeypatch):
     run = small_run(3)
     save_private_mw(run, tmp_path / "run")
-    histogram = Histogram(run.plan.domain, run._counts)
     with monkeypatch.context() as patched:
         patched.setattr(saved_runs.os, "access", lambda *_: False)  # root may write anywhere
         with pytest.raises(InputError, match="must be a directory that can be written"):
-            resume_private_mw(tmp_path / "run", run.plan, histogram, NoNoise())
-    resume_private_mw(tmp_path / "run", run.plan, histogram, NoNoise())
+            resume(tmp_path / "run")
+    resume(tmp_path / "run")
 
 
 def test_secret_is_deleted_before_noise_is_drawn(tmp_path, monkeypatch):
@@ -216,15 +207,8 @@ def test_secret_is_deleted_before_noise_is_drawn(tmp_path, monkeypatch):
         "sync_directory",
         lambda path: synced.append((sorted(each.name for each in path.iterdir()), noise.draws[:])),
     )
-    histogram = Histogram(run.plan.domain, run._counts)
-    resume_private_mw(tmp_path / "run", run.plan, histogram, noise)
+    resume(tmp_path / "run", noise=noise)
     assert synced == [(["hypothesis.npz", "transcript.json"], [])]
-
-
-GUARANTEE = promise(REPLACE, 0.0, 5.0)
-PLAN = plan_private_mw(domain_of(8), GUARANTEE, 80_000, num_questions=4, max_updates=3)
-HISTOGRAM = Histogram(PLAN.domain, np.array([80_000, 0, 0, 0, 0, 0, 0, 0]))
-PROCESSES = multiprocessing.get_context("forkserver")
 
 
 def ledger_at(folder: pathlib.Path) -> Ledger:
@@ -244,10 +228,6 @@ def saved_run(folder: pathlib.Path) -> Ledger:
     run.answer(cells(PLAN.domain, 0))
     save_private_mw(run, folder / "run")
     return ledger
-
-
-def resume(folder: pathlib.Path, ledger: Ledger | None) -> PrivateMW:
-    return resume_private_mw(folder, PLAN, HISTOGRAM, NoNoise(), ledger)
 
 
 def test_copy_of_the_folder_is_refused(tmp_path):
@@ -272,7 +252,7 @@ def test_copy_of_the_folder_is_refused(tmp_path):
 def test_paid_run_resumes_only_with_its_ledger(tmp_path):
     ledger = saved_run(tmp_path)
     with pytest.raises(InputError, match=r"^ledger: None is refused; must be given: 'visits/1'"):
-        resume(tmp_path / "run", None)
+        resume(tmp_path / "run")
     other = Ledger(str(tmp_path / "other.sqlite"))
     other.declare("visits", 100.0, 0.0, GUARANTEE.privacy_unit, REPLACE)
     with pytest.raises(LedgerError, match="must be of this ledger"):
@@ -286,7 +266,7 @@ def test_unpaid_run_resumes_without_a_ledger(tmp_path):
     assert check_private_mw(tmp_path / "run", PLAN) is None
     with pytest.raises(InputError, match=r"^ledger: .* must not be given: none paid"):
         resume(tmp_path / "run", ledger)
-    resume(tmp_path / "run", None)
+    resume(tmp_path / "run")
 
 
 def test_rejects_token_of_another_release():
@@ -326,6 +306,12 @@ def test_wrong_plan_is_named_and_uses_no_state(tmp_path):
     with pytest.raises(InputError, match=r"^histogram: "):
         bigger = Histogram(domain_of(9), np.zeros(9, np.int64))
         resume_private_mw(tmp_path / "run", PLAN, bigger, NoNoise(), ledger)
+    domain = Domain((IntegerAttribute("b", 0, 7),))
+    renamed, counts = dataclasses.replace(PLAN, domain=domain), Histogram(domain, HISTOGRAM.counts)
+    with pytest.raises(InputError, match="plan of the saved run"):
+        resume_private_mw(tmp_path / "run", renamed, counts, NoNoise(), ledger)
+    with pytest.raises(InputError, match="must hold a saved run"):
+        resume(tmp_path / "none", ledger)
     resume(tmp_path / "run", ledger)
 
 
@@ -368,7 +354,7 @@ def test_kill_at_the_secret_leaves_an_unpaid_run_whole_or_gone(tmp_path):
     public = ["hypothesis.npz", "transcript.json"]
     found = sorted(path.name for path in (tmp_path / "run").iterdir())
     assert found == ["hypothesis.npz", "secret.json", "transcript.json"]
-    resume(tmp_path / "run", None)
+    resume(tmp_path / "run")
     kill(tmp_path / "other", None, is_removed=True)
     for name in ("run", "other"):
         assert sorted(path.name for path in (tmp_path / name).iterdir()) == public

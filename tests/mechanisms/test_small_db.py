@@ -46,19 +46,30 @@ def cells_of(release: SyntheticDatabase) -> tuple[int, ...]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "spec, sizes", [("conjunctions:2", (2, 2)), ("prefixes:a0", (4,)), ("parities:1", (2, 2))]
+    "spec, sizes, size, epsilon, sampler, num_draws",
+    [
+        ("conjunctions:2", (2, 2), 3, 2.0, "auto", 1500),
+        ("prefixes:a0", (4,), 3, 2.0, "auto", 1500),
+        ("parities:1", (2, 2), 3, 2.0, "auto", 1500),
+        ("prefixes:a0", (4,), 2, 1.0, "nested", 800),
+        ("prefixes:a0", (4,), 2, 1.0, "enumeration", 800),
+        ("prefixes:a0", (4,), 2, 1.0, "search", 150),
+    ],
 )
 @pytest.mark.parametrize("relation", [ADD, REPLACE])
-def test_whole_releases_follow_the_law_by_hand(spec, sizes, relation):
-    plan = planned(spec, sizes, size=3, guarantee=promise(relation, epsilon=2.0))
+def test_whole_releases_follow_the_law_by_hand(
+    spec, sizes, size, epsilon, sampler, num_draws, relation
+):
+    guarantee = promise(relation, epsilon=epsilon)
+    plan = planned(spec, sizes, size=size, guarantee=guarantee, sampler=sampler)
+    assert sampler in ("auto", plan.public["sampler"])
     _, matrix, denominator = query_matrix(plan.queries)
-    counts = [3, 1, 0, 1]
-    law = law_by_hand(MultisetChoice(matrix, 2.0, 5, 3, denominator), np.array(counts))
-    noise = Seeded(5)
-    outcomes = [cells_of(released(plan, counts, noise)) for _ in range(1500)]
+    counts, noise = np.array([3, 1, 0, 1]), Seeded(5)
+    law = law_by_hand(MultisetChoice(matrix, epsilon, 5, size, denominator), counts)
+    outcomes = [cells_of(released(plan, counts, noise, sampler=sampler)) for _ in range(num_draws)]
     assert audit.audit_sampler(outcomes, law).passes
     if spec == "conjunctions:2":
-        other = law_by_hand(MultisetChoice(matrix, 4.0, 5, 3, denominator), np.array(counts))
+        other = law_by_hand(MultisetChoice(matrix, 4.0, 5, 3, denominator), counts)
         assert not audit.audit_sampler(outcomes, other).passes
 
 
@@ -319,20 +330,3 @@ def test_marginals_are_taken_as_their_cells():
     of_queries = planned("marginals:1", (2, 2), size=2)
     assert set(of_marginals.queries) == set(of_queries.queries)
     assert dataclasses.replace(of_marginals, queries=of_queries.queries) == of_queries
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("sampler", "num_draws"), [("nested", 800), ("enumeration", 800), ("search", 150)]
-)
-def test_samplers_release_the_same_law(sampler, num_draws):
-    """Their laws are tested with more draws, but not in releases, in ``test_multiset_choice``."""
-    plan = planned("prefixes:a0", (4,), size=2, sampler=sampler)
-    assert plan.public["sampler"] == sampler
-    _, matrix, _ = query_matrix(plan.queries)
-    law = law_by_hand(MultisetChoice(matrix, 1.0, 5, 2), np.array([3, 1, 0, 1]))
-    noise = Seeded(9)
-    outcomes = [
-        cells_of(released(plan, [3, 1, 0, 1], noise, sampler=sampler)) for _ in range(num_draws)
-    ]
-    assert audit.audit_sampler(outcomes, law).passes

@@ -47,10 +47,6 @@ def test_few_queries():
         small_db_size(0, 0.25)
 
 
-def test_logarithms_are_natural():
-    assert small_db_size(1024, 0.1, "textbook") != math.ceil(math.log2(1024) / 0.01) == 1000
-
-
 @pytest.mark.parametrize(
     "bound, num_cells, sizes",
     [

@@ -6,10 +6,9 @@ import dataclasses
 from collections.abc import Callable
 
 import pytest
+from tiny import domain_of
 
 from beam_dp import MWEM, Guarantee, SmallDB
-from beam_dp.domain.attributes import BooleanAttribute
-from beam_dp.domain.ordered import IntegerAttribute
 from beam_dp.domain.universe import Domain
 from beam_dp.mechanisms.contract import Plan
 from beam_dp.mechanisms.intervals.plan import plan_intervals
@@ -26,14 +25,8 @@ from beam_dp.queries.workload import marginals
 GUARANTEE = Guarantee(1.0, 1e-9, "add_or_remove_one", "record", 1)
 
 
-def domain(*sizes: int) -> Domain:
-    return Domain(
-        tuple(IntegerAttribute(f"a{place}", 0, size - 1) for place, size in enumerate(sizes))
-    )
-
-
 def synthetic(*sizes: int) -> MarginalsPlan:
-    universe = domain(*sizes)
+    universe = domain_of(*sizes)
     return plan_release(MWEM(), universe, marginals(universe, ways=2), GUARANTEE)
 
 
@@ -46,7 +39,7 @@ GROWING: dict[str, tuple[Callable[[int], Plan], int, int]] = {
     "synthetic database": (lambda size: synthetic(size, size), 4, 2**12),
     "intervals": (lambda size: plan_intervals(size, GUARANTEE), 2**8, 2**20),
     "private_mw": (
-        lambda size: plan_private_mw(domain(size, 2), GUARANTEE, "noisy", num_questions=10),
+        lambda size: plan_private_mw(domain_of(size, 2), GUARANTEE, "noisy", num_questions=10),
         2**4,
         2**24,
     ),
@@ -74,7 +67,7 @@ def test_memory_includes_summary(name):
 
 
 def test_memory_of_small_plans():
-    universe = Domain((BooleanAttribute("a"), BooleanAttribute("b")))
+    universe = domain_of(2, 2)
     small_db = plan_release(
         SmallDB(size=4), universe, queries(universe), GUARANTEE, ReleaseOptions(num_records=100)
     )
@@ -98,7 +91,7 @@ def test_memory_of_junction_tree_follows_its_cells():
 
 @pytest.mark.parametrize("delta", [0.0, 1e-9])
 def test_memory_of_selection_follows_possible_joins(delta):
-    universe = domain(*[10] * 30)
+    universe = domain_of(*[10] * 30)
     promise = dataclasses.replace(GUARANTEE, delta=delta)
     plan = plan_release(MWEM(), universe, marginals(universe, ways=2), promise)
     assert 2**28 < worker_bytes(plan, 2**16) < 2**31

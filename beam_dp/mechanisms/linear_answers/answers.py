@@ -113,6 +113,21 @@ class LinearAnswersPlan(AnswersPlan):
     def _stated_number(self, num_records: int | None) -> dict[str, int | None] | None:
         return None if num_records is None else {"public": num_records}
 
+    def _stated(self) -> dict[str, Any]:
+        return {
+            "mechanism": self.mechanism,
+            "distribution": self.distribution,
+            "scale": self.scale,
+            "grid": self.grid,
+            "num_queries": len(self.workload),
+            "num_records": self.num_records,
+            "standard_error": self.standard_error,
+            "bound": self.bound(),
+            "failure_probability": self.failure_probability,
+            "guarantee": self.guarantee.to_json(),
+            "loss": self.loss.to_json(),
+        }
+
 
 Choice = Literal["auto", "discrete_laplace", "discrete_gaussian"]
 
@@ -148,21 +163,11 @@ class WorkloadAnswersPlan(LinearAnswersPlan):
 
     def _stated(self) -> dict[str, Any]:
         return {
-            "mechanism": self.mechanism,
-            "distribution": self.distribution,
-            "scale": self.scale,
-            "grid": self.grid,
-            "num_queries": len(self.workload),
-            "num_records": self.num_records,
+            **super()._stated(),
             "l1_sensitivity": self.sensitivity.l1 / 2**VALUE_BITS,
             "l2_sensitivity": self.sensitivity.l2 / 2**VALUE_BITS,
             "l2_sensitivity_squared": up(Fraction(self.sensitivity.l2_squared, 4**VALUE_BITS)),
             "sensitivity_is_exact": self.sensitivity.is_exact,
-            "standard_error": self.standard_error,
-            "bound": self.bound(),
-            "failure_probability": self.failure_probability,
-            "guarantee": self.guarantee.to_json(),
-            "loss": self.loss.to_json(),
         }
 
 
@@ -273,14 +278,8 @@ def draw_workload_answers(
     Privacy: ``plan.guarantee``, where the counts are of records bounded as it says. Counts and
     answers that are too large for 64 bits are clipped, which raises no sensitivity.
 
-    Args:
-        plan: of the release.
-        counts: shape (num_cells,), int64, records; secret. Answers are right while no cell holds
-            more than 2^61 over the number of cells, and no query more than 2^46.
-        noise: of this draw.
-
-    Raises:
-        InputError: if the counts have another shape or type.
+    ``counts``: shape (num_cells,), int64, records; secret. Answers are right while no cell has
+    more than 2^61 over the number of cells, and no query more than 2^46.
     """
     check_is("plan", plan, WorkloadAnswersPlan)
     exact = plan.exact(counts, plan.grid)

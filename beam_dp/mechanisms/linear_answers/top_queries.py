@@ -92,24 +92,9 @@ class TopQueriesPlan(LinearAnswersPlan):
         return max(self.margin(), self.bound())
 
     def _stated(self) -> dict[str, Any]:
-        return {
-            "mechanism": self.mechanism,
-            "top": self.top,
-            "num_queries": len(self.workload),
-            "num_records": self.num_records,
-            "choice": self.choice,
-            "choice_grid": self.choice_grid,
-            "choice_scale": self.choice_scale,
-            "distribution": self.distribution,
-            "scale": self.scale,
-            "grid": self.grid,
-            "standard_error": self.standard_error,
-            "margin": self.margin(),
-            "bound": self.bound(),
-            "failure_probability": self.failure_probability,
-            "guarantee": self.guarantee.to_json(),
-            "loss": self.loss.to_json(),
-        }
+        names = ("top", "choice", "choice_grid", "choice_scale")
+        fields = {name: getattr(self, name) for name in names}
+        return {**super()._stated(), **fields, "margin": self.margin()}
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -147,16 +132,9 @@ def plan_top_queries(
     if it were, and discrete Gaussian noise where choice and answers share a rho. The shares, and
     the method if it is ``auto``, are those whose larger bound, of choice or answers, is least.
 
-    Args:
-        workload: the queries; whether they overlap does not matter.
-        guarantee: what is promised.
-        num_records: the public number of records, or ``"noisy"``; a number under ``replace_one``.
-        top: c, from 1 to the number of queries.
-        choice: the method.
-        failure_probability: of the stated bounds, in (0, 1).
-
-    Raises:
-        InputError: if a parameter is refused, or noise would not fit 64-bit integers.
+    ``top``: c, from 1 to the number of queries.
+    ``choice``: the method; see ``top_choice``.
+    Other arguments: see ``plan_workload_answers``. Overlaps of queries do not matter.
 
     Example:
         >>> from beam_dp.domain.files import read_domain
@@ -199,14 +177,7 @@ def draw_top_queries(
     Privacy: ``plan.guarantee``, where the counts are of records bounded as it says. Counts and
     answers that are too large for 64 bits are clipped, which raises no sensitivity.
 
-    Args:
-        plan: of the release.
-        counts: shape (num_cells,), int64, records; secret. Limits: as of
-            ``draw_workload_answers``.
-        noise: of this draw.
-
-    Raises:
-        InputError: if the counts have another shape or type.
+    ``counts``: shape (num_cells,), int64, records; secret. Limits: see ``draw_workload_answers``.
     """
     check_is("plan", plan, TopQueriesPlan)
     exact = plan.exact(counts, plan.choice_grid)

@@ -1,4 +1,4 @@
-"""Online private multiplicative weights: what all runs share, and runs over a domain."""
+"""Online private multiplicative weights: the base of all runs, and runs over a domain."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import dataclasses
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, Generic, Literal, Protocol, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,16 +24,15 @@ from beam_dp.summaries.histogram import Histogram
 
 Route = Literal["hypothesis", "update", "exhausted"]
 QueryT = TypeVar("QueryT")
-LearnedT = TypeVar("LearnedT", contravariant=True)
 
 
 @dataclasses.dataclass(frozen=True)
 class PrivateAnswer:
     """An answer to one linear query; public.
 
-    ``value``: the sum of the query over the records, estimated, in records.
-    ``standard_error``: of the noise; None for an answer from the hypothesis, which has none.
-    ``bound``: of the error of all answers at once, except with the plan's failure probability;
+    ``value``: an estimate of the sum of the query over the records.
+    ``standard_error``: of the noise; None for an answer from the hypothesis.
+    ``bound``: on the errors of all answers at once, except with the plan's failure probability;
     None where nothing is proved.
     """
 
@@ -47,9 +46,9 @@ class PrivateAnswer:
 
 @dataclasses.dataclass(frozen=True)
 class Payment:
-    """Which entry of a ledger paid for a run; public.
+    """The entry of a ledger that paid for a run; public.
 
-    ``state_number``: of the saved state that the run went on from; 0 for a run that is new.
+    ``state_number``: of the saved state that the run was resumed from; 0 for a new run.
     """
 
     token: Token
@@ -67,13 +66,14 @@ def pay(plan: OnlinePlan, token: Token | None) -> Payment | None:
 
 @dataclasses.dataclass(frozen=True)
 class SavedRun:
-    """A run of ``PrivateMW`` between two objects: one other goes on from it.
+    """The state of a run of ``PrivateMW``, from which one other object goes on.
 
-    ``settings``: of the run, as JSON values; public.
-    ``sparse``: the state of the sparse vector, whose noisy threshold is secret; of one use.
-    ``payment``: who paid; None if no ledger did; public.
-    ``log_weights``: the logarithms of the hypothesis, shape (num_cells,); public.
-    ``num_earlier``: how many of the first answers are of an earlier run; public.
+    Everything is public except the noisy threshold in ``sparse``, which can be used once.
+
+    ``settings``: of the run, as JSON values.
+    ``payment``: None if no ledger paid.
+    ``log_weights``: the logarithms of the hypothesis, shape (num_cells,).
+    ``num_earlier``: the number of answers, the first ones, that come from an earlier run.
     """
 
     settings: Mapping[str, Any]
@@ -85,22 +85,8 @@ class SavedRun:
     num_earlier: int = 0
 
 
-class Hypothesis(Protocol[LearnedT]):
-    """A public distribution that multiplicative weights move."""
-
-    def mean(self, query: LearnedT) -> float:
-        """Returns the mean of a query, in [0, 1]."""
-        ...
-
-    def update(self, query: LearnedT, step: float) -> None:
-        """Multiplies each weight by exp(step q) and normalises."""
-        ...
-
-
 class OnlineMW(Live, ABC, Generic[QueryT]):
-    """Answers queries from a hypothesis that learns from its errors: any queries, any hypothesis.
-
-    ``ledger_token``: of the ledger that paid for the run, if one did.
+    """Answers queries of any kind from a hypothesis that learns from its errors.
 
     Privacy: ``plan.guarantee``, if one record changes ``_exact`` by at most one record. What the
     plan costs is spent here, at once. There is one of each run: it is handed over once, is not
@@ -108,7 +94,7 @@ class OnlineMW(Live, ABC, Generic[QueryT]):
     answered one after another.
     """
 
-    _hypothesis: Hypothesis[QueryT]
+    _hypothesis: Any  # of this family's weights, with ``mean`` and ``update``
 
     def __init__(
         self,
@@ -144,17 +130,17 @@ class OnlineMW(Live, ABC, Generic[QueryT]):
 
     @property
     def updates_left(self) -> int:
-        """How many updates are left; public."""
+        """The number of updates that are left; public."""
         return self._sparse.num_left
 
     @property
     def questions_left(self) -> int:
-        """How many more different queries bounds are stated for; public."""
+        """The number of different queries for which bounds will still be stated; public."""
         return max(0, self.plan.num_questions + self._num_earlier - len(self._answers))
 
     @property
     def num_answered(self) -> int:
-        """How many different queries were answered; public."""
+        """The number of different queries that were answered; public."""
         return len(self._answers)
 
     @property
@@ -163,7 +149,7 @@ class OnlineMW(Live, ABC, Generic[QueryT]):
         return tuple(self._answers.items())
 
     def answer(self, query: QueryT) -> PrivateAnswer:
-        """Returns an answer; a repeated query gets the one that it got, for nothing."""
+        """Returns an answer; a repeated query gets its earlier answer at no cost."""
         self._check(query)
         with self._turn():
             return self._answer(query)
@@ -198,17 +184,17 @@ class OnlineMW(Live, ABC, Generic[QueryT]):
         return answer
 
     def step(self, query: QueryT) -> float:
-        """Returns by how much this object moved the hypothesis along a query; 0 if not; public."""
+        """Returns how far this object moved the hypothesis along a query, or 0; public."""
         return self._steps.get(query, 0.0)
 
     def _ask(self, query: QueryT, guess: int) -> tuple[int, int] | None:
-        """Returns None if the guess is good enough, else a noisy sum and the way to go."""
+        """Returns None if the guess is good enough, else a noisy sum and a direction."""
         exact = self._exact(query)
         if self.plan.calibration == "tight":
             noisy = self._sparse.ask(abs(exact - guess), exact)
             return None if noisy is None else (noisy, 1 if noisy >= guess else -1)
         for sign in (1, -1):
-            # Which question was above the threshold says the direction, not the noisy answer.
+            # The direction follows from the question above the threshold, not from the answer.
             noisy = self._sparse.ask(sign * (exact - guess))
             if noisy is not None:
                 return guess + sign * noisy, sign
@@ -220,7 +206,7 @@ class OnlineMW(Live, ABC, Generic[QueryT]):
         step = settings.learning_rate
         measured = noisy / GRID
         if self.plan.calibration == "tight":
-            # The difference is at least this, if no noise exceeds its bound: go as far.
+            # If no noise exceeds its bound the difference is at least this: go this far.
             surely = abs(measured - settings.total * mean) - settings.update_bound
             most = settings.total + settings.total_bound
             step = max(step, 4 * min(1.0, (surely - settings.total_bound) / most))
@@ -256,18 +242,18 @@ class PrivateMW(OnlineMW[LinearQuery]):
         histogram: the exact counts; secret.
         noise: source of all noise.
         start: a release to start from, or public weights, one a cell, not all 0; a
-            thousandth of the first hypothesis is uniform, so that nothing is impossible to learn.
-        ledger_token: of the ledger that paid for the run, if one did. It pays for one run: a second
-            one that is made with it, in the same program or another, is not refused here.
-        earlier: answers of an earlier run that are given again for nothing; public. They keep
-            the bounds that they had, with the failure probability of that run.
-        saved: what ``hand_over`` of an earlier run of the same plan returned: nothing is spent. One
-            object goes on from it.
+            thousandth of the first hypothesis is uniform, so that it can learn everything.
+        ledger_token: of the ledger that paid, if one did. It pays for one run: a second run with
+            the same token is not refused here.
+        earlier: public answers of an earlier run, to give again at no cost. They keep their
+            bounds, with the failure probability of that run.
+        saved: the result of ``hand_over`` of an earlier run of the same plan: nothing is spent.
+            One object goes on from it.
 
     Raises:
         InputError: if the histogram or the start is of another domain, the token paid for
-            something else, or what was saved is of other settings.
-        HaltedError: if another object went on from what was saved.
+            something else, or the saved run has other settings.
+        HaltedError: if another object went on from the saved run.
 
     Cost: O(num_cells) memory; a query as ``LinearQuery`` says, twice; an update O(num_cells).
     Reference: Hardt and Rothblum (2010); Dwork and Roth (2014), Algorithm 6; Lyu, Su and Li
@@ -322,10 +308,9 @@ class PrivateMW(OnlineMW[LinearQuery]):
         return self._hypothesis.weights.copy()
 
     def hand_over(self) -> SavedRun:
-        """Ends this object and returns what another one goes on from; in part secret.
+        """Ends this object and returns its state for another; in part secret.
 
-        Raises:
-            HaltedError: if it was handed over before, or this is a forked process.
+        Raises HaltedError after an earlier hand-over and in a forked process.
         """
         with self._turn():
             state = self._sparse._hand_over()
@@ -351,9 +336,9 @@ class PrivateMW(OnlineMW[LinearQuery]):
 
 
 def check_settings(name: str, value: str, saved: Any, settings: Settings) -> None:
-    """Refuses a state whose noise was drawn for other settings than the plan now has.
+    """Refuses a state whose noise was drawn for settings that the plan no longer has.
 
-    They follow from the plan, but a version of this package may choose others for the same plan.
+    Settings follow from the plan, but another version of this package may choose differently.
     """
     given = json.loads(json.dumps(settings.to_json()))
     held = json.loads(json.dumps(saved))
@@ -363,7 +348,7 @@ def check_settings(name: str, value: str, saved: Any, settings: Settings) -> Non
 
 
 def difference(part: str, saved: Any, given: Any) -> str:
-    """Says in a few words in what two plans, or settings, differ."""
+    """Returns the first difference between two plans or settings, in a few words."""
     if part != "domain" and isinstance(saved, dict):
         for name in given:
             old, new = saved.get(name), given[name]

@@ -23,17 +23,14 @@ from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 
 Start = SyntheticDatabase | ArrayLike
 
-# Of the uniform distribution, in a hypothesis that starts from a release. It worsens the release's
-# answers by as much, while a smaller one adds to the relative entropy only as its logarithm.
+# The share of the uniform distribution in a hypothesis that starts from a release. It worsens the
+# release's answers by this share; a smaller one adds only its logarithm to the relative entropy.
 START_SHARE = 0.001
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PrivateMWPlan(OnlinePlan):
-    """The public parameters of online private multiplicative weights.
-
-    Made by ``plan_private_mw``. Other arguments: as of ``OnlinePlan``.
-    """
+    """The public parameters of online private multiplicative weights; see ``plan_private_mw``."""
 
     rounds_up: ClassVar[bool] = True
 
@@ -60,7 +57,7 @@ class PrivateMWPlan(OnlinePlan):
         return {"starts_from_release": self.starts_from_release}
 
     def divergence_at(self, max_error: float) -> float:
-        """Returns ln|X|, and what a start from a release may add: the same for every error."""
+        """Returns ln|X|, plus the most that a start from a release adds."""
         start = -math.log(START_SHARE) if self.starts_from_release else 0.0
         return math.log(self.domain.num_cells) + start
 
@@ -88,19 +85,16 @@ def plan_private_mw(
 
     Args:
         domain: the universe, of at most 2^26 cells, without impossible combinations.
-        guarantee: what is promised of all answers together.
-        num_records: the number of records, or ``"noisy"``, for which a twentieth of epsilon is
-            spent at most. Accuracy, not privacy, assumes that a given number is right.
-        num_questions: K; beyond, answers go on and are as private, but no bound is stated.
+        guarantee: for all answers together.
+        num_records: the number of records, or ``"noisy"``, which costs at most a twentieth of
+            epsilon. Accuracy, not privacy, assumes that a given number is right.
+        num_questions: K; later answers are as private but have no bound.
         failure_probability: of any stated bound being wrong, in (0, 1).
         calibration: ``tight`` or ``textbook``.
         max_error: alpha in (0, 1); by default the best one.
-        max_updates: fewer updates, and less noise, than alpha needs; no bound is then stated for
-            what is answered when they are used up. With the tight calibration only.
+        max_updates: fewer updates, and less noise, than alpha needs; answers after the last
+            update then have no bound. With the tight calibration only.
         starts_from_release: whether the run will start from a release.
-
-    Raises:
-        InputError: naming the argument that is refused.
 
     Example:
         >>> from beam_dp.domain.files import read_domain

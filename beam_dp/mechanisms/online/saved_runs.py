@@ -1,12 +1,12 @@
 """Runs of ``PrivateMW`` that go on elsewhere: from a folder, or, in a stream, from a log.
 
-A folder holds ``transcript.json`` (the plan, who paid, every query and answer) and
+A folder holds ``transcript.json`` (the plan, the payment, every query and answer) and
 ``hypothesis.npz``, both public, and ``secret.json``: the noisy threshold, which must stay where the
 data are. No pickle.
 
-Two runs from one state would each spend the budget. A run is handed over once, to one folder, which
-is resumed once: its secret is removed then. Where a ledger paid for the run, no copy of the folder
-is resumed either: the states of a run are numbered, and the ledger records each that is used.
+Two runs from one state would each spend the budget. So a run is handed over once, to one folder,
+which is resumed once: this removes the secret. If a ledger paid for the run, copies of the folder
+are refused too: the states of a run are numbered, and the ledger records those that were used.
 """
 
 from __future__ import annotations
@@ -48,10 +48,9 @@ _UNDAMAGED = "must hold an undamaged run"
 def save_private_mw(run: private_mw.PrivateMW, folder: str | Path) -> None:
     """Writes a run to a new folder and ends the object: only ``resume_private_mw`` goes on.
 
-    The secret is written last, so that a folder that is cut short cannot be resumed. A run is
-    handed over once: if writing fails the run cannot be saved again, but its transcript and weights
-    can still be read, and be the start of a new run. The digest of the secret and the public files
-    has no key: it shows damage, not who wrote the files, and it hides nothing.
+    The secret is written last, so that an incomplete folder cannot be resumed. If writing fails the
+    run cannot be saved again, but its transcript and weights can still be read and start a new run.
+    The digest of the files has no key: it shows damage, not who wrote the files.
     """
     path = Path(folder)
     try:
@@ -95,7 +94,7 @@ def save_private_mw(run: private_mw.PrivateMW, folder: str | Path) -> None:
 
 
 def check_private_mw(folder: str | Path, plan: PrivateMWPlan) -> private_mw.Payment | None:
-    """Checks a saved run without resuming it; returns who paid, and the number of its state."""
+    """Checks a saved run without resuming it; returns its payment."""
     return _checked(Path(folder), plan).payment
 
 
@@ -108,13 +107,12 @@ def resume_private_mw(
 ) -> private_mw.PrivateMW:
     """Returns the run that was saved; uses its state up, so that it goes on only once.
 
-    Two runs from one state would each spend the budget. Where a ledger paid for the run, the
-    ledger records that the state is used before anything else happens, and a copy of the folder is
-    refused. Where none did, only the folder's own secret is removed: a copy of it must never be
-    used. Nothing is spent.
+    If a ledger paid for the run, the ledger first records that the state is used, and refuses a
+    copy of the folder. Otherwise only the folder's own secret is removed: a copy of it must never
+    be used. Nothing is spent.
 
     ``histogram``: the same exact counts.
-    ``ledger``: that paid for the run; given if one did, and only then.
+    ``ledger``: required if a ledger paid for the run, else forbidden.
     """
     path = Path(folder)
     condition = "must be of the plan's domain"
@@ -143,7 +141,7 @@ def any_transcript(path: Path) -> dict[str, Any]:
 
 
 def check_ledger(payment: private_mw.Payment | None, ledger: Ledger | None) -> None:
-    """Refuses a ledger for a run that none paid for, and a run without the ledger that paid."""
+    """Refuses a ledger for an unpaid run, and a paid run without its ledger."""
     if payment is not None and ledger is None:
         condition = f"must be given: {payment.token.release_id!r} in it paid for the saved run"
         raise InputError("ledger", None, condition)
@@ -153,7 +151,7 @@ def check_ledger(payment: private_mw.Payment | None, ledger: Ledger | None) -> N
 
 @dataclasses.dataclass(frozen=True)
 class _Checked:
-    """The content of a folder that belongs to the plan and is undamaged."""
+    """The content of an undamaged folder of the plan."""
 
     transcript: dict[str, Any]
     log_weights: NDArray[np.float64]
@@ -162,7 +160,7 @@ class _Checked:
 
 
 def _checked(path: Path, plan: PrivateMWPlan) -> _Checked:
-    """Returns the content of a folder, whose plan, files and settings are checked."""
+    """Returns the content of a folder after checks of its plan, files and settings."""
     transcript = any_transcript(path)
     expected = json.loads(json.dumps(_expected(plan)))
     if transcript.get("version") != _VERSION:
@@ -190,7 +188,7 @@ def _checked(path: Path, plan: PrivateMWPlan) -> _Checked:
 def _payment(
     path: Path, transcript: Mapping[str, Any], plan: OnlinePlan
 ) -> private_mw.Payment | None:
-    """Returns who paid, and the number of the state, as a transcript states them."""
+    """Returns the payment that a transcript states."""
     try:
         paid = transcript["payment"]
         if paid is None:
@@ -205,11 +203,10 @@ def _payment(
 def _use_secret(
     path: Path, found: bytes, payment: private_mw.Payment | None, ledger: Ledger | None
 ) -> SparseState:
-    """Uses a state up and returns it: first in the ledger, then in the folder.
+    """Uses a state up, first in the ledger, then in the folder, and returns it.
 
-    Of several that try, one succeeds: the one that removes the secret. Killed before that, where no
-    ledger is asked, nothing has happened; killed after it, the state is lost, and no trace of it is
-    left.
+    Of several callers only the one that removes the secret succeeds. A caller without a ledger that
+    is killed before has changed nothing; one that is killed later loses the state.
     """
     check_ledger(payment, ledger)
     if not os.access(path, os.W_OK | os.X_OK):

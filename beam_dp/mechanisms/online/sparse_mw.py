@@ -29,11 +29,9 @@ MAX_SPARSITY = 2**31
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SparseMWPlan(OnlinePlan):
-    """The public parameters of sparse online multiplicative weights.
+    """The public parameters of sparse online multiplicative weights; see ``plan_sparse_mw``.
 
-    Made by ``plan_sparse_mw``. Other arguments: as of ``OnlinePlan``.
-
-    ``max_sparsity``: m, the most elements that a query may be other than 0 at.
+    ``max_sparsity``: m, the most elements that a query may name.
     """
 
     rounds_up: ClassVar[bool] = False
@@ -45,7 +43,7 @@ class SparseMWPlan(OnlinePlan):
 
     @property
     def universe(self) -> None:
-        """None: keys without end, which need no domain."""
+        """None: keys need no domain."""
 
     @property
     def memory_bytes(self) -> float:
@@ -56,7 +54,7 @@ class SparseMWPlan(OnlinePlan):
         return {"max_sparsity": self.max_sparsity}
 
     def num_slots(self, max_error: float) -> int:
-        """Returns s: how many slots the hypothesis has for an error alpha.
+        """Returns s, the number of slots of the hypothesis for an error alpha.
 
         The least that leaves a slot free after one update more than ln s allows; with
         ``max_updates``, after those too. See ``num_slots``.
@@ -93,20 +91,9 @@ def plan_sparse_mw(
 ) -> SparseMWPlan:
     """Returns the plan of a run of ``SparseMW``.
 
-    Args:
-        guarantee: what is promised of all answers together.
-        num_records: the number of records, or ``"noisy"``, for which a twentieth of epsilon is
-            spent at most. Accuracy, not privacy, assumes that a given number is right.
-        max_sparsity: m, from 1 to 2^31; queries with more elements are refused.
-        num_questions: K; beyond, answers go on and are as private, but no bound is stated.
-        failure_probability: of any stated bound being wrong, in (0, 1).
-        calibration: ``tight`` or ``textbook``.
-        max_error: alpha in (0, 1); by default the best one.
-        max_updates: other than alpha needs; no bound is then stated for what is answered when
-            they are used up, if they are fewer. With the tight calibration only.
-
-    Raises:
-        InputError: naming the argument that is refused.
+    ``max_sparsity``: m, from 1 to 2^31; queries with more elements are refused.
+    ``max_updates``: may also be more updates than alpha needs.
+    Other arguments: see ``plan_private_mw``.
 
     Example:
         >>> promise = Guarantee(1.0, 0, "replace_one", "record", 1)
@@ -184,11 +171,8 @@ class SparseMW(OnlineMW[SparseQuery]):
         plan: see ``plan_sparse_mw``. What it costs, ``plan.loss``, is spent here, at once.
         records: the exact counts by key; secret.
         noise: source of all noise.
-        ledger_token: of the ledger that paid for the run, if one did. It pays for one run: a second
-            one that is made with it, in the same program or another, is not refused here.
-
-    Raises:
-        InputError: if the token paid for something else.
+        ledger_token: of the ledger that paid, if one did. It pays for one run: a second run with
+            the same token is not refused here.
 
     Cost: O(m) a query and an update, whatever the universe and the data; memory O(m) for each
     update and each query asked.
@@ -276,8 +260,6 @@ def plan_conjunctions(
 ) -> SparseMWPlan:
     """Returns the plan of ``release_conjunctions``: one question for each conjunction.
 
-    Args: as of ``release_conjunctions``.
-
     Example:
         >>> promise = Guarantee(1.0, 1e-9, "replace_one", "record", 1)
         >>> plan = plan_conjunctions(RowConjunctions(40, 38, is_monotone=True), promise, 10**6)
@@ -306,10 +288,10 @@ def release_conjunctions(
     dataset_id: str = "",
     noise: NoiseSource | None = None,
 ) -> ReleasedConjunctions:
-    """Answers all conjunctions of w literals over rows of d bits, once and for all.
+    """Answers all conjunctions of w literals over rows of d bits, by one run of ``SparseMW``.
 
-    Each is asked in turn of one run of ``SparseMW``, in the order of the family, which is fixed
-    before any row is read. Neither time nor memory depends on the 2^d rows that there may be.
+    The run is asked each conjunction in turn, in the order of the family, which is fixed before
+    any row is read. Neither time nor memory depends on the 2^d possible rows.
 
     Privacy: ``guarantee``, for all answers together: that of ``SparseMW``. One record is one row,
     which changes the sum of each conjunction by at most one. Of a unit there must be at most
@@ -323,20 +305,11 @@ def release_conjunctions(
     Edge cases: a row that is not a text of d letters 0 and 1 is one of the records, and no
     conjunction holds for it.
 
-    Args:
-        rows: of the records, each a text with a letter a bit; or their counts. Secret.
-        family: what is asked.
-        guarantee: what is promised.
-        num_records: the number of records, or ``"noisy"``: see ``plan_sparse_mw``.
-        failure_probability: of any bound being wrong.
-        calibration: ``tight`` or ``textbook``.
-        ledger: that pays, before noise is drawn.
-        dataset_id: from whose budget.
-        noise: source of all noise; by default a new one.
-
-    Raises:
-        InputError: naming the argument that is refused; then nothing was spent.
-        LedgerError: if the ledger can't be used.
+    ``rows``: the records, each a text with a letter a bit; or their counts. Secret.
+    ``ledger``: pays before noise is drawn, unless an argument is refused.
+    ``dataset_id``: the dataset whose budget pays.
+    ``noise``: source of all noise; by default a new one.
+    Other arguments: see ``plan_private_mw``.
 
     Cost: O(2^k) for each conjunction, to list its rows and ask; memory for all of these.
     Reference: Blum and Roth (2011), Corollary 3.11.

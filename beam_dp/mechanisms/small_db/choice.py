@@ -15,7 +15,7 @@ from beam_dp.checks import check_choice, checked_integer
 from beam_dp.errors import InputError, magnitude
 from beam_dp.mechanisms.choosing import selection_scale
 from beam_dp.mechanisms.small_db.enumerated import EnumerationSampler
-from beam_dp.mechanisms.small_db.law import MAX_ANSWER, MAX_TARGET, MultisetLaw, Sampler
+from beam_dp.mechanisms.small_db.law import MAX_ANSWER, MAX_TARGET, MultisetLaw
 from beam_dp.mechanisms.small_db.nested import NestedSampler, is_nested, num_products
 from beam_dp.mechanisms.small_db.searched import SearchSampler
 from beam_dp.mechanisms.small_db.size import num_multisets
@@ -24,13 +24,13 @@ from beam_dp.noise.source import NoiseSource
 SamplerName = Literal["auto", "enumeration", "nested", "search"]
 
 MAX_SIZE = 10**4
-# Limits by public sizes, 10 to 30 s each: multisets times queries, where a multiset alone costs
-# as much as 16 queries; products of polynomials, and those times the bits of a factor.
+# Limits on public sizes, 10 to 30 s each: multisets times queries, where a multiset itself costs
+# as much as 16 queries; products of polynomials, and these times the bits of a factor.
 MAX_COMPARISONS = 10**10
 _MULTISET_COST = 16
 MAX_PRODUCTS = 4 * 10**6
 _MAX_PRODUCT_BITS = 10**10
-# The largest exponent of the search, N epsilon / (2 k): beyond it its bounds tell nothing.
+# The largest exponent of the search, N epsilon / (2 k): its bounds are useless beyond it.
 _MAX_EXPONENT = 5 * 10**4
 # Answers that are held in memory.
 _MAX_ANSWERS = 4 * 10**6
@@ -44,7 +44,7 @@ _SAMPLERS: dict[str, _AnySampler] = {
 
 @dataclasses.dataclass(frozen=True)
 class ChoiceFacts:
-    """What a card says of a choice: sizes, noise, and how the draw is made. All of it is public."""
+    """The card's part about a choice: sizes, noise, and the sampler; public."""
 
     sampler: str
     sampler_arithmetic: str
@@ -131,7 +131,7 @@ class MultisetChoice:
 
     @cached_property
     def _distinct(self) -> NDArray[np.int64]:
-        # Of equal queries one is enough: the loss is a maximum.
+        # Equal queries count once: the loss is a maximum.
         return np.unique(self.queries, axis=0)
 
     @cached_property
@@ -149,12 +149,12 @@ class MultisetChoice:
 
     @property
     def public(self) -> dict[str, Any]:
-        """Returns what a card says, as JSON values; a copy."""
+        """The card's part as JSON values; a copy."""
         return dataclasses.asdict(self.facts)
 
     @property
     def facts(self) -> ChoiceFacts:
-        """Returns what a card says."""
+        """The card's part."""
         return ChoiceFacts(
             sampler=self._chosen.name,
             sampler_arithmetic="exact",
@@ -170,15 +170,12 @@ class MultisetChoice:
     def draw(self, counts: NDArray[np.int64], noise: NoiseSource) -> NDArray[np.int64]:
         """Returns cells in ascending order, shape (size,): the release.
 
-        Args:
-            counts: records of each cell, >= 0, shape (num_cells,); secret.
-            noise: of this draw.
+        ``counts``: records of each cell, >= 0, shape (num_cells,); secret.
         """
-        sampler: Sampler = self._chosen(self.law(counts))
-        return sampler.draw(noise)
+        return self._chosen(self.law(counts)).draw(noise)
 
     def law(self, counts: NDArray[np.int64]) -> MultisetLaw:
-        """Returns what a draw's law is on some data; secret."""
+        """Returns the law of a draw for some data; secret."""
         # In Python's integers, so that no sum wraps. A clipped answer moves no more.
         exact = self._distinct.astype(object) @ counts.astype(object)
         return MultisetLaw(
@@ -191,7 +188,7 @@ class MultisetChoice:
 
     @cached_property
     def _chosen(self) -> _AnySampler:
-        """Returns a sampler by public sizes."""
+        """The sampler, which depends on public sizes alone."""
         kinds, queries = len(self._types[1]), len(self._distinct)
         multisets = num_multisets(kinds, self.size)
         in_memory = kinds * queries <= _MAX_ANSWERS

@@ -15,7 +15,7 @@ from beam_dp.mechanisms.small_db.law import MultisetLaw, draw_cells
 from beam_dp.noise.bound import as_exponent, exp_above, exp_bounds
 from beam_dp.noise.source import NoiseSource
 
-# Entries of the table of tails, and of what is compared at once: it should stay in a cache.
+# Entries of the table of tails, and of the parts that are compared at once: a part fits a cache.
 _TABLE_ENTRIES = 2**22
 _CHUNK_ENTRIES = 2**15
 # Weights inside a block are integers in units of 2^-32 of its heaviest, rounded up by one or two.
@@ -179,7 +179,7 @@ class EnumerationSampler:
         return sum(_log_comb(self._law.ways[kind], prefix.count(kind)) for kind in set(prefix))
 
     def _sum_blocks(self) -> None:
-        """Adds up every block's weights and puts them on one scale."""
+        """Adds up the weights of every block and puts them on one scale."""
         totals: list[int] = []
         leasts: list[int] = []
         tops: list[float] = []

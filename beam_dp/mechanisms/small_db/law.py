@@ -12,7 +12,6 @@ import dataclasses
 import math
 from fractions import Fraction
 from functools import cached_property
-from typing import ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,28 +46,18 @@ class MultisetLaw:
 
     @property
     def num_types(self) -> int:
-        """Returns the number of distinct columns."""
+        """The number of distinct columns."""
         return len(self.members)
 
     @cached_property
     def ways(self) -> tuple[int, ...]:
-        """Returns the number of cells of each type."""
+        """The number of cells of each type."""
         return tuple(len(cells) for cells in self.members)
 
     @property
     def num_multisets(self) -> int:
-        """Returns the number of multisets of cells."""
+        """The number of multisets of cells."""
         return math.comb(sum(self.ways) + self.size - 1, self.size)
-
-
-class Sampler(Protocol):
-    """Draws from a law; what does not depend on a draw is computed when it is made."""
-
-    name: ClassVar[str]
-
-    def draw(self, noise: NoiseSource) -> NDArray[np.int64]:
-        """Returns one multiset as its cells in ascending order, shape (size,)."""
-        ...
 
 
 def draw_cells(cells: NDArray[np.int64], size: int, noise: NoiseSource) -> list[int]:
@@ -87,7 +76,7 @@ def draw_cells(cells: NDArray[np.int64], size: int, noise: NoiseSource) -> list[
 
 # Weights of cells are integers in units of 2^-64.
 TILT_BITS = 64
-# How much of the average is of excesses; the rest is the least loss that is known of a set.
+# The shares of excesses in the average; the rest is the least known loss of a set.
 _MASSES = (1.0, 0.75, 0.5, 0.25)
 _NUM_STEPS = 150
 _MARGIN = 1e-9
@@ -109,7 +98,7 @@ class Tilt:
 def find_tilts(law: MultisetLaw, least: int) -> list[Tilt]:
     """Returns several bounds, each nearly the best for all multisets together; the first is plain.
 
-    ``law``: of the multisets; secret, as all that follows from it.
+    ``law``: of the multisets; secret, as is everything derived from it.
 
     Reference: for each mass, the sum of all bounds is a convex function of the average's shares,
     made small by exponentiated gradients (Kivinen and Warmuth, 1997).
@@ -119,7 +108,7 @@ def find_tilts(law: MultisetLaw, least: int) -> list[Tilt]:
     offsets += [least - target for target in law.targets]
     answers = np.concatenate([law.answers, -law.answers])
     most = law.size * answers.max(axis=1)
-    # Of the other queries no answer is ever off by more than the least loss.
+    # The answers to the other queries are never off by more than the least loss.
     useful = [number for number, offset in enumerate(offsets) if most[number] > offset]
     if not useful:
         return [plain]

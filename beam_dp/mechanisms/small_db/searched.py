@@ -20,10 +20,10 @@ from beam_dp.noise.source import NoiseSource
 
 @dataclasses.dataclass(eq=False)
 class _Group:
-    """Types that are not told apart yet: a node of a binary tree over all of them.
+    """Types that are not separated yet: a node of a binary tree over all types.
 
     ``spread``: sum of high - low; 0 for a single type.
-    ``halves``: none for a single type.
+    ``halves``: None for a single type.
     """
 
     kinds: NDArray[np.int64]
@@ -53,9 +53,9 @@ class _State:
 
 @dataclasses.dataclass(eq=False, slots=True)
 class _Division:
-    """Parts of a state, by how many cells of one group are in its first half.
+    """Parts of a state, by the number of cells of one group that are in its first half.
 
-    ``totals``: upper bounds on the weight of each part; smaller where the search has been.
+    ``totals``: upper bounds on the weight of each part; the search makes them smaller.
     """
 
     position: int
@@ -67,8 +67,8 @@ class _Division:
 class SearchSampler:
     """Draws exactly from a law by top-down search with bounds and rejection.
 
-    Sets of multisets are divided step by step: of so many cells of a group of types, how many are
-    in its first half. A set's weight is at most the sum, over its multisets, of product weights of
+    Sets of multisets are divided step by step, by how many cells of a group of types are in its
+    first half. A set's weight is at most the sum, over its multisets, of product weights of
     cells, times a power of the weight of its least possible loss: of several such bounds
     (``find_tilts``), one of which has all cells alike, the least is taken. From the set of all, a
     part is drawn by these bounds, then a part of that, until one multiset is left; where the parts
@@ -105,7 +105,7 @@ class SearchSampler:
         self._root = self._whole(everything, 0)
         self._least = int(self._excess(self._root).max(initial=0))
         self._root = self._whole(everything, self._least)
-        # A greedy answer says how small the weights are that matter.
+        # A greedy answer shows how small a weight may be and still matter.
         good = self._root
         while (division := self._divide(good)) is not None:
             good = self._part(good, division, int(np.argmin(division.bounds)))
@@ -138,7 +138,7 @@ class SearchSampler:
             division = state.division
             if division is None:
                 break
-            # What the parts weigh less than was promised is the chance to give up.
+            # Gives up with the share by which the parts weigh less than was promised.
             drawn = noise.below(promised)
             cumulative = list(accumulate(division.totals))
             if drawn >= cumulative[-1]:
@@ -161,7 +161,7 @@ class SearchSampler:
         return state if noise.coin(share) else None
 
     def _tighten(self, path: list[tuple[_Division, int]], total: int) -> None:
-        """Hands a better upper bound on the last state upwards."""
+        """Passes a better upper bound on the last state to its ancestors."""
         for division, number in reversed(path):
             division.totals[number] = total
             total = sum(division.totals)
@@ -214,14 +214,14 @@ class SearchSampler:
         return _State(tuple(held), volume, bound, tuple(sums), units)
 
     def _whole(self, everything: _Group, bound: int) -> _State:
-        """Returns the state of all multisets, by the tilts as they are."""
+        """Returns the state of all multisets with the present tilts."""
         _sum_weights(everything, self._law, self._tilts)
         sums = tuple(each[self._law.size] for each in everything.sums)
         held = ((everything, self._law.size),)
         return _State(held, self._law.num_multisets, bound, sums, self._unit(bound))
 
     def _excess(self, state: _State) -> NDArray[np.int64]:
-        """Returns how far answers are above and below the targets at least, or minus by how much.
+        """Returns the least distances of answers above and below the targets, negative if opposite.
 
         The largest of these numbers is a lower bound on the loss.
         """

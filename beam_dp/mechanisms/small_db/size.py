@@ -180,10 +180,10 @@ def small_db_error(
     max_error_fraction: float,
     failure_probability: float,
 ) -> float:
-    """Returns what the error of no query exceeds, in records, with probability 1 - beta.
+    """Returns a bound on the errors of all queries, in records, with probability 1 - beta.
 
-    a N + (2 / epsilon) (ln C(U + m - 1, m) + ln(1 / beta)), if some multiset of the size m answers
-    all queries within a N, and if N records are there: add |n - N| where n are.
+    a N + (2 / epsilon) (ln C(U + m - 1, m) + ln(1 / beta)), if some multiset of size m answers all
+    queries within a N and there are N records; for n records add |n - N|.
 
     ``num_cells``: U; distinct columns of the query matrix will do no better here.
     ``failure_probability``: beta, in (0, 1).
@@ -196,12 +196,12 @@ def small_db_error(
 
 
 def _least_size(log_union: float, a: float) -> int:
-    """The least integer m with log_union < 2 m a^2."""
+    """Returns the least integer m with log_union < 2 m a^2."""
     return math.floor(log_union / (2 * a**2)) + 1
 
 
 def _least(holds: Callable[[int], bool]) -> int:
-    """The least integer from which on a condition holds that never fails again."""
+    """Returns the least integer from which on a condition always holds."""
     high = 1
     while not holds(high):
         high *= 2

@@ -49,20 +49,16 @@ from beam_dp.summaries.histogram import Marginals, clipped_counts
 class SmallDBPlan(MarginalsPlan):
     """The plan of ``SmallDB``.
 
-    Args: as of ``MarginalsPlan``, where ``workload`` holds the marginals from which all queries
-        can be read, and
-        queries: what the release must answer.
-        size: m, how many records are released.
-        error_fraction: some database of this size misses no query by more, a share of N.
-        selection_epsilon: for the choice of the database.
-        total_scale: of the noise of the number of records; None where that is public.
-        sampler: what was asked for; ``choice`` says which one was taken.
-        choice: how the database will be chosen.
-        calibration: of the size, ``tight`` or ``textbook``.
-        sized_by: the rule that gave the size, or ``explicit``.
-        failure_probability: of the stated error.
-        bound: of the error of all queries, in records; None where the number of them is not public.
-        vc_dimension: of the queries; None where some have other values than 0 and 1.
+    ``workload`` has the marginals from which all ``queries`` can be answered.
+
+    ``size``: m, the number of records that are released.
+    ``error_fraction``: the largest error of the best database of this size, a share of N.
+    ``selection_epsilon``: for the choice of the database.
+    ``total_scale``: of the noise on the number of records; None where that is public.
+    ``sampler``: the requested one; ``choice`` has the one that is used.
+    ``sized_by``: the rule that gave the size, or ``explicit``.
+    ``bound``: on the errors of all queries, in records; None if the number of records is noisy.
+    ``vc_dimension``: of the queries; None if some have values other than 0 and 1.
     """
 
     strategy: ClassVar[str] = "small_db"
@@ -85,7 +81,7 @@ class SmallDBPlan(MarginalsPlan):
     def _stated(self) -> dict[str, Any]:
         choice = dataclasses.asdict(self.choice)
         del choice["num_records"]
-        # An integer of any length is not for a card.
+        # The integer may be too long for a card.
         choice["num_multisets"] = magnitude(self.choice.num_multisets)
         stated: dict[str, Any] = {
             "calibration": self.calibration,
@@ -106,9 +102,6 @@ class SmallDBPlan(MarginalsPlan):
             stated["bound"] = self.bound
             stated["bound_is_vacuous"] = self.bound >= int(self.num_records)
         return stated
-
-    def _declared_noise(self) -> list[dict[str, Any]]:
-        return self._noise()
 
     def _declared_queries(self) -> Sequence[LinearQuery]:
         return self.queries.queries
@@ -167,7 +160,7 @@ class SmallDBPlan(MarginalsPlan):
             potentials=(),
             record_tables=((),),
             draw_id=noise.draw_id(),
-            noise=self._noise(),
+            noise=self._declared_noise(),
             errors=dict.fromkeys(answered_tables(domain, self.queries.queries), error),
             queries=self.queries.queries,
             query_error=error,
@@ -175,35 +168,28 @@ class SmallDBPlan(MarginalsPlan):
         )
 
     def error_bound(self, total: int, num_cells: int) -> float:
-        """Returns what no query's error exceeds, in records, but with ``failure_probability``."""
+        """Returns a bound on all errors, in records, except with ``failure_probability``."""
         beta, epsilon = self.failure_probability, self.selection_epsilon
         if self.total_scale is not None:
             beta /= 2
         each = epsilon / self.guarantee.max_records_per_unit
         bound = small_db_error(num_cells, self.size, each, total, self.error_fraction, beta)
         if self.total_scale is not None:
-            # As far as the noisy number may be off; the share a is of the true one.
+            # The most that the noisy number is off; the share a is of the true number.
             away = math.ceil(self.total_scale * math.log(1 / beta))
             bound += (1 + self.error_fraction) * away
         return bound
 
-    def _noise(self) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = [
-            {
-                "what": "choice of the records",
-                "distribution": "exponential",
-                "scale": self.choice.selection_scale,
-            }
+    def _declared_noise(self) -> list[dict[str, Any]]:
+        found = [
+            ("choice of the records", "exponential", self.choice.selection_scale),
+            ("number of records", "discrete_laplace", self.total_scale),
         ]
-        if self.total_scale is not None:
-            found.append(
-                {
-                    "what": "number of records",
-                    "distribution": "discrete_laplace",
-                    "scale": self.total_scale,
-                }
-            )
-        return found
+        return [
+            {"what": what, "distribution": distribution, "scale": scale}
+            for what, distribution, scale in found
+            if scale is not None
+        ]
 
 
 def answered_tables(domain: Domain, queries: Sequence[LinearQuery]) -> list[Names]:
@@ -235,17 +221,14 @@ class SmallDB(Mechanism):
     ``small_db_error``. a is what a database of this size can miss.
 
     Args:
-        size: m, how many records are released.
-        max_error_fraction: a, from which the size follows; one of the two must be given.
+        size: m, the number of records that are released.
+        max_error_fraction: a, which determines the size; one of the two must be given.
         vc_dimension: of the workload's 0/1 queries. By default ``matrix_vc_dimension`` finds it, or
-            a bound on it; none is taken that is less. It is for the card: the number of queries
-            gives no larger size, by Sauer's bound, for so few as can be looked at here.
+            a bound on it; a smaller value is refused. It is for the card: by Sauer's bound it gives
+            no smaller size than the number of queries, for the workloads that fit here.
         sampler: ``auto`` by public sizes; ``search`` only by this name.
         calibration: ``tight``, or ``textbook`` for ceil(ln|Q| / a^2) records.
         failure_probability: beta of the stated error.
-
-    Raises:
-        InputError: if a parameter is out of range.
 
     Reference: Blum, Ligett and Roth (2013); Dwork and Roth (2014), Algorithm 4, Proposition 4.4.
 
@@ -314,7 +297,7 @@ class SmallDB(Mechanism):
         guarantee: Guarantee,
         num_records: checks.NumRecords,
     ) -> SmallDBPlan:
-        """Returns what will be done, or raises InputError: from public numbers alone."""
+        """Returns the plan, from public numbers alone."""
         check_is("domain", domain, Domain)
         check_is("workload", workload, Workload, LinearWorkload)
         queries = workload if isinstance(workload, LinearWorkload) else cells_of(workload)
@@ -361,7 +344,7 @@ class SmallDB(Mechanism):
         return plan
 
     def _dimension(self, queries: LinearWorkload, matrix: NDArray[np.int64]) -> VCDimension:
-        """Returns the VC dimension of 0/1 queries that is found, or the one that is given."""
+        """Returns the given VC dimension of 0/1 queries, or the one that is found."""
         found = matrix_vc_dimension(matrix, products_bound(queries.queries))
         if self.vc_dimension is None:
             return found
@@ -371,19 +354,11 @@ class SmallDB(Mechanism):
         return dataclasses.replace(found, most=self.vc_dimension, found_by="given")
 
     def _choice(
-        self,
-        matrix: NDArray[np.int64],
-        epsilon: float,
-        num_records: int,
-        size: int,
-        denominator: int,
-        max_records_per_unit: int,
+        self, matrix: NDArray[np.int64], epsilon: float, total: int, size: int, top: int, most: int
     ) -> MultisetChoice:
-        """Returns the choice of a size; where that is not feasible, names what was given for it."""
+        """Returns the choice; an error about a size names the argument that determined it."""
         try:
-            return MultisetChoice(
-                matrix, epsilon, num_records, size, denominator, max_records_per_unit, self.sampler
-            )
+            return MultisetChoice(matrix, epsilon, total, size, top, most, self.sampler)
         except InputError as error:
             if error.name != "size" or self.size is not None:
                 raise
@@ -393,7 +368,7 @@ class SmallDB(Mechanism):
     def _size(
         self, queries: LinearWorkload, matrix: NDArray[np.int64], dimension: VCDimension | None
     ) -> tuple[int, str, float]:
-        """Returns the number of records, by which rule, and the share of the error it is for."""
+        """Returns the number of records, the rule that gave it, and its share of the error."""
         num_distinct = len(np.unique(matrix, axis=0))
 
         def size_for(fraction: float) -> tuple[int, str]:
@@ -426,7 +401,7 @@ class SmallDB(Mechanism):
 
 
 def _check_queries(queries: LinearWorkload, domain: Domain) -> None:
-    """Refuses queries of another domain, and more of them than can be looked at."""
+    """Refuses queries of another domain, and workloads that are too large."""
     condition = "must be of the release's domain"
     domain.check_same(queries.domain, "workload", len(queries), condition)
     if len(queries) * domain.num_cells > MAX_MATRIX_VALUES:
@@ -450,7 +425,7 @@ def concerned_tables(domain: Domain, queries: Sequence[LinearQuery]) -> tuple[Na
     sets = {query.axes if isinstance(query, LiteralQuery) else None for query in queries}
     axes = {tuple(range(domain.num_attributes)) if each is None else each for each in sets}
     largest = [each for each in axes if each and not any(set(each) < set(o) for o in axes)]
-    # A query of nothing asks for the number of records, which any table tells.
+    # A query about no attribute asks for the number of records, which any table has.
     return tuple(tuple(domain.names[axis] for axis in each) for each in sorted(largest) or [(0,)])
 
 

@@ -129,7 +129,12 @@ class NumericSparse(Live):
         self, threshold: int, calibration: SparseVectorNoise, noise: NoiseSource, grid: int = 1
     ) -> None:
         super().__init__()
-        _check(threshold, calibration, grid, self._gives_answers)
+        checked_integer("threshold", threshold, -_MAX_VALUE, _MAX_VALUE)
+        checked_integer("grid", grid, 1, MAX_GRID)
+        answers = self._gives_answers
+        if (calibration.answer_noise is not None) != answers:
+            condition = "must be given" if answers else "must not be given: nothing is answered"
+            raise InputError("calibration", calibration.answer_noise, condition)
         self._calibration = calibration
         self._threshold = threshold
         self._noise = noise
@@ -280,14 +285,6 @@ class _Supply:
             self._drawn.extend(self._draw(zeros, self._scale).tolist())
             self._size = min(2 * self._size, _MAX_DRAWN)
         return self._drawn.popleft()
-
-
-def _check(threshold: int, calibration: SparseVectorNoise, grid: int, answers: bool) -> None:
-    checked_integer("threshold", threshold, -_MAX_VALUE, _MAX_VALUE)
-    checked_integer("grid", grid, 1, MAX_GRID)
-    if (calibration.answer_noise is not None) != answers:
-        condition = "must be given" if answers else "must not be given: nothing is answered"
-        raise InputError("calibration", calibration.answer_noise, condition)
 
 
 def _on_grid(scale: float, grid: int) -> float:
