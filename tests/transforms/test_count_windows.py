@@ -224,16 +224,6 @@ def test_counts_tables_of_several_blocks():
     assert found == {0: {0: 1, 300_000: 2}, 1: {299_999: 1}}
 
 
-def test_rejects_windowed_input():
-    with pytest.raises(InputError, match="must be in the global window"), pipeline() as p:
-        _ = (
-            p
-            | beam.Create([{"a": 0}])
-            | beam.WindowInto(beam.window.FixedWindows(60))
-            | CountWindows(DOMAIN, HORIZON, RECORDS, "event", "arrival", unit_costs=None)
-        )
-
-
 def test_rejects_missing_column():
     with pytest.raises(InputError, match=r"^arrival: 'came'"), pipeline() as p:
         rows = p | beam.Create([beam.Row(a=0, b=0, event=1)])

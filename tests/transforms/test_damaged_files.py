@@ -10,7 +10,7 @@ import pathlib
 import random
 import tracemalloc
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import fastavro
 import pyarrow as pa
@@ -49,6 +49,13 @@ def num_records(path: pathlib.Path, columns: Sequence[str] = ("id",)) -> int:
     return sum(batch.num_rows for each in ranges for batch in step.process(each))
 
 
+def assert_stops_the_job(path: pathlib.Path, contents: Iterable[bytes]) -> None:
+    for content in contents:
+        path.write_bytes(content)
+        with pytest.raises(ReadError, match="people"):
+            num_records(path)
+
+
 def test_every_compression_that_beam_detects_is_tested():
     beams = {CompressionTypes.detect_compression_type(f"a.{each}") for each in COMPRESSIONS}
     kinds = {value for name, value in vars(CompressionTypes).items() if name.isupper()}
@@ -63,26 +70,20 @@ def test_truncated_compressed_file_stops_the_job(tmp_path, extension):
     whole = compress(CSV)
     path.write_bytes(whole)
     assert num_records(path) == 60
-    for length in range(len(whole)):
-        path.write_bytes(whole[:length])
-        with pytest.raises(ReadError, match="people"):
-            num_records(path)
+    assert_stops_the_job(path, (whole[:length] for length in range(len(whole))))
     parts = compress(CSV[:HALF]), compress(CSV[HALF:])
-    path.write_bytes(b"".join(parts))
+    whole = b"".join(parts)
+    path.write_bytes(whole)
     assert num_records(path) == 60
-    for length in range(len(parts[0]) + 1, sum(map(len, parts))):
-        path.write_bytes(b"".join(parts)[:length])
-        with pytest.raises(ReadError, match="people"):
-            num_records(path)
+    lengths = range(len(parts[0]) + 1, len(whole))
+    assert_stops_the_job(path, (whole[:length] for length in lengths))
 
 
 @pytest.mark.parametrize("extension", COMPRESSIONS)
 @pytest.mark.parametrize("garbage", [b"\n", b"garbage", b"\0" * 512, b"id\n7\n" * 99])
 def test_trailing_bytes_after_compressed_stream_stop_the_job(tmp_path, extension, garbage):
     path = tmp_path / f"people.csv.{extension}"
-    path.write_bytes(COMPRESSIONS[extension](CSV) + garbage)
-    with pytest.raises(ReadError, match="people"):
-        num_records(path)
+    assert_stops_the_job(path, [COMPRESSIONS[extension](CSV) + garbage])
 
 
 @pytest.mark.mostly_slow(one_in=3)
@@ -120,14 +121,9 @@ def test_truncated_avro_block_stops_the_job(tmp_path, codec):
     whole, ends = avro_file(codec)
     path.write_bytes(whole)
     assert num_records(path) == 60 and len(ends) > 3
-    for length in set(range(len(whole))) - ends:
-        path.write_bytes(whole[:length])
-        with pytest.raises(ReadError, match="people"):
-            num_records(path)
-    for garbage in (b"\0", b"\0" * 40, b"garbage", b"\x02" * 99):
-        path.write_bytes(whole + garbage)
-        with pytest.raises(ReadError, match="people"):
-            num_records(path)
+    assert_stops_the_job(path, (whole[:length] for length in set(range(len(whole))) - ends))
+    garbage = (b"\0", b"\0" * 40, b"garbage", b"\x02" * 99)
+    assert_stops_the_job(path, (whole + each for each in garbage))
 
 
 def test_truncated_parquet_file_stops_the_job(tmp_path):
@@ -135,13 +131,8 @@ def test_truncated_parquet_file_stops_the_job(tmp_path):
     pyarrow.parquet.write_table(pa.table({"id": LINES}), path, row_group_size=20)
     whole = path.read_bytes()
     assert num_records(path) == 60
-    for length in range(len(whole)):
-        path.write_bytes(whole[:length])
-        with pytest.raises(ReadError, match="people"):
-            num_records(path)
-    path.write_bytes(whole + b"garbage")
-    with pytest.raises(ReadError, match="people"):
-        num_records(path)
+    assert_stops_the_job(path, (whole[:length] for length in range(len(whole))))
+    assert_stops_the_job(path, [whole + b"garbage"])
 
 
 BAD_HEADERS = {

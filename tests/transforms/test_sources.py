@@ -1,9 +1,10 @@
-"""Every transform has the same result for records of any source as for a file of them."""
+"""Every transform has the same result for any source, and refuses windows and triggers."""
 
 from __future__ import annotations
 
 import datetime
 import decimal
+import pathlib
 import typing
 from collections.abc import Callable
 from typing import Any
@@ -13,10 +14,14 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
+from apache_beam.transforms import trigger, window
+from apache_beam.transforms.trigger import AccumulationMode
+from apache_beam.transforms.window import TimestampCombiner
 from apache_beam.utils.timestamp import Timestamp
-from fakes import COLLECTED, NoPrivacy, collect, pipeline, reading
+from fakes import COLLECTED, DOMAIN as PEOPLE, NoPrivacy, collect, pipeline, reading
 from pytest import MonkeyPatch
 
+from beam_dp import transforms
 from beam_dp.domain.attributes import CategoricalAttribute
 from beam_dp.domain.ordered import IntegerAttribute
 from beam_dp.domain.universe import Domain
@@ -26,6 +31,7 @@ from beam_dp.mechanisms.linear_answers.answers import plan_workload_answers
 from beam_dp.mechanisms.online.private_mw_plan import plan_private_mw
 from beam_dp.mechanisms.online.sparse_mw import plan_sparse_mw
 from beam_dp.mechanisms.sketches.mechanisms import CountSketch
+from beam_dp.mechanisms.windows.plan import plan_window_tables
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.linear_workload import parse_linear_workload
 from beam_dp.queries.lines import read_line
@@ -36,18 +42,28 @@ from beam_dp.releases.kinds import release_from_bytes
 from beam_dp.releases.sketches.release import SparseRelease
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 from beam_dp.summaries.element_counts import ElementCounts
+from beam_dp.summaries.histogram import HistogramAccumulator
 from beam_dp.transforms import (
     AnswerQueries,
     AnswerSparseQueries,
     AnswerWorkload,
+    EncodeRecords,
     KeyColumns,
+    LimitContributions,
     ReadRecords,
     ReleaseIntervals,
     ReleaseProjection,
     ReleaseSyntheticDatabase,
+    ReleaseWindows,
+    Summarise,
+    WriteAnswers,
+    WriteRelease,
 )
+from beam_dp.transforms.counting.summarise import CountElements
 from beam_dp.transforms.drawing import answer_queries
 from beam_dp.transforms.drawing.answer_queries import _CountsByFingerprint, _Starter
+from beam_dp.windows.horizon import Horizon
+from beam_dp.windows.unit import WindowUnit
 
 HUGE = 1e6  # an epsilon whose noise is 0, but with a probability that no test will see
 DOMAIN = Domain(
@@ -247,3 +263,95 @@ def test_beam_timestamp_is_the_same_unit_as_python_datetime():
     expected = canonical_bytes(when)
     assert canonical_bytes(Timestamp.from_utc_datetime(when)) == expected
     assert expected is not None and expected.startswith(b"timestamp:1704")
+
+
+GUARDED: dict[str, Callable[[Any, pathlib.Path], Any]] = {
+    **{name: lambda records, _, apply=apply: apply(records) for name, apply in TRANSFORMS.items()},
+    "LimitContributions": lambda records, _: (
+        records | LimitContributions(PEOPLE, 1, cost_limit=None)
+    ),
+    "EncodeRecords": lambda records, _: records | EncodeRecords(PEOPLE, "who", as_cells=True),
+    "Summarise": lambda records, _: records | Summarise(HistogramAccumulator(PEOPLE)),
+    "WriteAnswers": lambda batches, out: batches | WriteAnswers(out, PLANS["private_mw"]),
+    "WriteRelease": lambda shards, out: shards | WriteRelease(out),
+    "ReleaseWindows": lambda records, out: (
+        records | ReleaseWindows(WINDOWS, out, "0" * 32, "age", "age")
+    ),
+    # Not exported, but it groups.
+    "CountElements": lambda records, _: records | CountElements(),
+}
+WINDOWS = plan_window_tables(
+    marginals(PEOPLE, ways=1), Horizon(0, 10, 3, 0), WindowUnit("record", 1, 1, 1), 1.0, 0.0
+)
+WINDOWINGS: dict[str, dict[str, Any]] = {
+    "fixed": {"windowfn": window.FixedWindows(60)},
+    "sliding": {"windowfn": window.SlidingWindows(60, 30)},
+    "sessions": {"windowfn": window.Sessions(60)},
+    "trigger, discarding": {
+        "trigger": trigger.Repeatedly(trigger.AfterCount(1)),
+        "accumulation_mode": AccumulationMode.DISCARDING,
+    },
+    "trigger, accumulating": {
+        "trigger": trigger.AfterWatermark(early=trigger.AfterCount(1)),
+        "accumulation_mode": AccumulationMode.ACCUMULATING,
+    },
+    "accumulating": {"accumulation_mode": AccumulationMode.ACCUMULATING},
+    "lateness": {"allowed_lateness": 60},
+    "timestamps": {"timestamp_combiner": TimestampCombiner.OUTPUT_AT_LATEST},
+}
+
+
+def windowed(kind: str) -> beam.PTransform:
+    return kind >> beam.WindowInto(**{"windowfn": window.GlobalWindows(), **WINDOWINGS[kind]})
+
+
+def exported() -> set[str]:
+    found = vars(transforms).values()
+    return {
+        each.__name__
+        for each in found
+        if isinstance(each, type) and issubclass(each, beam.PTransform)
+    }
+
+
+def test_every_exported_transform_is_tested_with_windows():
+    """A new transform is added above, or takes a pipeline only."""
+    readers = {"ReadRecords", "ReadArrivals", "ReadKafka", "SyntheticRows"}
+    assert exported() - readers == GUARDED.keys() - {CountElements.__name__}
+
+
+@pytest.mark.mostly_slow(one_in=3, start=2)
+@pytest.mark.parametrize("name", GUARDED)
+def test_rejects_windows_and_triggers(name, tmp_path):
+    for kind, given in WINDOWINGS.items():
+        records = pipeline() | beam.Create([{"age": 1}]) | windowed(kind)
+        with pytest.raises(InputError, match=r"^records: .* must be in the global ") as refused:
+            GUARDED[name](records, tmp_path / "out")
+        text = str(refused.value)
+        assert "\n" not in text and " at 0x" not in text
+        found = text.partition(" is refused")[0]
+        assert type(given.get("windowfn", window.GlobalWindows())).__name__ in found
+        assert str(given.get("trigger", trigger.DefaultTrigger())) in found
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", sorted(GUARDED.keys() - {"WriteAnswers", "ReleaseWindows"}))
+def test_rejects_unbounded_collection(name, tmp_path):
+    records = pipeline() | beam.Create([{"age": 1}])
+    records.is_bounded = False
+    with pytest.raises(InputError, match=r"^records: 'an unbounded .* must be bounded"):
+        GUARDED[name](records, tmp_path / "out")
+
+
+def test_advice_in_the_message_makes_one_release():
+    with pipeline() as p:
+        created = beam.Create([{"age": 1, "sex": "f", "smokes": True}] * 5)
+        records = p | created.with_output_types(Any)
+        for kind in ("sliding", "trigger, accumulating", "lateness", "timestamps"):
+            records = records | windowed(kind)
+        advised = records | beam.WindowInto(beam.window.GlobalWindows())
+        cells = advised | EncodeRecords(PEOPLE, "record", as_cells=True)
+        _ = cells | Summarise(HistogramAccumulator(PEOPLE)) | collect("shards")
+    shards = set(COLLECTED["shards"])
+    # Each record was put into two windows.
+    assert HistogramAccumulator(PEOPLE).from_shards(shards).counts.sum() == 2 * 5

@@ -1,8 +1,9 @@
-"""Answers travel in batches of a few MB, and only a complete run is written."""
+"""Only a complete run of answers is written, and each directory by one writer."""
 
 from __future__ import annotations
 
 import random
+from pathlib import Path
 from typing import Any
 
 import apache_beam as beam
@@ -11,17 +12,25 @@ from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from tiny import ADD, domain_of, promise
 
 import beam_dp.transforms.drawing.one_worker as batches_module
-from beam_dp import Guarantee
 from beam_dp.domain.attributes import BooleanAttribute
+from beam_dp.domain.files import parse_domain
 from beam_dp.domain.universe import Domain
+from beam_dp.errors import InputError
 from beam_dp.mechanisms.linear_answers.answers import plan_workload_answers
 from beam_dp.mechanisms.online.private_mw_plan import plan_private_mw
-from beam_dp.privacy.guarantee import Neighboring
+from beam_dp.privacy.guarantee import Guarantee, Neighboring
 from beam_dp.privacy.ledger.ledger import Ledger
 from beam_dp.queries.linear_workload import parse_linear_workload
 from beam_dp.releases.answers.files import answers_file, read_rows
 from beam_dp.releases.kinds import read_release
-from beam_dp.transforms import AnswerBatch, AnswerQueries, AnswerWorkload, WriteAnswers
+from beam_dp.storage.bucket import BucketStore
+from beam_dp.transforms import (
+    AnswerBatch,
+    AnswerQueries,
+    AnswerWorkload,
+    WriteAnswers,
+    WriteRelease,
+)
 from beam_dp.transforms.drawing.one_worker import answer_batches, each_query, numbered_queries
 
 MOST_BYTES = 2**24
@@ -109,3 +118,66 @@ def test_accepts_token_for_the_public_mechanism_name(delta, name, tmp_path):
     token = ledger.spend("people", plan.guarantee, plan.loss, plan.mechanism, plan.public)
     AnswerWorkload(plan, [], token)
     WriteAnswers(tmp_path / "out", plan, token)
+
+
+PROMISE = Guarantee(1.0, 0, "add_or_remove_one", "record", 1)
+PLAN = plan_private_mw(parse_domain('{"age": 3}'), PROMISE, 10, num_questions=2)
+WRITERS = {
+    "release": WriteRelease,
+    "answers": lambda directory: WriteAnswers(directory, PLAN),
+}
+
+
+def apply(pipeline: beam.Pipeline, writer: str, directory: object) -> None:
+    number = len(pipeline.applied_labels)
+    given = pipeline | f"Given {number}" >> beam.Create([]).with_output_types(Any)
+    _ = given | f"Write {number}" >> WRITERS[writer](directory)
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "deep").mkdir()
+    (tmp_path / "link").symlink_to(".")
+    return tmp_path
+
+
+@pytest.mark.parametrize("first", WRITERS)
+@pytest.mark.parametrize("second", WRITERS)
+@pytest.mark.parametrize("path", ["out", "out/", "./out", "deep/../out", "{}/out", "link/out"])
+def test_refuses_second_writer_of_a_directory(folder, first, second, path):
+    pipeline = beam.Pipeline("FnApiRunner")
+    apply(pipeline, first, Path("out"))
+    path = path.format(folder)
+    with pytest.raises(InputError) as refused:
+        apply(pipeline, second, path)
+    condition = "must be another directory: this pipeline writes there already"
+    assert str(refused.value) == f"output: {path!r} is refused; {condition}"
+
+
+@pytest.mark.parametrize("scheme", ["gs", "s3"])
+def test_distinguishes_folders_of_buckets(monkeypatch, scheme):
+    monkeypatch.setattr(BucketStore, "check_free", lambda self: None)
+    monkeypatch.setattr(BucketStore, "drafts", lambda self: [])
+    pipeline = beam.Pipeline("FnApiRunner")
+    for url in ("one/out", "one/out2", "two/out"):
+        apply(pipeline, "release", f"{scheme}://{url}")
+    with pytest.raises(InputError, match="writes there already"):
+        apply(pipeline, "answers", f"{scheme}://two/out/")
+
+
+def test_accepts_other_directories_and_other_pipelines(folder):
+    pipeline = beam.Pipeline("FnApiRunner")
+    for path in ("out", "deep/out", "Out"):
+        apply(pipeline, "release", path)
+    apply(beam.Pipeline("FnApiRunner"), "release", "out")
+
+
+def test_refused_writer_does_not_reserve_the_directory(folder):
+    pipeline = beam.Pipeline("FnApiRunner")
+    windowed = (
+        pipeline | "Records" >> beam.Create([]) | beam.WindowInto(beam.window.FixedWindows(1))
+    )
+    with pytest.raises(InputError, match="records"):
+        _ = windowed | WriteRelease("out")
+    apply(pipeline, "release", "out")
