@@ -1,6 +1,6 @@
 """Workloads of linear queries, and families of them: conjunctions, parities, intervals and others.
 
-A form of workload is a function here, decorated by ``_form``: nothing else lists them.
+A form of workload is a function here, with a line in ``FORMS``.
 """
 
 from __future__ import annotations
@@ -310,22 +310,6 @@ MAX_QUERIES = 2**18
 Literal = tuple[Range, ...]
 Form = Callable[[Domain, str, str], Iterator[LinearQuery]]
 
-# By the name before the colon. Each gets the domain, the text after the colon, and all of it.
-FORMS: dict[str, Form] = {}
-# At least one example of each form.
-EXAMPLES: list[str] = []
-
-
-def _form(*examples: str) -> Callable[[Form], Form]:
-    """Makes a function a form, with the name before the colon of its examples."""
-
-    def added(function: Form) -> Form:
-        FORMS[examples[0].partition(":")[0]] = function
-        EXAMPLES.extend(examples)
-        return function
-
-    return added
-
 
 def check_num_queries(num_queries: int, spec: str) -> None:
     """Refuses a workload that has too many queries."""
@@ -334,7 +318,6 @@ def check_num_queries(num_queries: int, spec: str) -> None:
         raise InputError("workload", spec, condition)
 
 
-@_form("marginals:2", "marginals:age,sex;age")
 def marginal_queries(domain: Domain, rest: str, spec: str) -> Iterator[LinearQuery]:
     """Yields a query for every cell of marginals, in their order."""
     tables = parse_workload(f"marginals:{rest}", domain)
@@ -343,7 +326,6 @@ def marginal_queries(domain: Domain, rest: str, spec: str) -> Iterator[LinearQue
     return (query for names in tables for query in make.marginal_cells(names))
 
 
-@_form("conjunctions:2")
 def conjunctions(domain: Domain, rest: str, spec: str) -> Iterator[LinearQuery]:
     """Yields every conjunction of literals of exactly K attributes.
 
@@ -353,25 +335,21 @@ def conjunctions(domain: Domain, rest: str, spec: str) -> Iterator[LinearQuery]:
     return _of_exactly(Product, domain, _literals(domain), rest, spec)
 
 
-@_form("disjunctions:2")
 def disjunctions(domain: Domain, rest: str, spec: str) -> Iterator[LinearQuery]:
     """Yields every disjunction of literals of exactly K attributes: see ``conjunctions``."""
     return _of_exactly(Disjunction, domain, _literals(domain), rest, spec)
 
 
-@_form("monotone_conjunctions:2")
 def monotone_conjunctions(domain: Domain, rest: str, spec: str) -> Iterator[LinearQuery]:
     """Yields, for every K attributes, "each is at its last level"; all must have two levels."""
     return _of_exactly(Product, domain, _last_levels(domain, spec), rest, spec)
 
 
-@_form("monotone_disjunctions:2")
 def monotone_disjunctions(domain: Domain, rest: str, spec: str) -> Iterator[LinearQuery]:
     """Yields, for every K attributes, "one is at its last level"; all must have two levels."""
     return _of_exactly(Disjunction, domain, _last_levels(domain, spec), rest, spec)
 
 
-@_form("parities:2")
 def parities(domain: Domain, rest: str, spec: str) -> Iterator[LinearQuery]:
     """Yields, for every K attributes, "an odd number are at their last level", of two each."""
     literals = _last_levels(domain, spec)
@@ -383,7 +361,6 @@ def parities(domain: Domain, rest: str, spec: str) -> Iterator[LinearQuery]:
     )
 
 
-@_form("intervals:age")
 def intervals(domain: Domain, rest: str, spec: str) -> Iterator[LinearQuery]:
     """Yields every interval of an attribute's levels, by its first and then its last level.
 
@@ -396,7 +373,6 @@ def intervals(domain: Domain, rest: str, spec: str) -> Iterator[LinearQuery]:
     return (Product.of(domain.shape, {axis: (pair,)}) for pair in pairs)
 
 
-@_form("prefixes:age")
 def prefixes(domain: Domain, rest: str, spec: str) -> Iterator[LinearQuery]:
     """Yields the intervals of an attribute's levels that begin with the first, shortest first."""
     axis = _axis(domain, rest, spec)
@@ -474,6 +450,19 @@ def _axis(domain: Domain, rest: str, spec: str) -> int:
     return domain.axes((name,))[0]
 
 
+# By the name before the colon. Each gets the domain, the text after the colon, and all of it.
+FORMS: dict[str, Form] = {
+    "marginals": marginal_queries,
+    "conjunctions": conjunctions,
+    "disjunctions": disjunctions,
+    "monotone_conjunctions": monotone_conjunctions,
+    "monotone_disjunctions": monotone_disjunctions,
+    "parities": parities,
+    "intervals": intervals,
+    "prefixes": prefixes,
+}
 _KNOWN_FORMS = (
-    f"known are {', '.join(map(repr, EXAMPLES))}, 'matrix:FILE.npy' and a file of JSON lines"
+    "known are 'marginals:2', 'marginals:age,sex;age', 'conjunctions:2', 'disjunctions:2',"
+    " 'monotone_conjunctions:2', 'monotone_disjunctions:2', 'parities:2', 'intervals:age',"
+    " 'prefixes:age', 'matrix:FILE.npy' and a file of JSON lines"
 )
