@@ -106,14 +106,6 @@ def count_queries(job: QueryCountJob) -> list[QueryCount]:
 
     Theorems allow fewer than are possible, and perhaps more than a machine can answer: drawing a
     small database is slow.
-
-    Example:
-        >>> promise = Guarantee(1.0, 0, "replace_one", "record", 1)
-        >>> job = QueryCountJob(promise, 10**6, True, 10**5, num_cells=1024)
-        >>> for each in count_queries(job)[1:3]:
-        ...     print(each.mechanism, each.calibration, each.num_queries)
-        small_db textbook 7396
-        private_mw tight 126
     """
     found = [
         _counted(job, name, calibration, count)

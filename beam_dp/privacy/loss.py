@@ -41,10 +41,6 @@ class Loss:
     ``slack``: the probability with which none of these bounds holds; 0 where they always do. A
     mechanism of slack s has, for any two neighbours, laws (1 - s) P' + s P'' and (1 - s) Q' + s
     Q'', and the bounds hold of P' and Q'.
-
-    Example:
-        >>> float(Loss.pure(0.5).rho)
-        0.125
     """
 
     rho: Fraction | None = None
@@ -127,12 +123,7 @@ class Loss:
         return cls(Fraction(0), Fraction(0), Fraction(0))
 
     def repeated(self, times: int) -> Self:
-        """Returns the loss of N runs on the same records: ``composed``, without rounding.
-
-        Example:
-            >>> Loss.gaussian(0.5).repeated(4).mu
-            1.0
-        """
+        """Returns the loss of N runs on the same records: ``composed``, without rounding."""
         rho, mu_squared, epsilon = (
             None if each is None else times * each
             for each in (self.rho, self.mu_squared, self.epsilon)

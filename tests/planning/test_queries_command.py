@@ -58,6 +58,7 @@ def test_domain_counts_as_its_number_of_cells(capsys):
     assert domain == planned(capsys)
     found = {(each["mechanism"], each["calibration"]): each for each in domain["options"]}
     assert found["small_db", "textbook"]["num_queries"] == 7396
+    assert found["private_mw", "tight"]["num_queries"] == 126
     assert "1,024 cells" in found["small_db", "textbook"]["assumes"]
     assert found["sparse_mw", "tight"]["refusal"] == "max_sparsity must be given"
 

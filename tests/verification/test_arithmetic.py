@@ -146,6 +146,7 @@ def test_loss_covers_the_proved_loss():
     assert Loss.pure(0.5).covers(half) and not Loss.pure(0.499).covers(half)
     assert Loss.zcdp(0.125).covers(half) and not Loss.zcdp(0.124).covers(half)
     gaussian = Loss(rho=Fraction(1, 8), mu_squared=Fraction(1, 4))
+    assert half.rho == gaussian.rho and gaussian.repeated(4).mu == 1.0
     assert Loss.gaussian(0.5).covers(gaussian) and not Loss.gaussian(0.49).covers(gaussian)
     assert not Loss.pure(0.5).covers(gaussian)  # no pure epsilon is proved
     with_slack = composed([half, Loss.nothing()])
