@@ -5,6 +5,11 @@ from __future__ import annotations
 import json
 from typing import Any
 
+HEADER = (
+    "mechanism", "relation", "claimed epsilon, delta", "audited >=", "predicted", "checks",
+    "mutants caught / tried",
+)  # fmt: skip
+
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
     rows: dict[tuple[str, str, str], dict[str, Any]] = {}
@@ -15,31 +20,12 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
                     add(rows, json.loads(value), report.passed)
     if not rows:
         return
-    header = (
-        "mechanism",
-        "relation",
-        "claimed epsilon, delta",
-        "audited >=",
-        "predicted",
-        "checks",
-    )
-    lines = [(*header, "mutants caught / tried")]
+    lines = [HEADER]
     for (mechanism, relation, claimed), row in sorted(rows.items()):
-        bound, predicted = (
-            "-" if row[key] is None else f"{row[key]:.2f}" for key in ("bound", "predicted")
-        )
-        checks = f"{row['passed']} of {row['checks']}"
-        lines.append(
-            (
-                mechanism,
-                relation,
-                claimed,
-                bound,
-                predicted,
-                checks,
-                f"{row['caught']} / {row['tried']}",
-            )
-        )
+        numbers = (row["bound"], row["predicted"])
+        bound, predicted = ("-" if each is None else f"{each:.2f}" for each in numbers)
+        checks, caught = f"{row['passed']} of {row['checks']}", f"{row['caught']} / {row['tried']}"
+        lines.append((mechanism, relation, claimed, bound, predicted, checks, caught))
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     terminalreporter.section("privacy audits")
     for line in lines:
