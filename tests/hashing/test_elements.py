@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import hashlib
-import re
 
 import hash_oracle
 import numpy as np
@@ -9,7 +8,6 @@ import pyarrow as pa
 import pytest
 from refusals import refusal
 
-from beam_dp.errors import InputError
 from beam_dp.hashing.keys import HashKey, universe_elements
 
 KEY = hash_oracle.fixed_key(2)
@@ -87,34 +85,23 @@ def test_empty_input_has_no_elements(values):
 
 
 NO_ELEMENTS = [5.0, float("nan"), True, None, -1, 2**64, np.float64(5), np.bool_(True), (5,)]
-
-
-@pytest.mark.parametrize("value", NO_ELEMENTS)
-def test_anything_else_is_refused_in_one_line(value):
-    message = refusal(universe_elements, ["good", 5, value], KEY, "support")
-    assert re.match(r"support: .* is refused; must be text, bytes", message)
+NO_ARRAYS = [
+    *(make([value]) for make in (np.array, pa.array) for value in (1.0, True, -1)),
+    pa.array([None, "a"]),
+    pa.array([None, "a"]).dictionary_encode(),
+]
 
 
 @pytest.mark.parametrize(
-    "values",
+    ("values", "condition"),
     [
-        np.array([1.0]),
-        np.array([True]),
-        np.array([-1]),
-        np.array([[1]]),
-        pa.array([1.0]),
-        pa.array([True]),
-        pa.array([-1]),
-        pa.array([None, "a"]),
-        pa.array([None, "a"]).dictionary_encode(),
+        *((["good", 5, each], "must be text, bytes or an integer") for each in NO_ELEMENTS),
+        *((array, "must be text, bytes or an integer") for array in NO_ARRAYS),
+        (np.array([[1]]), "must be an array of shape (n,)"),
+        ("alice", "not one element"),
+        (b"alice", "not one element"),
     ],
 )
-def test_arrays_of_anything_else_are_refused(values):
-    with pytest.raises(InputError, match=r"^element: "):
-        universe_elements(values, KEY)
-
-
-@pytest.mark.parametrize("value", ["alice", b"alice"])
-def test_one_text_is_not_a_list_of_letters(value):
-    with pytest.raises(InputError, match=r"^support: .* not one element$"):
-        universe_elements(value, KEY, "support")
+def test_anything_else_is_refused_in_one_line(values, condition):
+    message = refusal(universe_elements, values, KEY, "support")
+    assert message.startswith("support: ") and condition in message
