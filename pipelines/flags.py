@@ -14,7 +14,7 @@ from beam_dp.domain.files import parse_domain
 from beam_dp.domain.universe import Domain, released_edges
 from beam_dp.errors import InputError
 from beam_dp.flags.command_line import in_words_of_flags, no_flag, parse_own, unknown_flag
-from beam_dp.flags.flag import Flag, FlagError, Parser, nearest
+from beam_dp.flags.flag import Flag, FlagError, Parser, check_together, nearest
 from beam_dp.mechanisms.marginals.plan import StartingRecords
 from beam_dp.privacy.guarantee import RECORD
 from beam_dp.privacy.ledger.entries import Origin, place_text
@@ -114,12 +114,8 @@ def one_line(error: InputError | FlagError, flags: Sequence[Flag]) -> str:
 
 def read_ledger(given: dict[str, str]) -> Ledger | None:
     """Returns the ledger that flags name; None without one."""
-    for name, other in (("ledger", "dataset_id"), ("dataset_id", "ledger")):
-        if name in given and other not in given:
-            raise FlagError(f"--{other}: missing; must be given with --{name}")
-    for name in ("purpose", "who"):
-        if name in given and "ledger" not in given:
-            raise FlagError(f"--ledger: missing; must be given with --{name}")
+    check_together(given, ("ledger", "dataset_id"), ("dataset_id", "ledger"))
+    check_together(given, ("purpose", "ledger"), ("who", "ledger"))
     return Ledger(given["ledger"]) if "ledger" in given else None
 
 

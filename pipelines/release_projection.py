@@ -21,7 +21,15 @@ import apache_beam as beam
 
 from beam_dp.errors import InputError
 from beam_dp.flags import shared
-from beam_dp.flags.flag import Flag, FlagError, check_applies, flags_of, integer, values_of
+from beam_dp.flags.flag import (
+    Flag,
+    FlagError,
+    check_applies,
+    check_together,
+    flags_of,
+    integer,
+    values_of,
+)
 from beam_dp.mechanisms.registry import SKETCHES, options_of
 from beam_dp.mechanisms.sketches.errors import KeyProfile
 from beam_dp.mechanisms.sketches.mechanisms import CountSketch
@@ -138,9 +146,7 @@ def _read_job(given: dict[str, str], fields: dict[str, Any]) -> Job:
 
 
 def _max_weight(given: dict[str, str]) -> int:
-    for name, other in (("weight", "max_weight"), ("max_weight", "weight")):
-        if name in given and other not in given:
-            raise FlagError(f"--{other}: missing; must be given with --{name}")
+    check_together(given, ("weight", "max_weight"), ("max_weight", "weight"))
     return integer("max_weight", given["max_weight"]) if "max_weight" in given else 1
 
 

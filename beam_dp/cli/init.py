@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from beam_dp.errors import InputError
 from beam_dp.flags.command_line import Command
-from beam_dp.flags.flag import Flag, FlagError, check_texts, integer
+from beam_dp.flags.flag import Flag, check_texts, check_together, integer
 
 if TYPE_CHECKING:
     from beam_dp.schemas.draft import DomainDraft
@@ -52,9 +52,7 @@ def _run(options: argparse.Namespace) -> None:
     """Writes the file, and prints its open points."""
     given = {flag.name: getattr(options, flag.name) for flag in _FLAGS}
     check_texts(_FLAGS, given)
-    for flag, other in (("edges_from", "bins"), ("bins", "edges_from")):
-        if given[flag] is not None and given[other] is None:
-            raise FlagError(f"--{other}: missing; must be given with --{flag}")
+    check_together(given, ("edges_from", "bins"), ("bins", "edges_from"))
     draft = _draft(options.source, given)
     draft.write(given["output"])
     _print(draft, given["output"])

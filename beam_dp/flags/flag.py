@@ -193,13 +193,7 @@ class _ShowVersion(argparse.Action):
 class _Once(argparse.Action):
     """Stores a value; rejects a repeated flag instead of guessing which value was meant."""
 
-    def __call__(
-        self,
-        parser: argparse.ArgumentParser,
-        namespace: argparse.Namespace,
-        values: str | Sequence[Any] | None,
-        option_string: str | None = None,
-    ) -> None:
+    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: Any = None) -> None:
         """Stores the value."""
         earlier = getattr(namespace, self.dest)
         if earlier is not self.default:
@@ -267,6 +261,19 @@ def check_applies(
         if name in known and name not in own and text != known[name].default:
             takers = [each for each, flags in flags_of.items() if name in {f.name for f in flags}]
             raise FlagError(f"--{name} applies only to --mechanism {listed(takers)}")
+
+
+def check_together(given: Mapping[str, object], *pairs: tuple[str, str]) -> None:
+    """Refuses the first flag of a pair without the second; None counts as not given.
+
+    Example:
+        >>> check_together({"bins": "9"}, ("edges_from", "bins"), ("bins", "edges_from"))
+        Traceback (most recent call last):
+        beam_dp.flags.flag.FlagError: --edges_from: missing; must be given with --bins
+    """
+    for name, other in pairs:
+        if given.get(name) is not None and given.get(other) is None:
+            raise FlagError(f"--{other}: missing; must be given with --{name}")
 
 
 def one_of(value: str, known: Sequence[str]) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 import fake_amazon_storage
 import pytest
 from fake_google_storage import Answer, FakeGoogleStorage, serving
-from jobs import breaks_later, interval_flags, job_flags, people
+from jobs import breaks_later, interval_flags, job_flags, people, refused_line
 
 from beam_dp.cli.main import main as beam_dp
 from beam_dp.privacy.ledger.ledger import Ledger
@@ -69,18 +69,15 @@ def test_writes_answers_to_a_bucket_and_reads_them(service, tmp_path, capsys):
 def test_refuses_bucket_that_keeps_deleted_files_in_one_line(service, tmp_path, capfd):
     ledger, paid = declared(tmp_path)
     service.buckets["releases"].settings = {}
-    assert release_synthetic_database.main(job_flags(tmp_path, **paid)) == 2
-    out, err = capfd.readouterr()
-    assert out == "" and err.count("\n") == 1
-    assert err.startswith(f"error: --output: '{OUT}' is refused; must be in a bucket that prevents")
+    told = f"^error: --output: '{OUT}' is refused; must be in a bucket that prevents"
+    refused_line(release_synthetic_database.main, job_flags(tmp_path, **paid), capfd, told)
     assert ledger.entries("visits") == [] and service.names() == []
 
 
 def test_refuses_folder_that_contains_a_release_in_one_line(service, tmp_path, capfd):
     service.put("out/card.json", b"{}")
-    assert release_intervals.main(interval_flags(tmp_path, output=OUT)) == 2
-    err = capfd.readouterr().err
-    assert err.count("\n") == 1 and f"--output: '{OUT}' is refused; must be a directory" in err
+    told = f"--output: '{OUT}' is refused; must be a directory"
+    refused_line(release_intervals.main, interval_flags(tmp_path, output=OUT), capfd, told)
     assert service.names() == ["out/card.json"]
 
 

@@ -121,11 +121,6 @@ def test_withholds_missing_modules_in_steps_that_see_records(fails, monkeypatch,
     assert "withheld" in fails()
 
 
-def test_withholds_errors_from_a_runner_that_runs_the_job_itself(fails, monkeypatch):
-    monkeypatch.setattr(FnApiRunner, "run_pipeline", raising(no_module()))
-    assert "withheld" in fails()
-
-
 def test_failing_submission_names_what_is_missing(fails, monkeypatch, tmp_path):
     monkeypatch.setattr(PortableRunner, "run_pipeline", raising(no_module()))
     line = fails(**EMBEDDED)
@@ -163,14 +158,18 @@ def test_workers_in_this_process_print_no_traceback(fails, monkeypatch):
     assert "withheld" in fails(environment_type="LOOPBACK", **EMBEDDED)
 
 
-def test_withholds_errors_from_a_foreign_runner(fails, monkeypatch):
-    """It may run the job where Beam's only submit it."""
-    monkeypatch.setattr(OwnRunner, "run_pipeline", raising(no_module()))
-    assert "withheld" in fails(runner=f"{__name__}.OwnRunner")
-
-
 class OwnRunner(PortableRunner):
-    """Of a user."""
+    """Of a user: it may run the job where Beam's only submit it."""
+
+
+@pytest.mark.parametrize(
+    ("runner", "flags"), [(FnApiRunner, {}), (OwnRunner, {"runner": f"{__name__}.OwnRunner"})]
+)
+def test_withholds_errors_from_a_runner_that_may_run_the_job_itself(
+    fails, monkeypatch, runner, flags
+):
+    monkeypatch.setattr(runner, "run_pipeline", raising(no_module()))
+    assert "withheld" in fails(**flags)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
-from jobs import everything_under
+from jobs import everything_under, refused_line
 from preview_pages import check_page
 from versions import since
 
@@ -232,13 +232,10 @@ def test_list_of_read_files_is_private(tmp_path):
     assert "mine" not in public and str(START + 18) not in public
 
 
-def test_rejects_private_folder_that_workers_do_not_share(tmp_path, capsys, monkeypatch):
+def test_rejects_private_folder_that_workers_do_not_share(tmp_path, capfd, monkeypatch):
     monkeypatch.setattr(release_windows, "runner_name", lambda runner: "DataflowRunner")
-    assert main(window_flags(tmp_path, private_folder="mine")) == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith(
-        "error: --private_folder: 'mine' is refused; must not be a folder of one"
-    )
+    told = "^error: --private_folder: 'mine' is refused; must not be a folder of one"
+    refused_line(main, window_flags(tmp_path, private_folder="mine"), capfd, told)
 
 
 def test_rejects_another_private_folder_after_windows_are_released(tmp_path, capsys):
@@ -287,12 +284,10 @@ def test_resumed_job_rejects_other_parameters(tmp_path, capsys):
     assert before == bytes_under(tmp_path / "out")
 
 
-def test_insufficient_budget_leaves_no_output(tmp_path, capsys):
+def test_insufficient_budget_leaves_no_output(tmp_path, capfd):
     ledger, argv = paid_job(tmp_path, epsilon=1.0)
-    assert main(argv) == 2
-    assert not (tmp_path / "out").exists()
+    refused_line(main, argv, capfd, folder=tmp_path)
     assert ledger.entries("visits") == []
-    assert len(capsys.readouterr().err.splitlines()) == 1
 
 
 @pytest.mark.parametrize("preview", [{}, {"validate_only": ""}])
@@ -373,12 +368,10 @@ def test_json_preview_shows_the_guarantee_and_writes_nothing(tmp_path, capsys):
         ),
     ],
 )
-def test_rejects_bad_argument_in_one_line(tmp_path, capsys, flags, message):
+def test_rejects_bad_argument_in_one_line(tmp_path, capfd, flags, message):
     flags = {name: each and each.replace("FOLDER", str(tmp_path)) for name, each in flags.items()}
-    assert main(window_flags(tmp_path, **flags)) == 2
-    (line,) = capsys.readouterr().err.splitlines()
+    line = refused_line(main, window_flags(tmp_path, **flags), capfd, folder=tmp_path)
     assert line.startswith(f"error: {message.replace('FOLDER', str(tmp_path))}")
-    assert not (tmp_path / "out").exists()
 
 
 @since("apache-beam", "2.76")

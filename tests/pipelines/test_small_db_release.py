@@ -5,7 +5,7 @@ import re
 
 import numpy as np
 import pytest
-from jobs import job_flags, people, released_records
+from jobs import job_flags, paid_by, people, refused_line, released_records
 
 import beam_dp as dp
 from beam_dp.cli.main import main as beam_dp_command
@@ -70,11 +70,9 @@ def test_warns_that_search_time_depends_on_records(tmp_path, capsys, sampler):
     ],
     ids=str,
 )
-def test_bad_flag_is_refused_in_one_line(tmp_path, capsys, change, line):
-    assert main([*job_flags(tmp_path, **{**SMALL, **change})]) == 2
-    error = capsys.readouterr().err
-    assert line in error and error.count("\n") == 1
-    assert not (tmp_path / "out").exists()
+def test_bad_flag_is_refused_in_one_line(tmp_path, capfd, change, line):
+    argv = job_flags(tmp_path, **{**SMALL, **change})
+    assert line in refused_line(main, argv, capfd, folder=tmp_path)
 
 
 def test_page_and_card_show_the_vc_dimension(tmp_path, capsys):
@@ -90,11 +88,7 @@ def test_page_and_card_show_the_vc_dimension(tmp_path, capsys):
 
 @pytest.mark.slow
 def test_small_db_release_is_paid_for_with_pure_privacy(tmp_path):
-    ledger = dp.Ledger(str(tmp_path / "ledger.sqlite"))
-    ledger.declare("people", 1500.0, 0.0, "record", "add_or_remove_one")
-    flags = job_flags(
-        tmp_path, **SMALL, size="4", ledger=str(tmp_path / "ledger.sqlite"), dataset_id="people"
-    )
+    ledger, flags = paid_by(job_flags(tmp_path, **SMALL, size="4"), tmp_path, 1500.0, 0.0)
     assert main(flags) == 0
     (entry,) = ledger.entries("people")
     assert entry.mechanism == "small_db" and entry.loss.epsilon == 1000
@@ -103,8 +97,5 @@ def test_small_db_release_is_paid_for_with_pure_privacy(tmp_path):
 
 @pytest.mark.parametrize("size", ["-1", "0", "1e18", "10001"])
 def test_refuses_size_that_cannot_be_drawn(tmp_path, capfd, size):
-    assert main(job_flags(tmp_path, mechanism="small_db", size=size)) == 2
-    pattern = (
-        rf"error: --size: {int(float(size))} is refused; must be an integer from 1 to 10,000\n"
-    )
-    assert re.fullmatch(pattern, capfd.readouterr().err)
+    told = rf"^error: --size: {int(float(size))} is refused; must be an integer from 1 to 10,000$"
+    refused_line(main, job_flags(tmp_path, mechanism="small_db", size=size), capfd, told)
