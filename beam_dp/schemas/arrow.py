@@ -9,6 +9,7 @@ polars ``Enum`` were declared by its author.
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -18,37 +19,39 @@ import pyarrow.parquet as pq
 from beam_dp.errors import InputError
 from beam_dp.schemas.columns import NESTED, NO_LEVELS, ONLY_NULL, Column, Kind
 
+# By numpy's letters; objects may be anything.
 _PANDAS_KINDS: dict[str, Kind] = {
-    "b": "boolean",
-    "i": "integer",
-    "u": "integer",
-    "f": "numeric",
-    "M": "datetime",
-    "O": "open",  # may contain anything
-}
+    "b": "boolean", "i": "integer", "u": "integer", "f": "numeric", "M": "datetime", "O": "open",
+}  # fmt: skip
 
 
 def parquet_columns(path: str) -> list[Column]:
     """Returns the columns of a Parquet file."""
-    try:
-        schema = pq.read_schema(path)
-    except (OSError, pa.ArrowException, ValueError) as error:
-        raise _refusal(path, "a Parquet file", error) from None
-    return arrow_columns(schema)
+    return _columns_of(path, "a Parquet file", pq.read_schema)
 
 
 def ipc_columns(path: str) -> list[Column]:
     """Returns the columns of an Arrow file (Feather), or of a stream in a file."""
+    return _columns_of(path, "an Arrow file or stream", _ipc_schema)
+
+
+def _ipc_schema(path: str) -> pa.Schema:
+    with pa.OSFile(path) as file:
+        try:
+            return pa.ipc.open_file(file).schema
+        except pa.ArrowInvalid:
+            file.seek(0)
+            return pa.ipc.open_stream(file).schema
+
+
+def _columns_of(path: str, what: str, read: Callable[[str], pa.Schema]) -> list[Column]:
     try:
-        with pa.OSFile(path) as file:
-            try:
-                schema = pa.ipc.open_file(file).schema
-            except pa.ArrowInvalid:
-                file.seek(0)
-                schema = pa.ipc.open_stream(file).schema
+        return arrow_columns(read(path))
     except (OSError, pa.ArrowException, ValueError) as error:
-        raise _refusal(path, "an Arrow file or stream", error) from None
-    return arrow_columns(schema)
+        # Arrow's words about a damaged file may quote it.
+        reason = getattr(error, "strerror", None)
+        condition = f"must be {what} that can be read" + (f": {reason}" if reason else "")
+        raise InputError("schema", path, condition) from None
 
 
 def arrow_columns(schema: pa.Schema) -> list[Column]:
@@ -132,10 +135,3 @@ def _polars_column(polars: Any, name: str, kind: Any) -> Column:
         return Column(name, "categorical", nullable=True).listing(kind.categories.to_list())
     arrow = polars.DataFrame(schema={name: kind}).to_arrow().schema.field(0).type
     return _column(name, arrow, nullable=True)
-
-
-def _refusal(path: str, what: str, error: Exception) -> InputError:
-    # Arrow's words about a damaged file may quote it.
-    reason = getattr(error, "strerror", None)
-    condition = f"must be {what} that can be read" + (f": {reason}" if reason else "")
-    return InputError("schema", path, condition)

@@ -81,14 +81,10 @@ def _equal_masses(prefixes: NDArray[np.float64], num_bins: int) -> list[int]:
 
 def _above_noise(release: IntervalRelease, cuts: list[int]) -> list[int]:
     """Returns the cuts between bins whose counts exceed the noise."""
-
-    def stands_out(start: int, stop: int) -> bool:
-        found = release.answer(start, stop - 1)
-        return bool(found.values >= _LEAST_STANDARD_ERRORS * found.standard_errors)
-
     kept = [cuts[0]]
     for stop in cuts[1:]:
-        if stands_out(kept[-1], stop):
+        found = release.answer(kept[-1], stop - 1)
+        if found.values >= _LEAST_STANDARD_ERRORS * found.standard_errors:
             kept.append(stop)
     # What is left at the end joins the bin before it.
     return [*kept[:-1], cuts[-1]] if len(kept) > 1 else [cuts[0], cuts[-1]]

@@ -13,11 +13,8 @@ from beam_dp.errors import InputError, public_fault, shown
 from beam_dp.schemas.columns import NESTED, NO_LEVELS, Column, Kind, common_kind
 
 _JSON_KINDS: dict[str, Kind] = {
-    "boolean": "boolean",
-    "integer": "integer",
-    "number": "numeric",
-    "string": "categorical",
-}
+    "boolean": "boolean", "integer": "integer", "number": "numeric", "string": "categorical",
+}  # fmt: skip
 _NUMERIC = ("BIGDECIMAL", "BIGNUMERIC", "DECIMAL", "FLOAT", "FLOAT64", "NUMERIC")
 _BIGQUERY_KINDS: dict[str, Kind] = {
     "DATE": "date",
@@ -131,7 +128,7 @@ def _of_one_type(name: str, schema: dict[str, Any]) -> Column:
     if not isinstance(kind, str) or kind not in _JSON_KINDS:
         return Column.unusable(name, _UNTYPED)
     column = Column(name, _JSON_KINDS[kind])
-    if column.kind not in ("integer", "numeric"):
+    if kind in ("boolean", "string"):
         return column
     column = column.within(schema.get("minimum"), schema.get("maximum"))
     ends = schema.get("exclusiveMinimum"), schema.get("exclusiveMaximum")

@@ -11,14 +11,9 @@ from typing import Any
 from beam_dp.flags.command_line import import_program
 
 _NAMES = (
-    "AnswerQueries",
-    "ReadRecords",
-    "ReadSyntheticRows",
-    "ReleaseIntervals",
-    "ReleaseProjection",
-    "ReleaseSyntheticDatabase",
-    "SyntheticRows",
-)
+    "AnswerQueries", "ReadRecords", "ReadSyntheticRows", "ReleaseIntervals", "ReleaseProjection",
+    "ReleaseSyntheticDatabase", "SyntheticRows",
+)  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:
