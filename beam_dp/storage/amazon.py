@@ -1,8 +1,8 @@
 """Buckets of Amazon S3.
 
-A version is an ETag, which tells contents apart, not writes. That is enough for a file: whoever
-finds its own bytes again may publish them. It is not enough for what opens a draft, or a writer
-would publish from a draft that was withdrawn and opened again; so that has a content of its own.
+A version is an ETag, which distinguishes contents, not writes. That is enough for a file: a writer
+that finds its own bytes again may publish them. The object that opens a draft needs a content of
+its own, or a writer could publish from a draft that was withdrawn and opened again.
 By the service's documentation, listings and reads see all that was written before.
 """
 
@@ -30,10 +30,10 @@ _PUBLIC_ACCESS = ("BlockPublicAcls", "IgnorePublicAcls", "BlockPublicPolicy",
 
 
 class AmazonBucket:
-    """A bucket, spoken to with the credentials that boto3 finds once it is needed.
+    """A bucket, accessed with the credentials that boto3 finds at the first request.
 
     ``AWS_ENDPOINT_URL_S3`` names another service, as for all programs of Amazon's library. One that
-    passes over conditions of writes or copies is refused.
+    ignores conditions of writes or copies is refused.
 
     ``folder``: where ``check`` tries rights, which are often given for one folder.
     """

@@ -53,14 +53,14 @@ class Bucket(Protocol):
     """Objects by name, each of which is there whole or not at all.
 
     Every call sees what all calls before it did, of whatever process. A version is a text that no
-    other content of that name ever has. What fails raises OSError, FileNotFoundError where an
-    object is missing.
+    other content of that name ever has. Failures raise OSError, or FileNotFoundError if an object
+    is missing.
     """
 
     def check(self) -> None:
         """Raises BucketSettingsError if no draft should be written here.
 
-        That is where deleted objects are kept, anybody may read, or a right is missing.
+        Reasons: deleted objects are kept, the public may read it, or a right is missing.
         """
 
     def create(self, name: str) -> str | None:
@@ -78,7 +78,7 @@ class Bucket(Protocol):
     def copy_exclusively(self, source: str, version: str, target: str) -> bool:
         """Copies an object of this version, unless the target exists: then returns False.
 
-        Of a repeated request whose first answer was lost, the answer may be False as well.
+        May also return False for a repeated request whose first answer was lost.
         """
 
     def size(self, name: str) -> int:

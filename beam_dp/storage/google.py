@@ -1,8 +1,8 @@
 """Buckets of Google Cloud Storage.
 
-A version is a generation, of which no name ever has the same one twice. What must happen
-once states the generation that it expects, so that the library may repeat any request whose answer
-was lost. By the service's documentation, listings and reads see all that was written before.
+A version is a generation, which a name never has twice. A request that must happen only once states
+the generation that it expects, so that the library may repeat any request whose answer was lost.
+By the service's documentation, listings and reads see all that was written before.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _RIGHTS = ("create", "delete", "get", "list")
 
 
 class GoogleBucket:
-    """A bucket, spoken to with the application's default credentials once it is needed.
+    """A bucket, accessed with the application's default credentials at the first request.
 
     ``STORAGE_EMULATOR_HOST`` names another service, as for all programs of Google's library.
     """

@@ -43,7 +43,7 @@ class Store(Protocol):
 
     Drafts are private folders inside it, each of one attempt. ``publish`` is what Beam's own
     filesystems lack: a file that appears complete, or not at all, and for one caller only.
-    Where nothing is said of errors, what fails raises OSError.
+    Methods raise OSError on failure unless they say otherwise.
     """
 
     def check_free(self) -> None:
@@ -60,7 +60,7 @@ class Store(Protocol):
 
         Args:
             inside: the path of that folder, from the directory on; it need not exist.
-            holding: only those that hold a published file of this name.
+            holding: returns only folders that hold a published file of this name.
         """
 
     def read(self, name: str, num_bytes: int | None = None) -> bytes:
@@ -95,14 +95,14 @@ class Store(Protocol):
         """Returns the names of the drafts that are there."""
 
     def withdraw(self, draft: str) -> str:
-        """Sees to it that nothing is published from a draft any more; returns its new name."""
+        """Ensures that nothing more is published from a draft; returns its new name."""
 
     def remove_draft(self, draft: str) -> None:
         """Removes a draft, and the directory if this store made it and nothing else is in it."""
 
 
 def check_size(num_bytes: int, promised: int | None) -> None:
-    """Refuses a file that is not of the promised size; or, where none was, is no card."""
+    """Refuses a file of another size than promised, or, without a promise, one too large."""
     if promised is not None and num_bytes != promised:
         raise DamagedFileError("does not have the size of its card")
     if promised is None and num_bytes > MAX_CARD_BYTES:
@@ -258,7 +258,7 @@ class LocalStore:
 
 
 def sync_directory(path: str | Path) -> None:
-    """Makes durable that a name in a directory is new, or is gone, where a system can."""
+    """Makes new and removed names in a directory durable, where the system can."""
     if not hasattr(os, "O_DIRECTORY"):
         return  # Windows opens no directory
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
@@ -269,7 +269,7 @@ def sync_directory(path: str | Path) -> None:
 
 
 def write_new_file(path: str | os.PathLike[str], data: bytes, *, is_private: bool = False) -> None:
-    """Writes a file that must not exist yet; of one that can't be written whole nothing is left.
+    """Writes a file that must not exist yet; removes it again if it can't be written completely.
 
     Example:
         >>> write_new_file("domain.json", b"{}")  # doctest: +SKIP

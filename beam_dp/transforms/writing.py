@@ -25,9 +25,9 @@ from beam_dp.transforms.reading.records import refuse_windows
 class WriteRelease(beam.PTransform):
     """Writes the shards of a release as a directory; the first complete draw wins.
 
-    A bundle that is done again writes the same draw again, which changes nothing. Should a
-    runner deliver two draws, one of them is committed and the other discarded unseen. Nothing is
-    written before; ``beam_dp.releases.probe_output`` tries whether it can be, before you pay.
+    A bundle that is retried writes the same draw again, which changes nothing. If a runner delivers
+    two draws, one is committed and the other discarded unseen. Nothing is written earlier;
+    ``beam_dp.releases.probe_output`` checks before you pay whether the directory can be written.
 
     Args:
         directory: a local directory that every worker sees, ``gs://BUCKET/FOLDER`` or
@@ -64,7 +64,7 @@ class _Write(beam.DoFn):
         shards = list(draw[1])
         pieces = {number: piece for number, _, piece in shards}
         num_pieces = shards[0][1]
-        # Anything less is no complete attempt.
+        # Otherwise the attempt is incomplete.
         if len(pieces) == num_pieces:
             data = b"".join(pieces[number] for number in range(num_pieces))
             commit_draw(Draw.from_bytes(data), self.directory)
@@ -83,10 +83,10 @@ class WriteAnswers(beam.PTransform):
         directory: a local directory that every worker sees, ``gs://BUCKET/FOLDER``
             or ``s3://BUCKET/FOLDER``. For bounded queries it does not exist yet or is empty; a
             stream may find its own files.
-        plan: of the answers.
-        ledger_token: that paid for them; the card then names its entry.
-        state_number: of the saved state that the run went on from; the card then names it, for
-            one entry of a ledger has then several cards.
+        plan: the plan of the answers.
+        ledger_token: the token that paid for them; the card then names its entry.
+        state_number: number of the saved state that the run resumed; the card then names it,
+            because one entry of a ledger then has several cards.
 
     Raises:
         InputError: if the directory can't be written, or the token paid for something else; when
@@ -142,7 +142,7 @@ class _WriteRun(beam.DoFn):
         run_id, batches = run
         by_number = {batch.number: batch for batch in batches}
         first = next(iter(by_number.values()))
-        # Anything less is no complete run.
+        # Otherwise the run is incomplete.
         if len(by_number) == first.num_batches:
             card = self.plan.card(first.num_records)
             if self.state_number is not None:
@@ -168,7 +168,7 @@ _TAKEN: WeakKeyDictionary[beam.Pipeline, set[str]] = WeakKeyDictionary()
 
 
 def refuse_taken_output(pipeline: beam.Pipeline, directory: str | os.PathLike[str]) -> None:
-    """Refuses a directory that another writer of the pipeline has taken, under whatever path."""
+    """Refuses a directory that another writer of the pipeline has taken, under any path."""
     if _place(directory) in _TAKEN.get(pipeline, ()):
         condition = "must be another directory: this pipeline writes there already"
         raise InputError("output", os.fspath(directory), condition)
@@ -186,6 +186,6 @@ def outputs_of(pipeline: beam.Pipeline) -> list[str]:
 
 
 def _place(directory: str | os.PathLike[str]) -> str:
-    """One text for all paths of a directory; links and ``..`` mean nothing in a bucket."""
+    """Returns one text for all paths of a directory; links and ``..`` mean nothing in a bucket."""
     text = os.fspath(directory)
     return text.rstrip("/") if is_url(text) else os.path.realpath(text)

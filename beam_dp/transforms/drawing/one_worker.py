@@ -100,9 +100,9 @@ RELEASE_SHARD_BYTES = 2**23
 
 
 class Draw(beam.DoFn):
-    """The only step that draws noise, whatever it draws.
+    """The only step that draws noise.
 
-    ``drawing``: is given a source of noise and the side inputs; all that it returns is public.
+    ``drawing``: a function of a noise source and the side inputs; all that it returns is public.
     """
 
     def __init__(self, drawing: Callable[..., Iterable[Any]]) -> None:
@@ -116,7 +116,7 @@ class Draw(beam.DoFn):
 
     @withhold_messages
     def process(self, _: None, *sides: Any) -> Iterator[Any]:
-        """Draws, complete before anything is handed on."""
+        """Finishes the draw before it yields anything."""
         return iter(list(self.drawing(self._noise, *sides)))
 
 
@@ -127,17 +127,15 @@ def draw_once(
     min_ram: int,
     output_type: Any,
 ) -> beam.PCollection[Any]:
-    """Returns what one step draws that is given one public element, from behind a barrier.
+    """Returns what one step draws, which takes one public element, from behind a barrier.
 
-    ``sides``: its side inputs; None is handed to it as it is.
-    ``min_ram``: of the worker that runs it, in bytes; asked of the runner, so it must be
-    public.
+    ``sides``: its side inputs; None is passed on as it is. Counts are side inputs, so that an
+    empty collection of records makes a release, too.
+    ``min_ram``: bytes of memory that the runner is asked for, so they must be public.
 
-    Not the counts: they are side inputs of the step, so that no records still make a release.
-
-    A hint makes an environment of its own, and a runner fuses only what is in one. So the element
-    before the step and the barrier behind it have the same hint: stages end where they would end
-    without it.
+    A hint makes an environment of its own, and a runner fuses only steps of one environment. The
+    element before the step and the barrier behind it have the same hint, so that stages end where
+    they would end without it.
     """
     given = [side if side is None else beam.pvalue.AsIter(side) for side in sides]
     draw = beam.ParDo(Draw(drawing), *given).with_output_types(output_type)
@@ -159,8 +157,7 @@ def draw_release(
 ) -> beam.PCollection[ReleaseShard]:
     """Returns the shards of a release that is drawn once.
 
-    ``plan``: of the counts of what was left out, where these are drawn, too: by the same step,
-    so that one draw holds both.
+    ``plan``: for counts of the records that were left out, if the same draw is to hold them.
     """
     drawing = functools.partial(_drawn, release, plan)
     return draw_once(pipeline, drawing, (left_out, *sides), min_ram, ReleaseShard)
@@ -173,7 +170,7 @@ def _drawn(
     left_out: Iterable[tuple[int, bytes]] | None,
     *sides: Any,
 ) -> Iterator[ReleaseShard]:
-    """Yields the shards of a release, with noisy counts of what was left out if these are asked."""
+    """Yields the shards of a release, with noisy counts of records left out if there is a plan."""
     drawn = release(noise, *sides)
     if plan is not None and left_out is not None:
         counts = HistogramAccumulator(plan.domain).from_shards(left_out).counts

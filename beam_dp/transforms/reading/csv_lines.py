@@ -55,9 +55,9 @@ def read_header(file: IO[bytes]) -> tuple[list[str], int]:
 
 
 def _names(line: bytes) -> list[str]:
-    """The names in the first line of a file.
+    """Returns the names in the first line of a file.
 
-    After a blank one all lines would be malformed records, and dropped silently.
+    After a blank line all lines would be malformed records, and dropped silently.
     """
     if line.startswith(_UTF16_BOMS) or b"\0" in line:
         raise FileError("must be UTF-8 text, and looks like UTF-16: save it as UTF-8")
@@ -75,7 +75,7 @@ def _names(line: bytes) -> list[str]:
 
 
 def _line_end(head: bytes) -> int | None:
-    """Where the line behind the first one starts; a CR at the very end may belong to a CRLF."""
+    """Returns where the second line starts; a CR at the very end may belong to a CRLF."""
     ends = [at for at in (head.find(b"\n"), head.find(b"\r")) if at >= 0]
     if not ends:
         return None
@@ -249,7 +249,7 @@ def _take_out_odd_quotes(block: bytes) -> tuple[bytes, list[bytes]]:
 
 
 def _all_plain(block: bytes) -> bool:
-    """Whether quotes only surround fields, in all lines: quick to see, and so in most blocks."""
+    """Returns whether quotes only surround fields in all lines; true of most blocks."""
     start = 0
     while start < len(block):
         # In pieces that stay in the cache: the masks take several times the memory.
@@ -261,7 +261,7 @@ def _all_plain(block: bytes) -> bool:
 
 
 def _only_surrounds(data: NDArray[np.uint8]) -> bool:
-    """Whether each quote of some lines has an edge of its field on one side only.
+    """Returns whether each quote of some lines has an edge of its field on one side only.
 
     A quote after an edge opens, one before an edge closes. Opening and closing quotes alternate,
     with no line end in between.

@@ -1,7 +1,7 @@
 """Avro, Parquet and CSV files as splittable sources of Arrow batches; compressed ones read whole.
 
-Beam's own reader takes a file that was cut short for a whole one, and readers of Python's ignore
-bytes after the last stream, which may be a damaged one: records would be lost silently.
+Beam's own reader accepts a truncated file as a whole one, and Python's readers ignore bytes after
+the last stream, which may be a damaged stream: records would be lost silently.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _DECOMPRESSORS: dict[str, Callable[[], Any]] = {
 
 
 def compression_of(path: str) -> str | None:
-    """Returns the compression that a file's extension tells, None if it tells none."""
+    """Returns the compression of a file by its extension; None if it has none."""
     kind: str = CompressionTypes.detect_compression_type(path)
     return None if kind == CompressionTypes.UNCOMPRESSED else kind
 
@@ -58,8 +58,8 @@ def open_file(path: str, *, decompress: bool) -> Iterator[IO[bytes]]:
 class Decompressed:
     """The content of a compressed file: one stream, or several concatenated.
 
-    Damage raises as far as the format detects it: all have an end that must be there; ``.lzma``
-    has no checksum, ``.zst`` has one where its writer wanted it.
+    Damage raises as far as the format detects it: every format marks its end; ``.lzma`` has no
+    checksum, ``.zst`` an optional one.
     """
 
     def __init__(self, file: IO[bytes], compression: str) -> None:
@@ -261,7 +261,7 @@ FORMATS: dict[str, FileFormat] = {"avro": Avro(), "parquet": Parquet(), "csv": C
 
 
 def format_of(path: str) -> FileFormat | None:
-    """Returns the format that a file's extension tells, if it tells one."""
+    """Returns the format of a file by its extension; None if it is of no known format."""
     parts = path.rsplit("/", 1)[-1].lower().split(".")
     if parts[-1] in FORMATS:
         return FORMATS[parts[-1]]

@@ -89,7 +89,7 @@ def _may_be_record(kind: Any) -> bool:
         # Beam declares the union of no types for a collection of no elements.
         return not kind.union_types or any(map(_may_be_record, kind.union_types))
     if isinstance(kind, type):
-        # An object may be of a class that is derived from the one that is declared.
+        # An object may be of a subclass of the declared class.
         return any(map(_is_record, _derived(kind)))
     return not isinstance(kind, _COLLECTIONS)
 
@@ -209,7 +209,7 @@ class RecordBatches(beam.PTransform):
         if not self.unit_is_record:
             return
         warn_of_record_unit(name for name in known if name not in self.columns)
-        # A user who means a column of that name would get the weaker promise, unseen.
+        # A user who means a column of that name would silently get the weaker promise.
         if RECORD in known:
             condition = "is also a column of the records: rename that column to say which is meant"
             raise InputError("privacy_unit", RECORD, condition)
@@ -303,14 +303,14 @@ class _BatchRows(beam.DoFn):
         )
 
     def _taken(self) -> tuple[pa.RecordBatch, Timestamp]:
-        """The batch of the rows so far, and their least timestamp."""
+        """Returns the batch of the rows so far, and their least timestamp."""
         rows, least = self._rows, self._least
         self.start_bundle()
         return _batch(rows, self.columns), least
 
 
 def _batch(rows: list[Any], columns: Sequence[str]) -> pa.RecordBatch:
-    """The columns of some elements; what an element is read as does not depend on the others."""
+    """Returns the columns of some elements, each of which is read independently of the others."""
     values = _values_of_one_kind(rows, columns)
     if values is None:
         read = [found for row in rows if (found := _values(row, columns)) is not None]
@@ -319,7 +319,7 @@ def _batch(rows: list[Any], columns: Sequence[str]) -> pa.RecordBatch:
 
 
 def _values_of_one_kind(rows: list[Any], columns: Sequence[str]) -> list[Sequence[Any]] | None:
-    """The values of each column, quickly; None unless all rows are of one kind and have them."""
+    """Returns each column's values, quickly; None unless all rows are of one kind and have them."""
     kind = type(rows[0])
     # Other mappings may invent values of keys that they lack.
     if any(type(row) is not kind for row in rows):
@@ -338,7 +338,7 @@ def _values_of_one_kind(rows: list[Any], columns: Sequence[str]) -> list[Sequenc
 
 
 def _values(row: Any, columns: Sequence[str]) -> list[Any] | None:
-    """One record's values, null where it lacks a column; None for anything but a record."""
+    """Returns a record's values, null if it lacks a column; None for what is not a record."""
     kind: Any = type(row)
     try:
         if issubclass(kind, tuple) and hasattr(kind, "_fields"):

@@ -29,13 +29,12 @@ _TABLES = (
 class SeenFiles:
     """The files that jobs on a horizon have seen: path, size, time, and whether each counts.
 
-    Whether a file counts is decided once, when it is first seen: unless an earlier look had settled
-    its time, and so should have found it. A look is one transaction, done before anything is read:
-    a job that stops at any point and is started again, and others on this horizon, decide alike.
+    Whether a file counts is decided once, when it is first seen: it counts unless an earlier look
+    had settled its time, and so should have found it. A look is one transaction before anything is
+    read, so a job that is restarted, and other jobs on this horizon, decide alike.
 
-    ``directory``: of the horizon, whose files are public.
-    ``folder``: a local one that every worker sees; by default the directory's name and
-    ``.private``.
+    ``directory``: the directory of the horizon, whose files are public.
+    ``folder``: a local folder that every worker sees; by default the directory and ``.private``.
 
     Privacy: sizes and times of files depend on records. So the folder is its owner's alone, and
     of its content only the path of a file that changed is shown.
