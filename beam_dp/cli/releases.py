@@ -217,8 +217,7 @@ def _finish(options: argparse.Namespace) -> None:
     """
     from beam_dp.releases.files.card import CARD, ReleaseError
     from beam_dp.releases.kinds import holds_horizon
-    from beam_dp.releases.leftovers import finish_each
-    from beam_dp.releases.windows.horizon_files import release_directories
+    from beam_dp.releases.leftovers import finish_each, release_directories
     from beam_dp.storage.store import store_for
 
     directory = options.directory

@@ -25,7 +25,7 @@ from beam_dp.privacy.accounting import zcdp_rho
 from beam_dp.privacy.guarantee import Guarantee, Neighboring
 from beam_dp.privacy.loss import Loss
 from beam_dp.privacy.rounding import lowered, up
-from beam_dp.releases.synthetic_database.noisy_measurements import MAX_SCORE
+from beam_dp.releases.synthetic_database.measured_tables import MAX_SCORE
 
 
 def exponential_mechanism(

@@ -21,11 +21,11 @@ from beam_dp.queries.linear import LiteralQuery
 from beam_dp.queries.linear_workload import LinearWorkload
 from beam_dp.queries.workload import Workload
 from beam_dp.releases.synthetic_database.measured_tables import (
+    NoiseBounds,
     cell_variance,
     query_variance,
     support_variances,
 )
-from beam_dp.releases.synthetic_database.noisy_measurements import NoiseBounds
 from beam_dp.theorems.noise import laplace_theorem
 from beam_dp.theorems.synthesis import best_early_stop, mwem_theorem
 from beam_dp.theorems.theorem import Calibration, Theorem, constant

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
+import posixpath  # slashes work in buckets and on every system
 
 from beam_dp.domain.texts import checked_json
 from beam_dp.errors import InputError
-from beam_dp.releases.files.card import CARD, payload_file
+from beam_dp.releases.files.card import CARD, LEVELS, WINDOWS, payload_file
 from beam_dp.releases.files.commit import place_payload, read_card
 from beam_dp.releases.kinds import holds_horizon
-from beam_dp.releases.windows.horizon_files import read_horizon, release_directories, released
 from beam_dp.storage.store import DamagedFileError, PayloadFile, Store, store_for
 
 
@@ -25,6 +25,8 @@ def finish_writing(directory: str | os.PathLike[str]) -> bool:
     first, *inside = finish_each(directory).values()
     if not holds_horizon(directory):
         return first
+    from beam_dp.releases.windows.horizon_files import read_horizon, released
+
     _, card = read_horizon(directory)
     return all(inside) and released(directory, card).num_missing == 0
 
@@ -32,6 +34,14 @@ def finish_writing(directory: str | os.PathLike[str]) -> bool:
 def finish_each(directory: str | os.PathLike[str]) -> dict[str, bool]:
     """Finishes a directory, and those of all windows and blocks in it: see ``finish_writing``."""
     return {place: _finish(place) for place in release_directories(directory)}
+
+
+def release_directories(directory: str | os.PathLike[str]) -> list[str]:
+    """Returns a directory, and those inside it that windows and blocks are written to."""
+    store = store_for(directory, "output")
+    above = [WINDOWS, *(f"{LEVELS}/{size}" for size in store.folders(LEVELS))]
+    inside = [f"{each}/{name}" for each in above for name in store.folders(each)]
+    return [os.fspath(directory), *(posixpath.join(directory, each) for each in inside)]
 
 
 def _finish(directory: str) -> bool:

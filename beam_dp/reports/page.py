@@ -84,16 +84,14 @@ def report_page(release: AnyRelease, beside: Beside) -> str:
     is_private = beside.truth is not None
     title = f"{told.title}: differentially private release {release.id[:8]}"
     promise = _promise_section(release, told.facts, beside)
-    shown = section(
-        "All that the card says", folded("What beam-dp describe prints", _details(beside.details))
-    )
+    details = folded("What beam-dp describe prints", "".join(_parts(beside.details)))
     parts = [
         _truth_words(beside.truth),
         promise,
         *told.sections,
         _ledger_section(release, beside.entry),
         _citation_section(release, beside.verification),
-        shown,
+        section("All that the card says", details),
     ]
     name, mechanism = text(release.id), text(release.mechanism)
     lead = paragraph(f"Mechanism {mechanism}, {release.ID_OF} <code>{name}</code>", "muted")
@@ -127,12 +125,8 @@ def _truth_words(truth: Counts | None) -> str:
     return paragraph(text(f"{words}.", 400), "private")
 
 
-def _details(shown: RenderableType) -> str:
-    """Returns tables and texts of ``rich`` as HTML, in their order."""
-    return "".join(_parts(shown))
-
-
 def _parts(shown: RenderableType) -> Iterator[str]:
+    """Yields tables and texts of ``rich`` as HTML, in their order."""
     if isinstance(shown, Group):
         for each in shown.renderables:
             yield from _parts(each)
@@ -224,11 +218,10 @@ def noise_section(entries: Iterable[Mapping[str, Any]], *words: str) -> str:
     if rows:
         header = [name.replace("_", " ") for name in names]
         shown = [[_value(row.get(name)) for name in names] for row in rows]
-        numeric = [
-            place
-            for place, name in enumerate(names)
-            if place and any(isinstance(row.get(name), int | float) for row in rows)
+        are_numbers = [
+            any(isinstance(row.get(name), int | float) for row in rows) for name in names
         ]
+        numeric = [place for place, is_number in enumerate(are_numbers) if place and is_number]
         parts.append(table("What was measured, with which noise", header, shown, numeric))
     return section("The noise", *parts)
 
@@ -270,7 +263,7 @@ def _ledger_section(release: AnyRelease, entry: Entry | None) -> str:
 def _citation_section(release: AnyRelease, verification: Verification | None) -> str:
     """Returns how to cite the release, the versions that made it, and the papers behind it."""
     promised, mechanism = release.guarantee, release.mechanism
-    versions = _versions(release)
+    versions, most = _versions(release), 2 * len(library_versions())
     made = f"beam_dp {versions['beam_dp']}" if "beam_dp" in versions else "beam_dp"
     citation = (
         f"Differentially private release, {release.ID_OF} {release.id}; mechanism {mechanism},"
@@ -286,7 +279,7 @@ def _citation_section(release: AnyRelease, verification: Verification | None) ->
     return section(
         "How to cite",
         paragraph(f"<code>{text(citation, 600)}</code>"),
-        facts({release.ID_OF.capitalize(): release.id, **_capped(versions)}),
+        facts({release.ID_OF.capitalize(): release.id, **dict(list(versions.items())[:most])}),
         f"<ul>{items}</ul>",
         paragraph(text(f"The promise follows by: {proofs}.", 1_000)) if proofs else "",
     )
@@ -296,10 +289,6 @@ def _versions(release: AnyRelease) -> Mapping[str, str]:
     held = (getattr(release, "read_from", None) or release.card).get("versions")
     known = held if isinstance(held, Mapping) else {}
     return {str(name): str(value) for name, value in known.items()}
-
-
-def _capped(versions: Mapping[str, str]) -> dict[str, str]:
-    return dict(list(versions.items())[: 2 * len(library_versions())])
 
 
 def noisy_number_fact(release: Release) -> dict[str, str]:

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from beam_dp.privacy.guarantee import Guarantee
     from beam_dp.releases.left_out import LeftOut
 
-
 _SHOWN_NOISE = 10
 _SHOWN_ITEMS = 6
 
@@ -124,12 +123,11 @@ def left_out_facts(left_out: LeftOut | None) -> dict[str, str]:
     """Returns how many records were outside the domain, and the budget of that count."""
     if left_out is None:
         return {}
+    parts = {"release": "the release", "left_out": "the count of what was left out"}
     shares = [
-        f"epsilon {part['epsilon']:.4g}, delta {part['delta']:g} for {what}"
-        for what, part in (
-            ("the release", left_out.budget["release"]),
-            ("the count of what was left out", left_out.budget["left_out"]),
-        )
+        f"epsilon {left_out.budget[name]['epsilon']:.4g}, delta {left_out.budget[name]['delta']:g}"
+        f" for {what}"
+        for name, what in parts.items()
     ]
     beta = short_value(left_out.failure_probability)
     return {
@@ -244,7 +242,7 @@ def plain_text(text: str) -> Text:
 
 
 def moment(seconds: int, form: str = "%Y-%m-%dT%H:%M:%SZ") -> str:
-    """Returns a time in UTC, or the seconds since 1970 where no calendar has it."""
+    """Returns a time in UTC, or the seconds since 1970 if no calendar has it."""
     try:
         time = datetime.datetime.fromtimestamp(seconds, datetime.UTC)
     except (OverflowError, OSError, ValueError):

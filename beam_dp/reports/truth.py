@@ -20,8 +20,8 @@ from beam_dp.encoding.records import encode_records
 from beam_dp.errors import InputError
 from beam_dp.privacy.guarantee import RECORD
 from beam_dp.releases.release import AnyRelease
-from beam_dp.releases.synthetic_database.measured_tables import unit_costs
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
+from beam_dp.releases.synthetic_database.unit_costs import unit_costs
 from beam_dp.reports.cells import Groups
 
 if TYPE_CHECKING:

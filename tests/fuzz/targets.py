@@ -42,9 +42,9 @@ from beam_dp.releases.synthetic_database.describe import (
     describe_synthetic_database as describe,
 )
 from beam_dp.releases.synthetic_database.files import payload
-from beam_dp.releases.synthetic_database.measured_tables import MeasuredTable
-from beam_dp.releases.synthetic_database.noisy_measurements import (
+from beam_dp.releases.synthetic_database.measured_tables import (
     IndependentTables,
+    MeasuredTable,
     NoisyMeasurements,
     PairDistances,
 )

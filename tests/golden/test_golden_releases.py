@@ -88,8 +88,7 @@ def test_reads_tables_of_a_window():
     release = read_release(GOLDEN / "window_tables", kind=WindowTables)
     both, bed, member = release.answer(
         marginals(
-            release.domain,
-            attributes=[["age", "member"], ["getting in/out of bed"], ["member"]],
+            release.domain, attributes=[["age", "member"], ["getting in/out of bed"], ["member"]]
         )
     )
     expected = [[4571.525328, 4548.494548], [4591.087645, 4514.405349], [4575.012743, 4596.050144]]

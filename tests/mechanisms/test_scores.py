@@ -18,7 +18,7 @@ from beam_dp.mechanisms.online.private_mw_plan import plan_private_mw
 from beam_dp.mechanisms.sparse_vector.mechanisms import NumericSparse
 from beam_dp.mechanisms.sparse_vector.noise import sparse_vector_noise
 from beam_dp.queries.reader import LinearQueries
-from beam_dp.releases.synthetic_database.noisy_measurements import MAX_SCORE
+from beam_dp.releases.synthetic_database.measured_tables import MAX_SCORE
 from beam_dp.summaries.histogram import Histogram
 
 ODD = (np.nan, np.inf, -np.inf, 1e308, -1e308, 2.0**63, -(2.0**63), 5e-324, -3.5, 7.0)

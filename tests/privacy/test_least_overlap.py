@@ -15,7 +15,7 @@ from beam_dp.mechanisms.marginals.measurements import residual_sensitivity
 from beam_dp.privacy.guarantee import Neighboring
 from beam_dp.privacy.unit_costs import least_overlap
 from beam_dp.releases.kinds import verify_release
-from beam_dp.releases.synthetic_database.verify_tables import largest_change
+from beam_dp.releases.synthetic_database.steps import largest_change
 
 Supports = list[tuple[int, ...]]
 
@@ -82,7 +82,7 @@ def test_many_attributes_need_much_less_than_twice_the_noise():
 def test_verification_agrees_with_plan(monkeypatch):
     """Also of a card, whose precisions differ from the plan's by their rounding."""
     from beam_dp.noise.source import NoiseSource
-    from beam_dp.releases.synthetic_database import verify_tables as tables
+    from beam_dp.releases.synthetic_database import steps as tables
 
     monkeypatch.setattr(measurements, "_MAX_PATTERN_ATTRIBUTES", 2)
     monkeypatch.setattr(tables, "_MAX_PATTERNS", 2)

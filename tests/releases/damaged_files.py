@@ -1,19 +1,47 @@
-"""A release with one file, which is changed on disk, and its error line."""
+"""Releases that are changed on disk, and their error lines."""
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import pathlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from executed_lines import lines_below
 
 from beam_dp.releases.files.avro import file_name
 from beam_dp.releases.files.card import ReleaseError
 from beam_dp.releases.kinds import read_release, write_release
 from beam_dp.releases.release import Release
+
+
+@contextlib.contextmanager
+def edited_card(folder: pathlib.Path) -> Iterator[dict[str, Any]]:
+    """Yields the card of a release, and writes it with its changes."""
+    path = folder / "card.json"
+    card = json.loads(path.read_text())
+    yield card
+    path.write_text(json.dumps(card))
+
+
+def replace_file(path: pathlib.Path, data: bytes) -> None:
+    """Replaces a file of a release, and its entry on the card."""
+    path.write_bytes(data)
+    with edited_card(path.parent) as card:
+        card["files"][path.name] = {"sha256": hashlib.sha256(data).hexdigest(), "bytes": len(data)}
+
+
+def refusal_line(folder: pathlib.Path, max_lines: int | None = None) -> str:
+    """Returns the error line of a release, which executes at most some lines of code."""
+    limit = contextlib.nullcontext() if max_lines is None else lines_below(max_lines)
+    with limit, pytest.raises(ReleaseError) as caught:
+        read_release(folder)
+    line = str(caught.value)
+    assert "\n" not in line and len(line) < 3000
+    return line
 
 
 def refusal_of(
@@ -23,21 +51,12 @@ def refusal_of(
     change_card: Callable[[dict[str, Any]], Any] = lambda card: None,
     change_data: Callable[[bytes], bytes] = lambda data: data,
     *,
-    with_checksum: bool = True,
+    max_lines: int | None = None,
 ) -> str:
-    """Writes a release with changed files, and returns the error line."""
+    """Writes a release with a changed card or file, and returns the error line."""
     write_release(release, folder)
-    card = json.loads((folder / "card.json").read_text())
     path = folder / file_name(release.draw_id, purpose)
-    data = change_data(path.read_bytes())
-    path.write_bytes(data)
-    if with_checksum:
-        entry = {"sha256": hashlib.sha256(data).hexdigest(), "bytes": len(data)}
-        card["files"] = {path.name: entry}
-    change_card(card)
-    (folder / "card.json").write_text(json.dumps(card))
-    with pytest.raises(ReleaseError) as caught:
-        read_release(folder)
-    line = str(caught.value)
-    assert "\n" not in line and len(line) < 3000
-    return line
+    replace_file(path, change_data(path.read_bytes()))
+    with edited_card(folder) as card:
+        change_card(card)
+    return refusal_line(folder, max_lines)

@@ -19,6 +19,10 @@ BUCKET_STEPS = ("create", "write", "replace", "copy", "copy_exclusively", "size"
 _ACTOR: contextvars.ContextVar[_Actor | None] = contextvars.ContextVar("actor", default=None)
 
 
+class KilledError(BaseException):
+    """Ends a writer: no handler catches it, so no cleanup runs."""
+
+
 class _Actor:
     """An action in a thread of its own, which takes each step when it is allowed to."""
 
@@ -77,11 +81,7 @@ def stepping(patch: pytest.MonkeyPatch, owner: type, steps: Sequence[str]) -> No
 
 
 def orders(
-    first: Callable[[], Any],
-    second: Callable[[], Any],
-    reset: Callable[[], Any],
-    *,
-    num_stops: int,
+    first: Callable[[], Any], second: Callable[[], Any], reset: Callable[[], Any], *, num_stops: int
 ) -> Iterator[tuple[Any, Any]]:
     """Runs two actions in all orders of their steps with a few interruptions of each.
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from horizons import FIRST, SECOND, WORKLOAD, card_of, leveled
-from interruptions import orders, stepping
+from interruptions import KilledError, orders, stepping
 from places import draft_in
 from tiny import domain_of
 from window_plans import RECORD, person, plan_of
@@ -78,9 +78,7 @@ def test_rejects_job_naming_the_first_parameter_that_differs(tmp_path, changed, 
     before = (tmp_path / "horizon.json").read_bytes()
     num_windows = changed.get("num_windows", 6)
     unit = person(
-        changed.get("windows", 2),
-        changed.get("protected", num_windows),
-        changed.get("records", 1),
+        changed.get("windows", 2), changed.get("protected", num_windows), changed.get("records", 1)
     )
     strategy = "independent" if "protected" in changed else changed.get("strategy", "levels")
     plan = plan_of(
@@ -182,10 +180,6 @@ def test_only_one_of_two_concurrent_jobs_creates_the_file(place, monkeypatch, nu
         assert place.names() == ["horizon.json"]
         tried += 1
     assert tried > 10
-
-
-class KilledError(BaseException):
-    """Not caught by any handler, so no cleanup runs."""
 
 
 @pytest.mark.parametrize("after", [False, True])

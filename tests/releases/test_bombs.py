@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import bz2
-import hashlib
 import io
-import json
 import pathlib
 import re
 import tracemalloc
@@ -16,6 +14,7 @@ from typing import Any
 import fastavro
 import numpy as np
 import pytest
+from damaged_files import edited_card, refusal_line, replace_file
 from release_examples import release_of
 from window_examples import window_of
 
@@ -29,7 +28,6 @@ from beam_dp.releases.answers.files import read_rows
 from beam_dp.releases.answers.release import AnswersRelease
 from beam_dp.releases.files.avro import encode
 from beam_dp.releases.files.avro_guard import HEADER, decode
-from beam_dp.releases.files.card import ReleaseError
 from beam_dp.releases.kinds import read_release, write_release
 from beam_dp.storage.store import DamagedFileError
 from beam_dp.summaries.projection import Projection
@@ -76,14 +74,6 @@ def bomb(request) -> tuple[bytes, bytes]:
     return request.param.encode(), b"".join([*parts, compressor.flush()])
 
 
-def replace_payload(path: pathlib.Path, data: bytes, **changes: Any) -> None:
-    """Replaces the payload, and updates the checksum on the card."""
-    path.write_bytes(data)
-    card = json.loads((path.parent / "card.json").read_text()) | changes
-    card["files"][path.name] = {"sha256": hashlib.sha256(data).hexdigest(), "bytes": len(data)}
-    (path.parent / "card.json").write_text(json.dumps(card))
-
-
 def with_block(data: bytes, number: int, block: bytes, codec: bytes = b"deflate") -> bytes:
     """Returns the header of a file, with another codec, and one block."""
     header = decode(HEADER, io.BytesIO(data))
@@ -93,11 +83,11 @@ def with_block(data: bytes, number: int, block: bytes, codec: bytes = b"deflate"
 
 def test_every_kind_of_release_is_tested(tmp_path):
     write_release(release_of(), tmp_path)
-    path = tmp_path / "card.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"kind": "other"}))
-    with pytest.raises(ReleaseError) as refused:
-        read_release(tmp_path)
-    known = set(re.findall("'([a-z_]+)'", str(refused.value))) - {"other"}
+    with edited_card(tmp_path) as card:
+        card["kind"] = "other"
+    known = set(re.findall("'([a-z_]+)'", refusal_line(tmp_path).partition("card.json")[2])) - {
+        "other"
+    }
     assert known == set(WRITERS)
 
 
@@ -108,26 +98,26 @@ def test_rejects_endlessly_expanding_block_in_little_memory(tmp_path, bomb, kind
     read_release(tmp_path)
     for path in sorted(tmp_path.glob("*.avro")):
         original = path.read_bytes()
-        card = (tmp_path / "card.json").read_bytes()
-        changes = {"num_answers": number} if kind == "answers" else {}
-        replace_payload(path, with_block(original, number, bomb[1], bomb[0]), **changes)
+        good = (tmp_path / "card.json").read_bytes()
+        replace_file(path, with_block(original, number, bomb[1], bomb[0]))
+        with edited_card(tmp_path) as card:
+            card |= {"num_answers": number} if kind == "answers" else {}
         tracemalloc.start()
-        with pytest.raises(ReleaseError) as refused:
-            read_release(tmp_path)
+        refusal_line(tmp_path)
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
-        assert peak < ALLOWED and "\n" not in str(refused.value)
+        assert peak < ALLOWED
         path.write_bytes(original)
-        (tmp_path / "card.json").write_bytes(card)
+        (tmp_path / "card.json").write_bytes(good)
 
 
 def test_answers_use_memory_in_proportion_to_their_file(tmp_path):
     write_answers_of(tmp_path, 2)
     (path,) = tmp_path.glob("answers-*.avro")
     null = bytes(9)  # of nine fields
-    replace_payload(
-        path, with_block(path.read_bytes(), 10_000, null * 10_000, b"null"), num_answers=10_000
-    )
+    replace_file(path, with_block(path.read_bytes(), 10_000, null * 10_000, b"null"))
+    with edited_card(tmp_path) as card:
+        card["num_answers"] = 10_000
     tracemalloc.start()
     release: Any = read_release(tmp_path)
     peak = tracemalloc.get_traced_memory()[1]
@@ -147,11 +137,9 @@ def test_any_avro_reader_reads_answers(tmp_path):
 @pytest.mark.parametrize("number", [2, 4, True, -1, "3", None])
 def test_rejects_answers_whose_number_differs_from_the_card(tmp_path, number):
     write_answers_of(tmp_path)
-    path = tmp_path / "card.json"
-    card = json.loads(path.read_text())
-    path.write_text(json.dumps(card | {"num_answers": number}))
-    with pytest.raises(ReleaseError):
-        read_release(tmp_path)
+    with edited_card(tmp_path) as card:
+        card["num_answers"] = number
+    refusal_line(tmp_path)
 
 
 def test_every_damage_to_answers_raises_one_error(tmp_path):

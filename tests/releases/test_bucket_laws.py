@@ -14,10 +14,7 @@ from beam_dp.storage.amazon import AmazonBucket
 from beam_dp.storage.bucket import Bucket
 from beam_dp.storage.google import GoogleBucket
 
-SERVICES = {
-    "gs": (fake_google_storage, GoogleBucket),
-    "s3": (fake_amazon_storage, AmazonBucket),
-}
+SERVICES = {"gs": (fake_google_storage, GoogleBucket), "s3": (fake_amazon_storage, AmazonBucket)}
 
 
 @pytest.fixture(params=["memory", *SERVICES])

@@ -29,10 +29,7 @@ from beam_dp.storage.amazon import AmazonBucket
 from beam_dp.storage.bucket import BucketStore
 from beam_dp.storage.google import GoogleBucket
 
-SERVICES = {
-    "gs": (fake_google_storage, GoogleBucket),
-    "s3": (fake_amazon_storage, AmazonBucket),
-}
+SERVICES = {"gs": (fake_google_storage, GoogleBucket), "s3": (fake_amazon_storage, AmazonBucket)}
 OURS = release_of()
 OTHERS = release_of(seed=1, draw_id="f" * 32)
 

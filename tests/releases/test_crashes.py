@@ -13,6 +13,7 @@ import itertools
 from typing import Any
 
 import pytest
+from interruptions import KilledError
 from memory_bucket import MemoryBucket
 from places import Place, draft_in
 from release_examples import release_of, same_release
@@ -28,15 +29,11 @@ OTHERS = release_of(seed=1, draw_id="f" * 32)
 FAILURE = OSError(errno.EIO, "the disk is worn out")
 
 
-class DiedError(BaseException):
-    """Not caught by any handler of the writer."""
-
-
 def dies(place: Place, crash_at: int, *, after: bool) -> bool:
     """Commits, and dies before or after a step; returns whether it reached that step."""
     try:
-        return spoilt(place, crash_at, DiedError(), after=after, for_good=True)
-    except DiedError:
+        return spoilt(place, crash_at, KilledError(), after=after, for_good=True)
+    except KilledError:
         return True
 
 

@@ -12,9 +12,7 @@ from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.releases.answers.describe import describe_answers
 from beam_dp.releases.answers.release import AnswersRelease
 from beam_dp.releases.sketches.describe import describe_sparse_release
-from beam_dp.releases.synthetic_database.describe import (
-    describe_synthetic_database as describe,
-)
+from beam_dp.releases.synthetic_database.describe import describe_synthetic_database as describe
 from beam_dp.summaries.projection import Projection
 
 
@@ -134,9 +132,7 @@ def test_shows_the_promise_of_answers_once():
     card |= {"guarantee": promise.to_json(), "plan": {"scale": 11.0, "guarantee": {"epsilon": 1}}}
     rows = [{"error": None, "route": "measured"}, {"error": "no", "route": None}]
     release = AnswersRelease(draw_id="a" * 32, guarantee=promise, rows=rows, stated=card)
-    console = rich.console.Console(file=io.StringIO(), width=80)
-    console.print(describe_answers(release))
-    told = " ".join(console.file.getvalue().split())
+    told = " ".join(text_of(release, 80, describe_answers).split())
     assert "promise epsilon 1, delta 1e-09, add or remove one protects one person_id" in told
     assert "scale 11" in told and "measured 1 refused 1" in told
     assert told.count("epsilon") == 1 and "not stated" not in told

@@ -304,8 +304,7 @@ def test_sums_of_empty_windows_are_not_biased():
     source = Seeded(9)
     held = marginals_of(plan, 0)
     release = dataclasses.replace(
-        released(plan, ()),
-        windows={n: plan.draw(n, held, source, HORIZON_ID) for n in range(168)},
+        released(plan, ()), windows={n: plan.draw(n, held, source, HORIZON_ID) for n in range(168)}
     )
     (answer,) = release.answer(plan.workload)
     error = float(answer.standard_error or 0)

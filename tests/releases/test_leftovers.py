@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from interruptions import KilledError
 from jobs import everything_under, interval_flags, job_flags
 from release_examples import GUARANTEE, release_of
 
@@ -24,10 +25,6 @@ from beam_dp.releases.leftovers import finish_writing
 from beam_dp.releases.release import Release
 from beam_dp.storage.store import LocalStore
 from pipelines import release_intervals, release_synthetic_database
-
-
-class KilledError(BaseException):
-    """Not caught by any handler of the writer, so no cleanup runs."""
 
 
 def killed_at(patch: pytest.MonkeyPatch, method: str, *, after: bool) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import json
 import pathlib
 from collections.abc import Callable
 from functools import cache
@@ -12,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from damaged_files import edited_card, refusal_line
 from measured_database import DOMAIN, counts as measured_counts, database
 from noise_sources import Seeded
 from numpy.typing import NDArray
@@ -28,10 +28,12 @@ from beam_dp.planning.synthetic_databases import selected_tables_theorem
 from beam_dp.queries.disjunction import Disjunction, negation
 from beam_dp.queries.linear import Product
 from beam_dp.queries.vector_query import VectorQuery, sums_of
-from beam_dp.releases.files.card import ReleaseError
 from beam_dp.releases.kinds import read_release, verify_release, write_release
-from beam_dp.releases.synthetic_database.measured_tables import MeasuredTable
-from beam_dp.releases.synthetic_database.noisy_measurements import NoiseBounds, PairDistances
+from beam_dp.releases.synthetic_database.measured_tables import (
+    MeasuredTable,
+    NoiseBounds,
+    PairDistances,
+)
 from beam_dp.releases.synthetic_database.proved_bounds import ScoredPair
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 
@@ -333,10 +335,8 @@ def test_scores_consider_possible_cells_only():
 
 def damaged(directory: pathlib.Path, change: Callable[[dict[str, Any]], object]) -> pathlib.Path:
     write_release(drawn(), directory)
-    path = directory / "card.json"
-    card = json.loads(path.read_text())
-    change(card)
-    path.write_text(json.dumps(card))
+    with edited_card(directory) as card:
+        change(card)
     return directory
 
 
@@ -386,10 +386,7 @@ def test_rejects_scores_that_would_prove_more(tmp_path, change, told):
             lambda card: card["measurements"]["distances"].update(independent=3),
             "exactly the fields",
         ),
-        (
-            lambda card: card["measurements"]["distances"]["independent"].update(grid=0),
-            "grid",
-        ),
+        (lambda card: card["measurements"]["distances"]["independent"].update(grid=0), "grid"),
         (
             lambda card: card["measurements"]["distances"]["independent"].update(num_records=0),
             "num_records",
@@ -398,6 +395,4 @@ def test_rejects_scores_that_would_prove_more(tmp_path, change, told):
     ],
 )
 def test_rejects_measurements_that_prove_no_bounds(tmp_path, change, told):
-    with pytest.raises(ReleaseError, match=told) as caught:
-        read_release(damaged(tmp_path / "out", change))
-    assert "\n" not in str(caught.value)
+    assert told in refusal_line(damaged(tmp_path / "out", change))

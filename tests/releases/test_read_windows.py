@@ -21,6 +21,7 @@ from horizons import (
     leveled,
     released_horizon,
 )
+from interruptions import KilledError
 from jobs import everything_under
 from places import Place
 from release_examples import release_of
@@ -202,10 +203,6 @@ def test_reads_synthetic_databases_of_windows(tmp_path):
         edit(tmp_path / "windows" / "000004" / "card.json", parameters=parameters)
         with pytest.raises(ReleaseError, match=r"windows/000004' .* must be window 4 of the"):
             _ = read_windows(tmp_path).windows[4]
-
-
-class KilledError(BaseException):
-    """Not caught by any handler, so no cleanup runs."""
 
 
 def kill_before(

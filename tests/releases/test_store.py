@@ -10,9 +10,13 @@ from release_examples import DRAW, release_of, same_release
 
 from beam_dp.domain.files import domain_from_json
 from beam_dp.errors import InputError
+from beam_dp.mechanisms.marginals.measure_all import MWEM
 from beam_dp.releases.files.card import ReleaseError
 from beam_dp.releases.files.commit import check_output
 from beam_dp.releases.kinds import commit_release, read_release, write_release
+from beam_dp.releases.release import Release
+from beam_dp.releases.sketches.release import SparseRelease
+from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 from beam_dp.storage import store as filesystem
 from beam_dp.storage.store import LocalStore
 
@@ -328,3 +332,27 @@ def test_rejects_release_that_is_not_a_directory(tmp_path):
     for name in ("absent", "file"):
         with pytest.raises(ReleaseError, match="must be a directory that holds a release"):
             read_release(tmp_path / name)
+
+
+@pytest.fixture
+def directory(tmp_path):
+    write_release(release_of(), tmp_path / "out")
+    return tmp_path / "out"
+
+
+@pytest.mark.parametrize("kind", [Release, SyntheticDatabase])
+def test_reads_a_release_of_the_kind(directory, kind):
+    assert same_release(read_release(directory, kind=kind), release_of())
+
+
+def test_rejects_a_release_of_another_kind(directory):
+    told = "is refused; must hold a SparseRelease; this is a SyntheticDatabase$"
+    with pytest.raises(ReleaseError, match=told):
+        read_release(directory, kind=SparseRelease)
+
+
+@pytest.mark.parametrize("kind", ["synthetic_database", None, dict, MWEM])
+def test_rejects_a_kind_that_is_not_a_class_of_releases(directory, kind):
+    told = "^kind: .* is refused; must be a class of releases, such as dp.SyntheticDatabase$"
+    with pytest.raises(InputError, match=told):
+        read_release(directory, kind=kind)

@@ -18,13 +18,7 @@ from beam_dp.cli.main import main
 from beam_dp.errors import InputError
 from beam_dp.releases.files.avro import write_records
 from beam_dp.releases.files.card import ReleaseError
-from beam_dp.releases.kinds import (
-    commit_release,
-    read_release,
-    release_from_bytes,
-    release_to_bytes,
-    write_release,
-)
+from beam_dp.releases.kinds import read_release, release_from_bytes, release_to_bytes, write_release
 from beam_dp.releases.windows.files import TABLE_SCHEMA
 from beam_dp.releases.windows.release import WindowTables
 
@@ -44,13 +38,6 @@ def test_window_tables_round_trip_through_files(release, tmp_path):
     write_release(release, tmp_path)
     assert_same(release, read_release(tmp_path))
     assert_same(release, release_from_bytes(release_to_bytes(release)))
-
-
-def test_first_of_two_draws_of_a_window_becomes_its_release(tmp_path):
-    first, second = window_of(1), window_of(2)
-    assert commit_release(first, tmp_path) and not commit_release(second, tmp_path)
-    assert commit_release(first, tmp_path)
-    assert_same(first, read_release(tmp_path))
 
 
 def test_file_size_does_not_depend_on_counts(tmp_path):
@@ -106,10 +93,8 @@ def many_attributes(card: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda card: card.update(schema_version=3), "schema_version"),
         (lambda card: card.update(mechanism="mwem"), "mechanism = 'mwem'"),
         (lambda card: card.update(horizon_id="../" * 10), "32 hexadecimal digits"),
-        (lambda card: card.update(draw_id="../" * 10), "32 hexadecimal digits"),
         (lambda card: card.update(level="day"), "must be 'window' or 'block'"),
         (lambda card: card.update(number=-1), "number = -1"),
         (lambda card: card.update(number=2**20), "number = "),

@@ -20,11 +20,7 @@ from beam_dp.releases.answers.release import AnswersRelease
 from beam_dp.releases.error_bars import Estimate
 from beam_dp.releases.synthetic_database.describe import RecordAnswers
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
-from beam_dp.reports.cells import (
-    Cell,
-    cells_of,
-    groups_of,
-)
+from beam_dp.reports.cells import Cell, cells_of, groups_of
 from beam_dp.reports.marginals import cramers_v
 from beam_dp.reports.markup import MAX_ROWS, table, text
 from beam_dp.reports.terminal import short

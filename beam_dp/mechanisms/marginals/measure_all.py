@@ -33,8 +33,8 @@ from beam_dp.privacy.loss import Loss
 from beam_dp.privacy.rounding import root_up
 from beam_dp.privacy.unit_costs import MAX_ATTRIBUTES, MAX_RECORDS, UnitCosts
 from beam_dp.queries.workload import Workload
-from beam_dp.releases.synthetic_database.measured_tables import chance_cost, unit_costs
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
+from beam_dp.releases.synthetic_database.unit_costs import chance_cost, unit_costs
 from beam_dp.summaries.histogram import Marginals
 
 UnitCost = float | Literal["planned"]

@@ -30,6 +30,7 @@ from beam_dp.privacy.unit_costs import least_overlap
 from beam_dp.queries.workload import Workload
 from beam_dp.releases.synthetic_database import measured_tables
 from beam_dp.releases.synthetic_database.measured_tables import MeasuredTable
+from beam_dp.releases.synthetic_database.unit_costs import agreement_overlaps
 from beam_dp.summaries.histogram import Marginals, merge_tables
 
 Names = tuple[str, ...]
@@ -246,7 +247,7 @@ def residual_sensitivity(
     if len(used) > _MAX_PATTERN_ATTRIBUTES:
         least = least_overlap(domain.shape, supports, precisions)
         return math.sqrt(max(one, 2 * one - 2 * least)) * (1 + _SEARCH_MARGIN)
-    overlaps = measured_tables.agreement_overlaps(domain, used, supports, precisions)
+    overlaps = agreement_overlaps(domain, used, supports, precisions)
     # An attribute of one code cannot differ.
     different = overlaps[tuple(slice(int(domain.shape[axis] == 1), 2) for axis in used)]
     return math.sqrt(max(one, 2 * one - 2 * float(different.min())))

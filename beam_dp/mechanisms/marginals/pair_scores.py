@@ -28,7 +28,7 @@ from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.accounting import range_mu
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.rounding import root_down, up
-from beam_dp.releases.synthetic_database.noisy_measurements import MAX_SCORE
+from beam_dp.releases.synthetic_database.measured_tables import MAX_SCORE
 from beam_dp.summaries.histogram import Marginals
 
 # Scores are compared on a grid of which this many units are the noise of the selection, or nearly;

@@ -26,9 +26,9 @@ from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import RECORD, Guarantee
 from beam_dp.queries.linear import LinearQuery
 from beam_dp.queries.workload import Workload
-from beam_dp.releases.synthetic_database.measured_tables import unit_costs
 from beam_dp.releases.synthetic_database.records import distinct_records
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
+from beam_dp.releases.synthetic_database.unit_costs import unit_costs
 from beam_dp.summaries.histogram import Marginals
 from beam_dp.verification.steps import Step
 
@@ -193,17 +193,17 @@ class MarginalsPlan(Plan):
         A plan without a strategy that the package knows draws what ``measurements`` holds, no more.
         """
         # The verifier loads the readers of releases: only when a promise is checked.
-        from beam_dp.releases.synthetic_database import verify
+        from beam_dp.releases.synthetic_database.steps import Stated, synthetic_steps
         from beam_dp.verification.verdict import Figures
 
-        stated = verify.Stated(
+        stated = Stated(
             guarantee=self.guarantee,
             workload=self.workload,
             parameters=self._declared_parameters(),
             noise=self._declared_noise(),
             queries=self._declared_queries(),
         )
-        return verify.synthetic_steps(stated, Figures())
+        return synthetic_steps(stated, Figures())
 
     def _declared_parameters(self) -> dict[str, Any]:
         """What the card states; no limit of costs that is not the one which records are kept by."""

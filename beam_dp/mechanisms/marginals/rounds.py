@@ -32,8 +32,7 @@ from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.loss import Loss
 from beam_dp.privacy.rounding import root_down, root_up, up
 from beam_dp.queries.workload import Workload
-from beam_dp.releases.synthetic_database.measured_tables import Combination
-from beam_dp.releases.synthetic_database.noisy_measurements import MAX_SCORE
+from beam_dp.releases.synthetic_database.measured_tables import MAX_SCORE, Combination
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 from beam_dp.summaries.histogram import Marginals
 

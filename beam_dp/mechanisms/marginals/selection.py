@@ -33,7 +33,7 @@ from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.loss import Loss
 from beam_dp.privacy.rounding import down, root_down, root_up
 from beam_dp.queries.workload import Workload
-from beam_dp.releases.synthetic_database.noisy_measurements import IndependentTables, PairDistances
+from beam_dp.releases.synthetic_database.measured_tables import IndependentTables, PairDistances
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 from beam_dp.summaries.histogram import Marginals
 

@@ -25,7 +25,7 @@ from beam_dp.models.tree_basis import TreeBasis
 from beam_dp.noise.source import NoiseSource
 from beam_dp.queries.workload import Workload
 from beam_dp.releases.synthetic_database import measured_tables
-from beam_dp.releases.synthetic_database.noisy_measurements import NoisyMeasurements, PairDistances
+from beam_dp.releases.synthetic_database.measured_tables import NoisyMeasurements, PairDistances
 from beam_dp.releases.synthetic_database.records import distinct_records
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 

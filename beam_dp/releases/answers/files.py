@@ -108,10 +108,7 @@ class AnswerRows(Sequence[Row]):
 
 
 def write_batch(
-    rows: Sequence[Mapping[str, Any]],
-    draw_id: str,
-    number: int,
-    directory: str | os.PathLike[str],
+    rows: Sequence[Mapping[str, Any]], draw_id: str, number: int, directory: str | os.PathLike[str]
 ) -> bool:
     """Writes one batch of a stream's answers, unless another attempt has written it.
 

@@ -38,7 +38,7 @@ _CHOICE = ("top", "choice", "choice_grid", "choice_scale", "margin")
 
 
 def verify_answers(release: AnswersRelease) -> Verification:
-    """Returns what the card of answers comes to: noise on each, or a hypothesis that learns."""
+    """Verifies answers: with noise on each, or from a hypothesis that learns."""
     plan = release.stated.get("plan")
     if not isinstance(plan, Mapping):
         raise InputError("plan", plan, "must be there: without it no noise is stated")
@@ -48,7 +48,7 @@ def verify_answers(release: AnswersRelease) -> Verification:
 
 
 def _verify_linear_answers(release: AnswersRelease) -> Verification:
-    """Returns what the card of answers with noise on each comes to, and the queries beside them."""
+    """Verifies answers with noise on each, and compares them with their queries."""
     figures, plan = Figures(), release.card["plan"]
     domain = domain_from_json(release.card.get("domain"), "card")
     check_fields("plan", plan, (*_PLAN, *_SENSITIVITIES), ("ledger_release",))
@@ -83,8 +83,8 @@ def linear_answer_steps(
 ) -> list[Step]:
     """Returns the step of noise on a vector of answers, in steps of a grid of a record.
 
-    ``plan``: what a card states of it: sensitivities in records, scale in grid steps.
-    ``sensitivity``: of the queries; None where only the card tells it.
+    ``plan``: as a card states it: sensitivities in records, scale in grid steps.
+    ``sensitivity``: of the queries; None if only the card states it.
     """
     distribution = plan.get("distribution")
     grid = checked_integer("grid", plan.get("grid"), 1, _UNIT)
@@ -99,7 +99,7 @@ def linear_answer_steps(
 
 
 def _card_figures(release: AnswersRelease, plan: Mapping[str, Any], figures: Figures) -> None:
-    """Compares what a card of answers with noise on each states twice."""
+    """Compares what a card states twice."""
     check_fields("card", release.card, CARD, CARD_OPTIONAL)
     figures.equal("plan.guarantee", plan["guarantee"], release.guarantee.to_json())
     figures.equal("plan.mechanism", plan["mechanism"], release.card["mechanism"])
@@ -115,9 +115,9 @@ def _card_figures(release: AnswersRelease, plan: Mapping[str, Any], figures: Fig
 def _distinct_queries(
     release: AnswersRelease, domain: Domain, figures: Figures
 ) -> tuple[list[LinearQuery], int]:
-    """Returns the distinct queries that were answered, and how many of the file are cut off.
+    """Returns the distinct queries that were answered, and the number of those cut off in the file.
 
-    A query that was asked twice has one answer: another one has noise of its own.
+    A query that was asked twice must have one answer: a second one would have its own noise.
     """
     reader = LinearQueries(domain)
     found: dict[LinearQuery, float] = {}
@@ -161,7 +161,7 @@ def _error_figures(
     num_answers: int,
     failure_probability: float,
 ) -> None:
-    """Compares the errors that are stated, of all answers and of each, with those of the noise."""
+    """Compares the stated errors, of all answers and of each, with those of the noise."""
     distribution, scale, grid = plan["distribution"], plan["scale"], plan["grid"]
     error = math.sqrt(noise_variance(distribution, scale)) / grid
     bound = largest_noise(distribution, scale, num_answers, failure_probability) / grid
@@ -174,7 +174,7 @@ def _error_figures(
 
 
 def _stated_probability(plan: Mapping[str, Any]) -> float:
-    """Returns with which probability the errors that a card states do not hold."""
+    """Returns the stated failure probability of the errors on a card."""
     beta = plan.get("failure_probability")
     if not isinstance(beta, float) or not 0 < beta < 1:
         raise InputError("failure_probability", beta, "must be > 0 and < 1")
@@ -182,10 +182,9 @@ def _stated_probability(plan: Mapping[str, Any]) -> float:
 
 
 def _verify_top_queries(release: AnswersRelease) -> Verification:
-    """Returns what the card of the largest answers comes to.
+    """Verifies the largest answers.
 
-    Their number is compared with what the card states, unless a query is too long to stand in the
-    file whole; that of the others stands on the card alone.
+    Their number is compared with the card, unless a query is too long for the file.
     """
     figures, plan = Figures(), release.card["plan"]
     check_fields("plan", plan, (*_PLAN, *_CHOICE), ("ledger_release",))
@@ -205,10 +204,10 @@ def _verify_top_queries(release: AnswersRelease) -> Verification:
 
 
 def top_query_steps(plan: Mapping[str, Any], guarantee: Guarantee) -> list[Step]:
-    """Returns the steps: the choice, and noise on the answers to what was chosen.
+    """Returns the steps: the choice, and noise on the answers to the chosen queries.
 
     A unit moves each answer by at most its records, whatever the queries: all of them the same way
-    where it is added or removed, and either way where it is replaced.
+    if it is added or removed, and either way if it is replaced.
     """
     number = checked_integer("top", plan.get("top"), 1)
     moved, ways = guarantee.max_records_per_unit, guarantee.neighboring.num_moved
@@ -222,12 +221,6 @@ def top_query_steps(plan: Mapping[str, Any], guarantee: Guarantee) -> list[Step]
         choice = flip_step(what, sensitivity, scale, number, ways=ways)
     else:
         choice = flip_step(what, sensitivity, scale, number, ways=ways, theorem=_THEOREM)
-    step = moved * grids[1]
-    answers = noise_step(
-        f"answer {number:,} queries",
-        plan.get("distribution"),
-        number * step,
-        number * step**2,
-        plan.get("scale", 0.0),
-    )
-    return [choice, answers]
+    distribution, scale, step = plan.get("distribution"), plan.get("scale", 0.0), moved * grids[1]
+    what = f"answer {number:,} queries"
+    return [choice, noise_step(what, distribution, number * step, number * step**2, scale)]

@@ -56,7 +56,7 @@ _NOISE = (
 
 
 def verify_online(release: AnswersRelease) -> Verification:
-    """Returns what the card of a run that answers from a hypothesis comes to."""
+    """Verifies a run that answers from a hypothesis."""
     figures, card = Figures(), release.card
     plan, settings = card["plan"], card.get("settings")
     if not isinstance(settings, Mapping):
@@ -65,7 +65,7 @@ def verify_online(release: AnswersRelease) -> Verification:
     _card_figures(release, plan, settings, figures)
     steps = online_steps(release.guarantee, plan, settings)
     is_counted = plan["num_records"] == "noisy"
-    # Before the number is known, what is left to the rest is stated at its most.
+    # Before the number is known, the loss of the rest is stated at its maximum.
     figures.loss("plan.loss", plan["loss"], _loss_of(steps), is_exact=not is_counted)
     figures.loss("noise.loss", settings["noise"]["loss"], _loss_of(steps[is_counted:]))
     _setting_figures(plan, settings, figures)
@@ -108,12 +108,9 @@ def _check_names(
 
 
 def _card_figures(
-    release: AnswersRelease,
-    plan: Mapping[str, Any],
-    settings: Mapping[str, Any],
-    figures: Figures,
+    release: AnswersRelease, plan: Mapping[str, Any], settings: Mapping[str, Any], figures: Figures
 ) -> None:
-    """Compares what a card states twice, and what its settings are for."""
+    """Compares what a card states twice, and its settings."""
     figures.equal("plan.guarantee", plan["guarantee"], release.guarantee.to_json())
     noise, is_counted = settings["noise"], plan["num_records"] == "noisy"
     stated = release.card["num_records"]
@@ -136,12 +133,9 @@ def _card_figures(
 
 
 def _choice_figures(
-    card: Mapping[str, Any],
-    plan: Mapping[str, Any],
-    settings: Mapping[str, Any],
-    figures: Figures,
+    card: Mapping[str, Any], plan: Mapping[str, Any], settings: Mapping[str, Any], figures: Figures
 ) -> None:
-    """Compares alpha, the gap of an update and its step, of which one follows from the others."""
+    """Compares alpha, the gap of an update and its step: one follows from the others."""
     most, gap = settings["total"] + settings["total_bound"], settings["gap"]
     alpha = gap / most
     if plan["calibration"] == "textbook":
@@ -165,9 +159,8 @@ def _least_error(
     """The alpha for which the tight number of updates is just enough."""
     updates = settings["noise"]["max_above"] + 1
     if card["mechanism"] == "sparse_mw":
-        divergence = math.log(
-            checked_integer("max_sparsity", plan["max_sparsity"], 1) * updates + 1
-        )
+        most = checked_integer("max_sparsity", plan["max_sparsity"], 1)
+        divergence = math.log(most * updates + 1)
     else:
         divergence = math.log(domain_from_json(card.get("domain"), "card").num_cells)
         if plan["starts_from_release"]:
@@ -180,10 +173,9 @@ def online_steps(
 ) -> list[Step]:
     """Returns the steps of comparisons with a threshold and of numeric answers.
 
-    A unit moves a question, and what the answer to it is, by k records, under either relation. One
-    threshold for c answers above it costs k / threshold_scale once, and 2 c k / question_scale;
-    where the threshold is drawn anew after each, each costs k / threshold_scale and
-    2 k / question_scale.
+    A unit moves a question and its answer by k records, under either relation. One threshold for c
+    answers above it costs k / threshold_scale once, and 2 c k / question_scale; if the threshold is
+    drawn again after each, each costs k / threshold_scale and 2 k / question_scale.
     """
     noise = settings.get("noise")
     if not isinstance(noise, Mapping):
@@ -197,10 +189,8 @@ def online_steps(
     steps.append(comparisons_step(noise, k, most))
     distribution, scale = noise.get("answer_noise"), noise.get("answer_scale")
     if scale is not None:
-        one = noise_step(
-            "measure an answer", distribution, k * _GRID, (k * _GRID) ** 2, scale * _GRID
-        )
-        steps.append(repeated(one, most))
+        moved, what = k * _GRID, "measure an answer"
+        steps.append(repeated(noise_step(what, distribution, moved, moved**2, scale * _GRID), most))
     return steps
 
 
@@ -229,7 +219,7 @@ def comparisons_step(noise: Mapping[str, Any], k: int, most: int) -> Step:
 def _setting_figures(
     plan: Mapping[str, Any], settings: Mapping[str, Any], figures: Figures
 ) -> None:
-    """Compares the bounds of a run, which follow from its noise."""
+    """Compares the bounds of a run with its noise."""
     beta, noise = plan["failure_probability"], settings["noise"]
     total_bound = 0.0
     if plan.get("num_records") == "noisy":
@@ -259,15 +249,13 @@ def _setting_figures(
     if is_textbook:
         threshold = settings["threshold"] / _GRID  # rounded up to the grid
         figures.at_least("threshold", threshold, 2 * gap + total_bound)
-        bound = threshold + margin
-        stated = settings["hypothesis_bound"]
+        bound, stated = threshold + margin, settings["hypothesis_bound"]
         figures.at_least("hypothesis_bound", stated, bound, bound + 2 / _GRID)
     else:
         threshold = gap + total_bound + margin
         figures.equal("threshold", settings["threshold"], math.ceil(threshold * _GRID))
-        figures.same(
-            "hypothesis_bound", settings["hypothesis_bound"], threshold + margin + 2 / _GRID
-        )
+        bound = threshold + margin + 2 / _GRID
+        figures.same("hypothesis_bound", settings["hypothesis_bound"], bound)
     if settings["exhausted_bound"] is not None:
         exhausted = gap + total_bound + 2 / _GRID
         figures.same("exhausted_bound", settings["exhausted_bound"], exhausted)

@@ -21,6 +21,8 @@ T = TypeVar("T")
 
 CARD = "card.json"
 HORIZON = "horizon.json"  # what stands in the place of a card above many releases
+# Folders of the releases of a horizon: of single windows, and of blocks of N windows.
+WINDOWS, LEVELS = "windows", "levels"
 SCHEMA_VERSION = 2
 _MAX_DEPTH = 64
 

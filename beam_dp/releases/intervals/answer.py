@@ -31,7 +31,7 @@ _FLAGS = ("marginal", "interval", "queries", "quantile")
 
 
 def answer_intervals(release: IntervalRelease, options: argparse.Namespace) -> None:
-    """Prints what a command line asks of a release."""
+    """Prints the answers that a command line asks for."""
     refuse_others(options, ("interval", "quantile"))
     (flag,) = (name for name in _FLAGS if getattr(options, name) is not None)
     try:
@@ -43,10 +43,8 @@ def answer_intervals(release: IntervalRelease, options: argparse.Namespace) -> N
         elif flag == "queries":
             _print_intervals(options, release, *_of_file(release, options.queries))
         else:
-            cells = [
-                release.cells(*(_level(release.attribute, end) for end in pair))
-                for pair in options.interval
-            ]
+            ends = [[_level(release.attribute, end) for end in pair] for pair in options.interval]
+            cells = [release.cells(*pair) for pair in ends]
             names = [f"{low} to {high}" for low, high in options.interval]
             _print_intervals(options, release, names, cells)
     except InputError as error:
@@ -70,19 +68,14 @@ def _print_intervals(
     names: Sequence[str],
     cells: Sequence[Cells],
 ) -> None:
-    low, high = np.array(cells, np.int64).T
-    answers = release.answer(low, high)
+    answers = release.answer(*np.array(cells, np.int64).T)
+    beta = answers.failure_probability
     columns = (answers.standard_errors, answers.bounds, answers.values)
     numbers = list(zip(*(column.tolist() for column in columns), strict=True))
     if options.json:
         found = [
-            {
-                "interval": name,
-                "value": value,
-                "standard_error": error,
-                "bound": bound,
-                "failure_probability": answers.failure_probability,
-            }
+            {"interval": name, "value": value, "standard_error": error, "bound": bound}
+            | {"failure_probability": beta}
             for name, (error, bound, value) in zip(names, numbers, strict=True)
         ]
         print(json.dumps(found))
@@ -92,7 +85,6 @@ def _print_intervals(
     print_table(release.attribute.name, COLUMNS, rows)
     if len(names) > len(rows):
         print(f"{len(rows)} of {len(names):,} intervals; --limit shows more")
-    beta = answers.failure_probability
     print(f"each error is within its bound, except with probability {beta:g}")
 
 

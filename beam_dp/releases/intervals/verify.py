@@ -17,7 +17,7 @@ from beam_dp.verification.steps import Step, noise_step
 
 
 def verify_intervals(release: IntervalRelease) -> verdict.Verification:
-    """Returns the verification of the card of interval counts and of the matrix in its payload."""
+    """Verifies the card of interval counts, and the matrix in its payload."""
     figures = verdict.Figures()
     verdict.check_fields("parameters", release.plan, (), ("ledger_release",))
     name, distribution = release.choice
@@ -38,12 +38,7 @@ def verify_intervals(release: IntervalRelease) -> verdict.Verification:
 
 
 def interval_steps(
-    name: str,
-    strategy: Strategy,
-    guarantee: Guarantee,
-    distribution: str,
-    scale: float,
-    grid: int,
+    name: str, strategy: Strategy, guarantee: Guarantee, distribution: str, scale: float, grid: int
 ) -> list[Step]:
     """Returns the step that measures a matrix, with noise of a scale in grid units.
 

@@ -145,10 +145,7 @@ def dense_estimate(
 
 
 def selected_noise_bound(
-    scale: float,
-    weights: NDArray[np.float64],
-    selected_weight: float,
-    failure_probability: float,
+    scale: float, weights: NDArray[np.float64], selected_weight: float, failure_probability: float
 ) -> float:
     """Returns a bound on the weighted noise of any selection of a query's elements.
 

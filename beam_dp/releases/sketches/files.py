@@ -128,8 +128,7 @@ def read(card: Card, payload: Payload) -> SparseRelease:
     if of_histogram is not None:
         number = of_histogram.pop("num_elements")
         elements, counts = payload.read(
-            names["histogram"],
-            lambda data: _read_counts(data, number, of_histogram["threshold"]),
+            names["histogram"], lambda data: _read_counts(data, number, of_histogram["threshold"])
         )
         histogram = NoisyCounts(**of_histogram, elements=elements, counts=counts)
     return SparseRelease(

@@ -18,8 +18,6 @@ from beam_dp.verification.steps import Step, above, gaussian_vector, laplace_ste
 from beam_dp.verification.verdict import Figures, Verification, check_fields, judged
 
 THRESHOLD = "Korolova and others (2009); Bun, Nissim and Stemmer (2016)"
-
-
 _PARAMETERS = (
     *("calibration", "noise", "histogram_share", "sketch", "histogram", "bound", "key"),
     "ledger_release",
@@ -37,7 +35,7 @@ _SKETCH = (
 
 
 def verify_sparse_release(release: SparseRelease) -> Verification:
-    """Returns what the card of a release for sparse queries comes to."""
+    """Verifies a release for sparse queries."""
     figures, public = Figures(), release.plan
     check_fields("parameters", public, (), _PARAMETERS)
     if "calibration" in public:
@@ -63,18 +61,18 @@ def verify_sparse_release(release: SparseRelease) -> Verification:
     if release.sketch is not None and "sketch" in public:
         width = (public["sketch"] or {}).get("projection_width")
         figures.equal("projection_width", len(release.sketch.cells), width)
-        if "bound" in public:  # which earlier versions did not state
+        if "bound" in public:  # earlier versions did not state it
             _check_bound(release, public["bound"], figures)
     if "histogram_share" in public and release.histogram is not None:
-        share = public["histogram_share"]
         epsilon = steps[-1].loss.epsilon
         assert epsilon is not None
-        figures.same("histogram_share", share, float(epsilon) / release.guarantee.epsilon)
+        share = float(epsilon) / release.guarantee.epsilon
+        figures.same("histogram_share", public["histogram_share"], share)
     return judged("sparse_release", release.mechanism, release.guarantee, steps, figures)
 
 
 def _at_least_noise(release: SparseRelease) -> dict[str, Any]:
-    """The parameters, with the smaller one of two scales that do not agree."""
+    """Returns the parameters, with the smaller of two scales that differ."""
     found = dict(release.plan)
     for name, part in (("sketch", release.sketch), ("histogram", release.histogram)):
         stated = found.get(name)
@@ -95,16 +93,15 @@ def _check_bound(release: SparseRelease, stated: Any, figures: Figures) -> None:
     if bounds is None:
         figures.equal("bound", stated, None)
         return
-    figures.same("bound.noise", known.get("noise"), bounds.noise)
-    found = bounds.distortion_of_norm
-    figures.same("bound.distortion_of_norm", known.get("distortion_of_norm"), found)
+    for name in ("noise", "distortion_of_norm"):
+        figures.same(f"bound.{name}", known.get(name), getattr(bounds, name))
 
 
 def sketch_steps(guarantee: Guarantee, max_weight: int, public: Mapping[str, Any]) -> list[Step]:
     """Returns the steps of a sketch, of a histogram, or of both.
 
-    A unit moves all counts together by w = k x (the most that a record weighs) at most; twice as
-    much where it is replaced. An element is in one cell of each of R rows.
+    A unit moves all counts together by at most w = k x (the largest weight of a record), or by
+    twice that if it is replaced. An element is in one cell of each of R rows.
     """
     moved = guarantee.neighboring.num_moved * guarantee.max_records_per_unit * max_weight
     steps = []
@@ -165,7 +162,7 @@ def _histogram_step(
 def release_probability(
     scale: float, threshold: int, max_records_per_unit: int, max_weight: int
 ) -> Fraction:
-    """Returns the largest probability that a key is released which one unit alone has.
+    """Returns the largest probability that a key of one unit alone is released.
 
     The unit's k records are of j keys. f(x) = -ln(1 - P(x + noise >= threshold)) is convex in the
     weight x below the threshold, so for each j the worst is one key with k - j + 1 records and
@@ -183,8 +180,6 @@ def release_probability(
         def tail(weight: int) -> Decimal:
             return (-Decimal(threshold - weight) / exact).exp() / (1 + ratio)
 
-        # In the number of keys the exponent is convex, so that the worst is at an end.
-        alone = (1 - tail(heaviest)).ln()
-        each = k * (1 - tail(max_weight)).ln()
-        worst = min(alone, each)
+        # The exponent is convex in the number of keys, so the worst is at an end.
+        worst = min((1 - tail(heaviest)).ln(), k * (1 - tail(max_weight)).ln())
         return Fraction((1 - worst.exp()) * (1 + Decimal("1e-30")) + Decimal("1e-350"))

@@ -10,7 +10,7 @@ import math
 import pathlib
 import re
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 from beam_dp.domain.universe import Domain
@@ -48,7 +48,7 @@ def answer_synthetic_database(release: SyntheticDatabase, options: argparse.Name
 
 
 def answer_tables(release: _Answering, options: argparse.Namespace) -> None:
-    """Prints what a command line asks of a release."""
+    """Prints the answers that a command line asks for."""
     domain = release.domain
     is_question = asks_a_question(options) or options.quantile is not None
     if isinstance(release, SyntheticDatabase) and is_question:
@@ -113,16 +113,14 @@ def _has_bars(release: SyntheticDatabase, workload: Workload) -> bool:
 
 
 def _holds_marginals(path: str) -> bool:
-    """Whether a file asks for tables: what is on its first line decides."""
+    """Whether a file asks for tables, by its first line."""
     with pathlib.Path(path).open("rb") as file:
         first = next((line for line in file if line.strip()), b"")
     return b'"marginal"' in first
 
 
 def _answer_queries(
-    options: argparse.Namespace,
-    release: _Answering,
-    workload: LinearWorkload,
+    options: argparse.Namespace, release: _Answering, workload: LinearWorkload
 ) -> None:
     answers = release.answer_queries(workload.queries)
     if options.json:
@@ -136,8 +134,8 @@ def _answer_queries(
     columns = ("query", *(("standard error",) if has_errors else ()), "within (records)", "records")
     rows = []
     for text, each in shown_answers:
-        stated = [each.standard_error] if has_errors else []
-        errors = [_or_not_stated(value) for value in (*stated, each.bound)]
+        stated = [*([each.standard_error] if has_errors else []), each.bound]
+        errors = ["not stated" if value is None else f"{value:,.1f}" for value in stated]
         rows.append((text, *errors, f"{each.value:,.1f}"))
     print_table("linear queries", columns, rows)
     if len(answers) > len(shown_answers):
@@ -148,10 +146,6 @@ def _answer_queries(
             "all stated bounds hold together, except with probability"
             f" {bounded[0].failure_probability:g}"
         )
-
-
-def _or_not_stated(value: float | None) -> str:
-    return "not stated" if value is None else f"{value:,.1f}"
 
 
 def _answer_json(answer: MarginalAnswer, domain: Domain) -> dict[str, Any]:
@@ -171,7 +165,7 @@ _FLAGS = {"column": ("mean", "sum")}
 
 
 def answer_question(options: argparse.Namespace, release: SyntheticDatabase) -> None:
-    """Prints what is asked: of records for which a condition holds, perhaps in groups."""
+    """Prints the answers to a question about records, perhaps in groups."""
     try:
         asked = release.query(options.where)
         if options.group_by is not None:
@@ -179,13 +173,15 @@ def answer_question(options: argparse.Namespace, release: SyntheticDatabase) -> 
         tables = _answers(options, asked)
     except InputError as error:
         named = [name for name in _FLAGS.get(error.name, ()) if getattr(options, name) is not None]
-        # What is refused of a condition may name an attribute, too.
+        # An error about a condition may name an attribute, too.
         argument, comma, attribute = error.name.partition(",")
         flag = named[0] if named else argument
         if flag == "where" and options.where is None:
             flag = "share"
-        # What a condition calls in Python is a flag here.
-        condition = re.sub(r"share\('(.+)'\)", _share_flag, error.condition)
+        # Python's ``share`` is a flag here.
+        condition = re.sub(
+            r"share\('(.+)'\)", lambda call: f"--share {shlex.quote(call[1])}", error.condition
+        )
         raise refused(f"{flag}{comma}{attribute}", error.value, condition) from None
     for table in tables:
         if options.json:
@@ -194,22 +190,13 @@ def answer_question(options: argparse.Namespace, release: SyntheticDatabase) -> 
             print_answers(table, "records in groups" if asked.groups else "records", options.limit)
 
 
-def _share_flag(call: re.Match[str]) -> str:
-    return f"--share {shlex.quote(call[1])}"
-
-
 def _answers(options: argparse.Namespace, asked: questions.Question) -> list[questions.AnswerTable]:
     if options.quantile is not None:
         if options.of is None:
             raise FlagError("--of: missing; must be the column whose quantiles are asked for")
         shares = [number("quantile", text) for text in options.quantile]
         return [asked.quantile(options.of, share) for share in shares]
-    of_column: dict[str, Callable[[str], questions.AnswerTable]] = {
-        "mean": asked.mean,
-        "sum": asked.sum,
-        "share": asked.share,
-    }
-    for name, answer in of_column.items():
+    for name, answer in (("mean", asked.mean), ("sum", asked.sum), ("share", asked.share)):
         text = getattr(options, name)
         if text is not None:
             return [answer(text)]
@@ -217,7 +204,7 @@ def _answers(options: argparse.Namespace, asked: questions.Question) -> list[que
 
 
 def print_answers(table: questions.AnswerTable, title: str, limit: int) -> None:
-    """Prints answers with their error bars, and what these mean."""
+    """Prints answers with their error bars, and explains these."""
     names = [name for name in table.columns if name not in questions.BESIDE_ANSWERS]
     has_ends = "low" in table.columns
     more = [name for name in ("bound", "within_bins") if name in table.columns]
@@ -255,7 +242,7 @@ def print_answers(table: questions.AnswerTable, title: str, limit: int) -> None:
 
 
 def _explained(kinds: set[Any], reasons: set[str], bars: Sequence[str]) -> list[str]:
-    """What the error bars mean, of the kinds that are shown."""
+    """Returns explanations of the error bars that are shown."""
     lines = {
         "exact": "exact: the error follows from the noise alone, whatever the data",
         "approximate": "approximate: predicted, of a fit to what was measured, or of a ratio",
@@ -274,7 +261,7 @@ def _names(release: SyntheticDatabase, text: str) -> list[str]:
 
 
 def _finite(row: dict[str, Any]) -> dict[str, Any]:
-    """A row as JSON knows numbers."""
+    """Returns a row with null for numbers that are not finite."""
     return {
         name: None if isinstance(value, float) and not math.isfinite(value) else value
         for name, value in row.items()

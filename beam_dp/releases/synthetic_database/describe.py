@@ -1,4 +1,4 @@
-"""What `beam-dp describe` and `beam-dp report` show of a synthetic database."""
+"""What `beam-dp describe` and `beam-dp report` show for a synthetic database."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from beam_dp.queries.vector_query import VectorQuery
 from beam_dp.queries.workload import Workload
 from beam_dp.releases.error_bars import Estimate
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
+from beam_dp.reports import terminal
 from beam_dp.reports.cells import Asked, Counts, Groups, indicators, values_of
 from beam_dp.reports.marginals import MAX_PAIRS, Marginals, pairs_of
 from beam_dp.reports.markup import paragraph, section, table, text
@@ -29,19 +30,13 @@ from beam_dp.reports.terminal import counted
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-from beam_dp.reports import terminal
-
 _SHOWN_MARGINALS = 20
-
-
 _SHOWN_LABELS = 6
-
-
-_LABEL_LETTERS = 44  # of all that are shown of an attribute: its row fits 80 columns
+_LABEL_LETTERS = 44  # of all shown labels of an attribute: its row fits 80 columns
 
 
 def describe_synthetic_database(release: SyntheticDatabase) -> RenderableType:
-    """Returns what a release promises and how wrong it can be, for ``rich`` to print.
+    """Returns the promise and the errors of a release, for ``rich`` to print.
 
     Example:
         >>> rich.print(describe_synthetic_database(read_release("out/visits")))  # doctest: +SKIP
@@ -99,7 +94,7 @@ def _small_facts(release: SyntheticDatabase) -> dict[str, str]:
 
 
 def _bins_facts(release: SyntheticDatabase) -> dict[str, str]:
-    """What the released values of attributes with bins are, where there are any."""
+    """States how values within bins were released, if any attribute has bins."""
     if not any(isinstance(attribute, BinnedAttribute) for attribute in release.domain):
         return {}
     drawn = "drawn uniformly in its bin: what is known of a value is its bin"
@@ -120,23 +115,20 @@ def _errors(release: SyntheticDatabase) -> RenderableType:
     rows = []
     for names in ordered[:_SHOWN_MARGINALS]:
         error = release.errors.get(names, {})
-        rows.append(
-            (", ".join(names), *(terminal.short_value(error.get(key)) for key in _ERROR_COLUMNS))
-        )
+        stated = (terminal.short_value(error.get(key)) for key in _ERROR_COLUMNS)
+        rows.append((", ".join(names), *stated))
+    words = "standard error of a cell and bound of all, in records; how often the bound fails"
     parts: list[RenderableType] = [
-        terminal.plain_table(("marginal", *_ERROR_COLUMNS.values()), rows)
+        terminal.plain_table(("marginal", *_ERROR_COLUMNS.values()), rows),
+        Text(words),
     ]
-    parts.append(
-        Text("standard error of a cell and bound of all, in records; how often the bound fails")
-    )
     smaller = num_stated - _SHOWN_MARGINALS
     if smaller > 0:
         parts.append(Text(f"and {smaller:,} more, with no larger errors"))
     not_shown = len(ordered) - max(num_stated, _SHOWN_MARGINALS)
     if not_shown > 0:
-        parts.append(
-            Text(f"and {not_shown:,} more that were not measured whole: no error is stated")
-        )
+        words = f"and {not_shown:,} more that were not measured whole: no error is stated"
+        parts.append(Text(words))
     return Group(*parts)
 
 
@@ -169,15 +161,10 @@ def report_synthetic_database(release: SyntheticDatabase, truth: Counts | None) 
     pairs = pairs_of(sets, domain.num_attributes, MAX_PAIRS)
     marginals = Marginals(RecordAnswers(release), range(domain.num_attributes), pairs, truth)
     found = noisy_number_fact(release) or {"Records": f"{release.represented:,}, a public number"}
-    return Told(
-        "Synthetic database",
-        found,
-        [
-            _measured(release),
-            *marginals.sections(),
-            noise_section(release.noise, *_fit_words(release)),
-        ],
-    )
+    words = "Values within bins were drawn uniformly: only the bin carries information."
+    noise = noise_section(release.noise, *([words] if release.within_bins == "uniform" else []))
+    sections = [_measured(release), *marginals.sections(), noise]
+    return Told("Synthetic database", found, sections)
 
 
 def _measured(release: SyntheticDatabase) -> str:
@@ -197,7 +184,7 @@ def _measured(release: SyntheticDatabase) -> str:
         "What was measured was fixed before any record was read: error bars of sums of measured"
         " tables are exact."
         if held.are_fixed
-        else "Noise had a say in what was measured: error bars are approximate."
+        else "What was measured was chosen with noise: error bars are approximate."
     )
     groups: dict[tuple[int, str], list[float]] = collections.defaultdict(list)
     for each in held.described:
@@ -207,23 +194,12 @@ def _measured(release: SyntheticDatabase) -> str:
         ends = " to ".join(dict.fromkeys(f"{each:.3g}" for each in (min(errors), max(errors))))
         what = "the number of records" if not ways else f"{ways}-way {kind}s"
         rows.append((what, f"{len(errors):,}", ends))
-    header = ("measured", "tables", "noise of a cell")
+    caption = "Noisy tables, and the standard deviation of their noise in records"
     return section(
         "What was measured",
         *(paragraph(text(each)) for each in (*words, fixed)),
-        table(
-            "Noisy tables, and the standard deviation of their noise in records",
-            header,
-            rows,
-            (1, 2),
-        ),
+        table(caption, ("measured", "tables", "noise of a cell"), rows, (1, 2)),
     )
-
-
-def _fit_words(release: SyntheticDatabase) -> list[str]:
-    if release.within_bins != "uniform":
-        return []
-    return ["Values within bins were drawn uniformly: what is known of a value is its bin."]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -244,14 +220,10 @@ class RecordAnswers:
         return [list(itertools.islice(found, len(each))) for each in queries]
 
     def _queries(self, axes: tuple[int, ...], groups: Groups) -> list[VectorQuery]:
-        vectors = [
-            indicators(group, self.domain.shape[axis])
-            for axis, group in zip(axes, groups, strict=True)
-        ]
-        return [
-            VectorQuery.of(dict(zip(axes, each, strict=True)))
-            for each in itertools.product(*vectors)
-        ]
+        shape = self.domain.shape
+        vectors = [indicators(group, shape[a]) for a, group in zip(axes, groups, strict=True)]
+        products = itertools.product(*vectors)
+        return [VectorQuery.of(dict(zip(axes, each, strict=True))) for each in products]
 
     def values(self, pairs: Sequence[tuple[int, ...]]) -> list[NDArray[np.float64]]:
         """See ``Answers``."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from itertools import combinations
 
@@ -26,8 +26,11 @@ from beam_dp.queries.vector_query import (
 )
 from beam_dp.queries.workload import Workload
 from beam_dp.releases.error_bars import ErrorKind, Estimate, Ratio
-from beam_dp.releases.synthetic_database.measured_tables import support_variances, unbiased_tables
-from beam_dp.releases.synthetic_database.noisy_measurements import NoisyMeasurements
+from beam_dp.releases.synthetic_database.measured_tables import (
+    NoisyMeasurements,
+    support_variances,
+    unbiased_tables,
+)
 from beam_dp.releases.synthetic_database.predicted_errors import (
     MAX_ATTRIBUTES,
     FittedErrors,
@@ -51,15 +54,17 @@ _ROUNDING = 1e-9
 
 @dataclass(frozen=True, eq=False)
 class Estimates:
-    """What a synthetic database answers, and how well.
+    """The answers of a synthetic database, with their errors.
 
-    ``measured``: the noisy tables; None where the release keeps none.
+    ``measured``: the noisy tables; None if the release keeps none.
     ``num_records``: the number of records, where it is public.
     """
 
     fitted: FittedTables
     measured: NoisyMeasurements | None
     num_records: int | None
+    _known_pairs: dict[Support, UnmeasuredPair] = field(default_factory=dict, init=False)
+    _known_variances: dict[Support, float] = field(default_factory=dict, init=False)
 
     def of(self, queries: Sequence[VectorQuery]) -> list[Estimate]:
         """Returns the better answer of each query, in order."""
@@ -68,7 +73,7 @@ class Estimates:
     def both(self, queries: Sequence[VectorQuery]) -> Iterator[tuple[Estimate, Estimate | None]]:
         """Yields the fitted and the unbiased answer of each query, in order.
 
-        The second is None for what no measured tables cover.
+        The second is None if measured tables do not cover the query.
         """
         queries = [each if each.axes else self._everybody for each in queries]
         by_axes: dict[Axes, list[int]] = {}
@@ -104,8 +109,8 @@ class Estimates:
         ``values``: of its codes, shape (size,).
 
         Returns:
-            As of ``both_ratios``. The second is None, too, where it is outside the range of the
-            values, as noise may take it, and the first has an error bar.
+            As of ``both_ratios``. The second is also None if noise took it out of the range of the
+            values and the first has an error bar.
         """
         found = []
         ratios = self.both_ratios(counted, [(axis, values)] * len(counted))
@@ -164,7 +169,7 @@ class Estimates:
 
     @staticmethod
     def better(fitted: Estimate, unbiased: Estimate | None) -> Estimate:
-        """Returns the one with the smaller error; of like ones the unbiased."""
+        """Returns the answer with the smaller error, or the unbiased one if they are close."""
         if unbiased is None or unbiased.standard_error is None:
             return fitted
         if fitted.standard_error is None:
@@ -173,7 +178,7 @@ class Estimates:
         return fitted if fitted.standard_error < enough else unbiased
 
     def covers(self, axes: Axes) -> bool:
-        """Whether measured tables cover everything that some attributes say together."""
+        """Whether measured tables cover all interactions of some attributes."""
         variances = self._variances(axes)
         return bool(variances) and all(
             math.isfinite(variances[support])
@@ -230,7 +235,7 @@ class Estimates:
     def _unbiased(
         self, queries: Sequence[VectorQuery], table: NDArray[np.float64] | None
     ) -> list[Estimate] | list[None]:
-        """Answers from noisy tables: their error is that of the noise, whatever the data."""
+        """Returns answers from noisy tables: their error follows from the noise alone."""
         measured = self.measured
         if table is None or measured is None:
             return [None] * len(queries)
@@ -238,16 +243,13 @@ class Estimates:
         is_laplace = any(each.distribution == "discrete_laplace" for each in measured.described)
         deviations = _DEVIATIONS["discrete_laplace" if is_laplace else "discrete_gaussian"]
         kind: ErrorKind = "exact" if measured.are_fixed else "approximate"
-        found = []
         errors = np.sqrt(exact_variances(self._domain, queries, variances))
         # Noise on a grid stays within half a step more as often as noise without one.
         margins = errors * deviations
         steps = max(1 / each.grid for each in measured.described) * _largest_weights(queries)
         margins += np.where(errors > 0, steps / 2, 0.0)
         columns = (sums_of(table, queries).tolist(), errors.tolist(), margins.tolist())
-        for value, error, margin in zip(*columns, strict=True):
-            found.append(Estimate(value, error, margin, kind))
-        return found
+        return [Estimate(*each, kind) for each in zip(*columns, strict=True)]
 
     def _fitted(
         self, queries: Sequence[VectorQuery], table: NDArray[np.float64] | None
@@ -295,12 +297,8 @@ class Estimates:
         pairs = {self._domain.axes(names): each for names, each in measured.distances.pairs.items()}
         return {axes: each for axes, each in pairs.items() if not self._is_fitted(axes)}
 
-    @cached_property
-    def _known_pairs(self) -> dict[Support, UnmeasuredPair]:
-        return {}
-
     def _learn_pairs(self, sets: Iterable[Axes]) -> None:
-        """Takes in what is known of the pairs that were not measured, of some sets together."""
+        """Collects what is known about the unmeasured pairs inside some sets."""
         measured = self.measured
         if measured is None or measured.distances is None:
             return
@@ -313,7 +311,7 @@ class Estimates:
                 self._known_pairs[pair] = known
 
     def _is_fitted(self, support: Support) -> bool:
-        """Whether the fit knows of what was measured of some attributes."""
+        """Whether the fit used what was measured about some attributes."""
         return any(held.issuperset(support) for held in self._fitted_sets)
 
     @cached_property
@@ -321,10 +319,6 @@ class Estimates:
         fitted = self.fitted
         names = [*(names for names, _ in fitted.potentials), *fitted.record_tables]
         return [set(self._domain.axes(each)) for each in names]
-
-    @cached_property
-    def _known_variances(self) -> dict[Support, float]:
-        return {}
 
     def _variances(self, axes: Axes) -> dict[Support, float]:
         """The variances of the coefficients of all sets of attributes inside some."""
@@ -360,8 +354,8 @@ class Estimates:
     def _dependence(self) -> float | None:
         """The root mean square of Cramer's V over pairs of attributes that were measured.
 
-        Cells that are expected to be nearly empty say more of noise than of dependence: their
-        weight is lowered.
+        Cells that are expected to be nearly empty show more noise than dependence: they have less
+        weight.
         """
         domain = self._domain
         pairs = [
@@ -390,7 +384,7 @@ def _known(fitted: Estimate | None) -> Estimate:
 
 
 def _largest_weights(queries: Sequence[VectorQuery]) -> Vector:
-    """Returns what one record counts for at most, in each query."""
+    """Returns the largest weight of one record in each query."""
     largest = [math.prod(float(np.abs(each).max()) for each in query.vectors) for query in queries]
     constant, factor = affine_parts(queries)
     weights: Vector = np.abs(constant) + np.abs(factor) * np.array(largest)

@@ -37,10 +37,11 @@ from beam_dp.queries.workload import workload_from_json
 from beam_dp.releases.files import avro
 from beam_dp.releases.files.avro_guard import read_blocks
 from beam_dp.releases.files.card import Card, Payload, is_count
-from beam_dp.releases.synthetic_database.measured_tables import MeasuredTable, Names
-from beam_dp.releases.synthetic_database.noisy_measurements import (
+from beam_dp.releases.synthetic_database.measured_tables import (
     PROVED,
     IndependentTables,
+    MeasuredTable,
+    Names,
     NoisyMeasurements,
     PairDistances,
 )

@@ -1,14 +1,14 @@
-"""Noisy measurements of tables: public descriptions, variances, unbiased estimates and costs.
+"""Noisy tables that a release was made from: descriptions, unbiased estimates, error bounds.
 
 Everything here follows from public numbers and noisy tables: no exact count is seen.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from fractions import Fraction
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Literal, Self, cast
 
 import numpy as np
@@ -28,22 +28,43 @@ from beam_dp.models.basis import (
     table_coefficients,
 )
 from beam_dp.models.maximum_entropy import NoisyCoefficients
+from beam_dp.models.potentials import marginal_weights
 from beam_dp.models.residual_basis import ResidualBasis
-from beam_dp.noise.bound import DISTRIBUTIONS, Distribution, noise_variance
-from beam_dp.privacy.rounding import UNIT
-from beam_dp.privacy.unit_costs import PARTS, UnitCosts
+from beam_dp.noise.bound import (
+    DISTRIBUTIONS,
+    Distribution,
+    chosen_noise_bound,
+    noise_bound,
+    noise_variance,
+)
 from beam_dp.queries.dense_tables import marginal_tables
 from beam_dp.queries.linear import LiteralQuery, Product
 from beam_dp.queries.workload import Workload
 
 Names = tuple[str, ...]
 Kind = Literal["table", "residual"]
+Choice = Literal["beforehand", "once", "in_turn"]
 
 _FIELDS = ("attributes", "measured", "distribution", "scale", "grid", "standard_deviation")
 MAX_GRID = 2**62
+# Scores saturate here: a clipped score has the same sensitivity, one that wraps has none.
+MAX_SCORE = 2**61
+PROVED = "of_any_choice"  # bounds hold for whatever noise chose to measure
 
 
-@dataclasses.dataclass(frozen=True)
+def _check_fields(what: str, parsed: Any, fields: Iterable[str]) -> None:
+    if not isinstance(parsed, dict) or set(parsed) != set(fields):
+        condition = f"must have exactly the fields {', '.join(fields)}"
+        raise InputError(what, type(parsed).__name__, condition)
+
+
+def _axes_of(names: Any, domain: Domain) -> Support:
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise InputError("attributes", type(names).__name__, "must be a list of names")
+    return domain.axes(names)
+
+
+@dataclass(frozen=True)
 class MeasuredTable:
     """One noisy measurement, described by public numbers.
 
@@ -76,13 +97,9 @@ class MeasuredTable:
     @classmethod
     def from_json(cls, parsed: Any, domain: Domain) -> Self:
         """Returns the measurement that a card states."""
-        if not isinstance(parsed, dict) or set(parsed) != set(_FIELDS):
-            condition = f"must have exactly the fields {', '.join(_FIELDS)}"
-            raise InputError("noise", type(parsed).__name__, condition)
+        _check_fields("noise", parsed, _FIELDS)
         names = parsed["attributes"]
-        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-            raise InputError("attributes", type(names).__name__, "must be a list of names")
-        axes = domain.axes(names)
+        axes = _axes_of(names, domain)
         if list(axes) != sorted(set(axes)):
             raise InputError("attributes", names, "must be distinct and in domain order")
         check_choice("measured", parsed["measured"], ("table", "residual"))
@@ -105,14 +122,12 @@ def support_variances(
     measurements: Iterable[MeasuredTable],
     total_is_public: bool,
 ) -> dict[Support, float]:
-    """Returns the variance that measurements leave in each residual, were they all used best.
+    """Returns the variance of an orthonormal coefficient of each residual, in squared records.
+
+    All measurements are combined in the best way; the variance is infinite where none measures it.
 
     ``supports``: attribute sets, as ascending axes.
     ``total_is_public``: then the support () has variance 0.
-
-    Returns:
-        for each support the variance of an orthonormal coefficient of that marginal's table, in
-        squared records; infinite where nothing measures it.
     """
     precisions = dict.fromkeys(supports, 0.0)
     for measurement in measurements:
@@ -124,10 +139,7 @@ def support_variances(
         for support in supports_inside(axes, precisions):
             summed = math.prod(domain.shape[axis] for axis in axes if axis not in support)
             precisions[support] += 1 / (measurement.variance * summed)
-    variances = {
-        support: 1 / precision if precision > 0 else math.inf
-        for support, precision in precisions.items()
-    }
+    variances = {each: 1 / known if known > 0 else math.inf for each, known in precisions.items()}
     if total_is_public and () in variances:
         variances[()] = 0.0
     return variances
@@ -154,19 +166,14 @@ def query_variance(
     ``axes``: of the marginal, ascending.
     ``held``: for each axis, the number of codes where the query's literal holds.
     """
-    sizes = [domain.shape[axis] for axis in axes]
     constant, sign, divisor, inside, outside = kind.factors
-    sums = [
-        inside * count + outside * (size - count) for size, count in zip(sizes, held, strict=True)
-    ]
-    squares = [
-        inside**2 * count + outside**2 * (size - count)
-        for size, count in zip(sizes, held, strict=True)
-    ]
-    means = [total / size for total, size in zip(sums, sizes, strict=True)]
-    free = [
-        square - total**2 / size for square, total, size in zip(squares, sums, sizes, strict=True)
-    ]
+    means, free = [], []
+    for axis, count in zip(axes, held, strict=True):
+        size = domain.shape[axis]
+        total = inside * count + outside * (size - count)
+        square = inside**2 * count + outside**2 * (size - count)
+        means.append(total / size)
+        free.append(square - total**2 / size)
     variance = 0.0
     for support in subsets(axes):
         factor = math.prod(
@@ -245,9 +252,6 @@ def unbiased_tables(
 
     ``noisy``: the noisy tables, in records, in the same order.
     ``num_records``: the number of records, where it is public.
-
-    Returns:
-        one table a marginal, one axis an attribute.
     """
     if len(measurements) == 1 and measurements[0].kind == "table" and num_records is None:
         # Nothing to combine: sums of the one table, which may have very many marginals.
@@ -261,82 +265,233 @@ def unbiased_tables(
     return {names: marginal_of(basis, coefficients, domain.axes(names)) for names in workload}
 
 
-def unit_costs(
-    domain: Domain, measurements: Sequence[MeasuredTable], max_unit_cost: float
-) -> UnitCosts:
-    """Returns the limit under which a unit moves residual measurements no more than C records do.
+@dataclass(frozen=True, eq=False)
+class IndependentTables:
+    """A public distribution of independent attributes, given that no cell is impossible.
 
-    Privacy: the measurements are one Gaussian mechanism. Let phi(x) be what a record x adds to all
-    of them, each in units of its noise: their L2 norm. A unit adds the sum of its records' phi, so
-    that mu^2 is at most the largest squared norm of such a sum, which is the sum over all ordered
-    pairs of a unit's records of <phi(x), phi(y)>. That is a public function of where x and y agree:
-
-        <phi(x), phi(y)> = sum over residuals S of precision_S
-                           times the product over i in S of ([x_i = y_i] - 1 / size_i)
-
-    It is ``one`` for x = y, whatever x is, and by Cauchy and Schwarz no more for any pair. What
-    stays of a unit costs at most C^2 ``one``, by ``UnitCosts.keeps``: exactly, whatever the data,
-    for costs are rounded up. Hence mu <= C sqrt(one), as of C equal records, under
-    add-or-remove-one. (A replacement moves the difference of two such sums, at most twice as much;
-    equal units would cancel, but none must, so it is refused.)
+    ``num_records``: the number that the tables are scaled to. ``grid``: units of a score that make
+    one record; tables were rounded to them. ``potentials``: for each attribute a table of
+    logarithms, shape (its size,), finite.
     """
-    supports = [domain.axes(each.names) for each in measurements]
-    # As ``discrete_gaussian_mu`` counts: the squared change over s^2 - 4, in grid units.
-    precisions = np.array([each.grid**2 / (each.scale**2 - 4) for each in measurements])
-    used = sorted({axis for support in supports for axis in support})
-    # The pattern's first bit is of the first attribute, hence the fastest axis.
-    overlaps = agreement_overlaps(domain, used, supports, precisions).transpose().ravel()
-    # No more than the rounding of so many sums and products, whose terms are below their sum.
-    slack = (len(supports) + 8 * len(used) + 16) * UNIT * float(precisions.sum())
-    one = float(overlaps[-1])
-    above = overlaps + slack
-    shares = above / np.where(above > 0, one - slack, one + slack)
-    pairs = np.minimum(np.ceil((shares + 8 * UNIT) * PARTS), PARTS).astype(np.int64)
-    pairs[-1] = PARTS
-    return UnitCosts(tuple(used), pairs, int(Fraction(max_unit_cost) ** 2 * PARTS))
+
+    num_records: float
+    grid: int
+    potentials: tuple[tuple[Names, NDArray[np.float64]], ...]
+
+    def answers(
+        self, domain: Domain, pairs: Sequence[Support]
+    ) -> dict[Support, NDArray[np.float64]]:
+        """Returns the tables of some pairs, in records."""
+        potentials = [(domain.axes(names), table) for names, table in self.potentials]
+        tables = marginal_weights(domain.shape, potentials, pairs, domain.impossible)
+        return {axes: self.num_records * table for axes, table in zip(pairs, tables, strict=True)}
+
+    def rounding(self, table: NDArray[np.float64]) -> float:
+        """Returns how far a distance from a table may be from the one that was scored, in records.
+
+        Each cell was rounded to the grid; floating point adds a billionth of the records.
+        """
+        return table.size / (2 * self.grid) + 1e-9 * self.num_records
+
+    def saturates(self, table: NDArray[np.float64], distance: float) -> bool:
+        """Whether the score of a table at such a distance from this one may have been clipped."""
+        return 2 * self.grid * (float(table.max()) + distance + 1) * table.size >= MAX_SCORE
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns what the card states in addition to the file of potentials."""
+        return {"num_records": self.num_records, "grid": self.grid}
+
+    @classmethod
+    def from_json(
+        cls, parsed: Any, potentials: Sequence[tuple[Names, NDArray[np.float64]]], domain: Domain
+    ) -> Self:
+        """Returns the tables that a card and a file state."""
+        _check_fields("independent", parsed, ("num_records", "grid"))
+        if [names for names, _ in potentials] != [(name,) for name in domain.names]:
+            raise InputError("independent", len(potentials), "must have a table of each attribute")
+        if not all(np.isfinite(table).all() for _, table in potentials):
+            raise InputError("independent", "potentials", "must be finite")
+        number = checked_number("num_records", parsed["num_records"], above=0)
+        return cls(number, checked_integer("grid", parsed["grid"], 1, MAX_GRID), tuple(potentials))
 
 
-def chance_cost(domain: Domain, measurements: Sequence[MeasuredTable], num_records: int) -> float:
-    """Returns the limit C under which ``unit_costs`` keeps records that agree by chance alone.
+@dataclass(frozen=True)
+class PairDistances:
+    """Noisy L1 distances of pairs of attributes from independence: public, at no further cost.
 
-    Two records with independent and uniform codes have, on average, nothing in common but what
-    each adds to the total: the inner products of all other residuals average to 0.
-
-    Returns:
-        A whole number from 1 to K.
+    ``deviation``: standard deviation of the noise of each, in records, > 0.
+    ``pairs``: for two names in domain order the sum, over the cells of their table, of how far
+    the count is from that of independent attributes, in records. The noise may make it < 0.
+    ``independent``: the tables that they are distances from; None where they were not kept.
     """
-    precisions = {domain.axes(each.names): 1 / each.variance for each in measurements}
-    one = sum(
-        precision * math.prod(1 - 1 / domain.shape[axis] for axis in support)
-        for support, precision in precisions.items()
-    )
-    shared = precisions.get((), 0.0) / one
-    cost = math.sqrt(num_records + num_records * (num_records - 1) * shared)
-    return float(min(math.ceil(cost), num_records))
+
+    deviation: float
+    pairs: Mapping[Names, float]
+    independent: IndependentTables | None = field(default=None, compare=False)
+
+    def noise_bound(self, failure_probability: float) -> float:
+        """Returns what the noise of no score exceeds, in records, except with a probability.
+
+        It holds for all scored pairs, measured afterwards or not, so for every choice made by it.
+        """
+        return noise_bound(self.deviation**2, len(self.pairs), None, failure_probability)
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the distances as the card states them."""
+        pairs = [
+            {"attributes": list(names), "distance": distance}
+            for names, distance in self.pairs.items()
+        ]
+        stated: dict[str, Any] = {"standard_deviation": self.deviation, "pairs": pairs}
+        if self.independent is not None:
+            stated["independent"] = self.independent.to_json()
+        return stated
+
+    @classmethod
+    def from_json(
+        cls, parsed: Any, domain: Domain, independent: IndependentTables | None = None
+    ) -> Self:
+        """Returns the distances that a card states."""
+        kept = [] if independent is None else ["independent"]
+        _check_fields("distances", parsed, (*kept, "pairs", "standard_deviation"))
+        deviation = checked_number("standard_deviation", parsed["standard_deviation"], above=0)
+        if not isinstance(parsed["pairs"], list):
+            raise InputError("distances", type(parsed["pairs"]).__name__, "must list pairs")
+        pairs = dict(_pair(entry, domain) for entry in parsed["pairs"])
+        return cls(deviation, pairs, independent)
 
 
-def agreement_overlaps(
-    domain: Domain,
-    used: Sequence[int],
-    supports: Sequence[Support],
-    precisions: NDArray[np.float64],
-) -> NDArray[np.float64]:
-    """Returns the sum over residuals of precision x inner product of two records' residuals.
+def _pair(entry: Any, domain: Domain) -> tuple[Names, float]:
+    _check_fields("distances", entry, ("attributes", "distance"))
+    names = entry["attributes"]
+    axes = _axes_of(names, domain)
+    if len(axes) != 2 or axes[0] >= axes[1]:
+        raise InputError("attributes", names, "must be two, in domain order")
+    return tuple(names), checked_number("distance", entry["distance"], above=-math.inf)
 
-    Each attribute of a residual contributes 1 - 1/size where the records agree and -1/size where
-    they differ.
 
-    ``used``: axes of all supports, ascending.
-    ``precisions``: one over their variances, shape (len(supports),).
+@dataclass(frozen=True, eq=False)
+class NoiseBounds:
+    """Bounds of the errors of unbiased estimates.
 
-    Returns:
-        shape (2,) * len(used): of two records that agree exactly where the index is 1.
+    What is measured after a choice gets fresh noise: given the choice it has the stated variance,
+    and its bound holds, by whatever data and noise the choice was made. What was measured before
+    is combined with it, by weights that follow from the choice: that part is bounded for all
+    weights at once (``chosen_noise_bound``). A bound holds for an answer that somebody would ask
+    for whatever is chosen; of several, these are to be counted, not those that were chosen.
+
+    A selection may choose once more: its last check adds sets of attributes that were left out, by
+    all the noise so far. It is no further part, because it decides neither a weight nor a variance:
+    how many sets it adds, which the noise of the chosen tables rests on, is known with the first
+    choice, the noise of a set that it adds has a variance that follows from the set alone, and
+    nothing is measured again. So draw in thought, right after the first choice, the noise of the
+    chosen tables and of all sets that were left out. What an answer adds up of these, were its set
+    added, and the variance of that, were known before. Its bound then fails with the stated
+    probability at most, and with no more for a set that must be added as well to have an answer;
+    given that it was added, nothing is said.
+
+    ``choice``: when it was decided what is measured: ``beforehand``, of all that is measured;
+    ``once``, of all from where a set of attributes comes again, but for sets that a last check
+    adds; ``in_turn``, each after the one before it.
     """
-    overlaps = np.zeros((2,) * len(used))
-    for support, precision in zip(supports, precisions, strict=True):
-        overlaps[tuple(int(axis in support) for axis in used)] += precision
-    for position, axis in enumerate(used):
-        size = domain.shape[axis]
-        factors = np.array([[1.0, -1 / size], [1.0, 1 - 1 / size]])
-        overlaps = np.moveaxis(np.tensordot(factors, overlaps, axes=(1, position)), 0, position)
-    return overlaps
+
+    domain: Domain
+    measured: Sequence[MeasuredTable]
+    choice: Choice
+    total_is_public: bool
+
+    def of(
+        self, axes: Support, variance: float, num_answers: int, failure_probability: float
+    ) -> float:
+        """Returns what no error of several answers exceeds, in records, except with a probability.
+
+        ``axes``: attributes of an answer, ascending.
+        ``variance``: of the answer, if nothing depended on its noise.
+        """
+        if not variance:
+            return 0.0
+        parts = [1] if self.choice == "beforehand" else self._parts(axes)
+        return chosen_noise_bound(
+            variance,
+            num_answers,
+            self._laplace_variance,
+            failure_probability,
+            sum(parts),
+            num_together=max(parts),
+            is_number_fixed=self.choice != "in_turn",
+        )
+
+    @cached_property
+    def _laplace_variance(self) -> float | None:
+        return laplace_variance(self.measured)
+
+    @cached_property
+    def _num_first(self) -> int:
+        """How many measurements have weights that a later choice decides."""
+        seen: set[tuple[str, ...]] = set()
+        for number, each in enumerate(self.measured):
+            if self.choice == "once" and each.names in seen:
+                return number
+            seen.add(each.names)
+        return len(self.measured)
+
+    def _parts(self, axes: Support) -> list[int]:
+        """In how many parts noise came into an answer before their weights were known.
+
+        Of each measurement; those after the choice, whose weights it decided, are one together.
+        """
+        inside = set(axes)
+        first = [self._num_seen(each, inside) for each in self.measured[: self._num_first]]
+        later = any(self._num_seen(each, inside) for each in self.measured[self._num_first :])
+        return [*first, int(later)]
+
+    def _num_seen(self, measured: MeasuredTable, inside: set[int]) -> int:
+        """Of how many sets of attributes inside an answer a measurement tells."""
+        axes = self.domain.axes(measured.names)
+        if measured.kind == "residual":
+            number = int(inside.issuperset(axes))
+            return number if axes else number * (not self.total_is_public)
+        return (1 << len(inside.intersection(axes))) - self.total_is_public
+
+
+@dataclass(frozen=True, eq=False)
+class NoisyMeasurements:
+    """Noisy tables as they were drawn: public, at no further cost.
+
+    ``tables``: one for each description, with one axis an attribute, float64, records.
+    ``distances``: the noisy scores of pairs that decided what was measured, if any did.
+    """
+
+    described: tuple[MeasuredTable, ...]
+    tables: tuple[NDArray[np.float64], ...]
+    are_fixed: bool
+    distances: PairDistances | None = None
+
+    def __post_init__(self) -> None:
+        if len(self.described) != len(self.tables):
+            condition = f"must be one of each of {len(self.described)} descriptions"
+            raise InputError("measurements", len(self.tables), condition)
+        tables = tuple(np.asarray(table, np.float64) for table in self.tables)
+        object.__setattr__(self, "tables", tables)
+        if not isinstance(self.are_fixed, bool):
+            raise InputError("measurements", self.are_fixed, "must say whether they are fixed")
+
+    def stated(self) -> dict[str, Any]:
+        """Returns what a card says of them, as JSON values."""
+        scored = {} if self.distances is None else {"distances": self.distances.to_json()}
+        proved = {} if self.are_fixed else {"bounds": PROVED}
+        return {"fixed": self.are_fixed, **proved, **scored}
+
+    def bounds(self, domain: Domain, total_is_public: bool) -> NoiseBounds:
+        """Returns what errors of unbiased estimates from these tables are bounded by."""
+        chosen: Choice = "in_turn" if self.distances is None else "once"
+        choice: Choice = "beforehand" if self.are_fixed else chosen
+        return NoiseBounds(domain, self.described, choice, total_is_public)
+
+    def check(self, domain: Domain) -> None:
+        """Refuses tables that are not of a domain."""
+        for described, table in zip(self.described, self.tables, strict=True):
+            shape = domain.restrict(described.names).shape
+            if table.shape != shape or not np.isfinite(table).all():
+                condition = f"must be of shape {shape} and finite"
+                raise InputError("measurements", ",".join(described.names), condition)

@@ -32,7 +32,7 @@ from beam_dp.noise.bound import FAILURE_PROBABILITY
 from beam_dp.queries.vector_query import VectorQuery, sums_of
 from beam_dp.releases.error_bars import Estimate
 from beam_dp.releases.synthetic_database.estimates import Estimates
-from beam_dp.releases.synthetic_database.noisy_measurements import IndependentTables, NoiseBounds
+from beam_dp.releases.synthetic_database.measured_tables import IndependentTables, NoiseBounds
 
 
 @dataclass(frozen=True, eq=False)

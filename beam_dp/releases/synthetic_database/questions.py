@@ -27,18 +27,10 @@ from beam_dp.releases.synthetic_database.proved_bounds import ProvedBounds
 if TYPE_CHECKING:
     import pyarrow as pa
 
-
 MAX_GROUPS = 2**16
 # Columns next to answers; a column of labels with one of these names is renamed.
 BESIDE_ANSWERS = (
-    "standard_error",
-    "margin",
-    "bound",
-    "within_bins",
-    "low",
-    "high",
-    "error",
-    "reason",
+    *("standard_error", "margin", "bound", "within_bins", "low", "high", "error", "reason"),
 )
 _MAX_SHOWN = 50  # rows of a table that is printed
 
@@ -284,19 +276,17 @@ class Question:
         raise InputError("column", name, condition)
 
     def _summed_widths(self, axis: int, widths: Vector) -> list[float]:
-        """How far the sum of each group may be off, as its records may lie anywhere in their bins.
+        """Returns how wrong the sum of each group may be because of positions within bins.
 
-        Where there is no error bar of the sum of half the widths of the records' bins, the number
-        of records times the largest one holds, of the group or else of all groups.
+        If the sum of half the widths of the records' bins has no error bar, the bound is the
+        largest half width times the number of records, of the group or else of all groups.
         """
         summed = [each.with_vectors({axis: widths}) for each in self._regular(axis).values()]
         counted, everybody = [*self._counted().values()], VectorQuery((), ())
         answers = self._estimates.of([*summed, *counted, everybody])
-        everything = (
-            self._estimates.fitted.num_represented
-            if answers[-1].margin is None
-            else _most(answers[-1])
-        )
+        everything: float = self._estimates.fitted.num_represented
+        if answers[-1].margin is not None:
+            everything = _most(answers[-1])
         bounds = zip(answers[: len(summed)], answers[len(summed) : -1], strict=True)
         widest = float(widths.max())
         return [
@@ -325,7 +315,7 @@ class Question:
         return self._with_groups(columns)
 
     def _with_groups(self, answers: Mapping[str, Sequence[Any]]) -> AnswerTable:
-        """The answers behind the values of their groups, each column under a name of its own."""
+        """Returns the answers with the values of their groups, in columns with distinct names."""
         domain, columns = self._domain, dict[str, Sequence[Any]]()
         groups = [*self._counted()]
         for place, name in enumerate(self.groups):
@@ -365,7 +355,7 @@ def _values_of(attribute: Attribute, codes: Sequence[int]) -> list[Any]:
 
 
 def _most(answer: Estimate) -> float:
-    """What the truth, which is not negative, exceeds in one of 40 cases; infinite if unknown."""
+    """Returns what a count exceeds in one of 40 cases; infinite if unknown."""
     return math.inf if answer.margin is None else max(answer.value, 0.0) + answer.margin
 
 
@@ -378,7 +368,7 @@ def _indicator(size: int, code: int) -> NDArray[np.float64]:
 def _reached(
     attribute: ordered.OrderedAttribute, below: Sequence[Estimate], share: float
 ) -> tuple[float, float, float]:
-    """Where a share of the records is reached, and where it is at the ends of its error bar."""
+    """Returns the value at a share of the records, and at the ends of its error bar."""
     if any(math.isnan(each.value) for each in below):  # there are no records
         return math.nan, math.nan, math.nan
     margins = np.array([each.margin or 0.0 for each in below])

@@ -26,7 +26,7 @@ from beam_dp.releases.left_out import LeftOut
 from beam_dp.releases.release import Release, library_versions, plain_json
 from beam_dp.releases.synthetic_database.arrow import arrow_table
 from beam_dp.releases.synthetic_database.estimates import Estimates
-from beam_dp.releases.synthetic_database.noisy_measurements import NoisyMeasurements
+from beam_dp.releases.synthetic_database.measured_tables import NoisyMeasurements
 from beam_dp.releases.synthetic_database.proved_bounds import ProvedBounds
 from beam_dp.releases.synthetic_database.questions import Question
 from beam_dp.releases.synthetic_database.records import (

@@ -1,99 +1,68 @@
-"""Synthetic databases: what their mechanisms measure and select, and the errors that follow."""
+"""Verifies a synthetic database: its loss, its stated errors, and that its records follow."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterable, Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from beam_dp.checks import check_choice, checked_integer, checked_number
-from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError
-from beam_dp.privacy.guarantee import RECORD, Guarantee, Neighboring
+from beam_dp.models.basis import (
+    MarginalCoefficients,
+    importance_of,
+    squared_scale,
+    table_coefficients,
+)
+from beam_dp.models.elimination import num_clique_cells
+from beam_dp.models.maximum_entropy import NoisyCoefficients
+from beam_dp.models.potentials import marginal_weights
+from beam_dp.models.residual_basis import ResidualBasis
+from beam_dp.models.rounding import round_to_records
+from beam_dp.privacy.guarantee import Neighboring
 from beam_dp.privacy.rounding import UNIT
-from beam_dp.privacy.unit_costs import MAX_RECORDS
-from beam_dp.queries.linear import LinearQuery
 from beam_dp.queries.workload import Workload
 from beam_dp.releases.synthetic_database import measured_tables, verify_choices
-from beam_dp.releases.synthetic_database.noisy_measurements import NoiseBounds
+from beam_dp.releases.synthetic_database.measured_tables import (
+    Combination,
+    MeasuredTable,
+    NoiseBounds,
+    NoisyMeasurements,
+)
 from beam_dp.releases.synthetic_database.release import Names, SyntheticDatabase
-from beam_dp.releases.synthetic_database.verify_records import record_figures
-from beam_dp.releases.synthetic_database.verify_tables import table_steps, tables_of
+from beam_dp.releases.synthetic_database.steps import STRATEGIES, Stated, synthetic_steps, tables_of
 from beam_dp.verification import verdict
 from beam_dp.verification.steps import Step
+from beam_dp.verification.verdict import Figures, check_fields
 
-_LABELS = ("calibration", "strategy")
-_ROUNDS = ("num_rounds", "num_units", "selection_scale", "distribution", "measurement_scale")
-_STATED = {
-    "measure_all": (*_LABELS, "num_measurements", "predicted_cell_error"),
-    "rounds": (*_LABELS, *_ROUNDS, "total_scale", "selection", "grid"),
-    "selection": (
-        *(*_LABELS, "num_candidates", "max_tree_cells"),
-        *("attributes_share", "scores_share", "score_deviation"),
-        *("score_grid", "score_scale", "attributes_mu", "pairs_mu"),
-        *("most_choices", "choice_share", "choice_scale", "added_share"),
-    ),
-    "small_db": (
-        *(*_LABELS, "sized_by", "max_error_fraction", "num_queries", "sampler", "size"),
-        *("sampler_arithmetic", "sampler_time_depends_on_data", "num_distinct_queries"),
-        *("num_distinct_columns", "num_multisets", "selection_scale", "selection_epsilon"),
-        *("total_scale", "failure_probability"),
-    ),
-    "textbook": (
-        *(*_LABELS, "num_rounds", "distribution", "measurement_scale", "selection_scale"),
-        *("bound_of_average", "bound_of_average_is_vacuous"),
-    ),
-}
-_OPTIONAL = {
-    "measure_all": ("max_unit_cost",),
-    "small_db": (
-        *("vc_dimension", "vc_dimension_at_least", "vc_dimension_by", "bound", "bound_is_vacuous"),
-    ),
-}
-_STOPS = (
-    *("stop_below", "stop_threshold_scale", "stop_question_scale"),
-    *("score_grid", "bound_when_stopped", "failure_probability"),
-)
-# Of a ledger's entry, of public records, and of the window that a database is of.
-_ANY = ("ledger_release", "start_from", "windows")
-_STRATEGIES = tuple(_STATED)
 # Mechanisms of this package, whose cards state a strategy.
 _OWN = ("mwem", "small_db", "laplace", "gaussian")
 # Of an answer, as a share of the records: what floating point leaves of sums up to all of them.
 _ROUNDING = 64 * UNIT
-
-
-@dataclass(frozen=True)
-class Stated:
-    """What is stated of a mechanism for synthetic databases, by a card or by a plan.
-
-    ``queries``: linear queries, where they are not all cells of marginals.
-    ``fit``: what a card states of the fit; None of a plan, when nothing is drawn yet.
-    """
-
-    guarantee: Guarantee
-    workload: Workload
-    parameters: Mapping[str, Any]
-    noise: Sequence[Mapping[str, Any]]
-    queries: Sequence[LinearQuery] = ()
-    fit: Mapping[str, Any] | None = None
-
-    @property
-    def domain(self) -> Domain:
-        """The universe."""
-        return self.workload.domain
+_FIT = ("hypothesis", "steps", "estimated_cell_error", "mismatch")
+_PAIRS, _ADDED = ("num_joined_pairs", "num_other_pairs"), "num_added_pairs"
+# Rounding stops at this share of the error of the fit, which the noise bounds but for chance.
+_ROUNDING_SHARE = 0.1
+_CHANCE = 2.0
+_ONE_RECORD = 1.0
+_MAX_CELLS = 2**26  # of an array
+# Records are made from at most this many candidates.
+_MAX_CANDIDATES = 2**20
+_FALSE_ALARM = 1e-9
+# Of a mean of squares, where floating point takes differences.
+_MISMATCH_ROUNDING = 1e-6
+_MAX_RECORDS = 2**40
 
 
 def verify_synthetic_database(release: SyntheticDatabase) -> verdict.Verification:
-    """Returns what the card of a synthetic database comes to."""
-    figures, notes = verdict.Figures(), []
+    """Verifies a synthetic database."""
+    figures, notes = Figures(), []
     measured, strategy = release.measurements, release.plan.get("strategy")
-    if strategy not in _STRATEGIES:
+    if strategy not in STRATEGIES:
         if release.mechanism in _OWN:
-            condition = f"must be one of {', '.join(_STRATEGIES)} for {release.mechanism}"
+            condition = f"must be one of {', '.join(STRATEGIES)} for {release.mechanism}"
             raise InputError("strategy", strategy, condition)
         for name in release.plan:
             if name.endswith("_scale"):
@@ -122,15 +91,15 @@ def verify_synthetic_database(release: SyntheticDatabase) -> verdict.Verificatio
         else:
             _error_figures(release, figures)
             record_figures(release, figures)
-    if strategy in _STRATEGIES:
+    if strategy in STRATEGIES:
         _card_figures(release, figures)
     return verdict.judged(
         "synthetic_database", release.mechanism, release.guarantee, steps, figures, beside, notes
     )
 
 
-def _card_figures(release: SyntheticDatabase, figures: verdict.Figures) -> None:
-    """Compares what the card of a known strategy states in addition to its noise."""
+def _card_figures(release: SyntheticDatabase, figures: Figures) -> None:
+    """Compares the other statements of the card of a known strategy."""
     strategy, measured = release.plan["strategy"], release.measurements
     if not release.num_records_is_public:
         figures.equal("neighboring", release.guarantee.neighboring, Neighboring.ADD_OR_REMOVE_ONE)
@@ -153,71 +122,6 @@ def _card_figures(release: SyntheticDatabase, figures: verdict.Figures) -> None:
     check_choice("calibration", release.plan["calibration"], ("tight", "textbook"))
 
 
-def synthetic_steps(stated: Stated, figures: verdict.Figures) -> list[Step]:
-    """Returns the steps of a mechanism for synthetic databases."""
-    strategy = stated.parameters.get("strategy")
-    domain, guarantee, parameters = stated.domain, stated.guarantee, stated.parameters
-    _check_parameters(stated)
-    if strategy == "small_db":
-        return verify_choices.small_db_steps(
-            domain, guarantee, parameters, stated.noise, stated.queries
-        )
-    if strategy == "textbook":
-        return verify_choices.textbook_steps(guarantee, parameters)
-    tables = tables_of(stated.noise, domain)
-    if strategy == "rounds":
-        return verify_choices.rounds_steps(
-            guarantee, parameters, None if stated.fit is None else tables, figures
-        )
-    if strategy == "selection":
-        return verify_choices.selection_steps(
-            domain, guarantee, parameters, stated.fit, tables, figures
-        )
-    if strategy not in _STRATEGIES and not tables:
-        raise InputError("noise", 0, "must state the tables that were measured")
-    if strategy == "measure_all":
-        figures.equal("num_measurements", parameters.get("num_measurements"), len(tables))
-    most = _max_unit_cost(guarantee, parameters, tables)
-    return table_steps(domain, tables, guarantee, max_unit_cost=most)
-
-
-def _check_parameters(stated: Stated) -> None:
-    """Refuses parameters of a known strategy that are missing, unknown, or not of each other."""
-    parameters = stated.parameters
-    strategy = parameters.get("strategy")
-    if strategy not in _STRATEGIES:
-        return
-    needed = _STATED[strategy]
-    if strategy == "textbook" and any(name in parameters for name in (*_STOPS, "num_updates")):
-        needed += _STOPS if stated.fit is None else (*_STOPS, "num_updates")
-    verdict.check_fields("parameters", parameters, needed, (*_OPTIONAL.get(strategy, ()), *_ANY))
-    if strategy == "textbook" and stated.noise:
-        raise InputError("noise", len(stated.noise), "must be empty: no table is measured whole")
-
-
-def _max_unit_cost(
-    guarantee: Guarantee,
-    parameters: Mapping[str, Any],
-    tables: Sequence[measured_tables.MeasuredTable],
-) -> float | None:
-    """Returns what a unit's records may cost; None where their number alone is limited.
-
-    It is of all that is measured together, and of nothing else.
-    """
-    if "max_unit_cost" not in parameters:
-        return None
-    most = checked_number("max_unit_cost", parameters["max_unit_cost"], least=1)
-    records = guarantee.max_records_per_unit
-    checked_integer("max_records_per_unit", records, math.ceil(most), MAX_RECORDS)
-    if guarantee.neighboring is not Neighboring.ADD_OR_REMOVE_ONE:
-        raise InputError("max_unit_cost", most, "limits no unit that is replaced")
-    if guarantee.privacy_unit == RECORD:
-        raise InputError("max_unit_cost", most, "limits no unit that is one record")
-    if any((each.kind, each.distribution) != ("residual", "discrete_gaussian") for each in tables):
-        raise InputError("max_unit_cost", most, "limits residuals with Gaussian noise alone")
-    return most
-
-
 def _misfits(release: SyntheticDatabase, covered: Iterable[Names]) -> dict[Names, float]:
     """The largest distance of covered answers from the noisy tables, by marginal."""
     measured, names = release.measurements, tuple(each for each in covered if each)
@@ -235,9 +139,9 @@ def _misfits(release: SyntheticDatabase, covered: Iterable[Names]) -> dict[Names
 
 
 def _num_bounded_cells(release: SyntheticDatabase) -> int | None:
-    """How many cells have bounds that hold together; None for those of each marginal alone.
+    """The number of cells whose bounds hold together; None if each marginal has its own.
 
-    Of a selection all that might have been measured.
+    For a selection, counts all cells that might have been measured.
     """
     measured, domain = release.measurements, release.domain
     if measured is None or measured.distances is None:
@@ -246,8 +150,8 @@ def _num_bounded_cells(release: SyntheticDatabase) -> int | None:
     return sum(scored) + sum(domain.shape)
 
 
-def _error_figures(release: SyntheticDatabase, figures: verdict.Figures) -> None:
-    """Compares the standard errors of what was measured, and of all marginals that follow."""
+def _error_figures(release: SyntheticDatabase, figures: Figures) -> None:
+    """Compares the errors of measured tables, and of all marginals that follow from them."""
     domain, parameters = release.domain, release.plan
     if parameters.get("strategy") == "textbook":
         figures.equal("errors", len(release.errors), 0)
@@ -274,8 +178,8 @@ def _error_figures(release: SyntheticDatabase, figures: verdict.Figures) -> None
     }
     covered = [names for names, variance in by_names.items() if math.isfinite(variance)]
     noise = max((by_names[names] for names in covered), default=0.0)
-    # The distance of two counts that may be as large as all records, or as the noise: 1e-9 of a
-    # bound is more than their rounding up to 70,000 times as many records as that.
+    # Two counts may be as large as all records, or as the noise; 1e-9 of a bound exceeds their
+    # rounding for up to 70,000 times that many records.
     rounding = _ROUNDING * (release.represented + math.sqrt(noise))
     misfits, together = _misfits(release, covered), _num_bounded_cells(release)
     figures.equal("errors", [*sorted(release.errors)], [*sorted(by_names)])
@@ -304,3 +208,195 @@ def _error_figures(release: SyntheticDatabase, figures: verdict.Figures) -> None
         mean = sum(weight * by_names[names] for names, weight in weights.items())
         found = math.sqrt(mean / sum(weights.values()))
         figures.same("predicted_cell_error", parameters["predicted_cell_error"], found)
+
+
+def record_figures(release: SyntheticDatabase, figures: Figures) -> None:
+    """Compares the records, and how many they are, with the hypothesis and with the noisy tables.
+
+    The hypothesis is public, and the records are rounded from it: they may not say more. Rounding
+    an array stops at a tenth of the error of the fit, or where it gets no further. So the error
+    of the records, weighted as the workload says, may be twice that tenth, or twice what rounding
+    once more leaves. Of a tree no table may have a cell that is twice as far from the records as
+    records drawn independently are, except with probability 1e-9.
+    """
+    measured = release.measurements
+    noise = loose_distance = 0.0
+    if measured is not None:
+        observed, layout = _observed(release, measured)
+        _number_figures(release, observed, layout, figures)
+        noise = _fit_figures(release, observed, layout, figures)
+        loose_distance = _loose_distance(release, observed, layout)
+    if not release.potentials:
+        return
+    marginals = [set(names) for names in release.workload]
+    for names, _ in release.potentials:
+        is_asked = any(marginal.issuperset(names) for marginal in marginals) or len(names) < 2
+        figures.equal(f"hypothesis of {','.join(names)} is asked for", is_asked, True)
+    is_rounded = measured is not None or release.plan.get("strategy") == "textbook"
+    if is_rounded and "tree_cells" not in release.fit and release.domain.num_cells <= _MAX_CELLS:
+        _rounded_figures(release, noise, figures)
+    else:
+        _drawn_figures(release, loose_distance, figures)
+
+
+def _observed(
+    release: SyntheticDatabase, measured: NoisyMeasurements
+) -> tuple[NoisyCoefficients, MarginalCoefficients]:
+    """What the noisy tables say of the hypothesis, and of what only the records answer."""
+    domain = release.domain
+    names = [*(names for names, _ in release.potentials), *release.record_tables]
+    supports = [domain.axes(each) for each in Workload(domain, _sets(names)).closure()]
+    layout = MarginalCoefficients(domain.shape, {(), *supports})
+    return Combination(domain, layout, measured.described, measured.tables).estimate(), layout
+
+
+def _sets(names: Sequence[Names]) -> tuple[Names, ...]:
+    return tuple(dict.fromkeys(each for each in names if each))
+
+
+def _number_figures(
+    release: SyntheticDatabase,
+    observed: NoisyCoefficients,
+    layout: MarginalCoefficients,
+    figures: Figures,
+) -> None:
+    """Compares the number of records with the total of the noisy tables, from 1 on."""
+    if release.num_records_is_public:
+        return
+    place = layout.slices[()]
+    total = float(observed.values[place][0]) * math.sqrt(squared_scale(layout, (), ()))
+    found = min(max(1.0, total), float(_MAX_RECORDS))
+    figures.near("num_records", release.num_records, found, 0.5 + 1e-9)
+
+
+def _fit_figures(
+    release: SyntheticDatabase,
+    observed: NoisyCoefficients,
+    layout: MarginalCoefficients,
+    figures: Figures,
+) -> float:
+    """Compares what is said of the fit; returns the weighted error of the noise alone."""
+    domain, fit = release.domain, release.fit
+    names = _sets([names for names, _ in release.potentials])
+    is_tree, is_selection = "tree_cells" in fit, release.plan.get("strategy") == "selection"
+    needed = [*_FIT, *(["tree_cells"] if is_tree else []), *(_PAIRS if is_selection else [])]
+    if is_selection and "most_choices" in release.plan:
+        needed.append(_ADDED)
+    if "start_from" in release.plan:
+        needed.append("start_was_used")
+    check_fields("fit", fit, needed)
+    checked_integer("fit.steps", fit["steps"], 0)
+    checked_number("fit.estimated_cell_error", fit["estimated_cell_error"], least=0)
+    figures.equal(
+        "fit.hypothesis", fit["hypothesis"], "junction_tree" if is_tree else "dense_array"
+    )
+    if is_tree:
+        sets = [domain.axes(each) for each in names] + [each.axes for each in domain.impossible]
+        figures.equal("fit.tree_cells", fit["tree_cells"], num_clique_cells(domain.shape, sets))
+        if is_selection:
+            least = int(fit["tree_cells"])
+            checked_integer("max_tree_cells", release.plan["max_tree_cells"], least)
+    if is_selection:
+        pairs = [sum(len(each) > 1 for each in sets) for sets in (names, release.record_tables)]
+        figures.equal("fit.num_joined_pairs", fit["num_joined_pairs"], pairs[0])
+        figures.equal("fit.num_other_pairs", fit["num_other_pairs"], pairs[1])
+        figures.at_least("joined and other pairs", sum(pairs), fit.get(_ADDED, 0))
+    tables = [each.values for each in release.answer(Workload(domain, names))]
+    plain = [MeasuredTable(each, "table", "discrete_laplace", 1.0) for each in names]
+    expected = Combination(domain, layout, plain, tables).estimate()
+    chosen = np.isfinite(expected.variances) & np.isfinite(observed.variances)
+    chosen[layout.slices[()]] = False
+    variances = observed.variances[chosen]
+    squares = (expected.values[chosen] - observed.values[chosen]) ** 2 / variances
+    mismatch = float(squares.mean()) if len(squares) else 0.0
+    figures.near("fit.mismatch", fit["mismatch"], mismatch, _MISMATCH_ROUNDING * (1 + mismatch))
+    workload = release.workload
+    importance = importance_of(domain, layout, workload.marginals, workload.weights)
+    return math.sqrt(float(importance[chosen] @ variances))
+
+
+def _rounded_figures(release: SyntheticDatabase, noise: float, figures: Figures) -> None:
+    """Compares the error of the records with what rounding leaves of it."""
+    workload = release.workload
+    # A fit is hardly worse than the noise that it was made from, whatever its card says.
+    estimated = checked_number(
+        "estimated_cell_error", release.fit.get("estimated_cell_error", 0.0), least=0
+    )
+    most = _ROUNDING_SHARE * min(estimated, _CHANCE * noise)
+    axes = [release.domain.axes(names) for names in workload]
+    squares = [
+        float(((release.record_marginal(names) - weights * release.num_records) ** 2).mean())
+        for names, weights in zip(workload, _weights(release, axes), strict=True)
+    ]
+    found = math.sqrt(np.average(squares, weights=workload.weights))
+    least = _CHANCE * most + _ONE_RECORD
+    if found > least:
+        least = _CHANCE * _error_again(release, most) + _ONE_RECORD
+    figures.number += 1
+    if not found <= least:
+        figures.faults.append(
+            f"the records are {found:.6g} from the hypothesis in a cell, root mean square;"
+            f" rounding leaves at most {least:.6g}: they are other records"
+        )
+
+
+def _error_again(release: SyntheticDatabase, most: float) -> float:
+    """The error in a cell of rounding the hypothesis once more: where that could not be less."""
+    domain, workload = release.domain, release.workload
+    supports = [domain.axes(each) for each in workload.closure()]
+    basis = ResidualBasis(domain.shape, {(), *supports})
+    importance = importance_of(domain, basis, workload.marginals, workload.weights)
+    weights = _weights(release, [tuple(range(len(domain.shape)))])[0].ravel()
+    counts = round_to_records(basis, weights, release.num_records, importance, most)
+    away = basis.analyse(counts - weights * release.num_records)
+    return max(most, math.sqrt(float(importance @ away**2)))
+
+
+def _loose_distance(
+    release: SyntheticDatabase, observed: NoisyCoefficients, layout: MarginalCoefficients
+) -> float:
+    """How far from the hypothesis noise has put the tables that only records answer, in records."""
+    loose = [release.domain.axes(names) for names in _sets(release.record_tables)]
+    differences = [
+        observed.values[layout.slices[axes]] - table_coefficients(weights * release.num_records)
+        for axes, weights in zip(loose, _weights(release, loose), strict=True)
+    ]
+    return math.sqrt(sum(float(each @ each) for each in differences))
+
+
+def _drawn_figures(release: SyntheticDatabase, loose_distance: float, figures: Figures) -> None:
+    """Compares tables of the records with those of the hypothesis, as if drawn independently.
+
+    Records are also moved towards tables that only they answer. No move raises the sum of squares
+    over all tables. So the records may be as far from the hypothesis as the draw left all of them,
+    and as those tables are from the hypothesis.
+    """
+    domain, number = release.domain, release.num_records
+    candidates = min(number, _MAX_CANDIDATES)
+    share = candidates / max(number, 1)
+    names = _sets([names for names, _ in release.potentials])
+    loose = _sets(release.record_tables)
+    pairs = [each for each in Workload(domain, tuple(release.workload)).closure() if len(each) == 2]
+    every = _sets([*names, *loose, *pairs]) if loose else names
+    tables = _weights(release, [domain.axes(each) for each in every])
+    log_term = math.log(2 * max(1, sum(each.size for each in tables)) / _FALSE_ALARM)
+    # Bernstein's inequality for a binomial count.
+    most = [np.sqrt(2 * log_term * candidates * each) + log_term / 3 + 1 for each in tables]
+    of_all = math.sqrt(sum(float(np.vdot(each, each)) for each in most)) + share * loose_distance
+    for each, weights, allowed in zip(names, tables[: len(names)], most[: len(names)], strict=True):
+        away = np.abs(release.record_marginal(each) * share - weights * candidates)
+        factor = float(np.linalg.norm(away)) / of_all if loose else float((away / allowed).max())
+        figures.number += 1
+        if factor > _CHANCE:
+            figures.faults.append(
+                f"the records of {','.join(each)} are up to {factor / _CHANCE:.3g} times as far"
+                " from the hypothesis as rounding may leave them: they are other records"
+            )
+
+
+def _weights(
+    release: SyntheticDatabase, sets: Sequence[tuple[int, ...]]
+) -> list[NDArray[np.float64]]:
+    domain = release.domain
+    potentials = [(domain.axes(names), table) for names, table in release.potentials]
+    return marginal_weights(domain.shape, potentials, sets, domain.impossible)

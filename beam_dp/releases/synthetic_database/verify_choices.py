@@ -17,10 +17,13 @@ from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.rounding import root_up, up
 from beam_dp.queries.linear import VALUE_BITS, LinearQuery
 from beam_dp.releases.answers.verify_online import comparisons_step
-from beam_dp.releases.synthetic_database.measured_tables import MAX_GRID, MeasuredTable
-from beam_dp.releases.synthetic_database.noisy_measurements import PairDistances
+from beam_dp.releases.synthetic_database.measured_tables import (
+    MAX_GRID,
+    MeasuredTable,
+    PairDistances,
+)
 from beam_dp.releases.synthetic_database.release import NUM_RECORDS, SyntheticDatabase
-from beam_dp.releases.synthetic_database.verify_tables import table_steps
+from beam_dp.releases.synthetic_database.steps import table_steps
 from beam_dp.verification.steps import (
     Step,
     above,

@@ -21,7 +21,7 @@ _NUMBER = "-?[0-9]{1,7}"
 
 
 def answer_window_tables(release: WindowTables, options: argparse.Namespace) -> None:
-    """Prints what a command line asks of one window, or of one block of windows."""
+    """Prints the answers that a command line asks one window or block for."""
     refuse_others(options, ())
     answer_tables(release, options)
 
@@ -50,7 +50,7 @@ def answer_horizon(release: HorizonRelease, options: argparse.Namespace) -> None
 
 
 def windows_of(text: str, num_windows: int) -> slice:
-    """Returns the windows that a text names as Python does: ``7``, ``10:34``, ``:24`` or ``-24:``.
+    """Returns the windows of a text such as ``7``, ``10:34``, ``:24`` or ``-24:``, as in Python.
 
     Unlike Python's slices, empty ones and those beyond the horizon are refused with a FlagError.
 

@@ -1,4 +1,4 @@
-"""What `beam-dp describe` and `beam-dp report` show of the tables of a window, and of a horizon."""
+"""What `beam-dp describe` and `report` show for the tables of a window, and for a horizon."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _moment = functools.partial(moment, form="%Y-%m-%d %H:%M")
 
 
 def describe_window_tables(release: WindowTables) -> RenderableType:
-    """Returns what the release of a window promises and how wrong it can be."""
+    """Returns the promise and the errors of the release of a window."""
     number, error = release.noisy_number()
     facts = {
         release.level: f"{release.number:,}, {moment(release.start)} to {moment(release.end)}",
@@ -79,10 +79,7 @@ def errors_table(release: WindowTables) -> RenderableType:
 
 
 def describe_horizon(release: HorizonRelease) -> RenderableType:
-    """Returns what a horizon promises, what of it is released, and how wrong that can be.
-
-    Reads one of the released windows, since all have the same noise.
-    """
+    """Returns the promise of a horizon, its released windows, and the errors of one of them."""
     horizon, stated = release.horizon, release.card
     found = runs(release.released)
     parts = facts_tables({"horizon": _facts(release)})
@@ -191,7 +188,9 @@ def report_horizon(release: HorizonRelease, _: Counts | None) -> Told:
     sections, last = [drawn], release.windows[numbers[-1]]
     if isinstance(last, WindowTables):
         span = f"{_moment(last.start)} to {_moment(last.end)}"
-        sections.append(section("The last window", paragraph(text(f"What follows is of {span}."))))
+        sections.append(
+            section("The last window", paragraph(text(f"The rest of this page covers {span}.")))
+        )
         sections += report_window_tables(last, None).sections
     return Told("Windows of a stream", told, sections)
 
@@ -252,5 +251,4 @@ class TableAnswers:
 
 
 def _promise(words: object) -> dict[str, str]:
-    """The promise of all windows together, as a card states it."""
     return {"Promise of windows": f"{words}."} if isinstance(words, str) else {}

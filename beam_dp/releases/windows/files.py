@@ -1,7 +1,7 @@
 """Files of tables of windows: the card, and the tables in Avro.
 
 A directory holds ``card.json`` and ``tables-DRAW.avro``, a row a marginal. Blocks are not
-compressed: how long the file is must not depend on the counts in it.
+compressed: the length of the file must not depend on the counts in it.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _TYPES = {
 
 
 def payload(release: WindowTables) -> dict[str, bytes]:
-    """Returns the one file: the tables."""
+    """Returns the file of tables, by name."""
     tables = (
         {
             "attributes": names,

@@ -24,8 +24,10 @@ from beam_dp.queries.workload import Workload, workload_from_json
 from beam_dp.releases.files.card import (
     CARD,
     HORIZON,
+    LEVELS,
     READ_ERRORS,
     SCHEMA_VERSION,
+    WINDOWS,
     ReleaseError,
     check_fields,
     check_types,
@@ -55,11 +57,11 @@ _TYPES = {
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class HorizonCard:
-    """What a horizon promises, and the parameters by which a job keeps it: all of it public.
+    """The promise of a horizon, and the parameters with which a job keeps it: all public.
 
     ``plan``: of the noise, as JSON values: ``public`` of a plan of windows.
-    ``source``: of the records, as JSON values: whatever must be the same after a restart, such
-    as the columns of times.
+    ``source``: of the records, as JSON values: everything that must be the same after a restart,
+    such as the columns of times.
     """
 
     horizon: Horizon
@@ -96,16 +98,16 @@ class HorizonCard:
 
     @property
     def needs_same_records(self) -> bool:
-        """Whether a job that goes on must find the records that the job before it found.
+        """Whether a resumed job must find the same records as the job before it.
 
-        Which windows of a unit are kept follows from all its records since the start, unless each
-        window is promised for itself.
+        Which windows of a unit are kept depends on all its records since the start, unless the
+        promise is for each window separately.
         """
         of_each = (self.unit.protected_windows, self.unit.max_windows_per_unit) == (1, 1)
         return self.block is not None or not of_each
 
     def promised(self) -> dict[str, Any]:
-        """Returns the JSON values in which two horizons differ."""
+        """Returns the JSON values that must be equal for two horizons to be the same."""
         return {
             "mechanism": MECHANISM,
             **self._stated(),
@@ -168,8 +170,6 @@ class HorizonCard:
         }
 
 
-_WINDOWS = "windows"
-_LEVELS = "levels"
 # Fields whose names are compared one by one.
 _NESTED = ("horizon", "guarantee", "plan", "source")
 # Follow from other fields; words may change with a version, last digits with a machine.
@@ -186,7 +186,7 @@ def window_directory(directory: Directory, number: int) -> str:
         >>> window_directory("gs://releases/week", 7)
         'gs://releases/week/windows/000007'
     """
-    return posixpath.join(directory, _WINDOWS, f"{number:06d}")
+    return posixpath.join(directory, WINDOWS, f"{number:06d}")
 
 
 def block_directory(directory: Directory, size: int, number: int) -> str:
@@ -196,13 +196,13 @@ def block_directory(directory: Directory, size: int, number: int) -> str:
         >>> block_directory("out/week", 24, 0)
         'out/week/levels/24/000000'
     """
-    return posixpath.join(directory, _LEVELS, str(size), f"{number:06d}")
+    return posixpath.join(directory, LEVELS, str(size), f"{number:06d}")
 
 
 def begin_horizon(directory: Directory, card: HorizonCard, new_id: str) -> str:
     """Creates the ``horizon.json`` of a directory, or finds the one of an earlier job.
 
-    Call it before the ledger is paid from, whose entry names the id. If several jobs begin at once,
+    Call it before paying from the ledger, whose entry names the id. If several jobs begin at once,
     one creates the file, and all get its id.
 
     ``directory``: missing, empty, or with this horizon.
@@ -234,9 +234,9 @@ def begin_horizon(directory: Directory, card: HorizonCard, new_id: str) -> str:
 
 
 def check_same_horizon(directory: Directory, card: HorizonCard) -> str | None:
-    """Returns the id of the horizon in a directory, which must promise what a card does.
+    """Returns the id of the horizon in a directory, which must make the same promise as a card.
 
-    The card's source may say less, and ``replayable`` is not compared. None if none was begun.
+    The card's source may state less, and ``replayable`` is not compared. None without a horizon.
     """
     begun = _read_begun(store_for(directory, "output"), directory)
     if begun is None:
@@ -258,22 +258,14 @@ class Released:
 
 
 def released(directory: Directory, card: HorizonCard) -> Released:
-    """Returns which releases of a horizon have a card, without reading one."""
+    """Returns which releases of a horizon have a card, without reading the cards."""
     store = store_for(directory, "output")
     most = card.horizon.num_windows
-    windows = _numbers(store.folders(_WINDOWS, CARD), most)
+    windows = _numbers(store.folders(WINDOWS, CARD), most)
     blocks: tuple[int, ...] = ()
     if card.block is not None:
-        blocks = _numbers(store.folders(f"{_LEVELS}/{card.block}", CARD), card.num_blocks)
+        blocks = _numbers(store.folders(f"{LEVELS}/{card.block}", CARD), card.num_blocks)
     return Released(windows, blocks, most - len(windows) + card.num_blocks - len(blocks))
-
-
-def release_directories(directory: Directory) -> list[str]:
-    """Returns a directory, and those inside it that windows and blocks are written to."""
-    store = store_for(directory, "output")
-    above = [_WINDOWS, *(f"{_LEVELS}/{size}" for size in store.folders(_LEVELS))]
-    inside = [f"{each}/{name}" for each in above for name in store.folders(each)]
-    return [os.fspath(directory), *(posixpath.join(directory, each) for each in inside)]
 
 
 def read_horizon(directory: Directory) -> tuple[str, HorizonCard]:
@@ -380,10 +372,10 @@ def _read_one(
 
 def _refuse_unpromised(directory: Directory, card: HorizonCard, found: Released) -> None:
     """Refuses a directory with releases that its horizon does not promise."""
-    store, known = store_for(directory, "release"), {_WINDOWS: found.windows}
+    store, known = store_for(directory, "release"), {WINDOWS: found.windows}
     if card.block is not None:
-        known[f"{_LEVELS}/{card.block}"] = found.blocks
-    for inside in (_WINDOWS, *(f"{_LEVELS}/{size}" for size in store.folders(_LEVELS))):
+        known[f"{LEVELS}/{card.block}"] = found.blocks
+    for inside in (WINDOWS, *(f"{LEVELS}/{size}" for size in store.folders(LEVELS))):
         promised = {f"{number:06d}" for number in known.get(inside, ())}
         for name in store.folders(inside, CARD):
             if name not in promised:

@@ -121,7 +121,7 @@ class WindowTables(Release):
 
     @property
     def noise(self) -> list[dict[str, Any]]:
-        """What was measured, with how much noise."""
+        """The noise of each measured table."""
         return [each.to_json() for each in self.measured]
 
     @property
@@ -140,7 +140,7 @@ class WindowTables(Release):
 
     @property
     def estimate(self) -> NoisyTables:
-        """The tables as an estimate, which answers any question about attributes of one of them."""
+        """The tables as an estimate, which answers questions about attributes of one table."""
         smallest = laplace_variance(self.measured)
         return NoisyTables(self.workload, self.tables, self.variances, smallest)
 
@@ -189,22 +189,21 @@ def _cell_variances(
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class HorizonRelease:
-    """Everything released of a horizon so far: public, also while windows are still missing.
+    """All windows of a horizon that are released so far: public, even if some are still missing.
 
-    Sums of windows, such as sliding windows and running totals, are answered from their tables
-    and from those of blocks, with the least squares estimate of what is released so far: nothing
-    is drawn or paid for again.
+    Sums of windows, such as sliding windows and running totals, are the least squares estimates
+    from the released tables of windows and blocks: nothing is drawn or paid for again.
 
     Args:
         horizon: the windows.
         horizon_id: names the horizon; 32 hexadecimal digits.
-        guarantee: what was promised, of all windows that are protected together.
-        workload: the marginals that are released of each window.
-        windows: the release of each window that is there, by its number: tables, or a synthetic
-            database. It may read them when they are asked for.
-        block: how many windows a block has; None where none are measured.
-        blocks: the tables of each block that is there, by its number.
-        card: what its ``horizon.json`` says, as JSON values.
+        guarantee: the promise for all windows that are protected together.
+        workload: the marginals that are released for each window.
+        windows: the release of each released window, by its number: tables, or a synthetic
+            database. The mapping may read them on demand.
+        block: the number of windows of a block; None if no blocks are measured.
+        blocks: the tables of each released block, by its number.
+        card: the content of its ``horizon.json``, as JSON values.
 
     Raises:
         InputError: if a field is not as described.

@@ -1,10 +1,10 @@
-"""Tables of windows of a stream: any P windows together, their blocks, and the whole horizon."""
+"""Verifies tables of windows: any P windows together, their blocks, and the whole horizon."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from fractions import Fraction
 from typing import Any
 
@@ -15,8 +15,8 @@ from beam_dp.privacy.loss import Loss, composed
 from beam_dp.privacy.rounding import rounded_up, up
 from beam_dp.releases.release import Release
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
+from beam_dp.releases.synthetic_database.steps import table_steps
 from beam_dp.releases.synthetic_database.verify import verify_synthetic_database
-from beam_dp.releases.synthetic_database.verify_tables import table_steps
 from beam_dp.releases.windows.release import HorizonRelease, WindowTables
 from beam_dp.verification import verdict
 from beam_dp.verification.steps import Step, above, loss_json, number
@@ -60,9 +60,9 @@ class Limits:
 
 
 def verify_window_tables(release: WindowTables) -> verdict.Verification:
-    """Returns what the card of one window, or of one block, comes to with all others like it.
+    """Verifies one window or block together with all others like it.
 
-    Where blocks are measured as well, the other level is assumed to spend its stated share.
+    If blocks are measured too, the other level is assumed to spend its stated share.
     """
     figures, stated, notes = verdict.Figures(), release.plan, []
     share = share_of_blocks(stated)
@@ -98,7 +98,7 @@ def verify_window_tables(release: WindowTables) -> verdict.Verification:
 
 
 def of_one_window(found: verdict.Verification, release: Release) -> verdict.Verification:
-    """Adds what the card of a release states about the window that it is of."""
+    """Adds what the card of a release states about its window."""
     figures, stated = verdict.Figures(), release.plan["windows"]
     note = "It is of a window: verify the directory of its horizon, too."
     verdict.check_fields("windows", stated, (*_PROMISE, "window", *_OWN), _FREE)
@@ -119,7 +119,7 @@ def of_one_window(found: verdict.Verification, release: Release) -> verdict.Veri
 
 
 def verify_horizon(release: HorizonRelease) -> verdict.Verification:
-    """Returns what the cards of a horizon come to: of all windows and blocks that are released."""
+    """Verifies all released windows and blocks of a horizon together."""
     figures, stated, notes = verdict.Figures(), release.card, []
     limits = Limits.of(stated)
     promise_figures(release.guarantee, stated, limits, figures)
@@ -163,7 +163,7 @@ def verify_horizon(release: HorizonRelease) -> verdict.Verification:
 
 
 def share_of_blocks(stated: Mapping[str, Any]) -> float | None:
-    """Returns the share of the budget that blocks spend; None where windows alone are measured."""
+    """Returns the share of the budget that blocks spend; None without blocks."""
     check_choice("strategy", stated.get("strategy"), ("independent", "levels"))
     if stated["strategy"] == "independent":
         if stated.get("block") is not None:
@@ -177,7 +177,7 @@ def share_of_blocks(stated: Mapping[str, Any]) -> float | None:
 def promise_figures(
     promise: Guarantee, stated: Mapping[str, Any], limits: Limits, figures: verdict.Figures
 ) -> None:
-    """Compares what is promised with the limits of a unit, and the worst case with the horizon.
+    """Compares the promise with the limits of a unit, and the worst case with the horizon.
 
     The horizon is at most ceil(W / P) runs of P windows, whose epsilons and deltas add up.
     """
@@ -209,35 +209,25 @@ def level_steps(
 ) -> list[Step]:
     """Returns the steps of all windows that are promised together, or of all blocks.
 
-    A unit is in c windows at most. Windows are disjoint, so what it moves of them adds up c times.
-    Of blocks of n windows it moves one by at most a times as much, where it is in a of its windows:
-    Laplace noise costs c times as much in all, Gaussian noise the sum of a^2, largest where the
-    windows lie in as few blocks as they can.
+    A unit is in c windows at most. Windows are disjoint, so their losses add up c times. A unit in
+    a of the windows of a block moves its tables a times as much: Laplace noise costs c times as
+    much in all, Gaussian noise the sum of a^2, largest if the windows are in as few blocks as
+    possible.
     """
     most = limits.windows
     if level == "window":
-        return [
-            _times(step, f"in {most:,} windows", most, lambda loss: loss.repeated(most))
-            for step in of_one
-        ]
+        where = f"in {most:,} windows"
+        return [_times(step, where, most, step.loss.repeated(most)) for step in of_one]
     size = checked_integer("block", block, 2)
     whole, rest = divmod(most, size)
     squares = whole * size**2 + rest**2
-
-    def of_blocks(loss: Loss) -> Loss:
-        if loss.epsilon is not None:
-            return Loss.pure(most * loss.epsilon)
-        return loss.repeated(squares)
-
-    return [
-        _times(
-            step,
-            f"in blocks of {size:,} windows",
-            most if step.loss.epsilon is not None else squares,
-            of_blocks,
-        )
-        for step in of_one
-    ]
+    where, steps = f"in blocks of {size:,} windows", []
+    for step in of_one:
+        if step.loss.epsilon is not None:
+            steps.append(_times(step, where, most, Loss.pure(most * step.loss.epsilon)))
+        else:
+            steps.append(_times(step, where, squares, step.loss.repeated(squares)))
+    return steps
 
 
 def _unit_of(promise: Guarantee, limits: Limits) -> WindowUnit:
@@ -247,7 +237,7 @@ def _unit_of(promise: Guarantee, limits: Limits) -> WindowUnit:
 
 
 def _time_figures(release: WindowTables, figures: verdict.Figures) -> None:
-    """Compares the times of a window, or of a block, with its number in the horizon."""
+    """Compares the times of a window or block with its number in the horizon."""
     horizon = Horizon(**release.plan["horizon"])
     windows = range(release.number, release.number + 1)
     if release.level == "block":
@@ -262,7 +252,7 @@ def _share_figures(
 ) -> None:
     """Compares the share of the budget for blocks with what both levels spend.
 
-    Before a block is released it is known of epsilons alone what the whole budget is.
+    Before a block is released, only epsilons say what the whole budget is.
     """
     spent, whole = windows.epsilon, Fraction(promise.epsilon)
     if blocks is not None:
@@ -281,7 +271,7 @@ def _share_figures(
 def _database_figures(
     stated: object, limits: Limits, release: HorizonRelease, figures: verdict.Figures
 ) -> None:
-    """Compares what a horizon says is promised of one of its windows with the whole promise."""
+    """Compares the promise for one window, as a horizon states it, with the whole promise."""
     verdict.check_fields("plan.window", stated, ("mechanism", "guarantee"))
     assert isinstance(stated, Mapping)
     own, unit = Guarantee.from_json(stated["guarantee"]), _unit_of(release.guarantee, limits)
@@ -306,7 +296,7 @@ def _of_horizon(release: WindowTables | SyntheticDatabase, stated: Mapping[str, 
 
 
 def _scaled(loss: Loss, factor: Fraction) -> Loss:
-    """Returns the claims of a mechanism with another share of the same budget."""
+    """Returns the loss of a mechanism with another share of the same budget."""
     if loss.epsilon is not None:
         return Loss.pure(loss.epsilon * factor)
     rho, mu_squared = loss.rho, loss.mu_squared
@@ -324,14 +314,14 @@ def _of_window(promise: Guarantee, limits: Limits) -> Guarantee:
     return dataclasses.replace(promise, max_records_per_unit=limits.records, allow_large_delta=True)
 
 
-def _times(step: Step, where: str, factor: int, law: Callable[[Loss], Loss]) -> Step:
+def _times(step: Step, where: str, factor: int, loss: Loss) -> Step:
     return dataclasses.replace(
         step,
         what=f"{step.what}, {where}",
         formula=f"{factor:,} times: {step.formula}",
         theorem=f"{step.theorem}; {WINDOWS}",
         numbers=f"{factor:,} x ({step.numbers})",
-        loss=law(step.loss),
+        loss=loss,
     )
 
 
@@ -368,8 +358,7 @@ def _planned_step(plan: Mapping[str, Any], limits: Limits) -> Step:
 
 def _database_step(release: HorizonRelease, limits: Limits, figures: verdict.Figures) -> Step:
     """Returns the step of the synthetic databases of c windows, each verified by itself."""
-    most: list[Loss] = []
-    words = ""
+    words, most = "", list[Loss]()
     for place, each in release.windows.items():
         assert isinstance(each, SyntheticDatabase)
         found = verify_synthetic_database(each)
