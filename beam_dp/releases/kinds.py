@@ -46,7 +46,7 @@ KINDS = {
     "answers": "answers",
     "window_tables": "windows",
 }
-# What a card without a field, or with one of another type, may raise.
+# Errors that a card without a field, or with one of another type, may cause.
 _DAMAGE = (ArithmeticError, AssertionError, LookupError, TypeError, ValueError)
 # A directory of many releases has no files of its own kind.
 _FOLDERS = {**KINDS, "horizon": "windows"}
@@ -167,7 +167,7 @@ def holds_horizon(directory: str | os.PathLike[str]) -> bool:
     try:
         return store_for(directory, "release").fingerprint(HORIZON) is not None
     except OSError:
-        return False  # what reads the directory reports it
+        return False  # reading the directory reports it
 
 
 def read_any(directory: str | os.PathLike[str]) -> AnyRelease:
@@ -193,7 +193,7 @@ def _text_in(store: Store, directory: str | os.PathLike[str]) -> bytes:
 def _read(
     name: str, read_text: Callable[[], bytes], read_file: Callable[[str, int], bytes]
 ) -> Release:
-    """Returns a release from wherever its card and its files are; tells errors in one line."""
+    """Returns a release from its card and files; reports errors in one line."""
     payload = None
     try:
         card = Card.from_text(read_text().decode())

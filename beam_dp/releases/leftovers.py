@@ -1,4 +1,4 @@
-"""Completing releases, and removing drafts, that killed writers left in a directory."""
+"""Completes the releases, and removes the drafts, that killed writers left in a directory."""
 
 from __future__ import annotations
 
@@ -17,10 +17,9 @@ def finish_writing(directory: str | os.PathLike[str]) -> bool:
     """Completes a release that a killed writer had committed, and removes all drafts.
 
     Call it when a job has ended, in any way: a draft may be a second draw of noise, which no one
-    should see. A draft is no release before its card is published, and is removed. A writer that is
-    still alive and has not published its card yet finds its draft withdrawn and fails; one that
-    starts later follows the rules of ``commit``. For a horizon, this includes all windows and
-    blocks.
+    should see. A draft without a published card is removed. A writer that is still alive and has
+    not published its card finds its draft withdrawn and fails; one that starts later follows the
+    rules of ``commit``. For a horizon, this includes all windows and blocks.
     """
     first, *inside = finish_each(directory).values()
     if not holds_horizon(directory):

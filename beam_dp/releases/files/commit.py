@@ -1,4 +1,4 @@
-"""Committing of releases: the first complete attempt wins, and nothing half-written stays.
+"""Commits releases: the first complete attempt wins, and nothing half-written stays.
 
 Several workers may try to write: attempts of one draw of noise (a bundle that was retried), and of
 different draws (a bundle with the draw in it was). The directory belongs to the draw whose card was
@@ -6,8 +6,8 @@ created first, and creating it is exclusive:
 
 1. Each attempt writes all files into a private draft folder of its own, named by draw id.
 2. It publishes its complete ``card.json`` in the directory. That fails if a card is there.
-3. Whoever finds a card there, its own or another's, moves the payload that this card names into
-   place, from whichever draft holds it. So a crash after step 2 is repaired by any later attempt.
+3. An attempt that finds a card, its own or another's, moves the payload of this card into place
+   from the draft that contains it. So any later attempt repairs a crash after step 2.
 4. Once the payload is complete no other draw can win: all drafts are removed.
 
 A draft is private data: it may be a second draw of noise on the same records.
@@ -42,7 +42,7 @@ from beam_dp.storage.store import (
 
 # The draw id, for drafts, of the file that begins a horizon.
 BEGINNING = "horizon"
-# Drafts that hold no draw: jobs that start at the same moment may see each other's.
+# Drafts without a draw: jobs that start at the same moment may see each other's.
 _WITHOUT_DRAW = tuple(f"{DRAFT_PREFIX}{each}-" for each in (TRIAL, BEGINNING))
 
 
@@ -55,7 +55,7 @@ class Draw:
 
     @cached_property
     def card(self) -> Card:
-        """What the text says."""
+        """The parsed text."""
         return Card.from_text(self.text.decode())
 
     def to_bytes(self) -> bytes:
@@ -84,10 +84,8 @@ class Draw:
 def check_output(directory: str | os.PathLike[str]) -> None:
     """Refuses a directory that a new job can't release to; writes nothing.
 
-    Call it before the job is paid for. Writers don't: a stage that is retried finds drafts of its
-    own job, and of two jobs that start at the same moment the first complete attempt wins.
-
-    ``directory``: where the release is to be.
+    Call it before paying for the job. Writers do not: a retried stage finds drafts of its own job,
+    and of two jobs that start at the same moment the first complete attempt wins.
     """
     check_free(directory)
     store = store_for(directory, "output")
@@ -100,10 +98,7 @@ def check_output(directory: str | os.PathLike[str]) -> None:
 
 
 def check_free(directory: str | os.PathLike[str]) -> None:
-    """Refuses a directory that a release can't be committed in; writes nothing.
-
-    ``directory``: where the release is to be.
-    """
+    """Refuses a directory that a release can't be committed in; writes nothing."""
     store = store_for(directory, "output")
     try:
         store.check_free()
@@ -124,7 +119,7 @@ def commit_draw(draw: Draw, directory: str | os.PathLike[str]) -> bool:
         if committed_card(store, directory) is None:
             _try_to_commit(draw, store)
     except OSError as error:
-        # Whoever won may have removed this draft in the middle of its writing.
+        # The winner may have removed this draft while it was being written.
         if committed_card(store, directory) is None:
             condition = f"must be a directory that can be written: {error.strerror}"
             raise InputError("output", os.fspath(directory), condition) from None
@@ -136,12 +131,12 @@ def commit_draw(draw: Draw, directory: str | os.PathLike[str]) -> bool:
 
 
 def holds_card(directory: str | os.PathLike[str]) -> bool:
-    """Returns whether a draw was committed, whatever its card says."""
+    """Returns whether a directory has a card, valid or not."""
     return read_card(store_for(directory, "output")) is not None
 
 
 def complete_committed(directory: str | os.PathLike[str]) -> None:
-    """Completes the draw that was committed; nothing where there is none."""
+    """Completes the committed draw, if there is one."""
     store = store_for(directory, "output")
     card = committed_card(store, directory)
     if card is not None:
@@ -149,7 +144,7 @@ def complete_committed(directory: str | os.PathLike[str]) -> None:
 
 
 def _try_to_commit(draw: Draw, store: Store) -> None:
-    """Steps 1 and 2. The draft goes unless it became the release."""
+    """Takes steps 1 and 2, and removes the draft unless it became the release."""
     draft = store.open_draft(draw.card.draw_id)
     try:
         for name, data in draw.payload.items():
@@ -157,14 +152,14 @@ def _try_to_commit(draw: Draw, store: Store) -> None:
                 raise OSError(errno.EIO, "what was written is not what is read")
         store.publish(draft, CARD, draw.text)
     finally:
-        # The card that is there tells, not the call that made it: that one may fail afterwards,
-        # and then the draft is all that there is of a committed payload.
+        # Looks at the card, not at the call that made it: a call may fail after its effect, and
+        # then only the draft contains the committed payload.
         if read_card(store) != draw.text:
             store.remove_draft(draft)
 
 
 def _complete(card: Card, store: Store, directory: str | os.PathLike[str]) -> None:
-    """Steps 3 and 4, for whichever draw was committed."""
+    """Takes steps 3 and 4 for the committed draw."""
     missing = place_payload(store, card.files)
     if missing:
         raise ReleaseError(os.fspath(directory), f"{missing[0]} is missing or damaged")
@@ -173,11 +168,11 @@ def _complete(card: Card, store: Store, directory: str | os.PathLike[str]) -> No
 
 
 def place_payload(store: Store, files: Mapping[str, PayloadFile]) -> list[str]:
-    """Moves a committed payload into place, from whichever drafts hold it."""
+    """Moves a committed payload into place from the drafts; returns the missing files."""
     missing = []
     for name, promised in files.items():
         for draft in store.drafts():
-            # A draft that matches may vanish: its own attempt lost, or somebody else placed it.
+            # A draft that matches may vanish: its own attempt lost, or another one placed it.
             if store.fingerprint(name) == promised:
                 break
             if store.fingerprint(name, draft) == promised:
@@ -188,7 +183,7 @@ def place_payload(store: Store, files: Mapping[str, PayloadFile]) -> list[str]:
 
 
 def committed_card(store: Store, directory: str | os.PathLike[str]) -> Card | None:
-    """Returns the card of the release that a directory holds; None if it holds none."""
+    """Returns the card of the release in a directory; None if there is none."""
     try:
         card = read_card(store)
         return None if card is None else Card.from_text(card.decode())
@@ -210,7 +205,7 @@ def read_card(store: Store) -> bytes | None:
 
 
 def advice_on_drafts(store: Store, directory: str | os.PathLike[str]) -> str:
-    """Returns the end of a refusal: what a stopped job has left, and what helps; else nothing."""
+    """Returns words about the drafts of a stopped job and what to do; empty without drafts."""
     try:
         if not store.drafts():
             return ""
@@ -226,14 +221,14 @@ _PAYLOAD, _CARD = "payload", "card"
 
 
 def probe_output(directory: str | os.PathLike[str]) -> None:
-    """Commits a few bytes in a private draft, as a release would be, and removes all of it.
+    """Commits a few bytes in a private draft, as a release would be, and removes them.
 
-    ``check_output`` only looks. This finds what shows in no permission: a filesystem without hard
-    links, one that can only be read, a link that replaces what is there, files that stay. Call it
-    before a ledger is paid from; the programs do. Space that runs out later nobody finds before.
+    Unlike ``check_output``, this finds faults that permissions do not show: a filesystem without
+    hard links, a read-only one, a link that replaces an existing file, files that can't be removed.
+    Call it before paying from a ledger. It can't foresee that space runs out later.
 
-    ``directory``: where the release is to be. It is not made; a folder ``.draft-trial-*`` is,
-    for a moment, in it or in the nearest directory above that exists.
+    ``directory``: of the release. It is not created; a folder ``.draft-trial-*`` is, for a moment,
+    in it or in the nearest existing directory above.
     """
     check_output(directory)
     store = store_for(directory, "output")

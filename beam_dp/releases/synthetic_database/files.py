@@ -344,7 +344,7 @@ def read_records(
 
 
 class _Column:
-    """The Avro forms of the values of one attribute.
+    """The Avro bytes of the values of one attribute.
 
     All are listed, except those of integers and of values that were drawn within bins: there may be
     very many of them.
@@ -361,7 +361,7 @@ class _Column:
             self._minimum = getattr(attribute, "minimum", 0)
             if isinstance(attribute, BinnedAttribute) and attribute.whole_ends is None:
                 self._number = "double"
-            # What a union says before its member.
+            # The bytes of a union before its member.
             zero = avro.encode(self._number, 0)
             self._prefix = avro.encode(kind, 0).removesuffix(zero)
         listed = range(self._num_numbers, attribute.size)
@@ -379,7 +379,7 @@ class _Column:
         return value
 
     def encode(self, codes: NDArray[Any], drawn: NDArray[Any] | None) -> list[bytes]:
-        """Returns the form of each code, or of the value that was drawn in its bin."""
+        """Returns the bytes of each code, or of the value that was drawn in its bin."""
         if not self._num_numbers:
             return [self._forms[code] for code in codes.tolist()]
         if self._number == "double":
@@ -397,7 +397,7 @@ class _Column:
         ]
 
     def decode(self, forms: Sequence[bytes]) -> tuple[NDArray[np.int64], NDArray[Any] | None]:
-        """Returns the code of each form, and the number that it holds unless its code is listed."""
+        """Returns the code of each form, and its number unless its code is listed."""
         code_of_form, number_of_form = self._code_of_form, dict.fromkeys(self._code_of_form, 0)
         is_real = self._number == "double"
         if unlisted := list(set(forms) - code_of_form.keys()):
@@ -424,7 +424,7 @@ def _stored(schema: Any) -> Any:
 
 
 def _pattern(schema: Any, lengths: Collection[int]) -> bytes:
-    """Returns what matches the values of a schema, with texts of these lengths in bytes."""
+    """Returns a pattern for the values of a schema, with texts of these lengths in bytes."""
     if isinstance(schema, list):
         members = enumerate(_pattern(member, lengths) for member in schema)
         return b"(?:%b)" % b"|".join(
@@ -445,7 +445,7 @@ def _decoded(
     codes: list[list[NDArray[np.int64]]] = [[] for _ in columns]
     values: dict[str, list[NDArray[Any]]] = {each.name: [] for each in columns if each.is_drawn}
     for start in range(0, max(len(forms), 1), _CHUNK_RECORDS):
-        # One list of nothing and the columns of a record by turns: tuples would cost more.
+        # One flat list, with an empty item before the columns of each record: tuples cost more.
         found = parts.split(b"".join(forms[start : start + _CHUNK_RECORDS]))
         for place, column in enumerate(columns):
             levels, numbers = column.decode(found[1 + place :: 1 + len(columns)])
@@ -457,7 +457,7 @@ def _decoded(
 
 
 def _add_counted(records: ReadRecords, columns: Sequence[_Column], forms: Counter[bytes]) -> None:
-    """Moves counted records."""
+    """Moves counted records to ``records``."""
     records.add(_decoded(columns, list(forms))[0], np.array(list(forms.values()), np.int64))
     forms.clear()
 

@@ -208,7 +208,7 @@ class Combination:
             self.add(measurement, table)
 
     def add(self, measurement: MeasuredTable, table: NDArray[np.float64]) -> None:
-        """Takes in one more noisy table: what it says of the coefficients of the basis."""
+        """Adds a noisy table to the estimates of the coefficients of the basis."""
         basis, axes = self._basis, self._domain.axes(measurement.names)
         if measurement.kind == "residual" or not axes:
             parts = {axes: table_coefficients(table)} if axes in basis.slices else {}
@@ -227,10 +227,10 @@ class Combination:
             self._precisions[where] += precision
 
     def estimate(self) -> NoisyCoefficients:
-        """Returns the coefficients with the variances of their noise, of all tables so far.
+        """Returns the coefficients and the variances of their noise, from all tables so far.
 
-        It is independent between coefficients, because every measurement's noise is the same in
-        all its cells.
+        The noise of different coefficients is independent, because every measurement has the same
+        noise in all its cells.
         """
         sums, precisions = self._sums, self._precisions
         known = precisions > 0
@@ -269,8 +269,8 @@ def unbiased_tables(
 class IndependentTables:
     """A public distribution of independent attributes, given that no cell is impossible.
 
-    ``num_records``: the number that the tables are scaled to. ``grid``: units of a score that make
-    one record; tables were rounded to them. ``potentials``: for each attribute a table of
+    ``num_records``: the number that the tables are scaled to. ``grid``: units of a score in one
+    record; tables were rounded to them. ``potentials``: for each attribute a table of
     logarithms, shape (its size,), finite.
     """
 
@@ -330,7 +330,7 @@ class PairDistances:
     independent: IndependentTables | None = field(default=None, compare=False)
 
     def noise_bound(self, failure_probability: float) -> float:
-        """Returns what the noise of no score exceeds, in records, except with a probability.
+        """Returns a bound on the noise of all scores, in records, except with a probability.
 
         It holds for all scored pairs, measured afterwards or not, so for every choice made by it.
         """
@@ -403,7 +403,7 @@ class NoiseBounds:
     def of(
         self, axes: Support, variance: float, num_answers: int, failure_probability: float
     ) -> float:
-        """Returns what no error of several answers exceeds, in records, except with a probability.
+        """Returns a bound on the errors of several answers, in records, except with a probability.
 
         ``axes``: attributes of an answer, ascending.
         ``variance``: of the answer, if nothing depended on its noise.
@@ -427,7 +427,7 @@ class NoiseBounds:
 
     @cached_property
     def _num_first(self) -> int:
-        """How many measurements have weights that a later choice decides."""
+        """The number of measurements whose weights a later choice decides."""
         seen: set[tuple[str, ...]] = set()
         for number, each in enumerate(self.measured):
             if self.choice == "once" and each.names in seen:
@@ -446,7 +446,7 @@ class NoiseBounds:
         return [*first, int(later)]
 
     def _num_seen(self, measured: MeasuredTable, inside: set[int]) -> int:
-        """Of how many sets of attributes inside an answer a measurement tells."""
+        """The number of sets of attributes inside an answer that a measurement covers."""
         axes = self.domain.axes(measured.names)
         if measured.kind == "residual":
             number = int(inside.issuperset(axes))
@@ -477,13 +477,13 @@ class NoisyMeasurements:
             raise InputError("measurements", self.are_fixed, "must say whether they are fixed")
 
     def stated(self) -> dict[str, Any]:
-        """Returns what a card says of them, as JSON values."""
+        """Returns their statements on a card, as JSON values."""
         scored = {} if self.distances is None else {"distances": self.distances.to_json()}
         proved = {} if self.are_fixed else {"bounds": PROVED}
         return {"fixed": self.are_fixed, **proved, **scored}
 
     def bounds(self, domain: Domain, total_is_public: bool) -> NoiseBounds:
-        """Returns what errors of unbiased estimates from these tables are bounded by."""
+        """Returns the bounds on errors of unbiased estimates from these tables."""
         chosen: Choice = "in_turn" if self.distances is None else "once"
         choice: Choice = "beforehand" if self.are_fixed else chosen
         return NoiseBounds(domain, self.described, choice, total_is_public)

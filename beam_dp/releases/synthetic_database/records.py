@@ -37,10 +37,10 @@ Codes = tuple[NDArray[Any], ...]
 Names = tuple[str, ...]
 Table = NDArray[np.float64]
 
-# What is released for a value in a bin: a value drawn from the bin, or its middle.
+# The released value of a bin: drawn uniformly from the bin, or its middle.
 WITHIN_BINS = ("uniform", "midpoint")
-# So many values are drawn at most, and of more the middle of each bin is released: one takes 8
-# bytes in memory and in the file, where equal records take next to nothing.
+# With more values than this, the middle of each bin is released: a drawn value takes 8 bytes in
+# memory and in the file, and equal records almost none.
 MAX_BIN_VALUES = 2**25
 # Distinct records of parts of a file, before they are joined.
 _MOST_WAITING = 2**20
@@ -64,7 +64,7 @@ def distinct_records(
     """Returns the distinct records among many, in the order of a release, and how many of each.
 
     ``codes``: one array of shape (n,) an attribute, integers in ``0..size-1``, in any order.
-    ``counts``: shape (n,), how many records each of these stands for; by default one.
+    ``counts``: shape (n,), the number of records that each represents; by default one.
 
     Returns:
         One array of shape (m,) an attribute, the smallest unsigned type that holds its codes, in
@@ -104,12 +104,9 @@ def lexicographic_order(words: Sequence[NDArray[np.int64]]) -> NDArray[np.intp]:
 
 
 class ReadRecords:
-    """Records that are read part by part, in any order, as the fields of a release.
+    """Collects records, part by part and in any order, as the fields of a release.
 
-    Rows without drawn values are counted part by part; of those with values, every row is kept.
-
-    Args:
-        domain: of the records.
+    Rows without drawn values are counted part by part; rows with values are all kept.
     """
 
     def __init__(self, domain: Domain) -> None:
@@ -121,7 +118,7 @@ class ReadRecords:
         self._num_distinct = 0
 
     def add(self, codes: Sequence[NDArray[Any]], counts: NDArray[np.int64] | None = None) -> None:
-        """Takes records without values, each as often as ``counts`` says, by default once."""
+        """Adds records without values, each as often as ``counts`` states, by default once."""
         self._append(*distinct_records(self._domain, codes, counts))
         self._num_waiting += len(self._counts[-1])
         if self._num_waiting > _MOST_WAITING + self._num_distinct:
@@ -130,7 +127,7 @@ class ReadRecords:
             self._num_waiting, self._num_distinct = 0, len(numbers)
 
     def add_rows(self, codes: Sequence[NDArray[Any]], values: Mapping[str, NDArray[Any]]) -> None:
-        """Takes rows with the values that were drawn within their bins."""
+        """Adds rows with the values that were drawn within their bins."""
         self._append(codes, np.ones(len(codes[0]), np.int64))
         for name, drawn in values.items():
             self._values.setdefault(name, []).append(drawn)
@@ -240,10 +237,10 @@ _ONES = np.array([word.bit_count() for word in range(2**16)], np.uint8)
 
 
 class RowBlock(NamedTuple):
-    """Rows that follow each other.
+    """Consecutive rows.
 
-    ``which``: shape (n,), of each row the place of its record in ``distinct``.
-    ``values``: of each row and attribute the value within its bin, where values were drawn.
+    ``which``: shape (n,), for each row the place of its record in ``distinct``.
+    ``values``: for each attribute the values of the rows within their bins, if drawn.
     """
 
     distinct: NDArray[np.int64]
@@ -252,7 +249,7 @@ class RowBlock(NamedTuple):
 
     @property
     def records(self) -> NDArray[np.int64]:
-        """Of each row its record, as a place in the release's ``codes``."""
+        """The record of each row, as a place in the release's ``codes``."""
         return self.distinct[self.which]
 
 
@@ -261,7 +258,7 @@ def row_blocks(
 ) -> Iterator[RowBlock]:
     """Yields the rows of a release in their order, up to 2^18 at once.
 
-    ``counts``: how many rows equal each record, >= 1.
+    ``counts``: the number of rows of each record, >= 1.
     """
     following = np.cumsum(counts) - counts if bin_values else None
     for distinct, which in _shuffled(counts, draw_id):
@@ -294,9 +291,9 @@ def _shuffled(
 def _places(
     distinct: NDArray[np.int64], which: NDArray[np.int64], following: NDArray[np.int64]
 ) -> NDArray[np.int64]:
-    """Returns the place of each row among the values, and moves on to what follows.
+    """Returns the place of each row among the values, and advances ``following``.
 
-    ``following``: of each record of the release, the place of the next row; changed.
+    ``following``: for each record of the release, the place of its next row.
     """
     order = np.argsort(which, kind="stable")
     held = np.bincount(which, minlength=len(distinct))
