@@ -23,7 +23,8 @@ from tiny import (
 
 from beam_dp.errors import InputError
 from beam_dp.mechanisms.marginals.measure_all import MWEM
-from beam_dp.queries.workload import marginals
+from beam_dp.privacy.guarantee import Guarantee
+from beam_dp.queries.workload import Workload, marginals
 
 
 def textbook(num_rounds: int | None = None) -> MWEM:
@@ -52,49 +53,42 @@ def test_known_scales(delta, num_rounds, epsilon_selection, scale, neighboring, 
     assert public["measurement_scale"] >= most * scale * (1 - 1e-5)
 
 
+TEN = domain_of(*[2] * 10)
+SETS = [[f"a{axis}" for axis in range(ways)] for ways in (9, 8, 7, 6, 5, 3)]
+THOUSAND = marginals(TEN, attributes=SETS)
+FIVE, WIDE = workload_of(domain_of(2, 3), 1), workload_of(domain_of(*[2] * 8), 3)
+
+
+def bound_of(
+    num_rounds: int | None, workload: Workload, guarantee: Guarantee, num_records: int
+) -> tuple[float | None, bool]:
+    public = plan_of(textbook(num_rounds), workload, guarantee, num_records).public
+    return public["bound_of_average"], public["bound_of_average_is_vacuous"]
+
+
 def test_known_bound():
-    domain = domain_of(*[2] * 10)
-    tables = [[f"a{axis}" for axis in range(ways)] for ways in (9, 8, 7, 6, 5, 3)]
-    workload = marginals(domain, attributes=tables)
-    assert workload.num_cells() == 1000 and domain.num_cells == 1024
-    public = plan_of(textbook(10), workload, promise(REPLACE), 10**6).public
-    assert public["bound_of_average"] == pytest.approx(1665799.998, rel=1e-9)
-    assert public["bound_of_average_is_vacuous"] is True
+    assert THOUSAND.num_cells() == 1000 and TEN.num_cells == 1024
+    known = bound_of(10, THOUSAND, promise(REPLACE), 10**6)
+    assert known == (pytest.approx(1665799.998, rel=1e-9), True)
     # More data make the same bound worth something.
-    public = plan_of(textbook(100), workload, promise(REPLACE), 10**9).public
-    assert public["bound_of_average"] < 10**9 and public["bound_of_average_is_vacuous"] is False
-
-
-def test_bound_with_no_chance_of_holding_is_vacuous():
-    """It holds with probability 1 - 2T/|Q|."""
-    workload = workload_of(domain_of(2, 3), 1)
-    public = plan_of(textbook(20), workload, promise(REPLACE, epsilon=100.0), 10**9).public
-    assert public["bound_of_average"] < 10**9 and public["bound_of_average_is_vacuous"] is True
+    bound, is_vacuous = bound_of(100, THOUSAND, promise(REPLACE), 10**9)
+    assert bound < 10**9 and not is_vacuous
+    # It holds with probability 1 - 2T/|Q|, which is 0 here.
+    bound, is_vacuous = bound_of(20, FIVE, promise(REPLACE, epsilon=100.0), 10**9)
+    assert bound < 10**9 and is_vacuous
 
 
 def test_bound_is_stated_only_where_it_was_proved():
-    workload = workload_of(domain_of(*[2] * 8), 3)
-    assert (
-        plan_of(textbook(9), workload, promise(ADD, APPROXIMATE), 10**9).public["bound_of_average"]
-        is None
-    )
-    one, four = (
-        plan_of(textbook(9), workload, promise(ADD, PURE, 1.0, most), 10**9).public[
-            "bound_of_average"
-        ]
-        for most in (1, 4)
-    )
-    assert four - one == pytest.approx(3 * 10 * 9 * math.log(workload.num_cells()), rel=1e-6)
+    assert bound_of(9, WIDE, promise(ADD, APPROXIMATE), 10**9)[0] is None
+    one, four = (bound_of(9, WIDE, promise(ADD, PURE, 1.0, most), 10**9)[0] for most in (1, 4))
+    assert four - one == pytest.approx(3 * 10 * 9 * math.log(WIDE.num_cells()), rel=1e-6)
 
 
 def test_default_rounds_minimise_the_bound():
-    workload = workload_of(domain_of(*[2] * 8), 3)
-    plan = plan_of(textbook(), workload, promise(REPLACE), 10**6)
+    plan = plan_of(textbook(), WIDE, promise(REPLACE), 10**6)
     best = plan.public["num_rounds"]
     for other in (best // 2, best - 5, best + 5, best * 2):
-        bound = plan_of(textbook(other), workload, promise(REPLACE), 10**6).public[
-            "bound_of_average"
-        ]
+        bound, _ = bound_of(other, WIDE, promise(REPLACE), 10**6)
         assert bound >= plan.public["bound_of_average"] * (1 - 1e-6)
 
 

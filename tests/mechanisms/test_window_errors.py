@@ -32,19 +32,25 @@ CASES = [(24, 1), (168, 1), (168, 7), (168, 168)]
 LEVELS = {"strategy": "levels", "block": 24, "share": 0.3}
 
 
+def design_of(num_windows: int, blocks: Blocks | None) -> np.ndarray:
+    """Which windows each window and each block sums up, one row each."""
+    design = np.zeros((num_windows + (0 if blocks is None else len(blocks)), num_windows))
+    design[:num_windows] = np.eye(num_windows)
+    for number in range(len(design) - num_windows):
+        design[num_windows + number, list(blocks.windows(number))] = 1  # type: ignore[union-attr]
+    return design
+
+
 def estimators(plan: WindowTablesPlan, question: Question) -> np.ndarray:
     """What windows and blocks add to each sum of a question, as soon as it can be asked.
 
     Returns:
         shape (sums, windows + blocks): by least squares of what is released then.
     """
-    num_windows, blocks = plan.horizon.num_windows, plan.blocks
-    totals = np.zeros((0 if blocks is None else len(blocks), num_windows))
-    for number in range(len(totals)):
-        totals[number, list(blocks.windows(number))] = 1  # type: ignore[union-attr]
-    design = np.vstack([np.eye(num_windows), totals])
-    choice = plan.choice
-    variances = [choice.window_variance] * num_windows + [choice.block_variance] * len(totals)
+    num_windows, choice = plan.horizon.num_windows, plan.choice
+    design = design_of(num_windows, plan.blocks)
+    num_blocks = len(design) - num_windows
+    variances = [choice.window_variance] * num_windows + [choice.block_variance] * num_blocks
     rows = []
     for first, stop in zip(*question.ends(num_windows), strict=True):
         # What covers no later window is released.
@@ -88,10 +94,7 @@ def test_closed_form_is_the_variance_of_dense_least_squares(moment):
         window, block = rng.uniform(0.5, 9, 2)
         question = Question(None if rng.random() < 0.3 else int(rng.integers(1, num_windows + 1)))
         blocks = Blocks(num_windows, size)
-        design = np.zeros((num_windows + len(blocks), num_windows))
-        design[:num_windows] = np.eye(num_windows)
-        for number in range(len(blocks)):
-            design[num_windows + number, list(blocks.windows(number))] = 1
+        design = design_of(num_windows, blocks)
         precision = 1 / np.array([window] * num_windows + [block] * len(blocks))
         variances = []
         for first, stop in zip(*question.ends(num_windows), strict=True):

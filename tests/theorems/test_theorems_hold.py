@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -210,7 +211,6 @@ def early_stop(delta: float) -> Violated:
 
 
 def private_mw(delta: float, calibration: str) -> Violated:
-    """Every answer is within its own bound, which is within the theorem's."""
     rng = np.random.default_rng()
     domain = domain_of(4, 2)
     total = 20_000
@@ -231,12 +231,18 @@ def private_mw(delta: float, calibration: str) -> Violated:
     histogram = Histogram(domain, counts)
     exact = {query: query.count(counts) / 2**16 for query in queries}
 
+    return online(lambda: PrivateMW(plan, histogram, NoiseSource()), exact, largest)
+
+
+def online(start: Callable[[], Any], exact: dict[Any, float], largest: float) -> Violated:
+    """Every answer of a run is within its own bound, which is within the theorem's."""
+
     def violated(factor: float) -> bool:
-        run = PrivateMW(plan, histogram, NoiseSource())
-        for query in queries:
+        run = start()
+        for query, value in exact.items():
             answer = run.answer(query)
             assert answer.bound is not None and answer.bound <= largest
-            if abs(answer.value - exact[query]) > factor * answer.bound:
+            if abs(answer.value - value) > factor * answer.bound:
                 return True
         return False
 
@@ -256,18 +262,9 @@ def sparse_mw(delta: float, calibration: str) -> Violated:
         failure_probability=BETA,
         calibration=calibration,  # type: ignore[arg-type]
     )
+    exact = {query: query.count(counts) / 2**16 for query in queries}
     largest = run_error(plan.settle(total))
-
-    def violated(factor: float) -> bool:
-        run = SparseMW(plan, KeyCounts(counts), NoiseSource())
-        for query in queries:
-            answer = run.answer(query)
-            assert answer.bound is not None and answer.bound <= largest
-            if abs(answer.value - query.count(counts) / 2**16) > factor * answer.bound:
-                return True
-        return False
-
-    return violated
+    return online(lambda: SparseMW(plan, KeyCounts(counts), NoiseSource()), exact, largest)
 
 
 def projection(width: int, family: str, calibration: str) -> Violated:
