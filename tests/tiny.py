@@ -126,6 +126,31 @@ def summary(plan: MarginalsPlan, counts: np.ndarray) -> Marginals:
     return Histogram(plan.domain, np.asarray(counts, np.int64)).marginals(plan.summary_tables)
 
 
+def exact_table(domain: Domain, counts: np.ndarray, names: Sequence[str]) -> np.ndarray:
+    """The true marginal of exact counts."""
+    others = tuple(each for each in range(domain.num_attributes) if domain.names[each] not in names)
+    return np.asarray(counts.reshape(domain.shape).sum(others))
+
+
+def released_faces(
+    plan: MarginalsPlan, bases: Sequence[np.ndarray], script: Callable[[], Any]
+) -> set[bytes]:
+    """The different bytes of releases from some data, where noise has the same outputs."""
+    released = (plan.release(summary(plan, counts), script()) for counts in bases)
+    return {release_to_bytes(each) for each in released}
+
+
+def progress_of(
+    plan: MarginalsPlan, runs: Sequence[tuple[np.ndarray, Any]]
+) -> list[list[tuple[str, int, int]]]:
+    """What each run, of some data and a noise source, reports."""
+    told: list[list[tuple[str, int, int]]] = []
+    for counts, noise in runs:
+        told.append([])
+        plan.release(summary(plan, counts), noise, lambda *step, to=told[-1]: to.append(step))
+    return told
+
+
 def units(num_cells: int, most: int) -> list[Unit]:
     """Everything that one unit may hold: up to ``most`` records, none among them."""
     sizes = range(most + 1)

@@ -17,10 +17,13 @@ from tiny import (
     check_release,
     correlated,
     domain_of,
+    exact_table,
     largest_share,
     on_trees,
     plan_of,
+    progress_of,
     promise,
+    released_faces,
     scripted,
     selects_only,
     summary,
@@ -45,7 +48,6 @@ from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.accounting import discrete_gaussian_mu
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.workload import Workload
-from beam_dp.releases.kinds import release_to_bytes
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 from beam_dp.summaries.histogram import Marginals
 
@@ -113,9 +115,7 @@ def test_huge_epsilon_gives_the_exact_tables_of_what_was_joined(name, neighborin
     joined = {names for names, _ in release.potentials}
     assert any(len(names) == 2 for names in joined)
     for answer in release.answer(workload):
-        truth = counts.reshape(domain.shape).sum(
-            tuple(axis for axis in range(4) if axis not in domain.axes(answer.attributes))
-        )
+        truth = exact_table(domain, counts, answer.attributes)
         if answer.attributes in joined:
             np.testing.assert_allclose(answer.values, truth, atol=2)
             assert answer.bound is not None and answer.bound < 20
@@ -289,23 +289,15 @@ def test_noise_of_the_scores_has_the_planned_scale(neighboring, moved, most):
 # Data reach the release through noise alone.
 
 
-def released_faces(
-    mechanism: Mechanism,
-    guarantee: Guarantee,
-    num_records: NumRecords,
-    high: int = 2**15,
+def faces(
+    mechanism: Mechanism, guarantee: Guarantee, num_records: NumRecords, high: int = 2**15
 ) -> set[bytes]:
-    domain = domain_of(3, 2, 2, 4)
-    workload = workload_of(domain, 2)
-    rng = np.random.default_rng(0)
-    faces = set()
+    some = np.random.default_rng(0).integers(0, 9, 48)
+    bases = (np.zeros(48), np.eye(48)[3], some, np.full(48, 10**9))
     with on_trees(20):
+        workload = workload_of(domain_of(3, 2, 2, 4), 2)
         plan = plan_of(mechanism, workload, guarantee, num_records)
-        for counts in (np.zeros(48), np.eye(48)[3], rng.integers(0, 9, 48), np.full(48, 10**9)):
-            noise = scripted(7, 20, high)()
-            release = mechanism.release(plan, summary(plan, counts), noise)
-            faces.add(release_to_bytes(release))
-    return faces
+        return released_faces(plan, bases, scripted(7, 20, high))
 
 
 @pytest.mark.mostly_slow(one_in=5, start=3)
@@ -313,13 +305,13 @@ def released_faces(
 @pytest.mark.parametrize("num_records", [20, "noisy"])
 def test_same_noisy_outputs_give_the_same_bytes(name, num_records):
     mechanism, delta = SELECTING[name]
-    assert len(released_faces(mechanism, promise(ADD, delta), num_records)) == 1
+    assert len(faces(mechanism, promise(ADD, delta), num_records)) == 1
 
 
 @pytest.mark.slow
 def test_detects_a_choice_by_exact_scores(monkeypatch):
     selection_bugs.exact_scores(monkeypatch)
-    assert len(released_faces(MWEM(), promise(ADD, APPROXIMATE), 20)) > 1
+    assert len(faces(MWEM(), promise(ADD, APPROXIMATE), 20)) > 1
 
 
 @pytest.mark.mostly_slow(one_in=3, start=2)
@@ -327,13 +319,10 @@ def test_detects_a_choice_by_exact_scores(monkeypatch):
 def test_progress_reports_public_quantities_only(name):
     mechanism, delta = SELECTING[name]
     domain = domain_of(3, 2, 2, 4)
-    told = []
+    runs = [(np.zeros(48), Seeded(1)), (np.full(48, 10**6), Seeded(2))]
     with on_trees(20):
         plan = plan_of(mechanism, workload_of(domain, 2), promise(ADD, delta), 50)
-        for counts, noise in ((np.zeros(48), Seeded(1)), (np.full(48, 10**6), Seeded(2))):
-            steps: list[tuple[str, int, int]] = []
-            mechanism.release(plan, summary(plan, counts), noise, lambda *s, to=steps: to.append(s))
-            told.append(steps)
+        told = progress_of(plan, runs)
     assert told[0] == told[1] and told[0]
 
 
@@ -394,10 +383,7 @@ def test_bounds_of_measured_marginals_hold(name, num_records):
                 if answer.bound is None:
                     continue
                 bounded += 1
-                axes = domain.axes(answer.attributes)
-                truth = counts.reshape(domain.shape).sum(
-                    tuple(axis for axis in range(4) if axis not in axes)
-                )
+                truth = exact_table(domain, counts, answer.attributes)
                 failed |= bool(np.abs(answer.values - truth).max() > answer.bound)
             failures += failed
     assert failures <= 5 and bounded > 10
