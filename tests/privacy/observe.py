@@ -33,6 +33,12 @@ import beam_dp.transforms.drawing.one_worker as one_worker
 from pipelines.release_synthetic_database import main
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+# How long a job has been working, once in 30 seconds: from a clock, and the step was shown before.
+_TICK = re.compile(
+    r"^\[TIME\] working(?:: .+ for \d+ s"
+    r"(?:, about \d+ to \d+ s left|, at most about \d+ s left|, longer than usual)?)?\n",
+    re.MULTILINE,
+)
 OUR_FOLDERS = tuple(f"{ROOT / name}{os.sep}" for name in ("beam_dp", "pipelines", "tests"))
 
 
@@ -187,7 +193,7 @@ def observe(
 
     def public(text: str) -> str:
         text = text.replace(str(folder), "FOLDER")
-        text = re.sub(r"\[ *\d+\.\d s\]", "[TIME]", text)
+        text = _TICK.sub("", re.sub(r"\[ *\d+\.\d s\]", "[TIME]", text))
         if not scripted:
             text = re.sub(r"[0-9a-f]{32}", "DRAW", text)
             # A function of the released number, whose noise decides whether it is there.

@@ -268,6 +268,14 @@ def test_detects_leak_added_by_hand(tmp_path, leak, monkeypatch):
 
 
 @pytest.mark.slow
+def test_slow_job_is_not_taken_for_a_leak(tmp_path, monkeypatch):
+    """A job that prints often that it is working shows the same as one that never does."""
+    quick = job(tmp_path / "job", common(), "csv")
+    monkeypatch.setattr("pipelines.progress.SECONDS_BETWEEN_TICKS", 0.001)
+    assert not quick.explain(job(tmp_path / "job", common(), "csv"))
+
+
+@pytest.mark.slow
 def test_detects_remaining_drafts(tmp_path, monkeypatch):
     """The number of files is part of the comparison, also of those whose names begin with a dot."""
     monkeypatch.setattr(filesystem.LocalStore, "remove_draft", lambda self, draft: None)
