@@ -33,8 +33,7 @@ from releases.release_examples import DOMAIN, DRAW, release_of
 from beam_dp.domain.files import parse_domain
 from beam_dp.errors import InputError
 from beam_dp.queries.workload import Workload, parse_workload
-from beam_dp.releases.files.avro import encode, file_name
-from beam_dp.releases.files.avro_guard import HEADER, decode
+from beam_dp.releases.files.avro import HEADER, decode, encode, file_name
 from beam_dp.releases.files.card import ReleaseError, card_text
 from beam_dp.releases.kinds import read_release
 from beam_dp.releases.synthetic_database import files as avro

@@ -26,8 +26,7 @@ from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.releases.answers.files import read_rows
 from beam_dp.releases.answers.release import AnswersRelease
-from beam_dp.releases.files.avro import encode
-from beam_dp.releases.files.avro_guard import HEADER, decode
+from beam_dp.releases.files.avro import HEADER, decode, encode
 from beam_dp.releases.kinds import read_release, write_release
 from beam_dp.storage.store import DamagedFileError
 from beam_dp.summaries.projection import Projection

@@ -17,8 +17,7 @@ from beam_dp.errors import InputError
 from beam_dp.interval_strategies.tables import strategy_from_tables, strategy_tables
 from beam_dp.mechanisms.intervals.plan import GAUSSIAN, PURE, Choice, planned, release_intervals
 from beam_dp.privacy.guarantee import Guarantee, Neighboring
-from beam_dp.releases.files.avro import write_blocks
-from beam_dp.releases.files.avro_guard import read_blocks
+from beam_dp.releases.files.avro import read_blocks, write_blocks
 from beam_dp.releases.intervals.files import TABLE_SCHEMA
 from beam_dp.releases.intervals.release import IntervalRelease
 from beam_dp.releases.kinds import read_release, release_from_bytes, release_to_bytes, write_release

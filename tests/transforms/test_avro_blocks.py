@@ -14,8 +14,7 @@ import beam_dp.transforms.reading.avro_blocks as avro_blocks
 from beam_dp.domain.dates import DateAttribute
 from beam_dp.encoding.records import encode_column
 from beam_dp.errors import InputError
-from beam_dp.releases.files.avro import encode, write_blocks
-from beam_dp.releases.files.avro_guard import HEADER, MAGIC, read_blocks
+from beam_dp.releases.files.avro import HEADER, MAGIC, encode, read_blocks, write_blocks
 from beam_dp.storage.store import DamagedFileError
 from beam_dp.transforms import ReadRecords
 from beam_dp.transforms.errors import ReadError

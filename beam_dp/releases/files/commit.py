@@ -43,7 +43,7 @@ from beam_dp.storage.store import (
 # The draw id, for drafts, of the file that begins a horizon.
 BEGINNING = "horizon"
 # Drafts without a draw: jobs that start at the same moment may see each other's.
-_WITHOUT_DRAW = tuple(f"{DRAFT_PREFIX}{each}-" for each in (TRIAL, BEGINNING))
+_WITHOUT_DRAW = (f"{DRAFT_PREFIX}{TRIAL}-", f"{DRAFT_PREFIX}{BEGINNING}-")
 
 
 @dataclass(frozen=True)

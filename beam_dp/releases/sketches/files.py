@@ -13,7 +13,7 @@ from beam_dp.errors import InputError
 from beam_dp.hashing.keys import HashKey
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.releases.files import avro
-from beam_dp.releases.files.avro_guard import read_blocks
+from beam_dp.releases.files.avro import read_blocks
 from beam_dp.releases.files.card import Card, Payload
 from beam_dp.releases.sketches.release import (
     HASH_FAMILY,

@@ -35,7 +35,7 @@ from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.reader import LinearQueries
 from beam_dp.queries.workload import workload_from_json
 from beam_dp.releases.files import avro
-from beam_dp.releases.files.avro_guard import read_blocks
+from beam_dp.releases.files.avro import read_blocks
 from beam_dp.releases.files.card import Card, Payload, is_count
 from beam_dp.releases.synthetic_database.measured_tables import (
     PROVED,

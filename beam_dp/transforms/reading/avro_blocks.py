@@ -14,8 +14,7 @@ from fastavro.schema import UnknownType
 
 from beam_dp.encoding.column_types import ColumnType, Kind, arrow_kind
 from beam_dp.encoding.units import arrow_column
-from beam_dp.releases.files.avro import encode
-from beam_dp.releases.files.avro_guard import HEADER, MAGIC, SYNC_BYTES, decode
+from beam_dp.releases.files.avro import HEADER, MAGIC, SYNC_BYTES, decode, encode
 from beam_dp.storage.store import DamagedFileError
 from beam_dp.transforms.errors import FileError
 
