@@ -49,10 +49,7 @@ def parse(
     description: str | None,
     parsed: tuple[dict[str, str], list[str]] | None = None,
 ) -> tuple[dict[str, str], list[str]]:
-    """Returns the texts of our flags, and Beam's own flags.
-
-    ``parsed``: the result of ``parse_own``, if `beam-dp` has already parsed the command line.
-    """
+    """Returns the texts of our flags, and Beam's own flags; ``parsed`` if that was done before."""
     texts, rest = parsed or parse_own(flags, argv, program=program, description=description or "")
     if rest:
         _check_beam_flags(rest, [f"--{flag.name}" for flag in flags])

@@ -160,10 +160,7 @@ class Job(ABC):
         Console().print(Group(shown, Text(), *map(plain_text, below)))
 
     def run(self, progress: Progress) -> int:
-        """Builds the pipeline, pays for the release, runs the pipeline; returns the exit code.
-
-        If anything is refused, nothing was spent or run.
-        """
+        """Builds the pipeline, pays, and runs it; returns the exit code. Refusals spend nothing."""
         token = self.token()
         pipeline = make_pipeline(self.beam_flags, self.output)
         build(self, pipeline, token)
@@ -211,10 +208,7 @@ class Job(ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class ReleaseJob(Job):
-    """A job of one transform, which makes a release: all but answers.
-
-    ``expect_records``: about how many records there should be, if known.
-    """
+    """A job of one transform, which makes a release: all but answers."""
 
     expect_records: int | None = None
 
@@ -249,10 +243,7 @@ JobT = TypeVar("JobT", bound=Job)
 
 @dataclass(frozen=True)
 class Program(Generic[JobT]):
-    """A program: the name of its module, its own flags, and a description for ``--help``.
-
-    ``make_job``: makes the job from the texts of flags, and the fields that all jobs share.
-    """
+    """A program: its module, flags and description; ``make_job`` makes a job from their texts."""
 
     name: str
     flags: Sequence[Flag]

@@ -158,10 +158,7 @@ def choose(
     *,
     account: Account | None,
 ) -> tuple[SparseMechanism, list[SparseChoice]]:
-    """Returns the mechanism that flags describe, and for ``auto`` all choices, best first.
-
-    With an ``account``, ``auto`` leaves out mechanisms that it cannot pay for.
-    """
+    """Returns the mechanism of flags; for ``auto`` all that the account can pay for, best first."""
     name = given["mechanism"]
     check_applies(given, name, _OPTIONS)
     try:

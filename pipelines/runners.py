@@ -198,11 +198,7 @@ def refuse_unshared_output(output: str, runner: str, name: str = "output") -> No
 
 
 def runner_findings() -> Iterator[Finding]:
-    """Yields whether each runner works, the local one first, which runs a small job.
-
-    For the others it looks for programs, jars and libraries, as before a job; it fetches nothing,
-    and contacts no cluster.
-    """
+    """Yields whether each runner works, the local one by a small job; contacts no cluster."""
     yield _local()
     yield _prepared(FLINK_RUNNER, job_servers.prepare_flink, job_servers.FLINK_VARIABLE)
     yield _prepared(PRISM_RUNNER, job_servers.prepare_prism, job_servers.PRISM_VARIABLE)

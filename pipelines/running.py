@@ -288,10 +288,7 @@ def cancelling(
 
 
 def cancel(result: PipelineResult, options: PipelineOptions) -> None:
-    """Asks the runner to cancel a job, and waits for ``SECONDS_TO_CANCEL`` at most.
-
-    Ignores a runner that cannot cancel, or has stopped.
-    """
+    """Asks the runner to cancel a job, and waits at most ``SECONDS_TO_CANCEL`` for it."""
     end = time.monotonic() + SECONDS_TO_CANCEL
 
     def ask() -> None:

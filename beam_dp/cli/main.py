@@ -101,10 +101,7 @@ def flags_of_command(name: str) -> tuple[Flag, ...]:
 def command_parsers(
     names: Collection[str] = (*_MODULES, *PIPELINES),
 ) -> tuple[Parser, Mapping[str, argparse.ArgumentParser]]:
-    """Returns the parser of the command line, and that of each command.
-
-    Imports only the commands in ``names``, which get their flags.
-    """
+    """Returns the parser of the command line, and of each command; imports those in ``names``."""
     parser = Parser(
         prog="beam-dp",
         description="Plan, make and read private releases.",

@@ -183,10 +183,7 @@ def _run(options: argparse.Namespace) -> None:
 
 
 def check_plan(texts: Mapping[str, str | None]) -> None:
-    """Refuses flags that are missing, do not go together, are not numbers, or name no files.
-
-    ``texts``: the text of each flag; None if it was not given.
-    """
+    """Refuses flags that are missing, do not go together, are not numbers, or name no files."""
     if texts["num_records"] == "noisy":
         condition = "must be about how many records there are: a public guess, to compare errors by"
         raise InputError("num_records", texts["num_records"], condition)

@@ -27,10 +27,7 @@ from beam_dp.queries.workload import Workload, parse_workload
 
 
 def job_of(texts: Mapping[str, str | None]) -> PlanningJob | SparsePlanningJob:
-    """Returns the job that flags describe; reads the domain and a file of queries, and no data.
-
-    ``texts``: of each flag, accepted by ``check_plan``; None if it was not given.
-    """
+    """Returns the job of flags that ``check_plan`` accepted; reads the domain, and no data."""
     given = {name: text for name, text in texts.items() if text is not None}
     promised = read_promise(given)
     if "max_sparsity" in given:

@@ -38,10 +38,7 @@ class _Plan(NamedTuple):
 
 
 def print_plan(texts: Texts, *, counts_queries: bool) -> None:
-    """Prints the options for a job, best first; reads no data.
-
-    ``texts``: the text of each flag, as ``check_plan`` accepts them; None if it was not given.
-    """
+    """Prints the options for a job, best first; ``check_plan`` must have accepted the flags."""
     if counts_queries:
         plan = _queries(texts)
     else:

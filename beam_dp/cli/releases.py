@@ -211,10 +211,7 @@ def _workload(release: Release, given: list[str]) -> Workload:
 
 
 def _finish(options: argparse.Namespace) -> None:
-    """Completes a committed release after its job was killed, and removes all drafts.
-
-    For a horizon, it does so for all its windows and blocks.
-    """
+    """Completes a committed release after its job was killed, and removes all drafts."""
     from beam_dp.releases.files.card import CARD, ReleaseError
     from beam_dp.releases.kinds import holds_horizon
     from beam_dp.releases.leftovers import finish_each, release_directories

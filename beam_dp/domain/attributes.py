@@ -149,10 +149,7 @@ class Attribute(ABC):
         return tuple(self.label(code) for code in range(self.size))
 
     def decode(self, codes: ArrayLike) -> list[Value]:
-        """Returns the released values: level, integer, bin midpoint, ``"other"`` or None.
-
-        ``codes``: shape (n,), integers in ``0..size-1``.
-        """
+        """Returns the values of codes: level, integer, bin midpoint, ``"other"`` or None."""
         array = np.asarray(codes, dtype=np.int64)
         if array.size and (int(array.min()) < 0 or int(array.max()) >= self.size):
             raise IndexError(f"codes of attribute {self.name!r} must be in 0..{self.size - 1}")

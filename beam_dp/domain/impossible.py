@@ -44,11 +44,7 @@ class Impossible:
     ranges: tuple[tuple[Range, ...], ...]
 
     def mask(self, shape: Sequence[int]) -> NDArray[np.bool_]:
-        """Returns which cells of the table of its attributes are impossible.
-
-        One axis per attribute of ``axes``; ``np.where(mask, -np.inf, 0.0)`` is the log-potential
-        that gives them no weight.
-        """
+        """Returns which cells of the table of its attributes are impossible."""
         sizes = [shape[axis] for axis in self.axes]
         if math.prod(sizes) > _MAX_TABLE_CELLS:
             condition = "must be of attributes with at most 2^28 cells to become a table"
@@ -58,10 +54,7 @@ class Impossible:
         return table
 
     def matches(self, codes: Sequence[NDArray[Any]]) -> NDArray[np.bool_]:
-        """Returns which records match, shape (n,); a code outside its attribute may or may not.
-
-        ``codes``: one array of shape (n,) per attribute of the domain, any integer type.
-        """
+        """Returns which records match, shape (n,); a code outside its attribute may or may not."""
         found: NDArray[np.bool_] | None = None
         for axis, ranges in zip(self.axes, self.ranges, strict=True):
             held = _is_among(codes[axis], ranges)

@@ -40,10 +40,7 @@ def normal_form(text: str, *, ignore_case: bool, trim: bool) -> str:
 
 
 def integer_of(text: bytes) -> int | float | None:
-    """Returns the integer in a text such as ``12``, ``-3``, `` +07 `` or ``5.0``; else None.
-
-    An integer beyond all floats is infinite, like any number of that size.
-    """
+    """Returns the integer in a text such as ``5.0``, infinite beyond all floats; else None."""
     match = _INTEGER.fullmatch(text)
     if match is None:
         return None

@@ -128,10 +128,7 @@ class KeyWords:
 def to_bytes(
     words: Words, units: NDArray[np.uint64], columns: Columns, counts: NDArray[np.int64]
 ) -> bytes:
-    """Returns records with their units, shape (2, n), and counts >= 1, shape (n,), as bytes.
-
-    The last byte is the width of the counts, 0 if all are 1.
-    """
+    """Returns records, units and counts as bytes; the last is the counts' width, 0 if all are 1."""
     width = 0
     if (counts != 1).any():
         width = np.min_scalar_type(int(counts.max())).itemsize

@@ -21,10 +21,7 @@ from beam_dp.encoding.units import mix
 def split_by(
     numbers: NDArray[Any], num_numbers: int, columns: Sequence[NDArray[Any]]
 ) -> Iterator[tuple[int, list[NDArray[Any]]]]:
-    """Yields (number, columns) for each number that rows have, ascending; rows keep their order.
-
-    ``numbers``: shape (n,), integers from 0 to ``num_numbers`` - 1.
-    """
+    """Yields (number, columns) for each number that rows have, ascending; rows keep their order."""
     if not numbers.size:
         return
     first = int(numbers[0])

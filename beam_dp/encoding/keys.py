@@ -48,10 +48,7 @@ def key_elements(
 def clamped_numbers(
     column: pa.Array | pa.ChunkedArray, largest: int
 ) -> tuple[NDArray[np.int64], Mask]:
-    """Returns each record's whole number, clamped to 0..largest, and where there is one.
-
-    Whole numbers are those that ``key_elements`` reads.
-    """
+    """Returns whole numbers as ``key_elements`` reads them, clamped, and where there is one."""
     import pyarrow as pa
 
     chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]

@@ -156,10 +156,7 @@ class TextFinder:
         self._place = {text: place for place, text in reversed(list(enumerate(normal)))}
 
     def find(self, values: pa.Array) -> NDArray[np.int64]:
-        """Returns the place of each text among the declared ones, -1 where it is not there.
-
-        Null may get any place; invalid UTF-8 gets -1.
-        """
+        """Returns the place of each text, -1 where it is not declared; null gets any place."""
         if self._is_exact:
             return positions(values, self._encoded, np.arange(len(self._encoded)))
         return by_distinct(values, self._places)

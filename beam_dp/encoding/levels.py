@@ -63,10 +63,7 @@ class Levels(ABC):
         """Codes the texts that do not stand for null."""
 
     def times(self, values: NDArray[Any], unit: int, has_zone: bool) -> Coded:
-        """Codes dates and times, integers since 1970 of ``unit`` nanoseconds each.
-
-        With a zone they are moments, in UTC; otherwise local times.
-        """
+        """Codes integers since 1970 of ``unit`` nanoseconds: in UTC with a zone, otherwise local."""
         return self.nothing(len(values))
 
     def booleans(self, values: layouts.Mask) -> Coded:

@@ -49,10 +49,7 @@ _PLAIN_PATTERN = re.compile(r"(?!.*\*\*)[^\[\]{}\\]*")
 
 @dataclass(frozen=True)
 class Command:
-    """A command of `beam-dp` that does not run on Beam.
-
-    ``run``: runs it on the parsed flags; returns an exit code, or None for 0.
-    """
+    """A command that does not run on Beam; ``run`` returns an exit code, or None for 0."""
 
     flags: tuple[Flag, ...]
     run: Callable[[argparse.Namespace], int | None]

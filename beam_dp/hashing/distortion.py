@@ -106,10 +106,7 @@ class Distortion:
         return math.sqrt(2 * self.sparsity * chances) * self._per_root
 
     def squared_norm(self, failure_probability: float) -> float:
-        """Returns a bound on |Aq|^2 / R for all queries, except with the probability.
-
-        It is |q|^2 plus the distortion of the query with itself.
-        """
+        """Returns a bound on |Aq|^2 / R for all queries, except with the probability."""
         m = self.sparsity
         if self._is_dense:
             return m + self.bound(math.sqrt(m), 1.0, failure_probability)

@@ -59,11 +59,7 @@ class DenseSigns:
         return DenseSigns, (self.key, self.projection_width)
 
     def add(self, accumulators: NDArray[np.int64], keys: Words, weights: NDArray[np.int64]) -> None:
-        """Adds the columns of `keys`, times their weights, to the accumulators, in place.
-
-        ``accumulators``: shape (projection_width,), int64, C-contiguous.
-        ``keys``: universe elements, shape (n,), uint64; repetitions count.
-        """
+        """Adds the columns of keys, times weights, to accumulators (C-contiguous) in place."""
         _check(accumulators, keys, weights, self.projection_width)
         self._evaluator.add_signs(accumulators, keys, weights)
 
@@ -142,11 +138,7 @@ class BlockSigns:
         return BlockSigns, (self.key, self.projection_width, self.num_blocks)
 
     def add(self, accumulators: NDArray[np.int64], keys: Words, weights: NDArray[np.int64]) -> None:
-        """Adds the columns of `keys`, times their weights, to the accumulators, in place.
-
-        ``accumulators``: shape (projection_width,), int64, C-contiguous; block by block.
-        ``keys``: universe elements, shape (n,), uint64; repetitions count.
-        """
+        """Adds the columns of keys, times weights, to accumulators (C-contiguous) in place."""
         _check(accumulators, keys, weights, self.projection_width)
         self._evaluator.add_to_blocks(
             accumulators, keys, weights, self.num_blocks, self._bucket_bits
@@ -159,12 +151,7 @@ class BlockSigns:
         return accumulators
 
     def buckets_and_signs(self, keys: Words) -> tuple[NDArray[np.int64], NDArray[np.int8]]:
-        """Returns where the entries of each column are, and what.
-
-        Returns:
-            the bucket in each block, shape (n, num_blocks), int64, in 0..num_buckets - 1 (its row
-            is block * num_buckets + bucket); and its entry, int8, +1 or -1.
-        """
+        """Returns the bucket of each key in each block, shape (n, num_blocks), and +1 or -1."""
         _check_keys(keys)
         values = self._evaluator.values(keys)
         buckets, negative = split_values(values, self.num_blocks, self._bucket_bits)

@@ -32,10 +32,7 @@ def parents_of(sizes: tuple[int, ...], level: int) -> Indices:
 
 
 class HierarchyErrors:
-    """The variances of all answers of a ``Hierarchy``, for noise of variance 1.
-
-    ``roots``: covariances of the sums of the roots, shape (roots, roots).
-    """
+    """The variances of all answers of a ``Hierarchy``, for noise of variance 1."""
 
     def __init__(
         self,

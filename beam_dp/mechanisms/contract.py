@@ -150,10 +150,7 @@ class AnswersPlan(Plan):
         return {name: value for name, value in self.card().items() if name in fixed}
 
     def card(self, num_records: int | None = None) -> dict[str, Any]:
-        """Returns the plan's part of a card, as JSON values.
-
-        ``num_records``: the number that was drawn; None where it is public, or not drawn yet.
-        """
+        """Returns the plan's part of a card; with ``num_records`` if that was drawn."""
         known = None if self.num_records == "noisy" else self.num_records
         number = known if num_records is None else num_records
         domain = {} if self.universe is None else {"domain": self.universe.to_json()}
@@ -177,10 +174,7 @@ class AnswersPlan(Plan):
 
 
 def check_promise(plan: Plan, guarantee: Guarantee) -> None:
-    """Refuses a plan whose noise breaks its promise, or costs more than its loss.
-
-    ``verification`` recomputes both from ``Plan.steps``, as `beam-dp verify` does from a card.
-    """
+    """Refuses a plan whose noise, by ``Plan.steps``, breaks its promise or exceeds its loss."""
     if plan.guarantee != guarantee:
         condition = "must be what was asked for"
         raise InputError("guarantee", plan.guarantee.to_json(), condition)

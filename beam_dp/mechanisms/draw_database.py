@@ -22,11 +22,7 @@ def draw_database(
     noise: NoiseSource,
     progress: Progress | None = None,
 ) -> SyntheticDatabase:
-    """Returns a release that keeps ``plan.guarantee``, with values drawn within their bins.
-
-    ``summary``: exact; from ``choose_accumulator``, which has the tables of the plan.
-    ``progress``: called with public quantities.
-    """
+    """Returns a release that keeps ``plan.guarantee``, with values drawn within their bins."""
     if not isinstance(summary, Marginals):
         summary = summary.marginals(plan.summary_tables)
     release = mechanism.release(plan, summary, noise, progress)

@@ -176,10 +176,7 @@ def answers_option(job: PlanningJob, distribution: Distribution) -> Option:
 
 
 def intervals_option(job: PlanningJob) -> Option:
-    """Plans the release of all intervals of an attribute, for those that are asked for.
-
-    The expected error is exact: the root of the mean variance of these intervals.
-    """
+    """Plans the release of all intervals of an attribute; the expected error is exact."""
     option = Option("intervals", "tight", "release_intervals")
     try:
         attribute, low, high = asked_intervals(job)

@@ -115,10 +115,7 @@ def discrete_parameter(squared_deviation: Real) -> float:
 
 
 def squared_deviation(parameter: Real) -> Fraction:
-    """Returns the squared deviation of a continuous Gaussian as private as a discrete one.
-
-    ``parameter``: s, > 2, in grid units: see ``discrete_gaussian_mu``.
-    """
+    """Returns the squared deviation of a continuous Gaussian as private as a discrete one."""
     return Fraction(parameter) ** 2 - _SMOOTHING**2
 
 

@@ -52,10 +52,7 @@ def down_to_digits(value: float, digits: int) -> float:
 
 
 def rounded_up(value: Fraction, bits: int = 160) -> Fraction:
-    """Returns a number of a few binary digits, at least as large as this one and hardly more.
-
-    Sums of many such numbers stay short.
-    """
+    """Returns a number of few binary digits, hardly larger: sums of many of them stay short."""
     if value == 0:
         return value
     shift = bits - value.numerator.bit_length() + value.denominator.bit_length()

@@ -162,10 +162,7 @@ class QueryBatch:
         return len(self.axes) * math.prod(each.size for each in self.literals)
 
     def answers(self, tables: Mapping[Axes, NDArray[Number]]) -> NDArray[Number]:
-        """Returns the sum of each query over the table of its attributes; exact for int64.
-
-        The result has shape (num_sets, num_queries).
-        """
+        """Returns the sum of each query over its table, shape (num_sets, num_queries); exact."""
         table = np.stack([tables[axes] for axes in self.axes])
         totals = table.reshape(len(self.axes), -1).sum(axis=1, keepdims=True)
         # Each step sums along the first axis and makes it the last: the final order is this one.
@@ -176,10 +173,7 @@ class QueryBatch:
         return self._sums(totals, found)
 
     def spread(self, weights: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Returns tables with the sum of all queries times the workload's weights.
-
-        The transpose of ``answers``; shape (num_sets, *sizes of the attributes), int64.
-        """
+        """Returns tables with the sum of all queries times weights: ``answers`` transposed."""
         num_literals = [len(each.first) for each in self.literals]
         mine = weights[self.positions]
         table = np.zeros((math.prod(num_literals), len(self.axes)), np.int64)

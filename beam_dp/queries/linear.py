@@ -48,10 +48,7 @@ class LinearQuery(ABC):
 
     @abstractmethod
     def mean(self, weights: NDArray[np.float64]) -> float:
-        """Returns the mean of q under a distribution, in [0, 1].
-
-        ``weights``: shape (num_cells,), float64, sums to 1.
-        """
+        """Returns the mean of q under a distribution, in [0, 1]."""
 
     @abstractmethod
     def add_to(self, table: NDArray[np.float64], step: float) -> None:
@@ -228,10 +225,7 @@ class Parity(LiteralQuery):
 
 @dataclass(frozen=True)
 class Explicit(LinearQuery):
-    """A query by its value at every cell, rounded to multiples of 2^-16.
-
-    ``numerators``: 2^16 times the values, as the bytes of little-endian int32.
-    """
+    """A query by its value at every cell; ``numerators`` are 2^16 times these, as int32 bytes."""
 
     shape: Shape
     numerators: bytes = field(repr=False)

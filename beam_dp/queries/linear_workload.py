@@ -362,10 +362,7 @@ def parities(domain: Domain, rest: str, spec: str) -> Iterator[LinearQuery]:
 
 
 def intervals(domain: Domain, rest: str, spec: str) -> Iterator[LinearQuery]:
-    """Yields every interval of an attribute's levels, by its first and then its last level.
-
-    Neither "other" nor null lies in an order: they are in no interval.
-    """
+    """Yields the intervals of levels, by first and last level; other and null are in none."""
     axis = _axis(domain, rest, spec)
     size = domain.attributes[axis].num_levels
     check_num_queries(size * (size + 1) // 2, spec)

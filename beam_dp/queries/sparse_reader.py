@@ -32,11 +32,7 @@ class SparseQueries:
         self.hash_key = hash_key
 
     def from_json(self, parsed: Any) -> SparseQuery:
-        """Returns the query that a JSON value describes.
-
-        ``parsed``: as of ``SparseQuery.from_json``, or ``{"row_conjunction": "1*0"}``: see
-        ``conjunction_of_text``.
-        """
+        """Returns the query of ``SparseQuery.from_json`` or of ``conjunction_of_text``."""
         if isinstance(parsed, Mapping) and set(parsed) == {"row_conjunction"}:
             read = conjunction_of_text(parsed["row_conjunction"])
         else:

@@ -410,10 +410,7 @@ def products_bound(queries: Sequence[LinearQuery]) -> int | None:
 
 
 def sets_of_products(queries: Sequence[LinearQuery]) -> dict[int, Sets] | None:
-    """Returns, by position of each attribute, which sets of its codes queries contain.
-
-    None if a query is not a product.
-    """
+    """Returns the sets of codes in queries, by attribute; None if a query is not a product."""
     if any(isinstance(query, Disjunction) for query in queries):
         # Complements shatter the same cells; that of one literal is one literal.
         if not all(isinstance(each, Disjunction) or _is_literal(each) for each in queries):

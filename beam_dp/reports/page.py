@@ -72,14 +72,7 @@ class Beside:
 
 
 def report_page(release: AnyRelease, beside: Beside) -> str:
-    """Returns the report of a release as one HTML file.
-
-    ``beside``: known from elsewhere. With ``truth`` the page is as private as the records, and
-    says so in its title, on its screen, and on each printed page.
-
-    Returns:
-        Under 2 MB; the same text for the same arguments.
-    """
+    """Returns the report as one HTML file under 2 MB; as private as ``beside.truth``, if given."""
     told: Told = of_kind("report", release, beside.truth)
     is_private = beside.truth is not None
     title = f"{told.title}: differentially private release {release.id[:8]}"

@@ -47,10 +47,7 @@ class Column:
         return cls(name, None, reason=reason)
 
     def within(self, low: Any, high: Any, *, is_open: tuple[bool, bool] = (False, False)) -> Column:
-        """Returns the column with declared bounds; bounds that are not finite numbers are ignored.
-
-        ``is_open`` says whether each bound itself is excluded.
-        """
+        """Returns the column with declared bounds, which are open or not; ignores infinite ones."""
         bounds: list[int | float | None] = []
         for bound, excluded, step in ((low, is_open[0], 1), (high, is_open[1], -1)):
             if not is_number(bound) or not abs(bound) < 2**63:

@@ -91,10 +91,7 @@ def _property(name: str, schema: Any, named: dict[str, Any]) -> Column:
 
 
 def _members(schema: Any, named: dict[str, Any], seen: set[str]) -> list[dict[str, Any]]:
-    """Returns the alternatives of a schema: of unions, and one for each type of a list.
-
-    Each reference is followed once, so references in a circle end.
-    """
+    """Returns the alternatives of unions and lists of types; follows each reference once."""
     name = schema.get("$ref") if isinstance(schema, dict) else None
     if isinstance(name, str):
         if name in seen:

@@ -189,10 +189,7 @@ _LEAST_EXPECTED, _ENOUGH_EXPECTED, _SHARE_EXPECTED = 10.0, 200.0, 0.01
 
 @dataclasses.dataclass(frozen=True)
 class SamplerAudit:
-    """A chi-square test of outcomes against their law.
-
-    ``statistic``: Pearson's; infinite where something impossible happened.
-    """
+    """A chi-square test against a law; infinite if something impossible happened."""
 
     statistic: float
     critical_value: float

@@ -348,10 +348,7 @@ _DIGITS = 4  # of a threshold
 
 @dataclasses.dataclass(frozen=True)
 class EarlyStop:
-    """Rounds, and when they end.
-
-    ``max_error``: of any query, in records.
-    """
+    """Rounds, when they end, and the largest error of any query, in records."""
 
     num_rounds: int
     stop_below: float

@@ -63,11 +63,7 @@ class Theorem:
         return Bound(self.name, num_records, error, probability)
 
     def records_needed(self, max_error_fraction: float) -> int | None:
-        """Returns the least number of records for which no error exceeds that share of them.
-
-        Returns:
-            The number, or None where 2^40 records, the most there may be, are not enough.
-        """
+        """Returns the least number of records with no larger error; None if 2^40 are too few."""
         checked_fraction(max_error_fraction)
 
         def is_enough(num_records: int) -> bool:
@@ -104,11 +100,7 @@ def checked_fraction(max_error_fraction: float) -> float:
 def checked_parameters(
     *, failure_probability: float | None = None, counts: dict[str, int], reals: dict[str, float]
 ) -> None:
-    """Refuses public parameters that are out of range.
-
-    ``counts``: integers >= 1, by name.
-    ``reals``: finite numbers > 0, by name.
-    """
+    """Refuses public parameters out of range: counts are integers >= 1, reals > 0."""
     if failure_probability is not None:
         check_failure_probability(failure_probability)
     for name, count in counts.items():

@@ -40,10 +40,7 @@ _TOP_FACTORS = (0.6, 0.75, 0.9, 1.1, 1.3, 1.6, 2.0)
 
 
 def error_of(strategy: Hierarchy, power: int) -> float:
-    """Returns the mean squared error of a tree in units of its noise's calibration.
-
-    ``power``: 1 where the noise scales with the L1 sensitivity, 2 with the L2 sensitivity.
-    """
+    """Returns a tree's mean squared error; ``power`` is the norm that its noise scales with."""
     if power == 1:
         return float(strategy.l1_sensitivity**2 * strategy.errors.mean())
     return strategy.l2_sensitivity_squared * strategy.errors.mean()

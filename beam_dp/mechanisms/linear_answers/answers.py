@@ -93,11 +93,7 @@ class LinearAnswersPlan(AnswersPlan):
         return noise / self.grid
 
     def exact(self, counts: NDArray[np.int64], grid: int) -> NDArray[np.int64]:
-        """Returns the exact answers, in steps of a record; secret.
-
-        ``counts``: shape (num_cells,), int64, records; secret.
-        ``grid``: steps of one record: 2^16, or 1 where all queries are 0 or 1.
-        """
+        """Returns the exact answers, in steps of 1 / ``grid`` records; secret, like the counts."""
         expected = (self.workload.domain.num_cells,)
         if counts.shape != expected or counts.dtype != np.int64:
             condition = f"must be int64 of shape {expected}"
@@ -134,10 +130,7 @@ Choice = Literal["auto", "discrete_laplace", "discrete_gaussian"]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class WorkloadAnswersPlan(LinearAnswersPlan):
-    """The plan of ``draw_workload_answers``, from public numbers alone.
-
-    ``sensitivity``: of all answers together, for the relation and the unit of the guarantee.
-    """
+    """The plan of ``draw_workload_answers``; ``sensitivity`` is of all answers together."""
 
     sensitivity: WorkloadSensitivity
 

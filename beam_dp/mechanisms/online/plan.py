@@ -375,10 +375,7 @@ def _tight(
 def _candidates(
     guarantee: Guarantee, updates: int, asked: int, beta: float
 ) -> tuple[tuple[SparseVectorNoise, float, float], ...]:
-    """Returns noises, each with its margin for questions and its bound for answers, in records.
-
-    Cached for searches for the number of records that a plan needs.
-    """
+    """Returns noises, with margins for questions and bounds for answers; cached for searches."""
     return tuple(
         (noise, noise.margin(asked, beta, GRID), noise.answer_bound(beta, GRID))
         for noise in _noises(guarantee, updates)

@@ -29,10 +29,7 @@ MAX_SPARSITY = 2**31
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SparseMWPlan(OnlinePlan):
-    """The public parameters of sparse online multiplicative weights; see ``plan_sparse_mw``.
-
-    ``max_sparsity``: m, the most elements that a query may name.
-    """
+    """The plan of ``plan_sparse_mw``; a query names at most m = ``max_sparsity`` elements."""
 
     rounds_up: ClassVar[bool] = False
 

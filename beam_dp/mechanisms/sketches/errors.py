@@ -314,10 +314,7 @@ def _moved_estimate(
 
 
 def _rows(law: NDArray[np.float64], num_rows: int, number: int) -> NDArray[np.float64]:
-    """Returns cells of elements, shape (number, num_rows), by the quantiles of their law.
-
-    Points that fill the cube evenly (Roberts, 2018): no randomness, and the same each time.
-    """
+    """Returns cells by quantiles of their law, at points that fill the cube (Roberts, 2018)."""
     below = np.cumsum(np.concatenate([law[:0:-1], law]))
     golden = 2.0
     for _ in range(60):

@@ -32,10 +32,7 @@ _LEVELS_AT_ONCE = 256
 
 @dataclasses.dataclass
 class _Node:
-    """The cells of one query, or all cells.
-
-    ``queries``: positions of the queries with exactly these cells.
-    """
+    """The cells of one query, or all cells; ``queries`` are those with exactly these cells."""
 
     queries: list[int]
     children: list[int]

@@ -28,10 +28,7 @@ _OPERATIONS = 64  # more than a budget goes through
 
 @dataclasses.dataclass(frozen=True)
 class SparseVectorNoise:
-    """The noise of one run, in records: threshold, questions and answers.
-
-    ``answer_noise``: the noise of a numeric answer; None where there is none.
-    """
+    """The noise of one run, in records; ``answer_noise`` is None where no answer is numeric."""
 
     method: Method
     guarantee: Guarantee

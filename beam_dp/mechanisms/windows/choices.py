@@ -36,10 +36,7 @@ _CONDITION = "must be 'one', 'running' or 'trailing:N' with N from 1 to"
 
 @dataclasses.dataclass(frozen=True)
 class Question:
-    """Sums of consecutive windows that are asked for at all times alike.
-
-    ``length``: how many windows are summed; None for all of them since the start.
-    """
+    """Sums of ``length`` consecutive windows, or of all since the start if it is None."""
 
     length: int | None
 

@@ -160,10 +160,7 @@ class WindowTablesPlan(Plan):
     def draw_block(
         self, number: int, marginals: Marginals, noise: NoiseSource, horizon_id: str
     ) -> WindowTables:
-        """Returns the release of one block, with noise of its own, as ``draw`` does.
-
-        ``marginals``: exact tables of all its windows together; secret.
-        """
+        """Returns the release of one block, with noise of its own, from tables of its windows."""
         if self.blocks is None:
             raise InputError("block", number, "must be of a plan that measures blocks")
         checked_integer("number", number, 0, len(self.blocks) - 1)

@@ -117,10 +117,7 @@ _CREATION_LOCK = 0x6265616D6470
 
 
 class Storage:
-    """Transactions on one database.
-
-    ``wait_seconds``: how long to wait for a lock, > 0.
-    """
+    """Transactions on one database, which wait ``wait_seconds`` for a lock."""
 
     def __init__(self, url: str, wait_seconds: float) -> None:
         self.wait_seconds = wait_seconds

@@ -109,11 +109,7 @@ class AnswerRows(Sequence[Row]):
 def write_batch(
     rows: Sequence[Mapping[str, Any]], draw_id: str, number: int, directory: str | os.PathLike[str]
 ) -> bool:
-    """Writes one batch of a stream's answers, unless another attempt has written it.
-
-    ``directory``: for this stream alone; local, ``gs://BUCKET/FOLDER`` or
-    ``s3://BUCKET/FOLDER``.
-    """
+    """Writes a batch to a stream's own directory, unless another attempt has written it."""
     store = store_for(directory, "output")
     name = answers_file(draw_id, number)
     draft = store.open_draft(draw_id)
@@ -131,10 +127,7 @@ def rows_bytes(rows: Sequence[Row], draw_id: str) -> bytes:
 
 
 def read_rows(data: bytes, num_rows: int | None = None) -> AnswerRows:
-    """Returns the rows of a file.
-
-    ``num_rows``: that there must be; None if it is not known.
-    """
+    """Returns the rows of a file, which must be ``num_rows`` if that is known."""
     blocks: list[bytes] = []
     places, found = array("q"), 0
     for number, block in read_blocks(data, ANSWER_SCHEMA):

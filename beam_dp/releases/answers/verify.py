@@ -182,10 +182,7 @@ def _stated_probability(plan: Mapping[str, Any]) -> float:
 
 
 def _verify_top_queries(release: AnswersRelease) -> Verification:
-    """Verifies the largest answers.
-
-    Their number is compared with the card, unless a query is too long for the file.
-    """
+    """Verifies the largest answers, and their number unless a query is too long for the file."""
     figures, plan = Figures(), release.card["plan"]
     check_fields("plan", plan, (*_PLAN, *_CHOICE), ("ledger_release",))
     _card_figures(release, plan, figures)

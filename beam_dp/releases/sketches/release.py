@@ -99,11 +99,7 @@ class NoisySketch:
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class NoisyCounts:
-    """The elements whose noisy counts reached a threshold.
-
-    ``elements``: shape (n,), uint64, ascending.
-    ``counts``: shape (n,), int64, each at least the threshold.
-    """
+    """The elements, ascending, whose noisy counts reached a threshold, and these counts."""
 
     elements: NDArray[np.uint64]
     counts: NDArray[np.int64]

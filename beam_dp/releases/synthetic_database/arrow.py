@@ -21,11 +21,7 @@ if TYPE_CHECKING:
 def arrow_table(
     domain: Domain, codes: Sequence[NDArray[Any]], bin_values: Mapping[str, NDArray[Any]]
 ) -> pa.Table:
-    """Returns records as a table of ``arrow_schema``.
-
-    ``codes``: of each attribute, shape (n,).
-    ``bin_values``: of each attribute whose values were drawn, shape (n,).
-    """
+    """Returns records, with values that were drawn, as a table of ``arrow_schema``."""
     check_arrow()
     import pyarrow as pa
 
@@ -44,10 +40,7 @@ def arrow_schema(domain: Domain) -> pa.Schema:
 
 
 def arrow_type(attribute: Attribute) -> pa.DataType:
-    """Returns the type of an attribute's column; text where values are of several types.
-
-    So are numbers next to ``other``: no type of frames and of Parquet contains both.
-    """
+    """Returns the type of a column: text if its values are of several types, or ``other``."""
     import pyarrow as pa
 
     return {
@@ -74,10 +67,7 @@ def _type_name(attribute: Attribute) -> str:
 
 
 def column_values(attribute: Attribute, codes: Sequence[int]) -> list[Value]:
-    """Returns the values of codes as the column of an attribute without bins holds them.
-
-    Needs no pyarrow, which readers of answers may not have installed.
-    """
+    """Returns the values of codes in an attribute without bins; needs no pyarrow."""
     is_text = _type_name(attribute) == "string"
     return [_plain(value, is_text) for value in attribute.decode(codes)]
 

@@ -54,11 +54,7 @@ _ROUNDING = 1e-9
 
 @dataclass(frozen=True, eq=False)
 class Estimates:
-    """The answers of a synthetic database, with their errors.
-
-    ``measured``: the noisy tables; None if the release keeps none.
-    ``num_records``: the number of records, where it is public.
-    """
+    """The answers of a synthetic database; ``measured`` is None if it keeps no noisy tables."""
 
     fitted: FittedTables
     measured: NoisyMeasurements | None
@@ -71,10 +67,7 @@ class Estimates:
         return [self.better(*both) for both in self.both(queries)]
 
     def both(self, queries: Sequence[VectorQuery]) -> Iterator[tuple[Estimate, Estimate | None]]:
-        """Yields the fitted and the unbiased answer of each query, in order.
-
-        The second is None if measured tables do not cover the query.
-        """
+        """Yields each fitted answer, and the unbiased one where measured tables cover it."""
         queries = [each if each.axes else self._everybody for each in queries]
         by_axes: dict[Axes, list[int]] = {}
         for place, query in enumerate(queries):

@@ -189,11 +189,7 @@ class UnmeasuredPair:
         return _OF_DISTANCE * distance * math.sqrt(total) / max(spread, 1.0)
 
     def invented(self, first: Table, second: Table) -> Vector:
-        """Returns how wrong the fit's own dependence is expected to be.
-
-        Returns:
-            shape (rows,), records.
-        """
+        """Returns the expected error of the fit's own dependence, shape (rows,), records."""
         return _OF_FIT * np.abs(_sums(self.table - self.expected, first, second))
 
     def lift(self, first: Table, second: Table) -> Vector:

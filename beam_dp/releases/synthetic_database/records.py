@@ -175,10 +175,7 @@ def num_bin_values(domain: Domain, num_records: int) -> int:
 def checked_values(
     domain: Domain, codes: Codes, counts: NDArray[np.int64], values: Mapping[str, Any]
 ) -> dict[str, NDArray[Any]]:
-    """Returns values within bins in the types of ``BinnedAttribute.values_within``.
-
-    ``codes``: of the distinct records.
-    """
+    """Returns values within bins in the types of ``BinnedAttribute.values_within``."""
     binned = [each for each in domain if isinstance(each, BinnedAttribute)]
     if set(values) != ({each.name for each in binned} if values else set()):
         raise InputError("bin_values", sorted(values), "must be of all attributes with bins")
@@ -291,10 +288,7 @@ def _shuffled(
 def _places(
     distinct: NDArray[np.int64], which: NDArray[np.int64], following: NDArray[np.int64]
 ) -> NDArray[np.int64]:
-    """Returns the place of each row among the values, and advances ``following``.
-
-    ``following``: for each record of the release, the place of its next row.
-    """
+    """Returns the place of each row among the values, and advances ``following``."""
     order = np.argsort(which, kind="stable")
     held = np.bincount(which, minlength=len(distinct))
     starts = following[distinct] - np.cumsum(held) + held
@@ -377,10 +371,7 @@ def number_levels(attribute: Attribute, numbers: NDArray[Any]) -> NDArray[np.int
 
 @dataclass(frozen=True, eq=False)
 class FittedTables:
-    """Marginals of a release from its hypothesis, or from its records.
-
-    Fields as of ``SyntheticDatabase``; answers are scaled to ``num_represented`` records.
-    """
+    """Marginals from the hypothesis or the records, scaled to ``num_represented`` records."""
 
     domain: Domain
     potentials: Sequence[tuple[Names, Table]]

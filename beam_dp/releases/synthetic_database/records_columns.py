@@ -36,10 +36,7 @@ _NUMBER_BYTES = 64  # of a number, a date or a time, and more than of these
 
 
 def columns_bytes(release: SyntheticDatabase) -> bytes:
-    """Returns the file of the released records, in the release's format.
-
-    The same bytes of the same release, as long as pyarrow is the same.
-    """
+    """Returns the file of records in the release's format: the same with the same pyarrow."""
     import pyarrow as pa
     import pyarrow.csv
     import pyarrow.parquet

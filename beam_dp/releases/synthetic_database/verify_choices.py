@@ -309,10 +309,7 @@ def score_figures(
     public_number: int | None,
     figures: Figures,
 ) -> None:
-    """Compares what bounds of left-out pairs follow from with what is stated of the scores.
-
-    ``public_number``: of records, where it is public.
-    """
+    """Compares what the bounds of left-out pairs follow from with the stated scores."""
     stated = parameters.get("score_deviation")
     figures.same("distances: standard_deviation", distances.deviation, stated)
     figures.equal("distances: pairs", len(distances.pairs), parameters.get("num_candidates"))

@@ -70,10 +70,7 @@ def _parts(items: Sequence[Any], size: Any) -> list[list[Any]]:
 
 
 def each_query(elements: Iterable[Any]) -> Iterator[Any]:
-    """Yields the single queries of queries, lists of them, and numbered lists.
-
-    Numbered lists come first, by their numbers; the others as they are.
-    """
+    """Yields the single queries of queries and lists; numbered lists first, by number."""
     others: list[Any] = []
     numbered: list[tuple[int, list[Any]]] = []
     for element in elements:
@@ -100,10 +97,7 @@ RELEASE_SHARD_BYTES = 2**23
 
 
 class Draw(beam.DoFn):
-    """The only step that draws noise.
-
-    ``drawing``: a function of a noise source and the side inputs; all that it returns is public.
-    """
+    """The only step that draws noise; ``drawing`` returns public values from it and side inputs."""
 
     def __init__(self, drawing: Callable[..., Iterable[Any]]) -> None:
         self.drawing = drawing
@@ -155,10 +149,7 @@ def draw_release(
     plan: LeftOutPlan | None = None,
     left_out: beam.PCollection[tuple[int, bytes]] | None = None,
 ) -> beam.PCollection[ReleaseShard]:
-    """Returns the shards of a release that is drawn once.
-
-    ``plan``: for counts of the records that were left out, if the same draw is to hold them.
-    """
+    """Returns the shards of one draw, with counts of left-out records if ``plan`` is given."""
     drawing = functools.partial(_drawn, release, plan)
     return draw_once(pipeline, drawing, (left_out, *sides), min_ram, ReleaseShard)
 

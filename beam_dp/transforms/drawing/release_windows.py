@@ -35,10 +35,7 @@ DrawRelease = Callable[[int, Marginals, NoiseSource, str], Any]
 def horizon_card(
     plan: WindowsPlan, source: Mapping[str, Any] | None = None, *, replayable: bool
 ) -> horizon_files.HorizonCard:
-    """Returns what the ``horizon.json`` of a plan promises.
-
-    ``source``: JSON values that describe the source, and must be the same after a restart.
-    """
+    """Returns what ``horizon.json`` promises; ``source`` must be the same after a restart."""
     return horizon_files.HorizonCard(
         horizon=plan.horizon,
         unit=plan.unit,

@@ -149,10 +149,7 @@ def _check_json_depth(schema: Schema) -> None:
 
 
 def _check_depth(kind: Schema, level: int, depths: dict[str, int | None]) -> int:
-    """Returns how deep values of a type are nested: arrays, maps, records and unions in each other.
-
-    ``depths``: of the types that have a name; None while theirs is not known.
-    """
+    """Returns how deep a type is nested; ``depths`` has the named types, None if not known yet."""
     if isinstance(kind, str):
         known = 0 if kind in _PRIMITIVES else depths[kind]
         if known is None:
@@ -215,10 +212,7 @@ def read_header(file: IO[bytes]) -> AvroHeader:
 
 
 def _read_metadata(file: IO[bytes]) -> tuple[dict[str, Any], int]:
-    """Returns the header and its length.
-
-    fastavro's own reader would look at the schema before anything is known of it.
-    """
+    """Returns the header and its length; fastavro's reader would look at the schema first."""
     head = file.read(2**16)
     if not head.startswith(MAGIC):
         raise ValueError("is not an Avro container file")
@@ -286,10 +280,7 @@ def range_batches(
 
 
 def _of_columns(schema: Any, columns: Sequence[str]) -> Any | None:
-    """Returns the schema of some columns, so that the others are passed over without a value.
-
-    None where the type of one is defined in a column that is not among them.
-    """
+    """Returns the schema of some columns; None if it uses a type defined in another column."""
     fields = [each for each in schema["fields"] if each["name"] in columns]
     if len(fields) == len(schema["fields"]):
         return None
@@ -310,10 +301,7 @@ def _batch(
 
 
 def _times(values: list[Any], kind: pa.DataType) -> pa.Array:
-    """Values whose integers are dates or times; the others stay what they are.
-
-    A file may hold a longer integer than its type allows: that is no date.
-    """
+    """Returns values as dates or times; integers that are too long for these stay integers."""
     largest = 2 ** (kind.bit_width - 1)
     is_time = [type(value) is int and -largest <= value < largest for value in values]
     times = pa.array(

@@ -32,11 +32,7 @@ _PIECE_BYTES = 2**17
 
 
 def read_header(file: IO[bytes]) -> tuple[list[str], int]:
-    """Returns the column names and where the first record starts; no names for an empty file.
-
-    Raises ``FileError`` if the first line is not a header: blank, not UTF-8, malformed, or too
-    long.
-    """
+    """Returns the names and where records start; FileError if the first line is no header."""
     head = b""
     while len(head) <= MAX_LINE_BYTES:
         chunk = file.read(2**16)
@@ -55,10 +51,7 @@ def read_header(file: IO[bytes]) -> tuple[list[str], int]:
 
 
 def _names(line: bytes) -> list[str]:
-    """Returns the names in the first line of a file.
-
-    After a blank line all lines would be malformed records, and dropped silently.
-    """
+    """Returns the names in the first line; refuses a blank one, which would drop all records."""
     if line.startswith(_UTF16_BOMS) or b"\0" in line:
         raise FileError("must be UTF-8 text, and looks like UTF-16: save it as UTF-8")
     try:

@@ -116,10 +116,7 @@ _BATCH_RECORDS = 2**16  # columns of a Parquet batch stay in the cache while the
 
 @dataclasses.dataclass(frozen=True)
 class Wanted:
-    """What is read of each record.
-
-    ``columns``: the columns to read; None for all.
-    """
+    """What is read of each record; ``columns`` of None are all."""
 
     columns: Sequence[str] | None = None
     integers: Collection[str] = ()
@@ -280,10 +277,7 @@ def _texts(schema: pa.Schema) -> set[str]:
 
 
 def _short_dictionaries(metadata: Any, texts: set[str]) -> list[str]:
-    """Returns the text columns that are stored with a short dictionary, to be read as such.
-
-    A long dictionary would be copied into every batch.
-    """
+    """Returns text columns with a short dictionary; a long one is copied into every batch."""
     if metadata.num_row_groups == 0:
         return []
     group = metadata.row_group(0)
