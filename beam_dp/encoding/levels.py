@@ -63,7 +63,7 @@ class Levels(ABC):
         """Codes the texts that do not stand for null."""
 
     def times(self, values: NDArray[Any], unit: int, has_zone: bool) -> Coded:
-        """Codes integers since 1970 of ``unit`` nanoseconds: in UTC with a zone, otherwise local."""
+        """Codes integers since 1970 of ``unit`` nanoseconds: in UTC with a zone, else local."""
         return self.nothing(len(values))
 
     def booleans(self, values: layouts.Mask) -> Coded:
