@@ -1,1 +1,1 @@
-"""Mechanisms: the only door from the secret side, a summary, to the public side, a release."""
+"""Mechanisms: the only code that turns a secret exact summary into a public release."""

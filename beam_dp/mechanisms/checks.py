@@ -16,7 +16,7 @@ from beam_dp.privacy.guarantee import Guarantee, Neighboring
 Progress = Callable[[str, int, int], None]
 NumRecords = int | Literal["noisy"]
 
-# The flags of fields with these names.
+# The flags for plan fields with these names.
 CALIBRATION = option_of(shared.CALIBRATION)
 FAILURE_PROBABILITY = option(
     "of any stated bound being wrong, > 0 and < 1", "B", number, default="0.05"
@@ -34,7 +34,7 @@ def check_num_records(num_records: NumRecords, guarantee: Guarantee) -> None:
 
 
 def check_noise(guarantee: Guarantee, scales: Iterable[float]) -> None:
-    """Refuses a guarantee whose noise would not fit 64-bit integers, before it is drawn."""
+    """Refuses a guarantee whose noise would not fit 64-bit integers, before any noise is drawn."""
     if not max(scales, default=0.0) <= MAX_SCALE:
         raise InputError(
             "epsilon",
@@ -45,7 +45,7 @@ def check_noise(guarantee: Guarantee, scales: Iterable[float]) -> None:
 
 
 def check_failure_probability(failure_probability: float) -> None:
-    """Refuses a probability outside (0, 1), or so small that sums would lose it."""
+    """Refuses a probability outside (0, 1), or too small for floating-point sums."""
     name = "failure_probability"
     checked_number(name, failure_probability, least=LEAST_FAILURE_PROBABILITY, below=1)
 

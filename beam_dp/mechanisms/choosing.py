@@ -1,8 +1,9 @@
 """Selection from a public list by the exponential mechanism with integer scores.
 
-Scores must be integers in public units, and move by at most ``sensitivity`` when one privacy unit
-changes as the relation says. The privacy proofs hold for both relations; only the bound differs: a
-count of records moves by 1 under add-or-remove-one, a difference of two by 2 under replace-one.
+Scores must be integers in public units that move by at most ``sensitivity`` when one privacy unit
+changes as the relation says. The privacy proofs are valid for both relations; only the sensitivity
+differs: a count of records moves by 1 under add-or-remove-one, and a difference of two counts moves
+by 2 under replace-one.
 """
 
 from __future__ import annotations
@@ -42,10 +43,10 @@ def exponential_mechanism(
     ``sensitivity``: D, the most that a score may move, an integer >= 1.
 
     Privacy: epsilon, pure, for the relation and unit that the sensitivity D was computed for;
-    epsilon^2 / 8 zero-concentrated. With ``monotone`` the 2 is left out.
+    epsilon^2 / 8 zero-concentrated. With ``monotone`` the probability has no factor 2.
 
-    Accuracy: the score is at least the largest less (2D / epsilon) (ln R + ln(1 / beta)) with
-    probability 1 - beta, for R candidates; where k of them are best, R / k takes the place of R.
+    Accuracy: the score is at least the largest score minus (2D / epsilon) (ln R + ln(1 / beta))
+    with probability 1 - beta, for R candidates; if k candidates are best, R / k replaces R.
 
     Reference: McSherry and Talwar (2007); Dwork and Roth (2014), Theorems 3.10 and 3.11; Dong,
     Durfee and Rogers (2020) for the concentrated privacy.
@@ -63,14 +64,15 @@ def permute_and_flip(
 ) -> int:
     """Visits the candidates in random order and takes r with probability exp(-gap(r) / scale).
 
-    The gap is to the largest score. The scale is 2D / epsilon; with ``monotone`` D / epsilon.
+    A candidate's gap is its distance below the largest score. The scale is 2D / epsilon, or
+    D / epsilon with ``monotone``.
 
-    Privacy: epsilon, pure, for the relation and unit of the sensitivity D. No bounded range, so
-    no better than epsilon^2 / 2 zero-concentrated: among many rounds prefer the exponential
-    mechanism.
+    Privacy: epsilon, pure, for the relation and unit of the sensitivity D. The range is not
+    bounded, so the choice is no better than epsilon^2 / 2 zero-concentrated: for many rounds prefer
+    the exponential mechanism.
 
     Accuracy: the expected shortfall of the score is never more than the exponential mechanism's
-    and at best half of it; its bound holds here too.
+    and at best half of it; the exponential mechanism's bound is valid here too.
 
     Reference: McKenna and Sheldon (2020), Theorems 1, 2 and 5. The coins are tossed exactly.
     """
@@ -90,19 +92,19 @@ def geometric_noisy_max(
     """Returns the candidate with the largest score plus one-sided geometric noise.
 
     The noise G has P(G = z) proportional to exp(-z epsilon / (2D)) for z >= 0; among equal sums
-    the first candidate wins. Noise and maximum can be spread over workers: a maximum of (sum,
-    lowest index) is all that they need to exchange.
+    the first candidate wins. Noise and maximum can be spread over workers, which only need to
+    exchange their maximum as (sum, lowest index).
 
-    ``scores``: as in ``exponential_mechanism``; clipped to 2^61 on either side, which moves
-    none of them more.
+    ``scores``: as in ``exponential_mechanism``; clipped to -2^61..2^61, which doesn't increase the
+    sensitivity.
 
     Privacy: epsilon, pure, ties included, for the relation and unit of the sensitivity D: relative
     to the largest of its competitors a candidate moves by an integer of at most 2D, or D for
     ``monotone`` scores, which changes the tail of the geometric law by a factor of at most
     exp(epsilon). No bounded range, as for ``permute_and_flip``.
 
-    Accuracy: the score is at least the largest less (2D / epsilon) (ln R + ln(1 / beta)), rounded
-    up to an integer, with probability 1 - beta, for R candidates: no noise exceeds that.
+    Accuracy: the score is at least the largest score minus (2D / epsilon) (ln R + ln(1 / beta)),
+    rounded up to an integer, with probability 1 - beta, for R candidates: no noise exceeds that.
 
     Reference: Dwork and Roth (2014), Claim 3.9 and Section 3.3, with noise on integers.
     """
@@ -138,15 +140,16 @@ def checked_scores(scores: NDArray[np.int64]) -> NDArray[np.int64]:
 Method = Literal["geometric", "exponential", "permute_and_flip"]
 METHODS: tuple[Method, ...] = ("geometric", "exponential", "permute_and_flip")
 
-_OPERATIONS = 16  # more than a budget goes through
+_OPERATIONS = 16  # exceeds the number of rounded operations on a budget
 
 
 @dataclasses.dataclass(frozen=True)
 class TopChoice:
-    """The method and noise that choose the largest scores; public.
+    """The method and the noise for choosing the largest scores; public.
 
-    ``width``: W, in units of the scores.
-    ``scale``: of the noise, in units of the scores.
+    ``number``: c, the number of scores that are chosen.
+    ``width``: W, the most that a difference of two scores moves, in units of the scores.
+    ``scale``: the scale of the noise, in units of the scores.
     """
 
     method: Method
@@ -157,17 +160,18 @@ class TopChoice:
 
     @property
     def loss(self) -> Loss:
-        """The loss of all choices together, as ``top_choice`` says."""
+        """The loss of all choices together; see ``top_choice``."""
         epsilon = Fraction(self.width) / Fraction(self.scale)
         if self.method == "exponential":
             return Loss.range_bounded(epsilon).repeated(self.number)
         return Loss.pure(self.number * epsilon)
 
     def margin(self, num_candidates: int, failure_probability: float) -> float:
-        """Returns how far the t-th that is chosen may be below the t-th largest, for every t.
+        """Returns a bound on how far the t-th chosen score is below the t-th largest, for every t.
 
-        Accuracy: with probability 1 - beta, for R candidates and scale s: the integer just below
-        s ln(R / beta) of one shot, and s ln(R c / beta) of rounds; see ``choice_margin``.
+        Accuracy: with probability 1 - beta, for R candidates and scale s: if all are chosen in one
+        shot, the integer just below s ln(R / beta); if chosen in c rounds, s ln(R c / beta). See
+        ``choice_margin``.
         """
         checked_integer("num_candidates", num_candidates, self.number)
         check_failure_probability(failure_probability)
@@ -185,34 +189,34 @@ def top_choice(
     num_candidates: int = 1000,
     failure_probability: float = 0.05,
 ) -> TopChoice:
-    """Returns the choice of the c largest scores that keeps a guarantee.
+    """Returns the method and noise that choose the c largest scores under a guarantee.
 
-    Privacy: the guarantee, for scores that move by at most ``sensitivity`` between its neighbours.
+    Privacy: the guarantee, for scores that move by at most ``sensitivity`` between neighbours.
 
     * ``geometric``: one shot. All scores get one-sided geometric noise of scale s, and the c
-      largest sums are named in their order. Pure, epsilon = c W / s: given noise with which scores
-      u name i_1 ... i_c, add D + u - u' to the noise of each of these, where u' are the
-      neighbour's scores. Their sums all rise by D, which no other sum exceeds, so u' names them
-      too, ties included, as all are integers. No noise fell, and each rose by 2D at most: its law
-      lost a factor of exp(2D / s) at most. Of monotone scores D + u - u' may be u - u' where u' is
-      below u.
-    * ``exponential``: c rounds of the exponential mechanism among those that are left, which is one
-      shot of Gumbel noise exactly. Each round has range W / s: epsilon = c W / s, rho =
+      largest sums are named in their order. Pure, epsilon = c W / s. Proof: given noise with which
+      scores u name i_1 ... i_c, add D + u - u' to the noise of each of i_1 ... i_c, where u' are
+      the neighbour's scores. The sums of i_1 ... i_c all rise by D, and no other sum rises by more,
+      so u' names i_1 ... i_c too, ties included, as all are integers. No noise fell, and each noise
+      rose by at most 2D, so its probability fell by a factor of at most exp(2D / s). For monotone
+      scores D + u - u' may be replaced by u - u' if u' is below u.
+    * ``exponential``: c rounds of the exponential mechanism among the remaining candidates, which
+      is exactly one shot of Gumbel noise. Each round has range W / s: epsilon = c W / s, rho =
       c (W / s)^2 / 8.
-    * ``permute_and_flip``: c rounds of it. Pure, epsilon = c W / s; no bounded range.
+    * ``permute_and_flip``: c rounds of permute-and-flip. Pure, epsilon = c W / s; no bounded range.
 
-    With delta the exponential mechanism spends rho, the others epsilon. ``auto`` compares the
-    first two by public numbers and takes the one with the smaller margin.
+    With delta the exponential mechanism spends rho, the other methods epsilon. ``auto`` compares
+    the first two methods by public numbers and takes the method with the smaller margin.
 
     Args:
-        guarantee: what is promised.
+        guarantee: the guarantee of all choices together.
         number: c, >= 1.
-        sensitivity: D, the most that a score may move, an integer >= 1: for queries with values
-            from 0 to 1, the records of a unit times the units of a record.
-        monotone: whether one unit more moves all scores the same way; not under replace_one.
+        sensitivity: D, the most that a score may move, an integer >= 1. For queries with values
+            from 0 to 1: the records of a privacy unit times the units of a score per record.
+        monotone: whether adding a unit moves all scores the same way; not under replace_one.
         method: see above.
-        num_candidates: R, for the stated accuracy; privacy does not depend on it.
-        failure_probability: of the stated accuracy, in (0, 1).
+        num_candidates: R, for the stated accuracy; privacy does not depend on R.
+        failure_probability: the probability that the stated accuracy fails, in (0, 1).
 
     Raises:
         InputError: if an argument is out of range, or noise would not fit 64 bits.
@@ -249,11 +253,11 @@ def top_choices(
     method: Method | Literal["auto"],
     share: Fraction = Fraction(1),
 ) -> Iterator[TopChoice]:
-    """Yields the choices that spend a share of a guarantee; see ``top_choice``."""
+    """Yields the methods and noises that spend a share of a guarantee; see ``top_choice``."""
     methods: tuple[Method, ...] = METHODS[:2] if method == "auto" else (method,)
     for each in methods:
         if each == "exponential" and guarantee.delta > 0:
-            # For a small c the pure promise may need less noise.
+            # For a small c the pure guarantee, yielded next, may need less noise.
             rho = zcdp_rho(guarantee.epsilon, guarantee.delta)
             step = lowered(math.sqrt(8 * rho * float(share) / number), _OPERATIONS)
             yield TopChoice(each, number, width, up(Fraction(width) / Fraction(step)), True)
@@ -264,23 +268,24 @@ def top_choices(
 def choose_top(scores: NDArray[np.int64], choice: TopChoice, noise: NoiseSource) -> list[int]:
     """Returns the indices of the c largest scores, largest first, up to the noise.
 
-    Privacy: ``choice.loss``, where neighbours change the difference of no two scores by more than
-    ``choice.width``. Only the indices may be released; answers to them need noise of their own.
+    Privacy: ``choice.loss``, if neighbours change the difference of any two scores by at most
+    ``choice.width``. Only the indices may be released; answers to the chosen queries need noise of
+    their own.
 
-    Accuracy: ``choice.margin``. Where the scale is a few units, one shot of geometric noise gives
-    ties, which the lower index wins: finer units avoid that.
+    Accuracy: ``choice.margin``. If the scale is only a few units, one shot of geometric noise gives
+    ties, which the lower index wins: finer units avoid ties.
 
     Args:
-        scores: shape (num_candidates,), int64, at least c; secret. ``geometric`` clips them to 2^61
-            on either side, which raises no sensitivity.
-        choice: from ``top_choice``.
-        noise: of this draw.
+        scores: shape (num_candidates,), int64, at least c; secret. ``geometric`` clips scores to
+            -2^61..2^61, which doesn't increase the sensitivity.
+        choice: the result of ``top_choice``.
+        noise: the noise source of this draw.
 
     Raises:
-        InputError: if there are fewer scores than c, or they are of another type.
+        InputError: if there are fewer than c scores, or if the scores have another type.
 
-    Cost: ``geometric`` 2e-5 s a candidate; ``exponential`` c times 1e-6 s a candidate, and
-    ``permute_and_flip`` up to 1e-5 s, depending on the scores.
+    Cost: ``geometric`` 2e-5 s per candidate; ``exponential`` c times 1e-6 s per candidate;
+    ``permute_and_flip`` up to c times 1e-5 s per candidate, depending on the scores.
     """
     check_is("choice", choice, TopChoice)
     checked_scores(scores)
@@ -290,7 +295,7 @@ def choose_top(scores: NDArray[np.int64], choice: TopChoice, noise: NoiseSource)
     if choice.method == "geometric":
         clipped = np.clip(scores, -MAX_SCORE, MAX_SCORE)
         noisy = clipped + noise.geometric(len(scores), choice.scale)
-        # The first of equal sums comes first.
+        # Of equal sums, the one with the lower index comes first.
         order = np.argsort(-noisy, kind="stable")
         return [int(index) for index in order[: choice.number]]
     pick = noise.select if choice.method == "exponential" else noise.permute_and_flip

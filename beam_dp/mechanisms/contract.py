@@ -1,4 +1,4 @@
-"""The base classes of plans, and the check that a plan keeps its promise."""
+"""The base classes of plans, and the check that a plan's noise keeps its guarantee."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 class Plan(ABC):
     """The plan of a mechanism, made from public numbers before any record is read.
 
-    Noise is drawn from the typed fields of a family's plan. ``public`` derives from them what a
-    card or a ledger states; it is never read back, so changing it changes no release.
+    Noise is drawn from the typed fields of the subclass. ``public`` derives the JSON of cards and
+    ledgers from these fields; it is never read back, so changing the JSON changes no release.
 
-    ``mechanism``: its name on cards and in ledgers.
-    ``guarantee``: what the mechanism keeps.
-    ``loss``: what the release may reveal, for a ledger, including counts of records left out.
-    ``left_out``: how records outside the domain are counted, if they are.
-    ``ledger_token``: of the ledger's entry that paid, if one did.
+    ``mechanism``: the name of the mechanism on cards and in ledgers.
+    ``guarantee``: the guarantee of the mechanism, without counts of records left out.
+    ``loss``: the privacy loss charged to a ledger, including counts of records left out.
+    ``left_out``: the plan of counting records outside the domain; None if they are not counted.
+    ``ledger_token``: the token of the ledger entry that paid for the release, if any.
     """
 
     mechanism: str
@@ -44,7 +44,7 @@ class Plan(ABC):
 
     @property
     def promised(self) -> Guarantee:
-        """What the release promises, including counts of records left out."""
+        """The guarantee of the release, including counts of records left out."""
         return self.guarantee if self.left_out is None else self.left_out.guarantee
 
     @property
@@ -57,9 +57,9 @@ class Plan(ABC):
         return {**self.public, **self._counted_left_out()}
 
     def identity(self) -> dict[str, Any]:
-        """Returns the part of the card by which jobs differ, whatever the records are.
+        """Returns the part of the card that identifies a job and doesn't depend on the records.
 
-        It has no errors: they depend on logarithms, whose last digits differ between machines.
+        Error bounds are left out: the last digits of logarithms differ between machines.
         """
         told = {"mechanism": self.mechanism, "guarantee": self.promised.to_json()}
         if self.left_out is None:
@@ -75,14 +75,14 @@ class Plan(ABC):
         return {} if self.left_out is None else {"left_out": self.left_out.to_json()}
 
     def payer(self) -> dict[str, Any]:
-        """Returns the ledger's entry that paid, as the card states it; nothing if none did."""
+        """Returns the card's field for the ledger entry that paid; empty without a ledger."""
         return {} if self.ledger_token is None else {"ledger_release": self.ledger_token.release_id}
 
     def paid_by(self, token: Token | None) -> Self:
-        """Returns this plan with the token, if any, of the ledger's entry that paid for it.
+        """Returns this plan with the token, if any, of the ledger entry that paid for the plan.
 
-        Every run of a plan begins with this call: it warns about a large epsilon, and refuses a
-        plan that breaks its guarantee (``check_promise``) or a token that paid for another
+        Every run of a plan begins with this call, which warns about a large epsilon. It refuses a
+        plan that breaks its guarantee (``check_promise``) and a token that paid for another
         mechanism, guarantee or loss.
         """
         check_promise(self, self.guarantee)
@@ -96,24 +96,24 @@ class Plan(ABC):
     @property
     @abstractmethod
     def steps(self) -> Sequence[Step]:
-        """The draws, without those of ``left_out``, and what each reveals by its noise alone.
+        """The noisy draws, except the ``left_out`` counts, each with the loss of its noise alone.
 
-        Every draw of a plan must be here: the promise is checked by these steps before a budget is
-        spent. What depends on noise, such as a selection, is here at its worst.
+        Every draw of a plan must be listed: ``check_promise`` adds up these steps before a budget
+        is spent. A draw that depends on noise, such as a selection, is listed with its worst case.
         """
 
     @property
     def unit_costs(self) -> UnitCosts | None:
-        """The limit on a unit's records in addition to their number; None if there is none.
+        """The limit on a unit's records in addition to their number; None if there is no limit.
 
-        Every step that counts records must apply it: the promise relies on it.
+        Every step that counts records must apply this limit: the guarantee relies on it.
         """
         return None
 
     @property
     @abstractmethod
     def memory_bytes(self) -> float:
-        """Memory of the worker that draws, to an order of magnitude, without the exact summary."""
+        """Memory of the worker that draws, without the exact summary; an order of magnitude."""
 
     @property
     def time_depends_on_data(self) -> bool:
@@ -122,7 +122,7 @@ class Plan(ABC):
 
     @abstractmethod
     def _stated(self) -> dict[str, Any]:
-        """Returns the plan as the card states it, as JSON values."""
+        """Returns the plan's parameters for the card, as JSON values."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -142,15 +142,15 @@ class AnswersPlan(Plan):
     @property
     @abstractmethod
     def is_vacuous(self) -> bool:
-        """Whether the error bound is known in advance to say nothing."""
+        """Whether the error bound is known in advance to be too large to be useful."""
 
     def identity(self) -> dict[str, Any]:
-        """Returns the part of the card by which jobs differ, whatever the records are."""
+        """Returns the part of the card that identifies a job and doesn't depend on the records."""
         fixed = ("mechanism", "guarantee", "domain", "plan")
         return {name: value for name, value in self.card().items() if name in fixed}
 
     def card(self, num_records: int | None = None) -> dict[str, Any]:
-        """Returns the plan's part of a card; with ``num_records`` if that was drawn."""
+        """Returns the plan's part of a card; ``num_records`` is the drawn number, if any."""
         known = None if self.num_records == "noisy" else self.num_records
         number = known if num_records is None else num_records
         domain = {} if self.universe is None else {"domain": self.universe.to_json()}
@@ -174,12 +174,12 @@ class AnswersPlan(Plan):
 
 
 def check_promise(plan: Plan, guarantee: Guarantee) -> None:
-    """Refuses a plan whose noise, by ``Plan.steps``, breaks its promise or exceeds its loss."""
+    """Refuses a plan whose ``steps`` break ``guarantee`` or cost more than ``plan.loss``."""
     if plan.guarantee != guarantee:
         condition = "must be what was asked for"
         raise InputError("guarantee", plan.guarantee.to_json(), condition)
-    # Families make these steps from the JSON of the card, by the functions that read cards: the
-    # arithmetic that planned the noise is not trusted here.
+    # Plans build these steps from the JSON of the card with the functions that read cards: this
+    # check does not trust the arithmetic that planned the noise.
     together, epsilon = total(plan.steps, guarantee)
     if not epsilon <= guarantee.epsilon:
         condition = (

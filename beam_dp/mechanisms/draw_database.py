@@ -1,4 +1,4 @@
-"""The draw of a synthetic database: from an exact summary to a release, wherever it is drawn."""
+"""The draw of a synthetic database: from an exact summary to a release."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ def draw_database(
 
 
 def with_bin_values(release: SyntheticDatabase, noise: NoiseSource) -> SyntheticDatabase:
-    """Returns a release with a value for each record and attribute with bins.
+    """Returns a release with one value per record and attribute with bins.
 
-    Each value is uniform in its bin and independent of all others, so it depends on the data only
-    by the bin, which the release states anyway: post-processing, at no cost. A release with more
-    than 2^25 such values is returned unchanged.
+    Each value is uniform in its bin and independent of all other values, so the value depends on
+    the data only through the bin, which the release states anyway: post-processing, at no privacy
+    cost. A release with more than 2^25 such values is returned unchanged.
     """
     if _is_too_large(release):
         return release

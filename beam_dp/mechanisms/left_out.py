@@ -23,7 +23,7 @@ from beam_dp.releases.intervals.release import IntervalRelease
 from beam_dp.releases.left_out import LeftOut
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 
-# The share of epsilon; the release gets the rest.
+# The share of epsilon for the counts; the release gets the rest.
 LEFT_OUT_SHARE = 0.05
 _FAILURE_PROBABILITY = 0.05
 # The fields that differ between two draws.
@@ -34,21 +34,22 @@ ReleaseT = TypeVar("ReleaseT", SyntheticDatabase, IntervalRelease)
 
 @dataclasses.dataclass(frozen=True)
 class LeftOutPlan:
-    """The plan of counts of the records that a domain leaves out; public.
+    """The plan of counting the records outside the domain; public.
 
-    Privacy: epsilon, pure, for the relation and the unit of the guarantee. Every record that is
-    left out is counted once, at the first attribute that it fails, or as impossible; of a unit at
-    most k = ``max_records_per_unit`` of them are counted, which depends on that unit's own records
-    alone. So adding or removing a unit changes the vector of counts by at most k in L1 norm.
-    Replacing its records changes it by at most 2k, where all k leave one count for another, and by
-    at most k where there is only one count, which moves between 0 and k of them. Noise of scale
-    (L1 sensitivity) / epsilon on each count is pure privacy; the counts are exact integers, and
-    none is left without noise, so that their number tells nothing.
+    Privacy: epsilon, pure, for the relation and the unit of the guarantee. Every record outside
+    the domain is counted once, at the first attribute that the record fails, or as impossible. At
+    most k = ``max_records_per_unit`` such records of a unit are counted, and which of these records
+    are counted depends on that unit's own records alone. So adding or removing a unit changes the
+    vector of counts by at most k in L1 norm. Replacing a unit's records changes the vector by at
+    most 2k, if all k records move from one count to another, and by at most k if there is only one
+    count, to which the unit contributes between 0 and k. Noise of scale (L1 sensitivity) / epsilon
+    on each count gives pure privacy. The counts are exact integers, and all counts get noise, so
+    the number of counts reveals nothing.
 
-    This holds under either relation and whatever ``num_records`` is. A public number of records
-    is one of those inside the domain, and says nothing of those outside. Under replace-one the
-    number of records of the input is public, but how many of them are inside the domain is not: a
-    replacement may leave it, for which the sensitivities of all mechanisms have room.
+    This is true under either relation and for any ``num_records``. A public number of records
+    counts the records inside the domain and does not bound the records outside. Under replace-one
+    the number of records of the input is public, but the number inside the domain is not: a
+    replacement may be outside, which the sensitivities of all mechanisms take into account.
     """
 
     names: tuple[str, ...]
@@ -65,7 +66,7 @@ class LeftOutPlan:
 
     @property
     def domain(self) -> Domain:
-        """The counted values: the number of the first attribute that fails, then "impossible"."""
+        """The values that are counted: the first attribute that fails, by number, or impossible."""
         return Domain((IntegerAttribute("left out at", 0, self.num_counts - 1),))
 
     @property
@@ -85,9 +86,9 @@ class LeftOutPlan:
         return {name: value for name, value in drawn.items() if name not in _DRAWN}
 
     def release(self, counts: NDArray[np.int64], noise: NoiseSource) -> LeftOut:
-        """Returns noisy counts: the only step that sees exact ones.
+        """Returns noisy counts; no other step sees the exact counts.
 
-        ``counts``: shape (num_counts,), int64, of at most k records a unit.
+        ``counts``: shape (num_counts,), int64, of at most k records per unit; secret.
         """
         return self._stated(noise.laplace(counts, self.scale))
 
@@ -114,7 +115,7 @@ class LeftOutPlan:
 
 
 def share_guarantee(guarantee: Guarantee) -> Guarantee:
-    """Returns the guarantee of a release whose left-out records are counted: 95 % of epsilon."""
+    """Returns the guarantee of a release next to counts of records left out: 95 % of epsilon."""
     check_is("guarantee", guarantee, Guarantee)
     epsilon = guarantee.epsilon * (1 - LEFT_OUT_SHARE)
     return dataclasses.replace(guarantee, epsilon=epsilon, allow_large_delta=True)
@@ -125,15 +126,15 @@ def plan_left_out(domain: Domain, guarantee: Guarantee, main_loss: Loss) -> Left
 
     Privacy: the release, planned for ``share_guarantee``, and the counts keep the guarantee
     together, by basic composition: the release is (0.95 epsilon, delta)-private, the counts are
-    purely private with at most the rest of epsilon, and both are of the same records.
+    purely private with at most the rest of epsilon, and both read the same records.
 
-    Epsilons are not all that a ledger adds up. Where the release has a mu or a rho and no pure
-    epsilon, 5 % of epsilon may be more of these than 95 % of epsilon leaves. The counts then get
-    as much as is left: the loss of both together is at most that of a release which spends all of
-    the guarantee in the same way, so that one payment of that guarantee covers both.
+    A ledger adds up mu or rho as well as epsilon. If the release has a mu or a rho and no pure
+    epsilon, pure noise with 5 % of epsilon may cost more mu or rho than the release leaves. The
+    counts then get only the part that is left: the loss of both together is at most the loss of a
+    release that spends the whole guarantee in the same way, so one payment of it covers both.
     """
     main = share_guarantee(guarantee)
-    # Exact: neither number is more than twice the other's half.
+    # Exact: the numbers are within a factor of 2 of each other (Sterbenz).
     rest = guarantee.epsilon - main.epsilon
     whole = loss_of(main_loss.kind, guarantee.epsilon, guarantee.delta)
     epsilon = _largest_within(whole, main_loss, rest)
@@ -155,13 +156,13 @@ def plan_left_out(domain: Domain, guarantee: Guarantee, main_loss: Loss) -> Left
 def with_left_out(
     release: ReleaseT, plan: LeftOutPlan, counts: NDArray[np.int64], noise: NoiseSource
 ) -> ReleaseT:
-    """Returns a release with noisy counts of what was left out, of the same draw."""
+    """Returns a release together with noisy counts of the records left out, from the same draw."""
     left_out = plan.release(counts, noise)
     return dataclasses.replace(release, guarantee=plan.guarantee, left_out=left_out)
 
 
 def _largest_within(whole: Loss, main: Loss, most: float) -> float:
-    """Returns the largest epsilon up to ``most`` that a pure mechanism may add to a loss."""
+    """Returns the largest pure epsilon <= ``most`` that, added to ``main``, stays in ``whole``."""
     limit = cost(whole.kind, whole)
 
     def fits(epsilon: float) -> bool:

@@ -1,8 +1,8 @@
-"""The list of mechanisms, by what programs call them.
+"""The registry of mechanisms, by the names that programs use.
 
-A new mechanism is a line here and a file in its family. The flags of programs, their checks and
-the parameters of job templates follow from its entry; so do the rows of ``beam-dp plan`` for a
-mechanism that measures marginals or makes a sketch.
+To add a mechanism, add a line here and a file in a subpackage. The flags of programs, the checks of
+these flags and the parameters of job templates follow from the entry. So do the rows of
+``beam-dp plan``, for a mechanism that measures marginals or releases a sketch.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 
 class Classes(Mapping[str, type[T]]):
-    """Classes by the names of their mechanisms; each is imported when it is asked for."""
+    """A mapping from mechanism names to classes, which imports a class on first access."""
 
     def __init__(self, **homes: str) -> None:
         self._homes = homes
@@ -56,14 +56,14 @@ SYNTHETIC: Mapping[str, type[Mechanism]] = Classes(
     gaussian="marginals.measure_all.Gaussian",
     small_db="small_db.small_db.SmallDB",
 )
-# Mechanisms that release an artifact, which answers queries about keys.
+# Mechanisms that release an artifact from which queries about keys can be answered.
 SKETCHES: Mapping[str, type[SparseMechanism]] = Classes(
     sparse_project="sketches.mechanisms.SparseProject",
     count_sketch="sketches.mechanisms.CountSketch",
     stability_histogram="sketches.mechanisms.StabilityHistogram",
     hybrid="sketches.mechanisms.HybridSketch",
 )
-# Plans of mechanisms that answer queries; their fields are the options.
+# Plans of mechanisms that answer queries; the fields of a plan are the mechanism's options.
 ANSWERS: Mapping[str, type[AnswersPlan]] = Classes(
     private_mw="online.private_mw_plan.PrivateMWPlan",
     sparse_mw="online.sparse_mw.SparseMWPlan",
@@ -97,7 +97,7 @@ def plan_release(
     guarantee: Guarantee,
     options: ReleaseOptions = ReleaseOptions(),
 ) -> MarginalsPlan:
-    """Returns the plan of a mechanism for a workload of either kind."""
+    """Returns the plan of a mechanism for marginals or for linear queries."""
     check_is("domain", domain, Domain)
     check_is("workload", workload, Workload, LinearWorkload)
     check_is("guarantee", guarantee, Guarantee)
@@ -109,7 +109,7 @@ def plan_release(
         raise InputError("workload", given, f"must be of marginals for {mechanism.name}")
     own = share_guarantee(guarantee) if options.count_left_out else guarantee
     plan = mechanism.plan(domain, workload, own, options.num_records)
-    # Before the loss of the counts joins that of the plan, which must cover the plan by itself.
+    # Checked before the loss of the counts is added: the plan's own loss must cover the plan.
     check_promise(plan, own)
     start = options.start_from
     records = None if start is None else StartingRecords.of(start, domain)

@@ -1,9 +1,9 @@
 """Rough estimates of the memory and time of a mechanism, from public sizes.
 
-Rates were measured on one core of a common x86-64 machine, relative to the sizes that a mechanism's
-cost grows with. They are good to an order of magnitude: how often a fit or a search iterates
-depends on the noise and on the data. They are for the mechanism, on one worker; counting the
-records takes about as long as reading their files, see ``benchmarks/results/distributed_pass.md``.
+Rates were measured on one core of a common x86-64 machine, per unit of the sizes that a mechanism's
+cost grows with. Estimates are good to an order of magnitude: the number of iterations of a fit or a
+search depends on the noise and on the data. Estimates cover the mechanism on one worker. Counting
+records takes about as long as reading their files: see ``benchmarks/results/distributed_pass.md``.
 """
 
 from __future__ import annotations
@@ -12,43 +12,43 @@ import dataclasses
 import math
 from typing import Protocol
 
-# Beam and the readers, which a mechanism alone does not import.
+# Beam and the readers of input files, which a mechanism alone does not import.
 _BEAM_BYTES = 190e6
-# For a cell of the exact summary: its shards, the array, and a table summed from it.
+# Per cell of the exact summary: the cell's shards, the array, and a table summed from the array.
 _SUMMARY_BYTES = 24
-# Rounding reveals less, and lets two similar jobs ask for the same.
+# Memory requests are rounded up to this, so that similar jobs request the same amount.
 _STEP_BYTES = 2**28
 # The interpreter with the libraries that a mechanism needs, without Beam.
 _BASE_BYTES = 110e6
 _BASE_SECONDS = 0.02
-# For each cell of the hypothesis of a maximum-entropy fit, of which about 20 arrays exist.
+# Per cell of the hypothesis of a maximum-entropy fit, which keeps about 20 arrays of this size.
 _FIT_SECONDS = 6e-6
 _FIT_BYTES = 160
-# For each cell of a measured table: noise, and its coefficients.
+# Per cell of a measured table: noise and coefficients.
 _MEASURED_SECONDS = 2e-5
 _MEASURED_BYTES = 64
-# For each cell of a multiplicative update, and for each query of a round's scores.
+# Per cell of a multiplicative update, and per round for the scores of the queries.
 _UPDATE_SECONDS = 9e-7
 _ROUND_SECONDS = 4e-3
-# For each question to online multiplicative weights, and for each cell of the tables that it is
-# summed from; a query concerns a part of them.
+# Per question to online multiplicative weights, and per question and cell of the domain; a query
+# concerns only a part of the cells.
 _QUESTION_SECONDS = 8e-5
 _QUESTION_CELL_SECONDS = 2e-10
 _HYPOTHESIS_BYTES = 40
-# For each multiset and query of an enumeration, each bit of a product of polynomials, and each cell
-# of a query matrix.
+# Per multiset and query of an enumeration, per bit of a product of polynomials, and per value of a
+# query matrix.
 _COMPARISON_SECONDS = 1.5e-9
 _PRODUCT_SECONDS = 3e-9
 _MATRIX_BYTES = 32
-# For each noisy answer, and each cell that an explicit query is summed over.
+# Per noisy answer, and per cell that an explicit query is summed over.
 _ANSWER_SECONDS = 4e-5
 _SUMMED_SECONDS = 5e-10
 
-# For each leaf of interval counts (planning, noise, least squares), and each of the up to 1,024
-# blocks over which windows are optimised.
+# Per leaf of interval counts (planning, noise, least squares), and per block when the ``windows``
+# strategy is optimised, for up to 1,024 blocks.
 _LEAF_SECONDS = 1.2e-5
 _LEAF_BYTES = 700
-# For each cell of a projection: its sums, noise, and the file that is written.
+# Per cell of a projection: sums, noise, and the output file.
 _SKETCH_BYTES = 80
 _BLOCK_SECONDS = 2e-3
 _MAX_BLOCKS = 1024
@@ -71,7 +71,7 @@ def fit_resources(hypothesis_cells: float, measured_cells: float) -> Resources:
 
 
 def rounds_resources(num_cells: float, num_rounds: int) -> Resources:
-    """Returns the resources of the published MWEM, with one update of every cell a round."""
+    """Returns the resources of the published MWEM, which updates every cell once per round."""
     return Resources(
         _BASE_BYTES + _FIT_BYTES * num_cells,
         _BASE_SECONDS + num_rounds * (_ROUND_SECONDS + _UPDATE_SECONDS * num_cells),
@@ -89,7 +89,7 @@ def online_resources(num_cells: float, num_questions: int, max_updates: int) -> 
 
 
 def enumeration_resources(num_multisets: float, num_queries: int, matrix_values: int) -> Resources:
-    """Returns the resources to draw one of all multisets by enumeration."""
+    """Returns the resources to draw one multiset by enumerating all multisets."""
     return Resources(
         _BASE_BYTES + _MATRIX_BYTES * matrix_values,
         _BASE_SECONDS + _COMPARISON_SECONDS * num_multisets * (num_queries + 16),
@@ -113,7 +113,7 @@ def answers_resources(num_cells: float, num_queries: int) -> Resources:
 
 
 def intervals_resources(num_leaves: int) -> Resources:
-    """Returns the resources to plan, measure and estimate all intervals of an attribute."""
+    """Returns the resources to plan, measure and estimate the counts of all intervals."""
     optimising = _BLOCK_SECONDS * min(num_leaves, _MAX_BLOCKS)
     return Resources(
         _BASE_BYTES + _LEAF_BYTES * num_leaves,
@@ -122,11 +122,11 @@ def intervals_resources(num_leaves: int) -> Resources:
 
 
 def choice_bytes(num_queries: int, num_cells: int, nested_size: int = 0) -> float:
-    """Returns the most memory that choosing a small database takes, without planning it.
+    """Returns the memory to choose a small database, at most, without the memory for planning.
 
-    ``nested_size``: the number of records if they are drawn by products of polynomials, else 0.
+    ``nested_size``: the number of drawn records if the nested sampler draws them, else 0.
     """
-    # A product has at most the bits of the number of multisets, times its length.
+    # A product has at most its length times the number of bits of the number of multisets.
     matrix = _MATRIX_BYTES * num_queries * num_cells
     products = (num_queries + 1) ** 2 * (nested_size + 1)
     bits = nested_size * math.log2(num_cells + nested_size + 1) * (nested_size + 1)
@@ -139,7 +139,7 @@ def sketch_bytes(projection_width: int) -> float:
 
 
 class _Sized(Protocol):
-    """A plan whose memory is known."""
+    """A plan that states its memory."""
 
     @property
     def memory_bytes(self) -> float: ...
@@ -148,11 +148,11 @@ class _Sized(Protocol):
 def worker_bytes(plan: _Sized, summary_cells: int) -> int:
     """Returns the memory to request from a runner for a mechanism, a multiple of 2^28 bytes.
 
-    It depends on public sizes alone, because requests appear in the job's graph. Beam's flag
-    ``--resource_hints=min_ram=64GB`` asks for more: a runner takes the larger of the two.
+    The result depends only on public sizes, because requests appear in the job's graph. Beam's flag
+    ``--resource_hints=min_ram=64GB`` can request more: a runner uses the larger of both requests.
 
     ``summary_cells``: the size of the exact summary; 0 for counts of keys (``StabilityHistogram``,
-    ``HybridSketch``, ``sparse_mw``), whose private number is left out: 16 bytes each in addition.
+    ``HybridSketch``, ``sparse_mw``): the number of keys is private, and each key adds 16 bytes.
 
     Example:
         >>> from beam_dp import Guarantee

@@ -1,1 +1,1 @@
-"""Planning: predicted errors and costs of every mechanism for a job; reads no data."""
+"""Planning: predicts the error and cost of every mechanism for a job, without reading data."""

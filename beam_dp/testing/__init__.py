@@ -1,1 +1,1 @@
-"""Tools for testing mechanisms. No code that draws noise or makes a release imports them."""
+"""Tools for testing mechanisms. Code that draws noise or makes releases never imports this."""

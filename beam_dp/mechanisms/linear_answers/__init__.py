@@ -1,1 +1,1 @@
-"""Laplace and Gaussian answers to any linear queries: to all, or to those with the largest."""
+"""Noisy answers to all linear queries of a workload, or to those with the largest answers."""

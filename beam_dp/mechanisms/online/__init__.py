@@ -1,1 +1,1 @@
-"""Answers to queries that arrive one after another, by private multiplicative weights."""
+"""Private multiplicative weights: answers to queries that arrive one after another."""

@@ -1,1 +1,1 @@
-"""Counts of a huge universe: hashed projections, sketches and stability histograms."""
+"""Counts of keys from a huge universe: hashed projections, sketches, stability histograms."""

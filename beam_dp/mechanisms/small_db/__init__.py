@@ -1,1 +1,1 @@
-"""SmallDB: a few records that answer all queries of a workload, drawn exactly."""
+"""SmallDB: draws a few records that answer all queries of a workload; the draw is exact."""

@@ -24,15 +24,15 @@ from beam_dp.noise.source import NoiseSource
 SamplerName = Literal["auto", "enumeration", "nested", "search"]
 
 MAX_SIZE = 10**4
-# Limits on public sizes, 10 to 30 s each: multisets times queries, where a multiset itself costs
-# as much as 16 queries; products of polynomials, and these times the bits of a factor.
+# Limits on public sizes, each about 10 to 30 s of work: multisets times queries, where a multiset
+# itself costs as much as 16 queries; products of polynomials; products times bits of a factor.
 MAX_COMPARISONS = 10**10
 _MULTISET_COST = 16
 MAX_PRODUCTS = 4 * 10**6
 _MAX_PRODUCT_BITS = 10**10
-# The largest exponent of the search, N epsilon / (2 k): its bounds are useless beyond it.
+# The largest exponent of the search, N epsilon / (2 k); with larger ones its bounds are useless.
 _MAX_EXPONENT = 5 * 10**4
-# Answers that are held in memory.
+# The largest number of answers kept in memory.
 _MAX_ANSWERS = 4 * 10**6
 _AnySampler = type[EnumerationSampler] | type[NestedSampler] | type[SearchSampler]
 _SAMPLERS: dict[str, _AnySampler] = {
@@ -44,7 +44,7 @@ _SAMPLERS: dict[str, _AnySampler] = {
 
 @dataclasses.dataclass(frozen=True)
 class ChoiceFacts:
-    """The card's part about a choice: sizes, noise, and the sampler; public."""
+    """The public facts about a choice on the card: sizes, noise, and the sampler."""
 
     sampler: str
     sampler_arithmetic: str
@@ -59,36 +59,36 @@ class ChoiceFacts:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class MultisetChoice:
-    """The mechanism for declared queries and sizes; all of it is public.
+    """The choice of a multiset of cells by the exponential mechanism; all parameters are public.
 
-    It returns a multiset y of ``size`` cells with probability proportional to
-    exp(-epsilon max over q of |m S(q) - N s(q, y)| / (2 m d k)), where S(q) is the exact answer, s
-    that of y, m the size, N the number of records, and d k the most that S may move.
+    A draw returns a multiset y of ``size`` cells with probability proportional to
+    exp(-epsilon max over q of |m S(q) - N s(q, y)| / (2 m d k)), where S(q) is the exact answer,
+    s(q, y) the answer from y, m the size, N the number of records, and d k the sensitivity of S.
 
     Privacy: epsilon, pure, and epsilon^2 / 8 zero-concentrated, for add-or-remove-one and for
-    replace-one alike, with up to k = ``max_records_per_unit`` records a unit, for any size, number
-    of records and queries: answers lie in 0..d, so that m S(q) moves by m d k at most, also where
-    a replaced record was absent or leaves the universe. Nothing else must hold.
+    replace-one alike, with up to k = ``max_records_per_unit`` records per unit, for any size,
+    number of records and queries. Answers are in 0..d, so m S(q) moves by at most m d k, even if a
+    replaced record was absent or leaves the universe. The proof needs no other condition.
 
-    Accuracy: with probability 1 - beta no answer N s(q, y) / m is wrong by more than the best
-    multiset's worst plus (2 k / epsilon) (ln C(U + m - 1, m) + ln(1 / beta)) records, U the number
-    of cells; ``small_db_size`` says what the best multiset's worst is. These assume N records; add
-    the difference where there are others.
+    Accuracy: with probability 1 - beta no answer N s(q, y) / m is wrong by more than the largest
+    error of the best multiset plus (2 k / epsilon) (ln C(U + m - 1, m) + ln(1 / beta)) records,
+    where U is the number of cells; ``small_db_size`` bounds the error of the best multiset. Both
+    assume N records; for another true number of records, add its difference from N.
 
     Args:
         queries: shape (num_queries, num_cells), integers from 0 to ``denominator``.
         epsilon: finite and > 0.
         num_records: N >= 1; public: the true number, a guess, or a noisy number that was paid for.
         size: m >= 1.
-        denominator: d, what a query's answer 1 is written as.
+        denominator: d, the integer that represents the answer 1 for one record.
         max_records_per_unit: k.
-        sampler: ``auto`` takes nested queries' sampler where it is feasible, else enumeration.
-            ``search`` is for other queries and more multisets; its time depends on the data, so it
-            is only used by this name.
+        sampler: ``auto`` uses the sampler of nested queries if that is feasible, else enumeration.
+            ``search`` handles other queries and more multisets; its time depends on the data, so
+            ``auto`` never selects it.
 
     Raises:
-        InputError: if a parameter is out of range, or no sampler is feasible, judged by public
-            sizes alone.
+        InputError: if a parameter is out of range, or if no sampler is feasible for these public
+            sizes.
 
     Reference: Blum, Ligett and Roth (2013); Dwork and Roth (2014), Algorithm 4 and Theorem 4.5,
     with multisets in place of sequences.
@@ -126,17 +126,17 @@ class MultisetChoice:
         if self.num_records * self.size * self.denominator > MAX_ANSWER:
             condition = f"times size times denominator must be at most {magnitude(MAX_ANSWER)}"
             raise InputError("num_records", self.num_records, condition)
-        self._scale  # noqa: B018  # refuses what does not fit
+        self._scale  # noqa: B018  # raises InputError if the noise does not fit
         self._chosen  # noqa: B018
 
     @cached_property
     def _distinct(self) -> NDArray[np.int64]:
-        # Equal queries count once: the loss is a maximum.
+        # Duplicate queries don't change the loss, which is a maximum over queries.
         return np.unique(self.queries, axis=0)
 
     @cached_property
     def _types(self) -> tuple[NDArray[np.int64], tuple[NDArray[np.int64], ...]]:
-        """The distinct columns, and the cells that have each."""
+        """The distinct columns, and per distinct column the cells that have it."""
         columns, kinds = np.unique(self._distinct, axis=1, return_inverse=True)
         order = np.argsort(np.ravel(kinds), kind="stable")
         ends = np.cumsum(np.bincount(np.ravel(kinds)))[:-1]
@@ -149,12 +149,12 @@ class MultisetChoice:
 
     @property
     def public(self) -> dict[str, Any]:
-        """The card's part as JSON values; a copy."""
+        """The facts about the choice as JSON values; a copy."""
         return dataclasses.asdict(self.facts)
 
     @property
     def facts(self) -> ChoiceFacts:
-        """The card's part."""
+        """The facts about the choice that the card states."""
         return ChoiceFacts(
             sampler=self._chosen.name,
             sampler_arithmetic="exact",
@@ -168,15 +168,15 @@ class MultisetChoice:
         )
 
     def draw(self, counts: NDArray[np.int64], noise: NoiseSource) -> NDArray[np.int64]:
-        """Returns cells in ascending order, shape (size,): the release.
+        """Returns the drawn cells in ascending order, shape (size,): the release.
 
-        ``counts``: records of each cell, >= 0, shape (num_cells,); secret.
+        ``counts``: the number of records per cell, >= 0, shape (num_cells,); secret.
         """
         return self._chosen(self.law(counts)).draw(noise)
 
     def law(self, counts: NDArray[np.int64]) -> MultisetLaw:
-        """Returns the law of a draw for some data; secret."""
-        # In Python's integers, so that no sum wraps. A clipped answer moves no more.
+        """Returns the probability distribution of a draw for these counts; secret."""
+        # Python integers can't overflow. Clipping an answer never increases how far it moves.
         exact = self._distinct.astype(object) @ counts.astype(object)
         return MultisetLaw(
             targets=tuple(min(self.size * int(each), MAX_TARGET) for each in exact),
@@ -188,7 +188,7 @@ class MultisetChoice:
 
     @cached_property
     def _chosen(self) -> _AnySampler:
-        """The sampler, which depends on public sizes alone."""
+        """The sampler, chosen by public sizes alone."""
         kinds, queries = len(self._types[1]), len(self._distinct)
         multisets = num_multisets(kinds, self.size)
         in_memory = kinds * queries <= _MAX_ANSWERS
@@ -226,7 +226,7 @@ class MultisetChoice:
         raise InputError("size", self.size, condition)
 
     def _counts_fit(self, queries: int, size: int) -> bool:
-        """Whether the sampler of nested queries is feasible, if they are nested."""
+        """Whether the sampler of nested queries is feasible, if the queries are nested."""
         products = num_products(queries, size)
         if products > MAX_PRODUCTS:
             return False

@@ -15,27 +15,29 @@ from beam_dp.mechanisms.small_db.law import MultisetLaw, draw_cells
 from beam_dp.noise.bound import as_exponent, exp_above, exp_bounds
 from beam_dp.noise.source import NoiseSource
 
-# Entries of the table of tails, and of the parts that are compared at once: a part fits a cache.
+# The most entries in the table of tails, and in a part of the table that is processed at once. A
+# part fits in the processor's cache.
 _TABLE_ENTRIES = 2**22
 _CHUNK_ENTRIES = 2**15
-# Weights inside a block are integers in units of 2^-32 of its heaviest, rounded up by one or two.
+# Weights in a block are integers in units of 2^-32 of the heaviest weight, rounded up by 1 or 2.
 _BITS = 32
 _BLOCK_BITS = 80
-# More than the rounding of a sum of 10^4 logarithms, which are at most 2 10^5 together.
+# Exceeds the rounding error of a sum of 10^4 logarithms that add up to at most 2 10^5.
 _MARGIN = 1 + 1e-6
 
 
 class EnumerationSampler:
-    """Draws exactly from a law by enumeration of all multisets of types.
+    """Draws exactly from a ``MultisetLaw`` by enumerating all multisets of types.
 
-    A multiset is a non-decreasing sequence of types: a block is all that begin alike. One pass
-    adds up, block by block, integers that are upper bounds on the weights; a block and a multiset
-    in it are drawn by them, and kept with probability weight / bound, tossed exactly. Else
-    another one is drawn, which happens less than once in a hundred draws.
+    A multiset is a non-decreasing sequence of types, and a block contains all sequences with the
+    same prefix. One pass adds up integer upper bounds on the weights, block by block. A draw picks
+    a block and a multiset in the block in proportion to these bounds. The multiset is kept with
+    probability weight / bound, tossed exactly; otherwise the draw is repeated, which happens less
+    than once in a hundred draws.
 
-    ``law``: to draw from; at most some 10^8 multisets of types.
+    ``law``: the distribution to draw from; at most some 10^8 multisets of types.
 
-    Exact arithmetic: doubles serve only for the upper bounds, with a margin far beyond their
+    Exact arithmetic: doubles are only used for the upper bounds, with a margin far beyond their
     rounding.
     """
 
@@ -50,7 +52,7 @@ class EnumerationSampler:
         self._sum_blocks()
 
     def draw(self, noise: NoiseSource) -> NDArray[np.int64]:
-        """Returns one multiset as its cells in ascending order."""
+        """Returns the cells of one drawn multiset in ascending order."""
         while True:
             drawn = noise.below(self._cumulative[-1])
             block = bisect_right(self._cumulative, drawn)
@@ -74,7 +76,7 @@ class EnumerationSampler:
     def _keep(
         self, types: tuple[int, ...], loss: int, weight: int, factor: int, noise: NoiseSource
     ) -> bool:
-        """Tosses a coin for the weight of a multiset as a share of its upper bound."""
+        """Returns True with probability (weight of a multiset) / (upper bound on its weight)."""
         ways = math.prod(
             math.comb(self._law.ways[kind] + types.count(kind) - 1, types.count(kind))
             for kind in set(types)
@@ -98,9 +100,9 @@ class EnumerationSampler:
         return combinations_with_replacement(range(self._law.num_types), length)
 
     def _build_tails(self) -> None:
-        """Tabulates all sequences of the longest length that fits, first types ascending.
+        """Tabulates all sequences of the longest length that fits, with first types ascending.
 
-        Those whose types are all t or later are then the rows from ``_starts[t]`` on.
+        The rows from ``_starts[t]`` on are then the sequences in which every type is >= t.
         """
         law = self._law
         kinds, num_queries = law.num_types, max(len(law.targets), 1)
@@ -119,7 +121,7 @@ class EnumerationSampler:
             for kind, start in enumerate(starts):
                 run = runs[start:].copy()
                 end = starts[kind + 1] - start if kind + 1 < kinds else len(run)
-                # Rows that go on with another type begin a run of one.
+                # Rows whose next type is a different one start a new run of length 1.
                 run[end if self._tail_size else 0 :] = 0
                 parts.append(log_ways[start:] + np.log((law.ways[kind] + run) / (run + 1)))
                 run_parts.append(run + 1)
@@ -133,7 +135,7 @@ class EnumerationSampler:
     def _weigh(
         self, prefix: tuple[int, ...]
     ) -> tuple[NDArray[np.int64], NDArray[np.int64], tuple[int, float]]:
-        """Returns a block's losses, its integer weights, and its least loss and log-weight."""
+        """Returns a block's losses, integer weights, and (least loss, largest log-weight)."""
         law = self._law
         first = self._starts[prefix[-1]] if prefix else 0
         rest = self._targets - law.answers[:, list(prefix)].sum(axis=1, keepdims=True)
@@ -154,7 +156,7 @@ class EnumerationSampler:
             logs += self._log_ways[first:]
             logs += self._prefix_log_ways(prefix)
             if prefix:
-                # A type on both sides of the cut is one run.
+                # If a type is on both sides of the cut, both runs count as one run.
                 kind = prefix[-1]
                 run = prefix.count(kind)
                 same = slice(0, self._ends[kind] - first)
@@ -179,7 +181,7 @@ class EnumerationSampler:
         return sum(_log_comb(self._law.ways[kind], prefix.count(kind)) for kind in set(prefix))
 
     def _sum_blocks(self) -> None:
-        """Adds up the weights of every block and puts them on one scale."""
+        """Adds up the weights of every block and brings all sums to a common scale."""
         totals: list[int] = []
         leasts: list[int] = []
         tops: list[float] = []
@@ -193,7 +195,7 @@ class EnumerationSampler:
             top - as_exponent((least - self._least_loss) / self._law.scale)
             for least, top in zip(leasts, tops, strict=True)
         ]
-        # All bounds are in units of 2^doublings of a multiset with the least loss.
+        # The unit of all bounds is 2^doublings times the weight of a multiset with the least loss.
         self._doublings = max(math.ceil(max(logs) / math.log(2)), 0)
         high = self._doublings * math.log(2)
         self._factors = [exp_above(max(high - log, 0.0), _BLOCK_BITS) for log in logs]
@@ -203,7 +205,7 @@ class EnumerationSampler:
 
 
 def _log_comb(cells: int, size: int) -> float:
-    """Logarithm of the number of multisets of a size among some cells."""
+    """Returns the logarithm of the number of multisets of the given size."""
     return math.log(math.comb(cells + size - 1, size))
 
 

@@ -1,9 +1,9 @@
-"""The law of small databases: multisets of cells, weighted by how well they answer.
+"""The probability distribution of small databases: multisets of cells, weighted by their errors.
 
-Product weights of cells dominate the weights of multisets: a loss is the largest of many excesses,
-so it is at least any average of them, and an average is a sum over the cells of a multiset.
-exp(-loss / scale) is therefore at most a product of weights of cells, whose sum over all multisets
-of a size is a coefficient of a product of power series.
+A multiset's weight is at most a product of weights of its cells: a loss is the largest of many
+excesses, so the loss is at least any average of excesses, and an average is a sum over the cells
+of a multiset. exp(-loss / scale) is therefore at most a product of weights of cells. The sum of
+these products over all multisets of one size is a coefficient of a product of power series.
 """
 
 from __future__ import annotations
@@ -19,23 +19,24 @@ from numpy.typing import NDArray
 from beam_dp.noise.bound import exp_above
 from beam_dp.noise.source import NoiseSource
 
-# Exact answers saturate here: a clipped one moves no more, and no difference wraps.
+# Exact answers are clipped here, so that differences fit in 64 bits. Clipping moves no answer more.
 MAX_TARGET = 2**61
 MAX_ANSWER = 2**60
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class MultisetLaw:
-    """P(y) proportional to exp(-loss(y) / scale) over multisets y of cells, of one size.
+    """A distribution over multisets y of one size: P(y) is proportional to exp(-loss(y) / scale).
 
-    The loss is the largest |target(q) - sum of answers(q, x) over x in y|, all in integers. Cells
-    with the same answers to every query are of one type; all multisets of a type's cells that have
-    the same size are equally likely.
+    The loss is the integer max over q of |target(q) - sum of answers(q, x) over x in y|. Cells
+    with the same answers to every query have the same type; all multisets of the same size from
+    the cells of one type are equally likely.
 
-    ``targets``: one for each query, 0 <= target <= 2^61; secret.
+    ``targets``: one target per query, 0 <= target <= 2^61; secret.
     ``answers``: shape (num_queries, num_types), int64, >= 0, distinct columns; ``size`` times
-    the largest is at most 2^60.
-    ``size``: of the multisets, >= 1.
+    the largest answer is at most 2^60.
+    ``members``: the cells of each type.
+    ``size``: the number of cells in a multiset, >= 1.
     """
 
     targets: tuple[int, ...]
@@ -61,10 +62,10 @@ class MultisetLaw:
 
 
 def draw_cells(cells: NDArray[np.int64], size: int, noise: NoiseSource) -> list[int]:
-    """Returns a uniform multiset of a size from some cells.
+    """Returns a uniformly drawn multiset of the given size from some cells.
 
-    Multisets of c among k cells are sets of c among k + c - 1 places (stars and bars), of which
-    Floyd's algorithm draws one with c uniform integers.
+    Multisets of c from k cells correspond to sets of c from k + c - 1 places (stars and bars).
+    Floyd's algorithm draws such a set with c uniform integers.
     """
     places = len(cells) + size - 1
     chosen: set[int] = set()
@@ -76,7 +77,7 @@ def draw_cells(cells: NDArray[np.int64], size: int, noise: NoiseSource) -> list[
 
 # Weights of cells are integers in units of 2^-64.
 TILT_BITS = 64
-# The shares of excesses in the average; the rest is the least known loss of a set.
+# The weight of the excesses in the average; the rest of the weight is the least known loss.
 _MASSES = (1.0, 0.75, 0.5, 0.25)
 _NUM_STEPS = 150
 _MARGIN = 1e-9
@@ -87,8 +88,8 @@ _RELATIVE_MARGIN = 1e-12
 class Tilt:
     """An upper bound on weights: exp(-rest (least loss known) / scale) times weights of cells.
 
-    ``rest``: of the average, >= 0.
-    ``weights``: of a cell of each type, integers in units of 2^-64.
+    ``rest``: the part of the average that is not excesses, >= 0.
+    ``weights``: the weight of a cell, per type; integers in units of 2^-64.
     """
 
     rest: float
@@ -96,9 +97,10 @@ class Tilt:
 
 
 def find_tilts(law: MultisetLaw, least: int) -> list[Tilt]:
-    """Returns several bounds, each nearly the best for all multisets together; the first is plain.
+    """Returns several upper bounds on weights, nearly optimal in sum over all multisets.
 
-    ``law``: of the multisets; secret, as is everything derived from it.
+    The first bound is the plain one, in which all cells have weight 1. The law and everything
+    derived from the law are secret.
 
     Reference: for each mass, the sum of all bounds is a convex function of the average's shares,
     made small by exponentiated gradients (Kivinen and Warmuth, 1997).
@@ -108,7 +110,7 @@ def find_tilts(law: MultisetLaw, least: int) -> list[Tilt]:
     offsets += [least - target for target in law.targets]
     answers = np.concatenate([law.answers, -law.answers])
     most = law.size * answers.max(axis=1)
-    # The answers to the other queries are never off by more than the least loss.
+    # The answers to the remaining queries are never off by more than the least loss.
     useful = [number for number, offset in enumerate(offsets) if most[number] > offset]
     if not useful:
         return [plain]
@@ -135,7 +137,7 @@ def _best_shares(excess: NDArray[np.float64], law: MultisetLaw, mass: float) -> 
         value, numbers = _log_sum(-(shares @ excess), ways, law.size)
         if value < least:
             best, least = shares, value
-        slopes = excess @ numbers  # of minus the logarithm
+        slopes = excess @ numbers  # derivatives of minus the logarithm
         spread = float(np.ptp(slopes))
         if spread <= 0:
             break
@@ -149,7 +151,7 @@ def _best_shares(excess: NDArray[np.float64], law: MultisetLaw, mass: float) -> 
 def _log_sum(
     exponents: NDArray[np.float64], ways: NDArray[np.float64], size: int
 ) -> tuple[float, NDArray[np.float64]]:
-    """Returns ln of the sum over all multisets, and the expected numbers of cells of each type."""
+    """Returns the log of the sum over all multisets, and the expected number of cells per type."""
     top = float(exponents.max())
     powers = np.exp(np.multiply.outer(np.arange(1, size + 1), exponents - top))
     sums = powers @ ways

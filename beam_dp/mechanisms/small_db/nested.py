@@ -1,12 +1,12 @@
 """The sampler for nested queries, such as prefixes and hierarchies.
 
-It never looks at a multiset. exp(-loss / s) is the sum, over all losses L that can occur and are
-not less than this one, of exp(-L / s) - exp(-L' / s), where L' is the next one after L. So drawing
-L with probability proportional to that difference times the number of multisets whose loss is L or
-less, and then one of these uniformly, draws y with probability proportional to exp(-loss(y) / s).
-Multisets whose loss is at most L hold, of each query's cells, a number from an interval; where any
-two queries are disjoint or one contains the other they are counted from the inside outwards, by
-products of polynomials.
+The sampler never enumerates multisets. exp(-loss / s) is the sum of exp(-L / s) - exp(-L' / s) over
+all possible losses L from the loss on, where L' is the next possible loss after L. So the sampler
+draws L with probability proportional to this difference times the number of multisets whose loss is
+at most L, and then one of these multisets uniformly. This draws y with probability proportional to
+exp(-loss(y) / s). A multiset has a loss of at most L if its number of cells in each query is in
+some interval. If any two queries are disjoint or nested, products of polynomials count these
+multisets, from the innermost queries outwards.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from beam_dp.mechanisms.small_db.law import MultisetLaw, draw_cells
 from beam_dp.noise.bound import as_exponent, exp_above, exp_bounds
 from beam_dp.noise.source import NoiseSource
 
-# Levels whose intervals are computed together.
+# The number of losses whose intervals are computed at once.
 _LEVELS_AT_ONCE = 256
 
 
 @dataclasses.dataclass
 class _Node:
-    """The cells of one query, or all cells; ``queries`` are those with exactly these cells."""
+    """The cells of one query, or all cells; ``queries`` have exactly these cells."""
 
     queries: list[int]
     children: list[int]
@@ -40,7 +40,7 @@ class _Node:
 
 
 def is_nested(answers: NDArray[np.int64]) -> bool:
-    """Whether every query has one value besides 0, and any two are disjoint or one inside another.
+    """Whether each query has one value besides 0, and any two queries are disjoint or nested.
 
     ``answers``: shape (num_queries, num_types), >= 0.
 
@@ -56,16 +56,16 @@ def is_nested(answers: NDArray[np.int64]) -> bool:
 
 
 def num_products(num_queries: int, size: int) -> int:
-    """Returns how many products of polynomials the sampler needs, the measure of its time."""
+    """Returns the number of products of polynomials, which determines the sampler's time."""
     return (num_queries + 1) ** 2 * (size + 1)
 
 
 class NestedSampler:
-    """Draws exactly from a law whose queries are nested, in polynomial time.
+    """Draws exactly from a ``MultisetLaw`` whose queries are nested, in polynomial time.
 
-    Exact arithmetic: numbers of multisets are integers of any size. Doubles serve for upper bounds
-    on the weights of losses, by which one is drawn; it is kept with probability weight / bound,
-    tossed exactly, which fails once in 10^9 draws.
+    Exact arithmetic: numbers of multisets are integers of any size. Doubles are only used for upper
+    bounds on the weights of losses. A loss is drawn in proportion to these bounds and kept with
+    probability weight / bound, tossed exactly; the toss fails once in 10^9 draws.
     """
 
     name: ClassVar[str] = "nested"
@@ -76,8 +76,8 @@ class NestedSampler:
         self._law = law
         self._nodes = _forest(law)
         self._width = law.num_multisets.bit_length()
-        # Powers z^d of polynomials are bit positions d * width; no coefficient up to z^size
-        # exceeds the number of all multisets.
+        # A polynomial is one integer, with the coefficient of z^d at bit d * width. No coefficient
+        # up to z^size exceeds the number of all multisets.
         self._below = [(1 << self._width * degree) - 1 for degree in range(law.size + 2)]
         self._own = [
             self._pack([math.comb(len(n.cells) + c - 1, c) for c in range(law.size + 1)])
@@ -90,7 +90,7 @@ class NestedSampler:
         self._weigh()
 
     def draw(self, noise: NoiseSource) -> NDArray[np.int64]:
-        """Returns one multiset as its cells in ascending order."""
+        """Returns the cells of one drawn multiset in ascending order."""
         while True:
             drawn = noise.below(self._cumulative[-1])
             level = bisect_right(self._cumulative, drawn)
@@ -103,7 +103,7 @@ class NestedSampler:
         while pending:
             number, size = pending.pop()
             node = self._nodes[number]
-            # factors: products of the node's own polynomial and of its first children.
+            # factors[number]: products of the node's own polynomial and of its first children.
             for position in range(len(node.children), 0, -1):
                 child = node.children[position - 1]
                 taken = self._split(factors[number][position - 1], factors[child][-1], size, noise)
@@ -114,7 +114,7 @@ class NestedSampler:
         return np.sort(np.array(cells, np.int64))
 
     def _split(self, first: int, second: int, size: int, noise: NoiseSource) -> int:
-        """Draws how many of ``size`` the second of two factors has."""
+        """Draws the number of cells, out of ``size``, that belong to the second of two factors."""
         cumulative = list(
             accumulate(
                 self._coefficient(first, size - taken) * self._coefficient(second, taken)
@@ -124,10 +124,10 @@ class NestedSampler:
         return bisect_right(cumulative, noise.below(cumulative[-1]))
 
     def _all_levels(self) -> list[int]:
-        """Every loss that any query can have, ascending, once for each way to have it.
+        """Returns the possible losses of all queries, ascending and with repetitions.
 
-        No loss is less than that of queries that no cell answers. There are as many levels as the
-        public parameters say.
+        All losses are at least the losses of the queries without cells. Repetitions make the number
+        of losses depend on public parameters only.
         """
         law = self._law
         least, found = 0, []
@@ -139,7 +139,7 @@ class NestedSampler:
         return sorted(max(each, least) for each in [*found, least])
 
     def _weigh(self) -> None:
-        """Counts the multisets up to each level; bounds the weights of the levels."""
+        """Counts the multisets with at most each loss, and bounds the weights of the losses."""
         levels = self._levels
         counts: list[int] = []
         for start in range(0, len(levels), _LEVELS_AT_ONCE):
@@ -147,7 +147,6 @@ class NestedSampler:
             counts += [self._count(each) for each in intervals]
         reference = levels[next(index for index, count in enumerate(counts) if count)]
         self._exponents = [max(level - reference, 0) / self._law.scale for level in levels]
-        # Beyond the last level there is nothing to subtract.
         self._bits = self._width + 40
         self._bounds: list[int] = []
         for index, exponent in enumerate(self._exponents):
@@ -161,7 +160,7 @@ class NestedSampler:
         )
 
     def _share(self, level: int, bits: int) -> tuple[int, int]:
-        """Returns bounds on the share of its upper bound that the weight of a level is."""
+        """Returns bounds on (weight of a loss) / (its upper bound), in units of 2^-bits."""
         bound = self._bounds[level]
         low, high = exp_bounds(self._exponents[level], bits + self._bits)
         if level + 1 < len(self._exponents):
@@ -170,7 +169,7 @@ class NestedSampler:
         return low // bound, -(-high // bound)
 
     def _intervals(self, start: int, stop: int) -> list[list[tuple[int, int]]]:
-        """Returns, for some levels, the least and largest number that each node may hold."""
+        """Returns, per loss, the least and the largest number of cells that each node may have."""
         size = self._law.size
         levels = np.array(self._levels[start:stop], np.int64)
         columns = []
@@ -186,10 +185,10 @@ class NestedSampler:
     def _count(
         self, intervals: Sequence[tuple[int, int]], factors: list[list[int]] | None = None
     ) -> int:
-        """Returns the number of multisets that keep to the intervals of all nodes.
+        """Returns the number of multisets within the intervals of all nodes.
 
-        ``factors``: where given, gets for each node the products of its first factors, the
-        last of them cut to its interval.
+        ``factors``: if given, receives for each node the products of its first factors, and last
+        the full product cut to the node's interval.
         """
         below, all_degrees = self._below, self._below[-1]
         polynomials: list[int] = []
@@ -213,7 +212,7 @@ class NestedSampler:
 
 
 def _forest(law: MultisetLaw) -> list[_Node]:
-    """Returns the nodes, each after those inside it; the last one holds all cells."""
+    """Returns the nodes, inner nodes first; the last node contains all cells."""
     support = law.answers > 0
     found: dict[bytes, list[int]] = {}
     for query, row in enumerate(support):
@@ -223,7 +222,7 @@ def _forest(law: MultisetLaw) -> list[_Node]:
     found.setdefault(everything.tobytes(), [])
     rows = sorted((np.frombuffer(key, bool) for key in found), key=np.count_nonzero)
     nodes: list[_Node] = []
-    owner = np.full(law.num_types, -1)  # the largest node so far that a type is in
+    owner = np.full(law.num_types, -1)  # per type, the largest node so far that contains the type
     for number, row in enumerate(rows):
         inside = owner[row]
         children = sorted({int(each) for each in inside} - {-1})

@@ -1,4 +1,4 @@
-"""The sampler that searches: any queries, in a time that depends on the data."""
+"""The sampler that searches: it handles any queries, in a time that depends on the data."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from beam_dp.noise.source import NoiseSource
 
 @dataclasses.dataclass(eq=False)
 class _Group:
-    """Types that are not separated yet: a node of a binary tree over all types.
+    """A set of types: a node of a binary tree whose leaves are single types.
 
-    ``spread``: sum of high - low; 0 for a single type.
-    ``halves``: None for a single type.
+    ``spread``: the sum over queries of the largest minus the smallest answer.
+    ``halves``: the two child nodes; None for a single type.
     """
 
     kinds: NDArray[np.int64]
@@ -37,10 +37,10 @@ class _Group:
 
 @dataclasses.dataclass(eq=False, slots=True)
 class _State:
-    """All multisets that have given numbers of cells of some groups.
+    """The set of all multisets with a given number of cells from each of some groups.
 
-    ``held``: groups and how many cells of them, none 0; they share no type.
-    ``units``: for each tilt, upper bound on what multiplies them.
+    ``held``: pairs of a group and its number of cells, > 0; no two groups share a type.
+    ``units``: per tilt, an upper bound on the factor that multiplies the weights of cells.
     """
 
     held: tuple[tuple[_Group, int], ...]
@@ -53,9 +53,9 @@ class _State:
 
 @dataclasses.dataclass(eq=False, slots=True)
 class _Division:
-    """Parts of a state, by the number of cells of one group that are in its first half.
+    """The parts of a state, one per number of cells of a group that are in its first half.
 
-    ``totals``: upper bounds on the weight of each part; the search makes them smaller.
+    ``totals``: an upper bound on the weight of each part; the search lowers these bounds.
     """
 
     position: int
@@ -65,24 +65,26 @@ class _Division:
 
 
 class SearchSampler:
-    """Draws exactly from a law by top-down search with bounds and rejection.
+    """Draws exactly from a ``MultisetLaw`` by top-down search with bounds and rejection.
 
-    Sets of multisets are divided step by step, by how many cells of a group of types are in its
-    first half. A set's weight is at most the sum, over its multisets, of product weights of
-    cells, times a power of the weight of its least possible loss: of several such bounds
-    (``find_tilts``), one of which has all cells alike, the least is taken. From the set of all, a
-    part is drawn by these bounds, then a part of that, until one multiset is left; where the parts
-    of a set have less weight together than the set was thought to have, the difference is the
-    probability to give up and start again. A descent started with the bound T in all then ends in
-    y with probability weight(y) / T, whatever earlier descents were like: so the one that ends
-    draws exactly from the law. Each descent leaves tighter bounds to the next.
+    A set of multisets is divided by the number of cells of a group of types that are in the first
+    half of the group. A set's weight is at most the sum, over its multisets, of products of
+    weights of cells, times a power of the weight of the set's least possible loss. ``find_tilts``
+    gives several such bounds, one with equal weights for all cells; the smallest is used.
 
-    Exact arithmetic: upper bounds are integers, from doubles with a margin far beyond their
-    rounding, and sums of them over sets are exact, so that parts never outweigh the whole; the
-    last step, weight(y) over its upper bound, is tossed exactly.
+    A descent starts with the set of all multisets, draws a part in proportion to these bounds, then
+    a part of that part, until one multiset is left. If the bounds of the parts add up to less than
+    the bound of their set, the descent gives up with probability (difference / bound of the set),
+    and a new descent starts. A descent that starts with the total bound T therefore ends in y with
+    probability weight(y) / T, for any earlier descents, so the first descent that ends draws
+    exactly from the law. Each descent tightens the bounds for the next one.
 
-    Privacy: time and memory depend on the data: they tell how well the data can be answered. Use it
-    only where no one else sees how long it takes. It is never chosen by default.
+    Exact arithmetic: upper bounds are integers, computed from doubles with a margin far beyond
+    their rounding. Sums of bounds over sets are exact, so parts never outweigh the whole. The last
+    step, weight(y) over its upper bound, is tossed exactly.
+
+    Privacy: time and memory depend on the data: they reveal how well the data can be answered. Use
+    this sampler only if no one else can see how long a draw takes. It is never chosen by default.
 
     Reference: Maddison, Tarlow and Minka (2014) search in the same way, for a largest perturbed
     weight; Gilks and Wild (1992) for rejection with bounds that adapt.
@@ -105,7 +107,7 @@ class SearchSampler:
         self._root = self._whole(everything, 0)
         self._least = int(self._excess(self._root).max(initial=0))
         self._root = self._whole(everything, self._least)
-        # A greedy answer shows how small a weight may be and still matter.
+        # The bound of a greedy descent determines the precision that weights need.
         good = self._root
         while (division := self._divide(good)) is not None:
             good = self._part(good, division, int(np.argmin(division.bounds)))
@@ -116,7 +118,7 @@ class SearchSampler:
         self._root = self._whole(everything, self._least)
 
     def draw(self, noise: NoiseSource) -> NDArray[np.int64]:
-        """Returns one multiset as its cells in ascending order."""
+        """Returns the cells of one drawn multiset in ascending order."""
         while (state := self._descend(noise)) is None:
             pass
         cells: list[int] = []
@@ -125,7 +127,7 @@ class SearchSampler:
         return np.sort(np.array(cells, np.int64))
 
     def _descend(self, noise: NoiseSource) -> _State | None:
-        """Returns the one state of types that a descent ends in, or None where it gives up."""
+        """Returns the state of single types in which a descent ends; None if the descent fails."""
         state = self._root
         path: list[tuple[_Division, int]] = []
         promised = min(map(operator.mul, state.sums, state.units))
@@ -138,7 +140,7 @@ class SearchSampler:
             division = state.division
             if division is None:
                 break
-            # Gives up with the share by which the parts weigh less than was promised.
+            # The descent fails if the drawn number exceeds the sum of the bounds of the parts.
             drawn = noise.below(promised)
             cumulative = list(accumulate(division.totals))
             if drawn >= cumulative[-1]:
@@ -161,14 +163,14 @@ class SearchSampler:
         return state if noise.coin(share) else None
 
     def _tighten(self, path: list[tuple[_Division, int]], total: int) -> None:
-        """Passes a better upper bound on the last state to its ancestors."""
+        """Updates the upper bounds of all ancestors of the last state, whose bound is ``total``."""
         for division, number in reversed(path):
             division.totals[number] = total
             total = sum(division.totals)
 
     def _divide(self, state: _State) -> _Division | None:
-        """Returns a division of a state; None where all its groups are single types."""
-        # The least resolved group: level by level, which bounds whole queries early.
+        """Returns a division of a state; None if all its groups are single types."""
+        # Divides the group with the largest spread, so that bounds on all queries tighten early.
         position = max(
             range(len(state.held)),
             key=lambda each: (state.held[each][0].spread, state.held[each][1]),
@@ -196,7 +198,7 @@ class SearchSampler:
         return _Division(position, bounds, totals, {})
 
     def _part(self, state: _State, division: _Division, number: int) -> _State:
-        """Returns the part with a number of cells in the first half."""
+        """Returns the part of a state that has ``number`` cells in the first half of the group."""
         group, count = state.held[division.position]
         assert group.halves is not None
         held = list(state.held)
@@ -208,22 +210,22 @@ class SearchSampler:
             sums = [total * each[taken] for total, each in zip(sums, half.sums, strict=True)]
             if taken:
                 held.append((half, taken))
-        # Never more than the whole's, so that parts never outweigh it.
+        # A part's units never exceed those of the whole, so that parts never outweigh the whole.
         bound = division.bounds[number]
         units = tuple(map(min, self._unit(bound), state.units))
         return _State(tuple(held), volume, bound, tuple(sums), units)
 
     def _whole(self, everything: _Group, bound: int) -> _State:
-        """Returns the state of all multisets with the present tilts."""
+        """Returns the state of all multisets with the current tilts."""
         _sum_weights(everything, self._law, self._tilts)
         sums = tuple(each[self._law.size] for each in everything.sums)
         held = ((everything, self._law.size),)
         return _State(held, self._law.num_multisets, bound, sums, self._unit(bound))
 
     def _excess(self, state: _State) -> NDArray[np.int64]:
-        """Returns the least distances of answers above and below the targets, negative if opposite.
+        """Returns the least excess of each answer above its target, then of each target above it.
 
-        The largest of these numbers is a lower bound on the loss.
+        The excesses may be negative; the largest of the excesses is a lower bound on the loss.
         """
         groups = self._ends[[group.number for group, _ in state.held]]
         counts = np.array([count for _, count in state.held])
@@ -245,7 +247,7 @@ def _multisets(group: _Group, size: int) -> int:
 
 
 def _sum_weights(group: _Group, law: MultisetLaw, tilts: Sequence[Tilt]) -> None:
-    """Computes the sums of a group and of all inside it, exactly."""
+    """Computes the weight sums of a group and of all its descendants, exactly."""
     if group.halves is None:
         kind = int(group.kinds[0])
         group.sums = tuple(
@@ -268,7 +270,7 @@ def _sum_weights(group: _Group, law: MultisetLaw, tilts: Sequence[Tilt]) -> None
 
 
 def _group(law: MultisetLaw, kinds: NDArray[np.int64], table: list[NDArray[np.int64]]) -> _Group:
-    """Builds the tree: each group is divided by the query that divides it most evenly, if any."""
+    """Builds the tree of groups, dividing each group by the query with the most even split."""
     answers = law.answers[:, kinds]
     low, high = answers.min(axis=1), answers.max(axis=1)
     cells = sum(law.ways[kind] for kind in kinds)
@@ -281,7 +283,8 @@ def _group(law: MultisetLaw, kinds: NDArray[np.int64], table: list[NDArray[np.in
         best = int(np.argmax(np.where(high > low, np.minimum(sizes, len(kinds) - sizes), -1)))
         side = upper[best]
         if 8 * min(sizes[best], len(kinds) - sizes[best]) < len(kinds):
-            # No deep trees: neighbours in the order of columns have much in common.
+            # An uneven split would make the tree deep: split by position instead, since adjacent
+            # columns have similar answers.
             side = np.arange(len(kinds)) * 2 >= len(kinds)
         group.halves = _group(law, kinds[~side], table), _group(law, kinds[side], table)
     return group

@@ -1,8 +1,8 @@
 """Sizes of small databases and their error bounds, from public numbers.
 
-N is the public number of records and a = ``max_error_fraction`` a share of it. Sizes are least
-integers that make "some multiset of this size answers every query within a N" true; privacy holds
-for any size.
+N is the public number of records, and a = ``max_error_fraction`` is a fraction of N. Each size is
+the smallest integer for which a bound proves that some multiset of this size answers every query
+with an error of at most a N. The privacy guarantee doesn't depend on the size.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ MAX_VC_DIMENSION = 10_000
 def small_db_size(
     num_queries: int, max_error_fraction: float, calibration: Calibration = "tight"
 ) -> int:
-    """Returns a size m at which a sample of the data answers all queries, by the number of them.
+    """Returns a size m at which some sample of the data answers all |Q| queries.
 
-    A sample misses one query by more than a with probability 2 exp(-2 m a^2) at most (Hoeffding),
-    and all together must stay below 1. ``textbook`` takes m = ceil(ln|Q| / a^2) and needs three
-    queries; ``tight`` the least integer m, floor(ln(2|Q|) / (2 a^2)) + 1.
+    A sample misses one query by more than a with probability at most 2 exp(-2 m a^2) (Hoeffding);
+    the sum of this over all queries must be below 1. ``textbook`` takes m = ceil(ln|Q| / a^2) and
+    needs three queries; ``tight`` takes the least integer m, floor(ln(2|Q|) / (2 a^2)) + 1.
 
-    ``num_queries``: |Q|, distinct ones, with values in [0, 1].
+    ``num_queries``: |Q|, the number of distinct queries, with values in [0, 1].
     ``max_error_fraction``: a, in (0, 1].
 
     Reference: Dwork and Roth (2014), Theorem 4.2; Blum, Ligett and Roth (2013).
@@ -57,14 +57,14 @@ def small_db_size_by_vc(
     bound: VCBound | None = None,
     num_cells: int | None = None,
 ) -> int:
-    """Returns a size m by the VC dimension v of 0/1 queries, however many they are.
+    """Returns a size m from the VC dimension v of 0/1 queries, for any number of queries.
 
-    * ``finite``: 2 Phi(U) exp(-2 m a^2) < 1, where Phi(s) = sum of C(s, i) for i <= v is the most
-      distinct queries that a universe of U cells has (Sauer).
-    * ``devroye``: 4 exp(4a + 4a^2) Phi(m^2) exp(-2 m a^2) < 1, whatever the universe.
-    * ``vc71``: 4 Phi(2m) exp(-m a^2 / 8) < 1; loose.
+    * ``finite``: 2 Phi(U) exp(-2 m a^2) < 1, where Phi(s) = sum of C(s, i) for i <= v bounds the
+      number of distinct queries on a universe of U cells (Sauer).
+    * ``devroye``: 4 exp(4a + 4a^2) Phi(m^2) exp(-2 m a^2) < 1, for any universe.
+    * ``vc71``: 4 Phi(2m) exp(-m a^2 / 8) < 1; not tight.
 
-    A universe of U cells has no more than 2^U distinct queries: there v counts up to U.
+    A universe of U cells has at most 2^U distinct queries, so a v above U is replaced by U.
 
     ``max_error_fraction``: a, in (0, 1].
 
@@ -98,10 +98,10 @@ def small_db_size_by_vc(
 
 
 def small_db_size_for_intervals(max_error_fraction: float) -> int:
-    """Returns ceil(1 / a), which serves all prefixes and intervals of an ordered universe.
+    """Returns ceil(1 / a), a size that suffices for all intervals of an ordered universe.
 
-    Quantiles at shares (i - 1/2) / m of the records miss a prefix by 1 / (2m) at most and an
-    interval, the difference of two prefixes, by 1 / m.
+    The quantiles at fractions (i - 1/2) / m of the records miss a prefix by at most 1 / (2m). They
+    miss an interval, the difference of two prefixes, by at most 1 / m.
     """
     _check_fraction(max_error_fraction)
     return math.ceil(1 / max_error_fraction)
@@ -119,7 +119,7 @@ def size_of_workload(
     """Returns the smallest size that any rule gives for a workload, and the name of the rule.
 
     ``max_error_fraction``: a, in (0, 1].
-    ``vc_dimension``: of 0/1 queries, if it is known.
+    ``vc_dimension``: the VC dimension of 0/1 queries, if known.
 
     Example:
         >>> size_of_workload(524800, 0.1), size_of_workload(524800, 0.1, are_intervals=True)
@@ -136,15 +136,15 @@ def size_of_workload(
 
 
 def small_db_error_fraction(size: int, size_for: Callable[[float], int]) -> float:
-    """Returns the least share a for which a size is enough, up to 1e-9; 1 where none is less.
+    """Returns the least error fraction a for which ``size`` is enough, up to 1e-9; at most 1.
 
-    ``size_for``: the size for a share in (0, 1], which falls as the share grows.
+    ``size_for``: the size for an error fraction in (0, 1]; a decreasing function.
 
     Example:
         >>> round(small_db_error_fraction(16, small_db_size_for_intervals), 6)
         0.0625
     """
-    low, high = 0.0, 1.0  # high is enough, or the trivial share
+    low, high = 0.0, 1.0  # size is enough for high, or high is the trivial fraction 1
     while high - low > 1e-9:
         middle = (low + high) / 2
         low, high = (low, middle) if size_for(middle) <= size else (middle, high)
@@ -152,7 +152,7 @@ def small_db_error_fraction(size: int, size_for: Callable[[float], int]) -> floa
 
 
 def num_multisets(num_cells: int, size: int) -> int:
-    """Returns the number of multisets of a size, C(U + m - 1, m).
+    """Returns the number of multisets of m = ``size`` of U = ``num_cells`` cells, C(U + m - 1, m).
 
     Example:
         >>> num_multisets(4, 9), num_multisets(16, 20)
@@ -162,7 +162,7 @@ def num_multisets(num_cells: int, size: int) -> int:
 
 
 def log_num_multisets(num_cells: int, size: int) -> float:
-    """Returns ln C(U + m - 1, m), to 12 digits, without the integer itself.
+    """Returns the logarithm of ``num_multisets``, to 12 digits, without computing the integer.
 
     Example:
         >>> round(log_num_multisets(16, 20), 9) == round(math.log(3247943160), 9)
@@ -182,10 +182,10 @@ def small_db_error(
 ) -> float:
     """Returns a bound on the errors of all queries, in records, with probability 1 - beta.
 
-    a N + (2 / epsilon) (ln C(U + m - 1, m) + ln(1 / beta)), if some multiset of size m answers all
-    queries within a N and there are N records; for n records add |n - N|.
+    The bound is a N + (2 / epsilon) (ln C(U + m - 1, m) + ln(1 / beta)), if some multiset of size m
+    answers all queries within a N and there are N records; for n records add |n - N|.
 
-    ``num_cells``: U; distinct columns of the query matrix will do no better here.
+    ``num_cells``: U, the number of cells; distinct columns of the queries give no smaller bound.
     ``failure_probability``: beta, in (0, 1).
 
     Reference: Dwork and Roth (2014), Proposition 4.4, with the number of multisets in place of
@@ -201,11 +201,11 @@ def _least_size(log_union: float, a: float) -> int:
 
 
 def _least(holds: Callable[[int], bool]) -> int:
-    """Returns the least integer from which on a condition always holds."""
+    """Returns the least integer m such that a condition is true for m and all larger integers."""
     high = 1
     while not holds(high):
         high *= 2
-    low = high // 2  # does not hold, or is 0
+    low = high // 2  # 0, or an integer that does not satisfy the condition
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (low, middle) if holds(middle) else (middle, high)

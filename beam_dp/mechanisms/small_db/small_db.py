@@ -1,4 +1,4 @@
-"""SmallDB: its parameters, its plan, and the release that the plan makes."""
+"""SmallDB: the parameters, the plan, and the release drawn from the plan."""
 
 from __future__ import annotations
 
@@ -49,16 +49,15 @@ from beam_dp.summaries.histogram import Marginals, clipped_counts
 class SmallDBPlan(MarginalsPlan):
     """The plan of ``SmallDB``.
 
-    ``workload`` has the marginals from which all ``queries`` can be answered.
-
+    ``workload``: the marginals from which all ``queries`` can be answered.
     ``size``: m, the number of records that are released.
-    ``error_fraction``: the largest error of the best database of this size, a share of N.
-    ``selection_epsilon``: for the choice of the database.
-    ``total_scale``: of the noise on the number of records; None where that is public.
-    ``sampler``: the requested one; ``choice`` has the one that is used.
+    ``error_fraction``: the largest error of the best database of this size, as a fraction of N.
+    ``selection_epsilon``: the part of epsilon that the choice of the database spends.
+    ``total_scale``: the scale of the noise added to the number of records; None if it is public.
+    ``sampler``: the requested sampler; ``choice`` names the sampler that is used.
     ``sized_by``: the rule that gave the size, or ``explicit``.
-    ``bound``: on the errors of all queries, in records; None if the number of records is noisy.
-    ``vc_dimension``: of the queries; None if some have values other than 0 and 1.
+    ``bound``: a bound on all errors, in records; None if the number of records is noisy.
+    ``vc_dimension``: the VC dimension of the queries; None if some values are not 0 or 1.
     """
 
     strategy: ClassVar[str] = "small_db"
@@ -114,7 +113,7 @@ class SmallDBPlan(MarginalsPlan):
 
     @property
     def time_depends_on_data(self) -> bool:
-        """Whether the records are searched for."""
+        """Whether the search sampler draws the records."""
         return self.choice.sampler_time_depends_on_data
 
     def release(
@@ -168,14 +167,14 @@ class SmallDBPlan(MarginalsPlan):
         )
 
     def error_bound(self, total: int, num_cells: int) -> float:
-        """Returns a bound on all errors, in records, except with ``failure_probability``."""
+        """Returns a bound on all errors, in records, for this ``failure_probability``."""
         beta, epsilon = self.failure_probability, self.selection_epsilon
         if self.total_scale is not None:
             beta /= 2
         each = epsilon / self.guarantee.max_records_per_unit
         bound = small_db_error(num_cells, self.size, each, total, self.error_fraction, beta)
         if self.total_scale is not None:
-            # The most that the noisy number is off; the share a is of the true number.
+            # The largest error of the noisy number; a is a fraction of the true number.
             away = math.ceil(self.total_scale * math.log(1 / beta))
             bound += (1 + self.error_fraction) * away
         return bound
@@ -193,7 +192,7 @@ class SmallDBPlan(MarginalsPlan):
 
 
 def answered_tables(domain: Domain, queries: Sequence[LinearQuery]) -> list[Names]:
-    """Returns the marginals whose every cell is a query."""
+    """Returns the marginals for which every cell is one of the queries."""
     cells: dict[tuple[int, ...], set[LinearQuery]] = {}
     for query in queries:
         if isinstance(query, Product) and all(
@@ -209,24 +208,25 @@ def answered_tables(domain: Domain, queries: Sequence[LinearQuery]) -> list[Name
 
 @dataclasses.dataclass(frozen=True)
 class SmallDB(Mechanism):
-    """Releases a few records, chosen by ``MultisetChoice``, which answer a whole workload.
+    """Releases a few records that answer a whole workload, chosen by ``MultisetChoice``.
 
-    Privacy: epsilon, pure, for both relations, k records a unit and any size, as ``MultisetChoice``
-    proves; a delta is left unspent. A noisy number of records is discrete Laplace noise of scale
-    k / epsilon_1 on the exact one, under add-or-remove-one; the records are chosen with the rest
-    of epsilon. The shares follow from public numbers.
+    Privacy: epsilon, pure, for both relations, any size, and k records per unit, as
+    ``MultisetChoice`` proves; a delta is left unspent. Under add-or-remove-one, a noisy number of
+    records is the exact number plus discrete Laplace noise of scale k / epsilon_1; the records are
+    chosen with the rest of epsilon. Public numbers determine how epsilon is split.
 
     Accuracy: with probability 1 - beta no answer is wrong by more than a N + (2 k / epsilon)
-    (ln C(U + m - 1, m) + ln(1 / beta)) records, where N is as many as there are: see
-    ``small_db_error``. a is what a database of this size can miss.
+    (ln C(U + m - 1, m) + ln(1 / beta)) records, where N is the true number of records: see
+    ``small_db_error``. The best database of this size has errors of at most a N.
 
     Args:
         size: m, the number of records that are released.
-        max_error_fraction: a, which determines the size; one of the two must be given.
-        vc_dimension: of the workload's 0/1 queries. By default ``matrix_vc_dimension`` finds it, or
-            a bound on it; a smaller value is refused. It is for the card: by Sauer's bound it gives
-            no smaller size than the number of queries, for the workloads that fit here.
-        sampler: ``auto`` by public sizes; ``search`` only by this name.
+        max_error_fraction: a, which determines the size; give either ``size`` or this.
+        vc_dimension: an upper bound on the VC dimension of the workload's 0/1 queries, for the
+            card. By default ``matrix_vc_dimension`` computes the dimension or a bound; a smaller
+            value is refused. For workloads that fit here, Sauer's bound never gives a smaller size
+            than the number of queries does.
+        sampler: ``auto`` decides by public sizes and never selects ``search``.
         calibration: ``tight``, or ``textbook`` for ceil(ln|Q| / a^2) records.
         failure_probability: beta of the stated error.
 
@@ -344,7 +344,7 @@ class SmallDB(Mechanism):
         return plan
 
     def _dimension(self, queries: LinearWorkload, matrix: NDArray[np.int64]) -> VCDimension:
-        """Returns the given VC dimension of 0/1 queries, or the one that is found."""
+        """Returns the given VC dimension of 0/1 queries, or else computes it."""
         found = matrix_vc_dimension(matrix, products_bound(queries.queries))
         if self.vc_dimension is None:
             return found
@@ -356,7 +356,7 @@ class SmallDB(Mechanism):
     def _choice(
         self, matrix: NDArray[np.int64], epsilon: float, total: int, size: int, top: int, most: int
     ) -> MultisetChoice:
-        """Returns the choice; an error about a size names the argument that determined it."""
+        """Returns the choice; an error about the size names the argument that set the size."""
         try:
             return MultisetChoice(matrix, epsilon, total, size, top, most, self.sampler)
         except InputError as error:
@@ -368,7 +368,7 @@ class SmallDB(Mechanism):
     def _size(
         self, queries: LinearWorkload, matrix: NDArray[np.int64], dimension: VCDimension | None
     ) -> tuple[int, str, float]:
-        """Returns the number of records, the rule that gave it, and its share of the error."""
+        """Returns the number of records, the rule that gave this number, and its error fraction."""
         num_distinct = len(np.unique(matrix, axis=0))
 
         def size_for(fraction: float) -> tuple[int, str]:
@@ -388,9 +388,9 @@ class SmallDB(Mechanism):
         return self.size, "explicit", fraction
 
     def _shares(self, guarantee: Guarantee, num_cells: int, size: int) -> tuple[float, float]:
-        """Returns the epsilon of the choice, and the scale of the number of records.
+        """Returns the epsilon of the choice, and the scale of the noise on the number of records.
 
-        a / x + b / (1 - x) is least at the share x = sqrt a / (sqrt a + sqrt b).
+        a / x + b / (1 - x) is smallest at the share x = sqrt a / (sqrt a + sqrt b).
         """
         count = math.log(2 / self.failure_probability)
         choice = 2 * (math.log(num_multisets(num_cells, size)) + count)
@@ -414,22 +414,22 @@ def _check_queries(queries: LinearWorkload, domain: Domain) -> None:
 
 
 def cells_of(workload: Workload) -> LinearWorkload:
-    """Returns every cell of some marginals as a query."""
+    """Returns one query per cell of the marginals."""
     make = LinearQueries(workload.domain)
     queries = [query for names in workload for query in make.marginal_cells(names)]
     return LinearWorkload(workload.domain, tuple(dict.fromkeys(queries)))
 
 
 def concerned_tables(domain: Domain, queries: Sequence[LinearQuery]) -> tuple[Names, ...]:
-    """Returns the largest sets of attributes that queries are about."""
+    """Returns the sets of attributes of the queries, without subsets of other such sets."""
     sets = {query.axes if isinstance(query, LiteralQuery) else None for query in queries}
     axes = {tuple(range(domain.num_attributes)) if each is None else each for each in sets}
     largest = [each for each in axes if each and not any(set(each) < set(o) for o in axes)]
-    # A query about no attribute asks for the number of records, which any table has.
+    # A query without attributes asks for the number of records, which any table contains.
     return tuple(tuple(domain.names[axis] for axis in each) for each in sorted(largest) or [(0,)])
 
 
 def are_intervals(queries: Sequence[LinearQuery]) -> bool:
-    """Returns whether all queries are intervals of one attribute, or everything."""
+    """Returns whether each query is an interval of one common attribute, or counts all records."""
     sets = sets_of_products(queries)
     return sets is not None and len(sets) <= 1 and "any" not in sets.values()

@@ -1,1 +1,1 @@
-"""The sparse vector technique: which of many queries are above a threshold."""
+"""The sparse vector technique: reports which of many queries are above a threshold."""

@@ -1,1 +1,1 @@
-"""The mechanism for tables of windows of a stream, and synthetic databases of windows."""
+"""Mechanisms for windows of a stream: one set of tables, or one synthetic database, per window."""
