@@ -28,16 +28,16 @@ MAX_INDEXED_CELLS = 2**62  # indices and every intermediate product stay inside 
 
 
 def nearest_known(name: str, known: Iterable[str], *, list_all: bool = True) -> str:
-    """Returns a clause for the end of a refusal: the nearest known name, else the first known ones.
+    """Returns the end of an error message: the most similar known name, or the first known names.
 
-    ``list_all``: whether to list known names when no name is near; otherwise the clause is empty.
+    ``list_all``: whether to list the first known names if no known name is similar to ``name``.
 
     Example:
         >>> nearest_known("agee", ["sex", "age"]), nearest_known("zzz", ["sex", "age"])
         ("the nearest known is 'age'", "known are 'sex', 'age'")
     """
     names = list(known)
-    # The time to compare is the product of the lengths, and a file may hold names of any length.
+    # Comparing takes time proportional to the product of the lengths; files may have long names.
     comparable = [each for each in names[:_COMPARED_NAMES] if len(each) <= _COMPARED_LETTERS]
     is_comparable = len(name) <= _COMPARED_LETTERS
     near = [each for each in comparable if each.casefold() == name.casefold()]
@@ -53,20 +53,20 @@ def nearest_known(name: str, known: Iterable[str], *, list_all: bool = True) -> 
 
 @dataclass(frozen=True)
 class Attribute(ABC):
-    """One declared column: a public list of levels, numbered from 0.
+    """One declared column: a public list of levels (values or bins), numbered from 0.
 
-    Codes are, in this order, the regular levels, then ``other`` where declared (every value
-    outside the regular levels), then null where ``nullable`` (null is a level of its own).
+    The codes are, in this order: the regular levels; ``other``, if declared, which stands for all
+    values outside the regular levels; and null, if the attribute is ``nullable``.
 
     Args:
         name: the column's name, not empty.
-        other: whether values outside the declared ones have a level.
+        other: whether values outside the regular levels have a level.
         nullable: whether null has a level.
-        null_values: values that mean null, compared before any others, and not levels. A value of
-            the attribute's own kind, such as ``"-9"`` of an integer attribute, is compared as that
-            value, however it is written; any other as text.
-        case: ``"exact"``, or ``"ignore"`` to compare declared texts without regard to case.
-        trim: whether to compare declared texts without the blanks around them.
+        null_values: values that mean null. They are compared before the levels and must not be
+            levels. A null value of the attribute's own kind, such as ``"-9"`` for an integer
+            attribute, is compared as a number or time; other null values are compared as text.
+        case: ``"exact"``, or ``"ignore"`` to compare declared strings case-insensitively.
+        trim: whether to strip blanks from strings before they are compared with declared strings.
     """
 
     name: str
@@ -111,31 +111,31 @@ class Attribute(ABC):
 
     @property
     def other_code(self) -> int | None:
-        """The code of values outside the declared ones, or None where they have no level."""
+        """The code of values outside the regular levels; None if ``other`` is not declared."""
         return self.num_levels if self.other else None
 
     @property
     def null_code(self) -> int | None:
-        """The code of null, or None where null has no level."""
+        """The code of null; None if null has no level."""
         return self.num_levels + self.other if self.nullable else None
 
     def normal(self, text: str) -> str:
-        """Returns the form in which declared texts and those of records are compared."""
+        """Returns the form in which a string from a record is compared with declared strings."""
         return normal_form(text, ignore_case=self.case == "ignore", trim=self.trim)
 
     @cached_property
     def null_natives(self) -> tuple[Any, ...]:
-        """The null values that are of the attribute's own kind: integers, numbers, days, times."""
+        """The null values of the attribute's own kind: integers, numbers, days or times."""
         natives = map(self._native, self.null_values)
         return tuple(dict.fromkeys(native for native in natives if native is not None))
 
     @cached_property
     def null_texts(self) -> tuple[str, ...]:
-        """The other null values, as texts."""
+        """The null values that are not of the attribute's own kind, as strings."""
         return tuple(str(value) for value in self.null_values if self._native(value) is None)
 
     def label(self, code: int) -> str:
-        """Returns what people read for one code."""
+        """Returns the label that people read for one code."""
         if not 0 <= code < self.size:
             raise IndexError(f"code {code} of attribute {self.name!r} is not in 0..{self.size - 1}")
         if code == self.other_code:
@@ -145,7 +145,7 @@ class Attribute(ABC):
         return self._level_label(code)
 
     def labels(self) -> tuple[str, ...]:
-        """Returns what people read, one label a code. Cost: O(size)."""
+        """Returns the labels that people read, one per code. Cost: O(size)."""
         return tuple(self.label(code) for code in range(self.size))
 
     def decode(self, codes: ArrayLike) -> list[Value]:
@@ -174,7 +174,7 @@ class Attribute(ABC):
         return entry
 
     def avro_type(self) -> Any:
-        """Returns the Avro type of a released value: a union where null or ``other`` need one."""
+        """Returns the Avro type of a released value, a union if null or ``other`` needs one."""
         members = self._avro_members()
         if self.other and "string" not in members:
             members.append("string")
@@ -188,30 +188,30 @@ class Attribute(ABC):
 
     @abstractmethod
     def _level_label(self, code: int) -> str:
-        """The label of one regular level."""
+        """Returns the label of one regular level."""
 
     @abstractmethod
     def _decode_levels(self, codes: NDArray[np.int64]) -> list[Value]:
-        """The values of regular levels."""
+        """Returns the values of regular levels."""
 
     @abstractmethod
     def _json_fields(self) -> dict[str, Any]:
-        """The fields in a domain file that only this kind has."""
+        """Returns the fields of a domain file that only this kind of attribute has."""
 
     @abstractmethod
     def _avro_members(self) -> list[Any]:
-        """The Avro types of regular levels."""
+        """Returns the Avro types of regular levels."""
 
     @abstractmethod
     def _native(self, value: str | int | float) -> Any:
-        """A declared value as one of the attribute's own kind; None if it is a text."""
+        """Returns a declared value as the attribute's own kind; None if the value is just text."""
 
     @abstractmethod
     def _is_level(self, value: str | int | float) -> bool:
-        """Whether a declared value would be read as a regular level, unless it were clipped."""
+        """Returns whether a declared value, without clipping, would be read as a regular level."""
 
     def _declared(self, argument: str, given: object, types: dict[type, str]) -> tuple[Any, ...]:
-        """The values of a declared list, each of one of these types."""
+        """Returns the values of a declared list; raises unless all values have these types."""
         kinds = " or ".join(types.values())
         if isinstance(given, str) or not isinstance(given, Sequence):
             plural = kinds.replace("a string", "strings").replace("an integer", "integers")
@@ -236,7 +236,7 @@ class Attribute(ABC):
 
 
 def is_unicode(text: str) -> bool:
-    """Returns whether a text can be UTF-8; a JSON escape may be half a character."""
+    """Returns whether a string can be encoded as UTF-8; a JSON escape may be half a character."""
     try:
         text.encode("utf-8")
     except UnicodeEncodeError:
@@ -246,22 +246,22 @@ def is_unicode(text: str) -> bool:
 
 _LISTED_TYPES = {str: "a string", int: "an integer"}
 _AVRO_TYPES = {str: "string", int: "long"}
-# A list of values, under its name; each value has the code of its place, or all have one code.
+# Argument name, declared values, and the code of all these values; None: codes are list positions.
 _List = tuple[str, Sequence[Any], int | None]
 
 
 @dataclass(frozen=True)
 class ListedAttribute(Attribute):
-    """An attribute whose values are found in public lists of texts and integers."""
+    """An attribute whose values are looked up in public lists of strings and integers."""
 
     def listed(self) -> Iterator[tuple[str | int, int]]:
-        """Yields each declared value, also those that stand for null, with its code."""
+        """Yields each declared value, including the null values, with its code."""
         for _, value, code in self._entries():
             yield value, code
 
     @abstractmethod
     def _lists(self) -> list[_List]:
-        """The declared lists of levels."""
+        """Returns the declared lists of levels."""
 
     def _entries(self) -> Iterator[tuple[str, Any, int]]:
         nulls: list[_List] = []
@@ -294,10 +294,10 @@ class ListedAttribute(Attribute):
         return f": {' and '.join(how)}" if how else ""
 
     def _native(self, value: str | int | float) -> Any:
-        return None  # null values are compared as they are listed
+        return None  # null values are compared as written
 
     def _is_level(self, value: str | int | float) -> bool:
-        return False  # what is listed twice was refused
+        return False  # values that are listed twice were refused before
 
 
 @dataclass(frozen=True)
@@ -305,8 +305,8 @@ class CategoricalAttribute(ListedAttribute):
     """A column with a declared list of strings or integers.
 
     Args:
-        values: the levels, distinct also when written as text (``1`` and ``"1"`` are the same),
-            and under ``case`` and ``trim``.
+        values: the levels. They must stay distinct when converted to text (``1`` and ``"1"`` are
+            the same) and when compared under ``case`` and ``trim``.
         other, nullable, null_values, case, trim: see ``Attribute``.
 
     Example:
@@ -350,10 +350,10 @@ class BooleanAttribute(ListedAttribute):
     """A column of true and false.
 
     Args:
-        true_values: texts or integers that are true; then these and booleans are read, nothing
-            else, and the first one is what a release holds. None: booleans, 0 and 1, and the
-            texts true and false in any capitals are read, and a release holds booleans.
-        false_values: the same for false; both must be given, or none.
+        true_values: strings or integers that mean true. If given, only the listed values and
+            booleans are read, and a release contains the first listed value. If empty, booleans,
+            0, 1 and the words true and false in any case are read, and a release contains booleans.
+        false_values: strings or integers that mean false; required with ``true_values``.
         other, nullable, null_values, case, trim: see ``Attribute``.
 
     Example:
@@ -375,7 +375,7 @@ class BooleanAttribute(ListedAttribute):
 
     @property
     def is_listed(self) -> bool:
-        """Whether its values are declared."""
+        """Whether the values for true and false are declared."""
         return bool(self.true_values)
 
     def _check(self) -> None:

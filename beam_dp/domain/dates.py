@@ -1,8 +1,8 @@
 """Date and datetime attributes: bins between declared moments.
 
-There are two kinds of time, which are never converted into each other: local ones (dates, and
-times without a zone) and moments (times with a zone, compared in UTC). Both are compared as
-integers: days or nanoseconds since 1970.
+There are two kinds of time: local times (dates, and times without a zone) and moments (times with
+a zone, compared in UTC). Local times and moments are never converted into each other. All times are
+compared as integers: days or nanoseconds since 1970.
 """
 
 from __future__ import annotations
@@ -30,22 +30,22 @@ class TimeAttribute(BinnedAttribute):
     """An attribute of dates or times."""
 
     null_types: ClassVar[dict[type, str]] = {str: "a string"}
-    # Nanoseconds of the units in which its edges and null values are counted.
+    # Nanoseconds per unit; edges and null values are counted in units.
     resolution: ClassVar[int]
-    released_units: ClassVar[int] = 1  # how many units a released value is counted in
+    released_units: ClassVar[int] = 1  # units per step of a released value
 
     @property
     def has_zone(self) -> bool:
-        """Whether it reads moments, like its edges; otherwise local times."""
+        """Whether the edges, and so the values read, are times with a zone; else local times."""
         return getattr(self.edges[0], "tzinfo", None) is not None
 
     @abstractmethod
     def units(self, value: Any) -> int:
-        """Returns how many units after 1970 an edge or a midpoint is."""
+        """Returns the number of units between 1970 and an edge or a midpoint."""
 
     @property
     def ends(self) -> tuple[int, int]:
-        """The first edge and the last, in units."""
+        """The first and the last edge, in units since 1970."""
         return self.units(self.edges[0]), self.units(self.edges[-1])
 
     @cached_property
@@ -72,7 +72,7 @@ class DateAttribute(TimeAttribute):
     A time without a zone is read as its day.
 
     Args:
-        edges: at least two dates, or texts ``YYYY-MM-DD``, strictly increasing.
+        edges: at least two dates, or strings ``YYYY-MM-DD``, strictly increasing.
         edges_from: see ``BinnedAttribute``.
         clip, other, nullable, null_values, case, trim: see ``OrderedAttribute``.
 
@@ -90,11 +90,11 @@ class DateAttribute(TimeAttribute):
     edge_form: ClassVar[str] = ", such as 2020-01-31"
 
     def units(self, value: datetime.date) -> int:
-        """Returns how many days after 1970 a date is."""
+        """Returns the number of days between 1970 and a date."""
         return (value - _EPOCH).days
 
     def released(self, number: float) -> datetime.date:
-        """Returns the day with this number since 1970."""
+        """Returns the date that is ``number`` days after 1970."""
         return _EPOCH + datetime.timedelta(days=int(number))
 
     def _read_edge(self, written: object) -> datetime.date | None:
@@ -113,13 +113,13 @@ class DateAttribute(TimeAttribute):
 class DatetimeAttribute(TimeAttribute):
     """A column of times in declared bins, closed on the left, the last one on both sides.
 
-    With edges that have a zone, it reads only times with a zone, compared in UTC; otherwise only
-    times without one, and dates as midnight.
+    If the edges have a zone, the column reads only times with a zone, compared in UTC. If the edges
+    have no zone, it reads only times without a zone, and dates as midnight.
 
     Args:
-        edges: at least two datetimes, or ISO 8601 texts such as ``2020-01-01T08:00`` and
-            ``2020-01-01T08:00Z``, strictly increasing, all with a zone or all without; at most
-            microseconds.
+        edges: at least two datetimes, or ISO 8601 strings such as ``2020-01-01T08:00`` and
+            ``2020-01-01T08:00Z``, strictly increasing, all with a zone or all without a zone,
+            and no finer than microseconds.
         edges_from: see ``BinnedAttribute``.
         clip, other, nullable, null_values, case, trim: see ``OrderedAttribute``.
 
@@ -137,11 +137,11 @@ class DatetimeAttribute(TimeAttribute):
     edge_form: ClassVar[str] = ", such as 2020-01-31T08:00 or 2020-01-31T08:00Z, to the microsecond"
 
     def units(self, value: datetime.datetime) -> int:
-        """Returns how many nanoseconds after 1970 a time is."""
+        """Returns the number of nanoseconds between 1970 and a time."""
         return (value.replace(tzinfo=None) - _EPOCH_TIME) // _MICROSECOND * 1000
 
     def released(self, number: float) -> datetime.datetime:
-        """Returns the time with this number of microseconds since 1970."""
+        """Returns the time that is ``number`` microseconds after 1970."""
         time = _EPOCH_TIME + int(number) * _MICROSECOND
         return time.replace(tzinfo=datetime.UTC) if self.has_zone else time
 
@@ -155,7 +155,7 @@ class DatetimeAttribute(TimeAttribute):
             if read is None or read[0] % 1000:
                 return None
             edge = _EPOCH_TIME + datetime.timedelta(microseconds=read[0] // 1000)
-        except OverflowError:  # its zone moves it out of the calendar
+        except OverflowError:  # the zone shifts the time out of the calendar
             return None
         return edge.replace(tzinfo=datetime.UTC) if read[1] else edge
 
@@ -184,5 +184,5 @@ class DatetimeAttribute(TimeAttribute):
 
 
 def _time_of(text: str) -> tuple[int, bool] | None:
-    # A JSON escape may hold half a character.
+    # A JSON escape may be half a character.
     return time_of(text.encode("utf-8", "surrogatepass"))

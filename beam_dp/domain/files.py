@@ -1,4 +1,4 @@
-"""Parsing of domain files: the long form with attributes, and the short form of sizes."""
+"""Parses domain files: the long form lists attributes, the short form only their sizes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from beam_dp.domain.texts import checked_json, json_text
 from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError, shown
 
-# By type: the class of the attribute, and the keys that an entry must and may have.
+# Per type: the class of the attribute, the required keys of an entry, and the optional keys.
 _Kind = tuple[Callable[..., attributes.Attribute], tuple[str, ...], tuple[str, ...]]
 _KINDS: dict[str, _Kind] = {
     "boolean": (attributes.BooleanAttribute, (), ("true_values", "false_values")),
@@ -30,7 +30,7 @@ _KINDS: dict[str, _Kind] = {
         ("whole", "clip", "edges_from", "min", "max", "bins"),
     ),
 }
-# Bins of equal width, instead of edges of numbers.
+# The keys that declare bins of equal width, as an alternative to edges.
 _EQUAL_WIDTH = ("min", "max", "bins")
 _MAX_BINS = 1_000_000
 _SHARED = ("other", "nullable", "null_values", "case", "trim")
@@ -38,7 +38,7 @@ _ARGUMENTS = {"min": "minimum", "max": "maximum"}
 
 
 def read_domain(text_or_path: str | os.PathLike[str] | Mapping[str, Any]) -> Domain:
-    """Reads a domain from a local file, JSON text, or a dict of its form.
+    """Reads a domain from a local file, JSON text, or a dict with the same structure.
 
     Args:
         text_or_path: a path, a string that starts with ``{``, or a dict.
@@ -57,9 +57,9 @@ def read_domain(text_or_path: str | os.PathLike[str] | Mapping[str, Any]) -> Dom
 
 
 def parse_domain(text: str | Mapping[str, Any], source: str = "<text>") -> Domain:
-    """Reads a domain from JSON text, or from a dict of the same form.
+    """Reads a domain from JSON text, or from a dict with the same structure.
 
-    Two forms are known. The long form lists attributes::
+    A domain has a long or a short form. The long form lists attributes::
 
         {"attributes": [
           {"name": "age",   "type": "numeric",     "edges": [17, 25, 91]},
@@ -68,15 +68,15 @@ def parse_domain(text: str | Mapping[str, Any], source: str = "<text>") -> Domai
           {"name": "alive", "type": "boolean",     "nullable": true},
           {"name": "born",  "type": "date",        "edges": ["1900-01-01", "1950-01-01"]}]}
 
-    An entry may also declare how texts are read (see ``Attribute``): ``"null_values"``, ``"case":
-    "ignore"``, ``"trim": true``; a boolean ``"true_values"`` and ``"false_values"``; ordered types
-    ``"clip": true``. A column of whole numbers may say ``"whole": true``. Bins of equal width
-    are written ``"min": 0, "max": 512, "bins": 32`` instead of the edges.
+    An entry may also declare how strings are read (see ``Attribute``): ``"null_values"``,
+    ``"case": "ignore"``, ``"trim": true``. Booleans may declare ``"true_values"`` and
+    ``"false_values"``, ordered types ``"clip": true``, and columns of whole numbers
+    ``"whole": true``. ``"min": 0, "max": 512, "bins": 32`` declares bins of equal width.
 
     The short form gives sizes, for columns that already hold codes: ``{"age": 85, "sex": 2}``.
 
-    The long form may also declare combinations that no record has, each of two attributes or
-    more (``Domain.with_impossible`` says how levels are written)::
+    The long form may also declare combinations of levels that no record has. A combination names
+    at least two attributes (``Domain.with_impossible`` describes how levels are written)::
 
         "impossible": [{"sex": ["Male"], "alive": [false, null]},
                        {"age": [[17, 25]], "hours": [[60, 99]]}]
@@ -84,12 +84,12 @@ def parse_domain(text: str | Mapping[str, Any], source: str = "<text>") -> Domai
     A draft (``domain_draft``) is refused until its open points are filled in.
 
     Args:
-        text: the JSON text, or a dict of its form.
-        source: where it came from, for messages.
+        text: the JSON text, or a dict with the same structure.
+        source: the origin of the text, for error messages.
 
     Raises:
         InputError: if the text is not JSON (with line and column), repeats a key or a name, has
-            an open point, or describes no domain.
+            an open point, or does not describe a domain.
 
     Example:
         >>> parse_domain('{"attributes": [{"name": "alive", "type": "boolean"}]}').names
@@ -107,7 +107,7 @@ def parse_domain(text: str | Mapping[str, Any], source: str = "<text>") -> Domai
 
 
 def domain_from_json(parsed: Any, source: str = "<json>") -> Domain:
-    """Returns the domain of parsed JSON in either form: the inverse of ``Domain.to_json``."""
+    """Returns the domain from parsed JSON in long or short form; inverts ``Domain.to_json``."""
     if not isinstance(parsed, dict):
         raise InputError("domain", source, "must be a JSON object")
     is_long = isinstance(parsed.get("attributes"), list | tuple)
@@ -149,7 +149,7 @@ def _from_size(name: str, size: object, source: str) -> attributes.Attribute:
 
 
 def _from_entry(entry: object, position: int, source: str) -> attributes.Attribute:
-    """Builds one attribute of the long form; position counts from 1."""
+    """Builds one attribute of the long form; ``position`` counts from 1."""
     if not isinstance(entry, dict):
         raise InputError("domain", source, f"attribute {position} must be a JSON object")
     place = f"attribute {shown(entry.get('name', position))}"
@@ -179,7 +179,7 @@ def _from_entry(entry: object, position: int, source: str) -> attributes.Attribu
 
 
 def _with_edges(entry: dict[str, Any], place: str, source: str) -> dict[str, Any]:
-    """Returns the entry with its bins of equal width as edges, each rounded once."""
+    """Returns the entry with edges in place of bins of equal width; edges are rounded once."""
     for key in ("edges", "edges_from"):
         if key in entry:
             condition = f"{place} must have either {key}, or min, max and bins"
@@ -198,7 +198,7 @@ def _with_edges(entry: dict[str, Any], place: str, source: str) -> dict[str, Any
     if not is_integer(bins) or not 1 <= bins <= _MAX_BINS:
         condition = f"{place}, bins = {shown(bins)}: must be an integer from 1 to {_MAX_BINS:,}"
         raise InputError("domain", source, condition)
-    # As written: 0.1 is exactly a tenth here, not the float next to it.
+    # Numbers are taken as written: 0.1 is exactly one tenth here, not the nearest float.
     start, width = Fraction(str(low)), (Fraction(str(high)) - Fraction(str(low))) / bins
     edges = [float(start + width * place) for place in range(bins + 1)]
     rest = {key: value for key, value in entry.items() if key not in _EQUAL_WIDTH}
@@ -215,7 +215,7 @@ def _unknown_key(key: str, kind: str, known: Sequence[str]) -> str:
 
 
 def _at(source: str, error: InputError) -> InputError:
-    """The same refusal, naming the whole file."""
+    """Returns an error with the same message that names the domain file."""
     return InputError("domain", source, f"{error.name} = {shown(error.value)}: {error.condition}")
 
 
@@ -223,7 +223,7 @@ _OPEN, _CONFIRM = "open", "confirm"
 
 
 class OpenPoint(NamedTuple):
-    """A key of an attribute that a draft leaves to people."""
+    """A key of an attribute in a draft that a person must fill in or confirm."""
 
     attribute: Any
     key: str
@@ -232,7 +232,7 @@ class OpenPoint(NamedTuple):
 
     @property
     def task(self) -> str:
-        """What to do; the file may have chosen the words."""
+        """The task for a person; its wording may come from the file."""
         if not self.is_declared:
             return str(self.words)
         return f"confirm {shown(self.words)}: public, and true of every value?"
@@ -247,17 +247,17 @@ class OpenPoint(NamedTuple):
 
 
 def to_fill_in(what: str) -> dict[str, Any]:
-    """Returns the mark of a value that people must fill in."""
+    """Returns the placeholder for a value that a person must fill in."""
     return {_OPEN: what}
 
 
 def to_confirm(value: Any) -> dict[str, Any]:
-    """Returns the mark of a value that a schema declares and people must confirm."""
+    """Returns the placeholder for a value that a schema declares and a person must confirm."""
     return {_CONFIRM: value}
 
 
 def open_points(entries: Iterable[Any]) -> Iterator[OpenPoint]:
-    """Yields the open points of the attributes of a domain file, given as parsed JSON.
+    """Yields the open points in the attributes of a domain file, given as parsed JSON.
 
     Example:
         >>> [str(point) for point in open_points([{"name": "age", "min": to_fill_in("the least")}])]

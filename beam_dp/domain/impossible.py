@@ -20,31 +20,31 @@ from beam_dp.domain.attributes import (
 from beam_dp.domain.ordered import BinnedAttribute, IntegerAttribute
 from beam_dp.errors import InputError, shown
 
-Range = tuple[int, int]  # codes from the first, below the second
+Range = tuple[int, int]  # a half-open range of codes: start, stop
 
 MAX_COMBINATIONS = 4096
-# Tables of up to this many cells are searched for levels without a possible combination.
+# Tables up to this number of cells are searched for levels without a possible combination.
 _SEARCHED_CELLS = 2**16
 _MAX_TABLE_CELLS = 2**28
-_COMPARED_RANGES = 4  # beyond this many, a table of all codes is faster than comparisons
+_COMPARED_RANGES = 4  # for more ranges, a table of all codes is faster than comparisons
 _TABULATED_CODES = 2**16
-_WINDOW = 2**16  # records at a time: intermediate arrays stay in the cache
+_WINDOW = 2**16  # records per step, so that intermediate arrays fit in the cache
 
 
 @dataclass(frozen=True)
 class Impossible:
     """A combination of levels that no record has.
 
-    ``axes``: positions of its attributes in the domain, ascending, two or more.
-    ``ranges``: the codes of each: half-open ranges, ascending, that do not touch. A record matches
-    if each of its codes is in them.
+    ``axes``: the positions of at least two attributes in the domain, ascending.
+    ``ranges``: per attribute, ascending half-open ranges of codes that do not touch. A record
+    matches if, for every attribute of ``axes``, its code is in one of the attribute's ranges.
     """
 
     axes: tuple[int, ...]
     ranges: tuple[tuple[Range, ...], ...]
 
     def mask(self, shape: Sequence[int]) -> NDArray[np.bool_]:
-        """Returns which cells of the table of its attributes are impossible."""
+        """Returns the mask of impossible cells in the table of the combination's attributes."""
         sizes = [shape[axis] for axis in self.axes]
         if math.prod(sizes) > _MAX_TABLE_CELLS:
             condition = "must be of attributes with at most 2^28 cells to become a table"
@@ -54,7 +54,7 @@ class Impossible:
         return table
 
     def matches(self, codes: Sequence[NDArray[Any]]) -> NDArray[np.bool_]:
-        """Returns which records match, shape (n,); a code outside its attribute may or may not."""
+        """Returns the mask of matching records, shape (n,), arbitrary for invalid codes."""
         found: NDArray[np.bool_] | None = None
         for axis, ranges in zip(self.axes, self.ranges, strict=True):
             held = _is_among(codes[axis], ranges)
@@ -66,15 +66,16 @@ class Impossible:
 def read_combinations(
     attributes: Sequence[Attribute], written: Sequence[Mapping[str, Sequence[Any]]]
 ) -> tuple[Impossible, ...]:
-    """Returns the combinations that a user wrote as levels by attribute name.
+    """Returns the combinations that a user wrote as lists of levels, keyed by attribute name.
 
-    A level is a declared value; ``"other"`` or None where these have levels; for an integer
-    attribute a pair ``[low, high]``, both included; for bins a pair of edges, or a bin's label.
+    A level is written as a declared value, or as ``"other"`` or None if these are levels. Levels
+    of integer attributes may be pairs ``[low, high]``, both included. Bins are written as pairs of
+    edges, or as labels.
     """
     if isinstance(written, (str, Mapping)) or not isinstance(written, Sequence):
         raise InputError("impossible", written, "must be a list of combinations")
     axis_of = {attribute.name: axis for axis, attribute in enumerate(attributes)}
-    readers: dict[int, LevelReader] = {}  # shared: an attribute may have many levels
+    readers: dict[int, LevelReader] = {}  # shared, since an attribute may have many levels
     combinations = []
     for number, levels in enumerate(written, start=1):
         place = f"impossible {number}"
@@ -100,7 +101,7 @@ def read_combinations(
 def combination_to_json(
     attributes: Sequence[Attribute], combination: Impossible
 ) -> dict[str, list[Any]]:
-    """Returns a combination as ``read_combinations`` reads it."""
+    """Returns a combination in the form that ``read_combinations`` reads."""
     return {
         attributes[axis].name: [
             level for each in ranges for level in _levels(attributes[axis], each)
@@ -110,7 +111,7 @@ def combination_to_json(
 
 
 def check_combinations(attributes: Sequence[Attribute], impossible: Sequence[Impossible]) -> None:
-    """Refuses invalid or repeated combinations, and levels that have no possible one left."""
+    """Refuses invalid or repeated combinations, and combinations that together exclude a level."""
     if len(impossible) > MAX_COMBINATIONS:
         condition = f"must be at most {MAX_COMBINATIONS} combinations"
         raise InputError("impossible", len(impossible), condition)
@@ -156,7 +157,7 @@ def check_combinations(attributes: Sequence[Attribute], impossible: Sequence[Imp
 def restrict_combinations(
     impossible: Sequence[Impossible], kept: Sequence[int]
 ) -> tuple[Impossible, ...]:
-    """Returns the combinations whose attributes are all kept, by their new positions."""
+    """Returns the combinations whose attributes are all kept, with their new positions as axes."""
     place = {axis: new for new, axis in enumerate(kept)}
     restricted = []
     for each in impossible:
@@ -169,7 +170,7 @@ def restrict_combinations(
 def any_impossible(
     impossible: Sequence[Impossible], codes: Sequence[NDArray[Any]]
 ) -> NDArray[np.bool_] | None:
-    """Returns which records match a combination, shape (n,); None if no record does."""
+    """Returns the mask of records that match a combination, shape (n,); None if none matches."""
     found = np.zeros(len(codes[0]), np.bool_)
     for start in range(0, len(found), _WINDOW):
         part = slice(start, start + _WINDOW)
@@ -198,7 +199,7 @@ def _tabulate(ranges: Sequence[Range], size: int) -> NDArray[np.bool_]:
 
 
 def _union(ranges: Sequence[Range]) -> tuple[Range, ...]:
-    """The same codes as ascending ranges that do not touch."""
+    """Returns the union of ranges as ascending ranges that do not touch."""
     joined: list[Range] = []
     for start, stop in sorted(ranges):
         if joined and start <= joined[-1][1]:
@@ -209,7 +210,7 @@ def _union(ranges: Sequence[Range]) -> tuple[Range, ...]:
 
 
 class LevelReader:
-    """Reads the levels of one attribute as users write them: see ``read_combinations``."""
+    """Reads the levels of one attribute, written by a user as for ``read_combinations``."""
 
     def __init__(self, attribute: Attribute) -> None:
         self._attribute = attribute
@@ -287,7 +288,7 @@ class LevelReader:
 
 
 def _levels(attribute: Attribute, codes: Range) -> Iterator[Any]:
-    """Yields the levels of a range of codes, as users write them."""
+    """Yields the levels of a range of codes in the form that users write."""
     start, stop = codes[0], min(codes[1], attribute.num_levels)
     if start < stop:
         if isinstance(attribute, BinnedAttribute):

@@ -18,7 +18,7 @@ from beam_dp.checks import is_integer, is_number
 from beam_dp.domain.attributes import Attribute, Value
 from beam_dp.domain.texts import int64_of, number_of
 
-_LARGEST_WHOLE = 2.0**53  # up to here every integer is a float
+_LARGEST_WHOLE = 2.0**53  # every integer up to this one is exactly a float
 _RELEASE = re.compile(r"(?P<dataset_id>.{1,200})/[1-9][0-9]{0,9}")
 _DRAW = re.compile("[0-9a-f]{32}")
 _FORM = 'must be {"ledger_release": "NAME/NUMBER", "draw_id": "32 hexadecimal digits"}'
@@ -26,12 +26,12 @@ _FORM = 'must be {"ledger_release": "NAME/NUMBER", "draw_id": "32 hexadecimal di
 
 @dataclass(frozen=True)
 class EdgesFrom:
-    """The release of interval counts from which edges were computed.
+    """The release of interval counts from which the edges of an attribute were computed.
 
-    Such edges depend on the records, through a release that was paid for. What is released with
-    them concerns the same people and must be paid for from the same budget.
+    Computed edges depend on the records, through a release that was paid for. Releases that use
+    the edges are about the same people, so they must be paid for from the same budget.
 
-    ``ledger_release``: its entry in a ledger, such as ``visits/3``.
+    ``ledger_release``: the entry of that release in a ledger, such as ``visits/3``.
     """
 
     ledger_release: str
@@ -39,16 +39,16 @@ class EdgesFrom:
 
     @property
     def dataset_id(self) -> str:
-        """Whose budget paid for it."""
+        """The dataset id whose budget paid for the release."""
         return self.ledger_release.rpartition("/")[0]
 
     def to_json(self) -> dict[str, str]:
-        """Returns what a domain file holds."""
+        """Returns the JSON entry that a domain file stores for the release."""
         return asdict(self)
 
 
 def read_edges_from(given: Any) -> EdgesFrom | None:
-    """Returns the release that a domain file or a caller names; None for another form.
+    """Returns the release named by a domain file or a caller; None if the form is invalid.
 
     Example:
         >>> read_edges_from({"ledger_release": "visits/3", "draw_id": "0f" * 16}).dataset_id
@@ -70,20 +70,20 @@ def read_edges_from(given: Any) -> EdgesFrom | None:
 class OrderedAttribute(Attribute):
     """An attribute whose levels have an order, so that intervals can be counted.
 
-    ``clip``: whether values beyond an end count as that end.
-    Other fields are those of ``Attribute``.
+    ``clip``: whether values below the first level or above the last count as that level.
+    The other fields are described in ``Attribute``.
     """
 
     clip: bool = field(default=False, kw_only=True)
 
     def regular(self) -> OrderedAttribute:
-        """Returns the attribute without the levels that have no place in the order."""
+        """Returns the attribute without ``other`` and null, which have no place in the order."""
         return replace(self, other=False, nullable=False, null_values=())
 
     @property
     @abstractmethod
     def ends(self) -> tuple[Any, Any]:
-        """The smallest and the largest value that lies in a level, as they are compared."""
+        """The smallest and the largest value with a regular level, in comparable form."""
 
     def _is_level(self, value: str | int | float) -> bool:
         native = self._native(value)
@@ -151,10 +151,10 @@ class IntegerAttribute(OrderedAttribute):
 
 @dataclass(frozen=True)
 class BinnedAttribute(OrderedAttribute):
-    """An attribute whose levels are bins, closed on the left, the last one on both sides.
+    """An attribute whose levels are bins [low, high); the last bin also contains its upper edge.
 
-    ``edges``: at least two, strictly increasing.
-    ``edges_from``: the release from which they were computed; None for public edges.
+    ``edges``: at least two edges, strictly increasing.
+    ``edges_from``: the release from which the edges were computed; None for public edges.
     """
 
     edges: tuple[Any, ...]
@@ -170,29 +170,30 @@ class BinnedAttribute(OrderedAttribute):
 
     @cached_property
     def midpoints(self) -> tuple[Any, ...]:
-        """The released value of each bin, which lies in the bin."""
+        """The released value for each bin, a value inside the bin."""
         return tuple(map(self._middle, self.edges, self.edges[1:]))
 
     @property
     @abstractmethod
     def whole_ends(self) -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:
-        """The first and the last integer in each bin; None where values are not integers.
+        """The first and the last integer in each bin; None if values are not integers.
 
-        Times are counted in days or microseconds, the units of a released value.
+        Dates are counted in days and times in microseconds, like released values.
         """
 
     @property
     def bin_ends(self) -> tuple[NDArray[Any], NDArray[Any]]:
-        """The least and the greatest value in each bin, as ``values_within`` returns values."""
+        """The smallest and the largest value that ``values_within`` may return for each bin."""
         if self.whole_ends is not None:
             return self.whole_ends
         edges = np.array(self.edges, np.float64)
         return edges[:-1], np.append(np.nextafter(edges[1:-1], -np.inf), edges[-1:])
 
     def values_within(self, codes: ArrayLike, uniforms: NDArray[np.float64]) -> NDArray[Any]:
-        """Returns a value in the bin of each code: float64, or int64 if there are ``whole_ends``.
+        """Returns a value in the bin of each code: int64 if there are ``whole_ends``, else float64.
 
-        ``uniforms``: in [0, 1), the same shape (n,) as the codes; uniform ones give uniform values.
+        ``uniforms``: numbers in [0, 1), one per code, shape (n,). If the numbers are uniform, each
+        value is uniform in its bin.
         """
         bins = np.asarray(codes, np.int64)
         if self.whole_ends is not None:
@@ -200,18 +201,18 @@ class BinnedAttribute(OrderedAttribute):
             return np.minimum(first + (uniforms * (last - first + 1.0)).astype(np.int64), last)
         edges = np.array(self.edges, np.float64)
         low, high = edges[bins], edges[bins + 1]
-        # No width overflows, and what is rounded up to the next bin is taken back.
+        # Never computes a width, which might overflow; clips values rounded up into the next bin.
         return np.clip(low * (1 - uniforms) + high * uniforms, low, np.nextafter(high, low))
 
     def bins_of(self, numbers: NDArray[Any]) -> NDArray[np.int64]:
-        """Returns the bin of each value that ``values_within`` may return; -1 for any other."""
+        """Returns the bin of each value; -1 for values that ``values_within`` can't return."""
         first, last = self.bin_ends
         bins = np.searchsorted(first, numbers, "right") - 1
         return np.where((bins >= 0) & (numbers <= last[bins]), bins, -1)
 
     @abstractmethod
     def released(self, number: float) -> Value:
-        """Returns the value for a number of ``values_within``."""
+        """Converts a number returned by ``values_within`` to a released value."""
 
     def edge_place(self, written: object) -> int | None:
         """Returns the position of an edge that a user wrote, or None."""
@@ -261,22 +262,22 @@ class BinnedAttribute(OrderedAttribute):
 
     @abstractmethod
     def _read_edge(self, written: object) -> Any:
-        """The edge that a user wrote, comparable with others, or None."""
+        """Returns the edge that a user wrote, in comparable form; None if it is invalid."""
 
     def _checked_edge(self, edge: Any, before: Sequence[Any]) -> Any:
-        """An edge as it is stored; refuses one that does not fit those before it."""
+        """Returns an edge as stored; refuses an edge that does not fit the edges before it."""
         return edge
 
     @abstractmethod
     def _edge_to_json(self, edge: Any) -> Any:
-        """An edge as a domain file holds it."""
+        """Returns an edge as a JSON value of a domain file."""
 
     def _edge_label(self, edge: Any) -> str:
         return str(self._edge_to_json(edge))
 
     @abstractmethod
     def _middle(self, low: Any, high: Any) -> Any:
-        """A member of [low, high), about in the middle."""
+        """Returns a value in [low, high), close to the middle."""
 
 
 @dataclass(frozen=True)
@@ -285,7 +286,7 @@ class NumericAttribute(BinnedAttribute):
 
     Args:
         edges: at least two finite numbers, strictly increasing.
-        whole: whether the column holds whole numbers only, so that released ones are whole too.
+        whole: whether all numbers in the column are whole; then released numbers are whole, too.
         edges_from: see ``BinnedAttribute``.
         clip, other, nullable, null_values, case, trim: see ``OrderedAttribute``.
 
@@ -304,12 +305,12 @@ class NumericAttribute(BinnedAttribute):
 
     @property
     def ends(self) -> tuple[float, float]:
-        """The first edge and the last."""
+        """The first and the last edge."""
         return self.edges[0], self.edges[-1]
 
     @cached_property
     def midpoints(self) -> tuple[Any, ...]:
-        """See ``BinnedAttribute``; a whole number where the column holds these."""
+        """See ``BinnedAttribute``; whole numbers if ``whole`` is true."""
         if self.whole_ends is None:
             return tuple(map(self._middle, self.edges, self.edges[1:]))
         first, last = self.whole_ends
@@ -317,7 +318,7 @@ class NumericAttribute(BinnedAttribute):
 
     @cached_property
     def whole_ends(self) -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:
-        """See ``BinnedAttribute``; None unless the column holds whole numbers only."""
+        """See ``BinnedAttribute``; None unless ``whole`` is true."""
         if not self.whole:
             return None
         first = np.ceil(self.edges).astype(np.int64)
@@ -325,7 +326,7 @@ class NumericAttribute(BinnedAttribute):
         return first[:-1], last
 
     def released(self, number: float) -> Value:
-        """Returns the number itself, of Python's type."""
+        """Returns the number as a Python int or float."""
         return int(number) if self.whole else float(number)
 
     def _check(self) -> None:

@@ -1,4 +1,4 @@
-"""How texts of domain files and of records are read: words, numbers, times and JSON."""
+"""Reads strings from domain files and records: words, numbers, times and JSON."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-# Ignored around a number, a truth value or a date; with ``trim`` around any text.
+# Blanks, ignored around a number, a boolean or a date; with ``trim``, around any string.
 BLANKS = " \t\n\r\v\f"
 DAY = 86_400 * 10**9  # nanoseconds
 
 _INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
-# No part of these expressions can match the same text in two ways: junk costs linear time.
+# These expressions match a string in one way at most, so that invalid input takes linear time.
 _INTEGER = re.compile(rb"\s*([+-]?)([0-9]+)(?:\.0*)?\s*")
 _NUMBER = re.compile(rb"\s*[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?\s*")
 _TIME = re.compile(
@@ -34,13 +34,13 @@ _EPOCH = datetime.date(1970, 1, 1).toordinal()
 
 
 def normal_form(text: str, *, ignore_case: bool, trim: bool) -> str:
-    """Returns the form of a text that equal texts have in common."""
+    """Returns a canonical form: two strings compare as equal if they have the same form."""
     text = text.strip(BLANKS) if trim else text
     return text.casefold() if ignore_case else text
 
 
 def integer_of(text: bytes) -> int | float | None:
-    """Returns the integer in a text such as ``5.0``, infinite beyond all floats; else None."""
+    """Returns the integer in a string such as ``5.0``; infinity if too large; else None."""
     match = _INTEGER.fullmatch(text)
     if match is None:
         return None
@@ -51,22 +51,23 @@ def integer_of(text: bytes) -> int | float | None:
 
 
 def int64_of(text: bytes) -> int | None:
-    """Returns the integer in a text, if it fits in 64 bits."""
+    """Returns the integer in a string if it fits in 64 bits, else None."""
     value = integer_of(text)
     return int(value) if value is not None and _INT64_MIN <= value <= _INT64_MAX else None
 
 
 def number_of(text: bytes) -> float | None:
-    """Returns the number in a text such as ``12``, ``-3.5`` or `` .5e3 ``; else None."""
+    """Returns the number in a string such as ``12``, ``-3.5`` or `` .5e3 ``; else None."""
     return float(text) if _NUMBER.fullmatch(text) else None
 
 
 def time_of(text: bytes) -> tuple[int, bool] | None:
-    """Returns the nanoseconds since 1970 of an ISO 8601 text, and whether it has a zone; else None.
+    """Returns the nanoseconds since 1970 of an ISO 8601 string, and whether it has a zone.
 
-    Without a zone they count local time, with one UTC. Texts are ``YYYY-MM-DD``, which is midnight,
-    or that with ``T`` or a space, ``hh:mm``, an optional ``:ss``, a point with up to nine digits,
-    and then a zone: ``Z``, ``+hh``, ``+hhmm`` or ``+hh:mm``. Blanks around are ignored.
+    Returns None for other strings. Nanoseconds count UTC for strings with a zone, else local time.
+    A string is a date ``YYYY-MM-DD``, which means midnight, or a date, ``T`` or a space, and a
+    time ``hh:mm``. Seconds ``:ss`` may follow, then a point with up to nine digits, then a zone:
+    ``Z``, ``+hh``, ``+hhmm`` or ``+hh:mm``. Blanks at both ends are ignored.
 
     Example:
         >>> time_of(b"1970-01-02"), time_of(b"1970-01-01T01:00:00.5+01:00"), time_of(b"1970-13-01")
@@ -94,7 +95,7 @@ def time_of(text: bytes) -> tuple[int, bool] | None:
     return nanoseconds - offset if zone.startswith(b"+") else nanoseconds + offset, True
 
 
-# Neither Python nor Arrow may accept a newline at the end.
+# Used so that neither Python nor Arrow accepts a newline at the end.
 _FORM = r"-?(?:0|[1-9][0-9]*)\.0"
 _BYTES = re.compile(_FORM.encode())
 _ARROW = rf"^{_FORM}$"
@@ -102,7 +103,7 @@ _PLAIN_INTEGER = re.compile(rb"0|-?[1-9][0-9]{0,19}")
 
 
 def plain_integer(text: bytes) -> bytes:
-    """Returns the integer of a text such as ``7.0``; any other text itself.
+    """Returns ``7`` for a string such as ``7.0``, and any other string unchanged.
 
     Example:
         >>> [plain_integer(text) for text in (b"7.0", b"-0.0", b"7.00", b"007.0", b"1e3")]
@@ -114,7 +115,7 @@ def plain_integer(text: bytes) -> bytes:
 
 
 def integer_key(text: bytes) -> int | None:
-    """Returns the integer of up to 64 bits, signed or unsigned, in the text of a key; else None.
+    """Returns the integer in the text of a key, if it fits in 64 bits, signed or not; else None.
 
     Example:
         >>> integer_key(b"7"), integer_key(b"7.0"), integer_key(b"007"), integer_key(b"7e3")
@@ -126,20 +127,20 @@ def integer_key(text: bytes) -> int | None:
 
 
 def plain_integers(column: pa.Array) -> pa.Array:
-    """Returns ``plain_integer`` of each text, as the same type; the column if nothing changes."""
+    """Applies ``plain_integer`` to each string; returns a column of the same type."""
     import pyarrow.compute as pc
 
     if not pc.any(pc.ends_with(column, pattern=b".0")).as_py():
         return column
     written_as_float = pc.match_substring_regex(column, _ARROW)
     cut = pc.binary_slice(column, 0, -2)
-    # The float -0.0 is the integer 0; the text -0 is not an integer.
+    # The float -0.0 is the integer 0; the string "-0" is not an integer.
     cut = pc.if_else(pc.equal(cut, b"-0"), b"0", cut)
     return pc.if_else(written_as_float, cut, column).cast(column.type)
 
 
 def checked_json(name: str, source: str, text: str, line: int | None = None) -> Any:
-    """Returns the value of untrusted JSON text, which may be one ``line`` of its source."""
+    """Parses untrusted JSON text; ``line`` is its line number in the source, if it is one line."""
     where = "" if line is None else f" at line {line}"
 
     def refuse(constant: str) -> NoReturn:
@@ -169,14 +170,14 @@ def checked_json(name: str, source: str, text: str, line: int | None = None) -> 
 
 
 def parsed_lines(name: str, source: str, text: str) -> Iterator[tuple[int, Any]]:
-    """Yields the number of each line that is not blank, from 1, and its JSON value."""
+    """Yields the line number, from 1, and the JSON value of each line that is not blank."""
     for number, line in enumerate(text.split("\n"), start=1):
         if line.strip():
             yield number, checked_json(name, source, line, number)
 
 
 def json_text(name: str, text_or_path: str | os.PathLike[str], otherwise: str = "") -> str:
-    """Returns the text of a local file, or JSON text itself."""
+    """Returns the content of a local file; JSON text is returned unchanged."""
     if isinstance(text_or_path, str) and text_or_path.lstrip().startswith("{"):
         return text_or_path
     if not isinstance(text_or_path, str | os.PathLike):

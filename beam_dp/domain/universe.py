@@ -25,17 +25,17 @@ from beam_dp.errors import InputError, shown
 
 @dataclass(frozen=True)
 class Domain:
-    """The universe of records: the product of its attributes.
+    """The universe of records: the product of the attributes.
 
-    Cells are numbered in C order (the last attribute runs fastest), as by
-    ``numpy.ravel_multi_index``. Domains above 2^62 cells have no index; they work through
-    their columns.
+    Cells are numbered in C order (the last attribute varies fastest), as by
+    ``numpy.ravel_multi_index``. The cells of domains with more than 2^62 cells are not numbered;
+    records of such domains are handled as columns of codes.
 
     Args:
-        attributes: the columns, in cell order, with distinct names. Without attributes the domain
-            has one cell, that of the empty marginal.
-        impossible: combinations of levels that no record has (see ``with_impossible``). Their
-            cells are numbered like any others.
+        attributes: the columns, in cell order, with distinct names. A domain without attributes
+            has one cell, the cell of the empty marginal.
+        impossible: combinations of levels that no record has (see ``with_impossible``). Impossible
+            cells are numbered like other cells.
 
     Example:
         >>> from beam_dp.domain.attributes import BooleanAttribute
@@ -64,18 +64,19 @@ class Domain:
             check_combinations(self.attributes, self.impossible)
 
     def with_impossible(self, combinations: Sequence[Mapping[str, Sequence[Any]]]) -> Domain:
-        """Returns the domain with these combinations declared impossible, and no others.
+        """Returns the domain with exactly these combinations declared impossible.
 
-        Records that match one are outside the domain, and a release puts no weight there.
+        Records that match a combination are outside the domain, and a release gives impossible
+        cells no weight.
 
         Args:
-            combinations: each names two attributes or more, with a list of levels: declared
-                values; ``"other"`` or None where these have levels; for an integer attribute also
-                pairs ``[low, high]``, both included; for bins pairs of edges.
+            combinations: lists of levels, keyed by the names of at least two attributes. A level is
+                a declared value, or ``"other"`` or None if these are levels. For integers, a level
+                may be a pair ``[low, high]``, both included. For bins, it is a pair of edges.
 
         Raises:
-            InputError: for an unknown attribute or level, all levels of an attribute, a repeated
-                combination, or a level left without any possible one.
+            InputError: for an unknown attribute or level, a combination with all levels of an
+                attribute, a repeated combination, or a level that can't occur in any combination.
 
         Example:
             >>> from beam_dp.domain.attributes import BooleanAttribute
@@ -99,7 +100,7 @@ class Domain:
 
     @cached_property
     def num_cells(self) -> int:
-        """Number of cells; a Python integer of any length."""
+        """Number of cells, a Python integer of any size."""
         return math.prod(self.shape)
 
     @property
@@ -109,12 +110,12 @@ class Domain:
 
     @property
     def has_index(self) -> bool:
-        """Whether cells are numbered: at most 2^62 of them."""
+        """Whether cells are numbered: the domain has at most 2^62 cells."""
         return self.num_cells <= MAX_INDEXED_CELLS
 
     @cached_property
     def groups(self) -> tuple[Domain, ...]:
-        """Runs of attributes, in order, each a domain of at most 2^62 cells."""
+        """Consecutive attributes split into domains of at most 2^62 cells each."""
         runs: list[list[Attribute]] = []
         num_cells = MAX_INDEXED_CELLS + 1
         for attribute in self.attributes:
@@ -127,7 +128,7 @@ class Domain:
 
     @cached_property
     def strides(self) -> tuple[int, ...]:
-        """How far one step of each attribute's code moves the cell index."""
+        """The change of the cell index per step of each attribute's code."""
         return tuple(math.prod(self.shape[axis + 1 :]) for axis in range(self.num_attributes))
 
     @cached_property
@@ -160,7 +161,7 @@ class Domain:
     def restrict(self, names: Iterable[str]) -> Domain:
         """Returns the domain of a marginal: these attributes, in the order given.
 
-        It keeps the impossible combinations of these attributes.
+        The domain keeps the impossible combinations of these attributes.
 
         Raises:
             InputError: if a name is not in the domain, or is given twice.
@@ -179,8 +180,8 @@ class Domain:
 
         Raises:
             InputError: if the domain has no index.
-            ValueError: if the columns are not as many as the attributes.
-            IndexError: if a code is not one of its attribute's.
+            ValueError: if the numbers of columns and attributes differ.
+            IndexError: if a code is not below the size of its attribute, or is negative.
         """
         self._require_index()
         if len(codes) != self.num_attributes:
@@ -197,9 +198,9 @@ class Domain:
         return index
 
     def words(self, codes: Sequence[ArrayLike]) -> Iterator[NDArray[np.int64]]:
-        """Yields the cells of records, given as for ``cell_index``, in each of ``groups``.
+        """Yields, for each of ``groups``, the cells of records, given as for ``cell_index``.
 
-        So records of a domain of any size are a few integers, in lexicographic order.
+        A record of a domain of any size becomes a few integers, in lexicographic order.
         """
         if len(codes) != self.num_attributes:
             raise ValueError(f"{len(codes)} columns for {self.num_attributes} attributes")
@@ -229,7 +230,7 @@ class Domain:
         return tuple(reversed(codes))
 
     def check_same(self, other: Domain, name: str, value: object, condition: str) -> None:
-        """Refuses an argument of another domain, and says what that declares differently."""
+        """Refuses an argument with another domain; the message names the first difference."""
         if other != self:
             raise InputError(name, value, f"{condition}: {self._difference(other)}")
 
@@ -262,7 +263,7 @@ class Domain:
 
 
 def _first_change(mine: Mapping[str, Any], its: Mapping[str, Any]) -> str:
-    """The first declaration that differs: a value, or an item of a list."""
+    """Describes the first declaration that differs: a value, or an item of a list."""
     for key in {**mine, **its}:
         one, other = mine.get(key), its.get(key)
         if one == other:
@@ -281,7 +282,7 @@ def _first_change(mine: Mapping[str, Any], its: Mapping[str, Any]) -> str:
 
 
 def released_edges(attributes: Iterable[object]) -> Iterator[tuple[str, EdgesFrom]]:
-    """Yields a sentence about each release that edges came from, and the release."""
+    """Yields each release from which edges were computed, after a sentence about the release."""
     for attribute in attributes:
         origin: EdgesFrom | None = getattr(attribute, "edges_from", None)
         if origin is not None:
@@ -290,12 +291,12 @@ def released_edges(attributes: Iterable[object]) -> Iterator[tuple[str, EdgesFro
 
 
 def check_edges_budget(attributes: Iterable[object], dataset_id: str | None) -> None:
-    """Refuses edges that came from a release, unless the same budget pays for this one.
+    """Refuses edges computed from an earlier release that another budget paid for.
 
-    A transform can check no more by its token. Two ledgers may know the same dataset id:
-    ``privacy.ledger.check_edges_paid`` distinguishes them.
+    A transform can check only the dataset id in its token. Two ledgers may have the same dataset
+    id; ``privacy.ledger.check_edges_paid`` distinguishes the ledgers.
 
-    ``dataset_id``: whose budget the token paid from; None where there is no token.
+    ``dataset_id``: the dataset id in the ledger token; None if there is no token.
     """
     for source, origin in released_edges(attributes):
         if dataset_id != origin.dataset_id:
