@@ -1,10 +1,10 @@
 """Deployable programs: each parses and checks its flags, then builds one Beam pipeline.
 
-`beam-dp NAME` runs them, also in a checkout. The wheel installs this folder as `beam_dp.pipelines`,
-so modules here import each other relatively.
+`beam-dp NAME` runs a program, also in a checkout. The wheel installs this folder as
+`beam_dp.pipelines`, so the modules of this folder import each other relatively.
 
 The first import of Beam logs a warning about optional Google libraries, which installs a handler on
-the root logger. Users of these programs need neither, so Beam is imported here without them.
+the root logger. Neither is useful here, so Beam is imported without the warning and the handler.
 """
 
 import logging

@@ -41,7 +41,7 @@ _SHOWN_REFUSALS = 5
 
 @dataclass(frozen=True, kw_only=True)
 class Job(program.Job):
-    """Queries that are to be answered."""
+    """A job that answers queries."""
 
     done = "answered"
 
@@ -51,16 +51,16 @@ class Job(program.Job):
     plan: PrivateMWPlan | SparseMWPlan | LinearAnswersPlan
     start: SyntheticDatabase | None
     columns: transforms.KeyColumns | None
-    state: Path | None = None  # where the run is saved, if it is
-    save_in: Path | None = None  # a private folder for the states of all attempts
+    state: Path | None = None  # the folder to save the run to, if any
+    save_in: Path | None = None  # private folder for the states of all attempts
     resume: Path | None = None
-    payment: Payment | None = None  # of the resumed run, if it was paid for
+    payment: Payment | None = None  # the payment for the resumed run, if any
     ledger_url: str | None = field(default=None, repr=False)
 
     def add(
         self, records: beam.PCollection[Any], token: Token | None = None
     ) -> beam.PCollection[str]:
-        """Adds the answers about the records, and their writing."""
+        """Adds the transforms that answer the queries and write the answers."""
         number = None if self.payment is None else self.payment.state_number
         try:
             answers = self._answers(records, token)
@@ -98,14 +98,14 @@ class Job(program.Job):
         return lines | "Answer" >> answer
 
     def identity(self) -> dict[str, Any]:
-        """Returns the part of the card that distinguishes jobs, whatever the records are."""
+        """Returns the part of the card that distinguishes jobs, independent of the records."""
         identity = self.plan.identity()
         if self.payment is not None:
             identity["ledger_state"] = self.payment.state_number
         return identity
 
     def card(self) -> dict[str, Any]:
-        """Returns what is known before any record is read."""
+        """Returns the part of the card that is known before any record is read."""
         queries = {"lines": len(self.lines), "refused": list(self.refusals)}
         return {**self.plan.card(), "queries": queries}
 
@@ -121,14 +121,14 @@ class Job(program.Job):
         return {"resumes": {"ledger_release": token.release_id, "ledger_state": number}}
 
     def run(self, progress: Progress) -> int:
-        """Runs the job, in a private folder if its run is saved."""
+        """Runs the job; if the run is to be saved, its states go to a private folder first."""
         if self.state is None:
             return super().run(progress)
         with private_folder(self.state) as folder:
             return program.Job.run(dataclasses.replace(self, save_in=folder), progress)
 
     def keep(self, release: Release) -> bool:
-        """Moves the state of the run to its name, if it is saved."""
+        """Moves the state of a saved run to its final place."""
         if self.state is None or self.save_in is None:
             return True
         return keep_state(self.save_in, release.draw_id, self.state)
@@ -137,7 +137,7 @@ class Job(program.Job):
         """Returns the lines of the preview."""
         plan = self.plan
         facts = {"queries": f"{len(self.lines):,}, of which {len(self.refusals):,} are refused"}
-        if isinstance(plan, LinearAnswersPlan):  # which uses no number of records
+        if isinstance(plan, LinearAnswersPlan):  # its error does not depend on num_records
             deviation = f"{short(plan.standard_error)} records"
             facts["error"] = f"{deviation} expected of an answer, root mean squared"
             facts["bound"] = program.bound_text(plan.bound(), plan.failure_probability)
@@ -153,7 +153,7 @@ class Job(program.Job):
         return facts
 
     def headline(self) -> str:
-        """Returns what is done, in half a line."""
+        """Returns a short description of the job."""
         domain = self.plan.universe
         universe = "keys without end" if domain is None else f"{magnitude(domain.num_cells)} cells"
         asked = f"{counted(len(self.lines), 'query', 'queries')} over {universe}"
@@ -183,13 +183,13 @@ class Job(program.Job):
 
 
 def _choice_text(plan: TopQueriesPlan) -> str:
-    """Returns how many queries are answered, and how large the missed ones may be."""
+    """Returns how many queries are answered, and a bound on the answers of missed queries."""
     missed = f"nothing larger is missed by more than {short(plan.margin())} records"
     return f"the {plan.top:,} largest of {len(plan.workload):,}, by {plan.choice}: {missed}"
 
 
 def _accuracy(card: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> str:
-    """Returns the bound on the answers, and how many have none."""
+    """Returns the bound on the errors of answers, and the number of answers without a bound."""
     plan, settings = card["plan"], card.get("settings")
     but = f"except with probability {plan['failure_probability']:g}"
     if "margin" in plan:
@@ -229,7 +229,7 @@ def new_state(text: str, output: str) -> Path:
 
 
 def saved_num_questions(text: str) -> int:
-    """Returns for how many questions a saved run was planned: the default of a resumed run."""
+    """Returns the number of questions of a saved run, which is the default for a resumed run."""
     condition = "must hold a saved run"
     try:
         number = saved_runs.any_transcript(local_path(text, "resume"))["plan"]["num_questions"]
@@ -243,7 +243,7 @@ def saved_num_questions(text: str) -> int:
 def read_payment(
     path: Path, plan: object, ledger: Ledger | None, given: Mapping[str, str]
 ) -> Payment | None:
-    """Returns the payment for a saved run, if it can be resumed; uses nothing up."""
+    """Returns the payment for a saved run, if the run can be resumed; changes nothing."""
     assert isinstance(plan, PrivateMWPlan)  # --resume applies to no other mechanism
     try:
         payment = saved_runs.check_private_mw(path, plan)
@@ -266,7 +266,7 @@ def read_payment(
 
 @contextmanager
 def private_folder(state: Path) -> Iterator[Path]:
-    """Makes a folder next to the state, readable by its owner only; removes it at the end."""
+    """Creates a folder next to the state, readable by its owner only; removes it at the end."""
     parent = state.absolute().parent
     try:
         folder = Path(tempfile.mkdtemp(prefix=f".saving-{state.name}-", dir=parent))
@@ -280,7 +280,7 @@ def private_folder(state: Path) -> Iterator[Path]:
 
 
 def keep_state(save_in: Path, draw_id: str, state: Path) -> bool:
-    """Moves the state of the released draw to its final place; returns whether that worked."""
+    """Moves the state of the released draw to its final place; returns whether this worked."""
     try:
         os.rename(save_in / draw_id, state)
     except OSError as error:

@@ -5,8 +5,8 @@
         --epsilon 1 --delta 1e-9 --neighboring add_or_remove_one \
         --privacy_unit person_id --max_records_per_unit 1 --num_records noisy --output out/answers
 
-A query that is refused is named before anything is spent, and is answered with an error; the others
-are answered.
+Invalid queries are reported before anything is spent, and get an error instead of an answer. All
+other queries are answered.
 `beam-dp answer-queries --help` lists the flags.
 """
 
@@ -83,7 +83,7 @@ FLAGS = (
     STATE,
     RESUME,
 )
-# Flags of this program that apply to some mechanisms only.
+# Flags of this program that apply only to some mechanisms.
 _BESIDES = {PRIVATE_MW: (DOMAIN, START_RELEASE, STATE, RESUME), SPARSE_MW: (KEY,)}
 _NEEDED = {SPARSE_MW: ("key", "max_sparsity"), TOP_QUERIES: ("domain", "top")}
 _OPTIONS = {
@@ -92,7 +92,7 @@ _OPTIONS = {
 
 
 def _read_job(given: dict[str, str], fields: dict[str, Any]) -> Job:
-    """Returns the job that flags describe."""
+    """Returns the job that the flags describe."""
     is_sparse = given["mechanism"] == SPARSE_MW
     check_applies(given, given["mechanism"], _OPTIONS)
     family = _row_conjunctions(given["queries"]) if is_sparse else None
@@ -108,7 +108,7 @@ def _read_job(given: dict[str, str], fields: dict[str, Any]) -> Job:
         columns = KeyColumns(given["key"], cast(KeyType, given["key_type"]))
         max_sparsity = integer("max_sparsity", given["max_sparsity"])
         checked_integer("max_sparsity", max_sparsity, 1, MAX_SPARSITY)
-        # Only to refuse queries early: the run draws another key.
+        # This key only serves to refuse invalid queries early: the run draws another key.
         queries = SparseQueries(columns.key_type, max_sparsity, HashKey.draw(1))
     else:
         domain = read_domain(given)
@@ -173,7 +173,7 @@ def _plan(
 
 
 def _row_conjunctions(spec: str) -> row_families.RowConjunctions | None:
-    """Returns the named family; None for a file."""
+    """Returns the named family of queries; None if ``spec`` is a file."""
     if not row_families.names_row_conjunctions(spec):
         return None
     try:
@@ -185,7 +185,7 @@ def _row_conjunctions(spec: str) -> row_families.RowConjunctions | None:
 def _read_queries(
     spec: str, domain: Domain | None, family: row_families.RowConjunctions | None
 ) -> list[str]:
-    """Returns the lines of a file, or a line for each query of a named workload."""
+    """Returns the lines of a file, or one line per query of a named workload."""
     if family is not None:
         return [json.dumps(query) for query in family.to_json()]
     if row_families.names_row_conjunctions(spec):
@@ -205,7 +205,7 @@ def _read_queries(
 
 
 def _read_file(spec: str, forms: Iterable[str]) -> list[str]:
-    """Returns the lines of a file; if there is none, the error names the nearest form."""
+    """Returns the lines of a file; if the file is missing, the error names the nearest form."""
     try:
         return read_text("queries", spec).split("\n")
     except InputError as error:
@@ -216,7 +216,7 @@ def _read_file(spec: str, forms: Iterable[str]) -> list[str]:
 
 
 def _expanded(queries: QueryReader, line: str, number: int, source: str) -> list[str]:
-    """Returns a line for each query that a line of a file describes."""
+    """Returns one line per query that a line of a file describes."""
     if not isinstance(queries, LinearQueries):
         return [line]
     try:

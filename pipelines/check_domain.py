@@ -2,9 +2,9 @@
 
     beam-dp check-domain --domain visits.json --sample made_up_visits.csv
 
-The rows must be public or made up: their values are printed. The code of a release reads and
-encodes them. The exit code is 0 if every row is kept, 1 if one is left out or a file would be
-refused, 2 for a bad argument.
+The rows must be public or made up, because their values are printed. They are read and encoded by
+the same code as in a release. The exit code is 0 if every row is kept, 1 if a row is left out or a
+file would be refused, 2 for a bad argument.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ FLAGS = (shared.DOMAIN, SAMPLE, shared.INPUT_FORMAT, LIMIT, JSON)
 
 
 def check_sample(domain: Domain, sample: ReadRecords) -> tuple[DomainCheck, list[str]]:
-    """Reads a sample as a release would."""
+    """Reads a sample as a release would; returns the check, and the reasons for a refusal."""
     refusals = []
     for attribute in domain:
         try:
@@ -125,7 +125,7 @@ def _print_column(check: ColumnCheck, limit: int) -> None:
     print()
 
 
-# Returns the exit code: 0, 1 if rows are left out, 2 if the command line is refused.
+# The exit code: 0, 1 if rows are left out, 2 if the command line is invalid.
 main = partial(run_main, "check_domain", FLAGS, __doc__, _run)
 
 if __name__ == "__main__":

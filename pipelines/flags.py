@@ -1,7 +1,7 @@
-"""The flags of a program: parsing, and the ledger and files that flags name.
+"""Parses the flags of a program, and opens the ledger and files that flags name.
 
-Beam's own flags pass through. A flag that neither Beam nor the program knows is refused with the
-nearest known one; Beam itself only warns and drops it.
+Beam's own flags are passed on to Beam. If neither Beam nor the program knows a flag, the error
+names the nearest known flag; Beam itself would only warn and drop the flag.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def parse(
     description: str | None,
     parsed: tuple[dict[str, str], list[str]] | None = None,
 ) -> tuple[dict[str, str], list[str]]:
-    """Returns the texts of our flags, and Beam's own flags; ``parsed`` if that was done before."""
+    """Returns the typed values of our flags, and Beam's flags; ``parsed`` if already parsed."""
     texts, rest = parsed or parse_own(flags, argv, program=program, description=description or "")
     if rest:
         _check_beam_flags(rest, [f"--{flag.name}" for flag in flags])
@@ -57,7 +57,7 @@ def parse(
 
 
 def _check_beam_flags(rest: Sequence[str], our_options: Sequence[str]) -> None:
-    """Refuses flags that Beam does not know either, and values that Beam cannot read."""
+    """Refuses flags that Beam does not know, and values that Beam cannot read."""
     beam = _beam_parser()
     # For argparse a lone "--" ends the flags, so it would hide all arguments after it.
     _, unknown = (None, ["--"]) if "--" in rest else beam.parse_known_args(rest)
@@ -70,7 +70,7 @@ def _check_beam_flags(rest: Sequence[str], our_options: Sequence[str]) -> None:
 
 
 def beam_options() -> list[str]:
-    """Returns the flags that the installed Beam knows, with their dashes."""
+    """Returns the flags that the installed Beam knows, with leading dashes."""
     return _options(_beam_parser())
 
 
@@ -79,7 +79,7 @@ def _beam_parser() -> Parser:
     # A method of Beam's own parser, for options that a job template fills in later.
     parser.add_value_provider_argument = parser.add_argument  # type: ignore[attr-defined]
     for options in pipeline_options.PipelineOptions.__subclasses__():
-        # Others exist only if some module of Beam was imported.
+        # Further flags exist only after certain modules of Beam were imported.
         if options.__module__ == pipeline_options.__name__:
             options._add_argparse_args(parser)
     return parser
@@ -90,7 +90,7 @@ def _options(parser: Parser) -> list[str]:
 
 
 def typed(argv: Sequence[str]) -> dict[str, str]:
-    """Returns the values of a command line by flag, as they were typed, unchecked.
+    """Returns the values of a command line by flag, as typed and unchecked.
 
     Example:
         >>> typed(["--input=a.csv", "--output", "out", "--validate_only"])
@@ -110,14 +110,14 @@ def one_line(error: InputError | FlagError, flags: Sequence[Flag]) -> str:
 
 
 def read_ledger(given: dict[str, str]) -> Ledger | None:
-    """Returns the ledger that flags name; None without one."""
+    """Returns the ledger that the flags name; None if they name no ledger."""
     check_together(given, ("ledger", "dataset_id"), ("dataset_id", "ledger"))
     check_together(given, ("purpose", "ledger"), ("who", "ledger"))
     return Ledger(given["ledger"]) if "ledger" in given else None
 
 
 def read_origin(given: dict[str, str]) -> Origin | None:
-    """Returns who makes a release, why and where, for the ledger; None without one."""
+    """Returns a release's author, purpose and output for the ledger; None without a ledger."""
     if "ledger" not in given:
         return None
     said = {name: given[name] for name in ("who", "purpose") if name in given}
@@ -125,7 +125,7 @@ def read_origin(given: dict[str, str]) -> Origin | None:
 
 
 def read_text(name: str, path: str) -> str:
-    """Returns the text of a file on any filesystem that Beam knows; JSON is returned as it is."""
+    """Returns the text of a file on any filesystem that Beam knows; returns JSON unchanged."""
     if path.lstrip().startswith("{"):
         return path
     try:
@@ -136,17 +136,17 @@ def read_text(name: str, path: str) -> str:
     except UnicodeDecodeError as error:
         raise InputError(name, path, f"must be UTF-8 text: byte {error.start} is not") from None
     except Exception as error:
-        # Each filesystem of Beam raises its own errors; to the user they mean the same.
+        # Each Beam filesystem raises its own exceptions; for the user all mean the same thing.
         reason = error.strerror if isinstance(error, OSError) and error.strerror else "not found"
         raise InputError(name, path, f"must be a file that can be read: {reason}") from None
 
 
 def read_domain(given: dict[str, str]) -> Domain:
-    """Returns the domain that flags name.
+    """Returns the domain that the flags name.
 
     Raises:
         FlagError: the ledger or the dataset id is missing.
-        InputError: it is not a domain, or another budget paid for the release of its edges.
+        InputError: the file is not a domain, or another budget paid for its released edges.
     """
     domain = parse_domain(read_text("domain", given["domain"]), source=given["domain"])
     ledger = read_ledger(given)
@@ -156,7 +156,7 @@ def read_domain(given: dict[str, str]) -> Domain:
 
 
 def start_release(given: dict[str, str], domain: Domain) -> SyntheticDatabase | None:
-    """Returns the release to start from; None without one."""
+    """Returns the release to start from; None if the flags name no release."""
     path = given.get("start_from")
     if path is None:
         return None
@@ -172,7 +172,7 @@ def start_release(given: dict[str, str], domain: Domain) -> SyntheticDatabase | 
 
 
 def start_records(given: dict[str, str], domain: Domain) -> StartingRecords | None:
-    """Returns the records to start from, of a release or of public files; None without them."""
+    """Returns the records to start from, from a release or public files; None if not given."""
     path = given.get("start_from")
     if path is None or format_of(path) is None:
         release = start_release(given, domain)
@@ -190,7 +190,7 @@ def start_records(given: dict[str, str], domain: Domain) -> StartingRecords | No
 
 
 def read_truth(release: AnyRelease, path: str) -> Truth:
-    """Returns the records from which a release was made."""
+    """Returns the original records of a release, read from files."""
     domain, unit = truth_domain(release, path), release.guarantee.privacy_unit
     reader = ReadRecords(path)
     for attribute in domain:

@@ -1,8 +1,8 @@
-"""Checks of the programs that runners need: Java with the jar of a job server, or Prism.
+"""Checks the programs that runners need: Java and the jar of a job server, or Prism.
 
-Without these checks Beam downloads the program without asking, or fails after the budget was spent,
-with a message that is then withheld. `make flink` fetches or builds the jar of Flink's job server,
-`make prism` builds Prism.
+Without these checks, Beam would download a missing program without asking, or fail after the budget
+was spent, with a message that must then be withheld. `make flink` fetches or builds the jar of
+Flink's job server; `make prism` builds Prism.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from beam_dp.flags.flag import FlagError, refused
 
 _DEFAULT_LAUNCHER = "java"
 _SECONDS_TO_START = 30.0
-_JAVA = 11  # the oldest version that the servers below run on
+_JAVA = 11  # the oldest version that runs the servers below
 
 
 class JarServer(NamedTuple):
@@ -50,9 +50,9 @@ JAR_SERVERS = {
 
 
 def prepare_jar_server(options: beam_options.PipelineOptions, runner: str) -> None:
-    """Checks what a runner of ``JAR_SERVERS`` needs; fills in the Java of the environment."""
+    """Checks the Java and jar for a runner of ``JAR_SERVERS``; fills in Java from JAVA_HOME."""
     if options.view_as(beam_options.PortableOptions).job_endpoint:
-        return  # of a server that runs already
+        return  # the job server is already running
     server, given = JAR_SERVERS[runner], options.view_as(beam_options.JobServerOptions)
     spark = options.view_as(beam_options.SparkRunnerOptions)
     if runner == "SparkRunner" and spark.spark_submit_uber_jar:
@@ -70,7 +70,7 @@ def prepare_jar_server(options: beam_options.PipelineOptions, runner: str) -> No
 
 
 def find_java(launcher: str, runner: str, least: int) -> str:
-    """Returns the program that starts Java: Beam's own default ignores ``JAVA_HOME``."""
+    """Returns the program that starts Java; unlike Beam's default, it respects ``JAVA_HOME``."""
     home, is_given = os.environ.get("JAVA_HOME"), launcher != _DEFAULT_LAUNCHER
     if home and not is_given:
         launcher = os.path.join(home, "bin", "java")
@@ -95,7 +95,7 @@ def _no_java(launcher: str, least: int) -> str | None:
 
 
 def ask_program(path: str, flag: str) -> tuple[int, str] | None:
-    """Returns the exit code and output of a program; None if it does not start, or end."""
+    """Returns the exit code and output of a program; None if it does not start or does not end."""
     try:
         said = subprocess.run(
             [path, flag],
@@ -118,22 +118,22 @@ def check_jar(flag: str, jar: str, cache: str | None) -> None:
     except (OSError, RuntimeError, ValueError) as error:
         raise refused(flag, jar, f"must be an URL that can be read: {error}") from None
     if not zipfile.is_zipfile(path):
-        # Java would find out only after the budget is spent.
+        # Otherwise Java would reject the jar only after the budget is spent.
         raise refused(flag, jar, "must be a jar, and complete")
 
 
 PRISM_RUNNER = "PrismRunner"
 PRISM_VARIABLE = "BEAM_DP_PRISM"
-# Prism logs the traceback of a worker that failed, which may quote records.
+# Prism logs the traceback of a failed worker, which may quote records.
 _LOGGERS = (PrismJobServer.__name__, "apache_beam.utils.subprocess_server")
 
 
 def prepare_prism(options: beam_options.PipelineOptions) -> None:
-    """Checks that Prism can be started, fills in where it is, and silences it."""
+    """Checks that Prism can be started, fills in its path, and silences its log."""
     for name in _LOGGERS:
         logging.getLogger(name).disabled = True  # Beam sets the level itself
     if options.view_as(beam_options.PortableOptions).job_endpoint:
-        return  # of a Prism that runs already
+        return  # Prism is already running
     prism = options.view_as(beam_options.PrismRunnerOptions)
     prism.prism_location = prism.prism_location or os.environ.get(PRISM_VARIABLE)
     if not prism.prism_location:
@@ -145,7 +145,7 @@ def prepare_prism(options: beam_options.PipelineOptions) -> None:
 
 
 def _prism_program(location: str, options: beam_options.PipelineOptions) -> str:
-    """Returns the path of the program; fetches and unpacks it into Beam's cache."""
+    """Returns the path of Prism; fetches and unpacks a remote one into Beam's cache."""
     condition = f"--prism_location: {location!r} is refused; must be"
     is_elsewhere = bool(urlsplit(location).scheme)
     if not is_elsewhere and not os.path.isfile(location):
@@ -177,7 +177,7 @@ _TESTED = ("2.70.0",)
 
 
 def prepare_flink(options: beam_options.PipelineOptions) -> None:
-    """Checks what FlinkRunner needs; fills in the jar and the Java that the environment names."""
+    """Checks the programs for FlinkRunner; fills in the jar and Java from the environment."""
     flink = options.view_as(beam_options.FlinkRunnerOptions)
     server = options.view_as(beam_options.JobServerOptions)
     launcher = server.job_server_java_launcher
@@ -192,7 +192,7 @@ def prepare_flink(options: beam_options.PipelineOptions) -> None:
 
 
 def _check_flink_jar(jar: str | None, cache: str | None, given_version: str | None) -> str | None:
-    """Returns the version of Flink in the jar's name; None if the name states none."""
+    """Returns the version of Flink in the jar's name; None if the name has no version."""
     if not jar:
         raise FlagError(
             f"--{_FLINK_JAR}: missing; must be given with --runner {FLINK_RUNNER}, unless"
@@ -219,8 +219,8 @@ def _check_jar_name(jar: str, name: str, given_version: str | None) -> str | Non
 def cancel_job(master: str, job_id: str) -> None:
     """Cancels a job on a cluster, which Beam's job server would leave running.
 
-    ``job_id``: Beam's id: the name of the job on the cluster, and random digits. If several jobs
-    with that name run there, it cancels none of them.
+    ``job_id``: Beam's id: the name of the job on the cluster plus random digits. If several jobs
+    with this name run on the cluster, no job is canceled.
     """
     if master.strip() in _EMBEDDED:
         return

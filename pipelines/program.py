@@ -1,8 +1,8 @@
 """The steps of every program: parse, plan once, build, pay, run, report the end.
 
-A program parses flags into a ``Job``, which defines the release. All refusals come before the
-budget is spent, and noise is drawn only after. A job that fails has spent it all the same: its
-noise may have been seen.
+A program parses flags into a ``Job``, which defines the release. All checks come before the budget
+is spent, and noise is drawn only afterwards. A failed job has spent its budget all the same,
+because someone may have seen its noise.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ from .running import is_launched, mark_released, run_main, run_pipeline, stage_p
 
 @dataclass(frozen=True, kw_only=True)
 class Job(ABC):
-    """The checked flags of a program, and the plan made from them once.
+    """The checked flags of a program, and the plan that is made from the flags once.
 
     ``input`` is a glob of files, or empty if the records come from another transform.
-    ``as_json``: whether to print JSON with ``validate_only``.
+    ``as_json``: whether ``validate_only`` prints JSON.
     """
 
     done: ClassVar[str] = "released"
@@ -68,22 +68,22 @@ class Job(ABC):
     def add(
         self, records: beam.PCollection[Any], token: Token | None = None
     ) -> beam.PCollection[str]:
-        """Adds the release of records of any kind, and its writing; returns the directory."""
+        """Adds the transforms that make and write the release; returns the release's directory."""
 
     @abstractmethod
     def headline(self) -> str:
-        """Returns what is done, in half a line."""
+        """Returns a short description of the job."""
 
     @abstractmethod
     def facts(self) -> dict[str, str]:
-        """Returns the lines of the preview for this kind of release, with its errors."""
+        """Returns the lines of the preview for this kind of release, including its errors."""
 
     @abstractmethod
     def tell(self, release: Release) -> None:
-        """Prints where the release is, and how to use it."""
+        """Prints the location of the release, and commands that read it."""
 
     def warnings(self) -> list[str]:
-        """Returns warnings to print before anything is paid."""
+        """Returns the warnings to print before anything is paid."""
         return []
 
     def card(self) -> dict[str, Any]:
@@ -91,7 +91,7 @@ class Job(ABC):
         return self.plan.card()
 
     def identity(self) -> dict[str, Any]:
-        """Returns the part of the card that distinguishes jobs, whatever the records are."""
+        """Returns the part of the card that distinguishes jobs, independent of the records."""
         return self.plan.identity()
 
     def source(self) -> beam.PTransform:
@@ -99,14 +99,14 @@ class Job(ABC):
         return ReadRecords(self.input, file_format=self.input_format)
 
     def token(self) -> Token | None:
-        """Returns a token for the payment to come; None without a ledger."""
+        """Returns a token for the future payment; None without a ledger."""
         if self.ledger is None:
             return None
         plan = self.plan
         return LaterToken(self.dataset_id, plan.mechanism, plan.promised, plan.loss)
 
     def pay(self, token: LaterToken) -> None:
-        """Pays for a release whose pipeline is built; nothing is spent if the ledger refuses."""
+        """Pays for a release whose pipeline is built; spends nothing if the ledger refuses."""
         assert self.ledger is not None
         plan = self.plan
         stated = plan.mechanism, plan.entry()
@@ -115,7 +115,7 @@ class Job(ABC):
         )
 
     def budget(self) -> dict[str, Any]:
-        """Returns the cost and the remaining budget; refuses what the ledger would refuse."""
+        """Returns the cost and the remaining budget; raises if the ledger would refuse to pay."""
         if self.ledger is None:
             return {}
         loss, promised = self.plan.loss, self.plan.promised
@@ -132,7 +132,7 @@ class Job(ABC):
         return {"ledger": ledger}
 
     def preview(self) -> None:
-        """Prints what would be released; nothing is read, paid or written."""
+        """Prints a preview of the release; nothing is read, paid or written."""
         plan, card = self.plan, self.card() | self.budget()
         if self.as_json:
             print(json.dumps(card, indent=2, ensure_ascii=False))
@@ -180,7 +180,7 @@ class Job(ABC):
         if not run_pipeline(pipeline, progress, [self.output]):
             return flags.EXIT_JOB_FAILED
         try:
-            # If workers do not share this directory, the error says so.
+            # If workers do not share this directory, the message below explains it.
             release = read_release(self.output)
         except InputError as error:
             print(f"error: {error}; every worker must see --output", file=sys.stderr)
@@ -202,33 +202,33 @@ class Job(ABC):
         return 0 if is_kept else flags.EXIT_JOB_FAILED
 
     def keep(self, release: Release) -> bool:
-        """Keeps other results of the job than its release; returns whether they are there."""
+        """Saves results of the job besides its release; returns whether all are saved."""
         return True
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReleaseJob(Job):
-    """A job of one transform, which makes a release: all but answers."""
+    """A job whose single transform creates the release; used for everything but answers."""
 
     expect_records: int | None = None
 
     @abstractmethod
     def release(self, token: Token | None) -> beam.PTransform:
-        """Returns the transform that releases, paid for by a token."""
+        """Returns the transform that creates the release, which the token pays for."""
 
     def add(
         self, records: beam.PCollection[Any], token: Token | None = None
     ) -> beam.PCollection[str]:
-        """Adds the release of some records, and its writing."""
+        """Adds the transforms that release the records and write the release."""
         written = "Write" >> WriteRelease(self.output)
         return records | "Release" >> self.release(token) | written
 
     @abstractmethod
     def advice(self) -> tuple[str, str]:
-        """Returns a remark on the release, and flags of ``beam-dp answer`` for it."""
+        """Returns a remark about the release, and example flags of ``beam-dp answer``."""
 
     def tell(self, release: Release) -> None:
-        """Prints where the release is, and how to use it."""
+        """Prints the location of the release, and commands that read it."""
         warning = warning_of_number(release, self.expect_records)
         if warning is not None:
             print(f"warning: {warning}", file=sys.stderr)
@@ -243,7 +243,7 @@ JobT = TypeVar("JobT", bound=Job)
 
 @dataclass(frozen=True)
 class Program(Generic[JobT]):
-    """A program: its module, flags and description; ``make_job`` makes a job from their texts."""
+    """A program: its module, flags and description; ``make_job`` turns typed flags into a job."""
 
     name: str
     flags: Sequence[Flag]
@@ -251,14 +251,14 @@ class Program(Generic[JobT]):
     make_job: Callable[[dict[str, str], dict[str, Any]], JobT]
 
     def parse_arguments(self, argv: Sequence[str]) -> JobT:
-        """Returns the job that a command line describes; reads no record."""
+        """Returns the job that a command line describes; does not read records."""
         given, beam_flags = flags.parse(
             self.flags, argv, program=command_of(self.name), description=self.description
         )
         return self.read_job(given, beam_flags)
 
     def read_job(self, given: dict[str, str], beam_flags: Sequence[str] = ()) -> JobT:
-        """Returns the job that flags describe: the texts of those given or with a default."""
+        """Returns the job for the flags in ``given``, which includes defaults."""
         if "json" in given and "validate_only" not in given:
             raise FlagError("--json: must be given with --validate_only, whose output it changes")
         shared = {
@@ -279,7 +279,7 @@ class Program(Generic[JobT]):
         argv: Sequence[str] | None = None,
         parsed: tuple[dict[str, str], list[str]] | None = None,
     ) -> int:
-        """Runs the program and returns its exit code, as ``run_main`` does."""
+        """Runs the program and returns its exit code, like ``run_main``."""
         return run_main(self.name, self.flags, self.description, self._run, argv, parsed)
 
     def _run(self, given: dict[str, str], beam_flags: Sequence[str], progress: Progress) -> int:
@@ -293,21 +293,21 @@ class Program(Generic[JobT]):
 
 
 def build(job: Job, pipeline: beam.Pipeline, token: Token | None = None) -> None:
-    """Adds a job to a pipeline; refuses what only the pipeline shows."""
+    """Adds a job to a pipeline; raises errors that only building the pipeline reveals."""
     job.add(pipeline | "Read" >> job.source(), token)
 
 
 def other_than(release: Release, identity: Mapping[str, Any], token: Token | None) -> str | None:
-    """Returns why the release in the output is of another job; None if it is of this one.
+    """Returns evidence that the output holds a release of another job; None if it is this job's.
 
-    Another job may have written there first: a late worker of an earlier job, or a job started at
-    the same time. Then its draw was committed, and this job's discarded. With a ledger, the card
-    names the entry that paid, which belongs to one job. Without one, the promises of the card are
-    compared. Two runs of an identical job can't be distinguished, except for
-    ``release_projection``, where each draws a hash key.
+    Another job may have written to the output first: a late worker of an earlier job, or a job
+    started at the same time. Then the draw of that job was committed, and the draw of this job was
+    discarded. With a ledger, the card names the entry that paid, which belongs to a single job.
+    Without a ledger, the guarantees on cards are compared. Two runs of an identical job can't be
+    distinguished, except for ``release_projection``, where every run draws a new hash key.
     """
     card = {**(release.read_from or release.card), **release.public_keys()}
-    # Answers name the entry beside their plan, releases among their parameters.
+    # A card of answers names the entry next to the plan, other cards among the parameters.
     paid_by = {**card, **card.get("parameters", {})}.get("ledger_release")
     if paid_by != (None if token is None else token.release_id):
         return f"{paid_by or 'no ledger'} paid for it"
@@ -315,7 +315,7 @@ def other_than(release: Release, identity: Mapping[str, Any], token: Token | Non
 
 
 def difference(found: Any, expected: Any, name: str = "") -> str | None:
-    """Returns the first expected field that differs.
+    """Returns a description of the first expected field that differs; None if all are equal.
 
     Example:
         >>> difference({"mechanism": "mwem"}, {"mechanism": "mwem"})
@@ -334,12 +334,12 @@ def difference(found: Any, expected: Any, name: str = "") -> str | None:
 
 
 _SHOWN_WARNINGS = 3
-# More standard errors than chance explains.
+# Chance hardly explains a larger deviation, in standard errors.
 _STANDARD_ERRORS = 3
 
 
 def read_expected(given: dict[str, str], num_records: NumRecords) -> int | None:
-    """Returns the number of records that the user expects; None if it was not given."""
+    """Returns the number of records that the user expects; None if not given."""
     text = given.get(EXPECT_RECORDS.name)
     if text is None:
         return None
@@ -351,13 +351,13 @@ def read_expected(given: dict[str, str], num_records: NumRecords) -> int | None:
 
 
 def warning_of_number(release: Release, expected: int | None) -> str | None:
-    """Returns a warning about the noisy number of records; None if it is as expected."""
+    """Returns a warning if the noisy number of records is not as expected, otherwise None."""
     found = release.noisy_number()
     if found is None:
         return None
     number, error = found
     wrong = []
-    # A number that was not above 0 is stated as 1.
+    # A noisy number that was not above 0 is released as 1.
     if number <= max(_STANDARD_ERRORS * error, 1):
         wrong.append(f"within {_STANDARD_ERRORS} standard errors of 0")
     if expected is not None and not abs(number - expected) <= _STANDARD_ERRORS * error:
@@ -391,7 +391,7 @@ def warning_of_number(release: Release, expected: int | None) -> str | None:
 
 
 def marginals_error(plan: MarginalsPlan) -> str:
-    """Returns the expected error of a table of marginals, in half a line."""
+    """Returns a short text about the expected error of a table of marginals."""
     if isinstance(plan, MeasureAllPlan):
         error = f"{short(plan.predicted_cell_error)} records"
         return f"{error} expected of a cell, root mean squared, before the fit"
@@ -399,19 +399,19 @@ def marginals_error(plan: MarginalsPlan) -> str:
 
 
 def number_text(num_records: NumRecords) -> str:
-    """Returns whether the number of records is public, in half a line."""
+    """Returns a short text about the number of records: public, or private and noisy."""
     if num_records == "noisy":
         return "their number is private: a noisy count is paid from the budget"
     return f"{num_records:,}, which is public"
 
 
 def bound_text(bound: float, failure_probability: float) -> str:
-    """Returns the bound on the errors of all answers, in half a line."""
+    """Returns a short text about the bound on the errors of all answers."""
     return f"all within {short(bound)} records, except with probability {failure_probability:g}"
 
 
 def _cost(ledger: Mapping[str, Any] | None) -> str:
-    """Returns the budget that pays, and what it has left."""
+    """Returns a text about the budget that pays, and its remaining epsilon."""
     if ledger is None:
         return "no ledger: nobody adds up what is released from this data"
     total = ledger["budget"]

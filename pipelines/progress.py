@@ -1,7 +1,7 @@
 """Progress lines on a terminal while a job runs.
 
-Shows only public quantities, which workers log to `beam_dp.progress`. Nothing else from a local
-job is shown, because Beam's messages and tracebacks may quote records.
+Shows only public quantities, which workers log to `beam_dp.progress`. Hides all other output of a
+local job, because Beam's messages and tracebacks may quote records.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from beam_dp.transforms import ReadError, SetupError
 PROGRESS_LOGGER = "beam_dp.progress"
 NUM_LINES = 10
 SECONDS_BETWEEN_TICKS = 30.0
-# Our exceptions, whose texts consist of public parameters and file names.
+# Our exceptions, whose messages contain only public parameters and file names.
 PUBLIC_ERRORS = (InputError, ReadError, SetupError)
-# The estimates and counts in lines of long steps.
+# The estimated times and the counts in progress lines of long steps.
 _USUAL_SECONDS = re.compile(r"^(.+): about (\d+) to (\d+) s$")
 _COUNTS = re.compile(r": (\d+) of (\d+)$")
 # The last line of a Python traceback that an engine quotes in its own error.
@@ -40,16 +40,16 @@ _SENT_BACK = re.compile(
 
 
 def is_working() -> str:
-    """Returns the line of a running job without counts."""
+    """Returns the progress line of a running job that reports no counts."""
     return "working"
 
 
 @dataclass(frozen=True)
 class Step:
-    """A step that a worker has begun, from its public line of progress.
+    """A step that a worker has begun, read from a public progress line.
 
-    ``start``: when it began, on a clock. ``spent``: the processor time before it.
-    ``usual``: the range of processor time that such a step usually takes, in seconds, if known.
+    ``start``: the clock time when the step began. ``spent``: the processor time used until then.
+    ``usual``: the usual range of processor time for this step, in seconds, if known.
     """
 
     name: str
@@ -59,17 +59,17 @@ class Step:
 
     @classmethod
     def told_by(cls, text: str, start: float, spent: float) -> Step:
-        """Returns the step in a line of progress."""
+        """Returns the step that a progress line describes."""
         said = _USUAL_SECONDS.match(text)
         if said is None:
             return cls(text.partition(":")[0], start, spent, None)
         return cls(said[1], start, spent, (int(said[2]), int(said[3])))
 
     def at(self, now: float, spent: float) -> str:
-        """Returns how long the step has run, and how much longer it may, at the same pace.
+        """Returns how long the step has run, and how much longer it may take at the same pace.
 
-        The remaining time is the usual time minus the time spent. It does not show how far the step
-        is: that may depend on a draw that is never released.
+        The remaining time is the usual time minus the time spent. It does not show the progress of
+        the step, which may depend on a draw that is never released.
 
         Example:
             >>> Step.told_by("fit: about 60 to 240 s", 0.0, 0.0).at(90.0, 90.0)
@@ -79,7 +79,7 @@ class Step:
         text = f"{self.name} for {seconds:.0f} s"
         if self.usual is None:
             return text
-        # With other programs on the processor, a second of it takes longer.
+        # If other programs use the processor, a second of processor time takes longer.
         pace = max(seconds / busy, 1.0) if busy > 0 else 1.0
         least, most = ((each - busy) * pace for each in self.usual)
         if most <= 0:
@@ -92,7 +92,7 @@ class Step:
 class WorkerPrints:
     """Silences Beam's workers in this process, which print tracebacks that quote records.
 
-    They bypass logging, with `print`. Jobs may overlap, so the last one to end restores it.
+    The workers bypass logging with `print`. Jobs may overlap, so the last job to end restores it.
     """
 
     def __init__(self) -> None:
@@ -101,7 +101,7 @@ class WorkerPrints:
         self._before: Any = None
 
     def silence(self) -> None:
-        """Silences the workers; each call needs a `restore`."""
+        """Silences the workers; each call needs a matching `restore`."""
         with self._lock:
             if not self._num_jobs:
                 self._before = vars(sdk_worker).get("print", print)
@@ -109,7 +109,7 @@ class WorkerPrints:
             self._num_jobs += 1
 
     def restore(self) -> None:
-        """Lets the workers print again, if no other job runs."""
+        """Lets the workers print again if no other job is running."""
         with self._lock:
             self._num_jobs -= 1
             if not self._num_jobs:
@@ -120,16 +120,16 @@ worker_prints = WorkerPrints()
 
 
 class Progress:
-    """Prints lines to standard error, each with the seconds since the start."""
+    """Prints lines to standard error, prefixed with the seconds since the start."""
 
     def __init__(self) -> None:
         self._start = time.monotonic()
         self._step: Step | None = None
-        self._heard: dict[str, bool] = {}  # our warnings, and whether each was printed
+        self._heard: dict[str, bool] = {}  # each of our warnings, and whether it was printed
 
     @contextmanager
     def hearing_warnings(self) -> Iterator[None]:
-        """Keeps our warnings until ``tell_warnings``: a refused job prints only the reason."""
+        """Keeps our warnings until ``tell_warnings``: a refused job prints only its error."""
 
         def show(message: Warning | str, category: type[Warning], *rest: Any, **named: Any) -> None:
             if issubclass(category, PrivacyWarning):
@@ -143,17 +143,17 @@ class Progress:
             yield
 
     def tell_warnings(self) -> None:
-        """Prints each warning once, although a job may be built twice."""
+        """Prints each warning once, even if a job is built twice."""
         for text, is_printed in self._heard.items():
             if not is_printed:
                 print(f"warning: {text}", file=sys.stderr)
         self._heard = dict.fromkeys(self._heard, True)
 
     def hear(self, text: str) -> None:
-        """Remembers the step in a worker's line, for the lines of ``_tick``."""
+        """Remembers the step that a worker reports, for the lines that ``_tick`` prints."""
         step = Step.told_by(text, time.monotonic(), time.process_time())
         is_same = self._step is not None and self._step.name == step.name
-        # A repeated step has a new estimate; a line with a count keeps the old one.
+        # A repeated step has a new estimate; a line with a count keeps the old estimate.
         if not (is_same and _COUNTS.search(text)):
             self._step = step
 
@@ -166,7 +166,7 @@ class Progress:
     def listening(
         self, *, silence_beam: bool, alive: Callable[[], str] = is_working
     ) -> Iterator[None]:
-        """Shows the progress of workers in this process, and, locally, no message of Beam."""
+        """Shows the progress of workers in this process; hides Beam's messages in local jobs."""
         handler = _Handler(self)
         options_logger = logging.getLogger("apache_beam.options.pipeline_options")
         logger, beam_logger = logging.getLogger(PROGRESS_LOGGER), logging.getLogger("apache_beam")
@@ -174,7 +174,7 @@ class Progress:
         logger.addHandler(handler)
         logger.setLevel(logging.INFO)
         logger.propagate = False
-        # Flags that it can't parse were refused before, or belong to a job server.
+        # Flags that Beam can't parse were refused before, or belong to a job server.
         options_logger.addFilter(nothing)
         if silence_beam:
             beam_logger.setLevel(logging.CRITICAL + 1)
@@ -212,7 +212,7 @@ def nothing(_: logging.LogRecord) -> bool:
 
 
 class _Handler(logging.Handler):
-    """Shows about ten lines of a step, chosen by its public counts, not by time."""
+    """Shows about ten lines per step, chosen by public counts and not by time."""
 
     def __init__(self, progress: Progress) -> None:
         super().__init__()
@@ -230,15 +230,15 @@ class _Handler(logging.Handler):
 
 
 def failure(error: Exception) -> str:
-    """Returns one line about a job that failed, without text that may quote a record.
+    """Returns one line about a failed job, without text that may quote a record.
 
-    Our own errors are shown, also those that an engine quotes. Of other errors, only the type and
-    the place in our code are shown: enough for a bug report.
+    Our own errors are shown in full, even if an engine quotes the error. For other errors, only the
+    type and the place in our code are shown, which is enough for a bug report.
     """
     sent_back = _SENT_BACK.search(str(error))
     if sent_back or isinstance(error, PUBLIC_ERRORS):
         text = sent_back[1] if sent_back else str(error)
-        # Beam adds, to the first argument of the exception, where in the graph it happened.
+        # Beam appends the failed step of the graph to the first argument of the exception.
         return " ".join(re.sub(r" \[while running '[^']*'\]", "", text).split())
     places = [
         f"{frame.filename.rpartition('/beam_dp/')[2]}:{frame.lineno}"
@@ -253,7 +253,7 @@ def failure(error: Exception) -> str:
 
 
 def early_failure(error: Exception, typed: Mapping[str, object]) -> str | None:
-    """Returns one line about an error before any record was read: a module, or a typed path.
+    """Returns one line about a missing module or a bad path, found before any record was read.
 
     Returns None for any other error, and for a path that the user did not type.
     """
@@ -267,7 +267,7 @@ def early_failure(error: Exception, typed: Mapping[str, object]) -> str | None:
 
 
 def _is_at(path: object, typed: str) -> bool:
-    """Returns whether a path is the typed one, or below it."""
+    """Returns whether a path is the typed path or below it."""
     if not isinstance(path, str):
         return False
     path, typed = os.path.abspath(path), os.path.abspath(typed)

@@ -53,7 +53,7 @@ class Job(program.ReleaseJob):
     plan: IntervalPlan
 
     def release(self, token: Token | None) -> beam.PTransform:
-        """Returns the transform that releases."""
+        """Returns the transform that creates the release."""
         return ReleasePlannedIntervals(self.plan, token)
 
     def facts(self) -> dict[str, str]:
@@ -68,20 +68,20 @@ class Job(program.ReleaseJob):
         }
 
     def headline(self) -> str:
-        """Returns what is done, in half a line."""
+        """Returns a short description of the job."""
         plan = self.plan
         name = "" if plan.attribute is None else plan.attribute.name
         return f"all intervals of {name}, {plan.num_leaves:,} levels, by {plan.choice[0]}"
 
     def advice(self) -> tuple[str, str]:
-        """Returns a remark on the release, and flags of ``beam-dp answer`` for it."""
+        """Returns a remark about the release, and example flags of ``beam-dp answer``."""
         error = f"{math.sqrt(self.plan.mean_squared_error):,.1f} records"
         remark = f"Its error, the root of the mean square over all\nintervals, is {error}."
         return f"{remark} Look at it", "--interval LOW HIGH"
 
 
 def _read_job(given: dict[str, str], fields: dict[str, Any]) -> Job:
-    """Returns the job that flags describe."""
+    """Returns the job that the flags describe."""
     domain = read_domain(given)
     expected = program.read_expected(given, "noisy")
     return Job(

@@ -5,8 +5,8 @@
         --epsilon 1 --delta 1e-9 --neighboring add_or_remove_one \
         --privacy_unit person_id --max_records_per_unit 1 --output out/visits
 
-The keys need not be declared: the universe is all text, all bytes or all integers from 0 to
-2^64 - 1.
+The keys need not be declared: the universe contains all strings, all byte strings, or all integers
+from 0 to 2^64 - 1.
 `beam-dp release-projection --help` lists the flags.
 """
 
@@ -54,7 +54,7 @@ MECHANISM = Flag(
 )
 _SIZE = flags_of(CountSketch)[0]
 _PROFILE = flags_of(KeyProfile)
-# The flags that each mechanism takes.
+# The flags that each mechanism accepts.
 _OPTIONS = {AUTO: (_SIZE, *_PROFILE), **options_of(SKETCHES)}
 MECHANISM_FLAGS = (
     MECHANISM,
@@ -88,11 +88,11 @@ class Job(program.ReleaseJob):
     choices: list[dict[str, Any]]
 
     def release(self, token: Token | None) -> beam.PTransform:
-        """Returns the transform that releases."""
+        """Returns the transform that creates the release."""
         return ReleaseProjection(self.plan, self.columns, token)
 
     def card(self) -> dict[str, Any]:
-        """Returns the card before any record is read, with the planner's table."""
+        """Returns the part of the card that is known before reading, with the planner's table."""
         return {**super().card(), **({"choices": self.choices} if self.choices else {})}
 
     def facts(self) -> dict[str, str]:
@@ -113,7 +113,7 @@ class Job(program.ReleaseJob):
         }
 
     def headline(self) -> str:
-        """Returns what is done, in half a line."""
+        """Returns a short description of the job."""
         sketch = self.plan.sketch
         if sketch is None:
             size = "as many keys as reach the threshold"
@@ -122,12 +122,12 @@ class Job(program.ReleaseJob):
         return f"{self.plan.mechanism}, {size}"
 
     def advice(self) -> tuple[str, str]:
-        """Returns a remark on the release, and flags of ``beam-dp answer`` for it."""
+        """Returns a remark about the release, and example flags of ``beam-dp answer``."""
         return "Look at it, and ask it, with a key on each line", "--sparse keys.txt"
 
 
 def _read_job(given: dict[str, str], fields: dict[str, Any]) -> Job:
-    """Returns the job that flags describe; the hash key of its plan is drawn here."""
+    """Returns the job that the flags describe; draws the hash key of its plan."""
     guarantee, ledger = shared.read_guarantee(given), fields["ledger"]
     max_sparsity = integer("max_sparsity", given["max_sparsity"])
     max_weight = _max_weight(given)
@@ -158,7 +158,7 @@ def choose(
     *,
     account: Account | None,
 ) -> tuple[SparseMechanism, list[SparseChoice]]:
-    """Returns the mechanism of flags; for ``auto`` all that the account can pay for, best first."""
+    """Returns the mechanism; with ``auto`` also all mechanisms that are affordable, best first."""
     name = given["mechanism"]
     check_applies(given, name, _OPTIONS)
     try:
@@ -181,7 +181,7 @@ def choose(
             raise InputError("size", error.value, error.condition) from None
         raise
     if account is not None:
-        # If nothing fits, the ledger gives the reason.
+        # If no mechanism is affordable, the ledger's error gives the reason.
         choices = [choice for choice in choices if account.fits(choice.loss)] or choices
     return choices[0].mechanism, choices
 

@@ -66,7 +66,7 @@ class Job(program.ReleaseJob):
     plan: MarginalsPlan
 
     def release(self, token: Token | None) -> beam.PTransform:
-        """Returns the transform that releases."""
+        """Returns the transform that creates the release."""
         return ReleasePlanned(self.mechanism, self.plan, token)
 
     def facts(self) -> dict[str, str]:
@@ -91,7 +91,7 @@ class Job(program.ReleaseJob):
         }
 
     def headline(self) -> str:
-        """Returns what is done, in half a line."""
+        """Returns a short description of the job."""
         is_marginals = isinstance(self.workload, Workload)
         what = ("marginal",) if is_marginals else ("linear query", "linear queries")
         return (
@@ -109,20 +109,20 @@ class Job(program.ReleaseJob):
         ]
 
     def tell(self, release: Release) -> None:
-        """Prints where the release is; warns if values are the middles of bins after all."""
+        """Prints the location of the release; warns if it holds midpoints of bins unexpectedly."""
         assert isinstance(release, SyntheticDatabase)
         if (told := middles_warning(release, self.plan.within_bins)) is not None:
             print(f"warning: {told}", file=sys.stderr)
         super().tell(release)
 
     def advice(self) -> tuple[str, str]:
-        """Returns a remark on the release, and flags of ``beam-dp answer`` for it."""
+        """Returns a remark about the release, and example flags of ``beam-dp answer``."""
         names = shlex.quote(",".join(self.plan.workload.marginals[0]))
         return "Look at it", f"--marginal {names}"
 
 
 def _read_job(given: dict[str, str], fields: dict[str, Any]) -> Job:
-    """Returns the job that flags describe."""
+    """Returns the job that the flags describe."""
     domain = read_domain(given)
     takes_linear = SYNTHETIC[given["mechanism"]].answers_linear_queries
     read_workload = parse_linear_workload if takes_linear else parse_workload

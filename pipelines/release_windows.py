@@ -10,7 +10,7 @@
         --epsilon 1 --delta 1e-9 --neighboring add_or_remove_one \
         --runner PrismRunner --output out/week-48
 
-Started again with the same flags it goes on where it stopped, and pays nothing.
+If the program is started again with the same flags, it continues where it stopped, at no cost.
 `beam-dp release-windows --help` lists the flags.
 """
 
@@ -118,9 +118,9 @@ FLAGS = (
 class WindowsJob(Job):
     """A job that releases the windows of a horizon, each once it closes.
 
-    ``horizon_id`` is used if this job begins the horizon. ``read`` makes the source of the records.
-    ``is_replay``: whether it reads the present files and ends. ``times``: the columns of events and
-    of arrivals. ``private_folder``: of the list of files that were read, if named.
+    ``horizon_id`` is used if this job begins the horizon. ``read`` creates the source of records.
+    ``is_replay``: whether the job reads the present files and ends. ``times``: the columns of event
+    times and arrival times. ``private_folder``: the folder for the list of files read, if named.
     """
 
     plan: WindowTablesPlan | WindowDatabasesPlan
@@ -136,7 +136,7 @@ class WindowsJob(Job):
         return self.read()
 
     def add(self, records: beam.PCollection[Any], token: Token | None = None) -> beam.PCollection:
-        """Adds the release of each window, in its folder."""
+        """Adds the transforms that release each window into a folder."""
         standard = records.pipeline.options.view_as(StandardOptions)
         runner = runner_name(standard.runner or LOCAL_RUNNER)
         if self.private_folder is not None:
@@ -151,17 +151,17 @@ class WindowsJob(Job):
         return records | "Release" >> ReleaseWindows(self.plan, *place)
 
     def card(self) -> dict[str, Any]:
-        """Returns the promise in ``horizon.json``."""
+        """Returns the guarantee and settings for ``horizon.json``."""
         return self.horizon.promised()
 
     def headline(self) -> str:
-        """Returns how many windows are released."""
+        """Returns a short description of the job: the number of windows and marginals."""
         horizon, marginals = self.plan.horizon, counted(len(self.plan.workload), "marginal")
         windows = counted(horizon.num_windows, "window")
         return f"{windows} of {horizon.window_text}, {marginals} each"
 
     def facts(self) -> dict[str, str]:
-        """Returns the promise in words, how long windows wait, and the expected error."""
+        """Returns the lines of the preview: guarantee, waiting time and expected error."""
         plan = self.plan
         if isinstance(plan, WindowDatabasesPlan):
             error = f"of one window {marginals_error(plan.window)}"
@@ -176,15 +176,15 @@ class WindowsJob(Job):
         }
 
     def preview(self) -> None:
-        """Prints what would be released; nothing is read, paid or written."""
+        """Prints a preview of the release; nothing is read, paid or written."""
         if not holds_horizon(self.output):
             check_output(self.output)
         super().preview()
 
     def run(self, progress: Progress) -> int:
-        """Begins or resumes the horizon, pays once, and runs until all is released."""
+        """Begins or resumes the horizon, pays once, and runs until all windows are released."""
         if not holds_horizon(self.output):
-            # Before anything is written, refuses what a pipeline shows, and what is not affordable.
+            # Before anything is written, checks that a pipeline can be built and is affordable.
             build(self, make_pipeline(self.beam_flags, self.output))
             if self.ledger is not None:
                 self.ledger.check(self.dataset_id, self.plan.guarantee, self.plan.loss)
@@ -193,7 +193,7 @@ class WindowsJob(Job):
         before = self._num_released()
         pipeline = None
         if before < self._num_releases:
-            # The horizon has begun and knows the files that it has read: changed files are refused
+            # The horizon has begun, and lists the files that were read: changed files are refused
             # before anything is paid.
             pipeline = make_pipeline(self.beam_flags, self.output)
             build(dataclasses.replace(self, horizon_id=horizon_id), pipeline)
@@ -220,7 +220,7 @@ class WindowsJob(Job):
         return 0
 
     def tell(self, release: Release | None = None) -> None:
-        """Prints where the windows are, and how to use them."""
+        """Prints the location of the windows, and commands that read the windows."""
         directory = shlex.quote(self.output)
         print(f"All windows are in {self.output}. Look at them:")
         print(f"  beam-dp describe {directory}")
@@ -229,7 +229,7 @@ class WindowsJob(Job):
             print(f"  beam-dp answer {directory} --windows 0:1 --marginal {names}")
 
     def _pay_once(self, horizon_id: str, progress: Progress) -> Any:
-        """Returns the token of the ledger's entry for the horizon, paid by its first job."""
+        """Returns the token of the ledger's entry for the horizon; the first job pays it."""
         if self.ledger is None:
             return None
         plan, entry = self.plan, self.horizon.ledger_parameters(horizon_id)
@@ -241,7 +241,7 @@ class WindowsJob(Job):
         return token
 
     def _fault(self) -> str | None:
-        """Returns what the output lacks after a job; None if it is complete."""
+        """Returns a text about missing releases or files after a job; None if all are there."""
         missing = released(self.output, self.horizon).num_missing
         if missing:
             return (
@@ -263,11 +263,11 @@ class WindowsJob(Job):
         return self._num_releases - released(self.output, self.horizon).num_missing
 
     def _alive(self) -> str:
-        """Returns the progress of a job."""
+        """Returns the progress line of the job."""
         try:
             return f"released: {self._num_released():,} of {self._num_releases:,}"
         except OSError:
-            return is_working()  # a look at a bucket may fail; the job goes on
+            return is_working()  # listing a bucket may fail; the job continues
 
     def _is_over(self) -> bool:
         try:
@@ -277,7 +277,7 @@ class WindowsJob(Job):
 
 
 def _read_job(given: dict[str, str], shared: dict[str, Any]) -> WindowsJob:
-    """Returns the job that flags describe; no record has been read."""
+    """Returns the job that the flags describe; does not read records."""
     if given["neighboring"] != "add_or_remove_one":
         condition = (
             "must be add_or_remove_one: a unit that is replaced moves between windows, of which"
@@ -309,7 +309,7 @@ def _read_job(given: dict[str, str], shared: dict[str, Any]) -> WindowsJob:
 
 
 def _source(given: dict[str, str]) -> dict[str, str | None]:
-    """Returns what must not change when a job is resumed, from any current folder."""
+    """Returns the settings of the input that must be equal when a job is resumed."""
     pattern = plain_path("input", given["input"])
     return {
         "input": pattern if "://" in pattern else os.path.abspath(pattern),
@@ -318,13 +318,13 @@ def _source(given: dict[str, str]) -> dict[str, str | None]:
 
 
 def _stream_flags(given: dict[str, str], horizon: Horizon) -> list[str]:
-    """Returns the flags of Beam that a stream needs, and a replay does not."""
+    """Returns the flags of Beam that a stream needs; a replay does not need these flags."""
     if "replay" in given:
         if "checkpointing_interval" in given:
             condition = "must not be given with --replay, which is no stream"
             raise refused("checkpointing_interval", given["checkpointing_interval"], condition)
         return []
-    # Flink ends a job when a source ends; `Impulse` is a source, and so must outlast the job.
+    # Flink ends a job when any source ends; `Impulse` is a source, so it must outlast the job.
     left = horizon.closes(horizon.num_windows - 1) - int(time.time())
     left += seconds_of_duration("settle", given["settle"], least=0)
     idle = max(left, 0) + 2 * seconds_of_duration("poll", given["poll"], least=1) + _SECONDS_TO_END
@@ -333,8 +333,8 @@ def _stream_flags(given: dict[str, str], horizon: Horizon) -> list[str]:
         return streaming
     interval = integer("checkpointing_interval", given["checkpointing_interval"])
     checked_integer("checkpointing_interval", interval, 1, 2**31 - 1, note=" milliseconds")
-    # Otherwise a checkpoint lacks what a bundle has read but not passed on: jobs succeeded, and
-    # records were missing.
+    # Otherwise a checkpoint lacks the records that a bundle has read but not yet emitted: jobs
+    # succeeded although records were missing.
     return [
         *streaming,
         f"--checkpointing_interval={interval}",

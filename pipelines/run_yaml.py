@@ -2,10 +2,10 @@
 
     beam-dp run-yaml --yaml_pipeline_file visits.yaml
 
-Beam's own program shows the traceback of a job that fails, which may quote records. Here every
-failure before the job runs (a refused field, a mistake in the file, a transform that can't be
-built, a missing module) is reported in one line, with exit code 2. The line about a failed job is
-that of the other programs. After a job, private drafts of this package's transforms are removed.
+Beam's own program shows the traceback of a failed job, which may quote records. Here every failure
+before the job runs (an invalid field, a mistake in the file, a transform that can't be built, a
+missing module) is reported in one line, with exit code 2. A failed job is reported as by the other
+programs. After a job, private drafts of this package's transforms are removed.
 `beam-dp run-yaml --help` lists the flags.
 """
 
@@ -36,7 +36,7 @@ FLAGS = (
     Flag("yaml_pipeline_file", "the pipeline, in Beam YAML", "FILE", True, form="file"),
     Flag("jinja_variables", "a JSON object of the variables of a file that is a template", "JSON"),
 )
-# Libraries that read records, also while transforms are built: their messages may quote records.
+# Libraries that read records, even while transforms are built: their messages may quote records.
 _READ_RECORDS = (
     "/pandas/",
     "/polars/",
@@ -50,7 +50,7 @@ _SCHEMA_FOLLOWS = "Failed validating "
 
 def _run(given: dict[str, str], beam_flags: Sequence[str], progress: Progress) -> int:
     _check_variables(given)
-    # Beam also logs there which optional libraries it lacks.
+    # The root logger also gets Beam's warnings about missing optional libraries.
     root = logging.getLogger()
     root.addFilter(nothing)
     try:
@@ -98,9 +98,9 @@ def _read(
 def _told(error: BaseException, path: str = "") -> str:
     """Returns one line about a pipeline that can't be built.
 
-    No record has been read yet, so the message is shown, with two exceptions: an error inside a
-    library that reads records, for transforms such as Beam's ``ReadFromCsv`` that look into files
-    while they are built; and a missing module that the YAML does not name.
+    No record has been read yet, so the message is shown, with two exceptions. The first is an error
+    inside a library that reads records: some transforms, such as Beam's ``ReadFromCsv``, read files
+    when they are built. The second is a missing module that the YAML does not name.
     """
     chain = [error]
     while (before := chain[-1]).__cause__ or (
@@ -118,7 +118,7 @@ def _told(error: BaseException, path: str = "") -> str:
         text = f"the pipeline can't be built: {fault}"
     else:
         is_shown = not any(reader in place for reader in _READ_RECORDS for place in places)
-        # If a file does not fit Beam's schema, pages of that schema follow.
+        # For a file that does not match Beam's schema, the message goes on with the long schema.
         text = " ".join(str(error).partition(_SCHEMA_FOLLOWS)[0].split()) or type(error).__name__
     if is_shown:
         return text
@@ -130,7 +130,7 @@ def _told(error: BaseException, path: str = "") -> str:
 
 
 def _is_named(error: BaseException, path: str) -> bool:
-    """Returns whether the YAML itself names the missing module, so that no record did."""
+    """Returns whether the YAML names the missing module, so the name is not from a record."""
     name = error.name if isinstance(error, ModuleNotFoundError) else None
     try:
         return bool(name) and str(name) in pathlib.Path(path).read_text("utf-8")
@@ -138,7 +138,7 @@ def _is_named(error: BaseException, path: str) -> bool:
         return False
 
 
-# Returns the exit code: 0, 1 if the job failed, 2 if the command line is refused.
+# The exit code: 0, 1 if the job failed, 2 if the command line is invalid.
 main = partial(run_main, "run_yaml", FLAGS, __doc__, _run)
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""Pipelines for Beam's flags, which are checked before the budget is spent.
+"""Creates pipelines for Beam's flags, which are checked before the budget is spent.
 
-After that, Beam's messages are withheld, because they come from a job that may have read records.
+After the budget is spent, Beam's messages are withheld, because the job may have read records.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ _EMBEDDED = "embed"
 def runner_name(text: str) -> str:
     """Returns the class name of the runner that Beam uses for a typed name.
 
-    Beam accepts its own runners in any case, and without "Runner"; others by their full names.
+    Beam accepts its own runners in upper or lower case, and without "Runner"; other runners need
+    their full names.
 
     Example:
         >>> runner_name("flink"), runner_name("a.module.OwnRunner")
@@ -48,14 +49,14 @@ def runner_name(text: str) -> str:
 
 
 def check_beam_flags(options: beam_options.PipelineOptions, runner: str) -> None:
-    """Refuses flags of Beam with which no job can run."""
+    """Refuses values of Beam's flags that would make any job fail."""
     setup = options.view_as(beam_options.SetupOptions)
     portable = options.view_as(beam_options.PortableOptions)
     _check_file("requirements_file", setup.requirements_file)
     named = ", named setup.py or pyproject.toml"
     _check_file("setup_file", setup.setup_file, r"setup\.py|pyproject\.toml", named)
     for package in setup.extra_packages or ():
-        if "://" not in package:  # Beam fetches a remote one
+        if "://" not in package:  # Beam fetches a remote package
             named = ", named .tar, .tar.gz, .whl or .zip"
             _check_file("extra_package", package, r".*\.(tar|tar\.gz|whl|zip)", named)
     direct = options.view_as(beam_options.DirectOptions)
@@ -108,7 +109,7 @@ def _check_endpoint(runner: str, endpoint: str | None) -> None:
             raise refused("job_endpoint", endpoint, condition) from None
 
 
-# Not DirectRunner, which first looks for another runner to download.
+# Not DirectRunner, which first tries to download another runner.
 LOCAL_RUNNER = "FnApiRunner"
 _PROCESSES = "multi_processing"
 
@@ -116,22 +117,22 @@ _PROCESSES = "multi_processing"
 def empty_pipeline(options: beam_options.PipelineOptions) -> beam.Pipeline:
     """Returns an empty pipeline on the runner that the options name."""
     pipeline = beam.Pipeline(runner=_silent_processes(options), options=options)
-    # For transforms of other languages, which are not used; Beam removes it only after a run.
+    # Beam's folder for cross-language transforms, not used here; only a run would remove it.
     os.rmdir(pipeline.local_tempdir)
     return pipeline
 
 
 def _silent_processes(options: beam_options.PipelineOptions) -> FnApiRunner | None:
-    """Returns Beam's local runner with silent processes, if it is to start processes.
+    """Returns Beam's local runner with silent processes, if the options ask for processes.
 
-    Otherwise they print Beam's messages, and tracebacks that may quote records, on the terminal.
+    Otherwise the processes print Beam's messages, and tracebacks that may quote records.
     """
     direct = options.view_as(beam_options.DirectOptions)
     runner = runner_name(options.view_as(beam_options.StandardOptions).runner)
     is_local = runner in beam_options.StandardOptions.LOCAL_RUNNERS and runner != PRISM_RUNNER
     if direct.direct_running_mode != _PROCESSES or not is_local:
         return None
-    direct.direct_running_mode = "in_memory"  # so that the runner keeps the command
+    direct.direct_running_mode = "in_memory"  # keeps the runner from replacing the command
     worker = f"{shlex.quote(sys.executable)} -m apache_beam.runners.worker.sdk_worker_main"
     silent = f"exec {worker} > {os.devnull} 2>&1"
     return FnApiRunner(SubprocessSDKEnvironment.from_command_string(silent))
@@ -141,7 +142,7 @@ _DATAFLOW = ("DataflowRunner", "TestDataflowRunner")
 
 
 def prepare_dataflow(_: beam_options.PipelineOptions, runner: str) -> None:
-    """Refuses Dataflow without Beam's client, which Beam looks for only when it submits."""
+    """Refuses Dataflow if Beam's client is missing; Beam itself checks only when submitting."""
     try:
         importlib.import_module("apache_beam.runners.dataflow.internal.apiclient")
     except ImportError:
@@ -149,7 +150,7 @@ def prepare_dataflow(_: beam_options.PipelineOptions, runner: str) -> None:
         raise refused("runner", runner, condition) from None
 
 
-# Finds what a runner lacks before a budget is spent; later, the message would be withheld.
+# Finds missing parts of a runner before a budget is spent; later messages are withheld.
 _PREPARED: dict[str, Callable[[beam_options.PipelineOptions], None]] = {
     FLINK_RUNNER: job_servers.prepare_flink,
     PRISM_RUNNER: job_servers.prepare_prism,
@@ -159,7 +160,7 @@ _PREPARED: dict[str, Callable[[beam_options.PipelineOptions], None]] = {
 
 
 def make_pipeline(beam_flags: Sequence[str], output: str) -> beam.Pipeline:
-    """Returns an empty pipeline for Beam's flags: on FnApiRunner unless a runner is named."""
+    """Returns an empty pipeline for Beam's flags; the default runner is FnApiRunner."""
     options = beam_options.PipelineOptions(list(beam_flags))
     standard = options.view_as(beam_options.StandardOptions)
     refuse_unshared_output(output, standard.runner or LOCAL_RUNNER)
@@ -167,7 +168,7 @@ def make_pipeline(beam_flags: Sequence[str], output: str) -> beam.Pipeline:
 
 
 def pipeline_of(options: beam_options.PipelineOptions) -> beam.Pipeline:
-    """Returns an empty pipeline for Beam's options: on FnApiRunner unless a runner is named."""
+    """Returns an empty pipeline for Beam's options; the default runner is FnApiRunner."""
     standard = options.view_as(beam_options.StandardOptions)
     standard.runner = standard.runner or LOCAL_RUNNER
     runner = runner_name(standard.runner)
@@ -198,7 +199,7 @@ def refuse_unshared_output(output: str, runner: str, name: str = "output") -> No
 
 
 def runner_findings() -> Iterator[Finding]:
-    """Yields whether each runner works, the local one by a small job; contacts no cluster."""
+    """Yields one finding per runner: whether it works; does not contact a cluster."""
     yield _local()
     yield _prepared(FLINK_RUNNER, job_servers.prepare_flink, job_servers.FLINK_VARIABLE)
     yield _prepared(PRISM_RUNNER, job_servers.prepare_prism, job_servers.PRISM_VARIABLE)

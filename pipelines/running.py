@@ -1,4 +1,4 @@
-"""Runs a checked job, from its submission to its end or the signal that stops it."""
+"""Runs a checked job until it ends or a signal stops it."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ def run_main(
     argv: Sequence[str] | None = None,
     parsed: tuple[dict[str, str], list[str]] | None = None,
 ) -> int:
-    """Runs a program; prints one line if an argument is refused.
+    """Runs a program; prints one line if an argument is invalid.
 
-    ``argv``: without the program's name; by default the arguments of this process.
+    ``argv``: the arguments without the program's name; by default those of this process.
     ``parsed``: the result of ``parse_own``, if `beam-dp` has already parsed the command line.
 
     Returns the exit code: 0, 1 if the job failed, 2 for a bad argument, 128 + N for signal N.
@@ -62,7 +62,7 @@ def run_main(
         print(flags.one_line(error, own_flags), file=sys.stderr)
         return flags.EXIT_BAD_INPUT
     except (ImportError, OSError) as error:
-        # Raised by the program itself; errors of a job end in ``run_pipeline``.
+        # Only errors of the program itself arrive here; ``run_pipeline`` handles errors of a job.
         fault = early_failure(error, flags.typed(given))
         if fault is None:
             raise
@@ -80,13 +80,13 @@ def run_pipeline(
     alive: Callable[[], str] = is_working,
     is_over: Callable[[], bool] = lambda: False,
 ) -> bool:
-    """Runs a pipeline to its end; returns whether it succeeded, prints one line if not.
+    """Runs a pipeline to its end; returns whether it succeeded, and prints one line if not.
 
-    Drafts that killed workers left in the outputs are always removed: they are private.
+    Always removes the drafts that killed workers left in the outputs, because drafts are private.
 
-    ``alive``: the text of the line that is printed every 30 s.
-    ``is_over``: whether all is released. Then the job has succeeded, and is cancelled if it does
-    not end soon: engines keep streams running.
+    ``alive``: returns the text of the line that is printed every 30 s.
+    ``is_over``: returns whether everything is released. If so, the job has succeeded, and is
+    cancelled if it does not end soon, because engines keep streams running.
     """
     failed: str | None = "stopped"
     with StopSignals() as signals:
@@ -110,14 +110,14 @@ def _run_to_end(
     alive: Callable[[], str],
     is_over: Callable[[], bool],
 ) -> str | None:
-    """Returns why the job failed or was stopped, None if it succeeded; cancels a stopped one."""
+    """Returns the reason if the job failed or was stopped, else None; cancels a stopped job."""
     is_local = type(pipeline.runner).__name__ in (LOCAL_RUNNER, *StandardOptions.LOCAL_RUNNERS)
     result, is_submitting = None, _only_submits(pipeline.runner)
     try:
         with progress.listening(silence_beam=is_local, alive=alive):
             result = pipeline.run()
             is_submitting = False
-            signals.install()  # Beam's job server would end before the job could be cancelled.
+            signals.install()  # Otherwise Beam's job server would end before the job is cancelled.
             with cancelling(result, pipeline.options, is_over):
                 result.wait_until_finish()
     except Exception as error:
@@ -136,7 +136,7 @@ def _run_to_end(
 
 
 def _only_submits(runner: PipelineRunner) -> bool:
-    """Returns whether it is a runner of Beam that only submits the job, and sees no record."""
+    """Returns whether this is a Beam runner that only submits jobs, and so never sees a record."""
     is_known = isinstance(runner, PortableRunner) or type(runner).__name__ == "DataflowRunner"
     return is_known and type(runner).__module__.startswith("apache_beam.")
 
@@ -184,7 +184,7 @@ def stage_pipeline(pipeline: beam.Pipeline, progress: Progress) -> int:
 
 
 def mark_released(ledger: Ledger, token: Token, draw_id: str) -> None:
-    """Marks a complete release; only warns if the ledger fails, which changes no budget."""
+    """Marks a complete release; only warns if the ledger fails, because budgets are unaffected."""
     try:
         ledger.mark_released(token, draw_id)
     except LedgerError as error:
@@ -200,7 +200,7 @@ _Handler = Callable[..., Any] | int | None
 
 
 class Stopped(BaseException):
-    """A signal asked the program to stop; not an Exception, like KeyboardInterrupt."""
+    """A signal asked the program to stop. Like KeyboardInterrupt, this is not an Exception."""
 
     def __init__(self, signal: signal.Signals) -> None:
         super().__init__(signal)
@@ -208,15 +208,15 @@ class Stopped(BaseException):
 
     @property
     def exit_code(self) -> int:
-        """The exit code that shells use."""
+        """The exit code that shells use: 128 plus the number of the signal."""
         return 128 + self.signal
 
 
 class StopSignals:
     """Within a ``with`` statement, signals to stop raise ``Stopped`` and are recorded.
 
-    They are recorded because a local runner runs workers in this thread, and takes an exception
-    there for their failure. In other threads than the main one, which get no signals, it does
+    Signals are recorded because a local runner may run workers in this thread, and would treat
+    the exception as a failed worker. Outside the main thread, where no signals arrive, this does
     nothing.
     """
 
@@ -237,20 +237,20 @@ class StopSignals:
             signal.signal(number, handler)
 
     def install(self) -> None:
-        """Installs the handlers, also over those that Beam installs for its job server."""
+        """Installs the handlers; replaces the handlers that Beam installs for its job server."""
         for number, before in self._before.items():
             handler = signal.signal(number, self._receive)
             if callable(handler) and handler not in (before, self._receive):
                 self._displaced[number] = handler
 
     def hold(self) -> None:
-        """Raises nothing from now on, so that signals do not interrupt the cleanup."""
+        """Stops raising ``Stopped``, so that signals do not interrupt the cleanup."""
         self._is_held = True
 
     def pass_on(self) -> None:
         """Calls the displaced handlers; Beam's stops the job server that it started."""
         for number, handler in self._displaced.items():
-            with contextlib.suppress(Exception):  # of a server that has stopped
+            with contextlib.suppress(Exception):  # the server may have stopped already
                 handler(number, None)
 
     def _receive(self, number: int, _: FrameType | None) -> None:
@@ -270,7 +270,7 @@ def silence_beam() -> None:
 def cancelling(
     result: PipelineResult, options: PipelineOptions, is_over: Callable[[], bool]
 ) -> Iterator[None]:
-    """While a job is waited for, cancels it if it does not end although ``is_over`` is true."""
+    """During the wait for a job, cancels the job if it keeps running after ``is_over`` is true."""
     left = threading.Event()
 
     def look() -> None:
@@ -288,7 +288,7 @@ def cancelling(
 
 
 def cancel(result: PipelineResult, options: PipelineOptions) -> None:
-    """Asks the runner to cancel a job, and waits at most ``SECONDS_TO_CANCEL`` for it."""
+    """Asks the runner to cancel a job, and waits at most ``SECONDS_TO_CANCEL`` seconds."""
     end = time.monotonic() + SECONDS_TO_CANCEL
 
     def ask() -> None:
@@ -301,7 +301,7 @@ def cancel(result: PipelineResult, options: PipelineOptions) -> None:
             while not PipelineState.is_terminal(result.state) and time.monotonic() < end:
                 time.sleep(_SECONDS_BETWEEN_STATES)
 
-    # Runners set no time limit for these calls.
+    # Runners do not limit the time of these calls.
     thread = threading.Thread(target=ask, daemon=True)
     thread.start()
     thread.join(SECONDS_TO_CANCEL)

@@ -1,7 +1,7 @@
-"""Transforms for Beam YAML: the programs, with their flags as fields and records as their input.
+"""Transforms for Beam YAML: the programs, with flags as fields and records as input.
 
-Each checks its fields as the program checks its flags, with the same messages. It writes its
-release itself, so that all refusals come before a budget is spent.
+Each transform checks its fields as the program checks its flags, with the same messages. The
+transform also writes its release, so that all checks come before a budget is spent.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from . import answer_queries, release_intervals, release_projection, release_syn
 from .program import Job, Program
 from .runners import refuse_unshared_output
 
-# Flags that only the command line takes.
+# Flags that only the command line accepts, and the condition in the error message.
 _ELSEWHERE = {
     "input": "must be the input of the transform, such as ReadRecords",
     "input_format": "must be given to ReadRecords",
@@ -36,19 +36,19 @@ _ELSEWHERE = {
     "json": "must be given to the program of the same name",
     "state": "must be given to beam-dp answer-queries",
     "resume": "must be given to beam-dp answer-queries",
-    # Beam writes the fields into the graph of the job, and this number is private.
+    # Private, but Beam writes all fields into the graph of the job.
     "expect_records": "must be given to the program of the same name",
 }
 _LOG = logging.getLogger("beam_dp.yaml")
 
 
 class ReadRecords(beam.PTransform):
-    """Reads files of records, as ``beam_dp.ReadRecords``: only the columns that a release needs.
+    """Reads files of records like ``beam_dp.ReadRecords``: only the columns that a release needs.
 
-    The fields are ``input``, a glob, and ``input_format`` if no extension shows it.
+    The fields are ``input``, a glob, and ``input_format`` if no extension shows the format.
 
     Raises:
-        ConfigError: if a field or a file is refused; when applied, if there is an input.
+        ConfigError: if a field or a file is invalid; when applied, if there is an input.
 
     Output: Arrow batches, for the transforms of this module.
     """
@@ -62,7 +62,7 @@ class ReadRecords(beam.PTransform):
             self._read = ReadFiles(texts["input"], file_format=texts.get("input_format"))
 
     def expand(self, pipeline: beam.pvalue.PBegin) -> beam.PCollection[Any]:
-        """Reads; a release asks the reader of this collection for columns."""
+        """Returns a placeholder for the records; the release reads the columns that it needs."""
         with _in_words_of(self._flags):
             if not isinstance(pipeline, beam.pvalue.PBegin):
                 condition = (
@@ -73,11 +73,11 @@ class ReadRecords(beam.PTransform):
 
 
 class _Release(beam.PTransform):
-    """The common steps of all releases: read the fields, refuse, pay, release and write.
+    """The common steps of all releases: read and check the fields, pay, release and write.
 
-    Input: Arrow batches (``ReadRecords``), dicts, or rows with a schema: of any source.
+    Input: Arrow batches (from ``ReadRecords``), dicts, or rows with a schema, from any source.
 
-    Output: one row with the ``directory``, once the release is in it.
+    Output: one row with the ``directory`` of the release, once the release is written.
     """
 
     _program: ClassVar[Program[Any]]
@@ -87,14 +87,14 @@ class _Release(beam.PTransform):
         self._flags = self._program.flags
         with _in_words_of(self._flags):
             texts = texts_of(self._flags, config, _ELSEWHERE)
-            # Beam writes the fields into the graph of the job.
+            # Beam writes all fields into the graph of the job.
             if "ledger" in texts and holds_secrets(texts["ledger"]):
                 condition = "must hold no password: Beam shows fields to whoever sees the job"
                 raise InputError("ledger", "a URL with a password", condition)
             self._job: Job = self._program.read_job({**texts, "input": ""})
 
     def expand(self, records: beam.PCollection[Any]) -> beam.PCollection[beam.Row]:
-        """Refuses, builds, then pays; twice for a graph built twice: each may run, and draw."""
+        """Checks, builds, then pays; a graph built twice pays twice, as both graphs may run."""
         with _in_words_of(self._flags):
             self._refuse(records)
             token = self._job.token()
@@ -110,7 +110,7 @@ class _Release(beam.PTransform):
         return rows
 
     def _refuse(self, records: Any) -> None:
-        """Refuses inputs, outputs and runners that only the pipeline shows."""
+        """Refuses invalid inputs, outputs and runners, which are known only in the pipeline."""
         if not isinstance(records, beam.PCollection):
             given = list(records) if isinstance(records, Mapping) else type(records).__name__
             condition = "must be one collection: join several by Flatten"
@@ -126,10 +126,10 @@ class ReleaseSyntheticDatabase(_Release):
 
 
 class SyntheticRows(beam.PTransform):
-    """Gives the release of ``ReleaseSyntheticDatabase`` as rows: ``beam_dp.SyntheticRows``.
+    """Emits the release of ``ReleaseSyntheticDatabase`` as rows, like ``beam_dp.SyntheticRows``.
 
     Raises:
-        ConfigError: if there is a field; when applied, if the input is that of another transform.
+        ConfigError: if there is a field; when applied, if another transform made the input.
     """
 
     def __init__(self, **config: Any) -> None:
@@ -148,7 +148,7 @@ class SyntheticRows(beam.PTransform):
 
 
 class ReadSyntheticRows(beam.PTransform):
-    """Gives the records of an existing release as rows: ``beam_dp.SyntheticRows``."""
+    """Emits the records of an existing release as rows, like ``beam_dp.SyntheticRows``."""
 
     _flags: ClassVar[Sequence[Flag]] = (
         Flag("release", "directory that holds a release of synthetic records", "DIR", True),
@@ -160,7 +160,7 @@ class ReadSyntheticRows(beam.PTransform):
             self._rows = RowsOfRelease(texts_of(self._flags, config)["release"])
 
     def expand(self, pipeline: beam.pvalue.PBegin) -> beam.PCollection[Any]:
-        """Reads."""
+        """Reads the records of the release."""
         with _in_words_of(self._flags):
             return pipeline | self._rows
 
@@ -185,7 +185,7 @@ class AnswerQueries(_Release):
 
 @contextmanager
 def _in_words_of(flags: Sequence[Flag]) -> Iterator[None]:
-    """Turns an error about a flag into one line about a field."""
+    """Turns an error about a flag into a one-line error about a field."""
     try:
         yield
     except (FlagError, InputError) as error:
@@ -196,13 +196,13 @@ _READ_AS_JSON = ("domain", "workload", "queries")
 
 
 class ConfigError(ValueError):
-    """One line about one field of a configuration; public."""
+    """A one-line message about a field of a configuration; never contains private data."""
 
 
 def texts_of(
     flags: Sequence[Flag], config: Mapping[str, object], elsewhere: Mapping[str, str] | None = None
 ) -> dict[str, str]:
-    """Returns the texts of flags that are equivalent to a configuration.
+    """Returns the flags, as typed values by name, that are equivalent to a configuration.
 
     Example:
         >>> texts_of([Flag("epsilon", "privacy parameter, > 0")], {"epsilon": 0.5})
@@ -227,7 +227,7 @@ def texts_of(
 
 
 def without_dashes(text: str, flags: Sequence[Flag]) -> str:
-    """Returns a text about flags as one about fields.
+    """Returns a message about flags reworded as a message about fields.
 
     Example:
         >>> without_dashes("--delta: missing; --runner", [Flag("delta", "")])
@@ -238,7 +238,7 @@ def without_dashes(text: str, flags: Sequence[Flag]) -> str:
 
 
 def _text(flag: Flag, value: object) -> str | None:
-    """Returns the text of a flag that is equivalent to a value; None if it is not given."""
+    """Returns the flag value as typed that is equivalent to a value; None if not given."""
     if flag.is_switch:
         if not isinstance(value, bool):
             raise InputError(flag.name, value, "must be true or false")
