@@ -1,7 +1,7 @@
 """Calibration of noise to a guarantee, and composition of mechanisms.
 
-Every function rounds so that the stated guarantee holds (``rounding``): a loss is rounded up, and a
-budget found by bisection is the end of its last bracket that satisfies the target.
+Every function rounds so that the stated guarantee stays true (see ``rounding``): losses are rounded
+up. Bisection for a budget returns the end of the last bracket that meets the target.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ _SMOOTHING = 2
 _RANGE_MU = Fraction(62665706866, 10**11)
 # Relative margin of every calibrated budget.
 _SAFETY = 1e-12
-# Largest relative error of a few elementary operations. The logarithm of the normal distribution
-# is nearly 0 far above its mean: there its error is absolute.
+# Largest relative error of a few elementary operations. Far above the mean, the logarithm of the
+# normal distribution is nearly 0, and its error is absolute instead.
 _ROUNDING = 8 * UNIT
 _LEAST_ERROR = 1e-18
-_LEAST_STEP = 1e-8  # of the logarithm of an order: the error of the minimum is its square
+_LEAST_STEP = 1e-8  # for the logarithm of an order; the minimum errs by this step squared
 _LEAST_DOUBLE = math.ulp(0.0)
 
 
@@ -38,7 +38,7 @@ def gaussian_delta(mu: float, epsilon: float) -> float:
     Reference: Balle and Wang (2018), Theorem 5; Dong, Roth and Su (2022), Corollary 2.13.
     """
     shift = epsilon / mu
-    # Where mu is small, delta is a small difference of large numbers: both are rounded apart.
+    # If mu is small, delta is a small difference of large numbers: round the numbers apart.
     upper = log_normal(mu / 2 - shift + _ROUNDING * (mu / 2 + shift))
     lower = log_normal(-raised(mu / 2 + shift))
     if upper == -math.inf:
@@ -51,7 +51,7 @@ def gaussian_delta(mu: float, epsilon: float) -> float:
 def gaussian_mu(epsilon: float, delta: float) -> float:
     """Returns the largest mu such that mu-Gaussian privacy implies (epsilon, delta).
 
-    Its inverse is the standard deviation of continuous Gaussian noise for L2 sensitivity 1.
+    1 / mu is the standard deviation of continuous Gaussian noise for L2 sensitivity 1.
 
     Reference: Balle and Wang (2018), Algorithm 1.
     """
@@ -59,7 +59,7 @@ def gaussian_mu(epsilon: float, delta: float) -> float:
 
 
 def discrete_gaussian_mu(epsilon: float, delta: float) -> float:
-    """Returns the mu that a vector of discrete Gaussians may spend, by ``discrete_parameter``.
+    """Returns a mu up to which a vector of discrete Gaussians is (epsilon, delta)-private.
 
     Claim: let every coordinate be an integer plus a discrete Gaussian of parameter s > 2, let its
     change between neighbours be an integer d, and let mu^2 = sum of d^2 / (s^2 - 4). If mu is at
@@ -74,7 +74,7 @@ def discrete_gaussian_mu(epsilon: float, delta: float) -> float:
     discrete vector is (epsilon0 + 2g, exp(g) delta0)-DP. For m < 2^40 coordinates g is below
     1e-20; the returned mu leaves a relative margin of 1e-12 in epsilon and delta.
 
-    The margin is not for rounding: the parameters of noise are rounded up apart from it.
+    The margin does not cover rounding: noise parameters are rounded up separately.
     """
     return gaussian_mu(epsilon * (1 - _SAFETY), delta * (1 - _SAFETY))
 
@@ -103,11 +103,12 @@ def range_mu(epsilon: Real) -> Fraction:
 
 
 def discrete_parameter(squared_deviation: Real) -> float:
-    """Returns the discrete Gaussian that is as private as a continuous one, rounded up.
+    """Returns the parameter of a discrete Gaussian as private as a continuous one, rounded up.
 
-    It is s with s^2 - 4 at least the squared deviation: see ``discrete_gaussian_mu``.
+    The parameter s satisfies s^2 - 4 >= the squared deviation (see ``discrete_gaussian_mu``).
 
-    ``squared_deviation``: of the continuous Gaussian, in squared grid units, > 0; exact.
+    ``squared_deviation``: the exact squared deviation of the continuous Gaussian, in squared grid
+    units, > 0.
     """
     if squared_deviation == math.inf:
         return math.inf
@@ -134,7 +135,7 @@ def zcdp_epsilon(rho: float, delta: float) -> float:
         log_excess = math.log1p(excess)
         spent, share = rho * (1 + excess), (log_delta + log_excess) / excess
         tail = math.log1p(1 / excess)
-        # The terms can be far larger than their sum, whose error is a part of theirs.
+        # The terms can be far larger than their sum, so the error is computed from the terms.
         error = _ROUNDING * (spent + (log_excess - log_delta) / excess + tail)
         return spent - share - tail + error
 
@@ -143,12 +144,13 @@ def zcdp_epsilon(rho: float, delta: float) -> float:
     return max(0.0, _least(epsilon, centre - 10, centre + 10))
 
 
-# Planning compares hundreds of calibrations that start from the same one.
+# Planning compares hundreds of calibrations with the same epsilon and delta.
 @functools.lru_cache(maxsize=256)
 def zcdp_rho(epsilon: float, delta: float) -> float:
     """Returns the largest rho whose zero-concentrated privacy implies (epsilon, delta).
 
-    zCDP adds up under adaptively chosen parameters, so this rho is also the limit of a filter.
+    Losses in zCDP add up even if parameters are chosen adaptively, so this rho is also the limit of
+    a privacy filter.
 
     Reference: Canonne, Kamath and Steinke (2020); Feldman and Zrnic (2021) for the filter.
     """
@@ -161,7 +163,7 @@ def zcdp_rho(epsilon: float, delta: float) -> float:
 
 
 def _largest(is_private: Callable[[float], bool]) -> float:
-    """Returns, to double precision, the largest number for which a claim still holds, or 0."""
+    """Returns, to double precision, the largest number for which a claim is true, or 0."""
     low = 1.0
     while not is_private(low):
         low /= 2
@@ -177,7 +179,7 @@ def _largest(is_private: Callable[[float], bool]) -> float:
 
 
 def _least(function: Callable[[float], float], low: float, high: float) -> float:
-    """Returns nearly the least value between two points of a function that falls, then rises.
+    """Returns approximately the minimum, between two points, of a function that falls, then rises.
 
     Reference: Kiefer (1953), golden section.
     """

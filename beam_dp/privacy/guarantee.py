@@ -14,10 +14,10 @@ from beam_dp.errors import InputError, shown
 
 RECORD = "record"
 
-# Numbers beyond these are mistakes: they promise nothing, or no noise could keep them.
+# An epsilon outside this range is a mistake: it protects nothing, or needs impossible noise.
 MIN_EPSILON, MAX_EPSILON = 1e-300, 1e6
 MAX_RECORDS_PER_UNIT = 2**40
-# A larger delta lets a mechanism publish a record outright with a chance that matters.
+# With a larger delta, a mechanism may publish a record outright with a real chance.
 MAX_DELTA = 1e-5
 # A smaller delta is a mistake, and its reciprocal exceeds all doubles.
 MIN_DELTA = 1e-300
@@ -36,7 +36,7 @@ class Neighboring(enum.StrEnum):
 
     @property
     def num_moved(self) -> int:
-        """The number of units' contributions that change: 1, or 2 where one replaces another."""
+        """The number of units whose contributions change: 1, or 2 if one unit replaces another."""
         return 1 if self is Neighboring.ADD_OR_REMOVE_ONE else 2
 
 
@@ -45,12 +45,12 @@ class Guarantee:
     """A complete differential privacy guarantee: its fields have no defaults.
 
     Args:
-        epsilon: from 1e-300 to 1e6.
-        delta: 0 for pure differential privacy, else from 1e-300 to 1e-5, or to 1 where a large one
-            is allowed.
-        neighboring: see ``Neighboring``; its value as a string is accepted.
+        epsilon: the privacy loss, from 1e-300 to 1e6.
+        delta: 0 for pure differential privacy, else from 1e-300 to 1e-5, or to 1 with
+            ``allow_large_delta``.
+        neighboring: a ``Neighboring``, or its value as a string.
         privacy_unit: the column whose values are the protected units, or ``"record"``.
-        max_records_per_unit: how many records of one unit are used, from 1 to 2^40; 1 for
+        max_records_per_unit: the largest number of records used per unit, from 1 to 2^40; 1 for
             ``"record"``.
         allow_large_delta: admits a delta above 1e-5, with which a mechanism might publish a record
             outright; not part of the guarantee.
@@ -70,7 +70,7 @@ class Guarantee:
     max_records_per_unit: int
     allow_large_delta: dataclasses.InitVar[bool] = False
 
-    if TYPE_CHECKING:  # as the dataclass makes it; the relation may also be a text
+    if TYPE_CHECKING:  # as the dataclass generates it; the relation may also be a string
 
         def __init__(
             self,
@@ -109,7 +109,7 @@ class Guarantee:
         names = [field.name for field in dataclasses.fields(cls)]
         if not isinstance(value, Mapping) or set(value) != set(names):
             raise InputError("guarantee", value, f"must have exactly the fields {names}")
-        # A stored promise is read as it is: its author had to allow a large delta.
+        # A stored guarantee is read unchanged: its author has already allowed a large delta.
         return cls(**value, allow_large_delta=True)
 
 
@@ -123,7 +123,7 @@ def checked_delta(value: object) -> float:
 
 
 LARGE_EPSILON = 10
-# The last word of the name of a column that identifies people or things.
+# Last words of the names of columns that identify people or things.
 _NAMES_OF_PEOPLE = frozenset(["email", "mail", "phone", "ssn", "username"])
 IDS = _NAMES_OF_PEOPLE | {"id", "ids", "uid", "uuid", "guid", "identifier"}
 _PERSON = re.compile(
@@ -133,7 +133,7 @@ _PERSON = re.compile(
 
 
 class PrivacyWarning(UserWarning):
-    """A promise is kept, but may protect less than its author believes."""
+    """A guarantee is valid, but may protect less than its author believes."""
 
 
 def large_epsilon(epsilon: float) -> str | None:
@@ -156,11 +156,11 @@ def large_epsilon(epsilon: float) -> str | None:
 def warn_of_epsilon(epsilon: float) -> None:
     """Warns once about an epsilon above 10."""
     if (text := large_epsilon(epsilon)) is not None:
-        warnings.warn(text, PrivacyWarning, stacklevel=1)  # one place, so that it is shown once
+        warnings.warn(text, PrivacyWarning, stacklevel=1)  # one line, so Python warns once
 
 
 def warn_of_record_unit(columns: Iterable[str]) -> None:
-    """Warns once where single records are protected and a column seems to name people."""
+    """Warns once if single records are protected and a column seems to identify people."""
     for name in columns:
         if _names_people(name):
             text = (
@@ -173,7 +173,7 @@ def warn_of_record_unit(columns: Iterable[str]) -> None:
 
 
 def words_of(name: str) -> list[str]:
-    """Returns the words of a column's name, in small letters.
+    """Returns the words of a column's name, in lower case.
 
     Example:
         >>> words_of("PassengerId"), words_of("home_phone2")

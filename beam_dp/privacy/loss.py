@@ -1,9 +1,8 @@
-"""The privacy loss of a release, in three forms that add up over releases, as exact numbers.
+"""The privacy loss of a release: exact numbers in three measures that add up over releases.
 
-Epsilon and delta of one release do not compose well: two mechanisms with the same pair can cost
-very different amounts together with others. So every plan states its privacy loss, from which the
-ledger computes what a sequence of releases reveals, and verification proves the same bounds again
-from the noise.
+Epsilon and delta do not compose well: two mechanisms with the same (epsilon, delta) can cost very
+different amounts when combined with other releases. So every plan states its privacy loss. The
+ledger adds up these losses, and verification derives the same bounds again from the noise.
 """
 
 from __future__ import annotations
@@ -24,21 +23,21 @@ KINDS: tuple[Kind, ...] = ("pure", "gaussian", "zcdp")
 
 # pi / 8, rounded up: pi is 3.14159265358979323846264338327950288419716...
 _RANGE_MU_SQUARED = Fraction(314159265358979323846264338327950288419717, 8 * 10**41)
-_FIELDS = ("rho", "mu", "epsilon", "slack")  # of JSON
+_FIELDS = ("rho", "mu", "epsilon", "slack")  # in JSON
 
 
 @dataclasses.dataclass(frozen=True)
 class Loss:
-    """Upper bounds on the privacy loss of one release: every bound that is given holds.
+    """Upper bounds on the privacy loss of one release: every bound that is not None is true.
 
-    Use ``pure``, ``gaussian`` or ``zcdp``: they state everything that follows from what is known.
-    Bounds are rational numbers; a double is taken exactly.
+    Create losses with ``pure``, ``gaussian`` or ``zcdp``, which derive all other bounds. Bounds are
+    rational numbers; a double is converted exactly.
 
-    ``rho``: rho-zero-concentrated differential privacy; None where none is proved.
-    ``mu_squared``: mu-Gaussian differential privacy, as the square of mu, up to the margin of
-    ``discrete_gaussian_mu``; None where none is proved.
-    ``epsilon``: pure differential privacy; None where none is proved.
-    ``slack``: the probability with which none of these bounds holds; 0 where they always do. A
+    ``rho``: a bound in zero-concentrated differential privacy; None if no rho is proved.
+    ``mu_squared``: the square of a bound mu in Gaussian differential privacy, up to the margin of
+    ``discrete_gaussian_mu``; None if no mu is proved.
+    ``epsilon``: a bound in pure differential privacy; None if no epsilon is proved.
+    ``slack``: the probability that these bounds do not apply; 0 if the bounds always apply. A
     mechanism of slack s has, for any two neighbours, laws (1 - s) P' + s P'' and (1 - s) Q' + s
     Q'', and the bounds hold of P' and Q'.
     """
@@ -104,7 +103,7 @@ class Loss:
 
     @classmethod
     def approximate(cls, epsilon: Real, delta: Real) -> Self:
-        """Returns the loss of a mechanism of which only (epsilon, delta)-privacy is known.
+        """Returns the loss of a mechanism that is known only to be (epsilon, delta)-private.
 
         Privacy: it is purely private but with probability delta (Kairouz, Oh and Viswanath, 2015).
         Let a and b be the sums of (P - e^epsilon Q)+ and (Q - e^epsilon P)+, both at most delta.
@@ -133,8 +132,8 @@ class Loss:
     def covers(self, proved: Loss) -> bool:
         """Returns whether a stated loss is at least the proved one.
 
-        Each bound that it states must follow: from the proved one of its kind, or from a pure
-        epsilon that it states and that is proved.
+        Each stated bound must follow either from the proved bound of the same kind, or from a pure
+        epsilon that is both stated and proved.
         """
         if proved.slack > self.slack:
             return False
@@ -152,14 +151,14 @@ class Loss:
 
     @property
     def kind(self) -> Kind:
-        """The strongest claim."""
+        """The strongest kind of privacy that is proved."""
         if self.epsilon is not None:
             return "pure"
         return "zcdp" if self.mu_squared is None else "gaussian"
 
     @property
     def mu(self) -> float | None:
-        """Of Gaussian privacy, rounded up."""
+        """The mu of Gaussian privacy, rounded up."""
         return None if self.mu_squared is None else root_up(self.mu_squared)
 
     def in_doubles(self) -> Self:
@@ -187,7 +186,7 @@ class Loss:
 
 
 def composed(parts: Iterable[Loss]) -> Loss:
-    """Returns the loss of mechanisms that are run on the same records.
+    """Returns the total loss of mechanisms that run on the same records.
 
     Privacy: epsilons add up, rhos add up, and so do the squares of mu, also where a mechanism
     depends on what earlier ones released (Dwork and Roth, 2014, Theorem 3.16; Bun and Steinke,
@@ -205,7 +204,8 @@ def composed(parts: Iterable[Loss]) -> Loss:
                 (total.epsilon, part.epsilon),
             )
         )
-        # Pure epsilons are exact: a sum that just keeps a promise must not seem to exceed it.
+        # Pure epsilons are exact: a sum that equals the promised epsilon must not seem to exceed
+        # it.
         total = Loss(
             None if rho is None else rounded_up(rho),
             None if mu_squared is None else rounded_up(mu_squared),
@@ -222,7 +222,7 @@ def _exact(name: str, value: Any) -> Fraction:
 
 
 def _mu_squared(epsilon: Fraction) -> Fraction | None:
-    """The square of the mu of ``pure``, rounded up; None where no double is large enough."""
+    """Returns the square of the mu of ``pure``, rounded up; None if it exceeds all doubles."""
     if epsilon == 0:
         return epsilon
     nearest = up(epsilon)

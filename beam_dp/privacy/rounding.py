@@ -1,9 +1,9 @@
-"""Directed rounding, so that a computed promise is never too strong.
+"""Directed rounding, so that a computed guarantee is never stronger than the true one.
 
-The loss of a release and the noise that it needs are rounded up, a budget is rounded down.
-Quotients and roots of exact numbers are rounded once, from rational numbers. Where logarithms or
-exponentials leave only floating point, ``raised`` and ``lowered`` move a result by more than the
-largest error of its operations.
+The loss of a release and the noise that it needs are rounded up; a budget is rounded down.
+Quotients and roots of exact numbers are computed as rational numbers and rounded once. Logarithms
+and exponentials need floating point: ``raised`` and ``lowered`` then move the result by more than
+the largest error of its operations.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from fractions import Fraction
 
 Real = int | float | Fraction
 
-# The relative error of one floating-point operation is at most half of this.
+# The relative error of one floating-point operation is at most UNIT / 2.
 UNIT = sys.float_info.epsilon
 _ROOT_BITS = 128
 
 
 def up(value: Real) -> float:
-    """Returns the least double that is at least a number; infinite beyond all others."""
+    """Returns the smallest double >= a number; infinity if all finite doubles are smaller."""
     if isinstance(value, float):
         return value
     try:
@@ -31,12 +31,12 @@ def up(value: Real) -> float:
 
 
 def down(value: Real) -> float:
-    """Returns the largest double that is at most a number."""
+    """Returns the largest double <= a number."""
     return -up(-value)
 
 
 def down_to_digits(value: float, digits: int) -> float:
-    """Returns a number >= 0 with a few decimal digits, rounded down; as typed if it has no more.
+    """Returns a number >= 0 rounded down to some decimal digits; unchanged if it has no more.
 
     Example:
         >>> down_to_digits(0.33335, 4), down_to_digits(0.3, 4), down_to_digits(1.99999e-9, 4)
@@ -61,33 +61,33 @@ def rounded_up(value: Fraction, bits: int = 160) -> Fraction:
 
 
 def root_up(square: Real) -> float:
-    """Returns a double that is at least the square root of a number >= 0, and hardly more."""
+    """Returns the square root of a number >= 0, rounded up to a double."""
     floor, is_exact, unit = _root(square)
     return up((floor if is_exact else floor + 1) * unit)
 
 
 def root_down(square: Real) -> float:
-    """Returns a double that is at most the square root of a number >= 0, and hardly less."""
+    """Returns the square root of a number >= 0, rounded down to a double."""
     floor, _, unit = _root(square)
     return down(floor * unit)
 
 
 def raised(value: float, operations: int = 8) -> float:
-    """Returns a number that is at least the exact result of a computation.
+    """Raises the result of a computation by more than its rounding error.
 
-    ``value``: its result, from sums, products, quotients and roots of numbers >= 0.
-    ``operations``: how many there were, at most.
+    ``value``: the computed result of sums, products, quotients and roots of numbers >= 0.
+    ``operations``: the largest number of operations in the computation.
     """
     return math.nextafter(value * (1 + operations * UNIT), math.inf)
 
 
 def lowered(value: float, operations: int = 8) -> float:
-    """Returns a number >= 0 that is at most the exact result of a computation, as ``raised``."""
+    """Lowers a result by more than its rounding error, but not below 0 (see ``raised``)."""
     return max(0.0, math.nextafter(value * (1 - operations * UNIT), -math.inf))
 
 
 def _root(square: Real) -> tuple[int, bool, Fraction]:
-    """The root in whole multiples of a power of two, rounded down; and whether it is exact."""
+    """Returns (floor, is_exact, unit): the root is ``floor * unit``, rounded down."""
     exact = Fraction(square)
     bits = exact.numerator.bit_length() - exact.denominator.bit_length()
     shift = (_ROOT_BITS - bits) // 2

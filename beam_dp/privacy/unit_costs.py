@@ -1,4 +1,4 @@
-"""The joint cost of the records of a privacy unit, and how many of them a public limit keeps."""
+"""The joint cost of a privacy unit's records, and a public limit on that cost."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from beam_dp.privacy.rounding import UNIT
 
 Vector = NDArray[np.float64]
 
-# Newton steps at most for each weight of the barrier, and how far that is lowered.
+# The largest number of Newton steps per barrier weight, and the smallest barrier weight.
 _STEPS = 50
 _SMALLEST_BARRIER = 1e-9
 
@@ -22,11 +22,11 @@ _SMALLEST_BARRIER = 1e-9
 def least_overlap(
     shape: Sequence[int], supports: Sequence[tuple[int, ...]], precisions: Sequence[float] | Vector
 ) -> float:
-    """Returns a lower bound of the weighted inner product of any two records' residuals.
+    """Returns a lower bound on the weighted inner product of any two records' residuals.
 
     That product is the sum over the supports S of precision_S prod over i in S of x_i, where x_i is
-    1 - 1/size_i where the records agree and -1/size_i where they differ: a polynomial in the x_i,
-    of as many patterns as the attributes have subsets.
+    1 - 1/size_i if the records agree on attribute i, and -1/size_i otherwise: a polynomial in the
+    x_i, which has one pattern of agreement per subset of the attributes.
 
     Claim. Write p_i for the precisions of single attributes, and P for the symmetric matrix of
     those of pairs, with zeros on its diagonal. For every vector c for which P + diag(c) is positive
@@ -42,8 +42,8 @@ def least_overlap(
 
     No product is below minus that of equal records either, by Cauchy and Schwarz.
 
-    ``supports``: distinct, as ascending axes.
-    ``precisions``: of each, >= 0.
+    ``supports``: distinct sets of attributes, as ascending axes.
+    ``precisions``: the weight of each support, >= 0.
     """
     used = sorted({axis for support in supports for axis in support if shape[axis] > 1})
     place = {axis: number for number, axis in enumerate(used)}
@@ -74,14 +74,14 @@ def least_overlap(
 
 
 def _values(single: Vector, curvature: Vector, agree: Vector) -> Vector:
-    """What each attribute comes to where records agree, and where they differ; shape (2, n)."""
+    """Returns each attribute's term if records agree and if they differ; shape (2, n)."""
     at = np.stack([agree, agree - 1.0])
     values: Vector = single * at - curvature * at**2 / 2
     return values
 
 
 def _best_curvature(single: Vector, pairs: Vector, agree: Vector) -> Vector:
-    """Returns c that makes the claim's sum about as large as any."""
+    """Returns the c that nearly maximizes the sum in the claim of ``least_overlap``."""
     rows = pairs.sum(axis=1)
     scale = max(float(single.max(initial=0.0)), float(rows.max(initial=0.0)))
     if scale <= 0:
@@ -93,7 +93,7 @@ def _best_curvature(single: Vector, pairs: Vector, agree: Vector) -> Vector:
     while weight > _SMALLEST_BARRIER:
         for _ in range(_STEPS):
             values = _values(single, curvature, agree)
-            # A smooth minimum: the attribute is in either state with these chances.
+            # A smooth minimum: the probability of each state (agree, differ) per attribute.
             lower = values.min(axis=0)
             chances = np.exp((lower - values) / weight)
             chances /= chances.sum(axis=0)
@@ -115,7 +115,7 @@ def _best_curvature(single: Vector, pairs: Vector, agree: Vector) -> Vector:
 
 
 def _raised(pairs: Vector, curvature: Vector) -> Vector:
-    """Returns c, raised so that the matrix is positive whatever rounding did to its eigenvalues."""
+    """Returns c raised by more than rounding errors, so that the matrix is positive definite."""
     if not len(curvature):
         return curvature
     largest = float((pairs.sum(axis=1) + curvature).max())
@@ -135,11 +135,11 @@ def _is_positive(matrix: Vector) -> bool:
 
 Codes = Sequence[NDArray[Any]]
 
-# The cost of one record. Costs are whole numbers of parts, so that their sums are exact in any
-# order and fit 64 bits up to MAX_RECORDS records a unit.
+# The cost of one record, in parts. Costs are whole numbers of parts, so sums are exact in any order
+# and fit 64 bits for up to MAX_RECORDS records per unit.
 PARTS = 2**30
 MAX_RECORDS = 2**16
-# Patterns of agreement are listed up to this many attributes.
+# The largest number of attributes whose patterns of agreement are enumerated.
 MAX_ATTRIBUTES = 20
 _STEP_RECORDS = 16
 _STEP_PAIRS = 2**20
@@ -147,17 +147,17 @@ _STEP_PAIRS = 2**20
 
 @dataclass(frozen=True, eq=False)
 class UnitCosts:
-    """A public limit of the joint cost of the records of one unit.
+    """A public limit on the joint cost of the records of one unit.
 
-    Every pair of records has a cost, which depends on where they agree; two equal records cost
-    ``PARTS``, and others at most as much, perhaps less than nothing. A unit costs the sum over all
-    ordered pairs of its records, each with itself included: n^2 for n equal records, and about n
-    for n records that have little in common.
+    The cost of a pair of records depends on the attributes in which the two records agree. Two
+    equal records cost ``PARTS``; other pairs cost at most as much, and may cost less than 0. A
+    unit's cost is the sum over all ordered pairs of its records, including each record with itself:
+    n^2 ``PARTS`` for n equal records, and about n ``PARTS`` for n records with little in common.
 
-    ``axes``: of the attributes that agreement is looked at in, ascending; at most 20.
-    ``pairs``: the cost of two records by their pattern of agreement, a bit an attribute, the
-    first the lowest; shape (2^len(axes),), int64, the last entry ``PARTS``.
-    ``limit``: of a unit, in parts; from ``PARTS`` to 2^62.
+    ``axes``: the axes of the compared attributes, ascending; at most 20.
+    ``pairs``: the cost of two records per pattern of agreement, with one bit per attribute (the
+    lowest bit for the first attribute); shape (2^len(axes),), int64; the last entry is ``PARTS``.
+    ``limit``: the largest cost of a unit, in parts; from ``PARTS`` to 2^62.
     """
 
     axes: tuple[int, ...]
@@ -166,14 +166,14 @@ class UnitCosts:
 
     @property
     def num_free(self) -> int:
-        """The largest number of records that always stays within the limit: n cost n^2 at most."""
+        """The number of records that always fit the limit: n records cost at most n^2 ``PARTS``."""
         number = int((self.limit / PARTS) ** 0.5) + 1
         while number * number * PARTS > self.limit:
             number -= 1
         return number
 
     def holds(self, other: UnitCosts) -> bool:
-        """Returns whether units within another limit are within this one, for the same pairs."""
+        """Returns whether the pair costs are equal and the other limit is at most this one."""
         return (
             self.axes == other.axes
             and np.array_equal(self.pairs, other.pairs)
@@ -181,12 +181,13 @@ class UnitCosts:
         )
 
     def keeps(self, unit: NDArray[np.intp], codes: Codes) -> NDArray[np.bool_]:
-        """Returns which records stay: those of each unit before the limit is passed; shape (n,).
+        """Returns a mask of the records that are kept; shape (n,).
 
-        The records of a unit are taken in the order in which they come, and all stay before the
-        first with which the cost is above the limit, also where it would sink again later on.
+        The records of a unit are added up in their given order. The first record that raises the
+        cost above the limit and all later records of the unit are dropped, even if the cost would
+        fall again.
 
-        ``codes``: of every attribute of the domain, shape (n,) each.
+        ``codes``: one array of codes per attribute of the domain, each of shape (n,).
 
         Guarantee: the cost of what stays of any unit is at most the limit; what stays depends on
         nothing but the unit's own records and their order.
@@ -222,9 +223,9 @@ class UnitCosts:
         costs: NDArray[np.int64],
         done: int,
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Returns how many of the next 16 records of some units stay, and the units' costs then."""
+        """Returns per unit how many of its next 16 records are kept, and its cost with them."""
         places = starts[:, None] + np.arange(done + _STEP_RECORDS)
-        # Places beyond the end of a unit repeat its last record, and are never kept.
+        # Places beyond the end of a unit repeat its last record and are never kept.
         np.minimum(places, (starts + lengths - 1)[:, None], out=places)
         patterns = np.zeros((starts.size, _STEP_RECORDS, done + _STEP_RECORDS), np.int32)
         for bit, column in enumerate(codes):

@@ -29,7 +29,7 @@ _OPTIONS_CONDITION = (
 _OPTIONS = ("uri", "mode")
 _SQLITE = ("sqlite", "sqlite+pysqlite")
 _POSTGRESQL = ("postgresql", "postgres", "postgresql+psycopg")
-# The options whose values are shown: any other one may be a password, also a misspelt one.
+# The options whose values are shown. Any other option, even a misspelt one, may be a password.
 _PUBLIC = (
     "host",
     "hostaddr",
@@ -42,19 +42,19 @@ _PUBLIC = (
     "mode",
 )
 _HIDDEN = "***"
-# A server's name, database or user with one of these contains a misplaced password.
+# A host, database or user name with one of these characters contains a misplaced password.
 _MISPLACED = re.compile(r"[@=&;?\s]")
 
 
 class LedgerError(InputError):
-    """The ledger refused, or can't be used: the release must not happen.
+    """The ledger refused an entry or can't be used: the release must not happen.
 
-    Nothing was spent, unless the connection to a server broke just when it confirmed the entry.
+    Nothing was spent, unless the connection broke while the server confirmed the entry.
     """
 
 
 def parse_url(text: str) -> sa.URL:
-    """Returns the URL of a ledger, whose driver is sqlite's or psycopg."""
+    """Returns the parsed URL of a ledger, with the driver of sqlite or psycopg."""
     try:
         text.encode()
     except UnicodeEncodeError:  # bytes of the command line that are not text
@@ -70,7 +70,7 @@ def parse_url(text: str) -> sa.URL:
         _refuse_unseen(text)
     parts = [url.host, url.username]
     if url.drivername not in _SQLITE:
-        # Some providers have users such as name@server, which a URL must write name%40server.
+        # Some providers have user names such as name@server, written name%40server in a URL.
         parts = [url.host, url.database, (url.username or "").replace("@", "")]
     if any(_MISPLACED.search(part or "") for part in parts) or "\0" in text:
         _refuse_unseen(text)
@@ -86,7 +86,7 @@ def parse_url(text: str) -> sa.URL:
 
 
 def _refuse_unseen(text: str) -> NoReturn:
-    """Refuses a text that may contain a password at an unknown place, without showing it."""
+    """Refuses an unparsable URL without showing it, because it may contain a password."""
     scheme = re.match(r"(?:postgres(?:ql)?|mysql|sqlite)(?:\+\w+)?://", text)
     raise LedgerError("ledger", f"{scheme[0] if scheme else ''}{_HIDDEN}", _CONDITION)
 
@@ -104,7 +104,7 @@ def shown_url(url: sa.URL) -> str:
 
 
 def holds_secrets(text: str) -> bool:
-    """Returns whether a URL holds a password, or an option that may be one.
+    """Returns whether a URL contains a password, or an option that may be a password.
 
     Example:
         >>> holds_secrets("postgresql://bob:a@localhost/db"), holds_secrets("budgets.sqlite")
@@ -114,7 +114,7 @@ def holds_secrets(text: str) -> bool:
 
 
 def without_secrets(text: str, url: sa.URL) -> str:
-    """Returns a text, such as a driver's message, without the secrets of a URL."""
+    """Returns a string, such as a driver's message, with the secrets of a URL removed."""
     secrets = [value for key, value in url.query.items() if key not in _PUBLIC]
     for secret in (url.password, *secrets):
         for each in (secret,) if isinstance(secret, str) else secret or ():
@@ -123,23 +123,23 @@ def without_secrets(text: str, url: sa.URL) -> str:
 
 
 def check_text(name: str, value: object, most: int = 200) -> None:
-    """Refuses a value that is not a printable text, such as the id of a dataset or of a release."""
+    """Refuses a value, such as a dataset id, that is not a printable string."""
     if not (isinstance(value, str) and 1 <= len(value) <= most and value.isprintable()):
         raise InputError(name, value, f"must be 1 to {most:,} printable characters")
 
 
-# How many characters each field of an origin may have.
+# The largest number of characters per field of an origin.
 LONGEST = {"who": 200, "purpose": 500, "output": 4096}
 
 
 @dataclasses.dataclass(frozen=True)
 class Origin:
-    """Who pays for a release, why, and where it goes: for people who read the ledger.
+    """The payer, purpose and output of a release, for people who read the ledger.
 
-    The ledger keeps it next to the parameters, and no release depends on it. Everyone who reads the
-    ledger sees it, so it must reveal nothing about a record.
+    The ledger stores the origin next to the parameters; releases do not depend on it. Everyone with
+    access to the ledger sees the origin, so it must not reveal anything about records.
 
-    ``purpose``: why, in up to 500 characters; None if it was not given.
+    ``purpose``: the reason for the release, up to 500 characters; None if it was not given.
     ``output``: the directory or URL of the release; None if it is not known.
     """
 
@@ -153,12 +153,12 @@ class Origin:
                 check_text(name, text, most)
 
     def to_json(self) -> dict[str, str | None]:
-        """Returns it as JSON values."""
+        """Returns the origin as JSON values."""
         return dataclasses.asdict(self)
 
     @classmethod
     def from_json(cls, value: Any) -> Self | None:
-        """Returns what ``to_json`` wrote; None for anything else, which an entry may hold."""
+        """Returns the origin that ``to_json`` wrote; None for any other value found in an entry."""
         if not isinstance(value, dict) or value.keys() != LONGEST.keys():
             return None
         try:
@@ -168,15 +168,15 @@ class Origin:
 
 
 def place_text(output: str) -> str:
-    """Returns the place of an output for an entry: a URL, or the whole path of a folder."""
+    """Returns the location of an output for an entry: a URL, or the absolute path of a folder."""
     place = output if "://" in output else os.path.abspath(output)
-    # A folder may have any name; entries are printed.
+    # Entries are printed, and a folder's name may contain any characters.
     shown = "".join(each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in place)
     return shown[: LONGEST["output"]]
 
 
 def system_user() -> str:
-    """Returns the name of the operating system's user; its number where it has no name."""
+    """Returns the user name of the operating system; the user's number if it has no name."""
     try:
         import pwd
 
@@ -189,16 +189,16 @@ def system_user() -> str:
 
 
 class OverBudgetError(LedgerError):
-    """A release does not fit the rest of the budget; nothing was spent."""
+    """A release does not fit the remaining budget; nothing was spent."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Dataset:
     """A declared budget.
 
-    ``dataset_id``: any name of 1 to 200 printable characters.
-    ``epsilon``: total, from 1e-6 to 1e6.
-    ``delta``: total; 0 admits purely private releases only.
+    ``dataset_id``: a name of 1 to 200 printable characters.
+    ``epsilon``: the total epsilon, from 1e-6 to 1e6.
+    ``delta``: the total delta; 0 allows only releases with pure differential privacy.
     """
 
     dataset_id: str
@@ -210,7 +210,7 @@ class Dataset:
 
     def __post_init__(self) -> None:
         check_text("dataset_id", self.dataset_id)
-        # The same rules as for a release, except the size of delta, which ``declare`` checks.
+        # The rules are the same as for a release, but ``declare`` checks the size of delta.
         checked = Guarantee(
             self.epsilon, self.delta, self.neighboring, self.privacy_unit, 1, allow_large_delta=True
         )
@@ -227,7 +227,7 @@ class Dataset:
 
 @dataclasses.dataclass(frozen=True)
 class Token:
-    """The proof that one release was paid for, with its loss in doubles, as ledgers store it."""
+    """Proof that one release was paid for. Its loss is rounded up to doubles, as in ledgers."""
 
     dataset_id: str
     number: int
@@ -240,7 +240,7 @@ class Token:
 
     @property
     def release_id(self) -> str:
-        """The name of the release in the ledger."""
+        """The release's name in the ledger."""
         return f"{self.dataset_id}/{self.number}"
 
     def check(self, mechanism: str, guarantee: Guarantee, loss: Loss) -> None:
@@ -255,12 +255,13 @@ _UNPAID: WeakValueDictionary[tuple[int, int], LaterToken] = WeakValueDictionary(
 
 
 class LaterToken(Token):
-    """The token of a job that is paid for only once its pipeline was built.
+    """The token of a job that is paid for only after its pipeline is built.
 
-    Building a pipeline can refuse a job that planning accepted, and a refused job costs nothing.
-    Beam pickles a step when it is added to a pipeline, and again when the pipeline runs. A pickle
-    made before ``pay`` refers to this object in this process; a later one contains the token of the
-    entry. A job that runs unpaid fails: its card has no entry to name.
+    A job that planning accepted can still be refused while its pipeline is built; a refused job
+    must cost nothing. Beam pickles a step when it is added to a pipeline, and again when the
+    pipeline runs. A pickle made before ``pay`` refers to this object in this process; a later one
+    contains the token of the entry. A job that runs without payment fails, because its card needs
+    the number of the entry.
     """
 
     def __init__(self, dataset_id: str, mechanism: str, guarantee: Guarantee, loss: Loss) -> None:
@@ -277,7 +278,7 @@ class LaterToken(Token):
 
     @property
     def number(self) -> int:
-        """The number of the entry, once it was paid for."""
+        """The number of the entry; raises RuntimeError before ``pay``."""
         if self._token is None:
             raise RuntimeError("the job was not paid for")
         return self._token.number
@@ -297,10 +298,10 @@ def _unpickled(token: Token | tuple[int, int]) -> Token:
 class Entry(Token):
     """One recorded release.
 
-    ``spent_at``: when it was paid for, ISO 8601, UTC.
-    ``released_at``: when it was complete; None if it is not.
-    ``draw_id``: of the release on disk, where that is known.
-    ``origin``: None in entries of earlier versions.
+    ``spent_at``: the time of payment, ISO 8601, UTC.
+    ``released_at``: the time of completion, ISO 8601, UTC; None if the release is not complete.
+    ``draw_id``: the draw id of the release on disk, if it is known.
+    ``origin``: the payer, purpose and output; None in entries from earlier versions.
     """
 
     parameters: Mapping[str, Any]
@@ -326,7 +327,7 @@ class Entry(Token):
 
 
 def account_of(dataset: Dataset, paid: Sequence[Token]) -> filters.Account:
-    """Returns the account of a declared budget and what was paid from it, in order."""
+    """Returns the account of a declared budget, with the losses of the paid releases in order."""
     losses = tuple(token.loss for token in paid)
     return filters.Account(dataset.epsilon, dataset.delta, dataset.composition, losses)
 
@@ -338,7 +339,7 @@ def over_budget(
     guarantee: Guarantee,
     loss: Loss,
 ) -> OverBudgetError:
-    """Returns the refusal, with what would fit, what was requested and the largest spenders."""
+    """Returns an error with the largest epsilon that fits, the request, and the top spenders."""
     epsilon, delta, words = _admitted(account, guarantee.delta, loss)
     name, value = "epsilon", guarantee.epsilon
     if not account.admits_slack(loss) or (epsilon > 0 and delta == 0 and loss.kind != "pure"):
@@ -362,7 +363,7 @@ def over_budget(
 
 
 def _admitted(account: filters.Account, delta: float, loss: Loss) -> tuple[float, float, str]:
-    """Returns epsilon and delta of a release that fits, and its kind in words if it is another."""
+    """Returns epsilon and delta of a release that fits, and a phrase if its kind is another one."""
     slack = account.largest_slack(loss) if loss.slack else 0.0
     if slack > 0 and (epsilon := account.largest_epsilon("pure", 0.0)) > 0:
         return epsilon, slack, " for a release that is private except with some probability"

@@ -1,9 +1,9 @@
 """Privacy filters: whether one more release fits a budget, adaptively.
 
 An analyst looks at one release before asking for the next, so the parameters of a release may
-depend on the noise of earlier ones. A *filter* is a rule of when to stop whose promise holds all
-the same. A budget is a pair (epsilon, delta), and three filters keep it, of releases whose claims
-always hold; what the others need is said below:
+depend on the noise of earlier releases. A *filter* is a stopping rule whose guarantee is valid even
+so. A budget is a pair (epsilon, delta). Three filters keep a budget, for releases without slack
+("Slack" below treats the other releases):
 
 **pure**: all releases are purely private and their epsilons sum to at most epsilon. Every step
 changes the probability of a transcript by at most e^epsilon_i, so every transcript's by e^epsilon.
@@ -131,19 +131,19 @@ from beam_dp.privacy.rounding import down, down_to_digits, root_up, up
 Filter = Literal["pure", "zcdp", "gaussian"]
 Composition = Literal["pure_first", "auto", "zcdp", "gaussian", "with_slack"]
 
-# How a new budget adds up unless its declaration says otherwise; a declared one never changes.
+# The composition of a new budget if its declaration names no other. It never changes later.
 DEFAULT_COMPOSITION: Composition = "pure_first"
 COMPOSITIONS: tuple[Composition, ...] = ("pure_first", "auto", "zcdp", "gaussian", "with_slack")
-# The proof above needs bounds, and these are large enough.
+# The proof above needs a largest number of releases and a smallest epsilon.
 MAX_RELEASES = 2**20
 MIN_EPSILON = 1e-6
 
-# What the filters add up.
+# The quantity that each filter adds up.
 UNITS: dict[Filter, str] = {"pure": "epsilon", "zcdp": "rho", "gaussian": "mu^2"}
 _NEVER_ADMITTED = (("pure", "gaussian"), ("pure", "zcdp"), ("gaussian", "zcdp"))
 _TYPED = 1 + Fraction(1, 2**50)
-_LEAST_EPSILON = 1e-9  # smaller ones count as 0
-# The largest epsilon that fits is a little less than what is left allows.
+_LEAST_EPSILON = 1e-9  # smaller epsilons count as 0
+# The largest epsilon that fits is reported slightly below the exact one.
 _ROUNDED_DOWN = 1 - 1e-9
 
 
@@ -158,16 +158,16 @@ def limit(which: Filter, epsilon: float, delta: float) -> Fraction:
 
 
 def cost(which: Filter, loss: Loss) -> Fraction | None:
-    """Returns what a release adds to the filter's sum, without slack; None if it can't admit it."""
+    """Returns what a release adds to a filter's sum, without slack; None if the filter refuses."""
     return {"pure": loss.epsilon, "zcdp": loss.rho, "gaussian": loss.mu_squared}[which]
 
 
 @dataclasses.dataclass(frozen=True)
 class Account:
-    """A budget, and the losses of the releases that were paid from it, in order.
+    """A budget, and the losses of the releases paid from this budget, in order.
 
-    ``epsilon``: total, from 1e-6 to 1e6.
-    ``delta``: total; 0 admits pure releases only.
+    ``epsilon``: the total epsilon, from 1e-6 to 1e6.
+    ``delta``: the total delta; 0 allows only pure releases.
     """
 
     epsilon: float
@@ -176,7 +176,7 @@ class Account:
     losses: tuple[Loss, ...] = ()
 
     def filters(self, next_loss: Loss | None = None) -> tuple[Filter, ...]:
-        """Returns the filters of which any one may accept, if this loss comes next."""
+        """Returns the filters that apply if this loss comes next; one of them must accept it."""
         first = self._first(next_loss)
         if self.slack_limit(next_loss) == self.delta or self._rest < MIN_EPSILON:
             return ("pure",)
@@ -200,13 +200,14 @@ class Account:
         return half if first.slack <= half else self.delta
 
     def admits_slack(self, loss: Loss) -> bool:
-        """Returns whether the slack of one more release is left."""
+        """Returns whether the slack of one more release fits."""
         return not loss.slack or loss.slack <= self._slack_left(loss)
 
     def largest_slack(self, next_loss: Loss | None = None) -> float:
-        """Returns by how much the slacks may still grow, with six digits, rounded down.
+        """Returns the remaining slack, rounded down to six digits.
 
-        ``next_loss``: the loss that comes next; without it, its decisions are left open.
+        ``next_loss``: the loss that comes next; if it is None, the filter and the part of delta for
+        slacks may still be undecided.
         """
         if self._first(next_loss) is None and self.composition != "with_slack":
             return self.delta
@@ -225,24 +226,24 @@ class Account:
 
     @cached_property
     def _counted(self) -> tuple[Loss, ...]:
-        """The losses that the fixed filter adds up: all, or those after the first pure releases."""
+        """The losses that the fixed filter adds up; ``pure_first`` skips the first pure ones."""
         if self.composition != "pure_first":
             return self.losses
         return tuple(itertools.dropwhile(_is_pure, self.losses))
 
     @cached_property
     def _before(self) -> Fraction:
-        """The sum of the epsilons of the releases before the fixed filter."""
+        """The sum of the epsilons of the releases that the fixed filter does not count."""
         before = self.losses[: len(self.losses) - len(self._counted)]
         return sum((loss.epsilon or Fraction(0) for loss in before), Fraction(0))
 
     @cached_property
     def _rest(self) -> float:
-        """The part of epsilon that the fixed filter has."""
+        """The part of epsilon that is left for the fixed filter."""
         return down(Fraction(self.epsilon) - self._before)
 
     def _first(self, next_loss: Loss | None) -> Loss | None:
-        """Returns the loss of the release that decides the fixed filter; None before it."""
+        """Returns the loss of the release that decides the fixed filter; None if undecided."""
         if self._counted:
             return self._counted[0]
         is_before = self.composition == "pure_first" and next_loss and _is_pure(next_loss)
@@ -266,21 +267,21 @@ class Account:
         return sums
 
     def left(self, which: Filter, next_loss: Loss | None = None) -> Fraction:
-        """Returns by how much the filter's sum may grow; 0 where it can't admit the history."""
+        """Returns how much a filter's sum may still grow; 0 if the filter refuses the history."""
         spent = self._spent[which]
         if spent is None:
             return Fraction(0)
         return max(Fraction(0), self._limit(which, next_loss) - spent)
 
     def fits(self, loss: Loss) -> bool:
-        """Returns whether one more release may be accepted."""
+        """Returns whether one more release fits the budget."""
         return self.admits_slack(loss) and any(
             self._is_within(which, self._sum_with(which, loss), loss)
             for which in self.filters(loss)
         )
 
     def best(self, loss: Loss) -> Filter | None:
-        """Returns the filter that accepts this loss or comes nearest; None if all refuse it."""
+        """Returns the filter with the smallest sum relative to its limit; None if all refuse."""
         shares = [
             (value / self._limit(which, loss), which)
             for which in self.filters(loss)
@@ -289,7 +290,7 @@ class Account:
         return min(shares)[1] if shares else None
 
     def _sum_with(self, which: Filter, loss: Loss) -> Fraction | None:
-        """Returns the filter's sum with one more release; None if it can't admit a release."""
+        """Returns a filter's sum with one more release; None if the filter can't count it."""
         spent, more = self._spent[which], cost(which, loss)
         return None if spent is None or more is None else spent + more
 
@@ -307,9 +308,9 @@ class Account:
             and self.delta > 0
             and self._rest >= MIN_EPSILON
         ):
-            filters = ("pure", "zcdp", "gaussian")  # this release would decide
+            filters = ("pure", "zcdp", "gaussian")  # this release would decide the filter
         largest = max(self._largest_in(which, kind, delta) for which in filters)
-        # A typed number, such as all of the budget, must not come back as 0.999999.
+        # A number that a user typed, such as the total budget, must not come back as 0.999999.
         typed = float(f"{largest:.6g}")
         if largest < 1e-12 * self.epsilon:
             return 0.0  # a rest of rounding
@@ -322,7 +323,7 @@ class Account:
         if left <= 0 or (which, kind) in _NEVER_ADMITTED:
             return 0.0
         if which == "pure":
-            # Rounding down would refuse a typed number.
+            # If it were rounded down, a number that a user typed would be refused.
             return min(float(self.left("pure") / _TYPED), self.epsilon)
         mu = math.sqrt(2 * left) if which == "zcdp" else math.sqrt(left)
         if kind == "pure":
@@ -334,13 +335,13 @@ class Account:
     def spent_epsilon(self) -> float:
         """Returns the epsilon of the history at the budget's delta, rounded up.
 
-        These releases would guarantee it if they had been fixed in advance; the promise for an
-        adaptive sequence is the budget itself.
+        The releases so far would guarantee this epsilon if they had been fixed in advance. An
+        adaptive sequence of releases only guarantees the budget itself.
         """
         if not self.losses:
             return 0.0
         found = []
-        # At least half of delta, where it is used: else the pure filter is alone.
+        # If this delta is used, it is at least half of the budget's: else only ``pure`` applies.
         delta = down(Fraction(self.delta) - self._slack)
         for which in self.filters():
             spent = self._spent[which]
@@ -352,7 +353,7 @@ class Account:
             if which == "zcdp":
                 epsilon = zcdp_epsilon(up(spent), delta)
             else:
-                # Nearly: up to the width of the last bracket.
+                # Exact up to the width of the last bracket of the bisection.
                 epsilon = max(gaussian_epsilon(root_up(spent), delta), _LEAST_EPSILON)
             found.append(up(self._before + Fraction(epsilon)))
         return min(min(found) * (1 + 1e-12), self.epsilon) if found else self.epsilon
@@ -363,7 +364,7 @@ def _is_pure(loss: Loss) -> bool:
 
 
 def loss_of(kind: Kind, epsilon: float, delta: float) -> Loss:
-    """Returns the loss of a release of one kind that is calibrated to a guarantee."""
+    """Returns the loss of a release of one kind that is calibrated to (epsilon, delta)."""
     if kind == "pure":
         return Loss.pure(epsilon)
     if kind == "gaussian":
@@ -372,12 +373,12 @@ def loss_of(kind: Kind, epsilon: float, delta: float) -> Loss:
 
 
 def gaussian_epsilon(mu: float, delta: float) -> float:
-    """Returns nearly the epsilon of mu-Gaussian privacy at delta, or 0 where delta covers it."""
+    """Returns the epsilon of mu-Gaussian privacy at delta, up to bisection error; maybe 0."""
     return _largest(lambda epsilon: gaussian_delta(mu, epsilon) >= delta)
 
 
 def _largest(holds: Callable[[float], bool]) -> float:
-    """Returns nearly the largest epsilon <= 1e6 for which a monotone claim holds, or 0."""
+    """Returns the largest epsilon <= 1e6, up to bisection error, for which a claim is true."""
     low, high = _LEAST_EPSILON, MAX_EPSILON
     if not holds(low):
         return 0.0

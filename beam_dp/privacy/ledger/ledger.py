@@ -2,7 +2,7 @@
 
 A total budget is declared for a dataset id. Every release is then recorded before it is made
 (``spend``) and marked when it is complete (``mark_released``). No entry is ever changed or removed:
-a release that fails has spent its budget, because its noise may have been seen.
+a failed release has still spent its budget, because someone may have seen its noise.
 """
 
 from __future__ import annotations
@@ -49,21 +49,21 @@ class Ledger:
     typed may exceed the budget. Killed at any point, the ledger never shows less than what was
     drawn: an entry is durable before ``spend`` returns.
 
-    A token pays for one draw of noise, or for one online run. A token that is handed to two
-    transforms or runs, or a pipeline that is run twice, is not refused: only ``mark_released`` sees
-    that two draws were completed, where both are named, and ``use_state`` that one run was saved as
-    two.
+    A token pays for one draw of noise, or for one online run. The ledger cannot prevent a token
+    from being passed to two transforms or runs, or a pipeline from running twice. Only
+    ``mark_released`` detects two completed draws, if both have ids, and only ``use_state`` detects
+    that one run was saved as two.
 
     Args:
         url: a path of a sqlite file, ``sqlite:///PATH`` or ``postgresql://USER@HOST/DATABASE``. A
-            sqlite file must be on a local disk: not every network filesystem keeps its locks.
-        wait_seconds: how long a call waits for others that hold the ledger, > 0. A PostgreSQL
-            server has a minute more to answer, and one that went away is noticed after about half
-            a minute; but one whose process is frozen while its machine runs on holds the call.
+            sqlite file must be on a local disk: some network filesystems do not enforce locks.
+        wait_seconds: how long a call waits for a lock on the ledger, in seconds, > 0. A PostgreSQL
+            server has 60 s more to answer. A lost connection is noticed after about 30 s, but a
+            server process that is frozen on a running machine blocks the call.
 
     Raises:
-        LedgerError: if the URL is not one of these; by every method, if the ledger can't be
-            reached, is locked, damaged, read-only where it must be written, or of a newer schema.
+        LedgerError: if the URL has another form. Every method raises it if the ledger can't be
+            reached, is locked or damaged, has a newer schema, or must be written but is read-only.
 
     Example:
         >>> ledger = Ledger("budgets.sqlite")  # doctest: +SKIP
@@ -94,15 +94,15 @@ class Ledger:
         composition: filters.Composition | None = None,
         allow_large_delta: bool = False,
     ) -> Dataset:
-        """Declares the total budget of a dataset id, once; creates the ledger if it is missing.
+        """Declares the total budget of a dataset id; creates the ledger if it is missing.
 
-        Args: as of ``Dataset``, and
-            composition: by default ``pure_first``, or that of an earlier declaration.
-            allow_large_delta: admits a delta above 1e-5.
+        Args: those of ``Dataset``, and
+            composition: by default the one declared earlier, else ``pure_first``.
+            allow_large_delta: allows a delta above 1e-5.
 
         Raises:
             InputError: if a value is out of range.
-            LedgerError: if the dataset id has another budget already.
+            LedgerError: if another budget was already declared for the dataset id.
         """
         dataset = Dataset(
             dataset_id,
@@ -144,19 +144,19 @@ class Ledger:
         """Pays for one release, before any of its noise is drawn.
 
         Args:
-            dataset_id: declared before.
-            guarantee: of the release.
-            loss: what the release may reveal: ``Plan.loss``.
-            mechanism: its name.
+            dataset_id: a declared dataset id.
+            guarantee: the guarantee of the release.
+            loss: the privacy loss of the release (``Plan.loss``).
+            mechanism: the name of the mechanism.
             parameters: public parameters, as JSON values.
-            origin: who pays, why, and where the release goes; by default the system's user.
+            origin: the payer, the purpose and the output; by default only the system's user.
 
-        Returns:
-            A token for the transform, and for ``mark_released``. The entry is durable.
+        Returns: A token for the transform and for ``mark_released``. The entry is durable.
 
         Raises:
             OverBudgetError: if the release does not fit the rest of the budget.
-            LedgerError: if the dataset id is unknown, or has another unit or relation.
+            LedgerError: if the dataset id is unknown, or was declared with another unit or
+            relation.
             InputError: if the parameters are not JSON, or too long.
         """
         check_text("dataset_id", dataset_id)
@@ -175,23 +175,23 @@ class Ledger:
         key: str,
         origin: Origin | None = None,
     ) -> tuple[Entry, bool]:
-        """Pays for a release that has an id of its own, unless it is paid for already.
+        """Pays for a release with a unique id, unless an entry with this id was already paid.
 
-        For a job that is started again and continues the same release. Of several callers, also
-        concurrent ones, one pays; an existing entry keeps its origin.
+        Use it for a job that is restarted and continues the same release. If several callers use
+        the same id, even concurrently, only one pays. An existing entry keeps its origin.
 
-        Privacy: whoever goes on with an entry must release nothing that differs from what the entry
-        paid for: a second draw of what was released is not paid for.
+        Privacy: a caller that continues an entry may only complete the release that the entry paid
+        for: a second draw of noise is not paid for.
 
-        Args: as of ``spend``, and
-            key: of the parameter that is the id, a text that no other release has.
+        Args: those of ``spend``, and
+            key: the name of the parameter that contains the unique id, a string.
 
         Returns:
-            The entry, which is durable, and whether this call paid for it. Its ``state`` says
-            whether the release was complete before.
+            The entry, which is durable, and whether this call paid for it. The entry's ``state``
+            says whether the release was already complete.
 
-        Raises: as ``spend``, and
-            LedgerError: if an entry of this id paid for another mechanism, guarantee or loss.
+        Raises: the errors of ``spend``, and
+            LedgerError: if the entry with this id paid for another mechanism, guarantee or loss.
         """
         check_text("dataset_id", dataset_id)
         text = _with_origin(parameters, origin)
@@ -212,14 +212,14 @@ class Ledger:
         return found, False
 
     def entry_with(self, dataset_id: str, key: str, value: str) -> Entry | None:
-        """Returns the entry that ``spend_once`` would continue; None where it would pay."""
+        """Returns the entry that ``spend_once`` would continue; None if it would pay."""
         check_text("dataset_id", dataset_id)
         check_text(key, value)
         with self._storage.reading() as connection:
             return self._rows.entry_with(connection, dataset_id, key, value)
 
     def check(self, dataset_id: str, guarantee: Guarantee, loss: Loss) -> None:
-        """Raises what ``spend`` would raise; spends nothing."""
+        """Raises the error that ``spend`` would raise, without spending anything."""
         check_text("dataset_id", dataset_id)
         with self._storage.reading() as connection:
             row = self._storage.dataset(connection, dataset_id)
@@ -228,15 +228,15 @@ class Ledger:
     def mark_released(self, token: Token, draw_id: str | None = None) -> None:
         """Records that the release of an entry is complete.
 
-        Of several calls, also concurrent ones, the first decides; a later call that names no other
-        draw changes nothing.
+        The first of several calls, even concurrent ones, fixes the draw id. A later call with the
+        same draw id, or without a draw id, changes nothing.
 
-        ``draw_id``: of the release on disk, at most 40 characters; without it no call can
-        distinguish a second release from the first.
+        ``draw_id``: the draw id of the release on disk, at most 40 characters. Without a draw id
+        the ledger can't distinguish a second release from the first.
 
         Raises:
-            LedgerError: if the ledger has no such entry, or the first call named another draw or
-                none: then there may be two releases, of which one was not paid for.
+            LedgerError: if the ledger has no such entry, or the first call had another draw id or
+                no draw id: then a second, unpaid release may exist.
         """
         if draw_id is not None:
             check_text("draw_id", draw_id, MAX_DRAW_ID)
@@ -260,14 +260,14 @@ class Ledger:
                 raise LedgerError("draw_id", draw_id, condition)
 
     def use_state(self, token: Token, state_number: int) -> None:
-        """Records that a saved state of a paid run is used, before anything is done with it.
+        """Records that a saved state of a paid run is used; call it before using the state.
 
-        A run that is saved has states 1, 2, ... Of several calls for a state, or for copies of it,
-        one succeeds: the record is durable before this returns.
+        The saved states of a run are numbered 1, 2, ... Only one call per state number succeeds,
+        even for copies of the state. The record is durable before ``use_state`` returns.
 
         Raises:
-            LedgerError: if the state was used, or one before it was not, or the ledger has no such
-                entry.
+            LedgerError: if the state was already used, an earlier state was not used, or the ledger
+                has no such entry.
         """
         checked_integer("state_number", state_number, 1, MAX_STATES)
         with self._storage.writing() as connection:
@@ -283,7 +283,7 @@ class Ledger:
             )
 
     def check_state(self, token: Token, state_number: int) -> None:
-        """Raises what ``use_state`` would raise; uses nothing."""
+        """Raises the error that ``use_state`` would raise, without recording anything."""
         checked_integer("state_number", state_number, 1, MAX_STATES)
         with self._storage.reading() as connection:
             self._refuse_state(connection, token, state_number)
@@ -297,7 +297,7 @@ class Ledger:
         return [self._rows.dataset(row) for row in rows]
 
     def entries(self, dataset_id: str) -> list[Entry]:
-        """Returns all releases of a dataset id, in order; an empty list for an unknown one."""
+        """Returns all releases of a dataset id, in order; an empty list for an unknown id."""
         check_text("dataset_id", dataset_id)
         with self._storage.reading() as connection:
             entries = self._rows.entries(connection, storage.RELEASES.c.dataset_id == dataset_id)
@@ -305,18 +305,18 @@ class Ledger:
             return entries
 
     def account(self, dataset_id: str) -> filters.Account:
-        """Returns the budget of a declared dataset id, with everything that was spent from it."""
+        """Returns the budget of a declared dataset id, with all losses spent from that budget."""
         check_text("dataset_id", dataset_id)
         with self._storage.reading() as connection:
             dataset = self._declared(self._storage.dataset(connection, dataset_id), dataset_id)
             return account_of(dataset, self._rows.tokens(connection, dataset_id))
 
     def total(self, dataset_id: str) -> float:
-        """Returns the epsilon spent so far, at the budget's delta: ``Account.spent_epsilon``."""
+        """Returns the epsilon spent so far at the budget's delta (``Account.spent_epsilon``)."""
         return self.account(dataset_id).spent_epsilon()
 
     def remaining(self, dataset_id: str, kind: Kind = "pure", delta: float | None = None) -> float:
-        """Returns the largest epsilon of one more release of a kind, by default with all delta."""
+        """Returns the largest epsilon of one more release, by default at the budget's delta."""
         account = self.account(dataset_id)
         return account.largest_epsilon(kind, account.delta if delta is None else delta)
 
@@ -329,7 +329,7 @@ class Ledger:
         mechanism: str,
         parameters: str,
     ) -> Token:
-        """Adds an entry, in a transaction that holds the lock of the dataset id."""
+        """Adds an entry, in a transaction that has locked the dataset id."""
         row = self._storage.dataset(connection, dataset_id)
         paid = self._affordable(connection, row, dataset_id, guarantee, loss)
         token = Token(dataset_id, len(paid) + 1, mechanism, guarantee, loss)
@@ -354,7 +354,7 @@ class Ledger:
         guarantee: Guarantee,
         loss: Loss,
     ) -> list[Token]:
-        """Returns the tokens of all releases so far, if one more fits."""
+        """Returns the tokens of all releases so far; raises an error if one more does not fit."""
         dataset = self._declared(row, dataset_id)
         for name in ("privacy_unit", "neighboring"):
             asked, declared = str(getattr(guarantee, name)), str(getattr(dataset, name))
@@ -414,7 +414,7 @@ class Ledger:
 
 
 def _with_origin(parameters: Mapping[str, Any], origin: Origin | None) -> str:
-    _to_json("parameters", parameters)  # refuses them before it looks into them
+    _to_json("parameters", parameters)  # refuses parameters that are not JSON
     if storage.ORIGIN in parameters:
         condition = "must not be a parameter: it says who paid, and why"
         raise InputError("parameters", storage.ORIGIN, condition)
@@ -437,12 +437,12 @@ def _now() -> str:
 
 
 def check_edges_paid(domain: Domain, ledger: Ledger | None, dataset_id: str) -> None:
-    """Refuses a domain whose edges came from a release that this budget did not pay for.
+    """Refuses a domain with edges from a release that this budget did not pay for.
 
     Such edges depend on the records, through a release of epsilon e1. A release of epsilon e2 with
     these edges is chosen after the first one was seen, so both together are (e1 + e2)-private for
-    the people of both. A ledger adds that up if both are entries of one dataset id, and knows which
-    draw the first one paid for.
+    people whose records are in both. A ledger computes this sum if both releases are entries of one
+    dataset id. It also knows which draw the first entry paid for.
     """
     for source, origin in released_edges(domain):
         if ledger is None:

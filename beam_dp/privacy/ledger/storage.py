@@ -1,10 +1,11 @@
 """Database tables of the ledger, in sqlite or PostgreSQL.
 
-Rows are only ever inserted. Each release of a dataset id has the next number, and the pair is the
-primary key: even if two writers slipped past the lock, they could not both insert the same number.
+Rows are only inserted, never changed or deleted. Releases of a dataset id are numbered 1, 2, ...,
+and (dataset id, number) is the primary key: even if two writers slipped past the lock, only one of
+the writers could insert a given number.
 
-A write transaction locks first: sqlite's whole file (``BEGIN IMMEDIATE``), or in PostgreSQL the row
-of the dataset id (``SELECT ... FOR UPDATE``). Commits are durable before they return.
+A write transaction first locks the whole file in sqlite (``BEGIN IMMEDIATE``), or the row of the
+dataset id in PostgreSQL (``SELECT ... FOR UPDATE``). Commits are durable before they return.
 """
 
 from __future__ import annotations
@@ -36,14 +37,15 @@ from beam_dp.privacy.loss import Loss
 
 SCHEMA_VERSION = 2
 CONNECT_SECONDS = 10
-# How much longer than for a lock a PostgreSQL statement, or a pause between two, may take.
+# Added to the wait for a lock, the timeout of a PostgreSQL statement or of an idle transaction.
 STATEMENT_SECONDS = 60
 _CLIENT = {
-    # Ends a connection to a server that disappeared; in seconds, the first in milliseconds.
+    # Closes the connection to a server that has disappeared. The first value is in milliseconds,
+    # the next two are in seconds.
     "tcp_user_timeout": 30_000,
     "keepalives_idle": 10,
     "keepalives_interval": 5,
-    # From a database without an encoding, SQL_ASCII, the driver would read bytes.
+    # Without this, the driver returns bytes if the database has no encoding (SQL_ASCII).
     "client_encoding": "utf8",
 }
 # A backup lacks the rows of later releases.
@@ -112,7 +114,7 @@ USED_STATES = sa.Table(
     sa.Column("used_at", sa.String(40), nullable=False),
     sa.ForeignKeyConstraint(["dataset_id", "number"], [RELEASES.c.dataset_id, RELEASES.c.number]),
 )
-# Any fixed number: the lock of the connection that creates the tables in PostgreSQL.
+# An arbitrary fixed number that identifies the advisory lock for creating tables in PostgreSQL.
 _CREATION_LOCK = 0x6265616D6470
 
 
@@ -145,7 +147,7 @@ class Storage:
 
         @event.listens_for(engine, "connect")
         def _on_connect(connection: Any, _: Any) -> None:
-            connection.isolation_level = None  # transactions begin where we say so
+            connection.isolation_level = None  # no implicit transactions
             connection.execute("PRAGMA foreign_keys = ON")
             connection.execute("PRAGMA synchronous = EXTRA")
 
@@ -158,17 +160,17 @@ class Storage:
 
     @contextmanager
     def reading(self) -> Iterator[sa.Connection]:
-        """A transaction that changes nothing, on a ledger that exists."""
+        """A read-only transaction on an existing ledger."""
         with self._transaction(writes=False) as connection:
             self._check_schema(connection)
             yield connection
 
     @contextmanager
     def writing(self, *, create: bool = False) -> Iterator[sa.Connection]:
-        """A transaction that holds the lock, or nearly: see ``dataset``. It commits at its end."""
+        """A write transaction, committed at its end. In PostgreSQL, lock ``dataset`` first."""
         with self._transaction(writes=True, create=create) as connection:
             if create:
-                if not self.is_sqlite:  # whose whole file is locked
+                if not self.is_sqlite:  # sqlite has locked its file
                     connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_CREATION_LOCK)))
                 if not sa.inspect(connection).has_table(VERSION.name):
                     _metadata.create_all(connection)
@@ -179,7 +181,7 @@ class Storage:
     def dataset(
         self, connection: sa.Connection, dataset_id: str, *, lock: bool = False
     ) -> sa.Row[Any] | None:
-        """Returns the row of a dataset id, with ``lock`` locked until the transaction ends."""
+        """Returns the row of a dataset id; with ``lock``, locks it until the transaction ends."""
         query = sa.select(DATASETS).where(DATASETS.c.dataset_id == dataset_id)
         return connection.execute(query.with_for_update() if lock else query).one_or_none()
 
@@ -205,11 +207,11 @@ class Storage:
 
     @property
     def _statement_seconds(self) -> float:
-        # Longer than for a lock, so that a held lock and a slow server are reported differently.
+        # Longer than the wait for a lock, so that a slow server and a lock have different errors.
         return self.wait_seconds + STATEMENT_SECONDS
 
     def _settings(self) -> list[tuple[str, str]]:
-        """The settings of a PostgreSQL transaction; sqlite's connections are set up once."""
+        """Returns the settings of a PostgreSQL transaction; sqlite needs no settings."""
         if self.is_sqlite:
             return []
         wait, patience = (
@@ -219,13 +221,13 @@ class Storage:
         return [
             ("lock_timeout", wait),
             ("statement_timeout", patience),
-            # A program that is frozen while it holds the lock must not stop all others.
+            # A program that freezes while it owns the lock must not block all other programs.
             ("idle_in_transaction_session_timeout", patience),
             ("synchronous_commit", "on"),
         ]
 
     def _check_file(self) -> None:
-        """Refuses a missing file, which sqlite would create, except with a mode in its URL."""
+        """Refuses a missing file, which sqlite would create unless the URL has a mode."""
         if not self._url.query and not os.path.exists(self._url.database or ""):
             condition = "must exist; `beam-dp ledger URL --declare` makes one"
             raise LedgerError("ledger", self.name, condition)
@@ -243,7 +245,7 @@ class Storage:
                 condition = f"must be of schema {SCHEMA_VERSION}, {found}"
             raise LedgerError("ledger", self.name, condition)
         if self.is_sqlite:
-            # Not quick_check, which compares no index with its table: reads go through indexes.
+            # Not quick_check, which does not compare indexes with tables: queries read the indexes.
             (verdict,) = connection.exec_driver_sql("PRAGMA integrity_check(1)").first() or ("",)
             if verdict != "ok":
                 raise LedgerError("ledger", self.name, _CONDITIONS["CORRUPT"])
@@ -269,23 +271,23 @@ class Storage:
         )
 
 
-# Stored among the parameters of a row, which all versions accept, so that no table changes.
+# The key of the origin among a row's parameters. A table column would need a new schema version.
 ORIGIN = "origin"
 
 
 class Rows:
-    """Reads the values of rows, in transactions of the caller."""
+    """Reads entries from rows, within the caller's transaction."""
 
     def __init__(self, name: str) -> None:
         self._name = name
 
     def tokens(self, connection: sa.Connection, dataset_id: str) -> list[Token]:
-        """Returns the tokens of all releases, in order; not their parameters, which may be long."""
+        """Returns the tokens of all releases, in order. Skips the parameters: they may be long."""
         columns = (RELEASES.c.number, RELEASES.c.mechanism, RELEASES.c.guarantee, RELEASES.c.loss)
         mine = sa.select(*columns).where(RELEASES.c.dataset_id == dataset_id)
         rows = connection.execute(mine.order_by(RELEASES.c.number)).all()
         self.refuse_gaps(dataset_id, [row.number for row in rows])
-        # Most releases of a dataset ask for one of a few guarantees.
+        # Most releases of a dataset have one of only a few guarantees.
         guarantees: dict[str, Guarantee] = {}
         tokens = []
         for row in rows:
@@ -319,8 +321,8 @@ class Rows:
     def entry_with(
         self, connection: sa.Connection, dataset_id: str, key: str, value: str
     ) -> Entry | None:
-        """Returns the entry with a text among its parameters, or None."""
-        # Parameters may be long: fetches only those that contain the text somewhere.
+        """Returns the entry with the parameter ``key`` equal to ``value``, or None."""
+        # Parameters may be long: fetch only rows whose parameters contain the encoded pair.
         written = json.dumps({key: value}, ensure_ascii=False)[1:-1]
         holds = RELEASES.c.parameters.contains(written, autoescape=True)
         for entry in self.entries(connection, sa.and_(RELEASES.c.dataset_id == dataset_id, holds)):
@@ -331,7 +333,7 @@ class Rows:
         return None
 
     def refuse_gaps(self, dataset_id: str, numbers: list[int]) -> None:
-        """Raises LedgerError unless the numbers of all releases are there."""
+        """Raises LedgerError if the numbers of the releases have a gap."""
         if numbers != list(range(1, len(numbers) + 1)):
             self.refuse_damage(f"a release of {dataset_id!r} is missing")
 
@@ -359,7 +361,7 @@ class Rows:
             self.refuse_damage(f"release {row.dataset_id}/{row.number} is unreadable")
 
     def dataset(self, row: sa.Row[Any]) -> Dataset:
-        """Returns the declared budget of a row."""
+        """Returns the declared budget in a row."""
         fields = [field.name for field in dataclasses.fields(Dataset)]
         try:
             return Dataset(**{name: getattr(row, name) for name in fields})
@@ -367,5 +369,5 @@ class Rows:
             self.refuse_damage("a declared budget is unreadable")
 
     def refuse_damage(self, what: str) -> NoReturn:
-        """Raises LedgerError, with advice."""
+        """Raises a LedgerError that says how to recover from damage."""
         raise LedgerError("ledger", self._name, f"must be undamaged: {what}; {FROM_BACKUP}")
