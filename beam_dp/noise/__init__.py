@@ -1,1 +1,1 @@
-"""Noise: how it is drawn (`source`), and tail bounds of its sums (`bound`)."""
+"""Noise: samplers (`source`), and tail bounds for sums of noise (`bound`)."""

@@ -8,19 +8,19 @@ import sys
 from fractions import Fraction
 from typing import Literal
 
-# Below this point erfc is near the least double, and six terms of the series are exact.
+# Below this point erfc is near the smallest double, and six terms of the series suffice.
 _FAR = -30.0
 _SERIES = (1.0, -1.0, 3.0, -15.0, 105.0, -945.0, 10395.0)
 _LOG_ROOT_TWO_PI = 0.5 * math.log(2 * math.pi)
 _ROOT_HALF = math.sqrt(0.5)
 _LAST_STEP = 4 * sys.float_info.epsilon
 _MOST_STEPS = 60
-# Below this logarithm the start is the root up to 2e-14, and slopes are lost to rounding.
+# Below this logarithm the first guess is the root up to 2e-14, and rounding swamps slopes.
 _LEAST_LOG = -1e15
 
 
 def log_normal(point: float) -> float:
-    """Returns the logarithm of the probability that a standard normal is at most a point.
+    """Returns the logarithm of the probability that a standard normal variable is <= a point.
 
     The error is a few units of rounding, relative to the result.
 
@@ -40,12 +40,12 @@ def log_normal(point: float) -> float:
 
 
 def normal_quantile(log_probability: float) -> float:
-    """Returns the point that a standard normal stays below with a probability of at most 1/2.
+    """Returns the quantile of the standard normal distribution at a probability of at most 1/2.
 
-    The error is a few units of rounding, absolute near 0 and relative elsewhere; below the
-    logarithm -1e15 the result is too low, by 2e-14 of it at most.
+    The error is a few units of rounding, absolute near 0 and relative elsewhere. Below the
+    logarithm -1e15 the result is too low, by a relative error of at most 2e-14.
     """
-    # A point whose probability is at most half as large.
+    # A point with at most half the given probability.
     point = -math.sqrt(2) * math.sqrt(-log_probability)
     if log_probability < _LEAST_LOG:
         return point
@@ -59,34 +59,34 @@ def normal_quantile(log_probability: float) -> float:
     return point
 
 
-# Up to this many bits a double is exact enough for bounds three units apart: it errs below 2^-40.
+# Up to this number of bits, doubles (error below 2^-40) are exact enough for bounds 3 apart.
 _DOUBLE_BITS = 32
-# Upper bounds treat exponents beyond this one as if they were this one. A smaller one, with a
-# relative error of 2^-50, is wrong by less than 1e-10, far less than the margin makes up for.
+# Upper bounds cap exponents at this value. A smaller exponent with a relative error of 2^-50 is
+# wrong by less than 1e-10, far less than the margin covers.
 _LARGEST_EXPONENT = 1e5
 _MARGIN = 1 + 1e-9
 _DIGITS = 53
 
 
 def exp_bounds(exponent: Fraction, bits: int) -> tuple[int, int]:
-    """Returns integers around exp(-exponent) 2^bits, at most 4 apart.
+    """Returns integers low <= exp(-exponent) 2^bits <= high that are at most 4 apart.
 
-    Reference: ``decimal`` rounds exponentials correctly; the bounds are one unit of its last digit
-    to either side.
+    Reference: ``decimal`` rounds exponentials correctly; the bounds are one unit of the last digit
+    below and above its result.
     """
     if exponent > bits + 1:  # exp(-x) < 2^-x
         return 0, 1
     if bits <= _DOUBLE_BITS:
         middle = int(math.ldexp(math.exp(-exponent), bits))
         return max(middle - 1, 0), middle + 2
-    # Four digits more than an integer of that size has; the exponent itself may need some.
+    # Four digits more than an integer of that size has, and some for the exponent itself.
     digits = bits * 30103 // 100000 + 8 + len(str(bits))
     floor = _context(digits, decimal.ROUND_FLOOR)
     ceiling = _context(digits, decimal.ROUND_CEILING)
     numerator = decimal.Decimal(exponent.numerator)
     denominator = decimal.Decimal(exponent.denominator)
     power = decimal.Decimal(2**bits)
-    # copy_negate, because a minus sign would round to the digits of the thread's own context.
+    # Not a minus sign: it would round to the precision of the thread's decimal context.
     least = floor.next_minus(floor.exp(ceiling.divide(numerator, denominator).copy_negate()))
     most = ceiling.next_plus(ceiling.exp(floor.divide(numerator, denominator).copy_negate()))
     low = max(math.floor(floor.multiply(least, power)), 0)
@@ -94,9 +94,9 @@ def exp_bounds(exponent: Fraction, bits: int) -> tuple[int, int]:
 
 
 def exp_above(exponent: float, bits: int) -> int:
-    """Returns an integer >= exp(-exponent) 2^bits, quickly, and seldom more than 1e-9 above.
+    """Returns an integer >= exp(-exponent) 2^bits, quickly; it is rarely more than 1e-9 above.
 
-    ``exponent``: >= 0, with a relative error of at most 2^-50; may be infinite.
+    ``exponent``: a number >= 0 with a relative error of at most 2^-50; may be infinite.
     """
     halvings = int(min(exponent, _LARGEST_EXPONENT) / math.log(2))
     rest = max(min(exponent, _LARGEST_EXPONENT) - halvings * math.log(2), 0.0)
@@ -106,7 +106,7 @@ def exp_above(exponent: float, bits: int) -> int:
 
 
 def as_exponent(exact: Fraction) -> float:
-    """Returns a double for an exponent >= 0 of any size; one that leaves nothing is cut short."""
+    """Returns a double for an exponent >= 0 of any size; huge exponents are capped."""
     return float(exact) if exact < 10**6 else 1e6
 
 
@@ -119,18 +119,18 @@ def _context(digits: int, rounding: str) -> decimal.Context:
 Distribution = Literal["discrete_laplace", "discrete_gaussian"]
 DISTRIBUTIONS: tuple[Distribution, ...] = ("discrete_laplace", "discrete_gaussian")
 
-FAILURE_PROBABILITY = 0.05  # of a stated bound being wrong, by default
-# A count whose error bar is longer than this share of it is too noisy to use.
+FAILURE_PROBABILITY = 0.05  # default probability that a stated bound is wrong
+# A count is too noisy to use if its error bar exceeds this fraction of it.
 NOISY_SHARE = 0.5
 LEAST_FAILURE_PROBABILITY = 1e-100
 
-# Of the floating-point operations from a scale to a bound.
+# Relative error of the floating-point operations from a scale to a bound.
 _ROUNDING = 1e-12
-_STEPS = 50  # of solving for a bound; one that is not solved to the end is a little larger
+_STEPS = 50  # of the solver for a bound; stopping early gives a slightly larger bound
 
 
 def noise_variance(distribution: Distribution, scale: float) -> float:
-    """Returns the variance of one noise, in squared units of its scale.
+    """Returns the variance of one noise value, in squared units of the scale.
 
     Example:
         >>> round(noise_variance("discrete_laplace", 3.0), 3)
@@ -138,14 +138,14 @@ def noise_variance(distribution: Distribution, scale: float) -> float:
     """
     if distribution == "discrete_gaussian":
         return scale**2
-    # 2a / (1 - a)^2 with a = exp(-1 / scale), in a form that does not underflow. Where noise
-    # is rarer than once in 1e17 cells the variance is overstated, lest its inverse overflow.
+    # 2a / (1 - a)^2 with a = exp(-1 / scale), in a form that does not underflow. For noise rarer
+    # than once in 1e17 cells, the variance is overstated so that its inverse does not overflow.
     half = math.sinh(min(0.5 / scale, 20.0))
     return 0.5 / half**2 if half > 1e-150 else math.inf
 
 
 def laplace_bound(scale: float, num_values: int, failure_probability: float) -> float:
-    """Returns a bound that several discrete Laplace noises keep, except with a probability.
+    """Returns a bound that no discrete Laplace noise exceeds, except with the given probability.
 
     P(|z| > t) = 2 a^(t + 1) / (1 + a) with a = exp(-1 / scale), and the union bound.
     """
@@ -156,9 +156,9 @@ def laplace_bound(scale: float, num_values: int, failure_probability: float) -> 
 def largest_noise(
     distribution: Distribution, scale: float, num_values: int, failure_probability: float
 ) -> float:
-    """Returns a bound that several noises keep, except with a probability: a union bound.
+    """Returns a bound that no noise exceeds, except with the given probability (a union bound).
 
-    Of discrete Laplace noise see ``laplace_bound``; discrete Gaussian noise has P(Z >= m) <=
+    For discrete Laplace noise see ``laplace_bound``; discrete Gaussian noise has P(Z >= m) <=
     P(N(0, sigma^2) >= m - 1) (Canonne, Kamath and Steinke, 2020, Proposition 25).
     """
     if distribution == "discrete_laplace":
@@ -170,15 +170,15 @@ def largest_noise(
 def choice_margin(
     is_one_shot: bool, scale: float, number: int, num_candidates: int, failure_probability: float
 ) -> float:
-    """Returns how far the t-th that is chosen may be below the t-th largest score, for every t.
+    """Returns a bound, for every t, on how far the t-th chosen score is below the t-th largest.
 
-    One shot of geometric noise: P(G > m) = exp(-(m + 1) / s), so that none exceeds the integer just
-    below s ln(R / beta) but with probability beta; and the t-th largest noisy score is no less than
-    the t-th largest score. Rounds: each chooses nothing that is s ln(R c / beta) below the best
-    that is left but with probability beta / c, and the best that is left in round t is no less than
-    the t-th largest.
+    In one shot of geometric noise for R candidates, P(G > m) = exp(-(m + 1) / s): except with
+    probability beta, every noise is at most the integer just below s ln(R / beta). The t-th largest
+    noisy score is at least the t-th largest score. With c rounds, each round chooses a score at
+    least s ln(R c / beta) below the best remaining score only with probability beta / c, and the
+    best score that remains in round t is at least the t-th largest.
 
-    ``failure_probability``: beta, in (0, 1).
+    ``failure_probability``: the probability beta, in (0, 1).
     """
     log_terms = math.log(num_candidates) - math.log(failure_probability)
     if is_one_shot:
@@ -189,7 +189,7 @@ def choice_margin(
 def noise_bound(
     variance: float, num_cells: int, laplace_variance: float | None, failure_probability: float
 ) -> float:
-    """Returns a bound that the noise of all cells keeps, except with the failure probability.
+    """Returns a bound that no cell's noise exceeds, except with the failure probability.
 
     A sum of discrete Gaussians is subgaussian. For a discrete Laplace noise of variance v
     E exp(tX) = 1 / (1 - v (cosh t - 1)) <= exp(0.753 v t^2) while t <= 1 and v t^2 <= 0.92,
@@ -197,7 +197,7 @@ def noise_bound(
     sum of variance V no weight exceeds sqrt(V / v), so the same holds with V for all
     t sqrt(V) <= min(0.959, sqrt(v)); Chernoff's bound does the rest.
 
-    ``laplace_variance``: smallest variance of one Laplace noise; None where all are Gaussian.
+    ``laplace_variance``: the smallest variance of one Laplace noise; None if all are Gaussian.
     """
     log_term = math.log(2 * num_cells / failure_probability)
     deviation = math.sqrt(variance)
@@ -217,7 +217,7 @@ def weighted_noise_bound(
     num_sums: int,
     failure_probability: float,
 ) -> float:
-    """Returns a bound that weighted sums of independent noise keep, except with a probability.
+    """Returns a bound that no weighted sum of noise exceeds, except with the failure probability.
 
     Gaussian noise is subgaussian, discrete or not: |w| s sqrt(2 ln(2k / beta)). Of Laplace noise of
     scale b, E exp(t Z) <= 1 / (1 - b^2 t^2), with equality if it is continuous: of the discrete one
@@ -226,14 +226,14 @@ def weighted_noise_bound(
     equal ones at most. So it passes v b B y with probability exp(-v g(y)) by Chernoff, where
     g(y) = max_s (s y + ln(1 - s^2)) has s = (sqrt(1 + y^2) - 1) / y, and is solved for y.
 
-    ``squared_norm``: of the weights, |w|^2, or a bound on that.
-    ``failure_probability``: beta, in (0, 1).
+    ``squared_norm``: the squared norm |w|^2 of the weights, or an upper bound.
+    ``failure_probability``: the probability beta, in (0, 1).
     """
     log_term = math.log(2 * num_sums / failure_probability)
     if distribution == "discrete_gaussian":
         return scale * math.sqrt(2 * squared_norm * log_term)
     wanted = log_term * min(1.0, largest_weight**2 / squared_norm)
-    # g(y) >= y^2 / 6 up to 1, and y / 6 beyond: from there down, by halves.
+    # g(y) >= y^2 / 6 up to y = 1, and g(y) >= y / 6 beyond: start there and bisect.
     low, high = 0.0, max(math.sqrt(6 * wanted), 6 * wanted)
     for _ in range(_STEPS):
         middle = (low + high) / 2
@@ -260,7 +260,7 @@ def chosen_noise_bound(
     num_together: int = 1,
     is_number_fixed: bool = True,
 ) -> float:
-    """Returns a bound of the noise of all cells where earlier noise influenced later weights.
+    """Returns a bound on the noise of all cells if earlier noise influenced later weights.
 
     The error is a sum of a_i g_i over parts. Given all earlier ones, g_i is subgaussian of variance
     1, a weighted sum of fresh noise whose direction was chosen before it was drawn; those of one
@@ -274,11 +274,11 @@ def chosen_noise_bound(
     E exp(s sum |g_i|) is at most the sum over their 2^k signs of E exp(s sum +-g_i), each at most
     exp(0.753 s^2 k) by ``noise_bound`` with V = k, for s sqrt(k) as t sqrt(V) there.
 
-    ``laplace_variance``: smallest variance of one Laplace noise; None where all are Gaussian.
-    ``num_parts``: d >= 1, in each cell.
-    ``num_together``: parts of one measurement, at most: they share its noise.
-    ``is_number_fixed``: whether d is. Else noise may choose it, too, and each d gets the share
-    1 / (d (d + 1)) of the probability; these add up to 1.
+    ``laplace_variance``: the smallest variance of one Laplace noise; None if all are Gaussian.
+    ``num_parts``: the number d >= 1 of parts in each cell.
+    ``num_together``: the largest number of parts that share the noise of one measurement.
+    ``is_number_fixed``: whether d is fixed in advance. Otherwise d may depend on noise, too, and
+    each d gets the share 1 / (d (d + 1)) of the probability; the shares add up to 1.
 
     Reference: Scheffe (1959), The Analysis of Variance, section 3.5, for normal noise.
     """

@@ -1,8 +1,8 @@
 """The noise source: the only place that draws noise.
 
-All noise is integer, drawn by OpenDP's exact samplers from the operating system's entropy and
-added in integers, so that no bit of a floating-point number can betray a record. Its objects do
-not pickle and hold no state worth cloning: build a ``NoiseSource`` where it is used.
+OpenDP's exact samplers draw integer noise from the operating system's entropy. Noise is added to
+integers, so floating-point rounding cannot reveal a record. A sampler cannot be pickled, so create
+a ``NoiseSource`` in the process that draws the noise.
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ from beam_dp.noise.bound import exp_bounds
 if TYPE_CHECKING:
     from opendp.mod import Measurement
 
-# The first draw loads OpenDP, because plans draw nothing; if it is missing, this module fails to
-# import, before anything is paid. Its `prelude` would load scikit-learn, where that is installed.
+# OpenDP is loaded by the first draw, because plans draw no noise. If OpenDP is missing, importing
+# this module fails, before a release is paid for. OpenDP's `prelude` would load scikit-learn if
+# scikit-learn is installed.
 if importlib.util.find_spec("opendp") is None:
     raise ModuleNotFoundError("No module named 'opendp'", name="opendp")
 
@@ -37,8 +38,8 @@ _Kind = Literal["laplace", "gaussian"]
 class NoiseSource:
     """Discrete noise from the operating system's entropy.
 
-    Values are 64-bit integers and sums wrap modulo 2^64, so that even an overflow is
-    post-processing of a sum that is exact. There is no seed and there are no parameters.
+    Values are 64-bit integers. Sums wrap modulo 2^64, so even an overflow is post-processing of an
+    exact sum. The source has no seed and no parameters.
     """
 
     def laplace(self, values: NDArray[np.int64], scale: float) -> NDArray[np.int64]:
@@ -48,7 +49,7 @@ class NoiseSource:
 
         ``scale``: in (0, 2^50], in units of the values.
 
-        Cost: about 1e-5 s a value.
+        Cost: about 1e-5 s per value.
         Reference: Canonne, Kamath and Steinke (2020), Algorithm 2.
         """
         return _draw("laplace", values, scale)
@@ -81,16 +82,17 @@ class NoiseSource:
         return int(_noisy_max(len(scores), scale)(scores.tolist()))
 
     def permute_and_flip(self, scores: NDArray[np.int64], scale: float) -> int:
-        """Returns the first candidate, in random order, whose coin exp(-gap / scale) shows heads.
+        """Returns the first candidate, in random order, that passes with chance exp(-gap / scale).
 
-        The gap is to the largest score: the best candidate is always taken, so one visit to each
-        suffices. Privacy: epsilon = 2 (sensitivity of every score) / scale, pure, for scores that
-        need not be monotone. No bounded range: no better than epsilon^2 / 2 zero-concentrated.
+        A candidate's gap is its distance below the largest score. The best candidate is always
+        accepted, so one visit per candidate suffices. Privacy: epsilon = 2 (sensitivity of every
+        score) / scale, pure, for scores that need not be monotone. The loss has no bounded range,
+        so its zero-concentrated bound is only epsilon^2 / 2.
 
         ``scores``: shape (num_candidates,), at least one.
         ``scale``: in (0, 2^50], in units of the scores.
 
-        Cost: up to 1e-5 s a candidate; the number of visits depends on the scores.
+        Cost: up to 1e-5 s per candidate; the number of visits depends on the scores.
         Reference: McKenna and Sheldon (2020), Theorem 1. The coins are tossed exactly.
         """
         _check_scale(scale)
@@ -101,14 +103,14 @@ class NoiseSource:
             candidate, unvisited[position] = unvisited[position], unvisited[-1]
             unvisited.pop()
             exponent = (best - exact[candidate]) / width
-            # The best one needs no coin, and must not fail where bounds leave a doubt.
+            # The best candidate needs no coin: inexact bounds must not reject it.
             if not exponent or self.coin(functools.partial(exp_bounds, exponent)):
                 return int(candidate)
 
     def geometric(self, size: int, scale: float) -> NDArray[np.int64]:
         """Returns one-sided geometric noise, P(z) proportional to exp(-z / scale) for z >= 0.
 
-        Discrete Laplace noise, given that it is not negative; shape (size,).
+        This is discrete Laplace noise conditioned on being >= 0; shape (size,).
 
         Cost: about 2e-5 s a value.
         """
@@ -128,12 +130,12 @@ class NoiseSource:
                 return drawn
 
     def coin(self, bounds: Callable[[int], tuple[int, int]]) -> bool:
-        """Returns True with exactly the probability p that ever closer bounds enclose.
+        """Returns True with exactly the probability p that a sequence of bounds converges to.
 
-        A uniform number is compared with p, and gets more bits until the bounds separate them.
+        Compares a uniform number with p, drawing more bits until the bounds decide the comparison.
 
-        ``bounds``: of a number of bits, returns integers low <= p 2^bits <= high, where
-        (high - low) / 2^bits tends to 0.
+        ``bounds``: a function that returns, for a number of bits, integers low <= p 2^bits <= high
+        such that (high - low) / 2^bits tends to 0.
         """
         bits, uniform = _FIRST_BITS, self.bits(_FIRST_BITS)
         while True:
@@ -146,7 +148,7 @@ class NoiseSource:
             bits *= 2
 
     def bits(self, number: int) -> int:
-        """Returns a uniform integer of a number of bits, at least one."""
+        """Returns a uniform integer of ``number`` >= 1 bits."""
         return secrets.randbits(number)
 
     def signs(self, size: int) -> NDArray[np.float64]:
@@ -165,8 +167,8 @@ class NoiseSource:
 
 
 def _check_scale(scale: float) -> None:
-    # A scale of 0 would publish the exact values; the sampler itself does not refuse it. Near the
-    # upper end noise would not fit 64 bits.
+    # A scale of 0 would publish the exact values, and the sampler itself accepts it. Noise of a
+    # scale above MAX_SCALE might not fit 64 bits.
     if not 0 < scale <= MAX_SCALE:
         raise InputError("scale", scale, "noise must have a scale > 0 and at most 2^50")
 
@@ -178,19 +180,19 @@ def _draw(kind: _Kind, values: NDArray[np.int64], scale: float) -> NDArray[np.in
     sampler = _sampler(kind, values.size, scale)
     if sampler is None:
         raise InputError("scale", scale, "is too small to give any privacy")
-    # Added here, not by the sampler, which saturates: a clipped sum reveals more.
+    # Noise is not added by the sampler, because it saturates: a clipped sum reveals more.
     noise = np.array(sampler([0] * values.size), dtype=np.int64)
     return values + noise.reshape(values.shape)
 
 
-# Making and checking a sampler takes two to three times as long as drawing a few values. It keeps
-# no state from draw to draw: neither bits of entropy nor its input.
+# Creating a sampler takes two to three times as long as drawing a few values. A sampler keeps no
+# state between draws: neither entropy nor input.
 _remembered = functools.lru_cache(maxsize=256)
 
 
 @_remembered
 def _sampler(kind: _Kind, size: int, scale: float) -> Measurement | None:
-    """Returns a sampler of that many values; None where the scale gives no privacy at all."""
+    """Returns a sampler of ``size`` values; None if the scale gives no privacy at all."""
     from opendp import domains, measurements, mod
     from opendp.metrics import l1_distance, l2_distance
 

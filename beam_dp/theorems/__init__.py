@@ -1,1 +1,1 @@
-"""Theorems on the errors of mechanisms, each once, with its constants, from public numbers."""
+"""Theorems on the errors of mechanisms, with all constants, computed from public numbers."""

@@ -1,4 +1,4 @@
-"""Theorems on the noise of answers, of intervals and of projections; errors are in records."""
+"""Theorems on the noise in answers, intervals and projections; errors are in records."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ def laplace_error(
 ) -> float:
     """Returns the error, in records, that discrete Laplace noise exceeds only rarely.
 
-    ``l1_sensitivity``: D, the most that one privacy unit changes all answers together, > 0.
-    ``epsilon``: spent on all answers together, finite and > 0.
-    ``failure_probability``: beta, in (0, 1).
-    ``grid``: units of the noise that make one record; None for continuous noise.
+    ``l1_sensitivity``: the largest L1 change D of all answers by one privacy unit, > 0.
+    ``epsilon``: the epsilon spent on all answers together, finite and > 0.
+    ``failure_probability``: the probability beta, in (0, 1).
+    ``grid``: the number of units of the noise per record; None for continuous noise.
 
     Accuracy: each of k answers gets noise of scale b = D / epsilon; with probability at least
     1 - beta none is wrong by more than b ln(k / beta), rounded up to a unit of the noise's grid:
@@ -55,9 +55,9 @@ def laplace_theorem(
 
 
 def intervals_theorem(plan: IntervalPlan, variances: Values, failure_probability: float) -> Theorem:
-    """Returns how wrong some intervals can be: a union bound over their noise.
+    """Returns an error bound for several intervals: a union bound over the noise.
 
-    ``variances``: of the intervals that are asked for, in squared records:
+    ``variances``: the variances of the requested intervals, in squared records:
     ``plan.noise_variance`` times ``plan.strategy.errors.variances``.
 
     Accuracy: with probability 1 - beta over all of them at once, by the tails of weighted sums of
@@ -79,15 +79,14 @@ def intervals_theorem(plan: IntervalPlan, variances: Values, failure_probability
 def projection_theorem(
     plan: SparsePlan, largest_count: float, num_queries: int, failure_probability: float
 ) -> Theorem | None:
-    """Returns how wrong the answers of a sketch can be, if no key has too many records.
+    """Returns an error bound for the answers of a sketch, if no key has too many records.
 
-    ``largest_count``: that no key exceeds; a public number, or a guess.
-    ``failure_probability``: beta, in (0, 1).
+    ``largest_count``: a number of records that no key exceeds; public, or a guess.
+    ``failure_probability``: the probability beta, in (0, 1).
 
     Accuracy: of k queries of at most ``plan.max_sparsity`` keys at once: see ``ProjectionBounds``.
 
-    Returns:
-        The theorem; None where nothing is proved: of medians, and beside a histogram.
+    Returns: The theorem; None for medians and for sketches next to a histogram.
 
     Reference: Blum and Roth (2011), Theorem 4.9, for any width.
 

@@ -27,7 +27,7 @@ from beam_dp.theorems.theorem import (
     least_integer,
 )
 
-# Sizes of small databases, and numbers of rounds, that are compared grow by this factor.
+# The compared sizes of small databases, and numbers of rounds, grow by this factor.
 _GROWTH = 1.1
 
 
@@ -40,11 +40,11 @@ def small_db_theorem(
     max_records_per_unit: int = 1,
     max_size: int = MAX_SIZE,
 ) -> Theorem:
-    """Returns how wrong the answers of a small database can be.
+    """Returns an error bound for the answers of a small database.
 
-    ``num_cells``: U >= 1, of the universe.
-    ``num_queries``: |Q|, distinct ones; at least 3 for ``textbook``.
-    ``failure_probability``: beta, in (0, 1).
+    ``num_cells``: the number U >= 1 of cells of the domain.
+    ``num_queries``: the number |Q| of distinct queries; at least 3 for ``textbook``.
+    ``failure_probability``: the probability beta, in (0, 1).
 
     Accuracy: with probability 1 - beta, for N records. ``textbook`` is the published theorem
     solved for the error, N ((16 ln U ln|Q| + 4 ln(1 / beta)) / (epsilon N))^(1/3), which treats
@@ -99,7 +99,7 @@ def best_small_db_size(
     max_records_per_unit: int = 1,
     max_size: int = MAX_SIZE,
 ) -> int:
-    """Returns the size with the least bound, of those up to the largest that are compared.
+    """Returns the size with the smallest bound among the compared sizes up to ``max_size``.
 
     Example:
         >>> best_small_db_size(16, 16, 1.0, 0.05, 10_000)
@@ -120,11 +120,11 @@ def _best_size(
     num_records: int,
     max_size: int,
 ) -> tuple[float, int]:
-    """The least bound in records, and the size that has it."""
+    """Returns the smallest bound in records, and the size that has this bound."""
     found = []
     size = 1
     while size <= max_size:
-        # A sample of this size misses no query by more: 2|Q| exp(-2 m a^2) < 1.
+        # A sample of this size has at most this error for every query: 2|Q| exp(-2 m a^2) < 1.
         share = math.sqrt(math.log(2 * num_queries) / (2 * size)) * (1 + 1e-12)
         error = small_db_error(
             num_cells, size, epsilon, num_records, min(share, 1.0), failure_probability
@@ -141,11 +141,11 @@ def mwem_theorem(
     max_records_per_unit: int = 1,
     num_rounds: int | None = None,
 ) -> Theorem:
-    """Returns how wrong the average of all hypotheses of published MWEM can be.
+    """Returns an error bound for the average of all hypotheses of published MWEM.
 
     Accuracy: 2N sqrt(ln|X| / T) + 10 k T ln|Q| / epsilon with probability 1 - 2T / |Q|, for pure
-    privacy. The release is the last hypothesis, of which the theorem says nothing: see
-    ``early_stop_theorem``. Often vacuous.
+    privacy. The release is the last hypothesis, for which the theorem proves nothing: see
+    ``early_stop_theorem``. The bound is often vacuous.
 
     Reference: Hardt, Ligett and McSherry (2012), Theorem 2.2.
 
@@ -183,9 +183,9 @@ def mwem_theorem(
 
 
 def online_theorem(plan: OnlinePlan) -> Theorem:
-    """Returns how wrong the answers of online multiplicative weights can be, sparse or not.
+    """Returns an error bound for the answers of online multiplicative weights, sparse or not.
 
-    ``plan``: of a run; its own number of records only says whether that is public.
+    ``plan``: the plan of a run; it decides only whether the number of records is public.
 
     Accuracy: of all answers to the first K different queries, with probability 1 - beta. ``tight``
     is the largest bound of any answer of a run as it is planned, where a noisy number of records
@@ -231,13 +231,13 @@ def online_theorem(plan: OnlinePlan) -> Theorem:
 
 
 def run_error(settings: Settings) -> float:
-    """Returns the largest bound of any answer of a run; infinite where updates may be too few."""
+    """Returns the largest bound of any answer in a run; infinite if updates may run out."""
     if settings.exhausted_bound is None:
         return math.inf
     return max(settings.hypothesis_bound, settings.update_bound, settings.exhausted_bound)
 
 
-# Numbers of queries are exact up to here, and powers of ten beyond.
+# The largest number of rounds to compare; queries are counted exactly up to 10^15.
 _MAX_ROUNDS = 2.0**53
 _EXACT_POWER, _MAX_POWER = 15, 10_000
 MAX_EXACT, MAX_QUERIES = 10**_EXACT_POWER, 10**_MAX_POWER
@@ -251,21 +251,21 @@ def queries_allowed(
     *,
     least: int = 1,
 ) -> int:
-    """Returns the largest number of queries that a theorem keeps an error for.
+    """Returns the largest number of queries for which a theorem keeps the error in bounds.
 
-    The bound of a theorem never falls as queries are added, so that bisection finds the number.
-    Theorems know it by its logarithm, and it may be as large as 10^10,000; fewer queries than a
-    theorem is stated for are some of as many as it is.
+    A theorem's bound never falls as queries are added, so bisection finds the number. Theorems use
+    its logarithm, so the number may be as large as 10^10,000. Fewer than ``least`` queries count as
+    a part of ``least`` queries.
 
-    ``theorem_of``: the theorem for |Q| queries, from ``least`` to 10^10,000.
-    ``target_error``: in records, finite and > 0; the bound must be at most that.
-    ``failure_probability``: in (0, 1); the theorem's, for as many queries, must be at most
-    that.
-    ``least``: the fewest queries that the theorem is stated for.
+    ``theorem_of``: a function that returns the theorem for |Q| queries, from ``least`` to
+    10^10,000.
+    ``target_error``: the largest bound to accept, in records, finite and > 0.
+    ``failure_probability``: the largest failure probability of the theorem to accept, in (0, 1).
+    ``least``: the smallest number of queries for which the theorem is stated.
 
     Returns:
-        The number; up to 10^15 exactly, beyond it the largest power of ten, 10^10,000 at most; 0
-        where not even one query, or ``least``, can be answered that well.
+        The number, up to 10^15 exactly; beyond, the largest power of ten, at most 10^10,000; 0 if
+        even ``least`` queries have a larger error.
 
     Reference: Blum, Ligett and Roth (2013); Dwork and Roth (2014), section 4.1, the footnote on
     how large |Q| may be.
@@ -299,7 +299,7 @@ def queries_allowed(
 
 
 def _power(more: int) -> int:
-    """A power of ten, from 10^15 on."""
+    """Returns a power of ten, from 10^15 on."""
     power: int = 10 ** (_EXACT_POWER + more)
     return power
 
@@ -312,14 +312,14 @@ def mwem_queries_allowed(
     failure_probability: float,
     max_records_per_unit: int = 1,
 ) -> tuple[int, int]:
-    """Returns the most queries that published MWEM keeps an error for, and its rounds for them.
+    """Returns the largest number of queries that published MWEM answers within an error, and T.
 
-    T rounds keep A for ln|Q| <= epsilon (A - 2N sqrt(ln|X| / T)) / (10 k T). As a function of T
-    this rises up to T = 9 N^2 ln|X| / A^2, where it is epsilon A^3 / (270 k N^2 ln|X|), and then
-    falls: one of the two integers beside it is best. The theorem fails with probability 2T / |Q|,
-    so that few queries are none.
+    T rounds keep the error A for ln|Q| <= epsilon (A - 2N sqrt(ln|X| / T)) / (10 k T). As a
+    function of T the right side rises up to T = 9 N^2 ln|X| / A^2, where it is epsilon A^3 / (270 k
+    N^2 ln|X|), and then falls: one of the two nearest integers is best. The theorem fails with
+    probability 2T / |Q|, so a small number of queries counts as 0.
 
-    ``failure_probability``: that 2T / |Q| may be at most, in (0, 1).
+    ``failure_probability``: the largest 2T / |Q| to accept, in (0, 1).
 
     Reference: Hardt, Ligett and McSherry (2012), Theorem 2.2.
 
@@ -343,7 +343,7 @@ def mwem_queries_allowed(
     return more if more[0] > fewer[0] else fewer
 
 
-_DIGITS = 4  # of a threshold
+_DIGITS = 4  # significant digits of a threshold
 
 
 @dataclasses.dataclass(frozen=True)
@@ -362,11 +362,12 @@ def early_stop_theorem(
     failure_probability: float,
     num_rounds: int | None = None,
 ) -> Theorem:
-    """Returns how wrong the hypothesis can be that published MWEM releases if it stops early.
+    """Returns an error bound for the hypothesis that published MWEM releases if it stops early.
 
-    ``num_queries``: |Q| >= 1, cells of marginals.
-    ``failure_probability``: beta, in (0, 1).
-    ``num_rounds``: T; by default the number with the least bound, up to 100,000.
+    ``num_queries``: the number |Q| >= 1 of queries (cells of marginals).
+    ``failure_probability``: the probability beta, in (0, 1).
+    ``num_rounds``: the number T of rounds; by default the one with the smallest bound, up to
+    100,000.
 
     Accuracy: with probability 1 - beta the rounds end before the last update, and the hypothesis
     that is released is wrong by no more for any query. Two statements make it, which
@@ -405,10 +406,10 @@ def best_early_stop(
     num_records: int,
     num_rounds: int | None = None,
 ) -> EarlyStop:
-    """Returns the rounds and the threshold that ``early_stop_theorem`` is of.
+    """Returns the rounds and the threshold to which ``early_stop_theorem`` applies.
 
-    Args: as of ``early_stop_theorem``, and
-        num_records: N >= 1.
+    Args: those of ``early_stop_theorem``, and
+        num_records: the number N >= 1 of records.
 
     Example:
         >>> promise = Guarantee(1.0, 0, "replace_one", "record", 1)
@@ -428,7 +429,7 @@ def _noises(
     failure_probability: float,
     num_rounds: int | None,
 ) -> list[textbook_mwem.RoundNoise]:
-    """The noise of every number of rounds that is compared."""
+    """Returns the noise for every compared number of rounds."""
     counts = {"num_cells": num_cells, "num_queries": num_queries}
     if num_rounds is not None:
         counts["num_rounds"] = num_rounds
@@ -466,6 +467,6 @@ def _best(
 
 
 def _rounded_up(share: float) -> float:
-    """A number of few digits, for people to type, that is at least the one given."""
+    """Returns a number rounded up to a few digits, for people to type."""
     unit = 10.0 ** (math.floor(math.log10(share)) + 1 - _DIGITS)
     return float(f"{math.ceil(share / unit) * unit:.{_DIGITS}g}")

@@ -1,4 +1,4 @@
-"""`Theorem`: an error bound, its failure probability, and the records that it needs."""
+"""`Theorem`: an error bound, its failure probability, and the number of records it needs."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ Calibration = Literal["tight", "textbook"]
 class Bound:
     """A bound on the largest error of all answers at once, for one number of records.
 
-    ``max_error``: in records; no answer is wrong by more, but for the failure probability.
-    ``failure_probability``: of that; 1 or more promises nothing.
+    ``max_error``: the bound on the error of every answer, in records.
+    ``failure_probability``: the probability that the bound fails; at 1 or more it is void.
     """
 
     theorem: str
@@ -33,7 +33,7 @@ class Bound:
 
     @property
     def vacuous(self) -> bool:
-        """Whether it says no more than that an answer is from 0 to N."""
+        """Whether the bound says no more than that an answer is between 0 and N."""
         return not (self.max_error < self.num_records and self.failure_probability < 1)
 
 
@@ -41,9 +41,9 @@ class Bound:
 class Theorem:
     """A utility theorem for one job, as a function of the number of records, and its inverse.
 
-    ``name``: the mechanism, the source, and what was changed.
-    ``error``: the largest error of all answers, in records, as a function of the number of
-    records; its share of the records must fall as they grow.
+    ``name``: the mechanism, the source, and the changes to the published theorem.
+    ``error``: the largest error of all answers, in records, as a function of the number of records.
+    The error divided by the number of records must fall as that number grows.
 
     Example:
         >>> from beam_dp.theorems.noise import (laplace_theorem)
@@ -57,7 +57,7 @@ class Theorem:
     error: Callable[[int], float]
 
     def bound(self, num_records: int) -> Bound:
-        """Returns what it says for a number of records."""
+        """Returns the bound for a number of records."""
         checked_integer("num_records", num_records, 1)
         error, probability = self.error(num_records), self.failure_probability(num_records)
         return Bound(self.name, num_records, error, probability)
@@ -74,7 +74,7 @@ class Theorem:
 
 
 def least_integer(holds: Callable[[int], bool], largest: int) -> int | None:
-    """Returns the least integer from 1 on for which a monotone condition holds; None if none does.
+    """Returns the smallest integer in 1..``largest`` that meets a monotone condition, or None.
 
     Example:
         >>> least_integer(lambda n: n * n >= 50, 100), least_integer(lambda n: n > 9, 8)
@@ -86,7 +86,7 @@ def least_integer(holds: Callable[[int], bool], largest: int) -> int | None:
 
 
 def constant(value: float) -> Callable[[int], float]:
-    """Returns a function of the number of records that does not depend on it."""
+    """Returns a constant function of the number of records."""
     return lambda num_records: value
 
 

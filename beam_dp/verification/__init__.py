@@ -1,1 +1,1 @@
-"""What a release reveals, recomputed from the noise that its card states."""
+"""Recomputes the privacy loss of a release from the noise that its card states."""

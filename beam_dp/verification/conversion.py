@@ -1,8 +1,8 @@
-"""From what composes to epsilon at a delta, by arithmetic that errs on the safe side only.
+"""Conversion of composed losses to epsilon at a delta. All arithmetic errs on the safe side.
 
-The sums and quotients are rational numbers. Logarithms, exponentials and the normal law are taken
-with 60 digits and more, and results are raised by far more than their largest error. No code is
-shared with ``privacy.accounting``, which plans noise.
+Sums and quotients are rational numbers. Logarithms, exponentials and the normal distribution are
+computed with at least 60 digits, and results are raised by far more than the largest error. The
+code is independent of ``privacy.accounting``, which plans noise.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ from beam_dp.privacy.rounding import root_up, up
 
 _DIGITS = 110
 _PI = Decimal("3.14159265358979323846264338327950288419716939937510582097494459230781640628620899")
-# Relative error allowed for results with this number of digits; far more than their true one.
+# Assumed relative error of results with this number of digits; the true error is far smaller.
 _ERROR = Decimal("1e-40")
 # Discrete Gaussian noise on a grid: see ``gaussian_epsilon``.
 DISCRETENESS = Fraction(1, 10**20)
-# From here on the continued fraction of Mills' ratio has settled to 40 digits.
+# From this argument on, the continued fraction for Mills' ratio converges to 40 digits.
 _LARGE = 12
 _STEPS = 600
 _NEWTON_STEPS = 60
 _TINY = 1e-300
-_LARGEST_MU = 1e5  # no epsilon that may be promised follows from more
+_LARGEST_MU = 1e5  # larger values imply no valid epsilon
 
 
 @functools.lru_cache(maxsize=256)
 def zcdp_epsilon(rho: Fraction, delta: Fraction) -> float:
     """Returns an epsilon that rho-zero-concentrated differential privacy implies at delta.
 
-    For every alpha > 1: alpha rho + ln(1 / (alpha delta)) / (alpha - 1) + ln(1 - 1 / alpha). The
-    one that is taken was searched for in floating point; the claim is then computed for it.
+    For every alpha > 1: alpha rho + ln(1 / (alpha delta)) / (alpha - 1) + ln(1 - 1 / alpha). A good
+    alpha is found in floating point, and the formula is then evaluated for this alpha.
 
     Reference: Canonne, Kamath and Steinke (2020), Proposition 7.
     """
@@ -42,7 +42,7 @@ def zcdp_epsilon(rho: Fraction, delta: Fraction) -> float:
         return 0.0
     if rho > _LARGEST_MU**2:
         return math.inf
-    # Below the least double any alpha is good enough.
+    # For a rho below the smallest double, any alpha is good enough.
     spent, log_delta = max(float(rho), _TINY), math.log(delta)
 
     def epsilon(log_excess: float) -> float:
@@ -67,10 +67,11 @@ def zcdp_epsilon(rho: Fraction, delta: Fraction) -> float:
 def gaussian_epsilon(mu_squared: Fraction, delta: Fraction) -> float:
     """Returns an epsilon that mu-Gaussian privacy implies at delta, also for noise on a grid.
 
-    The vector of noisy integers may have up to 2^40 coordinates, whose mu^2 is the sum over them
-    of d^2 / (s^2 - 4): then it is within a factor e^g, g < 1e-20, of a function of continuous noise
-    at every outcome (the proof is in ``privacy.accounting.discrete_gaussian_mu``). So delta is
-    taken for smaller, and epsilon raised, by that much.
+    The vector of noisy integers may have up to 2^40 coordinates; mu^2 is the sum of d^2 / (s^2 - 4)
+    over the coordinates. The probability of each outcome is then within a factor e^g, g < 1e-20, of
+    its probability under a function of continuous noise (the proof is in
+    ``privacy.accounting.discrete_gaussian_mu``). So delta is reduced, and epsilon raised,
+    accordingly.
 
     Reference: Balle and Wang (2018), Theorem 5; Dong, Roth and Su (2022), Corollary 2.13.
     """
@@ -81,14 +82,14 @@ def gaussian_epsilon(mu_squared: Fraction, delta: Fraction) -> float:
         return math.inf
     kept = delta * (1 - 2 * DISCRETENESS)
     near, margin = _near_epsilon(mu, kept), 2.0**-48
-    # The place was found in floating point; this proves that it is enough.
+    # The epsilon was found in floating point; this loop proves that it is large enough.
     while math.isfinite(near) and gaussian_delta(mu, near) > kept:
         near, margin = near * (1 + margin) + margin * 2.0**-200, 2 * margin
     return up(Fraction(near) + 2 * DISCRETENESS) if math.isfinite(near) else near
 
 
 def _near_epsilon(mu: float, delta: Fraction) -> float:
-    """The epsilon at which mu-Gaussian privacy has a delta, nearly: Newton's steps in its log."""
+    """Returns approximately the epsilon of mu-Gaussian privacy at delta, by Newton's method."""
     with localcontext() as context:
         context.prec = _DIGITS
         step = Decimal(mu)
@@ -105,7 +106,7 @@ def _near_epsilon(mu: float, delta: Fraction) -> float:
 
 
 def gaussian_delta(mu: float, epsilon: float) -> Fraction:
-    """Returns an upper bound of the delta of mu-Gaussian privacy at an epsilon.
+    """Returns an upper bound on the delta of mu-Gaussian privacy at an epsilon.
 
     With a = epsilon / mu - mu / 2, b = epsilon / mu + mu / 2 and Mills' ratio R, the delta is
     phi(a) (R(a) - R(b)).
@@ -118,17 +119,17 @@ def gaussian_delta(mu: float, epsilon: float) -> Fraction:
 
 
 def _parts(mu: Decimal, epsilon: Decimal) -> tuple[Decimal, Decimal, Decimal]:
-    """phi(a), R(a) and R(b) of ``gaussian_delta``."""
+    """Returns phi(a), R(a) and R(b) as defined in ``gaussian_delta``."""
     shift, half = epsilon / mu, mu / 2
     lower, upper = shift - half, shift + half
     return _density(lower), _mills(lower), _mills(upper)
 
 
 def _mills(value: Decimal) -> Decimal:
-    """(1 - Phi(x)) / phi(x), to more than 40 digits."""
+    """Returns Mills' ratio (1 - Phi(x)) / phi(x) to more than 40 digits."""
     size = abs(value)
     if size > _LARGE:
-        # 1 / (x + 1 / (x + 2 / (x + ...))): convergents lie on both sides by turns.
+        # 1 / (x + 1 / (x + 2 / (x + ...))): convergents alternate between both sides.
         ratio = Decimal(0)
         for number in range(_STEPS, 0, -1):
             ratio = number / (size + ratio)
@@ -150,7 +151,7 @@ def _density(value: Decimal) -> Decimal:
 
 
 def _minimum(function: Callable[[float], float], low: float, high: float) -> float:
-    """Where a function with one valley is least, by golden sections."""
+    """Returns the minimizer of a unimodal function, by golden-section search."""
     ratio = (math.sqrt(5) - 1) / 2
     for _ in range(80):
         first, second = high - ratio * (high - low), low + ratio * (high - low)

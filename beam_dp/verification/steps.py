@@ -1,4 +1,4 @@
-"""Steps of a mechanism as shown to users: each with its formula, theorem and numbers."""
+"""The steps of a mechanism as shown to users, with the formula, theorem and numbers per step."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ DISCRETE_GAUSSIAN = "Canonne, Kamath and Steinke (2020), Theorem 4; Dong and oth
 BASIC = "Dwork and Roth (2014), Theorem 3.16"
 GAUSSIAN = "Balle and Wang (2018), Theorem 5; Dong, Roth and Su (2022), Corollary 3.3"
 ZCDP = "Canonne, Kamath and Steinke (2020), Proposition 7"
-# How losses add up, by theorem: the claim, its symbol, and the formula.
+# Per theorem that converts losses: the field of ``Loss``, its symbol, and the formula.
 _CONVERSIONS = {
     BASIC: ("epsilon", "epsilon", "epsilons add up"),
     GAUSSIAN: (
@@ -40,7 +40,7 @@ _CONVERSIONS = {
 }
 _SHOWN_TERMS = 6
 _SHOWN_STEPS = 3
-# An epsilon, its formula, theorem and numbers.
+# An epsilon, and the formula, theorem and numbers that prove it.
 _Option = tuple[float, str, str, str]
 _SHOWN_DIGITS = 6
 _AGREEMENT = Fraction(1, 10**9)
@@ -65,14 +65,14 @@ class Step:
 
 
 def loss_json(loss: Loss) -> dict[str, float]:
-    """Returns the bounds that are proved, rounded up to doubles."""
+    """Returns the proved bounds, rounded up to doubles."""
     names = ("epsilon", "mu_squared", "rho")
     found = {name: up(value) for name in names if (value := getattr(loss, name)) is not None}
     return found | ({"delta": up(loss.slack)} if loss.slack else {})
 
 
 def laplace_step(what: str, l1_sensitivity: Fraction | int, scale: float) -> Step:
-    """Returns the step of discrete Laplace noise on a vector; sensitivities are in its units."""
+    """Returns the step of discrete Laplace noise on a vector, in units of the vector."""
     epsilon = Fraction(l1_sensitivity) / positive(scale)
     numbers = f"{number(l1_sensitivity)} / {number(scale)} = epsilon {above(epsilon)}"
     return Step(what, "epsilon = L1 sensitivity / scale", LAPLACE, numbers, Loss.pure(epsilon))
@@ -83,9 +83,9 @@ def gaussian_step(
 ) -> Step:
     """Returns the step of discrete Gaussian noise on a vector of integers.
 
-    ``mu_squared``: the sum of d^2 / (s^2 - 4); None where some s is 2 or less.
+    ``mu_squared``: the sum of d^2 / (s^2 - 4); None if an s is 2 or less.
     ``rho``: the sum of d^2 / (2 s^2).
-    ``of``: ``"sum of "`` where there are several such noises.
+    ``of``: ``"sum of "`` if the step has several noises.
     """
     loss = Loss(rho=rounded_up(rho), mu_squared=mu_squared)
     formula, shown = f"rho = {of}(L2 sensitivity)^2 / (2 scale^2)", f"rho {above(rho)}"
@@ -109,8 +109,8 @@ def selection_step(
 ) -> Step:
     """Returns the step of an exponential mechanism.
 
-    ``sensitivity``: of a score, in units of the scale.
-    ``ways``: directions in which scores may move: 2, or 1 if all move the same way.
+    ``sensitivity``: the sensitivity of a score, in units of the scale.
+    ``ways``: 2 if scores may move in both directions, 1 if all scores move the same way.
     """
     epsilon, formula, numbers = _of_scores(sensitivity, scale, ways)
     loss = Loss.range_bounded(epsilon)
@@ -134,13 +134,13 @@ def flip_step(
     ways: int = 2,
     theorem: str = PERMUTE_AND_FLIP,
 ) -> Step:
-    """Returns the step of permute-and-flip, or of a choice that costs as much: no bounded range."""
+    """Returns the step of permute-and-flip or another selection with the same, pure loss."""
     epsilon, formula, numbers = _of_scores(sensitivity, scale, ways)
     return repeated(Step(what, formula, theorem, numbers, Loss.pure(epsilon)), times)
 
 
 def _of_scores(sensitivity: Fraction | int, scale: float, ways: int) -> tuple[Fraction, str, str]:
-    """The epsilon of a selection by scores, its formula, and the numbers put into that."""
+    """Returns the epsilon of a selection by scores, the formula, and its numbers."""
     epsilon = ways * Fraction(sensitivity) / positive(scale)
     twice = "2 x " if ways == 2 else ""
     numbers = f"{twice}{number(sensitivity)} / {number(scale)}: epsilon {above(epsilon)}"
@@ -148,7 +148,7 @@ def _of_scores(sensitivity: Fraction | int, scale: float, ways: int) -> tuple[Fr
 
 
 def repeated(one: Step, times: int) -> Step:
-    """Returns repeated runs of a step on the same records as one step."""
+    """Returns one step for repeated runs of a step on the same records."""
     if times == 1:
         return one
     return dataclasses.replace(
@@ -169,7 +169,7 @@ def positive(scale: Any) -> Fraction:
 def noise_step(
     what: str, distribution: object, l1: Fraction | int, l2_squared: Fraction | int, scale: float
 ) -> Step:
-    """Returns the step of either noise on a vector; each needs one of the sensitivities."""
+    """Returns the step of Laplace or Gaussian noise, which needs its own norm's sensitivity."""
     check_choice("distribution", distribution, DISTRIBUTIONS)
     if distribution == "discrete_laplace":
         return laplace_step(what, l1, scale)
@@ -177,15 +177,15 @@ def noise_step(
 
 
 def number(value: Fraction | float) -> str:
-    """Returns a number in a few characters, rounded to the nearest."""
+    """Returns a short decimal form of a number, rounded to the nearest."""
     return f"{float(value):.{_SHOWN_DIGITS}g}"
 
 
 def above(value: Fraction | float, digits: int = _SHOWN_DIGITS) -> str:
-    """Returns a number >= 0 in a few characters, rounded up, so no loss is shown too small.
+    """Returns a short decimal form of a number >= 0, rounded up, so a loss never looks too small.
 
-    A number within 1e-9 of a shorter one is shown as that: 2 / 39.99999999999 is 0.05, and not
-    0.0500001. Whether a promise is kept is decided by the number itself.
+    A number within 1e-9 of a shorter number is shown as the shorter number: 2 / 39.99999999999
+    becomes 0.05, not 0.0500001. Verdicts use the number itself, not its short form.
     """
     if value == math.inf or up(exact := Fraction(value)) == math.inf:
         return "infinite"
@@ -198,17 +198,17 @@ def above(value: Fraction | float, digits: int = _SHOWN_DIGITS) -> str:
 
 
 def root(square: Fraction) -> str:
-    """Returns a root in a few characters, rounded up."""
+    """Returns a short decimal form of a square root, rounded up."""
     return above(root_up(square))
 
 
 def epsilons(loss: Loss, delta: Fraction) -> dict[str, float]:
-    """Returns the epsilons that hold at a delta, by the theorem that proves each."""
+    """Returns the proved epsilon at a delta, per theorem."""
     left = delta - loss.slack
     found = {}
     if left >= 0 and loss.epsilon is not None:
         found[BASIC] = up(loss.epsilon)
-    # Losses without a pure epsilon are converted at the least delta of a guarantee, or more.
+    # Losses without a pure epsilon need at least the smallest delta of a guarantee.
     if left >= Fraction(MIN_DELTA) and loss.mu_squared is not None:
         found[GAUSSIAN] = gaussian_epsilon(loss.mu_squared, left)
     if left >= Fraction(MIN_DELTA) and loss.rho is not None:
@@ -219,7 +219,7 @@ def epsilons(loss: Loss, delta: Fraction) -> dict[str, float]:
 def total(
     steps: Sequence[Step], promise: Guarantee, beside: Sequence[Step] = ()
 ) -> tuple[Step, float]:
-    """Returns how steps add up, and the least epsilon that is proved for them together."""
+    """Returns the total of steps, and the smallest epsilon that is proved for the total."""
     delta = Fraction(promise.delta)
     everything = composed(step.loss for step in (*steps, *beside))
     options = [
@@ -244,7 +244,7 @@ def total(
 
 
 def _told(theorem: str, epsilon: float, steps: Sequence[Step]) -> _Option:
-    """The formula of a conversion, and the numbers used in it."""
+    """Returns an epsilon with the formula, theorem and numbers of its conversion."""
     name, symbol, formula = _CONVERSIONS[theorem]
     terms = [getattr(step.loss, name) for step in steps]
     numbers = ""
@@ -256,7 +256,7 @@ def _told(theorem: str, epsilon: float, steps: Sequence[Step]) -> _Option:
 
 
 def _with_more(option: _Option, more: Fraction) -> _Option:
-    """A conversion to whose epsilon another is added."""
+    """Returns a conversion with another epsilon added to its epsilon."""
     epsilon, formula, theorem, numbers = option
     both = up(Fraction(epsilon) + more) if math.isfinite(epsilon) else epsilon
     numbers = f"{numbers}; {above(epsilon)} + {above(more)} = epsilon {above(both)}"
@@ -264,7 +264,7 @@ def _with_more(option: _Option, more: Fraction) -> _Option:
 
 
 def more_than(epsilon: float, promised: float) -> str:
-    """Returns an epsilon, with enough digits to differ from the smaller promised one.
+    """Returns an epsilon with enough digits to show that it exceeds the promised epsilon.
 
     Example:
         >>> more_than(13.819077, 1.0), more_than(1.00000000002, 1.0)
@@ -279,7 +279,7 @@ def more_than(epsilon: float, promised: float) -> str:
 
 
 def excess(epsilon: float, promised: float) -> str:
-    """Returns by how much an epsilon exceeds the smaller promised one.
+    """Returns how much an epsilon exceeds the smaller promised epsilon, in words.
 
     Example:
         >>> excess(13.8, 1.0), excess(1.0000144, 1.0)
@@ -292,7 +292,7 @@ def excess(epsilon: float, promised: float) -> str:
 
 
 def told_steps(steps: Sequence[Step]) -> str:
-    """Returns the first steps in one line: what each does, with its numbers."""
+    """Returns one line with the description and the numbers of the first steps."""
     told = [f"{step.what}: {step.numbers}" for step in steps[:_SHOWN_STEPS]]
     if len(steps) > _SHOWN_STEPS:
         told.append(f"and {len(steps) - _SHOWN_STEPS:,} more")

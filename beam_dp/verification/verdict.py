@@ -18,16 +18,16 @@ from beam_dp.releases.left_out import LeftOut
 from beam_dp.releases.release import Release, plain_json
 from beam_dp.verification.steps import Step, above, excess, laplace_step, more_than, total
 
-# Fields of every card that say nothing about the noise.
+# Fields in every card that do not describe the noise.
 _HEAD = ("schema_version", "kind", "draw_id", "files", "versions")
-# Relative tolerance for numbers that are computed from others.
+# Relative tolerance for numbers that are computed from other numbers.
 AGREEMENT = 1e-9
 
 
 def check_fields(
     name: str, stated: object, needed: Collection[str], optional: Collection[str] = ()
 ) -> None:
-    """Refuses a JSON object with a missing field, or with one that no check would charge."""
+    """Refuses a JSON object with a missing field, or with a field that no check would count."""
     if not isinstance(stated, Mapping):
         raise InputError(name, stated, "must be a JSON object")
     for field in needed:
@@ -40,7 +40,7 @@ def check_fields(
 
 
 def differences(stated: Any, found: Any, place: str = "") -> Iterator[str]:
-    """Yields where a card states other values than were read from it: fractions to 1e-9."""
+    """Yields the fields in which two values of a card differ; fractions may differ by 1e-9."""
     if isinstance(stated, Mapping) and isinstance(found, Mapping):
         for name in {**stated, **found}:
             below = f"{place}.{name}".lstrip(".")
@@ -68,8 +68,8 @@ def _short(value: Any) -> str:
 def misread(release: Release) -> list[str]:
     """Returns the places where the card of a release differs from the release that was read.
 
-    Reading takes only the fields that it needs, and recomputes those that follow. Writing the card
-    again therefore finds every field that is repeated or wrong.
+    Reading a release ignores or recomputes some fields of its card. Comparing the card with one
+    written from the release that was read therefore reveals every wrong field.
     """
     if release.read_from is None:
         return []
@@ -80,12 +80,13 @@ def misread(release: Release) -> list[str]:
     return [f"card: {each}" for each in differences(stated, plain_json(found))]
 
 
-# A mechanism that spends less than this share of its promise was perhaps made for another promise.
+# A mechanism that spends less than this share of its promised epsilon may belong to another
+# promise.
 _WELL_SPENT = 0.9
 
 
 class Figures:
-    """The figures of a card that follow from others, as they are compared."""
+    """Compares the figures of a card with recomputed figures, and collects the faults."""
 
     def __init__(self) -> None:
         self.number = 0
@@ -93,7 +94,7 @@ class Figures:
 
     @contextlib.contextmanager
     def following(self, name: str) -> Iterator[None]:
-        """Notes a fault where figures are infinite, so that the noise still gets its verdict."""
+        """Notes a fault if figures are infinite, so that the noise is still judged."""
         try:
             yield
         except ArithmeticError:
@@ -106,7 +107,7 @@ class Figures:
             self.faults.append(f"{name} is {stated}; must be {found}")
 
     def same(self, name: str, stated: Any, found: float | None) -> None:
-        """Compares a stated figure with the recomputed one, to a relative 1e-9."""
+        """Compares a stated figure with the recomputed figure, to a relative 1e-9."""
         if stated is None or found is None:
             agrees = stated is found
         else:
@@ -116,17 +117,17 @@ class Figures:
         self._compare(agrees, name, _shown(stated), _shown(found))
 
     def near(self, name: str, stated: Any, found: float, error: float) -> None:
-        """Compares a stated figure with the recomputed one, up to a known error and 1e-9."""
+        """Compares a stated figure with the recomputed figure, up to a known error and 1e-9."""
         allowed = error + AGREEMENT * abs(found)
         agrees = is_number(stated) and abs(stated - found) <= allowed
         self._compare(agrees, name, _shown(stated), _shown(found))
 
     def equal(self, name: str, stated: Any, found: Any) -> None:
-        """Compares figures stated at two places, or a figure with the value it must have."""
+        """Compares two figures of a card, or a figure with its required value."""
         self._compare(stated == found, name, repr(stated), repr(found))
 
     def at_least(self, name: str, stated: Any, least: float, most: float = math.inf) -> None:
-        """Compares a stated figure with its lower bound, and perhaps with an upper one."""
+        """Compares a stated figure with its lower bound and optional upper bound."""
         fits = is_number(stated) and least * (1 - AGREEMENT) <= stated <= most * (1 + AGREEMENT)
         bounds = f"at least {_shown(least)}"
         if most < math.inf:
@@ -134,7 +135,7 @@ class Figures:
         self._compare(fits, name, _shown(stated), bounds)
 
     def loss(self, name: str, stated: Any, proved: Loss, *, is_exact: bool = True) -> None:
-        """Compares the loss that a card states, as JSON values, with the proved one."""
+        """Compares the loss that a card states, as JSON values, with the proved loss."""
         loss, found = Loss.from_json(stated).to_json(), proved.to_json()
         self.equal(f"{name}.slack", loss.get("slack"), None)
         implied = loss
@@ -157,13 +158,13 @@ class Figures:
 class Verification:
     """The result of verifying one release.
 
-    ``promise``: the guarantee that its card states.
-    ``steps``: of the mechanism, each with its privacy loss.
-    ``together``: how they add up, and the epsilon that follows at the delta of the promise.
-    ``epsilon``: at that delta the steps together have at most this; infinite if nothing follows.
-    ``num_figures``: how many figures of the card were recomputed.
-    ``faults``: in words: claims that do not hold, or contradict the rest.
-    ``notes``: in words: figures that could not be recomputed, or are unusual.
+    ``promise``: the guarantee that the release's card states.
+    ``steps``: the mechanism's steps, with the privacy loss per step.
+    ``together``: the total of the steps, and the resulting epsilon at the promised delta.
+    ``epsilon``: the proved epsilon at the promised delta; infinite if no epsilon is proved.
+    ``num_figures``: the number of recomputed figures of the card.
+    ``faults``: descriptions of false or contradictory claims.
+    ``notes``: descriptions of unusual figures and of figures that could not be recomputed.
     """
 
     kind: str
@@ -178,7 +179,7 @@ class Verification:
 
     @property
     def holds(self) -> bool:
-        """Whether the card's promise and its figures hold."""
+        """Whether the card's promise and figures are correct."""
         return not self.faults
 
     def to_json(self) -> dict[str, Any]:
@@ -208,7 +209,7 @@ def judged(
     beside: Sequence[Step] = (),
     notes: Sequence[str] = (),
 ) -> Verification:
-    """Returns the verdict: the loss of all steps of a release, and whether it keeps the promise."""
+    """Returns the verdict: the total loss of a release's steps, compared with the promise."""
     together, epsilon = total(steps, promise, beside)
     faults, notes = list(figures.faults), list(notes)
     if not epsilon <= promise.epsilon:
@@ -233,7 +234,7 @@ def judged(
 
 
 def _broken(epsilon: float, promise: Guarantee) -> str:
-    """Returns the fault of a release whose noise does not keep its promise, and what to do."""
+    """Returns a message that noise does not keep the promise, with advice."""
     stated = f"The card promises epsilon {promise.epsilon:.6g} at delta {promise.delta:g}"
     if epsilon == math.inf:
         return f"{stated}, but its noise proves no epsilon. Treat it as unprotected."
@@ -250,7 +251,7 @@ def _shown(value: Any) -> str:
 
 
 def of_release(promise: Guarantee, left_out: LeftOut | None) -> Guarantee:
-    """Returns the guarantee of the release by itself, without the counts of left-out records."""
+    """Returns the guarantee of a release without its counts of left-out records."""
     if left_out is None:
         return promise
     epsilon = left_out.budget["release"]["epsilon"]
@@ -258,7 +259,7 @@ def of_release(promise: Guarantee, left_out: LeftOut | None) -> Guarantee:
 
 
 def left_out_steps(left_out: LeftOut, promise: Guarantee, domain: Domain) -> list[Step]:
-    """Returns the step of the counts: a unit moves one of them by k, a replacement moves two."""
+    """Returns the step of the counts: a unit changes one count by k, a replacement two counts."""
     counts = len(domain.names) + bool(domain.impossible)
     moved = promise.neighboring.num_moved if counts > 1 else 1
     what = "count what was left out"
@@ -272,7 +273,7 @@ def left_out_figures(
     of_steps: Sequence[Step],
     figures: Figures,
 ) -> None:
-    """Compares the errors of the counts, and how the budget was split."""
+    """Compares the errors of the counts and the split of the budget."""
     counts = len(domain.names) + bool(domain.impossible)
     beta = left_out.failure_probability
     variance = noise_variance("discrete_laplace", left_out.scale)

@@ -373,12 +373,12 @@ def loss_of(kind: Kind, epsilon: float, delta: float) -> Loss:
 
 
 def gaussian_epsilon(mu: float, delta: float) -> float:
-    """Returns the epsilon of mu-Gaussian privacy at delta, up to bisection error; maybe 0."""
+    """Returns the epsilon >= 0 of mu-Gaussian privacy at delta, up to bisection error."""
     return _largest(lambda epsilon: gaussian_delta(mu, epsilon) >= delta)
 
 
 def _largest(holds: Callable[[float], bool]) -> float:
-    """Returns the largest epsilon <= 1e6, up to bisection error, for which a claim is true."""
+    """Returns the largest epsilon, from 0 to 1e6, for which a claim is true, by bisection."""
     low, high = _LEAST_EPSILON, MAX_EPSILON
     if not holds(low):
         return 0.0
