@@ -52,7 +52,7 @@ def down_to_digits(value: float, digits: int) -> float:
 
 
 def rounded_up(value: Fraction, bits: int = 160) -> Fraction:
-    """Returns a number of few binary digits, hardly larger: sums of many of them stay short."""
+    """Rounds a number up to ``bits`` binary digits, so that sums of many numbers stay short."""
     if value == 0:
         return value
     shift = bits - value.numerator.bit_length() + value.denominator.bit_length()

@@ -348,7 +348,7 @@ _DIGITS = 4  # significant digits of a threshold
 
 @dataclasses.dataclass(frozen=True)
 class EarlyStop:
-    """Rounds, when they end, and the largest error of any query, in records."""
+    """The number of rounds, the threshold, and the largest error of any query, in records."""
 
     num_rounds: int
     stop_below: float

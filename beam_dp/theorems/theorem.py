@@ -63,7 +63,7 @@ class Theorem:
         return Bound(self.name, num_records, error, probability)
 
     def records_needed(self, max_error_fraction: float) -> int | None:
-        """Returns the least number of records with no larger error; None if 2^40 are too few."""
+        """Returns the smallest number of records with at most this error; None if it is > 2^40."""
         checked_fraction(max_error_fraction)
 
         def is_enough(num_records: int) -> bool:
