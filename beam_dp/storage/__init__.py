@@ -1,1 +1,1 @@
-"""Storage in local folders and buckets. It knows nothing of what files hold."""
+"""Storage in local folders and buckets, independent of the content of files."""

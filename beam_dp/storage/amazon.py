@@ -1,9 +1,9 @@
 """Buckets of Amazon S3.
 
-A version is an ETag, which distinguishes contents, not writes. That is enough for a file: a writer
-that finds its own bytes again may publish them. The object that opens a draft needs a content of
-its own, or a writer could publish from a draft that was withdrawn and opened again.
-By the service's documentation, listings and reads see all that was written before.
+A version is an ETag, which distinguishes contents, not writes. That is enough for files: a writer
+that finds the bytes that it wrote may publish them. The object that opens a draft must have unique
+content; otherwise a writer could publish from a draft that was withdrawn and opened again.
+According to the service's documentation, listings and reads see all earlier writes.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ _PUBLIC_ACCESS = ("BlockPublicAcls", "IgnorePublicAcls", "BlockPublicPolicy",
 class AmazonBucket:
     """A bucket, accessed with the credentials that boto3 finds at the first request.
 
-    ``AWS_ENDPOINT_URL_S3`` names another service, as for all programs of Amazon's library. One that
-    ignores conditions of writes or copies is refused.
+    ``AWS_ENDPOINT_URL_S3`` selects another service, as for every program that uses boto3. A service
+    that ignores the conditions of writes or copies is refused.
 
-    ``folder``: where ``check`` tries rights, which are often given for one folder.
+    ``folder``: the folder in which ``check`` tests permissions, often granted for one folder only.
     """
 
     def __init__(self, name: str, folder: str = "") -> None:
@@ -46,15 +46,15 @@ class AmazonBucket:
     def check(self) -> None:
         """Raises BucketSettingsError if no draft should be written here.
 
-        Suspended versioning is fine, and all that is left of it once it was on: what is written
-        then has the version null, of which there is one, and goes when it is deleted.
+        Suspended versioning is accepted: new objects then have the single version ``null``, and
+        deleting removes them. Versioning that was enabled once can only be suspended.
         """
         if not re.fullmatch(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]", self._name):
             raise BucketSettingsError("must be s3://BUCKET/FOLDER")
         lock = self._setting("get_object_lock_configuration", "ObjectLockConfiguration")
         access = self._setting("get_public_access_block", "PublicAccessBlockConfiguration")
         if lock.get("ObjectLockEnabled") == "Enabled":
-            # Which stays, and so does the versioning of such a bucket.
+            # Object Lock and the versioning of a bucket with Object Lock can't be turned off.
             raise _keeps_deleted_objects("has Object Lock", "create-bucket --bucket ANOTHER")
         if self._request("get_bucket_versioning").get("Status") == "Enabled":
             cure = f"put-bucket-versioning --bucket {self._name}"
@@ -68,8 +68,8 @@ class AmazonBucket:
                 + ",".join(f"{block}=true" for block in _PUBLIC_ACCESS)
             )
         self._request("list_objects_v2", Prefix=f"{self._folder}/", MaxKeys=1)
-        # No draft has this name, so neither writing nor deleting it changes anything: not even a
-        # bucket with suspended versioning, which would note a deletion without a condition.
+        # No object has this name, so the conditional write and deletion change nothing. Without a
+        # condition, a bucket with suspended versioning would record the deletion.
         name = f"{self._folder}/{DRAFT_PREFIX}"
         written = self.replace(name, _NO_VERSION, b"")
         with contextlib.suppress(FileExistsError, FileNotFoundError):
@@ -78,9 +78,9 @@ class AmazonBucket:
             raise OSError(errno.EOPNOTSUPP, "this service writes whether a condition holds or not")
 
     def create(self, name: str) -> str | None:
-        """Creates an object that holds no file; returns its version, None where there is one."""
-        # Of two that a name ever has, the second is created after the first was deleted, which took
-        # a request: by another process, or later by its clock.
+        """Creates an object without a file; returns its version, or None if the object exists."""
+        # Two objects of one name have different contents: the first must be deleted before the
+        # second is created, so the second has another process or a later time.
         content = f"{platform.node()} {os.getpid()} {time.time_ns()}"
         version = self._put(name, content.encode(), IfNoneMatch="*")
         if version is not None:
@@ -92,7 +92,7 @@ class AmazonBucket:
         self._put(name, data)
 
     def replace(self, name: str, version: str, data: bytes) -> str | None:
-        """Writes an object if it has this version; returns the new one, None if it had another."""
+        """Overwrites an object if it has this version; returns the new version, or else None."""
         return self._put(name, data, IfMatch=version)
 
     def copy(self, source: str, target: str) -> None:
@@ -100,7 +100,7 @@ class AmazonBucket:
         self._copy(source, target)
 
     def copy_exclusively(self, source: str, version: str, target: str) -> bool:
-        """Copies an object of this version, unless the target exists: then returns False."""
+        """Copies an object, unless its version changed or the target exists: then returns False."""
         try:
             self._copy(source, target, CopySourceIfMatch=version, IfNoneMatch="*")
         except FileExistsError:
@@ -112,15 +112,15 @@ class AmazonBucket:
         return int(self._request("head_object", Key=name)["ContentLength"])
 
     def read(self, name: str, file: BinaryIO) -> None:
-        """Writes the bytes of an object, verified, to a file."""
+        """Writes the content of an object to a file and verifies it."""
         self._read(name, file)
 
     def names(self, prefix: str) -> Iterator[str]:
-        """Returns the names that start like this, in order."""
+        """Returns the names with this prefix, sorted."""
         return (each.name for each in self.listed(prefix))
 
     def listed(self, prefix: str) -> Iterator[FoundObject]:
-        """Returns the objects whose names start like this, in order."""
+        """Returns the objects whose names have this prefix, sorted by name."""
         with _errors():
             pages = self._client().get_paginator("list_objects_v2")
             for page in pages.paginate(Bucket=self._name, Prefix=prefix):
@@ -129,18 +129,18 @@ class AmazonBucket:
                     yield FoundObject(entry["Key"], int(entry["Size"]), modified)
 
     def delete(self, name: str) -> None:
-        """Deletes an object in all versions; one that is missing is fine."""
+        """Deletes an object for good; does nothing if the object is missing."""
         self._request("delete_object", Key=name)
 
     def _setting(self, operation: str, key: str) -> dict[str, Any]:
-        """Returns a setting of the bucket, empty where it was never made."""
+        """Returns a setting of the bucket; an empty dict if it was never configured."""
         try:
             return dict(self._request(operation)[key])
         except FileNotFoundError:
             return {}
 
     def _check_copies(self, name: str) -> None:
-        """Tries copies of an object to itself that must fail; on some services they succeed."""
+        """Raises if the service ignores conditions: copies of an object to itself must fail."""
         for condition in ({"IfNoneMatch": "*"}, {"CopySourceIfMatch": _NO_VERSION}):
             try:
                 self._copy(name, name, MetadataDirective="REPLACE", **condition)
@@ -150,7 +150,7 @@ class AmazonBucket:
             raise OSError(errno.EOPNOTSUPP, "this service copies whether a condition holds or not")
 
     def _put(self, name: str, data: bytes, **conditions: str) -> str | None:
-        """Writes an object; returns its version, or None where a condition does not hold."""
+        """Writes an object; returns its version, or None if a condition is not met."""
         if len(data) > _MAX_BYTES:
             raise OSError(errno.EFBIG, "Amazon S3 takes no file of more than 5 GB in one piece")
         try:
@@ -159,9 +159,9 @@ class AmazonBucket:
             return self._version_of_same(name, data)
 
     def _version_of_same(self, name: str, data: bytes) -> str | None:
-        """Returns the version of an object that holds the same; None if it holds anything else.
+        """Returns the version of an object if its content is ``data``, else None.
 
-        The library repeats requests: one that was refused may have succeeded before.
+        The library retries requests: a refused retry may follow a request that succeeded.
         """
         held = io.BytesIO()
         try:
@@ -171,7 +171,7 @@ class AmazonBucket:
         return version if held.getvalue() == data else None
 
     def _read(self, name: str, file: BinaryIO) -> str:
-        """Writes the bytes of an object to a file, and returns its version."""
+        """Writes the content of an object to a file; returns the object's version."""
         answer = self._request("get_object", Key=name, ChecksumMode="ENABLED")
         with _errors():
             for chunk in answer["Body"].iter_chunks(_CHUNK_BYTES):
@@ -209,9 +209,9 @@ def _keeps_deleted_objects(reason: str, cure: str) -> BucketSettingsError:
 def _pause_after_conflict(
     response: tuple[Any, Any] | None, attempts: int, **_: object
 ) -> float | None:
-    """Returns after how many seconds a request is repeated that another one got in the way of.
+    """Returns the seconds to wait before retrying a request that conflicted with another one.
 
-    None leaves it to boto3, which repeats others, whether to repeat it.
+    Returns None for other failures: boto3 decides whether to retry those requests.
     """
     if response is None or response[0].status_code != 409 or attempts >= _MAX_ATTEMPTS:
         return None
@@ -220,9 +220,9 @@ def _pause_after_conflict(
 
 @contextlib.contextmanager
 def _errors() -> Iterator[None]:
-    """Raises errors of the service and of its library as OSError, in a line without secrets.
+    """Raises errors of the service and its library as OSError, with one line without secrets.
 
-    FileExistsError says that a condition of the request did not hold.
+    Raises FileExistsError if a condition of the request was not met.
     """
     try:
         from boto3.exceptions import Boto3Error
@@ -241,7 +241,7 @@ def _errors() -> Iterator[None]:
             raise FileNotFoundError(errno.ENOENT, "no such object or bucket") from None
         if status == 412:
             raise FileExistsError(errno.EEXIST, "an object has another version") from None
-        # Not its message, which names accounts.
+        # The service's message is left out, because it names accounts.
         reason = f"Amazon S3 says {status} {code} to {error.operation_name}"
         raise OSError(errno.EIO, reason) from None
     except NoCredentialsError:

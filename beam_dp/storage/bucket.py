@@ -1,13 +1,14 @@
-"""Folders of an object store, and how a release is committed in one.
+"""Commits releases in folders of an object store.
 
-A bucket has no folders, no links and no renames, so a draft is a set of objects whose names start
-alike. Publishing is one atomic step of the service all the same:
+A bucket has no folders, links or renames, so a draft is a set of objects whose names share a
+prefix. Publishing is still one atomic step of the service:
 
-- Opening a draft creates its object ``commit``, which holds nothing yet.
-- To publish a file, its bytes replace this ``commit``, if it is still there, and are then copied to
-  the file's name, by the service, if the version is still there and the name is not.
-- Withdrawing a draft deletes ``commit``. From then on both steps fail. (No service says that a copy
-  which it is just making fails, too: that of a card, which takes it milliseconds.)
+- Opening a draft creates the draft's object ``commit``, without content.
+- To publish a file, the writer first overwrites ``commit`` with the file's bytes, if ``commit``
+  still exists. The service then copies ``commit`` to the file's name, if ``commit`` still has that
+  version and the name does not exist yet.
+- Withdrawing a draft deletes ``commit``. From then on both steps fail. (No service documents
+  whether a copy already in progress fails, too. Copying a card takes milliseconds.)
 """
 
 from __future__ import annotations
@@ -26,12 +27,12 @@ from beam_dp.errors import InputError
 from beam_dp.storage.store import DRAFT_PREFIX, FREE, TRIAL, PayloadFile, Store, check_size
 
 _COMMIT = "commit"
-# Names of drafts and files are appended, and the services allow 1,024 bytes in all.
+# Names of drafts and files are appended; the services allow object names of 1,024 bytes.
 _MAX_FOLDER_BYTES = 800
 
 
 class BucketSettingsError(Exception):
-    """A bucket is set up so that no private draft should be written there."""
+    """A setting of the bucket makes it unsafe for private drafts."""
 
     def __init__(self, condition: str) -> None:
         super().__init__(condition)
@@ -39,9 +40,9 @@ class BucketSettingsError(Exception):
 
 
 class FoundObject(NamedTuple):
-    """An object of a listing.
+    """An object in a listing.
 
-    ``modified``: when its content was written, in seconds since 1970, UTC.
+    ``modified``: the time at which its content was written, in seconds since 1970, UTC.
     """
 
     name: str
@@ -50,51 +51,51 @@ class FoundObject(NamedTuple):
 
 
 class Bucket(Protocol):
-    """Objects by name, each of which is there whole or not at all.
+    """Objects by name; an object exists completely or not at all.
 
-    Every call sees what all calls before it did, of whatever process. A version is a text that no
-    other content of that name ever has. Failures raise OSError, or FileNotFoundError if an object
-    is missing.
+    Every call sees the effects of all earlier calls, in any process. A version is a string that is
+    unique to one content of an object name. Failures raise OSError, or FileNotFoundError if an
+    object is missing.
     """
 
     def check(self) -> None:
         """Raises BucketSettingsError if no draft should be written here.
 
-        Reasons: deleted objects are kept, the public may read it, or a right is missing.
+        Reasons: the bucket keeps deleted objects or is open to the public; a permission is missing.
         """
 
     def create(self, name: str) -> str | None:
-        """Creates an object that holds no file; returns its version, None where there is one."""
+        """Creates an object without a file; returns its version, or None if the object exists."""
 
     def write(self, name: str, data: bytes) -> None:
         """Writes an object, whether it exists or not."""
 
     def replace(self, name: str, version: str, data: bytes) -> str | None:
-        """Writes an object if it has this version; returns the new one, None if it had another."""
+        """Overwrites an object if it has this version; returns the new version, or else None."""
 
     def copy(self, source: str, target: str) -> None:
         """Copies an object, whether the target exists or not."""
 
     def copy_exclusively(self, source: str, version: str, target: str) -> bool:
-        """Copies an object of this version, unless the target exists: then returns False.
+        """Copies an object, unless its version changed or the target exists: then returns False.
 
-        May also return False for a repeated request whose first answer was lost.
+        May also return False for a retried request whose first response was lost.
         """
 
     def size(self, name: str) -> int:
         """Returns the size of an object in bytes."""
 
     def read(self, name: str, file: BinaryIO) -> None:
-        """Writes the bytes of an object, verified, to a file."""
+        """Writes the content of an object to a file and verifies it."""
 
     def names(self, prefix: str) -> Iterator[str]:
-        """Returns the names that start like this, in order."""
+        """Returns the names with this prefix, sorted."""
 
     def listed(self, prefix: str) -> Iterator[FoundObject]:
-        """Returns the objects whose names start like this, in order."""
+        """Returns the objects whose names have this prefix, sorted by name."""
 
     def delete(self, name: str) -> None:
-        """Deletes an object in all versions; one that is missing is fine."""
+        """Deletes an object for good; does nothing if the object is missing."""
 
 
 class BucketStore:
@@ -117,7 +118,7 @@ class BucketStore:
         self._versions: dict[str, str] = {}
 
     def check_free(self) -> None:
-        """Raises InputError if it holds more than drafts, or can't be written; writes nothing."""
+        """Raises InputError if the folder contains more than drafts or isn't writable."""
         try:
             self._bucket.check()
             is_free = all(
@@ -134,7 +135,7 @@ class BucketStore:
 
     @contextlib.contextmanager
     def trial(self) -> Iterator[Store]:
-        """Returns a new draft as a store of its own."""
+        """Yields a new draft as a separate store, and removes the draft at the end."""
         draft = self.open_draft(TRIAL)
         inside = copy.copy(self)
         inside._folder, inside._versions = f"{self._folder}{draft}/", {}
@@ -144,11 +145,11 @@ class BucketStore:
             self.remove_draft(draft)
 
     def exists(self) -> bool:
-        """Returns whether there is such a directory."""
+        """Returns whether the folder exists."""
         return any(True for _ in self._bucket.names(self._folder))
 
     def folders(self, inside: str, holding: str | None = None) -> list[str]:
-        """Returns the names of the folders in one of its folders, in order."""
+        """Returns the names of the subfolders of a folder, sorted."""
         prefix, found = f"{self._folder}{inside}/", set()
         for name in self._bucket.names(prefix):
             folder, slash, rest = name[len(prefix) :].partition("/")
@@ -157,7 +158,7 @@ class BucketStore:
         return sorted(found)
 
     def read(self, name: str, num_bytes: int | None = None) -> bytes:
-        """Returns a published file."""
+        """Returns the content of a published file."""
         check_size(self._bucket.size(self._folder + name), num_bytes)
         with tempfile.TemporaryFile() as file:
             self._bucket.read(self._folder + name, file)
@@ -166,7 +167,7 @@ class BucketStore:
             return file.read()
 
     def fingerprint(self, name: str, draft: str | None = None) -> PayloadFile | None:
-        """Returns what a file holds, or None where there is no such file."""
+        """Returns the digest and size of a file, or None if the file does not exist."""
         try:
             with tempfile.TemporaryFile() as file:
                 self._bucket.read(self._named(name, draft), file)
@@ -177,7 +178,7 @@ class BucketStore:
             return None
 
     def open_draft(self, draw_id: str) -> str:
-        """Creates the object of a new draft to publish, and returns the draft's name."""
+        """Creates the object ``commit`` of a new draft; returns the draft's name."""
         try:
             self._bucket.check()
         except BucketSettingsError as error:
@@ -191,12 +192,12 @@ class BucketStore:
         raise AssertionError("there is always another number")
 
     def write_draft(self, draft: str, name: str, data: bytes) -> PayloadFile:
-        """Writes one file of a draft, and returns what it holds."""
+        """Writes one file of a draft; returns the file's digest and size."""
         self._bucket.write(self._named(name, draft), data)
         return PayloadFile(hashlib.sha256(data).hexdigest(), len(data))
 
     def publish(self, draft: str, name: str, data: bytes) -> bool:
-        """Writes a file to a draft that was not withdrawn, and copies it unless its name exists."""
+        """Publishes a file of a draft that was not withdrawn, unless the file's name exists."""
         commit = self._named(_COMMIT, draft)
         version = self._bucket.replace(commit, self._versions[draft], data)
         with contextlib.suppress(FileNotFoundError):
@@ -205,18 +206,18 @@ class BucketStore:
         raise FileNotFoundError(errno.ENOENT, "the draft was withdrawn")
 
     def place(self, draft: str, name: str) -> None:
-        """Moves a file of a draft to its name, if it is still in the draft."""
+        """Moves a file out of a draft to its final name, if the file is still in the draft."""
         with contextlib.suppress(FileNotFoundError):
             self._bucket.copy(self._named(name, draft), self._folder + name)
             self._bucket.delete(self._named(name, draft))
 
     def drafts(self) -> list[str]:
-        """Returns the names of the drafts that are there."""
+        """Returns the names of the existing drafts."""
         names = self._bucket.names(self._folder + DRAFT_PREFIX)
         return sorted({name[len(self._folder) :].partition("/")[0] for name in names})
 
     def withdraw(self, draft: str) -> str:
-        """Deletes what would be published from a draft."""
+        """Deletes the object ``commit`` of a draft, so that nothing more can be published."""
         self._bucket.delete(self._named(_COMMIT, draft))
         return draft
 

@@ -1,8 +1,8 @@
 """Buckets of Google Cloud Storage.
 
-A version is a generation, which a name never has twice. A request that must happen only once states
-the generation that it expects, so that the library may repeat any request whose answer was lost.
-By the service's documentation, listings and reads see all that was written before.
+Versions are generations; a name never gets the same generation twice. A request that must happen
+only once states the expected generation, so that the library may retry any request whose response
+was lost. According to the service's documentation, listings and reads see all earlier writes.
 """
 
 from __future__ import annotations
@@ -16,14 +16,15 @@ from typing import Any, BinaryIO
 
 from beam_dp.storage.bucket import BucketSettingsError, FoundObject
 
-_NEW = 0  # the generation of what does not exist
+_NEW = 0  # the generation of an object that does not exist
 _RIGHTS = ("create", "delete", "get", "list")
 
 
 class GoogleBucket:
     """A bucket, accessed with the application's default credentials at the first request.
 
-    ``STORAGE_EMULATOR_HOST`` names another service, as for all programs of Google's library.
+    ``STORAGE_EMULATOR_HOST`` selects another service, as for every program that uses Google's
+    library.
     """
 
     def __init__(self, name: str) -> None:
@@ -63,7 +64,7 @@ class GoogleBucket:
         )
 
     def create(self, name: str) -> str | None:
-        """Creates an empty object, unless there is one; returns its version, or else None."""
+        """Creates an empty object; returns its version, or None if the object exists."""
         try:
             with _errors():
                 blob = self._bucket().blob(name)
@@ -78,7 +79,7 @@ class GoogleBucket:
             _upload(self._bucket().blob(name), data)
 
     def replace(self, name: str, version: str, data: bytes) -> str | None:
-        """Writes an object if it has this version; returns the new one, None if it had another."""
+        """Overwrites an object if it has this version; returns the new version, or else None."""
         try:
             with _errors():
                 blob = self._bucket().blob(name)
@@ -93,7 +94,7 @@ class GoogleBucket:
             self._copy(source, target)
 
     def copy_exclusively(self, source: str, version: str, target: str) -> bool:
-        """Copies an object of this version, unless the target exists: then returns False."""
+        """Copies an object, unless its version changed or the target exists: then returns False."""
         conditions = {"if_generation_match": _NEW, "if_source_generation_match": int(version)}
         try:
             with _errors():
@@ -110,32 +111,32 @@ class GoogleBucket:
             return int(blob.size)
 
     def read(self, name: str, file: BinaryIO) -> None:
-        """Writes the bytes of an object, verified, to a file."""
+        """Writes the content of an object to a file and verifies it."""
         with _errors():
             self._bucket().blob(name).download_to_file(file)
 
     def names(self, prefix: str) -> Iterator[str]:
-        """Returns the names that start like this, in order."""
+        """Returns the names with this prefix, sorted."""
         return (each.name for each in self.listed(prefix))
 
     def listed(self, prefix: str) -> Iterator[FoundObject]:
-        """Returns the objects whose names start like this, in order.
+        """Returns the objects whose names have this prefix, sorted by name.
 
-        Their time is that of their content. Google's ``updated`` moves with metadata as well.
+        Uses ``time_created``, the time of the content: ``updated`` also changes with metadata.
         """
         with _errors():
             for blob in self._bucket().client.list_blobs(self._bucket(), prefix=prefix):
                 yield FoundObject(blob.name, int(blob.size), blob.time_created.timestamp())
 
     def delete(self, name: str) -> None:
-        """Deletes an object in all versions; one that is missing is fine."""
+        """Deletes an object for good; does nothing if the object is missing."""
         with contextlib.suppress(FileNotFoundError), _errors():
             self._bucket().delete_blob(name)
 
     def _version_of_same(self, name: str, data: bytes) -> str | None:
-        """Returns the version of an object that holds the same; None if it holds anything else.
+        """Returns the version of an object if its content is ``data``, else None.
 
-        The library repeats requests: one that was refused may have succeeded before.
+        The library retries requests: a refused retry may follow a request that succeeded.
         """
         with _errors():
             blob = self._bucket().get_blob(name)
@@ -148,7 +149,7 @@ class GoogleBucket:
         bucket = self._bucket()
         blob, held, token = bucket.blob(target), bucket.blob(source), None
         while True:
-            # Each of our copies may be repeated, also one without conditions.
+            # Copies may be retried, even copies without conditions.
             token, _, _ = blob.rewrite(held, token=token, retry=DEFAULT_RETRY, **conditions)
             if token is None:
                 return
@@ -162,15 +163,15 @@ class GoogleBucket:
 
 
 def _upload(blob: Any, data: bytes, **conditions: int) -> None:
-    # With its size known, a small file takes one request.
+    # If the size is known, a small file takes only one request.
     blob.upload_from_file(io.BytesIO(data), size=len(data), **conditions)
 
 
 @contextlib.contextmanager
 def _errors() -> Iterator[None]:
-    """Raises errors of the service and of its library as OSError, in a line without secrets.
+    """Raises errors of the service and its library as OSError, with one line without secrets.
 
-    FileExistsError says that a condition of the request did not hold.
+    Raises FileExistsError if a condition of the request was not met.
     """
     try:
         import requests

@@ -1,4 +1,4 @@
-"""Where a release can be committed: the interface, local directories, and what a URL names."""
+"""Stores that a release can be committed to: the interface, local directories, and URLs."""
 
 from __future__ import annotations
 
@@ -21,103 +21,109 @@ if TYPE_CHECKING:
     from beam_dp.storage.bucket import Bucket
 
 DRAFT_PREFIX = ".draft-"
-TRIAL = "trial"  # the draw id of a trial's draft
+TRIAL = "trial"  # the draw id in the name of a trial draft
 MAX_CARD_BYTES = 2**26
 FREE = "must be a directory that does not exist yet, or an empty one"
 
 
 class DamagedFileError(Exception):
-    """The bytes are not what the format says; the message says what is wrong."""
+    """A file violates its format; the message describes the violation."""
 
 
 @dataclass(frozen=True)
 class PayloadFile:
-    """What a file holds, as the card of a release states it."""
+    """The digest and size of a file, as stated on the card of a release."""
 
     sha256: str
     num_bytes: int
 
 
 class Store(Protocol):
-    """A directory on one filesystem that holds a release, or will.
+    """A directory on one filesystem that contains, or will contain, a release.
 
-    Drafts are private folders inside it, each of one attempt. ``publish`` is what Beam's own
-    filesystems lack: a file that appears complete, or not at all, and for one caller only.
-    Methods raise OSError on failure unless they say otherwise.
+    Drafts are private folders in the directory, one per attempt. Beam's filesystems lack the
+    method ``publish``: the file appears completely or not at all, and only one caller succeeds.
+    Methods raise OSError on failure unless their docstring states another error.
     """
 
     def check_free(self) -> None:
-        """Raises InputError if it holds more than drafts, or can't be written; writes nothing."""
+        """Raises InputError if the directory contains more than drafts or isn't writable.
+
+        Writes nothing.
+        """
 
     def trial(self) -> AbstractContextManager[Store]:
-        """Returns a new draft as a store of its own, gone at the end; the directory is not made."""
+        """Yields a new draft as a separate store, and removes the draft at the end."""
 
     def exists(self) -> bool:
-        """Returns whether there is such a directory."""
+        """Returns whether the directory exists."""
 
     def folders(self, inside: str, holding: str | None = None) -> list[str]:
-        """Returns the names of the folders in one of its folders, in order.
+        """Returns the names of the subfolders of a folder, sorted.
 
         Args:
-            inside: the path of that folder, from the directory on; it need not exist.
-            holding: returns only folders that hold a published file of this name.
+            inside: the path of the folder relative to the directory; it need not exist.
+            holding: the name of a published file; only subfolders with such a file are returned.
         """
 
     def read(self, name: str, num_bytes: int | None = None) -> bytes:
-        """Returns a published file: of this size, or else of at most ``MAX_CARD_BYTES``.
+        """Returns the content of a published file.
+
+        Args:
+            num_bytes: the size of the file; if None, the file may have ``MAX_CARD_BYTES``.
 
         Raises:
-            DamagedFileError: if it is of another size, or no regular file.
+            DamagedFileError: if the file has another size or is not a regular file.
         """
 
     def fingerprint(self, name: str, draft: str | None = None) -> PayloadFile | None:
-        """Returns what a file holds, or None where there is no such file."""
+        """Returns the digest and size of a file, or None if the file does not exist."""
 
     def open_draft(self, draw_id: str) -> str:
-        """Makes the directory and a new private folder in it, and returns the folder's name."""
+        """Creates the directory and a new private folder in it; returns the folder's name."""
 
     def write_draft(self, draft: str, name: str, data: bytes) -> PayloadFile:
-        """Writes one file of a draft, durably, and returns what it holds."""
+        """Writes one file of a draft durably; returns the file's digest and size."""
 
     def publish(self, draft: str, name: str, data: bytes) -> bool:
-        """Writes a file of a draft, and publishes it under its name unless that exists.
+        """Writes a file of a draft and publishes it under its name, unless the name exists.
 
-        Fails, and publishes nothing, if the draft was withdrawn, at whatever time.
+        Fails, without publishing, if the draft was withdrawn at any earlier time.
 
         Returns:
-            Whether this call published it.
+            Whether this call published the file.
         """
 
     def place(self, draft: str, name: str) -> None:
-        """Moves a file of a draft to its name, if it is still in the draft."""
+        """Moves a file out of a draft to its final name, if the file is still in the draft."""
 
     def drafts(self) -> list[str]:
-        """Returns the names of the drafts that are there."""
+        """Returns the names of the existing drafts."""
 
     def withdraw(self, draft: str) -> str:
-        """Ensures that nothing more is published from a draft; returns its new name."""
+        """Ensures that nothing more is published from a draft; returns the draft's new name."""
 
     def remove_draft(self, draft: str) -> None:
-        """Removes a draft, and the directory if this store made it and nothing else is in it."""
+        """Removes a draft; also removes the directory if it is empty and this store created it."""
 
 
 def check_size(num_bytes: int, promised: int | None) -> None:
-    """Refuses a file of another size than promised, or, without a promise, one too large."""
+    """Refuses a file with a size other than promised; without a promise, a file too large."""
     if promised is not None and num_bytes != promised:
         raise DamagedFileError("does not have the size of its card")
     if promised is None and num_bytes > MAX_CARD_BYTES:
         raise DamagedFileError("is too large for a card")
 
 
-_WITHDRAWN = "~"  # in no name that tempfile makes
-# Bytes as they are, no link, no wait for a writer: not every system has all of these.
+_WITHDRAWN = "~"  # a character that tempfile never uses in names
+# Binary mode, no symbolic links, no waiting for a writer; some systems lack some of these flags.
 _READING = os.O_RDONLY
 for _flag in ("O_BINARY", "O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC"):
     _READING |= getattr(os, _flag, 0)
 
 
 class LocalStore:
-    """A directory of the local filesystem, which must know hard links."""
+    """A directory of the local filesystem, which must support hard links."""
 
     def __init__(self, path: Path, name: str = "output") -> None:
         self._path = path
@@ -125,7 +131,7 @@ class LocalStore:
         self._is_new = False
 
     def check_free(self) -> None:
-        """Raises InputError if it holds more than drafts, or can't be written; writes nothing."""
+        """Raises InputError if the directory contains more than drafts or isn't writable."""
         try:
             if any(not name.startswith(DRAFT_PREFIX) for name in os.listdir(self._path)):
                 raise self._refused(FREE)
@@ -143,7 +149,7 @@ class LocalStore:
 
     @contextlib.contextmanager
     def trial(self) -> Iterator[Store]:
-        """Returns a new folder as a store: in the directory, or in what it would be made in."""
+        """Yields a new folder as a store, in the directory or in its nearest existing parent."""
         folder = Path(tempfile.mkdtemp(prefix=f"{DRAFT_PREFIX}{TRIAL}-", dir=self._existing()))
         try:
             yield LocalStore(folder, self._name)
@@ -151,11 +157,11 @@ class LocalStore:
             shutil.rmtree(folder)
 
     def exists(self) -> bool:
-        """Returns whether there is such a directory."""
+        """Returns whether the directory exists."""
         return self._path.is_dir()
 
     def folders(self, inside: str, holding: str | None = None) -> list[str]:
-        """Returns the names of the folders in one of its folders, in order."""
+        """Returns the names of the subfolders of a folder, sorted."""
         try:
             with os.scandir(self._path / inside) as entries:
                 names = [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
@@ -166,7 +172,7 @@ class LocalStore:
         return sorted(names)
 
     def read(self, name: str, num_bytes: int | None = None) -> bytes:
-        """Returns a regular file that is no link."""
+        """Returns the content of a regular file; refuses symbolic links."""
         if not hasattr(os, "O_NOFOLLOW") and (self._path / name).is_symlink():
             raise DamagedFileError("is not a regular file")
         descriptor = os.open(self._path / name, _READING)
@@ -178,7 +184,7 @@ class LocalStore:
             return file.read(status.st_size)
 
     def fingerprint(self, name: str, draft: str | None = None) -> PayloadFile | None:
-        """Returns what a file holds, or None where there is no such file."""
+        """Returns the digest and size of a file, or None if the file does not exist."""
         try:
             with open(self._path / (draft or ".") / name, "rb") as file:
                 digest = hashlib.file_digest(file, "sha256").hexdigest()
@@ -187,13 +193,13 @@ class LocalStore:
             return None
 
     def open_draft(self, draw_id: str) -> str:
-        """Makes the directory and a new private folder in it, and returns the folder's name."""
+        """Creates the directory and a new private folder in it; returns the folder's name."""
         self._is_new = self._is_new or not self._path.exists()
         self._path.mkdir(parents=True, exist_ok=True)
         return Path(tempfile.mkdtemp(prefix=f"{DRAFT_PREFIX}{draw_id}-", dir=self._path)).name
 
     def write_draft(self, draft: str, name: str, data: bytes) -> PayloadFile:
-        """Writes one file of a draft, durably, and returns what it holds."""
+        """Writes one file of a draft durably; returns the file's digest and size."""
         with open(self._path / draft / name, "xb") as file:
             file.write(data)
             file.flush()
@@ -204,12 +210,12 @@ class LocalStore:
         return written
 
     def publish(self, draft: str, name: str, data: bytes) -> bool:
-        """Writes a file of a draft, and publishes it under its name unless that exists."""
+        """Writes a file of a draft and publishes it under its name, unless the name exists."""
         self.write_draft(draft, name, data)
         return self.create_exclusively(draft, name)
 
     def create_exclusively(self, draft: str, name: str) -> bool:
-        """Links a file of a draft to its name; returns False where that exists."""
+        """Links a file of a draft to its final name; returns False if the name exists."""
         try:
             os.link(self._path / draft / name, self._path / name, follow_symlinks=False)
         except FileExistsError:
@@ -218,20 +224,20 @@ class LocalStore:
         return True
 
     def place(self, draft: str, name: str) -> None:
-        """Moves a file of a draft to its name, if it is still in the draft."""
+        """Moves a file out of a draft to its final name, if the file is still in the draft."""
         with contextlib.suppress(FileNotFoundError):
             os.replace(self._path / draft / name, self._path / name)
             sync_directory(self._path)
 
     def drafts(self) -> list[str]:
-        """Returns the names of the drafts that are there."""
+        """Returns the names of the existing drafts."""
         try:
             return sorted(name for name in os.listdir(self._path) if name.startswith(DRAFT_PREFIX))
         except FileNotFoundError:
             return []
 
     def withdraw(self, draft: str) -> str:
-        """Renames a draft, so that its writer does not find it again; returns its new name."""
+        """Renames a draft, so that the draft's writer can't find it; returns the new name."""
         if draft.endswith(_WITHDRAWN):
             return draft
         with contextlib.suppress(FileNotFoundError):
@@ -239,16 +245,16 @@ class LocalStore:
         return draft + _WITHDRAWN
 
     def remove_draft(self, draft: str) -> None:
-        """Removes a draft, and the directory if this store made it and nothing else is in it."""
+        """Removes a draft; also removes the directory if it is empty and this store created it."""
         shutil.rmtree(self._path / draft, ignore_errors=True)
         if self._is_new:
             with contextlib.suppress(OSError):
                 self._path.rmdir()
 
     def _existing(self) -> Path:
-        """Returns the directory, or the nearest above it that exists."""
+        """Returns the directory, or its nearest existing parent."""
         existing = self._path.absolute()
-        # A drive that is not there has no folder above it.
+        # A missing drive has no parent folder.
         while not os.path.lexists(existing) and existing != existing.parent:
             existing = existing.parent
         return existing
@@ -258,9 +264,9 @@ class LocalStore:
 
 
 def sync_directory(path: str | Path) -> None:
-    """Makes new and removed names in a directory durable, where the system can."""
+    """Makes created and removed names in a directory durable, if the system supports that."""
     if not hasattr(os, "O_DIRECTORY"):
-        return  # Windows opens no directory
+        return  # Windows can't open directories
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)
@@ -269,7 +275,7 @@ def sync_directory(path: str | Path) -> None:
 
 
 def write_new_file(path: str | os.PathLike[str], data: bytes, *, is_private: bool = False) -> None:
-    """Writes a file that must not exist yet; removes it again if it can't be written completely.
+    """Writes a file that must not exist yet; deletes the file if writing fails.
 
     Example:
         >>> write_new_file("domain.json", b"{}")  # doctest: +SKIP
@@ -281,7 +287,7 @@ def write_new_file(path: str | os.PathLike[str], data: bytes, *, is_private: boo
             try:
                 file.write(data)
                 file.flush()
-            except BaseException:  # an interrupt, too
+            except BaseException:  # including an interrupt
                 os.unlink(path)
                 raise
     except FileExistsError:
@@ -294,7 +300,7 @@ def write_new_file(path: str | os.PathLike[str], data: bytes, *, is_private: boo
 
 
 def store_for(directory: str | os.PathLike[str], name: str) -> Store:
-    """Returns the store of a directory, without looking at it.
+    """Returns the store for a directory, without accessing the directory.
 
     ``directory``: a local path, ``gs://BUCKET/FOLDER`` or ``s3://BUCKET/FOLDER``.
 
@@ -317,7 +323,7 @@ def store_for(directory: str | os.PathLike[str], name: str) -> Store:
 
 
 def bucket_of(url: str) -> Bucket | None:
-    """Returns the bucket of an URL, without looking at it; None where it names no bucket."""
+    """Returns the bucket for a URL, without accessing it; None if the URL names no bucket."""
     scheme, _, rest = url.partition("://")
     name, _, folder = rest.partition("/")
     if scheme == "gs":
@@ -342,5 +348,5 @@ def local_path(directory: str | os.PathLike[str], name: str) -> Path:
 
 
 def is_url(text: str) -> bool:
-    """Returns whether a text names a directory on another filesystem than the local one."""
+    """Returns whether a string is a URL rather than a local path."""
     return re.match(r"[A-Za-z][A-Za-z0-9+.-]*://", text) is not None

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from beam_dp.encoding.batch import KeyBatch
 from beam_dp.queries.sparse import Element
 
-# A larger sum counts as this one. Sums of a sketch may wrap around 2^64, since all that follows is
-# modulo 2^64 too; these are compared with 0 and a threshold, where a sum that wraps would be gone.
+# The largest sum; larger sums are capped. Sketch sums may wrap around 2^64, since all later sums
+# are modulo 2^64, too. The sums here are compared with 0 and a threshold, so they must not wrap.
 MOST = 2**62
 _HALF = 32
 _LOW = 2**_HALF - 1
@@ -22,11 +22,11 @@ _LOW = 2**_HALF - 1
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ElementCounts:
-    """The sums of weights by element. Secret, its elements too: only a mechanism may read it.
+    """The sums of weights per element. Elements and sums are secret; only a mechanism reads them.
 
     Args:
-        elements: shape (n,), uint64, ascending, each once, from ``hashing.universe_elements``.
-        counts: shape (n,), int64, 0 < count <= ``MOST``: an element of weight 0 has no place here.
+        elements: shape (n,), uint64, strictly ascending, from ``hashing.universe_elements``.
+        counts: shape (n,), int64, 0 < count <= ``MOST``; elements of weight 0 are left out.
     """
 
     elements: NDArray[np.uint64]
@@ -37,16 +37,16 @@ class ElementCounts:
 
     @classmethod
     def of(cls, batches: Iterable[KeyBatch]) -> ElementCounts:
-        """Returns the counts of all batches; also of pairs of an element and a partial sum.
+        """Returns the sums of all batches, whose weights may be partial sums.
 
-        Sums are capped at ``MOST``: like smaller sums they do not depend on the order of batches,
-        and a record moves them by its weight at most.
+        Sums are capped at ``MOST``. A capped sum does not depend on the order of the batches, and
+        one record changes it by at most the record's weight.
         """
         parts = [(batch.keys, batch.weights) for batch in batches]
         keys = np.concatenate([np.zeros(0, np.uint64), *(keys for keys, _ in parts)])
         weights = np.concatenate([np.zeros(0, np.int64), *(each for _, each in parts)])
         elements, where = np.unique(keys, return_inverse=True)
-        # In two halves, which no number of records that fits in memory lets overflow.
+        # Adds low and high halves separately; records that fit in memory can't overflow a half.
         low, high = np.zeros((2, len(elements)), np.int64)
         np.add.at(low, where, weights & _LOW)
         np.add.at(high, where, weights >> _HALF)
@@ -61,7 +61,7 @@ _KINDS = frozenset((str, bytes, int))
 
 @dataclass(frozen=True, eq=False, repr=False)
 class KeyCounts:
-    """Exact counts by key: text, bytes or integers. Secret, its keys too."""
+    """Exact counts per key: text, bytes or integers. Keys and counts are secret."""
 
     counts: Mapping[Element, int]
 
@@ -70,11 +70,11 @@ class KeyCounts:
 
     @classmethod
     def of(cls, keys: Iterable[Any]) -> KeyCounts:
-        """Returns the counts of records, given by their keys; those of other types are left out."""
-        # Refusing a record would tell that it is there.
+        """Returns the number of records per key; keys of other types are left out."""
+        # An error would reveal that the record exists.
         return cls(dict(Counter(key for key in keys if type(key) in _KINDS)))
 
     @property
     def num_records(self) -> int:
-        """The number of records; secret."""
+        """The number of records, which is secret."""
         return sum(self.counts.values())

@@ -1,4 +1,4 @@
-"""Exact marginals and histograms of a domain, and which of them to count for a workload."""
+"""Exact marginals and histograms of a domain, and the choice of tables to count for a workload."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from beam_dp.errors import InputError, magnitude
 from beam_dp.queries.dense_tables import marginal_tables
 from beam_dp.summaries.shards import CellCounts, num_blocks, read_shards
 
-MAX_CELLS = 2**28  # of all tables together: 2 GiB
-# A merged table of this many cells (512 KiB) still fits a core's second cache.
+MAX_CELLS = 2**28  # limit for all tables together: 2 GiB
+# A merged table of this size (512 KiB) still fits in a core's L2 cache.
 _MERGED_CELLS = 2**16
-_CHUNK_RECORDS = 2**15  # a joint index of one chunk stays in cache, too
+_CHUNK_RECORDS = 2**15  # the joint index of a chunk of this size stays in the cache, too
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Marginals:
-    """Exact tables of some sets of attributes. Secret: only a mechanism may read them.
+    """Exact tables for some sets of attributes. Secret: only a mechanism may read the tables.
 
-    ``tables``: for each set of attributes, in domain order, its counts, one axis an attribute,
-    int64, records.
+    ``tables``: the counts for each set of attributes, listed in domain order; int64, records, one
+    axis per attribute.
     """
 
     domain: Domain
@@ -45,7 +45,7 @@ class Marginals:
         return f"Marginals(tables={list(self.tables)})"
 
     def marginal(self, names: Iterable[str]) -> NDArray[np.int64]:
-        """Returns one table, its axes in the order given, from the smallest that holds it."""
+        """Returns one table, its axes in the order given, from the smallest table containing it."""
         attributes = tuple(names)
         axes = self.domain.axes(attributes)
         ordered = tuple(self.domain.names[axis] for axis in sorted(set(axes)))
@@ -62,20 +62,20 @@ class Marginals:
 def merge_tables(
     domain: Domain, tables: Iterable[tuple[str, ...]], max_cells: int = _MERGED_CELLS
 ) -> list[tuple[str, ...]]:
-    """Returns fewer, larger tables that together hold every given one.
+    """Returns fewer, larger tables that together contain every given table.
 
-    Counting a record costs about the same in any table that fits the cache, so tables are
-    united while their union has at most ``max_cells`` cells: each goes into the union that
-    it enlarges least. A table above the limit stays alone with those it contains. The result is in
-    domain order, sorted so that neighbours share first attributes.
+    Counting a record costs about the same in any table that fits in the cache, so tables are
+    merged while the merged table has at most ``max_cells`` cells: each table is added to the
+    merged table that it enlarges least. A table above the limit is merged only with tables that it
+    contains. The result is in domain order, sorted so that neighbours share first attributes.
     """
     sizes = domain.shape
     # Products may pass every integer type; only those up to max_cells have to be exact.
     float_sizes = np.array(sizes, np.float64)
     sets = {tuple(sorted(set(domain.axes(names)))) for names in tables}
-    # Largest first; those of equal size by their attributes as a bit mask.
+    # Sorted by size, largest first; tables of equal size by the bit mask of their attributes.
     ordered = sorted((-math.prod(sizes[axis] for axis in axes), axes[::-1], axes) for axes in sets)
-    # Of each union: which attributes it holds (rows are attributes), and its cells.
+    # For each merged table (a column): the attributes in it (rows), and its number of cells.
     held = np.zeros((len(sizes), len(sets)), np.bool_)
     cells = np.empty(len(sets))
     num_unions = 0
@@ -96,9 +96,10 @@ def merge_tables(
 
 
 def _merged_tables(domain: Domain, tables: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
-    """Returns merged tables of at most 2^28 cells together, by public sizes alone.
+    """Returns merged tables with at most 2^28 cells in total, chosen by public sizes alone.
 
-    Very many small tables can take more room once merged than before: then they are merged less.
+    Merging very many small tables can increase the total number of cells; then the limit per
+    merged table is lowered.
     """
 
     def num_cells(names: tuple[str, ...]) -> int:
@@ -121,9 +122,9 @@ def _merged_tables(domain: Domain, tables: Sequence[tuple[str, ...]]) -> list[tu
 class MarginalsAccumulator:
     """Counts many marginals in one pass over the code columns (an ``Accumulator``).
 
-    Tables are united into fewer, larger ones (``merge_tables``), whose joint indices are built
-    attribute by attribute and shared where tables begin alike. All tables together have at most
-    2^28 cells.
+    Tables are merged into fewer, larger tables (``merge_tables``). Joint indices are built
+    attribute by attribute and shared by tables with the same first attributes. All tables together
+    have at most 2^28 cells.
     """
 
     def __init__(self, domain: Domain, tables: Iterable[Iterable[str]]) -> None:
@@ -144,15 +145,15 @@ class MarginalsAccumulator:
 
     @property
     def num_merged_tables(self) -> int:
-        """Number of tables that are counted for each record."""
+        """Number of merged tables, in which each record is counted."""
         return len(self._merged)
 
     def create(self) -> list[CellCounts]:
-        """Returns the state of no records."""
+        """Returns the state before any record is added."""
         return [CellCounts(size) for size in self._sizes]
 
     def add_batch(self, state: list[CellCounts], batch: EncodedBatch) -> list[CellCounts]:
-        """Returns the state with the batch added. Cost: a few ns a record and merged table."""
+        """Returns the state with the batch added. Cost: a few ns per record and merged table."""
         codes = batch.code_columns(self.domain)
         num_records = len(codes[0]) if len(codes) else 0
         for start in range(0, num_records, _CHUNK_RECORDS):
@@ -166,7 +167,7 @@ class MarginalsAccumulator:
                 yield first + block, shard
 
     def from_shards(self, shards: Iterable[tuple[int, bytes]]) -> Marginals:
-        """Returns the wanted tables of all shards."""
+        """Returns the requested tables, summed over all shards."""
         of_table: list[list[tuple[int, bytes]]] = [[] for _ in self._sizes]
         for block, shard in shards:
             table = int(np.searchsorted(self._first_block, block, side="right")) - 1
@@ -205,10 +206,10 @@ MAX_TOTAL = 2**61
 
 
 def clipped_counts(counts: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Returns the counts of all cells of one table, clipped to 0 to 2^61 over their number.
+    """Returns the counts of one table, each clipped to [0, 2^61 / number of cells].
 
-    The limit is public, and far above the counts of any table. It keeps sums within 64 bits: sums
-    that wrap are only private as long as nothing but sums and noise follows.
+    The upper limit is public and far above the counts of any table. The limit keeps sums within 64
+    bits: sums that wrap around are private only if they are used for nothing but sums and noise.
 
     Privacy: sensitivities that are proved for the counts hold after clipping, for both relations.
     Clipping a number is monotone and brings no two numbers further apart. Where a unit's records
@@ -216,8 +217,8 @@ def clipped_counts(counts: NDArray[np.int64]) -> NDArray[np.int64]:
     c_x: as if only some of these records had been added. Where they are replaced, some cells
     gain and others lose, each at most k together; after clipping each moves the same way and no
     further: as if fewer records had come or gone, which every sensitivity allows for, since a
-    record may always lie outside the domain. This needs that everything is computed from this one
-    table: tables of several sets of attributes must not be clipped each by itself.
+    record may always lie outside the domain. The argument requires that everything is computed
+    from this one table: tables of several sets of attributes must not be clipped separately.
     """
     most = MAX_TOTAL // max(counts.size, 1)
     if counts.size and not (int(counts.min()) >= 0 and int(counts.max()) <= most):
@@ -229,8 +230,8 @@ def clipped_counts(counts: NDArray[np.int64]) -> NDArray[np.int64]:
 class Histogram:
     """Exact counts of all cells of a domain. Secret: only a mechanism may read it.
 
-    ``counts``: shape (num_cells,), int64, records; sums to the number of records, except for
-    cells that are clipped at a limit that none reaches (``clipped_counts``).
+    ``counts``: shape (num_cells,), int64, records; the sum is the number of records, unless a cell
+    exceeds the limit of ``clipped_counts``, which does not happen in practice.
     """
 
     domain: Domain
@@ -250,14 +251,14 @@ class Histogram:
         return self.marginals([attributes]).marginal(attributes)
 
     def marginals(self, tables: Iterable[Iterable[str]]) -> Marginals:
-        """Returns the tables of many sets of attributes, in a few passes that all share."""
+        """Returns the tables for many sets of attributes, computed in a few shared passes."""
         wanted = [in_domain_order(self.domain, names) for names in tables]
         counts = self.counts.reshape(self.domain.shape)
         return Marginals(self.domain, marginal_tables(counts, self.domain.names, wanted))
 
 
 def in_domain_order(domain: Domain, names: Iterable[str]) -> tuple[str, ...]:
-    """Returns attributes in domain order."""
+    """Returns the names of attributes, sorted in domain order."""
     return tuple(domain.names[axis] for axis in sorted(domain.axes(domain.restrict(names).names)))
 
 
@@ -273,11 +274,11 @@ class HistogramAccumulator:
 
     @property
     def num_cells(self) -> int:
-        """Number of cells that are counted."""
+        """Number of cells of the histogram."""
         return self.domain.num_cells
 
     def create(self) -> CellCounts:
-        """Returns the state of no records."""
+        """Returns the state before any record is added."""
         return CellCounts(self.domain.num_cells)
 
     def add_batch(self, state: CellCounts, batch: EncodedBatch) -> CellCounts:
@@ -290,12 +291,12 @@ class HistogramAccumulator:
         return state.to_shards()
 
     def from_shards(self, shards: Iterable[tuple[int, bytes]]) -> Histogram:
-        """Returns the histogram of all shards."""
+        """Returns the histogram, summed over all shards."""
         return Histogram(self.domain, read_shards(shards, self.domain.num_cells))
 
 
-# Beyond this many merged tables a record is counted faster in one histogram of the domain,
-# whose tables are then summed up once; up to 2^26 cells (512 MiB) of it.
+# With more merged tables, counting each record in one histogram of the domain is faster; the tables
+# are then computed from the histogram. The histogram may have up to 2^26 cells (512 MiB).
 _FEW_TABLES = 4
 _HISTOGRAM_CELLS = 2**26
 
@@ -303,7 +304,7 @@ _HISTOGRAM_CELLS = 2**26
 def choose_accumulator(
     domain: Domain, tables: Iterable[tuple[str, ...]]
 ) -> HistogramAccumulator | MarginalsAccumulator:
-    """Returns what to count so that all tables follow from it, by public sizes alone."""
+    """Returns an accumulator from which all tables can be computed, chosen by public sizes alone."""
     try:
         marginals = MarginalsAccumulator(domain, tables)
     except InputError:

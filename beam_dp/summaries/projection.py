@@ -1,4 +1,4 @@
-"""The exact hashed projection of a universe, and the limit on each unit's own sketch."""
+"""The exact hashed projection of a universe, and the norm limit on the sketch of each unit."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from beam_dp.summaries.shards import read_shards, write_shards
 
 Signs = DenseSigns | BlockSigns
 
-# A worker holds all sums, 512 MiB.
+# The limit because a worker keeps all sums in memory: 512 MiB.
 MAX_PROJECTION_WIDTH = 2**26
-# The hash is evaluated fastest on thousands of keys at a time, and more keys repeat themselves.
+# The hash is fastest on thousands of keys at once, and larger batches contain more repeated keys.
 _PENDING_KEYS = 2**18
 
 
@@ -26,7 +26,7 @@ _PENDING_KEYS = 2**18
 class Projection:
     """Exact sums of the columns of all records. Secret: only a mechanism may read it.
 
-    ``sums``: shape (projection_width,), int64: before any scaling, so exact.
+    ``sums``: shape (projection_width,), int64; exact, because the sums are not scaled yet.
     """
 
     sums: NDArray[np.int64]
@@ -36,7 +36,7 @@ class Projection:
 
 
 class ProjectionState:
-    """Sums so far, and keys that wait to be hashed together."""
+    """The sums so far, and the pending keys, which are hashed together later."""
 
     def __init__(self) -> None:
         self.sums: NDArray[np.int64] | None = None
@@ -51,8 +51,8 @@ class ProjectionState:
 class ProjectionAccumulator:
     """Adds up the columns of records (an ``Accumulator`` of ``KeyBatch``).
 
-    Sums are 64-bit integers, exact while all weights together are below 2^63; beyond, they
-    are exact modulo 2^64. The hash key of ``signs`` is drawn before any record is read.
+    Sums are 64-bit integers. They are exact while the sum of all weights is below 2^63, and exact
+    modulo 2^64 otherwise. The hash key of ``signs`` is drawn before any record is read.
     """
 
     def __init__(self, signs: Signs) -> None:
@@ -65,7 +65,7 @@ class ProjectionAccumulator:
         self.signs = signs
 
     def create(self) -> ProjectionState:
-        """Returns the state of no records."""
+        """Returns the state before any record is added."""
         return ProjectionState()
 
     def add_batch(self, state: ProjectionState, batch: KeyBatch) -> ProjectionState:
@@ -84,7 +84,7 @@ class ProjectionAccumulator:
             yield from write_shards(state.sums)
 
     def from_shards(self, shards: Iterable[tuple[int, bytes]]) -> Projection:
-        """Returns the projection of all shards."""
+        """Returns the projection, summed over all shards."""
         return Projection(read_shards(shards, self.signs.projection_width))
 
     def _hash_pending(self, state: ProjectionState) -> None:
@@ -104,16 +104,17 @@ def within_squared_norm(
     row_width: int,
     max_squared_norm: int,
 ) -> KeyBatch:
-    """Returns the records of each unit up to the first that takes its sketch over a limit.
+    """Returns the records of each unit before the first record that takes its sketch over a limit.
 
-    The records of a unit must be together in one batch, in an order that its own records alone
-    decide, such as by their encoded values: what is kept of it then depends on nothing else.
+    All records of a unit must be in one batch, in an order that depends only on the unit's own
+    records, such as sorted by encoded values. Then the kept records of a unit depend only on the
+    records of that unit.
 
-    ``unit_of``: shape (n,), which unit a record is of; equal numbers are adjacent.
+    ``unit_of``: the number of each record's unit, shape (n,); equal numbers are adjacent.
 
-    Guarantee: the sum of the squares of the sketch of what is kept of each unit is at most the
-    limit: adding or removing the unit moves the sketch of all data by at most its root in L2 norm,
-    replacing it by twice that.
+    Guarantee: for each unit, the squared L2 norm of the sketch of its kept records is at most the
+    limit. Adding or removing the unit changes the sketch of all data by at most the limit's square
+    root in L2 norm, and replacing the unit by at most twice that.
     """
     buckets, entries = signs.buckets_and_signs(batch.keys)
     cells_of_rows = cell_of(buckets, row_width) + np.arange(signs.num_blocks) * row_width
@@ -130,6 +131,6 @@ def within_squared_norm(
             before = cells.get(place, 0)
             cells[place] = before + change
             squared += change * (2 * before + change)
-        # Once over the limit, none of the unit's further records is looked at.
+        # Once a unit exceeds the limit, its further records are skipped.
         kept[record] = squared <= max_squared_norm
     return KeyBatch(batch.keys[kept], batch.weights[kept])

@@ -1,9 +1,9 @@
-"""Accumulators, counts of cells, and the blocks of counts that travel between workers as bytes.
+"""Accumulators, counts of cells, and the blocks of counts that workers exchange as bytes.
 
-A shard holds one block of at most ``BLOCK_CELLS`` counts, so no element passes 1 MiB. Counts
-are written in the narrowest type that holds them, unsigned where none is negative, and either all
-of them or only those that are not zero, whichever is shorter. Adding shards is exact, associative
-and commutative.
+A shard contains one block of at most ``BLOCK_CELLS`` counts, so that no element exceeds 1 MiB.
+Counts are written in the narrowest sufficient type, unsigned if no count is negative. A shard
+contains either all counts or only the nonzero counts, whichever is shorter. Adding shards is exact,
+associative and commutative.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ class Accumulator(Protocol[Batch, State, Summary]):
     """Reduces batches of records to a summary of exact integers.
 
     Every implementation obeys these laws, which ``tests/laws/test_accumulators.py`` checks:
-    the summary depends on the multiset of records alone, never on how they were split into
-    batches, ordered or sent as shards; and no batch at all gives a summary of the same shape.
+    the summary depends only on the multiset of records, not on batches, order or shards; and the
+    summary of no batches has the same shape as any other.
 
-    A state travels between workers as shards: pairs of a block number and bytes
-    that are added block by block, in any order. How many blocks there can be is public.
-    A state that was passed to ``add_batch`` must not be used again.
+    Workers send a state as shards: pairs of a block number and bytes, which are added block by
+    block, in any order. The maximum number of blocks is public. A state that was passed to
+    ``add_batch`` must not be used again.
     """
 
     def create(self) -> State:
-        """Returns the state of no records."""
+        """Returns the state before any record is added."""
 
     def add_batch(self, state: State, batch: Batch) -> State:
         """Returns the state with the batch added."""
@@ -42,18 +42,18 @@ class Accumulator(Protocol[Batch, State, Summary]):
         """Yields the state block by block; blocks without records may be left out."""
 
     def from_shards(self, shards: Iterable[tuple[int, bytes]]) -> Summary:
-        """Returns the summary of all shards; a block may come any number of times, or never."""
+        """Returns the summary of all shards; a block may occur any number of times, or never."""
 
 
 BLOCK_CELLS = 2**17
 
 # The first byte of a shard; the sums of a projection are signed.
 _DENSE, _SPARSE, _DENSE_SIGNED, _SPARSE_SIGNED = range(4)
-_HEADER_BYTES = 8  # keeps the arrays behind it aligned
+_HEADER_BYTES = 8  # keeps the arrays after the header aligned
 
 
 def num_blocks(num_cells: int) -> int:
-    """Returns how many blocks hold ``num_cells`` counts."""
+    """Returns the number of blocks needed for ``num_cells`` counts."""
     return -(-num_cells // BLOCK_CELLS)
 
 
@@ -78,7 +78,7 @@ def write_shard(counts: NDArray[np.int64]) -> bytes:
 def write_sparse_shard(offsets: NDArray[np.int64], counts: NDArray[np.int64]) -> bytes:
     """Returns a block that is zero except at distinct ``offsets``, as bytes."""
     kind, width = _narrowest(counts)
-    # Counts come first, so that both arrays are aligned.
+    # Counts precede offsets, so that both arrays are aligned.
     return (
         _header(_SPARSE if kind == "u" else _SPARSE_SIGNED, width)
         + counts.astype(f"<{kind}{width}").tobytes()
@@ -87,7 +87,7 @@ def write_sparse_shard(offsets: NDArray[np.int64], counts: NDArray[np.int64]) ->
 
 
 def add_shard(into: NDArray[np.int64], shard: bytes) -> None:
-    """Adds a shard to its block of counts, in place; zeros at its end may have been left out."""
+    """Adds a shard to its block of counts, in place; a shard may omit trailing zeros."""
     layout, width = shard[0], shard[1]
     body = memoryview(shard)[_HEADER_BYTES:]
     kind = "i" if layout in (_DENSE_SIGNED, _SPARSE_SIGNED) else "u"
@@ -101,7 +101,7 @@ def add_shard(into: NDArray[np.int64], shard: bytes) -> None:
 
 
 def shard_length(shard: bytes) -> int:
-    """Returns how many counts a shard's block has, without zeros at its end that were left out."""
+    """Returns the number of counts in a shard's block, without omitted trailing zeros."""
     layout, width = shard[0], shard[1]
     num_bytes = len(shard) - _HEADER_BYTES
     if layout in (_DENSE, _DENSE_SIGNED):
@@ -113,7 +113,7 @@ def shard_length(shard: bytes) -> int:
 
 
 def sum_shards(shards: Iterable[bytes]) -> NDArray[np.int64]:
-    """Returns the sum of shards of one block, as long as the longest of them."""
+    """Returns the sum of shards of one block, with the length of the longest shard."""
     parts = list(shards)
     total = np.zeros(max(map(shard_length, parts), default=0), np.int64)
     for shard in parts:
@@ -140,7 +140,7 @@ def _header(layout: int, width: int) -> bytes:
 
 
 def _narrowest(counts: NDArray[np.int64]) -> tuple[str, int]:
-    """Returns the kind and the bytes of the narrowest integer type that holds all counts."""
+    """Returns the kind and width in bytes of the narrowest integer type that fits all counts."""
     least, largest = int(counts.min(initial=0)), int(counts.max(initial=0))
     if least < 0:
         reach = 2 * max(largest, -least - 1)
@@ -148,7 +148,7 @@ def _narrowest(counts: NDArray[np.int64]) -> tuple[str, int]:
     return "u", next(width for width in (1, 2, 4, 8) if largest < 256**width)
 
 
-# Up to here the dense array (32 MiB) costs a bundle less than sorting its records would.
+# Up to this size, a dense array (32 MiB) costs a bundle less than sorting the bundle's records.
 _DENSE_CELLS = 2**22
 _PENDING_RECORDS = 2**21
 _MAX_RECENT = 2**32 - 1
@@ -157,14 +157,14 @@ _MAX_RECENT = 2**32 - 1
 class CellCounts:
     """Exact counts of integer cells.
 
-    Small tables are one dense array from the first record on. Large ones hold the distinct
-    cells met so far, sorted, so that a bundle of few records over 2^28 cells stays small,
-    and turn dense when the distinct cells would take half the memory of the dense array.
+    Small tables are one dense array from the first record on. Large tables store the distinct
+    cells seen so far, sorted, so that a bundle of few records over 2^28 cells stays small. Large
+    tables become dense when the distinct cells take half the memory of a dense array.
     """
 
     def __init__(self, num_cells: int) -> None:
         self.num_cells = num_cells
-        # Half the size of the final counts: more of them stay in the cache.
+        # With half the width of the final counts, more counts fit in the cache.
         self._recent = np.zeros(num_cells, np.uint32) if num_cells <= _DENSE_CELLS else None
         self._num_recent = 0
         self._dense: NDArray[np.int64] | None = None
@@ -177,10 +177,10 @@ class CellCounts:
         return f"CellCounts(num_cells={self.num_cells})"
 
     def add(self, cells: NDArray[Any]) -> None:
-        """Counts one record in each of ``cells``, shape (n,). Cost: 1 to 10 ns a record."""
+        """Counts one record in each of ``cells``, shape (n,). Cost: 1 to 10 ns per record."""
         if self._recent is not None:
-            # numpy's add.at is faster than its bincount, which allocates a table a call; but only
-            # with a number of the table's own type.
+            # np.add.at is faster than np.bincount, which allocates a table per call; but only with
+            # an increment of the table's own type.
             if self._num_recent + cells.size > _MAX_RECENT:
                 self._count_pending()
             np.add.at(self._recent, cells, np.uint32(1))
@@ -191,7 +191,7 @@ class CellCounts:
             return
         self._pending.append(cells)
         self._num_pending += cells.size
-        # What is known is sorted again each time: not more often than it doubles.
+        # Every flush sorts the known cells again, so wait until their number can have doubled.
         if self._num_pending >= max(_PENDING_RECORDS, self._cells.size):
             self._count_pending()
 
@@ -200,7 +200,7 @@ class CellCounts:
         return (shard for _, shard in self.to_shards_of_tables(self.num_cells))
 
     def to_shards_of_tables(self, size: int) -> Iterator[tuple[int, tuple[int, bytes]]]:
-        """Yields (table, shard) of many tables: cells of table t begin at ``t * size``."""
+        """Yields (table, shard) for many tables; the cells of table t begin at ``t * size``."""
         self._count_pending()
         if self._dense is not None:
             for start in range(0, self.num_cells, size):
