@@ -69,8 +69,7 @@ class Store(Protocol):
     def read(self, name: str, num_bytes: int | None = None) -> bytes:
         """Returns the content of a published file.
 
-        Args:
-            num_bytes: the size of the file; if None, the file may have ``MAX_CARD_BYTES``.
+        ``num_bytes``: the required size; None for any size up to ``MAX_CARD_BYTES``.
 
         Raises:
             DamagedFileError: if the file has another size or is not a regular file.

@@ -304,7 +304,7 @@ _HISTOGRAM_CELLS = 2**26
 def choose_accumulator(
     domain: Domain, tables: Iterable[tuple[str, ...]]
 ) -> HistogramAccumulator | MarginalsAccumulator:
-    """Returns an accumulator from which all tables can be computed, chosen by public sizes alone."""
+    """Returns an accumulator that yields all tables, chosen by public sizes alone."""
     try:
         marginals = MarginalsAccumulator(domain, tables)
     except InputError:
