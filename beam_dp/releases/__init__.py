@@ -1,1 +1,1 @@
-"""Releases: public values that may be copied and queried at no further privacy cost."""
+"""Releases: public values that anyone may copy and query at no further privacy cost."""

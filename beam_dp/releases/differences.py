@@ -1,4 +1,4 @@
-"""Comparing the cells of two releases: their differences, and the error bars of these."""
+"""Compares the cells of two releases and returns the differences with error bars."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from beam_dp.releases.release import Release
 
 @runtime_checkable
 class MarginalsRelease(Protocol):
-    """A release of a workload of marginals, which it answers."""
+    """A release that was made for a workload of marginals and answers them."""
 
     domain: Domain
     workload: Workload
 
     def answer(self, workload: Workload) -> Sequence[Any]:
-        """Returns the values of each marginal, and the standard error of a cell."""
+        """Returns the values of each marginal with the standard error of a cell."""
 
 
 @dataclasses.dataclass(frozen=True)
 class CellDifference:
-    """One cell of two releases.
+    """The answers of two releases for one cell.
 
     ``first``: the answer of the first release, in records.
-    ``standard_error``: of the difference, from the noise of both; None, so that there is no
-    error bar, where one of them states no error for this cell.
+    ``standard_error``: the standard error of the difference, from the noise of both releases; None
+    (no error bar) if a release states no error for this cell.
     """
 
     cell: tuple[tuple[str, str], ...]
@@ -42,12 +42,12 @@ class CellDifference:
 
     @property
     def difference(self) -> float:
-        """How many records more the second release says."""
+        """The second answer minus the first one, in records."""
         return self.second - self.first
 
     @property
     def z_score(self) -> float | None:
-        """The difference in standard errors; None where there is no error bar."""
+        """The difference divided by the standard error; None if there is no error bar."""
         return self.difference / self.standard_error if self.standard_error else None
 
     def to_json(self) -> dict[str, Any]:
@@ -65,28 +65,28 @@ class CellDifference:
 def compare_releases(
     first: Release, second: Release, workload: Workload | None = None
 ) -> list[CellDifference]:
-    """Returns the cells that two releases both hold, those that differ most first.
+    """Returns the cells that two releases share, ordered by how much the answers differ.
 
-    Accuracy: the noises of two draws are independent, so that the variances add up: exactly, for
-    interval counts and tables of windows. The cells of a synthetic database are fitted; what is
-    stated of them is the error of the measurements, which a fit mostly lowers. Where the records
-    are the same, z-scores beyond 3 are rare: 27 of 10,000 cells with Gaussian noise, up to 100 with
+    Accuracy: the noise of two draws is independent, so the variances add up: exactly, for interval
+    counts and tables of windows. The cells of a synthetic database are fitted; their stated error
+    is the error of the measurements, which a fit mostly lowers. If both releases are about the same
+    records, z-scores beyond 3 are rare: 27 of 10,000 cells with Gaussian noise, up to 100 with
     Laplace noise.
 
     Args:
         first: synthetic records, tables of a window, or interval counts.
-        second: of the same domain, or of the same attribute for interval counts; another draw.
-        workload: marginals to compare; by default all that both releases were made for. Of
-            interval counts the cells are compared.
+        second: another draw for the same domain, or for the same attribute of interval counts.
+        workload: marginals to compare; by default all marginals that both releases were made for.
+            For interval counts, the cells of the attribute are compared.
 
     Returns:
-        Cells with an error bar first, the largest z-score first; then those without one, the
-        largest difference first.
+        First the cells with an error bar, by descending z-score; then the cells without an error
+        bar, by descending difference.
 
     Raises:
-        InputError: if the releases do not hold the same cells, or are one draw.
+        InputError: if the releases do not have the same cells, or are copies of one draw.
 
-    Cost: about 5 microseconds a cell.
+    Cost: about 5 microseconds per cell.
     """
     if first.draw_id == second.draw_id:
         raise InputError("second", second.draw_id, "must be another draw than the first release")
@@ -97,7 +97,7 @@ def compare_releases(
 
 
 def not_comparable(first: object, second: object) -> InputError:
-    """Returns the error for two releases that do not hold the same cells."""
+    """Returns the error for two releases that do not have the same cells."""
     kinds = f"{type(first).__name__} and {type(second).__name__}"
     condition = (
         "must both be synthetic databases or tables of windows, of one domain, or both"
@@ -114,7 +114,7 @@ def _rank(each: CellDifference) -> tuple[bool, float]:
 def marginal_differences(
     first: MarginalsRelease, second: Release, workload: Workload | None
 ) -> Iterator[CellDifference]:
-    """Yields the cells of marginals that two releases answer, synthetic records or tables."""
+    """Yields the cells of the marginals that two releases of records or tables both answer."""
     if not isinstance(second, MarginalsRelease):
         raise not_comparable(first, second)
     domain = first.domain

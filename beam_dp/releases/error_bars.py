@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 ErrorKind = Literal["exact", "approximate", "model_based"]
-_KINDS: tuple[ErrorKind | None, ...] = get_args(ErrorKind)  # the surest first
+_KINDS: tuple[ErrorKind | None, ...] = get_args(ErrorKind)  # the most certain kind first
 
-# A number of records below this many standard errors may be 0.
+# If a number of records is below this many standard errors, the true number may be 0.
 _LEAST_DEVIATIONS = 4.0
 
 
@@ -21,16 +21,17 @@ _LEAST_DEVIATIONS = 4.0
 class Estimate:
     """An answer with its error bar.
 
-    ``standard_error``: in the same unit; None if none can be stated honestly.
-    ``margin``: in 95 % of cases, the truth is within this distance; None like the standard
-    error.
-    ``kind``: of the error. ``exact``: it follows from the noise alone, for all data;
+    ``standard_error``: the standard error in the unit of the value; None if it is unknown.
+    ``margin``: the distance within which the truth is in 95 % of cases; None if there is no
+    standard error.
+    ``kind``: the kind of the error. ``exact``: it follows from the noise alone, for all data;
     ``approximate``: predicted, for attributes that were measured together, or for a ratio, to
     first order; ``model_based``: predicted, for interactions that were not measured.
-    ``reason``: why there is no error bar; empty if there is one.
-    ``bound``: proved. The errors of all answers to one request, or of all that the release was
-    made for, are within theirs, except with ``failure_probability``; None without a proof.
-    ``failure_probability``: of the bound, in (0, 1).
+    ``reason``: the reason why there is no error bar; empty if there is an error bar.
+    ``bound``: a proved bound on the error; None without a proof. Except with
+    ``failure_probability``, all answers to one request, or all answers that the release was made
+    for, are within their bounds.
+    ``failure_probability``: the probability that the bounds fail, in (0, 1).
     """
 
     value: float
@@ -51,12 +52,12 @@ class Estimate:
 
 @dataclass(frozen=True, eq=False)
 class MarginalAnswer:
-    """One marginal, answered from a release.
+    """The answer of a release to one marginal.
 
-    ``attributes``: names, in domain order: the axes of ``values``.
-    ``values``: expected number of records in each cell, float64; they sum to ``num_records``.
-    ``standard_error``: of one cell, in records; None where the release states none.
-    ``bound``: no cell's error exceeds it, except with ``failure_probability``; in records.
+    ``attributes``: the names of the axes of ``values``, in domain order.
+    ``values``: the expected number of records in each cell, float64; the sum is ``num_records``.
+    ``standard_error``: the standard error of one cell, in records; None if it is not stated.
+    ``bound``: a bound on the error of every cell, except with ``failure_probability``, in records.
     """
 
     attributes: tuple[str, ...]
@@ -68,23 +69,23 @@ class MarginalAnswer:
 
 @dataclass(frozen=True)
 class Ratio:
-    """A sum over a number of records, both estimated in one way; None if either is not."""
+    """An estimated sum and an estimated number of records; None if there is no estimate."""
 
     total: Estimate | None
     number: Estimate | None
 
     @property
     def value(self) -> float:
-        """The quotient; 0 if there is none."""
+        """The quotient; 0 if there are no records."""
         if self.total is None or self.number is None or not self.number.value > 0:
             return 0.0
         return self.total.value / self.number.value
 
     def with_error(self, moved: Estimate | None) -> Estimate | None:
-        """Returns the quotient; its error is that of ``moved``, divided by the number.
+        """Returns the quotient with the error of ``moved`` divided by the number of records.
 
-        That is the error to first order, at the estimated number and quotient: exact only if the
-        number is known, or without any error.
+        This is the error to first order, at the estimated number and quotient. It is exact only if
+        the number is known, or if nothing has an error.
         """
         number = self.number
         if moved is None or number is None:
@@ -103,6 +104,6 @@ class Ratio:
 
 
 def weakest_kind(answers: Iterable[Estimate]) -> ErrorKind | None:
-    """Returns the kind of an error that follows from several; None if one of them has no error."""
+    """Returns the kind of an error that combines several errors; None if an error is missing."""
     kinds = {each.kind for each in answers}
     return None if None in kinds else max(kinds, key=_KINDS.index)

@@ -1,4 +1,4 @@
-"""The table of kinds of releases, by which all of them are written, read and verified."""
+"""The kinds of releases, and functions that write, read and verify releases of all kinds."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ if TYPE_CHECKING:
 ReleaseT = TypeVar("ReleaseT", bound=Release)
 
 
-# The folder of each kind, next to this file, by the name of the kind in cards. It has
-#   files.py     ``payload``: the files of a release, by name; and ``read``: the release of a card
-#                and its payload, which may raise InputError or DamagedFileError;
-#   verify.py    ``verify_KIND``: the verification of a release;
-#   describe.py  ``describe_KIND``: the tables that `beam-dp describe` prints; and ``report_KIND``:
-#                the sections of `beam-dp report`;
-#   answer.py    ``answer_KIND``: prints the answers to a command line of `beam-dp answer`; and,
-#                if it has cells, ``compare_KIND``: the differences between those of two releases.
-# A module is imported when it is first needed: reading one kind loads nothing of the others.
+# The folder of each kind, next to this file, by the name of the kind in cards. A folder has
+#   files.py     ``payload``: returns the files of a release, by name; and ``read``: returns the
+#                release of a card and a payload, and may raise InputError or DamagedFileError;
+#   verify.py    ``verify_KIND``: verifies a release;
+#   describe.py  ``describe_KIND``: returns the tables that `beam-dp describe` prints; and
+#                ``report_KIND``: returns the sections of `beam-dp report`;
+#   answer.py    ``answer_KIND``: prints the answers that a `beam-dp answer` command asks for; and,
+#                for kinds with cells, ``compare_KIND``: yields the differences of two releases.
+# A module is imported when it is first needed: reading one kind does not load other kinds' code.
 KINDS = {
     "synthetic_database": "synthetic_database",
     "intervals": "intervals",
@@ -46,25 +46,25 @@ KINDS = {
     "answers": "answers",
     "window_tables": "windows",
 }
-# Errors that a card without a field, or with one of another type, may cause.
+# Errors that a card may cause if a field is missing or has another type.
 _DAMAGE = (ArithmeticError, AssertionError, LookupError, TypeError, ValueError)
-# A directory of many releases has no files of its own kind.
+# The directory of a horizon contains releases but has no payload of its own.
 _FOLDERS = {**KINDS, "horizon": "windows"}
 
 
 def part(kind: str, name: str) -> Any:
-    """Returns a module of a kind, such as ``part("intervals", "files")``."""
+    """Returns a module for a kind, such as ``part("intervals", "files")``."""
     return importlib.import_module(f"beam_dp.releases.{_FOLDERS[kind]}.{name}")
 
 
 def of_kind(verb: str, release: AnyRelease, *arguments: Any) -> Any:
-    """Calls the function of a kind for a verb, such as ``describe_intervals``."""
+    """Calls the function for a verb and the release's kind, such as ``describe_intervals``."""
     module = part(release.KIND, "describe" if verb == "report" else verb)
     return getattr(module, f"{verb}_{release.KIND}")(release, *arguments)
 
 
 def draw_of(release: Release) -> commit.Draw:
-    """Returns a release of any kind as it is written."""
+    """Returns the card and the payload that write a release of any kind."""
     payload = part(release.KIND, "files").payload(release)
     text = card_text(release.KIND, release.draw_id, release.card, payload)
     return commit.Draw(text.encode(), payload)
@@ -74,12 +74,12 @@ def write_release(release: Release, directory: str | os.PathLike[str]) -> None:
     """Writes a release to a directory.
 
     Args:
-        release: what to write.
-        directory: local, ``gs://BUCKET/FOLDER`` or ``s3://BUCKET/FOLDER``; it does not exist yet,
-            is empty, or already holds this very draw, which is then completed.
+        release: the release to write.
+        directory: local, ``gs://BUCKET/FOLDER`` or ``s3://BUCKET/FOLDER``. The directory must be
+            missing, empty, or contain this very draw, which is then completed.
 
     Raises:
-        InputError: if it holds something else, or can't be written.
+        InputError: if the directory contains anything else, or can't be written.
 
     Example:
         >>> write_release(release, "out/visits")  # doctest: +SKIP
@@ -92,7 +92,7 @@ def write_release(release: Release, directory: str | os.PathLike[str]) -> None:
 
 
 def commit_release(release: Release, directory: str | os.PathLike[str]) -> bool:
-    """Writes a release unless another draw was committed first: ``commit_draw``."""
+    """Writes a release unless another draw was committed first; returns like ``commit_draw``."""
     return commit.commit_draw(draw_of(release), directory)
 
 
@@ -120,29 +120,30 @@ def read_release(directory: str | os.PathLike[str], *, kind: type[ReleaseT]) -> 
 
 
 def read_release(directory: str | os.PathLike[str], *, kind: Any = Release) -> Release:
-    """Reads a release, of any kind or of one that is expected, and verifies all of it.
+    """Reads a release of any kind, or of an expected kind, and checks its files.
 
-    A damaged or hostile directory is refused: files must be those that the card names, regular ones
-    in this directory, of the sizes and checksums that it states, and hold records of its domain.
-    Nothing that is read is run.
+    A damaged or hostile directory is rejected: the files must be the regular files that the card
+    names, in this directory, with the stated sizes and checksums, and with records of the stated
+    domain. No content of a file is executed.
 
     Args:
-        directory: that ``write_release`` wrote; local, ``gs://BUCKET/FOLDER`` or
+        directory: a directory that ``write_release`` wrote; local, ``gs://BUCKET/FOLDER`` or
             ``s3://BUCKET/FOLDER``.
-        kind: the class that it must be of, such as ``SyntheticDatabase``; type checkers then know
-            it, too.
+        kind: the expected class, such as ``SyntheticDatabase``, which type checkers then infer as
+            the type of the result.
 
     Returns:
         The release, of the kind that the card names: synthetic records, interval counts, sketches
         and counts for sparse queries, answers, or tables of a window.
 
     Raises:
-        ReleaseError: if it holds none, a damaged one, or one of another kind; where a job has left
-            drafts there, it names the command that completes what was committed.
-        InputError: if the kind is no class of releases.
+        ReleaseError: if the directory has no release, a damaged release, or a release of another
+            kind. If a job has left drafts there, the message names the command that completes the
+            committed release.
+        InputError: if ``kind`` is not a class of releases.
 
-    Cost: about 0.1 microseconds a record, and 0.5 a distinct record and attribute; or 0.1 a cell
-    or element of a release for sparse queries; or 10 an answer.
+    Cost: about 0.1 microseconds per record, plus 0.5 per distinct record and attribute; 0.1 per
+    cell or element of a release for sparse queries; 10 per answer.
 
     Example:
         >>> release = read_release("out/visits", kind=SyntheticDatabase)  # doctest: +SKIP
@@ -163,11 +164,11 @@ def read_release(directory: str | os.PathLike[str], *, kind: Any = Release) -> R
 
 
 def holds_horizon(directory: str | os.PathLike[str]) -> bool:
-    """Returns whether a directory has a ``horizon.json``, damaged or not."""
+    """Returns whether a directory has a ``horizon.json``, valid or damaged."""
     try:
         return store_for(directory, "release").fingerprint(HORIZON) is not None
     except OSError:
-        return False  # reading the directory reports it
+        return False  # reading the directory later reports the error
 
 
 def read_any(directory: str | os.PathLike[str]) -> AnyRelease:
@@ -193,7 +194,7 @@ def _text_in(store: Store, directory: str | os.PathLike[str]) -> bytes:
 def _read(
     name: str, read_text: Callable[[], bytes], read_file: Callable[[str, int], bytes]
 ) -> Release:
-    """Returns a release from its card and files; reports errors in one line."""
+    """Returns a release from a card and files; reports errors in one line."""
     payload = None
     try:
         card = Card.from_text(read_text().decode())
@@ -210,24 +211,25 @@ def _read(
 
 
 def verify_release(release: AnyRelease) -> Verification:
-    """Recomputes what a release reveals from the noise that its card states.
+    """Recomputes the privacy loss of a release from the noise that the card states.
 
-    For each step the scale and the sensitivity give what it reveals; steps are composed, and
-    converted to epsilon at the card's delta, by arithmetic that never states less than is true.
-    Figures that follow from others are recomputed and compared to 1e-9. No one can tell from a
-    release that its noise was drawn as it says: this checks that what it says keeps its promise.
+    The loss of each step follows from the scale and the sensitivity. The losses are composed and
+    converted to epsilon at the card's delta, with arithmetic that never states less than the true
+    loss. Figures that follow from other figures are recomputed and compared to 1e-9. A release
+    can't show that its noise was really drawn as stated; this checks that the stated noise gives
+    the stated guarantee.
 
     Args:
         release: from ``read_release`` or ``read_windows``, which compare the checksums.
 
     Returns:
-        The steps, the total, the faults; see ``Verification.holds``.
+        The steps, the total loss and the faults; see ``Verification.holds``.
 
     Raises:
-        InputError: if the card lacks what the loss follows from, naming the field.
+        InputError: if the card lacks a field that the loss follows from; the error names the field.
 
-    Cost: tenths of a second; for linear answers that of ``workload_sensitivity``, for a horizon
-    that of reading all its windows.
+    Cost: tenths of a second; for linear answers the cost of ``workload_sensitivity``, for a horizon
+    the cost of reading all its windows.
 
     Example:
         >>> verify_release(read_release("out/visits")).holds  # doctest: +SKIP

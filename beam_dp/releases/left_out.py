@@ -18,13 +18,13 @@ _ERRORS = ("standard_error", "bound", "sum_standard_error", "sum_bound", "failur
 class LeftOut:
     """Noisy counts of the records outside the domain; each record counts once.
 
-    They are unbiased estimates, may be negative, and count at most as many records of a unit as the
-    guarantee says.
+    The counts are unbiased and may be negative. A unit contributes at most as many records to the
+    counts as the guarantee allows.
 
-    ``impossible``: the records that only match an impossible combination; None where the domain
-    declares none.
-    ``scale``: of the discrete Laplace noise of each count, in records.
-    ``standard_error``: of each count, from the noise alone, in records.
+    ``impossible``: the number of records that only match an impossible combination; None if the
+    domain declares no impossible combinations.
+    ``scale``: the scale of the discrete Laplace noise of each count, in records.
+    ``standard_error``: the standard error of each count, from the noise alone, in records.
     """
 
     counts: Mapping[str, int]
@@ -61,7 +61,7 @@ class LeftOut:
         return sum(self.counts.values()) + (self.impossible or 0)
 
     def check(self, domain: Domain) -> None:
-        """Refuses counts of another domain."""
+        """Raises InputError if the counts belong to another domain."""
         if tuple(self.counts) != domain.names:
             condition = "must be one of each attribute, in the order of the domain"
             raise InputError("left_out", "counts", condition)
@@ -70,7 +70,7 @@ class LeftOut:
             raise InputError("left_out", "impossible", condition)
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the counts and their errors as a card holds them."""
+        """Returns the counts and their errors as JSON values for a card."""
         impossible = {} if self.impossible is None else {"impossible": self.impossible}
         return {
             "sum": self.total,
@@ -83,7 +83,7 @@ class LeftOut:
 
     @classmethod
     def from_json(cls, parsed: Any) -> Self:
-        """Returns the counts in a card; refuses anything else."""
+        """Returns the counts in the JSON values of a card; raises InputError for other values."""
         fields = {"counts": dict, "noise": dict, "budget": dict}
         for name, kind in fields.items():
             if not isinstance(parsed, dict) or not isinstance(parsed.get(name), kind):

@@ -1,4 +1,4 @@
-"""Completes the releases, and removes the drafts, that killed writers left in a directory."""
+"""Completes releases and removes drafts that killed writers left in a directory."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from beam_dp.storage.store import DamagedFileError, PayloadFile, Store, store_fo
 def finish_writing(directory: str | os.PathLike[str]) -> bool:
     """Completes a release that a killed writer had committed, and removes all drafts.
 
-    Call it when a job has ended, in any way: a draft may be a second draw of noise, which no one
-    should see. A draft without a published card is removed. A writer that is still alive and has
-    not published its card finds its draft withdrawn and fails; one that starts later follows the
-    rules of ``commit``. For a horizon, this includes all windows and blocks.
+    Call this when a job has ended in any way: a draft may be a second draw of noise, which no one
+    should see. A draft without a published card is removed. A live writer that has not published
+    its card yet finds that its draft was withdrawn, and fails. A writer that starts later follows
+    the rules of ``commit``. For a horizon, this includes all windows and blocks.
     """
     first, *inside = finish_each(directory).values()
     if not holds_horizon(directory):
@@ -31,12 +31,12 @@ def finish_writing(directory: str | os.PathLike[str]) -> bool:
 
 
 def finish_each(directory: str | os.PathLike[str]) -> dict[str, bool]:
-    """Finishes a directory, and those of all windows and blocks in it: see ``finish_writing``."""
+    """Calls ``finish_writing`` for a directory and for all windows and blocks in the directory."""
     return {place: _finish(place) for place in release_directories(directory)}
 
 
 def release_directories(directory: str | os.PathLike[str]) -> list[str]:
-    """Returns a directory, and those inside it that windows and blocks are written to."""
+    """Returns a directory and the directories of the windows and blocks in it."""
     store = store_for(directory, "output")
     above = [WINDOWS, *(f"{LEVELS}/{size}" for size in store.folders(LEVELS))]
     inside = [f"{each}/{name}" for each in above for name in store.folders(each)]
@@ -48,7 +48,7 @@ def _finish(directory: str) -> bool:
     store = store_for(directory, "output")
     drafts, files = store.drafts(), _committed_files(store)
     if files is None:
-        # A card may be published just now: a draft withdrawn before is removed, else placed.
+        # A writer may publish a card now: its draft is removed if withdrawn before, else placed.
         drafts = [store.withdraw(draft) for draft in drafts]
         files = _committed_files(store) or {}
     missing = place_payload(store, files)
@@ -58,7 +58,7 @@ def _finish(directory: str) -> bool:
 
 
 def _committed_files(store: Store) -> dict[str, PayloadFile] | None:
-    """Returns the files that a card names, none if it is damaged; None without a card."""
+    """Returns the files that a card names, empty for a damaged card; None without a card."""
     try:
         card = read_card(store)
         if card is None:

@@ -1,4 +1,4 @@
-"""The base class of all releases, their common fields, and the JSON values that they hold."""
+"""The base class of all releases, with the common fields and the JSON values of a card."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _LIBRARIES = ("beam_dp", "numpy", "scipy", "opendp")
 
 
 class AnyRelease(Protocol):
-    """A release of any kind, or the directory of many windows: public values."""
+    """A public release of any kind, or the public releases of many windows."""
 
     KIND: ClassVar[str]  # a name in the table of kinds
     ID_OF: ClassVar[str]  # what ``id`` names: a draw of noise, or a horizon
@@ -31,23 +31,23 @@ class AnyRelease(Protocol):
 
     @property
     def guarantee(self) -> Guarantee:
-        """The promise to the people in the data."""
+        """The privacy guarantee for the people in the data."""
 
     @property
     def mechanism(self) -> str:
-        """The name of the mechanism that made it."""
+        """The name of the mechanism that made the release."""
 
     @property
     def card(self) -> Mapping[str, Any]:
-        """The content of its card, as JSON values, except the head and the list of files."""
+        """The content of the card as JSON values, except the head and the list of files."""
 
     @property
     def plan(self) -> Mapping[str, Any]:
-        """The public parameters of the plan that it was made by, as JSON values."""
+        """The public parameters of the mechanism's plan, as JSON values."""
 
     @property
     def noise(self) -> Sequence[Mapping[str, Any]]:
-        """The noise of each measurement: what was measured, the distribution and its scale."""
+        """The noise of each measurement: the measured quantity, the distribution and the scale."""
 
     @property
     def records_domain(self) -> Domain | None:
@@ -57,22 +57,22 @@ class AnyRelease(Protocol):
 if TYPE_CHECKING:
     _Base = AnyRelease
 else:
-    _Base = object  # what are properties of ``AnyRelease`` are fields of some kinds
+    _Base = object  # some kinds define properties of ``AnyRelease`` as fields
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Release(_Base):
-    """A release of any kind: public, so it may be copied and queried at no further cost.
+    """A public release of any kind, which may be copied and queried at no further privacy cost.
 
-    Each kind has the fields of ``AnyRelease``, and overrides the methods below where it knows more.
-    ``kinds`` reads and writes it.
+    Subclasses have the fields of ``AnyRelease``, and override the methods below if they have more
+    information. The functions of ``kinds`` read and write releases.
 
     Args:
-        draw_id: names one draw of noise; 32 hexadecimal digits.
-        guarantee: the promise to the people in the data.
+        draw_id: the id of the draw of noise; 32 hexadecimal digits.
+        guarantee: the privacy guarantee for the people in the data.
 
     Attributes:
-        read_from: the JSON values of the card that it was read from; None if it was made here.
+        read_from: the JSON values of the card, if the release was read from a card; else None.
     """
 
     KIND: ClassVar[str]
@@ -93,25 +93,25 @@ class Release(_Base):
         return None
 
     def noisy_number(self) -> tuple[float, float] | None:
-        """Returns the noisy number of records, and its standard error.
+        """Returns the noisy number of records and the standard error, both in records.
 
         Returns:
-            Both in records; None where the number is public, or no error of it is stated.
+            None if the number is public, or if no error of the number is stated.
         """
         return None
 
     def not_counted(self) -> str:
-        """Returns which records inside the domain it does not count, in words; empty if none."""
+        """Returns a description of records in the domain that are not counted; empty if all are."""
         return ""
 
     def public_keys(self) -> Mapping[str, str]:
-        """Returns the public random values that were drawn before any record was read, by name."""
+        """Returns the public random values, by name, that were drawn before reading any record."""
         return {}
 
 
 @functools.cache
 def library_versions() -> dict[str, str]:
-    """Returns the versions that a card states: Python, this package, what it computes with."""
+    """Returns the versions of Python, of this package and of its numerical libraries."""
     versions = {"python": platform.python_version()}
     for library in _LIBRARIES:
         try:
@@ -122,7 +122,7 @@ def library_versions() -> dict[str, str]:
 
 
 def plain_json(value: Any) -> Any:
-    """Returns the value as JSON holds it: numpy numbers and tuples replaced, all numbers finite."""
+    """Converts numpy numbers and tuples to JSON values; raises InputError if not finite."""
     if isinstance(value, np.generic):
         return plain_json(value.item())
     if isinstance(value, Mapping):

@@ -1,1 +1,1 @@
-"""Reports: one self-contained HTML page for people, from a release alone, or with its records."""
+"""Reports: a self-contained HTML page about a release, with or without the original records."""

@@ -1,4 +1,4 @@
-"""The cells that a report shows: their answers, their error bars and, for owners, the truth."""
+"""The cells of a report, with answers, error bars and, for data owners, exact counts."""
 
 from __future__ import annotations
 
@@ -17,13 +17,14 @@ from beam_dp.noise.bound import NOISY_SHARE
 from beam_dp.queries.workload import Workload
 from beam_dp.releases.error_bars import Estimate
 
-# Attributes of more levels are grouped in order, not by size: asking for each level is too slow.
+# Attributes with more levels are grouped in order, not by size, because asking for the count of
+# every level would be too slow.
 _MAX_ASKED = 2_000
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Group:
-    """Levels of an attribute that are shown as one."""
+    """Levels of an attribute that a report shows as one level."""
 
     label: str
     codes: NDArray[np.int64]
@@ -31,15 +32,15 @@ class Group:
 
 @dataclasses.dataclass(frozen=True)
 class Cell:
-    """A number of records."""
+    """The answer of one cell, with the exact count if the owner compares it."""
 
-    labels: tuple[str, ...]  # its group of each attribute
+    labels: tuple[str, ...]  # one label per attribute of the cell
     answer: Estimate
-    truth: int | None = None  # private; None unless the owner of the records compares
+    truth: int | None = None  # the private exact count; None without the original records
 
     @property
     def is_noisy(self) -> bool:
-        """Whether its error bar, if it has one, is longer than half of the value."""
+        """Whether the cell has an error bar that is longer than half of the value."""
         margin = self.answer.margin
         return margin is not None and margin > NOISY_SHARE * abs(self.answer.value)
 
@@ -48,21 +49,21 @@ class Cell:
         """Whether the truth is known and outside the error bar."""
         if self.truth is None or self.answer.margin is None:
             return False
-        # Exact answers differ from the truth by rounding.
+        # Answers without noise may still differ from the truth by rounding.
         return abs(self.answer.value - self.truth) > self.answer.margin + 1e-6
 
 
 Groups = Sequence[Sequence[Group]]
-# The positions of the attributes of a table, ascending, and the groups of each attribute.
+# A table to ask for: the ascending positions of its attributes, and the groups of each attribute.
 Asked = tuple[tuple[int, ...], Groups]
 
 
 class Answers(Protocol):
-    """What a report asks of a release."""
+    """The questions that a report asks of a release."""
 
     @property
     def domain(self) -> Domain:
-        """The attributes that it answers for."""
+        """The attributes that the release answers for."""
 
     def of(self, tables: Sequence[Asked]) -> list[list[Estimate]]:
         """Returns the numbers of records of each table, the last attribute fastest.
@@ -71,26 +72,26 @@ class Answers(Protocol):
         """
 
     def values(self, pairs: Sequence[tuple[int, ...]]) -> list[NDArray[np.float64]]:
-        """Returns the tables of pairs of attributes, level by level, without their errors."""
+        """Returns the tables of pairs of attributes, level by level, without errors."""
 
 
 class Counts(Protocol):
-    """The records, as their owner knows them: see ``truth``. Private."""
+    """Private exact counts of the original records; see ``truth``."""
 
     @property
     def num_records(self) -> int:
-        """Number of records that count."""
+        """The number of records that are counted."""
 
     @property
     def num_left_out(self) -> int:
-        """Records outside the domain, or without a unit."""
+        """The number of records that are outside the domain or have no privacy unit."""
 
     @property
     def num_beyond(self) -> int:
-        """Records beyond the limit of their unit."""
+        """The number of records beyond the limit for their privacy unit."""
 
     def of(self, axes: tuple[int, ...], groups: Groups) -> list[int]:
-        """Returns what ``Answers.of`` estimates, of one table. Private."""
+        """Returns the private exact counts of one table, which ``Answers.of`` estimates."""
 
 
 def cells_of(answers: Answers, tables: Sequence[Asked], truth: Counts | None) -> list[list[Cell]]:
@@ -113,8 +114,8 @@ def single_levels(attribute: Attribute) -> list[Group]:
 def groups_of(answers: Answers, axis: int, most: int) -> list[Group]:
     """Returns the levels of an attribute in at most ``most`` groups.
 
-    If there are more levels, each group has equally many neighbours; for an attribute without an
-    order, the largest levels by the release's answers stay single and the others are one group.
+    Many ordered levels become groups of equally many neighbours. For an attribute without an order,
+    the levels with the largest answers stay single and the other levels form one group.
     """
     attribute = answers.domain.attributes[axis]
     if attribute.size <= most:
@@ -141,7 +142,7 @@ def groups_of(answers: Answers, axis: int, most: int) -> list[Group]:
 
 
 def _span(first: str, last: str) -> str:
-    """Returns the label of consecutive levels; for bins, of the bin that they make together."""
+    """Returns the label of consecutive levels; for bins, the label of the merged bin."""
     low, high = first.partition(", "), last.partition(", ")
     are_bins = first.startswith("[") and last.startswith("[") and low[1] and high[1]
     return f"{low[0]}, {high[2]}" if are_bins else f"{first} to {last}"
@@ -150,7 +151,7 @@ def _span(first: str, last: str) -> str:
 def values_of(
     domain: Domain, answer: Callable[[Workload], Sequence[Any]], pairs: Sequence[tuple[int, ...]]
 ) -> list[NDArray[np.float64]]:
-    """Returns the tables of pairs of attributes, level by level, without their errors."""
+    """Returns the tables of pairs of attributes, level by level, without errors."""
     if not pairs:
         return []
     names = tuple(tuple(domain.names[axis] for axis in axes) for axes in pairs)
@@ -158,7 +159,7 @@ def values_of(
 
 
 def indicators(groups: Sequence[Group], size: int) -> list[NDArray[np.float64]]:
-    """Returns a vector for each group, with 1 at the codes of its levels."""
+    """Returns one vector per group, with 1 at the codes of the group's levels."""
     found = []
     for group in groups:
         vector = np.zeros(size)

@@ -1,4 +1,4 @@
-"""Pictures and tables of marginals: each attribute, the strongest pairs, cells with much noise."""
+"""Pictures and tables of marginals: single attributes, the strongest pairs and noisy cells."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ from beam_dp.reports.terminal import short
 
 Axes = tuple[int, ...]
 
-# Together with the rest a report then stays under 2 MB.
+# The largest size of all pictures; with this limit, a report stays under 2 MB.
 _PICTURE_BYTES = 900_000
-MAX_PAIRS = 400  # looked through for the strongest ones
+MAX_PAIRS = 400  # the number of pairs among which the strongest pairs are searched
 _SHOWN_PAIRS = 6
 _MAX_CELLS = 50_000
 _PAIR_CELLS = 2**14
@@ -61,7 +61,7 @@ class Marginals:
     truth: Counts | None = None
 
     def sections(self) -> list[str]:
-        """Returns the sections about attributes, pairs, noise and, with the truth, errors."""
+        """Returns the sections about attributes, pairs, noise and, given exact counts, errors."""
         tables = self._whole_tables()
         return [
             self._single_section(),
@@ -96,7 +96,7 @@ class Marginals:
         )
 
     def _grouped(self, axis: int) -> Asked:
-        """Returns an attribute in as many groups as its picture has bars."""
+        """Returns an attribute with one group per bar of its picture."""
         is_ordered = self.answers.domain.attributes[axis].kind != "categorical"
         most = MAX_STANDING if is_ordered else MAX_LYING
         return (axis,), (groups_of(self.answers, axis, most),)
@@ -135,7 +135,7 @@ class Marginals:
 
     def _pair(self, strength: float, axes: Axes, groups: Groups, cells: Sequence[Cell]) -> str:
         names, num_columns = self._names(axes), len(groups[1])
-        # Columns are the attribute with fewer groups, as phones are narrow.
+        # The attribute with fewer groups becomes the columns, because phones are narrow.
         if num_columns > len(groups[0]):
             turned = np.arange(len(cells)).reshape(-1, num_columns).T.ravel()
             cells = [_turned(cells[place]) for place in turned.tolist()]
@@ -147,7 +147,7 @@ class Marginals:
         return figure(f"{first} and {second}", words, picture, cells)
 
     def _whole_tables(self) -> dict[tuple[str, ...], list[Cell]]:
-        """Returns the cells, level by level, of the marginals to look through for noise."""
+        """Returns the cells, level by level, of the marginals to search for noisy cells."""
         domain = self.answers.domain
         asked: list[Asked] = []
         left = _MAX_CELLS
@@ -197,7 +197,7 @@ def _row(cell: Cell) -> list[str]:
 
 
 def bar_words(cells: Iterable[Cell]) -> str:
-    """Returns the kinds of the error bars of some cells, in words."""
+    """Returns a sentence about the kinds of error bars of some cells."""
     cells = list(cells)
     kinds = dict.fromkeys(cell.answer.kind for cell in cells if cell.answer.margin is not None)
     names = [str(kind).replace("_", "-") for kind in kinds]
@@ -209,7 +209,7 @@ def bar_words(cells: Iterable[Cell]) -> str:
 
 
 def cramers_v(values: np.ndarray) -> float:
-    """Returns Cramer's V of a table of counts, where negative ones count as 0.
+    """Returns Cramer's V for a table of counts, with negative counts set to 0.
 
     Example:
         >>> cramers_v(np.eye(2)), cramers_v(np.ones((2, 3)))
@@ -261,7 +261,7 @@ def _noisy_section(tables: dict[tuple[str, ...], list[Cell]]) -> str:
 
 
 def _error_section(tables: dict[tuple[str, ...], list[Cell]]) -> str:
-    """Returns how far the answers are from the truth. Private."""
+    """Returns the private section about the differences between answers and exact counts."""
     rows = []
     held = barred = 0
     for names, cells in tables.items():
@@ -303,14 +303,14 @@ def _turned(cell: Cell) -> Cell:
 
 
 def _in_words(cells: Sequence[Cell]) -> str:
-    """Returns the largest cells, for readers who don't see the picture."""
+    """Returns the largest cells in words, for readers who can't see the picture."""
     largest = sorted(cells, key=lambda cell: -cell.answer.value)[:3]
     told = [f"{', '.join(cell.labels)[:60]} {short(cell.answer.value)}" for cell in largest]
     return f"most are {'; '.join(told)}"
 
 
 def pairs_of(sets: Iterable[Axes], num_attributes: int, most: int) -> list[Axes]:
-    """Returns all pairs of attributes if there are few, else those inside some sets."""
+    """Returns all pairs of attributes if there are few, else the pairs inside the given sets."""
     if math.comb(num_attributes, 2) <= most:
         return list(itertools.combinations(range(num_attributes), 2))
     inside = (pair for axes in sets for pair in itertools.combinations(axes, 2))

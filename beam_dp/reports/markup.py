@@ -1,7 +1,7 @@
-"""Pieces of HTML, and pictures of cells as inline SVG, as wide as a phone.
+"""Builds HTML elements, and pictures of cells as inline SVG that is as wide as a phone.
 
-Every text that a release may have chosen goes through ``text``. Colours are classes of the style
-sheet, so that they follow the reader's light or dark screen.
+Every string that a release may have chosen goes through ``text``. Colours are classes of the style
+sheet, which has a light and a dark theme.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from beam_dp.reports.terminal import short
 MAX_LETTERS = 200
 MAX_ROWS = 300
 WIDTH = 360
-# Up to MAX_LYING bars lie, each with its label; more bars stand, and few of them have labels.
+# Up to MAX_LYING bars are horizontal and labelled; more bars are vertical, with a few labels.
 MAX_LYING = 12
 MAX_STANDING = 48
 
 _ROW, _LABEL, _NUMBER = 22, 110, 92
-_LETTER = 6.3  # a letter of 11 pixels is rarely wider, averaged over a label
+_LETTER = 6.3  # in a font of 11 pixels, the mean width of a label's letters is rarely larger
 _LABEL_LETTERS = int(_LABEL / _LETTER)
 _SHADES = 10
 
 
 def text(value: object, most: int = MAX_LETTERS) -> str:
-    """Returns a value as text of a page: escaped, of bounded length, without control characters.
+    """Returns a value as HTML text: escaped, with limited length, without control characters.
 
     Example:
         >>> text('<b> & "c"'), text("abcdef", 4)
@@ -48,7 +48,7 @@ def paragraph(markup: str, kind: str = "") -> str:
 
 
 def section(title: str, *parts: str, kind: str = "") -> str:
-    """Returns a section of the parts that are not empty, with a heading; empty without parts."""
+    """Returns a section with a heading and the non-empty parts; empty if all parts are empty."""
     inside = "".join(parts)
     return f"<section{_class(kind)}><h2>{text(title)}</h2>{inside}</section>" if inside else ""
 
@@ -59,7 +59,7 @@ def table(
     rows: Iterable[Sequence[object]],
     numbers: Iterable[int] = (),
 ) -> str:
-    """Returns a table of at most ``MAX_ROWS`` rows, whose first column heads its rows."""
+    """Returns a table of at most ``MAX_ROWS`` rows; the first column contains the row headers."""
     right = set(numbers)
     classes = [_class("number") if place in right else "" for place in range(len(header))]
     head = "".join(
@@ -79,7 +79,7 @@ def table(
     if num_rows > MAX_ROWS:
         more = f"and {num_rows - MAX_ROWS:,} more"
         body.append(f'<tr><td colspan="{len(header)}">{more}</td></tr>')
-    # A table wider than the screen scrolls: the keyboard must reach it.
+    # A table that is wider than the screen scrolls, so it must be reachable with the keyboard.
     return (
         f'<div class="scroll" role="group" tabindex="0" aria-label="{text(caption)}"><table>'
         f"<caption>{text(caption)}</caption><thead><tr>{head}</tr></thead>"
@@ -88,7 +88,7 @@ def table(
 
 
 def facts(entries: Mapping[str, object]) -> str:
-    """Returns names with their values."""
+    """Returns a list of names and values."""
     rows = "".join(f"<div><dt>{text(k)}</dt><dd>{text(v)}</dd></div>" for k, v in entries.items())
     return f'<dl class="facts">{rows}</dl>'
 
@@ -103,7 +103,7 @@ def _class(kind: str) -> str:
 
 
 def bars(title: str, cells: Sequence[Cell]) -> str:
-    """Returns a bar for each cell with its error bar, and a mark at the truth if it is known."""
+    """Returns one bar per cell with an error bar, and a mark at the exact count if known."""
     return _lying(title, cells) if len(cells) <= MAX_LYING else standing(title, cells)
 
 
@@ -179,7 +179,7 @@ def standing(title: str, cells: Sequence[Cell], *, is_line: bool = False) -> str
 
 
 def heat_map(title: str, cells: Sequence[Cell], num_columns: int, names: tuple[str, str]) -> str:
-    """Returns a table of two attributes where more records have a stronger colour."""
+    """Returns a table of two attributes in which a stronger colour means more records."""
     labels = [cell.labels[1] for cell in cells[:num_columns]]
     most = max((cell.answer.value for cell in cells), default=0.0)
     header = 26.0 + int(min(max(map(len, labels)), 12) * 4.9)
@@ -218,7 +218,7 @@ def heat_map(title: str, cells: Sequence[Cell], num_columns: int, names: tuple[s
 
 
 def legend(*, has_truth: bool, is_map: bool) -> str:
-    """Returns the meaning of the marks in pictures."""
+    """Returns the legend of the marks in pictures."""
     drawn = {
         '<svg class="key" viewBox="0 0 24 12" aria-hidden="true">' + mark + "</svg>": meaning
         for mark, meaning in _marks(has_truth, is_map)
@@ -271,7 +271,7 @@ def _ends(cells: Sequence[Cell]) -> tuple[float, float]:
         margin = cell.answer.margin or 0.0
         drawn += [cell.answer.value - margin, cell.answer.value + margin]
         drawn += [] if cell.truth is None else [float(cell.truth)]
-    # Below 0 only answers are shown, not error bars.
+    # Below 0, a picture shows answers but no error bars.
     low = min(0.0, *(cell.answer.value for cell in cells))
     low = min(drawn) if low < 0 else max(min(drawn), -0.04 * max(drawn))
     high = max(drawn)
@@ -279,14 +279,14 @@ def _ends(cells: Sequence[Cell]) -> tuple[float, float]:
 
 
 def _ticks(low: float, high: float) -> list[float]:
-    """Returns a few round numbers between two others, including 0."""
+    """Returns a few round numbers between ``low`` and ``high``, including 0."""
     size = 10.0 ** math.floor(math.log10(high - low))
     step = next(size * each for each in (0.2, 0.5, 1, 2) if (high - low) / (size * each) <= 5)
     return [place * step for place in range(math.ceil(low / step), math.floor(high / step) + 1)]
 
 
 def _few_labels(labels: Sequence[str], left: float, step: float, y: float) -> Iterator[str]:
-    """Yields the first label, the last one, and the middle one if it fits."""
+    """Yields the first and the last label, and the middle label if it fits."""
     last = len(labels) - 1
     places = {0: "start", last: "end"}
     if last >= 2 and all(len(each) <= 14 for each in labels):
@@ -302,7 +302,7 @@ def _label_width(labels: Iterable[str]) -> float:
 
 
 def _shade(value: float, most: float) -> int:
-    """Returns the strength of a colour, from 0; roots keep small numbers visible."""
+    """Returns the strength of a colour, from 0; a square root keeps small numbers visible."""
     if not (most > 0 and value > 0):
         return 0
     return max(1, min(_SHADES - 1, math.ceil(math.sqrt(value / most) * (_SHADES - 1))))

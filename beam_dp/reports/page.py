@@ -1,4 +1,4 @@
-"""The report of a release: one page that needs no network and runs nothing."""
+"""The report about a release: one HTML page that needs no network and runs no scripts."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 STYLE = pathlib.Path(__file__).with_name("style.css")
 
 _PRIVATE = "PRIVATE: holds exact counts of records. Do not share."
-# Nothing is loaded and no script runs, even if a text was not escaped by mistake.
+# The policy prevents loading and scripts even if a string is not escaped by mistake.
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
-_MAX_POWER = 20.0  # above, the value of e^epsilon is not shown
+_MAX_POWER = 20.0  # for larger epsilons, the value of e^epsilon is not shown
 _PAPERS = {
     "mwem": "M. Hardt, K. Ligett, F. McSherry. A simple and practical algorithm for differentially"
     " private data release. NIPS 2012",
@@ -56,23 +56,23 @@ class Told(NamedTuple):
     """The part of a report that depends on the kind of the release."""
 
     title: str
-    facts: Mapping[str, str]  # shown with the promise
-    sections: list[str]  # empty ones are left out
+    facts: Mapping[str, str]  # facts to show with the promise
+    sections: list[str]  # HTML sections; empty sections are left out
 
 
 @dataclasses.dataclass(frozen=True)
 class Beside:
-    """What a report shows besides the release itself."""
+    """Information from outside the release that a report also shows."""
 
-    details: RenderableType  # what `beam-dp describe` prints
-    verdict: str = ""  # the last line of `beam-dp verify`, or why it refuses the card
-    verification: Verification | None = None  # None where the card is refused
-    entry: Entry | None = None  # of the ledger that paid, where one was given
-    truth: Counts | None = None  # private: the records, where their owner compares
+    details: RenderableType  # the output of `beam-dp describe`
+    verdict: str = ""  # the last line of `beam-dp verify`, or its error message
+    verification: Verification | None = None  # None if verification rejects the card
+    entry: Entry | None = None  # the entry of the ledger that paid, if a ledger was given
+    truth: Counts | None = None  # the private exact counts, if the owner compares the records
 
 
 def report_page(release: AnyRelease, beside: Beside) -> str:
-    """Returns the report as one HTML file under 2 MB; as private as ``beside.truth``, if given."""
+    """Returns the report as one HTML file under 2 MB, private if ``beside.truth`` is given."""
     told: Told = of_kind("report", release, beside.truth)
     is_private = beside.truth is not None
     title = f"{told.title}: differentially private release {release.id[:8]}"
@@ -119,7 +119,7 @@ def _truth_words(truth: Counts | None) -> str:
 
 
 def _parts(shown: RenderableType) -> Iterator[str]:
-    """Yields tables and texts of ``rich`` as HTML, in their order."""
+    """Yields ``rich`` tables and texts as HTML, in order."""
     if isinstance(shown, Group):
         for each in shown.renderables:
             yield from _parts(each)
@@ -133,7 +133,7 @@ def _parts(shown: RenderableType) -> Iterator[str]:
 
 
 def paid_by(release: AnyRelease) -> str | None:
-    """Returns the entry of a ledger that the card names; None if it names none."""
+    """Returns the id of the ledger entry that the card names; None if the card names no entry."""
     inside = [each for each in release.card.values() if isinstance(each, Mapping)]
     places = [release.plan, *inside, release.card]
     found = [each["ledger_release"] for each in places if "ledger_release" in each]
@@ -141,7 +141,7 @@ def paid_by(release: AnyRelease) -> str | None:
 
 
 def _promise_section(release: AnyRelease, told: Mapping[str, str], beside: Beside) -> str:
-    """Returns the promise in plain words, and whether the card's noise keeps it."""
+    """Returns the promise in plain words, and whether the noise on the card keeps the promise."""
     promised = release.guarantee
     unit = _unit(promised)
     parts = [paragraph(text(words, 1_000), kind) for words, kind in _words(promised, unit)]
@@ -160,7 +160,7 @@ def _promise_section(release: AnyRelease, told: Mapping[str, str], beside: Besid
 
 
 def _verified(verdict: str, found: Verification | None) -> Iterable[str]:
-    """Yields paragraphs about the verification of the promise, with its notes."""
+    """Yields paragraphs about the verification of the promise, including the notes."""
     if found is None:
         words = f"beam-dp verify can't recompute it from the noise on the card: {verdict}."
         yield paragraph(text(words, 600), "private")
@@ -175,7 +175,7 @@ def _unit(promised: Guarantee) -> str:
 
 
 def _words(promised: Guarantee, unit: str) -> Iterable[tuple[str, str]]:
-    """Yields paragraphs, each with its class."""
+    """Yields paragraphs that explain the promise, each with a CSS class."""
     is_replaced = promised.neighboring is Neighboring.REPLACE_ONE
     other = "with other values" if is_replaced else "without it"
     change = f"with {unit} in the data or {other}"
@@ -204,7 +204,7 @@ def _words(promised: Guarantee, unit: str) -> Iterable[tuple[str, str]]:
 
 
 def noise_section(entries: Iterable[Mapping[str, Any]], *words: str) -> str:
-    """Returns the noise of each measurement, after some words; empty without either."""
+    """Returns the section with paragraphs ``words`` and a table of noise; empty without both."""
     rows = [{**each} for each in entries]
     names = list(dict.fromkeys(name for row in rows for name in row))
     parts = [paragraph(text(each)) for each in words]
@@ -226,7 +226,7 @@ def _value(value: Any) -> str:
 
 
 def _ledger_section(release: AnyRelease, entry: Entry | None) -> str:
-    """Returns the entry that the card names, and the ledger's entry if one was asked for."""
+    """Returns the section about the entry that the card names and the entry in a given ledger."""
     named = paid_by(release)
     if entry is None and named is None:
         words = (
@@ -254,7 +254,7 @@ def _ledger_section(release: AnyRelease, entry: Entry | None) -> str:
 
 
 def _citation_section(release: AnyRelease, verification: Verification | None) -> str:
-    """Returns how to cite the release, the versions that made it, and the papers behind it."""
+    """Returns the section with a citation, the versions of libraries, and the underlying papers."""
     promised, mechanism = release.guarantee, release.mechanism
     versions, most = _versions(release), 2 * len(library_versions())
     made = f"beam_dp {versions['beam_dp']}" if "beam_dp" in versions else "beam_dp"
@@ -285,7 +285,7 @@ def _versions(release: AnyRelease) -> Mapping[str, str]:
 
 
 def noisy_number_fact(release: Release) -> dict[str, str]:
-    """Returns the noisy number of records, where the release has one."""
+    """Returns the noisy number of records as a fact; empty if the release has no such number."""
     found = release.noisy_number()
     if found is None:
         return {}
@@ -294,6 +294,6 @@ def noisy_number_fact(release: Release) -> dict[str, str]:
 
 
 def words_of(values: Sequence[str], most: int = 3) -> str:
-    """Returns a few of some texts, and how many more there are."""
+    """Returns the first few strings, and how many more strings there are."""
     shown = ", ".join(values[:most])
     return shown if len(values) <= most else f"{shown} and {len(values) - most:,} more"

@@ -1,4 +1,4 @@
-"""Tables, facts and words about releases on a terminal."""
+"""Tables and texts about releases for a terminal."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def plain_table(
     numbers: Container[int] = (),
     title: str | None = None,
 ) -> Table:
-    """Returns a table without lines, of texts that a release may have chosen."""
+    """Returns a table without lines; the strings may come from an untrusted release."""
     from rich.table import Table
 
     table = Table(
@@ -52,7 +52,7 @@ def print_table(
     rows: Iterable[Sequence[str]],
     numbers: Container[int] | None = None,
 ) -> None:
-    """Prints a ``plain_table``, where by default the last column holds numbers."""
+    """Prints a ``plain_table``; by default, the last column contains numbers."""
     from rich.console import Console
 
     on_the_right = (len(header) - 1,) if numbers is None else numbers
@@ -60,7 +60,7 @@ def print_table(
 
 
 def counted(number: int, noun: str, plural: str | None = None) -> str:
-    """Returns a number with a noun in singular or plural.
+    """Returns a number followed by a noun in the singular or plural.
 
     Example:
         >>> counted(1, "marginal"), counted(2000, "marginal"), counted(2, "query", "queries")
@@ -70,7 +70,7 @@ def counted(number: int, noun: str, plural: str | None = None) -> str:
 
 
 def short(number: float) -> str:
-    """Returns a number in three digits, or rounded to an integer below a million.
+    """Returns a number in three digits, or as an integer from 100 to below a million.
 
     Example:
         >>> short(1094.06), short(-3.261), short(2_345_678), short(-0.0), short(math.inf)
@@ -89,13 +89,13 @@ def short(number: float) -> str:
 
 
 def guarantee_text(guarantee: Guarantee) -> str:
-    """Returns epsilon, delta and the neighbouring relation."""
+    """Returns epsilon, delta and the neighbouring relation as text."""
     relation = guarantee.neighboring.value.replace("_", " ")
     return f"epsilon {guarantee.epsilon:g}, delta {guarantee.delta:g}, {relation}"
 
 
 def unit_text(guarantee: Guarantee) -> str:
-    """Returns the unit that a promise protects, in a few words."""
+    """Returns a short description of the unit that a guarantee protects."""
     if guarantee.privacy_unit == "record":
         return "a record"
     most = guarantee.max_records_per_unit
@@ -104,12 +104,12 @@ def unit_text(guarantee: Guarantee) -> str:
 
 
 def promise_facts(guarantee: Guarantee) -> dict[str, str]:
-    """Returns the promise and the unit that it protects."""
+    """Returns the guarantee and the protected unit as facts."""
     return {"promise": guarantee_text(guarantee), "protects": unit_text(guarantee)}
 
 
 def below_each_other(parts: Sequence[RenderableType]) -> RenderableType:
-    """Returns tables with an empty line between them."""
+    """Returns a group of tables, separated by empty lines."""
     from rich.console import Group
     from rich.text import Text
 
@@ -120,7 +120,7 @@ def below_each_other(parts: Sequence[RenderableType]) -> RenderableType:
 
 
 def left_out_facts(left_out: LeftOut | None) -> dict[str, str]:
-    """Returns how many records were outside the domain, and the budget of that count."""
+    """Returns facts about the count of records outside the domain and the budget of the count."""
     if left_out is None:
         return {}
     parts = {"release": "the release", "left_out": "the count of what was left out"}
@@ -139,7 +139,7 @@ def left_out_facts(left_out: LeftOut | None) -> dict[str, str]:
 
 
 def left_out_table(left_out: LeftOut) -> RenderableType:
-    """Returns the counts of records outside the domain, the largest first."""
+    """Returns a table with the counts of records outside the domain, the largest count first."""
     counts = sorted(left_out.counts.items(), key=lambda each: -each[1])
     rows = [(f"attribute {name}", value) for name, value in counts[:_SHOWN_NOISE]]
     if left_out.impossible is not None:
@@ -153,7 +153,7 @@ def left_out_table(left_out: LeftOut) -> RenderableType:
 
 
 def facts_tables(facts: Mapping[str, Mapping[str, Any]]) -> list[RenderableType]:
-    """Returns a table of names and values for each title that has values."""
+    """Returns one table of names and values for each title with values."""
     return [
         plain_table((title, ""), [(key, short_value(value)) for key, value in values.items()])
         for title, values in facts.items()
@@ -162,7 +162,7 @@ def facts_tables(facts: Mapping[str, Mapping[str, Any]]) -> list[RenderableType]
 
 
 def first_lines(title: str, entries: Sequence[Mapping[str, Any]]) -> RenderableType:
-    """Returns a table of the first entries of a card, one in a line."""
+    """Returns a table of the first entries of a card, one entry per line."""
     lines = [
         ", ".join(f"{key} {short_value(value)}" for key, value in entry.items())
         for entry in entries[:_SHOWN_NOISE]
@@ -173,7 +173,7 @@ def first_lines(title: str, entries: Sequence[Mapping[str, Any]]) -> RenderableT
 
 
 def noise_table(entries: Sequence[Mapping[str, Any]]) -> RenderableType:
-    """Returns a table of measurements, with the distribution and the scale of their noise."""
+    """Returns a table of measurements with the distribution and the scale of the noise."""
     from rich.console import Group
     from rich.text import Text
 
@@ -198,7 +198,7 @@ def _noise_row(entry: Mapping[str, Any]) -> tuple[str, ...]:
         measured = short_value(entry.get("what", entry.get("tables")))
     scale, grid = entry.get("scale"), entry.get("grid", 1)
     if isinstance(scale, float) and is_integer(grid) and 0 < grid < 2**53:
-        scale /= grid  # units of the grid make one record
+        scale /= grid  # grid units to records
     deviation = entry.get("standard_deviation")
     told = "" if deviation is None else short_value(deviation)
     return measured, noise_text(entry.get("distribution")), short_value(scale), told
@@ -220,7 +220,7 @@ def _is_residual(entry: Mapping[str, Any]) -> bool:
 
 
 def short_value(value: Any) -> str:
-    """Returns a value of a card, short enough for a table."""
+    """Returns a value of a card as a string that is short enough for a table."""
     if value is None:
         return "not stated"
     if isinstance(value, float):
@@ -234,7 +234,7 @@ def short_value(value: Any) -> str:
 
 
 def plain_text(text: str) -> Text:
-    """Returns the text without markup and without control characters."""
+    """Returns a string as a ``Text`` without markup and control characters."""
     from rich.text import Text
 
     shown = (letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text)
@@ -242,7 +242,7 @@ def plain_text(text: str) -> Text:
 
 
 def moment(seconds: int, form: str = "%Y-%m-%dT%H:%M:%SZ") -> str:
-    """Returns a time in UTC, or the seconds since 1970 if no calendar has it."""
+    """Returns a time in UTC, or the seconds since 1970 if ``datetime`` can't represent the time."""
     try:
         time = datetime.datetime.fromtimestamp(seconds, datetime.UTC)
     except (OverflowError, OSError, ValueError):

@@ -1,6 +1,6 @@
-"""The records that a release is about, counted for a report to their owner.
+"""Exact counts of the records that a release is about, for a report to the owner of the records.
 
-The counts are as secret as the records. A report that shows them says so on each page.
+The counts are as private as the records. Each page of a report with exact counts says so.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Truth:
-    """The records that a release is about: see ``Counts``. Private."""
+    """The private records that a release is about; see ``Counts``."""
 
     domain: Domain
-    codes: Sequence[NDArray[Any]]  # of each attribute, shape (num_records,)
+    codes: Sequence[NDArray[Any]]  # the codes of each attribute, shape (num_records,)
     num_left_out: int
     num_beyond: int = 0
 
@@ -42,7 +42,7 @@ class Truth:
 
     @property
     def num_records(self) -> int:
-        """Number of records that count."""
+        """The number of records that are counted."""
         return len(self.codes[0])
 
     def of(self, axes: tuple[int, ...], groups: Groups) -> list[int]:
@@ -62,7 +62,7 @@ class Truth:
 
 
 def truth_domain(release: AnyRelease, path: str) -> Domain:
-    """Returns the domain of the records; refuses ``against`` for kinds that can't be compared."""
+    """Returns the domain of the records; raises InputError for kinds that can't be compared."""
     if release.records_domain is None:
         condition = "applies only to synthetic databases and interval counts"
         raise InputError("against", path, condition)
@@ -70,7 +70,7 @@ def truth_domain(release: AnyRelease, path: str) -> Domain:
 
 
 def truth_of(release: AnyRelease, domain: Domain, batches: Iterable[pa.RecordBatch]) -> Truth:
-    """Returns the records that a release is about, limited for each unit as they were for it."""
+    """Returns the records of a release, with the same limit per privacy unit as for the release."""
     unit, num_rows, inside = release.guarantee.privacy_unit, 0, []
     for batch in batches:
         num_rows += batch.num_rows
@@ -88,7 +88,7 @@ def truth_of(release: AnyRelease, domain: Domain, batches: Iterable[pa.RecordBat
 
 
 def _cost_limit(release: AnyRelease, words: RecordWords) -> CostLimit | None:
-    """Returns the limit on the costs of a unit's records, if the card states one."""
+    """Returns the limit on the cost of a unit's records; None if the card states no limit."""
     if not isinstance(release, SyntheticDatabase) or release.measurements is None:
         return None
     most = release.plan.get("max_unit_cost")

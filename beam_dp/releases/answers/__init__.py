@@ -1,1 +1,1 @@
-"""Answers to queries: their values, files, verification, and the words about them."""
+"""Releases of answers to queries: values, files, verification and descriptions."""

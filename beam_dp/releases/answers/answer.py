@@ -1,4 +1,4 @@
-"""The part of `beam-dp answer` for releases of answers, which have no more of them."""
+"""The part of `beam-dp answer` for releases of answers, which can't answer further queries."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from beam_dp.releases.answers.release import AnswersRelease
 
 
 def answer_answers(_: AnswersRelease, options: argparse.Namespace) -> NoReturn:
-    """Refuses every command line."""
+    """Raises an error: a release of answers can't answer further queries."""
     refuse_others(options, ("interval", "quantile", "sparse"))
     condition = "holds answers and can answer no further queries: see beam-dp describe"
     raise InputError("release", options.directory, condition)

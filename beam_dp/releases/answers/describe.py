@@ -1,4 +1,4 @@
-"""What `beam-dp describe` and `beam-dp report` show of answers."""
+"""The tables and sections that `beam-dp describe` and `beam-dp report` show for answers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _SHOWN_ANSWERS = 40
 
 
 def describe_answers(release: AnswersRelease) -> RenderableType:
-    """Returns tables of the card, and of the numbers of answers by route."""
+    """Returns tables with the fields of the card and the number of answers by each route."""
     routes = collections.Counter(
         "refused" if row["error"] is not None else row["route"] for row in release.rows
     )

@@ -1,9 +1,9 @@
-"""Files of released answers: the card, and rows in Avro, written and read without trust.
+"""Files of released answers: the card, and the rows in Avro; reading checks every byte.
 
-A directory of answers holds ``answers-DRAW.avro`` and ``card.json``, committed as ``commit`` says.
-Answers to a stream come in batches, ``answers-RUN-NUMBER.avro``, and have no card.
+A directory of answers contains ``answers-DRAW.avro`` and ``card.json``; see ``files.commit``.
+Answers to a stream are written in batches, ``answers-RUN-NUMBER.avro``, without a card.
 
-Blocks are not compressed: a file then takes no more memory than its own size allows.
+Blocks are not compressed, so the size of a file bounds the memory that reading the file takes.
 """
 
 from __future__ import annotations
@@ -44,20 +44,20 @@ ANSWER_SCHEMA: dict[str, Any] = {
     ],
 }
 
-_PARSED = fastavro.parse_schema(ANSWER_SCHEMA)  # which fastavro would do for each row
+_PARSED = fastavro.parse_schema(ANSWER_SCHEMA)  # else fastavro would parse it for each row
 
 Row = Mapping[str, Any]
 
-_HEAD = ("schema_version", "kind", "draw_id", "files")  # of every card
+_HEAD = ("schema_version", "kind", "draw_id", "files")  # fields of every card
 
 
 def answers_file(draw_id: str, number: int | None = None) -> str:
-    """Returns the name of a file of answers: of a whole run, or of one batch of a stream."""
+    """Returns the name of the file with the answers of a whole run, or of one batch of a stream."""
     return f"answers-{draw_id}.avro" if number is None else f"answers-{draw_id}-{number:08d}.avro"
 
 
 def payload(release: AnswersRelease) -> dict[str, bytes]:
-    """Returns the one file."""
+    """Returns the content of the only file, by its name."""
     return {answers_file(release.draw_id): rows_bytes(release.rows, release.draw_id)}
 
 
@@ -76,10 +76,10 @@ def read(card: Card, payload: Payload) -> AnswersRelease:
 
 
 class AnswerRows(Sequence[Row]):
-    """Rows that are decoded on access: a row takes far more memory than its bytes.
+    """Rows that are decoded on access, because a decoded row takes far more memory than its bytes.
 
     ``blocks``: the checked bytes of the rows.
-    ``places``: for each row, in turn, the number of its block and where it begins.
+    ``places``: two numbers per row: the index of the row's block, and the row's offset in it.
     """
 
     def __init__(self, blocks: Sequence[bytes], places: array[int]) -> None:
@@ -109,7 +109,7 @@ class AnswerRows(Sequence[Row]):
 def write_batch(
     rows: Sequence[Mapping[str, Any]], draw_id: str, number: int, directory: str | os.PathLike[str]
 ) -> bool:
-    """Writes a batch to a stream's own directory, unless another attempt has written it."""
+    """Writes one batch to the directory of its stream, unless another attempt has written it."""
     store = store_for(directory, "output")
     name = answers_file(draw_id, number)
     draft = store.open_draft(draw_id)
@@ -121,13 +121,13 @@ def write_batch(
 
 
 def rows_bytes(rows: Sequence[Row], draw_id: str) -> bytes:
-    """Returns answers as an Avro container file: the same bytes for the same rows and draw."""
+    """Returns answers as an Avro container file; equal rows and draws give equal bytes."""
     blocks = in_blocks([[encode(_PARSED, row) for row in rows]])
     return write_blocks(ANSWER_SCHEMA, draw_id, "answers", blocks)
 
 
 def read_rows(data: bytes, num_rows: int | None = None) -> AnswerRows:
-    """Returns the rows of a file, which must be ``num_rows`` if that is known."""
+    """Returns the rows of a file; raises DamagedFileError unless there are ``num_rows`` rows."""
     blocks: list[bytes] = []
     places, found = array("q"), 0
     for number, block in read_blocks(data, ANSWER_SCHEMA):

@@ -1,4 +1,4 @@
-"""Answers to queries that were asked one at a time, or all at once: public."""
+"""Released answers to queries that were asked one at a time, or all at once."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from beam_dp.releases.release import Release, library_versions
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class AnswersRelease(Release):
-    """The answers of one complete run, and the promise of it.
+    """The answers of one complete run, with the privacy guarantee of the run.
 
-    Args: as of ``Release``, and
-        rows: the answers, by the names of ``files.ANSWER_SCHEMA``.
-        stated: the content of the card, as JSON values: mechanism, plan and settings. ``card`` adds
-            the guarantee and how many queries were answered and refused.
+    Args: those of ``Release``, and
+        rows: the answers, with the field names of ``files.ANSWER_SCHEMA``.
+        stated: the mechanism, the plan and the settings on the card, as JSON values. ``card`` adds
+            the guarantee and the numbers of answered and refused queries.
     """
 
     KIND: ClassVar[str] = "answers"
@@ -27,7 +27,7 @@ class AnswersRelease(Release):
 
     @cached_property
     def card(self) -> dict[str, Any]:
-        """The content of its card, as JSON values."""
+        """The content of the card, as JSON values."""
         return {
             **self.stated,
             "guarantee": self.guarantee.to_json(),
@@ -38,7 +38,7 @@ class AnswersRelease(Release):
 
     @property
     def mechanism(self) -> str:
-        """The name of the mechanism, as far as the card states it."""
+        """The name of the mechanism; "not stated" if the card does not name it."""
         return str(self.stated.get("mechanism", "not stated"))
 
     @property

@@ -1,4 +1,4 @@
-"""Noisy answers to a declared workload of linear queries: to all, or to the largest of them."""
+"""Verifies noisy answers to a declared workload of linear queries, or to the largest queries."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _CHOICE = ("top", "choice", "choice_grid", "choice_scale", "margin")
 
 
 def verify_answers(release: AnswersRelease) -> Verification:
-    """Verifies answers: with noise on each, or from a hypothesis that learns."""
+    """Verifies answers with noise on each answer, or from a hypothesis that learns."""
     plan = release.stated.get("plan")
     if not isinstance(plan, Mapping):
         raise InputError("plan", plan, "must be there: without it no noise is stated")
@@ -48,7 +48,7 @@ def verify_answers(release: AnswersRelease) -> Verification:
 
 
 def _verify_linear_answers(release: AnswersRelease) -> Verification:
-    """Verifies answers with noise on each, and compares them with their queries."""
+    """Verifies answers with noise on each answer, and compares the card with the queries."""
     figures, plan = Figures(), release.card["plan"]
     domain = domain_from_json(release.card.get("domain"), "card")
     check_fields("plan", plan, (*_PLAN, *_SENSITIVITIES), ("ledger_release",))
@@ -81,10 +81,10 @@ def _verify_linear_answers(release: AnswersRelease) -> Verification:
 def linear_answer_steps(
     plan: Mapping[str, Any], sensitivity: WorkloadSensitivity | None
 ) -> list[Step]:
-    """Returns the step of noise on a vector of answers, in steps of a grid of a record.
+    """Returns the step that adds noise on a grid to a vector of answers.
 
-    ``plan``: as a card states it: sensitivities in records, scale in grid steps.
-    ``sensitivity``: of the queries; None if only the card states it.
+    ``plan``: the plan on a card, with sensitivities in records and the scale in grid steps.
+    ``sensitivity``: the sensitivity of the queries; None if only the card states it.
     """
     distribution = plan.get("distribution")
     grid = checked_integer("grid", plan.get("grid"), 1, _UNIT)
@@ -99,7 +99,7 @@ def linear_answer_steps(
 
 
 def _card_figures(release: AnswersRelease, plan: Mapping[str, Any], figures: Figures) -> None:
-    """Compares what a card states twice."""
+    """Compares the figures that a card states twice."""
     check_fields("card", release.card, CARD, CARD_OPTIONAL)
     figures.equal("plan.guarantee", plan["guarantee"], release.guarantee.to_json())
     figures.equal("plan.mechanism", plan["mechanism"], release.card["mechanism"])
@@ -115,9 +115,9 @@ def _card_figures(release: AnswersRelease, plan: Mapping[str, Any], figures: Fig
 def _distinct_queries(
     release: AnswersRelease, domain: Domain, figures: Figures
 ) -> tuple[list[LinearQuery], int]:
-    """Returns the distinct queries that were answered, and the number of those cut off in the file.
+    """Returns the distinct answered queries, and the number of queries that the file truncates.
 
-    A query that was asked twice must have one answer: a second one would have its own noise.
+    A query that was asked twice must have one answer: a second answer would have its own noise.
     """
     reader = LinearQueries(domain)
     found: dict[LinearQuery, float] = {}
@@ -140,7 +140,7 @@ def _distinct_queries(
 def _compare(
     found: WorkloadSensitivity, plan: Mapping[str, Any], figures: Figures, *, is_whole: bool
 ) -> None:
-    """Compares the sensitivities of a card with those of the queries, or of some of them."""
+    """Compares the sensitivities on a card with the sensitivities of some or all of the queries."""
     for name, value in (
         ("l1_sensitivity", found.l1 / _UNIT),
         ("l2_sensitivity", found.l2 / _UNIT),
@@ -161,7 +161,7 @@ def _error_figures(
     num_answers: int,
     failure_probability: float,
 ) -> None:
-    """Compares the stated errors, of all answers and of each, with those of the noise."""
+    """Compares the errors that a card and its answers state with the errors of the noise."""
     distribution, scale, grid = plan["distribution"], plan["scale"], plan["grid"]
     error = math.sqrt(noise_variance(distribution, scale)) / grid
     bound = largest_noise(distribution, scale, num_answers, failure_probability) / grid
@@ -174,7 +174,7 @@ def _error_figures(
 
 
 def _stated_probability(plan: Mapping[str, Any]) -> float:
-    """Returns the stated failure probability of the errors on a card."""
+    """Returns the failure probability that a card states for its error bounds."""
     beta = plan.get("failure_probability")
     if not isinstance(beta, float) or not 0 < beta < 1:
         raise InputError("failure_probability", beta, "must be > 0 and < 1")
@@ -182,7 +182,7 @@ def _stated_probability(plan: Mapping[str, Any]) -> float:
 
 
 def _verify_top_queries(release: AnswersRelease) -> Verification:
-    """Verifies the largest answers, and their number unless a query is too long for the file."""
+    """Verifies the largest answers and, unless the file truncates a query, their number."""
     figures, plan = Figures(), release.card["plan"]
     check_fields("plan", plan, (*_PLAN, *_CHOICE), ("ledger_release",))
     _card_figures(release, plan, figures)
@@ -201,10 +201,10 @@ def _verify_top_queries(release: AnswersRelease) -> Verification:
 
 
 def top_query_steps(plan: Mapping[str, Any], guarantee: Guarantee) -> list[Step]:
-    """Returns the steps: the choice, and noise on the answers to the chosen queries.
+    """Returns two steps: the choice of queries, and the noise on the answers to these queries.
 
-    A unit moves each answer by at most its records, whatever the queries: all of them the same way
-    if it is added or removed, and either way if it is replaced.
+    A unit moves each answer by at most the number of its records, for any queries. If the unit is
+    added or removed, all answers move the same way; if it is replaced, they may move either way.
     """
     number = checked_integer("top", plan.get("top"), 1)
     moved, ways = guarantee.max_records_per_unit, guarantee.neighboring.num_moved

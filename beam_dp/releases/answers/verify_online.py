@@ -1,4 +1,4 @@
-"""Answers to queries one after the other: a sparse vector, numeric answers, perhaps a count."""
+"""Verifies answers to queries one at a time: sparse vector, numeric answers, perhaps a count."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ from beam_dp.verification.verdict import Figures, Verification, check_fields, ju
 
 SPARSE_VECTOR = "Lyu, Su and Li (2017), Algorithm 7; Dwork and Roth (2014), Theorem 3.23"
 _COUNT_SCALE = "count_scale"
-_COUNT_FAILURE = 0.25  # share of the failure probability that is the noisy count's
+_COUNT_FAILURE = 0.25  # the noisy count's share of the failure probability
 _GRID = 1 << VALUE_BITS
-_MAX_RECORDS = 2**40  # that settings are made for
-_START_SHARE = 0.001  # of a hypothesis that starts from a release, which stays uniform
+_MAX_RECORDS = 2**40  # the largest number of records that settings support
+_START_SHARE = 0.001  # the uniform share of a hypothesis that starts from a release
 
 CARD = ("mechanism", "guarantee", "num_records", "plan")
 CARD_OPTIONAL = ("domain", "ledger_release", "versions", "num_answers", "num_refused")
 _ROUTES = ("hypothesis", "update", "exhausted")
 _MECHANISMS = {"private_mw": "starts_from_release", "sparse_mw": "max_sparsity"}
-# Whether the threshold is drawn again after an answer above it, and the noise of answers.
+# Whether an answer above the threshold draws the threshold again, and the noise of answers.
 _METHODS = {
     "pure": (False, "discrete_laplace"),
     "zcdp": (True, "discrete_gaussian"),
@@ -65,7 +65,7 @@ def verify_online(release: AnswersRelease) -> Verification:
     _card_figures(release, plan, settings, figures)
     steps = online_steps(release.guarantee, plan, settings)
     is_counted = plan["num_records"] == "noisy"
-    # Before the number is known, the loss of the rest is stated at its maximum.
+    # A plan is made before the noisy count, so it states the largest loss of the other steps.
     figures.loss("plan.loss", plan["loss"], _loss_of(steps), is_exact=not is_counted)
     figures.loss("noise.loss", settings["noise"]["loss"], _loss_of(steps[is_counted:]))
     _setting_figures(plan, settings, figures)
@@ -110,7 +110,7 @@ def _check_names(
 def _card_figures(
     release: AnswersRelease, plan: Mapping[str, Any], settings: Mapping[str, Any], figures: Figures
 ) -> None:
-    """Compares what a card states twice, and its settings."""
+    """Compares the figures that a card states twice, and checks the settings on the card."""
     figures.equal("plan.guarantee", plan["guarantee"], release.guarantee.to_json())
     noise, is_counted = settings["noise"], plan["num_records"] == "noisy"
     stated = release.card["num_records"]
@@ -135,7 +135,7 @@ def _card_figures(
 def _choice_figures(
     card: Mapping[str, Any], plan: Mapping[str, Any], settings: Mapping[str, Any], figures: Figures
 ) -> None:
-    """Compares alpha, the gap of an update and its step: one follows from the others."""
+    """Compares alpha, the gap of an update and its step; any two of these determine the third."""
     most, gap = settings["total"] + settings["total_bound"], settings["gap"]
     alpha = gap / most
     if plan["calibration"] == "textbook":
@@ -156,7 +156,7 @@ def _choice_figures(
 def _least_error(
     card: Mapping[str, Any], plan: Mapping[str, Any], settings: Mapping[str, Any]
 ) -> float:
-    """The alpha for which the tight number of updates is just enough."""
+    """Returns the alpha for which the tight number of updates is just enough."""
     updates = settings["noise"]["max_above"] + 1
     if card["mechanism"] == "sparse_mw":
         most = checked_integer("max_sparsity", plan["max_sparsity"], 1)
@@ -173,9 +173,10 @@ def online_steps(
 ) -> list[Step]:
     """Returns the steps of comparisons with a threshold and of numeric answers.
 
-    A unit moves a question and its answer by k records, under either relation. One threshold for c
-    answers above it costs k / threshold_scale once, and 2 c k / question_scale; if the threshold is
-    drawn again after each, each costs k / threshold_scale and 2 k / question_scale.
+    A unit moves a question and its answer by k records, under either relation. If one threshold
+    serves c answers above it, the cost is k / threshold_scale + 2 c k / question_scale. If the
+    threshold is drawn again after each of the c answers, every answer costs
+    k / threshold_scale + 2 k / question_scale.
     """
     noise = settings.get("noise")
     if not isinstance(noise, Mapping):
@@ -195,7 +196,7 @@ def online_steps(
 
 
 def comparisons_step(noise: Mapping[str, Any], k: int, most: int) -> Step:
-    """Returns the step of questions that are compared with a noisy threshold."""
+    """Returns the step that compares questions with a noisy threshold."""
     threshold = k / positive(noise.get("threshold_scale"))
     question = 2 * k / positive(noise.get("question_scale"))
     ends = number(noise["threshold_scale"]), number(noise["question_scale"])
@@ -219,7 +220,7 @@ def comparisons_step(noise: Mapping[str, Any], k: int, most: int) -> Step:
 def _setting_figures(
     plan: Mapping[str, Any], settings: Mapping[str, Any], figures: Figures
 ) -> None:
-    """Compares the bounds of a run with its noise."""
+    """Compares the error bounds of a run with the noise of the run."""
     beta, noise = plan["failure_probability"], settings["noise"]
     total_bound = 0.0
     if plan.get("num_records") == "noisy":

@@ -1,1 +1,1 @@
-"""Files of releases: one module for each kind, and what all kinds share."""
+"""The parts of release files that all kinds of releases share: Avro, cards and commits."""

@@ -1,10 +1,10 @@
-"""Avro files of releases, written with fastavro, and the guard of files from anywhere.
+"""Writes Avro files of releases with fastavro, and reads files from untrusted sources safely.
 
-fastavro believes what a file claims: it expands blocks without bound, and decodes whatever schema
-the header states. ``read_blocks`` knows the schema beforehand, checks every count and size against
-the bytes that are there, and expands a block only as far as its reader allows.
+fastavro trusts a file: it expands blocks without bound and decodes any schema in the header.
+``read_blocks`` knows the schema beforehand, checks every count and size against the bytes of the
+file, and expands a block only up to a limit that the caller sets.
 
-Arrays of numbers are written and read with numpy: fastavro takes 100 times as long for doubles, and
+Arrays of numbers are written and read with numpy: fastavro takes 100 times as long for doubles and
 twice as long for integers.
 """
 
@@ -43,33 +43,33 @@ _DECOMPRESSORS: dict[bytes, Any] = {
     b"bzip2": bz2.BZ2Decompressor,
 }
 _CHECKSUM_BYTES = 4
-# How far a file may expand: this many times its size, and this many bytes more.
+# All blocks of a file may expand to this many times the size of the file plus this many bytes.
 _EXPANSION, _SMALL = 16, 2**20
 BLOCK_BYTES = 2**20
-# Rows in random order: 5 to 20 % more bytes than at level 6, in 0.4 of the time.
+# For rows in random order, this level takes 40 % of the time of level 6 and 5 to 20 % more bytes.
 _DEFLATE_LEVEL = 3
-_MAX_LONG_BYTES = 10  # seven bits each
+_MAX_LONG_BYTES = 10  # seven bits per byte
 _LONGS_AT_ONCE = 2**15
-# The time to read a file is bounded by its size: a record has at least so many bytes of the file,
-# and a part of an array, except the last one, so many numbers.
+# The minimum bytes per record in a file and numbers per part of an array (except the last part):
+# with these limits, the size of a file bounds the time to read the file.
 _RECORD_BYTES, _PART_NUMBERS = 8, 1024
-_SHIFTS = np.arange(0, 64, 7, dtype=np.uint64)  # of the ten digits of a long
+_SHIFTS = np.arange(0, 64, 7, dtype=np.uint64)  # shifts for the ten digits of a long
 
 
 def file_name(draw_id: str, purpose: str) -> str:
-    """Returns the name of the file of a draw that serves a purpose."""
+    """Returns the name of a draw's file for a purpose."""
     return f"{purpose.replace(' ', '-')}-{draw_id}.avro"
 
 
 def encode(schema: Any, value: Any) -> bytes:
-    """Returns the Avro form of a value."""
+    """Returns the Avro encoding of a value."""
     file = io.BytesIO()
     fastavro.schemaless_writer(file, schema, value)
     return file.getvalue()
 
 
 def encode_record(schema: Mapping[str, Any], record: Mapping[str, Any]) -> bytes:
-    """Returns the Avro form of a record whose arrays of numbers may be numpy arrays."""
+    """Returns the Avro encoding of a record whose arrays of numbers may be numpy arrays."""
     parts = []
     for field in schema["fields"]:
         value = record[field["name"]]
@@ -83,7 +83,7 @@ def encode_record(schema: Mapping[str, Any], record: Mapping[str, Any]) -> bytes
 
 
 def encode_longs(values: NDArray[np.int64]) -> bytes:
-    r"""Returns 64-bit integers, shape (n,), one after the other in Avro's zigzag form.
+    r"""Returns 64-bit integers, shape (n,), one after the other in Avro's zigzag encoding.
 
     Example:
         >>> encode_longs(np.array([-1, 64]))
@@ -94,12 +94,12 @@ def encode_longs(values: NDArray[np.int64]) -> bytes:
     is_used = rest > 0
     is_used[:, 0] = True
     digits = (rest & np.uint64(0x7F)).astype(np.uint8)
-    digits[:, :-1] |= is_used[:, 1:].view(np.uint8) << 7  # all but the last one are marked
+    digits[:, :-1] |= is_used[:, 1:].view(np.uint8) << 7  # mark all but the last digit
     return digits[is_used].tobytes()
 
 
 def in_blocks(parts: Iterable[Sequence[bytes]]) -> Iterator[tuple[int, bytes]]:
-    """Yields encoded records in blocks of about a mebibyte: their number and their bytes."""
+    """Yields the number of records and the bytes of blocks of about a mebibyte."""
     for records in parts:
         ends = np.cumsum(np.fromiter(map(len, records), np.int64, len(records)))
         start, written = 0, 0
@@ -118,7 +118,7 @@ def write_blocks(
     deflate: bool = False,
     metadata: Mapping[str, str] | None = None,
 ) -> bytes:
-    """Returns a container file of blocks: the number and the bytes of the records of each.
+    """Returns a container file; ``blocks`` yields the number of records and the bytes of a block.
 
     The sync marker is a hash of the purpose and the draw, so that a retry writes the same bytes.
     """
@@ -148,7 +148,7 @@ def write_records(
     *,
     deflate: bool = False,
 ) -> bytes:
-    """Returns a container file with one record in each block."""
+    """Returns a container file with one record per block."""
     blocks = ((1, encode_record(schema, record)) for record in records)
     return write_blocks(schema, draw_id, purpose, blocks, deflate=deflate)
 
@@ -158,10 +158,10 @@ def read_blocks(
 ) -> Iterator[tuple[int, bytes]]:
     """Yields the number of records and the uncompressed bytes of each block of a file.
 
-    ``schema``: whose fields the file must have, with their types. A record takes at least a
-    byte.
-    ``max_block_bytes``: the largest block. By default all blocks together may take a mebibyte
-    and 16 times the size of the file.
+    ``schema``: the schema that the file must have, including the types of all fields. The encoding
+    of a record must take at least one byte.
+    ``max_block_bytes``: the maximum size of a block. By default, all blocks together may take a
+    mebibyte plus 16 times the size of the file.
     """
     if data[: len(MAGIC)] != MAGIC:
         raise DamagedFileError("is not an Avro container file")
@@ -190,15 +190,15 @@ def read_blocks(
 
 
 def decode(schema: Any, file: io.BytesIO) -> Any:
-    """Returns the value at the position of a file, which is behind it then."""
+    """Reads a value at the position of a file, and moves the position behind the value."""
     try:
         return fastavro.schemaless_reader(file, schema)
-    except Exception:  # of many types
+    except Exception:  # fastavro raises exceptions of many types
         raise DamagedFileError("has a value that is cut short or not of its type") from None
 
 
 def _expanded(data: bytes, codec: bytes, max_bytes: int) -> bytes:
-    """Returns the bytes of a block."""
+    """Returns the uncompressed bytes of a block."""
     is_whole, block = True, data
     if codec != b"null":
         decompressor = _DECOMPRESSORS[codec]()
@@ -206,7 +206,7 @@ def _expanded(data: bytes, codec: bytes, max_bytes: int) -> bytes:
             block = decompressor.decompress(data, max_bytes + 1)
         except (OSError, zlib.error):
             raise DamagedFileError("has a block that does not decompress") from None
-        # Some writers leave a part of the checksum behind, which Avro does not have.
+        # Some writers append a part of a checksum, although Avro's deflate has no checksum.
         is_whole = decompressor.eof and len(decompressor.unused_data) <= _CHECKSUM_BYTES
     if len(block) > max_bytes or not is_whole:
         raise DamagedFileError("has a block that is cut short or expands too far")
@@ -214,7 +214,7 @@ def _expanded(data: bytes, codec: bytes, max_bytes: int) -> bytes:
 
 
 def _types(schema: Any) -> Any:
-    """Returns what the form of a value depends on: types, and the fields in their order."""
+    """Returns the types and the ordered fields of a schema: the parts that decide the encoding."""
     if isinstance(schema, list):
         return [_types(each) for each in schema]
     if not isinstance(schema, dict):
@@ -227,7 +227,7 @@ def _types(schema: Any) -> Any:
 def read_records(
     data: bytes, schema: Mapping[str, Any], max_block_bytes: int | None = None
 ) -> Iterator[dict[str, Any]]:
-    """Yields the records of a file, as ``read_blocks`` checks it; arrays of numbers are numpy's."""
+    """Yields the records of a file that ``read_blocks`` checks, with arrays of numbers in numpy."""
     total = 0
     for number, block in read_blocks(data, schema, max_block_bytes):
         total += number
@@ -241,7 +241,7 @@ def read_records(
 
 
 def decode_longs(file: io.BytesIO, number: int) -> NDArray[np.int64]:
-    r"""Returns the integers at the position of a file, which is behind them then.
+    r"""Reads integers at the position of a file, and moves the position behind the integers.
 
     Example:
         >>> decode_longs(io.BytesIO(b"\x01\x80\x01"), 2).tolist()

@@ -1,4 +1,4 @@
-"""The card of a release of any kind: what every ``card.json`` says, read without trust."""
+"""Reads and checks ``card.json``, the description of a release, for the fields of all kinds."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from beam_dp.storage.store import DamagedFileError, PayloadFile
 T = TypeVar("T")
 
 CARD = "card.json"
-HORIZON = "horizon.json"  # what stands in the place of a card above many releases
-# Folders of the releases of a horizon: of single windows, and of blocks of N windows.
+HORIZON = "horizon.json"  # replaces the card in a directory of many windows
+# The folders for single windows and for blocks of N windows in the directory of a horizon.
 WINDOWS, LEVELS = "windows", "levels"
 SCHEMA_VERSION = 2
 _MAX_DEPTH = 64
 
 
 class ReleaseError(InputError):
-    """A release on disk is damaged or is none: one line with its path and what is wrong.
+    """A directory has no release or a damaged one; one line names the path and the reason.
 
     Example:
         >>> str(ReleaseError("out", "card.json is missing"))
@@ -37,12 +37,12 @@ class ReleaseError(InputError):
 
     def __init__(self, directory: str, condition: str) -> None:
         InputError.__init__(self, "release", directory, condition)
-        self.args = (directory, condition)  # what pickle calls the class with
+        self.args = (directory, condition)  # pickle calls the class with these arguments
 
 
 @dataclass(frozen=True)
 class Card:
-    """A card, as far as all kinds agree on what it says."""
+    """The fields that the cards of all kinds share, and the parsed card."""
 
     kind: str
     draw_id: str
@@ -51,7 +51,7 @@ class Card:
 
     @classmethod
     def from_text(cls, text: str) -> Self:
-        """Returns the card that a ``card.json`` holds."""
+        """Returns the card in the text of a ``card.json``."""
         parsed = parsed_card(text)
         check_types(parsed, {"kind": str, "draw_id": str, "files": dict})
         draw_id = parsed["draw_id"]
@@ -59,22 +59,22 @@ class Card:
             raise InputError("draw_id", draw_id, "must be 32 hexadecimal digits")
         files = {name: payload_file(name, entry) for name, entry in parsed["files"].items()}
         card = cls(parsed["kind"], draw_id, files, parsed)
-        # Nothing is moved to another folder, or to the name of a file that is of no draw.
+        # Every name must contain the draw's id: no file leaves the folder or replaces another file.
         card.check_files([name for name in files if draw_id in os.path.basename(name) == name])
         return card
 
     def check_files(self, names: Collection[str]) -> None:
-        """Refuses a card that names other files than these, or none."""
+        """Raises InputError unless the card names exactly these files."""
         if not names or set(self.files) != set(names):
             condition = "must be the payload of the card's draw"
             raise InputError("files", sorted(self.files), condition)
 
     def check_types(self, types: Mapping[str, type]) -> None:
-        """Refuses a card that lacks fields of its kind, or whose versions are no texts."""
+        """Raises InputError if fields are missing, or if a version is not a string."""
         check_fields(self.fields, types)
 
     def left_out(self, domain: Domain) -> LeftOut | None:
-        """Returns the counts of records outside the domain; None if the card holds none."""
+        """Returns the counts of records outside the domain; None if the card has no such counts."""
         if "left_out" not in self.fields:
             return None
         left_out = LeftOut.from_json(self.fields["left_out"])
@@ -83,18 +83,18 @@ class Card:
 
 
 class Payload:
-    """The files that a card names, each verified when it is read.
+    """The files that a card names; reading a file verifies its checksum.
 
-    ``read``: returns the bytes of a file, given its name and the size that the card states.
+    ``read``: a function that returns the bytes of a file, given the name and the stated size.
     """
 
     def __init__(self, card: Card, read: Callable[[str, int], bytes]) -> None:
         self._files = card.files
         self._read = read
-        self.place = CARD  # that an error is told of
+        self.place = CARD  # the file to name in an error
 
     def read(self, name: str, parse: Callable[[bytes], T]) -> T:
-        """Returns what a file holds."""
+        """Returns the parsed content of a file."""
         self.place = name
         data = self._read(name, self._files[name].num_bytes)
         if fingerprint(data) != self._files[name]:
@@ -122,7 +122,7 @@ def card_text(
 
 
 def parsed_card(text: str) -> dict[str, Any]:
-    """Returns what a card says: a JSON object that this version can read and write."""
+    """Parses a card; raises InputError unless this version can read and write the JSON object."""
     parsed = checked_json("card", CARD, text)
     if not isinstance(parsed, dict):
         raise InputError("card", type(parsed).__name__, "must be a JSON object")
@@ -134,7 +134,7 @@ def parsed_card(text: str) -> dict[str, Any]:
 
 
 def check_fields(fields: Mapping[str, Any], types: Mapping[str, type]) -> None:
-    """Refuses a card that lacks fields of its kind, or whose versions are no texts."""
+    """Raises InputError if fields are missing, or if a version is not a string."""
     check_types(fields, {**types, "versions": dict})
     versions = fields["versions"]
     if not all(isinstance(version, str) for version in versions.values()):
@@ -142,13 +142,13 @@ def check_fields(fields: Mapping[str, Any], types: Mapping[str, type]) -> None:
 
 
 def check_types(fields: Mapping[str, Any], types: Mapping[str, type]) -> None:
-    """Refuses fields that are missing or of another type."""
+    """Raises InputError if fields are missing or have another type."""
     for name, kind in types.items():
         if not isinstance(fields.get(name), kind):
             raise InputError("card", name, f"must be there and be of type {kind.__name__}")
 
 
-# What reading a file without trust may raise.
+# The exceptions that reading an untrusted file may raise.
 READ_ERRORS = (
     ArithmeticError,
     DamagedFileError,
@@ -162,7 +162,7 @@ READ_ERRORS = (
 
 
 def told(error: Exception) -> str:
-    """Returns what one of ``READ_ERRORS`` says of a file, to stand behind its name."""
+    """Returns the words about one of ``READ_ERRORS`` that follow the name of the file."""
     if isinstance(error, InputError):
         return f": {error.name} = {shown(error.value)}: {error.condition}"
     if isinstance(error, DamagedFileError):
@@ -182,7 +182,7 @@ def is_count(value: object) -> bool:
 
 
 def payload_file(name: str, entry: Any) -> PayloadFile:
-    """Returns what a card says of a file."""
+    """Returns the checksum and the size that a card states for a file."""
     fits = (
         isinstance(entry, dict)
         and set(entry) == {"sha256", "bytes"}
@@ -196,14 +196,14 @@ def payload_file(name: str, entry: Any) -> PayloadFile:
 
 
 def fingerprint(data: bytes) -> PayloadFile:
-    """Returns what a card says of these bytes."""
+    """Returns the checksum and the size of a file's content."""
     return PayloadFile(hashlib.sha256(data).hexdigest(), len(data))
 
 
 def _check_depth_and_texts(parsed: Any) -> None:
-    """Refuses what later steps cannot walk through, or write again as UTF-8.
+    """Rejects JSON that is nested too deeply, or has strings that UTF-8 can't encode.
 
-    Without recursion: the parser reads deeper than Python functions may call each other.
+    This uses no recursion: the parser reads deeper nesting than Python's recursion limit allows.
     """
     level, depth = [parsed], 0
     while level:

@@ -1,14 +1,14 @@
-"""Commits releases: the first complete attempt wins, and nothing half-written stays.
+"""Commits releases: the first complete attempt wins, and no partial release remains.
 
-Several workers may try to write: attempts of one draw of noise (a bundle that was retried), and of
-different draws (a bundle with the draw in it was). The directory belongs to the draw whose card was
-created first, and creating it is exclusive:
+Several workers may try to write. Their attempts have the same draw of noise if Beam retries only
+the bundle that writes, and different draws if Beam also retries the bundle that draws the noise.
+The directory belongs to the draw whose card is created first; creating a card is exclusive:
 
-1. Each attempt writes all files into a private draft folder of its own, named by draw id.
-2. It publishes its complete ``card.json`` in the directory. That fails if a card is there.
-3. An attempt that finds a card, its own or another's, moves the payload of this card into place
-   from the draft that contains it. So any later attempt repairs a crash after step 2.
-4. Once the payload is complete no other draw can win: all drafts are removed.
+1. Each attempt writes all files into its own private draft folder, named by draw id.
+2. The attempt publishes its complete ``card.json`` in the directory. This fails if a card exists.
+3. An attempt that finds a card, its own or another attempt's, moves the payload of this card into
+   place from the draft that contains the payload. So a later attempt repairs a crash after step 2.
+4. Once the payload is complete, no other draw can win: all drafts are removed.
 
 A draft is private data: it may be a second draw of noise on the same records.
 
@@ -40,26 +40,26 @@ from beam_dp.storage.store import (
     store_for,
 )
 
-# The draw id, for drafts, of the file that begins a horizon.
+# Used instead of a draw id for the draft of the file that begins a horizon.
 BEGINNING = "horizon"
-# Drafts without a draw: jobs that start at the same moment may see each other's.
+# Drafts without a draw: jobs that start at the same moment may see such drafts of each other.
 _WITHOUT_DRAW = (f"{DRAFT_PREFIX}{TRIAL}-", f"{DRAFT_PREFIX}{BEGINNING}-")
 
 
 @dataclass(frozen=True)
 class Draw:
-    """One draw of noise of any kind, complete, as it is written: its card and its payload."""
+    """The complete content of one release as it is written: the card and the payload."""
 
     text: bytes
     payload: Mapping[str, bytes]
 
     @cached_property
     def card(self) -> Card:
-        """The parsed text."""
+        """The parsed card."""
         return Card.from_text(self.text.decode())
 
     def to_bytes(self) -> bytes:
-        """Returns it as one string of bytes, as it travels from step to step of a pipeline."""
+        """Returns the draw as bytes that a pipeline can pass from step to step."""
         return b"".join([struct.pack("<q", len(self.text)), self.text, *self.payload.values()])
 
     @classmethod
@@ -82,10 +82,10 @@ class Draw:
 
 
 def check_output(directory: str | os.PathLike[str]) -> None:
-    """Refuses a directory that a new job can't release to; writes nothing.
+    """Raises InputError if a new job can't release to a directory; writes nothing.
 
-    Call it before paying for the job. Writers do not: a retried stage finds drafts of its own job,
-    and of two jobs that start at the same moment the first complete attempt wins.
+    Call this before paying for the job. Writers do not call this, because a retried stage finds
+    drafts of its own job. If two jobs start at the same moment, the first complete attempt wins.
     """
     check_free(directory)
     store = store_for(directory, "output")
@@ -98,7 +98,7 @@ def check_output(directory: str | os.PathLike[str]) -> None:
 
 
 def check_free(directory: str | os.PathLike[str]) -> None:
-    """Refuses a directory that a release can't be committed in; writes nothing."""
+    """Raises InputError if a release can't be committed in a directory; writes nothing."""
     store = store_for(directory, "output")
     try:
         store.check_free()
@@ -108,11 +108,11 @@ def check_free(directory: str | os.PathLike[str]) -> None:
 
 
 def commit_draw(draw: Draw, directory: str | os.PathLike[str]) -> bool:
-    """Writes a draw unless another one was committed first; may be repeated at any time.
+    """Writes a draw unless another draw was committed first; may be repeated at any time.
 
     Returns:
-        Whether the release in the directory, complete on return, is of this draw. If it is of
-        another one, this draw's drafts are gone.
+        Whether the release in the directory, which is complete on return, is this draw. If it is
+        another draw, this draw's drafts are removed.
     """
     store = store_for(directory, "output")
     try:
@@ -152,8 +152,8 @@ def _try_to_commit(draw: Draw, store: Store) -> None:
                 raise OSError(errno.EIO, "what was written is not what is read")
         store.publish(draft, CARD, draw.text)
     finally:
-        # Looks at the card, not at the call that made it: a call may fail after its effect, and
-        # then only the draft contains the committed payload.
+        # Checks the card instead of whether publishing succeeded: publishing may fail after its
+        # effect, and then only the draft contains the committed payload.
         if read_card(store) != draw.text:
             store.remove_draft(draft)
 
@@ -168,11 +168,11 @@ def _complete(card: Card, store: Store, directory: str | os.PathLike[str]) -> No
 
 
 def place_payload(store: Store, files: Mapping[str, PayloadFile]) -> list[str]:
-    """Moves a committed payload into place from the drafts; returns the missing files."""
+    """Moves a committed payload from the drafts into place; returns the missing files."""
     missing = []
     for name, promised in files.items():
         for draft in store.drafts():
-            # A draft that matches may vanish: its own attempt lost, or another one placed it.
+            # A matching draft may vanish: its own attempt lost, or another attempt placed the file.
             if store.fingerprint(name) == promised:
                 break
             if store.fingerprint(name, draft) == promised:
@@ -197,7 +197,7 @@ def committed_card(store: Store, directory: str | os.PathLike[str]) -> Card | No
 
 
 def read_card(store: Store) -> bytes | None:
-    """Returns the card that was committed, or None where none was."""
+    """Returns the bytes of the committed card; None if no card was committed."""
     try:
         return store.read(CARD)
     except FileNotFoundError:
@@ -209,7 +209,7 @@ def advice_on_drafts(store: Store, directory: str | os.PathLike[str]) -> str:
     try:
         if not store.drafts():
             return ""
-    except Exception:  # of any storage's library: the refusal matters, not the advice
+    except Exception:  # storage libraries raise any type; the caller's error matters more
         return ""
     return (
         "; drafts of a job are left there: once it has ended,"
@@ -221,14 +221,14 @@ _PAYLOAD, _CARD = "payload", "card"
 
 
 def probe_output(directory: str | os.PathLike[str]) -> None:
-    """Commits a few bytes in a private draft, as a release would be, and removes them.
+    """Commits a few bytes in a private draft, as for a release, and removes the bytes again.
 
-    Unlike ``check_output``, this finds faults that permissions do not show: a filesystem without
-    hard links, a read-only one, a link that replaces an existing file, files that can't be removed.
-    Call it before paying from a ledger. It can't foresee that space runs out later.
+    Unlike ``check_output``, this finds faults that permissions do not show: a filesystem that is
+    read-only or has no hard links, a link that replaces an existing file, or files that can't be
+    removed. Call this before paying from a ledger. A probe can't foresee that space runs out later.
 
-    ``directory``: of the release. It is not created; a folder ``.draft-trial-*`` is, for a moment,
-    in it or in the nearest existing directory above.
+    ``directory``: the directory of the release, which the probe does not create. A temporary folder
+    ``.draft-trial-*`` is created there, or in the nearest existing directory above.
     """
     check_output(directory)
     store = store_for(directory, "output")

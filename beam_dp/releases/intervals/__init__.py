@@ -1,1 +1,1 @@
-"""Interval counts: their values, files, verification, and the words about them."""
+"""Releases of interval counts: values, files, verification and descriptions."""

@@ -110,7 +110,7 @@ def _range(query: LinearQuery, num_leaves: int) -> Cells:
 
 
 def _level(attribute: Attribute, text: str) -> int | float | str:
-    """Returns an integer if it is written as one: a float can't hold all digits of a long one."""
+    """Returns a number or a string; integers stay exact, as floats lose digits of long integers."""
     if isinstance(attribute, TimeAttribute):
         return text
     try:
@@ -122,7 +122,7 @@ def _level(attribute: Attribute, text: str) -> int | float | str:
 def compare_intervals(
     first: IntervalRelease, second: Release, _: Workload | None
 ) -> Iterator[CellDifference]:
-    """Yields the cells of two releases of interval counts of one attribute."""
+    """Yields the cells of two releases of interval counts for the same attribute."""
     if not isinstance(second, IntervalRelease):
         raise not_comparable(first, second)
     attribute = first.attribute

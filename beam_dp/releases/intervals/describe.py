@@ -1,4 +1,4 @@
-"""What `beam-dp describe` and `beam-dp report` show of interval counts."""
+"""The tables and sections that `beam-dp describe` and `beam-dp report` show for interval counts."""
 
 from __future__ import annotations
 
@@ -85,13 +85,13 @@ def report_intervals(release: IntervalRelease, truth: Counts | None) -> Told:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class IntervalAnswers:
-    """Answers of interval counts, for groups of neighbouring levels."""
+    """Answers from interval counts, for groups of neighbouring levels."""
 
     release: IntervalRelease
 
     @cached_property
     def domain(self) -> Domain:
-        """See ``Answers``; without the levels that no interval holds."""
+        """The domain without the levels that intervals leave out; see ``Answers``."""
         assert isinstance(self.release.attribute, OrderedAttribute)
         return Domain((self.release.attribute.regular(),))
 
@@ -100,7 +100,7 @@ class IntervalAnswers:
         return [self._groups(group) for _, (group,) in tables]
 
     def values(self, pairs: Sequence[tuple[int, ...]]) -> list[NDArray[np.float64]]:
-        """See ``Answers``: it has one attribute."""
+        """See ``Answers``; interval counts have one attribute and, therefore, no pairs."""
         return []
 
     def _groups(self, groups: Sequence[Group]) -> list[Estimate]:

@@ -1,9 +1,9 @@
 """Files of interval counts: the card, and tables in Avro.
 
-A directory holds ``card.json`` and ``intervals-DRAW.avro``: the estimated prefixes (of the textbook
-tree, its noisy nodes) and the integers of the strategy, in pieces of 2^16 numbers. A strategy found
-numerically may differ between machines, so the one that was used is part of the release, and
-standard errors are computed from it when it is read.
+A directory contains ``card.json`` and ``intervals-DRAW.avro``: the estimated prefixes (for the
+textbook tree, the noisy nodes) and the integers of the strategy, in parts of 2^16 numbers. A
+strategy that is optimised numerically may differ between machines, so the release contains the
+strategy, and reading the release computes the standard errors from it.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _ESTIMATE = "estimate"
 _PURPOSE = "intervals"
 _PIECE = 2**16
 _MAX_BLOCK_BYTES = 8 * _PIECE + 2**12
-# The largest strategy has 2^21 numbers in a table, and no more than four tables.
+# The largest strategy has at most four tables of 2^21 numbers.
 _MAX_TABLE, _MAX_TABLES = 2**22, 4
 _TYPES = {
     "mechanism": str,
@@ -55,7 +55,7 @@ _TYPES = {
 
 
 def payload(release: IntervalRelease) -> dict[str, bytes]:
-    """Returns the one file: the estimate and the strategy."""
+    """Returns the only file, which contains the estimate and the strategy."""
     pieces = _pieces(_tables(release))
     data = write_records(TABLE_SCHEMA, release.draw_id, _PURPOSE, pieces, deflate=True)
     return {file_name(release.draw_id, _PURPOSE): data}
@@ -88,7 +88,7 @@ def read(card: Card, payload: Payload) -> IntervalRelease:
             parsed["mechanism"], attribute.num_levels, guarantee.neighboring, integers
         )
         with np.errstate(all="ignore"):
-            # The matrix of another strategy has another error, or none.
+            # With the matrix of another strategy, the error differs or can't be computed.
             found = variance / grid**2 * strategy.errors.mean()
         if not math.isclose(found, error, rel_tol=1e-6):
             condition = "must be that of the strategy in the payload"

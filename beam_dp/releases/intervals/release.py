@@ -34,8 +34,9 @@ from beam_dp.releases.release import Release, library_versions, plain_json
 class IntervalAnswers:
     """Estimated counts of intervals.
 
-    ``values``: number of records in each interval, float64, unbiased.
-    ``failure_probability``: of one bound, or of all bounds of the release if asked for.
+    ``values``: the number of records in each interval, float64, unbiased.
+    ``failure_probability``: the probability that one bound fails or, with ``all_at_once``, that any
+    bound of the release fails.
     """
 
     values: Values
@@ -46,25 +47,25 @@ class IntervalAnswers:
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class IntervalRelease(Release):
-    """Counts of all intervals of one ordered attribute: everything here is public.
+    """Public counts of all intervals of one ordered attribute.
 
-    Answers to adjacent intervals add up, except with the textbook tree. The levels "other" and null
-    have no place in the order: they are in no interval and are not counted.
+    Answers to adjacent intervals add up, except with the textbook tree. The values "other" and null
+    have no place in the order, so intervals do not count the records with these values.
 
     Args:
-        attribute: its levels are the cells, in their order: integers, or bins of numbers.
-        guarantee: the promise to the people in the data.
-        choice: names of the strategy and of the noise.
-        scale: of the noise of each measurement, in grid units.
-        grid: grid units in one unit of the strategy.
-        noise_variance: of each measurement, in squared grid units.
-        mean_squared_error: over all intervals, in squared records.
-        strategy: the matrix of what was measured, in integers.
-        estimate: of the counts.
-        draw_id: names this one draw of noise.
+        attribute: the attribute; its integers or its bins are the cells, in ascending order.
+        guarantee: the privacy guarantee for the people in the data.
+        choice: the names of the strategy and of the noise.
+        scale: the scale of the noise of each measurement, in grid units.
+        grid: the number of grid units in one unit of the strategy.
+        noise_variance: the variance of the noise of each measurement, in squared grid units.
+        mean_squared_error: the mean squared error over all intervals, in squared records.
+        strategy: the measured matrix, in integers.
+        estimate: the estimated counts.
+        draw_id: the id of this draw of noise.
         plan: other public parameters, such as the entry of a ledger.
-        versions: of the libraries that made it.
-        left_out: a noisy count of the records outside the attribute's levels, if it was paid for.
+        versions: the versions of the libraries that made the release.
+        left_out: noisy counts of the records outside the attribute, if the budget paid for a count.
     """
 
     KIND: ClassVar[str] = "intervals"
@@ -89,12 +90,12 @@ class IntervalRelease(Release):
 
     @property
     def num_leaves(self) -> int:
-        """The number d of cells."""
+        """The number of cells, d."""
         return self.strategy.num_leaves
 
     @cached_property
     def card(self) -> dict[str, Any]:
-        """The content of its card, as JSON values."""
+        """The content of the card, as JSON values."""
         return {
             "mechanism": self.choice[0],
             "guarantee": self.guarantee.to_json(),
@@ -138,12 +139,12 @@ class IntervalRelease(Release):
         return Domain((self.attribute,))
 
     def noisy_number(self) -> tuple[float, float]:
-        """Returns the answer to the interval of all cells, and its standard error."""
+        """Returns the answer to the interval of all cells and the standard error of the answer."""
         everything = self.answer(0, self.num_leaves - 1)
         return float(everything.values), float(everything.standard_errors)
 
     def not_counted(self) -> str:
-        """Returns that no interval counts the levels other and null, if there are such levels."""
+        """Returns a note that intervals leave out other and null; empty without such values."""
         has_others = self.attribute.size > self.num_leaves
         return "counted in no interval: other or null" if has_others else ""
 
@@ -151,11 +152,12 @@ class IntervalRelease(Release):
         """Returns the first and the last cell of an interval of the attribute's own values.
 
         Args:
-            low: the first integer; or, for bins, the lower edge of the first one.
-            high: the last integer, included; or, for bins, the upper edge of the last one.
+            low: the first integer or, for bins, the lower edge of the first bin.
+            high: the last integer (inclusive) or, for bins, the upper edge of the last bin.
 
         Raises:
-            InputError: unless both are levels with low <= high, or edges with low < high.
+            InputError: unless low and high are integers of the attribute with low <= high, or
+                edges with low < high.
 
         Example:
             >>> release.cells(25, 44)  # doctest: +SKIP
@@ -183,20 +185,20 @@ class IntervalRelease(Release):
         interpolated (to 0.2 % at 4,096 cells).
 
         Args:
-            low: integers, any shape.
-            high: integers >= low and < d, same shape.
-            failure_probability: of a bound, in (0, 1).
-            all_at_once: whether the bounds of all intervals hold at once.
+            low: the first cells, integers, any shape.
+            high: the last cells, integers >= low and < d, with the shape of ``low``.
+            failure_probability: the probability that a bound fails, in (0, 1).
+            all_at_once: whether the failure probability covers all intervals together.
 
         Returns:
-            Arrays of the same shape.
+            Arrays with the shape of ``low``.
 
         Raises:
             InputError: if an end is out of range or not an integer.
 
-        Cost: O(1) an interval, O(log d) for trees; about a quarter of a second for 1e6. The first
-        call prepares the variances: for ``sine`` 2 s with 65,536 cells and 20 s with 2^20, for
-        the others up to a second.
+        Cost: O(1) per interval, O(log d) for trees; about 0.25 s for 1e6 intervals. The first call
+        prepares the variances: for ``sine`` in 2 s with 65,536 cells and 20 s with 2^20 cells, for
+        other strategies in up to a second.
         """
         first, last = self._checked(low, high)
         checked_number("failure_probability", failure_probability, above=0, below=1)
@@ -229,9 +231,9 @@ class IntervalRelease(Release):
     def increasing_prefixes(self) -> Values:
         """Returns the nearest prefixes that start at 0 and never decrease, shape (d + 1,).
 
-        Their differences are a histogram without negative counts. Nearest is in the sum of squares
-        over prefixes. The error is smaller where most cells are empty, but it is biased: small
-        counts come out too large, and no standard error is known.
+        The differences of these prefixes are a histogram without negative counts. Distance is the
+        sum of squares over prefixes. The error is smaller if most cells are empty, but the result
+        is biased: small counts come out too large, and no standard error is known.
 
         Cost: O(d).
         """
@@ -239,14 +241,14 @@ class IntervalRelease(Release):
         return np.append(0.0, np.maximum(fitted, 0.0))
 
     def quantiles(self, shares: ArrayLike) -> NDArray[np.int64]:
-        """Returns the cells in which given shares of the records are reached.
+        """Returns the cells at which the given shares of the records are reached.
 
         Args:
-            shares: in [0, 1], any shape.
+            shares: shares of the records, in [0, 1], any shape.
 
         Returns:
-            For each share the first cell c such that at least this share of the records is in the
-            cells 0..c, by ``increasing_prefixes``.
+            For each share the first cell c such that, by ``increasing_prefixes``, the cells 0..c
+            contain at least this share of the records.
 
         Raises:
             InputError: if a share is out of range.
@@ -278,7 +280,7 @@ class IntervalRelease(Release):
 
 
 def check_ordered(attribute: Attribute) -> None:
-    """Refuses an attribute unless it has from 2 to 2^20 integers or bins."""
+    """Raises InputError unless an attribute has from 2 to 2^20 integers or bins."""
     if not isinstance(attribute, OrderedAttribute):
         kinds = "an integer, numeric, date or datetime attribute"
         condition = f"must be {kinds}; it is {attribute.kind}, unordered"
@@ -289,7 +291,7 @@ def check_ordered(attribute: Attribute) -> None:
 
 
 def ordered_domain(domain: Domain, name: str) -> Domain:
-    """Returns the domain of one attribute; refuses one that is unknown or unordered."""
+    """Returns the domain of one attribute, which must be known and ordered."""
     check_is("domain", domain, Domain)
     attribute = domain[name]
     check_ordered(attribute)
@@ -297,10 +299,10 @@ def ordered_domain(domain: Domain, name: str) -> Domain:
 
 
 def _nearest_increasing(values: Values) -> Values:
-    """Returns the numbers that never decrease and are nearest in the sum of squares.
+    """Returns the never decreasing numbers that are nearest in the sum of squares.
 
-    Neighbours that decrease are replaced by their mean, repeatedly: the result does not depend on
-    the order (Barlow and others, 1972).
+    Decreasing neighbours are replaced by the mean of these neighbours, repeatedly; the result does
+    not depend on the order of the replacements (Barlow and others, 1972).
     """
     means: list[float] = []
     sizes: list[int] = []

@@ -1,4 +1,4 @@
-"""Counts of intervals: one integer matrix, measured with the same noise in every row."""
+"""Verifies interval counts: one integer matrix, measured with the same noise in every row."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from beam_dp.verification.steps import Step, noise_step
 
 
 def verify_intervals(release: IntervalRelease) -> verdict.Verification:
-    """Verifies the card of interval counts, and the matrix in its payload."""
+    """Verifies the card and the payload's matrix of a release of interval counts."""
     figures = verdict.Figures()
     verdict.check_fields("parameters", release.plan, (), ("ledger_release",))
     name, distribution = release.choice
@@ -40,10 +40,11 @@ def verify_intervals(release: IntervalRelease) -> verdict.Verification:
 def interval_steps(
     name: str, strategy: Strategy, guarantee: Guarantee, distribution: str, scale: float, grid: int
 ) -> list[Step]:
-    """Returns the step that measures a matrix, with noise of a scale in grid units.
+    """Returns the step that measures a matrix with noise whose scale is in grid units.
 
-    One record adds a column, a replacement the difference of two. No entry is negative, so that
-    the difference has at most twice the squared L2 norm. k records of a unit may be in one cell.
+    One record adds a column of the matrix; a replacement adds the difference of two columns. No
+    entry is negative, so the difference has at most twice the largest squared L2 norm of a column.
+    All k records of a unit may be in one cell.
     """
     l1, l2_squared = column_norms(strategy)
     moved, k = guarantee.neighboring.num_moved, guarantee.max_records_per_unit
@@ -67,15 +68,15 @@ def column_norms(strategy: Strategy) -> tuple[int, int]:
 
 
 def _path_norms(strategy: Hierarchy, power: int) -> int:
-    """Returns the largest norm of the weights of a cell's path of nodes and the matrix above."""
+    """Returns the largest norm of a cell's weights: its path of nodes, and the matrix above."""
     place = np.arange(strategy.num_leaves)
-    total = np.zeros(strategy.num_leaves, np.int64)  # of at most 21 squares up to 2^52
+    total = np.zeros(strategy.num_leaves, np.int64)  # sums of at most 21 squares up to 2^52
     for level in range(len(strategy.sizes) - 1, 0, -1):
         total += strategy.weights[level - 1][place] ** power
         place = place * strategy.sizes[level - 1] // strategy.sizes[level]
     below = np.zeros(strategy.sizes[0], np.int64)
     np.maximum.at(below, place, total)
-    above = np.zeros(strategy.sizes[0], object)  # of any number of rows, so in Python's integers
+    above = np.zeros(strategy.sizes[0], object)  # Python's integers, as there may be many rows
     for row in strategy.top.astype(object):
         above = above + row**power
     return int((above + below.astype(object)).max())

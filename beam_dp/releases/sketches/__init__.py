@@ -1,1 +1,1 @@
-"""Sketches and counts that answer sparse queries: their values, files, verification, and words."""
+"""Releases that answer sparse queries: values, files, verification and descriptions."""

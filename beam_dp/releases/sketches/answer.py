@@ -41,7 +41,7 @@ def answer_sparse_release(release: SparseRelease, options: argparse.Namespace) -
 
 
 def read_query(release: SparseRelease, path: str) -> SparseQuery:
-    """Returns the query in a file, with keys of the type of the release's keys."""
+    """Returns the query in a file, with its keys converted to the type of the release's keys."""
     key_type = key_type_of(release.plan)
     query = read_sparse_query(path, keys="integer" if key_type == "integer" else "text")
     if key_type is None:

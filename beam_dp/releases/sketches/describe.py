@@ -1,4 +1,4 @@
-"""What `beam-dp describe` and `beam-dp report` show of a release for sparse queries."""
+"""The tables and sections that `beam-dp describe` and `report` show for sparse queries."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def describe_sparse_release(release: SparseRelease) -> RenderableType:
 
 
 def report_sparse_release(release: SparseRelease, _: Counts | None) -> Told:
-    """Returns the sections about the queries that it answers and about the noise."""
+    """Returns the sections about the supported queries and about the noise."""
     words = (
         f"It answers sums over up to {release.max_sparsity:,} keys of a huge universe, with values"
         " from 0 to 1. Keys are hashed, so no one can list them from the release."

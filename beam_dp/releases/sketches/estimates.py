@@ -1,8 +1,8 @@
-"""Estimates from the cells of a sketch, their variances, and bounds of their errors.
+"""Estimates from the cells of a sketch, with variances and error bounds.
 
-For an element without records, the cell in each of its rows is a random one, with a random sign:
-noise, and what other elements left there. So the errors of such estimates are distributed as the
-released cells are. ``ProjectionBounds`` are theorems, known before any record is read.
+An element without records has a random cell, with a random sign, in each row; the cell contains
+noise and the counts of other elements. So the errors of estimates have the same distribution as
+the released cells. ``ProjectionBounds`` are theorems, known before any record is read.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from beam_dp.hashing.keys import HashKey
 from beam_dp.hashing.projections import BlockSigns, DenseSigns
 from beam_dp.noise import bound
 
-# In noise scales: about the best for three to five rows of Laplace noise, with collisions or not.
+# In noise scales: nearly optimal for 3 to 5 rows of Laplace noise, with or without collisions.
 _CLIP = 1.5
 _MAX_QUERIES = 2**40
 
@@ -42,7 +42,7 @@ def variance_of_mean(
 ) -> float:
     """Returns the variance that hashing adds to a mean over rows.
 
-    (|q|^2 |x|^2 + <q, x>^2 - 2 sum q^2 x^2) / T for dense signs and blocks alike.
+    The variance is (|q|^2 |x|^2 + <q, x>^2 - 2 sum q^2 x^2) / T for dense signs and for blocks.
 
     ``norm``: the sum of the squared values of the query.
     ``own``: the sum of squared values times squared estimates.
@@ -61,7 +61,7 @@ def variance_of_median(cells: NDArray[np.float64], num_blocks: int) -> float:
         9.0
     """
     sizes = np.sort(np.abs(cells))
-    beyond = np.arange(len(sizes), 0, -1) / len(sizes)  # share of cells of at least this size
+    beyond = np.arange(len(sizes), 0, -1) / len(sizes)  # shares of cells that are as large
     passing = 2 * _more_than_half(num_blocks, beyond / 2)
     steps = np.diff(sizes**2, prepend=0.0)
     return float(steps @ passing)
@@ -79,12 +79,12 @@ def _more_than_half(number: int, probability: NDArray[np.float64]) -> NDArray[np
 
 
 def clipped_mean(rows: NDArray[np.float64], scale: float) -> NDArray[np.float64]:
-    """Returns the mean of the rows of each element, clipped near their median.
+    """Returns, for each element, the mean over rows after clipping each row near the median.
 
-    A row with a heavy element counts as if it were 1.5 scales away. Odd and equivariant, so
-    unbiased where the errors of rows are symmetric.
+    A row with a heavy element counts as if it were 1.5 scales from the median. The estimator is odd
+    and equivariant, so it is unbiased if the errors of rows are symmetric.
 
-    ``scale``: of the noise of a row; 0 gives the median.
+    ``scale``: the scale of the noise of a row; 0 gives the median.
 
     Example:
         >>> clipped_mean(np.array([[1.0, 2.0, 900.0]]), 2.0)
@@ -98,12 +98,13 @@ def clipped_mean(rows: NDArray[np.float64], scale: float) -> NDArray[np.float64]
 def variance_of_clipped_mean(cells: NDArray[np.float64], num_blocks: int, scale: float) -> float:
     """Returns the variance of the clipped mean of one random cell of each block, with random signs.
 
-    It is the mean, over the places j of a row, of the squared estimate from cell j of each row,
-    with alternating signs. Cells of different rows are nearly independent, as their hashes are.
+    The variance is the mean, over the places j of a row, of the squared estimate from cell j of
+    each row, with alternating signs. Cells of different rows are nearly independent, because the
+    hashes of different rows are.
     """
     rows = cells.reshape(num_blocks, -1).T
     total = 0.0
-    # Changing the sign of a row keeps the distribution and gives more samples of it.
+    # Changing the sign of a row gives another sample from the same distribution.
     for turned in range(num_blocks):
         signs = np.where(np.arange(num_blocks) == turned, -1.0, 1.0)
         total += float((clipped_mean(rows * signs, scale) ** 2).mean())
@@ -130,8 +131,8 @@ def dense_estimate(
     """Returns the estimate of a query from a dense sketch, and two sums for its variance.
 
     Returns:
-        The estimate of <q, x>; the sum of squares of the cells' coefficients, which is multiplied
-        by the variance of the noise; and the estimated sum of q^2 x^2.
+        The estimate of <q, x>; the sum of squares of the cells' coefficients, to be multiplied by
+        the variance of the noise; and the estimated sum of q^2 x^2.
     """
     width = signs.projection_width
     coefficients = np.zeros(width)
@@ -156,9 +157,9 @@ def selected_noise_bound(
     Z, and of all -Z, has a union bound. Each of the four fails with a quarter of the probability.
     If none fails, both bounds hold at once, so the smaller one does too.
 
-    ``scale``: of the discrete Laplace noise, b; q = e^(-1 / b).
-    ``weights``: shape (m,), float64, at least 0, of all elements of the query.
-    ``failure_probability``: of the bound, in (0, 1).
+    ``scale``: b, the scale of the discrete Laplace noise; q = e^(-1 / b).
+    ``weights``: the weights of all elements of the query, shape (m,), float64, at least 0.
+    ``failure_probability``: the probability that the bound fails, in (0, 1).
 
     Source: P(Z >= k) = q^k / (1 + q) for k >= 1, so E max(Z, 0) = q / (1 - q^2); half of the
     second moment of Z is that of max(Z, 0).
@@ -177,9 +178,9 @@ def selected_noise_bound(
 class ProjectionBounds:
     """Bounds on the errors of k queries of at most m keys, with a mean over a projection's rows.
 
-    ``num_blocks``: R: entries of a column; T where the family is dense.
-    ``independence``: of the hash, at least 4.
-    ``sparsity``: m; values of a query are from 0 to 1.
+    ``num_blocks``: R, the number of entries of a column; T if the family is dense.
+    ``independence``: the independence of the hash, at least 4.
+    ``sparsity``: m, the maximum number of keys of a query; values of a query are from 0 to 1.
     ``failure_probability``: beta, from 1e-100 to below 1.
 
     Accuracy: an answer <Aq, Ax + Z> / R is wrong by the noise <Aq, Z> / R and by the distortion
@@ -213,7 +214,7 @@ class ProjectionBounds:
 
     @cached_property
     def noise(self) -> float:
-        """Of the noise, in weight, with half of the failure probability."""
+        """The bound on the noise, in weight, with half of the failure probability."""
         weights = self.failure_probability / 4
         largest = self._tails.largest_entry(weights / 2) / self.num_blocks
         if self.distribution == "discrete_laplace":
@@ -230,8 +231,8 @@ class ProjectionBounds:
     def error(self, num_records: float, largest_count: float) -> float:
         """Returns the bound of an answer, if no key has more than ``largest_count`` records.
 
-        ``num_records``: N, or their weight; the norm of the counts is at most the root of N
-        times the largest one.
+        ``num_records``: N, the number or weight of all records; the norm of the counts is at most
+        the root of N times the largest count.
         """
         checked_number("num_records", num_records, above=0)
         checked_number("largest_count", largest_count, above=0)
@@ -240,7 +241,7 @@ class ProjectionBounds:
 
     @cached_property
     def distortion_of_norm(self) -> float:
-        """The factor of the L2 norm of all counts that bounds the distortion, with half of beta."""
+        """The factor that, times the L2 norm of all counts, bounds the distortion with beta / 2."""
         return self._tails.coefficient(self.failure_probability / 2)
 
     def to_json(self) -> dict[str, Any]:
@@ -264,7 +265,7 @@ class ProjectionBounds:
 
 
 class _Sketch(Protocol):
-    """The parameters of a sketch, before or after its noise is drawn."""
+    """The parameters of a sketch, before or after the noise is drawn."""
 
     @property
     def num_blocks(self) -> int: ...
@@ -284,7 +285,7 @@ def bounds_of(
     num_queries: int = 1,
     failure_probability: float = bound.FAILURE_PROBABILITY,
 ) -> ProjectionBounds | None:
-    """Returns the bounds of a sketch; None for medians, or without a 4-wise independent hash."""
+    """Returns the bounds for a sketch; None for medians, or without a 4-wise independent hash."""
     if sketch.estimator != "mean" or hash_key.independence < 4:
         return None
     return ProjectionBounds(

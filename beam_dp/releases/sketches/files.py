@@ -1,4 +1,4 @@
-"""Files of releases for sparse queries: card, hash key, sums, and counts of elements."""
+"""Files of releases for sparse queries: card, hash key, sums and counts of elements."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ _SKETCH_CHOICES = {
     "distribution": ("discrete_laplace", "discrete_gaussian"),
     "estimator": ("mean", "median", "clipped_mean"),
 }
-# Cells of one record, and counts of one block.
+# The number of cells per record, and of counts per block.
 _SHARD_CELLS = 2**16
 
-# By the purpose of each file.
+# The schema of each file, by the purpose of the file.
 _SCHEMAS: dict[str, dict[str, Any]] = {
     "hash key": {
         "type": "record",

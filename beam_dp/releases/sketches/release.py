@@ -1,7 +1,7 @@
 """Releases for sparse queries: a sketch, a histogram, or both.
 
-A sketch does not list its elements; the public hash key says where to look for one. A histogram
-lists the elements that it holds: its delta pays for their discovery.
+A sketch does not list elements; the public hash key says which cells contain an element. A
+histogram lists its elements; its delta pays for their discovery.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ Distribution = Literal["discrete_laplace", "discrete_gaussian"]
 Estimator = Literal["mean", "median", "clipped_mean"]
 
 FAILURE_PROBABILITY = 0.05
-# How elements become cells; another family gives other cells for the same key.
+# The hash functions that map elements to cells; another family maps a key to other cells.
 HASH_FAMILY = "bivariate polynomials over GF(2^64), 1"
 
 
@@ -50,8 +50,8 @@ HASH_FAMILY = "bivariate polynomials over GF(2^64), 1"
 class SparseAnswer:
     """The answer to a sparse query.
 
-    ``value``: in weight: records, if every record weighs 1.
-    ``bound``: the error exceeds it with at most the failure probability.
+    ``value``: the answer in weight, or in records if every record weighs 1.
+    ``bound``: a bound that the error exceeds with at most the failure probability.
     """
 
     value: float
@@ -65,7 +65,7 @@ class NoisySketch:
     """The noisy sums of a projection.
 
     ``cells``: shape (projection_width,), int64, in units of the grid.
-    ``grid``: units of a cell in a weight of one, an integer >= 1.
+    ``grid``: the number of units of a cell per weight of one, an integer >= 1.
     """
 
     family: Family
@@ -81,17 +81,17 @@ class NoisySketch:
         return signs_of(self.family, key, len(self.cells), self.num_blocks)
 
     def fold(self, sums: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Returns the cells of the sums of a projection."""
+        """Returns the cells that the sums of a projection fold to."""
         return folded(self.family, sums, len(self.cells), self.num_blocks)
 
     @property
     def row_width(self) -> int:
-        """Cells of a row."""
+        """The number of cells per row."""
         return len(self.cells) // self.num_blocks
 
     @property
     def effective_width(self) -> float:
-        """The width of a projection with equally many collisions and uniform cells."""
+        """The width of a projection with uniform cells and the same number of collisions."""
         if self.family == "dense":
             return len(self.cells)
         return len(self.cells) / collisions(self.row_width)
@@ -107,7 +107,7 @@ class NoisyCounts:
     threshold: int
 
     def look_up(self, support: NDArray[np.uint64]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        """Returns the counts of elements, 0 if not released, and which elements are released."""
+        """Returns the counts of elements (0 if not released) and a mask of released elements."""
         if not len(self.elements):
             return np.zeros(len(support), np.int64), np.zeros(len(support), np.bool_)
         where = np.minimum(np.searchsorted(self.elements, support), len(self.elements) - 1)
@@ -118,7 +118,7 @@ class NoisyCounts:
 def signs_of(
     family: Family, key: HashKey, projection_width: int, num_blocks: int
 ) -> DenseSigns | BlockSigns:
-    """Returns the projection of a family; for blocks, the one that ``fold`` turns into cells."""
+    """Returns the projection of a family; for blocks, the projection before ``fold``."""
     if family == "dense":
         return DenseSigns(key, projection_width)
     if num_blocks < 1 or projection_width < num_blocks or projection_width % num_blocks:
@@ -131,8 +131,8 @@ def signs_of(
 def key_type_of(plan: Mapping[str, Any]) -> KeyType | None:
     """Returns the type of a release's keys; None if records were not read as keys.
 
-    Records are read as keys by ``KEY_RULE``: an integer that was written as a float is that
-    integer. Queries are read by the same rule.
+    ``KEY_RULE`` describes how records and queries are read as keys: for example, an integer that
+    was written as a float is read as the integer.
     """
     columns = plan.get("key")
     if columns is None:
@@ -160,16 +160,16 @@ class SparseRelease(Release):
     """A public release of a sparse mechanism.
 
     Args:
-        draw_id: names the draw of noise.
+        draw_id: the id of the draw of noise.
         mechanism: the name of the mechanism.
-        guarantee: the promise to the people in the data.
-        hash_key: public; drawn before any record was read.
+        guarantee: the privacy guarantee for the people in the data.
+        hash_key: the public hash key, drawn before any record was read.
         max_sparsity: the largest number of elements of a query.
         max_weight: the largest weight of a record.
         plan: the other public parameters, as JSON values.
         sketch: noisy sums, or None.
-        histogram: noisy counts of some elements, or None. If there is a sketch, too, answers add
-            the sketch of the elements that the histogram leaves out.
+        histogram: noisy counts of some elements, or None. If the release also has a sketch, answers
+            add the sketch of the elements that the histogram leaves out.
     """
 
     KIND: ClassVar[str] = "sparse_release"
@@ -187,7 +187,7 @@ class SparseRelease(Release):
 
     @cached_property
     def card(self) -> dict[str, Any]:
-        """The content of its card, as JSON values."""
+        """The content of the card, as JSON values."""
         sketch, histogram = self.sketch, self.histogram
         return {
             "mechanism": self.mechanism,
@@ -225,8 +225,9 @@ class SparseRelease(Release):
         """Returns the answer to a query; see ``answer``.
 
         Raises:
-            InputError: if two elements of the query are one key of this release (``7.0`` and ``7``,
-                if records were read as keys), or there are more than ``max_sparsity``.
+            InputError: if the query has more than ``max_sparsity`` elements, or has two elements
+                that are the same key of this release (``7.0`` and ``7``, if records were read as
+                keys).
         """
         if self.plan.get("key") is not None:
             query = with_plain_keys(query)
@@ -249,13 +250,13 @@ class SparseRelease(Release):
         holds for all data with a fixed key; see docs/sparse_queries.md.
 
         Args:
-            support: shape (m,), uint64, each element once; m at most ``max_sparsity``.
-            values: shape (m,), float64, in [0, 1].
+            support: the m distinct elements, shape (m,), uint64; m is at most ``max_sparsity``.
+            values: the values of the elements, shape (m,), float64, in [0, 1].
 
         Raises:
             InputError: if the query is too large, repeats an element, or has values out of range.
 
-        Cost: one evaluation of the hash for each element, of all rows where it is dense.
+        Cost: one evaluation of the hash per element, or per element and row if the hash is dense.
         """
         _check(support, values, self.max_sparsity)
         weights = np.asarray(values, np.float64)
@@ -286,7 +287,7 @@ class SparseRelease(Release):
     def bounds(
         self, num_queries: int = 1, failure_probability: float = FAILURE_PROBABILITY
     ) -> ProjectionBounds | None:
-        """Returns the proved bounds on the errors of that many queries; None if there are none."""
+        """Returns proved bounds on the errors of ``num_queries`` queries; None without a proof."""
         if self.sketch is None or self.histogram is not None:
             return None
         return bounds_of(
@@ -301,8 +302,8 @@ class SparseRelease(Release):
     def estimates(self, support: NDArray[np.uint64]) -> NDArray[np.float64]:
         """Returns the estimate of each element, shape (n,), float64, in weight.
 
-        Answers are the sums of these times the values of a query. ``support`` is of shape (n,),
-        uint64, with any number of elements. Cost: that of ``answer``, for all elements at once.
+        An answer is the sum of the estimates times the values of a query. ``support`` has shape
+        (n,), uint64, for any n. The cost is the cost of ``answer`` for all elements at once.
         """
         if self.histogram is None:
             return self._sketched(support)
@@ -318,7 +319,7 @@ class SparseRelease(Release):
 
     @cached_property
     def _cells(self) -> NDArray[np.float64]:
-        """The sketch of what the histogram leaves out, in weight: post-processing."""
+        """The sketch without the histogram's counts, in weight, which is post-processing."""
         assert self.sketch is not None
         cells = self.sketch.cells / self.sketch.grid
         if self.histogram is None:
@@ -334,7 +335,7 @@ class SparseRelease(Release):
 
     @cached_property
     def _element_variance(self) -> float:
-        """The variance of the estimate of one light element."""
+        """The variance of the estimate for one light element."""
         assert self.sketch is not None
         if self.sketch.estimator == "median":
             return variance_of_median(self._cells, self.sketch.num_blocks)
@@ -344,10 +345,10 @@ class SparseRelease(Release):
         return noise / self.sketch.num_blocks + self._squared_norm / self.sketch.effective_width
 
     def _residual_share(self, found: NDArray[np.bool_]) -> NDArray[np.float64]:
-        """Returns the weight of the sketch's estimate for each element, next to the histogram's.
+        """Returns, per element, the weight of the sketch's estimate next to the histogram's count.
 
-        An element of the histogram has two estimates: its count, and its count plus what the sketch
-        finds besides. The weight of the second one minimises the variance.
+        An element of the histogram has two estimates: its count, and its count plus the estimate
+        from the remaining sketch. The weight of the second estimate minimises the variance.
         """
         assert self.histogram is not None
         noise = noise_variance("discrete_laplace", self.histogram.scale)
@@ -371,7 +372,7 @@ class SparseRelease(Release):
     def _from_sketch(
         self, support: NDArray[np.uint64], weights: NDArray[np.float64]
     ) -> tuple[float, float]:
-        """Returns the value of a query and its variance, from the sketch."""
+        """Returns the value of a query and the variance of the value, from the sketch."""
         assert self.sketch is not None
         signs = self._signs
         norm = float((weights**2).sum())

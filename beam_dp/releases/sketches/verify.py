@@ -1,4 +1,4 @@
-"""Sketches and histograms of keys: noise on hashed sums, and a threshold for counts."""
+"""Verifies sketches and histograms of keys: noise on hashed sums, and a threshold for counts."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def verify_sparse_release(release: SparseRelease) -> Verification:
     if release.sketch is not None and "sketch" in public:
         width = (public["sketch"] or {}).get("projection_width")
         figures.equal("projection_width", len(release.sketch.cells), width)
-        if "bound" in public:  # earlier versions did not state it
+        if "bound" in public:  # earlier versions did not state a bound
             _check_bound(release, public["bound"], figures)
     if "histogram_share" in public and release.histogram is not None:
         epsilon = steps[-1].loss.epsilon
@@ -72,7 +72,7 @@ def verify_sparse_release(release: SparseRelease) -> Verification:
 
 
 def _at_least_noise(release: SparseRelease) -> dict[str, Any]:
-    """Returns the parameters, with the smaller of two scales that differ."""
+    """Returns the parameters, with the smaller scale if the card states two different scales."""
     found = dict(release.plan)
     for name, part in (("sketch", release.sketch), ("histogram", release.histogram)):
         stated = found.get(name)
@@ -100,8 +100,8 @@ def _check_bound(release: SparseRelease, stated: Any, figures: Figures) -> None:
 def sketch_steps(guarantee: Guarantee, max_weight: int, public: Mapping[str, Any]) -> list[Step]:
     """Returns the steps of a sketch, of a histogram, or of both.
 
-    A unit moves all counts together by at most w = k x (the largest weight of a record), or by
-    twice that if it is replaced. An element is in one cell of each of R rows.
+    A unit moves all counts together by at most w = k x (the largest weight of a record), or by 2 w
+    if the unit is replaced. An element is in one cell of each of the R rows.
     """
     moved = guarantee.neighboring.num_moved * guarantee.max_records_per_unit * max_weight
     steps = []
@@ -127,7 +127,7 @@ def _sketch_step(sketch: Mapping[str, Any], moved: int, guarantee: Guarantee) ->
     what = f"add noise to {width:,} cells in {rows:,} rows"
     if distribution == "discrete_laplace":
         step = laplace_step(what, rows * moved, scale)
-        # Rows are disjoint: each has a pure epsilon of its own, and their rhos add up.
+        # Each row has its own pure epsilon, and the rhos of the rows add up.
         one = Loss.pure(Fraction(moved) / positive(scale))
         assert one.rho is not None and step.loss.rho is not None
         rho = min(step.loss.rho, rows * one.rho)
@@ -164,22 +164,22 @@ def release_probability(
 ) -> Fraction:
     """Returns the largest probability that a key of one unit alone is released.
 
-    The unit's k records are of j keys. f(x) = -ln(1 - P(x + noise >= threshold)) is convex in the
-    weight x below the threshold, so for each j the worst is one key with k - j + 1 records and
-    j - 1 with one each; and (j - 1) f(w) + f((k - j + 1) w) is convex in j, so that all records are
-    of one key, or each of its own. Rounded up.
+    The unit's k records have j keys. f(x) = -ln(1 - P(x + noise >= threshold)) is convex in the
+    weight x below the threshold, so for each j the worst case is one key with k - j + 1 records and
+    j - 1 keys with one record each. (j - 1) f(w) + f((k - j + 1) w) is convex in j, so in the worst
+    case all records have the same key, or each record has its own key. The result is rounded up.
     """
     k, heaviest = max_records_per_unit, max_records_per_unit * max_weight
     if threshold <= heaviest:
         return Fraction(1)
     with localcontext() as context:
-        context.prec = 400  # deltas go down to 1e-300
+        context.prec = 400  # deltas may be as small as 1e-300
         exact = Decimal(scale)
         ratio = (-1 / exact).exp()
 
         def tail(weight: int) -> Decimal:
             return (-Decimal(threshold - weight) / exact).exp() / (1 + ratio)
 
-        # The exponent is convex in the number of keys, so the worst is at an end.
+        # The exponent is convex in the number of keys, so the worst case is at an end.
         worst = min((1 - tail(heaviest)).ln(), k * (1 - tail(max_weight)).ln())
         return Fraction((1 - worst.exp()) * (1 + Decimal("1e-30")) + Decimal("1e-350"))

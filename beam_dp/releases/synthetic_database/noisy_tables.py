@@ -43,7 +43,7 @@ class NoisyTables:
 
     @property
     def domain(self) -> Domain:
-        """The universe."""
+        """The domain."""
         return self.workload.domain
 
     def answer(self, workload: Workload) -> list[MarginalAnswer]:

@@ -150,7 +150,7 @@ class SyntheticDatabase(Release):
 
     @cached_property
     def card(self) -> dict[str, Any]:
-        """The content of its card, as JSON values."""
+        """The content of the card, as JSON values."""
         number = "public" if self.num_records_is_public else "noisy"
         measured = self.measurements
         small: dict[str, Any] = {}

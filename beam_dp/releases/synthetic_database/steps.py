@@ -223,7 +223,7 @@ class Stated:
 
     @property
     def domain(self) -> Domain:
-        """The universe."""
+        """The domain."""
         return self.workload.domain
 
 

@@ -1,1 +1,1 @@
-"""Windows of a stream: their values, files, verification, and the words about them."""
+"""Releases of windows of a stream: values, files, verification and descriptions."""

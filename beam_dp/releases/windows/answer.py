@@ -21,13 +21,13 @@ _NUMBER = "-?[0-9]{1,7}"
 
 
 def answer_window_tables(release: WindowTables, options: argparse.Namespace) -> None:
-    """Prints the answers that a command line asks one window or block for."""
+    """Prints the answers from one window or block that a command line asks for."""
     refuse_others(options, ())
     answer_tables(release, options)
 
 
 def answer_horizon(release: HorizonRelease, options: argparse.Namespace) -> None:
-    """Prints the answers that a command line asks of some windows together."""
+    """Prints the answers from the sum of some windows that a command line asks for."""
     refuse_others(options, ("windows",))
     if options.windows is None:
         raise FlagError(f"--windows: missing; {_CONDITION}")
@@ -50,9 +50,9 @@ def answer_horizon(release: HorizonRelease, options: argparse.Namespace) -> None
 
 
 def windows_of(text: str, num_windows: int) -> slice:
-    """Returns the windows of a text such as ``7``, ``10:34``, ``:24`` or ``-24:``, as in Python.
+    """Returns the windows for a string such as ``7``, ``10:34``, ``:24`` or ``-24:``, as in Python.
 
-    Unlike Python's slices, empty ones and those beyond the horizon are refused with a FlagError.
+    Unlike in Python, slices that are empty or extend beyond the horizon raise a FlagError.
 
     Example:
         >>> windows_of("-24:", 168), windows_of("7", 168)

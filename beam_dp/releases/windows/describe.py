@@ -1,4 +1,4 @@
-"""What `beam-dp describe` and `report` show for the tables of a window, and for a horizon."""
+"""The tables and sections that `beam-dp describe` and `report` show for windows and horizons."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _moment = functools.partial(moment, form="%Y-%m-%d %H:%M")
 
 
 def describe_window_tables(release: WindowTables) -> RenderableType:
-    """Returns the promise and the errors of the release of a window."""
+    """Returns tables with the guarantee and the errors of the release of a window."""
     number, error = release.noisy_number()
     facts = {
         release.level: f"{release.number:,}, {moment(release.start)} to {moment(release.end)}",
@@ -79,7 +79,7 @@ def errors_table(release: WindowTables) -> RenderableType:
 
 
 def describe_horizon(release: HorizonRelease) -> RenderableType:
-    """Returns the promise of a horizon, its released windows, and the errors of one of them."""
+    """Returns tables with a horizon's guarantee, released windows, and errors of one window."""
     horizon, stated = release.horizon, release.card
     found = runs(release.released)
     parts = facts_tables({"horizon": _facts(release)})
@@ -212,7 +212,7 @@ def _window_cell(release: HorizonRelease, place: int) -> Cell:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class TableAnswers:
-    """Answers of unbiased tables of windows."""
+    """Answers from the unbiased tables of windows."""
 
     tables: NoisyTables
 

@@ -1,7 +1,7 @@
 """Files of tables of windows: the card, and the tables in Avro.
 
-A directory holds ``card.json`` and ``tables-DRAW.avro``, a row a marginal. Blocks are not
-compressed: the length of the file must not depend on the counts in it.
+A directory contains ``card.json`` and ``tables-DRAW.avro``, with one row per marginal. Blocks are
+not compressed, because the length of the file must not depend on the counts.
 """
 
 from __future__ import annotations

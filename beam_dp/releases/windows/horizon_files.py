@@ -1,8 +1,8 @@
 """The directory of a horizon: ``horizon.json``, and a folder with the release of each window.
 
-A directory holds ``horizon.json``, which a job creates before anything else, ``windows/NNNNNN/``
-and, where blocks of N windows are measured, ``levels/N/NNNNNN/``. Each of these folders holds
-one release, committed by ``commit_release``, so several jobs on a horizon may write at once.
+A directory contains ``horizon.json``, which a job creates before any other file, the folders
+``windows/NNNNNN/`` and, if blocks of N windows are measured, ``levels/N/NNNNNN/``. Each folder
+contains one release. ``commit_release`` writes the releases, so several jobs may write at once.
 """
 
 from __future__ import annotations
@@ -57,11 +57,11 @@ _TYPES = {
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class HorizonCard:
-    """The promise of a horizon, and the parameters with which a job keeps it: all public.
+    """The privacy guarantee of a horizon and the parameters of its jobs; everything is public.
 
-    ``plan``: of the noise, as JSON values: ``public`` of a plan of windows.
-    ``source``: of the records, as JSON values: everything that must be the same after a restart,
-    such as the columns of times.
+    ``plan``: the plan of the noise, as JSON values: ``public`` of a plan of windows.
+    ``source``: the parameters of the input that must be equal after a restart, such as the columns
+    of times, as JSON values.
     """
 
     horizon: Horizon
@@ -88,26 +88,26 @@ class HorizonCard:
 
     @property
     def block(self) -> int | None:
-        """How many windows a block has; None where no blocks are measured."""
+        """The number of windows per block; None if no blocks are measured."""
         return self.plan.get("block")
 
     @property
     def num_blocks(self) -> int:
-        """How many blocks are measured."""
+        """The number of measured blocks."""
         return 0 if self.block is None else len(Blocks(self.horizon.num_windows, self.block))
 
     @property
     def needs_same_records(self) -> bool:
         """Whether a resumed job must find the same records as the job before it.
 
-        Which windows of a unit are kept depends on all its records since the start, unless the
-        promise is for each window separately.
+        The windows that are kept for a unit depend on all records of the unit since the start,
+        unless the guarantee is for each window separately.
         """
         of_each = (self.unit.protected_windows, self.unit.max_windows_per_unit) == (1, 1)
         return self.block is not None or not of_each
 
     def promised(self) -> dict[str, Any]:
-        """Returns the JSON values that must be equal for two horizons to be the same."""
+        """Returns the JSON values that identify a horizon."""
         return {
             "mechanism": MECHANISM,
             **self._stated(),
@@ -120,7 +120,7 @@ class HorizonCard:
         }
 
     def ledger_parameters(self, horizon_id: str) -> dict[str, Any]:
-        """Returns the parameters of the ledger's entry, as JSON values."""
+        """Returns the parameters for the ledger's entry, as JSON values."""
         return {"horizon_id": horizon_id, **self._stated(), "plan": dict(self.plan)}
 
     def text(self, horizon_id: str) -> str:
@@ -136,7 +136,7 @@ class HorizonCard:
 
     @classmethod
     def from_text(cls, text: str) -> tuple[str, Self]:
-        """Returns the id of a horizon, and what its ``horizon.json`` says."""
+        """Returns the id and the card in the text of a ``horizon.json``."""
         parsed = parsed_card(text)
         check_fields(parsed, _TYPES)
         check_choice("kind", parsed["kind"], (KIND,))
@@ -157,7 +157,7 @@ class HorizonCard:
         unknown = set(parsed) - {*card.promised(), *_TYPES, "schema_version", "versions"}
         for name in sorted(unknown):
             raise InputError(name, parsed[name], f"must not be in {HORIZON}: it is unknown")
-        # The words of the promise are not compared: they may change with a version.
+        # The text of the promise is not compared, because it may change with a version.
         for name in ("worst_case", "horizon"):
             if parsed[name] != stated[name]:
                 raise InputError(name, parsed[name], "must follow from the other fields")
@@ -170,11 +170,11 @@ class HorizonCard:
         }
 
 
-# Fields whose names are compared one by one.
+# Fields that are compared name by name.
 _NESTED = ("horizon", "guarantee", "plan", "source")
-# Follow from other fields; words may change with a version, last digits with a machine.
+# Derived fields: texts may differ between versions, and last digits between machines.
 _DERIVED = ("promise", "worst_case", "window_loss")
-_KEPT = 256  # releases in memory
+_KEPT = 256  # the number of releases to keep in memory
 
 Directory = str | os.PathLike[str]
 
@@ -200,16 +200,16 @@ def block_directory(directory: Directory, size: int, number: int) -> str:
 
 
 def begin_horizon(directory: Directory, card: HorizonCard, new_id: str) -> str:
-    """Creates the ``horizon.json`` of a directory, or finds the one of an earlier job.
+    """Creates the ``horizon.json`` of a directory, or reads the file of an earlier job.
 
-    Call it before paying from the ledger, whose entry names the id. If several jobs begin at once,
-    one creates the file, and all get its id.
+    Call this before paying from the ledger, whose entry names the id. If several jobs begin at
+    once, one job creates the file, and all jobs get the id in the file.
 
-    ``directory``: missing, empty, or with this horizon.
+    ``directory``: a directory that is missing, empty, or contains this horizon.
 
-    Privacy: a job that goes on promises what the file says, or is refused; and it is refused where
-    its source can't be read again from the start, unless each window is promised for itself: which
-    windows of a unit are kept follows from all its records, and would not be the same.
+    Privacy: a resumed job is refused unless it makes the promise in the file. It is also refused if
+    its source can't be read again from the start, unless the promise is for each window separately:
+    the windows that are kept for a unit follow from all its records, and would not be the same.
     """
     store = store_for(directory, "output")
     begun = _read_begun(store, directory)
@@ -234,9 +234,9 @@ def begin_horizon(directory: Directory, card: HorizonCard, new_id: str) -> str:
 
 
 def check_same_horizon(directory: Directory, card: HorizonCard) -> str | None:
-    """Returns the id of the horizon in a directory, which must make the same promise as a card.
+    """Returns the id of a directory's horizon, which must match a card; None without a horizon.
 
-    The card's source may state less, and ``replayable`` is not compared. None without a horizon.
+    The card's source may have fewer fields than the horizon's; ``replayable`` is not compared.
     """
     begun = _read_begun(store_for(directory, "output"), directory)
     if begun is None:
@@ -250,7 +250,7 @@ def check_same_horizon(directory: Directory, card: HorizonCard) -> str | None:
 
 @dataclass(frozen=True)
 class Released:
-    """The numbers of windows and blocks that have a card, ascending; how many have none yet."""
+    """The ascending numbers of windows and blocks with a card, and how many have no card yet."""
 
     windows: tuple[int, ...]
     blocks: tuple[int, ...]
@@ -269,7 +269,7 @@ def released(directory: Directory, card: HorizonCard) -> Released:
 
 
 def read_horizon(directory: Directory) -> tuple[str, HorizonCard]:
-    """Returns the id of the horizon of a directory, and its card."""
+    """Returns the id and the card of the horizon in a directory."""
     store = store_for(directory, "release")
     begun = _read_begun(store, directory)
     if begun is None:
@@ -279,21 +279,23 @@ def read_horizon(directory: Directory) -> tuple[str, HorizonCard]:
 
 
 def read_windows(directory: Directory) -> HorizonRelease:
-    """Reads a horizon, whose windows need not all be released yet.
+    """Reads a horizon, including one whose windows are not all released yet.
 
-    Damaged and hostile files are refused, as by ``read_release``. A window is read when it is asked
-    for: a sum of 24 windows reads 24, however many there are. Windows that are released after this
-    call are not seen.
+    Damaged and hostile files are rejected, as by ``read_release``. A window is read on demand: a
+    sum of 24 windows reads only these 24. Windows that are released after this call are not
+    included.
 
     Args:
-        directory: of the horizon; local, ``gs://BUCKET/FOLDER`` or ``s3://BUCKET/FOLDER``.
+        directory: the directory of the horizon; local, ``gs://BUCKET/FOLDER`` or
+            ``s3://BUCKET/FOLDER``.
 
     Raises:
-        ReleaseError: if it holds no horizon, or a damaged one; later, naming its directory, if a
-            window or block is damaged, or of another horizon, number, promise or workload.
+        ReleaseError: if the directory has no horizon or a damaged one. Later, when a window or
+            block is read: if the window or block is damaged, or belongs to another horizon, number,
+            promise or workload; the message names its directory.
 
-    Cost: some microseconds a window; in a bucket a request for each 1,000 files. Up to 256 windows
-    and blocks stay in memory once they were read.
+    Cost: some microseconds per window; in a bucket one request per 1,000 files. Up to 256 windows
+    and blocks stay in memory after reading.
 
     Example:
         >>> week = read_windows("out/week-48")  # doctest: +SKIP
@@ -322,7 +324,7 @@ def read_windows(directory: Directory) -> HorizonRelease:
 
 
 class _Lazy(Mapping[int, Any]):
-    """Releases by number, each read when it is asked for."""
+    """Releases by number; a release is read on first access."""
 
     def __init__(self, numbers: tuple[int, ...], read: Callable[[int], Release]) -> None:
         self._numbers = dict.fromkeys(numbers)
@@ -371,7 +373,7 @@ def _read_one(
 
 
 def _refuse_unpromised(directory: Directory, card: HorizonCard, found: Released) -> None:
-    """Refuses a directory with releases that its horizon does not promise."""
+    """Raises ReleaseError if a directory has releases that its horizon does not promise."""
     store, known = store_for(directory, "release"), {WINDOWS: found.windows}
     if card.block is not None:
         known[f"{LEVELS}/{card.block}"] = found.blocks
@@ -399,7 +401,7 @@ def _read_begun(store: Store, directory: Directory) -> tuple[str, HorizonCard] |
 
 
 def _create(store: Store, text: bytes, new_id: str) -> None:
-    """Publishes the whole file unless there is one already, and removes the draft."""
+    """Publishes the file unless the directory already has one, and removes the draft."""
     draft = store.open_draft(f"{BEGINNING}-{new_id}")
     try:
         store.publish(draft, HORIZON, text)
@@ -415,7 +417,7 @@ def _numbers(names: Iterable[str], most: int) -> tuple[int, ...]:
 def _refuse_difference(
     ours: Mapping[str, Any], theirs: Mapping[str, Any], directory: Directory
 ) -> None:
-    """Raises InputError for the first field that differs from what the horizon was begun with."""
+    """Raises InputError for the first field that differs from the horizon in the directory."""
     for name in {**ours, **theirs}:
         own, begun = ours.get(name), theirs.get(name)
         if own == begun or name in _DERIVED:

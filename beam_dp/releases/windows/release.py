@@ -1,4 +1,4 @@
-"""Released tables of a window or a block of windows, and a horizon, which answers sums of them."""
+"""Released tables of one window or block of windows, and of a horizon, which sums windows."""
 
 from __future__ import annotations
 
@@ -36,28 +36,28 @@ from beam_dp.windows.unit import MECHANISM
 
 Level = Literal["window", "block"]
 
-_MAX_SUBSETS = 2**20  # attribute sets whose variances are added up
+_MAX_SUBSETS = 2**20  # the largest number of attribute sets whose variances are added up
 _ALL = slice(None)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class WindowTables(Release):
-    """Unbiased tables of the records of one window, or of one block: everything here is public.
+    """Public, unbiased tables of the records of one window or of one block of windows.
 
-    Counts may be negative, and need not be whole. They are never clipped: sums of many windows,
-    most of them empty, would be far too large.
+    Counts may be negative or fractional. Counts are never clipped: clipped counts would make sums
+    of many windows, most of which are empty, far too large.
 
-    Args: as of ``Release``, where ``guarantee`` is of all windows that are promised together, and
-        horizon_id: names the horizon that the window is of; 32 hexadecimal digits.
-        level: whether it is one window, or a block of them.
-        number: of the window, or of the block, from 0.
-        start: of the first window, in seconds since 1970 in UTC.
-        end: of the last window.
+    Args: those of ``Release``, where ``guarantee`` covers all jointly protected windows, and
+        horizon_id: the id of the horizon that contains the window; 32 hexadecimal digits.
+        level: "window" or "block".
+        number: the number of the window or of the block, from 0.
+        start: the start of the first window, in seconds since 1970 in UTC.
+        end: the end of the last window, in seconds since 1970 in UTC.
         workload: the marginals.
-        tables: of each marginal, one axis an attribute, float64, records.
-        measured: what was measured, with how much noise; it covers every marginal.
-        plan: its public parameters, as JSON values; public.
-        versions: of the libraries that made it.
+        tables: the table of each marginal, one axis per attribute, float64, records.
+        measured: the measured tables with their noise, which cover every marginal.
+        plan: the public parameters of the plan, as JSON values.
+        versions: the versions of the libraries that made the release.
     """
 
     KIND: ClassVar[str] = "window_tables"
@@ -103,7 +103,7 @@ class WindowTables(Release):
 
     @functools.cached_property
     def card(self) -> dict[str, Any]:
-        """The content of its card, as JSON values."""
+        """The content of the card, as JSON values."""
         return {
             "mechanism": self.mechanism,
             "guarantee": self.guarantee.to_json(),
@@ -126,7 +126,7 @@ class WindowTables(Release):
 
     @property
     def domain(self) -> Domain:
-        """The universe."""
+        """The domain."""
         return self.workload.domain
 
     @property
@@ -135,17 +135,17 @@ class WindowTables(Release):
         return _variances(self.workload, self.measured)
 
     def variance(self, names: Names) -> float:
-        """Returns the variance of a cell of one of its marginals, in squared records."""
+        """Returns the variance of a cell of a released marginal, in squared records."""
         return _cell_variances(self.workload, self.measured)[names]
 
     @property
     def estimate(self) -> NoisyTables:
-        """The tables as an estimate, which answers questions about attributes of one table."""
+        """The tables as an estimate that answers questions about the attributes of one table."""
         smallest = laplace_variance(self.measured)
         return NoisyTables(self.workload, self.tables, self.variances, smallest)
 
     def answer(self, workload: Workload) -> list[MarginalAnswer]:
-        """Returns the marginals of a workload, each inside a released one."""
+        """Returns a workload's marginals, each from a released marginal with all its attributes."""
         return self.estimate.answer(workload)
 
     def answer_queries(self, queries: Iterable[LinearQuery]) -> list[Estimate]:
@@ -153,13 +153,13 @@ class WindowTables(Release):
         return self.estimate.answer_queries(queries)
 
     def noisy_number(self) -> tuple[float, float]:
-        """Returns the sum of the smallest table, and its standard error."""
+        """Returns the sum of the smallest table and the standard error of the sum."""
         smallest = min(self.tables.values(), key=np.size)
         return float(smallest.sum()), math.sqrt(self.variances[()])
 
 
 def check_subsets(workload: Workload, measured: Iterable[MeasuredTable] = ()) -> None:
-    """Refuses marginals and measured tables that contain too many sets of attributes."""
+    """Raises InputError if marginals or measured tables contain too many sets of attributes."""
     inside = sum(2 ** len(names) for names in workload)
     if inside > _MAX_SUBSETS:
         condition = "sets of attributes inside its marginals: must be at most 2^20"
@@ -170,7 +170,7 @@ def check_subsets(workload: Workload, measured: Iterable[MeasuredTable] = ()) ->
         raise InputError("noise", magnitude(tables), condition)
 
 
-# Cached, since all windows of a horizon have the same.
+# Cached, because all windows of a horizon have the same variances.
 @functools.lru_cache(maxsize=16)
 def _variances(workload: Workload, measured: tuple[MeasuredTable, ...]) -> Mapping[Support, float]:
     domain = workload.domain
@@ -189,21 +189,21 @@ def _cell_variances(
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class HorizonRelease:
-    """All windows of a horizon that are released so far: public, even if some are still missing.
+    """The public releases of all windows of a horizon so far; some windows may be missing.
 
     Sums of windows, such as sliding windows and running totals, are the least squares estimates
-    from the released tables of windows and blocks: nothing is drawn or paid for again.
+    from the released tables of windows and blocks. No noise is drawn and no budget is spent again.
 
     Args:
         horizon: the windows.
-        horizon_id: names the horizon; 32 hexadecimal digits.
-        guarantee: the promise for all windows that are protected together.
+        horizon_id: the id of the horizon; 32 hexadecimal digits.
+        guarantee: the privacy guarantee for all windows that are protected together.
         workload: the marginals that are released for each window.
-        windows: the release of each released window, by its number: tables, or a synthetic
-            database. The mapping may read them on demand.
-        block: the number of windows of a block; None if no blocks are measured.
-        blocks: the tables of each released block, by its number.
-        card: the content of its ``horizon.json``, as JSON values.
+        windows: the tables or the synthetic database of each released window, by the number of the
+            window. The mapping may read releases on demand.
+        block: the number of windows per block; None if no blocks are measured.
+        blocks: the tables of each released block, by the number of the block.
+        card: the content of ``horizon.json``, as JSON values.
 
     Raises:
         InputError: if a field is not as described.
@@ -242,22 +242,22 @@ class HorizonRelease:
 
     @property
     def plan(self) -> Mapping[str, Any]:
-        """The public parameters of the plan, which each release of a window repeats."""
+        """The public parameters of the plan, which the release of every window repeats."""
         stated: Mapping[str, Any] = self.card.get("plan", {})
         return stated
 
     @property
     def noise(self) -> Sequence[Mapping[str, Any]]:
-        """Empty: each release of a window states its own noise."""
+        """Empty, because the release of each window states the noise of the window."""
         return ()
 
     @property
     def records_domain(self) -> None:
-        """None: records of windows are not compared with the answers."""
+        """None, because the records of windows can't be compared with the answers."""
 
     @property
     def domain(self) -> Domain:
-        """The universe."""
+        """The domain."""
         return self.workload.domain
 
     @property
@@ -269,15 +269,15 @@ class HorizonRelease:
         """Returns the marginals of the records of some windows together.
 
         Args:
-            workload: any marginals that each lie inside one of the released ones.
-            windows: such as ``slice(10, 34)``; by default the whole horizon.
+            workload: marginals whose attributes are all in one released marginal.
+            windows: a slice of windows such as ``slice(10, 34)``; by default the whole horizon.
 
         Returns:
-            For each marginal its values, the standard error of a cell, and a bound that all its
-            cells keep at once, except with probability 0.05.
+            For each marginal the values, the standard error of a cell, and a bound on the errors of
+            all cells of the marginal together, except with probability 0.05.
 
         Raises:
-            InputError: if one of the windows is not released yet, or the release can't answer.
+            InputError: if a window is not released yet, or the release can't answer.
 
         Cost: reading these windows, and the windows of their blocks.
         """
@@ -289,23 +289,23 @@ class HorizonRelease:
         """Returns the answers of linear queries about the records of some windows together.
 
         Args:
-            queries: each about attributes of one of the released marginals.
-            windows: as of ``answer``.
+            queries: queries about attributes of one released marginal.
+            windows: see ``answer``.
 
         Returns:
-            Values in records, standard errors, and bounds that all these answers keep at once,
-            except with probability 0.05.
+            Values in records, standard errors, and bounds on the errors of all these answers
+            together, except with probability 0.05.
 
         Raises:
-            InputError: as of ``answer``.
+            InputError: see ``answer``.
         """
         return self.summed(windows).answer_queries(queries)
 
     def summed(self, windows: slice) -> NoisyTables | SyntheticDatabase:
-        """Returns the estimate of some windows together, which answers many questions.
+        """Returns the estimate of the sum of some windows, to be asked many questions.
 
         Raises:
-            InputError: if one of the windows is not released yet, or they can't be summed.
+            InputError: if a window is not released yet, or if the windows can't be summed.
         """
         first, stop = self._ends(windows)
         missing = next((each for each in range(first, stop) if each not in self.windows), None)
@@ -330,7 +330,7 @@ class HorizonRelease:
         return NoisyTables(self.workload, tables, variances, laplace_variance(measured))
 
     def _ends(self, windows: slice) -> tuple[int, int]:
-        """Returns the first window of a slice, and the one after its last."""
+        """Returns the first window of a slice and the window after the last one."""
         most = self.horizon.num_windows
         first = 0 if windows.start is None else windows.start
         stop = most if windows.stop is None else windows.stop
@@ -346,8 +346,8 @@ class HorizonRelease:
     ) -> Iterator[tuple[WindowTables, float]]:
         """Yields tables and factors whose weighted sum is the best estimate of some windows.
 
-        Where a block and all its windows were released, the block gets its ``block_weight``, and
-        each of these windows has its factor less that weight.
+        If a block and all its windows were released, the factor of the block is ``block_weight``,
+        and this weight is subtracted from the factor of each window of the block.
         """
         if self.block is None:
             for number in range(first, stop):
@@ -366,7 +366,7 @@ class HorizonRelease:
                 yield self._tables("window", each), (each in held) - weight
 
     def _tables(self, level: Level, number: int) -> WindowTables:
-        """Returns the tables of a window or of a block, checked to be of this horizon."""
+        """Returns the tables of a window or block, after checking that this horizon contains it."""
         release = self.windows[number] if level == "window" else self.blocks[number]
         if not isinstance(release, WindowTables):
             raise InputError(level, number, "must hold tables, as the others do")

@@ -1,4 +1,4 @@
-"""Verifies tables of windows: any P windows together, their blocks, and the whole horizon."""
+"""Verifies tables of windows: any P windows together, the blocks, and the whole horizon."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ _PROMISE = (
 )
 _WORST = ("periods", "epsilon", "delta")
 _HORIZON = ("start", "window", "num_windows", "grace")
-# Words may change with a version, and an entry of a ledger says nothing of the noise.
+# Texts may change with a version, and the entry of a ledger does not describe the noise.
 _FREE = ("promise", "ledger_release")
 _OWN = ("horizon_id", "number")
 
 
 @dataclasses.dataclass(frozen=True)
 class Limits:
-    """How much of a unit is used."""
+    """The limits on the records of a unit that are used."""
 
     records: int
     windows: int
@@ -48,7 +48,7 @@ class Limits:
 
     @classmethod
     def of(cls, stated: Mapping[str, Any]) -> Limits:
-        """Returns what a card states."""
+        """Returns the limits that a card states."""
         horizon = stated.get("horizon")
         windows = horizon.get("num_windows") if isinstance(horizon, Mapping) else None
         return cls(
@@ -60,9 +60,9 @@ class Limits:
 
 
 def verify_window_tables(release: WindowTables) -> verdict.Verification:
-    """Verifies one window or block together with all others like it.
+    """Verifies one window or block together with all other windows or blocks of the horizon.
 
-    If blocks are measured too, the other level is assumed to spend its stated share.
+    If windows and blocks are measured, the other level is assumed to spend its stated share.
     """
     figures, stated, notes = verdict.Figures(), release.plan, []
     share = share_of_blocks(stated)
@@ -98,7 +98,7 @@ def verify_window_tables(release: WindowTables) -> verdict.Verification:
 
 
 def of_one_window(found: verdict.Verification, release: Release) -> verdict.Verification:
-    """Adds what the card of a release states about its window."""
+    """Adds the statements about the window of a release to the release's verification."""
     figures, stated = verdict.Figures(), release.plan["windows"]
     note = "It is of a window: verify the directory of its horizon, too."
     verdict.check_fields("windows", stated, (*_PROMISE, "window", *_OWN), _FREE)
@@ -177,9 +177,9 @@ def share_of_blocks(stated: Mapping[str, Any]) -> float | None:
 def promise_figures(
     promise: Guarantee, stated: Mapping[str, Any], limits: Limits, figures: verdict.Figures
 ) -> None:
-    """Compares the promise with the limits of a unit, and the worst case with the horizon.
+    """Compares the promise with the limits for a unit, and the worst case with the horizon.
 
-    The horizon is at most ceil(W / P) runs of P windows, whose epsilons and deltas add up.
+    The horizon consists of at most ceil(W / P) runs of P windows, whose epsilons and deltas add up.
     """
     verdict.check_fields("horizon", stated["horizon"], _HORIZON)
     horizon, unit = Horizon(**stated["horizon"]), _unit_of(promise, limits)
@@ -207,12 +207,12 @@ def promise_figures(
 def level_steps(
     of_one: Iterable[Step], level: str, limits: Limits, block: int | None
 ) -> list[Step]:
-    """Returns the steps of all windows that are promised together, or of all blocks.
+    """Returns the steps of all windows that are protected together, or of all blocks.
 
-    A unit is in c windows at most. Windows are disjoint, so their losses add up c times. A unit in
-    a of the windows of a block moves its tables a times as much: Laplace noise costs c times as
-    much in all, Gaussian noise the sum of a^2, largest if the windows are in as few blocks as
-    possible.
+    A unit is in at most c windows. Windows are disjoint, so c times the loss of one window adds up.
+    A unit in a windows of a block moves the block's tables a times as much. With Laplace noise the
+    total cost is c times as much; with Gaussian noise it is the sum of a^2 times as much, which is
+    largest if the c windows are in as few blocks as possible.
     """
     most = limits.windows
     if level == "window":
@@ -231,7 +231,7 @@ def level_steps(
 
 
 def _unit_of(promise: Guarantee, limits: Limits) -> WindowUnit:
-    """Returns whom a promise protects; its words begin with the column, unless it is a record."""
+    """Returns the unit that a promise protects; its column is the start of ``privacy_unit``."""
     column = promise.privacy_unit.split(" in any ")[0]
     return WindowUnit(column, limits.records, limits.windows, limits.protected)
 
@@ -250,9 +250,9 @@ def _time_figures(release: WindowTables, figures: verdict.Figures) -> None:
 def _share_figures(
     share: float, windows: Loss, blocks: Loss | None, promise: Guarantee, figures: verdict.Figures
 ) -> None:
-    """Compares the share of the budget for blocks with what both levels spend.
+    """Compares the blocks' share of the budget with the losses of windows and blocks.
 
-    Before a block is released, only epsilons say what the whole budget is.
+    Before a block is released, the whole budget is known only as epsilon.
     """
     spent, whole = windows.epsilon, Fraction(promise.epsilon)
     if blocks is not None:
@@ -271,7 +271,7 @@ def _share_figures(
 def _database_figures(
     stated: object, limits: Limits, release: HorizonRelease, figures: verdict.Figures
 ) -> None:
-    """Compares the promise for one window, as a horizon states it, with the whole promise."""
+    """Compares the promise that a horizon states for one window with the whole promise."""
     verdict.check_fields("plan.window", stated, ("mechanism", "guarantee"))
     assert isinstance(stated, Mapping)
     own, unit = Guarantee.from_json(stated["guarantee"]), _unit_of(release.guarantee, limits)
@@ -284,7 +284,7 @@ def _database_figures(
 
 
 def _of_horizon(release: WindowTables | SyntheticDatabase, stated: Mapping[str, Any]) -> list[str]:
-    """Returns the differences between the card of a window and that of its horizon."""
+    """Returns the differences between the card of a window and the card of the horizon."""
     said = release.plan
     if isinstance(release, SyntheticDatabase):
         said = said["windows"]
@@ -296,7 +296,7 @@ def _of_horizon(release: WindowTables | SyntheticDatabase, stated: Mapping[str, 
 
 
 def _scaled(loss: Loss, factor: Fraction) -> Loss:
-    """Returns the loss of a mechanism with another share of the same budget."""
+    """Returns the loss of the same mechanism with the budget times a factor."""
     if loss.epsilon is not None:
         return Loss.pure(loss.epsilon * factor)
     rho, mu_squared = loss.rho, loss.mu_squared
@@ -326,7 +326,7 @@ def _times(step: Step, where: str, factor: int, loss: Loss) -> Step:
 
 
 def _with_other_level(step: Step, part: Fraction) -> Step:
-    """Returns a step together with the other level, which spends the rest of the budget."""
+    """Returns a step that includes the other level, which spends the rest of the budget."""
     loss = _scaled(step.loss, 1 / part)
     if loss.epsilon is not None:
         loss = Loss(epsilon=loss.epsilon)
@@ -340,7 +340,7 @@ def _with_other_level(step: Step, part: Fraction) -> Step:
 
 
 def _planned_step(plan: Mapping[str, Any], limits: Limits) -> Step:
-    """Returns the step that the plan of a horizon states, before a window is released."""
+    """Returns the step that the plan of a horizon states, for use before any window is released."""
     loss, declared = Loss.nothing(), plan.get("window_loss")
     if isinstance(declared, Mapping):
         loss = Loss.from_json(declared)
@@ -357,7 +357,7 @@ def _planned_step(plan: Mapping[str, Any], limits: Limits) -> Step:
 
 
 def _database_step(release: HorizonRelease, limits: Limits, figures: verdict.Figures) -> Step:
-    """Returns the step of the synthetic databases of c windows, each verified by itself."""
+    """Returns the step of the synthetic databases of c windows; verifies each database alone."""
     words, most = "", list[Loss]()
     for place, each in release.windows.items():
         assert isinstance(each, SyntheticDatabase)
@@ -375,7 +375,7 @@ def _database_step(release: HorizonRelease, limits: Limits, figures: verdict.Fig
 
 
 def _largest(losses: list[Loss]) -> list[Loss]:
-    """The loss with the largest bound of every kind, if there is one; otherwise all of them."""
+    """Returns the loss that is largest in every kind of bound, if there is one; else all losses."""
     for one in losses:
         if all(_is_above(one, other) for other in losses):
             return [one]
