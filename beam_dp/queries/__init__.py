@@ -1,1 +1,1 @@
-"""Linear queries: what analysts ask of a table."""
+"""Linear queries: the questions that analysts ask about a table."""

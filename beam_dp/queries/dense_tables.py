@@ -21,17 +21,17 @@ def marginal_tables(
 ) -> dict[tuple[Name, ...], NDArray[Number]]:
     """Returns marginals of a table.
 
-    One walk over the attributes serves all marginals: at each attribute those that lack it
-    go on with the table summed over it, the others keep it. Marginals that lack the same
-    leading attributes share these sums, and a table shrinks before it is summed again: all
-    3-way marginals of binary attributes cost about 16 passes over the table, not one each.
+    One walk over the attributes serves all marginals. At each attribute, marginals without the
+    attribute continue with the table summed over it; all others keep the axis. Marginals that lack
+    the same leading attributes share these sums, and tables shrink before they are summed again:
+    all 3-way marginals of binary attributes cost about 16 passes over the table in total.
 
-    ``counts``: one axis per name (or number), records or weights; sums of int64 are exact.
+    ``counts``: records or weights, one axis per name (or number); sums of int64 are exact.
     """
     found: dict[tuple[Name, ...], NDArray[Number]] = {}
 
     def visit(table: NDArray[Number], axis: int, sets: set[tuple[Name, ...]]) -> None:
-        # The first axes of ``table`` are kept by all sets; the rest are names[axis:].
+        # All sets keep the first axes of ``table``; its other axes are names[axis:].
         if not sets:
             return
         if axis == len(names):
@@ -53,17 +53,17 @@ def sum_of_tables(
     names: tuple[Name, ...],
     shape: tuple[int, ...],
 ) -> NDArray[Number]:
-    """Returns, for each cell, the sum of its entries in marginal tables, at least one.
+    """Returns, for each cell, the sum of its entries in one or more marginal tables.
 
     The transpose of ``marginal_tables``: the same walk in the other direction. The result has one
     axis per name, and may be a read-only view of a smaller table.
 
-    ``tables``: by attributes, each a subsequence of ``names``.
+    ``tables``: tables by attributes; the attributes of a table are a subsequence of ``names``.
     """
 
     def visit(num_kept: int, axis: int, sets: set[tuple[Name, ...]]) -> NDArray[Number]:
-        # The sum over the sets, which all hold the first kept axes, with a size of 1 along the
-        # attributes of names[axis:] that none of them holds.
+        # The sum over the sets, which all contain the first kept axes. It has size 1 along an
+        # attribute of names[axis:] if no set contains that attribute.
         if axis == len(names):
             (attributes,) = sets
             return tables[attributes]
@@ -80,11 +80,11 @@ def sum_of_tables(
 
 
 def _sum_axis(table: NDArray[Number], axis: int) -> NDArray[Number]:
-    """Sums one axis. Adding slices is fast where numpy's reduction is slow: on short inner axes."""
+    """Sums one axis. On short inner axes, adding slices is faster than numpy's reduction."""
     size = table.shape[axis]
     if size > 16:
         return np.asarray(table.sum(axis=axis))
-    # By plain indices: np.moveaxis takes longer than the sum of a small table.
+    # Uses plain indices: np.moveaxis takes longer than summing a small table.
     before: tuple[Any, ...] = (slice(None),) * axis
     total: NDArray[Number] = table[(*before, 0)]
     if size > 1:
@@ -97,16 +97,16 @@ def _sum_axis(table: NDArray[Number], axis: int) -> NDArray[Number]:
 Axes = tuple[int, ...]
 Literal = tuple[Range, ...]
 
-# Cells of all tables of a batch, and of all tables that are in memory at once.
+# Limits on cells: of the tables of one batch, and of all tables in memory at once.
 _BATCH_CELLS = 2**22
 _PART_CELLS = 2**24
-# A step of the sums may have four times the cells of the table or the queries, or this many.
+# Limit on cells of a summing step: this number, or four times the table or the queries.
 _STEP_CELLS = 2**12
 
 
 @dataclass(frozen=True, eq=False)
 class Literals:
-    """Distinct literals of one attribute: sets of its codes, as ranges."""
+    """Distinct literals of one attribute: sets of codes, stored as ranges."""
 
     size: int
     starts: NDArray[np.int64]
@@ -115,13 +115,13 @@ class Literals:
 
     @classmethod
     def of(cls, size: int, literals: Sequence[Literal]) -> Literals:
-        """Returns these literals."""
+        """Returns the literals of an attribute with ``size`` codes."""
         ranges = np.array([each for ranges in literals for each in ranges], np.int64)
         first = np.cumsum([0, *map(len, literals[:-1])])
         return cls(size, ranges[:, 0].copy(), ranges[:, 1].copy(), first)
 
     def sums(self, table: NDArray[Number]) -> NDArray[Number]:
-        """Sums over the codes of each literal, along the first axis: differences of prefixes."""
+        """Sums the codes of each literal along the first axis, by differences of prefix sums."""
         prefixes = np.zeros((self.size + 1, *table.shape[1:]), table.dtype)
         np.cumsum(table, axis=0, out=prefixes[1:])
         sums: NDArray[Number] = prefixes[self.stops] - prefixes[self.starts]
@@ -130,7 +130,7 @@ class Literals:
         return sums
 
     def spread(self, values: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Gives each code the sum of the literals that hold there: the transpose of ``sums``."""
+        """Returns, for each code, the sum of the literals with this code: ``sums`` transposed."""
         lengths = np.diff([*self.first, len(self.starts)])
         of_range = np.repeat(values, lengths, axis=0)
         steps = np.zeros((self.size + 1, *values.shape[1:]), np.int64)
@@ -141,10 +141,10 @@ class Literals:
 
 @dataclass(frozen=True, eq=False)
 class QueryBatch:
-    """Queries of one kind, with the same literals of several sets of attributes.
+    """Queries of one kind, with the same literals on several sets of attributes.
 
-    All are sums of products over attributes (see ``Factors``), and so are summed along one
-    attribute after the other.
+    All queries are sums of products over attributes (see ``Factors``), so they can be summed along
+    one attribute after the other.
 
     ``positions``: shape (num_sets, num_queries): the place of each query in the workload.
     ``index``: shape (num_queries,): the combination of literals of each query.
@@ -158,14 +158,14 @@ class QueryBatch:
 
     @property
     def num_cells(self) -> int:
-        """Number of cells of all its tables."""
+        """Number of cells of all tables of the batch."""
         return len(self.axes) * math.prod(each.size for each in self.literals)
 
     def answers(self, tables: Mapping[Axes, NDArray[Number]]) -> NDArray[Number]:
         """Returns the sum of each query over its table, shape (num_sets, num_queries); exact."""
         table = np.stack([tables[axes] for axes in self.axes])
         totals = table.reshape(len(self.axes), -1).sum(axis=1, keepdims=True)
-        # Each step sums along the first axis and makes it the last: the final order is this one.
+        # Each step sums along the first axis and moves it to the end, which restores the order.
         table = np.moveaxis(table, 0, -1)
         for literals in self.literals:
             table = np.moveaxis(self._multiplied(table, literals.sums(table)), 0, -1)
@@ -188,7 +188,7 @@ class QueryBatch:
         return self._sums(totals, np.moveaxis(table, -1, 0))
 
     def _multiplied(self, table: NDArray[Number], held: NDArray[Number]) -> NDArray[Number]:
-        """Sums with the factors of one attribute, from those of where its literals hold."""
+        """Multiplies by the factors of one attribute, from the sums where its literals are true."""
         _, _, _, inside, outside = self.kind.factors
         if not outside:
             return held
@@ -196,7 +196,7 @@ class QueryBatch:
         return sums
 
     def _sums(self, totals: NDArray[Number], products: NDArray[Number]) -> NDArray[Number]:
-        """The queries' sums, from those of the products of factors."""
+        """Returns the sums of the queries, from the sums of the products of their factors."""
         constant, sign, divisor, _, _ = self.kind.factors
         if not constant:
             return products
@@ -206,7 +206,7 @@ class QueryBatch:
 
 
 def batches_of(queries: Sequence[LinearQuery]) -> tuple[tuple[QueryBatch, ...], ...]:
-    """Returns the batches of all queries of literals, in parts that fit in memory together."""
+    """Returns the batches of all queries of literals, in groups that fit in memory together."""
     found: dict[tuple[str, Axes], list[int]] = {}
     for position, query in enumerate(queries):
         if isinstance(query, LiteralQuery):
@@ -246,10 +246,10 @@ def _ranges(query: LinearQuery) -> tuple[Literal, ...]:
 def _within_steps(
     sizes: tuple[int, ...], queries: list[tuple[int, tuple[Literal, ...]]]
 ) -> Iterator[tuple[list[list[Literal]], list[tuple[int, tuple[Literal, ...]]]]]:
-    """Yields parts of some queries of the same attributes, with their distinct literals.
+    """Yields parts of a group of queries about the same attributes, with the distinct literals.
 
-    Few queries with many literals of several attributes have far more combinations of literals
-    than queries: they are halved until the combinations are few.
+    A few queries with many literals on several attributes have far more combinations of literals
+    than queries. Such a group is halved until the number of combinations is small.
     """
     literals = [sorted({ranges[place] for _, ranges in queries}) for place in range(len(sizes))]
     step = cells = math.prod(sizes)
@@ -272,7 +272,7 @@ def _batch(
     literals: list[list[Literal]],
     queries: list[tuple[int, tuple[Literal, ...]]],
 ) -> QueryBatch:
-    """The batch of one set of attributes, with the queries in the order of their literals."""
+    """Returns the batch for one set of attributes, with queries ordered by their literals."""
     index = np.zeros(len(queries), np.int64)
     for place, listed in enumerate(literals):
         number = {literal: each for each, literal in enumerate(listed)}

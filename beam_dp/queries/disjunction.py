@@ -31,12 +31,12 @@ Literals = dict[int, tuple[Range, ...]]
 
 @dataclass(frozen=True)
 class Disjunction(LiteralQuery):
-    """1 on the cells where at least one of two or more literals holds.
+    """A query that is 1 on the cells where at least one of two or more literals is true.
 
-    It is answered as 1 minus the conjunction of their complements.
+    It is answered as 1 minus the conjunction of the complements of the literals.
 
     ``axes``: positions of the attributes of the literals, ascending, at least two.
-    ``ranges``: for each, the codes where its literal holds, not all.
+    ``ranges``: for each axis, the codes for which its literal is true, but not all codes.
 
     Example:
         >>> Disjunction((2, 2), (0, 1), (((1, 2),), ((1, 2),))).values().tolist()
@@ -60,9 +60,10 @@ class Disjunction(LiteralQuery):
 
     @classmethod
     def of(cls, shape: Shape, ranges: Mapping[int, tuple[Range, ...]]) -> LiteralQuery:
-        """Returns 1 where the code of some attribute lies in its ranges, by position.
+        """Returns the query that is 1 if any attribute's code is in its ranges (by position).
 
-        One literal alone, or 1 everywhere, is a ``Product``: so equal queries compare equal.
+        A single literal, and a query that is always 1, become a ``Product``: so equal queries
+        compare equal.
         """
         if any(each == ((0, shape[axis]),) for axis, each in ranges.items()):
             return Product(shape, (), ())
@@ -71,16 +72,16 @@ class Disjunction(LiteralQuery):
         return cls(shape, tuple(sorted(ranges)), tuple(ranges[axis] for axis in sorted(ranges)))
 
     def count(self, counts: NDArray[np.int64]) -> int:
-        """Returns 2^16 times the number of records where it is 1."""
+        """Returns 2^16 times the number of records for which the query is 1."""
         return (int(counts.sum()) << VALUE_BITS) - self._none.count(counts)
 
     def mean(self, weights: NDArray[np.float64]) -> float:
-        """Returns the weight of the cells where it is 1."""
+        """Returns the total weight of the cells where the query is 1."""
         return unit_mean(float(weights.sum()) - self._none.mean(weights))
 
     def add_to(self, table: NDArray[np.float64], step: float) -> None:
-        """Adds ``step`` to the cells where it is 1."""
-        # In a table of its own: adding to the table and subtracting again would leave rounding.
+        """Adds ``step`` to the cells where the query is 1."""
+        # Uses a separate table: adding and then subtracting in place would leave rounding errors.
         steps = np.full(self.num_cells, step)
         self._none.add_to(steps, -step)
         table += steps
@@ -91,10 +92,10 @@ class Disjunction(LiteralQuery):
 
 
 def negation(query: LinearQuery) -> LinearQuery:
-    """Returns 1 - q, of the same form or its dual, at no more cost than q.
+    """Returns 1 - q in the same form as q or its dual; evaluating it costs no more than q.
 
-    A conjunction becomes a disjunction of the negated literals and the other way round; in a
-    parity one literal is negated.
+    A conjunction becomes a disjunction of the negated literals, and vice versa. In a parity, one
+    literal is negated.
 
     Example:
         >>> negation(Product((2, 2), (0, 1), (((1, 2),), ((1, 2),)))).values().tolist()
@@ -103,7 +104,7 @@ def negation(query: LinearQuery) -> LinearQuery:
     if isinstance(query, Explicit):
         return Explicit(query.shape, ((1 << VALUE_BITS) - query.table).astype("<i4").tobytes())
     assert isinstance(query, LiteralQuery)
-    # A literal that always holds has no negation.
+    # A literal that is always true has no negation.
     others = {axis: ranges for axis, ranges in _complements(query).items() if ranges}
     if isinstance(query, Parity):
         return _even(query, others)
@@ -115,7 +116,7 @@ def negation(query: LinearQuery) -> LinearQuery:
 
 
 def _even(query: Parity, others: Literals) -> LinearQuery:
-    """1 where an even number of literals hold: an odd number, once one of them is negated."""
+    """Returns the query for an even number of true literals: a parity with one literal negated."""
     if others:
         axis = min(others)
         literals = {**dict(zip(query.axes, query.ranges, strict=True)), axis: others[axis]}
@@ -126,6 +127,6 @@ def _even(query: Parity, others: Literals) -> LinearQuery:
 
 
 def _complements(query: LiteralQuery) -> Literals:
-    """For each attribute the codes where its literal does not hold; none where it always does."""
+    """Returns, for each attribute, the codes for which its literal is false (possibly empty)."""
     pairs = zip(query.axes, query.ranges, strict=True)
     return {axis: complement(ranges, query.shape[axis]) for axis, ranges in pairs}

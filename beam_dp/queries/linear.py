@@ -1,8 +1,8 @@
 """Linear queries: functions from cells to [0, 1], summed over records.
 
-A query knows its structure, so that a dense table is summed over the cells that matter, and no
-table of queries by cells is ever made. Values are multiples of 2^-16, so that sums over records
-are exact integers.
+A query knows its structure, so a dense table is summed only over the relevant cells, and a matrix
+of queries by cells is never built. Values are multiples of 2^-16, so sums over records are exact
+integers.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from beam_dp.errors import InputError
 
-Range = tuple[int, int]  # codes from the first, below the second
+Range = tuple[int, int]  # codes from the first number up to, but not including, the second
 Shape = tuple[int, ...]
 
 VALUE_BITS = 16
@@ -28,7 +28,7 @@ _LOW_BITS = 20
 
 
 class LinearQuery(ABC):
-    """A function q from the cells of a domain to [0, 1]. Immutable; equal queries hash alike."""
+    """A function q from the cells of a domain to [0, 1]; immutable and hashable."""
 
     shape: Shape
 
@@ -41,9 +41,9 @@ class LinearQuery(ABC):
     def count(self, counts: NDArray[np.int64]) -> int:
         """Returns 2^16 times the sum of q over records, exactly: an integer of any size.
 
-        One record changes it by at most 2^16.
+        One record changes the result by at most 2^16.
 
-        ``counts``: shape (num_cells,), int64, records, >= 0; they sum to at most 2^61.
+        ``counts``: the number of records per cell, shape (num_cells,), int64, >= 0, sum <= 2^61.
         """
 
     @abstractmethod
@@ -66,9 +66,9 @@ class LinearQuery(ABC):
 
 
 class Factors(NamedTuple):
-    """A query as (constant + sign P) / divisor, with P a product of a factor per attribute.
+    """A query as (constant + sign P) / divisor, where P is a product of one factor per attribute.
 
-    The factor is ``inside`` where the attribute's literal holds, else ``outside``.
+    The factor is ``inside`` if the attribute's literal is true, otherwise ``outside``.
     """
 
     constant: int
@@ -79,9 +79,9 @@ class Factors(NamedTuple):
 
 
 class LiteralQuery(LinearQuery):
-    """1 or 0 by which literals hold, at most one of each attribute.
+    """A 0/1 query that depends on which literals are true, with at most one per attribute.
 
-    A literal is a set of codes of its attribute, as ascending ranges that do not touch.
+    A literal is a set of codes of an attribute, stored as ascending ranges that do not touch.
     """
 
     factors: ClassVar[Factors]
@@ -91,10 +91,11 @@ class LiteralQuery(LinearQuery):
 
 @dataclass(frozen=True)
 class Product(LiteralQuery):
-    """1 on the cells whose codes all lie in given ranges: conjunctions, cells and intervals.
+    """A query that is 1 if all codes are in given ranges: a conjunction, cell or interval.
 
-    ``axes``: positions of the attributes that are concerned, ascending; without any, q = 1.
-    ``ranges``: for each, the codes that count: ascending ranges that do not touch, and not all.
+    ``axes``: positions of the attributes in the query, ascending; if empty, q = 1.
+    ``ranges``: for each axis, the codes where q can be 1: ascending ranges that do not touch,
+    and that do not contain all codes.
 
     Example:
         >>> query = Product((2, 3), (1,), (((0, 2),),))
@@ -132,15 +133,15 @@ class Product(LiteralQuery):
         return cls(shape, tuple(axis for axis, _ in kept), tuple(listed for _, listed in kept))
 
     def count(self, counts: NDArray[np.int64]) -> int:
-        """Returns 2^16 times the number of records where it is 1."""
+        """Returns 2^16 times the number of records for which the query is 1."""
         return int(self._held(counts)) << VALUE_BITS
 
     def mean(self, weights: NDArray[np.float64]) -> float:
-        """Returns the weight of the cells where it is 1."""
+        """Returns the total weight of the cells where the query is 1."""
         return unit_mean(float(self._held(weights)))
 
     def add_to(self, table: NDArray[np.float64], step: float) -> None:
-        """Adds ``step`` to the cells where it is 1."""
+        """Adds ``step`` to the cells where the query is 1."""
         view = table.reshape(self._view)
         for ranges in itertools.product(*self.ranges):
             index = list(self._slices)
@@ -149,7 +150,7 @@ class Product(LiteralQuery):
             view[tuple(index)] += step
 
     def _held(self, table: NDArray[Any]) -> Any:
-        """The sum over the cells where it is 1."""
+        """Returns the sum over the cells where the query is 1."""
         view = table.reshape(self._view)[self._slices]
         for axis, codes in self._taken:
             view = view.take(codes, axis=axis)
@@ -162,10 +163,10 @@ class Product(LiteralQuery):
 
 @dataclass(frozen=True)
 class Parity(LiteralQuery):
-    """1 on the cells where an odd number of literals hold.
+    """A query that is 1 on the cells where an odd number of literals is true.
 
     ``axes``: positions of the attributes of the literals, ascending, at least one.
-    ``ranges``: for each, the codes where its literal holds.
+    ``ranges``: for each axis, the codes for which its literal is true.
 
     Example:
         >>> Parity((2, 2), (0, 1), (((1, 2),), ((1, 2),))).values().tolist()
@@ -184,15 +185,15 @@ class Parity(LiteralQuery):
             raise InputError("query", {}, "a parity must have at least one literal")
 
     def count(self, counts: NDArray[np.int64]) -> int:
-        """Returns 2^16 times the number of records where it is 1."""
+        """Returns 2^16 times the number of records for which the query is 1."""
         return (int(counts.sum()) - int(self._signed(counts))) // 2 << VALUE_BITS
 
     def mean(self, weights: NDArray[np.float64]) -> float:
-        """Returns the weight of the cells where it is 1."""
+        """Returns the total weight of the cells where the query is 1."""
         return unit_mean((float(weights.sum()) - float(self._signed(weights))) / 2)
 
     def add_to(self, table: NDArray[np.float64], step: float) -> None:
-        """Adds ``step`` to the cells where it is 1."""
+        """Adds ``step`` to the cells where the query is 1."""
         view = _merged(self.shape, self.axes)
         odd = np.ones([1] * len(view), np.int8)
         for place, signs in enumerate(self._signs()):
@@ -206,7 +207,7 @@ class Parity(LiteralQuery):
         return {"parity_codes": codes_to_json(self.axes, self.ranges)}
 
     def _signs(self) -> list[NDArray[np.int64]]:
-        """For each axis -1 where its literal holds, else 1."""
+        """Returns one array per axis: -1 for codes where the literal is true, otherwise 1."""
         found = []
         for axis, ranges in zip(self.axes, self.ranges, strict=True):
             signs = np.ones(self.shape[axis], np.int64)
@@ -216,7 +217,7 @@ class Parity(LiteralQuery):
         return found
 
     def _signed(self, table: NDArray[Any]) -> Any:
-        """The sum of a table with the product of the signs; exact for integers."""
+        """Returns the sum of a table multiplied by the product of the signs; exact for integers."""
         rest = table.reshape(_merged(self.shape, self.axes)).sum(axis=-1)
         for signs in reversed(self._signs()):
             rest = np.multiply(rest, signs).sum(axis=-1).sum(axis=-1)
@@ -225,7 +226,7 @@ class Parity(LiteralQuery):
 
 @dataclass(frozen=True)
 class Explicit(LinearQuery):
-    """A query by its value at every cell; ``numerators`` are 2^16 times these, as int32 bytes."""
+    """A query given by its values at all cells; ``numerators``: 2^16 times the values, as int32."""
 
     shape: Shape
     numerators: bytes = field(repr=False)
@@ -241,12 +242,12 @@ class Explicit(LinearQuery):
 
     @property
     def table(self) -> NDArray[np.int32]:
-        """2^16 times its values, shape (num_cells,), read-only."""
+        """The values times 2^16, shape (num_cells,), read-only."""
         return self._table
 
     @classmethod
     def of(cls, shape: Shape, values: ArrayLike) -> Explicit:
-        """Returns the query with these values, shape (num_cells,) or that of the domain."""
+        """Returns the query with these values, of shape (num_cells,) or the domain's shape."""
         try:
             table = np.asarray(values, np.float64)
         except (TypeError, ValueError, OverflowError):
@@ -262,20 +263,20 @@ class Explicit(LinearQuery):
         return cls(shape, np.rint(table.ravel() * 2.0**VALUE_BITS).astype("<i4").tobytes())
 
     def count(self, counts: NDArray[np.int64]) -> int:
-        """Returns 2^16 times the sum of its values over records."""
-        # In two halves, whose sums do not wrap: values below 2^17 at up to 2^26 cells.
+        """Returns 2^16 times the sum of the query over records."""
+        # Sums two halves that can't overflow: values below 2^17 at up to 2^26 cells.
         table = self._table.astype(np.int64)
         high = int(table @ (counts >> _LOW_BITS))
         return (high << _LOW_BITS) + int(table @ (counts & ((1 << _LOW_BITS) - 1)))
 
     def mean(self, weights: NDArray[np.float64]) -> float:
-        """Returns its mean."""
-        # Not a matrix product, whose threads take longer to meet than this takes.
+        """Returns the mean of the query under a distribution."""
+        # Not a matrix product: starting its threads takes longer than this sum.
         total = float(np.multiply(weights, self._table).sum())
         return unit_mean(total / 2.0**VALUE_BITS)
 
     def add_to(self, table: NDArray[np.float64], step: float) -> None:
-        """Adds ``step`` times its values."""
+        """Adds ``step`` times the query's values to a table in place."""
         table += self._table * (step / 2.0**VALUE_BITS)
 
     def to_json(self) -> dict[str, Any]:
@@ -291,7 +292,7 @@ def complement(ranges: Sequence[Range], size: int) -> tuple[Range, ...]:
 
 
 def check_codes(shape: Shape, axes: Sequence[int], ranges: Sequence[Sequence[Range]]) -> None:
-    """Refuses codes outside the universe."""
+    """Raises an error for codes outside the universe."""
     in_order = all(one < other for one, other in itertools.pairwise(axes))
     if len(ranges) != len(axes) or not in_order:
         raise InputError("query", list(axes), "must name attributes in domain order, each once")
@@ -306,14 +307,14 @@ def check_codes(shape: Shape, axes: Sequence[int], ranges: Sequence[Sequence[Ran
 
 
 def codes_to_json(axes: Sequence[int], ranges: Sequence[Sequence[Range]]) -> list[Any]:
-    """Returns ranges of codes by position as JSON values."""
+    """Returns ranges of codes, with their positions, as JSON values."""
     return [
         [axis, [list(each) for each in listed]] for axis, listed in zip(axes, ranges, strict=True)
     ]
 
 
 def _merged(shape: Shape, axes: Sequence[int]) -> Shape:
-    """The shape in which all attributes before, between and after the given ones are one."""
+    """Returns the shape after merging all attributes before, between and after the given axes."""
     sizes, last = [], 0
     for axis in axes:
         sizes += [math.prod(shape[last:axis]), shape[axis]]
@@ -322,5 +323,5 @@ def _merged(shape: Shape, axes: Sequence[int]) -> Shape:
 
 
 def unit_mean(mean: float) -> float:
-    """Returns a mean clipped to [0, 1], which rounding may have left."""
+    """Returns a mean clipped to [0, 1], because rounding may have moved it outside."""
     return min(1.0, max(0.0, mean))

@@ -1,6 +1,6 @@
-"""Workloads of linear queries, and families of them: conjunctions, parities, intervals and others.
+"""Workloads of linear queries, and families of queries such as conjunctions and intervals.
 
-A form of workload is a function here, with a line in ``FORMS``.
+Each family is a function in this module, with an entry in ``FORMS``.
 """
 
 from __future__ import annotations
@@ -42,25 +42,25 @@ from beam_dp.queries.linear import (
 from beam_dp.queries.reader import LinearQueries
 from beam_dp.queries.workload import parse_workload
 
-# Values of explicit queries that are held in memory, of all queries together: 256 MiB.
+# The largest number of values of all explicit queries together: 256 MiB of memory.
 MAX_VALUES = 2**26
-# Sums of 2^16 times the values end here.
+# Answers, in units of 2^-16, are clipped at this value.
 MAX_ANSWER = 2**62
-MAX_MATRIX_VALUES = 2**24  # of all queries at all cells: 128 MiB
+MAX_MATRIX_VALUES = 2**24  # values of all queries at all cells: 128 MiB
 
 
 @dataclass(frozen=True)
 class LinearWorkload:
     """A sequence of linear queries over the cells of one domain. Immutable.
 
-    The order is kept, and so are repetitions: they count in a sensitivity.
+    The order is kept. Repeated queries are kept as well, and count in a sensitivity.
 
     Args:
         domain: the universe, of at most 2^26 cells.
-        queries: at least one, at most 2^18; explicit ones with at most 2^26 values together.
+        queries: from 1 to 2^18 queries; explicit queries have at most 2^26 values together.
 
     Raises:
-        InputError: if there are too many, none, or some of another domain.
+        InputError: if there are no queries, too many, or queries for another domain.
 
     Example:
         >>> from beam_dp.domain.files import read_domain
@@ -95,7 +95,7 @@ class LinearWorkload:
 
     @cached_property
     def num_distinct(self) -> int:
-        """Number of queries without repetitions; different forms of one query count as two."""
+        """Number of distinct queries; a query written in two different forms counts twice."""
         return len(set(self.queries))
 
     def means(self, weights: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -108,15 +108,15 @@ class LinearWorkload:
             found[batch.positions] = batch.answers(tables)
         for position, query in self.explicit:
             found[position] = query.mean(weights)
-        # Rounding may have left [0, 1] by a little.
+        # Rounding may have moved means slightly outside [0, 1].
         return np.clip(found, 0.0, 1.0)
 
     def counts(self, counts: NDArray[np.int64]) -> NDArray[np.int64]:
         """Returns 2^16 times the sum of every query over records, exactly up to 2^62.
 
-        A larger sum counts as 2^62: no answer then moves further with a record than it did.
+        A larger sum is clipped to 2^62. Clipping never makes a record change an answer by more.
 
-        ``counts``: shape (num_cells,), int64, records, >= 0; they sum to at most 2^61.
+        ``counts``: the number of records per cell, shape (num_cells,), int64, >= 0, sum <= 2^61.
         """
         found = np.empty(len(self), np.int64)
         for batch, tables in self._tables(counts):
@@ -127,9 +127,9 @@ class LinearWorkload:
         return found
 
     def weighted_sum(self, weights: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Returns, at every cell, 2^16 times the sum of all queries times their weights, exactly.
+        """Returns, for every cell, 2^16 times the exact weighted sum of all queries.
 
-        ``weights``: int64; their absolute values sum to less than 2^44.
+        ``weights``: one weight per query, int64; the sum of absolute values is below 2^44.
         """
         total = np.zeros(self.domain.num_cells, np.int64)
         for part in self._batches:
@@ -151,7 +151,7 @@ class LinearWorkload:
 
     @cached_property
     def explicit(self) -> tuple[tuple[int, Explicit], ...]:
-        """The explicit queries, each with its position."""
+        """The explicit queries with their positions in the workload."""
         return tuple(
             (position, query)
             for position, query in enumerate(self.queries)
@@ -161,7 +161,7 @@ class LinearWorkload:
     def _tables(
         self, table: NDArray[Number]
     ) -> Iterator[tuple[QueryBatch, Mapping[Axes, NDArray[Number]]]]:
-        """Yields every batch with the tables that it needs."""
+        """Yields every batch of queries with the tables for the batch."""
         full = table.reshape(self.domain.shape)
         for part in self._batches:
             wanted = {axes for batch in part for axes in batch.axes}
@@ -170,7 +170,7 @@ class LinearWorkload:
                 yield batch, tables
 
     def to_json(self) -> list[dict[str, Any]]:
-        """Returns the queries as JSON values, one a line of a file of queries."""
+        """Returns the queries as JSON values, one per line of a query file."""
         return [query.to_json() for query in self.queries]
 
 
@@ -199,31 +199,32 @@ def names_workload(spec: str) -> bool:
 
 
 def parse_linear_workload(spec: str, domain: Domain) -> LinearWorkload:
-    """Reads a workload of linear queries as a command line or a file gives it.
+    """Reads a workload of linear queries from a command-line value or a file.
 
     ============================  ====================================================
     ``marginals:2``               every cell of every marginal of two attributes
-    ``marginals:age,sex;age``     every cell of these
-    ``conjunctions:2``            every conjunction of literals of two attributes, each
-                                  "is this level" or "is not this level"
-    ``disjunctions:2``            the same with "or" for "and"
-    ``monotone_conjunctions:2``   "both are at their last level"; attributes of two levels
-    ``monotone_disjunctions:2``   "one of them is at its last level"; likewise
-    ``parities:2``                "an odd number are at their last level"; likewise
+    ``marginals:age,sex;age``     every cell of these marginals
+    ``conjunctions:2``            every conjunction of two literals on two attributes; a
+                                  literal is "is this level" or "is not this level"
+    ``disjunctions:2``            the same with "or" instead of "and"
+    ``monotone_conjunctions:2``   "both attributes have their last level", for every two
+                                  attributes; all must have two levels
+    ``monotone_disjunctions:2``   "at least one attribute has its last level"; likewise
+    ``parities:2``                "exactly one attribute has its last level"; likewise
     ``intervals:age``             every interval of the levels of an attribute
-    ``prefixes:age``              those that begin with its first level
+    ``prefixes:age``              every interval that begins with the first level
     ``matrix:FILE.npy``           an array of shape (num_queries, num_cells) with values
                                   from 0 to 1, rounded to multiples of 2^-16
-    a path                        a file of JSON lines, each as of
-                                  ``LinearQueries.from_json`` or ``{"marginal": [...]}``,
-                                  which gives a query for each cell; or these lines themselves
+    a path                        a file of JSON lines, or the lines themselves. A line is
+                                  an argument of ``LinearQueries.from_json``, or
+                                  ``{"marginal": [...]}``, which means one query per cell
     ============================  ====================================================
 
-    Levels are in the order of their codes; "other" and null are in no interval.
+    Levels are ordered by their codes. "other" and null do not belong to any interval.
 
     Raises:
-        InputError: before any query is made, if ``spec`` has another form, does not fit the domain,
-            or is too large; or if the domain has more than 2^26 cells.
+        InputError: if ``spec`` has another form, does not fit the domain or is too large, or if the
+            domain has more than 2^26 cells. It is raised before any query is built.
 
     Example:
         >>> from beam_dp.domain.files import read_domain
@@ -245,7 +246,7 @@ def parse_linear_workload(spec: str, domain: Domain) -> LinearWorkload:
 
 
 def _read_matrix(path: str, spec: str, domain: Domain) -> tuple[LinearQuery, ...]:
-    """Reads explicit values; only as much of the file as its public limits allow."""
+    """Reads the values of explicit queries; never reads more of the file than the limits allow."""
     try:
         matrix = np.load(path, mmap_mode="r", allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:
@@ -271,7 +272,7 @@ def _read_matrix(path: str, spec: str, domain: Domain) -> tuple[LinearQuery, ...
 
 
 def _read_lines(text: str, source: str, make: LinearQueries) -> Iterator[LinearQuery]:
-    """Reads JSON lines; blank ones are skipped."""
+    """Reads JSON lines; skips blank lines."""
     domain = make.domain
     num_queries = num_explicit = 0
     for number, parsed in parsed_lines("workload", source, text):
@@ -279,7 +280,7 @@ def _read_lines(text: str, source: str, make: LinearQueries) -> Iterator[LinearQ
         try:
             if isinstance(parsed, dict) and set(parsed) == {"marginal"}:
                 names = parsed["marginal"] if isinstance(parsed["marginal"], list) else []
-                # What is no list of known names is refused below.
+                # The code below refuses anything but a list of known names.
                 known = [name for name in names if isinstance(name, str) and name in domain]
                 cells = math.prod(domain[name].size for name in set(known))
                 check_num_queries(num_queries + cells, source)
@@ -319,7 +320,7 @@ def check_num_queries(num_queries: int, spec: str) -> None:
 
 
 def marginal_queries(domain: Domain, rest: str, spec: str) -> Iterator[LinearQuery]:
-    """Yields a query for every cell of marginals, in their order."""
+    """Yields one query for every cell of the marginals, in order."""
     tables = parse_workload(f"marginals:{rest}", domain)
     check_num_queries(tables.num_cells(), spec)
     make = LinearQueries(domain)
@@ -329,29 +330,29 @@ def marginal_queries(domain: Domain, rest: str, spec: str) -> Iterator[LinearQue
 def conjunctions(domain: Domain, rest: str, spec: str) -> Iterator[LinearQuery]:
     """Yields every conjunction of literals of exactly K attributes.
 
-    The literals of an attribute of two levels are its levels; a larger one has "is this level" and
-    "is not this level" for each: 2 s for s levels. An attribute of one level has none.
+    The literals of an attribute with two levels are the levels. An attribute with s > 2 levels has
+    2 s literals: "is this level" and "is not this level". One with a single level has no literals.
     """
     return _of_exactly(Product, domain, _literals(domain), rest, spec)
 
 
 def disjunctions(domain: Domain, rest: str, spec: str) -> Iterator[LinearQuery]:
-    """Yields every disjunction of literals of exactly K attributes: see ``conjunctions``."""
+    """Yields every disjunction of literals of exactly K attributes; see ``conjunctions``."""
     return _of_exactly(Disjunction, domain, _literals(domain), rest, spec)
 
 
 def monotone_conjunctions(domain: Domain, rest: str, spec: str) -> Iterator[LinearQuery]:
-    """Yields, for every K attributes, "each is at its last level"; all must have two levels."""
+    """Yields "all have their last level" for every K attributes, which must have two levels."""
     return _of_exactly(Product, domain, _last_levels(domain, spec), rest, spec)
 
 
 def monotone_disjunctions(domain: Domain, rest: str, spec: str) -> Iterator[LinearQuery]:
-    """Yields, for every K attributes, "one is at its last level"; all must have two levels."""
+    """Yields "at least one has its last level" for every K attributes, all of two levels."""
     return _of_exactly(Disjunction, domain, _last_levels(domain, spec), rest, spec)
 
 
 def parities(domain: Domain, rest: str, spec: str) -> Iterator[LinearQuery]:
-    """Yields, for every K attributes, "an odd number are at their last level", of two each."""
+    """Yields "an odd number have their last level" for every K attributes of two levels."""
     literals = _last_levels(domain, spec)
     ways = _ways(literals, rest, spec)
     check_num_queries(math.comb(len(literals), ways), spec)
@@ -362,7 +363,7 @@ def parities(domain: Domain, rest: str, spec: str) -> Iterator[LinearQuery]:
 
 
 def intervals(domain: Domain, rest: str, spec: str) -> Iterator[LinearQuery]:
-    """Yields the intervals of levels, by first and last level; other and null are in none."""
+    """Yields all intervals of levels, by first and last level; without "other" and null."""
     axis = _axis(domain, rest, spec)
     size = domain.attributes[axis].num_levels
     check_num_queries(size * (size + 1) // 2, spec)
@@ -371,7 +372,7 @@ def intervals(domain: Domain, rest: str, spec: str) -> Iterator[LinearQuery]:
 
 
 def prefixes(domain: Domain, rest: str, spec: str) -> Iterator[LinearQuery]:
-    """Yields the intervals of an attribute's levels that begin with the first, shortest first."""
+    """Yields the intervals that begin with an attribute's first level, shortest first."""
     axis = _axis(domain, rest, spec)
     size = domain.attributes[axis].num_levels
     check_num_queries(size, spec)
@@ -385,7 +386,7 @@ def _of_exactly(
     rest: str,
     spec: str,
 ) -> Iterator[LinearQuery]:
-    """Yields the conjunctions, or disjunctions, of one literal each of exactly K attributes."""
+    """Yields the conjunctions or disjunctions of K literals, on exactly K attributes."""
     ways = _ways(literals, rest, spec)
     check_num_queries(_symmetric_sum([len(each) for each in literals.values()], ways), spec)
     return (
@@ -396,7 +397,7 @@ def _of_exactly(
 
 
 def _literals(domain: Domain) -> dict[int, list[Literal]]:
-    """For each attribute of two levels or more its literals: "is this level", "is not"."""
+    """Returns the literals of every attribute with two or more levels: "is", then "is not"."""
     literals: dict[int, list[Literal]] = {}
     for axis, size in enumerate(domain.shape):
         if size >= 2:
@@ -407,7 +408,7 @@ def _literals(domain: Domain) -> dict[int, list[Literal]]:
 
 
 def _symmetric_sum(sizes: Sequence[int], ways: int) -> int:
-    """The sum of the products of all choices of ``ways`` sizes."""
+    """Returns the sum, over all choices of ``ways`` sizes, of the product of the sizes."""
     sums = [1] + [0] * ways
     for size in sizes:
         for taken in range(ways, 0, -1):
@@ -416,7 +417,7 @@ def _symmetric_sum(sizes: Sequence[int], ways: int) -> int:
 
 
 def _last_levels(domain: Domain, spec: str) -> dict[int, list[Literal]]:
-    """For each attribute the literal that it is at its last level."""
+    """Returns, for each attribute, the literal "has its last level"."""
     for attribute in domain:
         if attribute.size != 2:
             condition = (
@@ -428,7 +429,7 @@ def _last_levels(domain: Domain, spec: str) -> dict[int, list[Literal]]:
 
 
 def _ways(literals: dict[int, list[Literal]], rest: str, spec: str) -> int:
-    """The number K of attributes."""
+    """Returns the number K of attributes."""
     most = len(literals)
     ways = int(rest) if rest.isascii() and rest.isdecimal() and len(rest) < 10 else 0
     if not 1 <= ways <= most:
@@ -447,7 +448,7 @@ def _axis(domain: Domain, rest: str, spec: str) -> int:
     return domain.axes((name,))[0]
 
 
-# By the name before the colon. Each gets the domain, the text after the colon, and all of it.
+# Families by the name before the colon. Arguments: domain, text after the colon, whole text.
 FORMS: dict[str, Form] = {
     "marginals": marginal_queries,
     "conjunctions": conjunctions,

@@ -1,4 +1,4 @@
-"""Linear queries as JSON lines; a bad line does not affect others."""
+"""Linear queries as JSON lines; a bad line does not affect other lines."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class QueryReader(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class QueryLine:
-    """A query of a line, or the reason why it was refused; all of it is public.
+    """The query of a line, or the reason why the line is invalid; both are public.
 
     ``text``: the query as JSON, shortened if it is very long.
     """
@@ -38,10 +38,10 @@ class QueryLine:
 
 
 def read_line(queries: QueryReader, line: Any) -> QueryLine:
-    """Returns the query of a line, or why it is refused; never raises.
+    """Returns the query of a line, or the reason why the line is invalid; never raises.
 
-    ``line``: a line of JSON, or its object: a query as ``LinearQueries.from_json`` reads it, with
-    an optional ``id`` (a text or an integer).
+    ``line``: a line of JSON, or the parsed object: an argument of ``LinearQueries.from_json`` with
+    an optional ``id`` (a string or an integer).
 
     Example:
         >>> from beam_dp.domain.files import read_domain
@@ -64,11 +64,11 @@ def read_line(queries: QueryReader, line: Any) -> QueryLine:
 
 
 def expand_line(queries: LinearQueries, line: str) -> list[str]:
-    """Returns the lines of the cells of ``{"marginal": [...]}``, and any other line as it is.
+    """Expands ``{"marginal": [...]}`` to one line per cell; returns any other line unchanged.
 
-    Every cell has the ``id`` of its line, if that has one. An invalid marginal is left for
-    ``read_line`` to refuse; so is one with a ``weight`` other than 1: only marginals for a
-    synthetic database have weights.
+    Every cell gets the ``id`` of the line, if there is one. An invalid marginal is returned
+    unchanged, so ``read_line`` refuses it. The same is true for a marginal with a ``weight`` other
+    than 1: only marginals for a synthetic database have weights.
     """
     try:
         parsed = _parsed(line)
@@ -105,5 +105,5 @@ def _identity(given: Any) -> str | None:
 
 
 def _text(text: str) -> str:
-    """A text for Avro: not too long, and without lone surrogates."""
+    """Shortens a string for Avro, and replaces lone surrogates."""
     return text[:SHOWN_LETTERS].encode(errors="replace").decode()

@@ -1,4 +1,4 @@
-"""The user's notation of linear queries: attributes by name, levels by value."""
+"""Reads linear queries as users write them: attributes by name, levels by value."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ _OF_CODES = {
 
 
 class LinearQueries:
-    """Makes the linear queries of one domain; refuses bad ones with one ``InputError``.
+    """Creates the linear queries of one domain; raises ``InputError`` for invalid queries.
 
     A level is written as in a domain file's ``impossible``: a declared value; ``"other"`` or None
-    where these have levels; ``[low, high]`` for integers, both included; a pair of edges of an
-    attribute that has bins, those of dates and times as ISO 8601 texts.
+    if the attribute has such a level; ``[low, high]`` for integers, both included; a pair of edges
+    for an attribute with bins. Edges of dates and times are ISO 8601 strings.
 
     Args:
         domain: the universe, of at most 2^26 cells.
 
     Raises:
-        InputError: if the domain is larger.
+        InputError: if the domain has more than 2^26 cells.
 
     Example:
         >>> from beam_dp.domain.files import read_domain
@@ -62,23 +62,23 @@ class LinearQueries:
         self._readers: dict[int, LevelReader] = {}
 
     def conjunction(self, literals: Mapping[str, Any]) -> linear.Product:
-        """Returns 1 where all literals hold; 1 everywhere without literals.
+        """Returns the query that is 1 if all literals are true; without literals, always 1.
 
         Args:
-            literals: by attribute: one level, a list of levels of which any will do, or
-                ``{"not": ...}`` of either.
+            literals: for each attribute name, a level, a list of alternative levels, or
+                ``{"not": ...}`` with a level or a list.
         """
         return linear.Product.of(self.domain.shape, self._literals("conjunction", literals))
 
     def disjunction(self, literals: Mapping[str, Any]) -> linear.LiteralQuery:
-        """Returns 1 where at least one literal holds; they are as for ``conjunction``."""
+        """Returns the query that is 1 if any literal is true; see ``conjunction``."""
         found = self._literals("disjunction", literals)
         if not found:
             raise InputError("query", literals, "a disjunction must have at least one literal")
         return Disjunction.of(self.domain.shape, found)
 
     def marginal_cells(self, names: Sequence[str]) -> Iterator[linear.Product]:
-        """Yields one query for each cell of a marginal, in the order of its cells."""
+        """Yields one query for each cell of a marginal, in the order of the cells."""
         if isinstance(names, str) or not isinstance(names, Sequence):
             raise InputError("query", names, "a marginal must be a list of attribute names")
         axes = sorted({self._axis(name) for name in names})
@@ -90,13 +90,13 @@ class LinearQueries:
             yield linear.Product.of(self.domain.shape, ranges)
 
     def interval(self, attribute: str, low: Any, high: Any) -> linear.Product:
-        """Returns 1 from one level of an attribute to another.
+        """Returns the query that is 1 if an attribute is between two levels.
 
         Args:
-            attribute: an integer one, one that has bins (then low and high are edges), or one
-                with declared values, whose order is taken.
+            attribute: the name of an integer attribute, an attribute with bins (then low and high
+                are edges), or an attribute with declared values, which are used in their order.
             low: first level.
-            high: last level, included; of an attribute with bins the edge where it ends.
+            high: last level, included; for an attribute with bins, the edge at the end.
         """
         axis = self._axis(attribute)
         if isinstance(self.domain.attributes[axis], OrderedAttribute):
@@ -110,19 +110,19 @@ class LinearQueries:
         return linear.Product.of(self.domain.shape, {axis: ranges})
 
     def prefix(self, attribute: str, high: Any) -> linear.Product:
-        """Returns 1 from the first level of an attribute to another: see ``interval``."""
+        """Returns the query that is 1 up to a level of an attribute; see ``interval``."""
         held = self.domain.attributes[self._axis(attribute)]
         if isinstance(held, BinnedAttribute):
             return self.interval(attribute, held.edges[0], high)
         return self.interval(attribute, held.decode([0])[0], high)
 
     def parity(self, literals: Mapping[str, Any]) -> linear.Parity:
-        """Returns 1 where an odd number of literals hold; they are as for ``conjunction``."""
+        """Returns the query that is 1 if an odd number of literals is true; see ``conjunction``."""
         found = self._literals("parity", literals)
         return linear.Parity(self.domain.shape, tuple(found), tuple(found.values()))
 
     def explicit(self, values: ArrayLike) -> linear.Explicit:
-        """Returns the query with these values in [0, 1], one a cell, rounded to 2^-16."""
+        """Returns the query with one value in [0, 1] per cell, rounded to a multiple of 2^-16."""
         return linear.Explicit.of(self.domain.shape, values)
 
     def from_json(self, parsed: Any) -> linear.LinearQuery:
@@ -131,11 +131,11 @@ class LinearQueries:
         Args:
             parsed: one of ``{"conjunction": {...}}``, ``{"disjunction": {...}}``,
                 ``{"interval": {"attribute", "low", "high"}}``, ``{"prefix": {"attribute",
-                "high"}}``, ``{"parity": {...}}``, ``{"values": [...]}``, or what
-                ``LinearQuery.to_json`` wrote; or ``{"not": one of these}``, which is 1 - q.
+                "high"}}``, ``{"parity": {...}}``, ``{"values": [...]}``, or output of
+                ``LinearQuery.to_json``; or ``{"not": one of these}``, which is 1 - q.
 
         Raises:
-            InputError: naming the query, if it has another form or does not fit the domain.
+            InputError: if the query has another form or does not fit the domain.
         """
         is_negated = False
         while isinstance(parsed, Mapping) and set(parsed) == {"not"}:
@@ -144,7 +144,7 @@ class LinearQueries:
         return negation(query) if is_negated else query
 
     def _form(self, parsed: Any) -> linear.LinearQuery:
-        """The query that a line describes, of any form but a negation."""
+        """Returns the query that a line describes, in any form except a negation."""
         if not isinstance(parsed, Mapping) or len(parsed) != 1:
             raise InputError("query", parsed, f"must be an object with one of {_FORMS}")
         ((form, held),) = parsed.items()
@@ -164,7 +164,7 @@ class LinearQueries:
             make = self.interval if form == "interval" else self.prefix
             return make(*(held[name] for name in fields))
         if form == "marginal":
-            next(self.marginal_cells(held))  # names first what is wrong with it
+            next(self.marginal_cells(held))  # raises a more specific error for an invalid marginal
             condition = (
                 "is many queries, one for each cell; only a line of a file may be it, as a whole"
             )
@@ -174,7 +174,7 @@ class LinearQueries:
         raise InputError("query", form, f"known are {_FORMS}")
 
     def _literals(self, form: str, literals: Any) -> dict[int, Ranges]:
-        """The ranges of each attribute that is concerned, by position, in domain order."""
+        """Returns the ranges of codes for each attribute in ``literals``, by position."""
         if not isinstance(literals, Mapping):
             raise InputError("query", literals, f"a {form} must be levels by attribute")
         found = {}

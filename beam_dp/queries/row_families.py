@@ -1,6 +1,6 @@
-"""Sparse queries over rows of bits, and families of all conjunctions of some length.
+"""Sparse queries over rows of bits, and families of all conjunctions of a given length.
 
-A row is text of ``0`` and ``1``, its first character being bit 0.
+A row is a string of ``0`` and ``1``; its first character is bit 0.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from beam_dp.errors import InputError, magnitude
 from beam_dp.queries.linear_workload import MAX_QUERIES
 from beam_dp.queries.sparse import SparseQuery
 
-# Rows in the supports of all conjunctions of a family together: they stay in memory.
+# Limit on rows in the supports of all conjunctions of a family, which are kept in memory.
 MAX_ROWS = 2**22
 MAX_BITS = 1024
 
@@ -25,20 +25,20 @@ _FORM, _MONOTONE_FORM = ROW_FORMS = "row_conjunctions", "monotone_row_conjunctio
 
 @dataclass(frozen=True)
 class RowConjunctions:
-    """All conjunctions of exactly w literals over rows of d bits, each of a different bit.
+    """All conjunctions of exactly w literals on w different bits of rows of d bits.
 
-    Each holds on 2^k of the 2^d rows, k = d - w. There are C(d, k) 2^w of them: for each choice of
-    bits the 2^w patterns of signs, which hold on disjoint rows. With ``is_monotone`` literals are
-    not negated, and there are C(d, k): "these bits are all 1".
+    A conjunction is true on 2^k of the 2^d rows, k = d - w. There are C(d, k) 2^w conjunctions:
+    each choice of w bits has 2^w patterns of signs, which are true on disjoint rows. With
+    ``is_monotone``, literals are not negated ("these bits are all 1"), which gives C(d, k).
 
-    A conjunction is written with a letter per bit: 1 or 0 for a literal, ``*`` for any bit.
+    A conjunction is written with one character per bit: 1 or 0 for a literal, ``*`` for any bit.
 
     Args:
-        num_bits: d, of a row, at most 1,024.
-        num_literals: w, from 1 to d; at most 20 bits are left out.
+        num_bits: d, the number of bits per row, at most 1,024.
+        num_literals: w, from 1 to d, and at least d - 20.
 
     Raises:
-        InputError: for more than 2^18 conjunctions, or 2^22 rows in all of them, too.
+        InputError: if there are more than 2^18 conjunctions, or more than 2^22 rows in total.
 
     Reference: Blum and Roth (2011), Definition 3.9.
 
@@ -71,7 +71,7 @@ class RowConjunctions:
 
     @property
     def sparsity(self) -> int:
-        """On how many rows each holds: 2^k."""
+        """The number of rows on which each conjunction is true: 2^k."""
         return 1 << (self.num_bits - self.num_literals)
 
     def __len__(self) -> int:
@@ -79,7 +79,7 @@ class RowConjunctions:
 
     @property
     def _number(self) -> int:
-        """Which may be too large for a length."""
+        """The number of conjunctions, which may be too large for ``len``."""
         signs = 1 if self.is_monotone else 1 << self.num_literals
         return math.comb(self.num_bits, self.num_literals) * signs
 
@@ -93,12 +93,12 @@ class RowConjunctions:
                 yield "".join(text)
 
     def to_json(self) -> list[dict[str, Any]]:
-        """Returns the conjunctions as JSON values, one a line of a file of queries."""
+        """Returns the conjunctions as JSON values, one per line of a query file."""
         return [{"row_conjunction": text} for text in self]
 
 
 def conjunction_of_text(text: Any) -> SparseQuery:
-    """Returns the conjunction of a text of 0, 1 and at most 20 ``*``, a letter per bit."""
+    """Returns the conjunction for a string of 0, 1 and at most 20 ``*``, one character per bit."""
     if not isinstance(text, str) or not text or not set(text) <= set("01*"):
         condition = "a row_conjunction must be a text of 0, 1 and *, a letter a bit"
         raise InputError("query", text, condition)
@@ -107,12 +107,12 @@ def conjunction_of_text(text: Any) -> SparseQuery:
 
 
 def names_row_conjunctions(spec: str) -> bool:
-    """Returns whether a family of conjunctions over rows is named, and not a file."""
+    """Returns whether ``spec`` names a family of conjunctions over rows, and not a file."""
     return spec.partition(":")[0] in ROW_FORMS and ":" in spec
 
 
 def parse_row_conjunctions(spec: str) -> RowConjunctions:
-    """Reads ``row_conjunctions:D,W`` or ``monotone_row_conjunctions:D,W``, as people type them."""
+    """Reads ``row_conjunctions:D,W`` or ``monotone_row_conjunctions:D,W`` from a command line."""
     form, _, numbers = spec.partition(":")
     given = [each.strip() for each in numbers.split(",")]
     if len(given) != 2 or not all(each.isascii() and each.isdecimal() for each in given):
@@ -128,11 +128,11 @@ MAX_FREE_BITS = 20
 
 
 def row_conjunction(num_bits: int, literals: Mapping[int, int]) -> SparseQuery:
-    """Returns 1 on the rows where all literals hold.
+    """Returns the query that is 1 on the rows where all literals are true.
 
     Args:
-        num_bits: d, of a row.
-        literals: 0 or 1 by bit, for all bits except at most 20, k of them.
+        num_bits: d, the number of bits per row.
+        literals: the value 0 or 1 for each bit; k <= 20 bits may be omitted.
 
     Cost: O(d 2^k): the support has 2^k rows.
 
@@ -144,9 +144,9 @@ def row_conjunction(num_bits: int, literals: Mapping[int, int]) -> SparseQuery:
 
 
 def row_disjunction(num_bits: int, literals: Mapping[int, int], bits: Iterable[int]) -> SparseQuery:
-    """Returns 1 on the rows where all literals hold and at least one of ``bits`` is 1.
+    """Returns the query that is 1 if all literals are true and at least one of ``bits`` is 1.
 
-    Other arguments, errors and cost are those of ``row_conjunction``.
+    Other arguments, errors and the cost are as for ``row_conjunction``.
 
     Example:
         >>> row_disjunction(3, {0: 1}, [1, 2]).elements
@@ -157,9 +157,9 @@ def row_disjunction(num_bits: int, literals: Mapping[int, int], bits: Iterable[i
 
 
 def row_parity(num_bits: int, literals: Mapping[int, int], bits: Iterable[int]) -> SparseQuery:
-    """Returns 1 on the rows where all literals hold and an odd number of ``bits`` is 1.
+    """Returns the query that is 1 if all literals are true and an odd number of ``bits`` is 1.
 
-    Other arguments, errors and cost are those of ``row_conjunction``.
+    Other arguments, errors and the cost are as for ``row_conjunction``.
 
     Example:
         >>> row_parity(3, {0: 1}, [1, 2]).elements
@@ -179,7 +179,7 @@ def _checked_bits(num_bits: int, bits: Iterable[int]) -> list[int]:
 
 
 def _rows(num_bits: int, literals: Mapping[int, int]) -> Iterator[str]:
-    """Checks at once, yields later: the rows where all literals hold."""
+    """Returns the rows where all literals are true; checks the arguments immediately."""
     checked_integer("num_bits", num_bits, 1)
     if not isinstance(literals, Mapping):
         raise InputError("literals", literals, "must be 0 or 1 by bit")

@@ -14,15 +14,14 @@ from beam_dp.queries import linear
 from beam_dp.queries.disjunction import Disjunction
 from beam_dp.queries.linear_workload import LinearWorkload
 
-# Public limits of a comparison of all pairs of columns, a few seconds each: columns; values of all
-# queries at them, where these are held in memory; and values that are compared, which a matrix
-# product does faster.
+# Limits for comparing all pairs of columns; work up to any of these limits takes a few seconds:
+# columns; values kept in memory; values compared one by one; values compared by a matrix product.
 _MAX_COLUMNS = 2**11
 _MAX_VALUES = 2**24
 _MAX_COMPARED = 2**30
 _MAX_MULTIPLIED = 2**35
 _CHUNK = 2**12
-# Columns whose distances to all others are taken, in the search for two that lie far apart.
+# Number of columns whose distances to all columns are computed, to find two distant columns.
 _MAX_STEPS = 6
 
 Pair = tuple[int, int]  # 2^16 times an L1 norm, and 2^32 times a squared L2 norm
@@ -34,7 +33,7 @@ class WorkloadSensitivity:
 
     ``l1``: 2^16 times the L1 sensitivity.
     ``l2_squared``: 2^32 times the square of the L2 sensitivity.
-    ``is_exact``: False where both are upper bounds that may not be attained.
+    ``is_exact``: False if both values are upper bounds that may not be attained.
     """
 
     l1: int
@@ -50,22 +49,23 @@ class WorkloadSensitivity:
 def workload_sensitivity(
     workload: LinearWorkload, neighboring: Neighboring | str, max_records_per_unit: int = 1
 ) -> WorkloadSensitivity:
-    """Returns the L1 and L2 sensitivity of all answers of a workload together.
+    """Returns the L1 and L2 sensitivity of the vector of all answers of a workload.
 
     The answers are the sums of the queries over the records: a record in cell x adds column x of
-    the matrix of queries by cells. Repeated queries count as often as they stand there.
+    the matrix of queries by cells. A repeated query counts as often as it occurs.
 
-    * ``add_or_remove_one``: the largest norm of a column, times k = ``max_records_per_unit``:
-      exact, for k records in the worst cell attain it.
-    * ``replace_one``: k times the largest norm of a difference of two columns, where one may be
-      zero, because a replaced record may have been outside the domain or may go there. Exact
-      where a search of far columns meets an upper bound, or all pairs are compared, as
-      ``is_exact`` says; else it is that upper bound, by three facts. Queries are nowhere
-      negative, so that the L1 norm of a difference is at most the sum of both norms, and the
-      squared L2 norm at most the sum of both squares: sqrt(2), not 2, times the larger norm. A
-      query moves by its range at most. Queries that are 1 everywhere do not move between cells.
+    * ``add_or_remove_one``: the largest norm of a column, times k = ``max_records_per_unit``.
+      This is exact, because k records in the worst cell attain it.
+    * ``replace_one``: k times the largest norm of a difference of two columns. One column may be
+      zero, because a record may be outside the domain before or after its replacement. The result
+      is exact if a search for distant columns reaches an upper bound, or if all pairs are compared;
+      ``is_exact`` states it. Otherwise the result is the upper bound, which follows from three
+      facts. Queries are never negative, so the L1 norm of a difference is at most the sum of both
+      norms, and the squared L2 norm is at most the sum of both squares (sqrt(2), not 2, times the
+      larger norm). A query changes by at most its range. A query that is 1 everywhere does not
+      change between cells.
 
-    Combinations that a domain declares impossible are not left out.
+    Cells that a domain declares impossible are included.
 
     Example:
         >>> from beam_dp.domain.files import read_domain
@@ -89,7 +89,7 @@ def _replacement(
     upper = _upper_bound(workload, norms)
     lower = _far_columns(workload, norms)
     if lower == upper or _is_translation_invariant(workload):
-        # In the second case all distances are distances from any one column.
+        # In the second case, every column has the same set of distances to all columns.
         return lower, True
     compared = _all_pairs(workload)
     if compared is None:
@@ -119,7 +119,7 @@ def _upper_bound(
 def _far_columns(
     workload: LinearWorkload, norms: tuple[NDArray[np.int64], NDArray[np.int64]]
 ) -> Pair:
-    """The largest distances that a walk finds: from each column to the one farthest from it."""
+    """Returns the largest distances of a walk from each column to the column farthest from it."""
     found = _largest(norms)
     for norm in range(2):
         cell, seen = int(np.argmax(norms[norm])), set[int]()
@@ -134,9 +134,10 @@ def _far_columns(
 
 
 def _is_translation_invariant(workload: LinearWorkload) -> bool:
-    """Whether all queries are parities over attributes of two levels, or literals of them.
+    """Returns whether all queries are parities, or single literals, on attributes of two levels.
 
-    Whether such a query distinguishes two cells depends only on the attributes where they differ.
+    Whether such a query distinguishes two cells depends only on the attributes where the cells
+    differ.
     """
     return all(
         isinstance(query, linear.Parity | linear.Product)
@@ -147,7 +148,7 @@ def _is_translation_invariant(workload: LinearWorkload) -> bool:
 
 
 def _all_pairs(workload: LinearWorkload) -> Pair | None:
-    """The largest distances of two columns, by comparing all; None where there are too many."""
+    """Returns the largest distances between columns, from all pairs; None if there are too many."""
     axes = _named_axes(workload)
     num_cells = math.prod(workload.domain.shape[axis] for axis in axes)
     if num_cells > max(_MAX_COLUMNS, _MAX_VALUES // len(workload)):
@@ -166,14 +167,14 @@ def _all_pairs(workload: LinearWorkload) -> Pair | None:
 
 
 def _differing(common: NDArray[np.float32]) -> Pair:
-    """The most queries that differ at two cells, from how many are 1 at both."""
+    """Returns the largest number of queries that differ at two cells, from the common counts."""
     alone = np.diag(common)
     differing = int((alone[:, None] + alone[None, :] - 2 * common).max())
     return differing << linear.VALUE_BITS, differing << 2 * linear.VALUE_BITS
 
 
 def _common(workload: LinearWorkload, cells: NDArray[np.int64]) -> NDArray[np.float32]:
-    """How many queries are 1 at both of two cells; single precision holds 2^18 exactly."""
+    """Counts, for each pair of cells, the queries that are 1 at both; float32 is exact to 2^18."""
     common = np.zeros((len(cells), len(cells)), np.float32)
     for rows in _values(workload, cells):
         held = (rows > 0).astype(np.float32)
@@ -189,11 +190,12 @@ def _are_intervals(workload: LinearWorkload) -> bool:
 
 
 def _common_of_intervals(workload: LinearWorkload, size: int) -> NDArray[np.float32]:
-    """The same for intervals of one attribute, in one pass over them.
+    """Returns the same counts as ``_common`` for intervals of one attribute, in one pass.
 
-    Those that cover two codes begin at the lower one or before, and end at the higher or after.
+    An interval covers two codes if it begins at or before the lower code, and ends at or after the
+    higher code.
     """
-    ends = np.zeros((size, size), np.float32)  # by first and last code
+    ends = np.zeros((size, size), np.float32)  # intervals by first and last code
     for query in workload:
         assert isinstance(query, linear.Product)
         ((start, stop),) = query.ranges[0] if query.axes else ((0, size),)
@@ -212,7 +214,7 @@ def _compared(columns: NDArray[np.int64]) -> Pair:
 
 
 def _named_axes(workload: LinearWorkload) -> set[int]:
-    """The attributes that some query depends on."""
+    """Returns the attributes that at least one query depends on."""
     if workload.explicit:
         return set(range(workload.domain.num_attributes))
     return {
@@ -221,7 +223,7 @@ def _named_axes(workload: LinearWorkload) -> set[int]:
 
 
 def _representatives(workload: LinearWorkload, axes: set[int]) -> NDArray[np.int64]:
-    """Cells that have all columns among them: other attributes than these stay at code 0."""
+    """Returns cells that cover all distinct columns: attributes outside ``axes`` have code 0."""
     cells = np.zeros(1, np.int64)
     for axis, size in enumerate(workload.domain.shape):
         codes = np.arange(size if axis in axes else 1)
@@ -230,7 +232,7 @@ def _representatives(workload: LinearWorkload, axes: set[int]) -> NDArray[np.int
 
 
 def _values(workload: LinearWorkload, cells: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
-    """Yields 2^16 times the values at some cells, for ``_CHUNK`` queries at a time."""
+    """Yields 2^16 times the values of queries at ``cells``, for ``_CHUNK`` queries at a time."""
     codes = np.unravel_index(cells, workload.domain.shape)
     for start in range(0, len(workload), _CHUNK):
         rows = workload.queries[start : start + _CHUNK]
@@ -268,9 +270,9 @@ def _column(workload: LinearWorkload, cell: int) -> NDArray[np.int64]:
 def _distances(
     workload: LinearWorkload, column: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Returns distances of a vector of answers to all columns: L1 and squared L2.
+    """Returns the L1 and squared L2 distances from a vector of answers to all columns.
 
-    Where a query is 0 or 1 and the column c is so, |q - c| = c + (1 - 2c) q.
+    If a query and the column's value c are 0 or 1, |q - c| = c + (1 - 2c) q.
     """
     ones = column >> linear.VALUE_BITS
     weights = 1 - 2 * ones
@@ -295,5 +297,5 @@ def _worse(one: Pair, other: Pair) -> Pair:
 
 
 def _root_up(square: int) -> int:
-    """The least integer whose square is at least this one."""
+    """Returns the smallest integer whose square is at least ``square``."""
     return math.isqrt(square - 1) + 1 if square else 0

@@ -1,7 +1,7 @@
-"""Sparse queries: values for a few elements of a universe, 0 for all others.
+"""Sparse queries: values for a few elements of a universe, and 0 for all other elements.
 
-Elements are text, bytes or integers; ``"1"``, ``b"1"`` and ``1`` are three elements. Values are
-multiples of 2^-16, as in ``linear``, so that sums over records are exact integers.
+Elements are strings, bytes or integers; ``"1"``, ``b"1"`` and ``1`` are three elements. Values are
+multiples of 2^-16, as in ``linear``, so sums over records are exact integers.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from beam_dp.errors import InputError, shown
 from beam_dp.queries.linear import VALUE_BITS
 
 Element = str | bytes | int
-# What all keys of one release are.
+# The type of all keys of one release.
 KeyType = Literal["text", "bytes", "integer"]
 KEY_TYPES: tuple[KeyType, ...] = ("text", "bytes", "integer")
 
@@ -27,17 +27,17 @@ _ONE = 1 << VALUE_BITS
 class SparseQuery:
     """A function from elements to [0, 1] that is 0 outside its support. Immutable.
 
-    Values are rounded to multiples of 2^-16; those that are then 0 are dropped, so that queries
-    are equal, and hash alike, if they are the same function.
+    Values are rounded to multiples of 2^-16, and elements whose value becomes 0 are dropped, so
+    queries are equal, and hash alike, if they are the same function.
 
     Args:
-        values: by element, or pairs of an element and its value, no element twice.
+        values: a mapping from elements to values, or pairs of an element and its value.
 
     Raises:
-        InputError: naming the element, if it is not text, bytes or an integer, is given twice, or
-            has a value that is not from 0 to 1.
+        InputError: if an element is not a string, bytes or an integer, is repeated, or has a value
+            outside 0 to 1; the message contains the element.
 
-    Cost: O(m) for m elements, also to count or weigh.
+    Cost: O(m) for m elements; the same to count or weigh.
 
     Example:
         >>> query = SparseQuery({"alice@example.org": 1.0, "bob@example.org": 0.5, "carol": 0})
@@ -66,32 +66,32 @@ class SparseQuery:
         set_once("numerators", numerators)
         is_list = numerators.count(_ONE) == len(numerators)
         set_once("_is_list", is_list)
-        # In any order.
+        # Equal for any order of the elements.
         set_once("_hash", hash(frozenset(by_element if is_list else self._items())))
 
     @classmethod
     def of_list(cls, elements: Iterable[Element]) -> SparseQuery:
-        """Returns the query that is 1 on some elements, each given once: membership."""
+        """Returns the query that is 1 for the given elements, which must be distinct."""
         return cls(zip(elements, repeat(1.0)))
 
     @property
     def sparsity(self) -> int:
-        """The number of elements where it is not 0."""
+        """The number of elements for which the query is not 0."""
         return len(self.elements)
 
     def count(self, counts: Mapping[Element, int]) -> int:
         """Returns 2^16 times the sum of the query over records, exactly.
 
-        One record changes it by at most 2^16. ``counts`` may omit elements without records.
+        One record changes the sum by at most 2^16. ``counts`` may omit elements without records.
         """
-        # In C: these two sums are the time that an answer takes.
+        # Runs in C, because these two sums take most of the time of an answer.
         held = map(counts.get, self.elements, repeat(0))
         if self._is_list:
             return sum(held) * _ONE
         return sum(map(mul, self.numerators, held))
 
     def weigh(self, weights: Mapping[Element, float], common: float) -> float:
-        """Returns the sum of the query times weights; elements without one have the common one."""
+        """Returns the sum of query times weight; ``common``: the weight of all other elements."""
         held = map(weights.get, self.elements, repeat(common))
         if self._is_list:
             return float(sum(held))
@@ -114,11 +114,12 @@ class SparseQuery:
         """Returns the query that a JSON value describes.
 
         Args:
-            parsed: ``{"sparse": {text: value, ...}}``, or ``{"sparse": [[element, value], ...]}``
-                where an element is text, an integer or ``{"hex": "00ff"}`` for bytes.
+            parsed: ``{"sparse": {string: value, ...}}`` or
+                ``{"sparse": [[element, value], ...]}``, where an element is a string, an integer
+                or, for bytes, ``{"hex": "00ff"}``.
 
         Raises:
-            InputError: if it is neither.
+            InputError: if ``parsed`` has neither form.
         """
         if not isinstance(parsed, Mapping) or set(parsed) != {"sparse"}:
             raise InputError("query", parsed, 'must be {"sparse": {element: value, ...}}')
@@ -152,7 +153,7 @@ class SparseQuery:
         return f"SparseQuery(sparsity={self.sparsity})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # The hash of text differs between processes.
+        # The hash of a string differs between processes.
         return SparseQuery, (self._pairs(),)
 
     def __setattr__(self, name: str, value: object) -> None:
@@ -176,7 +177,7 @@ def _by_element(pairs: Iterable[tuple[Element, float]]) -> dict[Element, float]:
 
 
 def _check(by_element: Mapping[Element, float]) -> None:
-    # In C where nothing is wrong.
+    # Runs in C if all values are valid.
     if not set(map(type, by_element)) <= _KINDS:
         for element in by_element:
             _check_element(element)
@@ -184,7 +185,7 @@ def _check(by_element: Mapping[Element, float]) -> None:
         for element, value in by_element.items():
             if not is_number(value):
                 raise InputError("query", value, f"the value of {shown(element)} must be a number")
-    # The least and the largest value may pass NaN over, the sum does not.
+    # ``min`` and ``max`` may skip NaN, but the sum does not.
     values = by_element.values()
     if values and not (min(values) >= 0 and max(values) <= 1 and sum(values) >= 0):
         element, value = next(pair for pair in by_element.items() if not 0 <= pair[1] <= 1)
@@ -204,7 +205,7 @@ def _check_element(element: object) -> None:
 
 
 def _decoded(element: Any) -> Any:
-    """An element as JSON holds it: bytes are an object with their hexadecimal digits."""
+    """Returns the element for a JSON value: an object with hexadecimal digits means bytes."""
     if not isinstance(element, Mapping):
         return element
     try:

@@ -1,4 +1,4 @@
-"""The user's notation of sparse queries about keys of one type, and files of such queries."""
+"""Reads sparse queries about keys of one type, from JSON or from files."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from beam_dp.hashing.keys import HashKey, universe_elements
 from beam_dp.queries.row_families import conjunction_of_text
 from beam_dp.queries.sparse import Element, KeyType, SparseQuery
 
-# The rule by which texts of records are read as keys, for cards: 2 reads 7.0 as 7.
+# The version of the rule that reads keys of records, stated on cards: version 2 reads 7.0 as 7.
 KEY_RULE = 2
 
 _TYPES: dict[KeyType, type] = {"text": str, "bytes": bytes, "integer": int}
 
 
 class SparseQueries:
-    """Reads sparse queries about records that are counted by fingerprints of their keys.
+    """Reads sparse queries about records that are counted by the fingerprints of their keys.
 
-    Two keys of one query never share a fingerprint: otherwise one record would count for both and
-    could change the sum by more than one. Anyone who knows the hash key can find such keys.
+    A query with two keys that share a fingerprint is refused: one record would count for both keys
+    and could change the sum by more than 1. Anyone who knows the hash key can find such keys.
     """
 
     def __init__(self, key_type: KeyType, max_sparsity: int, hash_key: HashKey) -> None:
@@ -47,14 +47,14 @@ class SparseQueries:
 
 
 def of_type(query: SparseQuery, key_type: KeyType) -> SparseQuery:
-    """Returns a query whose elements are keys of one type; texts become bytes for those."""
+    """Returns a query whose elements have the given type; converts strings to bytes if needed."""
     values = [numerator / 2**16 for numerator in query.numerators]
     elements = [_typed(element, key_type) for element in query.elements]
     return SparseQuery(zip(elements, values, strict=True))
 
 
 def with_plain_keys(query: SparseQuery) -> SparseQuery:
-    """Returns a query whose texts and bytes are read like the keys of records."""
+    """Returns a query whose strings and bytes are normalized like the keys of records."""
     plain = {element: _plain(element) for element in query.elements}
     if all(key is element for element, key in plain.items()):
         return query
@@ -69,7 +69,7 @@ def with_plain_keys(query: SparseQuery) -> SparseQuery:
 
 
 def _plain(element: Element) -> Element:
-    """The key as records have it; the same object if it does not change."""
+    """Returns the key in the form used for records; the same object if it does not change."""
     if isinstance(element, bytes):
         return plain_integer(element)
     if isinstance(element, str) and element.endswith(".0") and element.isascii():
@@ -92,21 +92,21 @@ _FORM = "; must be a key a line, or a JSON object with sparse, in UTF-8"
 def read_sparse_query(
     path: str | Path, *, keys: Literal["text", "integer"] = "text"
 ) -> SparseQuery:
-    """Returns the query in a file: membership of a set of keys, or values by key.
+    """Reads a query from a file: a set of keys, or a value for each key.
 
     A file whose name ends in ``.json`` contains an argument of ``SparseQuery.from_json``. Any other
-    file has one key per line, each once, with an optional tab and value (1 by default). Lines end
-    with a newline, or all of them with a carriage return and a newline.
+    file has one distinct key per line, optionally followed by a tab and a value (default 1). Either
+    all lines end with a newline, or all lines end with a carriage return and a newline.
 
     Args:
-        path: of the file, UTF-8.
-        keys: whether the keys of lines are text or integers.
+        path: the path of a UTF-8 file.
+        keys: the type of keys on lines, text or integers.
 
     Raises:
-        InputError: naming the file, and the line if one is refused.
+        InputError: if the file is invalid; the message names the file and any invalid line.
     """
     check_choice("keys", keys, ("text", "integer"))
-    text = json_text("query", Path(path), _FORM)  # line ends as they are: a key may hold one
+    text = json_text("query", Path(path), _FORM)  # keeps line ends, which a key may contain
     if Path(path).suffix == ".json":
         return SparseQuery.from_json(checked_json("query", str(path), text))
     return _from_lines(str(path), text, keys)
@@ -114,7 +114,7 @@ def read_sparse_query(
 
 def _from_lines(path: str, text: str, keys: str) -> SparseQuery:
     values: dict[Element, float] = {}
-    # Not splitlines, which also splits at separators that a key may hold.
+    # Not splitlines, which also splits at separators that a key may contain.
     end = "\r\n" if text.count("\r\n") == text.count("\n") > 0 else "\n"
     lines = text.removesuffix(end).split(end) if text else []
     for number, line in enumerate(lines, 1):

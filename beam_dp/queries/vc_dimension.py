@@ -1,8 +1,8 @@
-"""The VC dimension of 0/1 queries: bounds that a witness and a search give, and Sauer's bound.
+"""The VC dimension of 0/1 queries: bounds from a witness and a search, and Sauer's bound.
 
-Cells are shattered by queries if every way to choose some of them is what some query holds of
-them. The dimension of queries is the size of the largest set of cells that they shatter (Vapnik
-and Chervonenkis 1971). Queries with other values than 0 and 1 have none.
+Queries shatter a set of cells if, for every subset of the set, some query is 1 on the subset and 0
+on the rest of the set. The VC dimension is the size of the largest set that the queries shatter
+(Vapnik and Chervonenkis 1971). It is undefined for queries with values other than 0 and 1.
 
 ``P`` below is the argument for products: let n >= 3 cells be shattered by products of sets of
 codes, one set an attribute. For each of these cells some product holds all others and not it, so
@@ -31,7 +31,7 @@ from beam_dp.queries.linear_workload import MAX_MATRIX_VALUES, LinearWorkload, q
 
 FoundBy = Literal["search", "products", "queries", "given"]
 
-# Some tenths of a second. A step looks at one cell and one pattern, in 2^11 queries or fewer.
+# Takes some tenths of a second. A step checks one cell and one pattern in up to 2^11 queries.
 MAX_STEPS = 2**19
 _QUERIES_OF_A_STEP = 2**11
 _REASONS = {
@@ -46,9 +46,9 @@ _REASONS = {
 class VCDimension:
     """Bounds on the VC dimension of some queries.
 
-    ``shattered``: cells that are shattered, ascending.
-    ``found_by``: the reason for ``most``: a ``search`` of all sets of cells; ``products``, by
-    ``products_bound``; lg of the number of ``queries``; or it was ``given``.
+    ``shattered``: the cells of a shattered set, ascending.
+    ``found_by``: the source of ``most``: ``search`` (of all sets of cells), ``products``
+    (``products_bound``), ``queries`` (lg of their number), or ``given`` (by the caller).
     """
 
     least: int
@@ -58,7 +58,7 @@ class VCDimension:
 
     @property
     def is_exact(self) -> bool:
-        """Whether the dimension is ``most``."""
+        """Whether the VC dimension is known exactly: it is ``most``."""
         return self.least == self.most
 
     def __str__(self) -> str:
@@ -69,17 +69,17 @@ class VCDimension:
 def matrix_vc_dimension(
     queries: NDArray[Any], at_most: int | None = None, max_steps: int = MAX_STEPS
 ) -> VCDimension:
-    """Returns the VC dimension of the rows of a 0/1 matrix, or bounds on it.
+    """Returns the VC dimension of the rows of a 0/1 matrix, or bounds on the dimension.
 
-    Equal queries count once. v cells are shattered by 2^v queries, so that the dimension is at
-    most lg of their number; with log for the natural logarithm, as it is printed, that is false.
-    Sets of cells are searched depth first. Every pattern on v cells that belong to a shattered set
-    of t is that of 2^(t - v) queries or more, which rules out most cells early. Of cells that all
-    queries treat alike, or in the opposite way, one is enough, and what is searched for grows from
-    1; where the limit of work ends that, the largest sizes are ruled out from above.
+    Equal queries count once. Shattering v cells takes 2^v queries, so the dimension is at most lg
+    of the number of queries. (The printed "log" is wrong if read as the natural logarithm.) The
+    search over sets of cells is depth first. If v cells belong to a shattered set of t cells, every
+    pattern on the v cells occurs in at least 2^(t - v) queries, which rules out most cells early.
+    Of cells with equal or opposite values in all queries, only one is searched. The target size
+    grows from 1; if the limit of work stops the search, the largest sizes are ruled out from above.
 
-    ``queries``: shape (num_queries, num_cells), of zeros and ones; both at least 1.
-    ``max_steps``: of work, which may be done twice.
+    ``queries``: zeros and ones, shape (num_queries, num_cells); both numbers are at least 1.
+    ``max_steps``: the limit of work; the search may use it twice.
 
     Reference: Vapnik and Chervonenkis (1971); Dwork and Roth (2014), Lemma 4.7, corrected.
 
@@ -122,16 +122,16 @@ def matrix_vc_dimension(
 
 
 def workload_vc_dimension(workload: LinearWorkload, max_steps: int = MAX_STEPS) -> VCDimension:
-    """Returns the VC dimension of a workload, or bounds on it; cells are those of its domain.
+    """Returns the VC dimension of a workload over the cells of its domain, or bounds on it.
 
-    Cells that the domain declares impossible are left out.
+    Excludes cells that the domain declares impossible.
 
     Args:
-        workload: of queries with the values 0 and 1.
-        max_steps: of the search, as of ``matrix_vc_dimension``.
+        workload: queries with the values 0 and 1.
+        max_steps: the limit of work for the search; see ``matrix_vc_dimension``.
 
     Raises:
-        InputError: if a query has another value, or the queries times the cells are more than 2^24.
+        InputError: if a query has another value, or queries times cells exceed 2^24.
 
     Example:
         >>> from beam_dp.domain.files import read_domain
@@ -153,7 +153,7 @@ def workload_vc_dimension(workload: LinearWorkload, max_steps: int = MAX_STEPS) 
 
 
 def is_shattered(queries: NDArray[Any], cells: Sequence[int]) -> bool:
-    """Returns whether queries, rows of zeros and ones, shatter the cells at these positions.
+    """Returns whether queries (rows of zeros and ones) shatter the cells at some positions.
 
     Example:
         >>> queries = np.array([[0, 0], [0, 1], [1, 0], [1, 1]])
@@ -170,7 +170,7 @@ def is_shattered(queries: NDArray[Any], cells: Sequence[int]) -> bool:
 
 
 def sauer_bound(num_points: int, dimension: int) -> int:
-    """Returns how many 0/1 queries of a VC dimension can differ on some points, at most.
+    """Returns the largest number of 0/1 queries, given their VC dimension, that differ on n points.
 
     The sum of C(n, i) for i <= v, which a class attains: all sets of v points or fewer. By
     induction: of queries that differ on n points, those that still differ on n - 1 of them, and
@@ -192,43 +192,43 @@ def log_sauer_bound(num_points: int, dimension: int) -> float:
     if num_points <= dimension:
         return num_points * math.log(2)
     steps = np.arange(dimension, dtype=np.float64)
-    # Each term is the one before it times (points - i) / (i + 1).
+    # Each term is the previous term times (points - i) / (i + 1).
     terms = np.cumsum(np.log((num_points - steps) / (steps + 1)))
     largest = max(0.0, float(terms.max(initial=0.0)))
     return largest + math.log(math.exp(-largest) + float(np.exp(terms - largest).sum()))
 
 
 class _OutOfStepsError(Exception):
-    """The limit of work is reached."""
+    """The search has reached its limit of work."""
 
 
 class _Search:
-    """Looks for shattered sets; distinct queries are bits of integers, one integer a cell."""
+    """Searches for shattered sets; each cell is an integer whose bits are the distinct queries."""
 
     def __init__(self, matrix: NDArray[np.uint8]) -> None:
-        # A cell whose values are all flipped is shattered along with the same others.
+        # Flipping all values of a cell does not change which sets are shattered.
         flipped = matrix ^ matrix[:1]
         packed = np.packbits(flipped.T, axis=1)
         first = {column.tobytes(): place for place, column in reversed([*enumerate(packed)])}
-        # The most balanced ones first: they are shattered most often.
+        # The most balanced cells come first, because they are shattered most often.
         balance = np.abs(2 * flipped.sum(axis=0, dtype=np.int64) - len(matrix))
         order = sorted(first.values(), key=lambda place: (balance[place], place))
         self._cells = {int.from_bytes(packed[place].tobytes()): place for place in order}
         self._cells.pop(0, None)
-        self.num_kinds = len(self._cells)  # of cells, up to a flip; all queries treat others alike
+        self.num_kinds = len(self._cells)  # distinct cells, up to a flip
         self._everything = int.from_bytes(np.packbits(np.ones(len(matrix), np.uint8)).tobytes())
         self._cost = 1 + len(matrix) // _QUERIES_OF_A_STEP
-        self.steps = 0  # that may still be done
+        self.steps = 0  # remaining steps
 
     def shattered(self, target: int) -> tuple[int, ...] | None:
-        """Returns ``target`` cells, at least one, that are shattered, or None if there are none."""
+        """Returns ``target`` >= 1 cells that are shattered; None if there is no such set."""
         found = self._extended([self._everything], list(self._cells), target)
         return None if found is None else tuple(self._cells[each] for each in found)
 
     def _extended(
         self, patterns: list[int], candidates: list[int], missing: int
     ) -> tuple[int, ...] | None:
-        """Returns what extends the cells whose patterns, as sets of queries, are given."""
+        """Returns cells that extend a shattered set, given its patterns as sets of queries."""
         least = 1 << (missing - 1)
         sized = [(pattern, pattern.bit_count() - least) for pattern in patterns]
         kept = [column for column in candidates if self._splits(column, sized, least)]
@@ -243,7 +243,7 @@ class _Search:
         return None
 
     def _splits(self, column: int, sized: list[tuple[int, int]], least: int) -> bool:
-        """Whether both halves of every pattern keep as many queries as they must."""
+        """Returns whether the column splits every pattern into halves of enough queries."""
         for pattern, most in sized:
             self.steps -= self._cost
             if self.steps < 0:
@@ -254,7 +254,7 @@ class _Search:
 
 
 def _checked_matrix(queries: NDArray[Any]) -> NDArray[np.uint8]:
-    """The matrix as bytes."""
+    """Returns the matrix as uint8."""
     queries = np.asarray(queries)
     if queries.ndim != 2 or not queries.size:
         condition = "must be a matrix of at least one query by at least one cell"
@@ -322,7 +322,7 @@ def family_vc_dimension(family: VCFamily, sizes: Sequence[int]) -> int:
     counts (both neighbours of 1; 1 next to 0; all but 0), the cell that differs there. To leave any
     of these cells out, an attribute's set leaves out its codes; it always holds the first cell's.
 
-    ``sizes``: s >= 1 of each attribute; 2 for conjunctions, disjunctions and parities.
+    ``sizes``: s >= 1 for each attribute; 2 for conjunctions, disjunctions and parities.
 
     No more: by P for n >= 3, since another attribute of two codes makes the sum at least s, and
     without one the product that holds none of n = s cells is empty. For n = 2 <= sum there is
@@ -391,9 +391,9 @@ def short_conjunctions_vc_bounds(
 def products_bound(queries: Sequence[LinearQuery]) -> int | None:
     """Returns an upper bound on the VC dimension of products, or of disjunctions (by negation).
 
-    None for other queries, and for a mixture of both kinds. The bound is the sum over the
-    attributes of what ``family_vc_dimension`` counts for the sets of codes that each needs:
-    prefixes or suffixes, intervals, or any. The proof holds for a mixture of these.
+    Returns None for other queries, and for a mixture of both kinds. The bound is a sum over the
+    attributes. An attribute adds its term in ``family_vc_dimension`` for the kind of sets of codes
+    that it needs: prefixes or suffixes, intervals, or any sets. The proof also covers mixtures.
 
     Example:
         >>> from beam_dp.domain.files import read_domain
@@ -412,7 +412,7 @@ def products_bound(queries: Sequence[LinearQuery]) -> int | None:
 def sets_of_products(queries: Sequence[LinearQuery]) -> dict[int, Sets] | None:
     """Returns the sets of codes in queries, by attribute; None if a query is not a product."""
     if any(isinstance(query, Disjunction) for query in queries):
-        # Complements shatter the same cells; that of one literal is one literal.
+        # Complements shatter the same cells; the complement of one literal is one literal.
         if not all(isinstance(each, Disjunction) or _is_literal(each) for each in queries):
             return None
         queries = [negation(query) for query in queries]
@@ -435,7 +435,7 @@ def sets_of_products(queries: Sequence[LinearQuery]) -> dict[int, Sets] | None:
 
 
 def _most_of(sets: Sets, size: int) -> int:
-    """How many cells of a shattered set an attribute of so many codes accounts for."""
+    """Returns the number of cells of a shattered set that an attribute can account for."""
     limits = {"prefixes": 1, "intervals": 2, "any": size}
     return min(limits[sets], size - 1)
 

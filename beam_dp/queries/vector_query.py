@@ -1,4 +1,4 @@
-"""Weighted sums of the cells of a marginal that are products, as error bars need them."""
+"""Weighted sums of the cells of a marginal, with product weights, for error bars."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ Vector = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class VectorQuery:
-    """The sum over records of a product of a number for the code of each attribute concerned.
+    """The sum over records of a product of one number per attribute, chosen by its code.
 
-    Conjunctions and intervals have vectors of 0 and 1; the sum of a column over some records has
-    the column's values in one of them. Disjunctions and parities are a constant for each record
-    and a multiple of a product.
+    Conjunctions and intervals have vectors of 0 and 1. For the sum of a column over some records,
+    one vector contains the column's values. Disjunctions and parities are a constant per record
+    plus a multiple of a product.
 
-    ``axes``: positions of the attributes that are concerned, ascending.
-    ``vectors``: for each, shape (its size,), float64.
+    ``axes``: positions of the attributes in the product, ascending.
+    ``vectors``: one vector per axis, with one number per code, float64.
     """
 
     axes: Axes
@@ -35,14 +35,14 @@ class VectorQuery:
 
     @classmethod
     def of(cls, vectors: Mapping[int, ArrayLike]) -> VectorQuery:
-        """Returns the query with these vectors, by position; those of ones alone are left out."""
+        """Returns the query with these vectors, by position; drops vectors that are all ones."""
         arrays = {axis: np.asarray(vectors[axis], np.float64) for axis in sorted(vectors)}
         kept = {axis: vector for axis, vector in arrays.items() if not (vector == 1).all()}
         return cls(tuple(kept), tuple(kept.values()))
 
     @classmethod
     def of_literals(cls, query: LiteralQuery) -> VectorQuery:
-        """Returns a conjunction, disjunction or parity."""
+        """Returns a conjunction, disjunction or parity as a vector query."""
         constant, sign, divisor, inside, outside = query.factors
         vectors = []
         for axis, ranges in zip(query.axes, query.ranges, strict=True):
@@ -54,13 +54,13 @@ class VectorQuery:
 
     @cached_property
     def held(self) -> VectorQuery:
-        """The number of records whose product is not 0."""
+        """Returns the query for the number of records whose product is not 0."""
         return VectorQuery(
             self.axes, tuple((each != 0).astype(np.float64) for each in self.vectors)
         )
 
     def with_vectors(self, vectors: Mapping[int, ArrayLike]) -> VectorQuery:
-        """Returns a product with the values of more vectors as factors, by position."""
+        """Returns the query multiplied by more vectors, given by position."""
         found: dict[int, NDArray[np.float64]] = dict(zip(self.axes, self.vectors, strict=True))
         for axis, vector in vectors.items():
             factor = np.asarray(vector, np.float64)
@@ -91,7 +91,7 @@ def sums_of(table: NDArray[np.float64], queries: Sequence[VectorQuery]) -> Vecto
 def sums_over_records(
     codes: Sequence[NDArray[Any]], counts: NDArray[np.int64], queries: Sequence[VectorQuery]
 ) -> Vector:
-    """Returns the answers of queries about distinct records, given as codes, and their counts."""
+    """Returns the answers of queries over distinct records, given as codes with their counts."""
     found = np.empty(len(queries))
     for place, query in enumerate(queries):
         weights = counts.astype(np.float64)
@@ -103,6 +103,6 @@ def sums_over_records(
 
 
 def affine_parts(queries: Sequence[VectorQuery]) -> tuple[Vector, Vector]:
-    """Returns the constants of queries and the factors of their products, shape (num_queries,)."""
+    """Returns the constant and the multiplier of each query, each of shape (num_queries,)."""
     constants = np.array([each.constant for each in queries], np.float64)
     return constants, np.array([each.factor for each in queries], np.float64)

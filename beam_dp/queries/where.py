@@ -1,6 +1,6 @@
 """Conditions on records, as analysts write them: ``sex == 'female' and 25 <= age < 40``.
 
-Python's own parser reads the text; nothing in it is ever run.
+Python's own parser parses a condition, but its code is never run.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ _FORMS = (
     " `and`, `or` and `not`; put names with blanks or signs in backquotes"
 )
 _WORDS = {"null": None, "None": None, "true": True, "false": False}
-# Names that Python does not allow are in backquotes, or are words of its statements, such as
-# `class`, which no condition needs; texts in quotes may contain either.
+# Names that are not valid in Python are in backquotes, or are keywords of statements, such as
+# `class`, which conditions never need. Strings in quotes may contain both.
 _OF_CONDITIONS = {"and", "in", "is", "not", "or", "False", "None", "True"}
 _OF_EXPRESSIONS = {"async", "await", "else", "for", "if", "lambda", "yield"}
 _NAMES = re.compile(
@@ -56,13 +56,13 @@ _SIGNS = {ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">="}
 def read_condition(domain: Domain, text: str) -> dict[int, Mask]:
     """Returns, by position, a mask of the codes of each attribute for which a condition holds.
 
-    All masks, of shape (size,), must hold; attributes that always do are left out.
+    All masks, of shape (size,), must be true together; attributes with any code are left out.
 
     ``text``: comparisons ``==``, ``!=``, ``<``, ``<=``, ``>``, ``>=``, ``in`` and ``not in`` of
-    an attribute with its levels, chains such as ``25 <= age < 40``, and boolean attributes by
-    their name; joined by ``and``, by ``not``, and by ``or`` within one attribute. Names with
-    blanks or signs are in backquotes. ``null`` and ``'other'`` are levels where they are
-    declared; ``!=`` holds for them, an order never does.
+    an attribute with its levels, chains such as ``25 <= age < 40``, and names of boolean
+    attributes, combined with ``and``, ``not`` and, within one attribute, ``or``. Names with
+    blanks or signs are in backquotes. ``null`` and ``'other'`` are levels if the domain declares
+    these levels: ``!=`` is true for both, and comparisons of order are always false.
 
     Example:
         >>> from beam_dp.domain.files import read_domain
@@ -101,7 +101,7 @@ def read_condition(domain: Domain, text: str) -> dict[int, Mask]:
 
 
 class _Reader:
-    """Reads the parts of a condition, each as masks of the attributes that must all hold."""
+    """Reads the parts of a condition as masks of attributes, which must all be true together."""
 
     def __init__(self, domain: Domain, names: dict[str, str]) -> None:
         self._domain = domain
@@ -223,13 +223,13 @@ class _Reader:
 
 
 def _bins(attribute: BinnedAttribute, op: type[ast.cmpop], value: Any) -> Mask:
-    """Which bins a comparison holds for; it must not divide a bin."""
+    """Returns the bins for which a comparison is true; raises if it would divide a bin."""
     place = attribute.edge_place(value)
     edges, last = [*map(_as_declared, attribute.edges_to_json())], attribute.num_levels
     if place is None:
         condition = f"must be an edge of {shown(attribute.name)}, for a bin is not divided: "
         raise InputError("where", value, condition + ", ".join(map(shown, edges[:40])))
-    # Bins hold their lower edge, and the last one its upper edge as well.
+    # A bin contains its lower edge; the last bin also contains its upper edge.
     allowed = (ast.LtE, ast.Gt) if place == last else (ast.Lt, ast.GtE)
     if op not in allowed:
         sign = _SIGNS[allowed[0] if op in (ast.Lt, ast.LtE) else allowed[1]]
@@ -242,5 +242,5 @@ def _bins(attribute: BinnedAttribute, op: type[ast.cmpop], value: Any) -> Mask:
 
 
 def _as_declared(edge: Any) -> Any:
-    """An edge without the point of a whole number, as people write it."""
+    """Returns a whole-numbered edge as an integer, as people write it."""
     return int(edge) if isinstance(edge, float) and edge.is_integer() else edge

@@ -25,13 +25,13 @@ _KNOWN_FORMS = "known are 'marginals:3', 'marginals:age,sex;age,education' and a
 class Workload:
     """A set of marginals of one domain, each with a weight.
 
-    A marginal is the table of counts of the records by some attributes: one cell per
-    combination of their codes.
+    A marginal is the table of counts of the records by some attributes: one cell per combination
+    of codes.
 
     Args:
-        domain: the universe that the marginals are taken of.
-        marginals: distinct sets of attribute names; each is put in domain order.
-        weights: how much the error of each marginal matters, finite and > 0; 1.0 each by default.
+        domain: the domain of the records.
+        marginals: distinct sets of attribute names; the names of a set are put in domain order.
+        weights: the importance of the error of each marginal, finite and > 0; 1.0 by default.
 
     Example:
         >>> from beam_dp.domain.files import read_domain
@@ -77,7 +77,7 @@ class Workload:
         return sum(self._cells(names) for names in self.marginals)
 
     def closure(self) -> tuple[Names, ...]:
-        """Returns every subset of every marginal, the empty one included, smallest first.
+        """Returns every subset of every marginal, including the empty set, smallest first.
 
         Cost: O(2^k) per marginal of k attributes.
         """
@@ -94,12 +94,12 @@ class Workload:
         return tuple(sorted(subsets, key=lambda names: (len(names), self.domain.axes(names))))
 
     def maximal(self) -> tuple[Names, ...]:
-        """Returns the marginals that are contained in no other one, in workload order."""
+        """Returns the marginals that no other marginal contains, in workload order."""
         return self._maximal
 
     @cached_property
     def _maximal(self) -> tuple[Names, ...]:
-        # Only a longer marginal that shares an attribute can contain another one.
+        # Only a longer marginal that shares an attribute can contain a marginal.
         longest_first = sorted(map(frozenset, self.marginals), key=len, reverse=True)
         holders: dict[str, list[frozenset[str]]] = {}
         kept = set()
@@ -112,7 +112,7 @@ class Workload:
         return tuple(names for names in self.marginals if frozenset(names) in kept)
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the workload without its domain, as JSON values of a card."""
+        """Returns the workload without its domain, as JSON values for a card."""
         return {"marginals": [list(names) for names in self.marginals], "weights": [*self.weights]}
 
     def _cells(self, names: Names) -> int:
@@ -141,13 +141,13 @@ def marginals(
     """Returns a workload of marginals, with weights 1.
 
     Args:
-        domain: the universe.
-        ways: every set of this many attributes, in ``1..num_attributes``.
-        attributes: one marginal as a list of names, or several as a list of such lists. Together
-            with ``ways``: the names from which the sets are taken.
+        domain: the domain of the records.
+        ways: K from 1 to the number of attributes, for all marginals of K attributes.
+        attributes: one marginal as a list of names, or several marginals as a list of lists. If
+            ``ways`` is given too: the names to choose K attributes from.
 
     Raises:
-        InputError: if neither is given, or one is refused.
+        InputError: if neither argument is given, or an argument is invalid.
 
     Example:
         >>> from beam_dp.domain.files import read_domain
@@ -177,17 +177,17 @@ def marginals(
 
 
 def parse_workload(spec: str, domain: Domain) -> Workload:
-    """Reads a workload as a command line or a file gives it.
+    """Reads a workload from a command-line value or a file.
 
     Args:
         spec: ``marginals:3`` (every set of 3 attributes), ``marginals:age,sex;age,education``, or
-            JSON lines such as ``{"marginal": ["age", "sex"]}``, each with an optional
-            ``"weight"``, or the path of a local file of them. Names that contain a comma or a
-            semicolon need JSON.
-        domain: the universe.
+            JSON lines such as ``{"marginal": ["age", "sex"]}`` with an optional ``"weight"``, or
+            the path of a local file of JSON lines. Names that contain a comma or a semicolon need
+            JSON.
+        domain: the domain of the records.
 
     Raises:
-        InputError: if it has another form, or names an attribute that the domain lacks.
+        InputError: if ``spec`` has another form, or names an attribute that the domain lacks.
 
     Example:
         >>> from beam_dp.domain.files import read_domain
@@ -218,7 +218,7 @@ def parse_workload(spec: str, domain: Domain) -> Workload:
 
 
 def _parse_lines(text: str, source: str, domain: Domain) -> Workload:
-    """Reads JSON lines; blank ones are skipped."""
+    """Reads JSON lines; skips blank lines."""
     tables: list[Names] = []
     weights: list[float] = []
     for number, entry in parsed_lines("workload", source, text):
@@ -242,12 +242,12 @@ def _parse_lines(text: str, source: str, domain: Domain) -> Workload:
 
 
 def _split_name(part: str, domain: Domain) -> str:
-    """A name as written, or without the blanks around it where only that is known."""
+    """Returns a name as written, or stripped of blanks if only the stripped name is known."""
     return part if part in domain else part.strip()
 
 
 def _in_domain_order(domain: Domain, names: Any) -> Names:
-    """The names of one marginal, checked."""
+    """Returns the checked names of one marginal in domain order."""
     if not isinstance(names, (list, tuple)) or not all(isinstance(name, str) for name in names):
         raise InputError("workload", names, "a marginal must be a list of attribute names")
     if not names:
