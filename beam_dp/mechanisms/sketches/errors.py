@@ -1,11 +1,11 @@
 """Predicted errors of mechanisms for sparse queries, in closed form.
 
 All errors are root mean squares over noise, hash and random queries of value 1 on m keys that are
-chosen uniformly among those of the profile.
+chosen uniformly from the keys of the profile.
 
-The cell of a row of w cells that an absent key looks at holds the noise and, with random signs, a
-Poisson number of keys of each count c, keys(c) / w in the mean. Its characteristic function is that
-of the noise times exp(sum of keys(c) / w (cos(c t) - 1)); Fourier's transform gives its law on the
+A cell of a row of w cells contains noise and, with random signs, a Poisson number of keys with
+each count c, with mean keys(c) / w. The cell's characteristic function is the noise's times
+exp(sum of keys(c) / w (cos(c t) - 1)). A Fourier transform gives the cell's distribution on the
 integers, from which the variances of medians and clipped means follow.
 """
 
@@ -34,24 +34,26 @@ _LEAST_SHAPE, _MOST_SHAPE = 1e-9, 1e6
 
 @dataclasses.dataclass(frozen=True)
 class KeyProfile:
-    """Counts by key that fall with the rank by a generalised Pareto law.
+    """A model of counts by key: the counts fall with the rank as in a generalised Pareto law.
 
-    The key of rank r of N has a (((N + 1) / r)^s - 1) / s records, at least one. Three numbers fix
-    a and the shape s, that goes from equal counts (minus infinity) over uniform (-1) and geometric
-    ones (0) to power laws: about 1.1 for words and web pages. Excesses over a high threshold have
-    this law whatever the data (Pickands, 1975); and unless all counts are much alike it has keys of
-    few records, as real tables do, where a power law with the same ends has none.
+    The key of rank r out of N has a (((N + 1) / r)^s - 1) / s records, but at least one. The three
+    arguments determine a and the shape s. The shape is minus infinity for equal counts, -1 for
+    uniform counts, 0 for geometric counts and positive for power laws: about 1.1 for words and web
+    pages. For any data, excesses over a high threshold approach this law (Pickands, 1975). Unless
+    all counts are similar, the model has keys with few records, as real tables do; a power law with
+    the same ends has no such keys.
 
-    Privacy does not depend on it; if it is wrong, a prediction is, and a plan may not be the best.
+    Privacy does not depend on the profile. A wrong profile makes predictions wrong, so that the
+    chosen plan may not be the best.
 
     Args:
         num_records: the sum of all counts; public, or a public guess.
-        num_keys: distinct keys.
-        largest_count: of one key.
+        num_keys: the number of distinct keys; public, or a public guess.
+        largest_count: the largest count of one key; public, or a public guess.
 
     Raises:
-        InputError: unless num_keys <= num_records <= num_keys * largest_count, and the other keys
-            have at least a record each.
+        InputError: if num_records exceeds num_keys * largest_count, or leaves less than one record
+            per key next to the largest count.
 
     Example:
         >>> counts, keys = KeyProfile(10**6, 10**6, 1).groups
@@ -85,7 +87,7 @@ class KeyProfile:
 
     @cached_property
     def groups(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Counts, and how many keys have each: of groups of neighbouring ranks."""
+        """Groups of adjacent ranks: the count of a key, and the number of keys, per group."""
         from scipy.optimize import brentq  # imported here because it loads slowly
 
         num_keys, largest = self.num_keys, self.largest_count
@@ -98,16 +100,16 @@ class KeyProfile:
         logs = np.log(ranks / (num_keys + 1))
 
         def counts(shape: float) -> NDArray[np.float64]:
-            # In terms of the largest count, and so that no power overflows.
+            # Written in terms of the largest count, so that powers don't overflow.
             if abs(shape) < _LEAST_SHAPE:
                 falling = logs / logs[0]
             else:
                 falling = np.expm1(abs(shape) * logs) / np.expm1(abs(shape) * logs[0])
                 falling *= ranks ** -max(shape, 0.0)
-            # A key that is counted has a record.
+            # Every counted key has at least one record.
             return np.asarray(np.maximum(largest * falling, 1.0))
 
-        # The sum falls as the shape grows; angles, because shapes have no bounds.
+        # The sum falls as the shape grows. Shapes are unbounded, so angles are searched instead.
         def excess(turned: float) -> float:
             return float(keys @ counts(math.tan(turned))) - self.num_records
 
@@ -131,9 +133,10 @@ _SHIFTS = 16
 
 @dataclasses.dataclass(frozen=True)
 class ErrorLaw:
-    """The errors of a plan's answers, to queries of all sparsities.
+    """The predicted errors of a plan's answers, for queries of all sparsities.
 
-    ``variance``: the mean of e^2, for the error e of the estimate of one key.
+    ``variance``: the mean squared error of the estimate for one key.
+    ``covariance``: the mean product of the errors of the estimates for two keys.
     """
 
     variance: float
@@ -143,22 +146,22 @@ class ErrorLaw:
     def error(self, sparsity: int) -> float:
         """Returns the root mean squared error, in weight: sqrt(m variance + m (m - 1) covariance).
 
-        ``sparsity``: m, >= 1; taken as the number of keys where that is less.
+        ``sparsity``: m, >= 1; a number above the number of keys is replaced by the latter.
         """
         m = min(sparsity, self.num_keys)
         return math.sqrt(max(0.0, m * self.variance + m * (m - 1) * self.covariance))
 
 
 def sparse_error(plan: SparsePlan, profile: KeyProfile) -> ErrorLaw:
-    """Returns how wrong a plan's answers will be.
+    """Returns the predicted errors of a plan's answers.
 
-    Estimates of a sketch are unbiased over its signs: two keys err alike only where they share a
-    cell. That matters to queries of a good part of all keys.
+    Estimates of a sketch are unbiased over the signs, so the errors of two keys are correlated only
+    if the keys share a cell. The correlation matters for queries on a large part of all keys.
 
     * One mean over rows: noise of variance v, R rows and T cells give v / R + |x|^2 / T.
-    * Medians and clipped means of rows: from the law of a cell.
-    * A histogram: v for the share of keys that reach the threshold, and the counts that do not.
-    * A hybrid: a sketch of the residual; a key that is held has both its count and the residual.
+    * Medians and clipped means of rows: computed from the distribution of a cell.
+    * A histogram: v for keys that reach the threshold, the squared count for the remaining keys.
+    * A hybrid: a sketch of the residual; for a released key, the noisy count plus the residual.
     """
     groups = profile.groups
     counts, keys = groups
@@ -175,7 +178,7 @@ def sparse_error(plan: SparsePlan, profile: KeyProfile) -> ErrorLaw:
     num_held = float(keys @ held.share)
     variance, moved = element_law(plan.sketch, residual, (num_held, plan.histogram.scale))
     noise = noise_variance("discrete_laplace", plan.histogram.scale)
-    # How the release weighs the count of a key that is held, and the count plus the residual.
+    # The release's weights for the count of a released key, and for the count plus the residual.
     counted, sketched = variance / (noise + variance), noise / (noise + variance)
     squared = float(
         keys @ (counted**2 * held.squares + (sketched**2 * held.share + 1 - held.share) * variance)
@@ -186,7 +189,7 @@ def sparse_error(plan: SparsePlan, profile: KeyProfile) -> ErrorLaw:
 
 
 def mean_product(keys: NDArray[np.float64], values: NDArray[np.float64]) -> float:
-    """Returns the mean of a product of the values of two different keys."""
+    """Returns the mean, over pairs of different keys, of the product of their values."""
     number = float(keys.sum())
     if number < 2:
         return 0.0
@@ -197,9 +200,9 @@ def mean_product(keys: NDArray[np.float64], values: NDArray[np.float64]) -> floa
 def _pairs(sketch: SketchNoise, groups: Groups, moved: NDArray[np.float64]) -> float:
     """Returns the mean product of the errors of two keys.
 
-    They share a cell of some row with the probability R / w for R rows of w cells. Then each moves
-    the other's estimate, with the same sign: a mean by a part 1 / R of its count, so that the mean
-    product is that of the counts over T = R w.
+    Two keys share a cell of some row with probability R / w for R rows of w cells. Then each key
+    moves the other key's estimate, with the same sign: a mean over rows moves by 1 / R of the
+    count, so the mean product of the errors is the mean product of the counts over T = R w.
     """
     return mean_product(groups[1], moved) / _effective_width(sketch)
 
@@ -214,20 +217,20 @@ def _effective_width(sketch: SketchNoise) -> float:
 def element_law(
     sketch: SketchNoise, groups: Groups, residual_noise: tuple[float, float] = (0.0, 1.0)
 ) -> tuple[float, NDArray[np.float64]]:
-    """Returns the variance of the estimate of one element, and how others move it."""
+    """Returns the variance of the estimate of one key, and how far a key in its cell moves it."""
     counts, keys = groups
     if sketch.estimator == "mean":
         noise = noise_variance(sketch.distribution, sketch.scale)
         held, scale = residual_noise
         squared = float(keys @ counts**2) + held * noise_variance("discrete_laplace", scale)
-        # No key disturbs itself.
+        # A key doesn't collide with itself.
         squared *= 1 - 1 / max(1.0, float(keys.sum()) + held)
         return noise / sketch.num_blocks + squared / _effective_width(sketch), counts
     law = cell_law(sketch, groups, residual_noise)
     variance = _median_variance(law, sketch, groups)
     clip = sketch.scale if sketch.estimator == "clipped_mean" else 0.0
     if clip:
-        # It differs from the median by 1.5 scales at most, so a few samples show by how much.
+        # The clipped mean is within 1.5 scales of the median: few samples suffice.
         rows = _rows(law, sketch.num_blocks, _SAMPLES)
         clipped, medians = clipped_mean(rows, clip), clipped_mean(rows, 0.0)
         variance += float((clipped**2 - medians**2).mean())
@@ -238,10 +241,10 @@ def element_law(
 def cell_law(
     sketch: SketchNoise, groups: Groups, residual_noise: tuple[float, float] = (0.0, 1.0)
 ) -> NDArray[np.float64]:
-    """Returns the law of a cell of a row: P(cell = z) for z from 0 up; it is symmetric.
+    """Returns the distribution of a cell, P(cell = z) for z >= 0; the distribution is symmetric.
 
-    Counts of more than half of what is returned are taken as half of it; ``_median_variance``
-    knows how large they are.
+    Counts above half the length of the result are replaced by half the length;
+    ``_median_variance`` corrects for larger counts.
     """
     counts, keys = groups
     width = _effective_width(sketch) / sketch.num_blocks
@@ -250,7 +253,7 @@ def cell_law(
     size = int(min(max(2.0 ** math.ceil(math.log2(wanted)), _LEAST_GRID), _MOST_GRID))
     angles = np.linspace(0, np.pi, size // 2 + 1)
     whole = np.minimum(counts, size // 4)
-    # Neighbouring whole counts share what lies between them.
+    # A fractional count is split between the two nearest integers.
     below = np.floor(whole)
     expected = np.bincount(below.astype(int), keys * (1 - (whole - below)), size // 4 + 2)
     expected += np.bincount(below.astype(int) + 1, keys * (whole - below), size // 4 + 2)
@@ -275,10 +278,11 @@ def _laplace_transform(angles: NDArray[np.float64], scale: float) -> NDArray[np.
 
 
 def _median_variance(law: NDArray[np.float64], sketch: SketchNoise, groups: Groups) -> float:
-    """E median^2 = the sum of (2 t + 1) P(|median| > t), and P(median > t) is a binomial tail.
+    """Returns E median^2 = sum of (2 t + 1) P(|median| > t); P(median > t) is a binomial tail.
 
-    Beyond half of the law a cell is as large as the one heavy key that it holds. Two rows of few
-    keys hold heavy ones, but those keys err so much that they may make up a good part of the mean.
+    Beyond half the length of ``law``, a cell is as large as the one heavy key in the cell. Few keys
+    share cells with heavy keys in two rows, but their errors are so large that they may make up a
+    large part of the mean.
     """
     from scipy.stats import binom  # imported here because it loads slowly
 
@@ -301,7 +305,7 @@ def _moved_estimate(
     sketch: SketchNoise,
     counts: NDArray[np.float64],
 ) -> NDArray[np.float64]:
-    """Returns by how much the mean of an estimate grows with one of its rows, times the rows."""
+    """Returns the change of the mean estimate if one row grows by a count, times the rows."""
     rows = _rows(law, sketch.num_blocks, _FEW_SAMPLES)
     still = estimate(rows)
     shifts = np.concatenate([[0.0], np.geomspace(sketch.scale / 4, len(law), _SHIFTS)])
@@ -314,7 +318,7 @@ def _moved_estimate(
 
 
 def _rows(law: NDArray[np.float64], num_rows: int, number: int) -> NDArray[np.float64]:
-    """Returns cells by quantiles of their law, at points that fill the cube (Roberts, 2018)."""
+    """Returns quantiles of a cell's distribution, at points that fill a cube (Roberts, 2018)."""
     below = np.cumsum(np.concatenate([law[:0:-1], law]))
     golden = 2.0
     for _ in range(60):
@@ -326,11 +330,11 @@ def _rows(law: NDArray[np.float64], num_rows: int, number: int) -> NDArray[np.fl
 
 @dataclasses.dataclass(frozen=True)
 class _Held:
-    """The effect of a histogram's threshold on keys of each count.
+    """The effect of a histogram's threshold on keys, per count.
 
-    ``noise``: the mean of its noise, where it is held, and 0 elsewhere; not 0, as keys are held
-    because their noise is large.
-    ``squares``: the same of the squared noise.
+    ``share``: the probability that a key is released.
+    ``noise``: the mean of the noise if the key is released and 0 otherwise.
+    ``squares``: the mean of the squared noise if the key is released and 0 otherwise.
     """
 
     share: NDArray[np.float64]
@@ -339,10 +343,10 @@ class _Held:
 
 
 def held_keys(histogram: HistogramNoise, counts: NDArray[np.float64]) -> _Held:
-    """Returns what the threshold does to keys of each count.
+    """Returns the effect of the threshold on keys, per count.
 
-    Noise of at least s > 0 has the probability a^s / (1 + a) for a = exp(-1 / scale), and is then s
-    plus a geometric number of mean a / (1 - a) and variance a / (1 - a)^2. Noise is symmetric.
+    For a = exp(-1 / scale), noise is >= s > 0 with probability a^s / (1 + a). The noise is then s
+    plus a geometric variable of mean a / (1 - a) and variance a / (1 - a)^2. Noise is symmetric.
     """
     ratio = math.exp(-1 / histogram.scale)
     excess = ratio / -math.expm1(-1 / histogram.scale)

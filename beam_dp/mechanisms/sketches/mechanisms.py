@@ -1,4 +1,4 @@
-"""SparseProject: a noisy projection that answers sparse queries by inner products."""
+"""SparseProject, CountSketch, StabilityHistogram and HybridSketch."""
 
 from __future__ import annotations
 
@@ -40,27 +40,26 @@ class SparseProject(SparseMechanism):
 
     Let a unit move all counts together by at most w (``unit_weight``; twice as much under
     replace-one). An element adds +1 or -1 once in each of R blocks of the projection; a dense
-    one is R = T blocks of one cell. So a unit moves the cells of each block by at most w in L1
-    norm, whatever collides, and w in L2 norm; all cells by w sqrt(R) in L2 norm.
+    projection has R = T blocks of one cell. So a unit moves the cells of each block by at most w in
+    L1 norm, for any collisions, and in L2 norm; a unit moves all cells by w sqrt(R) in L2 norm.
 
     Privacy: (epsilon, delta) with delta > 0, for the relation and unit of the guarantee.
 
     * ``tight``: discrete Gaussian noise for the L2 sensitivity w sqrt(R), calibrated exactly.
     * ``textbook``: discrete Laplace noise of scale w sqrt(R) sqrt(8 ln(1/delta)) / epsilon, which
       is sqrt(8 ln(1/delta)) / epsilon in each coordinate of the sketch whose columns have norm 1.
-      Each block has epsilon_0 = w / scale, pure; all of them rho = R epsilon_0^2 / 2 =
+      Each block has epsilon_0 = w / scale, pure; all blocks together have rho = R epsilon_0^2 / 2 =
       epsilon^2 / (16 ln(1/delta)), which implies (epsilon, delta) as long as epsilon is at most
-      about 8 ln(1/delta); a larger one is refused.
+      about 8 ln(1/delta); a larger epsilon is refused.
 
-    Accuracy: see ``errors.sparse_error``. The noise in an answer does not depend on
-    T; what hashing adds falls with it.
+    Accuracy: see ``errors.sparse_error``. The noise in an answer does not depend on T; the error
+    from hash collisions falls as T grows.
 
     Args:
-        projection_width: T; public, so under add-or-remove-one no function of the true number of
-            records. A multiple of 64 for dense signs, of ``num_blocks`` else.
-        family: ``blocks``, with an equal variance at a small part of the time, or ``dense``, as
-            published.
-        num_blocks: of ``blocks``.
+        projection_width: T; public, so under add-or-remove-one T must not depend on the true number
+            of records. A multiple of 64 for the dense family, otherwise of ``num_blocks``.
+        family: ``dense``, as published, or ``blocks``, which has the same variance and is faster.
+        num_blocks: the number of blocks of the family ``blocks``.
         calibration: ``tight`` or ``textbook``.
 
     Reference: Blum and Roth (2011), Algorithm 2; Canonne, Kamath and Steinke (2020) for the noise.
@@ -128,36 +127,36 @@ def textbook_noise(guarantee: Guarantee) -> tuple[float, Loss]:
 
 @dataclasses.dataclass(frozen=True)
 class CountSketch(SparseMechanism):
-    """Counts records in ``num_rows`` hashed rows with random signs, and adds noise to each cell.
+    """Counts records in ``num_rows`` hashed rows with random signs, and adds noise to every cell.
 
     Let a unit move all counts together by at most w (``unit_weight``; twice as much under
     replace-one). Each record is in one cell of each row, so a unit moves the s rows by at most
     s w in L1 norm and, as the L2 norm of a row is at most its L1 norm, by w sqrt(s) in L2 norm.
-    k different elements of a unit would move them by sqrt(k s) in L2 norm if they never shared a
-    cell; but they may, with equal signs, and the key is public: the bound for all data is w
-    sqrt(s), and it is reached.
+    If k different elements of a unit never shared a cell, they would move the rows by sqrt(k s) in
+    L2 norm. But elements may share cells, with equal signs, and the key is public: the bound for
+    all data is w sqrt(s), and some data reach this bound.
 
     Privacy: for the relation and unit of the guarantee,
 
     * ``laplace``: epsilon, pure, at scale s w / epsilon; a delta is left unspent.
     * ``gaussian``: (epsilon, delta) with delta > 0, at the L2 sensitivity w sqrt(s); or, with
-      ``unit_norm`` c, at c sqrt(s): a unit's records are then kept in a fixed order while its own
-      sketch has an L2 norm of at most c sqrt(s), in exact integers, and the rest is left out
-      (``summaries.projection``). Adding a unit then moves the cells by at most c sqrt(s),
-      replacing it, by the triangle inequality, by at most 2 c sqrt(s).
+      ``unit_norm`` c, at c sqrt(s): a unit's records are then kept in a fixed order while the
+      unit's own sketch has an L2 norm of at most c sqrt(s), in exact integers, and the rest is left
+      out (``summaries.projection``). Adding a unit then moves the cells by at most c sqrt(s);
+      replacing a unit moves the cells, by the triangle inequality, by at most 2 c sqrt(s).
 
     Accuracy: see ``errors.sparse_error``.
 
     Args:
-        projection_width: of all rows together; a multiple of ``num_rows``.
+        projection_width: the number of cells of all rows together; a multiple of ``num_rows``.
         num_rows: s, odd.
         noise: ``laplace`` or ``gaussian``.
-        estimator: of an element from its rows: ``clipped_mean`` around their median, ``median`` or
-            ``mean``. Of one row they are the same.
+        estimator: estimates an element from its cells in all rows: ``median``, ``mean``, or
+            ``clipped_mean`` around the median. With one row all three are equal.
         unit_norm: c, in weight, with Gaussian noise; best about max_weight sqrt(k) for k records
-            of a unit; None keeps all records.
+            per unit; None keeps all records.
 
-    Reference: Charikar, Chen and Farach-Colton (2002); Pagh and Thorup (2022) for its noise.
+    Reference: Charikar, Chen and Farach-Colton (2002); Pagh and Thorup (2022) for the noise.
     """
 
     projection_width: int = dataclasses.field(default=2**20 // 3 * 3, metadata=SIZE)
@@ -221,27 +220,29 @@ class CountSketch(SparseMechanism):
         return SparseNoise(loss, sketch, options=(("noise", self.noise),))
 
 
-# Rounding may add this share to the probability of a threshold.
+# The largest relative rounding error in the probability of reaching a threshold.
 _MARGIN = 1e-9
 
 
 @dataclasses.dataclass(frozen=True)
 class StabilityHistogram(SparseMechanism):
-    """Adds noise to the count of every element that has records; drops what is below a threshold.
+    """Adds noise to the count of every element that has records; drops counts below a threshold.
 
     Let a unit move all counts together by at most w (``unit_weight``; twice as much under
     replace-one). Counts get discrete Laplace noise of scale w / epsilon.
 
-    Privacy: (epsilon, delta) with delta > 0. On the elements that both neighbours hold the noisy
-    counts are epsilon-private. An element that only one of them holds is all of one unit's: none
-    is released but with probability delta (``stability_threshold``). Let O be a set of outcomes,
-    q and q' the probabilities that a neighbour releases an element of its own, and p, p' those of
-    O on the common ones, p <= e^epsilon p'. Then P(O) <= q + (1 - q) p, and P'(O) >= (1 - q') p',
-    so P(O) - e^epsilon P'(O) <= q + (1 - q) p - (1 - q') p <= max(q, q') <= delta. With nothing in
-    common this is reached: the threshold is the least possible for this noise.
+    Privacy: (epsilon, delta) with delta > 0. On the elements that both neighbours contain, the
+    noisy counts are epsilon-private. If only one neighbour contains an element, all records of this
+    element are one unit's: any such element is released with probability at most delta
+    (``stability_threshold``). Let O be a set of outcomes, q and q' the probabilities that a
+    neighbour releases an element that the other lacks, and p, p' the probabilities of O on the
+    common elements, p <= e^epsilon p'. Then P(O) <= q + (1 - q) p, and P'(O) >= (1 - q') p', so
+    P(O) - e^epsilon P'(O) <= q + (1 - q) p - (1 - q') p <= max(q, q') <= delta. If the neighbours
+    have no common elements this is tight: the threshold is the least possible for this noise.
 
-    Accuracy: the count of an element that is held errs by the noise; one that is not is answered
-    by 0, and its count was most probably below the threshold. Empty elements are never held.
+    Accuracy: the count of a released element has the error of the noise. Any other element is
+    answered by 0; its count was most probably below the threshold. An element without records is
+    never released.
 
     Reference: Korolova, Kenthapadi, Mishra and Ntoulas (2009); Bun, Nissim and Stemmer (2016).
     """
@@ -269,12 +270,12 @@ def histogram_noise(guarantee: Guarantee, max_weight: int, epsilon: float) -> Hi
 def stability_threshold(
     scale: float, delta: float, max_records_per_unit: int, max_weight: int = 1
 ) -> int:
-    """Returns the least threshold that elements of one unit alone reach with probability delta.
+    """Returns the least threshold that elements of one unit reach with probability at most delta.
 
-    A unit's k records of weight w go to j elements. The probability that none of these reaches
-    the threshold is the product of 1 - p(weight), p(x) = P(x + noise >= threshold), and -ln(1 - p)
-    is convex up to the threshold: for each j the worst is one element with k - j + 1 records and
-    j - 1 with one each. All j are tried.
+    A unit's k records of weight w belong to j elements. The probability that all j elements stay
+    below the threshold is the product of 1 - p(weight), where p(x) = P(x + noise >= threshold), and
+    -ln(1 - p) is convex up to the threshold. So the worst case for each j is one element with
+    k - j + 1 records and j - 1 elements with one record each. All j are tried.
 
     Example:
         >>> stability_threshold(1.0, 1e-9, 1)
@@ -282,8 +283,8 @@ def stability_threshold(
         >>> stability_threshold(2.0, 1e-6, 2), release_probability(2.0, 30, 2) <= 1e-6
         (30, True)
     """
-    # Below k w an element may be released for more than half, which no delta allows; and by the
-    # union bound none of k elements of weight k w reaches what is this far above.
+    # At a threshold <= k w, an element may be released with probability above 1/2, more than any
+    # delta. At ``most``, the union bound over k elements of weight k w is at most delta.
     least = max_records_per_unit * max_weight + 1
     most = least + math.ceil(scale * math.log(max_records_per_unit / delta))
 
@@ -305,7 +306,7 @@ def release_probability(
 
 
 def _tail(scale: float, value: NDArray[np.float64] | np.float64) -> NDArray[np.float64]:
-    """P(discrete Laplace >= value) for values > 0: e^(-value / scale) / (1 + e^(-1 / scale))."""
+    """Returns P(discrete Laplace noise >= value) for values > 0."""
     return np.asarray(np.exp(-value / scale) / (1 + math.exp(-1 / scale)))
 
 
@@ -313,8 +314,8 @@ def _tail(scale: float, value: NDArray[np.float64] | np.float64) -> NDArray[np.f
 class HybridSketch(SparseMechanism):
     """A stability histogram with a share of epsilon, and a Laplace CountSketch with the rest.
 
-    A reader of the release subtracts the projection of the noisy histogram from the sketch: the
-    rest is a sketch of the residual, without heavy elements. That is post-processing.
+    A reader of the release subtracts the projection of the noisy histogram from the sketch. The
+    difference is a sketch of the residual, without heavy elements; subtracting is post-processing.
 
     Privacy: (epsilon, delta) with delta > 0: a histogram with (share epsilon, delta) and a sketch
     with ((1 - share) epsilon, 0) add up.
@@ -322,9 +323,9 @@ class HybridSketch(SparseMechanism):
     Accuracy: see ``errors.sparse_error``.
 
     Args:
-        projection_width: of the sketch, a multiple of ``num_rows``.
-        num_rows: of the sketch, odd.
-        histogram_share: of epsilon, in (0, 1).
+        projection_width: the number of cells of the sketch, a multiple of ``num_rows``.
+        num_rows: the number of rows of the sketch, odd.
+        histogram_share: the share of epsilon for the histogram, in (0, 1).
 
     Reference: the residual sketch is post-processing of two mechanisms: see ``StabilityHistogram``
     and ``CountSketch``.

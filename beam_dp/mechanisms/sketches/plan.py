@@ -1,7 +1,7 @@
 """Plans of releases for sparse queries, decided before any record is read.
 
-All four mechanisms, ``SparseProject``, ``CountSketch``, ``StabilityHistogram`` and
-``HybridSketch``, make one kind of plan, which ``release_sparse`` carries out.
+``SparseProject``, ``CountSketch``, ``StabilityHistogram`` and ``HybridSketch`` all return a
+``SparsePlan``, which ``release_sparse`` carries out.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def _width(name: str, text: str) -> int:
 
 
 DEFAULT_SIZE = 2**20
-# Programs are given the number of cells, which sets the width of the projection.
+# The flag gives the number of cells, which determines the width of the projection.
 _SIZE_FLAG = Flag(
     "size", "the most numbers that the artifact holds; by default 2^20", "N", form="integer"
 )
@@ -72,11 +72,11 @@ _LEAST_GRID_SCALE = 64.0
 class SketchNoise:
     """A projection and the noise of its cells.
 
-    ``num_blocks``: of blocks; T where the family is dense.
-    ``max_squared_norm``: each unit's records were kept only while the sum of squares of its own
-    sketch is at most this (``summaries.projection``); None where they need not be.
-    ``grid``: units of a cell that make a weight of one, an integer >= 1. Finer than one where
-    Gaussian noise would otherwise pay for whole numbers.
+    ``num_blocks``: the number of blocks; T for the dense family.
+    ``max_squared_norm``: the largest sum of squares of the sketch of one unit's records; further
+    records of the unit are left out (``summaries.projection``). None if there is no limit.
+    ``grid``: the integer number of steps of a cell per weight of one. It is above 1 if Gaussian
+    noise is so small that rounding it to whole numbers would cost privacy.
     """
 
     family: Family
@@ -89,11 +89,11 @@ class SketchNoise:
     grid: int = 1
 
     def signs(self, key: HashKey) -> DenseSigns | BlockSigns:
-        """Returns the projection that is summed up; ``fold`` makes the cells of its sums."""
+        """Returns the projection to sum the records by; ``fold`` turns the sums into cells."""
         return signs_of(self.family, key, self.projection_width, self.num_blocks)
 
     def fold(self, sums: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Returns the cells, in units of the grid, exactly, modulo 2^64."""
+        """Returns the cells in steps of the grid, exact modulo 2^64."""
         cells = folded(self.family, sums, self.projection_width, self.num_blocks)
         return cells if self.grid == 1 else cells * np.int64(self.grid)
 
@@ -110,11 +110,11 @@ class HistogramNoise:
 class SparsePlan(Plan):
     """A sparse mechanism's public parameters for one release.
 
-    ``max_sparsity``: the most elements that a query may have.
-    ``max_weight``: the most that one record weighs; weights are integers from 0 to it.
-    ``hash_key``: of the projection, and of the fingerprints of text; drawn with the plan.
-    ``options``: of the mechanism that the noise does not show, by name.
-    ``key``: which columns of the records are the key, and how they are read, as JSON values.
+    ``max_sparsity``: the largest number of elements in a query.
+    ``max_weight``: the largest weight of one record; weights are integers >= 0.
+    ``hash_key``: the key of the projection and of the fingerprints of text, drawn with the plan.
+    ``options``: names and values of options that ``sketch`` and ``histogram`` don't show.
+    ``key``: the columns of the records that form the key, and their types, as JSON values.
     """
 
     max_sparsity: int
@@ -127,13 +127,13 @@ class SparsePlan(Plan):
 
     @property
     def num_cells(self) -> int:
-        """Number of cells of the projection, all blocks together; 0 if nothing is projected."""
+        """The number of cells of the projection, in all blocks; 0 without a projection."""
         return 0 if self.sketch is None else self.sketch.projection_width
 
     def bounds(
         self, num_queries: int = 1, failure_probability: float = FAILURE_PROBABILITY
     ) -> ProjectionBounds | None:
-        """Returns the proved bounds of errors; None if nothing is proved."""
+        """Returns the proved error bounds; None if no bound is proved."""
         if self.sketch is None or self.histogram is not None:
             return None
         return bounds_of(
@@ -147,7 +147,7 @@ class SparsePlan(Plan):
 
     @property
     def steps(self) -> Sequence[Step]:
-        """The noise that is drawn, as `verify` checks it."""
+        """The noisy draws of this plan, as `beam-dp verify` checks them."""
         return sketch_steps(self.guarantee, self.max_weight, self.public)
 
     @property
@@ -167,11 +167,11 @@ class SparsePlan(Plan):
         return public
 
     def identity(self) -> dict[str, Any]:
-        """Returns the card and the hash key, which each job draws for itself."""
+        """Returns the card and the hash key, which is different in every job."""
         return {**self.card(), "hash_key": self.hash_key.to_bytes().hex()}
 
     def card(self) -> dict[str, Any]:
-        """Returns the part of the card that is known, without the hash key."""
+        """Returns the part of the card that is known in advance, without the hash key."""
         return {
             **super().identity(),
             "max_sparsity": self.max_sparsity,
@@ -182,7 +182,7 @@ class SparsePlan(Plan):
 
 @dataclasses.dataclass(frozen=True)
 class SparseNoise:
-    """What a mechanism measures, and with how much noise."""
+    """The measurements of a mechanism, with the noise for each."""
 
     loss: Loss
     sketch: SketchNoise | None = None
@@ -192,18 +192,18 @@ class SparseNoise:
 
 @dataclasses.dataclass(frozen=True)
 class SparseMechanism(ABC):
-    """A mechanism for sparse queries, as its public parameters."""
+    """The public parameters of a mechanism for sparse queries."""
 
-    name: ClassVar[str]  # on the card
-    independence: ClassVar[int] = INDEPENDENCE  # of the hash that is drawn
+    name: ClassVar[str]  # the name on the card
+    independence: ClassVar[int] = INDEPENDENCE  # the independence of the drawn hash function
 
     @property
     def width_step(self) -> int:
-        """The width of the projection is a multiple of it; 0 if nothing is projected."""
+        """The width of the projection must be a multiple of this; 0 without a projection."""
         return 0
 
     def within(self, size: int) -> Self:
-        """Returns the same mechanism with the widest projection of at most ``size`` numbers."""
+        """Returns this mechanism with the widest projection of at most ``size`` numbers."""
         step = self.width_step
         if step == 0:
             return self
@@ -220,9 +220,9 @@ class SparseMechanism(ABC):
         max_weight: int = 1,
         hash_key: HashKey | None = None,
     ) -> SparsePlan:
-        """Returns what would be done: from public numbers alone.
+        """Returns the plan of a release, from public numbers alone.
 
-        ``hash_key``: drawn before any record was read; drawn here if not given.
+        ``hash_key``: a key drawn before any record was read; by default a new key is drawn.
         """
         check_is("guarantee", guarantee, Guarantee)
         for name, value, most in (
@@ -246,14 +246,14 @@ class SparseMechanism(ABC):
 
     @abstractmethod
     def _noise(self, guarantee: Guarantee, max_weight: int) -> SparseNoise:
-        """Returns what gets how much noise; raises InputError where a number is out of range."""
+        """Returns the measurements and their noise; raises InputError if the noise is too large."""
 
 
 def unit_weight(guarantee: Guarantee, max_weight: int) -> int:
-    """Returns how far one unit moves all counts together, at most: the L1 sensitivity.
+    """Returns the L1 sensitivity: the most that one unit moves all counts together.
 
-    A unit holds at most k records of weight at most w, so it adds a vector of L1 norm k w or less;
-    replacing it takes one such vector away and adds another one.
+    A unit has at most k records of weight at most w, so adding a unit adds a vector of L1 norm k w
+    or less. Replacing a unit subtracts one such vector and adds another such vector.
     """
     return guarantee.neighboring.num_moved * guarantee.max_records_per_unit * max_weight
 
@@ -273,10 +273,10 @@ def checked_scale(guarantee: Guarantee, exact: Real) -> float:
 
 
 def gaussian_noise(guarantee: Guarantee, squared_sensitivity: int) -> tuple[float, int, Loss]:
-    """Returns the discrete Gaussian scale for an L2 sensitivity of integers, its grid and its loss.
+    """Returns the scale, the grid and the loss of discrete Gaussian noise for an L2 sensitivity.
 
     Privacy: (epsilon, delta), exactly calibrated: see ``accounting.discrete_gaussian_mu``. On the
-    grid chosen here the noise is that of a continuous Gaussian to within 0.05 %.
+    grid chosen here the noise matches that of a continuous Gaussian to within 0.05 %.
     """
     if guarantee.delta == 0:
         raise InputError("delta", 0.0, "must be > 0 for Gaussian noise")
@@ -289,7 +289,7 @@ def gaussian_noise(guarantee: Guarantee, squared_sensitivity: int) -> tuple[floa
 
 @dataclasses.dataclass(frozen=True)
 class SparseSummary:
-    """The exact sums that a sparse plan reads for its sketch and its histogram. Secret."""
+    """The exact sums for the sketch and the exact counts for the histogram of a plan; secret."""
 
     projection: Projection | None = None
     counts: ElementCounts | None = None
@@ -298,14 +298,14 @@ class SparseSummary:
 def release_sparse(plan: SparsePlan, summary: SparseSummary, noise: NoiseSource) -> SparseRelease:
     """Returns a release that keeps ``plan.guarantee``.
 
-    Privacy: every cell and every count that is there gets independent noise of the plan's scale;
-    of the counts, those below the plan's threshold are dropped. Both summaries must be of records
-    limited as the plan says: k records a unit, weights from 0 to the largest, and, where
-    ``max_squared_norm`` is given, each unit's sketch below it.
+    Privacy: every cell and every existing count gets independent noise of the plan's scale; noisy
+    counts below the plan's threshold are dropped. Both summaries must come from records limited as
+    the plan says: at most k records per unit, weights from 0 to ``max_weight``, and, if
+    ``max_squared_norm`` is given, a squared norm of each unit's sketch of at most this.
 
-    ``summary``: exact sums; that of the sketch under the plan's hash key.
+    ``summary``: exact sums and counts; the sums use the plan's hash key.
 
-    Cost: one draw of noise a cell and a counted element, about 1e-5 s each.
+    Cost: one draw of noise per cell and per counted element, about 1e-5 s each.
     """
     check_is("plan", plan, SparsePlan)
     sketch = histogram = None

@@ -1,4 +1,4 @@
-"""The choice of noise, blocks and shares for questions about sums of windows."""
+"""Chooses noise, blocks and budget shares for questions about sums of windows."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from beam_dp.queries.workload import Workload
 from beam_dp.windows.horizon import MAX_WINDOWS, Blocks, Horizon
 from beam_dp.windows.unit import LEVELS_CONDITION, WindowUnit, protects_horizon
 
-# When a sum is asked for: as soon as its last window is released, or after the whole horizon.
+# The time of a question: as soon as the sum's last window is released, or after the horizon ends.
 Moment = Literal["now", "end"]
 Ends = NDArray[np.int64]
 
@@ -36,13 +36,13 @@ _CONDITION = "must be 'one', 'running' or 'trailing:N' with N from 1 to"
 
 @dataclasses.dataclass(frozen=True)
 class Question:
-    """Sums of ``length`` consecutive windows, or of all since the start if it is None."""
+    """Sums of the last ``length`` windows, or of all windows so far if ``length`` is None."""
 
     length: int | None
 
     @classmethod
     def parse(cls, text: object, num_windows: int) -> Question:
-        """Returns the question that a text names: ``one``, ``trailing:24`` or ``running``.
+        """Parses a question: ``one``, ``trailing:24`` or ``running``.
 
         Example:
             >>> Question.parse("trailing:24", 168)
@@ -55,18 +55,18 @@ class Question:
         return cls(None if found[0] == "running" else length)
 
     def ends(self, num_windows: int) -> tuple[Ends, Ends]:
-        """Returns the first windows of all sums that are asked for, and those after their last."""
+        """Returns two arrays: per sum, its first window and the window after its last window."""
         stop = np.arange(self.length or 1, num_windows + 1)
         return (stop - self.length if self.length else np.zeros_like(stop)), stop
 
 
 def default_questions(num_windows: int) -> tuple[str, ...]:
-    """Returns one window, the last 24 if there are 24, and the running total."""
+    """Returns the default questions; ``trailing:24`` only if there are at least 24 windows."""
     return ("one", *(("trailing:24",) if num_windows >= 24 else ()), "running")
 
 
 def check_questions(questions: Sequence[str], num_windows: int) -> tuple[Question, ...]:
-    """Returns the questions that texts name."""
+    """Parses at least one question."""
     if isinstance(questions, str) or not questions:
         raise InputError("questions", questions, f"{_CONDITION} {num_windows:,}, at least one")
     return tuple(Question.parse(text, num_windows) for text in questions)
@@ -82,12 +82,12 @@ def mean_squared_error(
 ) -> float:
     """Returns the variance of the estimated sums of a question, averaged over the horizon.
 
-    A sum of m windows has m v without blocks. Where a block of n windows is released, j of which
-    are summed, it brings that down by j^2 v^2 / (n v + u): see ``block_weight``.
+    Without blocks, a sum of m windows has variance m v. A released block of n windows and variance
+    u, of which the sum includes j windows, lowers this by j^2 v^2 / (n v + u): see
+    ``block_weight``.
 
-    ``block``: windows of a block; None where none are measured.
-    ``moment``: which blocks have been released when a sum is asked for: those that end with it
-    or earlier, or all.
+    ``block``: the number of windows in a block; None if no blocks are measured.
+    ``moment``: ``now`` if only blocks that end with the sum or earlier are released, or ``end``.
     """
     size = num_windows if block is None else block
     mean_length, whole, shorter = _means(question, num_windows, size, moment)
@@ -105,17 +105,17 @@ def mean_squared_error(
 def _means(
     question: Question, num_windows: int, size: int, moment: Moment
 ) -> tuple[float, float, float]:
-    """Returns means over the sums of a question, for blocks of a size.
+    """Returns three means over the sums of a question, for blocks of a size.
 
     Returns:
-        of the number of windows summed, of the sum over released blocks of the squared number that
-        is summed of each, and of that of the last block where it is shorter than the others.
+        The mean number of windows in a sum; the mean of the sum, over released full blocks, of the
+        squared number of windows that the sum includes; and the same for a shorter last block.
     """
     first, stop = question.ends(num_windows)
     last = (num_windows - 1) // size
     seen = stop if moment == "now" else np.full_like(stop, num_windows)
     left, right = first // size, (stop - 1) // size
-    # The blocks between lie inside the sum, and are released before it ends.
+    # Blocks strictly between the first and the last block are inside the sum and released.
     whole = np.maximum(right - left - 1, 0) * size**2
     shorter = np.zeros_like(stop)
     pieces = (
@@ -131,16 +131,16 @@ def _means(
     return float((stop - first).mean()), float(whole.mean()), float(shorter.mean())
 
 
-# Noise takes about 1e-5 s a cell, in every window: small tables are not united beyond this.
+# Noise takes about 1e-5 s per cell and window, so small tables are not merged beyond this size.
 _MAX_UNITED_CELLS = 2**20
 
 
 def most_squares(max_windows_per_unit: int, block: int | None = None) -> int:
-    """Returns the largest sum of squares of numbers of windows that a unit has in each block.
+    """Returns the largest sum, over blocks, of the squared number of a unit's windows in a block.
 
     A unit is kept in c windows, at most n of them in one block. The sum of squares is convex, so
-    it is largest at a corner of what is possible: all but one of the numbers are 0 or n. With
-    c = q n + r and r < n that is q n^2 + r^2. Of windows alone, blocks of one, it is c.
+    the sum is largest if all but one of the numbers are 0 or n. With c = q n + r and r < n the
+    largest sum is q n^2 + r^2. For windows alone, which are blocks of one window, it is c.
 
     ``block``: n; None for windows.
 
@@ -153,7 +153,7 @@ def most_squares(max_windows_per_unit: int, block: int | None = None) -> int:
 
 
 def laplace_tables(workload: Workload, promise: Guarantee) -> tuple[Measurement, ...]:
-    """Returns the best Laplace measurements of one window, for the whole budget."""
+    """Returns the best Laplace measurements of one window if it gets the whole budget."""
     domain = workload.domain
     largest = max(
         math.prod(domain.shape[axis] for axis in domain.axes(names)) for names in workload
@@ -166,11 +166,11 @@ def laplace_tables(workload: Workload, promise: Guarantee) -> tuple[Measurement,
 def laplace_level(whole: tuple[Measurement, ...], part: Fraction) -> tuple[Measurement, ...]:
     """Returns Laplace measurements of each window, or of each block, for a part of the budget.
 
-    Privacy: part x epsilon, pure, of all windows that are promised together, or of all blocks of a
-    horizon. A unit has at most k c records in them, which their promise says, and each record
-    counts in one cell of each table of one window, and of one block: the L1 sensitivity of a table
-    is k c, wherever they lie, and all of them together have epsilon at the scales of the whole.
-    Neighbours: one unit is added or removed.
+    Privacy: part x epsilon, pure, for all windows that are protected together, or for all blocks of
+    a horizon. A unit has at most k c records in these windows, as the promise says, and each record
+    counts in one cell of each table of one window, and of one block. So the L1 sensitivity of a
+    table is k c, wherever the records are, and all tables together have epsilon at the scales of
+    ``whole``. Neighbours: one unit is added or removed.
     """
     return tuple(dataclasses.replace(each, scale=up(Fraction(each.scale) / part)) for each in whole)
 
@@ -180,13 +180,14 @@ def gaussian_level(
 ) -> tuple[Measurement, ...]:
     """Returns Gaussian measurements of each window, or of each block, for a part of the budget.
 
-    Privacy: the square root of part times the mu of (epsilon, delta), of all windows that are
-    promised together, or of all blocks of a horizon. A unit that has records in a windows of a
-    block moves what is measured there by at most k a times what one record does, in L2 norm, by
-    the triangle inequality. Squares of several blocks add up: each may have mu / sqrt(squares) by
-    itself, for k records. Neighbours: one unit is added or removed.
+    Privacy: sqrt(part) times the mu of (epsilon, delta), for all windows that are protected
+    together, or for all blocks of a horizon. A unit that has records in a windows of a block moves
+    the measurements of the block by at most k a times as much as one record does, in L2 norm, by
+    the triangle inequality. The squares of several blocks add up: each block may have
+    mu / sqrt(squares) by itself, for k records. Neighbours: one unit is added or removed.
 
-    One marginal is measured as a table, which no residuals of it beat; several as residuals.
+    A single marginal is measured as a table, which is never worse than residuals; several marginals
+    are measured as residuals.
     """
     mu = discrete_gaussian_mu(promise.epsilon, promise.delta)
     own = root_down(Fraction(mu) ** 2 * part / squares)
@@ -205,17 +206,17 @@ DistributionChoice = Distribution | Literal["auto"]
 
 DEFAULT_BLOCK = 24
 
-# Shares of the budget for blocks that are tried; one between them is hardly better.
+# The budget shares for blocks that are tried, in percent; a finer search gains almost nothing.
 _PERCENTS = range(1, 100)
 _WHOLE = Fraction(1)
 
 
 @dataclasses.dataclass(frozen=True)
 class Choice:
-    """One way to measure windows, and the variances that it leaves.
+    """One way to measure windows, with the resulting variances.
 
-    ``window_variance``: of a cell of a window, averaged over the workload, in squared records.
-    ``block``: windows of a block; None where none are measured.
+    ``window_variance``: the mean variance of a cell of a window in the workload, squared records.
+    ``block``: the number of windows in a block; None if no blocks are measured.
     """
 
     distribution: Distribution
@@ -227,11 +228,11 @@ class Choice:
 
     @property
     def strategy(self) -> Strategy:
-        """Its name."""
+        """The name of the strategy."""
         return "independent" if self.block is None else "levels"
 
     def error(self, question: Question, moment: Moment = "now") -> float:
-        """Returns the root mean squared error of a question, in records a cell."""
+        """Returns the root mean squared error of a question, in records per cell."""
         return math.sqrt(
             mean_squared_error(
                 question,
@@ -244,10 +245,10 @@ class Choice:
         )
 
     def mean_error(self, questions: Sequence[Question]) -> float:
-        """Returns the geometric mean of the errors of questions, each as soon as it can be asked.
+        """Returns the geometric mean of the errors of questions, asked as early as possible.
 
-        So that all questions matter alike: what a sum of many windows gains counts as much as what
-        one window loses, by the same factor.
+        The geometric mean weighs all questions equally: halving the error of a sum of many windows
+        makes up for doubling the error of one window.
         """
         logs = [math.log(self.error(question)) for question in questions]
         return math.exp(sum(logs) / len(logs))
@@ -255,9 +256,9 @@ class Choice:
 
 @dataclasses.dataclass(frozen=True)
 class Noise:
-    """How much noise a promise needs, for every part of its budget.
+    """The noise that a guarantee needs, for any part of its budget.
 
-    ``scale``: the least of Laplace noise, in records, where windows have the whole budget.
+    ``scale``: the smallest scale of the noise, in records, if windows have the whole budget.
     """
 
     distribution: Distribution
@@ -269,7 +270,7 @@ class Noise:
     def of(
         cls, distribution: Distribution, workload: Workload, promise: Guarantee, unit: WindowUnit
     ) -> Noise:
-        """Returns the noise of a distribution for a promise, on what is best measured with it."""
+        """Returns the noise of the best measurements with a distribution under a guarantee."""
         most = unit.max_windows_per_unit
         if distribution == "discrete_laplace":
             measured = laplace_tables(workload, promise)
@@ -300,13 +301,13 @@ def ranked_choices(
     share: float | None = None,
     questions: Sequence[str] | None = None,
 ) -> list[Choice]:
-    """Returns what can be measured, the best for some questions first: ``Choice.mean_error``.
+    """Returns the possible choices, the one with the least ``Choice.mean_error`` first.
 
-    Each noise and each size of blocks comes once, with the best share of the budget: from 1 %
-    to 99 % in steps of 1 %.
+    Each combination of noise and block size appears once, with the best share of the budget for
+    blocks, from 1 % to 99 % in steps of 1 %.
 
-    Args: as of ``plan_window_tables``, and
-        promise: of all windows that are protected together.
+    ``promise``: the guarantee of all windows that are protected together.
+    Other arguments: see ``plan_window_tables``.
     """
     num_windows = horizon.num_windows
     check_choice("strategy", strategy, ("independent", "levels", "best"))
@@ -331,7 +332,7 @@ def ranked_choices(
 
 
 def block_sizes(num_windows: int, asked: int) -> list[int]:
-    """Returns the sizes of blocks that are worth a comparison: what was asked, and divisors.
+    """Returns the block sizes to compare: the requested size, and divisors of the horizon.
 
     Example:
         >>> block_sizes(168, 24)[:9], block_sizes(5, 24)
@@ -363,7 +364,7 @@ def _with_blocks(
     share: Fraction | None,
     questions: Sequence[Question],
 ) -> Choice:
-    """Returns the choice of blocks of a size with the best share of the budget, or a given one."""
+    """Returns the choice for one block size, with the given or else the best budget share."""
     tried = [
         Choice(
             noise.distribution,

@@ -1,4 +1,4 @@
-"""Plans of tables, and of synthetic databases, of windows, decided before any record is read."""
+"""Plans of tables, or of synthetic databases, per window, decided before any record is read."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ from beam_dp.windows.unit import (
     window_promise,
 )
 
-# Up to this many coordinates that a unit may move, the noise is as private as continuous noise:
+# If a unit moves at most this many coordinates, discrete noise is as private as continuous noise:
 # see ``privacy.ledger.filters``.
 _MAX_GAUSSIAN_CELLS = 2**28
 
@@ -54,14 +54,14 @@ _MAX_GAUSSIAN_CELLS = 2**28
 class WindowTablesPlan(Plan):
     """The public parameters of the tables of all windows of a horizon.
 
-    ``guarantee`` and ``loss`` are of the whole promise: of any ``protected_windows`` windows
-    together, with their blocks. One window by itself reveals less.
+    ``guarantee`` and ``loss`` are for any ``protected_windows`` windows together, with their
+    blocks. One window by itself reveals less.
 
-    ``unit``: whom the promise protects.
+    ``unit``: the privacy unit that the guarantee protects.
     ``workload``: the marginals that are released for each window.
-    ``measurements``: of each window, and ``block_measurements`` of each block.
-    ``block``: how many windows a block has; None where no blocks are measured.
-    ``share``: of the budget for blocks.
+    ``measurements``: the noisy measurements of each window.
+    ``block``: the number of windows in a block; None if no blocks are measured.
+    ``share``: the share of the budget for blocks.
     """
 
     mechanism: str = MECHANISM
@@ -75,23 +75,23 @@ class WindowTablesPlan(Plan):
 
     @property
     def strategy(self) -> choices.Strategy:
-        """Its name."""
+        """The name of the strategy."""
         return "independent" if self.block is None else "levels"
 
     @property
     def blocks(self) -> Blocks | None:
-        """The blocks of the horizon, where they are measured."""
+        """The blocks of the horizon; None if no blocks are measured."""
         return None if self.block is None else Blocks(self.horizon.num_windows, self.block)
 
     @property
     def summary_tables(self) -> tuple[Names, ...]:
-        """The attribute sets whose exact tables are read, of a window and of a block."""
+        """The attribute sets of the exact tables that a window or a block needs."""
         names = dict.fromkeys(each.names for each in self.measurements)
         return tuple(each for each in names if not any(set(each) < set(other) for other in names))
 
     @property
     def steps(self) -> Sequence[Step]:
-        """The noise of all windows that are promised together, and of all blocks."""
+        """The noise of all windows that are protected together, and of all blocks."""
         limits = Limits.of(self.public)
         own = dataclasses.replace(
             self.guarantee, max_records_per_unit=limits.records, allow_large_delta=True
@@ -112,7 +112,7 @@ class WindowTablesPlan(Plan):
 
     @property
     def window_loss(self) -> Loss:
-        """What the tables of one window reveal by themselves."""
+        """The privacy loss of the tables of one window alone."""
         part = (1 - self.share) / self.unit.max_windows_per_unit
         if self.loss.epsilon is not None:
             return Loss.pure(up(self.loss.epsilon * part))
@@ -121,7 +121,7 @@ class WindowTablesPlan(Plan):
 
     @property
     def choice(self) -> Choice:
-        """The variances that the measurements leave."""
+        """The choice that led to these measurements, with the resulting variances."""
         window, block = (
             predicted_variance(self.workload, measured, False) if measured else 0.0
             for measured in (self.measurements, self.block_measurements)
@@ -136,22 +136,22 @@ class WindowTablesPlan(Plan):
         )
 
     def error(self, question: str, moment: choices.Moment = "now") -> float:
-        """Returns the root mean squared error of sums of windows, in records a cell.
+        """Returns the root mean squared error of sums of windows, in records per cell.
 
-        It is averaged over the cells of the workload, by its weights, and over the sums of the
-        horizon that the question asks for.
+        The error is averaged over the cells of the workload, by the workload's weights, and over
+        all sums of the horizon that the question asks for.
 
-        ``moment``: when it is asked: as soon as it can be (``now``), or in the ``end``.
+        ``moment``: the question is asked as early as possible (``now``), or in the ``end``.
         """
         return self.choice.error(choices.Question.parse(question, self.horizon.num_windows), moment)
 
     def draw(
         self, number: int, marginals: Marginals, noise: NoiseSource, horizon_id: str
     ) -> WindowTables:
-        """Returns the release of one window; together with the others it keeps ``guarantee``.
+        """Returns the release of one window; all windows together keep ``guarantee``.
 
-        ``marginals``: its exact tables, which contain ``summary_tables``; secret.
-        ``horizon_id``: names the horizon, 32 hexadecimal digits.
+        ``marginals``: the window's exact tables, which include ``summary_tables``; secret.
+        ``horizon_id``: the id of the horizon, 32 hexadecimal digits.
         """
         checked_integer("number", number, 0, self.horizon.num_windows - 1)
         of_window = number, range(number, number + 1), self.measurements
@@ -160,7 +160,7 @@ class WindowTablesPlan(Plan):
     def draw_block(
         self, number: int, marginals: Marginals, noise: NoiseSource, horizon_id: str
     ) -> WindowTables:
-        """Returns the release of one block, with noise of its own, from tables of its windows."""
+        """Returns the release of one block, with independent noise, from the block's tables."""
         if self.blocks is None:
             raise InputError("block", number, "must be of a plan that measures blocks")
         checked_integer("number", number, 0, len(self.blocks) - 1)
@@ -217,41 +217,42 @@ def plan_window_tables(
     questions: Sequence[str] | None = None,
     allow_large_delta: bool = False,
 ) -> WindowTablesPlan:
-    """Returns how the tables of all windows of a horizon will be measured.
+    """Returns the plan of measuring the tables of all windows of a horizon.
 
-    Privacy: (epsilon, delta) of what any P = ``protected_windows`` consecutive windows reveal
-    together of one unit, which is added or removed, if in these windows at most c =
-    ``max_windows_per_unit`` hold records of it, at most k = ``max_records_per_unit`` each
-    (``windows.keep_windows``). A record is in one window: then c = 1 and the promise is of the
-    whole horizon. ``independent`` noise: windows are disjoint parts of the records, so a unit moves
-    what is measured of P windows together by c times the L1 norm, and sqrt(c) times the L2 norm, of
-    what k records move in one. Laplace noise has epsilon / c a window, Gaussian noise mu / sqrt(c)
-    with the mu of (epsilon, delta). ``levels`` measures blocks of n windows as well, with noise of
-    their own when they end, from a share of the budget: epsilons add up, and so do squares of mu.
-    All c windows of a unit may lie in one block and in one cell: see ``levels``. Where the promise
-    is of P windows and not of the horizon, blocks are refused: a run of P windows cuts them.
+    Privacy: (epsilon, delta) for all that any P = ``protected_windows`` consecutive windows reveal
+    together about one unit, which is added or removed, if at most c = ``max_windows_per_unit`` of
+    these windows contain records of the unit, at most k = ``max_records_per_unit`` records each
+    (``windows.keep_windows``). If the unit is a record, the unit is in one window: then c = 1 and
+    the guarantee is for the whole horizon. With ``independent`` noise, windows are disjoint parts
+    of the records, so a unit moves the measurements of P windows together by at most c times the L1
+    norm, and sqrt(c) times the L2 norm, that k records move in one window. Laplace noise has
+    epsilon / c per window, Gaussian noise mu / sqrt(c) with the mu of (epsilon, delta). ``levels``
+    also measures blocks of n windows when they end, with independent noise from a share of the
+    budget: epsilons add up, and so do squares of mu. All c windows of a unit may be in one block
+    and in one cell: see ``choices.most_squares``. If the guarantee is for P windows and not for the
+    horizon, blocks are refused, because a run of P windows may begin or end inside a block.
 
     Accuracy: tables are unbiased, never clipped, with exact variances. Errors of sums of windows
     are known in closed form: see ``WindowTablesPlan.error``.
 
     Args:
-        workload: the marginals that are released of each window; it holds the domain.
+        workload: the marginals that are released for each window, with their domain.
         horizon: the windows.
-        unit: whom the promise protects, and over how long a time.
-        epsilon: of the promise.
-        delta: of the promise; 0 for pure privacy.
-        distribution: of the noise; ``auto`` takes that which errs less.
+        unit: the privacy unit, and the number of windows over which the guarantee protects it.
+        epsilon: the epsilon of the guarantee.
+        delta: the delta of the guarantee; 0 for pure privacy.
+        distribution: the noise; ``auto`` uses the distribution with the smaller error.
         strategy: ``independent``, ``levels``, or the ``best`` of both for the questions.
-        block: windows of a block; ``best`` compares it with those that divide the horizon.
-        share: of the budget for blocks, above 0 and below 1; by default the best for the questions.
-        questions: whose errors matter, with equal weights: ``one``, ``trailing:N``, ``running``; by
-            default ``one``, ``trailing:24`` if there are 24 windows, and ``running``.
+        block: the number of windows in a block; ``best`` also tries the divisors of the horizon.
+        share: the share of the budget for blocks, in (0, 1); by default the best for the questions.
+        questions: the questions to optimise for, with equal weights: ``one``, ``trailing:N`` or
+            ``running``; by default all three, with N = 24 if there are at least 24 windows.
         allow_large_delta: see ``Guarantee``.
 
     Raises:
-        InputError: if a number or name is out of range, blocks are asked for where the promise is
-            not of the whole horizon, delta is 0 for Gaussian noise, or the workload or its noise
-            is too large.
+        InputError: if a number or name is out of range, if blocks are requested and the guarantee
+            is not for the whole horizon, if delta is 0 for Gaussian noise, or if the workload or
+            the noise is too large.
 
     Cost: milliseconds; with ``best`` see ``choices.ranked_choices``.
 
@@ -287,9 +288,9 @@ def plan_window_tables(
 def _planned(
     choice: Choice, workload: Workload, horizon: Horizon, unit: WindowUnit, promise: Guarantee
 ) -> WindowTablesPlan:
-    """Returns the plan of a choice: only its names and its share are used, no variances."""
+    """Returns the plan of a choice; the variances of the choice are not used."""
     most = unit.max_windows_per_unit
-    # Parts of the budget, and the squares of windows that a unit may have in one.
+    # Pairs of a part of the budget and the largest sum of squares of a unit's windows.
     parts = [(1 - choice.share, most_squares(most))]
     if choice.block is not None:
         parts.append((choice.share, most_squares(most, choice.block)))
@@ -322,14 +323,14 @@ def _planned(
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class WindowDatabasesPlan(Plan):
-    """The public parameters of a synthetic database of each window of a horizon.
+    """The public parameters of one synthetic database per window of a horizon.
 
-    ``guarantee`` and ``loss`` are of the whole promise: of any ``protected_windows`` windows
-    together. There are no blocks, and sums of windows can't be answered, because counts of the
-    records of a synthetic database are biased.
+    ``guarantee`` and ``loss`` are for any ``protected_windows`` windows together. There are no
+    blocks, and sums of windows can't be answered, because counts of the records of a synthetic
+    database are biased.
 
-    ``unit``: whom the promise protects.
-    ``window``: the plan of one window, under a guarantee of its own.
+    ``unit``: the privacy unit that the guarantee protects.
+    ``window``: the plan of one window, under the guarantee of one window.
     """
 
     block: ClassVar[None] = None
@@ -341,23 +342,23 @@ class WindowDatabasesPlan(Plan):
 
     @property
     def workload(self) -> Workload:
-        """The marginals that each release is made for."""
+        """The marginals that each release is optimised for."""
         return self.window.workload
 
     @property
     def summary_tables(self) -> tuple[Names, ...]:
-        """The attribute sets whose exact tables are read of a window."""
+        """The attribute sets of the exact tables that a window needs."""
         return self.window.summary_tables
 
     @property
     def steps(self) -> Sequence[Step]:
-        """The noise of all windows that are promised together."""
+        """The noise of all windows that are protected together."""
         limits = Limits.of(self.public)
         return level_steps(self.window.steps, "window", limits, None)
 
     @property
     def unit_costs(self) -> UnitCosts | None:
-        """What the records of a unit in each window may cost."""
+        """The limit on the cost of a unit's records in each window."""
         return self.window.unit_costs
 
     @property
@@ -378,7 +379,7 @@ class WindowDatabasesPlan(Plan):
         horizon_id: str,
         progress: Progress | None = None,
     ) -> SyntheticDatabase:
-        """Returns the release of one window, as ``WindowTablesPlan.draw`` does."""
+        """Returns the release of one window; see ``WindowTablesPlan.draw``."""
         checked_integer("number", number, 0, self.horizon.num_windows - 1)
         found = self.window.release(marginals, noise, progress)
         of_window = {"horizon_id": horizon_id, "number": number, **self.public}
@@ -404,12 +405,12 @@ def plan_window_databases(
     *,
     allow_large_delta: bool = False,
 ) -> WindowDatabasesPlan:
-    """Returns how a synthetic database of each window will be made.
+    """Returns the plan of releasing one synthetic database per window.
 
-    Privacy: see ``window_mechanism_plan``; epsilon and delta are of the whole promise.
+    Privacy: see ``window_mechanism_plan``; epsilon and delta are for all protected windows.
 
-    ``workload``: the marginals that each database is made for; it holds the domain.
-    ``unit``: whom the promise protects, and over how long a time.
+    ``workload``: the marginals that each database is optimised for, with their domain.
+    ``unit``: the privacy unit, and the number of windows over which the guarantee protects it.
 
     Raises:
         InputError: if a number is out of range, or the mechanism refuses the workload.
@@ -432,18 +433,18 @@ def plan_window_databases(
 def window_mechanism_plan(
     mechanism: Mechanism, workload: Workload, horizon: Horizon, unit: WindowUnit, promise: Guarantee
 ) -> MarginalsPlan:
-    """Returns the plan of a mechanism for one window, c of which keep a promise together.
+    """Returns the plan of a mechanism for one window, such that c windows together keep a promise.
 
-    Privacy: of any P consecutive windows a unit is in at most c, each an independent run of the
-    mechanism on its own records. Guarantees of one window that are tried: epsilon / c, pure or with
-    delta / c; with the mu and the rho of the promise and its delta, that whose mu is mu / sqrt(c),
-    that whose rho is rho / c, and the pure one whose rho is rho / c. One is valid if the loss of
-    the mechanism's own plan, c times, keeps the promise: in its epsilons, its squares of mu or its
-    rhos, with its slacks. Of these the one with the least noise is taken: at the same sensitivity
-    the variance of Laplace noise is 1 / rho, that of Gaussian noise 1 / (2 rho). Neighbours: one
-    unit is added or removed, at most k records of which are in a window.
-    Where the mechanism's plan limits what they cost (``unit_costs``), the records of each window
-    are limited as well.
+    Privacy: a unit is in at most c of any P consecutive windows, and each window is an independent
+    run of the mechanism on the window's own records. The guarantees tried for one window are:
+    epsilon / c, pure or with delta / c; with the mu and the rho of the promise and its delta, the
+    guarantee whose mu is mu / sqrt(c), the one whose rho is rho / c, and the pure one whose rho is
+    rho / c. A guarantee is valid if c times the loss of the mechanism's plan keeps the promise: in
+    its epsilons, its squares of mu or its rhos, with its slacks. The valid guarantee with the least
+    noise is used: at the same sensitivity the variance of Laplace noise is 1 / rho, and that of
+    Gaussian noise is 1 / (2 rho). Neighbours: one unit is added or removed, with at most k records
+    per window. If the mechanism's plan limits the cost of a unit's records (``unit_costs``), the
+    records of each window are limited in the same way.
 
     Reference: Dwork and Roth (2014), Theorem 3.16; Dong, Roth and Su (2022), Corollary 3.3; Bun and
     Steinke (2016), Lemma 2.3.
@@ -470,7 +471,7 @@ def window_mechanism_plan(
 
 
 def _candidates(promise: Guarantee, num_windows: int) -> Iterator[tuple[float, float]]:
-    """Yields guarantees of one window that may compose to a promise."""
+    """Yields guarantees for one window that may compose to the promise."""
     epsilon, delta = promise.epsilon, promise.delta
     shared = down(Fraction(epsilon) / num_windows)
     yield shared, down(Fraction(delta) / num_windows) if delta > 0 else 0.0
@@ -484,7 +485,7 @@ def _candidates(promise: Guarantee, num_windows: int) -> Iterator[tuple[float, f
 
 
 def _keeps(loss: Loss, promise: Guarantee) -> bool:
-    """Returns whether a loss implies a promise, by any of its bounds."""
+    """Returns whether a loss implies a guarantee, by epsilon, by mu or by rho."""
     delta = down(Fraction(promise.delta) - loss.slack)
     if loss.epsilon is not None and loss.epsilon <= promise.epsilon and delta >= 0:
         return True
