@@ -1,1 +1,1 @@
-"""Distributions over the universe: fitting them to noisy answers, and rounding them to records."""
+"""Distributions over a domain's cells: fits to noisy answers, and rounding to records."""

@@ -1,8 +1,8 @@
-"""Orthonormal coefficients of tables, the same for all forms of a log-linear distribution.
+"""Orthonormal coefficients of tables, shared by all representations of a log-linear distribution.
 
-The same coefficients describe log-weights and marginals, whether the weights fill one array or
-the cliques of a junction tree. The representations differ in scale alone: a support's coefficients
-are those of its marginal, divided by the root of ``cells_summed``.
+The same coefficients describe log-weights and marginals, whether the weights fill one array or the
+cliques of a junction tree. The representations differ only in scale: the coefficients of a support
+are the coefficients of its marginal divided by sqrt(``cells_summed``).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from beam_dp.domain.universe import Domain
 
 Support = tuple[int, ...]
 
-# Above this many codes a product with a dense matrix costs more than subtracting a mean.
+# Above this number of codes, a product with a dense matrix costs more than subtracting a mean.
 DENSE_AXIS_SIZE = 64
 
 
@@ -30,8 +30,8 @@ def contrast_matrix(size: int) -> NDArray[np.float64]:
     """Returns the non-constant basis vectors of one attribute, as rows.
 
     Up to 64 codes these are the ``size - 1`` orthonormal Helmert contrasts. Larger attributes use
-    the ``size`` centred unit vectors instead: a tight frame with the same inner products, whose
-    product with a table costs one subtraction per cell.
+    the ``size`` centred unit vectors instead. These vectors are a tight frame with the same inner
+    products, and a product with a table costs one subtraction per cell.
 
     Returns:
         shape (size - 1, size) or, above 64 codes, (size, size); float64; every row sums to 0.
@@ -56,9 +56,9 @@ def num_contrasts(size: int) -> int:
 def support_slices(
     shape: Sequence[int], supports: Iterable[Support]
 ) -> tuple[dict[Support, slice], int]:
-    """Returns where each support's coefficients stand in a vector, and the vector's length.
+    """Returns the position of each support's coefficients in a vector, and the vector's length.
 
-    ``supports``: distinct, as ascending axes, in the order of the vector.
+    ``supports``: distinct attribute sets, as ascending axes, in the order of the vector.
     """
     slices: dict[Support, slice] = {}
     start = 0
@@ -75,11 +75,12 @@ def table_coefficients(table: NDArray[np.float64]) -> NDArray[np.float64]:
     ``table``: shape (size_1, ..., size_m), float64.
 
     Returns:
-        shape (prod of num_contrasts(size_i),), float64, row-major. Rescaling of cells to a larger
-        domain is the caller's.
+        shape (prod of num_contrasts(size_i),), float64, row-major. The caller rescales cells to a
+        larger domain.
     """
     for size in table.shape:
-        # The leading axis is consumed and its contrasts appended, so the axes rotate into place.
+        # Each step consumes the leading axis and appends its contrasts, so the axes rotate into
+        # place.
         table = table.reshape(size, -1).T @ contrast_matrix(size).T
     return table.ravel()
 
@@ -87,8 +88,8 @@ def table_coefficients(table: NDArray[np.float64]) -> NDArray[np.float64]:
 def coefficients_table(
     coefficients: NDArray[np.float64], shape: Sequence[int]
 ) -> NDArray[np.float64]:
-    """Returns the table of the given shape whose coefficients are given: the transpose above."""
-    if not coefficients.size:  # of an attribute of one code
+    """Returns the table with these coefficients: the transpose of ``table_coefficients``."""
+    if not coefficients.size:  # an attribute has only one code
         return np.zeros(shape)
     table = coefficients
     for size in shape:
@@ -97,10 +98,10 @@ def coefficients_table(
 
 
 class Coefficients(Protocol):
-    """Where the coefficients of some supports stand in a vector, and how they are scaled.
+    """The positions and the scale of the coefficients of supports in a vector.
 
     ``supports``: attribute sets, as ascending axes, without duplicates.
-    ``slices``: for each support, where its coefficients stand (row-major over its axes).
+    ``slices``: per support, the position of its coefficients (row-major over its axes).
     """
 
     shape: tuple[int, ...]
@@ -110,11 +111,11 @@ class Coefficients(Protocol):
     num_cells: int
 
     def cells_summed(self, axes: Support) -> int:
-        """Returns how many cells of the described table a cell of this marginal sums up."""
+        """Returns the number of cells of the table that are summed per cell of this marginal."""
 
 
 class Basis(Coefficients, Protocol):
-    """Coefficients that describe log-weights as well: ``ResidualBasis`` or ``TreeBasis``."""
+    """Coefficients that also describe log-weights: ``ResidualBasis`` or ``TreeBasis``."""
 
     def log_moments(
         self, log_weights: NDArray[np.float64], shift: float
@@ -123,17 +124,17 @@ class Basis(Coefficients, Protocol):
 
         Args:
             log_weights: shape (num_coefficients,).
-            shift: a guess of the logarithm, which may save a pass.
+            shift: a guess of the logarithm; a good guess saves a pass.
         """
 
     def marginals(
         self, log_weights: NDArray[np.float64], wanted: Iterable[Support]
     ) -> list[NDArray[np.float64]]:
-        """Returns marginals of the distribution, over any attributes; each sums to 1."""
+        """Returns marginals of the distribution over any attributes; every marginal sums to 1."""
 
 
 class MarginalCoefficients:
-    """Coefficients of each support's own marginal: over 10^300 cells a domain's overflow a float.
+    """Coefficients per marginal: those of a whole domain of over 10^300 cells overflow a float.
 
     ``supports``: the wanted supports, as tuples of ascending axes; () is the constant.
     """
@@ -145,12 +146,12 @@ class MarginalCoefficients:
         self.num_cells = math.prod(self.shape)
 
     def cells_summed(self, axes: Support) -> int:
-        """Returns 1: the coefficients are the marginal's own."""
+        """Returns 1: the coefficients are those of the marginal itself."""
         return 1
 
 
 def squared_scale(basis: Coefficients, support: Support, axes: Support) -> float:
-    """Returns the squared factor between two scales of coefficients, for a support inside axes."""
+    """Returns the squared ratio of a support's coefficients over ``axes`` to those in a basis."""
     sizes = [math.prod(basis.shape[axis] for axis in each) for each in (support, axes)]
     return basis.cells_summed(support) * sizes[0] / sizes[1]
 
@@ -158,23 +159,23 @@ def squared_scale(basis: Coefficients, support: Support, axes: Support) -> float
 def marginal_of(
     basis: Coefficients, coefficients: NDArray[np.float64], axes: Support
 ) -> NDArray[np.float64]:
-    """Returns the marginal that coefficients describe; the basis must hold all supports inside."""
+    """Returns the marginal from coefficients; the basis must contain all supports inside it."""
     return _table(basis, coefficients, axes, is_sum=True)
 
 
 def log_table(
     basis: Coefficients, log_weights: NDArray[np.float64], axes: Support
 ) -> NDArray[np.float64]:
-    """Returns what the supports inside some axes add to the logarithm of each of their cells."""
+    """Returns the table, over some axes, of the log-weights from all supports inside the axes."""
     return _table(basis, log_weights, axes, is_sum=False)
 
 
 def log_potentials(
     basis: Coefficients, log_weights: NDArray[np.float64], sets: Sequence[Support]
 ) -> list[NDArray[np.float64]]:
-    """Returns the log-weights as one table a set, each coefficient in the first set that fits.
+    """Returns one table of log-weights per set; a coefficient goes into the first set it fits.
 
-    ``sets``: ascending axes; must hold every support that has a weight.
+    ``sets``: ascending axes; the sets must contain every support that has a weight.
     """
     left = log_weights.copy()
     if () in basis.slices:
@@ -196,7 +197,7 @@ def carry_over(
     new: Coefficients,
     start: float = 0.0,
 ) -> NDArray[np.float64]:
-    """Returns coefficients of the same scale for other supports."""
+    """Returns the coefficients rearranged for other supports, in the same scale."""
     result = np.full(new.num_coefficients, start)
     for support, where in new.slices.items():
         if support in old:
@@ -212,8 +213,8 @@ def importance_of(
 ) -> NDArray[np.float64]:
     """Returns the weight of each coefficient in the mean squared error of a cell.
 
-    The mean over marginals, by their weights, of the mean squared error of a marginal's cells is
-    the sum of these weights times the squared errors of the coefficients.
+    The sum of these weights times the squared errors of the coefficients is the mean squared error
+    of a cell of a marginal, averaged over the marginals with their weights.
     """
     result = np.zeros(basis.num_coefficients)
     total = sum(weights)
@@ -221,7 +222,7 @@ def importance_of(
         axes = domain.axes(names)
         cells = math.prod(domain.shape[axis] for axis in axes)
         for support in subsets(axes):
-            # What the basis does not hold cannot be told from its coefficients.
+            # Supports that are not in the basis have no coefficients.
             where = basis.slices.get(support, slice(0, 0))
             ratio = squared_scale(basis, support, axes)
             result[where] += weight / total * ratio / cells
@@ -229,12 +230,12 @@ def importance_of(
 
 
 def subsets(axes: Support) -> Iterator[Support]:
-    """Returns the sets of axes that lie inside one, smallest first: () and itself among them."""
+    """Returns all subsets of a set of axes, smallest first, from () to the set itself."""
     return (each for size in range(len(axes) + 1) for each in combinations(axes, size))
 
 
 def supports_inside(axes: Support, supports: Mapping[Support, Any]) -> list[Support]:
-    """Returns the supports that lie inside some axes."""
+    """Returns the supports that are subsets of some axes."""
     if len(axes) < 20 and 1 << len(axes) < len(supports):
         return [subset for subset in subsets(axes) if subset in supports]
     within = set(axes)
@@ -248,7 +249,7 @@ def _table(
     table = np.zeros(shape)
     for support in subsets(axes):
         sizes = [basis.shape[axis] for axis in support]
-        # With an attribute of one code it has no coefficients, and no basis needs to hold it.
+        # A support with an attribute of one code has no coefficients and need not be in a basis.
         if 1 in sizes:
             continue
         where = basis.slices[support] if is_sum else basis.slices.get(support, slice(0, 0))
@@ -271,15 +272,15 @@ Result = TypeVar("Result")
 
 @functools.cache
 def _libraries() -> ThreadpoolController:
-    """Returns the linear algebra that is loaded: looking for it takes milliseconds, once."""
+    """Returns a controller of the loaded linear algebra libraries; searching takes milliseconds."""
     return ThreadpoolController()
 
 
 def on_one_thread(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
-    """Returns the function with its linear algebra on one thread.
+    """Makes a function run its linear algebra on one thread.
 
-    Thousands of small products gain nothing from more threads, and lose a factor of thirty where
-    a worker shares its cores: the library's threads then wait for each other.
+    Thousands of small products gain nothing from more threads. If a worker shares its cores, the
+    library's threads wait for each other and run up to thirty times slower.
     """
 
     @functools.wraps(function)

@@ -1,8 +1,8 @@
 """Sums of one large table into many small ones in few passes, and the reverse.
 
 A cascade is a tree of ever smaller tables. Its root has all axes; each child drops a large axis
-that none of the wanted tables below it needs. Summing the root down the cascade gives all wanted
-marginals; adding tables up it gives their sum over all axes, the transpose.
+that the wanted tables below the child do not need. Summing the root down the cascade gives all
+wanted marginals. The transpose adds tables up the cascade to their sum over all axes.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from beam_dp.models.elimination import Axes
 
-# Along rows shorter than this a product with a matrix of ones sums faster than numpy's sum.
+# Rows shorter than this are summed faster by a product with a matrix of ones than by numpy's sum.
 _SHORT_ROW = 48
 
 
@@ -33,7 +33,7 @@ def _tiled_identity(summed: int, kept: int) -> NDArray[np.float64]:
 
 
 def _runs(sizes: Sequence[int], is_kept: Sequence[bool]) -> list[tuple[int, bool]]:
-    """Returns neighbouring axes of one kind merged, as (size, is kept)."""
+    """Merges runs of adjacent axes that are all kept or all summed out, as (size, is_kept)."""
     runs: list[tuple[int, bool]] = []
     for size, kept in zip(sizes, is_kept, strict=True):
         if runs and runs[-1][1] == kept:
@@ -45,11 +45,11 @@ def _runs(sizes: Sequence[int], is_kept: Sequence[bool]) -> list[tuple[int, bool
 
 @functools.lru_cache(maxsize=4096)
 def _summing_steps(sizes: Axes, is_kept: tuple[bool, ...]) -> tuple[tuple[int, int, int], ...]:
-    """Returns shapes (before, summed, after) of the sums over one run of axes at a time."""
+    """Returns one shape (before, summed, after) for the sum over each run of axes."""
     runs = _runs(sizes, is_kept)
     steps = []
     while not all(kept for _, kept in runs):
-        # The largest run goes first: what follows is then small.
+        # The largest run is summed first, so that the later sums are small.
         position = max((size, i) for i, (size, kept) in enumerate(runs) if not kept)[1]
         before = math.prod(size for size, _ in runs[:position])
         after = math.prod(size for size, _ in runs[position + 1 :])
@@ -64,7 +64,7 @@ def sum_to(
 ) -> NDArray[np.float64]:
     """Returns a copy of a table, summed over the axes that are not kept.
 
-    ``out``: where to write it, contiguous.
+    ``out``: a contiguous array for the result.
     """
     sizes = table.shape
     for before, summed, after in _summing_steps(sizes, is_kept):
@@ -87,9 +87,9 @@ def sum_to(
 class _Node:
     """One table of a cascade.
 
-    ``wanted``: position of the wanted table that this is, if any.
-    ``shapes``: for each child, its shape for broadcasting over this table.
-    ``is_kept``: for each child, which axes it keeps.
+    ``wanted``: the position among the wanted tables; None for an intermediate table.
+    ``shapes``: per child, its shape for broadcasting over this table.
+    ``is_kept``: per child, a flag for each axis of this table that the child keeps.
     """
 
     axes: Axes
@@ -101,9 +101,9 @@ class _Node:
 
 
 class Cascade:
-    """The cascade from one table to those over some of its axes.
+    """The cascade from one table to its sums over some axes.
 
-    ``wanted``: sets of axes, each in the order of ``axes`` and without duplicates.
+    ``wanted``: sets of axes, in the order of ``axes`` and without duplicates.
     """
 
     def __init__(self, axes: Axes, shape: Sequence[int], wanted: Sequence[Axes]) -> None:
@@ -115,12 +115,12 @@ class Cascade:
     def add_up(
         self, tables: Sequence[NDArray[np.float64] | None], out: NDArray[np.float64]
     ) -> None:
-        """Writes the sum of the wanted tables over all axes; None stands for zeros."""
+        """Writes the sum of the wanted tables over all axes; None means a table of zeros."""
         if self._add(self._root, tables, out) is None:
             out[...] = 0.0
 
     def sum_down(self, table: NDArray[np.float64]) -> list[NDArray[np.float64]]:
-        """Returns the wanted marginals of a table; the next pass overwrites them."""
+        """Returns the wanted marginals of a table; the next pass overwrites these arrays."""
         results: list[NDArray[np.float64]] = [table] * self.num_wanted
         self._sum(self._root, table, results)
         return results
@@ -129,7 +129,7 @@ class Cascade:
         left = dict(wanted)
         node = _Node(axes, np.empty(0), left.pop(frozenset(axes), None), [], [], [])
         while left:
-            # The axis whose absence saves most cells, over all that is left.
+            # Drop the axis that saves the most cells over all remaining wanted tables.
             dropped = max(
                 axes,
                 key=lambda axis: (

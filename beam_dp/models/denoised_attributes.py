@@ -1,12 +1,12 @@
-"""Single attributes with less noise than was measured: post-processing of their noisy counts.
+"""Reduces the noise in the counts of single attributes, by post-processing.
 
-The counts of one attribute say more together than each says alone: they are not negative, most
-counts of a long attribute are small, and neighbours on an order are alike, or jump. This is a
-hidden Markov chain: a code's count is 0, or follows a distribution that all codes share, or, on an
-order, resembles the count of the code before it. How many counts are small and how much neighbours
-are alike is learned from the same noisy counts, so a meaningless order gains and loses little. The
-posterior means replace the noisy counts only in the fit of a hypothesis: published measurements
-and stated errors stay as they were.
+The counts of one attribute have structure: counts are not negative, most counts of a long attribute
+are small, and counts of adjacent ordered codes are similar or jump. The model is a hidden Markov
+chain: a code's count is 0, or follows a distribution that all codes share, or, for ordered codes,
+resembles the count of the preceding code. The share of small counts and the similarity of adjacent
+counts are learned from the same noisy counts, so a meaningless order changes little. The posterior
+means replace the noisy counts only in the fit of a hypothesis: published measurements and stated
+errors do not change.
 """
 
 from __future__ import annotations
@@ -29,34 +29,34 @@ from beam_dp.models.basis import (
 )
 from beam_dp.models.maximum_entropy import NoisyCoefficients
 
-# Shorter attributes have too few counts to learn from. Longer ones would take too long.
+# Shorter attributes have too few counts to learn from; longer attributes would take too long.
 _MIN_CODES, _MAX_CODES = 8, 4096
-# Counts are sorted into bins, even on the scale of asinh(count / standard deviation of the noise):
-# linear where noise hides a count, logarithmic above. Within a bin any count is as likely.
+# Counts are sorted into bins of equal width on the scale of asinh(count / noise deviation), which
+# is linear for counts below the noise and logarithmic above it. Within a bin, counts are uniform.
 _BINS = 64
-_ZERO_SHARE = 0.25  # of what is supposed beforehand: counts that are 0
-# What is supposed beforehand of the distribution that codes share weighs as much as so many codes.
+_ZERO_SHARE = 0.25  # prior probability of a count of 0
+# The weight of the prior on the shared distribution, as a number of codes.
 _SUPPOSED_CODES = 20.0
-# It is blurred so much, on the scale of the bins: a few codes tell no finer.
+# The blur of the shared distribution, on the scale of the bins: a few codes show no finer detail.
 _BLUR = 0.3
 _INDEPENDENT_PASSES, _CHAIN_PASSES = 8, 3
-# Chains that are compared: how often a count resembles the one before it, and how closely, on
-# the scale of the bins. What they say is averaged by how well each explains the noisy counts.
+# The compared chains: the probability that a count resembles the preceding count, and the width of
+# the resemblance on the scale of the bins. Results are averaged, weighted by likelihood.
 _CHAINS = ((0.6, 0.2), (0.6, 0.5), (0.95, 0.1), (0.95, 0.2), (0.95, 0.4), (0.95, 0.8))
-# An estimate is never trusted beyond this share of the noise's variance.
+# The variance of an estimate is at least this share of the noise's variance.
 _LEAST_VARIANCE = 0.05
-# Standard deviations of the noise below 0 at which a count is as surely 0 as below them.
+# Noisy counts further below 0 than this, in deviations of the noise, are treated alike.
 _FAR = 8.0
 
 
 def denoised(
     domain: Domain, basis: Coefficients, observed: NoisyCoefficients, total: float
 ) -> NoisyCoefficients:
-    """Returns noisy coefficients, those of single attributes estimated from all of their counts.
+    """Returns noisy coefficients, with better estimates for single attributes.
 
-    Attributes of fewer than 8 codes, and all coefficients of several attributes, are as observed.
-    Variances are of the remaining errors, which are neither unbiased nor independent: they serve
-    a fit, not a statement of errors.
+    Coefficients of attributes with fewer than 8 codes, and of several attributes, do not change.
+    The variances describe the remaining errors, which are neither unbiased nor independent: use the
+    variances for a fit, not for stated errors.
     """
     values, variances = observed.values.copy(), observed.variances.copy()
     for axis, attribute in enumerate(domain.attributes):
@@ -65,7 +65,8 @@ def denoised(
             continue
         if not np.isfinite(variances[where]).all():
             continue
-        # The coefficients of the attribute's own table are the basis's times this.
+        # The coefficients of the attribute's own table are the basis's coefficients times
+        # ``scale``.
         scale = math.sqrt(basis.cells_summed((axis,)))
         deviation = math.sqrt(variances[where][0]) * scale
         noisy = coefficients_table(values[where] * scale, (attribute.size,))
@@ -74,13 +75,13 @@ def denoised(
         )
         values[where] = table_coefficients(counts.means) / scale
         left = contrast_matrix(attribute.size) ** 2 @ counts.variances / scale**2
-        # A count that may be one of two can look worse than measured: it is not.
+        # A posterior with two modes can have more variance than the noise; cap it.
         variances[where] = np.clip(left, _LEAST_VARIANCE * variances[where], variances[where])
     return NoisyCoefficients(values, variances)
 
 
 def follows_before(attribute: Attribute) -> NDArray[np.bool_]:
-    """Returns which codes follow the code before them on an order; codes of categories do not."""
+    """Returns a mask of the codes that follow the preceding code in an order (not categories)."""
     is_ordered = isinstance(attribute, OrderedAttribute)
     codes = np.arange(attribute.size)
     return (codes > 0) & (codes < attribute.num_levels) & is_ordered
@@ -100,11 +101,11 @@ def denoised_counts(
     """Returns the posterior means and variances of counts.
 
     ``noisy``: the counts with Gaussian noise, shape (num_codes,), records.
-    ``deviation``: of the noise of each, > 0.
-    ``follows``: which codes may resemble the one before them, shape (num_codes,).
+    ``deviation``: the standard deviation of the noise of every count, > 0.
+    ``follows``: True for codes that may resemble the preceding code, shape (num_codes,).
 
-    Reference: Rabiner (1989) for the passes along a chain; Efron (2014) for a prior that is
-    learned from what it is used on.
+    Reference: Rabiner (1989) for the passes along a chain; Efron (2014) for a prior learned from
+    the same data.
     """
     bins = _Bins.of(noisy, deviation, total)
     shared = np.tile(bins.supposed, (len(noisy), 1))
@@ -119,19 +120,20 @@ def denoised_counts(
     means = (posterior * bins.means).sum(axis=1)
     variances = (posterior * (bins.variances + bins.means**2)).sum(axis=1) - means**2
     variances = np.maximum(variances, _LEAST_VARIANCE**2 * deviation**2)
-    # What is missing of the total is shared out as a Gaussian posterior would, given the total.
+    # Distribute the difference to the total like a Gaussian posterior conditioned on the total.
     means += variances * (total - means.sum()) / variances.sum()
     return CountEstimates(means, variances)
 
 
 @dataclasses.dataclass(frozen=True)
 class _Bins:
-    """Bins of counts, the first of which is exactly 0, and what noisy counts say of them.
+    """Bins of counts, the first exactly 0, with the likelihoods of the noisy counts.
 
-    ``middles``: on the scale of asinh(count / deviation), shape (num_bins,).
-    ``supposed``: what is supposed beforehand of a code, same shape, sums to 1.
-    ``likelihoods``: of each code's noisy count, shape (num_codes, num_bins); scaled by code.
-    ``means``: of the code's count, were it in the bin, same shape.
+    ``middles``: midpoints on the scale of asinh(count / deviation), shape (num_bins,).
+    ``supposed``: the prior distribution of a code's bin, shape (num_bins,); sums to 1.
+    ``likelihoods``: the likelihood of each code's noisy count, shape (num_codes, num_bins), scaled
+    per code.
+    ``means``: the mean of a code's count given its bin, shape (num_codes, num_bins).
     """
 
     middles: NDArray[np.float64]
@@ -142,17 +144,17 @@ class _Bins:
 
     @classmethod
     def of(cls, noisy: NDArray[np.float64], deviation: float, total: float) -> _Bins:
-        """Returns the bins of noisy counts, as of ``denoised_counts``."""
+        """Returns the bins of the noisy counts (see ``denoised_counts``)."""
         scaled = np.maximum(noisy / deviation, -_FAR)[:, None]
         edges = np.linspace(0, math.asinh(max(total / deviation, scaled.max() + _FAR)), _BINS + 1)
         low, high = np.sinh(edges[:-1]), np.sinh(edges[1:])
         left, right = low - scaled, high - scaled
-        # Both ends on the side where the distribution function is small, and so exact.
+        # Use the tail in which the distribution function is small, and so exact.
         side = np.where(left > 0, -1.0, 1.0)
         chances = np.abs(ndtr(side * right) - ndtr(side * left))
         is_possible = chances > np.finfo(float).tiny
         divisor = np.where(is_possible, chances, 1.0)
-        # A normal distribution that is cut off at both ends of a bin.
+        # The normal distribution truncated to the bin.
         shift = (_density(left) - _density(right)) / divisor
         spread = 1 + (left * _density(left) - right * _density(right)) / divisor - shift**2
         means = np.where(is_possible, np.clip(scaled + shift, low, high), (low + high) / 2)
@@ -168,13 +170,13 @@ class _Bins:
         )
 
     def alike(self, closeness: float) -> NDArray[np.float64]:
-        """Returns the distribution of a count that resembles another, a row for each bin of it."""
+        """Returns, as one row per bin of a count, the distribution of a similar count's bin."""
         distances = (self.middles[:, None] - self.middles) / closeness
         return _normalised(np.exp(-0.5 * distances**2) * self.supposed)
 
 
 def _independent(shared: NDArray[np.float64], bins: _Bins) -> tuple[float, NDArray[np.float64]]:
-    """Returns the log-likelihood and the posterior of codes that resemble no other."""
+    """Returns the log-likelihood and the posterior of codes that are independent."""
     joint = shared * bins.likelihoods
     return float(np.log(joint.sum(axis=1)).sum()), _normalised(joint)
 
@@ -185,9 +187,9 @@ def _along(
     bins: _Bins,
     follows: NDArray[np.bool_],
 ) -> tuple[float, NDArray[np.float64]]:
-    """Returns the log-likelihood and the posterior of codes along a chain.
+    """Returns the log-likelihood and the posterior of codes in a chain.
 
-    ``shared``: distributions of codes that resemble none, to start from, a row for each code.
+    ``shared``: the initial distributions of codes that do not resemble a code; one row per code.
     """
     chance, closeness = chain
     alike = bins.alike(closeness)
@@ -204,10 +206,11 @@ def _passes(
     alike: NDArray[np.float64],
     likelihoods: NDArray[np.float64],
 ) -> tuple[float, NDArray[np.float64], NDArray[np.float64]]:
-    """Returns the log-likelihood, the posterior, and that of being in a bin and resembling no code.
+    """Returns the log-likelihood, the posterior, and the posterior of codes that start afresh.
 
-    ``chances``: that a code resembles the one before it, shape (num_codes,).
-    ``shared``: distribution of a code that does not, shape (num_codes, num_bins), as posteriors.
+    ``chances``: the probability that a code resembles the preceding code, shape (num_codes,).
+    ``shared``: the distribution of a code that starts afresh (does not resemble the preceding
+    code), shape (num_codes, num_bins), like both posteriors.
     """
     posterior, sums = np.empty_like(likelihoods), np.empty(len(likelihoods))
     before = shared[0]
@@ -228,11 +231,11 @@ def _passes(
 
 
 def _shared(codes: NDArray[np.float64], bins: _Bins) -> NDArray[np.float64]:
-    """Returns, for each code, the distribution that it shares with the others.
+    """Returns, per code, the shared distribution learned from the other codes.
 
-    Learned from the others alone: a noisy count that had a say in it would keep more of its noise.
+    A code's own noisy count is left out, because it would otherwise keep more of its noise.
 
-    ``codes``: how likely each is in a bin and resembles none, shape (num_codes, num_bins).
+    ``codes``: the probability that a code starts afresh in a bin, shape (num_codes, num_bins).
     """
     others = codes.sum(axis=0) - codes
     return _normalised(others @ bins.alike(_BLUR) + _SUPPOSED_CODES * bins.supposed)

@@ -1,9 +1,9 @@
-"""Elimination orders: the cliques of a junction tree, how they are joined, and how they grow.
+"""Elimination orders: the cliques of a junction tree, the tree's edges, and its growth.
 
-Attribute sets are bit masks here: bit ``axis`` is set where the attribute is in. Everything works
-on sizes alone, so that a selection can ask for the size of thousands of models before it builds
-one. What a pair that joins a tree changes follows from the path between its two attributes
-(Ibarra, 2008): no graph is triangulated for each pair that is asked for.
+Attribute sets are bit masks here, with bit ``axis`` for each attribute in the set. All functions
+need only sizes, so a selection can compare thousands of models before it builds one. Adding a pair
+changes only the path between its two attributes in the tree (Ibarra, 2008), so candidate pairs need
+no new triangulation.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def axes_of(mask: int) -> Axes:
 
 
 def maximal_masks(masks: Iterable[int]) -> list[int]:
-    """Returns the masks that lie inside no other one, without duplicates, largest first."""
+    """Returns the masks that are not subsets of other masks, without duplicates, largest first."""
     result: list[int] = []
     for mask in sorted(set(masks), key=int.bit_count, reverse=True):
         if not any(mask & larger == mask for larger in result):
@@ -57,7 +57,7 @@ class Triangulation:
 
 
 def num_clique_cells(shape: Sequence[int], sets: Iterable[Axes]) -> int:
-    """Returns how many cells the junction tree of these sets would hold, without building it.
+    """Returns the number of cells of the junction tree for these sets, without building it.
 
     Example:
         >>> num_clique_cells((2, 3, 4), [(0, 1), (1, 2)])
@@ -67,7 +67,7 @@ def num_clique_cells(shape: Sequence[int], sets: Iterable[Axes]) -> int:
 
 
 def cliques_fit(shape: Sequence[int], sets: Iterable[Axes], max_cells: int) -> bool:
-    """Returns whether ``num_clique_cells`` is at most a limit, at less cost than counting them."""
+    """Returns whether ``num_clique_cells`` is at most a limit, faster than by counting."""
     neighbours, logs = _joined(shape, map(mask_of, sets))
     return any(
         _eliminate(shape, logs, neighbours, order, max_cells).num_cells <= max_cells
@@ -76,7 +76,7 @@ def cliques_fit(shape: Sequence[int], sets: Iterable[Axes], max_cells: int) -> b
 
 
 def triangulate(shape: Sequence[int], masks: Iterable[int]) -> Triangulation:
-    """Returns the smallest of the triangulations that a few greedy orders find."""
+    """Returns the smallest triangulation found by a few greedy orders."""
     neighbours, logs = _joined(shape, masks)
     return min(
         (_eliminate(shape, logs, neighbours, order) for order in (_clique_size, _fill)),
@@ -85,7 +85,7 @@ def triangulate(shape: Sequence[int], masks: Iterable[int]) -> Triangulation:
 
 
 def _joined(shape: Sequence[int], masks: Iterable[int]) -> tuple[list[int], list[float]]:
-    """Returns which attributes each one shares a set with, itself included, and logs of sizes."""
+    """Returns, per attribute, the attributes in a common set (including itself); and log sizes."""
     neighbours = [1 << axis for axis in range(len(shape))]
     for mask in masks:
         for axis in axes_of(mask):
@@ -97,7 +97,7 @@ _Order = Callable[[int, list[int], list[float]], float]
 
 
 def _clique_size(axis: int, neighbours: list[int], logs: list[float]) -> float:
-    """Returns the log of the cells of the clique that eliminating an attribute makes."""
+    """Returns the log of the size of the clique that eliminating an attribute creates."""
     total = 0.0
     mask = neighbours[axis]
     while mask:
@@ -108,7 +108,7 @@ def _clique_size(axis: int, neighbours: list[int], logs: list[float]) -> float:
 
 
 def _fill(axis: int, neighbours: list[int], logs: list[float]) -> float:
-    """Returns the weighted number of pairs that eliminating an attribute newly joins."""
+    """Returns the weighted number of new edges from eliminating an attribute."""
     clique = neighbours[axis]
     total = 0.0
     mask = clique ^ (1 << axis)
@@ -122,7 +122,7 @@ def _fill(axis: int, neighbours: list[int], logs: list[float]) -> float:
             bit = missing & -missing
             missing ^= bit
             total += weight * logs[bit.bit_length() - 1]
-    # Among orders that join nothing new, small cliques first.
+    # Without new edges, small cliques come first.
     return total if total else 1e-9 * _clique_size(axis, neighbours, logs)
 
 
@@ -135,7 +135,7 @@ def _eliminate(
 ) -> Triangulation:
     """Returns the triangulation of a greedy order; neighbours include the attribute itself.
 
-    It is left incomplete as soon as it has more cells than the limit.
+    Stops with an incomplete triangulation as soon as it has more cells than the limit.
     """
     neighbours = list(initial)
     costs = {axis: order(axis, neighbours, logs) for axis in range(len(shape))}
@@ -144,7 +144,7 @@ def _eliminate(
     while costs:
         axis = min(costs, key=costs.__getitem__)
         clique = neighbours[axis]
-        # A clique can only lie inside one that was made before it.
+        # A clique can only be a subset of an earlier clique.
         if not any(clique & ~larger == 0 for larger in cliques):
             cliques.append(clique)
             num_cells += math.prod([shape[each] for each in axes_of(clique)])
@@ -158,7 +158,7 @@ def _eliminate(
             before = neighbours[other]
             neighbours[other] = (before | rest) & ~(1 << axis)
             changed |= neighbours[other]
-        # Costs depend on neighbours, and on which of them are joined.
+        # Costs depend on the neighbours of an attribute and on the edges between its neighbours.
         stale = axes_of(changed) if order is _fill else others
         for other in stale:
             costs[other] = order(other, neighbours, logs)
@@ -168,12 +168,12 @@ def _eliminate(
 def join_cliques(shape: Sequence[int], cliques: Sequence[int]) -> list[tuple[int, int, int]]:
     """Returns a spanning tree of the cliques with the largest separators, from the largest clique.
 
-    For the maximal cliques of a chordal graph every such tree is a junction tree (Jensen and
-    Jensen, 1994): those with an attribute in common are connected through it.
+    For the maximal cliques of a chordal graph, every such tree is a junction tree (Jensen and
+    Jensen, 1994): the cliques that share an attribute form a connected subtree.
 
     Returns:
-        The cliques, the root first and every other one after its parent: each as a mask, with the
-        position of its parent (-1 for the root) and the mask of what it shares with it.
+        (mask, parent, separator) per clique, parents first: the position of the parent is -1 for
+        the root, and the separator is the mask of the attributes shared with the parent.
     """
 
     def num_cells(mask: int) -> int:
@@ -181,7 +181,8 @@ def join_cliques(shape: Sequence[int], cliques: Sequence[int]) -> list[tuple[int
 
     newest = max(cliques, key=num_cells)
     joined: list[tuple[int, int, int]] = []
-    # The attributes that each clique left shares with one that is joined, and which one that is.
+    # Per remaining clique: the largest number of attributes shared with a joined clique, and the
+    # position of that clique.
     best: dict[int, tuple[int, int]] = dict.fromkeys(cliques, (-1, -1))
     while True:
         parent = best.pop(newest)[1]
@@ -196,9 +197,9 @@ def join_cliques(shape: Sequence[int], cliques: Sequence[int]) -> list[tuple[int
 
 @dataclasses.dataclass(frozen=True)
 class _Path:
-    """Cliques between two attributes: only the first and the last ones hold one of them.
+    """The path between two attributes: only its first and last cliques contain an end.
 
-    ``cliques``: those left where others are passed by, so that no separator holds the next one.
+    ``cliques``: the cliques left after shortcuts, so that no separator contains the next one.
     """
 
     walked: list[int]
@@ -209,7 +210,7 @@ class _Path:
 
 @dataclasses.dataclass(frozen=True)
 class _Growth:
-    """What adding a pair does to a tree."""
+    """The change of a tree when a pair is added."""
 
     path: _Path
     chain: list[int]
@@ -218,13 +219,13 @@ class _Growth:
 
 
 class GrowingTree:
-    """The cliques of some attribute sets, and of the pairs that joined them.
+    """The cliques of some attribute sets and of the pairs that were added later.
 
-    An added pair joins one of its attributes with the separators on the path to the other one, up
-    to where the two meet: the cheapest such place is taken. Pairs that were added early weigh on
-    such a tree. Before one is refused, all are triangulated again, once after each change.
+    Adding a pair connects its two attributes along the path between them, at the cheapest meeting
+    point. Early pairs can make the tree larger than necessary. So before refusing a pair, the tree
+    triangulates all sets and pairs again, at most once after each change.
 
-    ``sets``: attribute sets that are in from the start, as ascending axes, whatever their size.
+    ``sets``: the initial attribute sets, as ascending axes, of any size.
     """
 
     def __init__(self, shape: Sequence[int], sets: Iterable[Axes], max_cells: int) -> None:
@@ -237,16 +238,16 @@ class GrowingTree:
 
     @property
     def cliques(self) -> tuple[int, ...]:
-        """The maximal cliques, as masks; together they name every attribute."""
+        """The maximal cliques, as masks; every attribute is in a clique."""
         return tuple(self._edges)
 
     @property
     def edges(self) -> list[tuple[int, int]]:
-        """Cliques next to each other in the tree, each pair once."""
+        """The pairs of adjacent cliques in the tree, without duplicates."""
         return [(one, other) for one in self._edges for other in self._edges[one] if one < other]
 
     def join(self, pair: Axes) -> bool:
-        """Adds a pair if the tree stays small enough with it, and returns whether it does."""
+        """Adds a pair if the tree stays small enough; returns whether the pair was added."""
         mask = mask_of(pair)
         if mask & ~self._neighbours[pair[0]]:
             growth = self._growth(*pair)
@@ -259,7 +260,7 @@ class GrowingTree:
         return True
 
     def _is_smaller_anew(self) -> bool:
-        """Triangulates again unless that was done; returns whether the tree became smaller."""
+        """Triangulates again if the tree has changed; returns whether the tree became smaller."""
         if self._is_fresh:
             return False
         self._is_fresh = True
@@ -270,7 +271,7 @@ class GrowingTree:
         return True
 
     def _take(self, found: Triangulation) -> None:
-        """Makes the tree of some cliques."""
+        """Builds the tree of a triangulation's cliques."""
         joined = join_cliques(self.shape, found.cliques)
         self._edges: dict[int, set[int]] = {clique: set() for clique, _, _ in joined}
         for clique, parent, _ in joined[1:]:
@@ -284,7 +285,7 @@ class GrowingTree:
         self._edges[other].add(one)
 
     def _walk(self) -> None:
-        """Finds the way up from every clique, and the topmost clique of every attribute."""
+        """Finds every clique's depth and parent, and every attribute's topmost clique."""
         root = next(iter(self._edges))
         self._above: dict[int, tuple[int, int]] = {root: (0, root)}
         self._top: dict[int, int] = dict.fromkeys(axes_of(root), root)
@@ -302,10 +303,11 @@ class GrowingTree:
                         self._top[axis] = below
 
     def _path(self, first: int, second: int) -> _Path:
-        """Returns the path between two attributes that no clique holds together."""
+        """Returns the path between two attributes that are not in a common clique."""
         left, right = [self._top[first]], [self._top[second]]
         while left[-1] != right[-1]:
-            # The deeper clique is not above the other one.
+            # The deeper of the two cliques cannot be an ancestor of the other clique: walk up from
+            # it.
             if self._above[right[-1]][0] >= self._above[left[-1]][0]:
                 right.append(self._above[right[-1]][1])
                 if right[-1] >> first & 1:
@@ -331,10 +333,10 @@ class GrowingTree:
         return _Path(walked, cliques, separators, passed)
 
     def _growth(self, first: int, second: int) -> _Growth:
-        """Returns the cheapest way to add a pair that no clique holds."""
+        """Returns the cheapest way to add a pair that is not in a clique."""
         path = self._path(first, second)
         one, other = 1 << first, 1 << second
-        # Each clique between the ends has a part that the attributes next to it are joined with.
+        # The union of the two separators of each inner clique.
         parts = [before | after for before, after in pairwise(path.separators)]
         cells = [self._cells(part) for part in parts]
         from_first = accumulate((each * self.shape[first] for each in cells), initial=0)
@@ -357,7 +359,7 @@ class GrowingTree:
         return _Growth(path, chain, hosts, self.num_cells + added - sum(inside))
 
     def _grow(self, growth: _Growth) -> None:
-        """Puts the new cliques into the tree."""
+        """Inserts the new cliques into the tree."""
         for one, other in pairwise(growth.path.walked):
             self._edges[one].remove(other)
             self._edges[other].remove(one)
@@ -378,7 +380,7 @@ class GrowingTree:
         self._walk()
 
     def _cells(self, mask: int) -> int:
-        """Returns the cells of the table of some attributes."""
+        """Returns the number of cells of the table over some attributes."""
         found = self._cells_of.get(mask)
         if found is None:
             found = math.prod(self.shape[axis] for axis in axes_of(mask))

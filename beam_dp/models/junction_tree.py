@@ -1,24 +1,24 @@
 """Exact marginals of log-linear weights over domains of any size.
 
-Weights that are products of small tables need the whole domain only where attributes hang
-together. A junction tree holds one table for each clique of attributes that do; two passes of
-messages along it turn log-potentials into marginals (Lauritzen and Spiegelhalter, 1988).
+If weights are products of small tables, only groups of connected attributes need a joint table. A
+junction tree has one table per clique of connected attributes. Two passes of messages along the
+tree turn log-potentials into marginals (Lauritzen and Spiegelhalter, 1988).
 
-Sums run over probabilities, not over logarithms: each clique's table is exponentiated once, shifted
-by a bound on its largest value. Only where values spread so far that small ones would vanish is
-the largest one sought for every message cell.
+Sums add probabilities, not logarithms: each clique's table is exponentiated once, shifted by a
+bound on its largest value. If the values span so wide a range that small ones would underflow, the
+maximum is instead found separately for each message cell.
 
-A marginal over any attributes, also of different cliques, is collected at one clique: every
-neighbour whose side of the tree holds wanted attributes sends the distribution of these given what
-it shares with its receiver. Such a message serves all marginals that need the same attributes of
-the same side, and all sums of one clique's table are taken in one cascade.
+A marginal over any attributes, even of different cliques, is collected at one clique. Every
+neighbour with wanted attributes on its side of the tree sends their distribution given the
+attributes shared with the receiver. A message serves all marginals that need the same attributes
+from the same side, and one cascade computes all sums of one clique's table.
 
-Records are rounded without randomness. Those that agree on what the tree knows about the next
-attribute are neighbours in one ordering. A sequence of low discrepancy along it decides their
-codes, so that every run of neighbours gets every code as often as its probability says, give or
-take a logarithm. The sequence of each attribute is scrambled by a hash of its own: unscrambled ones
-keep step with each other, which ties attributes together that the tree holds independent
-(Owen, 1995; Laine and Karras, 2011).
+Records are rounded without randomness. Records that agree on the attributes that determine the next
+attribute's distribution are adjacent in an ordering. A low-discrepancy sequence along this ordering
+decides the codes, so that in every run of adjacent records the number of each code is its expected
+number up to a logarithmic error. The sequence of each attribute is scrambled by a different hash:
+without scrambling, the sequences would correlate attributes that are independent in the tree (Owen,
+1995; Laine and Karras, 2011).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from beam_dp.models import elimination
 from beam_dp.models.cascades import Cascade, broadcast_shape, sum_to
 from beam_dp.models.elimination import Axes, axes_of, mask_of
 
-# exp keeps its precision over this range, in nats.
+# The range of exponents, in nats, over which exp keeps its precision.
 _SAFE_RANGE = 600.0
 
 
@@ -42,11 +42,12 @@ _SAFE_RANGE = 600.0
 class Clique:
     """One table of the tree.
 
-    ``axes``: in the order of its memory, large axes last.
-    ``parent``: position of its parent, -1 for the root.
-    ``separator``: axes shared with the parent, in the order of ``axes``.
-    ``belief``: its normalised marginal once the tree is calibrated.
-    ``tables``: what is added up in it and summed out of it: (axes in the order of ``axes``).
+    ``axes``: the clique's axes in memory order, large axes last.
+    ``parent``: the position of the parent clique; -1 for the root.
+    ``separator``: the axes shared with the parent, in the order of ``axes``.
+    ``belief``: the clique's normalised marginal, after calibration.
+    ``tables``: the axes of the tables that are added to or summed out of the clique's table, in the
+    order of ``axes``.
     """
 
     axes: elimination.Axes
@@ -65,11 +66,11 @@ class Clique:
 
 
 class JunctionTree:
-    """Tables of the attributes that some sets tie together, and messages between them.
+    """Tables of the cliques that attribute sets connect, and messages between these cliques.
 
-    Attributes in no set are uniform. The tree holds one calibration at a time.
+    Attributes outside all sets are uniform. The tree stores only its latest calibration.
 
-    ``sets``: attribute sets that carry log-potentials, as ascending axes.
+    ``sets``: the attribute sets of the log-potentials, as ascending axes.
     """
 
     def __init__(self, shape: Sequence[int], sets: Iterable[elimination.Axes]) -> None:
@@ -85,7 +86,7 @@ class JunctionTree:
         self._assign(masks)
 
     def _clique(self, mask: int, parent: int, separator: int) -> Clique:
-        # The same order everywhere; operations on rows are fast where rows are long.
+        # All cliques use the same order, with long rows, which are fast.
         axes = tuple(sorted(elimination.axes_of(mask), key=lambda axis: (self.shape[axis], axis)))
         return Clique(
             axes=axes,
@@ -98,7 +99,7 @@ class JunctionTree:
         )
 
     def _assign(self, masks: Sequence[int]) -> None:
-        """Gives every set to the smallest clique that holds it, and builds the cascades."""
+        """Assigns every set to the smallest clique that contains it, and builds the cascades."""
         own: list[dict[int, tuple[list[int], list[int]]]] = [{} for _ in self.cliques]
         by_size = sorted(range(len(self.cliques)), key=lambda i: self.cliques[i].belief.size)
         clique_masks = [clique.mask for clique in self.cliques]
@@ -121,11 +122,10 @@ class JunctionTree:
     ) -> tuple[float, list[NDArray[np.float64]]]:
         """Computes the distribution proportional to exp of the sum of all potentials.
 
-        ``potentials``: for each set, in its order, a table with one axis an attribute;
-        finite, or -inf in cells that are impossible.
+        ``potentials``: per set, a table with one axis per attribute, in the set's order; finite, or
+        -inf in impossible cells.
 
-        Returns:
-            The log of the sum of the weights over the whole domain, and for each set its marginal,
+        Returns: The log of the sum of the weights over the whole domain, and one marginal per set,
             which sums to 1. The next calibration overwrites the marginals.
         """
         self.version += 1
@@ -136,7 +136,7 @@ class JunctionTree:
     def _collect(
         self, potentials: Sequence[NDArray[np.float64]]
     ) -> tuple[float, list[NDArray[np.float64]]]:
-        """Passes messages to the root; leaves each belief scaled, with its sums to the parent."""
+        """Passes messages to the root; leaves scaled beliefs, with their sums over separators."""
         messages: list[NDArray[np.float64]] = [np.zeros(())] * len(self.cliques)
         sums = list(messages)
         log_sum = 0.0
@@ -150,7 +150,7 @@ class JunctionTree:
             if not highest - lowest < _SAFE_RANGE:
                 summed = tuple(i for i, kept in enumerate(is_kept) if not kept)
                 shift = clique.belief.max(axis=summed, keepdims=True)
-                # Where all is impossible nothing needs a shift.
+                # If all cells are impossible, there is nothing to shift.
                 shift[np.isneginf(shift)] = 0.0
             clique.belief -= shift
             np.exp(clique.belief, out=clique.belief)
@@ -158,7 +158,7 @@ class JunctionTree:
             own = shift.reshape(sums[number].shape if shift.size > 1 else ())
             message = np.log(sums[number]) + own
             if clique.parent >= 0:
-                # Messages stay near 0, so that the bounds on a clique's values stay narrow.
+                # Shift messages to near 0, to keep the bounds on a clique's values narrow.
                 largest = float(message.max())
                 if largest == -math.inf:
                     raise ValueError("every cell of the domain is impossible")
@@ -176,7 +176,7 @@ class JunctionTree:
         potentials: Sequence[NDArray[np.float64]],
         messages: Sequence[NDArray[np.float64]],
     ) -> tuple[list[NDArray[np.float64] | None], float, float]:
-        """Returns what is added up in a clique, and bounds on the sum."""
+        """Returns the log-tables to add up in a clique, and bounds on the sum."""
         tables: list[NDArray[np.float64] | None] = []
         highest = lowest = 0.0
         for axes, sets, children in zip(clique.tables, clique.sets, clique.children, strict=True):
@@ -195,7 +195,7 @@ class JunctionTree:
         shared = [np.ones(())] * len(self.cliques)
         marginals = [np.ones(())] * len(self.sets)
         for number, clique in enumerate(self.cliques):
-            # What a child cannot do, its parent gave no mass.
+            # Cells that are impossible for a child have no mass in its parent.
             possible = sums[number] > 0
             ratio = np.zeros(sums[number].shape)
             np.divide(shared[number], sums[number], out=ratio, where=possible)
@@ -217,23 +217,23 @@ class JunctionTree:
 
 
 def into_order(table: NDArray[np.float64], axes: elimination.Axes) -> NDArray[np.float64]:
-    """Returns a table over ascending axes as one over the same axes in another order."""
+    """Transposes a table from ascending axes to another order of the same axes."""
     ascending = sorted(axes)
     return table.transpose([ascending.index(axis) for axis in axes])
 
 
-# A message: sender, receiver, wanted attributes on the sender's side.
+# A message: sender, receiver, and the wanted attributes on the sender's side (a mask).
 _Message = tuple[int, int, int]
 
 
 def tree_marginals(tree: JunctionTree, wanted: Iterable[Axes]) -> list[NDArray[np.float64]]:
-    """Returns copies of marginals, which sum to 1, of the distribution of a calibrated tree."""
+    """Returns copies of marginals of a calibrated tree; each marginal sums to 1."""
     with np.errstate(divide="ignore", invalid="ignore", under="ignore"):
         return _Marginals(tree, [mask_of(axes) for axes in wanted]).tables()
 
 
 class _Marginals:
-    """First all sums of beliefs that are needed are planned, then everything is computed."""
+    """Plans all needed sums of beliefs first, and then computes the marginals."""
 
     def __init__(self, tree: JunctionTree, wanted: list[int]) -> None:
         self._tree = tree
@@ -272,12 +272,12 @@ class _Marginals:
         results = []
         for mask in self._wanted:
             axes, table = done[mask]
-            # Cascades own their tables.
+            # The cascades own (and reuse) the tables: return copies.
             results.append(table.transpose([axes.index(axis) for axis in axes_of(mask)]).copy())
         return results
 
     def _side(self, sender: int, receiver: int) -> int:
-        """Returns the attributes that only the sender's side of an edge holds."""
+        """Returns the attributes that occur only on the sender's side of an edge."""
         key = sender, receiver
         if key not in self._sides:
             side = self._masks[sender]
@@ -290,7 +290,7 @@ class _Marginals:
         return self._sides[key]
 
     def _received(self, clique: int, receiver: int, wanted: int) -> list[_Message]:
-        """Returns the messages that a clique needs of its neighbours."""
+        """Returns the messages that a clique needs from its neighbours."""
         result = []
         for other in self._neighbours[clique]:
             if other != receiver:
@@ -305,7 +305,7 @@ class _Marginals:
         return self._cells[mask]
 
     def _steps(self, clique: int, receiver: int, wanted: int) -> tuple[int, int, list[_Message]]:
-        """Returns what is kept, what is summed out of the belief, and the messages multiplied."""
+        """Returns masks of the attributes to keep and to use from the belief, and the messages."""
         kept = wanted
         if receiver >= 0:
             kept |= self._neighbours[clique][receiver]
@@ -313,12 +313,12 @@ class _Marginals:
         needed = kept & self._masks[clique]
         for other, _, _ in messages:
             needed |= self._neighbours[clique][other]
-        # Small results first.
+        # Multiply small messages first.
         messages.sort(key=lambda each: self._num_cells(each[2]))
         return kept, needed, messages
 
     def _cost(self, clique: int, receiver: int, wanted: int) -> float:
-        """Returns the operations of a message (of a marginal where there is no receiver)."""
+        """Returns the number of operations of a message (or, without a receiver, of a marginal)."""
         key = clique, receiver, wanted
         if key not in self._costs:
             kept, needed, messages = self._steps(clique, receiver, wanted)
@@ -340,7 +340,7 @@ class _Marginals:
         if holding:
             return min(holding, key=lambda i: self._num_cells(self._masks[i]))
         touched = [i for i, mask in enumerate(self._masks) if wanted & mask]
-        # A clique between others may be cheaper than any that holds something wanted.
+        # A clique without wanted attributes, between other cliques, may be the cheapest.
         candidates = touched if len(self._masks) > 64 else range(len(self._masks))
         return min(candidates, key=lambda i: self._cost(i, -1, wanted))
 
@@ -407,24 +407,23 @@ def _product(
     return axes, product.reshape([sizes[axis] for axis in axes])
 
 
-# Multipliers of Laine and Karras's hash: even ones, so that no bit depends on a higher one.
+# Multipliers of Laine and Karras's hash: they are even, so bits depend on lower bits only.
 _MULTIPLIERS = (0x6C50B47C, 0xB82F1E52, 0xC7AFE638, 0x8D22F6E6)
-# Positions in rows of cumulated probability stay below their ends by more than rounding errors.
+# Keeps positions below the end of cumulative probabilities by more than rounding errors.
 _BELOW_ONE = 1 - 1e-9
 
 
 def tree_records(tree: JunctionTree, num_records: int) -> NDArray[np.int32]:
     """Returns records whose marginals inside cliques are close to the tree's.
 
-    Returns:
-        shape (number of attributes, num_records), int32: the codes of each attribute. No record
-        is in a cell of probability 0. Their order means nothing.
+    Returns: shape (number of attributes, num_records), int32: the codes of each attribute. Cells of
+        probability 0 get no records. The order of the records has no meaning.
     """
     codes = np.zeros((len(tree.shape), num_records), dtype=np.int32)
     order = np.arange(num_records)
     for clique in tree.cliques:
         decided = list(clique.separator)
-        # Large attributes first: they leave fewer records to groups that are too small to balance.
+        # Large attributes first: fewer records then end in groups too small to balance.
         for axis in reversed(clique.axes):
             if axis in decided:
                 continue
@@ -440,7 +439,7 @@ def tree_records(tree: JunctionTree, num_records: int) -> NDArray[np.int32]:
             order = order[np.argsort(groups[order], kind="stable")]
             codes[axis, order] = _codes(rows, groups[order], _positions(num_records, axis))
             decided.append(axis)
-            # What is decided next is balanced over this code too, wherever groups leave a choice.
+            # Sort by this code, too, so that later attributes are balanced over it if possible.
             order = order[np.argsort(codes[axis, order], kind="stable")]
     return codes
 
@@ -450,7 +449,7 @@ def _positions(length: int, seed: int) -> NDArray[np.float64]:
     bits = np.arange(length, dtype=np.uint32) + np.uint32((seed + 1) * 0x9E3779B9 % 2**32)
     for multiplier in _MULTIPLIERS:
         bits ^= bits * np.uint32(multiplier)
-    # The lowest bits of the number become the highest of the position.
+    # The lowest bits of the number become the highest bits of the position.
     for shift, mask in ((1, 0x55555555), (2, 0x33333333), (4, 0x0F0F0F0F), (8, 0x00FF00FF)):
         low = (bits & np.uint32(mask)) << np.uint32(shift)
         bits = low | (bits >> np.uint32(shift)) & np.uint32(mask)
@@ -461,10 +460,11 @@ def _positions(length: int, seed: int) -> NDArray[np.float64]:
 def _codes(
     rows: NDArray[np.float64], groups: NDArray[np.int64], positions: NDArray[np.float64]
 ) -> NDArray[np.int64]:
-    """Returns for every record the code at its position among its group's probabilities.
+    """Returns, per record, the code at its position in its group's cumulative probabilities.
 
-    ``rows``: shape (num_groups, size): weights of the codes.
-    ``positions``: same shape, in [0, 1).
+    ``rows``: the weights of the codes per group, shape (num_groups, size).
+    ``groups``, ``positions``: the group and the position in [0, 1) per record, shape
+    (num_records,).
     """
     used, ranks = np.unique(groups, return_inverse=True)
     ends = np.cumsum(rows[used], axis=1)
@@ -472,7 +472,7 @@ def _codes(
     lost = ends[:, -1] <= 0
     ends[lost] = np.arange(1, rows.shape[1] + 1)
     ends /= ends[:, -1:]
-    # All rows are searched at once: row number r is what lies between r and r + 1.
+    # Search all rows at once: row r covers the numbers from r to r + 1.
     ends += np.arange(len(used))[:, None]
     found = np.searchsorted(ends.ravel(), ranks + positions, side="right")
     codes: NDArray[np.int64] = found - ranks * rows.shape[1]

@@ -1,21 +1,21 @@
-"""Fitting of a maximum-entropy distribution to noisy marginals.
+"""Fits a maximum-entropy distribution to noisy marginals.
 
-Multiplicative weights replayed over all measurements until they converge give the distribution
-of maximum entropy that agrees with them. Agreeing exactly means fitting the noise. So the fit is a
-path: from independent attributes, each step p_k solves
+Multiplicative weights, repeated over all measurements until convergence, give the distribution of
+maximum entropy that agrees with the measurements. Exact agreement would fit the noise. So the fit
+follows a path: from independent attributes, each step p_k solves
 
     minimise  sum_j (N c_j(p) - y_j)^2 / (2 v_j)  +  penalty_k N KL(p || p_{k-1})
 
 over distributions p, where y_j with variance v_j are the noisy coefficients and the penalty falls
 geometrically (nonstationary iterated regularisation: strong structure is fitted without bias long
-before noise is fitted at all). The step with the smallest estimate of error is returned. Where
-another start is given, as of public records, a second path goes from there. Everything here is
+before noise is fitted at all). The fit returns the step with the smallest estimated error. If
+another start is given, such as public records, a second path begins there. The whole fit is
 post-processing of released values.
 
 Each step minimises one smooth convex function under quadratic penalties. Limited-memory
 quasi-Newton steps (Nocedal, 1980) learn curvature from how the gradient changes along each step.
-Only linear terms and diagonal penalties change from one step to the next, and they are known
-exactly, so what was learnt of the smooth function serves every later step.
+Only linear terms and diagonal penalties change from one step to the next, and these are known
+exactly, so the learned curvature of the smooth function remains valid for every later step.
 """
 
 from __future__ import annotations
@@ -33,27 +33,27 @@ from numpy.typing import NDArray
 from beam_dp.models.basis import Basis, Coefficients, carry_over, contrast_matrix, on_one_thread
 from beam_dp.models.residual_basis import ResidualBasis
 
-# How many steps the solver remembers, and how many numbers it may keep for them.
+# The largest and smallest number of steps to remember, and the most numbers to store for them.
 _MOST_STEPS = 200
 _LEAST_STEPS = 13
 _REMEMBERED_NUMBERS = 2**25
 _MAX_EVALUATIONS = 1000
 _MAX_TRIALS = 30
-# A trial step is short enough if the value falls by this share of what the slope promised, and long
-# enough if the slope falls to the second share of what it was.
+# A trial step is short enough if the value falls by the first share of the fall that the slope
+# predicts, and long enough if the slope falls to the second share of the initial slope.
 _DECREASE = 1e-4
 _FLATNESS = 0.9
-# Values that differ by less than this share may differ by rounding errors only.
+# Values with a smaller relative difference may differ only by rounding errors.
 _ROUNDING = 1e-14
 
 
-# A step and by how much the gradient changed along it, each of shape (num_unknowns,).
+# A step and the change of the gradient along it, both of shape (num_unknowns,).
 _Pair = tuple[NDArray[np.float64], NDArray[np.float64]]
 
 
 @dataclasses.dataclass(frozen=True)
 class Point:
-    """The value and the gradient of the smooth function at a place."""
+    """The value and the gradient of the smooth function at a point."""
 
     place: NDArray[np.float64]
     value: float
@@ -62,7 +62,7 @@ class Point:
 
 @dataclasses.dataclass(frozen=True)
 class Penalised:
-    """The smooth function, less ``linear @ x``, plus penalties of the distance to a place."""
+    """The smooth function minus ``linear @ x``, plus penalties on the distance to a point."""
 
     linear: NDArray[np.float64]
     penalties: NDArray[np.float64]
@@ -75,14 +75,14 @@ class Penalised:
         return at.value - float(at.place @ self.linear) + penalty
 
     def gradient(self, at: Point) -> NDArray[np.float64]:
-        """Returns its gradient."""
+        """Returns the gradient of ``value``."""
         return at.gradient - self.linear + self.penalties * (at.place - self.reference)
 
 
 class QuasiNewton:
-    """A minimiser that remembers the curvature of the smooth function.
+    """A minimiser that learns the curvature of the smooth function.
 
-    ``curvature``: approximate second derivatives by each unknown, > 0.
+    ``curvature``: approximate second derivatives, one per unknown, > 0.
     """
 
     def __init__(
@@ -96,17 +96,17 @@ class QuasiNewton:
         self._steps: deque[_Pair] = deque(maxlen=min(max(most, _LEAST_STEPS), _MOST_STEPS))
 
     def at(self, place: NDArray[np.float64]) -> Point:
-        """Returns the smooth function at a place."""
+        """Evaluates the smooth function at a point."""
         return Point(place, *self._evaluate(place))
 
     def learn(self, first: Point, second: Point) -> None:
-        """Remembers how the gradient changes between two points."""
+        """Stores the change of the gradient between two points."""
         moved, changed = second.place - first.place, second.gradient - first.gradient
         if moved @ changed > 0:
             self._steps.append((moved, changed))
 
     def minimise(self, problem: Penalised, start: Point, tolerance: float) -> Point:
-        """Returns a point whose last step lowered the value by less than the tolerance, > 0."""
+        """Returns the point after a step that lowered the value by less than the tolerance, > 0."""
         pairs: deque[_Pair] = deque(maxlen=self._steps.maxlen)
         pairs.extend((moved, changed + problem.penalties * moved) for moved, changed in self._steps)
         diagonal = 1.0 / (self._curvature + problem.penalties)
@@ -147,7 +147,7 @@ def _direction(
     diagonal: NDArray[np.float64],
     gradient: NDArray[np.float64],
 ) -> NDArray[np.float64]:
-    """Returns the quasi-Newton step: the two loops of Nocedal (1980)."""
+    """Returns the quasi-Newton step, by the two loops of Nocedal (1980)."""
     direction = -gradient
     shares = []
     for moved, changed in reversed(pairs):
@@ -165,26 +165,26 @@ def _direction(
 
 Progress = Callable[[str, int, int], None]
 
-# The path starts where the prior outweighs any data and ends, at the latest, where rounding
-# errors do. Neither end is reached by choice: the error estimate stops the path between them.
+# At the first penalty the prior outweighs any data; at the last one, rounding errors dominate. The
+# error estimate normally stops the path earlier.
 _FIRST_PENALTY = 64.0
 _MAX_STEPS = 100
-# While a step halves the squared error the path is far from its end, and the penalty is halved;
-# then it falls slowly, because steps of this ratio are as good as smaller ones.
+# While steps halve the squared error, the path is far from its end, and each step halves the
+# penalty. Later steps divide the penalty by the fine ratio; a finer ratio is not better.
 _COARSE_RATIO = 2.0
 _FINE_RATIO = 1.2
-# The estimate of error is itself noisy: it must rise this often before the path ends, and of
-# steps whose errors differ by less than this share the smoothest is taken.
+# The error estimate is noisy: the path ends only after this number of rises. If errors differ by
+# less than this share, the smoothest step wins.
 _PATIENCE = 3
 _TIE = 0.01
-# One-way tables have few cells and much data: they are fitted all but exactly.
+# One-way tables have few cells and much data: fit the observations almost exactly.
 _ONE_WAY_PENALTY = 1e-3
 # Size, in standard deviations, of the shift of the observations that probes the fit's freedom.
 _PROBE = 0.1
-# Passes that fits took: NLTCS and Adult, 2 to 15 columns, epsilon 0.1 to 10. The passes of one fit
-# depend on its draw; these numbers do not.
+# Numbers of passes in fits of NLTCS and Adult, 2 to 15 columns, epsilon 0.1 to 10. The passes of
+# one fit depend on its noise; these constants do not.
 _USUAL_PASSES = (300, 1000)
-_ANNOUNCED_SECONDS = 10  # a fit that may take longer is announced with its usual duration
+_ANNOUNCED_SECONDS = 10  # longer fits are announced with their usual duration
 _TOLERANCE = 1e-6
 
 
@@ -192,21 +192,22 @@ _TOLERANCE = 1e-6
 class NoisyCoefficients:
     """Independent noisy observations of the coefficients of a table of counts.
 
-    ``values``: shape (num_coefficients,), float64, records.
-    ``variances``: same shape, of the noise; infinite where nothing was observed.
+    ``values``: the observed coefficients, shape (num_coefficients,), float64, records.
+    ``variances``: the variances of the noise, shape (num_coefficients,); infinite for coefficients
+    without an observation.
     """
 
     values: NDArray[np.float64]
     variances: NDArray[np.float64]
 
     def fitted(self, basis: Coefficients) -> NDArray[np.int64]:
-        """Returns where there is something to fit: an observation, but not of the constant."""
+        """Returns the positions of all observed coefficients except the constant."""
         is_observed = np.isfinite(self.variances)
         is_observed[basis.slices[()]] = False
         return np.flatnonzero(is_observed)
 
     def restricted(self, layout: Coefficients, to: Coefficients) -> NoisyCoefficients:
-        """Returns those of other supports, at the same scale; nothing is observed of new ones."""
+        """Returns the observations of other supports, in the same scale; new supports have none."""
         values = carry_over(layout.slices, self.values, to)
         variances = carry_over(layout.slices, self.variances, to, start=np.inf)
         return NoisyCoefficients(values, variances)
@@ -216,11 +217,11 @@ class NoisyCoefficients:
 class Fit:
     """A fitted log-linear hypothesis.
 
-    ``log_weights``: its coefficients, shape (num_coefficients,); weights are proportional to
-    exp of the synthesised table.
-    ``steps``: up to the returned one; 0 means the start of the path.
-    ``estimated_error``: root of the estimated weighted squared error, in records.
-    ``mismatch``: mean of (fitted - observed)^2 / variance; 1 would be pure noise.
+    ``log_weights``: the coefficients of the log-weights, shape (num_coefficients,); weights are
+    proportional to exp of the table with these coefficients.
+    ``steps``: the number of steps to the returned hypothesis; 0 means the start of the path.
+    ``estimated_error``: the root of the estimated weighted squared error, in records.
+    ``mismatch``: the mean of (fitted - observed)^2 / variance; about 1 for pure noise.
     """
 
     log_weights: NDArray[np.float64]
@@ -243,16 +244,16 @@ def fit_maximum_entropy(
     denoise: Callable[[NoisyCoefficients], NoisyCoefficients] = lambda observed: observed,
     start: NDArray[np.float64] | None = None,
 ) -> Fit:
-    """Returns the hypothesis on the regularisation path with the least estimated error.
+    """Returns the hypothesis on the regularisation path with the smallest estimated error.
 
-    ``basis``: coefficients of the domain; must hold the constant support ().
-    ``total``: number of records of the hypothesis, > 0.
-    ``importance``: shape (num_coefficients,), >= 0: weight of each coefficient's squared error.
-    ``signs``: shape (num_coefficients,), independent fair signs.
+    ``basis``: the coefficients of the domain, including the constant support ().
+    ``total``: the number of records of the hypothesis, > 0.
+    ``importance``: the weight of each coefficient's squared error, shape (num_coefficients,), >= 0.
+    ``signs``: independent fair signs, shape (num_coefficients,).
     ``progress``: called once, with the step's name and, for a long step, its usual duration.
     ``start``: log-weights of another hypothesis from which a second path starts, shape
-    (num_coefficients,). The better of both paths is returned: a misleading start costs time
-    alone, except for what the estimates of their errors are off.
+    (num_coefficients,). The fit returns the better result of both paths: a misleading start costs
+    only time, except for errors in the error estimates.
 
     Accuracy: the estimate is Stein's unbiased one of the weighted squared error of the
     coefficients; its divergence term is measured by following the path once more from
@@ -281,7 +282,7 @@ def fit_maximum_entropy(
     started = time.thread_time()
     points.append(problem.at(starts[1][chosen]))
     if progress is not None:
-        # Not step by step: how many there are depends on a draw that may never be released.
+        # Steps are not reported: their number depends on noise that may never be released.
         seconds = (time.thread_time() - started) * (1 if start is None else 2)
         progress(_announced(seconds), 1, 1)
     path, is_from_start = _follow(problem, points, goals, penalties, estimate), False
@@ -305,7 +306,7 @@ def fit_maximum_entropy(
 
 
 class _Place(NamedTuple):
-    """A hypothesis on a path: its estimated squared error, its step and penalty, and itself."""
+    """A hypothesis on a path, with its estimated squared error, step and penalty."""
 
     error: float
     step: int
@@ -320,12 +321,12 @@ def _follow(
     penalties: Sequence[NDArray[np.float64]],
     estimate: Callable[[NDArray[np.float64], NDArray[np.float64]], float],
 ) -> _Place:
-    """Returns the smoothest hypothesis of those on a path whose estimated error is least.
+    """Returns the smoothest hypothesis on a path among those with the smallest estimated error.
 
-    ``points``: where the paths of the observations and of the shifted ones start.
-    ``estimate``: the squared error, from the coefficients of both.
+    ``points``: the start of the path for the observations, and for the shifted observations.
+    ``estimate``: a function from both paths' coefficients to the estimated squared error.
     """
-    # Candidates are the steps that tie with the best one so far, smoothest first.
+    # Candidates are the steps that tie with the best step so far, smoothest first.
     least = error = estimate(*(point.gradient for point in points))
     candidates = [_Place(error, 0, math.inf, points[0])]
     penalty, best_step, step = _FIRST_PENALTY, 0, 0
@@ -333,7 +334,7 @@ def _follow(
         step += 1
         paths = [point.place for point in points]
         first = problem.step(goals[0], penalties[0] * penalty, paths[0], points[0])
-        # The shifted path runs close to the other one, so it starts from where that one went.
+        # The shifted path runs close to the first path, so start from the first path's new point.
         other = problem.at(first.place + paths[1] - paths[0])
         other = problem.step(goals[1], penalties[1] * penalty, paths[1], other)
         points = [first, other]
@@ -348,7 +349,7 @@ def _follow(
 
 
 def _announced(seconds: float) -> str:
-    """Returns the name of a fit for progress, from the seconds that one of its passes took.
+    """Returns the name of a fit for progress reports, given the seconds per pass.
 
     Example:
         >>> _announced(1e-4), _announced(0.056)
@@ -367,9 +368,9 @@ def refit(
     penalty: float,
     tolerance: float = _TOLERANCE,
 ) -> NDArray[np.float64]:
-    """Returns the hypothesis after one step of the path from a given one: for use between rounds.
+    """Returns the hypothesis one step further on the path, for use between rounds.
 
-    ``log_weights``: the hypothesis to start from, shape (num_coefficients,), as is the result.
+    ``log_weights``: the initial hypothesis, with the result's shape (num_coefficients,).
     """
     chosen = observed.fitted(basis)
     problem = _Problem(basis, chosen, total, log_weights, tolerance)
@@ -385,17 +386,17 @@ def refit(
 def independent_log_weights(
     basis: Basis, observed: NoisyCoefficients, total: float
 ) -> NDArray[np.float64]:
-    """Returns the hypothesis of independent attributes, each fitted to its own coefficients.
+    """Returns the hypothesis of independent attributes, fitted to single-attribute coefficients.
 
     Attributes without an observation stay uniform. Coefficients of several attributes are 0.
     """
     result = np.zeros(basis.num_coefficients)
     for axis, size in enumerate(basis.shape):
         where = basis.slices.get((axis,))
-        # An attribute of one code has no coefficients.
+        # Attributes with one code have no coefficients.
         if size == 1 or where is None or not np.isfinite(observed.variances[where]).all():
             continue
-        # A marginal's coefficients are the basis's times the root of the cells summed up.
+        # A marginal's coefficients are the basis's coefficients times sqrt(cells_summed).
         scale = math.sqrt(basis.cells_summed((axis,)))
         alone = ResidualBasis((size,), [(0,)])
         chosen = np.arange(alone.num_coefficients)
@@ -412,7 +413,7 @@ def independent_log_weights(
 
 
 class _Problem:
-    """The dual of one step of the path, in the chosen coefficients of a log-linear hypothesis."""
+    """The dual problem of one step, over the chosen coefficients of a log-linear hypothesis."""
 
     def __init__(
         self,
@@ -425,7 +426,7 @@ class _Problem:
         self._basis = basis
         self._chosen = chosen
         self._total = total
-        # A dual within a small share of a nat a coefficient is solved: noise moves it by half one.
+        # Stop within a small share of a nat per coefficient: noise moves the dual by half a nat.
         self._tolerance = tolerance * len(chosen)
         self._full = log_weights.copy()
         self._shift = math.log(basis.num_cells)
@@ -433,7 +434,7 @@ class _Problem:
         self._solver = QuasiNewton(self._moments, curvature)
 
     def at(self, path: NDArray[np.float64]) -> Point:
-        """Returns the hypothesis of some log-weights: its gradient are its own coefficients."""
+        """Returns the hypothesis of some log-weights; the gradient is its coefficients."""
         return self._solver.at(path)
 
     def step(
@@ -451,7 +452,7 @@ class _Problem:
         """Returns the log of the sum of weights and the coefficients, both in records."""
         self._full[self._chosen] = path
         log_sum, coefficients = self._basis.log_moments(self._full, self._shift)
-        # The next call is for a similar hypothesis: its sum will be nearly the same.
+        # The next call is for a similar hypothesis, with nearly the same sum.
         self._shift = log_sum
         return self._total * log_sum, coefficients[self._chosen] * self._total
 
@@ -459,7 +460,8 @@ class _Problem:
 def independent_variances(basis: Basis, log_weights: NDArray[np.float64]) -> NDArray[np.float64]:
     """Returns the variance of every basis vector under independent attributes.
 
-    This is the diagonal of the dual's Hessian: it scales coefficients of rare codes.
+    These variances are the diagonal of the dual's Hessian; they scale the coefficients of rare
+    codes.
     """
     firsts, seconds = [], []
     for axis, size in enumerate(basis.shape):
@@ -477,7 +479,7 @@ def independent_variances(basis: Basis, log_weights: NDArray[np.float64]) -> NDA
         for axis in support:
             first = np.kron(first, firsts[axis])
             second = np.kron(second, seconds[axis])
-        # A code that the fit all but rules out must not scale its coefficient out of reach.
+        # A code with almost no weight must not scale its coefficient out of reach.
         least = 1e-3 / math.prod(basis.shape[axis] for axis in support)
         result[where] = np.maximum(second - first**2, least) / basis.cells_summed(support)
     return result

@@ -1,9 +1,9 @@
-"""Marginals of a distribution that tables of log-potentials define.
+"""Marginals of a distribution that is defined by tables of log-potentials.
 
-The weight of a cell is proportional to exp(sum of the potentials at its codes), and nothing where
-the domain declares it impossible. Attributes that no table joins are independent, and those that
-none mentions are uniform, so only connected sets of attributes are ever expanded: small ones, and
-those that hang together as one, a slab at a time; others as a junction tree.
+The weight of a cell is proportional to exp(sum of the potentials at its codes), and 0 if the domain
+declares the cell impossible. Attributes that are not connected by tables are independent, and
+attributes outside all tables are uniform, so only connected sets of attributes are expanded. Small
+or dense sets are expanded one slab at a time, other sets as a junction tree.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Table = NDArray[np.float64]
 
 MAX_CELLS = 2**28
 _SLAB_CELLS = 2**20  # 8 MiB
-_DENSE_CELLS = 2**20  # up to here no tree is sought
+_DENSE_CELLS = 2**20  # up to this size, no tree is built
 _TREE_GAIN = 8
 
 
@@ -38,11 +38,10 @@ def marginal_weights(
 ) -> list[Table]:
     """Returns marginals of exp(sum of potentials), normalised to one.
 
-    ``potentials``: tables of finite logarithms, each with its axes in ascending order.
-    ``wanted``: the axes of each marginal, ascending.
+    ``potentials``: tables of finite logarithms and their axes, in ascending order.
+    ``wanted``: one tuple of ascending axes per marginal.
 
-    Returns:
-        One table a marginal, that sums to 1, float64.
+    Returns: One table per marginal, float64, which sums to 1.
 
     Example:
         >>> tables = marginal_weights((2, 2), [((0,), np.log([1.0, 3.0]))], [(0,), (0, 1)])
@@ -72,14 +71,14 @@ def marginal_weights(
         for result, axes in zip(results, wanted, strict=True):
             inside = _meet(axes, component)
             if inside:
-                # The uniform share of these axes is replaced by the true one.
+                # Replace the uniform distribution over these axes by the true one.
                 part = parts[inside] * math.prod(shape[axis] for axis in inside)
                 result *= _spread(part, inside, axes)
     return results
 
 
 def connected(sets: Iterable[Axes]) -> list[Axes]:
-    """Returns the connected components of axes that share a set, each ascending."""
+    """Returns the components of axes that are connected by sets, as ascending axes."""
     components: list[set[int]] = []
     for axes in sets:
         if not axes:
@@ -93,7 +92,7 @@ def connected(sets: Iterable[Axes]) -> list[Axes]:
 def _marginals_of(
     axes: Axes, shape: Sequence[int], tables: Sequence[tuple[Axes, Table]], wanted: Iterable[Axes]
 ) -> Mapping[Axes, Table]:
-    """Marginals of one component, by whichever way holds fewer cells."""
+    """Returns marginals of one component, by the method that stores fewer cells."""
     num_cells = math.prod(shape[axis] for axis in axes)
     if num_cells <= _DENSE_CELLS:
         return _dense_marginals(axes, shape, tables, wanted)
@@ -107,7 +106,7 @@ def _marginals_of(
             " to be answered"
         )
         raise InputError("release", magnitude(tree_cells), condition)
-    # The slabs need less memory; a tree of few large tables saves no time.
+    # Slabs need less memory; a tree with a few large tables saves no time.
     if num_cells <= MAX_CELLS and num_cells <= _TREE_GAIN * tree_cells:
         return _dense_marginals(axes, shape, tables, wanted)
     tree = JunctionTree(sizes, sets)
@@ -128,7 +127,7 @@ def _nothing_possible(axes: Axes) -> InputError:
 def _dense_marginals(
     axes: Axes, shape: Sequence[int], tables: Sequence[tuple[Axes, Table]], wanted: Iterable[Axes]
 ) -> Mapping[Axes, Table]:
-    """Marginals of one component: slabs of fixed leading codes, under a running maximum."""
+    """Returns marginals of one component, from slabs of fixed leading codes."""
     num_lead = 0
     while math.prod(shape[axis] for axis in axes[num_lead:]) > _SLAB_CELLS:
         num_lead += 1
@@ -168,6 +167,6 @@ def _meet(axes: Axes, others: Axes) -> Axes:
 
 
 def _spread(table: Table, axes: Axes, target: Axes) -> Table:
-    """The table with an axis of length one for each target axis that it has not."""
+    """Returns the table with an added axis of length 1 for each missing target axis."""
     sizes = dict(zip(axes, table.shape, strict=True))
     return table.reshape([sizes.get(axis, 1) for axis in target])

@@ -1,9 +1,9 @@
-"""Local search on records: codes are changed until tables are close to given ones.
+"""Local search on records: changes codes until the records' tables are close to targets.
 
-A cell in which there are too many records sends some to cells that lack them. For every record
-and every code of one attribute the change of the weighted squared error is a sum over the tables
-that hold the attribute. Many records choose at once, and would overshoot: of those that make for
-the same cells only a share moves.
+Cells with too many records send some records to cells with too few. For every record and every code
+of one attribute, the change of the weighted squared error is a sum over the tables that contain the
+attribute. Many records choose at once and would overshoot, so only a share of the records that
+choose the same cells moves.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from scipy.sparse import csr_array
 from beam_dp.models.elimination import Axes
 
 _GOLDEN = (math.sqrt(5) - 1) / 2
-# Records times codes that are decided at once: few, so that moves seldom conflict, but enough for
-# arrays to pay.
+# The number of records times codes per part: small, so that moves rarely conflict, but large enough
+# for fast array operations.
 _PART_CELLS = 2**15
 _MAX_SWEEPS = 20
 _MAX_HALVINGS = 10
-# A sweep that lowers the squared error by less than this share is the last.
+# The search ends after a sweep that lowers the squared error by less than this share.
 _LEAST_GAIN = 0.05
 
 
 @dataclasses.dataclass(frozen=True)
 class Target:
-    """What a table of the records should be.
+    """The target for a table of the records.
 
-    ``axes``: ascending; the table has one axis for each, in records.
-    ``weight``: of the squared error of each of its cells, >= 0.
+    ``axes``: the ascending axes of ``table``, whose cells are in records.
+    ``weight``: the weight of the squared error of every cell, >= 0.
     """
 
     axes: Axes
@@ -51,12 +51,12 @@ def improve_records(
     max_sweeps: int = _MAX_SWEEPS,
     impossible: Sequence[tuple[Axes, NDArray[np.bool_]]] = (),
 ) -> float:
-    """Moves records towards target tables, in place; returns the root of the error that is left.
+    """Moves records towards target tables, in place; returns the root of the remaining error.
 
-    ``codes``: shape (number of attributes, number of records); changed.
-    ``max_error``: root of the weighted squared error at which to stop.
-    ``impossible``: (axes, table) with True in the cells that no record may enter; no record may
-    start there.
+    ``codes``: the records to change, shape (number of attributes, number of records).
+    ``max_error``: the root of the weighted squared error at which to stop.
+    ``impossible``: (axes, table) pairs, with True in forbidden cells; records must not start in a
+    forbidden cell and never enter one.
 
     Accuracy: the error never rises.
     """
@@ -74,7 +74,7 @@ def improve_records(
 
 
 class _Moves:
-    """The records, what their tables have too much, and the squared error of that."""
+    """The records, the surplus of their tables over the targets, and the squared error."""
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ class _Moves:
         impossible: Sequence[tuple[Axes, NDArray[np.bool_]]],
     ) -> None:
         self._shape = shape
-        # A record's codes side by side: a part's records are far from each other.
+        # Store each record's codes contiguously, because a part takes records with large steps.
         self._codes = np.ascontiguousarray(codes.T)
         self._targets = [each for each in targets if each.weight > 0]
         self._impossible = impossible
@@ -99,7 +99,7 @@ class _Moves:
         self._offset = 0.0
 
     def codes(self) -> NDArray[np.int32]:
-        """Returns the records, in the shape in which they came."""
+        """Returns the records, in the shape of the input."""
         return self._codes.T
 
     def _error(self) -> float:
@@ -107,7 +107,7 @@ class _Moves:
         return sum(target.weight * float(np.vdot(each, each)) for target, each in pairs)
 
     def sweep(self, axis: int) -> None:
-        """Moves records along one attribute, a part of them at a time."""
+        """Moves records along one attribute, one part of the records at a time."""
         held = [number for number, each in enumerate(self._targets) if axis in each.axes]
         size = self._shape[axis]
         if not held or size == 1:
@@ -120,7 +120,7 @@ class _Moves:
         )
         num_parts = max(1, -(-len(self._codes) * size // _PART_CELLS))
         for part in range(num_parts):
-            # Neighbours in the order of records are alike: every part takes some of all kinds.
+            # Adjacent records are alike, so each part takes every n-th record.
             records = self._codes[part::num_parts]
             rows = tables.rows(records)
             wanted, gains = self._wanted_codes(axis, tables, records, rows)
@@ -137,13 +137,13 @@ class _Moves:
         return np.moveaxis(table, axes.index(axis), -1).reshape(-1, self._shape[axis])
 
     def _draws(self, length: int) -> NDArray[np.float64]:
-        """Returns evenly spread numbers in [0, 1), others with every call."""
+        """Returns evenly spread numbers in [0, 1), different ones in every call."""
         self._offset = (self._offset + _GOLDEN) % 1.0
         draws: NDArray[np.float64] = np.arange(length, dtype=np.float64) * _GOLDEN
         return (draws + self._offset) % 1.0
 
     def _strides(self, axes: Axes, without: int) -> NDArray[np.float64]:
-        """Returns by how much each code counts in the number of a cell of a table."""
+        """Returns the stride of each attribute's code in the cell numbers of a table."""
         strides = np.zeros(len(self._shape))
         stride = 1
         for axis in reversed(axes):
@@ -155,15 +155,15 @@ class _Moves:
     def _wanted_codes(
         self, axis: int, tables: _StackedTables, records: NDArray[np.int32], rows: NDArray[np.int64]
     ) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
-        """Returns for every record another code, and by how much it alone would lower the error.
+        """Returns a new code per record, and the gain: how much this move alone lowers the error.
 
-        Codes that help are chosen in proportion to their gains: were it the best one, all records
-        would crowd to the same few.
+        Helpful codes are chosen with probability proportional to the gain: if every record took the
+        best code, all records would crowd into the same few cells.
         """
-        # One row a code: sums and comparisons then run along the records.
+        # One row per code: sums and comparisons then run along the records.
         slopes = tables.slopes(rows)
         numbers = np.arange(slopes.shape[1])
-        # One record more or less in a cell costs its weight, whatever the surplus.
+        # The quadratic terms of leaving and entering a cell, which do not depend on the surplus.
         own = slopes[records[:, axis], numbers] - np.float32(2 * tables.weights.sum())
         for axes, forbidden in self._impossible:
             if axis in axes:
@@ -186,17 +186,18 @@ class _Moves:
         wanted: NDArray[np.int32],
         gains: NDArray[np.float32],
     ) -> None:
-        """Moves the records that do not crowd each other out."""
+        """Moves a share of the records, so that moves do not conflict."""
         own = self._codes[movers, axis]
         left = rows * tables.size + own[:, None]
         entered = left + (wanted - own)[:, None]
         change = tables.change(left, entered)
-        # Where moves meet in a cell, or leave the same one, each makes the others' gain smaller.
-        # Of a share p of them each loses p times what it would lose among all.
+        # When several moves enter or leave the same cell, each reduces the gain of the others. If
+        # only a share p of the moves is made, each loses p times what it would lose if all were
+        # made.
         meeting = (
             change.take(entered) - change.take(left)
         ) @ tables.weights - 2 * tables.weights.sum()
-        # In doubles, where a part of the least gain of single precision is not 0.
+        # In double precision, because 1e-9 times a small single-precision gain may be 0.
         least = 1e-9 * gains.astype(np.float64)
         shares = np.minimum(gains / np.maximum(2 * meeting, least), 1.0)
         draws = self._draws(len(movers))
@@ -215,11 +216,11 @@ class _Moves:
 
 
 class _StackedTables:
-    """What is too much in all tables that hold an attribute, as rows along its codes.
+    """The surplus of all tables that contain an attribute, as rows along the attribute's codes.
 
-    ``tables``: each of shape (cells of its other attributes, size).
-    ``strides``: by how much each code of a record counts in the number of its row of each
-    table, shape (number of tables, number of attributes).
+    ``tables``: tables of shape (number of cells of the other attributes, size).
+    ``strides``: the strides of a record's codes in the row numbers of each table, shape (number of
+    tables, number of attributes).
     """
 
     def __init__(
@@ -231,7 +232,8 @@ class _StackedTables:
     ) -> None:
         self.size = size
         lengths = [len(table) for table in tables]
-        # Single precision holds whole numbers so small, and products take half as long.
+        # Single precision is exact for whole numbers below 2^24, and its products are twice as
+        # fast.
         self._strides = strides.T.astype(np.float32 if sum(lengths) < 2**24 else np.float64)
         self.weights = np.array(weights)
         self._starts = np.cumsum([0, *lengths[:-1]], dtype=np.int64)
@@ -245,9 +247,9 @@ class _StackedTables:
         return rows
 
     def slopes(self, rows: NDArray[np.int64]) -> NDArray[np.float32]:
-        """Returns by how much a record more with each code would raise the squared error.
+        """Returns the change of the squared error by one more record, per code.
 
-        The shape is (size, number of records): one column for each record with these rows.
+        The shape is (size, number of records), with one column per record.
         """
         table = (2 * self._row_weights * self._surplus).astype(np.float32)
         ends = np.arange(0, rows.size + 1, rows.shape[1])
@@ -257,26 +259,26 @@ class _StackedTables:
         return np.ascontiguousarray(sums.T)
 
     def change(self, left: NDArray[np.int64], entered: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Returns what records change that leave some cells and enter others, over all cells."""
+        """Returns the change of all cells if records leave and enter the given cells."""
         changed = np.bincount(entered.ravel(), minlength=self._surplus.size)
         changed -= np.bincount(left.ravel(), minlength=self._surplus.size)
         return changed.astype(np.float64)
 
     def gain(self, change: NDArray[np.float64]) -> float:
-        """Returns by how much a change would lower the squared error."""
+        """Returns how much a change would lower the squared error."""
         table = change.reshape(self._surplus.shape)
         return -float(np.vdot(self._row_weights * table, 2 * self._surplus + table))
 
     def add(self, change: NDArray[np.float64]) -> None:
-        """Makes a change."""
+        """Adds a change to the surplus."""
         self._surplus += change.reshape(self._surplus.shape)
 
     def unstacked(self) -> list[NDArray[np.float64]]:
-        """Returns the tables, as they were given."""
+        """Returns the tables in their original shapes."""
         return np.split(self._surplus, self._starts[1:])
 
 
 def _cells(records: NDArray[np.int32], strides: NDArray[Any]) -> NDArray[np.int64]:
-    """Returns numbers of cells, as products: whole numbers that the type of strides holds."""
+    """Returns cell numbers as products; the type of the strides must represent them exactly."""
     numbers: NDArray[Any] = records.astype(strides.dtype) @ strides
     return numbers.astype(np.int64)

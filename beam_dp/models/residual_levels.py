@@ -1,9 +1,9 @@
 """Products of a table with basis vectors, a few axes at a time.
 
-Merged axes are consumed from the first to the last. Partial supports that may be continued in the
-same ways share one block, so that all k-way marginals need k blocks whatever the number of
-attributes, and nothing that no support reaches is ever computed. Supports that nothing continues
-end where their last axis does: what is left to sum is the same for all of them.
+Merged axes are consumed from the first to the last. Partial supports with the same possible
+continuations share one block, so all k-way marginals need k blocks for any number of attributes,
+and products outside all supports are never computed. A support without a continuation ends with its
+last axis, because the sum over the remaining axes is the same for all supports.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from beam_dp.models.basis import DENSE_AXIS_SIZE, Support, contrast_matrix, num_contrasts
 
-# Neighbouring small axes are merged up to this many codes, so that one matrix product serves
+# Adjacent small axes are merged up to this number of codes, so that one matrix product serves
 # several attributes.
 _MERGED_AXIS_SIZE = 64
 
@@ -26,17 +26,17 @@ Blocks = list[NDArray[np.float64]]
 
 @dataclasses.dataclass(frozen=True)
 class _Products:
-    """Basis vectors of one merged axis.
+    """The basis vectors of one merged axis.
 
-    ``matrix``: shape (num_rows, axis size). None stands for a large axis: one row is its
-    constant vector, more rows centre it.
+    ``matrix``: the basis vectors as rows, shape (num_rows, axis size). None for a large axis: with
+    one row, multiply by the constant vector; with more rows, subtract the mean.
     """
 
     num_rows: int
     matrix: NDArray[np.float64] | None
 
     def apply(self, cells: NDArray[np.float64], out: NDArray[np.float64]) -> None:
-        """Writes the products with cells of shape (axis size, anything)."""
+        """Writes the products with cells; ``cells`` has shape (axis size, any size)."""
         if self.matrix is not None:
             np.matmul(self.matrix, cells, out=out)
         elif self.num_rows == 1:
@@ -45,7 +45,7 @@ class _Products:
             np.subtract(cells, cells.mean(axis=0), out=out)
 
     def spread(self, rows: NDArray[np.float64], axis_size: int) -> NDArray[np.float64]:
-        """Returns the cells that products describe: the transpose."""
+        """Returns the cells from products: the transpose of ``apply``."""
         if self.matrix is not None:
             return self.matrix.T @ rows
         if self.num_rows == 1:
@@ -56,7 +56,7 @@ class _Products:
 
 @dataclasses.dataclass(frozen=True)
 class _Step:
-    """Some products of a source block land in a target block, from row ``start`` on."""
+    """Products of a source block that are written to a target block, from row ``start`` on."""
 
     products: _Products
     target: int
@@ -65,13 +65,13 @@ class _Step:
 
 @dataclasses.dataclass(frozen=True)
 class _Source:
-    """A block of partial supports, and what one more merged axis makes of it.
+    """A block of partial supports, and its products with the next merged axis.
 
-    A block has shape (rows, rest): basis vectors of the axes consumed so far, times the cells of
-    the axes that are left.
+    A block has shape (rows, rest): one row per basis vector of the consumed axes, and one column
+    per cell of the remaining axes.
 
-    ``steps``: products that later axes continue.
-    ``joined``: all products of the steps, where they are one matrix.
+    ``steps``: the products that later axes continue.
+    ``joined``: the products of all steps as one matrix; None if an axis is too large.
     """
 
     rows: int
@@ -82,7 +82,7 @@ class _Source:
 
 @dataclasses.dataclass(frozen=True)
 class Level:
-    """One merged axis."""
+    """The step from block to block for one merged axis."""
 
     axis_size: int
     rest_cells: int
@@ -91,7 +91,7 @@ class Level:
 
     @property
     def num_ended(self) -> int:
-        """How many supports' coefficients end here."""
+        """The number of coefficients that end with this axis."""
         return sum(
             products.num_rows * source.rows
             for source in self.sources
@@ -99,13 +99,13 @@ class Level:
         )
 
     def contract(self, blocks: Sequence[NDArray[np.float64]]) -> tuple[Blocks, NDArray[np.float64]]:
-        """Returns the blocks after this axis, and the coefficients of supports that end with it.
+        """Returns the blocks after this axis, and the coefficients that end with this axis.
 
-        ``blocks``: before it, each of shape (rows, axis size x rest); the rest may be a
-        part of the cells of later axes.
+        ``blocks``: the blocks before this axis, of shape (rows, axis size x rest); ``rest`` may be
+        only a part of the cells of later axes.
 
-        Returns:
-            The blocks, of shape (rows, rest), and what this part adds to the coefficients.
+        Returns: The blocks, of shape (rows, rest), and this part's contribution to the
+            coefficients.
         """
         rest = blocks[0].shape[1] // self.axis_size
         targets = [np.empty((rows, rest)) for rows in self.target_rows]
@@ -132,8 +132,8 @@ class Level:
     ) -> Blocks:
         """Returns the blocks before this axis: the transpose of ``contract``.
 
-        ``targets``: blocks after it, of shape (rows, rest).
-        ``rest``: number of cells of later axes that the blocks hold.
+        ``targets``: the blocks after this axis, of shape (rows, rest).
+        ``rest``: the number of cells of later axes in the blocks.
         """
         blocks = []
         start = 0
@@ -170,7 +170,7 @@ class Level:
     def _parts(
         self, source: _Source, targets: Sequence[NDArray[np.float64]]
     ) -> Iterator[tuple[_Step, NDArray[np.float64]]]:
-        """Yields the steps of a source with views of the target rows that they fill."""
+        """Yields the steps of a source, each with a view of the target rows that the step fills."""
         for step in source.steps:
             end = step.start + step.products.num_rows * source.rows
             rows = targets[step.target][step.start : end]
@@ -178,7 +178,7 @@ class Level:
 
 
 def _merge_axes(shape: Sequence[int]) -> list[range]:
-    """Returns runs of neighbouring axes whose product of sizes stays small."""
+    """Returns runs of adjacent axes with a small product of sizes."""
     runs: list[range] = []
     start = 0
     size = 1
@@ -205,7 +205,7 @@ def _axis_rows(
         else:
             rows = np.full((1, size), size**-0.5)
             steps = np.zeros(1, dtype=np.int64)
-        # Their Kronecker product; numpy's own takes four times as long on matrices so small.
+        # The Kronecker product; numpy.kron takes four times as long on small matrices.
         products = matrix[:, None, :, None] * rows[None, :, None, :]
         matrix = products.reshape(len(matrix) * len(rows), matrix.shape[1] * size)
         labels = (labels[:, None] + steps).ravel()
@@ -215,16 +215,16 @@ def _axis_rows(
 def compile_levels(
     shape: Sequence[int], supports: Sequence[Support]
 ) -> tuple[list[Level], NDArray[np.int64]]:
-    """Returns the products level by level, and the label of every coefficient that they end with.
+    """Returns the products level by level, and the label of every coefficient, in order.
 
-    A label is the mixed-radix number of the basis vector, digit 0 being the constant one.
+    A label is the mixed-radix number of a basis vector; digit 0 means the constant vector.
 
-    ``supports``: that have coefficients, as ascending axes.
+    ``supports``: the supports with coefficients, as ascending axes.
     """
     strides = [1] * len(shape)
     for axis in range(len(shape) - 2, -1, -1):
         strides[axis] = strides[axis + 1] * (num_contrasts(shape[axis + 1]) + 1)
-    # A block is known by the ways in which its partial supports may be continued.
+    # The key of a block is the set of possible continuations of its partial supports.
     blocks: dict[frozenset[Support], NDArray[np.int64]] = {
         frozenset(supports): np.zeros(1, dtype=np.int64)
     }
@@ -259,13 +259,13 @@ def compile_levels(
             )
         levels.append(Level(axis_size, rest_cells, tuple(sources), tuple(num_rows.values())))
         blocks = {key: np.concatenate(parts) for key, parts in targets.items()}
-        if not blocks:  # No support reaches the axes that are left.
+        if not blocks:  # The remaining axes are in no support.
             break
     return levels, np.concatenate(all_ended)
 
 
 def _joined(steps: Sequence[_Step]) -> _Products | None:
-    """Returns the products of all steps as one matrix, unless an axis is too large for that."""
+    """Returns the products of all steps as one matrix; None if an axis is too large."""
     matrices = [step.products.matrix for step in steps if step.products.matrix is not None]
     if not steps or len(matrices) < len(steps):
         return None
@@ -274,7 +274,7 @@ def _joined(steps: Sequence[_Step]) -> _Products | None:
 
 
 def _split(continuations: frozenset[Support], run: range) -> dict[Support, set[Support]]:
-    """Returns what lies in a merged axis, each with what may follow it."""
+    """Splits continuations: returns each part inside a merged axis with its possible successors."""
     result: dict[Support, set[Support]] = {}
     for continuation in sorted(continuations):
         part = tuple(axis for axis in continuation if axis in run)
@@ -284,14 +284,14 @@ def _split(continuations: frozenset[Support], run: range) -> dict[Support, set[S
 
 
 def _is_large(shape: Sequence[int], run: range) -> bool:
-    """True for an axis that is contracted without a matrix."""
+    """Returns whether an axis is contracted without a matrix."""
     return shape[run[0]] > DENSE_AXIS_SIZE
 
 
 def _products(
     shape: Sequence[int], strides: list[int], run: range, parts: list[Support]
 ) -> list[tuple[_Products, NDArray[np.int64]]]:
-    """Returns the products that serve some supports within one merged axis, with their labels."""
+    """Returns the products for some supports within one merged axis, with their labels."""
     if _is_large(shape, run):
         size = shape[run[0]]
         constant = _Products(1, None), np.zeros(1, dtype=np.int64)

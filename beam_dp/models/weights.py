@@ -1,4 +1,4 @@
-"""Multiplicative weights over all cells of a domain, or over the learned ones of any universe."""
+"""Multiplicative weights over all cells of a domain, or over updated elements of any universe."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from beam_dp.queries.sparse import Element, SparseQuery
 class DenseWeights:
     """A public distribution, kept as logarithms.
 
-    ``log_weights``: shape (num_cells,), float64, finite, up to a constant; the object keeps it.
+    ``log_weights``: logarithms up to a constant, shape (num_cells,), float64, finite; not copied.
 
     Example:
         >>> from beam_dp.queries.linear import Product
@@ -31,14 +31,14 @@ class DenseWeights:
         self._normalise()
 
     def mean(self, query: LinearQuery) -> float:
-        """Returns the mean of a query, in [0, 1]. Cost: as of ``query.mean``."""
+        """Returns the mean of a query, in [0, 1]. Cost: that of ``query.mean``."""
         return query.mean(self.weights)
 
     def update(self, query: LinearQuery, step: float) -> None:
-        """Multiplies each weight by exp(step q) and normalises: > 0 raises the mean of q.
+        """Multiplies each weight by exp(step q) and normalises; a step > 0 raises the mean of q.
 
-        For q in [0, 1], a step of -eta is the same as weights times exp(-eta q), and one of eta
-        the same as weights times exp(-eta (1 - q)).
+        For q in [0, 1], a step of -eta multiplies weights by exp(-eta q). A step of eta is
+        equivalent to multiplying weights by exp(-eta (1 - q)).
 
         Reference: Dwork and Roth (2014), Algorithm 5.
         """
@@ -51,17 +51,17 @@ class DenseWeights:
         self.weights /= self.weights.sum()
 
 
-# Outside these limits the running total is summed again, long before it is imprecise.
+# If the running total leaves these limits, it is summed again, long before it is imprecise.
 _LEAST, _MOST = 2.0**-20, 2.0**200
 
 
 class SparseWeights:
-    """A public distribution over slots: one for each element that was learned of, and free ones.
+    """A public distribution over slots: one slot per updated element, and free slots.
 
-    All elements that were never updated have the weight of one free slot, whatever the universe.
-    Updates take slots; the data that no query has asked about are as if in a free one, so that at
-    least one stays free. c updates of at most m elements each need m c + 1 slots; beyond
-    them, slots are added.
+    All elements that were never updated have the weight of one free slot, for any universe. Each
+    newly updated element takes a slot. All data outside the queries so far count as one free slot,
+    so at least one slot stays free. c updates of at most m elements need m c + 1 slots; after that,
+    slots are added.
 
     Reference: Blum and Roth (2011), Algorithm 1, with a slot that is never taken.
 
@@ -80,17 +80,17 @@ class SparseWeights:
 
     @property
     def weights(self) -> dict[Element, float]:
-        """The weights of all elements that were ever updated; a copy."""
+        """The weights of all updated elements, as a copy."""
         return {element: weight / self._total for element, weight in self._scaled.items()}
 
     @property
     def common_weight(self) -> float:
-        """The weight of every other element."""
+        """The weight of every element that was not updated."""
         return self._common / self._total
 
     @property
     def num_free(self) -> int:
-        """The number of slots that no element has taken."""
+        """The number of free slots."""
         return self.num_slots - len(self._logs)
 
     def mean(self, query: SparseQuery) -> float:
@@ -98,7 +98,7 @@ class SparseWeights:
         return min(1.0, query.weigh(self._scaled, self._common) / self._total)
 
     def update(self, query: SparseQuery, step: float) -> None:
-        """Multiplies each weight by exp(step q) and normalises: > 0 raises the mean of q."""
+        """Multiplies each weight by exp(step q) and normalises; a step > 0 raises the mean of q."""
         for element, numerator in zip(query.elements, query.numerators, strict=True):
             if element not in self._logs and self.num_free == 1:
                 self.num_slots += 1
@@ -114,7 +114,7 @@ class SparseWeights:
     def _renew(self) -> None:
         """Scales the weights so that they sum to 1."""
         largest = max(self._logs.values(), default=0.0)
-        largest = max(largest, 0.0)  # of a free slot
+        largest = max(largest, 0.0)  # the logarithm for a free slot
         total = self.num_free * math.exp(-largest)
         total += math.fsum(math.exp(each - largest) for each in self._logs.values())
         self._offset = largest + math.log(total)

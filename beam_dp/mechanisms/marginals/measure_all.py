@@ -1,4 +1,4 @@
-"""The mechanisms MWEM, Gaussian and Laplace, and plans that measure all that is needed at once."""
+"""The mechanisms MWEM, Gaussian and Laplace, and plans that measure all tables at once."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ MAX_UNIT_COST = option(
 
 
 def check_max_unit_cost(max_unit_cost: UnitCost | None, calibration: str) -> None:
-    """Refuses an invalid limit of what a unit costs."""
+    """Refuses an invalid ``max_unit_cost``."""
     if max_unit_cost is None:
         return
     if max_unit_cost != "planned":
@@ -61,7 +61,7 @@ def check_max_unit_cost(max_unit_cost: UnitCost | None, calibration: str) -> Non
 def check_unit_cost(
     workload: Workload, guarantee: Guarantee, num_records: NumRecords, max_unit_cost: UnitCost
 ) -> None:
-    """Refuses a limit of what a unit costs where nothing is planned that it could be of."""
+    """Refuses a ``max_unit_cost`` for a plan that cannot use it."""
 
     def refuse(condition: str) -> InputError:
         return InputError("max_unit_cost", max_unit_cost, condition)
@@ -97,8 +97,10 @@ def check_unit_cost(
 class MeasureAllPlan(plans.MarginalsPlan):
     """The plan of a mechanism that measures a fixed set of tables once.
 
-    ``predicted_cell_error``: root mean squared error of a cell before the fit, in records.
-    ``max_unit_cost``: C, where records of a unit are limited by what they cost (``unit_costs``).
+    ``predicted_cell_error``: the predicted root mean squared error of a cell before the fit, in
+    records.
+    ``max_unit_cost``: the limit C on the joint cost of a unit's records (``unit_costs``); None
+    without such a limit.
     """
 
     strategy: ClassVar[str] = "measure_all"
@@ -110,7 +112,7 @@ class MeasureAllPlan(plans.MarginalsPlan):
 
     @property
     def unit_costs(self) -> UnitCosts | None:
-        """See ``Plan``."""
+        """The limit on the joint cost of a unit's records (see ``Plan``); None without a limit."""
         if self.max_unit_cost is None:
             return None
         return unit_costs(self.domain, self.measurements, self.max_unit_cost)
@@ -148,7 +150,7 @@ def measure_all_plan(
 ) -> MeasureAllPlan:
     """Returns the plan of a mechanism that measures a fixed set of tables once.
 
-    ``max_unit_cost``: C, where they are calibrated for it.
+    ``max_unit_cost``: the limit C for which the measurements are calibrated, or None.
     """
     plans.check_joins(
         workload, "use fewer or smaller marginals, or mwem, which selects some of them"
@@ -157,7 +159,7 @@ def measure_all_plan(
     plans.check_sums(num_records, measurements)
     variance = predicted_variance(workload, measurements, num_records != "noisy")
     names = {each.names for each in measurements}
-    # With nothing to measure the release is a public constant; it has the same shape all the same.
+    # If there is nothing to measure, the release is a public constant of the usual shape.
     maximal = tuple(
         each for each in sorted(names) if not any(set(each) < set(other) for other in names)
     )
@@ -182,10 +184,10 @@ def unit_cost_plan(
     num_records: NumRecords,
     max_unit_cost: UnitCost,
 ) -> MeasureAllPlan:
-    """Returns the plan that measures all residuals of records limited by what a unit costs."""
+    """Returns the plan that measures all residuals of records within ``max_unit_cost``."""
     check_unit_cost(workload, guarantee, num_records, max_unit_cost)
     if max_unit_cost == "planned":
-        # What residuals share of the budget does not hang on C.
+        # The residuals' shares of the budget do not depend on C.
         any_scale = residual_strategy(workload, guarantee, False, 1.0)
         most = guarantee.max_records_per_unit
         max_unit_cost = chance_cost(workload.domain, any_scale, most)
@@ -196,7 +198,7 @@ def unit_cost_plan(
 
 
 def _loss(guarantee: Guarantee, measurements: tuple[Measurement, ...]) -> Loss:
-    """Returns what the measurements may reveal, as they are calibrated for the guarantee.
+    """Returns the privacy loss of measurements that are calibrated for the guarantee.
 
     Privacy: Laplace tables have epsilon, Gaussian residuals the mu of their calibration on a fine
     grid, Gaussian tables on the integers the rho of theirs.
@@ -228,7 +230,7 @@ class Gaussian(plans.Mechanism):
 
     Args:
         calibration: ``tight`` or ``textbook``.
-        max_unit_cost: as of ``MWEM``.
+        max_unit_cost: see ``MWEM``.
 
     Reference: Canonne, Kamath and Steinke (2020) for the noise.
     """
@@ -247,7 +249,7 @@ class Gaussian(plans.Mechanism):
     def plan(
         self, domain: Domain, workload: Workload, guarantee: Guarantee, num_records: NumRecords
     ) -> plans.MarginalsPlan:
-        """Returns the measurements; raises InputError where delta is 0 or the request too large."""
+        """Returns the plan; raises InputError if delta is 0 or the request is too large."""
         plans.check_request(domain, workload, guarantee, num_records)
         if guarantee.delta == 0:
             raise InputError("delta", 0.0, "must be > 0 for the Gaussian mechanism")
@@ -299,7 +301,7 @@ class Laplace(plans.Mechanism):
     def plan(
         self, domain: Domain, workload: Workload, guarantee: Guarantee, num_records: NumRecords
     ) -> plans.MarginalsPlan:
-        """Returns the measurements; raises InputError where the request is too large."""
+        """Returns the plan; raises InputError if the request is too large."""
         plans.check_request(domain, workload, guarantee, num_records)
         if self.calibration == "tight":
             measurements = best_table_strategy(
@@ -314,7 +316,7 @@ class Laplace(plans.Mechanism):
 
 @dataclasses.dataclass(frozen=True)
 class MWEM(plans.Mechanism):
-    """Selects what the hypothesis answers badly, measures it, and fits all measurements at once.
+    """Selects marginals that the hypothesis answers badly, measures each, and fits everything.
 
     Privacy: (epsilon, delta), for the relation and unit of the guarantee. Rounds compose by sums
     of squares of mu where delta > 0, else by sums of epsilon; both hold for adaptively chosen
@@ -332,16 +334,17 @@ class MWEM(plans.Mechanism):
     noisy comparison that is paid for with a tenth of the budget.
 
     Args:
-        num_rounds: of selection, >= 1; ``"annealed"`` lets their number follow from what they
-            find; None measures everything at once, as is predicted to be best.
+        num_rounds: the number of selection rounds, >= 1. With ``"annealed"``, the number depends on
+            the results of the rounds. None measures at once the tables that are predicted to be
+            best.
         calibration: ``tight`` or ``textbook``.
-        max_unit_cost: C: of a unit with many records these are kept up to the cost of C equal ones,
-            which are more of them the less they are alike, and at most ``max_records_per_unit``;
-            the noise is as for C records. For Gaussian noise under add-or-remove-one, where
-            everything is measured at once. ``"planned"``: the cost of ``max_records_per_unit`` of
-            them that agree as often as random codes do. See ``unit_costs``.
-        stop_below: of ``textbook``: the error, a share of the records, in (0, 1], below which the
-            rounds end.
+        max_unit_cost: the limit C: the records of a unit are kept up to the joint cost of C equal
+            records, and up to ``max_records_per_unit``. The more the records differ, the more are
+            kept; the noise is that for C records. Requires Gaussian noise, add-or-remove-one, and
+            measuring everything at once. ``"planned"`` sets the cost of ``max_records_per_unit``
+            records that agree as often as random codes. See ``unit_costs``.
+        stop_below: for ``textbook`` only: the error below which the rounds end, as a share of the
+            records, in (0, 1].
 
     Reference: Hardt, Ligett and McSherry (2012).
     """
@@ -393,7 +396,7 @@ class MWEM(plans.Mechanism):
     def plan(
         self, domain: Domain, workload: Workload, guarantee: Guarantee, num_records: NumRecords
     ) -> plans.MarginalsPlan:
-        """Returns what will be measured, or how rounds will share the budget."""
+        """Returns the plan of the measurements or rounds."""
         plans.check_request(domain, workload, guarantee, num_records)
         if self.calibration == "textbook":
             rounds = None if self.num_rounds == "annealed" else self.num_rounds

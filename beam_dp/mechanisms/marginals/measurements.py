@@ -1,13 +1,14 @@
-"""Noisy measurements of tables: what to measure, how precisely, and how the noise is drawn.
+"""Noisy measurements of tables: their choice, their precision, and the drawing of noise.
 
 A *table* measurement adds independent noise to every cell of a marginal. A *residual* measurement
-adds it to what the marginal says that no smaller one does: its projection on the functions that
-depend on all of its attributes. Residuals of different attribute sets are orthogonal, so that
-nothing is paid for twice (Xiao, He, Zhang and Kifer, 2023, ResidualPlanner).
+adds noise to the part of a marginal that smaller marginals do not show: the marginal's projection
+on the functions that depend on all of its attributes. Residuals of different attribute sets are
+orthogonal, so information is never paid for twice (Xiao, He, Zhang and Kifer, 2023,
+ResidualPlanner).
 
-A strategy decides from public numbers what to measure. Its objective is the mean squared error of
-a cell, averaged over the marginals of the workload by their weights, of the unbiased estimate.
-Fitting lowers it further, for every strategy.
+A strategy chooses the measurements from public numbers. Its objective is the mean squared error of
+a cell in the unbiased estimate, averaged over the workload's marginals with their weights. Fitting
+lowers the error further, for every strategy.
 """
 
 from __future__ import annotations
@@ -37,10 +38,10 @@ Names = tuple[str, ...]
 
 
 class Measurement(MeasuredTable):
-    """One noisy measurement, and how it is drawn."""
+    """One noisy measurement of a table, with a method that draws it."""
 
     def draw(self, marginals: Marginals, noise: NoiseSource) -> NDArray[np.float64]:
-        """Returns the noisy table, in records, from exact tables: the only step that sees them."""
+        """Returns the noisy table, in records. Only this step sees the exact tables."""
         exact = marginals.marginal(self.names)
         if self.kind == "residual":
             exact = residual_query(exact, self.grid)
@@ -53,17 +54,17 @@ class Measurement(MeasuredTable):
 def residual_query(table: NDArray[np.int64], grid: int) -> NDArray[np.int64]:
     """Returns ``grid`` times the residual of a table, exactly, in integers modulo 2^64.
 
-    Noise is added modulo 2^64, too, so that a sum which wraps is the true one with its noise,
-    reduced: as private as that, for any counts. Tables are not clipped here. Residuals of several
-    tables are measured together, and what a replacement moves of all of them follows from where
-    its two records agree; tables that were clipped each by itself would not know. Sums are right
-    while ``grid`` times the records is below 2^63; a larger public number is refused when planning.
+    Noise is added modulo 2^64, too, so a sum that wraps is the true noisy sum modulo 2^64, and as
+    private for any counts. Tables are not clipped here. Residuals of several tables are measured
+    together, and their joint change by a replacement depends on the attributes in which the two
+    records agree. Clipping each table separately would break this dependence. Sums are correct if
+    ``grid`` times the number of records is below 2^63; planning refuses a larger public number.
 
-    Along an axis of size s the residual is the table less its mean; s times it is whole.
+    Along an axis of size s, the residual is the table minus its mean; s times the residual is a
+    whole number.
 
-    Returns:
-        same shape, int64. One more record changes it by ``grid^2 prod(1 - 1 / size)`` in squared
-        L2 norm.
+    Returns: shape of ``table``, int64. One more record changes the result by ``grid^2 prod(1 - 1 /
+        size)`` in squared L2 norm.
     """
     cells = math.prod(table.shape)
     if grid % cells:
@@ -84,7 +85,7 @@ def freedoms(shape: Iterable[int]) -> int:
 
 
 def closure_of(sets: Iterable[Support]) -> list[Support]:
-    """Returns all subsets of attribute sets, the empty one included, smallest first.
+    """Returns all subsets of attribute sets, including the empty set, smallest first.
 
     Example:
         >>> closure_of([(0, 2), (1,)])
@@ -95,46 +96,48 @@ def closure_of(sets: Iterable[Support]) -> list[Support]:
 
 
 def num_noisy_cells(domain: Domain, measurements: Iterable[Measurement]) -> int:
-    """Returns how many cells get noise."""
+    """Returns the number of cells that get noise."""
     return sum(
         math.prod(domain.shape[axis] for axis in domain.axes(measurement.names))
         for measurement in measurements
     )
 
 
-# On a grid this fine the discreteness of Gaussian noise costs less than 1e-6 of it.
+# On a grid this fine, discreteness enlarges Gaussian noise by a factor below 1 + 1e-6.
 _GRID_DEVIATIONS = 4096
 # Interactions of three and more attributes are weak in tables of people, and the fit recovers much
-# of them from the lower ones: noise goes there first. On eight tables of 5 to 16 attributes and
-# epsilon 0.1 and 1 this deviation an order lowered the fitted error by 2 to 9 % where noise is
-# strong, and raised it by 1 % at most where it is weak; 1.4 does about the same.
+# of them from lower orders, so higher orders get more noise. On eight tables of 5 to 16 attributes
+# and epsilon 0.1 and 1, this factor per order lowered the fitted error by 2 to 9 % if noise is
+# strong, and raised it by at most 1 % if noise is weak; 1.4 is about as good.
 _HIGH_ORDER_DEVIATION = 1.25
-# The number of records matters little to any one cell, but it scales them all: where it is
-# private it gets at least this share of the budget.
+# The number of records matters little to a single cell but scales all cells. A private number of
+# records gets at least this share of the budget.
 TOTAL_SHARE = 0.02
-# All records of a unit agree in what they add to the total, however different they are: the more it
-# gets, the fewer of them are kept. Of flights of planes this share keeps a few percent more than
-# 0.02 does, and lowers errors by a tenth; a smaller one gains no more.
+# All records of a unit add the same to the total, however different the records are: the larger the
+# total's share, the fewer records are kept. For flights of planes, this share keeps a few percent
+# more records than 0.02 and lowers errors by a tenth; a smaller share gains no more.
 _UNIT_COST_TOTAL_SHARE = 0.005
-# Noise for units of many records is strong: there this deviation an order was better than the other
-# or as good, for flights of planes and for nltcs and seven columns of adult dealt out to units.
+# Noise for units of many records is strong: this factor per order was at least as good as the other
+# one for flights of planes, and for nltcs and seven columns of adult dealt out to units.
 _UNIT_COST_HIGH_ORDER_DEVIATION = 2.5
-# Shares of Laplace tables are looked for in so many steps at most, until they move this little.
+# The search for shares of Laplace tables: the largest number of steps, and the change of the shares
+# that ends the search.
 _MAX_SHARE_STEPS = 100
 _SHARE_TOLERANCE = 1e-4
-# No table gets less than this part of an equal share, lest its noise not fit.
+# Every table gets at least this fraction of an equal share, so that its noise stays in range.
 _LEAST_SHARE = 2.0**-10
-# Patterns of agreement between two records are enumerated up to this many attributes.
+# The largest number of attributes for which patterns of agreement are enumerated.
 _MAX_PATTERN_ATTRIBUTES = 20
-# A card's precisions are those of a plan but for rounding; the search for a bound may then end a
-# little elsewhere, and whoever verifies the card must not find less noise than it needs.
+# The precisions on a card equal those of the plan up to rounding, which may slightly change the
+# result of the search for a bound. The margin keeps a verification of the card from finding too
+# little noise.
 _SEARCH_MARGIN = 1e-7
 
 
 def predicted_variance(
     workload: Workload, measurements: Iterable[Measurement], total_is_public: bool
 ) -> float:
-    """Returns the objective: the predicted mean variance of a cell, in squared records."""
+    """Returns a strategy's objective: the predicted mean variance of a cell, in squared records."""
     domain = workload.domain
     supports = [domain.axes(names) for names in workload.closure()]
     variances = measured_tables.support_variances(domain, supports, measurements, total_is_public)
@@ -153,7 +156,7 @@ def residual_strategy(
 ) -> tuple[Measurement, ...]:
     """Returns Gaussian measurements of all residuals with the best variances for the workload.
 
-    ``max_unit_cost``: C, where a unit's records are limited by it.
+    ``max_unit_cost``: the limit C on the cost of a unit's records, or None.
 
     Privacy: (epsilon, delta), delta > 0, calibrated exactly: the vector of all residuals is one
     Gaussian mechanism whose mu^2 is the sum over residuals of (its L2 sensitivity / its standard
@@ -185,9 +188,9 @@ def residual_measurements(
 ) -> tuple[Measurement, ...]:
     """Returns Gaussian measurements of some residuals, with the best variances for a workload.
 
-    ``supports``: attribute sets, as ascending axes; () is the total.
-    ``max_unit_cost``: C, where what a unit's records cost together is limited to that of C
-    equal records (``unit_costs``); else k records are as many equal ones.
+    ``supports``: the attribute sets to measure, as ascending axes; () is the total.
+    ``max_unit_cost``: the limit C: the joint cost of a unit's records is at most that of C equal
+    records (``unit_costs``). With None, the k records of a unit are assumed to be equal.
 
     Privacy: mu-Gaussian, but for the discreteness that ``discrete_gaussian_mu`` makes room for.
     """
@@ -214,7 +217,7 @@ def residual_measurements(
     sensitivity = equal_records * residual_sensitivity(
         domain, chosen, 1 / shares, guarantee.neighboring
     )
-    # More than a sum of so many terms, each of a few operations an attribute, can err.
+    # More than the rounding error of a sum of this many terms with a few operations per attribute.
     ratio = sensitivity / mu
     factor = raised(ratio * ratio, 4 * len(chosen) + 64 * domain.num_attributes)
     return tuple(
@@ -229,14 +232,14 @@ def residual_sensitivity(
     precisions: NDArray[np.float64],
     neighboring: Neighboring,
 ) -> float:
-    """Returns the root of the largest sum of precision x (change of a residual)^2, one record.
+    """Returns the root of the largest sum of precision x (change of a residual)^2 by one record.
 
     Under add-or-remove-one every record costs the same. Under replace-one the two records'
     residuals overlap where the records agree; all patterns of agreement are tried up to 20
     attributes, and ``least_overlap`` bounds the rest. A replaced record may also leave the
     domain, or come from outside: then only one of the two counts.
 
-    ``precisions``: one over their variances, shape (len(supports),). They make the result an L2
+    ``precisions``: 1 / variance per support, shape (len(supports),). The result is then an L2
     sensitivity in units of the noise.
     """
     norms = np.array([residual_norm(domain.shape[axis] for axis in s) for s in supports])
@@ -248,7 +251,7 @@ def residual_sensitivity(
         least = least_overlap(domain.shape, supports, precisions)
         return math.sqrt(max(one, 2 * one - 2 * least)) * (1 + _SEARCH_MARGIN)
     overlaps = agreement_overlaps(domain, used, supports, precisions)
-    # An attribute of one code cannot differ.
+    # Records cannot differ in an attribute of one code.
     different = overlaps[tuple(slice(int(domain.shape[axis] == 1), 2) for axis in used)]
     return math.sqrt(max(one, 2 * one - 2 * float(different.min())))
 
@@ -258,7 +261,7 @@ def table_strategy(
 ) -> tuple[Measurement, ...]:
     """Returns Laplace measurements of whole tables.
 
-    ``shares``: of epsilon, > 0, one a table, whatever they add up to; by default equal ones.
+    ``shares``: relative shares of epsilon, one per table, > 0, with any sum; equal by default.
 
     Privacy: epsilon, pure. A record changes one cell of each table by 1, a replacement two; k
     records of a unit k times as many: the scale of a table is that L1 sensitivity over its part of
@@ -275,16 +278,16 @@ def table_strategy(
 
 
 def fine_grid(variance: Fraction) -> int:
-    """Returns how many grid units make one record, so that Gaussian noise is all but continuous."""
+    """Returns the grid units per record that make Gaussian noise almost continuous."""
     return max(1, math.ceil(_GRID_DEVIATIONS / root_up(variance)))
 
 
 def gaussian_table(names: Names, guarantee: Guarantee, mu: float) -> Measurement:
     """Returns a Gaussian measurement of one whole table, on a fine grid.
 
-    Privacy: mu-Gaussian, but for the discreteness that ``discrete_gaussian_mu`` makes room for. A
-    record changes one cell by 1, a replacement two; k records of a unit k times as much: the
-    squared L2 sensitivity is k^2, or 2 k^2.
+    Privacy: mu-Gaussian, but for the discreteness that ``discrete_gaussian_mu`` makes room for.
+    Adding or removing a record changes one cell by 1; replacing a record changes two cells. A unit
+    with k records changes the cells k times as much, so the squared L2 sensitivity is k^2 or 2 k^2.
     """
     squared_norm = guarantee.max_records_per_unit**2 * guarantee.neighboring.num_moved
     variance = Fraction(squared_norm) / Fraction(mu) ** 2
@@ -296,12 +299,12 @@ def gaussian_table(names: Names, guarantee: Guarantee, mu: float) -> Measurement
 def best_table_strategy(
     workload: Workload, guarantee: Guarantee, total_is_public: bool, max_cells: int
 ) -> tuple[Measurement, ...]:
-    """Returns the table strategy with the least predicted error.
+    """Returns the table strategy with the smallest predicted error.
 
-    Fewer tables share the budget when small ones are united into larger ones, whose marginals
-    then sum more noise. All unions that ``merge_tables`` makes for limits that double are
-    compared, from the marginals themselves to the joint table of all their attributes, each with
-    the best shares for its tables and with equal ones.
+    If small tables are united into larger tables, fewer tables share the budget, but their
+    marginals sum more noise. This function compares the unions from ``merge_tables`` for doubling
+    size limits, from the marginals themselves to the joint table of all attributes, each with the
+    best shares and with equal shares.
     """
     domain = workload.domain
     largest = max(
@@ -322,9 +325,9 @@ def best_table_strategy(
 
 
 def _benefits(workload: Workload, supports: Iterable[Support]) -> dict[Support, float]:
-    """Returns what the variance of each residual adds to the objective, times all weights.
+    """Returns the coefficient of each residual's variance in the objective, times all weights.
 
-    Residuals that nothing of the workload holds, or with an attribute of one code, are left out.
+    Leaves out residuals outside the workload, or with an attribute of one code.
     """
     domain = workload.domain
     wanted = dict.fromkeys(supports, 0.0)
@@ -342,7 +345,7 @@ def _benefits(workload: Workload, supports: Iterable[Support]) -> dict[Support, 
 def _best_shares(
     workload: Workload, tables: Sequence[Names], total_is_public: bool
 ) -> list[float] | None:
-    """Returns the shares of epsilon for tables that minimise the predicted variance, or nearly.
+    """Returns the shares of epsilon for tables that (nearly) minimise the predicted variance.
 
     A table with a share x measures a residual with a precision of a x^2, where 1 / a cells are
     summed; residuals that several tables hold add their precisions up, and the objective is the
@@ -353,11 +356,10 @@ def _best_shares(
     some are, the objective is not convex and the end is a local minimum: of 20 covers of four
     workloads at most 1.5 % above the best end of six random starts, and mostly the same.
 
-    Discrete noise has the variance of continuous noise where that is large; where it is small,
+    Discrete noise has the variance of continuous noise if the variance is large; if it is small,
     equal shares may be better.
 
-    Returns:
-        One share a table; None where nothing is worth measuring.
+    Returns: One share per table; None if no table is worth measuring.
 
     Reference: Hunter and Lange (2004) for minimising by such bounds.
     """
@@ -394,7 +396,7 @@ def _best_shares(
 
 
 def _residual_measurement(domain: Domain, support: Support, variance: float) -> Measurement:
-    """Returns a residual measurement whose noise is at least as private as a continuous one's."""
+    """Returns a residual measurement with noise at least as private as continuous noise."""
     cells = math.prod(domain.shape[axis] for axis in support)
     grid = cells * max(1, math.ceil(_GRID_DEVIATIONS / (math.sqrt(variance) * cells)))
     scale = discrete_parameter(Fraction(variance) * grid**2)

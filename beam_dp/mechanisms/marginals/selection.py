@@ -1,10 +1,11 @@
-"""Select, measure, fit: MWEM for workloads that no one model can hold.
+"""Select, measure, fit: MWEM for workloads that do not fit one model.
 
-Four steps share the budget. All attributes are measured alone. Then every pair of attributes of
-the workload gets a noisy score: how far it is from independent. The pairs that promise to lower
-the error most, and fit one junction tree, are measured. A last check adds a few of which the fit
-to all this has a cell very wrong. Each step is a Gaussian mechanism, or no less private than one,
-so the steps together cost what one does, whatever the earlier ones said.
+Four steps share the budget. The first step measures every attribute alone. The second step gives
+every pair of attributes in the workload a noisy score, the pair's distance from independence. The
+third step measures the pairs that promise to lower the error most and fit one junction tree. The
+last check adds a few pairs for which the fit has a very wrong cell. Each step is a Gaussian
+mechanism, or at least as private, so the steps together cost as much as one Gaussian mechanism, for
+any results of earlier steps.
 """
 
 from __future__ import annotations
@@ -37,8 +38,9 @@ from beam_dp.releases.synthetic_database.measured_tables import IndependentTable
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 from beam_dp.summaries.histogram import Marginals
 
-# Of mu^2. The scores need little: each is one number of sensitivity 1. What the attributes alone
-# get is not lost, because they are measured again with the pairs and both are combined.
+# Shares of mu^2. The scores need little: each score is one number of sensitivity 1. The share for
+# single attributes is not lost: attributes are measured again with the pairs, and both measurements
+# are combined.
 _ATTRIBUTES_SHARE = 0.1
 _SCORES_SHARE = 0.05
 _PAIRS_SHARE = down(1 - Fraction(_ATTRIBUTES_SHARE) - Fraction(_SCORES_SHARE))
@@ -47,7 +49,7 @@ _GRID_DEVIATIONS = 4096
 
 @dataclasses.dataclass(frozen=True)
 class SelectionBudget:
-    """What each step spends, as mu, and the noise of the scores."""
+    """The mu that each step spends, and the noise of the scores."""
 
     attributes: float
     pairs: float
@@ -57,16 +59,16 @@ class SelectionBudget:
 
     @property
     def score_deviation(self) -> float:
-        """Standard deviation of the noise of a score, in records."""
+        """The standard deviation of the noise of a score, in records."""
         return self.score_scale / self.score_grid
 
     def chosen(self, num_choices: int) -> float:
-        """Returns the mu of the chosen pairs, given the number of choices of the last check."""
+        """Returns the mu left for the chosen pairs, given the last check's number of choices."""
         return root_down(Fraction(self.pairs) ** 2 - num_choices * self.check.squared_mu)
 
 
 def selection_budget(guarantee: Guarantee, num_pairs: int) -> SelectionBudget:
-    """Splits the mu of a guarantee.
+    """Splits the mu of a guarantee among the steps.
 
     Privacy: the mu of Gaussian mechanisms add up in squares, also where a later one is chosen by
     what earlier ones said (Dong, Roth and Su, 2022, Corollary 2); ``discrete_gaussian_mu`` has room
@@ -91,9 +93,9 @@ def selection_budget(guarantee: Guarantee, num_pairs: int) -> SelectionBudget:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SelectionPlan(plans.MarginalsPlan):
-    """The plan of selecting pairs by noisy scores, measuring them once, and checking the others.
+    """A plan that selects pairs by noisy scores, measures each once, and checks the others.
 
-    ``pairs``: the pairs that get a score, as ascending axes.
+    ``pairs``: the pairs with a score, as ascending axes.
     """
 
     strategy: ClassVar[str] = "selection"
@@ -104,9 +106,9 @@ class SelectionPlan(plans.MarginalsPlan):
 
     @property
     def most_measured(self) -> tuple[Measurement, ...]:
-        """What would be measured if every pair were chosen: no choice has more noise in a pair.
+        """The measurements if every pair were chosen, which have the most noise per pair.
 
-        More pairs have more noise each, and less is left to them the more choices there are.
+        With more pairs, each pair has more noise, and more choices leave less budget for the pairs.
         """
         workload, guarantee, budget = self.workload, self.guarantee, self.budget
         chosen = _pair_measurements(workload, guarantee, budget, self._num_choices([]), self.pairs)
@@ -118,7 +120,7 @@ class SelectionPlan(plans.MarginalsPlan):
         return (*self.measurements, *noisier)
 
     def _num_choices(self, chosen: Sequence[Support], num_records: float = math.inf) -> int:
-        """Returns how many choices the last check makes where these pairs are chosen by scores."""
+        """Returns the last check's number of choices if these pairs are chosen by scores."""
         return pair_scores.num_choices(
             self.budget.check, len(self.pairs) - len(chosen), num_records
         )
@@ -153,7 +155,7 @@ class SelectionPlan(plans.MarginalsPlan):
         tables: list[NDArray[np.float64]] = []
 
         def measure(number: int, more: Sequence[Measurement]) -> None:
-            # Not measurement by measurement: how many there are may follow from noise.
+            # Measurements are not reported one by one: their number may depend on noise.
             if progress is not None:
                 progress("measure", number, 3)
             measurements.extend(more)
@@ -211,7 +213,7 @@ class SelectionPlan(plans.MarginalsPlan):
 def plan_selection(
     workload: Workload, guarantee: Guarantee, num_records: NumRecords
 ) -> SelectionPlan:
-    """Returns the plan of selecting pairs by noisy scores, and checking those that are left out.
+    """Returns the plan that selects pairs by noisy scores and checks the remaining pairs.
 
     Privacy: (epsilon, delta), delta > 0, for the relation and unit of the guarantee; see
     ``selection_budget``. The loss is mu-Gaussian.
@@ -236,7 +238,7 @@ def plan_selection(
     check = budget.check
     scales = [budget.score_scale, check.choice_scale * pair_scores.score_grid(check.choice_scale)]
     check_noise(guarantee, [*scales, *(each.scale for each in plan.most_measured)])
-    # What one measurement may have alone has the finest grid.
+    # The grid is finest if a single measurement gets the whole budget.
     plans.check_sums(
         num_records, (*attributes, *_pair_measurements(workload, guarantee, budget, 0, []))
     )
@@ -251,7 +253,7 @@ def noisy_scores(
     budget: SelectionBudget,
     noise: NoiseSource,
 ) -> dict[Support, float]:
-    """Returns the noisy L1 distance of each pair from its hypothetical answer, in records."""
+    """Returns, per pair, the noisy L1 distance between its table and a hypothesis, in records."""
     if not pairs:
         return {}
     exact = [
@@ -269,7 +271,7 @@ def _independent_tables(
     measurements: Sequence[Measurement],
     tables: Sequence[NDArray[np.float64]],
 ) -> IndependentTables:
-    """Returns the tables that pairs would have if attributes were independent."""
+    """Returns the tables of pairs under independent attributes."""
     singles = _singles(plan.domain)
     basis = synthesis.plan_basis(plan, singles)
     _, total, log_weights = synthesis.independent_start(plan, basis, measurements, tables)
@@ -283,7 +285,7 @@ def _independent_tables(
 def _attribute_measurements(
     workload: Workload, guarantee: Guarantee, num_records: NumRecords, mu: float
 ) -> tuple[Measurement, ...]:
-    """Returns the measurements of the first step: every attribute, and a private total."""
+    """Returns the measurements of the first step: all attributes and, if private, the total."""
     supports = _singles(workload.domain)
     if num_records == "noisy":
         supports.append(())
@@ -297,7 +299,7 @@ def _pair_measurements(
     num_choices: int,
     pairs: Sequence[Support],
 ) -> tuple[Measurement, ...]:
-    """Returns the measurements of chosen pairs, and of every attribute once more."""
+    """Returns the measurements of the chosen pairs and, again, of every attribute."""
     supports = [each for each in closure_of([*pairs, *_singles(workload.domain)]) if each]
     return residual_measurements(workload, supports, guarantee, budget.chosen(num_choices))
 
@@ -305,10 +307,10 @@ def _pair_measurements(
 def _added_measurements(
     workload: Workload, guarantee: Guarantee, budget: SelectionBudget, pairs: Iterable[Support]
 ) -> list[Measurement]:
-    """Returns the measurements of pairs that the last check adds, each by itself.
+    """Returns the measurements of the pairs that the last check adds, one per pair.
 
-    So the noise of a pair follows from the pair, not from what else is added: bounds rely on it
-    (``NoiseBounds``).
+    The noise of a pair then depends only on the pair, not on other added pairs; ``NoiseBounds``
+    relies on this.
     """
     return [
         each
@@ -318,10 +320,10 @@ def _added_measurements(
 
 
 def _pairs(workload: Workload) -> list[Support]:
-    """Returns the pairs of attributes that some marginal of the workload holds.
+    """Returns the pairs of attributes in the marginals of the workload.
 
-    A pair whose table alone is larger than a tree may be is never measured, and one with an
-    attribute of one code says no more than the other attribute does.
+    Leaves out pairs with a table larger than the limit for a tree, and pairs with an attribute of
+    one code, which show no more than the other attribute.
     """
     domain = workload.domain
     pairs = {
@@ -339,7 +341,7 @@ def _singles(domain: Domain) -> list[Support]:
 
 
 def _with_singles(domain: Domain, sets: Sequence[Support]) -> list[Support]:
-    """Returns some attribute sets, and every attribute that none of them holds."""
+    """Returns some attribute sets, and every attribute outside these sets."""
     held = set().union(*sets)
     return [*sets, *(each for each in _singles(domain) if not held.issuperset(each))]
 
