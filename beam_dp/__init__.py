@@ -6,12 +6,9 @@ is first used, so that ``import beam_dp`` stays quick and needs no Beam.
 
 from __future__ import annotations
 
-import ast
-import importlib
-import pathlib
 from typing import TYPE_CHECKING, Any
 
-from beam_dp.installed import missing_part
+from beam_dp.installed import from_home, homes_of
 
 if TYPE_CHECKING:
     from beam_dp.cli.releases import report as report
@@ -140,33 +137,13 @@ if TYPE_CHECKING:
     from beam_dp.windows.unit import WindowUnit as WindowUnit
 
 
-def _homes() -> dict[str, str]:
-    """Returns the module of each name that the imports above give to type checkers."""
-    tree = ast.parse(pathlib.Path(__file__).read_text("utf-8"))
-    block = next(node for node in tree.body if isinstance(node, ast.If))
-    return {
-        alias.name: node.module or ""
-        for node in block.body
-        if isinstance(node, ast.ImportFrom)
-        for alias in node.names
-    }
-
-
-_HOMES = _homes()
+_HOMES = homes_of(__file__)
 
 __all__ = sorted(_HOMES)
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    try:
-        return getattr(importlib.import_module(_HOMES[name]), name)
-    except ModuleNotFoundError as error:
-        cure = missing_part(error)
-        if cure is None:
-            raise
-        raise ModuleNotFoundError(f"beam_dp.{name}: {cure}", name=error.name) from None
+    return from_home(__name__, _HOMES, name)
 
 
 def __dir__() -> list[str]:

@@ -1,8 +1,12 @@
-"""The libraries that the package needs, and the messages about missing ones."""
+"""The libraries that the package needs, and names whose modules are imported at their first use."""
 
 from __future__ import annotations
 
+import ast
 import importlib.util
+import pathlib
+from collections.abc import Mapping
+from typing import Any
 
 # Each with a module that shows whether it can be loaded. These suffice to read a release.
 READING = {
@@ -46,3 +50,28 @@ def missing_part(error: ModuleNotFoundError) -> str | None:
     if package is None:
         return None
     return f"{package} is not installed, and what makes releases needs it: pip install beam_dp"
+
+
+def homes_of(file: str) -> dict[str, str]:
+    """Returns the module of each name that a package imports for type checkers."""
+    tree = ast.parse(pathlib.Path(file).read_text("utf-8"))
+    block = next(node for node in tree.body if isinstance(node, ast.If))
+    return {
+        alias.name: node.module or ""
+        for node in block.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+
+
+def from_home(package: str, homes: Mapping[str, str], name: str) -> Any:
+    """Returns a name of a package from its module, which it imports at the first use."""
+    if name not in homes:
+        raise AttributeError(f"module {package!r} has no attribute {name!r}")
+    try:
+        return getattr(importlib.import_module(homes[name]), name)
+    except ModuleNotFoundError as error:
+        cure = missing_part(error)
+        if cure is None:
+            raise
+        raise ModuleNotFoundError(f"{package}.{name}: {cure}", name=error.name) from None

@@ -19,8 +19,8 @@ from beam_dp.mechanisms.sketches.errors import KeyProfile
 from beam_dp.mechanisms.sketches.plan import DEFAULT_SIZE
 from beam_dp.planning.job import Option, PlanningJob, SparsePlanningJob
 from beam_dp.planning.query_counts import QueryCountJob
+from beam_dp.planning.ranking import WindowsOption
 from beam_dp.planning.target import Target
-from beam_dp.planning.windows import WindowsOption
 from beam_dp.privacy.guarantee import Neighboring
 from beam_dp.queries.linear_workload import LinearWorkload, parse_linear_workload
 from beam_dp.queries.workload import Workload, parse_workload

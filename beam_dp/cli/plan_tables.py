@@ -17,9 +17,13 @@ from beam_dp.flags.flag import number
 from beam_dp.flags.windows import read_horizon, read_measured, read_window_unit
 from beam_dp.planning.job import Option, PlanningJob, SparseOption, SparsePlanningJob
 from beam_dp.planning.query_counts import count_queries
-from beam_dp.planning.ranking import rank_mechanisms, rank_sparse_mechanisms
+from beam_dp.planning.ranking import (
+    WindowsOption,
+    rank_mechanisms,
+    rank_sparse_mechanisms,
+    rank_window_strategies,
+)
 from beam_dp.planning.target import Target, rank_for_target, rank_windows_for_target
-from beam_dp.planning.windows import WindowsOption, rank_window_strategies
 from beam_dp.privacy.guarantee import Guarantee, large_epsilon
 from beam_dp.queries.workload import Workload, parse_workload
 from beam_dp.reports.terminal import counted, guarantee_text, plain_table, short

@@ -145,7 +145,7 @@ def universe_elements(values: Any, key: HashKey, name: str = "element") -> Words
     """
     if isinstance(values, str | bytes):
         raise InputError(name, values, "must be a list or an array of elements, not one element")
-    if _is_arrow(values):
+    if type(values).__module__.partition(".")[0] == "pyarrow":
         return _arrow_elements(values, key, name)
     if isinstance(values, np.ndarray):
         if values.ndim != 1:
@@ -195,10 +195,6 @@ def _fingerprints(values: Iterable[bytes], key: HashKey, kind: bytes) -> Words:
         return result
 
     return np.frombuffer(b"".join(map(digest, values)), dtype="<u8").astype(np.uint64)
-
-
-def _is_arrow(values: object) -> bool:
-    return type(values).__module__.partition(".")[0] == "pyarrow"
 
 
 def _arrow_elements(values: Any, key: HashKey, name: str) -> Words:

@@ -11,8 +11,7 @@ from typing import Any, Generic, TypeVar
 from beam_dp.checks import checked_number
 from beam_dp.errors import InputError
 from beam_dp.planning.job import Option, PlanningJob, SparsePlanningJob
-from beam_dp.planning.ranking import option_makers
-from beam_dp.planning.windows import WindowsOption
+from beam_dp.planning.ranking import WindowsOption, option_makers
 from beam_dp.privacy.guarantee import MAX_EPSILON
 
 # Every tried epsilon has four digits, so that the printed one is exactly the planned one.

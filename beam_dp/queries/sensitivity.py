@@ -43,7 +43,7 @@ class WorkloadSensitivity:
     @property
     def l2(self) -> int:
         """2^16 times the L2 sensitivity, rounded up to an integer."""
-        return _root_up(self.l2_squared)
+        return math.isqrt(self.l2_squared - 1) + 1 if self.l2_squared else 0
 
 
 def workload_sensitivity(
@@ -294,8 +294,3 @@ def _largest(distances: tuple[NDArray[np.int64], NDArray[np.int64]]) -> Pair:
 
 def _worse(one: Pair, other: Pair) -> Pair:
     return max(one[0], other[0]), max(one[1], other[1])
-
-
-def _root_up(square: int) -> int:
-    """Returns the smallest integer whose square is at least ``square``."""
-    return math.isqrt(square - 1) + 1 if square else 0

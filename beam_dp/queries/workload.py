@@ -207,7 +207,7 @@ def parse_workload(spec: str, domain: Domain) -> Workload:
                 condition = getattr(error, "condition", "is too long a number")
                 raise InputError("workload", spec, f"the number of ways {condition}") from None
         tables = tuple(
-            tuple(_split_name(part, domain) for part in table.split(","))
+            tuple(part if part in domain else part.strip() for part in table.split(","))
             for table in rest.split(";")
         )
         return Workload(domain, tables)
@@ -239,11 +239,6 @@ def _parse_lines(text: str, source: str, domain: Domain) -> Workload:
     if not tables:
         raise InputError("workload", source, "must hold at least one marginal")
     return Workload(domain, tuple(tables), tuple(weights))
-
-
-def _split_name(part: str, domain: Domain) -> str:
-    """Returns a name as written, or stripped of blanks if only the stripped name is known."""
-    return part if part in domain else part.strip()
 
 
 def _in_domain_order(domain: Domain, names: Any) -> Names:

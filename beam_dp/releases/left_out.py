@@ -39,7 +39,7 @@ class LeftOut:
 
     def __post_init__(self) -> None:
         given = [*self.counts.values(), *([] if self.impossible is None else [self.impossible])]
-        if not all(_is_count(value) for value in given):
+        if not all(is_integer(value) and -(2**63) <= value < 2**63 for value in given):
             raise InputError("left_out", "counts", "must be integers of 64 bits")
         for name in ("scale", *_ERRORS):
             if not _is_number(getattr(self, name)):
@@ -100,10 +100,6 @@ class LeftOut:
         if parsed.get("sum") != found.total:
             raise InputError("left_out", "sum", f"must be that of the counts, {found.total}")
         return found
-
-
-def _is_count(value: object) -> bool:
-    return is_integer(value) and -(2**63) <= value < 2**63
 
 
 def _is_number(value: object) -> bool:

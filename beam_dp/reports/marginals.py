@@ -138,7 +138,8 @@ class Marginals:
         # The attribute with fewer groups becomes the columns, because phones are narrow.
         if num_columns > len(groups[0]):
             turned = np.arange(len(cells)).reshape(-1, num_columns).T.ravel()
-            cells = [_turned(cells[place]) for place in turned.tolist()]
+            found = (cells[place] for place in turned.tolist())
+            cells = [dataclasses.replace(each, labels=each.labels[::-1]) for each in found]
             names, num_columns = names[::-1], len(groups[0])
         first, second = names
         told = f"Records by {first[:60]} and {second[:60]}: {_in_words(cells)}"
@@ -296,10 +297,6 @@ def _cell_name(names: Sequence[str], cell: Cell) -> str:
     return ", ".join(
         f"{name[:60]} {label[:60]}" for name, label in zip(names, cell.labels, strict=True)
     )
-
-
-def _turned(cell: Cell) -> Cell:
-    return dataclasses.replace(cell, labels=cell.labels[::-1])
 
 
 def _in_words(cells: Sequence[Cell]) -> str:

@@ -1,33 +1,49 @@
-"""The Beam layer: thin stages around the folders that know no Beam."""
+"""The Beam layer: thin stages around the folders that know no Beam, loaded at their first use."""
 
-from beam_dp.transforms.counting.limit_contributions import LimitContributions as LimitContributions
-from beam_dp.transforms.counting.summarise import (
-    EncodeRecords as EncodeRecords,
-    KeyColumns as KeyColumns,
-    Summarise as Summarise,
-)
-from beam_dp.transforms.drawing.answer_queries import (
-    AnswerQueries as AnswerQueries,
-    AnswerSparseQueries as AnswerSparseQueries,
-    AnswerWorkload as AnswerWorkload,
-)
-from beam_dp.transforms.drawing.one_worker import AnswerBatch as AnswerBatch
-from beam_dp.transforms.drawing.release import (
-    ReleaseIntervals as ReleaseIntervals,
-    ReleaseProjection as ReleaseProjection,
-    ReleaseSyntheticDatabase as ReleaseSyntheticDatabase,
-)
-from beam_dp.transforms.drawing.release_windows import (
-    ReleaseWindows as ReleaseWindows,
-    begin_windows as begin_windows,
-)
-from beam_dp.transforms.errors import (
-    PrivateStepError as PrivateStepError,
-    ReadError as ReadError,
-    SetupError as SetupError,
-)
-from beam_dp.transforms.reading.read import ReadRecords as ReadRecords
-from beam_dp.transforms.reading.read_arrivals import ReadArrivals as ReadArrivals
-from beam_dp.transforms.reading.read_kafka import ReadKafka as ReadKafka
-from beam_dp.transforms.reading.synthetic_rows import SyntheticRows as SyntheticRows
-from beam_dp.transforms.writing import WriteAnswers as WriteAnswers, WriteRelease as WriteRelease
+from typing import TYPE_CHECKING, Any
+
+from beam_dp.installed import from_home, homes_of
+
+if TYPE_CHECKING:
+    from beam_dp.transforms.counting.limit_contributions import (
+        LimitContributions as LimitContributions,
+    )
+    from beam_dp.transforms.counting.summarise import (
+        EncodeRecords as EncodeRecords,
+        KeyColumns as KeyColumns,
+        Summarise as Summarise,
+    )
+    from beam_dp.transforms.drawing.answer_queries import (
+        AnswerQueries as AnswerQueries,
+        AnswerSparseQueries as AnswerSparseQueries,
+        AnswerWorkload as AnswerWorkload,
+    )
+    from beam_dp.transforms.drawing.one_worker import AnswerBatch as AnswerBatch
+    from beam_dp.transforms.drawing.release import (
+        ReleaseIntervals as ReleaseIntervals,
+        ReleaseProjection as ReleaseProjection,
+        ReleaseSyntheticDatabase as ReleaseSyntheticDatabase,
+    )
+    from beam_dp.transforms.drawing.release_windows import (
+        ReleaseWindows as ReleaseWindows,
+        begin_windows as begin_windows,
+    )
+    from beam_dp.transforms.errors import (
+        PrivateStepError as PrivateStepError,
+        ReadError as ReadError,
+        SetupError as SetupError,
+    )
+    from beam_dp.transforms.reading.read import ReadRecords as ReadRecords
+    from beam_dp.transforms.reading.read_arrivals import ReadArrivals as ReadArrivals
+    from beam_dp.transforms.reading.read_kafka import ReadKafka as ReadKafka
+    from beam_dp.transforms.reading.synthetic_rows import SyntheticRows as SyntheticRows
+    from beam_dp.transforms.writing import (
+        WriteAnswers as WriteAnswers,
+        WriteRelease as WriteRelease,
+    )
+
+_HOMES = homes_of(__file__)
+
+
+def __getattr__(name: str) -> Any:
+    return from_home(__name__, _HOMES, name)

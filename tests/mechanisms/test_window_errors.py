@@ -20,7 +20,7 @@ from window_plans import HORIZON_ID, RECORD, horizon_of, marginals_of, person, p
 from beam_dp.mechanisms.windows.choices import Question, mean_squared_error
 from beam_dp.mechanisms.windows.plan import WindowTablesPlan
 from beam_dp.noise.source import NoiseSource
-from beam_dp.planning.windows import rank_window_strategies
+from beam_dp.planning.ranking import rank_window_strategies
 from beam_dp.releases.windows.release import HorizonRelease
 from beam_dp.testing import audit
 from beam_dp.windows.horizon import Blocks

@@ -12,7 +12,7 @@ from plan_words import WINDOWS, argv
 
 from beam_dp.cli.main import main
 from beam_dp.domain.files import read_domain
-from beam_dp.planning.windows import rank_window_strategies
+from beam_dp.planning.ranking import rank_window_strategies
 from beam_dp.queries.workload import Workload
 from beam_dp.windows.horizon import Horizon
 from beam_dp.windows.unit import WindowUnit

@@ -154,7 +154,8 @@ class EnumerationSampler:
         logs = (losses - least) * -self._inverse_scale
         if self._has_ways:
             logs += self._log_ways[first:]
-            logs += self._prefix_log_ways(prefix)
+            ways = self._law.ways
+            logs += sum(_log_comb(ways[kind], prefix.count(kind)) for kind in set(prefix))
             if prefix:
                 # If a type is on both sides of the cut, both runs count as one run.
                 kind = prefix[-1]
@@ -176,9 +177,6 @@ class EnumerationSampler:
         weights = logs.astype(np.int64)
         weights += 2
         return losses, weights, (least, top)
-
-    def _prefix_log_ways(self, prefix: tuple[int, ...]) -> float:
-        return sum(_log_comb(self._law.ways[kind], prefix.count(kind)) for kind in set(prefix))
 
     def _sum_blocks(self) -> None:
         """Adds up the weights of every block and brings all sums to a common scale."""

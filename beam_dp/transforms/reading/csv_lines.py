@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import IO, Any
+from typing import IO
 
 import numpy as np
 import pyarrow as pa
@@ -188,7 +188,7 @@ def _read(
             quote_char=quote,
             newlines_in_values=False,
             ignore_empty_lines=len(names) > 1,
-            invalid_row_handler=_skip,
+            invalid_row_handler=lambda row: "skip",
         ),
         convert_options=pyarrow.csv.ConvertOptions(
             column_types={positions[column]: kind for column, kind in types.items()},
@@ -199,10 +199,6 @@ def _read(
         ),
     )
     return table.rename_columns(list(types))
-
-
-def _skip(row: Any) -> str:
-    return "skip"
 
 
 def _take_out_odd_quotes(block: bytes) -> tuple[bytes, list[bytes]]:

@@ -97,7 +97,8 @@ def _may_be_record(kind: Any) -> bool:
 def _is_record(kind: type) -> bool:
     if issubclass(kind, (pa.RecordBatch, pa.Table, Mapping, beam.Row)):
         return True
-    return dataclasses.is_dataclass(kind) or _is_named_tuple(kind) or is_frame_class(kind)
+    is_named_tuple = issubclass(kind, tuple) and hasattr(kind, "_fields")
+    return is_named_tuple or dataclasses.is_dataclass(kind) or is_frame_class(kind)
 
 
 def _kinds(kind: Any) -> Iterator[Kind]:
@@ -119,10 +120,6 @@ def _kinds_of_class(kind: type) -> tuple[Kind, ...]:
     # Not by the class itself: its module can draw, too.
     is_uuid = (kind.__module__, kind.__name__) == ("uuid", "UUID")
     return (Kind.OTHER if is_uuid or _is_record(kind) else Kind.UNKNOWN,)
-
-
-def _is_named_tuple(kind: type) -> bool:
-    return issubclass(kind, tuple) and hasattr(kind, "_fields")
 
 
 def _derived(kind: type) -> Iterator[type]:
