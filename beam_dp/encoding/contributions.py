@@ -61,10 +61,7 @@ def split_by_unit(
 def add_identical(
     units: NDArray[np.uint64], words: Columns, counts: NDArray[np.int64]
 ) -> tuple[NDArray[np.uint64], Columns, NDArray[np.int64]]:
-    """Returns the identical records of each unit as one, with the sum of their counts.
-
-    Returns them unchanged if a sample has almost no identical ones: as exact, without the sort.
-    """
+    """Returns identical records of a unit as one with their sum; unchanged if a sample has few."""
     sample = slice(None, None, -(-counts.size // _SAMPLE) or 1)
     hashes = _hashes(units[:, sample], [word[sample] for word in words])
     if (hashes.size - np.unique(hashes).size) * _RARE < hashes.size:

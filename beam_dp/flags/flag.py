@@ -126,10 +126,7 @@ _SAID = {
 
 
 class Parser(argparse.ArgumentParser):
-    """An argparse parser that raises where argparse would print its usage and exit.
-
-    It refuses abbreviations: their meaning can change with a version.
-    """
+    """An argparse parser that raises instead of exiting, and refuses abbreviations."""
 
     def __init__(self, **named: Any) -> None:
         super().__init__(**{"allow_abbrev": False, **named})

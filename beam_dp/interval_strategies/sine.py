@@ -240,11 +240,7 @@ def fast_length(least: int) -> int:
 
 
 def sine_transform(values: Values) -> Values:
-    """Returns the orthonormal discrete sine transform of type 1 along the last axis.
-
-    It is its own inverse: the sum over j of sqrt(2 / (n + 1)) sin(pi i j / (n + 1)) v[j], i and j
-    from 1 to n.
-    """
+    """Returns the orthonormal discrete sine transform of type 1, its own inverse, of the last axis."""
     length = values.shape[-1]
     odd = np.zeros((*values.shape[:-1], 2 * (length + 1)))
     odd[..., 1 : length + 1] = values

@@ -73,11 +73,7 @@ class QueryCountJob:
 
 @dataclasses.dataclass(frozen=True)
 class QueryCount:
-    """How many queries one theorem allows.
-
-    ``num_queries``: the result of ``queries_allowed``; 0 also if the mechanism cannot be planned.
-    ``refusal``: why the mechanism cannot be planned; None if it can.
-    """
+    """How many queries a theorem allows; 0, and a refusal, if the mechanism cannot be planned."""
 
     mechanism: str
     calibration: Calibration

@@ -42,11 +42,7 @@ _NUMBERS_A_KEY = 2  # in a histogram: the element and its count
 
 @dataclasses.dataclass(frozen=True)
 class SparseChoice:
-    """One mechanism with its parameters, and the errors that follow.
-
-    ``error``: predicted root mean squared error of queries of the planned sparsity, in weight.
-    ``loss``: its privacy loss, for a ledger.
-    """
+    """A mechanism, its parameters, its loss, and its predicted error for the planned sparsity."""
 
     mechanism: SparseMechanism
     error: float

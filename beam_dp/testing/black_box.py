@@ -26,11 +26,7 @@ Score = Callable[[Any], float]
 
 @dataclasses.dataclass(frozen=True)
 class Event:
-    """A set of outcomes that one of two data sets makes likelier.
-
-    ``is_in``: whether an outcome belongs to it.
-    ``is_reversed``: True where the second data set is the one that makes it likelier.
-    """
+    """Outcomes that one of two data sets makes likelier: the second, if ``is_reversed``."""
 
     is_in: Callable[[Any], bool]
     is_reversed: bool

@@ -336,10 +336,7 @@ class PrivateMW(OnlineMW[LinearQuery]):
 
 
 def check_settings(name: str, value: str, saved: Any, settings: Settings) -> None:
-    """Refuses a state whose noise was drawn for settings that the plan no longer has.
-
-    Settings follow from the plan, but another version of this package may choose differently.
-    """
+    """Refuses a state with other settings than the plan's, as of another version of the package."""
     given = json.loads(json.dumps(settings.to_json()))
     held = json.loads(json.dumps(saved))
     if held != given:

@@ -234,11 +234,7 @@ _ONES = np.array([word.bit_count() for word in range(2**16)], np.uint8)
 
 
 class RowBlock(NamedTuple):
-    """Consecutive rows.
-
-    ``which``: shape (n,), for each row the place of its record in ``distinct``.
-    ``values``: for each attribute the values of the rows within their bins, if drawn.
-    """
+    """Consecutive rows: the place of each record in ``distinct``, and values drawn within bins."""
 
     distinct: NDArray[np.int64]
     which: NDArray[np.int64]
@@ -253,10 +249,7 @@ class RowBlock(NamedTuple):
 def row_blocks(
     counts: NDArray[np.int64], draw_id: str, bin_values: Mapping[str, NDArray[Any]]
 ) -> Iterator[RowBlock]:
-    """Yields the rows of a release in their order, up to 2^18 at once.
-
-    ``counts``: the number of rows of each record, >= 1.
-    """
+    """Yields the rows of a release in their order, up to 2^18 at once."""
     following = np.cumsum(counts) - counts if bin_values else None
     for distinct, which in _shuffled(counts, draw_id):
         values = {}

@@ -64,10 +64,7 @@ def column_types(schema: Schema) -> dict[str, ColumnType]:
 
 
 def time_types(schema: Schema) -> dict[str, pa.DataType]:
-    """Returns the columns whose integers are dates or times, with Arrow's types for these.
-
-    Where a union has two types that are stored as integers, which is meant is not known.
-    """
+    """Returns the columns whose integers are times, and their types; not if a union has two."""
     found = {}
     for field in schema["fields"]:
         integers = [each for each in _union(field["type"]) if _base(each) in _INTEGERS]
@@ -248,10 +245,7 @@ def range_batches(
     columns: Sequence[str],
     times: Collection[str] = (),
 ) -> Iterator[pa.RecordBatch]:
-    """Yields the records of the blocks whose preceding marker starts in ``[start, stop)``.
-
-    Ranges that cover a file yield each of its records once, wherever they are cut.
-    """
+    """Yields records of blocks whose marker starts in a range, each once for any ranges."""
     first = header.length - SYNC_BYTES
     if start <= first:
         start = first
