@@ -115,7 +115,7 @@ def test_refuses_guarantee_before_importing_the_program(changed, told, monkeypat
     def imported(name: str) -> None:
         raise AssertionError(f"{name} was imported")
 
-    monkeypatch.setattr("beam_dp.cli.main.import_program", imported)
+    monkeypatch.setattr("beam_dp.flags.command_line.import_program", imported)
     name = changed[0].partition("=")[0]
     given = [each for each in GIVEN if not each.startswith(f"{name}=")]
     assert main([RELEASE, *given, f"--input={__file__}", *changed]) == 2

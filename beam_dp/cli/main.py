@@ -9,24 +9,12 @@ import sys
 from collections.abc import Collection, Mapping, Sequence
 
 from beam_dp.errors import InputError
-from beam_dp.flags.command_line import (
-    PROGRAMS,
-    Command,
-    check_beam_names,
-    check_files,
-    command_of,
-    description_of_program,
-    flags_of_program,
-    import_program,
-    in_words_of_flags,
-    no_flag,
-    parse_own,
-)
+from beam_dp.flags import command_line
 from beam_dp.flags.flag import Flag, FlagError, Parser, listed, nearest, one_of
 from beam_dp.installed import missing_part
 
 EXIT_BAD_INPUT = 2
-PIPELINES = {program.replace("_", "-"): program for program in PROGRAMS}
+PIPELINES = {program.replace("_", "-"): program for program in command_line.PROGRAMS}
 # The other commands: the module of each, with it in COMMANDS, and its purpose.
 _MODULES = {
     "init": ("init", "a domain file from a declared schema, never records"),
@@ -72,7 +60,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         flags = chosen.flags
         return chosen.run(options) or 0
     except (FlagError, InputError) as error:
-        print(f"error: {in_words_of_flags(error, flags)}", file=sys.stderr)
+        print(f"error: {command_line.in_words_of_flags(error, flags)}", file=sys.stderr)
         return EXIT_BAD_INPUT
     except ModuleNotFoundError as error:
         cure = missing_part(error)
@@ -86,16 +74,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def command(name: str) -> Command:
+def command(name: str) -> command_line.Command:
     """Returns a command that is not a program on Beam; imports its module."""
     module = importlib.import_module(f"beam_dp.cli.{_MODULES[name][0]}")
-    found: Command = module.COMMANDS[name]
+    found: command_line.Command = module.COMMANDS[name]
     return found
 
 
 def flags_of_command(name: str) -> tuple[Flag, ...]:
     """Returns the flags of any command."""
-    return flags_of_program(PIPELINES[name]) if name in PIPELINES else command(name).flags
+    return (
+        command_line.flags_of_program(PIPELINES[name]) if name in PIPELINES else command(name).flags
+    )
 
 
 def command_parsers(
@@ -111,7 +101,7 @@ def command_parsers(
         dest="command", required=True, metavar="COMMAND", parser_class=Parser
     )
     helps = {name: text for name, (_, text) in _MODULES.items()}
-    helps |= {name: PROGRAMS[program] for name, program in PIPELINES.items()}
+    helps |= {name: command_line.PROGRAMS[program] for name, program in PIPELINES.items()}
     for name, text in helps.items():
         added = commands.add_parser(name, help=text, add_help=name in names)
         if name in names:
@@ -132,7 +122,7 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     options, unknown = parser.parse_known_args(arguments)
     if unknown and not unknown[0].startswith("-"):
         columns = [each.name for each in flags_of_command(options.command) if each.metavar == "a,b"]
-        raise no_flag(unknown[0], arguments, columns)
+        raise command_line.no_flag(unknown[0], arguments, columns)
     if unknown:
         actions = commands[options.command]._actions
         flags = [option for action in actions for option in action.option_strings]
@@ -142,14 +132,17 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
 
 def _run_pipeline(module: str, arguments: list[str]) -> int:
     """Checks the command line, and only then imports the program, and Beam."""
-    flags = flags_of_program(module)
-    given, rest = parse_own(
-        flags, arguments, program=command_of(module), description=description_of_program(module)
+    flags = command_line.flags_of_program(module)
+    given, rest = command_line.parse_own(
+        flags,
+        arguments,
+        program=command_line.command_of(module),
+        description=command_line.description_of_program(module),
     )
-    check_beam_names(rest, flags)
-    check_files(flags, given)
+    command_line.check_beam_names(rest, flags)
+    command_line.check_files(flags, given)
     _check_guarantee(flags, given)
-    code: int = import_program(module).main(arguments, (given, rest))
+    code: int = command_line.import_program(module).main(arguments, (given, rest))
     return code
 
 
@@ -162,7 +155,7 @@ def _check_guarantee(flags: Sequence[Flag], given: Mapping[str, str]) -> None:
     try:
         read_guarantee(given)
     except InputError as error:
-        raise FlagError(in_words_of_flags(error, flags)) from None
+        raise FlagError(command_line.in_words_of_flags(error, flags)) from None
 
 
 def _complete(options: argparse.Namespace) -> None:
@@ -188,4 +181,4 @@ _HOW_TO_COMPLETE = (
     "For bash: source <(beam-dp completion bash). For zsh, to a folder of $fpath: beam-dp"
     " completion zsh > DIR/_beam-dp. For fish: beam-dp completion fish | source."
 )
-COMMANDS = {"completion": Command((_SHELL,), _complete, _HOW_TO_COMPLETE)}
+COMMANDS = {"completion": command_line.Command((_SHELL,), _complete, _HOW_TO_COMPLETE)}

@@ -240,7 +240,7 @@ def fast_length(least: int) -> int:
 
 
 def sine_transform(values: Values) -> Values:
-    """Returns the orthonormal discrete sine transform of type 1, its own inverse, of the last axis."""
+    """Returns the orthonormal sine transform of type 1 of the last axis, its own inverse."""
     length = values.shape[-1]
     odd = np.zeros((*values.shape[:-1], 2 * (length + 1)))
     odd[..., 1 : length + 1] = values

@@ -10,27 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beam_dp.errors import InputError
-from beam_dp.queries.linear import (
-    VALUE_BITS,
-    Explicit,
-    Factors,
-    LinearQuery,
-    LiteralQuery,
-    Parity,
-    Product,
-    Range,
-    Shape,
-    check_codes,
-    codes_to_json,
-    complement,
-    unit_mean,
-)
+from beam_dp.queries import linear
 
-Literals = dict[int, tuple[Range, ...]]
+Literals = dict[int, tuple[linear.Range, ...]]
 
 
 @dataclass(frozen=True)
-class Disjunction(LiteralQuery):
+class Disjunction(linear.LiteralQuery):
     """A query that is 1 on the cells where at least one of two or more literals is true.
 
     It is answered as 1 minus the conjunction of the complements of the literals.
@@ -43,41 +29,43 @@ class Disjunction(LiteralQuery):
         [0.0, 1.0, 1.0, 1.0]
     """
 
-    factors = Factors(constant=1, sign=-1, divisor=1, inside=0, outside=1)
+    factors = linear.Factors(constant=1, sign=-1, divisor=1, inside=0, outside=1)
 
-    shape: Shape
+    shape: linear.Shape
     axes: tuple[int, ...]
-    ranges: tuple[tuple[Range, ...], ...]
-    _none: Product = field(init=False, repr=False, compare=False)
+    ranges: tuple[tuple[linear.Range, ...], ...]
+    _none: linear.Product = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        check_codes(self.shape, self.axes, self.ranges)
+        linear.check_codes(self.shape, self.axes, self.ranges)
         others = _complements(self)
         if len(others) < 2 or not all(others.values()):
             condition = "a disjunction must have two literals or more, none of which always holds"
             raise InputError("query", list(self.axes), condition)
-        object.__setattr__(self, "_none", Product.of(self.shape, others))
+        object.__setattr__(self, "_none", linear.Product.of(self.shape, others))
 
     @classmethod
-    def of(cls, shape: Shape, ranges: Mapping[int, tuple[Range, ...]]) -> LiteralQuery:
+    def of(
+        cls, shape: linear.Shape, ranges: Mapping[int, tuple[linear.Range, ...]]
+    ) -> linear.LiteralQuery:
         """Returns the query that is 1 if any attribute's code is in its ranges (by position).
 
         A single literal, and a query that is always 1, become a ``Product``: so equal queries
         compare equal.
         """
         if any(each == ((0, shape[axis]),) for axis, each in ranges.items()):
-            return Product(shape, (), ())
+            return linear.Product(shape, (), ())
         if len(ranges) == 1:
-            return Product.of(shape, ranges)
+            return linear.Product.of(shape, ranges)
         return cls(shape, tuple(sorted(ranges)), tuple(ranges[axis] for axis in sorted(ranges)))
 
     def count(self, counts: NDArray[np.int64]) -> int:
         """Returns 2^16 times the number of records for which the query is 1."""
-        return (int(counts.sum()) << VALUE_BITS) - self._none.count(counts)
+        return (int(counts.sum()) << linear.VALUE_BITS) - self._none.count(counts)
 
     def mean(self, weights: NDArray[np.float64]) -> float:
         """Returns the total weight of the cells where the query is 1."""
-        return unit_mean(float(weights.sum()) - self._none.mean(weights))
+        return linear.unit_mean(float(weights.sum()) - self._none.mean(weights))
 
     def add_to(self, table: NDArray[np.float64], step: float) -> None:
         """Adds ``step`` to the cells where the query is 1."""
@@ -88,45 +76,47 @@ class Disjunction(LiteralQuery):
 
     def to_json(self) -> dict[str, Any]:
         """Returns the query as JSON values."""
-        return {"disjunction_codes": codes_to_json(self.axes, self.ranges)}
+        return {"disjunction_codes": linear.codes_to_json(self.axes, self.ranges)}
 
 
-def negation(query: LinearQuery) -> LinearQuery:
+def negation(query: linear.LinearQuery) -> linear.LinearQuery:
     """Returns 1 - q in the same form as q or its dual; evaluating it costs no more than q.
 
     A conjunction becomes a disjunction of the negated literals, and vice versa. In a parity, one
     literal is negated.
 
     Example:
-        >>> negation(Product((2, 2), (0, 1), (((1, 2),), ((1, 2),)))).values().tolist()
+        >>> negation(linear.Product((2, 2), (0, 1), (((1, 2),), ((1, 2),)))).values().tolist()
         [1.0, 1.0, 1.0, 0.0]
     """
-    if isinstance(query, Explicit):
-        return Explicit(query.shape, ((1 << VALUE_BITS) - query.table).astype("<i4").tobytes())
-    assert isinstance(query, LiteralQuery)
+    if isinstance(query, linear.Explicit):
+        return linear.Explicit(
+            query.shape, ((1 << linear.VALUE_BITS) - query.table).astype("<i4").tobytes()
+        )
+    assert isinstance(query, linear.LiteralQuery)
     # A literal that is always true has no negation.
     others = {axis: ranges for axis, ranges in _complements(query).items() if ranges}
-    if isinstance(query, Parity):
+    if isinstance(query, linear.Parity):
         return _even(query, others)
     if not others:
         raise InputError("query", "not", "must not be of what holds for all records")
-    if isinstance(query, Product):
+    if isinstance(query, linear.Product):
         return Disjunction.of(query.shape, others)
-    return Product.of(query.shape, others)
+    return linear.Product.of(query.shape, others)
 
 
-def _even(query: Parity, others: Literals) -> LinearQuery:
+def _even(query: linear.Parity, others: Literals) -> linear.LinearQuery:
     """Returns the query for an even number of true literals: a parity with one literal negated."""
     if others:
         axis = min(others)
         literals = {**dict(zip(query.axes, query.ranges, strict=True)), axis: others[axis]}
-        return Parity(query.shape, query.axes, tuple(literals.values()))
+        return linear.Parity(query.shape, query.axes, tuple(literals.values()))
     if len(query.axes) % 2:
         raise InputError("query", "not", "must not be of what holds for all records")
-    return Product(query.shape, (), ())
+    return linear.Product(query.shape, (), ())
 
 
-def _complements(query: LiteralQuery) -> Literals:
+def _complements(query: linear.LiteralQuery) -> Literals:
     """Returns, for each attribute, the codes for which its literal is false (possibly empty)."""
     pairs = zip(query.axes, query.ranges, strict=True)
-    return {axis: complement(ranges, query.shape[axis]) for axis, ranges in pairs}
+    return {axis: linear.complement(ranges, query.shape[axis]) for axis, ranges in pairs}

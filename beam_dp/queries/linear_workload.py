@@ -20,6 +20,7 @@ from beam_dp.domain.attributes import nearest_known
 from beam_dp.domain.texts import json_text, parsed_lines
 from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError, magnitude, shown
+from beam_dp.queries import linear
 from beam_dp.queries.dense_tables import (
     Axes,
     Number,
@@ -29,16 +30,6 @@ from beam_dp.queries.dense_tables import (
     sum_of_tables,
 )
 from beam_dp.queries.disjunction import Disjunction
-from beam_dp.queries.linear import (
-    MAX_QUERY_CELLS,
-    VALUE_BITS,
-    Explicit,
-    LinearQuery,
-    Parity,
-    Product,
-    Range,
-    complement,
-)
 from beam_dp.queries.reader import LinearQueries
 from beam_dp.queries.workload import parse_workload
 
@@ -70,19 +61,21 @@ class LinearWorkload:
     """
 
     domain: Domain
-    queries: tuple[LinearQuery, ...]
+    queries: tuple[linear.LinearQuery, ...]
 
     def __post_init__(self) -> None:
         check_is("domain", self.domain, Domain)
         object.__setattr__(self, "queries", tuple(self.queries))
-        if self.domain.num_cells > MAX_QUERY_CELLS:
-            condition = f"must have at most 2^26 = {MAX_QUERY_CELLS:,} cells for linear queries"
+        if self.domain.num_cells > linear.MAX_QUERY_CELLS:
+            condition = (
+                f"must have at most 2^26 = {linear.MAX_QUERY_CELLS:,} cells for linear queries"
+            )
             raise InputError("domain", f"{magnitude(self.domain.num_cells)} cells", condition)
         if not 1 <= len(self.queries) <= MAX_QUERIES:
             condition = f"must have from 1 to {MAX_QUERIES:,} queries"
             raise InputError("workload", len(self.queries), condition)
         for query in self.queries:
-            if not isinstance(query, LinearQuery) or query.shape != self.domain.shape:
+            if not isinstance(query, linear.LinearQuery) or query.shape != self.domain.shape:
                 condition = f"must be a linear query over a domain of shape {self.domain.shape}"
                 raise InputError("query", query, condition)
         _check_values(len(self.explicit), self.domain, "queries")
@@ -90,7 +83,7 @@ class LinearWorkload:
     def __len__(self) -> int:
         return len(self.queries)
 
-    def __iter__(self) -> Iterator[LinearQuery]:
+    def __iter__(self) -> Iterator[linear.LinearQuery]:
         return iter(self.queries)
 
     @cached_property
@@ -120,8 +113,8 @@ class LinearWorkload:
         """
         found = np.empty(len(self), np.int64)
         for batch, tables in self._tables(counts):
-            answers = np.minimum(batch.answers(tables), MAX_ANSWER >> VALUE_BITS)
-            found[batch.positions] = answers << VALUE_BITS
+            answers = np.minimum(batch.answers(tables), MAX_ANSWER >> linear.VALUE_BITS)
+            found[batch.positions] = answers << linear.VALUE_BITS
         for position, query in self.explicit:
             found[position] = min(query.count(counts), MAX_ANSWER)
         return found
@@ -140,7 +133,7 @@ class LinearWorkload:
             shared = sum_of_tables(
                 tables, tuple(range(self.domain.num_attributes)), self.domain.shape
             )
-            total.reshape(self.domain.shape)[...] += shared << VALUE_BITS
+            total.reshape(self.domain.shape)[...] += shared << linear.VALUE_BITS
         for position, query in self.explicit:
             total += weights[position] * query.table
         return total
@@ -150,12 +143,12 @@ class LinearWorkload:
         return batches_of(self.queries)
 
     @cached_property
-    def explicit(self) -> tuple[tuple[int, Explicit], ...]:
+    def explicit(self) -> tuple[tuple[int, linear.Explicit], ...]:
         """The explicit queries with their positions in the workload."""
         return tuple(
             (position, query)
             for position, query in enumerate(self.queries)
-            if isinstance(query, Explicit)
+            if isinstance(query, linear.Explicit)
         )
 
     def _tables(
@@ -186,10 +179,10 @@ def query_matrix(workload: LinearWorkload) -> tuple[NDArray[np.int64], NDArray[n
         possible &= ~each.mask(domain.shape).reshape(where)
     cells = np.flatnonzero(possible.ravel())
     # Multiples of 2^-16, so that this rounds nothing.
-    rows = [np.rint(query.values()[cells] * 2.0**VALUE_BITS) for query in workload.queries]
+    rows = [np.rint(query.values()[cells] * 2.0**linear.VALUE_BITS) for query in workload.queries]
     matrix = np.array(rows).astype(np.int64)
-    common = math.gcd(int(np.gcd.reduce(matrix, axis=None)), 1 << VALUE_BITS)
-    return cells, matrix // common, (1 << VALUE_BITS) // common
+    common = math.gcd(int(np.gcd.reduce(matrix, axis=None)), 1 << linear.VALUE_BITS)
+    return cells, matrix // common, (1 << linear.VALUE_BITS) // common
 
 
 def names_workload(spec: str) -> bool:
@@ -245,7 +238,7 @@ def parse_linear_workload(spec: str, domain: Domain) -> LinearWorkload:
     return LinearWorkload(domain, tuple(_read_lines(text, spec, make)))
 
 
-def _read_matrix(path: str, spec: str, domain: Domain) -> tuple[LinearQuery, ...]:
+def _read_matrix(path: str, spec: str, domain: Domain) -> tuple[linear.LinearQuery, ...]:
     """Reads the values of explicit queries; never reads more of the file than the limits allow."""
     try:
         matrix = np.load(path, mmap_mode="r", allow_pickle=False)
@@ -271,12 +264,12 @@ def _read_matrix(path: str, spec: str, domain: Domain) -> tuple[LinearQuery, ...
     return tuple(queries)
 
 
-def _read_lines(text: str, source: str, make: LinearQueries) -> Iterator[LinearQuery]:
+def _read_lines(text: str, source: str, make: LinearQueries) -> Iterator[linear.LinearQuery]:
     """Reads JSON lines; skips blank lines."""
     domain = make.domain
     num_queries = num_explicit = 0
     for number, parsed in parsed_lines("workload", source, text):
-        queries: list[LinearQuery] = []
+        queries: list[linear.LinearQuery] = []
         try:
             if isinstance(parsed, dict) and set(parsed) == {"marginal"}:
                 names = parsed["marginal"] if isinstance(parsed["marginal"], list) else []
@@ -291,7 +284,7 @@ def _read_lines(text: str, source: str, make: LinearQueries) -> Iterator[LinearQ
             condition = f"line {number}: {shown(error.value)}: {error.condition}"
             raise InputError("workload", source, condition) from None
         num_queries += len(queries)
-        num_explicit += isinstance(queries[0], Explicit)
+        num_explicit += isinstance(queries[0], linear.Explicit)
         check_num_queries(num_queries, source)
         _check_values(num_explicit, domain, source)
         yield from queries
@@ -308,8 +301,8 @@ def _check_values(num_explicit: int, domain: Domain, spec: str) -> None:
 
 MAX_QUERIES = 2**18
 
-Literal = tuple[Range, ...]
-Form = Callable[[Domain, str, str], Iterator[LinearQuery]]
+Literal = tuple[linear.Range, ...]
+Form = Callable[[Domain, str, str], Iterator[linear.LinearQuery]]
 
 
 def check_num_queries(num_queries: int, spec: str) -> None:
@@ -319,7 +312,7 @@ def check_num_queries(num_queries: int, spec: str) -> None:
         raise InputError("workload", spec, condition)
 
 
-def marginal_queries(domain: Domain, rest: str, spec: str) -> Iterator[LinearQuery]:
+def marginal_queries(domain: Domain, rest: str, spec: str) -> Iterator[linear.LinearQuery]:
     """Yields one query for every cell of the marginals, in order."""
     tables = parse_workload(f"marginals:{rest}", domain)
     check_num_queries(tables.num_cells(), spec)
@@ -327,65 +320,65 @@ def marginal_queries(domain: Domain, rest: str, spec: str) -> Iterator[LinearQue
     return (query for names in tables for query in make.marginal_cells(names))
 
 
-def conjunctions(domain: Domain, rest: str, spec: str) -> Iterator[LinearQuery]:
+def conjunctions(domain: Domain, rest: str, spec: str) -> Iterator[linear.LinearQuery]:
     """Yields every conjunction of literals of exactly K attributes.
 
     The literals of an attribute with two levels are the levels. An attribute with s > 2 levels has
     2 s literals: "is this level" and "is not this level". One with a single level has no literals.
     """
-    return _of_exactly(Product, domain, _literals(domain), rest, spec)
+    return _of_exactly(linear.Product, domain, _literals(domain), rest, spec)
 
 
-def disjunctions(domain: Domain, rest: str, spec: str) -> Iterator[LinearQuery]:
+def disjunctions(domain: Domain, rest: str, spec: str) -> Iterator[linear.LinearQuery]:
     """Yields every disjunction of literals of exactly K attributes; see ``conjunctions``."""
     return _of_exactly(Disjunction, domain, _literals(domain), rest, spec)
 
 
-def monotone_conjunctions(domain: Domain, rest: str, spec: str) -> Iterator[LinearQuery]:
+def monotone_conjunctions(domain: Domain, rest: str, spec: str) -> Iterator[linear.LinearQuery]:
     """Yields "all have their last level" for every K attributes, which must have two levels."""
-    return _of_exactly(Product, domain, _last_levels(domain, spec), rest, spec)
+    return _of_exactly(linear.Product, domain, _last_levels(domain, spec), rest, spec)
 
 
-def monotone_disjunctions(domain: Domain, rest: str, spec: str) -> Iterator[LinearQuery]:
+def monotone_disjunctions(domain: Domain, rest: str, spec: str) -> Iterator[linear.LinearQuery]:
     """Yields "at least one has its last level" for every K attributes, all of two levels."""
     return _of_exactly(Disjunction, domain, _last_levels(domain, spec), rest, spec)
 
 
-def parities(domain: Domain, rest: str, spec: str) -> Iterator[LinearQuery]:
+def parities(domain: Domain, rest: str, spec: str) -> Iterator[linear.LinearQuery]:
     """Yields "an odd number have their last level" for every K attributes of two levels."""
     literals = _last_levels(domain, spec)
     ways = _ways(literals, rest, spec)
     check_num_queries(math.comb(len(literals), ways), spec)
     return (
-        Parity(domain.shape, axes, tuple(literals[axis][0] for axis in axes))
+        linear.Parity(domain.shape, axes, tuple(literals[axis][0] for axis in axes))
         for axes in combinations(literals, ways)
     )
 
 
-def intervals(domain: Domain, rest: str, spec: str) -> Iterator[LinearQuery]:
+def intervals(domain: Domain, rest: str, spec: str) -> Iterator[linear.LinearQuery]:
     """Yields all intervals of levels, by first and last level; without "other" and null."""
     axis = _axis(domain, rest, spec)
     size = domain.attributes[axis].num_levels
     check_num_queries(size * (size + 1) // 2, spec)
     pairs = combinations(range(size + 1), 2)
-    return (Product.of(domain.shape, {axis: (pair,)}) for pair in pairs)
+    return (linear.Product.of(domain.shape, {axis: (pair,)}) for pair in pairs)
 
 
-def prefixes(domain: Domain, rest: str, spec: str) -> Iterator[LinearQuery]:
+def prefixes(domain: Domain, rest: str, spec: str) -> Iterator[linear.LinearQuery]:
     """Yields the intervals that begin with an attribute's first level, shortest first."""
     axis = _axis(domain, rest, spec)
     size = domain.attributes[axis].num_levels
     check_num_queries(size, spec)
-    return (Product.of(domain.shape, {axis: ((0, stop),)}) for stop in range(1, size + 1))
+    return (linear.Product.of(domain.shape, {axis: ((0, stop),)}) for stop in range(1, size + 1))
 
 
 def _of_exactly(
-    kind: type[Product | Disjunction],
+    kind: type[linear.Product | Disjunction],
     domain: Domain,
     literals: dict[int, list[Literal]],
     rest: str,
     spec: str,
-) -> Iterator[LinearQuery]:
+) -> Iterator[linear.LinearQuery]:
     """Yields the conjunctions or disjunctions of K literals, on exactly K attributes."""
     ways = _ways(literals, rest, spec)
     check_num_queries(_symmetric_sum([len(each) for each in literals.values()], ways), spec)
@@ -403,7 +396,7 @@ def _literals(domain: Domain) -> dict[int, list[Literal]]:
         if size >= 2:
             literals[axis] = [((code, code + 1),) for code in range(size)]
         if size > 2:
-            literals[axis] += [complement([(code, code + 1)], size) for code in range(size)]
+            literals[axis] += [linear.complement([(code, code + 1)], size) for code in range(size)]
     return literals
 
 

@@ -10,17 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from beam_dp.checks import check_choice, check_is, with_article
 from beam_dp.errors import InputError
-from beam_dp.releases.files import commit
-from beam_dp.releases.files.card import (
-    CARD,
-    HORIZON,
-    READ_ERRORS,
-    Card,
-    Payload,
-    ReleaseError,
-    card_text,
-    told,
-)
+from beam_dp.releases.files import card as cards, commit
 from beam_dp.releases.release import AnyRelease, Release
 from beam_dp.storage.store import FREE, DamagedFileError, Store, store_for
 
@@ -66,7 +56,7 @@ def of_kind(verb: str, release: AnyRelease, *arguments: Any) -> Any:
 def draw_of(release: Release) -> commit.Draw:
     """Returns the card and the payload that write a release of any kind."""
     payload = part(release.KIND, "files").payload(release)
-    text = card_text(release.KIND, release.draw_id, release.card, payload)
+    text = cards.card_text(release.KIND, release.draw_id, release.card, payload)
     return commit.Draw(text.encode(), payload)
 
 
@@ -107,7 +97,7 @@ def release_from_bytes(data: bytes) -> Release:
     try:
         draw = commit.Draw.from_bytes(data)
     except (DamagedFileError, ValueError) as error:
-        raise ReleaseError(name, str(error)) from None
+        raise cards.ReleaseError(name, str(error)) from None
     return _read(name, lambda: draw.text, lambda file, _: draw.payload[file])
 
 
@@ -154,19 +144,19 @@ def read_release(directory: str | os.PathLike[str], *, kind: Any = Release) -> R
     store = store_for(directory, "release")
     try:
         release = _read(os.fspath(directory), lambda: _text_in(store, directory), store.read)
-    except ReleaseError as error:
+    except cards.ReleaseError as error:
         condition = error.condition + commit.advice_on_drafts(store, directory)
-        raise ReleaseError(os.fspath(directory), condition) from None
+        raise cards.ReleaseError(os.fspath(directory), condition) from None
     if not isinstance(release, kind):
         condition = f"must hold {with_article(kind)}; this is {with_article(type(release))}"
-        raise ReleaseError(os.fspath(directory), condition)
+        raise cards.ReleaseError(os.fspath(directory), condition)
     return release
 
 
 def holds_horizon(directory: str | os.PathLike[str]) -> bool:
     """Returns whether a directory has a ``horizon.json``, valid or damaged."""
     try:
-        return store_for(directory, "release").fingerprint(HORIZON) is not None
+        return store_for(directory, "release").fingerprint(cards.HORIZON) is not None
     except OSError:
         return False  # reading the directory later reports the error
 
@@ -181,13 +171,13 @@ def read_any(directory: str | os.PathLike[str]) -> AnyRelease:
 
 def _text_in(store: Store, directory: str | os.PathLike[str]) -> bytes:
     if not store.exists():
-        raise ReleaseError(os.fspath(directory), "must be a directory that holds a release")
+        raise cards.ReleaseError(os.fspath(directory), "must be a directory that holds a release")
     try:
-        return store.read(CARD)
+        return store.read(cards.CARD)
     except FileNotFoundError:
-        if store.fingerprint(HORIZON) is not None:
+        if store.fingerprint(cards.HORIZON) is not None:
             condition = "holds the releases of many windows: read_windows reads them"
-            raise ReleaseError(os.fspath(directory), condition) from None
+            raise cards.ReleaseError(os.fspath(directory), condition) from None
         raise
 
 
@@ -197,17 +187,17 @@ def _read(
     """Returns a release from a card and files; reports errors in one line."""
     payload = None
     try:
-        card = Card.from_text(read_text().decode())
+        card = cards.Card.from_text(read_text().decode())
         check_choice("kind", card.kind, KINDS)
-        payload = Payload(card, read_file)
+        payload = cards.Payload(card, read_file)
         release: Release = part(card.kind, "files").read(card, payload)
         object.__setattr__(release, "read_from", card.fields)
         return release
-    except ReleaseError:
+    except cards.ReleaseError:
         raise
-    except READ_ERRORS as error:
-        place = CARD if payload is None else payload.place
-        raise ReleaseError(name, f"{place}{told(error)}") from None
+    except cards.READ_ERRORS as error:
+        place = cards.CARD if payload is None else payload.place
+        raise cards.ReleaseError(name, f"{place}{cards.told(error)}") from None
 
 
 def verify_release(release: AnyRelease) -> Verification:

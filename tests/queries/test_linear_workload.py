@@ -268,7 +268,7 @@ def test_rejects_excessive_sizes_before_making_queries(monkeypatch, tmp_path):
     specs = ["marginals:2", "conjunctions:1", "conjunctions:2", "intervals:age"]
     path = tmp_path / "queries.jsonl"
     path.write_text('{"marginal": ["member", "age"]}')
-    monkeypatch.setattr(linear_workload_module, "Product", None)
+    monkeypatch.setattr(linear_workload_module.linear, "Product", None)
     for spec in [*specs[:3], str(path)]:
         with pytest.raises(InputError, match="must have at most 11"):
             parse_linear_workload(spec, MIXED)

@@ -96,11 +96,11 @@ def test_watermark_depends_only_on_the_clock(landing, monkeypatch):
 def test_reads_clock_before_files(landing, monkeypatch):
     """Else a file that came in between would be late."""
     order: list[str] = []
-    listed = read_arrivals.timed_files
+    listed = read_arrivals.read.timed_files
     clock = SimpleNamespace(time=lambda: order.append("clock") or 1005.0)
     monkeypatch.setattr(read_arrivals, "time", clock)
     monkeypatch.setattr(
-        read_arrivals, "timed_files", lambda each: order.append("files") or listed(each)
+        read_arrivals.read, "timed_files", lambda each: order.append("files") or listed(each)
     )
     ReadArrivals(f"{landing}/*.parquet", HORIZON, poll=1, settle=0).polling(f"{landing}/*")
     assert order == ["clock", "files"]

@@ -95,7 +95,7 @@ def test_unfinished_scan_decides_nothing(folder, monkeypatch):
         raise OSError("the bucket can't be listed")
 
     with monkeypatch.context() as patch, pytest.raises(OSError, match="listed"):
-        patch.setattr(read_arrivals, "timed_files", broken)
+        patch.setattr(read_arrivals.read, "timed_files", broken)
         folder.look(read, 1090)
     folder.drop("in-time", 1000)
     assert folder.look(read, 1020) == ["in-time"]

@@ -28,22 +28,12 @@ from typing import Self
 
 from beam_dp.errors import InputError
 from beam_dp.releases.files.card import CARD, Card, ReleaseError
-from beam_dp.storage.store import (
-    DRAFT_PREFIX,
-    FREE,
-    MAX_CARD_BYTES,
-    TRIAL,
-    DamagedFileError,
-    PayloadFile,
-    Store,
-    check_size,
-    store_for,
-)
+from beam_dp.storage import store as storage
 
 # Used instead of a draw id for the draft of the file that begins a horizon.
 BEGINNING = "horizon"
 # Drafts without a draw: jobs that start at the same moment may see such drafts of each other.
-_WITHOUT_DRAW = (f"{DRAFT_PREFIX}{TRIAL}-", f"{DRAFT_PREFIX}{BEGINNING}-")
+_WITHOUT_DRAW = (f"{storage.DRAFT_PREFIX}{storage.TRIAL}-", f"{storage.DRAFT_PREFIX}{BEGINNING}-")
 
 
 @dataclass(frozen=True)
@@ -67,17 +57,17 @@ class Draw:
         """Returns the draw that ``to_bytes`` wrote."""
         start = struct.calcsize("<q")
         (length,) = struct.unpack_from("<q", data) if len(data) >= start else (-1,)
-        if length > MAX_CARD_BYTES:
-            raise DamagedFileError("has a card that is too large")
+        if length > storage.MAX_CARD_BYTES:
+            raise storage.DamagedFileError("has a card that is too large")
         if not 0 <= length <= len(data) - start:
-            raise DamagedFileError("is cut short")
+            raise storage.DamagedFileError("is cut short")
         text = data[start : start + length]
         payload, position = {}, start + length
         for name, file in Card.from_text(text.decode()).files.items():
             payload[name] = data[position : position + file.num_bytes]
-            check_size(len(payload[name]), file.num_bytes)
+            storage.check_size(len(payload[name]), file.num_bytes)
             position += file.num_bytes
-        check_size(len(data), position)
+        storage.check_size(len(data), position)
         return cls(text, payload)
 
 
@@ -88,7 +78,7 @@ def check_output(directory: str | os.PathLike[str]) -> None:
     drafts of its own job. If two jobs start at the same moment, the first complete attempt wins.
     """
     check_free(directory)
-    store = store_for(directory, "output")
+    store = storage.store_for(directory, "output")
     if any(not draft.startswith(_WITHOUT_DRAW) for draft in store.drafts()):
         condition = (
             "must hold no drafts of another job: stop that job if it is running, then run"
@@ -99,7 +89,7 @@ def check_output(directory: str | os.PathLike[str]) -> None:
 
 def check_free(directory: str | os.PathLike[str]) -> None:
     """Raises InputError if a release can't be committed in a directory; writes nothing."""
-    store = store_for(directory, "output")
+    store = storage.store_for(directory, "output")
     try:
         store.check_free()
     except InputError as error:
@@ -114,7 +104,7 @@ def commit_draw(draw: Draw, directory: str | os.PathLike[str]) -> bool:
         Whether the release in the directory, which is complete on return, is this draw. If it is
         another draw, this draw's drafts are removed.
     """
-    store = store_for(directory, "output")
+    store = storage.store_for(directory, "output")
     try:
         if committed_card(store, directory) is None:
             _try_to_commit(draw, store)
@@ -132,18 +122,18 @@ def commit_draw(draw: Draw, directory: str | os.PathLike[str]) -> bool:
 
 def holds_card(directory: str | os.PathLike[str]) -> bool:
     """Returns whether a directory has a card, valid or not."""
-    return read_card(store_for(directory, "output")) is not None
+    return read_card(storage.store_for(directory, "output")) is not None
 
 
 def complete_committed(directory: str | os.PathLike[str]) -> None:
     """Completes the committed draw, if there is one."""
-    store = store_for(directory, "output")
+    store = storage.store_for(directory, "output")
     card = committed_card(store, directory)
     if card is not None:
         _complete(card, store, directory)
 
 
-def _try_to_commit(draw: Draw, store: Store) -> None:
+def _try_to_commit(draw: Draw, store: storage.Store) -> None:
     """Takes steps 1 and 2, and removes the draft unless it became the release."""
     draft = store.open_draft(draw.card.draw_id)
     try:
@@ -158,7 +148,7 @@ def _try_to_commit(draw: Draw, store: Store) -> None:
             store.remove_draft(draft)
 
 
-def _complete(card: Card, store: Store, directory: str | os.PathLike[str]) -> None:
+def _complete(card: Card, store: storage.Store, directory: str | os.PathLike[str]) -> None:
     """Takes steps 3 and 4 for the committed draw."""
     missing = place_payload(store, card.files)
     if missing:
@@ -167,7 +157,7 @@ def _complete(card: Card, store: Store, directory: str | os.PathLike[str]) -> No
         store.remove_draft(draft)
 
 
-def place_payload(store: Store, files: Mapping[str, PayloadFile]) -> list[str]:
+def place_payload(store: storage.Store, files: Mapping[str, storage.PayloadFile]) -> list[str]:
     """Moves a committed payload from the drafts into place; returns the missing files."""
     missing = []
     for name, promised in files.items():
@@ -182,21 +172,21 @@ def place_payload(store: Store, files: Mapping[str, PayloadFile]) -> list[str]:
     return missing
 
 
-def committed_card(store: Store, directory: str | os.PathLike[str]) -> Card | None:
+def committed_card(store: storage.Store, directory: str | os.PathLike[str]) -> Card | None:
     """Returns the card of the release in a directory; None if there is none."""
     try:
         card = read_card(store)
         return None if card is None else Card.from_text(card.decode())
     except OSError as error:
         if isinstance(error, NotADirectoryError):
-            raise InputError("output", os.fspath(directory), FREE) from None
+            raise InputError("output", os.fspath(directory), storage.FREE) from None
         condition = f"must be a directory that can be written: {error.strerror}"
         raise InputError("output", os.fspath(directory), condition) from None
-    except (ArithmeticError, DamagedFileError, LookupError, TypeError, ValueError):
-        raise InputError("output", os.fspath(directory), FREE) from None
+    except (ArithmeticError, storage.DamagedFileError, LookupError, TypeError, ValueError):
+        raise InputError("output", os.fspath(directory), storage.FREE) from None
 
 
-def read_card(store: Store) -> bytes | None:
+def read_card(store: storage.Store) -> bytes | None:
     """Returns the bytes of the committed card; None if no card was committed."""
     try:
         return store.read(CARD)
@@ -204,7 +194,7 @@ def read_card(store: Store) -> bytes | None:
         return None
 
 
-def advice_on_drafts(store: Store, directory: str | os.PathLike[str]) -> str:
+def advice_on_drafts(store: storage.Store, directory: str | os.PathLike[str]) -> str:
     """Returns words about the drafts of a stopped job and what to do; empty without drafts."""
     try:
         if not store.drafts():
@@ -231,7 +221,7 @@ def probe_output(directory: str | os.PathLike[str]) -> None:
     ``.draft-trial-*`` is created there, or in the nearest existing directory above.
     """
     check_output(directory)
-    store = store_for(directory, "output")
+    store = storage.store_for(directory, "output")
     try:
         with store.trial() as inside:
             _commit(inside)
@@ -241,7 +231,7 @@ def probe_output(directory: str | os.PathLike[str]) -> None:
         raise InputError("output", os.fspath(directory), condition) from None
 
 
-def _commit(store: Store) -> None:
+def _commit(store: storage.Store) -> None:
     first, second = (store.open_draft(name) for name in ("first", "second"))
     written = store.write_draft(first, _PAYLOAD, b"payload")
     if not store.publish(first, _CARD, b"first"):

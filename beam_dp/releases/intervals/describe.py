@@ -16,18 +16,11 @@ from beam_dp.domain.universe import Domain
 from beam_dp.noise.bound import FAILURE_PROBABILITY
 from beam_dp.releases.error_bars import Estimate
 from beam_dp.releases.intervals.release import IntervalRelease
+from beam_dp.reports import terminal
 from beam_dp.reports.cells import Asked, Counts, Group, cells_of, groups_of
 from beam_dp.reports.marginals import Marginals, bar_words, figure
 from beam_dp.reports.markup import MAX_STANDING, legend, paragraph, section, standing, text
 from beam_dp.reports.page import Told, noise_section, noisy_number_fact
-from beam_dp.reports.terminal import (
-    below_each_other,
-    facts_tables,
-    left_out_facts,
-    noise_text,
-    promise_facts,
-    short,
-)
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -40,12 +33,13 @@ def describe_intervals(release: IntervalRelease) -> RenderableType:
     facts = {
         "counts": f"all {num_leaves * (num_leaves + 1) // 2:,} intervals of {attribute.name}",
         "strategy": release.choice[0],
-        **promise_facts(release.guarantee),
+        **terminal.promise_facts(release.guarantee),
         "levels": f"{num_leaves:,}, from {attribute.label(0)} to {attribute.label(num_leaves - 1)}",
         "error": f"{math.sqrt(release.mean_squared_error):,.1f} records,"
         " the root of the mean squared error over all intervals",
-        "noise": f"{noise_text(release.choice[1])}, scale {release.scale / release.grid:.4g}",
-        **left_out_facts(release.left_out),
+        "noise": f"{terminal.noise_text(release.choice[1])},"
+        f" scale {release.scale / release.grid:.4g}",
+        **terminal.left_out_facts(release.left_out),
         "draw": release.draw_id,
     }
     levels = {"other": "other", "nullable": "null"}
@@ -53,7 +47,7 @@ def describe_intervals(release: IntervalRelease) -> RenderableType:
     if left_out:
         facts["not counted"] = f"records whose {attribute.name} is {' and '.join(left_out)}"
     tables = {"release": facts, "parameter": release.plan, "made with": release.versions}
-    return below_each_other(facts_tables(tables))
+    return terminal.below_each_other(terminal.facts_tables(tables))
 
 
 def report_intervals(release: IntervalRelease, truth: Counts | None) -> Told:
@@ -73,7 +67,7 @@ def report_intervals(release: IntervalRelease, truth: Counts | None) -> Told:
         paragraph(
             text(
                 f"All {num_intervals:,} intervals can be asked: the root of their mean squared"
-                f" error is {short(error)} records."
+                f" error is {terminal.short(error)} records."
             )
         ),
     )

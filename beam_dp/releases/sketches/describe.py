@@ -5,16 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from beam_dp.releases.sketches.release import SparseRelease
+from beam_dp.reports import terminal
 from beam_dp.reports.cells import Counts
 from beam_dp.reports.markup import paragraph, section, text
 from beam_dp.reports.page import Told, noise_section
-from beam_dp.reports.terminal import (
-    below_each_other,
-    counted,
-    facts_tables,
-    noise_text,
-    promise_facts,
-)
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -26,10 +20,10 @@ def describe_sparse_release(release: SparseRelease) -> RenderableType:
     weight = columns.get("weight")
     facts = {
         "mechanism": release.mechanism,
-        **promise_facts(release.guarantee),
+        **terminal.promise_facts(release.guarantee),
         "keys": f"{columns.get('key', 'not stated')}, {columns.get('key_type', 'of any type')}",
         "weight": "1 a record" if weight is None else f"{weight}, from 0 to {release.max_weight:,}",
-        "queries": f"at most {counted(release.max_sparsity, 'key')}, values from 0 to 1",
+        "queries": f"at most {terminal.counted(release.max_sparsity, 'key')}, values from 0 to 1",
         "hash": f"{release.hash_key.independence}-wise independent, its key is public",
         "draw": release.draw_id,
     }
@@ -38,8 +32,9 @@ def describe_sparse_release(release: SparseRelease) -> RenderableType:
         sketch = release.sketch
         tables["sketch"] = {
             "family": sketch.family,
-            "cells": f"{len(sketch.cells):,} in {counted(sketch.num_blocks, 'row')}",
-            "noise of a cell": f"{noise_text(sketch.distribution)}, scale {sketch.scale:.4g}",
+            "cells": f"{len(sketch.cells):,} in {terminal.counted(sketch.num_blocks, 'row')}",
+            "noise of a cell": f"{terminal.noise_text(sketch.distribution)},"
+            f" scale {sketch.scale:.4g}",
             "estimator": sketch.estimator.replace("_", " "),
         }
     bounds = release.bounds()
@@ -62,7 +57,7 @@ def describe_sparse_release(release: SparseRelease) -> RenderableType:
         for name, value in release.plan.items()
         if name not in ("sketch", "histogram", "key", "bound")
     }
-    return below_each_other(facts_tables(tables))
+    return terminal.below_each_other(terminal.facts_tables(tables))
 
 
 def report_sparse_release(release: SparseRelease, _: Counts | None) -> Told:

@@ -13,15 +13,8 @@ from beam_dp.encoding.column_types import NEED_TIMES
 from beam_dp.errors import InputError
 from beam_dp.flags.windows import FILE_TIME
 from beam_dp.transforms.errors import ReadError
+from beam_dp.transforms.reading import read
 from beam_dp.transforms.reading.formats import format_of
-from beam_dp.transforms.reading.read import (
-    ReadRecords,
-    check_folder,
-    check_times,
-    list_files,
-    plain_pattern,
-    timed_files,
-)
 from beam_dp.transforms.reading.seen_files import SeenFiles
 from beam_dp.windows.horizon import Horizon, seconds_of_duration
 
@@ -33,7 +26,7 @@ except ImportError:  # of a Beam before 2.76
 _MICROSECONDS = 10**6
 
 
-class ReadArrivals(ReadRecords):
+class ReadArrivals(read.ReadRecords):
     """Reads files as they appear in a folder until a horizon is over, or those present at once.
 
     All records of a file arrive when the file did: at its time of modification, which no record
@@ -92,12 +85,12 @@ class ReadArrivals(ReadRecords):
             raise InputError(
                 "apache-beam", beam.__version__, "must be 2.76 or newer for a stream of files"
             )
-        pattern = plain_pattern(pattern)
-        check_times(pattern)
+        pattern = read.plain_pattern(pattern)
+        read.check_times(pattern)
         if file_format is None and (found := format_of(pattern)) is not None:
             file_format = found.name
         super().__init__(pattern, None, file_format)
-        check_folder(pattern)
+        read.check_folder(pattern)
 
     def check_column(self, argument: str, column: str, attribute: Attribute | None = None) -> None:
         """Refuses a column as ``ReadRecords`` does; the time of the file is one more, of times."""
@@ -114,11 +107,11 @@ class ReadArrivals(ReadRecords):
 
     def keep(self, seen: SeenFiles, *, may_be_removed: bool) -> None:
         """Reads only the files that count on a horizon that is begun, and notes down new ones."""
-        seen.counted(list(timed_files(self.pattern)), may_be_removed=may_be_removed)
+        seen.counted(list(read.timed_files(self.pattern)), may_be_removed=may_be_removed)
         self.polling.seen = seen
 
     def _found(self) -> list[tuple[str, int]]:
-        return super()._found() if self.replay else list(list_files(self.pattern))
+        return super()._found() if self.replay else list(read.list_files(self.pattern))
 
     def _refuse_empty_files(self) -> None:
         """A stream may begin with no file at all."""
@@ -168,7 +161,7 @@ class _Poll(PollFn):
 
     def _arrived(self, pattern: str, settled: float) -> list[beam.window.TimestampedValue]:
         """Returns files with their sizes, each stamped with its arrival."""
-        found = list(timed_files(pattern))
+        found = list(read.timed_files(pattern))
         if self.seen is not None:
             try:
                 found = self.seen.counted(found, settled)
