@@ -60,7 +60,7 @@ def squared_errors(
     return believed, plain, stated
 
 
-def test_without_noise_nothing_changes():
+def test_denoising_keeps_counts_without_noise():
     exact = counts_of("spikes")
     found = denoised_counts(exact, 1e-3, exact.sum(), np.arange(32) > 0)
     np.testing.assert_allclose(found.means, exact, atol=5e-3)
@@ -68,7 +68,7 @@ def test_without_noise_nothing_changes():
 
 @pytest.mark.mostly_slow(one_in=3)
 @pytest.mark.parametrize("shape, most", [("bump", 0.6), ("decay", 0.6), ("spikes", 1.0)], ids=str)
-def test_order_lowers_the_error(shape, most):
+def test_denoising_ordered_codes_lowers_the_error(shape, most):
     believed, plain, stated = squared_errors(counts_of(shape), 300.0, True, seed=1)
     assert believed < most * plain
     assert 0.4 < believed / stated < 1.6
@@ -88,7 +88,7 @@ def test_denoising_unordered_codes_loses_little(deviation, is_ordered):
     assert np.mean(ratios) < 1.04
 
 
-def test_order_of_codes_without_neighbours_does_not_matter():
+def test_permuting_unordered_codes_permutes_the_estimates():
     random = np.random.default_rng(3)
     noisy = counts_of("bump") + random.normal(0, 300, 32)
     mixed = random.permutation(32)
@@ -98,7 +98,7 @@ def test_order_of_codes_without_neighbours_does_not_matter():
     np.testing.assert_allclose(found[mixed], again, rtol=1e-9, atol=1e-6)
 
 
-def test_passes_give_the_posterior_of_all_paths():
+def test_chain_posterior_equals_the_sum_over_all_paths():
     random = np.random.default_rng(5)
     num_codes, num_bins = 4, 3
     likelihoods = random.random((num_codes, num_bins))
@@ -127,7 +127,7 @@ def test_passes_give_the_posterior_of_all_paths():
 
 
 @pytest.mark.parametrize("noisy", [-1e9, -50.0, 0.0, 3.0, 1e9])
-def test_outliers_give_finite_estimates_of_the_total(noisy):
+def test_estimates_with_an_outlier_are_finite_and_sum_to_the_total(noisy):
     counts = np.full(12, 5.0)
     counts[4] = noisy
     found = denoised_counts(counts, 1.0, 60.0, np.arange(12) > 0)
@@ -162,7 +162,7 @@ def test_denoises_only_long_attributes_and_repeatably():
     np.testing.assert_array_equal(found.variances[others], observed.variances[others])
 
 
-def test_fit_to_denoised_coefficients_errs_less():
+def test_fit_to_denoised_coefficients_has_a_smaller_error():
     domain = read_domain('{"age": 32, "sex": 2}')
     basis = ResidualBasis(domain.shape, [(), (0,), (1,), (0, 1)])
     exact = np.outer(counts_of("bump"), [0.4, 0.6]).ravel()

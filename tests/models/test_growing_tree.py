@@ -70,7 +70,7 @@ def test_tree_without_a_limit_joins_everything(case):
 
 @settings(max_examples=150)
 @given(cases(), st.integers(0, 500))
-def test_tree_keeps_its_limit(case, room):
+def test_tree_refuses_pairs_that_exceed_its_limit(case, room):
     shape, sets, pairs = case
     limit = num_clique_cells(shape, sets) + room
     tree = GrowingTree(shape, sets, limit)
@@ -87,7 +87,7 @@ def test_tree_keeps_its_limit(case, room):
 
 @settings(max_examples=100)
 @given(st.lists(st.integers(3, 6), min_size=3, max_size=7))
-def test_cycle_is_closed_at_the_cheapest_place(shape):
+def test_pair_that_closes_a_cycle_is_joined_at_the_cheapest_place(shape):
     """The ends of a chain are joined with all between them, each up to where they meet."""
     last = len(shape) - 1
     chain = [(axis, axis + 1) for axis in range(last)]
@@ -113,7 +113,7 @@ def num_cells(shape: list[int], edges: set[tuple[int, int]]) -> int:
     )
 
 
-def test_refused_pair_leaves_the_tree_as_it_is():
+def test_refused_pair_does_not_change_the_tree():
     tree = GrowingTree((2, 3, 4), [(0, 1)], 6 + 12)
     assert tree.join((1, 2)) and tree.num_cells == 18
     before = tree.cliques

@@ -88,14 +88,14 @@ def check(
 @pytest.mark.mostly_slow(one_in=5)
 @pytest.mark.parametrize("size", [0.0, 1.0, 30.0, 800.0])
 @pytest.mark.parametrize("name", CASES)
-def test_calibration_is_that_of_the_whole_domain(name, size):
+def test_calibrated_marginals_equal_those_of_the_whole_domain(name, size):
     shape, sets = CASES[name]
     check(shape, sets, potentials_of(shape, sets, size), rtol=1e-9)
 
 
 @pytest.mark.mostly_slow(one_in=5)
 @pytest.mark.parametrize("seed", range(60))
-def test_calibration_of_random_sets(seed):
+def test_calibrated_marginals_of_random_sets_equal_those_of_the_whole_domain(seed):
     shape, sets = RANDOM[f"random {seed}"]
     check(shape, sets, potentials_of(shape, sets, 10.0 ** (seed % 4), seed))
 
@@ -132,7 +132,7 @@ def test_large_weights_that_cancel_between_cliques_keep_their_mass():
     check(shape, sets, potentials)
 
 
-def test_tree_can_be_calibrated_again():
+def test_second_calibration_replaces_the_first():
     shape, sets = CASES["cycle"]
     tree = JunctionTree(shape, sets)
     tree.calibrate(potentials_of(shape, sets, 5.0, seed=1))
@@ -160,14 +160,14 @@ def test_tree_is_a_junction_tree_of_the_predicted_size(shape, sets):
     assert not cliques_fit(shape, sets, cells - 1)
 
 
-def test_orders_find_the_small_trees():
+def test_greedy_orders_find_the_smallest_trees_of_chains_and_cycles():
     chain = [(axis, axis + 1) for axis in range(299)]
     assert num_clique_cells((3,) * 300, chain) == 299 * 9
     cycle = [*chain[:9], (0, 9)]
     assert num_clique_cells((3,) * 10, cycle) == 8 * 27
 
 
-def test_domain_beyond_any_float():
+def test_calibrates_domain_with_more_cells_than_the_largest_float():
     shape = (1000,) * 120
     sets = [(axis, axis + 1) for axis in range(0, 20, 2)]
     log_sum, found = JunctionTree(shape, sets).calibrate([np.zeros((1000, 1000)) for _ in sets])

@@ -54,7 +54,7 @@ def fit(basis: ResidualBasis, observed: NoisyCoefficients, total: float):
 
 
 @pytest.mark.parametrize("num_records", [50, 5000, 10**9])
-def test_exact_data_are_reproduced(num_records):
+def test_fit_reproduces_coefficients_without_noise(num_records):
     basis = basis_of()
     counts = counts_of(basis.num_cells, num_records) + 1
     found = fit(basis, observe(basis, counts, 1e-8), counts.sum())
@@ -63,7 +63,7 @@ def test_exact_data_are_reproduced(num_records):
     assert error < 1e-3 * math.sqrt(counts.sum())
 
 
-def test_exact_data_on_all_supports_are_the_data():
+def test_fit_of_all_supports_without_noise_restores_the_counts():
     basis = basis_of(ways=3)
     counts = counts_of(basis.num_cells, 3000) + 1
     found = fit(basis, observe(basis, counts, 1e-8), counts.sum())
@@ -153,7 +153,7 @@ def test_unobserved_supports_stay_independent():
     np.testing.assert_allclose(first, true, atol=1e-3)
 
 
-def test_nothing_observed_is_uniform():
+def test_fit_without_observations_is_uniform():
     basis = basis_of()
     nothing = NoisyCoefficients(
         np.zeros(basis.num_coefficients), np.full(basis.num_coefficients, np.inf)
@@ -178,7 +178,7 @@ def test_independent_start_has_the_observed_one_way_marginals():
 @pytest.mark.parametrize("shape", [(1,), (2,), (1, 1), (2, 1, 3), (9, 1)])
 @pytest.mark.parametrize("total", [1, 10**9])
 @pytest.mark.parametrize("variance", [1e-18, 1.0, 1e14])
-def test_fit_is_finite_whatever_the_noise(shape, total, variance):
+def test_fit_is_finite_for_any_amount_of_noise(shape, total, variance):
     basis = basis_of(shape, ways=min(2, len(shape)))
     counts = counts_of(basis.num_cells, total)
     observed = observe(basis, counts, variance, seed=9)
@@ -189,13 +189,13 @@ def test_fit_is_finite_whatever_the_noise(shape, total, variance):
     assert weights.sum() == pytest.approx(1) and (weights >= 0).all()
 
 
-def test_empty_data_with_exact_zeros_are_finite():
+def test_fit_of_empty_data_is_finite():
     basis = basis_of()
     found = fit(basis, observe(basis, np.zeros(basis.num_cells), 1.0), 1.0)
     assert np.isfinite(found.log_weights).all()
 
 
-def test_inputs_are_left_alone_and_progress_is_public():
+def test_fit_keeps_its_inputs_and_counts_its_progress():
     basis = basis_of()
     observed = observe(basis, counts_of(basis.num_cells, 100), 4.0, seed=1)
     values, variances = observed.values.copy(), observed.variances.copy()

@@ -65,7 +65,7 @@ def test_solver_reuses_its_memory_for_the_next_problem():
     assert evaluations(of_the_last=True) < 0.7 * evaluations(of_the_last=False)
 
 
-def test_solved_start_is_returned_without_an_evaluation():
+def test_start_within_tolerance_is_returned_without_an_evaluation():
     function = LogSum()
     quasi_newton, asked = solver(function), problem(1.0, np.zeros(SIZE))
     found = quasi_newton.minimise(asked, quasi_newton.at(np.zeros(SIZE)), 1e-9)

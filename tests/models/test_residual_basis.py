@@ -86,7 +86,7 @@ def test_transforms_equal_kronecker_products(case):
 @pytest.mark.slow
 @settings(max_examples=60)
 @given(st.data())
-def test_any_collection_of_supports(data):
+def test_transforms_of_any_supports_equal_kronecker_products(data):
     shape = tuple(data.draw(st.lists(st.sampled_from([1, 2, 3, 5, 33]), min_size=1, max_size=4)))
     assume(math.prod(shape) <= 2**13)  # the reference is a square matrix of cells
     axes = st.sets(st.integers(0, len(shape) - 1)).map(lambda found: tuple(sorted(found)))
@@ -109,7 +109,7 @@ def test_contrasts_are_a_tight_frame_orthogonal_to_the_constant(size):
 
 
 @pytest.mark.parametrize("shape", [(), (1,), (4,), (3, 2), (2, 65, 3), (1, 3)])
-def test_table_coefficients_and_back(shape):
+def test_table_survives_conversion_to_coefficients_and_back(shape):
     table = np.random.default_rng(5).normal(size=shape)
     everything = tuple(range(len(shape)))
     wanted = vectors(shape, everything)

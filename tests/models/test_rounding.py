@@ -62,7 +62,7 @@ def test_rounding_keeps_the_sum_and_is_no_worse_than_systematic(kind, num_record
     assert (again == counts).all()
 
 
-def test_rounding_is_much_better_than_systematic_and_than_draws():
+def test_rounding_error_is_far_below_systematic_rounding_and_random_draws():
     basis = ResidualBasis(SHAPE, SUPPORTS)
     weights, importance = weights_of("random", basis.num_cells), np.ones(basis.num_coefficients)
     counts = round_to_records(basis, weights, 2000, importance, 0.0)
@@ -74,7 +74,7 @@ def test_rounding_is_much_better_than_systematic_and_than_draws():
 
 
 @pytest.mark.parametrize("shape", [(2, 3, 4, 5), (2,) * 17, (70, 2, 3, 90)])
-def test_moving_single_records_lowers_what_corrections_leave(shape, monkeypatch):
+def test_moving_single_records_lowers_the_error_after_corrections(shape, monkeypatch):
     basis = ResidualBasis(shape, SUPPORTS)
     weights = np.random.default_rng(7).gamma(1.0, size=basis.num_cells)
     importance = np.ones(basis.num_coefficients)
@@ -102,7 +102,7 @@ def test_moves_leave_the_highest_filled_cells_and_enter_the_lowest_ones(shape):
 
 
 @pytest.mark.parametrize(("importance", "max_error"), [(1.0, 1e9), (0.0, 0.0)])
-def test_systematic_rounding_is_kept_where_its_error_does_not_matter(importance, max_error):
+def test_systematic_rounding_is_kept_if_its_error_is_accepted(importance, max_error):
     basis = ResidualBasis(SHAPE, SUPPORTS)
     weights = weights_of("random", basis.num_cells)
     all_equal = np.full(basis.num_coefficients, importance)
@@ -111,7 +111,7 @@ def test_systematic_rounding_is_kept_where_its_error_does_not_matter(importance,
 
 
 @pytest.mark.parametrize("shape", [(1,), (1, 1), (2,)])
-def test_tiny_domains(shape):
+def test_rounding_in_tiny_domains_keeps_the_number_of_records(shape):
     basis = ResidualBasis(shape, [()])
     weights = np.full(basis.num_cells, 1 / basis.num_cells)
     for num_records in (0, 1, 5):

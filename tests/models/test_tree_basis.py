@@ -66,7 +66,7 @@ def both(name: str, size: float = 1.0):
 
 @pytest.mark.parametrize("size", [0.5, 100.0])
 @pytest.mark.parametrize("name", CASES)
-def test_moments_are_those_of_the_dense_array(name, size):
+def test_tree_and_dense_array_have_the_same_moments(name, size):
     dense, tree, raw, scaled = both(name, size)
     assert dense.slices == tree.slices and dense.supports == tree.supports
     assert dense.num_coefficients == tree.num_coefficients
@@ -78,7 +78,7 @@ def test_moments_are_those_of_the_dense_array(name, size):
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_marginals_are_those_of_the_dense_array(name):
+def test_tree_and_dense_array_have_the_same_marginals(name):
     dense, tree, raw, scaled = both(name)
     wanted = [s for k in range(4) for s in combinations(range(len(dense.shape)), k)]
     wanted.append(wanted[-1])
@@ -92,7 +92,7 @@ def test_marginals_are_those_of_the_dense_array(name):
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_marginals_of_coefficients(name):
+def test_marginals_from_coefficients_equal_marginals_of_the_weights(name):
     dense, tree, raw, scaled = both(name)
     for basis, weights in ((dense, scaled), (tree, raw)):
         inside = [
@@ -139,7 +139,7 @@ def observations(name: str, seed: int = 1):
 
 
 @pytest.mark.parametrize("name", [name for name in CASES if "large" not in name])
-def test_fit_is_that_of_the_dense_array(name):
+def test_tree_and_dense_array_have_the_same_fit(name):
     found = []
     for basis, observed in observations(name):
         importance = np.zeros(basis.num_coefficients)
@@ -155,7 +155,7 @@ def test_fit_is_that_of_the_dense_array(name):
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_refit_is_that_of_the_dense_array(name):
+def test_tree_and_dense_array_have_the_same_refit(name):
     found = []
     for basis, observed in observations(name):
         start = independent_log_weights(basis, observed, 3000)

@@ -57,7 +57,7 @@ def error_of(codes: np.ndarray, targets: list[Target]) -> float:
 
 @pytest.mark.parametrize("num_records", [0, 1, 2, 50, 20000])
 @pytest.mark.parametrize("size", [0.0, 1.0, 200.0])
-def test_records_have_codes_of_the_domain_and_are_the_same_each_time(num_records, size):
+def test_tree_records_are_valid_and_deterministic(num_records, size):
     tree = calibrated(size=size)
     codes = tree_records(tree, num_records)
     assert codes.shape == (len(SHAPE), num_records) and codes.dtype == np.int32
@@ -73,7 +73,7 @@ def drawn_records(tree: JunctionTree, num_records: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_records_are_closer_than_draws(seed):
+def test_tree_records_have_smaller_errors_than_random_draws(seed):
     tree = calibrated(seed)
     inside = [axes for axes in SETS if len(axes) > 1]
     codes, drawn = tree_records(tree, 5000), drawn_records(tree, 5000)
@@ -88,7 +88,7 @@ def test_records_are_closer_than_draws(seed):
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_no_record_is_impossible(seed):
+def test_tree_records_avoid_impossible_cells(seed):
     tree = calibrated(seed, share_forbidden=0.4)
     codes = tree_records(tree, 5000)
     wanted = targets_of(tree, 5000, SETS)
@@ -148,7 +148,7 @@ def test_targets_without_weight_or_attributes_change_nothing():
     assert (codes == copy).all()
 
 
-def test_attributes_of_one_code_and_disconnected_ones():
+def test_tree_records_and_moves_handle_single_code_and_disconnected_attributes():
     shape = (1, 3, 1, 2)
     tree = JunctionTree(shape, [(0, 1)])
     tree.calibrate([np.zeros((1, 3))])
@@ -159,7 +159,7 @@ def test_attributes_of_one_code_and_disconnected_ones():
 
 
 @pytest.mark.filterwarnings("error")
-def test_least_gain_of_single_precision_is_a_gain():
+def test_record_moves_for_a_gain_near_the_smallest_float32():
     codes = np.zeros((1, 1), np.int32)
     improve_records((2,), codes, [Target((0,), np.array([0.0, 1.0]), 1e-44)], 0.0)
     assert codes.tolist() == [[1]]

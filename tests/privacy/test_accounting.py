@@ -42,7 +42,7 @@ DELTAS = (1e-5, 1e-9, 1e-15, 1e-50)
         (1, 1e-5, 3.73063),
     ],
 )
-def test_analytic_sigma_known_answers(epsilon, delta, sigma):
+def test_analytic_sigma_matches_known_answers(epsilon, delta, sigma):
     assert 1 / gaussian_mu(epsilon, delta) == pytest.approx(sigma, rel=5e-6)
     assert 1 / discrete_gaussian_mu(epsilon, delta) == pytest.approx(sigma, rel=5e-6)
 
@@ -51,11 +51,11 @@ def test_analytic_sigma_known_answers(epsilon, delta, sigma):
     "epsilon, delta, sigma",
     [(1, 1e-9, 5.77869), (1, 1e-6, 4.53088), (0.1, 1e-9, 53.1286), (4, 1e-9, 1.55676)],
 )
-def test_zcdp_sigma_known_answers(epsilon, delta, sigma):
+def test_zcdp_sigma_matches_known_answers(epsilon, delta, sigma):
     assert 1 / math.sqrt(2 * zcdp_rho(epsilon, delta)) == pytest.approx(sigma, rel=5e-6)
 
 
-def test_rho_known_answers():
+def test_rho_matches_known_answers():
     assert zcdp_rho(1, 1e-9) == pytest.approx(0.0149731, rel=1e-5)
     assert zcdp_rho(1, 1e-6) == pytest.approx(0.0243560, rel=1e-5)
     # The loose conversion is an upper bound on the tight one.
@@ -64,7 +64,7 @@ def test_rho_known_answers():
 
 
 @pytest.mark.parametrize("delta, loose", [(1e-9, 0.0117812), (1e-6, 0.0174689)])
-def test_loose_conversion_spends_less(delta, loose):
+def test_loose_conversion_gives_a_smaller_rho(delta, loose):
     log_term = math.log(1 / delta)
     solved = (math.sqrt(log_term + 1) - math.sqrt(log_term)) ** 2
     assert solved == pytest.approx(loose, rel=1e-5)
@@ -80,7 +80,7 @@ def test_loose_conversion_spends_less(delta, loose):
         (4, 1e-9, 1.61812, 1.63617, 1.68372),
     ],
 )
-def test_sigmas_are_below_classical_ones(epsilon, delta, classical, classical_two, by_loose_zcdp):
+def test_sigma_is_below_classical_sigmas(epsilon, delta, classical, classical_two, by_loose_zcdp):
     def close(value: float) -> object:
         return pytest.approx(value, rel=1e-5)
 
@@ -95,7 +95,7 @@ def test_sigmas_are_below_classical_ones(epsilon, delta, classical, classical_tw
     assert ours < 1 / math.sqrt(2 * zcdp_rho(epsilon, delta)) < by_loose_zcdp
 
 
-def test_rejects_classical_sigma_where_it_fails():
+def test_classical_sigma_is_too_small_for_large_epsilon():
     for epsilon, delta in ((10, 1.902e-6), (12, 5.161e-6)):
         sigma = math.sqrt(2 * math.log(1.25e6)) / epsilon
         assert gaussian_delta(1 / sigma, epsilon) == pytest.approx(delta, rel=1e-3)
@@ -111,7 +111,7 @@ def exact_delta(mu: float, epsilon: float) -> mpmath.mpf:
 
 @pytest.mark.parametrize("epsilon", EPSILONS)
 @pytest.mark.parametrize("delta", DELTAS)
-def test_calibrated_mu_keeps_delta_despite_rounding(epsilon, delta):
+def test_exact_delta_of_calibrated_mu_is_at_most_delta(epsilon, delta):
     for calibrate in (gaussian_mu, discrete_gaussian_mu):
         mu = calibrate(epsilon, delta)
         excess = exact_delta(mu, epsilon) / mpmath.mpf(delta) - 1
@@ -120,7 +120,7 @@ def test_calibrated_mu_keeps_delta_despite_rounding(epsilon, delta):
 
 @pytest.mark.parametrize("epsilon", EPSILONS)
 @pytest.mark.parametrize("delta", DELTAS)
-def test_inverses_return_their_arguments(epsilon, delta):
+def test_calibrated_mu_and_rho_are_the_largest_that_fit(epsilon, delta):
     mu = gaussian_mu(epsilon, delta)
     assert gaussian_delta(mu, epsilon) <= delta
     assert gaussian_delta(mu * (1 + 1e-6), epsilon) > delta
@@ -140,14 +140,14 @@ def test_calibration_is_monotone():
 
 @pytest.mark.parametrize("epsilon", [1e-100, 1e-30, 1e25, 1e160, 1.7e308])
 @pytest.mark.parametrize("delta", [1e-5, 1e-300])
-def test_extreme_epsilons_calibrate(epsilon, delta):
+def test_calibrates_extreme_epsilons(epsilon, delta):
     for calibrate in (gaussian_mu, discrete_gaussian_mu, zcdp_rho):
         found = calibrate(epsilon, delta)
         assert 0 < found < math.inf
     assert zcdp_rho(epsilon, delta) <= max(epsilon, 1)
 
 
-def test_limits_of_no_noise_and_no_change():
+def test_conversions_are_finite_near_no_loss_and_no_noise():
     assert zcdp_epsilon(0.0, 1e-9) == 0.0
     assert gaussian_delta(1e-9, 1.0) == math.ulp(0.0)  # rounded up
     assert gaussian_delta(1e9, 1.0) == pytest.approx(1.0)
@@ -217,7 +217,7 @@ def scaled_sigmas(shifts: list[int], ratio: list[float], mu: float) -> list[floa
         ([1, 1, 1], [1.0, 1.0, 1.0]),
     ],
 )
-def test_discrete_gaussian_claim_holds_exactly(epsilon, delta, shifts, ratio):
+def test_exact_delta_of_discrete_gaussian_vector_is_at_most_delta(epsilon, delta, shifts, ratio):
     sigmas = scaled_sigmas(shifts, ratio, discrete_gaussian_mu(epsilon, delta))
     if math.prod(24 * sigma for sigma in sigmas) > 3e6:
         sigmas, shifts = sigmas[:1], shifts[:1]  # the claim holds for every part, too
@@ -227,7 +227,7 @@ def test_discrete_gaussian_claim_holds_exactly(epsilon, delta, shifts, ratio):
 
 
 @pytest.mark.parametrize("epsilon, delta", [(1.0, 1e-9), (4.0, 1e-9)])
-def test_discrete_gaussian_claim_is_tight_on_a_fine_grid(epsilon, delta):
+def test_exact_delta_on_a_fine_grid_is_nearly_delta(epsilon, delta):
     mu = discrete_gaussian_mu(epsilon, delta)
     shift = math.ceil(2000 * mu)
     (sigma,) = scaled_sigmas([shift], [1.0], mu)
@@ -236,13 +236,13 @@ def test_discrete_gaussian_claim_is_tight_on_a_fine_grid(epsilon, delta):
     assert true_delta([shift], [0.95 * sigma], epsilon) > 1.5 * delta
 
 
-def test_coarse_grid_needs_the_margin():
+def test_analytic_sigma_exceeds_delta_on_a_coarse_grid():
     """Analytic sigma without it overspends delta by far at epsilon 8: the oracle can see that."""
     sigma = 1 / gaussian_mu(8.0, 1e-6)
     assert true_delta([1], [sigma], 8.0) > 2e-6
 
 
-def test_exact_oracle_known_answer():
+def test_exact_delta_matches_known_answers():
     # Discrete Gaussian with sigma 5: epsilon(1e-9) = 1.10036 by a privacy-loss distribution.
     assert true_delta([1], [5.0], 1.10036) == pytest.approx(1e-9, rel=2e-4)
     # Continuous noise, and the bound through zero-concentrated privacy.
@@ -268,7 +268,7 @@ def delta_of_equal_coordinates(number: int, sigma: float, epsilon: float) -> flo
     "epsilon, delta, coordinates, spent",
     [(4.0, 1e-9, 2, 1.75e-9), (4.0, 1e-9, 10, 2.2e-9), (10.0, 1e-6, 10, 9.5e-6)],
 )
-def test_sigma_of_one_coordinate_does_not_scale_to_vectors(epsilon, delta, coordinates, spent):
+def test_scaled_scalar_sigma_exceeds_delta_for_vectors(epsilon, delta, coordinates, spent):
     """The least sigma for one coordinate, times sqrt(L0), overspends; ours for L0 does not."""
     assert delta_of_equal_coordinates(2, 1.5, epsilon) == pytest.approx(
         true_delta([1, 1], [1.5, 1.5], epsilon), rel=1e-6
@@ -291,7 +291,7 @@ def test_denormal_delta_has_an_epsilon():
     assert zcdp_epsilon(0.01, 1e-310) == pytest.approx(zcdp_epsilon(0.01, 1e-300), rel=0.03)
 
 
-def test_rejects_guarantee_that_no_rho_keeps():
+def test_rejects_epsilon_too_small_for_any_rho():
     for epsilon in (1e-300, 1e-200):
         with pytest.raises(InputError, match=r"epsilon: 1e-.00 is refused; is too small for a del"):
             zcdp_rho(epsilon, 1e-300)
@@ -390,7 +390,7 @@ def claims(plan: MarginalsPlan) -> dict[str, float]:
 @pytest.mark.parametrize("delta", [PURE, APPROXIMATE])
 @pytest.mark.parametrize("most", [1, 3])
 @pytest.mark.parametrize("epsilon", [0.1, 2.0])
-def test_plan_spends_its_stated_loss(mechanism, delta, most, epsilon):
+def test_loss_computed_from_the_noise_matches_the_stated_loss(mechanism, delta, most, epsilon):
     if isinstance(mechanism, Gaussian) and delta == PURE:
         pytest.skip("Gaussian noise needs a delta")
     guarantee = promise(ADD, delta, epsilon, most)
@@ -403,7 +403,7 @@ def test_plan_spends_its_stated_loss(mechanism, delta, most, epsilon):
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
-def test_loss_matches_the_guarantee_under_either_relation(mechanism):
+def test_loss_is_the_same_under_both_relations(mechanism):
     workload = workload_of(domain_of(2, 3, 4), 2)
     losses = {
         plan_of(mechanism, workload, promise(relation, APPROXIMATE), 100).loss

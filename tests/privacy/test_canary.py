@@ -215,7 +215,7 @@ def test_interval_counts_do_not_distinguish_neighbours(tmp_path, strategy):
 
 
 @pytest.mark.slow
-def test_failing_step_does_not_show_its_records(tmp_path, monkeypatch):
+def test_error_of_a_failing_step_does_not_show_its_records(tmp_path, monkeypatch):
     def failing(domain: Any, unit: str, as_cells: bool, batch: Any) -> Any:
         raise ValueError(f"{MARK} {batch.num_rows}: {batch.to_pydict()}")
 
@@ -268,7 +268,7 @@ def test_detects_leak_added_by_hand(tmp_path, leak, monkeypatch):
 
 
 @pytest.mark.slow
-def test_slow_job_is_not_taken_for_a_leak(tmp_path, monkeypatch):
+def test_progress_messages_of_a_slow_job_do_not_count_as_a_leak(tmp_path, monkeypatch):
     """A job that prints often that it is working shows the same as one that never does."""
     quick = job(tmp_path / "job", common(), "csv")
     monkeypatch.setattr("pipelines.progress.SECONDS_BETWEEN_TICKS", 0.001)
@@ -276,7 +276,7 @@ def test_slow_job_is_not_taken_for_a_leak(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_detects_remaining_drafts(tmp_path, monkeypatch):
+def test_comparison_lists_draft_files_that_were_not_removed(tmp_path, monkeypatch):
     """The number of files is part of the comparison, also of those whose names begin with a dot."""
     monkeypatch.setattr(filesystem.LocalStore, "remove_draft", lambda self, draft: None)
     seen = job(tmp_path / "job", common(), "csv")
@@ -284,7 +284,7 @@ def test_detects_remaining_drafts(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_scripted_answers_hide_the_data_and_real_ones_do_not(tmp_path, monkeypatch):
+def test_comparison_detects_the_data_if_noise_hides_nothing(tmp_path, monkeypatch):
     """The comparison is not blind: noise so small that it hides nothing shows the difference."""
     monkeypatch.setattr("observe.SameWhateverTheData", NoNoise)
     unit = {"privacy_unit": "record", "max_records_per_unit": None}
@@ -293,7 +293,7 @@ def test_scripted_answers_hide_the_data_and_real_ones_do_not(tmp_path, monkeypat
     assert one_worker.NoiseSource is not NoNoise
 
 
-def test_scripted_answers_agree_with_a_table():
+def test_scripted_noise_gives_equal_answers_for_different_data():
     noise = SameWhateverTheData()
     one = noise.gaussian(np.zeros((4, 2), np.int64), 1.0)
     two = SameWhateverTheData().gaussian(np.full((4, 2), 10**6), 1.0)

@@ -56,13 +56,13 @@ def test_rejects_large_delta_unless_allowed():
 
 
 @pytest.mark.parametrize("delta", [5e-324, 1e-310, 9.9e-301])
-def test_rejects_delta_whose_reciprocal_overflows(delta):
+def test_rejects_delta_with_infinite_reciprocal(delta):
     with pytest.raises(InputError, match=r"delta: .* is refused; must be 0 .*, or >= 1e-300"):
         Guarantee(**{**VALID, "delta": delta})
     assert Guarantee(**{**VALID, "delta": 1e-300}).delta == 1e-300
 
 
-def test_unit_record_allows_only_one_record():
+def test_privacy_unit_record_allows_only_one_record_per_unit():
     assert Guarantee(1, 0, "replace_one", "record", 1).max_records_per_unit == 1
     with pytest.raises(InputError, match="max_records_per_unit"):
         Guarantee(1, 0, "replace_one", "record", 2)

@@ -46,7 +46,7 @@ def drawn(seed: int) -> tuple[tuple[int, ...], Supports, np.ndarray]:
 
 @pytest.mark.mostly_slow(one_in=4)
 @pytest.mark.parametrize("seed", range(60))
-def test_no_pair_of_records_is_below_the_bound(seed):
+def test_least_overlap_is_a_lower_bound_for_all_record_pairs(seed):
     shape, supports, precisions = drawn(seed)
     patterns = itertools.product(*[(0, 1) if size > 1 else (1,) for size in shape])
     least = min(overlap(shape, supports, precisions, agree) for agree in patterns)
@@ -57,7 +57,7 @@ def test_no_pair_of_records_is_below_the_bound(seed):
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_bound_for_pairs_is_close_to_the_least(seed):
+def test_least_overlap_of_pairs_is_close_to_the_exact_minimum(seed):
     rng = np.random.default_rng(seed)
     shape = tuple(rng.choice([2, 2, 3, 5, 16], size=10).tolist())
     supports = [s for order in (1, 2) for s in itertools.combinations(range(10), order)]
@@ -70,7 +70,7 @@ def test_bound_for_pairs_is_close_to_the_least(seed):
     assert math.sqrt((2 * one - 2 * bound) / (2 * one - 2 * least)) < 1.12
 
 
-def test_many_attributes_need_much_less_than_twice_the_noise():
+def test_replace_one_needs_less_than_twice_the_noise_for_many_attributes():
     domain = domain_of(*(2, 3, 4, 8, 32) * 7)
     supports = [s for order in (1, 2) for s in itertools.combinations(range(35), order)]
     precisions = np.random.default_rng(1).gamma(5.0, 0.2, len(supports))
@@ -79,7 +79,7 @@ def test_many_attributes_need_much_less_than_twice_the_noise():
     assert 1.22 < 2 * one / two < math.sqrt(2)
 
 
-def test_verification_agrees_with_plan(monkeypatch):
+def test_release_planned_with_the_overlap_bound_passes_verification(monkeypatch):
     """Also of a card, whose precisions differ from the plan's by their rounding."""
     from beam_dp.noise.source import NoiseSource
     from beam_dp.releases.synthetic_database import steps as tables
@@ -97,7 +97,7 @@ def test_verification_agrees_with_plan(monkeypatch):
     assert 0.9999 < found.epsilon <= 1.0
 
 
-def test_verification_gives_many_attributes_the_same_bound():
+def test_verification_and_plan_have_the_same_bound_for_many_attributes():
     from fractions import Fraction
 
     domain = domain_of(*(2, 3, 4) * 8)

@@ -21,7 +21,7 @@ from beam_dp.privacy.ledger.ledger import Ledger
 from beam_dp.privacy.loss import Loss
 
 
-def test_spent_release_is_visible_to_other_connections(ledger_url):
+def test_spent_release_is_visible_to_another_connection(ledger_url):
     token = spend(declared(ledger_url), {"scale": 30.0, "name": "Zoë"})
     (entry,) = Ledger(ledger_url).entries("visits")
     assert token.release_id == entry.release_id == "visits/1"
@@ -36,7 +36,7 @@ def test_spent_release_is_visible_to_other_connections(ledger_url):
     assert json.loads(json.dumps(entry.to_json()))["release_id"] == "visits/1"
 
 
-def test_complete_release_is_marked_once(ledger_url):
+def test_marking_a_release_again_changes_nothing(ledger_url):
     ledger = declared(ledger_url)
     tokens = [spend(ledger) for _ in range(2)]
     for draw_id in ("a" * 32, "a" * 32, None):
@@ -46,7 +46,7 @@ def test_complete_release_is_marked_once(ledger_url):
 
 
 @pytest.mark.parametrize("first", [None, "a" * 32])
-def test_first_mark_decides_which_draw_was_paid(ledger_url, first):
+def test_first_mark_fixes_the_draw_that_was_paid(ledger_url, first):
     """Also one that says nothing: whoever names a draw later may have drawn again."""
     ledger = declared(ledger_url)
     token = spend(ledger)
@@ -63,7 +63,7 @@ def test_first_mark_decides_which_draw_was_paid(ledger_url, first):
     assert ledger.entries("visits")[0].draw_id == first
 
 
-def test_one_of_many_concurrent_marks_succeeds(ledger_url):
+def test_only_one_of_several_concurrent_marks_succeeds(ledger_url):
     token = spend(declared(ledger_url))
     start = threading.Barrier(4)
 
@@ -102,7 +102,7 @@ def test_rejects_token_of_another_ledger(ledger_url):
             ledger.mark_released(Token("visits", number, "laplace", TENTH, loss))
 
 
-def test_ten_tenths_fit_and_the_eleventh_does_not(ledger_url):
+def test_budget_fits_ten_releases_of_a_tenth_and_not_eleven(ledger_url):
     ledger = declared(ledger_url)
     for number in range(10):
         assert ledger.remaining("visits") == pytest.approx(1 - number / 10)
@@ -114,7 +114,7 @@ def test_ten_tenths_fit_and_the_eleventh_does_not(ledger_url):
     assert ledger.remaining("visits") <= 1e-12
 
 
-def test_refusal_names_what_fits_and_largest_spenders(ledger_url):
+def test_refusal_names_the_fitting_epsilon_and_the_largest_spenders(ledger_url):
     ledger = declared(ledger_url)
     for epsilon in (0.1, 0.5):
         guarantee = Guarantee(epsilon, 0.0, AR, "person", 3)
@@ -179,7 +179,7 @@ def test_budget_without_delta_admits_only_pure_releases(ledger_url):
         (Guarantee(0.1, 0.0, "replace_one", "person", 3), "neighboring"),
     ],
 )
-def test_rejects_another_unit_or_relation(ledger_url, guarantee, name):
+def test_rejects_unit_or_relation_that_was_not_declared(ledger_url, guarantee, name):
     ledger = declared(ledger_url)
     with pytest.raises(LedgerError, match=f"^{name}: .* is refused; must be .* 'visits'"):
         ledger.spend("visits", guarantee, Loss.pure(0.1), "laplace")
@@ -234,7 +234,7 @@ def test_every_call_rejects_invalid_dataset_id(ledger_url, name):
         assert len(str(error.value)) < 500
 
 
-def test_budget_is_declared_once(ledger_url):
+def test_budget_cannot_be_redeclared_with_other_values(ledger_url):
     ledger = declared(ledger_url)
     declared(ledger_url)  # the same again changes nothing
     for epsilon, delta, unit, relation in (
@@ -316,7 +316,7 @@ def test_smallest_delta_can_be_spent_and_listed(tmp_path):
     assert 0 < ledger.total("visits") <= 1
 
 
-def test_rows_are_never_changed(ledger_url):
+def test_later_calls_do_not_change_stored_rows(ledger_url):
     """What is in the tables stays as it is, whatever is done next."""
     ledger = declared(ledger_url)
 

@@ -37,7 +37,7 @@ def refuses_everything(ledger: Ledger, pattern: str) -> None:
 
 
 @pytest.mark.parametrize(("version", "age"), [(3, "a newer"), (1, "an unpublished")])
-def test_rejects_another_schema(ledger_url, version, age):
+def test_rejects_ledger_with_another_schema_version(ledger_url, version, age):
     ledger = declared(ledger_url)
     spend(ledger)
     execute(ledger_url, f"UPDATE beam_dp_ledger SET version = {version}")
@@ -182,7 +182,7 @@ def test_rejects_damaged_index(tmp_path):
 
 
 @pytest.mark.slow
-def test_flipped_bit_of_schema_is_reported_in_one_line(tmp_path):
+def test_flipped_bit_in_the_schema_is_reported_in_one_line(tmp_path):
     path = tmp_path / "l.sqlite"
     ledger, content = spent_ledger(path)
     first = content.index(b"CREATE TABLE")
@@ -208,7 +208,7 @@ def test_reads_path_that_begins_like_a_uri_as_a_path(tmp_path, monkeypatch, url)
 # What makes a commit durable, and ends a call on a server that does not answer.
 
 
-def test_server_without_an_encoding_keeps_every_name(postgresql):
+def test_non_ascii_dataset_id_survives_a_server_without_encoding(postgresql):
     """As initdb makes one where the system's locale is C."""
     options = "TEMPLATE template0 ENCODING 'SQL_ASCII' LC_COLLATE 'C' LC_CTYPE 'C'"
     ledger = Ledger(new_database(postgresql, 10_004, options))
@@ -225,7 +225,7 @@ def test_commit_to_a_file_is_synchronous(tmp_path):
         assert connection.exec_driver_sql("PRAGMA foreign_keys").scalar() == 1
 
 
-def test_commit_to_a_server_is_synchronous_and_its_waits_end(postgresql):
+def test_server_transaction_has_synchronous_commit_and_timeouts(postgresql):
     url = new_database(postgresql, 10_002)
     declared(url)
     execute(url, "ALTER DATABASE ledger10002 SET synchronous_commit = off")

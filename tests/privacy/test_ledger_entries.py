@@ -52,7 +52,7 @@ from beam_dp.privacy.loss import Loss
         "sqlite://bob:x@s3cret@localhost/db",
     ],
 )
-def test_rejects_url_of_another_kind(url):
+def test_rejects_invalid_url_without_showing_the_password(url):
     with pytest.raises(LedgerError, match="must be a path of a sqlite file") as error:
         Ledger(url)
     text = str(error.value)
@@ -115,7 +115,7 @@ def test_reports_unreachable_server_without_password(tmp_path, url, capfd):
         assert out == "" and "s3cret" not in err and err.count("\n") == 1
 
 
-def test_readable_ledger_is_named_without_password(postgresql, capfd):
+def test_ledger_commands_and_errors_hide_the_password(postgresql, capfd):
     from databases import new_database
 
     url = f"{new_database(postgresql, 10_010)}&password=s3cret"
@@ -191,7 +191,7 @@ def test_reads_entries_without_origin(ledger_url):
     assert ledger.total("visits") == pytest.approx(0.5)
 
 
-def test_changes_no_table(tmp_path):
+def test_origin_needs_no_change_of_tables(tmp_path):
     """Programs of earlier versions read and spend from the same ledger."""
     ledger = declared(str(tmp_path / "ledger"))
     with sqlite3.connect(tmp_path / "ledger") as connection:
@@ -237,7 +237,7 @@ def ledger_of(path: pathlib.Path, draw_id: str | None = DRAW) -> Ledger:
     return ledger
 
 
-def test_budget_that_paid_for_edges_pays_again(tmp_path):
+def test_accepts_edges_paid_by_the_same_budget(tmp_path):
     check_edges_paid(DOMAIN, ledger_of(tmp_path / "l.sqlite"), "visits")
 
 

@@ -38,7 +38,7 @@ def normal(x: float) -> float:
 
 
 @pytest.mark.parametrize("epsilon", [1e-6, 0.01, 0.5, 1.0, 3.0, 20.0, 300.0])
-def test_pure_privacy_implies_its_mu_and_no_smaller_one(epsilon):
+def test_pure_privacy_implies_the_stated_mu_and_no_smaller_mu(epsilon):
     mu = Loss.pure(epsilon).mu
     assert mu is not None
     corner = 1 / (1 + math.exp(epsilon))
@@ -48,7 +48,7 @@ def test_pure_privacy_implies_its_mu_and_no_smaller_one(epsilon):
 
 
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 5.0])
-def test_randomised_response_is_as_private_as_its_mu_says(epsilon):
+def test_randomised_response_is_within_the_stated_mu(epsilon):
     """delta(e) of the pair (p, 1-p) against (1-p, p) is at most that of the Gaussian pair."""
     mu = Loss.pure(epsilon).mu
     assert mu is not None
@@ -60,7 +60,7 @@ def test_randomised_response_is_as_private_as_its_mu_says(epsilon):
 
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 2.0, 9.0])
 @pytest.mark.parametrize("order", [1.01, 2.0, 8.0, 200.0])
-def test_randomised_response_is_as_private_as_its_rho_says(epsilon, order):
+def test_randomised_response_is_within_the_stated_rho(epsilon, order):
     p = 1 / (1 + math.exp(-epsilon))
     # The sum of p^a q^(1-a) over both answers, in logarithms: q is p e^-epsilon.
     log_moment = math.log(p) + (order - 1) * epsilon
@@ -98,7 +98,7 @@ def test_rejects_loss_that_is_not_a_positive_number(value):
             make(value)
 
 
-def test_loss_of_integers_equals_loss_of_floats():
+def test_loss_given_as_integers_is_stored_as_floats():
     loss = Loss(rho=1, mu_squared=4, epsilon=3)
     assert [type(value) for value in loss.to_json().values()] == [float] * 3
 
@@ -146,7 +146,7 @@ def test_one_release_may_spend_the_whole_budget(kind, epsilon, delta):
     assert not account.fits(more)
 
 
-def test_first_release_chooses_the_filter_for_good():
+def test_first_release_fixes_the_filter_for_all_later_releases():
     whole, small = Loss.gaussian(discrete_gaussian_mu(1.0, 1e-9)), Loss.gaussian(0.01)
     rounds = Loss.zcdp(zcdp_rho(0.1, 1e-9))
     auto = Account(1.0, 1e-9, "auto")
@@ -269,7 +269,7 @@ def test_largest_epsilon_fits_and_a_slightly_larger_one_does_not(account, offers
 
 @settings(max_examples=25)
 @given(accounts.filter(lambda account: account.delta > 0), st.lists(losses, min_size=1, max_size=8))
-def test_accepted_releases_keep_the_budget_by_another_library(account, offers):
+def test_another_library_finds_accepted_releases_within_the_budget(account, offers):
     """The privacy loss distributions of releases fixed in advance, composed by dp-accounting."""
     kept = fill(account, *offers).losses
     squares = math.fsum(
@@ -356,7 +356,7 @@ def test_best_adaptive_adversary_with_slacks_stays_within_delta(composition, eps
     assert reached <= delta * (1 + 1e-9)
 
 
-def test_best_adversary_catches_filter_with_four_times_the_budget(monkeypatch):
+def test_best_adversary_exceeds_delta_with_four_times_the_budget(monkeypatch):
     def wrong(which: Filter, epsilon: float, delta: float) -> object:
         return 4 * limit(which, epsilon, delta)
 
@@ -380,7 +380,7 @@ def whole_delta_for_the_filter(account: Account, which: Filter, next_loss: Loss 
         ("filters", lambda account, next_loss=None: ("pure", "zcdp")),
     ],
 )
-def test_best_adversary_catches_slacks_that_are_not_separate(monkeypatch, name, value):
+def test_best_adversary_exceeds_delta_if_slacks_are_not_separate(monkeypatch, name, value):
     """Slacks that are not added up; and a whole delta for slacks and another for the filter."""
     if name == "filters":
         monkeypatch.setattr(Account, "slack_limit", whole_delta_kept)
@@ -390,7 +390,7 @@ def test_best_adversary_catches_slacks_that_are_not_separate(monkeypatch, name, 
     assert best_adversary(account, ((0.2, 0.0), (0.05, 0.05))) > 0.05 * 1.2
 
 
-def test_margin_covers_the_grid_of_every_release():
+def test_stated_margin_covers_the_discreteness_of_all_releases():
     """Compares g in the module and ``Loss.gaussian`` with the proof's constants."""
     normaliser = 2 * sum(math.exp(-2 * math.pi**2 * 2.0**2 * k**2) for k in range(1, 5))
     grid = 3 * 2**28 * normaliser
@@ -400,7 +400,7 @@ def test_margin_covers_the_grid_of_every_release():
         assert 2 * stated * ledger_filters.MAX_RELEASES < 1e-12 * ledger_filters.MIN_EPSILON
 
 
-def test_pure_filter_admits_exactly_the_stated_budget():
+def test_pure_filter_accepts_exactly_the_stated_budget():
     most = Fraction(1.0) * (1 + Fraction(1, 2**50))
     assert limit("pure", 1.0, 1e-9) == most
     full = Account(1.0, 1e-9, "auto", (Loss.pure(0.5), Loss.pure(0.5)))
@@ -458,7 +458,7 @@ def test_other_filters_have_only_the_delta_not_reserved_for_slacks():
 
 
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 3.0])
-def test_approximately_private_pair_is_the_mixture_that_a_loss_states(epsilon):
+def test_approximately_private_pair_splits_into_a_pure_part_and_slack(epsilon):
     """The proof of ``Loss.approximate``, carried out on random pairs of laws."""
     rng = np.random.default_rng(3)
     for _ in range(200):

@@ -58,7 +58,7 @@ def test_restarted_release_is_paid_once(ledger_url):
     assert ledger.total("visits") == pytest.approx(0.1)
 
 
-def test_another_id_is_paid_again(ledger_url):
+def test_release_with_another_id_is_paid_separately(ledger_url):
     """Also one that a pattern would match, and one that occurs elsewhere in an entry."""
     ledger = declared(ledger_url)
     ledger.spend("visits", TENTH, LOSS, "laplace", {"note": {"horizon_id": "ab"}})
@@ -71,7 +71,7 @@ def test_another_id_is_paid_again(ledger_url):
         assert paid(ledger, name) == (entry, False)
 
 
-def test_same_id_in_another_dataset_is_paid_again(ledger_url):
+def test_release_with_same_id_in_another_dataset_is_paid_separately(ledger_url):
     ledger = declared(ledger_url)
     ledger.declare("other", 1.0, 0.0, "person", AR)
     ledger.spend("other", TENTH, LOSS, "windows", {"horizon_id": "ab"})
@@ -87,7 +87,7 @@ def test_same_id_in_another_dataset_is_paid_again(ledger_url):
         {"guarantee": Guarantee(0.2, 0.0, AR, "person", 1)},  # type: ignore[arg-type]
     ],
 )
-def test_rejects_id_that_paid_for_something_else(ledger_url, changed):
+def test_rejects_id_that_paid_for_another_mechanism_guarantee_or_loss(ledger_url, changed):
     ledger = declared(ledger_url)
     paid(ledger, "ab")
     with pytest.raises(LedgerError, match=r"^horizon_id: 'ab' is refused; must .*'visits/1'") as e:
@@ -96,7 +96,7 @@ def test_rejects_id_that_paid_for_something_else(ledger_url, changed):
     assert len(ledger.entries("visits")) == 1
 
 
-def test_paid_release_continues_when_budget_is_spent(ledger_url):
+def test_paid_release_continues_after_the_budget_is_spent(ledger_url):
     ledger = declared(ledger_url, 0.1)
     entry, _ = paid(ledger, "ab")
     assert paid(ledger, "ab") == (entry, False)
@@ -105,7 +105,7 @@ def test_paid_release_continues_when_budget_is_spent(ledger_url):
     assert ledger.entries("visits") == [entry]
 
 
-def test_one_of_many_threads_pays(ledger_url):
+def test_only_one_of_several_threads_pays_for_an_id(ledger_url):
     declared(ledger_url)
     start = threading.Barrier(4)
 
@@ -170,7 +170,7 @@ def test_each_state_is_used_once_and_in_order(ledger_url):
     assert ledger.total("visits") == pytest.approx(0.1)
 
 
-def test_entries_have_separate_states(ledger_url):
+def test_two_entries_number_their_states_separately(ledger_url):
     ledger, first = paid_run(ledger_url)
     second = ledger.spend("visits", TENTH, LOSS, "private_mw")
     ledger.use_state(first, 1)
@@ -210,13 +210,13 @@ def all_at_once(number: int, work: Callable[..., None], *arguments: Any) -> list
 
 
 @pytest.mark.slow
-def test_one_of_many_processes_pays(ledger_url):
+def test_only_one_of_several_processes_pays_for_an_id(ledger_url):
     ledger = declared(ledger_url)
     assert all_at_once(6, go_on_at_once, ledger_url) == [0] + [3] * 5
     assert len(ledger.entries("visits")) == 1
 
 
-def test_one_of_many_processes_resumes(ledger_url):
+def test_only_one_of_several_processes_resumes_a_state(ledger_url):
     ledger, token = paid_run(ledger_url)
     assert all_at_once(8, resume_at_once, ledger_url, token) == [0] + [3] * 7
     ledger.use_state(token, 2)
@@ -293,10 +293,10 @@ def kill_at_random_points(url: str, folder: pathlib.Path, times: int) -> None:
 
 
 @pytest.mark.slow
-def test_killed_ledger_shows_everything_drawn(ledger_url, tmp_path):
+def test_ledger_of_a_killed_process_contains_every_draw(ledger_url, tmp_path):
     kill_at_random_points(ledger_url, tmp_path, 10)
 
 
 @pytest.mark.audit
-def test_ledger_killed_200_times_shows_everything_drawn(ledger_url, tmp_path):
+def test_ledger_of_200_killed_processes_contains_every_draw(ledger_url, tmp_path):
     kill_at_random_points(ledger_url, tmp_path, 200)

@@ -166,7 +166,7 @@ def test_worst_analyst_stays_within_delta(case):
         assert most > 0.9 * delta  # nearly all that the proof allows
 
 
-def test_worst_analyst_catches_filter_with_all_of_epsilon(monkeypatch):
+def test_worst_analyst_exceeds_delta_of_a_filter_with_the_whole_epsilon(monkeypatch):
     monkeypatch.setattr(Account, "_rest", property(lambda account: account.epsilon))
     for case, (epsilon, delta, steps) in CASES.items():
         if case != "in many steps":  # which costs too much of delta
@@ -179,7 +179,7 @@ def as_if_pure_came_first(account: Account, loss: Loss) -> bool:
     return dataclasses.replace(account, losses=tuple(ordered[:-1])).fits(ordered[-1])
 
 
-def test_worst_analyst_catches_epsilon_fixed_after_noise(monkeypatch):
+def test_worst_analyst_exceeds_delta_if_epsilon_is_fixed_after_noise(monkeypatch):
     def only_gaussian(account: Account, next_loss: Loss | None = None) -> tuple[Filter, ...]:
         return ("pure", "gaussian") if account._rest >= 1e-6 else ("pure",)
 
@@ -194,7 +194,7 @@ def test_worst_analyst_catches_epsilon_fixed_after_noise(monkeypatch):
 # What it adds up.
 
 
-def test_epsilons_add_up_and_the_rest_goes_to_releases_that_need_delta():
+def test_epsilon_left_by_pure_releases_goes_to_releases_that_need_delta():
     """A first release of epsilon 1 left nothing for others, of a budget of 3."""
     account = pure_first(3.0, 1e-9, Loss.pure(1.0))
     gaussian_of = Loss.gaussian(discrete_gaussian_mu(1.0, 1e-9))
@@ -209,7 +209,7 @@ def test_epsilons_add_up_and_the_rest_goes_to_releases_that_need_delta():
     assert pure_first(3.0, 1e-9, *account.losses, gaussian_of).spent_epsilon() <= 2.06
 
 
-def test_filter_counts_only_releases_from_its_first_on():
+def test_zcdp_filter_skips_pure_releases_before_the_first_non_pure_one():
     first, small = Loss.pure(0.5), Loss.zcdp(0.001)
     account = pure_first(1.0, 1e-9, first, small, Loss.pure(0.01))
     assert account.filters() == ("pure", "zcdp")
@@ -228,14 +228,14 @@ def test_no_release_fits_after_pure_releases_spent_the_budget(epsilons):
         assert account.largest_epsilon(kind, 1e-9) == 0.0  # type: ignore[arg-type]
 
 
-def test_last_of_ten_tenths_may_need_delta():
+def test_tenth_release_of_a_tenth_may_use_delta():
     account = pure_first(1.0, 1e-9, *[Loss.pure(0.1)] * 9)
     assert account.fits(Loss.pure(0.1)) and account.fits(Loss.approximate(0.1, 1e-9))
     assert not account.fits(Loss.approximate(0.1, 1.1e-9)) and account.largest_slack() == 1e-9
 
 
 @pytest.mark.parametrize(("slack", "kept"), [(None, 0.0), (2e-10, 0.5), (6e-10, 1.0)])
-def test_first_release_that_is_not_pure_decides_on_slacks(slack, kept):
+def test_first_non_pure_release_fixes_the_delta_kept_for_slack(slack, kept):
     first = Loss(rho=0.001, epsilon=0.01 if slack else None, slack=slack or Fraction(0))
     account = pure_first(1.0, 1e-9, Loss.pure(0.5))
     assert account.slack_limit(Loss.pure(0.1)) == 0.0 and account.fits(first)
@@ -251,7 +251,7 @@ def guarantee(epsilon: float, delta: float = 1e-9) -> Guarantee:
     return Guarantee(epsilon, delta, AR, "person", 1)  # type: ignore[arg-type]
 
 
-def test_new_ledger_admits_everything_that_plain_addition_admits(ledger_url):
+def test_new_ledger_uses_pure_first_and_accepts_pure_then_gaussian(ledger_url):
     ledger = Ledger(ledger_url)
     assert ledger.declare("visits", 3.0, 1e-9, "person", AR).composition == "pure_first"
     ledger.spend("visits", guarantee(1.0), Loss.pure(1.0), "mwem")
@@ -276,7 +276,7 @@ def test_existing_ledger_keeps_its_composition(ledger_url, composition):
         )
 
 
-def test_refusal_names_what_the_flags_may_request(ledger_url):
+def test_refusal_names_an_epsilon_that_can_then_be_spent(ledger_url):
     ledger = declared(ledger_url, 3.0, 1e-9)
     ledger.spend("visits", guarantee(1.0), Loss.pure(1.0), "mwem")
     with pytest.raises(OverBudgetError) as error:
@@ -299,7 +299,7 @@ RUNS = [TwoResponses(0.2), Masked(0.2)]
 
 
 @pytest.mark.parametrize("run", RUNS)
-def test_answers_of_a_run_keep_its_stated_privacy(run):
+def test_largest_ratio_of_answer_probabilities_is_the_stated_epsilon(run):
     ends = list(itertools.product((0, 1), repeat=NUM_ANSWERS))
     for neighbour in (0, 1):
         assert sum(run.law(each, neighbour) for each in ends) == pytest.approx(1)
@@ -319,13 +319,13 @@ def test_best_analyst_of_interleaved_runs_stays_within_delta(run, composition):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("composition", ["zcdp", "gaussian"])
-def test_best_analyst_catches_runs_paid_at_their_end(composition):
+def test_best_analyst_exceeds_delta_if_runs_are_paid_at_their_end(composition):
     """Runs that never end cost nothing."""
     account = Account(0.7, 0.1, composition)
     assert PaidAtTheEnd(account, TwoResponses(0.6), 0.3, most_runs=6).reached() > account.delta
 
 
-def test_interleaved_run_is_paid_for_as_a_whole(tmp_path):
+def test_run_between_other_releases_is_paid_before_its_first_answer(tmp_path):
     domain = domain_of(4)
     guarantee = Guarantee(0.5, 0.0, "replace_one", "person", 1)
     plan = plan_private_mw(domain, guarantee, 100, num_questions=10)

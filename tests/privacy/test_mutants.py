@@ -337,7 +337,7 @@ def test_audit_detects_the_bug(mutant, monkeypatch):
         ("rounds, approximate", ROUNDS, promise(REPLACE, 1e-9), promise(ADD, 1e-9)),
     ],
 )
-def test_add_remove_noise_is_too_small_for_replace_one(name, mechanism, promised, planned):
+def test_audit_catches_add_remove_noise_for_replace_one(name, mechanism, promised, planned):
     assert audit(mechanism, promised, planned) > 1.05
 
 
@@ -346,7 +346,7 @@ def test_add_remove_noise_is_too_small_for_replace_one(name, mechanism, promised
     "mechanism", [MWEM(), Gaussian(), Gaussian("textbook"), Laplace(), ROUNDS, TEXTBOOK], ids=repr
 )
 @pytest.mark.parametrize("neighboring", [ADD, REPLACE])
-def test_noise_for_one_record_is_too_small_for_two(mechanism, neighboring):
+def test_audit_catches_one_record_noise_for_two_records(mechanism, neighboring):
     promised = promise(neighboring, APPROXIMATE, 1.0, 2)
     planned = promise(neighboring, APPROXIMATE, 1.0, 1)
     assert audit(mechanism, promised) <= 1
@@ -356,20 +356,20 @@ def test_noise_for_one_record_is_too_small_for_two(mechanism, neighboring):
 @pytest.mark.mostly_slow(one_in=4)
 @pytest.mark.parametrize("mechanism", [PAIRS, ROUNDS], ids=repr)
 @pytest.mark.parametrize("neighboring", [ADD, REPLACE])
-def test_noise_of_a_selection_depends_on_relation_and_unit(mechanism, neighboring):
+def test_audit_finds_selection_noise_for_another_relation_or_unit_too_small(mechanism, neighboring):
     one, two = (promise(neighboring, APPROXIMATE, 1.0, most) for most in (1, 2))
     assert audit_trees(mechanism, two, one) > 1.2
     if neighboring == REPLACE:
         assert audit_trees(mechanism, one, promise(ADD, APPROXIMATE)) > 1.05
 
 
-def test_detects_analytic_sigma_on_a_coarse_grid(monkeypatch):
+def test_audit_detects_analytic_sigma_on_a_coarse_grid(monkeypatch):
     forget_smoothing(monkeypatch)
     promised = promise(ADD, APPROXIMATE, 8.0)
     assert audit(Gaussian(), promised, ways=2) > 1.02
 
 
-def test_detects_counts_without_noise(monkeypatch):
+def test_audit_detects_counts_without_noise(monkeypatch):
     """What is released then differs under noise that ignores the data."""
     seen = []
     monkeypatch.setattr(

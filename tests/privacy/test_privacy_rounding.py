@@ -96,7 +96,7 @@ def test_margin_covers_its_number_of_operations():
     assert lowered(0.0) == 0.0
 
 
-def test_delta_of_gaussian_noise_is_not_below_truth():
+def test_computed_gaussian_delta_is_never_below_the_exact_one():
     for mu, epsilon in numbers(3, 1500, (-6, 3), (-8, 5)):
         if epsilon / mu < 1e4:
             found = gaussian_delta(mu, epsilon)
@@ -104,7 +104,7 @@ def test_delta_of_gaussian_noise_is_not_below_truth():
     assert gaussian_delta(1e-3, 1e3) > 0
 
 
-def test_epsilon_of_zero_concentrated_privacy_is_not_below_truth():
+def test_epsilon_from_zcdp_is_never_below_the_exact_one():
     for rho, delta in numbers(4, 250, (-22, 5), (-30, -0.01)):
         assert not least_epsilon(rho, delta) > zcdp_epsilon(rho, delta)
 
@@ -112,7 +112,7 @@ def test_epsilon_of_zero_concentrated_privacy_is_not_below_truth():
 @pytest.mark.parametrize(
     "epsilon, delta", [(1e-9, 0.1), (1e-12, 1e-3), *numbers(5, 30, (-15, 6), (-30, -0.1))]
 )
-def test_calibrated_rho_keeps_promise(epsilon, delta):
+def test_calibrated_rho_is_private_and_nearly_the_largest(epsilon, delta):
     rho = zcdp_rho(epsilon, delta)
     assert not least_epsilon(rho, delta) > epsilon
     # Nor is more lost than what the cancellation of large terms leaves unknown.
@@ -120,7 +120,7 @@ def test_calibrated_rho_keeps_promise(epsilon, delta):
         assert least_epsilon(rho * (1 + 1e-6), delta) > epsilon * (1 - 1e-4)
 
 
-def test_pure_loss_is_not_below_truth():
+def test_pure_loss_is_never_below_the_exact_one():
     flint.ctx.prec = 200
     for (epsilon,) in [(1e6,), *numbers(6, 1000, (-30, 6))]:
         loss, e = Loss.pure(epsilon), arb(epsilon)
@@ -128,12 +128,12 @@ def test_pure_loss_is_not_below_truth():
         assert not normal(-arb(loss.mu) / 2) > 1 / (1 + e.exp())
 
 
-def test_gaussian_loss_is_not_below_truth():
+def test_gaussian_loss_is_never_below_the_exact_one():
     for (mu,) in numbers(7, 300, (-200, 100)):
         assert Fraction(Loss.gaussian(mu).rho) >= Fraction(mu) ** 2 / 2
 
 
-def test_spent_epsilon_is_not_below_truth():
+def test_spent_epsilon_is_never_below_the_exact_one():
     for epsilon, mu in numbers(8, 40, (-3, 1), (-9, 0)):
         account = Account(20.0, 1e-5, "gaussian", (Loss.gaussian(mu),) * 3)
         spent = account.spent_epsilon()

@@ -103,7 +103,7 @@ def test_query_count_may_be_zero_or_unlimited():
     assert queries_allowed(lambda count: always, 10, 1.0, 0.04) == 0
 
 
-def test_powers_of_ten_are_the_largest_allowed():
+def test_large_query_count_is_the_largest_allowed_power_of_ten():
     for theorem_of, num_records in ((run(PRIVATE_MW), 10**7), (small_db("tight"), 10**6)):
         target = 0.1 * num_records
         found = queries_allowed(theorem_of, num_records, target, 0.05)
@@ -113,7 +113,7 @@ def test_powers_of_ten_are_the_largest_allowed():
         assert theorem_of(10 * found).error(num_records) > target
 
 
-def test_margin_of_more_questions_than_a_double_can_represent():
+def test_margin_is_exact_for_more_questions_than_a_double_can_represent():
     noise = sparse_vector_noise(promise(), 10, answers=True)
     for count in (2**31 + 1, 10**30, 10**300):
         added = noise.margin(count, 0.05, 2**16) - noise.margin(2**31, 0.05, 2**16)
@@ -148,7 +148,7 @@ def test_easier_target_allows_more_queries(change):
     assert any(more[key] > fewer[key] for key in fewer)
 
 
-def test_rejects_unknown_number_where_it_is_needed():
+def test_refuses_mechanisms_that_lack_a_required_number():
     def refused(**changed: object) -> dict[str, str | None]:
         found = count_queries(dataclasses.replace(JOB, **changed))  # type: ignore[arg-type]
         return {each.mechanism: each.refusal for each in found if each.refusal}
@@ -183,7 +183,7 @@ def test_rejects_arguments_out_of_range(name, value):
 
 
 @pytest.mark.parametrize("name, value", [("target_error", 0.0), ("failure_probability", 0.0)])
-def test_functions_reject_arguments_out_of_range(name, value):
+def test_query_counts_reject_targets_and_probabilities_out_of_range(name, value):
     given = {"target_error": 1.0, "failure_probability": 0.05, name: value}
     with pytest.raises(InputError, match=name):
         queries_allowed(small_db("tight"), 10, **given)  # type: ignore[arg-type]

@@ -88,7 +88,7 @@ def test_sparse_vector_matches_known_answers(max_above, delta, answers, expected
     assert sparse_vector_theorem(tight, 1000, 0.05).error(1) <= theorem.error(1)
 
 
-def test_published_accuracy_of_numeric_answers_with_delta_is_too_small():
+def test_noise_exceeds_published_accuracy_of_numeric_answers_with_delta():
     """The noise of ten answers alone exceeds it in more than one run of twenty."""
     guarantee = promise(delta=DELTA)
     noise = sparse_vector_noise(guarantee, 10, answers=True, calibration="textbook")
@@ -107,7 +107,7 @@ def test_small_db_matches_known_answers():
     assert small_db_theorem(8, 8, 1.0, 0.05, "textbook").records_needed(0.5) == 650
 
 
-def test_published_proof_matches_known_answers():
+def test_small_db_bound_by_the_published_proof_matches_known_answers():
     for size, share, records in ((1024, 0.1, 768845), (16, 0.1, 123116), (8, 0.5, 577.448)):
         theorem = sharper_small_db_theorem(size, size, 1.0, 0.05)
         log_terms = 16 * math.log(size) ** 2 + 4 * share**2 * math.log(20)
@@ -128,7 +128,7 @@ def test_published_proof_matches_known_answers():
 @pytest.mark.parametrize(
     "num_cells, num_queries, share", [(1024, 1024, 0.1), (16, 16, 0.1), (8, 8, 0.5)]
 )
-def test_best_size_is_at_least_as_good_as_half_and_half(num_cells, num_queries, share):
+def test_best_small_db_size_is_as_good_as_an_even_split(num_cells, num_queries, share):
     half = small_db_size(num_queries, share / 2)
     halves = 4 / share * (log_num_multisets(num_cells, half) + math.log(20))
     needed = small_db_theorem(num_cells, num_queries, 1.0, 0.05).records_needed(share)
@@ -192,7 +192,7 @@ def test_sparse_project_matches_known_answers():
     assert published_projection(10**6, 100, 1000, 0.05).printed_width == close(9.24859e27)
 
 
-def test_published_parts_of_sparse_project_have_corrected_constants():
+def test_sparse_project_formulas_match_known_answers():
     assert published_largest_entry(4096, 100, 1000, 0.05) == close(3.24939)
     # 16 sqrt(3) / epsilon sqrt(m ln(1 / delta) ln(8k / beta) lg(8kT / beta)) before r is rounded.
     logs = math.log(8 * 1000 / 0.05) * math.log2(8 * 1000 * 2**16 / 0.05)
@@ -202,7 +202,7 @@ def test_published_parts_of_sparse_project_have_corrected_constants():
     assert published_weighted_noise(4, 2.0, 3.0, 0.05) == close(2 * 18 * math.log(40))
 
 
-def test_projection_states_how_many_records_it_needs():
+def test_projection_theorem_gives_the_smallest_number_of_records():
     plan = SparseProject(2**14).plan(promise(ADD, 1e-9), max_sparsity=100)
     theorem = projection_theorem(plan, 1, 50, 0.05)
     needed = theorem.records_needed(0.1)
@@ -242,7 +242,7 @@ THEOREMS: dict[str, Theorem] = {
 @pytest.mark.mostly_slow(one_in=2, start=1)
 @pytest.mark.parametrize("name", THEOREMS)
 @pytest.mark.parametrize("share", [0.3, 0.05])
-def test_needed_records_are_just_enough(name, share):
+def test_records_needed_is_the_smallest_number_that_is_enough(name, share):
     theorem = THEOREMS[name]
     needed = theorem.records_needed(share)
     assert needed is not None
@@ -258,7 +258,7 @@ def test_every_theorem_is_vacuous_for_few_records(name):
     assert bound.vacuous and bound.max_error >= 2
 
 
-def test_needed_records_are_none_beyond_the_limit():
+def test_records_needed_is_none_if_no_number_is_enough():
     assert Theorem("", constant(0.05), lambda n: float(n)).records_needed(0.5) is None
     assert Theorem("", constant(1.0), constant(1.0)).records_needed(0.5) is None
 

@@ -369,7 +369,7 @@ def test_bound_is_exceeded_no_more_often_than_stated(name):
 
 @pytest.mark.audit
 @pytest.mark.parametrize("name", SLOW)
-def test_bound_of_longer_run_is_exceeded_no_more_often_than_stated(name):
+def test_slow_simulation_exceeds_bound_no_more_often_than_stated(name):
     assert failures(SLOW[name]()) <= most_failures()
 
 

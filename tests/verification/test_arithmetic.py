@@ -31,7 +31,7 @@ from beam_dp.verification.verdict import Figures
 
 
 @pytest.mark.parametrize("replaced", [False, True])
-def test_prices_annealed_rounds_by_their_units(replaced):
+def test_annealed_round_costs_its_number_of_units(replaced):
     """Four rounds of one unit and one round of four; one more round costs too much."""
     guarantee = dp.Guarantee(1.0, 1e-9, RELATIONS[replaced], "record", 1)
     moved, unit = 1 + replaced, accounting.zcdp_rho(1.0, 1e-9) / 8 * (1 - 1e-12)
@@ -65,7 +65,7 @@ def promises(number: int) -> list[tuple[float, float]]:
     return [(10.0**epsilon, 10.0**delta) for epsilon, delta in powers]
 
 
-def test_plans_spend_almost_the_whole_promise():
+def test_verified_epsilon_of_calibrated_losses_is_just_below_the_promise():
     for epsilon, delta in promises(12):
         mu = Fraction(accounting.discrete_gaussian_mu(epsilon, delta))
         rho = Fraction(accounting.zcdp_rho(epsilon, delta))
@@ -86,7 +86,7 @@ def test_delta_of_gaussian_noise_matches_an_integral():
         assert float(gaussian_delta(mu, epsilon)) == pytest.approx(expected, rel=1e-6)
 
 
-def test_finds_the_alpha_with_the_smallest_epsilon():
+def test_epsilon_from_zcdp_equals_the_minimum_over_alpha():
     for rho, delta in ((0.01, 1e-9), (1.0, 1e-6), (30.0, 1e-12)):
         alphas = 1 + np.geomspace(1e-4, 1e6, 200_001)
         tail = (-np.log(delta * alphas)) / (alphas - 1) + np.log1p(-1 / alphas)
@@ -133,7 +133,7 @@ def test_largest_change_of_residuals_is_attained(relation, sizes):
 
 
 @pytest.mark.parametrize(("records", "weight"), [(1, 1), (5, 1), (40, 3)])
-def test_probability_of_a_key_of_one_unit_is_as_planned(records, weight):
+def test_release_probability_of_a_key_matches_the_plan(records, weight):
     scale, threshold = 2.0 * records * weight, 30 * records * weight
     planned = planned_probability(scale, threshold, records, weight)
     found = float(release_probability(scale, threshold, records, weight))
@@ -155,7 +155,7 @@ def test_loss_covers_the_proved_loss():
     assert Loss.approximate(0.5, 1e-8).covers(slack) and not Loss.pure(0.5).covers(slack)
 
 
-def test_verification_is_public_api():
+def test_verification_names_are_exported():
     assert {"verify_release", "Verification", "compare_releases"} <= set(dp.__all__)
 
 

@@ -159,7 +159,7 @@ def test_rejects_measurements_without_a_loss(kinds, delta, line):
 
 
 @pytest.mark.slow  # it imports Beam
-def test_bad_plan_is_rejected_when_the_pipeline_is_built():
+def test_plan_that_breaks_its_promise_is_rejected_when_the_pipeline_is_built():
     from beam_dp.transforms.drawing.release import ReleasePlanned
 
     careless = Careless(dp.Laplace())

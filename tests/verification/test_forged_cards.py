@@ -133,7 +133,7 @@ def test_charges_each_listed_noisy_total(name):
 
 
 @pytest.mark.parametrize("name", ["laplace answers", "gaussian answers", "top queries"])
-def test_charges_each_other_answer_to_one_query(name):
+def test_charges_each_different_answer_to_the_same_query(name):
     release: Any = RELEASES[f"{name}, {ADDED}"]()
     once = dataclasses.replace(release, rows=[*release.rows, release.rows[0]])
     assert verify_release(once).holds  # the same answer costs nothing more
@@ -143,7 +143,7 @@ def test_charges_each_other_answer_to_one_query(name):
 
 @pytest.mark.parametrize("name", [name for name in RELEASES if ADDED in name])
 @pytest.mark.parametrize("factor", [1e-6, 1e-300])
-def test_states_the_verdict_on_very_little_noise(name, factor):
+def test_very_little_noise_fails_with_a_large_epsilon(name, factor):
     def scaled(value: Any) -> None:
         for key, below in value.items() if isinstance(value, dict) else enumerate(value):
             if isinstance(below, dict | list):
@@ -156,7 +156,7 @@ def test_states_the_verdict_on_very_little_noise(name, factor):
     assert not found.holds and found.epsilon > 1000
 
 
-def test_cost_limit_has_a_largest_number_of_records():
+def test_cost_limit_with_too_many_records_per_unit_fails():
     limited = synthetic(dp.MWEM(max_unit_cost=2.0), guarantee(records=100))
     card = card_of(limited)
     assert holds(limited, card)
@@ -203,7 +203,7 @@ def test_number_of_records_that_differs_from_the_noisy_one_fails(name):
         assert any("num_records" in fault for fault in found.faults)
 
 
-def test_records_of_a_tree_in_one_cell_fail_verification():
+def test_tree_records_all_in_one_cell_fail_verification():
     with on_trees():
         release: Any = synthetic(dp.MWEM(), guarantee())
     assert "tree_cells" in release.fit and verify_release(release).holds
@@ -227,7 +227,7 @@ def test_hypothesis_beyond_the_workload_fails_verification():
     assert any("a,b,c is asked for" in fault for fault in verify_release(more).faults)
 
 
-def test_database_of_a_window_states_its_promise_twice():
+def test_window_database_with_inconsistent_promises_fails():
     plan = dp.plan_window_databases(
         dp.MWEM(), marginals(DOMAIN, ways=1), horizon_of(6), person(1, 6), 1.0, 1e-9
     )

@@ -199,7 +199,7 @@ def test_selection_without_a_stated_strategy_fails_verification(name, value, tmp
         assert verified_after(release, change, tmp_path / str(place)) is None
 
 
-def test_notes_that_a_custom_mechanism_may_draw_more(tmp_path):
+def test_notes_that_a_custom_mechanism_may_draw_more_noise(tmp_path):
     def own(card: dict[str, Any]) -> None:
         card["mechanism"] = "favourite"
         card["parameters"]["strategy"] = "of its own"
@@ -239,7 +239,7 @@ def test_rejects_card_without_a_figure_of_its_noise(name, field, tmp_path):
     assert verified_after(release, lambda card: card[place].pop(key), tmp_path) is None
 
 
-def test_reports_the_missing_budget_and_what_to_do(tmp_path):
+def test_reports_the_true_epsilon_and_advice(tmp_path):
     found = verified_after(RELEASES[f"laplace, {ADDED}"](), every_noise, tmp_path)
     assert found is not None
     assert found.faults[0] == (
@@ -268,7 +268,7 @@ def test_cell_bounds_have_relative_error_1e_9_up_to_ten_million_records(
     assert found.holds and found.num_figures >= 20
 
 
-def test_notes_queries_that_the_file_truncates():
+def test_notes_truncated_queries():
     release = linear_answers(guarantee(0.0))
     cut = '{"values": [' + "0.1, " * 1000
     rows = [{**row, "query": cut[:2000]} for row in release.rows]
@@ -280,7 +280,7 @@ def test_notes_queries_that_the_file_truncates():
         verify_release(release)
 
 
-def test_writes_json():
+def test_verification_converts_to_json():
     found = verify_release(synthetic(dp.MWEM(), guarantee())).to_json()
     assert json.loads(json.dumps(found, allow_nan=False)) == found
     assert found["holds"] and found["steps"][0]["theorem"]

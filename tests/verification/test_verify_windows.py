@@ -78,7 +78,7 @@ def test_rejects_wrong_or_missing_strategy(delta, value, tmp_path):
         lambda card: card["plan"].update(strategy="independent"),
     ],
 )
-def test_rejects_horizon_that_does_not_state_its_blocks(change, tmp_path):
+def test_rejects_horizon_with_missing_or_wrong_blocks(change, tmp_path):
     released_horizon(str(tmp_path / "out"), leveled(block=4), range(3))
     edit(tmp_path / "out" / "horizon.json", change)
     with pytest.raises(InputError, match=r"(strategy|block|share): .* is refused"):
@@ -103,7 +103,7 @@ def test_horizon_adds_up_the_losses_of_its_windows_and_blocks(tmp_path):
 @pytest.mark.parametrize(
     "mechanism", [dp.MWEM(), dp.Laplace(), dp.MWEM(num_rounds=2)], ids=lambda each: repr(each)
 )
-def test_databases_of_windows_keep_their_promise_together(mechanism, delta, tmp_path):
+def test_window_databases_together_pass_verification(mechanism, delta, tmp_path):
     plan = dp.plan_window_databases(mechanism, WORKLOAD, horizon_of(6), person(2, 3, 2), 1.0, delta)
     released_horizon(str(tmp_path / "out"), plan, range(2))
     found = verify_release(read_windows(tmp_path / "out"))
@@ -161,7 +161,7 @@ def test_forged_windows_fail_verification(change, tmp_path):
 
 
 @pytest.mark.parametrize("moved", ["windows/000010", "windows/000003", "levels/3/000000"])
-def test_rejects_releases_that_the_horizon_does_not_promise(moved, tmp_path):
+def test_rejects_releases_outside_the_horizon(moved, tmp_path):
     plan = plan_of(10, person(2, 5, 3), WORKLOAD)
     released_horizon(str(tmp_path), plan, range(3))
     (tmp_path / moved).parent.mkdir(parents=True, exist_ok=True)
@@ -172,7 +172,7 @@ def test_rejects_releases_that_the_horizon_does_not_promise(moved, tmp_path):
             read_windows(tmp_path)
 
 
-def test_rejects_levels_under_a_horizon_of_independent_windows(tmp_path):
+def test_rejects_level_releases_in_a_horizon_of_independent_windows(tmp_path):
     released_horizon(str(tmp_path), leveled(), range(6), range(2))
 
     def independent(card: Any) -> None:

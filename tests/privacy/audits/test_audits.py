@@ -85,7 +85,7 @@ BLIND = [(name, mutant) for name, mutant in MUTANTS if BY_ID[name].mutants[mutan
 
 
 @pytest.mark.parametrize(("name", "mutant"), BLIND)
-def test_reports_audit_with_too_few_observations_as_blind(name, mutant, monkeypatch):
+def test_audit_with_too_few_observations_is_reported_as_blind(name, mutant, monkeypatch):
     """More noise refutes nothing: only the minimum number of observations fails."""
     audit = BY_ID[name]
     audit.mutants[mutant].apply(monkeypatch)
@@ -93,7 +93,7 @@ def test_reports_audit_with_too_few_observations_as_blind(name, mutant, monkeypa
     assert finding.is_blind and not finding.is_refuted
 
 
-def test_crashing_check_catches_nothing():
+def test_crash_of_a_check_does_not_count_as_a_finding():
     def broken() -> Finding:
         raise AssertionError("of the check itself")
 
@@ -115,7 +115,7 @@ SOLE_WITNESSES = [
 
 
 @pytest.mark.parametrize(("name", "mutant"), SOLE_WITNESSES)
-def test_mutant_survives_without_its_audit(name, mutant, monkeypatch):
+def test_mutant_is_caught_only_by_its_check(name, mutant, monkeypatch):
     audit = BY_ID[name]
     caught_by = audit.mutants[mutant].caught_by
     remaining = {check: run for check, run in audit.checks.items() if check != caught_by}
