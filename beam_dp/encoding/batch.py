@@ -1,4 +1,4 @@
-"""How encoded records travel to the step that limits their privacy unit."""
+"""Batches of encoded records, and their bytes on the way to the contribution limit."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from beam_dp.privacy.unit_costs import UnitCosts
 class KeyBatch:
     """Records as universe elements and weights. Secret.
 
-    ``keys``: shape (n,), uint64, from ``universe_elements``; repetitions count.
-    ``weights``: shape (n,), int64, already clamped to the declared range: sensitivities rest on it.
+    ``keys``: shape (n,), uint64, from ``universe_elements``; keys may repeat, one per record.
+    ``weights``: shape (n,), int64, already clamped to the declared range, as sensitivities require.
     """
 
     keys: NDArray[np.uint64]
@@ -31,9 +31,9 @@ class KeyBatch:
 
 
 def merged_keys(batch: KeyBatch) -> KeyBatch:
-    """Returns the batch with each key once and the sum of its weights, if that halves it.
+    """Returns distinct keys with summed weights, if at most half of the keys are distinct.
 
-    Otherwise returns the batch: hashing a few keys twice costs less than merging weights.
+    Otherwise returns the batch: hashing repeated keys then costs less than merging weights.
     """
     keys = np.sort(batch.keys)
     starts = np.flatnonzero(np.concatenate((keys[:1] == keys[:1], keys[1:] != keys[:-1])))
@@ -50,21 +50,21 @@ Columns = list[NDArray[Any]]
 
 
 class Words(Protocol):
-    """How records of one kind travel: as a few integer columns, together with their units."""
+    """The conversion of one kind of records to a few integer columns, sent with their units."""
 
     @property
     def dtypes(self) -> Sequence[np.dtype[Any]]:
-        """The types of the columns."""
+        """The dtypes of the columns."""
 
     def from_batch(self, batch: Any) -> Columns:
         """Returns a batch as columns of shape (n,)."""
 
     def to_batch(self, columns: Columns, units: NDArray[np.uint64]) -> Any:
-        """Returns records from columns, without the units by which they were selected."""
+        """Returns records from columns, without units."""
 
 
 class RecordWords:
-    """Encoded records as integer columns; without an index, runs of attributes share a word."""
+    """Encoded records as integer columns: the cell index, or one word per group of attributes."""
 
     def __init__(self, domain: Domain) -> None:
         self.domain = domain
@@ -73,20 +73,20 @@ class RecordWords:
         ]
 
     def from_batch(self, batch: EncodedBatch) -> Columns:
-        """Returns a batch as words, one array of shape (n,) a group of attributes."""
+        """Returns a batch as words, one array of shape (n,) per group of attributes."""
         if self.domain.has_index:
             return [batch.cell_index(self.domain).astype(self.dtypes[0])]
         words = self.domain.words(batch.code_columns(self.domain))
         return [word.astype(dtype) for word, dtype in zip(words, self.dtypes, strict=True)]
 
     def to_batch(self, columns: Columns, units: NDArray[np.uint64]) -> EncodedBatch:
-        """Returns the records of ``from_batch``, without units."""
+        """Returns the records that were given to ``from_batch``, without units."""
         if self.domain.has_index:
             return EncodedBatch(cells=columns[0].astype(np.int64))
         return EncodedBatch(codes=self.codes(columns))
 
     def codes(self, columns: Columns) -> list[NDArray[np.int64]]:
-        """Returns the codes of each attribute of records, shape (n,) each."""
+        """Returns the codes of records, one array of shape (n,) per attribute."""
         if self.domain.has_index:
             return list(self.domain.codes(columns[0].astype(np.int64)))
         groups = zip(self.domain.groups, columns, strict=True)
@@ -94,7 +94,7 @@ class RecordWords:
 
 
 class WindowWords:
-    """Encoded records with the window in which each counts, as two integer columns."""
+    """Encoded records with the numbers of their windows, as integer columns."""
 
     def __init__(self, domain: Domain) -> None:
         self.dtypes = [np.dtype("<u4"), *RecordWords(domain).dtypes]
@@ -105,13 +105,13 @@ class WindowWords:
         return [column.astype(dtype) for column, dtype in columns]
 
     def to_batch(self, columns: Columns, units: NDArray[np.uint64]) -> WindowBatch:
-        """Returns the records of ``from_batch``, without units."""
+        """Returns the records that were given to ``from_batch``, without units."""
         numbers, cells = (column.astype(np.int64) for column in columns)
         return WindowBatch(numbers, cells)
 
 
 class KeyWords:
-    """Weighted elements of a huge universe as two integer columns."""
+    """Weighted universe elements as two integer columns."""
 
     dtypes: Sequence[np.dtype[Any]] = (np.dtype("<u8"), np.dtype("<i8"))
 
@@ -120,7 +120,7 @@ class KeyWords:
         return [batch.keys, batch.weights]
 
     def to_batch(self, columns: Columns, units: NDArray[np.uint64]) -> KeyBatch:
-        """Returns the records of ``from_batch``, without units."""
+        """Returns the records that were given to ``from_batch``, without units."""
         keys, weights = columns
         return KeyBatch(keys.astype(np.uint64), weights.astype(np.int64))
 
@@ -128,7 +128,7 @@ class KeyWords:
 def to_bytes(
     words: Words, units: NDArray[np.uint64], columns: Columns, counts: NDArray[np.int64]
 ) -> bytes:
-    """Returns records, units and counts as bytes; the last is the counts' width, 0 if all are 1."""
+    """Returns units, records and counts as bytes; the last byte is the counts' width, or 0."""
     width = 0
     if (counts != 1).any():
         width = np.min_scalar_type(int(counts.max())).itemsize
@@ -146,7 +146,7 @@ def to_bytes(
 def from_bytes(
     words: Words, chunks: Iterable[bytes]
 ) -> tuple[NDArray[np.uint64], Columns, NDArray[np.int64]]:
-    """Returns the units, the records and the counts of many ``to_bytes``, joined."""
+    """Returns the units, records and counts of many results of ``to_bytes``, concatenated."""
     units: list[NDArray[np.uint64]] = [np.empty((2, 0), np.uint64)]
     columns: list[Columns] = [[np.empty(0, dtype)] for dtype in words.dtypes]
     counts: list[NDArray[Any]] = [np.empty(0, np.int64)]
@@ -165,23 +165,23 @@ def from_bytes(
     return (
         np.concatenate(units, axis=1),
         [np.concatenate(collected) for collected in columns],
-        # Counts of records fit: no input has 2^63 of them.
+        # Counts fit in int64: an input never has 2^63 records.
         np.concatenate(counts, dtype=np.int64, casting="unsafe"),
     )
 
 
 def record_bytes(words: Words) -> int:
-    """Returns how many bytes a record takes with its unit, without its count."""
+    """Returns the number of bytes of a record with its unit, without its count."""
     return 16 + sum(dtype.itemsize for dtype in words.dtypes)
 
 
 @dataclass(frozen=True, eq=False)
 class CostLimit:
-    """``UnitCosts`` of records that travel."""
+    """The limit ``UnitCosts``, applied to records as ``RecordWords``."""
 
     words: RecordWords
     costs: UnitCosts
 
     def keeps(self, unit: NDArray[np.intp], columns: Columns) -> NDArray[np.bool_]:
-        """Returns which records stay, given each one's unit, ascending: see ``UnitCosts.keeps``."""
+        """Returns the mask of kept records, given their units, ascending (``UnitCosts.keeps``)."""
         return self.costs.keeps(unit, self.words.codes(columns))

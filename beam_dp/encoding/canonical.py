@@ -1,4 +1,4 @@
-"""Canonical texts of Python values, which distinguish privacy units and keys."""
+"""Canonical texts of Python values, by which privacy units and keys are compared."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _MICROSECOND = datetime.timedelta(microseconds=1)
 
 
 class Time(NamedTuple):
-    """A date or a time, in nanoseconds since 1970: in UTC, or local time without a zone."""
+    """A date or time in nanoseconds since 1970: UTC if the time has a zone, else local time."""
 
     nanoseconds: int
     has_zone: bool
@@ -28,7 +28,7 @@ class Time(NamedTuple):
 
 
 def time_of_object(value: Any) -> Time | None:
-    """Returns the date or time of a value of Python, numpy, pandas or Beam; None for others."""
+    """Returns the date or time in a Python, numpy, pandas or Beam value; None for other values."""
     try:
         if isinstance(value, datetime.datetime):
             has_zone = value.utcoffset() is not None
@@ -48,18 +48,19 @@ def time_of_object(value: Any) -> Time | None:
             return Time(nanoseconds, has_zone=False, is_date=False)
         if type(value).__name__ == "Timestamp" and isinstance(value.micros, int):  # Beam's own
             return Time(value.micros * 1000, has_zone=True, is_date=False)
-    except Exception:  # of a class of the user's own, or finer than Arrow's times
+    except Exception:  # raised by a user's class, or the unit is finer than Arrow's
         pass
     return None
 
 
 def canonical_bytes(value: object) -> bytes | None:
-    """Returns the text of a value as bytes; None for null, NaN and values without a text.
+    """Returns the canonical text of a value as bytes; None for null, NaN and unsupported values.
 
-    Equal values have the same text, in every process and order of a mapping; so do an integer and
-    the texts that mean it (``plain_integer``). Numbers, texts, bytes, dates, times and durations
-    (also numpy's and Beam's own), UUIDs, members of enumerations, and lists, tuples and
-    dictionaries of such values have texts. Other objects have none: ``str`` may be an address.
+    Equal values have the same text in every process, and mappings in every order. An integer has
+    the same text as strings that mean the integer (``plain_integer``). Supported are numbers,
+    strings, bytes, dates, times, durations (including numpy's and Beam's types), UUIDs, enumeration
+    members, and lists, tuples and dictionaries of supported values. Other objects are unsupported,
+    because ``str`` may return a memory address.
 
     Example:
         >>> [canonical_bytes(value) for value in (7, 7.0, "7", "7.0", "007", None, object())]
@@ -67,12 +68,12 @@ def canonical_bytes(value: object) -> bytes | None:
     """
     try:
         return _text(value)
-    except Exception:  # no text, or a class of the user's own that fails
+    except Exception:  # an unsupported value, or a user's class that fails
         return None
 
 
 def _text(value: Any) -> bytes | None:
-    """The text of a value, None for null; raises for a value that has none."""
+    """Returns the text of a value, None for null; raises for unsupported values."""
     if value is None:
         return None
     if isinstance(value, str):
@@ -101,13 +102,13 @@ def _text(value: Any) -> bytes | None:
     if isinstance(value, enum.Enum):
         return f"{type(value).__name__}:".encode() + value.name.encode()
     kind = type(value)
-    if (kind.__module__, kind.__name__) == ("uuid", "UUID"):  # whose module can draw, too
+    if (kind.__module__, kind.__name__) == ("uuid", "UUID"):  # avoids importing a random source
         return plain_integer(value.bytes)  # as in Arrow
     return _text_of_time(value)
 
 
 def _joined(texts: Iterable[bytes | None]) -> bytes:
-    """Joins texts, each after its length, so that different texts or nulls differ when joined."""
+    """Joins texts with length prefixes, so that different lists have different results."""
     return b",".join(b"null" if text is None else b"%d:%b" % (len(text), text) for text in texts)
 
 
@@ -121,7 +122,7 @@ def _text_of_decimal(value: decimal.Decimal) -> bytes | None:
 
 
 def _text_of_time(value: Any) -> bytes:
-    """Dates, times and durations of Python, of pandas (which count nanoseconds) and of Beam."""
+    """Returns the text of a date, time or duration of Python, pandas (nanoseconds) or Beam."""
     if (time := time_of_object(value)) is not None:
         if time.is_date:
             return b"date:%d" % (time.nanoseconds // _SPANS["D"])
@@ -142,5 +143,5 @@ def _text_of_numpy_duration(value: np.timedelta64) -> bytes | None:
     if np.isnat(value):
         return None
     unit, count = np.datetime_data(value.dtype)
-    # Months, and units finer than Arrow's, raise.
+    # Raises for months and for units finer than nanoseconds.
     return b"duration:%d" % (int(value.astype(np.int64)) * count * _SPANS[unit])

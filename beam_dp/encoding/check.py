@@ -1,6 +1,6 @@
-"""How a domain maps each value in a sample of public or made-up rows.
+"""Shows how a domain maps each value in a sample of public or made-up rows.
 
-All answers, also about other declarations, come from the encoder of a release.
+All results, including suggested declarations, come from the encoder that releases use.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _LOOSE: tuple[dict[str, Any], ...] = (
     {"trim": True},
     {"case": "ignore", "trim": True},
 )
-# The words of a boolean that declares none; declared words replace them.
+# The words that a boolean reads by default; declared words replace the default words.
 _BUILT_IN = {"true_values": ["true", "1"], "false_values": ["false", "0"]}
 LEFT_OUT = -1
 LEFT_OUT_FATE = "left out"
@@ -40,7 +40,7 @@ LEFT_OUT_FATE = "left out"
 
 @dataclasses.dataclass
 class ColumnCheck:
-    """The fates and codes of the values of one attribute, with numbers of rows."""
+    """The outcomes ("fates") and codes of the values of one attribute, with numbers of rows."""
 
     attribute: Attribute
     fates: Counter[tuple[str, str]] = dataclasses.field(default_factory=Counter)
@@ -54,7 +54,7 @@ class ColumnCheck:
         return sum(map(len, self.left_out))
 
     def add(self, column: pa.Array, codes: NDArray[Any]) -> None:
-        """Counts the values of some rows, with their codes: -1 where a value has none."""
+        """Counts the values of some rows, given their codes; values without a level have -1."""
         import pyarrow as pa
 
         inner = self._unclipped(column, codes)
@@ -69,22 +69,22 @@ class ColumnCheck:
 
     @property
     def has_bins(self) -> bool:
-        """Whether the levels are bins: an empty bin may be a wrong edge."""
+        """Whether the levels are bins; an empty bin may indicate a wrong edge."""
         return isinstance(self.attribute, BinnedAttribute)
 
     def rows_by_level(self) -> dict[str, int]:
-        """Returns how many rows have each level, in order: of all bins, or of levels with rows."""
+        """Returns the number of rows per level, in order; levels without rows only for bins."""
         known = range(self.attribute.size) if self.has_bins else sorted(self.codes.keys() - {-1})
         return {self.attribute.label(code): self.codes[code] for code in known}
 
     def ordered_fates(self) -> list[tuple[tuple[str, str], int]]:
-        """Returns each value, its fate and its rows: those left out first."""
+        """Returns each value with its fate and number of rows, left-out values first."""
         return sorted(
             self.fates.items(), key=lambda each: (each[0][1] != LEFT_OUT_FATE, -each[1], each[0])
         )
 
     def to_json(self, limit: int) -> dict[str, Any]:
-        """Returns the result as JSON values, with at most ``limit`` values."""
+        """Returns the result as JSON, with at most ``limit`` values of the column."""
         values = [
             {"value": value, "becomes": fate, "rows": rows}
             for (value, fate), rows in self.ordered_fates()[:limit]
@@ -101,10 +101,10 @@ class ColumnCheck:
         }
 
     def suggestion(self) -> tuple[dict[str, Any], int] | None:
-        """Returns the keys that would keep the most left-out rows, and how many; or None.
+        """Returns the domain-file keys that would keep the most left-out rows, and how many rows.
 
-        Each step adds to the keys of the previous one. ``other``, which merges all values, is
-        suggested only if nothing else keeps a row.
+        Each step adds keys to the result of the previous step. ``other``, which merges all values,
+        is suggested only if no other key keeps a row. Returns None without a suggestion.
         """
         best: tuple[dict[str, Any], int] = {}, 0
         for step in (self._words(), _LOOSE, self._nulls(), ({"clip": True},)):
@@ -116,7 +116,7 @@ class ColumnCheck:
         return best if best[1] else None
 
     def _kept_with(self, keys: dict[str, Any]) -> tuple[dict[str, Any], int]:
-        """Returns keys and how many left-out rows they would keep; 0 if they lose a kept row."""
+        """Returns the keys and the number of left-out rows kept; 0 if a kept row would be lost."""
         try:
             entry = {**self.attribute.to_json(), **keys}
             (attribute,) = domain_from_json({"attributes": [entry]}).attributes
@@ -127,7 +127,7 @@ class ColumnCheck:
         return keys, _num_read(attribute, self.left_out)
 
     def _unclipped(self, column: pa.Array, codes: NDArray[Any]) -> list[tuple[int, bool]]:
-        """The codes, and which values have theirs because they were clipped."""
+        """Returns the code of each value, and whether the value was clipped."""
         clipped = np.zeros(len(codes), np.bool_)
         attribute = self.attribute
         if isinstance(attribute, OrderedAttribute) and attribute.clip:
@@ -145,7 +145,7 @@ class ColumnCheck:
         return f"{'clipped to ' if is_clipped else ''}{attribute.label(code)}"
 
     def _words(self) -> Iterator[dict[str, Any]]:
-        """Pairs of words for true and false, the most common first."""
+        """Yields declarations with more words for true and false, the most common words first."""
         declared = {**(_BUILT_IN if self.kept else {}), **self.attribute.to_json()}
         if self.attribute.kind == "boolean":
             for how in ({}, *_LOOSE):
@@ -154,7 +154,7 @@ class ColumnCheck:
                     yield {key: [*declared.get(key, ()), *words[key]] for key in words} | how
 
     def _nulls(self) -> Iterator[dict[str, Any]]:
-        """Null, and left-out words that are often written for it."""
+        """Yields declarations of null, and of left-out words that often mean null."""
         yield {"nullable": True}
         words = {each.as_py() for part in self.left_out for each in part if part.type == "string"}
         nulls = [word for word in _NULL_WORDS if word in words]
@@ -164,7 +164,7 @@ class ColumnCheck:
 
 @dataclasses.dataclass
 class DomainCheck:
-    """The fates of the rows of a sample."""
+    """The outcomes of the rows of a sample."""
 
     domain: Domain
     num_rows: int = 0
@@ -175,7 +175,7 @@ class DomainCheck:
         self.columns = [ColumnCheck(attribute) for attribute in self.domain]
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Counts the rows of a batch; a column that is missing counts as null."""
+        """Counts the rows of a batch; a missing column is read as null."""
         codes, keep = encode_batch(self.domain, batch)
         for check, column_codes in zip(self.columns, codes, strict=True):
             check.add(column_of(batch, check.attribute.name), column_codes)
@@ -187,7 +187,7 @@ class DomainCheck:
 
 
 def _num_read(attribute: Attribute, parts: list[pa.Array]) -> int:
-    """Number of values that have a level."""
+    """Returns the number of values that have a level."""
     codes = (encode_column(attribute, part) for part in parts)
     return sum(int(np.count_nonzero(each != LEFT_OUT)) for each in codes)
 
@@ -196,7 +196,7 @@ def _shown(scalar: pa.Scalar) -> str:
     try:
         value = scalar.as_py()
     except (ValueError, OverflowError, ArithmeticError, NotImplementedError):
-        return str(scalar)  # what Python's own types cannot hold
-    if isinstance(value, datetime.date):  # and a time, which is one
+        return str(scalar)  # a value beyond the range of Python's types
+    if isinstance(value, datetime.date):  # including datetimes
         value = value.isoformat()
     return "null" if value is None else shown(value)

@@ -1,7 +1,7 @@
-"""Types of columns: which are refused, by one rule for all sources.
+"""Checks of column types, by one rule for all sources.
 
-A column of a type without levels would drop every record, and the release would be pure noise. Each
-source (Avro, Parquet, declared types of Python) translates its types to ``Kind``.
+A column whose type never has a level would drop every record, and the release would be pure noise.
+Each source (Avro, Parquet, declared types of Python) translates its types to ``Kind``.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from beam_dp.domain.attributes import Attribute, BooleanAttribute, CategoricalAt
 from beam_dp.domain.dates import TimeAttribute
 from beam_dp.encoding.layouts import may_be_address
 
-# The arguments of columns that would drop every record, or count nothing, if no value matches.
+# Arguments that name columns in which at least some values must be readable; otherwise every record
+# would be dropped, or nothing would be counted.
 NEED_LEVELS = ("domain", "key", "weight")
 NEED_TIMES = ("event_time", "arrival")
 
@@ -23,15 +24,15 @@ NEED_TIMES = ("event_time", "arrival")
 class Kind(enum.Enum):
     """Kinds of values, distinguished by the attributes and keys that can read them."""
 
-    UNKNOWN = enum.auto()  # anything, or only null
-    TEXT = enum.auto()  # or bytes
-    NUMBER = enum.auto()  # or booleans
-    SYMBOL = enum.auto()  # text, but never that of a number
-    UUID = enum.auto()  # text, but never that of a number or a boolean
-    BYTES_OF_UUID = enum.auto()  # no text
-    TIME = enum.auto()  # without a zone, or a date
-    MOMENT = enum.auto()  # a time with a zone
-    OTHER = enum.auto()  # nested, a time of day, a duration, an object of a class
+    UNKNOWN = enum.auto()  # any values, or only null
+    TEXT = enum.auto()  # text or bytes
+    NUMBER = enum.auto()  # numbers or booleans
+    SYMBOL = enum.auto()  # text that never spells a number
+    UUID = enum.auto()  # text that never spells a number or a boolean
+    BYTES_OF_UUID = enum.auto()  # a UUID as 16 bytes, not as text
+    TIME = enum.auto()  # dates, or times without a zone
+    MOMENT = enum.auto()  # times with a zone
+    OTHER = enum.auto()  # nested values, times of day, durations, objects of a class
 
 
 _VALUES = frozenset((Kind.UNKNOWN, Kind.TEXT, Kind.NUMBER))
@@ -41,7 +42,7 @@ _KEYS = _VALUES | {Kind.SYMBOL, Kind.UUID, Kind.BYTES_OF_UUID}
 
 @dataclasses.dataclass(frozen=True)
 class ColumnType:
-    """The type of a column; keys and weights are read from ``stored``, if it differs."""
+    """The type of a column; keys and weights are read as ``stored``, if that is not None."""
 
     name: str
     kinds: frozenset[Kind]
@@ -50,18 +51,18 @@ class ColumnType:
 
     @classmethod
     def of_arrow(cls, kind: pa.DataType) -> ColumnType:
-        """Returns the type of a column of Arrow's."""
+        """Returns the column type for an Arrow type."""
         return cls(str(kind), frozenset((arrow_kind(kind),)), may_be_address=may_be_address(kind))
 
     def is_readable(self, attribute: Attribute | None) -> bool:
-        """Returns whether a value of this type may have a level, or be a key (no attribute)."""
+        """Returns whether values of this type may have a level; without attribute, be a key."""
         if attribute is None:
             return not _KEYS.isdisjoint(self.kinds if self.stored is None else self.stored)
         return any(has_levels(attribute, kind) for kind in self.kinds)
 
 
 def unfit(kind: ColumnType, argument: str, attribute: Attribute | None) -> str | None:
-    """Returns what an argument's column must contain instead, in words; None if its type fits."""
+    """Describes the values that an argument's column must contain; None if the type fits."""
     if argument == "privacy_unit" and kind.may_be_address:
         return (
             "ids that are not 8 bytes of fixed size, which may be addresses in memory"
@@ -75,7 +76,7 @@ def unfit(kind: ColumnType, argument: str, attribute: Attribute | None) -> str |
 
 
 def has_levels(attribute: Attribute, kind: Kind) -> bool:
-    """Returns whether values of a kind may have a level of an attribute."""
+    """Returns whether values of this kind may have a level of the attribute."""
     if isinstance(attribute, TimeAttribute):
         return kind in (Kind.UNKNOWN, Kind.TEXT, Kind.MOMENT if attribute.has_zone else Kind.TIME)
     if kind is Kind.UUID:
@@ -86,14 +87,14 @@ def has_levels(attribute: Attribute, kind: Kind) -> bool:
 
 
 def readable(attribute: Attribute | None) -> str:
-    """Returns what a column must contain to have levels, in words."""
+    """Describes the values that can have a level of the attribute."""
     if not isinstance(attribute, TimeAttribute):
         return "numbers, text or booleans"
     return "text or times with a zone" if attribute.has_zone else "text, dates or times, not in UTC"
 
 
 def arrow_kind(kind: pa.DataType) -> Kind:
-    """Returns the kind of values of an Arrow type."""
+    """Returns the kind of the values of an Arrow type."""
     types = pa.types
     if isinstance(kind, pa.BaseExtensionType):
         named = kind.extension_name == "arrow.uuid"

@@ -1,8 +1,8 @@
-"""Contribution limits: which records of a privacy unit are kept, and how they reach it.
+"""Contribution limits: selects the records of each privacy unit that are kept.
 
-Which of a unit's records stay depends only on the multiset of that unit's own encoded records, not
-on other units, nor on the order or place of the records. So a bundle that is processed again keeps
-the same ones, and adding or removing a unit changes at most k records.
+Which records of a unit are kept depends only on the multiset of that unit's encoded records: not
+on other units, and not on the order or place of the records. So a bundle that is processed again
+keeps the same records, and adding or removing a unit changes at most k records.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from beam_dp.encoding.units import mix
 def split_by(
     numbers: NDArray[Any], num_numbers: int, columns: Sequence[NDArray[Any]]
 ) -> Iterator[tuple[int, list[NDArray[Any]]]]:
-    """Yields (number, columns) for each number that rows have, ascending; rows keep their order."""
+    """Yields (number, columns) for each distinct number, ascending; rows keep their order."""
     if not numbers.size:
         return
     first = int(numbers[0])
@@ -36,11 +36,11 @@ def split_by(
         yield int(numbers[start]), [column[..., start:stop] for column in columns]
 
 
-# Identical records are looked for in a sample; if they are rarer than one in 2^8, they are kept.
+# A sample is searched for identical records; records are merged if at least 1 in 2^8 is a repeat.
 _SAMPLE = 2**12
 _RARE = 2**8
 _HASHED_RECORDS = 2**16
-# From this number of rows on, units with at least an eighth of them are reduced before sorting.
+# From this number of rows on, units with at least 1/8 of the rows are reduced before sorting.
 _MANY_ROWS = 2**16
 _LONG_SHARE = 8
 
@@ -48,9 +48,9 @@ _LONG_SHARE = 8
 def split_by_unit(
     units: NDArray[np.uint64], words: Columns, num_partitions: int
 ) -> Iterator[tuple[int, NDArray[np.uint64], Columns]]:
-    """Yields (partition, units, words) for each partition that has records, each unit in one.
+    """Yields (partition, units, words) for each partition with records; a unit is in one partition.
 
-    Units are fingerprints of shape (2, n); ``num_partitions`` is a power of two up to 2^16.
+    ``units``: fingerprints, shape (2, n). ``num_partitions``: a power of two up to 2^16.
     """
     bits = num_partitions.bit_length() - 1
     partition = units[0] >> np.uint64(1) >> np.uint64(63 - bits)  # the highest bits
@@ -61,7 +61,7 @@ def split_by_unit(
 def add_identical(
     units: NDArray[np.uint64], words: Columns, counts: NDArray[np.int64]
 ) -> tuple[NDArray[np.uint64], Columns, NDArray[np.int64]]:
-    """Returns identical records of a unit as one with their sum; unchanged if a sample has few."""
+    """Merges identical records of each unit, with summed counts, unless a sample has few."""
     sample = slice(None, None, -(-counts.size // _SAMPLE) or 1)
     hashes = _hashes(units[:, sample], [word[sample] for word in words])
     if (hashes.size - np.unique(hashes).size) * _RARE < hashes.size:
@@ -76,7 +76,7 @@ def add_identical(
 def distinct_units(
     units: NDArray[np.uint64],
 ) -> tuple[NDArray[np.uint64], NDArray[np.intp]]:
-    """Returns the distinct units, ascending, shape (2, m), and each record's place among them."""
+    """Returns the distinct units, ascending, shape (2, m), and each record's position in them."""
     order, unit = _group(units)
     (starts,) = np.nonzero(_differs(unit[: order.size]))
     numbers = np.empty_like(order)
@@ -91,27 +91,27 @@ def select_records(
     max_records_per_unit: int,
     cost_limit: CostLimit | None,
 ) -> NDArray[np.intp]:
-    """Returns which records stay: of each unit those with the lowest hashes, at most k.
+    """Returns the positions of the kept records: per unit, at most k records with lowest hashes.
 
-    With a limit of costs, they stay up to the first one, in the order of hashes, with which their
-    unit costs too much.
+    With a cost limit, the records of a unit are kept, in the order of hashes, until the first
+    record with which the unit costs too much.
 
-    A record's hash is that of its unit, its words and its number among the unit's identical
-    records, so that a unit's k records are a uniform sample of its records, and it makes no
-    difference which of identical ones stay. The hash is public, so records can be crafted to have
-    equal hashes: among those the lower words come first.
+    A record's hash covers its unit, its words and its number among the unit's identical records.
+    So the k kept records are a uniform sample of the unit's records, and it makes no difference
+    which of several identical records are kept. The hash is public, so someone can craft records
+    with equal hashes; such ties are broken by the records' words, lowest first.
 
-    ``units``: shape (2, n), fingerprints; all records of each unit.
+    ``units``: fingerprints, shape (2, n); the rows must contain all records of each unit.
     ``words``: the records, arrays of shape (n,).
-    ``counts``: shape (n,), the number of records of each row, >= 1; identical rows add up.
-    ``cost_limit``: of each unit as well; None where only their number is limited.
+    ``counts``: the number of records per row, shape (n,), >= 1; counts of identical rows add up.
+    ``cost_limit``: the cost limit of each unit; None if only the number of records is limited.
 
-    Guarantee: what stays of a unit is a function of the multiset of its own records. The multiset
-    determines how many identical ones there are of each, and so which hashes there are; and the
-    order of hashes and words is total except for identical records. Nothing else enters: not how
-    the counts are split over rows, nor the order of the rows, nor other units. So a unit more or
-    less adds or removes its own records that stay, at most k, and changes no others: sums of
-    weights from 0 to W move by at most k W in L1. Units are told apart by all 128 bits.
+    Guarantee: which records of a unit are kept is a function of the multiset of the unit's own
+    records. The multiset determines the number of identical records of each kind, and so the
+    hashes; and the order by hashes and words is total except for identical records. The function
+    does not depend on how the counts are split over rows, on the order of the rows, or on other
+    units. So adding or removing a unit adds or removes only the unit's own kept records, at most k:
+    sums of weights from 0 to W change by at most k W in L1. Units are compared by all 128 bits.
     """
     if units.shape[1] == 0:
         return np.empty(0, np.intp)
@@ -134,7 +134,7 @@ def _select(
     max_records_per_unit: int,
     cost_limit: CostLimit | None,
 ) -> NDArray[np.intp]:
-    """``select_records`` of some rows."""
+    """Does the work of ``select_records`` for some of the rows."""
     order, unit = _group(units)
     (starts,) = np.nonzero(_differs(unit))
     num_free = max_records_per_unit
@@ -164,7 +164,7 @@ def limit_records(
     max_records_per_unit: int,
     cost_limit: CostLimit | None,
 ) -> Any:
-    """Returns one batch of the records that stay, of batches that hold all records of each unit."""
+    """Returns one batch of the kept records; ``batches`` must contain all records of each unit."""
     units: list[NDArray[np.uint64]] = [np.empty((2, 0), np.uint64)]
     columns: list[Columns] = [[np.empty(0, dtype)] for dtype in words.dtypes]
     for batch in batches:
@@ -181,10 +181,10 @@ def limit_records(
 def _may_stay(
     units: NDArray[np.uint64], words: Sequence[NDArray[Any]], counts: NDArray[np.int64], most: int
 ) -> NDArray[np.bool_] | None:
-    """Returns which rows may have a record that stays; None for all.
+    """Returns the mask of rows that may contain a kept record; None for all rows.
 
-    Leaves out kinds of rows of very long units, if at least ``most`` records of the unit rank
-    before them. So the selection is that of all rows.
+    For units with very many records, excludes rows if at least ``most`` other records of the unit
+    rank before the row's records. So the selection from the remaining rows is the same.
     """
     if counts.size < _MANY_ROWS:
         return None
@@ -209,19 +209,21 @@ def _low_rows(
     counts: NDArray[np.int64],
     most: int,
 ) -> NDArray[np.bool_] | np.bool_:
-    """Returns which rows of one unit, shape (2, 1), may be among its lowest; True for all.
+    """Returns the mask of rows of one unit, shape (2, 1), that may be among its lowest; or True.
 
-    ``counts`` are those of all rows: a copy of its own would take twice as much as its words.
+    ``counts``: the counts of all rows; copying the unit's counts would take twice as much memory
+    as the unit's words.
 
-    Decides by hashes alone: rows of equal hashes are treated as one kind. If they are of several,
-    each has at most the records of the treated one, and so only ranks that it has, too.
+    Uses hashes alone and treats rows of equal hashes as one kind of record. If the rows are of
+    several kinds, each kind has at most as many records as the merged kind, so its ranks are among
+    the ranks of the merged kind.
     """
     hashes = np.empty(np.count_nonzero(is_unit), np.uint64)
     for start in range(0, hashes.size, _HASHED_RECORDS):
         part = slice(start, start + _HASHED_RECORDS)
         hashes[part] = _hashes(unit, [word[part] for word in words])
     num_records = int(counts.sum(where=is_unit))
-    if num_records > 2 * hashes.size:  # to list each would take more memory than the rows
+    if num_records > 2 * hashes.size:  # listing all records would take more memory than the rows
         return np.True_
     is_single = num_records == hashes.size
     ranked = np.sort(hashes if is_single else np.repeat(hashes, counts[is_unit]))
@@ -229,10 +231,10 @@ def _low_rows(
     firsts = np.flatnonzero(new)
     if firsts.size <= most:
         return np.True_
-    # The first record of each kind has the kind's hash as its rank: ``most`` rank up to here.
+    # The first record of a kind ranks by the kind's hash: ``most`` records rank up to this bound.
     bound = ranked[firsts[most - 1]]
     others = []
-    first = 0  # of the run that goes on
+    first = 0  # start of the run that continues from the previous part
     for start in range(0, ranked.size, _HASHED_RECORDS):
         part = slice(start, start + _HASHED_RECORDS)
         kinds = ranked[part]
@@ -248,9 +250,9 @@ def _low_rows(
 def _lowest_of_each(
     unit: NDArray[np.intp], hashes: NDArray[np.uint64], counts: NDArray[np.int64], most: int
 ) -> NDArray[np.intp]:
-    """Returns kinds of records, each repeated as often as it is among the lowest of its unit.
+    """Returns kinds of records, repeated once per record that is among the lowest of its unit.
 
-    Kinds are sorted by unit, then by the hash of their first record; equal hashes rank by place.
+    Kinds are sorted by unit, then by the hash of their first record; ties rank by position.
     """
     if (counts == 1).all():
         (kept,) = np.nonzero(_position_in_run(_differs(unit)) < most)
@@ -258,7 +260,7 @@ def _lowest_of_each(
     stops = np.cumsum(counts)
     starts = stops - counts
     found = []
-    # The lowest records, in order, of the last unit so far.
+    # The lowest records so far of the most recent unit, in order.
     kinds, ranks = np.empty(0, np.intp), np.empty(0, np.uint64)
     size = max(_HASHED_RECORDS, most)
     for start in range(0, int(stops[-1]), size):
@@ -270,7 +272,7 @@ def _lowest_of_each(
         number = (np.arange(start, stop) - starts[more]).astype(np.uint64)
         more_ranks = np.where(number > 0, mix(hashes[more] ^ mix(number)), hashes[more])
         if kinds.size == most:
-            # Of equal hashes those that are there already are of earlier kinds.
+            # On equal hashes the records found before win: their kinds come earlier.
             lower = (unit[more] != unit[kinds[0]]) | (more_ranks < ranks[-1])
             more, more_ranks = more[lower], more_ranks[lower]
         kinds, ranks = np.concatenate((kinds, more)), np.concatenate((ranks, more_ranks))
@@ -284,11 +286,11 @@ def _lowest_of_each(
 
 
 def _group(units: NDArray[np.uint64]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Returns an order that puts each unit's records together, and the unit's number in it."""
+    """Returns an order that groups records by unit, and the number of each unit in that order."""
     order = np.argsort(units[0])
     high, low = units[0, order], units[1, order]
     if ((high[1:] == high[:-1]) & (low[1:] != low[:-1])).any():
-        # Two units agree in half of their bits: rare, but they must not be mixed up.
+        # Two units agree in half of their bits: rare, but the units must stay distinct.
         order = np.lexsort((units[1], units[0]))
         high, low = units[0, order], units[1, order]
     new = (high[1:] != high[:-1]) | (low[1:] != low[:-1])
@@ -307,7 +309,7 @@ def _identical_together(
     columns: Sequence[NDArray[Any]],
     unit: NDArray[np.intp] | None = None,
 ) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
-    """Returns an order by unit, hash and columns, and where in it a new kind of record starts."""
+    """Returns an order by unit, hash and columns, and a mask of the starts of new kinds in it."""
     keys: list[NDArray[Any]] = [hashes]
     order = np.argsort(hashes)
     if unit is not None:
@@ -319,7 +321,7 @@ def _identical_together(
     new = _new_kinds(keys, order)
     (alike,) = np.nonzero(~new)
     if any((column[order[alike]] != column[order[alike - 1]]).any() for column in columns):
-        # Different records of equal hashes: by chance hardly ever, but anybody can make them.
+        # Different records have equal hashes: very rare by chance, but someone can craft them.
         keys = [*keys, *columns]
         order = np.lexsort(keys[::-1])
         new = _new_kinds(keys, order)
@@ -332,13 +334,13 @@ def _new_kinds(keys: Sequence[NDArray[Any]], order: NDArray[np.intp]) -> NDArray
 
 
 def _differs(values: NDArray[Any]) -> NDArray[np.bool_]:
-    """Returns where a value is not that before it."""
+    """Returns the mask of values that differ from the previous value; the first is True."""
     new = np.ones(values.size, np.bool_)
     np.not_equal(values[1:], values[:-1], out=new[1:])
     return new
 
 
 def _position_in_run(starts: NDArray[np.bool_]) -> NDArray[np.intp]:
-    """Returns each position's distance to the last True at or before it."""
+    """Returns, for each position, the distance to the last True at or before the position."""
     positions = np.arange(starts.size)
     return positions - np.maximum.accumulate(np.where(starts, positions, 0))

@@ -1,7 +1,7 @@
 """Encoding of key columns as universe elements, and of weight columns as whole numbers.
 
-Each value is read independently of the others in its batch; otherwise one record could change
-others.
+Each value is read independently of other values in its batch; otherwise one record could change how
+other records are read.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ _NOTHING = np.zeros(0, np.uint64), np.zeros(0, np.bool_)
 def key_elements(
     column: pa.Array | pa.ChunkedArray, key_type: KeyType, hash_key: HashKey
 ) -> tuple[NDArray[np.uint64], Mask]:
-    """Returns the element of each record, and where there is one; elsewhere it is arbitrary.
+    """Returns the element of each record, and the mask of records that have an element.
 
-    A key is text, bytes, a decimal or a whole number of up to 64 bits, also one stored as a float
-    or a boolean. As ``text`` or ``bytes`` a number is read as its digits; as ``integer`` digits are
-    read as their number. A text such as ``"7.0"`` is read as ``"7"`` (``plain_integer``). So ``7``,
-    ``"7"`` and ``"7.0"`` are the same key of one release, and ``"007"`` is another. Null,
-    fractions, dates and nested values have no element; as ``integer`` also values outside 0 to
-    2^64 - 1. Nothing is raised or reported.
+    A key is text, bytes, a decimal, or a whole number of up to 64 bits, which may be stored as a
+    float or a boolean. The key types ``text`` and ``bytes`` read numbers as their digits; the type
+    ``integer`` reads digits as a number. Text such as ``"7.0"`` is read as ``"7"``
+    (``plain_integer``). So ``7``, ``"7"`` and ``"7.0"`` are the same key within a release, and
+    ``"007"`` is a different key. Null, fractions, dates and nested values have no element. With
+    type ``integer``, values outside 0 to 2^64 - 1 have no element. Nothing is raised or reported.
     """
     import pyarrow as pa
 
@@ -48,7 +48,7 @@ def key_elements(
 def clamped_numbers(
     column: pa.Array | pa.ChunkedArray, largest: int
 ) -> tuple[NDArray[np.int64], Mask]:
-    """Returns whole numbers as ``key_elements`` reads them, clamped, and where there is one."""
+    """Returns whole numbers, clamped to 0..largest, and a mask of the records that have one."""
     import pyarrow as pa
 
     chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
@@ -69,7 +69,7 @@ def _elements(
         return numbers, valid & ~negative
     import pyarrow as pa
 
-    # Columns of texts repeat themselves: each distinct one is hashed once.
+    # Columns of text contain repeated values; each distinct value is hashed once.
     texts = _texts(chunk)
     encoded = texts.dictionary_encode()
     distinct = encoded.dictionary
@@ -78,7 +78,7 @@ def _elements(
 
 
 def _texts(chunk: pa.Array) -> pa.Array:
-    """The values as large binary; null for those that are no key."""
+    """Returns the values as large binary; null for values that are not keys."""
     import pyarrow as pa
 
     kind = chunk.type
@@ -98,7 +98,7 @@ def _texts(chunk: pa.Array) -> pa.Array:
 
 
 def _whole_numbers(chunk: pa.Array) -> tuple[NDArray[np.uint64], Mask, Mask]:
-    """The sizes of whole numbers of up to 64 bits, which are negative, and which there are."""
+    """Returns absolute values of whole numbers, the mask of negatives, and the mask of numbers."""
     import pyarrow as pa
 
     kind = chunk.type
@@ -121,12 +121,12 @@ def _whole_numbers(chunk: pa.Array) -> tuple[NDArray[np.uint64], Mask, Mask]:
 
 
 def _split(numbers: NDArray[np.int64], valid: Mask) -> tuple[NDArray[np.uint64], Mask, Mask]:
-    # The size of -2^63 wraps to itself, which is right as an unsigned number.
+    # The absolute value of -2^63 wraps to -2^63, which is correct as an unsigned number.
     return np.abs(numbers).view(np.uint64), numbers < 0, valid
 
 
 def _read_digits(texts: pa.Array) -> tuple[NDArray[np.uint64], Mask, Mask]:
-    """The numbers whose digits texts are; each distinct text is read once."""
+    """Returns the numbers that digits spell; each distinct string is read once."""
     encoded = texts.dictionary_encode()
     read = [integer_key(text) for text in encoded.dictionary.to_pylist()]
     sizes = np.array([abs(number or 0) for number in read], np.uint64)

@@ -1,4 +1,4 @@
-"""Arrow arrays of any layout as plain ones; texts and times in them. Nothing raises on data."""
+"""Reads Arrow arrays of any layout as plain arrays, with text and times; never raises on data."""
 
 from __future__ import annotations
 
@@ -20,16 +20,17 @@ if TYPE_CHECKING:
 
 
 def is_indirect(kind: pa.DataType) -> bool:
-    """Whether arrays of this type are a dictionary or in runs."""
+    """Returns whether arrays of this type are dictionary-encoded or run-end encoded."""
     import pyarrow as pa
 
     return bool(pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind))
 
 
 def may_be_address(kind: pa.DataType) -> bool:
-    """Whether values of this type may be addresses of objects, which polars exports as 8 bytes.
+    """Returns whether values of this type may be addresses of objects (8 bytes, from polars).
 
-    Two records of one person have two addresses. An 8-byte id stored as ``binary`` is accepted.
+    Addresses can't serve as ids: a person has a different address in every record. An 8-byte id
+    stored as ``binary`` is accepted.
     """
     import pyarrow as pa
 
@@ -43,9 +44,9 @@ def may_be_address(kind: pa.DataType) -> bool:
 
 
 def values_and_places(array: pa.Array) -> tuple[pa.Array, pa.Array]:
-    """Returns the values of a dictionary or of runs, and the position of each entry among them.
+    """Returns the distinct values of a dictionary or runs, and each entry's position in the values.
 
-    Arrow itself cannot extract many types of values.
+    Arrow's own decoding does not support many types of values.
     """
     import pyarrow as pa
 
@@ -64,7 +65,7 @@ def values_and_places(array: pa.Array) -> tuple[pa.Array, pa.Array]:
 
 
 def as_bytes(array: pa.Array) -> pa.Array | None:
-    """Returns texts or bytes of any type as (large) binary, unchecked; None for another type."""
+    """Returns strings or bytes as (large) binary, without validation; None for other types."""
     import pyarrow as pa
 
     types, kind = pa.types, array.type
@@ -80,7 +81,7 @@ def as_bytes(array: pa.Array) -> pa.Array | None:
 
 
 def not_null(array: pa.Array) -> NDArray[np.bool_]:
-    """Returns where an array is not null, shape (n,)."""
+    """Returns the mask of entries that are not null, shape (n,)."""
     if not array.null_count:
         return np.ones(len(array), np.bool_)
     mask: NDArray[np.bool_] = array.is_valid().to_numpy(zero_copy_only=False)
@@ -88,7 +89,7 @@ def not_null(array: pa.Array) -> NDArray[np.bool_]:
 
 
 def gather(values: NDArray[Any], places: pa.Array) -> NDArray[Any]:
-    """Returns the values at some places, along the last axis; zero where the place is null."""
+    """Returns the values at the given positions along the last axis; zero for null positions."""
     if not places.null_count:
         return values[..., places.to_numpy(zero_copy_only=False)]
     zero = np.zeros((*values.shape[:-1], 1), values.dtype)
@@ -97,10 +98,10 @@ def gather(values: NDArray[Any], places: pa.Array) -> NDArray[Any]:
 
 
 def union_parts(union: pa.UnionArray) -> Iterator[tuple[NDArray[np.intp], pa.Array, NDArray[Any]]]:
-    """Yields each child's rows, the part of the child that they need, and their places in it."""
+    """Yields, per child, its rows in the union, a slice of the child, and the positions in it."""
     if not len(union):
         return
-    # ``type_codes`` and ``offsets`` of a slice are wrong: they start at the front of the array.
+    # The ``type_codes`` and ``offsets`` of a slice are wrong: they ignore the slice's offset.
     _, codes, offsets, *_ = union.buffers()
     mine = slice(union.offset, union.offset + len(union))
     types = np.frombuffer(codes, np.int8)[mine]
@@ -119,8 +120,8 @@ def by_values(
 ) -> tuple[NDArray[Any], ...]:
     """Applies a function of plain arrays to an array of any layout.
 
-    An extension array is read as its storage; null in a dictionary or in runs becomes zero. The
-    function returns arrays with one entry per value along their last axis.
+    An extension array is read as its storage; null in a dictionary or in runs becomes zero.
+    ``read`` returns arrays with one entry per value along the last axis.
     """
     import pyarrow as pa
 
@@ -146,7 +147,7 @@ _PLAIN_NUMBER = r"^[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?$"
 
 
 class TextFinder:
-    """Finds texts among the declared ones of an attribute, as it compares them."""
+    """Finds strings among an attribute's declared strings, under its ``case`` and ``trim``."""
 
     def __init__(self, attribute: Attribute, texts: Sequence[str]) -> None:
         self._attribute = attribute
@@ -156,7 +157,7 @@ class TextFinder:
         self._place = {text: place for place, text in reversed(list(enumerate(normal)))}
 
     def find(self, values: pa.Array) -> NDArray[np.int64]:
-        """Returns the place of each text, -1 where it is not declared; null gets any place."""
+        """Returns the place of each declared string, -1 for other strings; arbitrary for null."""
         if self._is_exact:
             return positions(values, self._encoded, np.arange(len(self._encoded)))
         return by_distinct(values, self._places)
@@ -174,13 +175,13 @@ class TextFinder:
 def by_distinct(
     values: pa.Array, code: Callable[[list[bytes]], NDArray[np.int64]]
 ) -> NDArray[np.int64]:
-    """Returns the result of a function of distinct texts for each value; 0 for null."""
+    """Applies a function to the distinct strings; returns its result for each value, 0 for null."""
     distinct = values.dictionary_encode()
     return gather(code(distinct.dictionary.to_pylist()), distinct.indices)
 
 
 def parse_integers(values: pa.Array) -> tuple[NDArray[np.int64], Mask]:
-    """Reads texts such as ``12``, ``-3``, `` +07 `` and ``5.0``; and which fit in 64 bits."""
+    """Reads strings such as ``-3``, `` +07 `` and ``5.0``; returns the mask of 64-bit integers."""
     import pyarrow as pa
 
     # Arrow also reads 0x1F, which is not an integer here.
@@ -189,7 +190,7 @@ def parse_integers(values: pa.Array) -> tuple[NDArray[np.int64], Mask]:
 
 
 def parse_numbers(values: pa.Array) -> tuple[NDArray[np.float64], Mask]:
-    """Reads texts such as ``12``, ``-3.5``, `` .5e3 ``, NaN and infinity; and which are numbers."""
+    """Reads strings such as ``-3.5``, `` .5e3 ``, NaN and infinity; returns the mask of numbers."""
     import pyarrow as pa
 
     return _parse(values, pa.float64(), np.float64, _PLAIN_NUMBER, number_of, whole_column=True)
@@ -204,7 +205,7 @@ def _parse(
     *,
     whole_column: bool,
 ) -> tuple[NDArray[Any], Mask]:
-    """Reads plainly written texts with Arrow, each distinct one of the rest with ``read``."""
+    """Reads plain numbers with Arrow, and other distinct strings with ``read``."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -231,7 +232,7 @@ def _parse(
 
 
 def positions(values: pa.Array, choices: list[Any], code_of: Any) -> NDArray[np.int64]:
-    """Returns the code of each value's place among the choices, -1 where it is not there."""
+    """Returns the code of each value, -1 if the value is not among the choices."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -263,22 +264,22 @@ def _holds_letter_x(values: pa.Array) -> bool:
 NO_TIME = -(2**63)
 _A_SECOND, _A_DAY = 10**9, 86_400
 _SECONDS = re.compile(rb"\s*[+-]?[0-9]{1,20}(\.[0-9]{0,20})?\s*")
-_LARGEST = 2**62  # beyond it floats and unsigned integers are no time
+_LARGEST = 2**62  # larger numbers are not read as times
 
 
 def seconds_of(column: pa.Array) -> NDArray[np.int64]:
-    """Returns the whole seconds since 1970 of each value; ``NO_TIME`` where it has no time.
+    """Returns the whole seconds since 1970 of each value, rounded down; ``NO_TIME`` if not a time.
 
-    Dates, timestamps, ISO 8601 texts and numbers of seconds are times, rounded down; so are texts
-    of numbers, because CSV has no others. A time without a zone is in UTC. Other values, such as
-    booleans and durations, are not times.
+    Times are dates, timestamps, ISO 8601 strings and numbers of seconds. Strings that spell numbers
+    are read as numbers, because CSV has only strings. A time without a zone is read as UTC. Other
+    values, such as booleans and durations, are not times.
     """
     seconds, has_time = by_values(column, _read_times)
     return seconds if has_time.all() else np.where(has_time, seconds, NO_TIME)
 
 
 def _read_times(values: pa.Array) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """The seconds of values in a plain array, and which of them are times."""
+    """Returns the seconds of values in a plain array, and the mask of values that are times."""
     import pyarrow as pa
 
     kind, has_time = values.type, not_null(values)
@@ -306,7 +307,7 @@ def _read_times(values: pa.Array) -> tuple[NDArray[np.int64], NDArray[np.bool_]]
 
 
 def _filled(values: pa.Array) -> NDArray[Any]:
-    """Numbers, zero where null; dates are widened before they are multiplied."""
+    """Returns numbers, zero for null; int32 dates are widened, so that products don't overflow."""
     filled: NDArray[Any] = (values.fill_null(0) if values.null_count else values).to_numpy(
         zero_copy_only=False
     )
@@ -318,7 +319,7 @@ def _seconds_of_texts(texts: list[bytes]) -> NDArray[np.int64]:
 
 
 def _seconds_of_text(text: bytes) -> int:
-    """A text that looks like a number is one: CSV has no other way to write it."""
+    """Reads a string as a number of seconds if possible, as CSV requires, else as a time."""
     if _SECONDS.fullmatch(text):
         seconds = math.floor(decimal.Decimal(text.decode().strip()))
         return seconds if abs(seconds) < _LARGEST else NO_TIME

@@ -1,4 +1,4 @@
-"""Encoders of the values of each type of attribute."""
+"""Encoders that convert values to codes, one class per type of attribute."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 
 class Coded(NamedTuple):
-    """Codes of a column, and which of its values have none, shape (n,); None if all have one.
+    """The codes of a column, and the mask of values outside the domain; None if all are inside.
 
-    Codes have the smallest unsigned type that holds them all, may be a read-only view of the
-    column, and are arbitrary where outside.
+    Codes have shape (n,) and the smallest sufficient unsigned type. They may be a read-only view of
+    the column. The codes of values outside the domain are arbitrary.
     """
 
     codes: NDArray[Any]
@@ -32,9 +32,9 @@ class Coded(NamedTuple):
 
 
 class Levels(ABC):
-    """Codes the regular levels of one attribute, and the values that stand for null.
+    """Encodes values as the regular levels of one attribute, and null values as null.
 
-    The caller handles null itself and ``other``. Methods take a whole column and raise nothing.
+    The caller encodes actual nulls and ``other``. Methods take a whole column and never raise.
     """
 
     def __init__(self, attribute: Attribute) -> None:
@@ -52,7 +52,7 @@ class Levels(ABC):
         return self.nothing(values.size)
 
     def texts(self, values: pa.Array) -> Coded:
-        """Codes UTF-8 strings, given as an array of (large) binary; null has any code."""
+        """Codes UTF-8 strings, given as an array of (large) binary; codes of null are arbitrary."""
         coded = self._texts(values)
         if self._null_texts is None:
             return coded
@@ -60,10 +60,10 @@ class Levels(ABC):
 
     @abstractmethod
     def _texts(self, values: pa.Array) -> Coded:
-        """Codes the texts that do not stand for null."""
+        """Codes the strings that are not null values."""
 
     def times(self, values: NDArray[Any], unit: int, has_zone: bool) -> Coded:
-        """Codes integers since 1970 of ``unit`` nanoseconds: in UTC with a zone, else local."""
+        """Codes times in units of ``unit`` nanoseconds since 1970, UTC if ``has_zone``."""
         return self.nothing(len(values))
 
     def booleans(self, values: layouts.Mask) -> Coded:
@@ -71,16 +71,16 @@ class Levels(ABC):
         return self.integers(values.view(np.uint8))
 
     def nothing(self, length: int) -> Coded:
-        """Returns the codes of values without a meaning here: all are outside."""
+        """Returns the result for values that never have a level: all are outside."""
         return Coded(np.zeros(length, self.dtype), np.ones(length, np.bool_))
 
     def _narrow(self, codes: NDArray[Any]) -> Coded:
-        """Makes ``Coded`` of signed codes; -1 means no code."""
+        """Converts signed codes, -1 for values outside, to ``Coded``."""
         outside = codes < 0
         return Coded(codes.astype(self.dtype), outside if outside.any() else None)
 
     def _whole_floats(self, values: NDArray[np.float64]) -> Coded:
-        """Codes floats that are integers, as those."""
+        """Codes whole floats as integers; other floats are outside."""
         whole = (values == np.trunc(values)) & (values >= -(2.0**63)) & (values < 2.0**63)
         coded = self.integers(np.where(whole, values, 0).astype(np.int64))
         return also_outside(coded, ~whole)
@@ -90,7 +90,7 @@ class Levels(ABC):
         return coded if null is None else self._give(coded, places, null)
 
     def _give(self, coded: Coded, places: layouts.Mask, code: int) -> Coded:
-        """Gives the values at some places one code."""
+        """Sets the code of the values at the given places."""
         if not places.any():
             return coded
         codes = coded.codes.copy()
@@ -99,19 +99,19 @@ class Levels(ABC):
 
 
 def inside(coded: Coded) -> layouts.Mask:
-    """Returns which values have a code."""
+    """Returns the mask of values that have a code."""
     return np.ones(len(coded.codes), np.bool_) if coded.outside is None else ~coded.outside
 
 
 def also_outside(coded: Coded, outside: layouts.Mask) -> Coded:
-    """Returns the codes where values at some more places have none."""
+    """Returns the codes with more values marked as outside."""
     if not outside.any():
         return coded
     return Coded(coded.codes, outside if coded.outside is None else coded.outside | outside)
 
 
-_TABLE_SPAN = 2**16  # integers this close together are looked up instead of searched
-_COMPARED_EDGES = 128  # below, comparing with every edge is faster than a binary search
+_TABLE_SPAN = 2**16  # integers within a span of this size are looked up instead of searched
+_COMPARED_EDGES = 128  # up to this number, comparing with every edge beats a binary search
 
 
 class IntegerLevels(Levels):
@@ -123,14 +123,14 @@ class IntegerLevels(Levels):
         super().__init__(attribute)
         self._minimum, self._maximum = minimum, maximum
         self._clips = clips
-        # Integers of a fixed width form a ring: subtracting after narrowing gives the same codes
-        # as before, for every value in the range.
+        # Integers of a fixed width form a ring: for every value in the range, subtracting after
+        # narrowing gives the same code as subtracting before narrowing.
         self._shift = self.dtype.type(minimum % 2 ** (8 * self.dtype.itemsize))
 
     def integers(self, values: NDArray[Any]) -> Coded:
         """Codes integers of any numpy type."""
         coded = self._by_range(values)
-        # numpy compares with any integer of Python exactly.
+        # numpy compares exactly with Python integers of any size.
         if self._clips:
             coded = self._to_ends(coded, values < self._minimum, values > self._maximum)
         for null in self.attribute.null_natives:
@@ -142,7 +142,7 @@ class IntegerLevels(Levels):
         coded = self._whole_floats(values)
         if not self._clips:
             return coded
-        # A float of this size is whole, unless it is infinite.
+        # A float of this size is whole or infinite.
         finite = np.isfinite(values)
         return self._to_ends(coded, finite & (values < -(2.0**63)), finite & (values >= 2.0**63))
 
@@ -151,7 +151,7 @@ class IntegerLevels(Levels):
         coded = also_outside(self.integers(integers), ~readable)
         if not self._clips or coded.outside is None:
             return coded
-        # Only integers of more than 64 bits are left.
+        # The only integers left are integers of more than 64 bits.
         unread = np.flatnonzero(coded.outside)
         ends = np.zeros(len(values), np.int64)
         ends[unread] = layouts.by_distinct(values.take(unread), _signs)
@@ -168,7 +168,7 @@ class IntegerLevels(Levels):
             return Coded(codes, None)
         if lowest > self._maximum or highest < self._minimum:
             return self.nothing(values.size)
-        # The ends are clipped to the column's values, and so to its type.
+        # The ends are clipped to the column's values, so that they fit in the column's type.
         low, high = max(self._minimum, lowest), min(self._maximum, highest)
         return Coded(codes, (values < low) | (values > high))
 
@@ -178,7 +178,7 @@ class IntegerLevels(Levels):
 
 
 class BooleanLevels(IntegerLevels):
-    """Codes false and true, also as 0 and 1, and as text in any capitals."""
+    """Codes booleans, 0 and 1, and the words false and true in any case."""
 
     def __init__(self, attribute: Attribute) -> None:
         super().__init__(attribute, 0, 1)
@@ -216,7 +216,7 @@ class NumericLevels(Levels):
                 np.add(codes, values >= edge, out=codes)
         else:
             codes = np.searchsorted(self._inner, values, side="right").astype(self.dtype)
-        # Values beyond an end have the code of that end already.
+        # Values below the first edge or above the last already have the code of the nearest bin.
         fits = (
             np.isfinite(values) if self._clips else (values >= self._low) & (values <= self._high)
         )
@@ -231,41 +231,41 @@ class NumericLevels(Levels):
 
 
 def _signs(texts: list[bytes]) -> NDArray[np.int64]:
-    """1 for an integer that is positive, -1 for a negative one; 0 for anything else."""
+    """Returns 1 for strings of positive integers, -1 for negative integers, 0 for other strings."""
     found = [integer_of(text) for text in texts]
     signs = [0 if each is None or math.isinf(each) else (each > 0) - (each < 0) for each in found]
     return np.array(signs, np.int64)
 
 
 def by_table(values: NDArray[Any], encode: Callable[[NDArray[Any]], Coded]) -> Coded:
-    """Codes integers through a table of all from lowest to highest, if shorter than the column."""
+    """Codes integers with a table from the lowest to the highest, if shorter than the column."""
     if not values.size:
         return encode(values)
     lowest, highest = int(values.min()), int(values.max())
     if highest - lowest >= min(_TABLE_SPAN, values.size):
         return encode(values)
-    # Built from Python's integers, which keep the ends of every type exact.
+    # Built from Python integers, so that the limits of every dtype stay exact.
     table = encode(np.array(range(lowest, highest + 1), values.dtype))
-    # A difference of signed integers may wrap; read as unsigned it is right.
+    # A difference of signed integers may wrap around; as an unsigned number it is correct.
     place = (values - values.dtype.type(lowest)).view(f"u{values.dtype.itemsize}")
     codes = table.codes.take(place)
     return Coded(codes, None if table.outside is None else table.outside.take(place))
 
 
 class ListedLevels(Levels):
-    """Codes a list of strings and integers, among them those that stand for null.
+    """Codes values from a list of strings and integers, which includes the null values.
 
-    A declared string of an integer's digits also means the integer: ``"1"`` is found in a column of
-    integers, and 1 in a column of texts.
+    A declared string of digits also means the integer: a declared ``"1"`` is found in a column of
+    integers, and a declared 1 is found in a column of strings.
     """
 
     def __init__(self, attribute: ListedAttribute) -> None:
         super().__init__(attribute)
-        self._null_texts = None  # they are in the list
+        self._null_texts = None  # null values are in the list
         values, codes = zip(*attribute.listed(), strict=True)
         texts = [attribute.normal(str(value)) for value in values]
         self._finder = layouts.TextFinder(attribute, texts)
-        self._codes = np.array([*codes, -1], np.int64)  # the last one for texts that are not listed
+        self._codes = np.array([*codes, -1], np.int64)  # the last code is for unlisted strings
         usual: dict[int, int] = {}
         declared: dict[int, int] = {}
         for value, text, code in zip(values, texts, codes, strict=True):
@@ -310,7 +310,7 @@ class ListedLevels(Levels):
 
 
 class _Integers:
-    """Looks integers up among some that have codes."""
+    """Finds the codes of integers in a sorted list."""
 
     def __init__(self, code_of: dict[int, int]) -> None:
         self._values = np.array(sorted(code_of), np.int64)
@@ -318,12 +318,12 @@ class _Integers:
         self.is_empty = not code_of
 
     def find(self, values: NDArray[Any]) -> NDArray[np.int64]:
-        """Returns the code of each integer of any numpy type, -1 where it is not there."""
+        """Returns the code of each integer, of any numpy type; -1 for unlisted integers."""
         if self.is_empty:
             return np.full(len(values), -1)
         place = np.searchsorted(self._values, values.astype(np.int64))
         np.minimum(place, len(self._values) - 1, out=place)
-        # Compared in the column's own type: a large uint64 must not wrap to a declared value.
+        # Compared in the column's own type, so that a large uint64 can't wrap to a declared value.
         same = (self._values[place] == values) & (values <= np.iinfo(np.int64).max)
         return np.where(same, self._codes[place], -1)
 
@@ -332,7 +332,7 @@ _INT64 = np.iinfo(np.int64)
 
 
 class TimeLevels(Levels):
-    """Codes dates and times by declared bins; numbers are neither."""
+    """Codes dates and times by declared bins; numbers are not read as times."""
 
     def __init__(self, attribute: TimeAttribute) -> None:
         super().__init__(attribute)
@@ -342,21 +342,21 @@ class TimeLevels(Levels):
         self._clips = attribute.clip
 
     def times(self, values: NDArray[Any], unit: int, has_zone: bool) -> Coded:
-        """Codes times of the kind of the edges."""
+        """Codes times that have a zone if the edges have one; other times are outside."""
         if has_zone != self._has_zone:
             return self.nothing(len(values))
-        if unit < self._resolution:  # the day of a time
+        if unit < self._resolution:  # a date attribute reads a time as its day
             values, unit = values // (self._resolution // unit), self._resolution
-        # In the column's own units: what reaches an edge reaches the first unit from there on.
+        # In the column's units, edges are rounded up: values reach an edge if they reach that unit.
         low, *inner = (-(-edge // unit) for edge in self._edges[:-1])
         high = self._edges[-1] // unit
         below = 0
         if values.dtype != object:
-            # An edge that the column's type cannot hold is below all of its values, or above.
+            # An edge outside int64 is below or above all values of the column.
             below = sum(edge < _INT64.min for edge in inner)
             inner = [edge for edge in inner if _INT64.min <= edge <= _INT64.max]
         places = np.searchsorted(np.array(inner, values.dtype), values, side="right") + below
-        # numpy compares with any integer of Python exactly.
+        # numpy compares exactly with Python integers of any size.
         outside = (values < low) | (values > high)
         is_kept = self._clips or not outside.any()
         coded = Coded(places.astype(self.dtype), None if is_kept else outside)
@@ -371,7 +371,7 @@ class TimeLevels(Levels):
     def _code_texts(self, texts: list[bytes]) -> NDArray[np.int64]:
         read = [time_of(text) for text in texts]
         mine = np.array([each is not None and each[1] == self._has_zone for each in read], np.bool_)
-        # Nanoseconds of all years fit in no type of numpy's.
+        # No numpy integer type fits the nanoseconds of all years.
         times = np.array([each[0] for each in read if each and each[1] == self._has_zone], object)
         coded = self.times(times, 1, self._has_zone)
         codes = np.full(len(texts), -1)
@@ -380,7 +380,7 @@ class TimeLevels(Levels):
 
 
 def levels_of(attribute: Attribute) -> Levels:
-    """Returns what codes the values of an attribute."""
+    """Returns the encoder for the values of an attribute."""
     if isinstance(attribute, IntegerAttribute):
         ends = attribute.minimum, attribute.maximum
         return IntegerLevels(attribute, *ends, clips=attribute.clip)

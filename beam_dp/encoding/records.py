@@ -1,21 +1,21 @@
-"""Arrow batches to encoded records, with their privacy units. Nothing here raises on data.
+"""Encodes Arrow batches as records with privacy units. Functions here never raise on data.
 
-How a value is read:
+Values are read as follows:
 
-- null is the null level where there is one; otherwise it is treated like a value without a level;
-- integers of any width, floats that are whole, booleans (as 0 and 1) and texts that look like
-  integers (``12``, `` +07``, ``5.0``) are integers; a numeric attribute reads every number, also as
-  text; NaN has no level; a decimal is the text of its digits;
-- a boolean attribute also reads ``true`` and ``false`` in any capitals, or instead the texts that
-  it declares;
-- a categorical attribute compares the exact text first; an integer is compared as its digits;
-- an attribute of dates or times reads these, also as ISO 8601 text, with or without a zone like its
-  edges, and no numbers; any other attribute reads no dates or times;
-- bytes are read as UTF-8 text; a dictionary, extension or run-end column as its values;
-- anything else (a list, a duration, text that is not UTF-8) has no level.
+- Null has the null level if the attribute is nullable; otherwise null has no level.
+- Integers of any width, whole floats, booleans (as 0 and 1) and strings that spell integers
+  (``12``, `` +07``, ``5.0``) are integers. A numeric attribute reads every number, also from a
+  string. NaN has no level. A decimal is read as the string of its digits.
+- A boolean attribute also reads ``true`` and ``false`` in any case, or only the values that the
+  attribute declares.
+- A categorical attribute compares the exact string first; an integer is compared as its digits.
+- A date or time attribute reads dates and times, also from ISO 8601 strings, with a zone if its
+  edges have a zone and without a zone otherwise. Only date and time attributes read dates or times.
+- Bytes are read as UTF-8 text; a dictionary, extension or run-end column is read as its values.
+- All other values (lists, durations, text that is not UTF-8) have no level.
 
-A value that has no level gets ``other`` where that is declared; else its record is outside the
-domain.
+A value without a level is coded as ``other``, if ``other`` is declared; otherwise its record is
+outside the domain.
 """
 
 from __future__ import annotations
@@ -42,17 +42,17 @@ from beam_dp.windows.horizon import Horizon, counted_windows
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_WINDOW = 2**16  # records worked on at once: eight narrow columns of them stay in the cache
-_ROWS = 2**14  # the same for cells and times of windows
+_WINDOW = 2**16  # records per step, so that eight narrow columns fit in the cache
+_ROWS = 2**14  # rows per step, so that cells and times of windows fit in the cache
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class EncodedBatch:
-    """Records inside the domain: either one cell index each, or one code column for each attribute.
+    """Records inside the domain, as one cell index per record or one code column per attribute.
 
-    ``cells``: shape (n,), any integer type; ``codes``: arrays of shape (n,), likewise.
-    ``units``: shape (2, n), uint64, the 128-bit fingerprint of each record's privacy unit; None
-    once contributions are limited, or where the unit is the record.
+    ``cells``: shape (n,), any integer type. ``codes``: arrays of shape (n,), any integer types.
+    ``units``: the 128-bit fingerprint of each record's privacy unit, shape (2, n), uint64; None
+    after contributions are limited, or if the unit is the record.
     """
 
     cells: NDArray[Any] | None = None
@@ -74,7 +74,7 @@ class EncodedBatch:
         return domain.cell_index(self.codes)
 
     def code_columns(self, domain: Domain) -> Sequence[NDArray[Any]]:
-        """Returns the codes of each attribute, arrays of shape (n,)."""
+        """Returns the codes of records, one array of shape (n,) per attribute."""
         if self.codes is not None:
             return self.codes
         assert self.cells is not None
@@ -83,7 +83,7 @@ class EncodedBatch:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class WindowBatch:
-    """Records inside the domain that count in a window: its number and a cell, shape (n,) each."""
+    """Records inside the domain that count in a window: window numbers and cells, shape (n,)."""
 
     numbers: NDArray[Any]
     cells: NDArray[Any]
@@ -96,9 +96,10 @@ class WindowBatch:
 def left_out_records(
     codes: Sequence[NDArray[Any]], outside: Mask, units: NDArray[np.uint64] | None
 ) -> EncodedBatch:
-    """Returns each record outside the domain, with the first attribute without a level as its cell.
+    """Returns the records outside the domain; the cell is the first attribute without a level.
 
-    The cell is the number of attributes for records that match an impossible combination.
+    If all attributes have levels but the record matches an impossible combination, the cell is the
+    number of attributes.
     """
     places = np.flatnonzero(outside)
     failed = np.full(len(places), len(codes))
@@ -108,9 +109,9 @@ def left_out_records(
 
 
 def encode_column(attribute: Attribute, column: pa.Array | pa.ChunkedArray) -> NDArray[Any]:
-    """Returns the code of each value of a column, -1 where it is outside the domain.
+    """Returns the code of each value in a column, -1 for values outside the domain.
 
-    The type is the smallest signed integer that holds the attribute's codes.
+    The dtype is the smallest sufficient signed integer type for the attribute's codes.
 
     Example:
         >>> import pyarrow as pa
@@ -127,9 +128,9 @@ def encode_column(attribute: Attribute, column: pa.Array | pa.ChunkedArray) -> N
 def encode_batch(
     domain: Domain, batch: pa.RecordBatch | pa.Table
 ) -> tuple[list[NDArray[Any]], Mask | None]:
-    """Returns the codes of a batch, as ``encode_column``, and which records are inside the domain.
+    """Returns the codes of a batch, as ``encode_column``, and the mask of records in the domain.
 
-    None instead of a mask means all of them. A column that is missing counts as null.
+    The mask is None if all records are inside the domain. A missing column is read as null.
     """
     codes = [encode_column(attribute, column_of(batch, attribute.name)) for attribute in domain]
     keep: Mask | None = None
@@ -142,9 +143,9 @@ def encode_batch(
 
 
 def encode_cells(domain: Domain, batch: pa.RecordBatch | pa.Table) -> NDArray[Any]:
-    """Returns the cell of each record that is inside the domain, in order; the others are dropped.
+    """Returns the cells of the records inside the domain, in order; drops records outside.
 
-    They are int32 where ``num_cells <= 2^31``, else int64. A column that is missing counts as null.
+    Cells are int32 if ``num_cells <= 2^31``, else int64. A missing column is read as null.
     """
     if not domain.has_index:
         raise InputError("domain", domain.num_cells, "must have at most 2^62 cells to be indexed")
@@ -163,7 +164,7 @@ def encode_cells(domain: Domain, batch: pa.RecordBatch | pa.Table) -> NDArray[An
 
 
 def column_of(batch: pa.RecordBatch | pa.Table, name: str) -> Any:
-    """Returns the first column of that name, or nulls."""
+    """Returns the first column with this name, or nulls if there is none."""
     import pyarrow as pa
 
     places = batch.schema.get_all_field_indices(name)
@@ -171,10 +172,10 @@ def column_of(batch: pa.RecordBatch | pa.Table, name: str) -> Any:
 
 
 def _fill_cells(cells: NDArray[Any], domain: Domain, window: list[Coded]) -> int:
-    """Writes the cells of one window's records; returns how many there are.
+    """Writes the cells of the records in one window; returns the number of cells written.
 
-    Horner's rule in the narrowest types: neighbouring attributes are joined into groups of at most
-    2^8 cells, those into groups of at most 2^16, and so on.
+    Uses Horner's rule in the narrowest types: neighbouring attributes are joined into groups of at
+    most 2^8 cells, these groups are joined into groups of at most 2^16 cells, and so on.
     """
     groups = [(coded.codes, size) for coded, size in zip(window, domain.shape, strict=True)]
     for bits in (8, 16, 32, 64):
@@ -191,10 +192,10 @@ def _fill_cells(cells: NDArray[Any], domain: Domain, window: list[Coded]) -> int
 
 
 def _join(groups: list[tuple[NDArray[Any], int]], bits: int) -> list[tuple[NDArray[Any], int]]:
-    """Joins neighbouring groups while their cells fit in the given number of bits."""
+    """Joins neighbouring groups while the cells of the joined group fit in ``bits`` bits."""
     dtype = np.dtype(f"u{bits // 8}")
     joined = [groups[0]]
-    fresh = False  # whether the last joined group is ours to write into
+    fresh = False  # whether the array of the last joined group may be overwritten
     for codes, size in groups[1:]:
         before, cells_before = joined[-1]
         if cells_before * size > 2**bits:
@@ -217,7 +218,7 @@ def _join(groups: list[tuple[NDArray[Any], int]], bits: int) -> list[tuple[NDArr
 
 
 def _windows(levels: Levels, column: pa.Array) -> Iterator[Coded]:
-    """Codes an array, some records at a time, with ``other`` and null settled."""
+    """Yields the codes of an array, window by window, with the codes of ``other`` and null."""
     import pyarrow as pa
 
     while isinstance(column, pa.ExtensionArray):
@@ -232,7 +233,7 @@ def _windows(levels: Levels, column: pa.Array) -> Iterator[Coded]:
 
 
 def _code_dictionary(levels: Levels, column: pa.Array) -> Coded:
-    """The codes of a dictionary's entries, and of null after them."""
+    """Returns the codes of a dictionary's entries, followed by the code of null."""
     import pyarrow as pa
 
     entries = [*_windows(levels, column.dictionary), _code(levels, pa.nulls(1))]
@@ -259,14 +260,14 @@ def _code(levels: Levels, window: pa.Array) -> Coded:
     try:
         coded = _code_by_type(levels, window)
     except pa.ArrowException:
-        # Arrow refuses to convert the whole column; only the faulty values may be dropped.
+        # Arrow refuses to convert the whole column, but only the faulty values may be dropped.
         window = _as_python(window)
         coded = _code_by_type(levels, window)
     return _settle(levels, coded, _nulls(window))
 
 
 def _code_by_type(levels: Levels, window: pa.Array) -> Coded:
-    """Codes by Arrow type; codes of nulls are arbitrary."""
+    """Codes an array by its Arrow type; the codes of nulls are arbitrary."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -296,7 +297,7 @@ def _code_by_type(levels: Levels, window: pa.Array) -> Coded:
 
 
 def _code_union(levels: Levels, window: pa.UnionArray) -> Coded:
-    """Codes each value as its child holds it."""
+    """Codes each value of a union by the type of its child."""
     codes = np.zeros(len(window), levels.dtype)
     outside = np.zeros(len(window), np.bool_)
     for rows, child, places in union_parts(window):
@@ -307,20 +308,20 @@ def _code_union(levels: Levels, window: pa.UnionArray) -> Coded:
 
 
 def _as_python(window: pa.Array) -> pa.Array:
-    """The values as Python objects, each by its own type."""
+    """Converts the values to Python objects, and back to Arrow by the type of each object."""
     return arrow_column([_object(scalar) for scalar in window])
 
 
 def _object(scalar: pa.Scalar) -> object:
-    """The Python value of an Arrow scalar; if it has none, an object without a level."""
+    """Converts an Arrow scalar to a Python value; if that fails, returns the scalar (no level)."""
     try:
         return scalar.as_py()
-    except Exception:  # of many types, also a time zone that this machine does not know
+    except Exception:  # many types of errors, such as a time zone unknown on this machine
         return scalar
 
 
 def _settle(levels: Levels, coded: Coded, nulls: Mask | None) -> Coded:
-    """Gives nulls and values without a level the codes that the attribute has for them."""
+    """Sets the code of null for nulls, and the code of ``other`` for values without a level."""
     if coded.outside is None and (nulls is None or not nulls.any()):
         return coded
     codes = coded.codes if coded.codes.flags.writeable else coded.codes.copy()
@@ -337,23 +338,23 @@ def _settle(levels: Levels, coded: Coded, nulls: Mask | None) -> Coded:
 
 
 def _numbers(window: pa.Array) -> NDArray[Any]:
-    """The values of an array of integers or floats as they lie in memory, nulls included."""
+    """Returns an array of integers or floats as a view; entries of nulls are arbitrary."""
     import pyarrow as pa
 
     kind = window.type
-    # Arrow's own conversion of types asks pandas, which takes a while to load.
+    # Arrow's own conversion of types imports pandas, which is slow.
     letter = "f" if pa.types.is_floating(kind) else "i" if pa.types.is_signed_integer(kind) else "u"
     dtype = np.dtype(f"{letter}{kind.bit_width // 8}")
     data = window.buffers()[1]
     if data is None:
         return np.zeros(len(window), dtype)
     values = np.frombuffer(data, dtype)[window.offset : window.offset + len(window)]
-    values.flags.writeable = False  # Arrow may have built the column on an array of the caller's
+    values.flags.writeable = False  # the column may share memory with an array of the caller
     return values
 
 
 def _nulls(window: pa.Array) -> Mask | None:
-    """Where there is null, or None."""
+    """Returns the mask of nulls, or None if there are no nulls."""
     if not window.null_count:
         return None
     mask: Mask = window.is_null().to_numpy(zero_copy_only=False)
@@ -374,7 +375,7 @@ def _signed(coded: Coded, attribute: Attribute) -> NDArray[Any]:
 def encode_records(
     domain: Domain, privacy_unit: str, as_cells: bool, batch: pa.RecordBatch
 ) -> EncodedBatch:
-    """Returns the records of a batch that are inside the domain and have a unit."""
+    """Returns the records of a batch that are inside the domain and have a privacy unit."""
     if privacy_unit == RECORD and as_cells:
         return EncodedBatch(cells=encode_cells(domain, batch))
     codes, keep = encode_batch(domain, batch)
@@ -385,7 +386,7 @@ def encode_records(
 def encode_all_records(
     domain: Domain, privacy_unit: str, as_cells: bool, batch: pa.RecordBatch
 ) -> tuple[EncodedBatch, EncodedBatch]:
-    """Returns the records that have a unit: those inside the domain, and ``left_out_records``."""
+    """Returns the records with a privacy unit: records inside the domain, and left-out records."""
     codes, keep = encode_batch(domain, batch)
     units, valid = _units(privacy_unit, batch)
     inside = _kept(domain, as_cells, codes, units, _both(keep, valid))
@@ -400,7 +401,7 @@ def encode_window_cells(
 ) -> Iterator[NDArray[np.int64]]:
     """Yields the cells of the records that count in a window and are inside the domain.
 
-    Cells of window w begin at ``w * domain.num_cells``. They come in parts that fit in the cache.
+    The cells of window w begin at ``w * domain.num_cells``. Each yielded part fits in the cache.
     """
     events, arrivals = (seconds_of(column_of(batch, name)) for name in times)
     codes, inside = encode_batch(domain, batch)
@@ -414,7 +415,7 @@ def encode_window_cells(
         cells = counted_windows(horizon, events[part], arrivals[part])
         cells *= domain.num_cells
         cells += index[part]
-        yield cells[cells >= 0]  # cells of records in no window, number -1, are negative
+        yield cells[cells >= 0]  # records outside all windows, number -1, have negative cells
 
 
 def encode_windows(
@@ -424,9 +425,9 @@ def encode_windows(
     times: tuple[str, str],
     batch: pa.RecordBatch,
 ) -> WindowBatch:
-    """Returns the records that count in a window, are inside the domain and have a unit.
+    """Returns the records that count in a window, are inside the domain and have a privacy unit.
 
-    ``times`` are the columns of a record's event and of its arrival at its source.
+    ``times``: the columns with the time of the event and the time of arrival at the source.
     """
     numbers = counted_windows(horizon, *(seconds_of(column_of(batch, name)) for name in times))
     codes, inside = encode_batch(domain, batch)
@@ -440,7 +441,7 @@ def encode_windows(
 def _units(
     privacy_unit: str, batch: pa.RecordBatch
 ) -> tuple[NDArray[np.uint64] | None, Mask | None]:
-    """The unit of each record, and which records have one; None for all."""
+    """Returns the unit of each record, and the mask of records with a unit; None for all."""
     if privacy_unit == RECORD:
         return None, None
     units, valid = unit_fingerprints(column_of(batch, privacy_unit))
@@ -461,7 +462,7 @@ def _kept(
     keep: Mask | None,
 ) -> EncodedBatch:
     if keep is not None:
-        # Positions are found once; a mask would be searched again for each column.
+        # Finds the positions once; a mask would be searched again for each column.
         kept = np.flatnonzero(keep)
         codes = [column.take(kept) for column in codes]
         units = None if units is None else units.take(kept, axis=1)

@@ -1,8 +1,8 @@
-"""Tables in memory, of any library, as Arrow batches; pandas frames also as elements of a pipeline.
+"""Converts in-memory tables of any library, and pandas frames in a pipeline, to Arrow batches.
 
-A function that reads files often yields frames without declaring it, and only a worker sees them.
-Refusing a frame there would reveal that the collection is not empty. So frames are read, each value
-independently: no value of one record changes how others are read.
+A function that reads files often yields frames without declaring the type, so only workers see that
+elements are frames. Refusing a frame on a worker would reveal that the collection is not empty. So
+frames are read. A value is read independently of the values of other records.
 """
 
 from __future__ import annotations
@@ -21,21 +21,22 @@ from beam_dp.errors import InputError, UnreadableError
 
 
 def is_frame_class(kind: type) -> bool:
-    """Returns whether objects of a class are pandas frames; pandas is not loaded for it."""
+    """Returns whether objects of a class are pandas frames, without importing pandas."""
     return "pandas" in sys.modules and issubclass(kind, _pandas().DataFrame)
 
 
 def _pandas() -> Any:
-    """The module, which is loaded if there is a frame; it has no types."""
+    """Returns the module pandas, already imported if there is a frame; it has no type stubs."""
     return sys.modules["pandas"]
 
 
 def frame_batch(frame: Any, columns: Sequence[str]) -> pa.RecordBatch:
-    """Returns columns of a frame.
+    """Returns columns of a frame as an Arrow batch.
 
-    A missing value (NaN, NaT, NA) is null, as in a file that pandas writes; so are all values of a
-    missing column. A named level of the index is a column. Of columns with the same name the first
-    is read. Values of mixed types are read one by one, and derived classes like pandas' own.
+    Missing values (NaN, NaT, NA) are null, as in a file that pandas writes, and all values of a
+    missing column are null. Named index levels are columns. If several columns have the same name,
+    the first is read. Values of mixed types are converted one by one. Subclasses of pandas frames
+    are read like pandas frames.
     """
     frame = _pandas().DataFrame(frame)
     return pa.record_batch([_column(frame, name) for name in columns], names=list(columns))
@@ -52,14 +53,14 @@ def _column(frame: Any, name: str) -> pa.Array:
 
 
 def _series(index: Any) -> Any:
-    """An index as a series of the same type, which pandas would guess from its values."""
-    # Before pandas 3.1 the objects of its own array would be compared with themselves.
+    """Returns an index as a series of the same dtype, instead of a dtype guessed from values."""
+    # Before pandas 3.1, pandas compared the objects of an index array with themselves.
     values = index.values if isinstance(index.dtype, np.dtype) else index.array
     return _pandas().Series(values, dtype=index.dtype)
 
 
 def _array(values: Any) -> pa.Array:
-    """A series as an Arrow array whose type follows from the series' own, never from a value."""
+    """Returns a series as an Arrow array whose type depends on the dtype, never on a value."""
     pandas, kind = _pandas(), values.dtype
     if isinstance(kind, pandas.CategoricalDtype):
         return _categories(values.cat)
@@ -69,11 +70,11 @@ def _array(values: Any) -> pa.Array:
             array = pa.array(values, from_pandas=True)
             return array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
         except (pa.ArrowException, ValueError, TypeError):
-            pass  # a type that Arrow lacks, or a text that is not UTF-8
+            pass  # a type that Arrow lacks, or a string that is not UTF-8
     held = values.astype(object).tolist()
     try:
         missing = values.isna().tolist()
-    except Exception:  # pandas compares values with themselves, and one of them cannot be
+    except Exception:  # pandas compares values with themselves, which may raise
         missing = [_is_missing(value) for value in held]
     pairs = zip(held, missing, strict=True)
     return arrow_column([None if is_missing else value for value, is_missing in pairs])
@@ -105,8 +106,8 @@ _READABLE = "must be readable as Arrow arrays"
 class Table:
     """A table, read once and not copied.
 
-    Pandas frames are read by ``frame_batch``; all others through Arrow's C stream, which
-    pyarrow, polars and DuckDB have, so that none of these is needed.
+    Pandas frames are read with ``frame_batch``. Other tables are read through Arrow's C stream,
+    which pyarrow, polars and DuckDB provide, so polars and DuckDB need not be imported.
     """
 
     def __init__(self, table: Any) -> None:
@@ -114,7 +115,7 @@ class Table:
         self._objects = _polars_objects(table)
         self.types: Mapping[str, pa.DataType | None]
         if self._frame is not None:
-            # The type of a column of objects would be that of its values: of the records.
+            # The type of an object column would come from its values, that is, from the records.
             frame = self._frame
             self.types = {name: None for name in frame.index.names if isinstance(name, str)}
             types = [(name, _type_of(kind)) for name, kind in frame.dtypes.items()]
@@ -126,13 +127,13 @@ class Table:
             raise InputError("table", type(table).__name__, _TABLE)
         try:
             self._reader = pa.RecordBatchReader.from_stream(table)
-        except Exception:  # the words of another library, which may quote a value
+        except Exception:  # the message of another library may quote a value
             raise InputError("table", type(table).__name__, _READABLE) from None
         schema = self._reader.schema
         self.types = dict(zip(reversed(schema.names), reversed(schema.types), strict=True))
 
     def check_column(self, argument: str, column: str, attribute: Attribute | None = None) -> None:
-        """Refuses a column that is not there, or of a type that the argument cannot read."""
+        """Refuses a column that is missing or has a type that the argument can't use."""
         if column not in self.types:
             near = nearest_known(column, self.types)
             raise InputError(argument, column, f"must be a column of the table; {near}")
@@ -152,18 +153,18 @@ class Table:
             raise InputError(argument, column, condition)
 
     def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """Yields the records, once; ``UnreadableError`` hides the library's words about them."""
+        """Yields the records, once; raises ``UnreadableError``, without the library's message."""
         try:
             if self._frame is not None:
                 yield frame_batch(self._frame, columns)
             else:
                 yield from self._reader
-        except Exception:  # an OSError of a stream, too, has the words of the library
+        except Exception:  # even the OSError of a stream has a message of the library
             raise UnreadableError("table", "a column", _READABLE) from None
 
 
 def _polars_objects(table: Any) -> frozenset[str]:
-    """The columns of Python objects, if this is a polars frame; polars is not loaded for it."""
+    """Returns the columns with Python objects if the table is a polars frame; else no columns."""
     polars = sys.modules.get("polars")
     if polars is None or not isinstance(table, polars.DataFrame):
         return frozenset()
@@ -171,7 +172,7 @@ def _polars_objects(table: Any) -> frozenset[str]:
 
 
 def _type_of(kind: Any) -> pa.DataType | None:
-    """The Arrow type of a column of pandas, by its declared type alone; None if that tells none."""
+    """Returns the Arrow type for the declared dtype of a pandas column; None if it is unknown."""
     if isinstance(getattr(kind, "pyarrow_dtype", None), pa.DataType):
         return kind.pyarrow_dtype
     try:

@@ -1,14 +1,14 @@
 """Privacy units as exact 128-bit fingerprints of values of any type.
 
-A unit is the text of its value: ``7``, ``7.0``, ``"7"``, ``"7.0"`` and ``b"7"`` are one unit,
-``"007"`` and ``"7.00"`` are others, so that no unit is split by how a file or batch stores its
-column. A value without a text of its own is not a unit, like null: nothing would limit records that
-are not known to be one person's.
+A unit is identified by the canonical text of its value. ``7``, ``7.0``, ``"7"``, ``"7.0"`` and
+``b"7"`` are one unit; ``"007"`` and ``"7.00"`` are different units. So a unit does not depend on
+how a file or batch stores the column. Null and values without a canonical text are not units,
+because the records of such a unit could not be recognised and limited.
 
-Two units that shared a fingerprint would be limited as if they were one. Then the presence of
-one could push out records of the other, and one unit would change up to twice as many records
-as promised. So values of at most 15 bytes and all 64-bit integers have fingerprints of their
-own, by construction; longer values share one only if 120 bits of BLAKE2b collide.
+If two units shared a fingerprint, they would be limited as one unit. Then the presence of one unit
+could push out records of the other, and one unit would change up to twice as many records as
+promised. So all values of at most 15 bytes and all 64-bit integers have distinct fingerprints, by
+construction. Fingerprints of longer values collide only if 120 bits of BLAKE2b collide.
 """
 
 from __future__ import annotations
@@ -32,13 +32,12 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _SHORT_BYTES = 15
-_LONG_INTEGER, _DIGEST = 0x80, 0xFF  # tags in the last byte, where short values have their length
+_LONG_INTEGER, _DIGEST = 0x80, 0xFF  # tags in the last byte, which is the length of short values
 _INTEGER = re.compile(rb"-?[1-9][0-9]*")
-_ADDRESS = re.compile(rb"<.* at 0x[0-9A-Fa-f]+>", re.DOTALL)  # Python's text of any object
-# Children of a mixed column; of times those in microseconds and, with _NANO, in nanoseconds.
+_ADDRESS = re.compile(rb"<.* at 0x[0-9A-Fa-f]+>", re.DOTALL)  # Python's default repr of objects
+# Children of the union for mixed columns; times are in microseconds or, with _NANO, nanoseconds.
 _NULL, _BOOLEAN, _INTEGER64, _FLOAT, _TEXT, _OPAQUE, _DATE, _TIME, _MOMENT, *_NANO = range(11)
-# By exact type: a subclass, or another type that Arrow would convert to one of these, is read like
-# in a mixed column.
+# Keyed by exact type: values of other types, even subclasses, are read as in a mixed column.
 _ARROW_KINDS: dict[type, str] = {
     **dict.fromkeys((bool, np.bool_), "bool"),
     **dict.fromkeys((int, np.int8, np.int16, np.int32, np.int64), "int64"),
@@ -50,15 +49,15 @@ _ARROW_KINDS: dict[type, str] = {
 }
 _ZONES = (None, "UTC")
 _OPAQUE_FIELD = "beam_dp.opaque"
-# Public constants (digits of pi): the hash decides which records are kept, it hides nothing.
+# Public constants (digits of pi): the hash selects the kept records and need not be secret.
 _KEYS = (0x243F6A8885A308D3, 0x13198A2E03707344, 0xA4093822299F31D0)
 
 
 def arrow_column(values: Sequence[Any]) -> pa.Array:
-    """Returns Python values as an Arrow array, of any and mixed types.
+    """Returns Python values of any types, possibly mixed, as an Arrow array.
 
-    Each value is converted independently of the others: Arrow only sees values of one declared
-    type; mixed values become a union. Scalars of numpy or Arrow, and buffers, are read as values.
+    Each value is converted independently of other values: Arrow only sees values of one declared
+    type, and mixed values become a union. Scalars of numpy or Arrow, and buffers, count as values.
     """
     import pyarrow as pa
 
@@ -66,18 +65,18 @@ def arrow_column(values: Sequence[Any]) -> pa.Array:
     if not types:
         return pa.nulls(len(values))
     kinds = {_ARROW_KINDS.get(each) for each in types}
-    # As a float Arrow takes only integers that are as exact there; a whole float is an integer.
+    # Arrow converts only exactly representable integers to floats; whole floats count as integers.
     kind = "float64" if types == {int, float} else kinds.pop() if len(kinds) == 1 else None
     if kind is not None:
         try:
             return pa.array(values, pa.type_for_alias(kind))
         except (pa.ArrowException, ValueError, TypeError, OverflowError):
-            pass  # more than 64 bits, or a text that is not UTF-8
+            pass  # more than 64 bits, or a string that is not UTF-8
     return _union(values)
 
 
 def _union(values: Sequence[Any]) -> pa.UnionArray:
-    """Each value by its own type; values that are not numbers or texts are texts in a struct."""
+    """Returns a union with a child per type; other types become canonical texts in a struct."""
     import pyarrow as pa
 
     kinds = [pa.null(), pa.bool_(), pa.int64(), pa.float64(), pa.binary(), pa.binary()]
@@ -97,17 +96,17 @@ def _union(values: Sequence[Any]) -> pa.UnionArray:
 
 
 def _keep(value: object) -> tuple[int, Any]:
-    """Returns the place of a value's child in the union, and the value that is stored there."""
+    """Returns the position of a value's child in the union, and the value to store in the child."""
     try:
         return _meaning(value)
-    except Exception:  # a class of the user's own that fails, or a scalar that cannot be read
+    except Exception:  # a user's class that fails, or a scalar that can't be read
         return _OPAQUE, None
 
 
 def _meaning(value: Any) -> tuple[int, Any]:
     if value is None:
         return _NULL, None
-    # Texts as they were written, as in a column of texts alone: what 7.0 means is the reader's.
+    # Strings are stored as written, as in a column of strings; the reader interprets "7.0".
     if isinstance(value, str):
         return _TEXT, str.encode(value, "utf-8", "surrogatepass")
     if isinstance(value, (bytes, bytearray, memoryview)):
@@ -135,7 +134,7 @@ def _meaning(value: Any) -> tuple[int, Any]:
 
 
 def _meaning_of_time(value: Any) -> tuple[int, Any]:
-    """Dates and times by their kind; other values, or those beyond Arrow's range, by their text."""
+    """Returns dates and times as such; other values, or values beyond Arrow's range, as text."""
     time = time_of_object(value)
     if time is not None and time.is_date:
         days = time.nanoseconds // (24 * NANOSECONDS["h"])
@@ -153,9 +152,9 @@ def _meaning_of_time(value: Any) -> tuple[int, Any]:
 def unit_fingerprints(
     column: pa.Array | pa.ChunkedArray,
 ) -> tuple[NDArray[np.uint64], NDArray[np.bool_]]:
-    """Returns each record's unit as 128 well-mixed bits, shape (2, n), and which records have one.
+    """Returns each record's unit as 128 well-mixed bits, shape (2, n), and the mask of valid units.
 
-    Null, NaN, values without a text (``canonical_bytes``) and addresses of objects
+    Null, NaN, values without a canonical text (``canonical_bytes``) and addresses of objects
     (``may_be_address``) are not units.
     """
     import pyarrow as pa
@@ -169,7 +168,7 @@ def unit_fingerprints(
 
 
 def mix(words: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Returns the 64-bit finaliser of SplitMix: a bijection without visible structure."""
+    """Applies the 64-bit finaliser of SplitMix, a bijection without visible structure."""
     words = words + np.uint64(0x9E3779B97F4A7C15)
     words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -177,7 +176,7 @@ def mix(words: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 
 def _mix_pair(raw: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Three Feistel rounds: a bijection of 128 bits, so that distinct units stay distinct."""
+    """Applies three Feistel rounds, a bijection of 128 bits: distinct units stay distinct."""
     high, low = raw
     high = high ^ mix(low ^ np.uint64(_KEYS[0]))
     low = low ^ mix(high ^ np.uint64(_KEYS[1]))
@@ -210,7 +209,7 @@ def _fingerprints(chunk: pa.Array) -> tuple[NDArray[np.uint64], NDArray[np.bool_
 
 
 def _whole_floats_as_integers(chunk: pa.Array) -> pa.Array:
-    """Floats as integers where all are whole, otherwise as texts; NaN as null."""
+    """Returns floats as integers if all floats are whole, otherwise as strings; NaN as null."""
     import pyarrow as pa
 
     values = chunk.cast(pa.float64()).to_numpy(zero_copy_only=False)  # null as NaN
@@ -224,7 +223,7 @@ def _whole_floats_as_integers(chunk: pa.Array) -> pa.Array:
 def _integer_fingerprints(numbers: NDArray[np.int64]) -> NDArray[np.uint64]:
     import pyarrow as pa
 
-    # Texts of at most 15 bytes, the minus sign included.
+    # Short integers have at most 15 characters, including the minus sign.
     long = (numbers >= 10**15) | (numbers <= -(10**14))
     short = pa.array(np.where(long, 0, numbers)).cast(pa.string()).cast(pa.binary())
     found = _pack_short(short)
@@ -251,7 +250,7 @@ def _bytes_fingerprints(column: pa.Array) -> tuple[NDArray[np.uint64], NDArray[n
 
 
 def _pack_short(column: pa.Array) -> NDArray[np.uint64]:
-    """The bytes themselves, then zeros, with the length in the last byte; long values: anything."""
+    """Packs bytes, zeros, and the length in the last byte; results of long values are arbitrary."""
     num_rows = len(column)
     _, offset_buffer, data_buffer = column.buffers()
     packed = np.zeros((num_rows, 16), np.uint8)
@@ -268,7 +267,7 @@ def _pack_short(column: pa.Array) -> NDArray[np.uint64]:
 
 
 def _long_fingerprint(value: bytes) -> bytes:
-    """16 bytes for a value of more than 15; integers as ``_integer_fingerprints`` has them."""
+    """Returns 16 bytes for a value of over 15 bytes; integers as in ``_integer_fingerprints``."""
     if len(value) <= 20 and _INTEGER.fullmatch(value) and -(2**63) <= int(value) < 2**63:
         return int(value).to_bytes(8, "little", signed=True) + bytes(7) + bytes((_LONG_INTEGER,))
     digest = hashlib.blake2b(value, digest_size=15, key=b"privacy unit").digest()
@@ -276,7 +275,7 @@ def _long_fingerprint(value: bytes) -> bytes:
 
 
 def _object_fingerprints(chunk: pa.Array) -> tuple[NDArray[np.uint64], NDArray[np.bool_]]:
-    """Every other type, through Python objects."""
+    """Returns fingerprints of values of other types, converted to Python objects."""
     import pyarrow as pa
 
     kind = chunk.type
@@ -291,7 +290,7 @@ def _object_fingerprints(chunk: pa.Array) -> tuple[NDArray[np.uint64], NDArray[n
 
 
 def _temporal_texts(chunk: pa.Array) -> list[_Time | None]:
-    """The texts of ``canonical_bytes``, also for values beyond the range of Python's types."""
+    """Returns canonical texts of times, including values beyond the range of Python's types."""
     import pyarrow as pa
 
     kind = chunk.type
@@ -307,18 +306,18 @@ def _temporal_texts(chunk: pa.Array) -> list[_Time | None]:
 
 
 def _text_of_scalar(scalar: pa.Scalar) -> bytes | None:
-    """The text of one value; None, so no unit, for one that Python cannot read."""
+    """Returns the canonical text of one value; None (not a unit) if Python can't read the value."""
     try:
         return canonical_bytes(_read(scalar))
-    except Exception:  # of many types, also a map that has a key twice
+    except Exception:  # many types of errors, such as a map with a repeated key
         return None
 
 
 def _read(scalar: pa.Scalar) -> object:
-    """The Python value, with maps as dictionaries and times as their texts.
+    """Returns the Python value, with maps as dictionaries and times as canonical texts.
 
-    Arrow itself needs pandas for nanoseconds, and a database of time zones: a unit must not depend
-    on the other packages of a worker.
+    Arrow's own conversion needs pandas for nanoseconds, and a time zone database. A unit must not
+    depend on the packages that are installed on a worker.
     """
     import pyarrow as pa
 
@@ -341,7 +340,7 @@ def _read(scalar: pa.Scalar) -> object:
 
 
 def _dictionary(pairs: Iterable[tuple[Any, pa.Scalar]]) -> dict[Any, Any]:
-    """Keys, and values of Arrow's."""
+    """Returns a dictionary with the given keys and with Arrow values converted to Python."""
     read: dict[Any, Any] = {}
     for key, held in pairs:
         if key in read:
@@ -351,4 +350,4 @@ def _dictionary(pairs: Iterable[tuple[Any, pa.Scalar]]) -> dict[Any, Any]:
 
 
 class _Time(bytes):
-    """The text of a time, which is never equal to a text or number that reads the same."""
+    """The canonical text of a time, distinguished from a string with the same characters."""
