@@ -1,1 +1,1 @@
-"""Synthetic databases: their values, files, verification, and the words about them."""
+"""Releases of synthetic databases: values, files, verification and descriptions."""

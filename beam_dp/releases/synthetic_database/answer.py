@@ -31,7 +31,7 @@ compare_synthetic_database = marginal_differences
 
 
 class _Answering(Protocol):
-    """Tables of records, or of noisy counts, that answer marginals and linear queries."""
+    """A release that answers marginals and linear queries."""
 
     @property
     def domain(self) -> Domain: ...
@@ -42,7 +42,7 @@ class _Answering(Protocol):
 
 
 def answer_synthetic_database(release: SyntheticDatabase, options: argparse.Namespace) -> None:
-    """Prints what a command line asks of a synthetic database."""
+    """Prints the answers from a synthetic database that a command line asks for."""
     refuse_others(options, ("quantile", *QUESTIONS))
     answer_tables(release, options)
 
@@ -64,7 +64,7 @@ def answer_tables(release: _Answering, options: argparse.Namespace) -> None:
             else:
                 workload = parse_linear_workload(options.queries, domain)
         else:
-            # A name may hold a comma itself.
+            # A name may contain a comma.
             tables = [[text] if text in domain else text.split(",") for text in options.marginal]
             workload = Workload(domain, tuple(tuple(map(str.strip, names)) for names in tables))
     except InputError as error:
@@ -107,13 +107,13 @@ def answer_tables(release: _Answering, options: argparse.Namespace) -> None:
 
 
 def _has_bars(release: SyntheticDatabase, workload: Workload) -> bool:
-    """Whether each cell of some marginals may have an error bar of its own."""
+    """Returns whether each cell of these marginals may have its own error bar."""
     largest = max(release.domain.restrict(names).num_cells for names in workload)
     return release.measurements is not None and largest <= questions.MAX_GROUPS
 
 
 def _holds_marginals(path: str) -> bool:
-    """Whether a file asks for tables, by its first line."""
+    """Returns whether the first line of a query file asks for a marginal."""
     with pathlib.Path(path).open("rb") as file:
         first = next((line for line in file if line.strip()), b"")
     return b'"marginal"' in first
@@ -160,7 +160,7 @@ def _answer_json(answer: MarginalAnswer, domain: Domain) -> dict[str, Any]:
 
 
 _KINDS = {"exact": "exact", "approximate": "approximate", "model_based": "model-based"}
-# The names of arguments, and the flags that they come from.
+# The names of arguments, and the flags that set the arguments.
 _FLAGS = {"column": ("mean", "sum")}
 
 
@@ -173,12 +173,12 @@ def answer_question(options: argparse.Namespace, release: SyntheticDatabase) -> 
         tables = _answers(options, asked)
     except InputError as error:
         named = [name for name in _FLAGS.get(error.name, ()) if getattr(options, name) is not None]
-        # An error about a condition may name an attribute, too.
+        # An error about a condition may also name an attribute.
         argument, comma, attribute = error.name.partition(",")
         flag = named[0] if named else argument
         if flag == "where" and options.where is None:
             flag = "share"
-        # Python's ``share`` is a flag here.
+        # In the command line, Python's ``share`` is a flag.
         condition = re.sub(
             r"share\('(.+)'\)", lambda call: f"--share {shlex.quote(call[1])}", error.condition
         )
@@ -204,7 +204,7 @@ def _answers(options: argparse.Namespace, asked: questions.Question) -> list[que
 
 
 def print_answers(table: questions.AnswerTable, title: str, limit: int) -> None:
-    """Prints answers with their error bars, and explains these."""
+    """Prints answers with error bars, and explains the error bars."""
     names = [name for name in table.columns if name not in questions.BESIDE_ANSWERS]
     has_ends = "low" in table.columns
     more = [name for name in ("bound", "within_bins") if name in table.columns]
@@ -242,7 +242,7 @@ def print_answers(table: questions.AnswerTable, title: str, limit: int) -> None:
 
 
 def _explained(kinds: set[Any], reasons: set[str], bars: Sequence[str]) -> list[str]:
-    """Returns explanations of the error bars that are shown."""
+    """Returns explanations of the printed error bars."""
     lines = {
         "exact": "exact: the error follows from the noise alone, whatever the data",
         "approximate": "approximate: predicted, of a fit to what was measured, or of a ratio",
@@ -256,7 +256,7 @@ def _explained(kinds: set[Any], reasons: set[str], bars: Sequence[str]) -> list[
 
 
 def _names(release: SyntheticDatabase, text: str) -> list[str]:
-    # A name may hold a comma itself.
+    # A name may contain a comma.
     return [text] if text in release.domain else [*map(str.strip, text.split(","))]
 
 

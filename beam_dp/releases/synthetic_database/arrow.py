@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def arrow_table(
     domain: Domain, codes: Sequence[NDArray[Any]], bin_values: Mapping[str, NDArray[Any]]
 ) -> pa.Table:
-    """Returns records, with values that were drawn, as a table of ``arrow_schema``."""
+    """Returns records as a table of ``arrow_schema``; ``bin_values`` were drawn within bins."""
     check_arrow()
     import pyarrow as pa
 
@@ -33,14 +33,14 @@ def arrow_table(
 
 
 def arrow_schema(domain: Domain) -> pa.Schema:
-    """Returns the schema of released records: a column an attribute, under its own name."""
+    """Returns the schema of released records, with one column per attribute."""
     import pyarrow as pa
 
     return pa.schema([(attribute.name, arrow_type(attribute)) for attribute in domain])
 
 
 def arrow_type(attribute: Attribute) -> pa.DataType:
-    """Returns the type of a column: text if its values are of several types, or ``other``."""
+    """Returns the type of a column: string if the values have several types or include other."""
     import pyarrow as pa
 
     return {
@@ -55,7 +55,7 @@ def arrow_type(attribute: Attribute) -> pa.DataType:
 
 
 def _type_name(attribute: Attribute) -> str:
-    """Avro's name of the type of an attribute's column."""
+    """Returns the Avro name of a column's type."""
     written = attribute.avro_type()
     members = [
         each for each in (written if isinstance(written, list) else [written]) if each != "null"
@@ -67,7 +67,7 @@ def _type_name(attribute: Attribute) -> str:
 
 
 def column_values(attribute: Attribute, codes: Sequence[int]) -> list[Value]:
-    """Returns the values of codes in an attribute without bins; needs no pyarrow."""
+    """Returns the values for codes of an attribute without bins; does not need pyarrow."""
     is_text = _type_name(attribute) == "string"
     return [_plain(value, is_text) for value in attribute.decode(codes)]
 
@@ -75,7 +75,7 @@ def column_values(attribute: Attribute, codes: Sequence[int]) -> list[Value]:
 def arrow_column(
     attribute: Attribute, codes: NDArray[Any], numbers: NDArray[Any] | None
 ) -> pa.Array:
-    """Returns the values of codes, shape (n,); of bins those that were drawn, if any were."""
+    """Returns the values for codes, shape (n,), or for bins the drawn ``numbers`` if given."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -103,7 +103,7 @@ def arrow_column(
 
 
 def _plain(value: Value, is_text: bool) -> Value:
-    """A value as a column holds it: among texts its text."""
+    """Returns a value in the type of its column; in a column of strings, as a string."""
     if value is None or isinstance(value, str) or not is_text:
         return value
     if isinstance(value, bool):

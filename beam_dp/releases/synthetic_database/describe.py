@@ -1,4 +1,4 @@
-"""What `beam-dp describe` and `beam-dp report` show for a synthetic database."""
+"""The tables and sections that `beam-dp describe` and `report` show for a synthetic database."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ if TYPE_CHECKING:
 
 _SHOWN_MARGINALS = 20
 _SHOWN_LABELS = 6
-_LABEL_LETTERS = 44  # of all shown labels of an attribute: its row fits 80 columns
+_LABEL_LETTERS = 44  # for all shown labels of an attribute, so that a row fits in 80 columns
 
 
 def describe_synthetic_database(release: SyntheticDatabase) -> RenderableType:
-    """Returns the promise and the errors of a release, for ``rich`` to print.
+    """Returns tables with the guarantee and the errors of a release, for ``rich`` to print.
 
     Example:
         >>> rich.print(describe_synthetic_database(read_release("out/visits")))  # doctest: +SKIP
@@ -74,12 +74,12 @@ def describe_synthetic_database(release: SyntheticDatabase) -> RenderableType:
 
 
 def workload_text(workload: Workload) -> str:
-    """Returns how large a workload is, in a few words."""
+    """Returns the numbers of marginals and cells of a workload as text."""
     return f"{counted(len(workload), 'marginal')}, {counted(workload.num_cells(), 'cell')}"
 
 
 def _small_facts(release: SyntheticDatabase) -> dict[str, str]:
-    """Facts about records that represent a larger number of records."""
+    """Returns facts about a release whose records represent a larger number of records."""
     facts = {}
     if release.represented != release.num_records:
         facts["stand for"] = f"{release.represented:,} records: answers are scaled to them"
@@ -94,7 +94,7 @@ def _small_facts(release: SyntheticDatabase) -> dict[str, str]:
 
 
 def _bins_facts(release: SyntheticDatabase) -> dict[str, str]:
-    """States how values within bins were released, if any attribute has bins."""
+    """Returns a fact about the released values within bins, if any attribute has bins."""
     if not any(isinstance(attribute, BinnedAttribute) for attribute in release.domain):
         return {}
     drawn = "drawn uniformly in its bin: what is known of a value is its bin"
@@ -102,7 +102,7 @@ def _bins_facts(release: SyntheticDatabase) -> dict[str, str]:
 
 
 def _errors(release: SyntheticDatabase) -> RenderableType:
-    """The marginals of the workload, those with the largest error first."""
+    """Returns a table of the workload's marginals, with the largest error first."""
     from rich.console import Group
     from rich.text import Text
 
@@ -148,14 +148,14 @@ def _attribute_row(attribute: Attribute) -> tuple[str, ...]:
 
     whole = [told(size)] if size <= _SHOWN_LABELS else []
     parts = [told(number) for number in range(min(size - 2, _SHOWN_LABELS - 1), 0, -1)]
-    # Where none fits, the first and the last one are shown however long they are.
+    # If no label fits, the first and the last label are shown regardless of their length.
     fitting = [text for text in whole + parts if len(text) <= _LABEL_LETTERS]
     shown = (fitting or (whole + parts)[-1:])[0]
     return attribute.name, attribute.kind, f"{size:,}", shown
 
 
 def report_synthetic_database(release: SyntheticDatabase, truth: Counts | None) -> Told:
-    """Returns the sections about what was measured, about marginals and about the noise."""
+    """Returns the sections about measurements, marginals and noise."""
     domain = release.domain
     sets = [domain.axes(names) for names in release.workload]
     pairs = pairs_of(sets, domain.num_attributes, MAX_PAIRS)
@@ -168,7 +168,7 @@ def report_synthetic_database(release: SyntheticDatabase, truth: Counts | None) 
 
 
 def _measured(release: SyntheticDatabase) -> str:
-    """What was measured, by the number of attributes of a table."""
+    """Returns the section about the measured tables, by the number of attributes."""
     held = release.measurements
     domain, workload = release.domain, release.workload
     words = [
@@ -204,7 +204,7 @@ def _measured(release: SyntheticDatabase) -> str:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class RecordAnswers:
-    """Answers of a synthetic database."""
+    """Answers from a synthetic database."""
 
     release: SyntheticDatabase
 

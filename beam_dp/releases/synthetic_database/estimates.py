@@ -1,7 +1,7 @@
-"""The better of two answers to a question about a synthetic database, with its error.
+"""Chooses the better of two answers to a question about a synthetic database, with its error.
 
-The *unbiased* answer sums the noisy tables that the release was made from. The *fitted* one comes
-from the distribution, or the records, that were fitted to them.
+The *unbiased* answer sums the noisy tables that the release was made from. The *fitted* answer
+comes from the distribution, or from the records, that were fitted to the noisy tables.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ from beam_dp.releases.synthetic_database.predicted_errors import (
 )
 from beam_dp.releases.synthetic_database.records import FittedTables
 
-# A fitted answer is taken if its error is predicted to be at most this much of the unbiased one's:
-# the latter is known, and the prediction is not.
+# A fitted answer is used if its predicted error is below this fraction of the unbiased answer's
+# error, because the unbiased answer's error is known and the prediction may be wrong.
 _ENOUGH_BETTER = 0.75
-# How many standard errors hold 95 % of the errors. One Laplace noise is within 2.12 of them; sums
-# of many are within fewer. Errors that are predicted by a model have longer tails than a normal's.
+# The number of standard errors that covers 95 % of the errors: 2.12 for one Laplace noise, and less
+# for a sum of many. Errors that a model predicts have longer tails than a normal distribution.
 _DEVIATIONS = {"discrete_gaussian": 1.96, "discrete_laplace": 2.12, "fitted": 2.0}
 _TABLE_CELLS = 2**24
 _PAIR_CELLS = 2**16
@@ -54,7 +54,7 @@ _ROUNDING = 1e-9
 
 @dataclass(frozen=True, eq=False)
 class Estimates:
-    """The answers of a synthetic database; ``measured`` is None if it keeps no noisy tables."""
+    """Answers from a synthetic database; ``measured`` is None if noisy tables were not kept."""
 
     fitted: FittedTables
     measured: NoisyMeasurements | None
@@ -63,11 +63,11 @@ class Estimates:
     _known_variances: dict[Support, float] = field(default_factory=dict, init=False)
 
     def of(self, queries: Sequence[VectorQuery]) -> list[Estimate]:
-        """Returns the better answer of each query, in order."""
+        """Returns the better answer for each query, in order."""
         return [self.better(*both) for both in self.both(queries)]
 
     def both(self, queries: Sequence[VectorQuery]) -> Iterator[tuple[Estimate, Estimate | None]]:
-        """Yields each fitted answer, and the unbiased one where measured tables cover it."""
+        """Yields each fitted answer, with the unbiased answer if measured tables cover it."""
         queries = [each if each.axes else self._everybody for each in queries]
         by_axes: dict[Axes, list[int]] = {}
         for place, query in enumerate(queries):
@@ -90,7 +90,7 @@ class Estimates:
         return (found[place] for place in range(len(queries)))
 
     def means(self, counted: Sequence[VectorQuery], axis: int, values: Vector) -> list[Estimate]:
-        """Returns the better answer of each of ``both_means``."""
+        """Returns the better answer of each pair from ``both_means``."""
         return [self.better(*both) for both in self.both_means(counted, axis, values)]
 
     def both_means(
@@ -98,12 +98,12 @@ class Estimates:
     ) -> list[tuple[Estimate, Estimate | None]]:
         """Returns the means of a column over the records that each query counts.
 
-        ``counted``: each 1 or 0 for every code, of any attributes.
-        ``values``: of its codes, shape (size,).
+        ``counted``: queries with the value 1 or 0 for every code, about any attributes.
+        ``values``: the values of the column's codes, shape (size,).
 
         Returns:
-            As of ``both_ratios``. The second is also None if noise took it out of the range of the
-            values and the first has an error bar.
+            The pairs of ``both_ratios``. An unbiased mean is also None if it is outside the range
+            of the values, because of noise, and the fitted mean has an error bar.
         """
         found = []
         ratios = self.both_ratios(counted, [(axis, values)] * len(counted))
@@ -120,27 +120,27 @@ class Estimates:
     def ratios(
         self, counted: Sequence[VectorQuery], values: Sequence[tuple[int, Vector]]
     ) -> list[Estimate]:
-        """Returns the better answer of each of ``both_ratios``."""
+        """Returns the better answer of each pair from ``both_ratios``."""
         return [self.better(*both) for both in self.both_ratios(counted, values)]
 
     def both_ratios(
         self, counted: Sequence[VectorQuery], values: Sequence[tuple[int, Vector]]
     ) -> list[tuple[Estimate, Estimate | None]]:
-        """Returns means of values of one attribute, each over the records that a query counts.
+        """Returns the mean of an attribute's values over the records that each query counts.
 
-        ``counted``: each 1 or 0 for every code, of any attributes.
-        ``values``: for each, the position of an attribute and a value of each code, shape
-        (size,); 0 and 1 make a share.
+        ``counted``: queries with the value 1 or 0 for every code, about any attributes.
+        ``values``: for each query, the position of an attribute and the values of its codes, shape
+        (size,); the values 0 and 1 give a share.
 
         Returns:
-            The fitted and the unbiased answer of each, as of ``both``, in the unit of the values.
-            The error is that of the ratio by the delta method: to first order a mean m of values x
-            moves by the sum of x - m over the number of records, so that noise which the sum and
-            the number share is not counted twice. None is stated where the number of records may
-            be 0.
+            The fitted and the unbiased mean for each query, as in ``both``, in the unit of the
+            values. The error follows from the delta method: to first order, a mean m of values x
+            moves by the sum of x - m divided by the number of records. So noise that the sum and
+            the number share is not counted twice. If the number of records may be 0, no error is
+            stated.
         """
         asked = list(zip(counted, values, strict=True))
-        # Sums and numbers of the same attributes share their tables, and so do centred sums.
+        # Sums and numbers of the same attributes use the same tables, as do centred sums.
         sums = [query.with_vectors({axis: each}) for query, (axis, each) in asked]
         found = list(self.both([*sums, *counted]))
         both = [
@@ -162,7 +162,7 @@ class Estimates:
 
     @staticmethod
     def better(fitted: Estimate, unbiased: Estimate | None) -> Estimate:
-        """Returns the answer with the smaller error, or the unbiased one if they are close."""
+        """Returns the answer with the smaller error, or the unbiased answer for close errors."""
         if unbiased is None or unbiased.standard_error is None:
             return fitted
         if fitted.standard_error is None:
@@ -171,7 +171,7 @@ class Estimates:
         return fitted if fitted.standard_error < enough else unbiased
 
     def covers(self, axes: Axes) -> bool:
-        """Whether measured tables cover all interactions of some attributes."""
+        """Returns whether measured tables cover all interactions of some attributes."""
         variances = self._variances(axes)
         return bool(variances) and all(
             math.isfinite(variances[support])
@@ -191,7 +191,7 @@ class Estimates:
         return self.fitted.domain
 
     def _parts(self, sets: Iterable[Axes]) -> Iterator[list[Axes]]:
-        """The sets of attributes in parts whose tables fit the memory together."""
+        """Yields the sets of attributes in parts whose tables fit into memory together."""
         part: list[Axes] = []
         cells = 0
         for axes in sets:
@@ -212,7 +212,7 @@ class Estimates:
         return {axes: tables[self._names(axes)] for axes in sets}
 
     def _is_sparse(self, axes: Axes) -> bool:
-        """Whether records answer for a table that has more cells than there are records."""
+        """Returns whether the records answer a table with more cells than there are records."""
         num_cells = math.prod(self._domain.shape[axis] for axis in axes)
         is_larger = num_cells > len(self.fitted.counts)
         return is_larger and self.fitted.is_answered_by_records(self._names(axes))
@@ -228,7 +228,7 @@ class Estimates:
     def _unbiased(
         self, queries: Sequence[VectorQuery], table: NDArray[np.float64] | None
     ) -> list[Estimate] | list[None]:
-        """Returns answers from noisy tables: their error follows from the noise alone."""
+        """Returns answers from noisy tables, with errors that follow from the noise alone."""
         measured = self.measured
         if table is None or measured is None:
             return [None] * len(queries)
@@ -237,7 +237,7 @@ class Estimates:
         deviations = _DEVIATIONS["discrete_laplace" if is_laplace else "discrete_gaussian"]
         kind: ErrorKind = "exact" if measured.are_fixed else "approximate"
         errors = np.sqrt(exact_variances(self._domain, queries, variances))
-        # Noise on a grid stays within half a step more as often as noise without one.
+        # Rounding to a grid widens the margin of the noise by at most half a grid step.
         margins = errors * deviations
         steps = max(1 / each.grid for each in measured.described) * _largest_weights(queries)
         margins += np.where(errors > 0, steps / 2, 0.0)
@@ -247,7 +247,7 @@ class Estimates:
     def _fitted(
         self, queries: Sequence[VectorQuery], table: NDArray[np.float64] | None
     ) -> Iterator[Estimate]:
-        """Answers from the fitted distribution, with the errors that the model predicts."""
+        """Yields answers from the fitted distribution, with the errors that the model predicts."""
         axes = queries[0].axes
         sums = self.fitted.record_sums if table is None else partial(sums_of, table)
         values = sums(queries).tolist()
@@ -263,7 +263,7 @@ class Estimates:
             yield Estimate(value, error, error * _DEVIATIONS["fitted"], kind)
 
     def _no_error(self, axes: Axes) -> str:
-        """Returns why no error of a fitted answer can be stated; empty where one can."""
+        """Returns the reason why a fitted answer has no stated error; empty if it has an error."""
         if self.measured is None:
             return "the release keeps no measurements"
         if len(axes) > MAX_ATTRIBUTES:
@@ -283,7 +283,7 @@ class Estimates:
 
     @cached_property
     def _scored(self) -> dict[Support, float]:
-        """The noisy distances from independence of pairs that were scored and not measured."""
+        """The noisy distances from independence of the pairs that were scored but not measured."""
         measured = self.measured
         if measured is None or measured.distances is None:
             return {}
@@ -291,7 +291,7 @@ class Estimates:
         return {axes: each for axes, each in pairs.items() if not self._is_fitted(axes)}
 
     def _learn_pairs(self, sets: Iterable[Axes]) -> None:
-        """Collects what is known about the unmeasured pairs inside some sets."""
+        """Adds the unmeasured pairs inside some sets of attributes to the known pairs."""
         measured = self.measured
         if measured is None or measured.distances is None:
             return
@@ -304,7 +304,7 @@ class Estimates:
                 self._known_pairs[pair] = known
 
     def _is_fitted(self, support: Support) -> bool:
-        """Whether the fit used what was measured about some attributes."""
+        """Returns whether the fit used the measurements of some attributes."""
         return any(held.issuperset(support) for held in self._fitted_sets)
 
     @cached_property
@@ -314,7 +314,7 @@ class Estimates:
         return [set(self._domain.axes(each)) for each in names]
 
     def _variances(self, axes: Axes) -> dict[Support, float]:
-        """The variances of the coefficients of all sets of attributes inside some."""
+        """Returns the variances of the coefficients of all subsets of some attributes."""
         measured = self.measured
         if measured is None or len(axes) > MAX_ATTRIBUTES:
             return {}
@@ -339,16 +339,15 @@ class Estimates:
 
     @cached_property
     def _shares(self) -> list[Vector]:
-        """The share of records of each code of each attribute."""
+        """The share of records with each code, per attribute."""
         singles = [(axis,) for axis in range(self._domain.num_attributes)]
         return [_normalised(table) for table in self._fitted_tables(singles).values()]
 
     @cached_property
     def _dependence(self) -> float | None:
-        """The root mean square of Cramer's V over pairs of attributes that were measured.
+        """The root mean square of Cramer's V over the measured pairs of attributes.
 
-        Cells that are expected to be nearly empty show more noise than dependence: they have less
-        weight.
+        Nearly empty cells have less weight, because their noise exceeds the dependence.
         """
         domain = self._domain
         pairs = [
@@ -371,7 +370,7 @@ class Estimates:
 
 
 def _known(fitted: Estimate | None) -> Estimate:
-    """Every question has a fitted answer."""
+    """Returns a fitted answer, which exists for every question."""
     assert fitted is not None
     return fitted
 

@@ -93,7 +93,7 @@ SCHEMAS: dict[str, dict[str, Any]] = {
 
 
 def table_bytes(purpose: str, draw_id: str, tables: Tables) -> bytes:
-    """Returns the file of tables over attributes in domain order, for a purpose in ``SCHEMAS``."""
+    """Returns the bytes of a file of tables, for a purpose in ``SCHEMAS``."""
     records = (
         {"attributes": names, "shape": table.shape, "values": table} for names, table in tables
     )
@@ -116,9 +116,9 @@ def read_tables(purpose: str, data: bytes, domain: Domain) -> list[Table]:
 
 
 _CHUNK_RECORDS = 2**14
-_MOST_FORMS = 2**20  # distinct records that are kept as bytes, about 100 each
-_MAX_NUMBER_BYTES = 11  # with the member of a union
-_INDEPENDENT = "independent"  # of the card, and of the file
+_MOST_FORMS = 2**20  # the number of distinct records to keep as bytes, about 100 bytes per record
+_MAX_NUMBER_BYTES = 11  # including the index of a union's branch
+_INDEPENDENT = "independent"  # a field of the card, and the purpose of a file
 _TYPES = {
     "mechanism": str,
     "guarantee": dict,
@@ -226,7 +226,7 @@ def read(card: Card, payload: Payload) -> SyntheticDatabase:
 
 
 def _holds_independent(parsed: Mapping[str, Any]) -> bool:
-    """Whether a card states the distribution that scores are distances from."""
+    """Returns whether a card states the independent tables that the scores are distances from."""
     measured = parsed.get("measurements")
     distances = measured.get("distances") if isinstance(measured, dict) else None
     return isinstance(distances, dict) and _INDEPENDENT in distances
@@ -235,7 +235,7 @@ def _holds_independent(parsed: Mapping[str, Any]) -> bool:
 def _measurements(
     parsed: Mapping[str, Any], domain: Domain, tables: Mapping[str, list[Table]]
 ) -> NoisyMeasurements | None:
-    """The noisy tables, as the noise of the card describes them."""
+    """Returns the noisy tables that the noise on the card describes."""
     if "measurements" not in tables:
         return None
     stated = parsed["measurements"]
@@ -284,8 +284,8 @@ def _error_values(values: Any) -> dict[str, float | None]:
 def records_schema(domain: Domain) -> dict[str, Any]:
     """Returns the Avro schema of released records.
 
-    A column whose name Avro does not allow keeps it as ``doc`` and as ``original_name``; a binned
-    one has its ``edges`` beside its type.
+    A column whose name is not valid in Avro keeps the name as ``doc`` and as ``original_name``. A
+    binned column has ``edges`` next to its type.
     """
     fields = []
     for attribute, name in zip(domain, avro_names(domain.names), strict=True):
@@ -297,7 +297,7 @@ def records_schema(domain: Domain) -> dict[str, Any]:
 
 
 def records_bytes(release: SyntheticDatabase) -> bytes:
-    """Returns the file of records, in 0.3 microseconds a record, and 1 a value within bins."""
+    """Returns the Avro file of records; takes 0.3 us per record and 1 us per value within bins."""
     return avro.write_blocks(
         records_schema(release.domain),
         release.draw_id,
@@ -314,13 +314,13 @@ def records_bytes(release: SyntheticDatabase) -> bytes:
 def read_records(
     data: bytes, domain: Domain, num_records: int, *, is_drawn: bool = False
 ) -> Records:
-    """Returns the records in a file, in 0.3 microseconds a record and 2 a distinct one."""
+    """Returns the records in an Avro file; takes 0.3 us per record and 2 us per distinct record."""
     columns = [_Column(attribute, is_drawn) for attribute in domain]
     whole = re.compile(b"".join(column.pattern for column in columns), re.DOTALL)
     max_bytes = avro.BLOCK_BYTES + sum(column.max_bytes for column in columns)
     has_values = any(column.is_drawn for column in columns)
     records, forms, total = ReadRecords(domain), Counter[bytes](), 0
-    # The empty block gives a file of no records its columns of values.
+    # The empty block creates the columns of values even if a file has no records.
     for number, block in chain([(0, b"")], read_blocks(data, records_schema(domain), max_bytes)):
         total += number
         if total > num_records:
@@ -341,10 +341,10 @@ def read_records(
 
 
 class _Column:
-    """The Avro bytes of the values of one attribute.
+    """The Avro bytes for the values of one attribute.
 
-    All are listed, except those of integers and of values that were drawn within bins: there may be
-    very many of them.
+    The bytes of all values are listed, except for integers and for values that were drawn within
+    bins, because there may be very many of these.
     """
 
     def __init__(self, attribute: Attribute, is_drawn: bool) -> None:
@@ -358,7 +358,7 @@ class _Column:
             self._minimum = getattr(attribute, "minimum", 0)
             if isinstance(attribute, BinnedAttribute) and attribute.whole_ends is None:
                 self._number = "double"
-            # The bytes of a union before its member.
+            # The bytes of a union before the value.
             zero = avro.encode(self._number, 0)
             self._prefix = avro.encode(kind, 0).removesuffix(zero)
         listed = range(self._num_numbers, attribute.size)
@@ -370,13 +370,13 @@ class _Column:
         self.pattern = _pattern(kind, texts)
 
     def _plain(self, value: Value) -> Value:
-        """Returns a date as the days after 1970, and a time as the microseconds."""
+        """Returns a date as days since 1970, a time as microseconds, and other values unchanged."""
         if isinstance(self._attribute, TimeAttribute) and isinstance(value, datetime.date):
             return self._attribute.units(value) // self._attribute.released_units
         return value
 
     def encode(self, codes: NDArray[Any], drawn: NDArray[Any] | None) -> list[bytes]:
-        """Returns the bytes of each code, or of the value that was drawn in its bin."""
+        """Returns the bytes for each code, or for the value that was drawn within the bin."""
         if not self._num_numbers:
             return [self._forms[code] for code in codes.tolist()]
         if self._number == "double":
@@ -394,7 +394,7 @@ class _Column:
         ]
 
     def decode(self, forms: Sequence[bytes]) -> tuple[NDArray[np.int64], NDArray[Any] | None]:
-        """Returns the code of each form, and its number unless its code is listed."""
+        """Returns the codes of encoded values and, for drawn values, the numbers (else None)."""
         code_of_form, number_of_form = self._code_of_form, dict.fromkeys(self._code_of_form, 0)
         is_real = self._number == "double"
         if unlisted := list(set(forms) - code_of_form.keys()):
@@ -414,14 +414,14 @@ class _Column:
 
 
 def _stored(schema: Any) -> Any:
-    """Returns the primitive types of a schema: dates and times are read as integers."""
+    """Returns the primitive types of a schema, with dates and times as integers."""
     if isinstance(schema, list):
         return [*map(_stored, schema)]
     return schema["type"] if isinstance(schema, dict) else schema
 
 
 def _pattern(schema: Any, lengths: Collection[int]) -> bytes:
-    """Returns a pattern for the values of a schema, with texts of these lengths in bytes."""
+    """Returns a regular expression for encoded values; strings have these lengths in bytes."""
     if isinstance(schema, list):
         members = enumerate(_pattern(member, lengths) for member in schema)
         return b"(?:%b)" % b"|".join(
@@ -437,12 +437,12 @@ def _pattern(schema: Any, lengths: Collection[int]) -> bytes:
 def _decoded(
     columns: Sequence[_Column], forms: Sequence[bytes]
 ) -> tuple[list[NDArray[np.int64]], dict[str, NDArray[Any]]]:
-    """Returns the codes of records by column, and the values that were drawn by attribute."""
+    """Returns the codes of records by column, and the drawn values by attribute."""
     parts = re.compile(b"".join(b"(%b)" % each.pattern for each in columns), re.DOTALL)
     codes: list[list[NDArray[np.int64]]] = [[] for _ in columns]
     values: dict[str, list[NDArray[Any]]] = {each.name: [] for each in columns if each.is_drawn}
     for start in range(0, max(len(forms), 1), _CHUNK_RECORDS):
-        # One flat list, with an empty item before the columns of each record: tuples cost more.
+        # ``split`` gives a flat list with an empty item per record, which is faster than tuples.
         found = parts.split(b"".join(forms[start : start + _CHUNK_RECORDS]))
         for place, column in enumerate(columns):
             levels, numbers = column.decode(found[1 + place :: 1 + len(columns)])
@@ -454,13 +454,13 @@ def _decoded(
 
 
 def _add_counted(records: ReadRecords, columns: Sequence[_Column], forms: Counter[bytes]) -> None:
-    """Moves counted records to ``records``."""
+    """Moves the counted records from ``forms`` to ``records``."""
     records.add(_decoded(columns, list(forms))[0], np.array(list(forms.values()), np.int64))
     forms.clear()
 
 
 def _record_forms(release: SyntheticDatabase) -> Iterator[list[bytes]]:
-    """Yields the bytes of the records in their order, part by part."""
+    """Yields the encoded records in the order of the release, in parts."""
     columns = [_Column(attribute, bool(release.bin_values)) for attribute in release.domain]
 
     def forms(records: NDArray[np.int64], values: Mapping[str, NDArray[Any]]) -> list[bytes]:

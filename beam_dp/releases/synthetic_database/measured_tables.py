@@ -1,7 +1,4 @@
-"""Noisy tables that a release was made from: descriptions, unbiased estimates, error bounds.
-
-Everything here follows from public numbers and noisy tables: no exact count is seen.
-"""
+"""The noisy tables of a release: descriptions, estimates and bounds, without any exact count."""
 
 from __future__ import annotations
 
@@ -47,9 +44,9 @@ Choice = Literal["beforehand", "once", "in_turn"]
 
 _FIELDS = ("attributes", "measured", "distribution", "scale", "grid", "standard_deviation")
 MAX_GRID = 2**62
-# Scores saturate here: a clipped score has the same sensitivity, one that wraps has none.
+# Scores are clipped here: clipping keeps the sensitivity of a score, integer overflow would not.
 MAX_SCORE = 2**61
-PROVED = "of_any_choice"  # bounds hold for whatever noise chose to measure
+PROVED = "of_any_choice"  # the bounds are true for any choice of measurements by noise
 
 
 def _check_fields(what: str, parsed: Any, fields: Iterable[str]) -> None:
@@ -68,8 +65,8 @@ def _axes_of(names: Any, domain: Domain) -> Support:
 class MeasuredTable:
     """One noisy measurement, described by public numbers.
 
-    ``kind`` says whether the whole table is measured or its residual. ``scale`` is that of each
-    cell's noise, in grid units; ``grid`` units make one record.
+    ``kind`` states whether the whole table or its residual is measured. ``scale`` is the scale of
+    the noise of a cell, in grid units; one record is ``grid`` units.
     """
 
     names: Names
@@ -80,7 +77,7 @@ class MeasuredTable:
 
     @property
     def variance(self) -> float:
-        """Variance of the noise of one cell, in squared records."""
+        """The variance of the noise of one cell, in squared records."""
         return noise_variance(self.distribution, self.scale) / self.grid**2
 
     def to_json(self) -> dict[str, Any]:
@@ -111,7 +108,7 @@ class MeasuredTable:
 
 
 def laplace_variance(measured: Iterable[MeasuredTable]) -> float | None:
-    """Returns the smallest variance of a Laplace noise; None where all are Gaussian."""
+    """Returns the smallest variance of Laplace noise; None if all noise is Gaussian."""
     of_laplace = [each.variance for each in measured if each.distribution == "discrete_laplace"]
     return min(of_laplace, default=None)
 
@@ -124,10 +121,10 @@ def support_variances(
 ) -> dict[Support, float]:
     """Returns the variance of an orthonormal coefficient of each residual, in squared records.
 
-    All measurements are combined in the best way; the variance is infinite where none measures it.
+    All measurements are combined optimally; a residual that is not measured has infinite variance.
 
     ``supports``: attribute sets, as ascending axes.
-    ``total_is_public``: then the support () has variance 0.
+    ``total_is_public``: whether the total is public, so that the support () has variance 0.
     """
     precisions = dict.fromkeys(supports, 0.0)
     for measurement in measurements:
@@ -146,7 +143,7 @@ def support_variances(
 
 
 def cell_variance(domain: Domain, variances: Mapping[Support, float], axes: Support) -> float:
-    """Returns the variance of one cell of a marginal's unbiased estimate, in squared records."""
+    """Returns the variance of a cell in a marginal's unbiased estimate, in squared records."""
     return query_variance(domain, variances, axes, [1] * len(axes))
 
 
@@ -160,11 +157,12 @@ def query_variance(
     """Returns the variance of a query's unbiased estimate from a marginal, in squared records.
 
     The query is (constant + sign P) / divisor, where P is a product over attributes of vectors with
-    sum s and squared norm n; of P a residual sees s^2 / d^2 of the attributes that were summed out,
-    and n - s^2 / d of the others. The constant is seen by the total alone.
+    sum s and squared norm n over d codes. For P, the variance of a residual is multiplied by
+    s^2 / d^2 for each attribute that was summed out, and by n - s^2 / d for each other attribute.
+    The constant only affects the factor of the total.
 
-    ``axes``: of the marginal, ascending.
-    ``held``: for each axis, the number of codes where the query's literal holds.
+    ``axes``: the axes of the marginal, ascending.
+    ``held``: for each axis, the number of codes for which the query's literal is true.
     """
     constant, sign, divisor, inside, outside = kind.factors
     means, free = [], []
@@ -229,8 +227,8 @@ class Combination:
     def estimate(self) -> NoisyCoefficients:
         """Returns the coefficients and the variances of their noise, from all tables so far.
 
-        The noise of different coefficients is independent, because every measurement has the same
-        noise in all its cells.
+        The noise of different coefficients is independent, because each measurement has the same
+        noise in all cells.
         """
         sums, precisions = self._sums, self._precisions
         known = precisions > 0
@@ -248,13 +246,13 @@ def unbiased_tables(
 ) -> dict[Names, NDArray[np.float64]]:
     """Returns the best unbiased estimates of a workload's marginals from noisy tables.
 
-    They are never clipped or rounded: sums of many of them stay unbiased.
+    The estimates are never clipped or rounded, so sums of many cells stay unbiased.
 
-    ``noisy``: the noisy tables, in records, in the same order.
-    ``num_records``: the number of records, where it is public.
+    ``noisy``: the noisy tables, in records, in the order of ``measurements``.
+    ``num_records``: the number of records, if it is public.
     """
     if len(measurements) == 1 and measurements[0].kind == "table" and num_records is None:
-        # Nothing to combine: sums of the one table, which may have very many marginals.
+        # A single table needs no combination, and may have very many marginals.
         return marginal_tables(noisy[0], measurements[0].names, workload.marginals)
     domain = workload.domain
     supports = [domain.axes(names) for names in workload.closure()]
@@ -267,11 +265,11 @@ def unbiased_tables(
 
 @dataclass(frozen=True, eq=False)
 class IndependentTables:
-    """A public distribution of independent attributes, given that no cell is impossible.
+    """A public distribution of independent attributes, conditioned on the possible cells.
 
-    ``num_records``: the number that the tables are scaled to. ``grid``: units of a score in one
-    record; tables were rounded to them. ``potentials``: for each attribute a table of
-    logarithms, shape (its size,), finite.
+    ``num_records``: the number of records that the tables are scaled to. ``grid``: the number of
+    units of a score per record; tables were rounded to these units. ``potentials``: one table of
+    finite logarithms per attribute, shape (size of the attribute,).
     """
 
     num_records: float
@@ -287,18 +285,18 @@ class IndependentTables:
         return {axes: self.num_records * table for axes, table in zip(pairs, tables, strict=True)}
 
     def rounding(self, table: NDArray[np.float64]) -> float:
-        """Returns how far a distance from a table may be from the one that was scored, in records.
+        """Returns the largest difference between a table's exact and scored distance, in records.
 
         Each cell was rounded to the grid; floating point adds a billionth of the records.
         """
         return table.size / (2 * self.grid) + 1e-9 * self.num_records
 
     def saturates(self, table: NDArray[np.float64], distance: float) -> bool:
-        """Whether the score of a table at such a distance from this one may have been clipped."""
+        """Returns whether the score of a table at this distance may have been clipped."""
         return 2 * self.grid * (float(table.max()) + distance + 1) * table.size >= MAX_SCORE
 
     def to_json(self) -> dict[str, Any]:
-        """Returns what the card states in addition to the file of potentials."""
+        """Returns the fields that the card states in addition to the file of potentials."""
         return {"num_records": self.num_records, "grid": self.grid}
 
     @classmethod
@@ -317,12 +315,12 @@ class IndependentTables:
 
 @dataclass(frozen=True)
 class PairDistances:
-    """Noisy L1 distances of pairs of attributes from independence: public, at no further cost.
+    """Public noisy L1 distances of pairs of attributes from independence.
 
-    ``deviation``: standard deviation of the noise of each, in records, > 0.
-    ``pairs``: for two names in domain order the sum, over the cells of their table, of how far
-    the count is from that of independent attributes, in records. The noise may make it < 0.
-    ``independent``: the tables that they are distances from; None where they were not kept.
+    ``deviation``: the standard deviation of the noise of each distance, in records, > 0.
+    ``pairs``: for two names in domain order, the noisy sum over cells of the difference between
+    the count and the count for independent attributes, in records. The noisy sum may be < 0.
+    ``independent``: the tables of independent attributes; None if the tables were not kept.
     """
 
     deviation: float
@@ -332,7 +330,8 @@ class PairDistances:
     def noise_bound(self, failure_probability: float) -> float:
         """Returns a bound on the noise of all scores, in records, except with a probability.
 
-        It holds for all scored pairs, measured afterwards or not, so for every choice made by it.
+        The bound is true for all scored pairs together, whether or not a pair is measured later, so
+        also for any pairs that are chosen by the scores.
         """
         return noise_bound(self.deviation**2, len(self.pairs), None, failure_probability)
 
@@ -372,27 +371,28 @@ def _pair(entry: Any, domain: Domain) -> tuple[Names, float]:
 
 @dataclass(frozen=True, eq=False)
 class NoiseBounds:
-    """Bounds of the errors of unbiased estimates.
+    """Bounds on the errors of unbiased estimates.
 
-    What is measured after a choice gets fresh noise: given the choice it has the stated variance,
-    and its bound holds, by whatever data and noise the choice was made. What was measured before
-    is combined with it, by weights that follow from the choice: that part is bounded for all
-    weights at once (``chosen_noise_bound``). A bound holds for an answer that somebody would ask
-    for whatever is chosen; of several, these are to be counted, not those that were chosen.
+    A table that is measured after a choice gets fresh noise: given the choice, the noise has the
+    stated variance and its bound is true, for any data and earlier noise that made the choice.
+    Earlier tables are combined with later tables by weights that follow from the choice: the part
+    of the earlier tables is bounded for all weights at once (``chosen_noise_bound``). A bound is
+    true for an answer that is asked for regardless of the choice. If there are several answers,
+    count every answer that is asked for regardless of the choice, not only the chosen answers.
 
-    A selection may choose once more: its last check adds sets of attributes that were left out, by
-    all the noise so far. It is no further part, because it decides neither a weight nor a variance:
-    how many sets it adds, which the noise of the chosen tables rests on, is known with the first
-    choice, the noise of a set that it adds has a variance that follows from the set alone, and
-    nothing is measured again. So draw in thought, right after the first choice, the noise of the
-    chosen tables and of all sets that were left out. What an answer adds up of these, were its set
-    added, and the variance of that, were known before. Its bound then fails with the stated
-    probability at most, and with no more for a set that must be added as well to have an answer;
-    given that it was added, nothing is said.
+    A selection may choose once more: its last check uses all noise so far to add sets of attributes
+    that were left out. This choice is not a further part, because it decides neither a weight nor a
+    variance: the number of added sets, on which the noise of the chosen tables depends, is known
+    with the first choice; the noise of an added set has a variance that follows from the set alone;
+    and nothing is measured again. So imagine that the noise of the chosen tables and of all sets
+    that were left out is drawn right after the first choice. The noise terms that an answer would
+    add up, if its set were added, and the variance of their sum were known before this draw. The
+    bound of the answer then fails with at most the stated probability, also if the answer exists
+    only because its set was added. No statement is made conditional on the set being added.
 
-    ``choice``: when it was decided what is measured: ``beforehand``, of all that is measured;
-    ``once``, of all from where a set of attributes comes again, but for sets that a last check
-    adds; ``in_turn``, each after the one before it.
+    ``choice``: the time at which the measured tables were chosen. ``beforehand``: all tables before
+    any measurement; ``once``: together, all tables from the first repeated set of attributes on,
+    except the sets that a last check adds; ``in_turn``: each table after the previous measurement.
     """
 
     domain: Domain
@@ -405,8 +405,8 @@ class NoiseBounds:
     ) -> float:
         """Returns a bound on the errors of several answers, in records, except with a probability.
 
-        ``axes``: attributes of an answer, ascending.
-        ``variance``: of the answer, if nothing depended on its noise.
+        ``axes``: the attributes of an answer, ascending.
+        ``variance``: the variance of the answer if no choice depended on the noise.
         """
         if not variance:
             return 0.0
@@ -436,9 +436,9 @@ class NoiseBounds:
         return len(self.measured)
 
     def _parts(self, axes: Support) -> list[int]:
-        """In how many parts noise came into an answer before their weights were known.
+        """Returns, per measurement, the number of noise parts of an answer with unknown weights.
 
-        Of each measurement; those after the choice, whose weights it decided, are one together.
+        All measurements after the choice count as one part, because the choice fixed their weights.
         """
         inside = set(axes)
         first = [self._num_seen(each, inside) for each in self.measured[: self._num_first]]
@@ -446,7 +446,7 @@ class NoiseBounds:
         return [*first, int(later)]
 
     def _num_seen(self, measured: MeasuredTable, inside: set[int]) -> int:
-        """The number of sets of attributes inside an answer that a measurement covers."""
+        """Returns the number of attribute sets inside an answer that a measurement covers."""
         axes = self.domain.axes(measured.names)
         if measured.kind == "residual":
             number = int(inside.issuperset(axes))
@@ -456,10 +456,10 @@ class NoiseBounds:
 
 @dataclass(frozen=True, eq=False)
 class NoisyMeasurements:
-    """Noisy tables as they were drawn: public, at no further cost.
+    """The public noisy tables of a release, as drawn.
 
-    ``tables``: one for each description, with one axis an attribute, float64, records.
-    ``distances``: the noisy scores of pairs that decided what was measured, if any did.
+    ``tables``: one table per description, with one axis per attribute, float64, records.
+    ``distances``: the noisy scores that selected the measured pairs; None without a selection.
     """
 
     described: tuple[MeasuredTable, ...]
@@ -477,7 +477,7 @@ class NoisyMeasurements:
             raise InputError("measurements", self.are_fixed, "must say whether they are fixed")
 
     def stated(self) -> dict[str, Any]:
-        """Returns their statements on a card, as JSON values."""
+        """Returns the statements about the noisy tables on a card, as JSON values."""
         scored = {} if self.distances is None else {"distances": self.distances.to_json()}
         proved = {} if self.are_fixed else {"bounds": PROVED}
         return {"fixed": self.are_fixed, **proved, **scored}
@@ -489,7 +489,7 @@ class NoisyMeasurements:
         return NoiseBounds(domain, self.described, choice, total_is_public)
 
     def check(self, domain: Domain) -> None:
-        """Refuses tables that are not of a domain."""
+        """Raises InputError if the tables do not fit a domain."""
         for described, table in zip(self.described, self.tables, strict=True):
             shape = domain.restrict(described.names).shape
             if table.shape != shape or not np.isfinite(table).all():

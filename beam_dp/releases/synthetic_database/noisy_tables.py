@@ -24,16 +24,16 @@ Table = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class NoisyTables:
-    """Unbiased tables of a workload's marginals, which agree with each other.
+    """Unbiased and mutually consistent tables of a workload's marginals.
 
-    Whatever lies inside one of them is answered: sums of its cells. The same query has the same
-    answer whichever table it is summed from, but for rounding.
+    A query about the attributes of one table is answered by summing cells of the table. If several
+    tables can answer a query, all give the same answer, except for rounding.
 
-    ``tables``: of each, one axis an attribute, float64, records.
-    ``variances``: of the coefficients of every attribute set inside a marginal, as ascending
-    axes, in squared records: see ``measured_tables.support_variances``.
-    ``laplace_variance``: the smallest variance of one Laplace noise among those that were
-    summed; None where all are Gaussian.
+    ``tables``: the table of each marginal, one axis per attribute, float64, records.
+    ``variances``: the variances of the coefficients of every attribute set inside a marginal, by
+    ascending axes, in squared records: see ``measured_tables.support_variances``.
+    ``laplace_variance``: the smallest variance of a summed Laplace noise; None if all noise is
+    Gaussian.
     """
 
     workload: Workload
@@ -50,8 +50,8 @@ class NoisyTables:
         """Returns the marginals of a workload, in its order.
 
         Returns:
-            Values that may be negative, the standard error of a cell, and a bound that all cells of
-            the marginal keep at once, except with probability 0.05.
+            Values that may be negative, the standard error of a cell, and a bound on the errors of
+            all cells of the marginal together, except with probability 0.05.
         """
         condition = "must be of the release's domain"
         self.domain.check_same(workload.domain, "workload", len(workload), condition)
@@ -68,13 +68,13 @@ class NoisyTables:
         return found
 
     def answer_queries(self, queries: Iterable[LinearQuery]) -> list[Estimate]:
-        """Returns the answers of linear queries, in records, in their order.
+        """Returns the answers of linear queries, in records, in the order of the queries.
 
-        Each query must be about attributes inside one of the tables, without explicit values.
+        The attributes of a query must all be in one table; explicit values are not supported.
 
         Returns:
-            Values, standard errors, and bounds that all these answers keep at once, except with
-            probability 0.05.
+            Values, standard errors, and bounds on the errors of all these answers together, except
+            with probability 0.05.
         """
         asked = self._checked(queries)
         names_of = {query.axes: self._names(query) for query in asked}
@@ -121,7 +121,7 @@ class NoisyTables:
         return tuple(self.domain.names[axis] for axis in query.axes)
 
     def _inside(self, wanted: Iterable[Names]) -> dict[Names, Table]:
-        """Returns marginals, each summed from the smallest table that holds it."""
+        """Returns marginals, each summed from the smallest table with all its attributes."""
         from_table: dict[Names, list[Names]] = {}
         for names in dict.fromkeys(wanted):
             holders = [held for held in self.workload if set(held) >= set(names)]

@@ -1,29 +1,29 @@
-"""Errors of answers from public numbers: exact ones of noisy tables, predicted ones of a fit.
+"""Computes errors of answers from public numbers: exact for noisy tables, predicted for a fit.
 
-The exact error of a fitted answer is not known: the fit shrinks noise, and invents what was not
-measured. ``FittedErrors`` is a model of it. An answer's error has a part for each set of attributes
-inside its own, the *interaction* of these. A measured interaction has the variance V of its noise;
-any interaction is as large as its order lets expect, tau; a fit does about as well as the best
-mixture of both, V tau / (V + tau), and where nothing was measured, tau is what is left.
+The exact error of a fitted answer is unknown, because the fit reduces noise and invents everything
+that was not measured. ``FittedErrors`` models this error. The error has one part per subset of the
+answer's attributes, the *interaction* of the subset. A measured interaction has noise of variance
+V. An interaction without a measurement has an expected square tau, which depends on its order. A
+fit does about as well as the best mixture of both, V tau / (V + tau), or tau without a measurement.
 
-Interactions are measured in units of Lancaster's expansion around independent attributes, in which
-a set S of them changes a count by N r_S times the product of sqrt(p (1 - p)) over S and of p over
-the other attributes (p: the share of records that a literal holds for). For pairs r is a
-correlation. How strongly the attributes of this table depend on each other is said by V, the root
-mean square of Cramer's coefficient over the pairs that were measured. What a maximum-entropy fit
-of all pairs leaves of orders three and more was 0.03 V to 0.07 V on six tables (nltcs and two
-halves of it, seven and five columns of adult, flights), and each order that is measured more left
-0.4 times as much; chance adds interactions of 1 / sqrt(N) in a table of N records.
+In Lancaster's expansion around independent attributes, the interaction r_S of a set S of attributes
+changes a count by N r_S times the product of sqrt(p (1 - p)) over S and of p over the other
+attributes, where p is the share of records for which a literal is true. For pairs, r is a
+correlation. The dependence V, the root mean square of Cramer's coefficient over the measured pairs,
+states how strongly the attributes of a table depend on each other. After a maximum-entropy fit of
+all pairs, the remaining interactions of order three and more were 0.03 V to 0.07 V on six tables
+(nltcs and two halves of it, seven and five columns of adult, flights). Each further measured order
+left 0.4 times as much. Chance adds interactions of 1 / sqrt(N) in a table of N records.
 
-``UnmeasuredPair`` is the model of two attributes that were scored and, therefore, not measured
-together. Their noisy L1 distance S from independence is known, in records, and so is what the fit
-makes of them by way of other attributes: a table of its own, which is off by S where it invents a
-dependence, and right where it found one. Neither tells which. The error of a sum over the cells is
-expected to have two parts: 1.75 S, if it were spread over the table at random, each cell with
-variance in proportion to its expected count; and 0.7 of what the fit moves this very sum from
-independence. Both numbers were chosen on NLTCS and a half of it, on flights, and on eight
-generated tables, at epsilon 0.01 to 1. ``benchmarks/error_bars.py`` measures how often the errors
-hold elsewhere.
+``UnmeasuredPair`` models two attributes that were scored and, because of the score, not measured
+together. The noisy L1 distance S of the pair from independence is known, in records. The table that
+the fit derives through other attributes is known, too: it is wrong by S if the fit invented a
+dependence, and right if the fit found a real one, but it is unknown which is true. The error of a
+sum over cells is expected to have two parts: 1.75 S, spread over the table at random, with a
+variance per cell in proportion to the expected count; and 0.7 of the difference between the fitted
+sum and the sum under independence. Both factors were chosen on NLTCS and a half of it, on flights,
+and on eight generated tables, at epsilon 0.01 to 1. ``benchmarks/error_bars.py`` measures how often
+the error bars contain the truth elsewhere.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from beam_dp.domain.universe import Domain
 from beam_dp.models.basis import Support
 from beam_dp.queries.vector_query import Vector, VectorQuery, affine_parts
 
-# Of the interactions that the fit of all smaller ones leaves, in units of V.
+# The size of interactions after fitting all smaller interactions, in units of the dependence V.
 _THIRD_ORDER = 0.05
 _NEXT_ORDER = 0.4
 # An answer about k attributes has 2^k interactions.
@@ -49,11 +49,11 @@ _MAX_LIFT = 1e6
 
 
 class FittedErrors:
-    """The model of one release.
+    """The model of the errors of one release.
 
-    ``dependence``: V, the root mean square of Cramer's V; None where no pair was measured.
-    ``variances``: of the orthonormal coefficients of each set of attributes that was measured
-    and that the fit knows of, in squared records; infinite for all others.
+    ``dependence``: V, the root mean square of Cramer's V; None if no pair was measured.
+    ``variances``: the variances of the orthonormal coefficients of each set of attributes that was
+    measured and fitted, in squared records; infinite for all other sets.
     """
 
     def __init__(
@@ -75,11 +75,11 @@ class FittedErrors:
     def of(self, queries: Sequence[VectorQuery], held: Vector) -> Vector:
         """Returns the root mean squared errors that the model predicts.
 
-        ``queries``: all of the same axes, at most 12.
+        ``queries``: queries about the same axes, at most 12.
 
         Returns:
-            shape (num_queries,), records; infinite where nothing is known of an interaction of one
-            or two attributes.
+            The errors in records, shape (num_queries,); infinite if nothing is known about an
+            interaction of one or two attributes.
         """
         axes = queries[0].axes
         own, free, seen, spread = (np.empty((len(axes), len(queries))) for _ in range(4))
@@ -97,7 +97,7 @@ class FittedErrors:
             spread[place] = np.maximum(vectors**2 @ share - means**2, 0.0)
             # A fit may give almost no mass to a code that some records have.
             chances *= (vectors != 0) @ np.maximum(share, least_share)
-        # How much more often the literals hold together than if they were independent.
+        # How much more often all literals are true than for independent attributes.
         lift = np.clip(
             np.maximum(held, 0.0) / np.maximum(self._num_records * chances, 1e-9), 1.0, _MAX_LIFT
         )
@@ -109,7 +109,7 @@ class FittedErrors:
                 seen[~mask].prod(axis=0) * lift**2, free[~mask].prod(axis=0)
             )
             if not support:
-                # What the total sees of the product may have the constant's sign, or not.
+                # The weights of the product and of the constant may have different signs.
                 of_noise = (np.abs(constant / factor) + np.sqrt(of_noise)) ** 2
             of_prior = spread[mask].prod(axis=0) * seen[~mask].prod(axis=0) * lift
             total += _mixed(
@@ -125,12 +125,12 @@ class FittedErrors:
         return np.abs(factor) * np.sqrt(total)
 
     def _prior(self, support: Support) -> float:
-        """The variance of an interaction before it is measured, in units of its expansion."""
+        """Returns the variance of an interaction before any measurement, in Lancaster's units."""
         order = len(support)
         if order < 2:
             return math.inf
         if order == 2 and not math.isfinite(self._variances.get(support, math.inf)):
-            # Measured pairs were chosen: nothing is known about the others.
+            # The measured pairs were chosen, so they say nothing about the other pairs.
             known = self._unmeasured.get(support)
             return math.inf if known is None else known.size**2
         if self._dependence is None:
@@ -138,12 +138,12 @@ class FittedErrors:
         if order == 2:
             return (self._num_records * self._dependence) ** 2
         size = self._dependence * _THIRD_ORDER * _NEXT_ORDER ** (order - 3)
-        # Chance alone, of who is in the table, makes an interaction of about 1 / sqrt(N).
+        # The random choice of people in the table adds an interaction of about 1 / sqrt(N).
         return (self._num_records * size) ** 2 + self._num_records
 
 
 def _mixed(of_noise: Vector, variance: float, of_prior: Vector, prior: float) -> Vector:
-    """V tau / (V + tau), where either may be infinite; nothing of what the query can't see."""
+    """Returns V tau / (V + tau), where V or tau may be infinite; 0 if the query has no weight."""
     noise, expected = times(of_noise, variance), times(of_prior, prior)
     if math.isinf(prior):
         return noise
@@ -155,7 +155,7 @@ def _mixed(of_noise: Vector, variance: float, of_prior: Vector, prior: float) ->
 
 
 def times(factor: Vector, variance: float) -> Vector:
-    """Returns their product, where 0 times anything is 0."""
+    """Returns the product of both arguments, where 0 times infinity is 0."""
     found: Vector = np.multiply(factor, variance, out=np.zeros_like(factor), where=factor > 0)
     return found
 
@@ -170,8 +170,8 @@ _OF_FIT = 0.7
 class UnmeasuredPair:
     """Two attributes that were scored and not measured together.
 
-    ``distance``: noisy, from independence, in records.
-    ``table``: as fitted, in records, shape (size of one, size of the other).
+    ``distance``: the noisy distance from independence, in records.
+    ``table``: the fitted table, in records, with one axis per attribute.
     """
 
     distance: float
@@ -181,19 +181,19 @@ class UnmeasuredPair:
 
     @property
     def size(self) -> float:
-        """The interaction that is expected, in records, in units of Lancaster's expansion."""
-        # Low scores are what is left out: the noise of one may have hidden as much.
+        """The expected interaction, in records, in units of Lancaster's expansion."""
+        # Pairs with low scores are left out: the noise may have hidden a distance of this size.
         distance = math.hypot(max(self.distance, 0.0), self.deviation)
         total = float(self.expected.sum())
         spread = float(np.sqrt(self.expected).sum())
         return _OF_DISTANCE * distance * math.sqrt(total) / max(spread, 1.0)
 
     def invented(self, first: Table, second: Table) -> Vector:
-        """Returns the expected error of the fit's own dependence, shape (rows,), records."""
+        """Returns the expected error of the fitted dependence, shape (rows,), records."""
         return _OF_FIT * np.abs(_sums(self.table - self.expected, first, second))
 
     def lift(self, first: Table, second: Table) -> Vector:
-        """Returns how much more often two sets of codes meet than if they were independent."""
+        """Returns how much more often two sets of codes coincide than under independence."""
         expected = np.maximum(_sums(self.expected, first, second), 1e-9)
         return np.maximum(_sums(self.table, first, second) / expected, 1.0)
 
@@ -208,14 +208,15 @@ def exact_variances(
 ) -> Vector:
     """Returns the variances of unbiased answers, in squared records.
 
-    The total alone sees a constant of each record: of 1 - q it sees 1 less what it sees of q. Of a
-    product a residual sees, of a vector with sum s and squared norm n over d codes, s^2 / d^2 where
-    its attribute was summed out, and n - s^2 / d where it was not.
+    The constant of a query only affects the weight of the total: the total's weight in 1 - q is 1
+    minus the total's weight in q. For a product of vectors with sum s and squared norm n over d
+    codes, the variance of a residual is multiplied by s^2 / d^2 for each attribute that was summed
+    out, and by n - s^2 / d for each other attribute.
 
-    ``queries``: all of the same axes.
+    ``queries``: queries about the same axes.
 
     Returns:
-        shape (num_queries,).
+        The variances, shape (num_queries,).
     """
     axes = queries[0].axes
     own, means = (np.empty((len(axes), len(queries))) for _ in range(2))

@@ -1,20 +1,21 @@
-"""Answers with bounds that are proved, whatever noise chose and whichever answer is shown.
+"""Answers with proved bounds, for any choice that noise made and for either answer shown.
 
-An answer that measured tables cover is wrong by no more than its distance from the unbiased one,
-which is public, and the bound of the latter's noise (``NoiseBounds``). So it does not matter that
-the better of two answers is shown, nor why.
+The error of an answer that measured tables cover is at most the sum of two numbers: the public
+distance of the answer from the unbiased answer, and the bound on the noise of the unbiased answer
+(``NoiseBounds``). So the bound is true for either of the two answers, however the shown one was
+chosen.
 
-A pair that was scored and left out has a noisy distance S from public tables A of independent
-attributes. Of all pairs that were scored no noise is below -B, except with a probability, hence
-whichever of them were left out: the L1 distance of the true table T from A is at most D = S + B,
-and what rounding adds. For a query with values f from l to h, and m in the middle of them,
+A pair that was scored and left out has a noisy distance S from a public table A of independent
+attributes. Except with a stated probability, the noise of every scored pair is at least -B. So, for
+any choice of the pairs that are left out, the L1 distance of the true table T from A is at most
+D = S + B plus the rounding. For a query with values f from l to h, and with m = (l + h) / 2,
 
     |sum f T - sum f A| <= (h - l) / 2 D + |m| |sum T - sum A|,
 
-since T - A weighs f - m by at most its largest size. The sums differ by nothing where the number of
-records is public, else by no more than D, nor than the noise of the number. Where f is nowhere
-negative, an answer is neither; nor is it more than the same sum over one of the attributes, with
-the largest value of the other one: of what few records have there can't be many.
+because |f - m| is at most (h - l) / 2. The sums of T and A are equal if the number of records is
+public; otherwise they differ by at most D, and by at most the noise of the number. If f is never
+negative, then the answer is not negative, and it is at most the same sum over one attribute alone,
+with the largest value for the other attribute.
 """
 
 from __future__ import annotations
@@ -37,11 +38,11 @@ from beam_dp.releases.synthetic_database.measured_tables import IndependentTable
 
 @dataclass(frozen=True, eq=False)
 class ScoredPair:
-    """What a noisy score proves of a pair of attributes.
+    """The bounds that a noisy score proves for a pair of attributes.
 
-    ``table``: A, of independent attributes, in records, shape (size of one, size of the other).
-    ``distance``: D, of the true table from it, at most.
-    ``total_distance``: of the sums of both, at most.
+    ``table``: A, the table of independent attributes, in records, with one axis per attribute.
+    ``distance``: D, the largest L1 distance of the true table from A.
+    ``total_distance``: the largest difference between the sums of the true table and of A.
     """
 
     table: NDArray[np.float64]
@@ -49,9 +50,9 @@ class ScoredPair:
     total_distance: float
 
     def bound(self, query: VectorQuery, value: float, most: float = math.inf) -> float:
-        """Returns how wrong a value may be as the answer of a query about the pair.
+        """Returns a bound on the error of a value as the answer to a query about the pair.
 
-        ``most``: that the answer can be, where f is nowhere negative.
+        ``most``: the largest possible answer, if f is never negative.
         """
         values = query.constant + query.factor * np.multiply.outer(*query.vectors)
         low, high = float(values.min()), float(values.max())
@@ -65,7 +66,7 @@ class ScoredPair:
 
 @dataclass(frozen=True, eq=False)
 class ProvedBounds:
-    """What a synthetic database answers, with bounds where there are any."""
+    """Answers from a synthetic database, with proved bounds if available."""
 
     estimates: Estimates
 
@@ -75,16 +76,16 @@ class ProvedBounds:
         num_answers: int | None = None,
         prefers_fitted: Sequence[bool] | None = None,
     ) -> list[Estimate]:
-        """Returns the better answer of each query, with its bound.
+        """Returns the better answer for each query, with a proved bound if there is one.
 
-        All bounds hold together, except with probability 0.05, for queries that were not chosen
-        by what the release says.
+        All bounds are true together, except with probability 0.05, if the queries were not chosen
+        by looking at the release.
 
-        ``prefers_fitted``: of each query, whether its fitted answer is taken if that has an
-        error bar, even the larger one; by default none is.
+        ``prefers_fitted``: for each query, whether to use a fitted answer that has an error bar,
+        even if the error bar is the larger one; by default, False for all queries.
         """
         estimates, number = self.estimates, num_answers or len(queries)
-        # By what is asked, not by what was left out: that was chosen with noise.
+        # Depends on the queries only, not on the pairs that were left out, which noise chose.
         scored = {each.axes for each in queries} & self._scored.keys()
         probability = FAILURE_PROBABILITY / 2 if scored else FAILURE_PROBABILITY
         pairs = self._pairs(
@@ -113,11 +114,12 @@ class ProvedBounds:
     def _most(
         self, queries: Sequence[VectorQuery], number: int, probability: float
     ) -> Iterator[float]:
-        """What answers of queries about two attributes can be at most, by what is known of each.
+        """Yields the largest possible answers to queries about two attributes.
 
-        ``queries``: only products that are nowhere negative have such an answer.
+        The bound follows from the counts of each attribute alone, and is infinite unless the query
+        is a product; it is only used for products that are never negative.
         """
-        # Both vectors may be below 0 where their product is not: it is that of their sizes.
+        # If a product of two negative values is positive, it is the product of their sizes.
         alone = [
             VectorQuery((axis,), (np.abs(vector),))
             for query in queries
@@ -131,7 +133,7 @@ class ProvedBounds:
             most.append(known.value + of_noise)
         for place, query in enumerate(queries):
             first, second = (float(np.abs(vector).max()) for vector in query.vectors)
-            # A disjunction holds records that are in neither count.
+            # A disjunction counts records that the count of one attribute leaves out.
             is_product = query.constant == 0
             largest = max(0.0, min(most[2 * place] * second, most[2 * place + 1] * first))
             yield largest if is_product else math.inf
@@ -150,7 +152,7 @@ class ProvedBounds:
 
     @cached_property
     def _scored(self) -> dict[Support, float]:
-        """The noisy distance of each pair that was scored, where it is known from what."""
+        """The noisy distance of each scored pair; empty without the independent tables."""
         measured = self.estimates.measured
         if measured is None or measured.distances is None or self._independent is None:
             return {}
@@ -158,18 +160,18 @@ class ProvedBounds:
         return {self.estimates.fitted.domain.axes(names): score for names, score in pairs.items()}
 
     def _pairs(self, wanted: Iterable[Support], probability: float) -> dict[Support, ScoredPair]:
-        """What is proved of pairs, all of them together except with a probability."""
+        """Returns bounds for pairs, which are true together except with a probability."""
         measured, independent = self.estimates.measured, self._independent
         wanted = list(wanted)
         if not wanted or independent is None or measured is None or measured.distances is None:
             return {}
-        # Half of it is the number's, where that is noisy.
+        # If the number of records is noisy, half of the probability is for the number.
         is_public = self.estimates.num_records is not None
         of_scores = measured.distances.noise_bound(probability if is_public else probability / 2)
         of_total = 0.0
         if not is_public:
             ((_, total),) = self.estimates.both([VectorQuery((), ())])
-            assert total is not None  # the first step measures it
+            assert total is not None  # the first step measures the total
             variance = (total.standard_error or 0.0) ** 2
             of_total = self._noise.of((), variance, 1, probability / 2)
             of_total += abs(total.value - independent.num_records)

@@ -1,4 +1,4 @@
-"""Questions of analysts: counts, sums, means, shares and quantiles of some records, in groups."""
+"""Questions about synthetic records: counts, sums, means, shares and quantiles, in groups."""
 
 from __future__ import annotations
 
@@ -28,27 +28,26 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 MAX_GROUPS = 2**16
-# Columns next to answers; a column of labels with one of these names is renamed.
+# The columns of answers; a group column with one of these names is renamed.
 BESIDE_ANSWERS = (
     *("standard_error", "margin", "bound", "within_bins", "low", "high", "error", "reason"),
 )
-_MAX_SHOWN = 50  # rows of a table that is printed
+_MAX_SHOWN = 50  # the number of rows to print
 
 
 @dataclass(frozen=True, repr=False)
 class AnswerTable:
-    """Answers with their error bars, a row a group; it prints as a table.
+    """Answers with error bars, one row per group, printed as a table.
 
-    ``columns``: values by name: those of the groups (with ``_`` behind the name of one that is
-    called as a column of the answers is), then the answer, ``standard_error``, ``margin`` (the
-    answer is within so much of the truth in 95 % of cases), of counts and sums ``bound``
-    (proved: all answers of the table are within theirs, except with probability 0.05; None
-    where none is), ``error`` (exact, approximate or model_based; None where there is no error
-    bar) and ``reason`` (why there is none). Of binned values ``within_bins`` is how far the
-    answer may be off besides, wherever values lie in their bins: an upper bound that holds as
-    often as a margin does.
-    ``num_groups``: how many of the columns name the groups: integers, booleans and texts as the
-    released records hold them, the label of a bin, None for null.
+    ``columns``: the values by column name. First the columns of the groups (with ``_`` after a name
+    that is also the name of a column of answers), then the answer, ``standard_error``, ``margin``
+    (the answer is within the margin of the truth in 95 % of cases), for counts and sums ``bound``
+    (a proved bound: all answers of the table are within their bounds, except with probability 0.05;
+    None without a proof), ``error`` (exact, approximate or model_based; None without an error bar)
+    and ``reason`` (why there is no error bar). For binned values, ``within_bins`` is an upper
+    bound, as reliable as a margin, on the additional error due to unknown positions within bins.
+    ``num_groups``: the number of columns that identify the groups: integers, booleans and strings
+    as in the released records, the label for a bin, None for null.
 
     Example:
         >>> AnswerTable({"sex": ["Female", "Male"], "count": [1094.125, 85.9], "reason": ["", ""]})
@@ -64,7 +63,7 @@ class AnswerTable:
         return len(next(iter(self.columns.values())))
 
     def rows(self) -> Iterator[dict[str, Any]]:
-        """Yields the rows."""
+        """Yields each row as a dictionary by column name."""
         for values in zip(*self.columns.values(), strict=True):
             yield dict(zip(self.columns, values, strict=True))
 
@@ -73,7 +72,7 @@ class AnswerTable:
         for place, (name, values) in enumerate(self.columns.items()):
             if name == "reason" and not any(values):
                 continue
-            # Numbers are aligned on the right.
+            # Numbers are right-aligned.
             is_group = place < self.num_groups
             is_text = is_group or all(isinstance(value, str | None) for value in values)
             written = group_text if is_group else answer_text
@@ -93,17 +92,17 @@ class AnswerTable:
         return pa.table({name: list(values) for name, values in self.columns.items()})
 
     def to_pandas(self) -> Any:
-        """Returns the answers as a frame of pandas."""
+        """Returns the answers as a pandas DataFrame."""
         return self.to_arrow().to_pandas()
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        """Returns what polars, DuckDB and others read of an Arrow table."""
+        """Returns the Arrow stream that polars, DuckDB and other libraries read."""
         return self.to_arrow().__arrow_c_stream__(requested_schema)
 
 
 @dataclass(frozen=True, eq=False)
 class Question:
-    """Some records of a release, perhaps in groups; made by ``SyntheticDatabase.query``.
+    """A question about some records of a release, which ``SyntheticDatabase.query`` returns.
 
     Example:
         >>> young = release.query("sex == 'female' and age < 40")  # doctest: +SKIP
@@ -115,7 +114,7 @@ class Question:
     groups: tuple[str, ...] = ()
 
     def where(self, condition: str) -> Question:
-        """Returns those of the records for which one more condition holds: ``read_condition``."""
+        """Adds a condition, see ``read_condition``, that the records must satisfy."""
         masks = dict(self.masks)
         for axis, mask in read_condition(self._domain, condition).items():
             masks[axis] = masks[axis] & mask if axis in masks else mask
@@ -124,7 +123,7 @@ class Question:
         return replace(self, masks=masks)
 
     def group_by(self, *names: str | list[str] | tuple[str, ...]) -> Question:
-        """Returns the same records in groups: one for each combination of the levels that count."""
+        """Returns the question by group, one group per combination of values in the condition."""
         flat = list[str]()
         for name in names:
             flat.extend(name if isinstance(name, list | tuple) else [name])
@@ -138,15 +137,15 @@ class Question:
         return asked
 
     def count(self) -> AnswerTable:
-        """Returns the numbers of records."""
+        """Returns the number of records in each group."""
         answers = self.bounded.of([*self._counted().values()])
         return self._table("count", answers, has_bounds=True)
 
     def sum(self, name: str) -> AnswerTable:
-        """Returns the sums of a column, of binned values from the middle of their bins.
+        """Returns the sums of a column, with the middle of the bin for binned values.
 
-        A sum is fitted where the mean of its records is, so it is about their number times their
-        mean.
+        A sum is the fitted answer if the mean of the same records is the fitted answer, so a sum is
+        about the number of records times the mean.
         """
         axis, values, widths = self._numbers(name)
         counted = [*self._regular(axis).values()]
@@ -158,7 +157,7 @@ class Question:
         return self._table(f"sum_{name}", answers, within, has_bounds=True)
 
     def mean(self, name: str) -> AnswerTable:
-        """Returns the means of a column, of the records where it is neither null nor other."""
+        """Returns the means of a column over the records whose value is neither null nor other."""
         axis, values, widths = self._numbers(name)
         counted = [*self._regular(axis).values()]
         answers = self._estimates.means(counted, axis, values)
@@ -170,7 +169,7 @@ class Question:
         return self._table(f"mean_{name}", answers, bounds)
 
     def share(self, condition: str) -> AnswerTable:
-        """Returns the shares of the records for which a condition on one attribute holds."""
+        """Returns the shares of the records that satisfy a condition on one attribute."""
         masks = read_condition(self._domain, condition)
         if len(masks) != 1:
             raise InputError("share", condition, "must be a condition on one attribute")
@@ -180,14 +179,14 @@ class Question:
         return self._table("share", answers)
 
     def quantile(self, name: str, share: float) -> AnswerTable:
-        """Returns the values below which a share of the records lie.
+        """Returns the values below which a share of the records is.
 
-        ``share``: above 0, below 1; 0.5 is the median.
+        ``share``: the share, above 0 and below 1; 0.5 gives the median.
 
         Returns:
-            Values, within bins as if they were spread evenly there, and ``low`` and ``high``, which
-            hold the truth in about 95 % of cases: where the share less its margin, and with it, are
-            reached (Woodruff, 1952).
+            Values, interpolated as if records were spread evenly within bins, and ``low`` and
+            ``high``, which enclose the truth in about 95 % of cases: the values at the share minus
+            and plus its margin (Woodruff, 1952).
         """
         checked_number("quantile", share, above=0, below=1)
         axis = self._axis(name, "of")
@@ -232,7 +231,7 @@ class Question:
         return self.masks.get(axis, np.ones(size, np.bool_))
 
     def _counted(self) -> dict[tuple[int, ...], VectorQuery]:
-        """The number of records of each group, by the codes of its attributes."""
+        """Returns the query that counts each group's records, by the codes of the group."""
         axes = [self._axis(name, "group_by") for name in self.groups]
         vectors = {axis: mask.astype(np.float64) for axis, mask in self.masks.items()}
         found = {}
@@ -246,7 +245,7 @@ class Question:
         return found
 
     def _regular(self, axis: int) -> dict[tuple[int, ...], VectorQuery]:
-        """The same, of records where an attribute is neither null nor other."""
+        """Returns the queries of ``_counted`` without records that have null or other here."""
         attribute = self._domain.attributes[axis]
         regular = (np.arange(attribute.size) < attribute.num_levels).astype(np.float64)
         return {
@@ -254,7 +253,7 @@ class Question:
         }
 
     def _numbers(self, name: str) -> tuple[int, Vector, Vector | None]:
-        """A column, its values by code, and half the widths of its bins, where it has bins."""
+        """Returns a column's axis, its values by code and, with bins, half the widths of bins."""
         axis = self._axis(name, "column")
         attribute = self._domain.attributes[axis]
         values = np.zeros(attribute.size)
@@ -263,7 +262,7 @@ class Question:
             return axis, values, None
         if isinstance(attribute, ordered.NumericAttribute):
             edges = np.array(attribute.edges, np.float64)
-            # Of whole numbers the largest below an edge is one less.
+            # For whole numbers, the largest value below an edge is the edge minus one.
             low, high = attribute.whole_ends or (edges[:-1], edges[1:])
             values[: attribute.num_levels] = (low + high) / 2
             widths = np.zeros(attribute.size)
@@ -276,10 +275,11 @@ class Question:
         raise InputError("column", name, condition)
 
     def _summed_widths(self, axis: int, widths: Vector) -> list[float]:
-        """Returns how wrong the sum of each group may be because of positions within bins.
+        """Returns the largest error of each group's sum due to unknown positions within bins.
 
         If the sum of half the widths of the records' bins has no error bar, the bound is the
-        largest half width times the number of records, of the group or else of all groups.
+        largest half width times the number of records in the group or, if that is unknown, in all
+        groups.
         """
         summed = [each.with_vectors({axis: widths}) for each in self._regular(axis).values()]
         counted, everybody = [*self._counted().values()], VectorQuery((), ())
@@ -315,7 +315,7 @@ class Question:
         return self._with_groups(columns)
 
     def _with_groups(self, answers: Mapping[str, Sequence[Any]]) -> AnswerTable:
-        """Returns the answers with the values of their groups, in columns with distinct names."""
+        """Returns the answers with the columns of their groups; all column names are distinct."""
         domain, columns = self._domain, dict[str, Sequence[Any]]()
         groups = [*self._counted()]
         for place, name in enumerate(self.groups):
@@ -327,7 +327,7 @@ class Question:
 
 
 def answer_text(value: str | float | None) -> str:
-    """Returns a number or a text as people read it."""
+    """Returns a number or a string formatted for people."""
     if isinstance(value, str) or value is None:
         return value or ""
     if not math.isfinite(value):
@@ -336,7 +336,7 @@ def answer_text(value: str | float | None) -> str:
 
 
 def group_text(value: str | float | None) -> str:
-    """Returns the value of a group as people read it.
+    """Returns the value of a group formatted for people.
 
     Example:
         >>> group_text(None), group_text(True), group_text(12345)
@@ -348,14 +348,14 @@ def group_text(value: str | float | None) -> str:
 
 
 def _values_of(attribute: Attribute, codes: Sequence[int]) -> list[Any]:
-    """Values of some codes in the type of the released records; of a bin, its label."""
+    """Returns the values for some codes in the type of released records; for bins, the labels."""
     if isinstance(attribute, ordered.BinnedAttribute):
         return [None if code == attribute.null_code else attribute.label(code) for code in codes]
     return [*column_values(attribute, codes)]
 
 
 def _most(answer: Estimate) -> float:
-    """Returns what a count exceeds in one of 40 cases; infinite if unknown."""
+    """Returns the number that the true count exceeds in one of 40 cases; infinite if unknown."""
     return math.inf if answer.margin is None else max(answer.value, 0.0) + answer.margin
 
 
@@ -368,7 +368,7 @@ def _indicator(size: int, code: int) -> NDArray[np.float64]:
 def _reached(
     attribute: ordered.OrderedAttribute, below: Sequence[Estimate], share: float
 ) -> tuple[float, float, float]:
-    """Returns the value at a share of the records, and at the ends of its error bar."""
+    """Returns the values at a share of the records and at both ends of the error bar."""
     if any(math.isnan(each.value) for each in below):  # there are no records
         return math.nan, math.nan, math.nan
     margins = np.array([each.margin or 0.0 for each in below])

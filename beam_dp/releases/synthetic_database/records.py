@@ -1,15 +1,15 @@
-"""Released records as columns of codes, with their row order, file names and marginals.
+"""Released records as columns of codes, with the row order, file names and marginals.
 
-A release holds its distinct records by code, and how many rows equal each. Rows in that order would
-mislead anyone who takes the first of them. The bits that shuffle them are expanded from the draw's
-id, which is 128 bits of the operating system's entropy, drawn independently of all records, and
-public on the card. So the order says nothing that the codes and counts do not say, and it is the
-same whenever a draw is written or read.
+A release stores its distinct records by code, with a count of equal rows. Rows in the order of
+codes would mislead anyone who only takes the first rows, so rows are shuffled. The random bits are
+expanded from the draw's id, which is 128 bits of the operating system's entropy, independent of all
+records, and public on the card. So the order reveals nothing beyond the codes and counts, and
+writing or reading a draw again gives the same order.
 
-Each row goes to one of two halves by a fair coin until a part is small; each part is then shuffled
-by itself (Rao, 1961; Sandelius, 1962). All orders are equally likely, and only one part is in
-memory at a time. The coins of equal rows are tossed together: a count is split by a binomial
-number, the number of ones among that many random bits.
+A fair coin sends each row to one of two halves, repeatedly, until a part is small; each part is
+then shuffled alone (Rao, 1961; Sandelius, 1962). All orders are equally likely, and only one part
+is in memory at a time. The coins of equal rows are tossed together: a count is split by a binomial
+number, the number of ones among as many random bits as the count.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ Codes = tuple[NDArray[Any], ...]
 Names = tuple[str, ...]
 Table = NDArray[np.float64]
 
-# The released value of a bin: drawn uniformly from the bin, or its middle.
+# The released value of a bin: a uniform draw from the bin, or the middle of the bin.
 WITHIN_BINS = ("uniform", "midpoint")
-# With more values than this, the middle of each bin is released: a drawn value takes 8 bytes in
-# memory and in the file, and equal records almost none.
+# With more values than this, the middle of each bin is released, because a drawn value takes 8
+# bytes in memory and in the file, while equal records take almost no space.
 MAX_BIN_VALUES = 2**25
-# Distinct records of parts of a file, before they are joined.
+# The number of distinct records from parts of a file to collect before joining the parts.
 _MOST_WAITING = 2**20
 _AVRO_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 OUTSIDE = "has a value outside its domain"
@@ -61,14 +61,14 @@ def code_type(size: int) -> np.dtype[Any]:
 def distinct_records(
     domain: Domain, codes: Sequence[NDArray[Any]], counts: NDArray[np.int64] | None = None
 ) -> tuple[Codes, NDArray[Any]]:
-    """Returns the distinct records among many, in the order of a release, and how many of each.
+    """Returns the distinct records in the order of a release, and the number of equal records.
 
-    ``codes``: one array of shape (n,) an attribute, integers in ``0..size-1``, in any order.
-    ``counts``: shape (n,), the number of records that each represents; by default one.
+    ``codes``: one array of shape (n,) per attribute, integers in ``0..size-1``, in any order.
+    ``counts``: the number of records per row, shape (n,); by default one.
 
     Returns:
-        One array of shape (m,) an attribute, the smallest unsigned type that holds its codes, in
-        ascending lexicographic order; and shape (m,), int64, how many records equal each.
+        One array of shape (m,) per attribute, in the smallest unsigned type for the codes, with
+        rows in ascending lexicographic order; and the counts of equal records, shape (m,), int64.
 
     Example:
         >>> from beam_dp.domain.files import read_domain
@@ -99,14 +99,14 @@ def distinct_records(
 
 
 def lexicographic_order(words: Sequence[NDArray[np.int64]]) -> NDArray[np.intp]:
-    """Returns the places of records in ascending order, equal ones as they were given."""
+    """Returns the places of records in ascending order; equal records stay in the given order."""
     return np.lexsort(words[::-1]) if len(words) > 1 else np.argsort(words[0], kind="stable")
 
 
 class ReadRecords:
-    """Collects records, part by part and in any order, as the fields of a release.
+    """Collects records, in parts and in any order, into the fields of a release.
 
-    Rows without drawn values are counted part by part; rows with values are all kept.
+    Rows without drawn values are counted part by part; rows with drawn values are all kept.
     """
 
     def __init__(self, domain: Domain) -> None:
@@ -118,7 +118,7 @@ class ReadRecords:
         self._num_distinct = 0
 
     def add(self, codes: Sequence[NDArray[Any]], counts: NDArray[np.int64] | None = None) -> None:
-        """Adds records without values, each as often as ``counts`` states, by default once."""
+        """Adds records without drawn values, ``counts`` times each or, by default, once."""
         self._append(*distinct_records(self._domain, codes, counts))
         self._num_waiting += len(self._counts[-1])
         if self._num_waiting > _MOST_WAITING + self._num_distinct:
@@ -127,7 +127,7 @@ class ReadRecords:
             self._num_waiting, self._num_distinct = 0, len(numbers)
 
     def add_rows(self, codes: Sequence[NDArray[Any]], values: Mapping[str, NDArray[Any]]) -> None:
-        """Adds rows with the values that were drawn within their bins."""
+        """Adds rows with values that were drawn within the rows' bins."""
         self._append(codes, np.ones(len(codes[0]), np.int64))
         for name, drawn in values.items():
             self._values.setdefault(name, []).append(drawn)
@@ -155,20 +155,20 @@ RECORDS_FORMATS = ("avro", "parquet", "csv")
 
 
 def check_records_format(domain: Domain, records_format: str) -> None:
-    """Refuses an unknown format, or one that cannot contain the records of a domain."""
+    """Raises InputError if a format is unknown or can't represent the records of a domain."""
     check_choice("records_format", records_format, RECORDS_FORMATS)
     texts = [*domain.names]
     for attribute in domain:
         if isinstance(attribute, ListedAttribute):
             texts += [str(value) for value, _ in attribute.listed()]
-    # Others read CSV line by line.
+    # Other programs read CSV line by line.
     if records_format == "csv" and any("\n" in text or "\r" in text for text in texts):
         condition = "must be avro or parquet: a name or a value of the domain has a line break"
         raise InputError("records_format", records_format, condition)
 
 
 def num_bin_values(domain: Domain, num_records: int) -> int:
-    """Returns the number of values within bins that the records of a domain have."""
+    """Returns the number of values to draw within bins: one per record and binned attribute."""
     return num_records * sum(isinstance(attribute, BinnedAttribute) for attribute in domain)
 
 
@@ -217,7 +217,7 @@ def checked_codes(domain: Domain, codes: Sequence[Any], num_distinct: int) -> Co
 
 
 def _is_ascending(columns: Sequence[NDArray[Any]], num_distinct: int) -> bool:
-    """Whether each record is, lexicographically, greater than the one before it."""
+    """Returns whether the records are in strictly ascending lexicographic order."""
     tied = np.ones(max(0, num_distinct - 1), bool)
     for column in columns:
         if (tied & (column[:-1] > column[1:])).any():
@@ -228,13 +228,13 @@ def _is_ascending(columns: Sequence[NDArray[Any]], num_distinct: int) -> bool:
     return not tied.any()
 
 
-# Another number would put the rows of existing draws in another order.
+# A different number would change the row order of existing draws.
 _BLOCK_ROWS = 2**18
 _ONES = np.array([word.bit_count() for word in range(2**16)], np.uint8)
 
 
 class RowBlock(NamedTuple):
-    """Consecutive rows: the place of each record in ``distinct``, and values drawn within bins."""
+    """Consecutive rows: the place of each row's record in ``distinct``, and the drawn values."""
 
     distinct: NDArray[np.int64]
     which: NDArray[np.int64]
@@ -242,14 +242,14 @@ class RowBlock(NamedTuple):
 
     @property
     def records(self) -> NDArray[np.int64]:
-        """The record of each row, as a place in the release's ``codes``."""
+        """The place of each row's record in the release's ``codes``."""
         return self.distinct[self.which]
 
 
 def row_blocks(
     counts: NDArray[np.int64], draw_id: str, bin_values: Mapping[str, NDArray[Any]]
 ) -> Iterator[RowBlock]:
-    """Yields the rows of a release in their order, up to 2^18 at once."""
+    """Yields the rows of a release in order, at most 2^18 rows at once."""
     following = np.cumsum(counts) - counts if bin_values else None
     for distinct, which in _shuffled(counts, draw_id):
         values = {}
@@ -270,7 +270,7 @@ def _shuffled(
         num_rows = int(counts.sum())
         if num_rows <= _BLOCK_ROWS:
             which = np.repeat(np.arange(len(counts)), counts)
-            # Two words are equal with a chance of 2^-30 a block: not worth a slower sort.
+            # A block contains two equal words with probability 2^-30, too rarely for a slower sort.
             yield distinct, which[np.argsort(bits(num_rows, "<u8"))]
             continue
         heads = _num_heads(counts, bits)
@@ -307,7 +307,7 @@ def _num_heads(
 
 
 def _words(name: str, number: int, kind: str) -> NDArray[Any]:
-    """Returns a number of words of bits, expanded from a name."""
+    """Returns ``number`` words of pseudorandom bits, expanded from a name."""
     size = np.dtype(kind).itemsize
     return np.frombuffer(hashlib.shake_128(name.encode()).digest(number * size), kind)
 
@@ -318,14 +318,14 @@ def records_file(draw_id: str, records_format: str = "avro") -> str:
 
 
 def avro_names(names: tuple[str, ...]) -> tuple[str, ...]:
-    """Returns a distinct name that Avro allows for each; allowed ones stay as they are.
+    """Returns distinct valid Avro names for some names; valid names are unchanged.
 
     Example:
         >>> avro_names(("age", "in/out of bed", "in out of bed", "2nd"))
         ('age', 'in_out_of_bed', 'in_out_of_bed_2', '_2nd')
     """
     taken = {name for name in names if _AVRO_NAME.fullmatch(name)}
-    numbers: dict[str, int] = {}  # so that many like names take no quadratic time
+    numbers: dict[str, int] = {}  # avoids quadratic time for many similar names
     mapped = []
     for name in names:
         if not _AVRO_NAME.fullmatch(name):
@@ -341,7 +341,7 @@ def avro_names(names: tuple[str, ...]) -> tuple[str, ...]:
 
 
 class Records(NamedTuple):
-    """Records of a file, as the fields of ``SyntheticDatabase`` of these names."""
+    """Records from a file, as the fields of ``SyntheticDatabase`` with the same names."""
 
     codes: Codes
     counts: NDArray[np.int64]
@@ -349,7 +349,7 @@ class Records(NamedTuple):
 
 
 def number_levels(attribute: Attribute, numbers: NDArray[Any]) -> NDArray[np.int64]:
-    """Returns the level of each number: an integer, or a value that was drawn within a bin."""
+    """Returns the code of each number: an integer, or a value that was drawn within a bin."""
     if isinstance(attribute, IntegerAttribute):
         is_level = (attribute.minimum <= numbers) & (numbers <= attribute.maximum)
         levels = np.where(is_level, numbers, attribute.minimum) - attribute.minimum
@@ -375,7 +375,7 @@ class FittedTables:
 
     @property
     def scale(self) -> float:
-        """How many records each released one stands for."""
+        """The number of records that each released record represents."""
         return self.num_represented / max(int(self.counts.sum()), 1)
 
     def marginals(self, wanted: Iterable[Names]) -> dict[Names, Table]:
@@ -401,7 +401,7 @@ class FittedTables:
         return any(set(held) <= set(names) for held in self.record_tables)
 
     def record_marginal(self, names: Sequence[str]) -> NDArray[np.int64]:
-        """Returns a marginal of the records, one axis a name in the order given."""
+        """Returns a marginal of the records, with one axis per name, in the given order."""
         domain = self.domain.restrict(names)
         if domain.num_cells > MAX_CELLS:
             raise InputError("marginal", list(names), f"must have at most 2^28 = {MAX_CELLS} cells")

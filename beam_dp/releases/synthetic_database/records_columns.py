@@ -1,7 +1,7 @@
 """Records of a synthetic database as Parquet or CSV, written and read batch by batch.
 
-The rows are those of the Avro file, in the same order, in the types of ``releases.arrow``. What is
-read is mapped back to levels, and must be exactly what would be written of these.
+The rows are the rows of the Avro file, in the same order, in the types of the module ``arrow``.
+Reading maps values back to codes, and requires that writing these codes gives the same values.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ if TYPE_CHECKING:
 
 _ROWS = 2**14
 _CSV_BYTES = 2**22
-_NUMBER_BYTES = 64  # of a number, a date or a time, and more than of these
+_NUMBER_BYTES = 64  # an upper bound for a number, a date or a time
 
 
 def columns_bytes(release: SyntheticDatabase) -> bytes:
-    """Returns the file of records in the release's format: the same with the same pyarrow."""
+    """Returns the file of records; a release has the same bytes with the same pyarrow version."""
     import pyarrow as pa
     import pyarrow.csv
     import pyarrow.parquet
@@ -51,7 +51,7 @@ def columns_bytes(release: SyntheticDatabase) -> bytes:
     if release.records_format == "csv":
         writer = pa.csv.CSVWriter(file, schema)
     else:
-        # Equal values of a column are stored once as it is.
+        # Parquet's dictionary encoding already stores equal values of a column only once.
         writer = pa.parquet.ParquetWriter(
             file, schema, compression="zstd", write_statistics=False, store_schema=False
         )
@@ -96,13 +96,12 @@ def _parquet(data: bytes, domain: Domain) -> Iterator[pa.RecordBatch]:
     schema = arrow_schema(domain)
     texts = [field.name for field in schema if pa.types.is_string(field.type)]
     with _told_as("is not a Parquet file that can be read"):
-        # Texts stay in their dictionaries: a long text in every row is not copied.
+        # Strings stay dictionary-encoded, so that a long string in every row is not copied.
         file = pa.parquet.ParquetFile(pa.BufferReader(data), read_dictionary=texts)
-        # What its metadata says of columns is left alone: where that is damaged, asking for it ends
-        # the process.
+        # The columns' metadata is not accessed, because accessing damaged metadata crashes Python.
         _check_schema(file.schema_arrow, schema)
         for batch in file.iter_batches(batch_size=_ROWS):
-            batch.validate(full=True)  # a reader does not look at indices, nor for UTF-8
+            batch.validate(full=True)  # pyarrow's reader checks neither indices nor UTF-8
             yield batch
 
 
@@ -116,7 +115,7 @@ def _csv(data: bytes, domain: Domain) -> Iterator[pa.RecordBatch]:
         if isinstance(attribute, ListedAttribute):
             listed = (str(value) for value, _ in attribute.listed())
             texts.append(max(listed, key=len, default=""))
-    # A record must fit a block, with each quotation mark doubled and four bytes a character.
+    # A record must fit in a block, with doubled quotation marks and four bytes per character.
     longest = sum(8 * len(text) + _NUMBER_BYTES for text in texts)
     with _told_as("is not a CSV file of its domain"):
         reader = pa.csv.open_csv(
@@ -138,7 +137,7 @@ def _csv(data: bytes, domain: Domain) -> Iterator[pa.RecordBatch]:
 
 @contextlib.contextmanager
 def _told_as(condition: str) -> Iterator[None]:
-    """Turns any error of a library about a damaged file into one refusal."""
+    """Converts any error of a library about a damaged file into a DamagedFileError."""
     import pyarrow as pa
 
     try:
@@ -158,14 +157,14 @@ def _check_schema(found: pa.Schema, expected: pa.Schema) -> None:
 def _levels(
     attribute: Attribute, column: pa.Array, is_drawn: bool
 ) -> tuple[NDArray[np.int64], NDArray[Any]]:
-    """Returns the code of each value of a column, and the value where it was drawn, else 0."""
+    """Returns the code of each value of a column, and the drawn values or 0."""
     import pyarrow as pa
 
     indices = None
     if pa.types.is_dictionary(column.type):
         if column.indices.null_count and not attribute.nullable:
             raise DamagedFileError(OUTSIDE)
-        # Each text once, and null behind them.
+        # The array contains each distinct string once, followed by null.
         indices = column.indices.fill_null(len(column.dictionary)).to_numpy(zero_copy_only=False)
         column = pa.concat_arrays([column.dictionary, pa.nulls(1, column.dictionary.type)])
         column = column.slice(0, len(column) if attribute.nullable else len(column) - 1)
@@ -179,9 +178,10 @@ def _levels(
 def _codes(
     attribute: Attribute, column: pa.Array, is_drawn: bool
 ) -> tuple[NDArray[np.int64], NDArray[Any]]:
-    """The codes of values, and numbers as of ``_levels``.
+    """Returns the codes of values, and the numbers of ``_levels``.
 
-    A text of a list that has no level has any code; of all else it is an error.
+    An unknown string of a list attribute gets an arbitrary code; any other unknown value raises an
+    error.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -208,7 +208,7 @@ def _codes(
 
 
 def _numbers(attribute: Attribute, values: pa.Array) -> NDArray[Any]:
-    """Values of one level each as the numbers that ``BinnedAttribute.values_within`` returns."""
+    """Returns values as numbers in the form of ``BinnedAttribute.values_within``."""
     import pyarrow as pa
 
     is_whole = not isinstance(attribute, BinnedAttribute) or attribute.whole_ends is not None

@@ -1,4 +1,4 @@
-"""Synthetic databases: released records, and the distribution that they come from."""
+"""Synthetic databases: released records, and the distribution that the records come from."""
 
 from __future__ import annotations
 
@@ -43,48 +43,50 @@ if TYPE_CHECKING:
 
 Names = tuple[str, ...]
 
-# What ``SmallDB`` calls it among its noise.
+# The name of the record count in the noise of ``SmallDB``.
 NUM_RECORDS = "number of records"
 _ERROR_FIELDS = ("standard_error", "bound", "failure_probability")
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class SyntheticDatabase(Release):
-    """A release: everything here is public, and may be copied and queried at no further cost.
+    """A public release of synthetic records, to be copied and queried at no further privacy cost.
 
     Args:
-        domain: the universe, indexed.
-        workload: the marginals that it was made for.
-        guarantee: what was promised to the people in the data.
-        mechanism: name of the mechanism that made it.
-        num_records: number of released records; public, or a noisy count that was paid for.
-        num_records_is_public: which of the two it is.
-        num_represented: number of records that the released ones represent, if those are fewer:
-            answers are scaled to it. By default the number of released records.
-        queries: linear queries that it was made for, where these are not all cells of marginals.
-        query_error: of every answer to these: bound, failure_probability.
+        domain: the domain of the records.
+        workload: the marginals that the release was made for.
+        guarantee: the privacy guarantee for the people in the data.
+        mechanism: the name of the mechanism that made the release.
+        num_records: the number of released records: a public number, or a paid noisy count.
+        num_records_is_public: True if ``num_records`` is a public number, False if it is noisy.
+        num_represented: the number of records that answers are scaled to, if the released records
+            are fewer. By default, the number of released records.
+        queries: the linear queries that the release was made for, if not all cells of marginals.
+        query_error: the ``bound`` on the errors of these queries, and its ``failure_probability``.
         codes: the distinct released records, in ascending lexicographic order: one array of shape
-            (m,) an attribute, kept in the smallest unsigned type that holds its codes.
-        counts: shape (m,), int64, how many records equal each, >= 1; sums to ``num_records``.
-        bin_values: of each attribute with bins the released value of each record, shape
-            (num_records,), in the order of ``codes``, and of equal records in that of ``rows``:
-            int64 where values are whole numbers or times, else float64, and 0 where the record is
-            in no bin. Empty where the middle of a bin stands for all of it.
-        potentials: attribute names in domain order with a table of logarithms, float64, finite,
-            one axis an attribute. The hypothesis weighs possible cells by exp of their sum.
-        record_tables: attribute sets whose noisy tables the records were fitted to and the
-            hypothesis was not. The records answer for them and for what holds them.
-        draw_id: names this one draw of noise; 32 hexadecimal digits.
-        noise: what was added to which tables, as the card states it.
-        errors: for marginals of the workload, and those inside them: standard_error, bound,
-            failure_probability.
-        plan: the mechanism's public parameters.
-        fit: how well the hypothesis fits the noisy measurements.
-        versions: of the libraries that made it.
-        left_out: noisy counts of the records outside the domain, where they were paid for.
-        measurements: the noisy tables that it was made from, which ``noise`` describes; None where
-            it was not made from tables, or by a version that did not keep them.
-        records_format: of the file of records, one of ``RECORDS_FORMATS``.
+            (m,) per attribute, in the smallest unsigned type for the attribute's codes.
+        counts: the number of rows equal to each distinct record, shape (m,), int64, >= 1; the sum
+            is ``num_records``.
+        bin_values: for each attribute with bins the released values, shape (num_records,), in the
+            order of ``codes`` and, for equal records, in the order of ``rows``: int64 for whole
+            numbers and times, else float64; 0 if the record is outside the bins. Empty if the
+            release states the middle of each bin instead.
+        potentials: pairs of attribute names in domain order and a table of finite logarithms,
+            float64, one axis per attribute. The hypothesis weighs a possible cell by exp of the sum
+            of the tables.
+        record_tables: attribute sets whose noisy tables were fitted by the records, not by the
+            hypothesis. Queries on these sets, or on supersets, are answered from the records.
+        draw_id: the id of this draw of noise; 32 hexadecimal digits.
+        noise: the noise of each measured table, as stated on the card.
+        errors: the standard_error, bound and failure_probability for the marginals of the workload
+            and for marginals inside these.
+        plan: the public parameters of the mechanism.
+        fit: statements about how well the hypothesis fits the noisy measurements.
+        versions: the versions of the libraries that made the release.
+        left_out: noisy counts of the records outside the domain, if the budget paid for counts.
+        measurements: the noisy tables that ``noise`` describes; None if the release was not made
+            from tables, or was made by a version that did not keep tables.
+        records_format: the format of the file of records, one of ``RECORDS_FORMATS``.
 
     Raises:
         InputError: if a field is not as described.
@@ -191,14 +193,14 @@ class SyntheticDatabase(Release):
         A marginal whose cells each have an error bar is ``query().group_by("age", "sex").count()``.
 
         Args:
-            workload: any marginals of the release's domain, also ones it was not made for.
+            workload: any marginals of the release's domain.
 
         Returns:
-            One answer a marginal, in workload order. The errors are those that the release states
-            for this marginal; None for one that it was not made for.
+            One answer per marginal, in workload order, with the error that the release states for
+            the marginal; None if the release was not made for the marginal.
 
         Raises:
-            InputError: if it is of another domain, or needs more than 2^28 cells at once.
+            InputError: if the domain differs, or if more than 2^28 cells are needed at once.
         """
         self._check_domain(workload)
         tables = self.fitted.marginals(workload)
@@ -207,18 +209,17 @@ class SyntheticDatabase(Release):
         ]
 
     def answer_queries(self, queries: Iterable[LinearQuery]) -> list[Estimate]:
-        """Returns answers to linear queries of the release's domain, in records.
+        """Returns answers to linear queries about the release's domain, in records.
 
         Args:
-            queries: any. Each gets the better of two answers, from the noisy tables or from what
-                was fitted to them, with its error: see ``estimates``. Those that the release was
-                made for get the bound that it states.
+            queries: any queries. An answer comes from the noisy tables or from the fitted
+                distribution, whichever is better, with its error: see ``estimates``. Queries that
+                the release was made for get the stated bound.
 
         Raises:
-            InputError: if a query is of another domain, or concerns more than 2^28 cells.
+            InputError: if a query has another domain, or concerns more than 2^28 cells.
 
-        Cost: the tables of all sets of attributes that are asked about; about 100 microseconds a
-            query.
+        Cost: the tables of all queried sets of attributes; about 100 microseconds per query.
         """
         asked = list(queries)
         for query in asked:
@@ -243,14 +244,14 @@ class SyntheticDatabase(Release):
         return found
 
     def query(self, condition: str | None = None) -> Question:
-        """Returns the records for which a condition holds, to be counted, grouped and averaged.
+        """Returns a question about the records that satisfy a condition: counts, means, groups.
 
         Args:
-            condition: such as ``"sex == 'female' and age < 40"``: see ``read_condition``; by
-                default all records.
+            condition: a condition such as ``"sex == 'female' and age < 40"`` (``read_condition``);
+                by default, all records.
 
         Raises:
-            InputError: naming ``where``, if the condition is invalid.
+            InputError: if the condition is invalid; the error names ``where``.
 
         Example:
             >>> release.query("age < 40").group_by("sex").count().to_pandas()  # doctest: +SKIP
@@ -260,40 +261,40 @@ class SyntheticDatabase(Release):
 
     @cached_property
     def fitted(self) -> FittedTables:
-        """Marginals of the hypothesis or the records."""
+        """The marginals of the hypothesis or of the records."""
         records = self.codes, self.counts, self.represented
         return FittedTables(self.domain, self.potentials, self.record_tables, *records)
 
     @cached_property
     def estimates(self) -> Estimates:
-        """Answers to weighted sums, with their errors."""
+        """Answers to weighted sums, with errors."""
         public = self.num_records if self.num_records_is_public else None
         return Estimates(self.fitted, self.measurements, public)
 
     @cached_property
     def bounded(self) -> ProvedBounds:
-        """The same answers with proved bounds."""
+        """The answers of ``estimates``, with proved bounds."""
         return ProvedBounds(self.estimates)
 
     def _explicit(self, query: LinearQuery) -> float:
-        """A query by its value at every cell, from the hypothesis."""
+        """Returns the answer of the hypothesis to a query whose values are listed by cell."""
         (marginal,) = self.answer(Workload(self.domain, (self.domain.names,)))
         return query.mean(marginal.values.ravel() / self.represented) * self.represented
 
     @property
     def within_bins(self) -> str:
-        """``"uniform"`` where values were drawn within bins, else ``"midpoint"``."""
+        """``"uniform"`` if values were drawn within bins, else ``"midpoint"``."""
         return "uniform" if self.bin_values else "midpoint"
 
     @property
     def represented(self) -> int:
-        """Number of records that the released ones represent."""
+        """The number of records that the released records represent."""
         return self.num_records if self.num_represented is None else self.num_represented
 
     def noisy_number(self) -> tuple[float, float] | None:
-        """See ``Release``; the number of represented records, if those are more."""
+        """See ``Release``; the number is the number of represented records."""
         if self.num_represented is not None:
-            # Chosen records represent a number that had noise of its own, or was public.
+            # SmallDB's records represent a number that is public or has its own noise.
             scales = [each["scale"] for each in self.noise if each.get("what") == NUM_RECORDS]
             error = math.sqrt(noise_variance("discrete_laplace", scales[0])) if scales else None
         elif self.num_records_is_public:
@@ -303,34 +304,34 @@ class SyntheticDatabase(Release):
         return None if error is None else (self.represented, error)
 
     def record_marginal(self, names: Sequence[str]) -> NDArray[np.int64]:
-        """Returns a marginal of the released records: one axis a name, in the order given.
+        """Returns a marginal of the released records, with one axis per name, in the given order.
 
         Args:
-            names: attributes, each once.
+            names: distinct attribute names.
 
         Returns:
-            int64, records.
+            The numbers of records, int64.
 
         Raises:
             InputError: if a name is unknown or given twice, or the marginal has more than 2^28
                 cells.
 
-        Cost: about 20 ns a distinct record.
+        Cost: about 20 ns per distinct record.
         """
         return self.fitted.record_marginal(names)
 
     def rows(self) -> Iterator[RowBlock]:
-        """Yields the released records in their order, block by block, as codes.
+        """Yields the released records in the order of the release, block by block, as codes.
 
-        The order is random and belongs to the draw: see ``records.py``.
+        The order is random, but fixed for a draw: see ``records.py``.
         """
         return row_blocks(self.counts, self.draw_id, self.bin_values)
 
     def records(self, batch_size: int = 65_536) -> Iterator[dict[str, list[Value]]]:
-        """Yields the released records in their order, as columns of values by attribute name.
+        """Yields the released records in the order of the release, as columns of values by name.
 
         Args:
-            batch_size: records in each batch but the last, >= 1.
+            batch_size: the number of records in each batch except the last batch, >= 1.
         """
         waiting: list[list[NDArray[Any]]] = []
         for block in self.rows():
@@ -344,7 +345,7 @@ class SyntheticDatabase(Release):
             yield self._batch(waiting[0])
 
     def _batch(self, rows: Sequence[NDArray[Any]]) -> dict[str, list[Value]]:
-        """Columns of values, given of each row the place of its record, and the drawn values."""
+        """Returns columns of values, given the place of each row's record and the drawn values."""
         drawn = dict(zip(self.bin_values, rows[1:], strict=True))
         batch = {}
         for attribute, column in zip(self.domain, self.codes, strict=True):
@@ -358,16 +359,16 @@ class SyntheticDatabase(Release):
         return batch
 
     def arrow_tables(self) -> Iterator[pa.Table]:
-        """Yields ``to_arrow`` block by block."""
+        """Yields the table of ``to_arrow`` block by block."""
         for block in self.rows():
             codes = [column[block.records] for column in self.codes]
             yield arrow_table(self.domain, codes, block.values)
 
     def to_arrow(self) -> pa.Table:
-        """Returns the released records in their order, one column an attribute.
+        """Returns the released records in the order of the release, one column per attribute.
 
-        Values are of the attribute's own type, and null is null. Where they are of several types,
-        as numbers beside ``"other"`` are, all of them are texts.
+        A column has the type of the attribute's values, and null is null. If the values have
+        several types, such as numbers and ``"other"``, all values of the column are strings.
         """
         check_arrow()
         import pyarrow as pa
@@ -375,7 +376,7 @@ class SyntheticDatabase(Release):
         return pa.concat_tables(self.arrow_tables())
 
     def to_pandas(self) -> Any:
-        """Returns the released records as a pandas frame: ``to_arrow``, as pyarrow converts it.
+        """Returns the released records as a pandas DataFrame, converted from ``to_arrow``.
 
         Raises:
             ModuleNotFoundError: if pandas is not installed.
@@ -383,7 +384,7 @@ class SyntheticDatabase(Release):
         return self.to_arrow().to_pandas()
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        """Hands the released records to any library that reads Arrow's C stream.
+        """Returns the released records for any library that reads Arrow's C stream.
 
         Example:
             >>> polars.DataFrame(release)  # doctest: +SKIP

@@ -1,4 +1,4 @@
-"""The steps of a mechanism for synthetic databases, as a card or a plan states them."""
+"""The steps of a mechanism for synthetic databases, from the statements of a card or plan."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from beam_dp.releases.synthetic_database.measured_tables import MeasuredTable
 from beam_dp.verification.steps import LAPLACE, Step, above, gaussian_step, number, positive
 from beam_dp.verification.verdict import Figures, check_fields
 
-# Up to this many attributes, all patterns of agreement of two records are tried.
+# Up to this many attributes, all patterns of agreement between two records are tried.
 _MAX_PATTERNS = 20
 _LABELS = ("calibration", "strategy")
 _ROUNDS = ("num_rounds", "num_units", "selection_scale", "distribution", "measurement_scale")
@@ -57,7 +57,7 @@ _STOPS = (
     *("stop_below", "stop_threshold_scale", "stop_question_scale"),
     *("score_grid", "bound_when_stopped", "failure_probability"),
 )
-# Of a ledger's entry, of public records, and of the window that a database is of.
+# Optional fields: a ledger's entry, public records to start from, and the window of a database.
 _ANY = ("ledger_release", "start_from", "windows")
 STRATEGIES = tuple(_STATED)
 
@@ -69,13 +69,13 @@ def table_steps(
     what: str = "measure",
     max_unit_cost: float | None = None,
 ) -> list[Step]:
-    """Returns the steps that measure some tables: one for each kind and noise.
+    """Returns the steps that measure some tables: one step for each kind of table and of noise.
 
     A record is in one cell of each table. So k records of a unit move a table by k in L1 norm and
-    by k in L2 norm; where they are replaced, by 2 k and by sqrt(2) k. What one record moves of
-    residuals follows from the sizes of the attributes; what a replacement moves, from the
-    attributes in which the two records agree. Records of a unit that are kept up to the cost of C
-    equal ones move residuals with Gaussian noise as C of them do: that is what cost means.
+    by k in L2 norm; if the unit is replaced, by 2 k and by sqrt(2) k. The change of residuals by
+    one record follows from the sizes of the attributes; the change by a replacement follows from
+    the attributes in which the two records agree. If a unit's records are limited to the cost of C
+    equal records, the unit moves residuals with Gaussian noise at most as much as C equal records.
     """
     found = []
     for kind in ("table", "residual"):
@@ -96,13 +96,14 @@ def table_steps(
 def largest_change(
     domain: Domain, weighted: Iterable[tuple[tuple[int, ...], Fraction]], neighboring: Neighboring
 ) -> Fraction:
-    """Returns what sum of weights x (L2 change of a residual)^2 no record exceeds, in records.
+    """Returns a bound, for any record, on the sum of weight x (L2 change of a residual)^2.
 
-    One record's residual has the squared norm prod(1 - 1 / size); two have the inner product of
-    factors 1 - 1 / size where they agree, and -1 / size where they do not. A record that is
-    replaced may also come from outside the domain, or go there.
+    The residual of one record has the squared norm prod(1 - 1 / size). The inner product of the
+    residuals of two records has a factor 1 - 1 / size for each attribute in which the records
+    agree, and -1 / size for each other attribute. A replacement may also add a record to the domain
+    or remove a record from it.
 
-    ``weighted``: axes of the residuals, ascending, with their weights.
+    ``weighted``: the ascending axes of each residual, with the weight of the residual.
     """
     entries = list(weighted)
     one = Fraction(0)
@@ -115,8 +116,8 @@ def largest_change(
         supports = [axes for axes, _ in entries]
         bound = least_overlap(domain.shape, supports, [float(weight) for _, weight in entries])
         return max(one, 2 * one - 2 * Fraction(bound))
-    # By pattern of agreement, a bit an attribute: first the weights of the sets, each then turned
-    # into what they come to where two records agree exactly there.
+    # Indexed by pattern, with one bit per attribute: first the weight of each set of attributes,
+    # then, attribute by attribute, the weighted inner product if two records agree exactly there.
     overlaps = np.zeros(2 ** len(used))
     for axes, weight in entries:
         if any(domain.shape[axis] == 1 for axis in axes):
@@ -128,7 +129,7 @@ def largest_change(
         without, held = pairs[:, 0], pairs[:, 1]
         apart = held / domain.shape[axis]
         overlaps = np.stack([without - apart, without + held - apart], axis=1).ravel()
-    # Each of these sums is off by a few units of the last place for each attribute.
+    # The rounding error of each sum is a few units in the last place per attribute.
     least = Fraction(float(overlaps.min())) - Fraction(4 * (len(used) + 8) * UNIT * total)
     return max(one, 2 * one - 2 * least)
 
@@ -172,7 +173,7 @@ def _gaussian(
     records = most**2
 
     def change(less: int) -> Fraction:
-        """The sum of d^2 / (s^2 - less)."""
+        """Returns the sum over tables of (L2 change)^2 / (noise scale^2 - ``less``)."""
         weights = [
             (domain.axes(each.names), rounded_up(Fraction(each.grid**2) / (square(each) - less)))
             for each in tables
@@ -197,7 +198,7 @@ def _gaussian(
 
 
 def tables_of(entries: Iterable[object], domain: Domain) -> list[MeasuredTable]:
-    """Returns the measurements that a card states."""
+    """Returns the measured tables that a card states."""
     found = []
     for entry in entries:
         found.append(MeasuredTable.from_json(entry, domain))
@@ -229,7 +230,7 @@ class Stated:
 
 def synthetic_steps(stated: Stated, figures: Figures) -> list[Step]:
     """Returns the steps of a mechanism for synthetic databases."""
-    # It uses ``table_steps``.
+    # Imported here, because ``verify_choices`` imports this module.
     from beam_dp.releases.synthetic_database import verify_choices
 
     strategy = stated.parameters.get("strategy")
@@ -259,7 +260,7 @@ def synthetic_steps(stated: Stated, figures: Figures) -> list[Step]:
 
 
 def _check_parameters(stated: Stated) -> None:
-    """Refuses parameters of a known strategy that are missing, unknown or inconsistent."""
+    """Raises InputError if a known strategy's parameters are missing, unknown or inconsistent."""
     parameters = stated.parameters
     strategy = parameters.get("strategy")
     if strategy not in STRATEGIES:
@@ -275,7 +276,7 @@ def _check_parameters(stated: Stated) -> None:
 def _max_unit_cost(
     guarantee: Guarantee, parameters: Mapping[str, Any], tables: Sequence[MeasuredTable]
 ) -> float | None:
-    """Returns the limit of the cost of a unit's records; None if only their number is limited."""
+    """Returns the limit on the cost of a unit's records; None if only the number is limited."""
     if "max_unit_cost" not in parameters:
         return None
     most = checked_number("max_unit_cost", parameters["max_unit_cost"], least=1)

@@ -1,4 +1,4 @@
-"""How much the records of one privacy unit may move residual measurements together."""
+"""Limits how much the records of one privacy unit together may move residual measurements."""
 
 from __future__ import annotations
 
@@ -21,27 +21,29 @@ def unit_costs(
 ) -> UnitCosts:
     """Returns the limit under which a unit moves residual measurements no more than C records do.
 
-    Privacy: the measurements are one Gaussian mechanism. Let phi(x) be what a record x adds to all
-    of them, each in units of its noise: their L2 norm. A unit adds the sum of its records' phi, so
-    that mu^2 is at most the largest squared norm of such a sum, which is the sum over all ordered
-    pairs of a unit's records of <phi(x), phi(y)>. That is a public function of where x and y agree:
+    Privacy: the measurements are one Gaussian mechanism. Let phi(x) be the vector that a record x
+    adds to all measurements, each in units of its noise. A unit adds the sum of phi(x) over its
+    records, so mu^2 is at most the largest squared norm of such a sum, which is the sum of
+    <phi(x), phi(y)> over all ordered pairs of the unit's records. The inner product is a public
+    function of the attributes in which x and y agree:
 
         <phi(x), phi(y)> = sum over residuals S of precision_S
                            times the product over i in S of ([x_i = y_i] - 1 / size_i)
 
-    It is ``one`` for x = y, whatever x is, and by Cauchy and Schwarz no more for any pair. What
-    stays of a unit costs at most C^2 ``one``, by ``UnitCosts.keeps``: exactly, whatever the data,
-    for costs are rounded up. Hence mu <= C sqrt(one), as of C equal records, under
-    add-or-remove-one. (A replacement moves the difference of two such sums, at most twice as much;
-    equal units would cancel, but none must, so it is refused.)
+    The inner product is ``one`` for x = y and any x; by Cauchy and Schwarz it is at most ``one``
+    for any pair. The kept records of a unit cost at most C^2 ``one``, by ``UnitCosts.keeps``. This
+    is exact for any data, because costs are rounded up. So mu <= C sqrt(one), as for C equal
+    records, under add-or-remove-one. (A replacement moves the difference of two such sums, at most
+    twice as much; equal units would cancel, but need not, so replacements are refused.)
     """
     supports = [domain.axes(each.names) for each in measurements]
-    # As ``discrete_gaussian_mu`` counts: the squared change over s^2 - 4, in grid units.
+    # As in ``discrete_gaussian_mu``: the squared change divided by s^2 - 4, in grid units.
     precisions = np.array([each.grid**2 / (each.scale**2 - 4) for each in measurements])
     used = sorted({axis for support in supports for axis in support})
-    # The pattern's first bit is of the first attribute, hence the fastest axis.
+    # The first bit of a pattern belongs to the first attribute, which must be the fastest axis.
     overlaps = agreement_overlaps(domain, used, supports, precisions).transpose().ravel()
-    # No more than the rounding of so many sums and products, whose terms are below their sum.
+    # An upper bound on the rounding error of these sums and products, in which no term exceeds
+    # the sum.
     slack = (len(supports) + 8 * len(used) + 16) * UNIT * float(precisions.sum())
     one = float(overlaps[-1])
     above = overlaps + slack
@@ -54,11 +56,11 @@ def unit_costs(
 def chance_cost(domain: Domain, measurements: Sequence[MeasuredTable], num_records: int) -> float:
     """Returns the limit C under which ``unit_costs`` keeps records that agree by chance alone.
 
-    Two records with independent and uniform codes have, on average, nothing in common but what
-    each adds to the total: the inner products of all other residuals average to 0.
+    For two records with independent and uniform codes, the inner product of the total is constant,
+    and the inner products of all other residuals average to 0.
 
     Returns:
-        A whole number from 1 to K.
+        C, a whole number from 1 to K.
     """
     precisions = {domain.axes(each.names): 1 / each.variance for each in measurements}
     one = sum(
@@ -78,14 +80,13 @@ def agreement_overlaps(
 ) -> NDArray[np.float64]:
     """Returns the sum over residuals of precision x inner product of two records' residuals.
 
-    Each attribute of a residual contributes 1 - 1/size where the records agree and -1/size where
-    they differ.
+    An attribute of a residual contributes a factor 1 - 1/size if the records agree, else -1/size.
 
-    ``used``: axes of all supports, ascending.
-    ``precisions``: one over their variances, shape (len(supports),).
+    ``used``: the axes of all supports, ascending.
+    ``precisions``: one over the variance of each support, shape (len(supports),).
 
     Returns:
-        shape (2,) * len(used): of two records that agree exactly where the index is 1.
+        The sums, shape (2,) * len(used), indexed by 1 for each axis in which the records agree.
     """
     overlaps = np.zeros((2,) * len(used))
     for support, precision in zip(supports, precisions, strict=True):

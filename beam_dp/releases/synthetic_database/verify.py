@@ -1,4 +1,4 @@
-"""Verifies a synthetic database: its loss, its stated errors, and that its records follow."""
+"""Verifies the privacy loss, the stated errors and the records of a synthetic database."""
 
 from __future__ import annotations
 
@@ -37,21 +37,21 @@ from beam_dp.verification import verdict
 from beam_dp.verification.steps import Step
 from beam_dp.verification.verdict import Figures, check_fields
 
-# Mechanisms of this package, whose cards state a strategy.
+# The mechanisms of this package; their cards state a strategy.
 _OWN = ("mwem", "small_db", "laplace", "gaussian")
-# Of an answer, as a share of the records: what floating point leaves of sums up to all of them.
+# The rounding error of an answer, as a share of the records, for sums up to all records.
 _ROUNDING = 64 * UNIT
 _FIT = ("hypothesis", "steps", "estimated_cell_error", "mismatch")
 _PAIRS, _ADDED = ("num_joined_pairs", "num_other_pairs"), "num_added_pairs"
-# Rounding stops at this share of the error of the fit, which the noise bounds but for chance.
+# Rounding stops at this share of the fit's error, which the noise bounds with high probability.
 _ROUNDING_SHARE = 0.1
 _CHANCE = 2.0
 _ONE_RECORD = 1.0
-_MAX_CELLS = 2**26  # of an array
-# Records are made from at most this many candidates.
+_MAX_CELLS = 2**26  # the largest number of cells of an array
+# The largest number of candidates that records are made from.
 _MAX_CANDIDATES = 2**20
 _FALSE_ALARM = 1e-9
-# Of a mean of squares, where floating point takes differences.
+# The rounding error of a mean of squared differences.
 _MISMATCH_ROUNDING = 1e-6
 _MAX_RECORDS = 2**40
 
@@ -123,7 +123,7 @@ def _card_figures(release: SyntheticDatabase, figures: Figures) -> None:
 
 
 def _misfits(release: SyntheticDatabase, covered: Iterable[Names]) -> dict[Names, float]:
-    """The largest distance of covered answers from the noisy tables, by marginal."""
+    """Returns, by marginal, the largest distance of a covered answer from the noisy tables."""
     measured, names = release.measurements, tuple(each for each in covered if each)
     if measured is None or not measured.tables or not names:
         return {}
@@ -139,7 +139,7 @@ def _misfits(release: SyntheticDatabase, covered: Iterable[Names]) -> dict[Names
 
 
 def _num_bounded_cells(release: SyntheticDatabase) -> int | None:
-    """The number of cells whose bounds hold together; None if each marginal has its own.
+    """Returns the number of cells whose bounds are true together; None if per marginal.
 
     For a selection, counts all cells that might have been measured.
     """
@@ -151,7 +151,7 @@ def _num_bounded_cells(release: SyntheticDatabase) -> int | None:
 
 
 def _error_figures(release: SyntheticDatabase, figures: Figures) -> None:
-    """Compares the errors of measured tables, and of all marginals that follow from them."""
+    """Compares the errors of measured tables, and of all marginals that follow from the tables."""
     domain, parameters = release.domain, release.plan
     if parameters.get("strategy") == "textbook":
         figures.equal("errors", len(release.errors), 0)
@@ -163,7 +163,7 @@ def _error_figures(release: SyntheticDatabase, figures: Figures) -> None:
             name = f"standard_deviation of {','.join(table.names) or 'the total'}"
             figures.same(name, entry["standard_deviation"], math.sqrt(table.variance))
     if "strategy" not in parameters:
-        return  # what follows from the tables of another mechanism is not known
+        return  # for other mechanisms, it is unknown what follows from the tables
     supports = {domain.axes(names) for names in release.workload.closure()}
     held = [t for t in tables if t.kind == "table" or domain.axes(t.names) in supports]
     public = release.num_records_is_public
@@ -178,12 +178,12 @@ def _error_figures(release: SyntheticDatabase, figures: Figures) -> None:
     }
     covered = [names for names, variance in by_names.items() if math.isfinite(variance)]
     noise = max((by_names[names] for names in covered), default=0.0)
-    # Two counts may be as large as all records, or as the noise; 1e-9 of a bound exceeds their
-    # rounding for up to 70,000 times that many records.
+    # Two counts may be as large as all records, or as the noise; 1e-9 of a bound exceeds the
+    # rounding of the counts for up to 70,000 times the number of records.
     rounding = _ROUNDING * (release.represented + math.sqrt(noise))
     misfits, together = _misfits(release, covered), _num_bounded_cells(release)
     figures.equal("errors", [*sorted(release.errors)], [*sorted(by_names)])
-    # Bounds of rounds may hold together for more cells than those of a marginal.
+    # The bounds of rounds may be true together for more cells than the cells of a marginal.
     is_determined = together is not None or bounds.choice == "beforehand"
     for names, variance in by_names.items():
         error, label = release.errors.get(names, {}), ",".join(names) or "the total"
@@ -211,13 +211,13 @@ def _error_figures(release: SyntheticDatabase, figures: Figures) -> None:
 
 
 def record_figures(release: SyntheticDatabase, figures: Figures) -> None:
-    """Compares the records, and how many they are, with the hypothesis and with the noisy tables.
+    """Compares the records and their number with the hypothesis and with the noisy tables.
 
-    The hypothesis is public, and the records are rounded from it: they may not say more. Rounding
-    an array stops at a tenth of the error of the fit, or where it gets no further. So the error
-    of the records, weighted as the workload says, may be twice that tenth, or twice what rounding
-    once more leaves. Of a tree no table may have a cell that is twice as far from the records as
-    records drawn independently are, except with probability 1e-9.
+    The records are rounded from the public hypothesis, so they must not contain other information.
+    Rounding an array stops at a tenth of the error of the fit, or when it can't improve further. So
+    the workload-weighted error of the records may be twice that tenth, or twice the error that
+    rounding once more leaves. For a tree, no cell of a table may be twice as far from the records
+    as for records that are drawn independently, except with probability 1e-9.
     """
     measured = release.measurements
     noise = loose_distance = 0.0
@@ -242,7 +242,7 @@ def record_figures(release: SyntheticDatabase, figures: Figures) -> None:
 def _observed(
     release: SyntheticDatabase, measured: NoisyMeasurements
 ) -> tuple[NoisyCoefficients, MarginalCoefficients]:
-    """What the noisy tables say of the hypothesis, and of what only the records answer."""
+    """Estimates, from the noisy tables, the coefficients of all fitted and record tables."""
     domain = release.domain
     names = [*(names for names, _ in release.potentials), *release.record_tables]
     supports = [domain.axes(each) for each in Workload(domain, _sets(names)).closure()]
@@ -260,7 +260,7 @@ def _number_figures(
     layout: MarginalCoefficients,
     figures: Figures,
 ) -> None:
-    """Compares the number of records with the total of the noisy tables, from 1 on."""
+    """Compares the number of records with the total of the noisy tables, raised to at least 1."""
     if release.num_records_is_public:
         return
     place = layout.slices[()]
@@ -275,7 +275,7 @@ def _fit_figures(
     layout: MarginalCoefficients,
     figures: Figures,
 ) -> float:
-    """Compares what is said of the fit; returns the weighted error of the noise alone."""
+    """Compares the card's statements about the fit; returns the weighted error of the noise."""
     domain, fit = release.domain, release.fit
     names = _sets([names for names, _ in release.potentials])
     is_tree, is_selection = "tree_cells" in fit, release.plan.get("strategy") == "selection"
@@ -316,9 +316,9 @@ def _fit_figures(
 
 
 def _rounded_figures(release: SyntheticDatabase, noise: float, figures: Figures) -> None:
-    """Compares the error of the records with what rounding leaves of it."""
+    """Compares the error of the records with the error that rounding may leave."""
     workload = release.workload
-    # A fit is hardly worse than the noise that it was made from, whatever its card says.
+    # Regardless of its card, a fit is hardly worse than the noise of the fitted tables.
     estimated = checked_number(
         "estimated_cell_error", release.fit.get("estimated_cell_error", 0.0), least=0
     )
@@ -341,7 +341,7 @@ def _rounded_figures(release: SyntheticDatabase, noise: float, figures: Figures)
 
 
 def _error_again(release: SyntheticDatabase, most: float) -> float:
-    """The error in a cell of rounding the hypothesis once more: where that could not be less."""
+    """Returns the error per cell of rounding the hypothesis once more, but at least ``most``."""
     domain, workload = release.domain, release.workload
     supports = [domain.axes(each) for each in workload.closure()]
     basis = ResidualBasis(domain.shape, {(), *supports})
@@ -355,7 +355,7 @@ def _error_again(release: SyntheticDatabase, most: float) -> float:
 def _loose_distance(
     release: SyntheticDatabase, observed: NoisyCoefficients, layout: MarginalCoefficients
 ) -> float:
-    """How far from the hypothesis noise has put the tables that only records answer, in records."""
+    """Returns the distance, in records, of the hypothesis from tables that only records answer."""
     loose = [release.domain.axes(names) for names in _sets(release.record_tables)]
     differences = [
         observed.values[layout.slices[axes]] - table_coefficients(weights * release.num_records)
@@ -365,11 +365,11 @@ def _loose_distance(
 
 
 def _drawn_figures(release: SyntheticDatabase, loose_distance: float, figures: Figures) -> None:
-    """Compares tables of the records with those of the hypothesis, as if drawn independently.
+    """Compares tables of the records with tables of the hypothesis, as for independent draws.
 
-    Records are also moved towards tables that only they answer. No move raises the sum of squares
-    over all tables. So the records may be as far from the hypothesis as the draw left all of them,
-    and as those tables are from the hypothesis.
+    Records are also moved towards noisy tables that only the records answer. No move increases the
+    sum of squares over all tables. So the distance of the records from the hypothesis may be the
+    distance after the draw plus the distance of those noisy tables from the hypothesis.
     """
     domain, number = release.domain, release.num_records
     candidates = min(number, _MAX_CANDIDATES)

@@ -1,4 +1,4 @@
-"""Steps of the mechanisms that choose: MWEM in rounds and by selection, and SmallDB."""
+"""The steps of mechanisms that choose: MWEM in rounds and by selection, and SmallDB."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from beam_dp.verification.steps import (
 )
 from beam_dp.verification.verdict import Figures, check_fields, of_release
 
-# Of sums of units that were spent, by rounding.
+# The rounding error of sums of spent units.
 _ROUNDING = 1e-9
 _STOP_SCALES = ("threshold_scale", "question_scale")
 
@@ -48,19 +48,18 @@ def rounds_steps(
     tables: Sequence[MeasuredTable] | None,
     figures: Figures,
 ) -> list[Step]:
-    """Returns the steps of rounds that select a marginal and measure it whole.
+    """Returns the steps of rounds that select a marginal and measure the whole marginal.
 
-    A round of several units costs what so many rounds of one unit do, in epsilon or in squares of
-    mu, whichever rounds an annealed schedule makes of them.
-    So what is proved follows from the scales of one unit and from the number of units. What was
-    measured must have cost no more.
+    A round of n units costs as much as n rounds of one unit, in epsilon or in mu^2, for any
+    annealed schedule. So the proved loss follows from the scales of one unit and from the number of
+    units; the measured tables must not cost more.
 
-    ``tables``: that were measured; None before they are.
+    ``tables``: the measured tables; None before any measurement.
     """
     distribution = parameters.get("distribution")
     num_units = checked_integer("num_units", parameters.get("num_units"), 1)
     moved, k = guarantee.neighboring.num_moved, guarantee.max_records_per_unit
-    # A replacement moves a table by k in two cells, a count and an L1 distance by 2 k.
+    # A replacement moves a table by k in two cells, so it moves an L1 distance by 2 k.
     named = parameters.get("selection")
     check_choice("selection", named, ("permute_and_flip", "exponential_mechanism"))
     select = flip_step if named == "permute_and_flip" else selection_step
@@ -74,7 +73,7 @@ def rounds_steps(
     total_scale = checked_number("total_scale", parameters.get("total_scale"), least=0)
     totals = [total_scale] if total_scale else []
     if tables is not None:
-        # Of two scales that do not agree the smaller one is charged, and each total that is listed.
+        # If two scales differ, the smaller scale is charged. Each listed total is charged.
         totals = [min([each.scale, *totals]) for each in tables if not each.names]
         steps += [
             noise_step(
@@ -88,7 +87,7 @@ def rounds_steps(
 def _compare(
     parameters: Mapping[str, Any], tables: Sequence[MeasuredTable], figures: Figures
 ) -> list[float]:
-    """Compares what was measured with what the rounds pay for; returns the scales if it is more."""
+    """Compares the measured tables with the paid units; returns the scales if tables cost more."""
     distribution, grid = parameters["distribution"], _grid(parameters)
     rounds = [each for each in tables if each.names]
     is_counted = bool(parameters["total_scale"])
@@ -119,15 +118,16 @@ def _compare(
 
 
 def _grid(parameters: Mapping[str, Any]) -> int:
-    """Returns the grid units of a record that measurements lie on."""
+    """Returns the number of grid units per record of the measurements."""
     return checked_integer("grid", parameters.get("grid"), 1, MAX_GRID)
 
 
 def textbook_steps(guarantee: Guarantee, parameters: Mapping[str, Any]) -> list[Step]:
-    """Returns the steps of Hardt, Ligett and McSherry's algorithm: one cell a round.
+    """Returns the steps of Hardt, Ligett and McSherry's algorithm, with one cell per round.
 
-    A cell is moved by k records at most, under either relation, and so is its error, which may be
-    compared with a threshold before it is measured: one comparison that is above it ends all.
+    A unit moves a cell by at most k records, under either relation. The error of the cell moves by
+    as much. The error may be compared with a threshold before the cell is measured; the first
+    comparison above the threshold ends all rounds.
     """
     distribution = parameters.get("distribution")
     rounds = checked_integer("num_rounds", parameters.get("num_rounds"), 1)
@@ -144,7 +144,7 @@ def textbook_steps(guarantee: Guarantee, parameters: Mapping[str, Any]) -> list[
 def textbook_bound(release: SyntheticDatabase, figures: Figures) -> None:
     """Compares the published bound, 2 N sqrt(ln|X| / T) + 10 k T ln|Q| / epsilon.
 
-    It is of all T rounds. Where they may end early there is another one.
+    This bound is for all T rounds; another bound applies if rounds may end early.
     """
     if "stop_below" in release.plan:
         _stopped_bound(release, figures)
@@ -163,7 +163,7 @@ def textbook_bound(release: SyntheticDatabase, figures: Figures) -> None:
 
 
 def _stopped_bound(release: SyntheticDatabase, figures: Figures) -> None:
-    """Compares the bound of all errors where the rounds ended early, and how many they were."""
+    """Compares the error bound and the number of rounds if the rounds may end early."""
     parameters, rounds = release.plan, release.plan["num_rounds"]
     selection_scale, beta = parameters["selection_scale"], parameters["failure_probability"]
     grid = checked_integer("score_grid", parameters.get("score_grid"), 1, MAX_GRID)
@@ -198,16 +198,16 @@ def selection_steps(
 ) -> list[Step]:
     """Returns the steps of a selection by noisy scores.
 
-    Residuals are measured in all steps but the scores, which are one vector, and the choices of a
-    last check. How many choices there are, and which pairs are measured, follows from noise, so
-    what both may spend together is stated: what they did spend must not be more.
+    The scores are one vector, a last check makes choices, and all other steps measure residuals.
+    Noise determines the number of choices and the measured pairs, so the card states how much the
+    choices and measurements may spend together. The actual loss must not exceed this amount.
 
-    ``fit``: what its card states of the fit; None before anything is drawn.
+    ``fit``: the card's statements about the fit; None before anything is drawn.
     """
     pairs = checked_integer("num_candidates", parameters.get("num_candidates"), 0)
     moved = guarantee.neighboring.num_moved * guarantee.max_records_per_unit
     steps = []
-    # Each that is measured was scored.
+    # Every measured pair was scored.
     figures.at_least("num_candidates", pairs, sum(len(each.names) > 1 for each in tables))
     if pairs:
         deviation = checked_number("score_deviation", parameters.get("score_deviation"), above=0)
@@ -231,9 +231,10 @@ def _choices(
     fit: Mapping[str, Any] | None,
     figures: Figures,
 ) -> list[Step]:
-    """The choices among pairs that were left out: as many as were made, or may be in a plan.
+    """Returns the step of all choices among left-out pairs; for a plan, of the maximum number.
 
-    A record moves a cell by 1, also where it replaces another, and so the largest distance.
+    A record moves a cell, and so the largest distance, by at most 1, even if it replaces another
+    record.
     """
     number = most = checked_integer(_CHOICES, parameters[_CHOICES], 0)
     if fit is not None:
@@ -256,7 +257,7 @@ def _added_figures(
     squared_mu: float,
     figures: Figures,
 ) -> None:
-    """Compares how many pairs were added with those that were measured last, each by itself."""
+    """Compares the number of added pairs with the pairs that were measured alone at the end."""
     added = 0
     for each in reversed(tables):
         (step,) = table_steps(domain, [each], guarantee)
@@ -280,7 +281,7 @@ def _share_figures(
     scores: Sequence[Step],
     figures: Figures,
 ) -> None:
-    """Compares the shares of all mu^2 with what each step may spend."""
+    """Compares the shares of mu^2 with the amount that each step may spend."""
     shares = {
         name: checked_number(name, parameters[name], above=0, below=1)
         for name in ("attributes_share", "scores_share", "choice_share", "added_share")
@@ -309,7 +310,7 @@ def score_figures(
     public_number: int | None,
     figures: Figures,
 ) -> None:
-    """Compares what the bounds of left-out pairs follow from with the stated scores."""
+    """Compares the figures behind the bounds of left-out pairs with the stated scores."""
     stated = parameters.get("score_deviation")
     figures.same("distances: standard_deviation", distances.deviation, stated)
     figures.equal("distances: pairs", len(distances.pairs), parameters.get("num_candidates"))
@@ -321,13 +322,13 @@ def score_figures(
 
 
 def _squares(parameters: Mapping[str, Any]) -> Fraction:
-    """The sum of mu^2 that is reserved for what is measured."""
+    """Returns the sum of mu^2 that is reserved for measurements."""
     stated = [parameters.get(name) for name in ("attributes_mu", "pairs_mu")]
     return sum((Fraction(checked_number("mu", each, above=0)) ** 2 for each in stated), _ZERO)
 
 
 def _reserved(step: Step, squares: Fraction, figures: Figures) -> Step:
-    """The step with all that is reserved for it, which must be enough for what was measured."""
+    """Returns the step with the reserved loss, or with the actual loss if that is larger."""
     found = step.loss.mu_squared
     if found is None:
         return step
@@ -341,7 +342,7 @@ def _reserved(step: Step, squares: Fraction, figures: Figures) -> Step:
     return dataclasses.replace(step, numbers=numbers, loss=loss)
 
 
-# More records than any version chooses.
+# An upper bound on the number of records that any version chooses.
 _MAX_SIZE = 2**20
 _CHOICE = "choice of the records"
 _SCALES = {_CHOICE: "selection_scale", NUM_RECORDS: "total_scale"}
@@ -355,10 +356,10 @@ def small_db_steps(
     noise: Sequence[Mapping[str, Any]],
     queries: Sequence[LinearQuery],
 ) -> list[Step]:
-    """Returns the steps of the choice of m records, and of a noisy number of records.
+    """Returns the steps that choose m records and, if needed, count the records with noise.
 
-    A score is the largest |m S(q) - N s(q, y)|, in units of 1 / d of an answer: k records move S by
-    k d, under either relation, and so every score by m d k.
+    A score is the largest |m S(q) - N s(q, y)|, in units of 1 / d of an answer. k records move S by
+    k d, under either relation, and therefore every score by m d k.
     """
     size = checked_integer("size", parameters.get("size"), 1, _MAX_SIZE)
     k = guarantee.max_records_per_unit
@@ -368,7 +369,7 @@ def small_db_steps(
         check_fields("noise", entry, ("what", "distribution", "scale"))
         check_choice("what", entry["what"], (_CHOICE, NUM_RECORDS))
         check_choice("distribution", entry["distribution"], (_LAWS[entry["what"]],))
-        # Of two scales that do not agree the smaller one is charged.
+        # If two scales differ, the smaller scale is charged.
         name = _SCALES[entry["what"]]
         scale = min(map(positive, (entry["scale"], parameters.get(name) or entry["scale"])))
         if entry["what"] == NUM_RECORDS:
@@ -379,7 +380,7 @@ def small_db_steps(
 
 
 def denominator_of(domain: Domain, queries: Sequence[LinearQuery]) -> int:
-    """Returns the least integer that makes all values of all queries whole, at possible cells."""
+    """Returns the least common denominator of the values of all queries at possible cells."""
     unit, possible = 1 << VALUE_BITS, _possible(domain)
     common = unit
     for query in queries:
@@ -389,7 +390,7 @@ def denominator_of(domain: Domain, queries: Sequence[LinearQuery]) -> int:
 
 
 def small_db_figures(release: SyntheticDatabase, figures: Figures) -> None:
-    """Compares the scales of the card, which it states twice, and the bounds that follow."""
+    """Compares the scales, which the card states twice, and the bounds that follow."""
     parameters, k = release.plan, release.guarantee.max_records_per_unit
     scales = [(_CHOICE, parameters["selection_scale"]), (NUM_RECORDS, parameters["total_scale"])]
     listed = [(entry["what"], entry["scale"]) for entry in release.noise]
@@ -423,7 +424,7 @@ def small_db_figures(release: SyntheticDatabase, figures: Figures) -> None:
 
 
 def _possible(domain: Domain) -> NDArray[np.bool_]:
-    """Which cells no declared combination forbids, shape (num_cells,)."""
+    """Returns a mask of the cells that no impossible combination excludes, shape (num_cells,)."""
     possible = np.ones(domain.shape, np.bool_)
     for each in domain.impossible:
         where = [size if axis in each.axes else 1 for axis, size in enumerate(domain.shape)]
