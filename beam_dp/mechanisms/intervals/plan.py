@@ -1,4 +1,4 @@
-"""Plans of interval releases: strategy and noise, decided before any record is read."""
+"""Plans of interval releases: the strategy and the noise, chosen before any record is read."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ from beam_dp.releases.intervals.release import IntervalRelease
 from beam_dp.releases.intervals.verify import interval_steps
 from beam_dp.verification.steps import Step
 
-# How much wider or narrower than the others the highest level may be.
+# Factors by which the size of the tree's highest level may differ from the geometric size.
 _TOP_FACTORS = (0.6, 0.75, 0.9, 1.1, 1.3, 1.6, 2.0)
 
 
 def error_of(strategy: Hierarchy, power: int) -> float:
-    """Returns a tree's mean squared error; ``power`` is the norm that its noise scales with."""
+    """Returns a tree's mean squared error for noise that scales with the L1 or L2 norm (power)."""
     if power == 1:
         return float(strategy.l1_sensitivity**2 * strategy.errors.mean())
     return strategy.l2_sensitivity_squared * strategy.errors.mean()
@@ -48,11 +48,11 @@ def error_of(strategy: Hierarchy, power: int) -> float:
 
 @functools.lru_cache(maxsize=64)
 def best_tree(num_leaves: int, power: int) -> Hierarchy:
-    """Returns the tree without a root that has the least error, all levels weighted equally.
+    """Returns the rootless tree with the least error, with equal weights for all levels.
 
-    The sizes of levels are geometric except for the highest one, and trees of each depth are tried
-    while they get better. Nothing is padded: node i of m has the cells that round to it, so that
-    all sizes serve any number of cells.
+    The sizes of levels are geometric except for the highest level. Deeper trees are tried as long
+    as the error falls. No padding is needed: node i of m contains the cells that round to i, so any
+    level size works for any number of cells.
 
     ``power``: 1 for Laplace noise, 2 for Gaussian noise.
     """
@@ -77,7 +77,7 @@ def best_tree(num_leaves: int, power: int) -> Hierarchy:
 
 
 def _sizes(num_leaves: int, depth: int, top: float) -> tuple[int, ...]:
-    """Returns sizes of levels that grow from the top one by a constant factor."""
+    """Returns the sizes of tree levels, which grow from ``top`` by a constant factor."""
     first = min(max(round(top), 1), num_leaves)
     factor = (num_leaves / first) ** (1 / (depth - 1)) if depth > 1 else 1.0
     middle = [math.floor(first * factor**level + 0.5) for level in range(depth - 1)]
@@ -85,11 +85,11 @@ def _sizes(num_leaves: int, depth: int, top: float) -> tuple[int, ...]:
 
 
 MAX_BLOCKS = 1024
-# Wider blocks are measured themselves, and not only their cells: it pays from 8 cells on.
+# Blocks with more cells than this are measured as a whole in addition to their cells.
 _MAX_UNMEASURED = 8
-# Where blocks have more cells than this, the tree below them has more than one level.
+# If blocks have more cells than this, the tree below a block has more than one level.
 _MAX_BRANCHING = 16
-# Twice as many windows gain less than 2 %, and more of them cost time.
+# Doubling the number of windows lowers the error by less than 2 % and takes more time.
 _BLOCKS_PER_WINDOW = 16
 _ITERATIONS = 150
 _GRID = 2**13
@@ -97,15 +97,16 @@ _GRID = 2**13
 
 @functools.lru_cache(maxsize=8)
 def windows(num_leaves: int) -> Hierarchy:
-    """Returns a strategy of windows over up to 1,024 blocks of cells, with trees below.
+    """Returns a strategy of weighted windows over up to 1,024 blocks, with a tree in each block.
 
-    Every column has the same L1 norm but for rounding: a block whose windows weigh s in all gives
-    its own tree the share 1 / (1 + s) and each window its weight times that share.
+    Every column has the same L1 norm, up to rounding: for a block whose windows have total weight
+    s, the block's own tree has the share 1 / (1 + s), and each window has its weight times this
+    share.
 
     ``num_leaves``: the number of cells, >= 2.
 
     Returns:
-        A local optimum of the mean squared error over all intervals, in integers.
+        A strategy with integer weights, a local optimum of the mean squared error.
 
     Reference: McKenna, Miklau, Hay and Machanavajjhala (2018), section 5.2 (p-Identity); the trees
     below blocks are new.
@@ -127,7 +128,7 @@ def windows(num_leaves: int) -> Hierarchy:
 
 
 def _levels(num_leaves: int) -> tuple[int, ...]:
-    """Returns the numbers of blocks and of the nodes below them."""
+    """Returns the number of blocks and the numbers of nodes of each level below the blocks."""
     blocks = min(num_leaves, MAX_BLOCKS)
     factor = num_leaves / blocks
     if factor == 1:
@@ -139,7 +140,7 @@ def _levels(num_leaves: int) -> tuple[int, ...]:
 
 
 def _tree_below(sizes: tuple[int, ...], measures_blocks: bool) -> tuple[float, float]:
-    """Returns the variance of a block's own tree, of L1 sensitivity 1 and noise of variance 1."""
+    """Returns the variances of a block, and of prefixes in it, for noise of variance 1."""
     if len(sizes) == 1:
         return 1.0, 0.0
     below = tree(tuple(max(1, round(size / sizes[0])) for size in sizes[1:]))
@@ -154,7 +155,7 @@ def _optimise(shape: tuple[int, int], spread: float, noise: float) -> Values:
     """Returns window weights that minimise the mean squared error over intervals of blocks."""
     from scipy.optimize import minimize  # imported here because it loads slowly
 
-    # No two windows start alike, or they would stay alike: multiples of squares are irregular.
+    # Windows with equal initial weights would stay equal, so the initial weights are irregular.
     irregular = (np.arange(1.0, shape[0] * shape[1] + 1) ** 2 * 0.6180339887498949) % 1
     found = minimize(
         _objective,
@@ -172,10 +173,10 @@ def _optimise(shape: tuple[int, int], spread: float, noise: float) -> Values:
 def _objective(
     flat: Values, shape: tuple[int, int], spread: float, noise: float
 ) -> tuple[float, Values]:
-    """Returns the mean squared error of intervals of blocks, and its gradient.
+    """Returns the mean squared error of intervals of blocks, and the gradient of this error.
 
-    With weights W and norms s = 1 + (column sums of W) the information is
-    S^-1 (I / spread + W'W) S^-1; its inverse needs one of the size of the windows only.
+    With weights W and norms s = 1 + (column sums of W), S = diag(s), the information matrix is
+    S^-1 (I / spread + W'W) S^-1. Inverting it takes one inverse of the size of the windows only.
     """
     weights = flat.reshape(shape)
     blocks = shape[1]
@@ -197,9 +198,9 @@ def _objective(
 
 
 def _spans(columns: Values) -> Values:
-    """Returns M times columns, where M[i, j] counts the intervals that hold both i and j.
+    """Returns M times columns, where M[i, j] counts the intervals that contain both i and j.
 
-    That is min(i, j) (n + 1 - max(i, j)) for i, j = 1..n.
+    M[i, j] = min(i, j) (n + 1 - max(i, j)) for i, j = 1..n.
     """
     size = len(columns)
     places = np.arange(1.0, size + 1)[:, None]
@@ -226,10 +227,10 @@ GAUSSIAN: tuple[Choice, ...] = (
     ("tree", "discrete_gaussian"),
     ("sine", "discrete_gaussian"),
 )
-# On a grid this fine the discreteness of Gaussian noise costs less than 1e-6 of it.
+# With this many grid steps per deviation, discrete Gaussian noise is less than 1e-6 larger.
 _GRID_DEVIATIONS = 4096
-# Finding the best tree of very many leaves takes time and memory, and another strategy has less
-# error: by 7 % with Laplace noise and by 40 % with Gaussian noise at 2^20 leaves.
+# Above this many leaves, finding the best tree takes time and memory, and another strategy has a
+# smaller error: at 2^20 leaves by 7 % with Laplace noise and by 40 % with Gaussian noise.
 _MANY_LEAVES = 2**17
 
 
@@ -237,10 +238,10 @@ _MANY_LEAVES = 2**17
 class IntervalPlan(Plan):
     """The public parameters of one release of all intervals.
 
-    ``choice``: names of the strategy and of the noise.
-    ``scale``: of the noise of each measurement, in grid units.
-    ``grid``: grid units that make one unit of the strategy, an integer >= 1.
-    ``attribute``: the attribute whose levels the cells are, if known.
+    ``choice``: the names of the strategy and of the noise distribution.
+    ``scale``: the scale of the noise of each measurement, in grid steps.
+    ``grid``: the number of grid steps in one unit of the strategy, an integer >= 1.
+    ``attribute``: the attribute whose values are the cells, if known.
     """
 
     mechanism: str = "intervals"
@@ -251,7 +252,7 @@ class IntervalPlan(Plan):
     attribute: Attribute | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickles the strategy as its tables, without the variances that were computed of it."""
+        """Pickles the strategy as tables, without cached variances."""
         tables = io.BytesIO()
         np.savez_compressed(tables, **strategy_tables(self.strategy))  # type: ignore[arg-type]
         fields = {each.name: getattr(self, each.name) for each in dataclasses.fields(self)}
@@ -260,7 +261,7 @@ class IntervalPlan(Plan):
 
     @property
     def steps(self) -> Sequence[Step]:
-        """The noise that is drawn, as `verify` checks it."""
+        """The noisy draws of this plan, as `beam-dp verify` checks them."""
         name, distribution = self.choice
         return interval_steps(
             name, self.strategy, self.guarantee, distribution, self.scale, self.grid
@@ -275,12 +276,12 @@ class IntervalPlan(Plan):
         return {"strategy": self.choice[0]}
 
     def entry(self) -> dict[str, Any]:
-        """Returns the parameters of the ledger's entry, with the name of the attribute."""
+        """Returns the parameters that the ledger entry states, with the name of the attribute."""
         named = {} if self.attribute is None else {"attribute": self.attribute.name}
         return {**named, **super().entry()}
 
     def identity(self) -> dict[str, Any]:
-        """Compares a strategy that is found numerically by its name."""
+        """Returns the part of the card that identifies a job, with the strategy's name only."""
         cells = {} if self.attribute is None else {"attribute": self.attribute.to_json()}
         return {**super().identity(), "mechanism": self.choice[0], **cells}
 
@@ -317,23 +318,23 @@ def plan_intervals(
     strategy: StrategyChoice = "best",
     distribution: Distribution | None = None,
 ) -> IntervalPlan:
-    """Returns how all intervals of one ordered attribute will be measured.
+    """Returns the plan of measuring all intervals of one ordered attribute.
 
     ``num_leaves``: the number d of cells, from 1 to 2^20.
-    ``guarantee``: with delta 0, pure strategies only.
-    ``distribution``: of the noise, where a strategy is named that has both; by default the
-    better.
+    ``guarantee``: the guarantee of the release; with delta 0, only Laplace noise is possible.
+    ``distribution``: the noise, for a strategy that supports both distributions; by default the
+    distribution with the smaller error.
 
-    Privacy: the release keeps the guarantee. One record changes what is measured by a column of
-    the strategy's integer matrix, a replacement by the difference of two, k records of a unit by
-    at most k times as much, in either norm, since all may lie in one cell. Laplace noise has the
-    scale (L1 norm) / epsilon on every measurement: pure privacy, whatever the delta. Gaussian
-    noise has sigma = (L2 norm) / mu, with mu by ``discrete_gaussian_mu``. Nothing is taken to be
-    known of the number of records.
+    Privacy: the release keeps the guarantee. One record changes the measurements by a column of the
+    strategy's integer matrix, and a replacement by the difference of two columns. The k records of
+    a unit change the measurements by at most k times as much, in either norm, since all k records
+    may be in one cell. Laplace noise has the scale (L1 norm) / epsilon on every measurement: pure
+    privacy, for any delta. Gaussian noise has sigma = (L2 norm) / mu, with mu from
+    ``discrete_gaussian_mu``. The number of records is not assumed to be known.
 
-    Accuracy: every strategy but the textbook tree answers by unbiased least squares. The default
+    Accuracy: every strategy except the textbook tree answers by unbiased least squares. The default
     is the strategy with the least mean squared error over all intervals, which is computed
-    exactly from public numbers. Under pure privacy that is ``windows`` from some dozens of cells
+    exactly from public numbers. Under pure privacy this is ``windows`` from some dozens of cells
     on; with epsilon 1 and a delta of 1e-9 pure noise still has less error up to 2^20 cells.
     """
     checked_integer("num_leaves", num_leaves, 1, MAX_LEAVES)
@@ -347,7 +348,7 @@ def plan_intervals(
         asked_for = [choice for choice in asked_for if choice[0] != "tree"]
     found = [planned(num_leaves, guarantee, choice) for choice in asked_for]
     if not found:
-        # Names as they were asked for: of strategies alone, where no noise was named.
+        # The message names strategies alone if the caller gave no distribution.
         known = dict.fromkeys(
             choice[0] if distribution is None else " with ".join(choice)
             for choice in choices(guarantee)
@@ -357,7 +358,7 @@ def plan_intervals(
         condition = f"must be 'best' or, for a delta of {guarantee.delta:g}, {names}"
         raise InputError("strategy", asked, condition)
     check_noise(guarantee, [min(plan.scale for plan in found)])
-    # Strategies on fine grids need so much noise that it may not be drawn.
+    # On a fine grid a strategy can need more noise than the sampler allows (MAX_SCALE).
     drawn = [plan for plan in found if plan.scale <= MAX_SCALE]
     return min(drawn, key=lambda plan: plan.mean_squared_error)
 
@@ -369,11 +370,11 @@ def release_intervals(
     attribute: Attribute | None = None,
     parameters: Mapping[str, Any] | None = None,
 ) -> IntervalRelease:
-    """Returns a release that keeps ``plan.guarantee``: the only step that sees counts.
+    """Returns a release that keeps ``plan.guarantee``; no other step sees the counts.
 
-    It has the same shape for all data. The counts are the exact numbers of records in each cell,
-    shape (d,), int64; sums are exact modulo 2^64, so answers are right while d cells hold fewer
-    than 2^35 records together. The attribute is by default integers from 0, named "cell", and the
+    The shape of the release doesn't depend on the data. The counts are the exact numbers of records
+    per cell, shape (d,), int64. Sums are exact modulo 2^64, so answers are right if all d cells
+    together contain fewer than 2^35 records. The default attribute is an integer named "cell". The
     parameters are everything else that the release states. Noise is drawn by one call.
     """
     if counts.shape != (plan.num_leaves,) or counts.dtype != np.int64:
@@ -398,20 +399,20 @@ def release_intervals(
 
 
 def choices(guarantee: Guarantee) -> tuple[Choice, ...]:
-    """Returns the strategies that can keep a guarantee."""
+    """Returns the pairs of strategy and noise that can keep a guarantee."""
     return PURE + GAUSSIAN if guarantee.delta > 0 else PURE
 
 
 def planned(num_leaves: int, guarantee: Guarantee, choice: Choice) -> IntervalPlan:
-    """Returns the plan of one strategy and noise, whether or not that noise fits 64 bits."""
+    """Returns the plan of one strategy and noise, even if the noise doesn't fit 64 bits."""
     strategy = build(num_leaves, guarantee.neighboring, choice)
     return calibrated(strategy, guarantee, choice)
 
 
 def calibrated(strategy: Strategy, guarantee: Guarantee, choice: Choice) -> IntervalPlan:
-    """Returns the plan that measures a strategy with as much noise as the guarantee needs.
+    """Returns the plan of measuring a strategy with the noise that the guarantee needs.
 
-    Privacy: see ``plan_intervals``; from the strategy's sensitivities alone.
+    Privacy: see ``plan_intervals``; the noise depends only on the strategy's sensitivities.
     """
     num_moved = guarantee.neighboring.num_moved
     num_records = guarantee.max_records_per_unit
@@ -438,7 +439,7 @@ def _restored(num_leaves: int, data: bytes, fields: dict[str, Any]) -> IntervalP
 
 
 def build(num_leaves: int, neighboring: Neighboring, choice: Choice) -> Strategy:
-    """Returns a strategy by its name."""
+    """Builds the strategy of a choice."""
     name, distribution = choice
     power = 1 if distribution == "discrete_laplace" else 2
     match name:

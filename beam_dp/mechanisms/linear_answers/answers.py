@@ -36,13 +36,13 @@ DEFAULT_FAILURE_PROBABILITY = 0.05
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LinearAnswersPlan(AnswersPlan):
-    """The plan of answering a workload at once, with noise on each answer that is given.
+    """The plan of answering a workload at once, with noise on every released answer.
 
-    ``num_records`` is stated and not used.
+    ``num_records`` is stated on the card and not used otherwise.
 
-    ``grid``: steps of one record: 1 where the noise is on whole records, else 2^16.
-    ``scale``: of the noise, in grid steps.
-    ``failure_probability``: of the stated bounds, in (0, 1).
+    ``grid``: the number of grid steps per record: 1 for noise on whole records, else 2^16.
+    ``scale``: the scale of the noise, in grid steps.
+    ``failure_probability``: the probability that a stated bound is wrong, in (0, 1).
     """
 
     workload: LinearWorkload
@@ -65,12 +65,12 @@ class LinearAnswersPlan(AnswersPlan):
 
     @property
     def is_vacuous(self) -> bool:
-        """Whether the bound is known in advance to say nothing."""
+        """Whether the error bound is known in advance to be too large to be useful."""
         return self.num_records != "noisy" and self.bound() >= self.num_records
 
     @property
     def standard_error(self) -> float:
-        """Standard deviation of every answer, in records."""
+        """The standard deviation of every answer, in records."""
         return math.sqrt(noise_variance(self.distribution, self.scale)) / self.grid
 
     @abstractmethod
@@ -79,11 +79,11 @@ class LinearAnswersPlan(AnswersPlan):
 
     @abstractmethod
     def answered(self, counts: NDArray[np.int64], noise: NoiseSource) -> dict[int, float]:
-        """Returns noisy answers, in the order of release, by the places of queries in the workload.
+        """Returns noisy answers in the order of release, keyed by position in the workload.
 
-        ``counts``: shape (num_cells,), int64, records; secret.
+        ``counts``: shape (num_cells,), int64, in records; secret.
 
-        Privacy: that of the plan. Draw once.
+        Privacy: the guarantee of the plan, for one draw.
         """
 
     def largest_error(self, num_answers: int, failure_probability: float) -> float:
@@ -93,16 +93,16 @@ class LinearAnswersPlan(AnswersPlan):
         return noise / self.grid
 
     def exact(self, counts: NDArray[np.int64], grid: int) -> NDArray[np.int64]:
-        """Returns the exact answers, in steps of 1 / ``grid`` records; secret, like the counts."""
+        """Returns the exact answers, in units of 1 / ``grid`` records; secret."""
         expected = (self.workload.domain.num_cells,)
         if counts.shape != expected or counts.dtype != np.int64:
             condition = f"must be int64 of shape {expected}"
             raise InputError("counts", f"{counts.dtype} {counts.shape}", condition)
-        # Numerators over 2^16, which are whole records where the grid is.
+        # Answers are numerators over 2^16; the division is exact because the grid fits all queries.
         return self.workload.counts(clipped_counts(counts)) // ((1 << VALUE_BITS) // grid)
 
     def noisy(self, exact: NDArray[np.int64], noise: NoiseSource) -> NDArray[np.float64]:
-        """Returns answers in steps of ``grid`` with noise, in records."""
+        """Adds noise to answers in units of 1 / ``grid`` records; returns records."""
         draw = noise.laplace if self.distribution == "discrete_laplace" else noise.gaussian
         return draw(exact, self.scale) / self.grid
 
@@ -130,21 +130,21 @@ Choice = Literal["auto", "discrete_laplace", "discrete_gaussian"]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class WorkloadAnswersPlan(LinearAnswersPlan):
-    """The plan of ``draw_workload_answers``; ``sensitivity`` is of all answers together."""
+    """The plan of ``draw_workload_answers``, with the sensitivity of all answers together."""
 
     sensitivity: WorkloadSensitivity
 
     @property
     def steps(self) -> Sequence[Step]:
-        """The noise that is drawn, as `verify` checks it."""
+        """The noisy draws of this plan, as `beam-dp verify` checks them."""
         return linear_answer_steps(self.public, self.sensitivity)
 
     def bound(self, failure_probability: float | None = None) -> float:
-        """Returns a bound on all errors, in records, except with this probability.
+        """Returns a bound on all errors, in records, that fails with this probability.
 
-        ``failure_probability``: in (0, 1); by default that of the plan.
+        ``failure_probability``: in (0, 1); by default the plan's failure probability.
 
-        Accuracy: that of ``largest_noise``, for the number of queries.
+        Accuracy: see ``largest_noise``, for the number of queries.
         """
         if failure_probability is None:
             failure_probability = self.failure_probability
@@ -166,11 +166,11 @@ class WorkloadAnswersPlan(LinearAnswersPlan):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class WorkloadAnswers:
-    """A release: noisy answers and their accuracy. All of it is public.
+    """A public release: noisy answers and their accuracy.
 
-    ``values``: shape (num_queries,), float64, records: unbiased, and neither clipped nor made
+    ``values``: shape (num_queries,), float64, in records; unbiased, neither clipped nor made
     consistent.
-    ``standard_error``: of every answer, in records.
+    ``standard_error``: the standard error of every answer, in records.
     """
 
     values: NDArray[np.float64]
@@ -189,28 +189,28 @@ def plan_workload_answers(
 ) -> WorkloadAnswersPlan:
     """Returns the plan of answers to a workload, before any record is read.
 
-    ``auto`` takes discrete Laplace noise where delta is 0, else the noise with the smaller
-    standard error.
+    ``auto`` uses discrete Laplace noise if delta is 0, else the noise with the smaller standard
+    error.
 
-    Privacy of discrete Laplace noise of scale s in grid steps: epsilon, pure, as s is at least the
-    L1 sensitivity over epsilon. Of discrete Gaussian noise sigma: (epsilon, delta) by
+    Privacy: discrete Laplace noise of scale s in grid steps gives epsilon, pure, as s is at least
+    the L1 sensitivity over epsilon. Discrete Gaussian noise sigma gives (epsilon, delta) by
     ``discrete_gaussian_mu``, as D^2 / (sigma^2 - 4) is at most the square of its mu for the L2
-    sensitivity D. Both for the relation and the unit of the guarantee. Exact answers are integers
-    on the grid: whole records for Laplace noise where all queries are 0 or 1; steps of 2^-16 else,
-    which keeps Gaussian noise as private as continuous noise.
+    sensitivity D. Both are for the relation and the unit of the guarantee. Exact answers are
+    integers on the grid: whole records for Laplace noise if all queries are 0 or 1; otherwise steps
+    of 2^-16, which keeps Gaussian noise as private as continuous noise.
 
     Args:
-        workload: the queries; repetitions cost as much as other queries.
-        guarantee: what is promised.
+        workload: the queries; a repeated query costs as much as a new query.
+        guarantee: the guarantee of all answers together.
         num_records: the public number of records, or ``"noisy"``; a number under ``replace_one``.
-        distribution: of the noise.
-        failure_probability: of the stated bound, in (0, 1).
+        distribution: the distribution of the noise.
+        failure_probability: the probability that the stated bound is wrong, in (0, 1).
 
     Raises:
-        InputError: if a parameter is refused, delta is 0 for Gaussian noise, or the noise would
-            not fit 64-bit integers.
+        InputError: if a parameter is invalid, if delta is 0 for Gaussian noise, or if the noise
+            would not fit 64-bit integers.
 
-    Cost: that of ``workload_sensitivity``.
+    Cost: see ``workload_sensitivity``.
     Reference: Dwork and Roth (2014), Theorem 3.6; Canonne, Kamath and Steinke (2020).
 
     Example:
@@ -266,13 +266,13 @@ def plan_workload_answers(
 def draw_workload_answers(
     plan: WorkloadAnswersPlan, counts: NDArray[np.int64], noise: NoiseSource
 ) -> WorkloadAnswers:
-    """Returns noisy answers: the only step that sees exact counts. Draw once for a plan.
+    """Returns noisy answers; no other step sees the exact counts. Draw once per plan.
 
-    Privacy: ``plan.guarantee``, where the counts are of records bounded as it says. Counts and
-    answers that are too large for 64 bits are clipped, which raises no sensitivity.
+    Privacy: ``plan.guarantee``, if the counted records of each unit are limited as the guarantee
+    says. Counts and answers too large for 64 bits are clipped, which raises no sensitivity.
 
-    ``counts``: shape (num_cells,), int64, records; secret. Answers are right while no cell has
-    more than 2^61 over the number of cells, and no query more than 2^46.
+    ``counts``: shape (num_cells,), int64, in records; secret. Answers are right if every cell is at
+    most 2^61 / num_cells and every answer at most 2^46.
     """
     check_is("plan", plan, WorkloadAnswersPlan)
     exact = plan.exact(counts, plan.grid)

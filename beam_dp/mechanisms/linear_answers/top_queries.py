@@ -1,4 +1,4 @@
-"""The c queries of a workload with the largest answers, and noisy answers to these."""
+"""Chooses the c queries of a workload with the largest answers, and answers them with noise."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from beam_dp.queries.linear_workload import LinearWorkload
 from beam_dp.releases.answers.verify import top_query_steps
 from beam_dp.verification.steps import Step
 
-_OPERATIONS = 16  # more than a budget goes through
+_OPERATIONS = 16  # exceeds the number of rounded operations on a budget
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -35,8 +35,8 @@ class TopQueriesPlan(LinearAnswersPlan):
 
     ``top``: c, the number of queries that are chosen.
     ``choice``: the method; see ``top_choice``.
-    ``choice_grid``: steps of one record in which answers are compared: 2^16, to avoid ties.
-    ``choice_scale``: of the noise of the choice, in these steps.
+    ``choice_grid``: the number of steps per record when answers are compared: 2^16, to avoid ties.
+    ``choice_scale``: the scale of the noise of the choice, in steps of ``choice_grid``.
     """
 
     top: int = dataclasses.field(
@@ -54,22 +54,22 @@ class TopQueriesPlan(LinearAnswersPlan):
 
     @property
     def steps(self) -> Sequence[Step]:
-        """The noise that is drawn, as `verify` checks it."""
+        """The noisy draws of this plan, as `beam-dp verify` checks them."""
         return top_query_steps(self.public, self.guarantee)
 
     @property
     def is_vacuous(self) -> bool:
-        """Whether a bound is known in advance to say nothing."""
+        """Whether an error bound is known in advance to be too large to be useful."""
         return self.num_records != "noisy" and self._error() >= self.num_records
 
     @property
     def top_choice(self) -> TopChoice:
-        """How the queries are chosen."""
+        """The method and noise that choose the queries."""
         width = _width(self.guarantee, self.choice_grid)
         return TopChoice(self.choice, self.top, width, self.choice_scale)
 
     def margin(self) -> float:
-        """Returns how far below the t-th largest the t-th exact answer may be, in records.
+        """Returns a bound, in records, on how far the t-th choice is below the t-th largest answer.
 
         Accuracy: for every t, with probability 1 - beta / 2 for the plan's beta.
         """
@@ -77,14 +77,14 @@ class TopQueriesPlan(LinearAnswersPlan):
         return self.top_choice.margin(len(self.workload), half) / self.choice_grid
 
     def bound(self) -> float:
-        """Returns a bound on the errors of all answers that are given, in records.
+        """Returns a bound on the errors of all released answers, in records.
 
-        Accuracy: with probability 1 - beta / 2 for the plan's beta; noise of answers is fresh.
+        Accuracy: with probability 1 - beta / 2 for the plan's beta; answers get fresh noise.
         """
         return self.largest_error(self.top, self.failure_probability / 2)
 
     def answered(self, counts: NDArray[np.int64], noise: NoiseSource) -> dict[int, float]:
-        """Returns the answers that are given; see ``draw_top_queries``."""
+        """Returns the released answers; see ``draw_top_queries``."""
         found = draw_top_queries(self, counts, noise)
         return dict(zip(found.places, found.values.tolist(), strict=True))
 
@@ -99,12 +99,12 @@ class TopQueriesPlan(LinearAnswersPlan):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class TopQueries:
-    """A release: the queries with the largest answers, and noisy answers to them. All is public.
+    """A public release: the queries with the largest answers, and noisy answers to these queries.
 
-    ``values``: shape (c,), float64, records: unbiased, with fresh noise, so not always in
-    descending order.
-    ``standard_error``: of every answer, in records.
-    ``margin``, ``bound``: as ``TopQueriesPlan`` says.
+    ``places``: the positions of the chosen queries in the workload.
+    ``values``: shape (c,), float64, in records; unbiased. Fresh noise may change their order.
+    ``standard_error``: the standard error of every answer, in records.
+    ``margin``, ``bound``: see ``TopQueriesPlan``.
     """
 
     places: list[int]
@@ -125,16 +125,17 @@ def plan_top_queries(
 ) -> TopQueriesPlan:
     """Returns the plan of choosing and releasing the c largest answers, before any record is read.
 
-    Privacy: the guarantee. A unit of m records moves every answer by m at most, under either
-    relation; all of them the same way where it is added or removed, which halves the noise of the
-    choice: see ``top_choice``. Answers have an L1 sensitivity of c m and an L2 sensitivity of
-    sqrt(c) m, whichever were chosen; discrete Laplace noise where the promise is pure, or spent as
-    if it were, and discrete Gaussian noise where choice and answers share a rho. The shares, and
-    the method if it is ``auto``, are those whose larger bound, of choice or answers, is least.
+    Privacy: the guarantee. A unit of m records moves every answer by at most m, under either
+    relation. Adding or removing a unit moves all answers the same way, which halves the noise of
+    the choice: see ``top_choice``. Answers have an L1 sensitivity of c m and an L2 sensitivity of
+    sqrt(c) m, whichever queries were chosen. They get discrete Laplace noise if the guarantee is
+    pure, or spent as if it were pure, and discrete Gaussian noise if choice and answers share a
+    rho. The shares, and the method if it is ``auto``, minimise the larger of the bounds of choice
+    and answers.
 
     ``top``: c, from 1 to the number of queries.
     ``choice``: the method; see ``top_choice``.
-    Other arguments: see ``plan_workload_answers``. Overlaps of queries do not matter.
+    Other arguments: see ``plan_workload_answers``. Queries may overlap without extra noise.
 
     Example:
         >>> from beam_dp.domain.files import read_domain
@@ -172,12 +173,12 @@ def plan_top_queries(
 def draw_top_queries(
     plan: TopQueriesPlan, counts: NDArray[np.int64], noise: NoiseSource
 ) -> TopQueries:
-    """Returns the largest answers: the only step that sees exact counts. Draw once for a plan.
+    """Returns the largest answers with noise; no other step sees exact counts. Draw once per plan.
 
-    Privacy: ``plan.guarantee``, where the counts are of records bounded as it says. Counts and
-    answers that are too large for 64 bits are clipped, which raises no sensitivity.
+    Privacy: ``plan.guarantee``, if the counted records of each unit are limited as the guarantee
+    says. Counts and answers too large for 64 bits are clipped, which raises no sensitivity.
 
-    ``counts``: shape (num_cells,), int64, records; secret. Limits: see ``draw_workload_answers``.
+    ``counts``: shape (num_cells,), int64, in records; secret. See ``draw_workload_answers``.
     """
     check_is("plan", plan, TopQueriesPlan)
     exact = plan.exact(counts, plan.choice_grid)
@@ -198,7 +199,7 @@ def _settings(
     top: int,
     choice: Method | Literal["auto"],
 ) -> Iterator[dict[str, Any]]:
-    """Yields the noise for each way to share a guarantee between choice and answers."""
+    """Yields the noise for each split of a guarantee between choice and answers."""
     of_choice = 1 << VALUE_BITS
     whole = of_choice if workload.explicit else 1
     width = _width(guarantee, of_choice)
@@ -219,7 +220,7 @@ def _settings(
 def _answers(
     guarantee: Guarantee, top: int, share: Fraction, chosen: TopChoice, grid: int
 ) -> tuple[Distribution, int, float]:
-    """Returns the noise of answers for a share of epsilon or rho: distribution, grid, scale."""
+    """Returns (distribution, grid, scale) of the answers' noise for a share of epsilon or rho."""
     moved = guarantee.max_records_per_unit
     if not chosen.spends_rho:
         scale = up(top * moved * grid / (Fraction(guarantee.epsilon) * share))
@@ -230,5 +231,5 @@ def _answers(
 
 
 def _width(guarantee: Guarantee, grid: int) -> int:
-    """Returns the most that the difference of two answers may move."""
+    """Returns the most that one unit moves the difference of two answers, in grid steps."""
     return guarantee.neighboring.num_moved * guarantee.max_records_per_unit * grid

@@ -1,4 +1,4 @@
-"""Plans of online mechanisms that answer from a hypothesis."""
+"""Plans of online mechanisms that answer queries from a learned hypothesis."""
 
 from __future__ import annotations
 
@@ -38,27 +38,27 @@ GRID = 1 << VALUE_BITS
 Calibration = Literal["tight", "textbook"]
 PlanT = TypeVar("PlanT", bound="OnlinePlan")
 
-_COUNT_SHARE = 0.05  # of epsilon, for a noisy number of records
-_COUNT_FAILURE = 0.25  # of the failure probability
+_COUNT_SHARE = 0.05  # the share of epsilon for a noisy number of records
+_COUNT_FAILURE = 0.25  # the share of the failure probability for a noisy number of records
 _MAX_UPDATES = 2**20
-_MAX_COUNT = 2**62  # whatever the data, noise is added to 64-bit integers
+_MAX_COUNT = 2**62  # noise is added to 64-bit integers, for any data
 _GROWTH = 1.2
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OnlinePlan(AnswersPlan):
-    """The public parameters of a run that answers queries from a hypothesis that learns.
+    """The public parameters of a run that answers queries from a hypothesis and updates it.
 
     ``settle`` adds the settings that depend on the number of records. The guarantee and the loss
-    are those of all answers together.
+    are for all answers together.
 
-    ``num_questions``: K, different queries that the accuracy is stated for.
+    ``num_questions``: K, the number of different queries for which error bounds are stated.
     ``failure_probability``: beta, the probability that some stated bound is wrong.
-    ``max_error``: alpha, a share of the records; None for the one with the least bound.
-    ``max_updates``: the updates that noise is made for; None for the number that alpha needs.
+    ``max_error``: alpha, a fraction of the records; None to use the alpha with the least bound.
+    ``max_updates``: the largest number of updates; None for the number that alpha needs.
     """
 
-    rounds_up: ClassVar[bool]  # whether the published number of updates does
+    rounds_up: ClassVar[bool]  # whether the published number of updates is rounded up
 
     num_questions: int = dataclasses.field(
         metadata=option(
@@ -84,20 +84,20 @@ class OnlinePlan(AnswersPlan):
 
     @property
     def count_scale(self) -> float | None:
-        """The scale of the noise on the number of records; None where that is public."""
+        """The scale of the noise on the number of records; None if the number is public."""
         if self.num_records != "noisy":
             return None
         epsilon = _count_epsilon(self.guarantee)
-        # An epsilon that underflows to 0 is refused where the noise is checked.
+        # If epsilon underflows to 0, the check of the noise refuses the infinite scale.
         if not epsilon > 0:
             return math.inf
         return up(self.guarantee.max_records_per_unit / Fraction(epsilon))
 
     @property
     def steps(self) -> Sequence[Step]:
-        """The noise; for the largest number of records, if that number is drawn later.
+        """The noisy draws; for the largest number of records if the number is drawn later.
 
-        Another number changes how noise is shared, and not the loss that it is calibrated to.
+        Another number of records changes how the budget is split, but not the total loss.
         """
         number = checks.MAX_RECORDS if self.num_records == "noisy" else self.num_records
         return online_steps(self.guarantee, self.public, self.settle(number).to_json())
@@ -107,11 +107,11 @@ class OnlinePlan(AnswersPlan):
         """Returns the largest relative entropy from any data to the first hypothesis."""
 
     def published_divergence(self, max_error: float) -> float:
-        """Returns the published number of updates over 4 / alpha^2."""
+        """Returns (published number of updates) / (4 / alpha^2)."""
         return self.divergence_at(max_error)
 
     def updates_at(self, max_error: float) -> int:
-        """Returns the number of updates that is enough for an error, at least 1."""
+        """Returns the number of updates that suffices for an error, at least 1."""
         if self.calibration == "tight":
             needed = self.divergence_at(max_error) / 2 / max_error**2
         else:
@@ -124,16 +124,16 @@ class OnlinePlan(AnswersPlan):
 
     @abstractmethod
     def least_error(self, updates: int) -> float:
-        """Returns the least alpha for which this many updates are enough; 0 if any is."""
+        """Returns the least alpha for which ``updates`` updates suffice; 0 if every alpha works."""
 
     def settle(self, num_records: int) -> Settings:
         """Returns the noise and the thresholds for a number of records, public or noisy."""
         return _settle(self, num_records)
 
     def draw_total(self, exact: int, noise: NoiseSource) -> int:
-        """Returns N: the public number of records, or the exact one with noise.
+        """Returns N: the public number of records, or the exact number with noise.
 
-        ``exact``: secret. It is clipped at 2^62, which moves no two numbers further apart.
+        ``exact``: the exact number; secret. Clipping it at 2^62 doesn't increase the sensitivity.
         """
         if self.count_scale is None:
             assert isinstance(self.num_records, int)
@@ -142,7 +142,7 @@ class OnlinePlan(AnswersPlan):
 
     @property
     def is_vacuous(self) -> bool:
-        """Whether the bound is known in advance to say nothing."""
+        """Whether the error bound is known in advance to be too large to be useful."""
         return self.num_records != "noisy" and self.settle(self.num_records).is_vacuous
 
     def _stated(self) -> dict[str, Any]:
@@ -175,13 +175,14 @@ class OnlinePlan(AnswersPlan):
 class Settings:
     """The settings of a run, given the number of records; public. Bounds are in records.
 
-    ``total``: N, the factor of means.
-    ``threshold``: of the noisy comparison, in units of 2^-16 records.
+    ``total``: N, by which the mean of a query over the hypothesis is multiplied.
+    ``total_bound``: a bound on the error of N.
+    ``threshold``: the threshold of the noisy comparison, in units of 2^-16 records.
     ``gap``: the least error of the hypothesis for a query that causes an update, in records.
-    ``hypothesis_bound``: of the error of an answer from the hypothesis.
-    ``update_bound``: of the error of an answer after an update.
-    ``exhausted_bound``: of the error of an answer when no updates are left; None where the
-    updates may be too few.
+    ``hypothesis_bound``: a bound on the error of an answer from the hypothesis.
+    ``update_bound``: a bound on the error of an answer that causes an update.
+    ``exhausted_bound``: a bound on the error of an answer when no updates are left; None if there
+    may be too few updates.
     """
 
     total: int
@@ -197,7 +198,7 @@ class Settings:
 
     @property
     def is_vacuous(self) -> bool:
-        """Whether the bound says no more than that an answer is from 0 to N."""
+        """Whether the error bound is at least N."""
         return self.hypothesis_bound >= self.total
 
     def to_json(self) -> dict[str, Any]:
@@ -207,7 +208,7 @@ class Settings:
 
 
 def ready(plan: PlanT) -> PlanT:
-    """Returns the plan with its loss, if it can be carried out."""
+    """Returns the plan with its privacy loss; refuses a plan that can't be carried out."""
     checks.check_calibration(plan.calibration)
     check_accuracy(1, plan.num_questions, plan.failure_probability)
     if plan.max_updates is not None:
@@ -219,7 +220,7 @@ def ready(plan: PlanT) -> PlanT:
         condition = "must be 'tight' with max_updates"
         raise InputError("calibration", plan.calibration, condition)
     checks.check_num_records(plan.num_records, plan.guarantee)
-    # Settled here once, so that impossible settings are refused now.
+    # This refuses impossible settings before a run starts.
     settings = plan.settle(checks.MAX_RECORDS if plan.num_records == "noisy" else plan.num_records)
     if plan.num_records != "noisy":
         return dataclasses.replace(plan, loss=settings.noise.loss)
@@ -238,15 +239,15 @@ def published_error(
     num_questions: int,
     failure_probability: float,
 ) -> float:
-    """Returns the least alpha for which the published theorem holds.
+    """Returns the least alpha for which the published theorem is valid.
 
-    ``divergence``: by alpha, the number of updates over 4 / alpha^2: ln|X|.
+    ``divergence``: maps alpha to (number of updates) / (4 / alpha^2), which is ln|X|.
 
-    Accuracy: answers are within 3 alpha, as a share of the records. alpha is the solution of
+    Accuracy: answers are within 3 alpha, as a fraction of the records. alpha is the solution of
     alpha = 36 ln|X| (ln|Q| + ln(32 ln|X|/(alpha^2 beta)))/(eps alpha^2 n), or with delta of
-    (2 + 32 sqrt 2) sqrt(ln|X| ln(2/delta)) (...)/(alpha eps n). It may be 1 or more: vacuous.
+    (2 + 32 sqrt 2) sqrt(ln|X| ln(2/delta)) (...)/(alpha eps n). alpha may be >= 1: vacuous.
     """
-    if divergence(1.0) == 0:  # of one cell
+    if divergence(1.0) == 0:  # there is a single cell
         return 0.0
     low, high = 1e-9, 1e9
     for _ in range(200):
@@ -268,12 +269,12 @@ def published_error(
 
 @functools.lru_cache(maxsize=64)
 def _count_epsilon(guarantee: Guarantee) -> float:
-    """Returns the epsilon of a noisy number of records: its share, or less if the rest needs it.
+    """Returns the epsilon of a noisy number of records: 5 %, or less if the answers need more.
 
     For a large epsilon, pure noise costs a larger rho than the same share of (epsilon, delta).
     """
     epsilon, delta = guarantee.epsilon, guarantee.delta
-    share = lowered(epsilon * _COUNT_SHARE, 64)  # the rest is rounded as well
+    share = lowered(epsilon * _COUNT_SHARE, 64)  # leaves room for rounding of the rest
     if delta > 0:
         whole, rest = (
             Fraction(zcdp_rho(part, delta)) for part in (epsilon, epsilon * (1 - _COUNT_SHARE))
@@ -283,14 +284,14 @@ def _count_epsilon(guarantee: Guarantee) -> float:
 
 
 def _rest(plan: OnlinePlan) -> tuple[float, float]:
-    """Returns the epsilon and delta that are left for the sparse vector."""
+    """Returns the epsilon and the delta that remain for the sparse vector technique."""
     share = _COUNT_SHARE if plan.num_records == "noisy" else 0.0
     return plan.guarantee.epsilon * (1 - share), plan.guarantee.delta
 
 
 @dataclasses.dataclass(frozen=True)
 class _Choice:
-    """The choices of a calibration; the threshold and the gap are in records."""
+    """The parameters that a calibration chose; the threshold and the gap are in records."""
 
     alpha: float
     rate: float
@@ -323,7 +324,7 @@ def _settle(plan: OnlinePlan, num_records: int) -> Settings:
         noise=noise,
         threshold=math.ceil(chosen.threshold * GRID),
         gap=gap,
-        # Questions are rounded to the grid, and so is the threshold.
+        # 2 / GRID: both questions and the threshold are rounded to the grid.
         hypothesis_bound=chosen.threshold + noise.margin(chosen.num_asked, beta, GRID) + 2 / GRID,
         update_bound=noise.answer_bound(beta, GRID),
         exhausted_bound=gap + total_bound + 2 / GRID if is_enough else None,
@@ -333,13 +334,13 @@ def _settle(plan: OnlinePlan, num_records: int) -> Settings:
 def _textbook(
     plan: OnlinePlan, guarantee: Guarantee, total: int, total_bound: float, beta: float
 ) -> _Choice:
-    """Two questions a round, learning rate alpha / 2, threshold max(formula, 2 alpha)."""
+    """Uses two questions per round, learning rate alpha / 2, threshold max(formula, 2 alpha)."""
     alpha = plan.max_error or 0.0
     if plan.max_error is None:
         least = published_error(
             guarantee, plan.published_divergence, total, plan.num_questions, beta
         )
-        # A larger one only keeps the updates few; an error beyond 1 says nothing.
+        # A larger alpha only keeps the number of updates small; alpha > 1 would be vacuous.
         alpha = min(1.0, max(least, plan.least_error(_MAX_UPDATES), 1e-9))
     updates = plan.updates_at(alpha)
     (noise,) = noise_candidates(guarantee, updates, answers=True, calibration="textbook")
@@ -353,14 +354,14 @@ def _textbook(
 def _tight(
     plan: OnlinePlan, guarantee: Guarantee, total: int, total_bound: float, beta: float
 ) -> _Choice:
-    """One question a round; the choice of alpha, updates and noise with the least bound."""
+    """Uses one question per round; chooses alpha, updates and noise with the least bound."""
     asked, most = plan.num_questions, total + total_bound
     found: tuple[tuple[float, int], _Choice] | None = None
     for least, updates in _choices(plan):
         for noise, margin, answer_bound in _candidates(guarantee, updates, asked, beta):
             if plan.num_records == "noisy" and plan.guarantee.delta > 0 and noise.method != "zcdp":
                 continue  # the loss is stated before the number of records is known
-            # An update must know in which direction to go.
+            # The gap must exceed the noise, so that an update moves in the right direction.
             gap = max(least * most, answer_bound + 1 / GRID)
             threshold = gap + total_bound + margin
             rank = threshold + margin, noise.max_above
@@ -375,7 +376,7 @@ def _tight(
 def _candidates(
     guarantee: Guarantee, updates: int, asked: int, beta: float
 ) -> tuple[tuple[SparseVectorNoise, float, float], ...]:
-    """Returns noises, with margins for questions and bounds for answers; cached for searches."""
+    """Returns noises with their question margins and answer bounds; cached for searches."""
     return tuple(
         (noise, noise.margin(asked, beta, GRID), noise.answer_bound(beta, GRID))
         for noise in _noises(guarantee, updates)
@@ -384,17 +385,17 @@ def _candidates(
 
 @functools.lru_cache(maxsize=256)
 def _noises(guarantee: Guarantee, updates: int) -> tuple[SparseVectorNoise, ...]:
-    """Returns noises, which do not depend on the number of questions; cached for searches."""
+    """Returns the noises, which don't depend on the number of questions; cached for searches."""
     return tuple(noise_candidates(guarantee, updates, answers=True))
 
 
 def _choices(plan: OnlinePlan) -> Iterator[tuple[float, int]]:
     """Yields pairs of alpha and updates: an update lowers the relative entropy by 2 alpha^2.
 
-    An alpha of 0 means the one that the noise of answers implies.
+    An alpha of 0 stands for the alpha that the noise of answers implies.
     """
     if plan.max_error is None and plan.max_updates is not None:
-        # A larger alpha would need fewer updates, but their number is decided.
+        # A larger alpha would need fewer updates, but the number of updates is fixed.
         yield 0.0, plan.max_updates
         return
     if plan.max_error is not None:

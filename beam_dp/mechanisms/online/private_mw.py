@@ -1,4 +1,4 @@
-"""Online private multiplicative weights: the base of all runs, and runs over a domain."""
+"""Online private multiplicative weights: the base class of all runs, and runs over a domain."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ class PrivateAnswer:
     """An answer to one linear query; public.
 
     ``value``: an estimate of the sum of the query over the records.
-    ``standard_error``: of the noise; None for an answer from the hypothesis.
-    ``bound``: on the errors of all answers at once, except with the plan's failure probability;
-    None where nothing is proved.
+    ``standard_error``: the standard error of the noise; None for an answer from the hypothesis.
+    ``bound``: an error bound, valid for all answers at once except with the plan's failure
+    probability; None if no bound is proved.
     """
 
     value: float
@@ -46,9 +46,9 @@ class PrivateAnswer:
 
 @dataclasses.dataclass(frozen=True)
 class Payment:
-    """The entry of a ledger that paid for a run; public.
+    """The ledger entry that paid for a run; public.
 
-    ``state_number``: of the saved state that the run was resumed from; 0 for a new run.
+    ``state_number``: the number of the saved state from which the run resumed; 0 for a new run.
     """
 
     token: Token
@@ -66,14 +66,14 @@ def pay(plan: OnlinePlan, token: Token | None) -> Payment | None:
 
 @dataclasses.dataclass(frozen=True)
 class SavedRun:
-    """The state of a run of ``PrivateMW``, from which one other object goes on.
+    """The state of a run of ``PrivateMW``, from which exactly one object can continue the run.
 
     Everything is public except the noisy threshold in ``sparse``, which can be used once.
 
-    ``settings``: of the run, as JSON values.
-    ``payment``: None if no ledger paid.
+    ``settings``: the settings of the run, as JSON values.
+    ``payment``: the ledger entry that paid; None without a ledger.
     ``log_weights``: the logarithms of the hypothesis, shape (num_cells,).
-    ``num_earlier``: the number of answers, the first ones, that come from an earlier run.
+    ``num_earlier``: the first ``num_earlier`` answers come from an earlier run.
     """
 
     settings: Mapping[str, Any]
@@ -86,15 +86,15 @@ class SavedRun:
 
 
 class OnlineMW(Live, ABC, Generic[QueryT]):
-    """Answers queries of any kind from a hypothesis that learns from its errors.
+    """Answers queries from a hypothesis that is updated when its answers are wrong.
 
-    Privacy: ``plan.guarantee``, if one record changes ``_exact`` by at most one record. What the
-    plan costs is spent here, at once. There is one of each run: it is handed over once, is not
-    copied or pickled, and answers nothing in a forked child. Queries of several threads are
-    answered one after another.
+    Privacy: ``plan.guarantee``, if one record changes ``_exact`` by at most one record. The
+    constructor spends the plan's loss at once. Only one object of each run is alive: a run can be
+    handed over once, can't be copied or pickled, and answers nothing in a forked child. Queries
+    from several threads are answered one after another.
     """
 
-    _hypothesis: Any  # of this family's weights, with ``mean`` and ``update``
+    _hypothesis: Any  # the weights class of the subclass, with ``mean`` and ``update``
 
     def __init__(
         self,
@@ -126,7 +126,7 @@ class OnlineMW(Live, ABC, Generic[QueryT]):
 
     @abstractmethod
     def _check(self, query: Any) -> None:
-        """Raises InputError unless the query is one that can be answered."""
+        """Raises InputError if the query can't be answered."""
 
     @property
     def updates_left(self) -> int:
@@ -140,12 +140,12 @@ class OnlineMW(Live, ABC, Generic[QueryT]):
 
     @property
     def num_answered(self) -> int:
-        """The number of different queries that were answered; public."""
+        """The number of different queries answered so far; public."""
         return len(self._answers)
 
     @property
     def transcript(self) -> tuple[tuple[QueryT, PrivateAnswer], ...]:
-        """Every different query and its answer, in the order asked; public."""
+        """The different queries and their answers, in the order asked; public."""
         return tuple(self._answers.items())
 
     def answer(self, query: QueryT) -> PrivateAnswer:
@@ -184,17 +184,17 @@ class OnlineMW(Live, ABC, Generic[QueryT]):
         return answer
 
     def step(self, query: QueryT) -> float:
-        """Returns how far this object moved the hypothesis along a query, or 0; public."""
+        """Returns the step by which a query updated the hypothesis; 0 without an update; public."""
         return self._steps.get(query, 0.0)
 
     def _ask(self, query: QueryT, guess: int) -> tuple[int, int] | None:
-        """Returns None if the guess is good enough, else a noisy sum and a direction."""
+        """Returns None if the guess is close enough, else a noisy sum and the update's sign."""
         exact = self._exact(query)
         if self.plan.calibration == "tight":
             noisy = self._sparse.ask(abs(exact - guess), exact)
             return None if noisy is None else (noisy, 1 if noisy >= guess else -1)
         for sign in (1, -1):
-            # The direction follows from the question above the threshold, not from the answer.
+            # The sign comes from the question that is above the threshold, not from the answer.
             noisy = self._sparse.ask(sign * (exact - guess))
             if noisy is not None:
                 return guess + sign * noisy, sign
@@ -206,7 +206,7 @@ class OnlineMW(Live, ABC, Generic[QueryT]):
         step = settings.learning_rate
         measured = noisy / GRID
         if self.plan.calibration == "tight":
-            # If no noise exceeds its bound the difference is at least this: go this far.
+            # If the noise is within its bound, the true difference is at least ``surely``.
             surely = abs(measured - settings.total * mean) - settings.update_bound
             most = settings.total + settings.total_bound
             step = max(step, 4 * min(1.0, (surely - settings.total_bound) / most))
@@ -217,45 +217,48 @@ class OnlineMW(Live, ABC, Generic[QueryT]):
 
 
 class PrivateMW(OnlineMW[LinearQuery]):
-    """Answers linear queries, chosen adaptively, from a hypothesis that learns from its errors.
+    """Answers adaptively chosen linear queries from a hypothesis that is updated when it is wrong.
 
-    Privacy: ``plan.guarantee``, for all answers together, any number of them, whatever alpha,
-    the thresholds, the learning rate and the number of records that is given. It is that of
-    ``NumericSparse``: a query's sum changes by at most one with a record, and so does its
-    difference to the public sum of the hypothesis, and the absolute value of that. A noisy number
-    of records costs a twentieth of epsilon. Everything else is computed from released values.
+    Privacy: ``plan.guarantee``, for any number of answers together and for any alpha, thresholds,
+    learning rate and given number of records. The guarantee is that of ``NumericSparse``: a record
+    changes a query's sum by at most one, and so the difference from the hypothesis's public sum,
+    and the absolute value of this difference. A noisy number of records costs a twentieth of
+    epsilon. Everything else is computed from released values.
 
     Accuracy: with probability at least 1 - beta, every answer to the first K different queries is
-    within its ``bound``, given at construction: ``settings.hypothesis_bound`` and
-    ``update_bound``. ``tight``: one question |S - N w(q)| a round. An update happens only where
-    |S/n - w(q)| is at least the gap g (>= alpha), and its step 4g' lowers the relative entropy of
-    the data to the hypothesis by 2g^2 at least (Hoeffding's lemma), for any g' from g to the true
-    difference, a noise bound below the measured one; so ln|X| / (2 alpha^2) updates are enough.
-    ``textbook``: Dwork and Roth's Algorithm 6 with the threshold max(T, 2 alpha): two questions a
-    round, steps of alpha / 2, 4 ln|X| / alpha^2 updates, errors within 3 alpha N.
+    within its ``bound``, which is known at construction: ``settings.hypothesis_bound`` and
+    ``update_bound``. ``tight``: one question |S - N w(q)| per round. An update happens only if
+    |S/n - w(q)| is at least the gap g (>= alpha). The update's step 4g' lowers the relative entropy
+    of the data to the hypothesis by at least 2g^2 (Hoeffding's lemma), for any g' from g to the
+    true difference; g' is the measured difference minus a noise bound. So ln|X| / (2 alpha^2)
+    updates are enough. ``textbook``: Dwork and Roth's Algorithm 6 with the threshold
+    max(T, 2 alpha): two questions per round, steps of alpha / 2, 4 ln|X| / alpha^2 updates, errors
+    within 3 alpha N.
 
-    Edge cases: one cell: never learns. Empty data: same path. Too many questions: as private, no
-    bound. No updates left: answers come from the hypothesis and the data are not read again.
+    Edge cases: with one cell the hypothesis never changes. Empty data take the same path. After K
+    questions, answers are as private but have no bound. After the last update, answers come from
+    the hypothesis and the data are not read again.
 
     Args:
-        plan: see ``plan_private_mw``. What it costs, ``plan.loss``, is spent here, at once.
+        plan: see ``plan_private_mw``. The constructor spends ``plan.loss`` at once.
         histogram: the exact counts; secret.
-        noise: source of all noise.
-        start: a release to start from, or public weights, one a cell, not all 0; a
-            thousandth of the first hypothesis is uniform, so that it can learn everything.
-        ledger_token: of the ledger that paid, if one did. It pays for one run: a second run with
-            the same token is not refused here.
-        earlier: public answers of an earlier run, to give again at no cost. They keep their
-            bounds, with the failure probability of that run.
-        saved: the result of ``hand_over`` of an earlier run of the same plan: nothing is spent.
-            One object goes on from it.
+        noise: the source of all noise.
+        start: a release to start from, or public weights, one per cell, not all 0. A thousandth of
+            the first hypothesis is uniform, so that updates can reach any data.
+        ledger_token: the token of the ledger entry that paid, if any. A token pays for one run: the
+            constructor does not refuse a second run with the same token.
+        earlier: public answers of an earlier run, which are repeated at no cost. Their bounds are
+            valid with the failure probability of the earlier run.
+        saved: the result of ``hand_over`` of an earlier run of the same plan. Nothing is spent, and
+            only one object may continue the saved run.
 
     Raises:
-        InputError: if the histogram or the start is of another domain, the token paid for
-            something else, or the saved run has other settings.
-        HaltedError: if another object went on from the saved run.
+        InputError: if the histogram or the start has another domain, if the token paid for
+            another plan, or if the saved run has other settings.
+        HaltedError: if another object already continued the saved run.
 
-    Cost: O(num_cells) memory; a query as ``LinearQuery`` says, twice; an update O(num_cells).
+    Cost: O(num_cells) memory; twice the cost of a ``LinearQuery`` per query; O(num_cells) per
+    update.
     Reference: Hardt and Rothblum (2010); Dwork and Roth (2014), Algorithm 6; Lyu, Su and Li
     (2017) for the noise.
 
@@ -304,11 +307,11 @@ class PrivateMW(OnlineMW[LinearQuery]):
 
     @property
     def weights(self) -> NDArray[np.float64]:
-        """A copy of the hypothesis, shape (num_cells,), sums to 1; public."""
+        """A copy of the hypothesis, shape (num_cells,); the weights sum to 1; public."""
         return self._hypothesis.weights.copy()
 
     def hand_over(self) -> SavedRun:
-        """Ends this object and returns its state for another; in part secret.
+        """Ends this object and returns the partly secret state, with which another can continue.
 
         Raises HaltedError after an earlier hand-over and in a forked process.
         """
@@ -336,7 +339,7 @@ class PrivateMW(OnlineMW[LinearQuery]):
 
 
 def check_settings(name: str, value: str, saved: Any, settings: Settings) -> None:
-    """Refuses a state with other settings than the plan's, as of another version of the package."""
+    """Refuses a state with settings that this version of the package would not choose."""
     given = json.loads(json.dumps(settings.to_json()))
     held = json.loads(json.dumps(saved))
     if held != given:
@@ -345,7 +348,7 @@ def check_settings(name: str, value: str, saved: Any, settings: Settings) -> Non
 
 
 def difference(part: str, saved: Any, given: Any) -> str:
-    """Returns the first difference between two plans or settings, in a few words."""
+    """Describes the first difference between two plans or settings in a few words."""
     if part != "domain" and isinstance(saved, dict):
         for name in given:
             old, new = saved.get(name), given[name]

@@ -23,8 +23,9 @@ from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 
 Start = SyntheticDatabase | ArrayLike
 
-# The share of the uniform distribution in a hypothesis that starts from a release. It worsens the
-# release's answers by this share; a smaller one adds only its logarithm to the relative entropy.
+# The share of the uniform distribution in a hypothesis that starts from a release. This share adds
+# to the error of the release's answers; a smaller share would only add minus its logarithm to the
+# relative entropy.
 START_SHARE = 0.001
 
 
@@ -45,7 +46,7 @@ class PrivateMWPlan(OnlinePlan):
 
     @property
     def universe(self) -> Domain:
-        """The domain."""
+        """The domain of the queries."""
         return self.domain
 
     @property
@@ -57,12 +58,12 @@ class PrivateMWPlan(OnlinePlan):
         return {"starts_from_release": self.starts_from_release}
 
     def divergence_at(self, max_error: float) -> float:
-        """Returns ln|X|, plus the most that a start from a release adds."""
+        """Returns ln|X|, plus -ln(START_SHARE) for a start from a release."""
         start = -math.log(START_SHARE) if self.starts_from_release else 0.0
         return math.log(self.domain.num_cells) + start
 
     def least_error(self, updates: int) -> float:
-        """Returns the least alpha for which this many updates are enough; 0 if any is."""
+        """Returns the least alpha for which ``updates`` updates suffice; 0 for a single cell."""
         divergence = self.divergence_at(0.0)
         if self.calibration == "tight":
             return math.sqrt(divergence / (2 * (updates + 1))) * (1 + 1e-9)
@@ -84,17 +85,17 @@ def plan_private_mw(
     """Returns the plan of a run of ``PrivateMW``.
 
     Args:
-        domain: the universe, of at most 2^26 cells, without impossible combinations.
-        guarantee: for all answers together.
+        domain: the universe, at most 2^26 cells, without impossible combinations.
+        guarantee: the guarantee of all answers together.
         num_records: the number of records, or ``"noisy"``, which costs at most a twentieth of
             epsilon. Accuracy, not privacy, assumes that a given number is right.
-        num_questions: K; later answers are as private but have no bound.
-        failure_probability: of any stated bound being wrong, in (0, 1).
+        num_questions: K; answers after the first K queries are as private but have no error bound.
+        failure_probability: the probability that some stated bound is wrong, in (0, 1).
         calibration: ``tight`` or ``textbook``.
-        max_error: alpha in (0, 1); by default the best one.
-        max_updates: fewer updates, and less noise, than alpha needs; answers after the last
-            update then have no bound. With the tight calibration only.
-        starts_from_release: whether the run will start from a release.
+        max_error: alpha in (0, 1); by default the alpha with the least error bound.
+        max_updates: a number of updates below the number that alpha needs, for less noise; answers
+            after the last update then have no bound. Only with the tight calibration.
+        starts_from_release: whether the first hypothesis comes from a release.
 
     Example:
         >>> from beam_dp.domain.files import read_domain

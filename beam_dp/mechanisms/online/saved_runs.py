@@ -1,12 +1,12 @@
-"""Runs of ``PrivateMW`` that go on elsewhere: from a folder, or, in a stream, from a log.
+"""Saves and resumes runs of ``PrivateMW``: from a folder, or, in a stream, from a log.
 
-A folder holds ``transcript.json`` (the plan, the payment, every query and answer) and
-``hypothesis.npz``, both public, and ``secret.json``: the noisy threshold, which must stay where the
-data are. No pickle.
+A folder contains ``transcript.json`` (the plan, the payment, every query and answer) and
+``hypothesis.npz``, both public, and ``secret.json`` with the noisy threshold, which must stay with
+the data. The files contain no pickles.
 
 Two runs from one state would each spend the budget. So a run is handed over once, to one folder,
-which is resumed once: this removes the secret. If a ledger paid for the run, copies of the folder
-are refused too: the states of a run are numbered, and the ledger records those that were used.
+and the folder is resumed once: resuming removes the secret. If a ledger paid for the run, copies of
+the folder are refused too: the states of a run are numbered, and the ledger records used states.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ _UNDAMAGED = "must hold an undamaged run"
 
 
 def save_private_mw(run: private_mw.PrivateMW, folder: str | Path) -> None:
-    """Writes a run to a new folder and ends the object: only ``resume_private_mw`` goes on.
+    """Writes a run to a new folder and ends the object: use ``resume_private_mw`` to continue.
 
-    The secret is written last, so that an incomplete folder cannot be resumed. If writing fails the
-    run cannot be saved again, but its transcript and weights can still be read and start a new run.
-    The digest of the files has no key: it shows damage, not who wrote the files.
+    The secret is written last, so that an incomplete folder cannot be resumed. If writing fails,
+    the run cannot be saved again; the run's transcript and weights can still start a new run. The
+    digest of the files has no key: it detects damage, but doesn't prove who wrote the files.
     """
     path = Path(folder)
     try:
@@ -94,7 +94,7 @@ def save_private_mw(run: private_mw.PrivateMW, folder: str | Path) -> None:
 
 
 def check_private_mw(folder: str | Path, plan: PrivateMWPlan) -> private_mw.Payment | None:
-    """Checks a saved run without resuming it; returns its payment."""
+    """Checks a saved run without resuming the run; returns the run's payment."""
     return _checked(Path(folder), plan).payment
 
 
@@ -105,14 +105,14 @@ def resume_private_mw(
     noise: NoiseSource,
     ledger: Ledger | None = None,
 ) -> private_mw.PrivateMW:
-    """Returns the run that was saved; uses its state up, so that it goes on only once.
+    """Returns the saved run and removes the saved state, so that the run can be resumed only once.
 
     If a ledger paid for the run, the ledger first records that the state is used, and refuses a
-    copy of the folder. Otherwise only the folder's own secret is removed: a copy of it must never
-    be used. Nothing is spent.
+    copy of the folder. Otherwise only the folder's own secret is removed, and callers must never
+    resume a copy of the folder. Nothing is spent.
 
-    ``histogram``: the same exact counts.
-    ``ledger``: required if a ledger paid for the run, else forbidden.
+    ``histogram``: the exact counts of the saved run.
+    ``ledger``: required if a ledger paid for the run; otherwise must be None.
     """
     path = Path(folder)
     condition = "must be of the plan's domain"
@@ -130,7 +130,7 @@ def resume_private_mw(
 
 
 def any_transcript(path: Path) -> dict[str, Any]:
-    """Returns the transcript of a folder, of any plan; raises InputError if there is none."""
+    """Returns a folder's transcript without comparing plans; raises InputError without one."""
     try:
         parsed = json.loads((path / _TRANSCRIPT).read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
@@ -151,7 +151,7 @@ def check_ledger(payment: private_mw.Payment | None, ledger: Ledger | None) -> N
 
 @dataclasses.dataclass(frozen=True)
 class _Checked:
-    """The content of an undamaged folder of the plan."""
+    """The checked content of a folder with a saved run."""
 
     transcript: dict[str, Any]
     log_weights: NDArray[np.float64]
@@ -160,7 +160,7 @@ class _Checked:
 
 
 def _checked(path: Path, plan: PrivateMWPlan) -> _Checked:
-    """Returns the content of a folder after checks of its plan, files and settings."""
+    """Checks the plan, files and settings of a folder; returns the folder's content."""
     transcript = any_transcript(path)
     expected = json.loads(json.dumps(_expected(plan)))
     if transcript.get("version") != _VERSION:
@@ -203,10 +203,10 @@ def _payment(
 def _use_secret(
     path: Path, found: bytes, payment: private_mw.Payment | None, ledger: Ledger | None
 ) -> SparseState:
-    """Uses a state up, first in the ledger, then in the folder, and returns it.
+    """Marks a state as used in the ledger, removes it from the folder, and returns it.
 
-    Of several callers only the one that removes the secret succeeds. A caller without a ledger that
-    is killed before has changed nothing; one that is killed later loses the state.
+    Of several callers, only the caller that removes the secret succeeds. Without a ledger, a caller
+    killed before the removal has changed nothing, and a caller killed later loses the state.
     """
     check_ledger(payment, ledger)
     if not os.access(path, os.W_OK | os.X_OK):
@@ -215,7 +215,7 @@ def _use_secret(
         ledger.use_state(payment.token, payment.state_number)
     try:
         os.unlink(path / _SECRET)
-        sync_directory(path)  # so that the secret does not come back after a loss of power
+        sync_directory(path)  # otherwise the secret could reappear after a power failure
     except OSError:
         raise _no_secret(path) from None
     return SparseState(json.loads(found)["state"])
@@ -227,7 +227,7 @@ def _no_secret(path: Path) -> InputError:
 
 
 def _digest(path: Path, secret: Mapping[str, Any]) -> str:
-    """Returns a digest that binds the secret to the public files and shows damage of either."""
+    """Returns a digest that binds the secret to the public files and detects damage."""
     found = hashlib.sha256(json.dumps(dict(secret), sort_keys=True).encode())
     for name in (_TRANSCRIPT, _HYPOTHESIS):
         found.update(hashlib.sha256((path / name).read_bytes()).digest())
@@ -239,7 +239,7 @@ def _log_weights(path: Path, domain: Domain) -> NDArray[np.float64]:
         with np.load(path / _HYPOTHESIS, allow_pickle=False) as arrays:
             log_weights = np.array(arrays["log_weights"], np.float64)
     except (OSError, ValueError, KeyError, EOFError, RuntimeError, BadZipFile):
-        # RuntimeError: a damaged archive may look like one that is encrypted or of a newer kind.
+        # RuntimeError: a damaged archive may look encrypted or may seem to use a newer format.
         raise InputError("folder", str(path), "must hold a saved run") from None
     if log_weights.shape != (domain.num_cells,) or np.isnan(log_weights).any():
         raise InputError("folder", str(path), _UNDAMAGED)
@@ -271,10 +271,10 @@ def _expected(plan: PrivateMWPlan) -> dict[str, Any]:
 def answer_line(
     run: private_mw.OnlineMW[Any], queries: QueryReader, line: Any
 ) -> tuple[dict[str, Any], str | None]:
-    """Answers one query as users write it; the answer to an invalid one is an error.
+    """Answers one query as users write it; an invalid query gets a row with an error.
 
-    Privacy: the text of a query is public, so that its refusal may quote it. A refused query
-    asks nothing of the data.
+    Privacy: the text of a query is public, so error messages may quote it. A refused query reads no
+    data.
 
     Returns:
         A row of the answers, and an entry of the log if the query is new.
@@ -300,12 +300,12 @@ def answer_line(
 
 
 def checkpoint(run: private_mw.PrivateMW) -> dict[str, Any]:
-    """Returns the state that ``run_from_log`` needs in addition to the log; in part secret.
+    """Returns the state that ``run_from_log`` needs in addition to the log; partly secret.
 
-    Unlike ``hand_over``, a checkpoint does not end the run. It is for a stream alone, whose state
-    commits together with the answers that led to it, or neither does.
+    Unlike ``hand_over``, a checkpoint does not end the run. Use checkpoints only in a stream that
+    commits the state and the answers that led to this state in one transaction.
 
-    Privacy: only one of the run and those that go on from its checkpoints may show answers.
+    Privacy: of the run and all runs that resume from its checkpoints, only one may show answers.
     """
     return {
         "settings": run.settings.to_json(),
@@ -322,15 +322,15 @@ def run_from_log(
     state: Mapping[str, Any],
     log: Iterable[str],
 ) -> private_mw.PrivateMW:
-    """Returns the run that wrote a log.
+    """Resumes the run that wrote a log.
 
-    The log is public and short: queries, answers, and how far the hypothesis moved. The secret
-    part is the state of the sparse vector, a few integers. No dense array is kept.
+    The log is public and short: queries, answers, and steps of the hypothesis. The secret part is
+    the state of the sparse vector, a few integers. The log contains no dense array.
 
-    ``histogram``: the same exact counts.
+    ``histogram``: the exact counts of the logged run.
     ``start``: the release that the run started from, if any.
 
-    Privacy: nothing is spent. Two runs that go on from one state would each spend the budget.
+    Privacy: nothing is spent. Two runs that resume from one state would each spend the budget.
     """
     queries = LinearQueries(plan.domain)
     log_weights = start_weights(plan, start)

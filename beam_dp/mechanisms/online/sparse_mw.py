@@ -29,7 +29,7 @@ MAX_SPARSITY = 2**31
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SparseMWPlan(OnlinePlan):
-    """The plan of ``plan_sparse_mw``; a query names at most m = ``max_sparsity`` elements."""
+    """The plan of a ``SparseMW`` run; a query names at most m = ``max_sparsity`` elements."""
 
     rounds_up: ClassVar[bool] = False
 
@@ -40,7 +40,7 @@ class SparseMWPlan(OnlinePlan):
 
     @property
     def universe(self) -> None:
-        """None: keys need no domain."""
+        """None: queries about keys have no domain."""
 
     @property
     def memory_bytes(self) -> float:
@@ -51,16 +51,16 @@ class SparseMWPlan(OnlinePlan):
         return {"max_sparsity": self.max_sparsity}
 
     def num_slots(self, max_error: float) -> int:
-        """Returns s, the number of slots of the hypothesis for an error alpha.
+        """Returns s, the number of slots of the hypothesis for an error alpha; see ``num_slots``.
 
-        The least that leaves a slot free after one update more than ln s allows; with
-        ``max_updates``, after those too. See ``num_slots``.
+        s is the least number that leaves a slot free after one update more than ln s allows, and,
+        if given, after ``max_updates`` updates.
         """
         least = 2 if self.max_updates is None else self.max_sparsity * self.max_updates + 1
         return num_slots(self.max_sparsity, max_error, self.calibration, least)
 
     def divergence_at(self, max_error: float) -> float:
-        """Returns ln s: data are as if on one slot at worst, the hypothesis starts uniform."""
+        """Returns ln s: in the worst case all data are in one slot, and the start is uniform."""
         return math.log(self.num_slots(max_error))
 
     def published_divergence(self, max_error: float) -> float:
@@ -68,7 +68,7 @@ class SparseMWPlan(OnlinePlan):
         return self.divergence_at(max_error) + 1
 
     def least_error(self, updates: int) -> float:
-        """Returns an alpha that needs no more updates than these: s = m (c + 1) + 1, or m c."""
+        """Returns an alpha that needs at most c = ``updates``: s = m (c + 1) + 1, or m c."""
         if self.calibration == "tight":
             divergence = math.log(self.max_sparsity * (updates + 1) + 1)
             return math.sqrt(divergence / (2 * (updates + 1))) * (1 + 1e-9)
@@ -89,7 +89,7 @@ def plan_sparse_mw(
     """Returns the plan of a run of ``SparseMW``.
 
     ``max_sparsity``: m, from 1 to 2^31; queries with more elements are refused.
-    ``max_updates``: may also be more updates than alpha needs.
+    ``max_updates``: here the number may also exceed the number of updates that alpha needs.
     Other arguments: see ``plan_private_mw``.
 
     Example:
@@ -118,13 +118,13 @@ def plan_sparse_mw(
 def num_slots(max_sparsity: int, max_error: float, calibration: Calibration, least: int = 2) -> int:
     """Returns s, the number of slots of a sparse hypothesis.
 
-    ``least``: that s must be at least.
+    ``least``: a lower bound on s.
 
-    Accuracy: updates that are each wrong by alpha lower a relative entropy of at most ln s by
-    2 alpha^2 (``textbook``: alpha^2 / 4), so that B = floor(ln s / (2 alpha^2)) of them are enough.
-    For the proof to hold one slot must be free even after B + 1 updates of m elements: without
-    that room the claim is false. ``tight``: the least s with s >= m (B + 1) + 1. ``textbook``:
-    the least with s / (ln s + 1) >= 4 m / alpha^2, where B = 4 (ln s + 1) / alpha^2.
+    Accuracy: each update for an error of at least alpha lowers a relative entropy of at most ln s
+    by 2 alpha^2 (``textbook``: alpha^2 / 4), so B = floor(ln s / (2 alpha^2)) updates are enough.
+    The proof requires that one slot is free even after B + 1 updates of m elements: without this
+    slot the claim is false. ``tight``: the least s with s >= m (B + 1) + 1. ``textbook``: the
+    least s with s / (ln s + 1) >= 4 m / alpha^2, where B = 4 (ln s + 1) / alpha^2.
 
     Reference: Blum and Roth (2011), Lemma 3.7, corrected: their potential leaves out the data that
     no query has asked about.
@@ -135,7 +135,7 @@ def num_slots(max_sparsity: int, max_error: float, calibration: Calibration, lea
     """
     slots = max(2, least)
     while True:
-        # The need never falls as s grows, so going up stops at the least s.
+        # ``needed`` never falls as s grows, so this loop stops at the least s.
         if calibration == "tight":
             updates = math.floor(math.log(slots) / (2 * max_error**2))
             needed = max_sparsity * (updates + 1) + 1
@@ -147,32 +147,32 @@ def num_slots(max_sparsity: int, max_error: float, calibration: Calibration, lea
 
 
 class SparseMW(OnlineMW[SparseQuery]):
-    """Answers sparse queries, chosen adaptively, over a universe of any size, infinite ones too.
+    """Answers adaptively chosen sparse queries over a universe of any size, even infinite.
 
-    Privacy: ``plan.guarantee``, for all answers together, any number of them, whatever alpha, m,
-    the number of slots and the number of records that is given. It is that of ``NumericSparse``,
-    as for ``PrivateMW``: one record has one key, so that it changes a query's sum by at most one,
-    under either relation. A noisy number of records costs a twentieth of epsilon. Slots are
-    given to elements of queries that were updated, never to keys of the data; everything else is
+    Privacy: ``plan.guarantee``, for any number of answers together and for any alpha, m, number of
+    slots and given number of records. The guarantee is that of ``NumericSparse``, as for
+    ``PrivateMW``: one record has one key, so a record changes a query's sum by at most one, under
+    either relation. A noisy number of records costs a twentieth of epsilon. Slots are assigned to
+    elements of queries that caused an update, never to keys of the data; everything else is
     computed from queries and released values.
 
     Accuracy: with probability at least 1 - beta, every answer to the first K different queries is
-    within its ``bound``, as of ``PrivateMW`` with ln s in place of ln|X|. s depends on m and alpha
-    alone, see ``num_slots``: the data whose keys no query has asked about are taken together.
+    within its ``bound``, as for ``PrivateMW`` with ln s in place of ln|X|. s depends on m and alpha
+    alone, see ``num_slots``: all data whose keys no query has asked about count as one slot.
 
-    Edge cases: no element: the answer is 0 or so. No data: same path. Too many questions: as
-    private, no bound. No updates left: answers come from the hypothesis and the data are not
-    read again. Slots never run out.
+    Edge cases: for a query without elements the answer is about 0. Empty data take the same path.
+    After K questions, answers are as private but have no bound. After the last update, answers come
+    from the hypothesis and the data are not read again. Slots never run out.
 
     Args:
-        plan: see ``plan_sparse_mw``. What it costs, ``plan.loss``, is spent here, at once.
+        plan: see ``plan_sparse_mw``. The constructor spends ``plan.loss`` at once.
         records: the exact counts by key; secret.
-        noise: source of all noise.
-        ledger_token: of the ledger that paid, if one did. It pays for one run: a second run with
-            the same token is not refused here.
+        noise: the source of all noise.
+        ledger_token: the token of the ledger entry that paid, if any. A token pays for one run: the
+            constructor does not refuse a second run with the same token.
 
-    Cost: O(m) a query and an update, whatever the universe and the data; memory O(m) for each
-    update and each query asked.
+    Cost: O(m) per query and per update, for any universe and data; memory O(m) for each update and
+    each query asked.
     Reference: Blum and Roth (2011), Algorithm 1, corrected; Dwork and Roth (2014), Algorithm 6;
     Lyu, Su and Li (2017) for the noise.
 
@@ -206,17 +206,17 @@ class SparseMW(OnlineMW[SparseQuery]):
 
     @property
     def weights(self) -> dict[Element, float]:
-        """The hypothesis: weights of all elements of updates; a copy; public."""
+        """The hypothesis: a copy of the weights of all updated elements; public."""
         return self._hypothesis.weights
 
     @property
     def common_weight(self) -> float:
-        """The hypothesis: the weight of every other element; public."""
+        """The hypothesis: the weight of every element without an update; public."""
         return self._hypothesis.common_weight
 
     @property
     def num_slots(self) -> int:
-        """How many weights the hypothesis has, free ones included; public."""
+        """The number of weights of the hypothesis, including free slots; public."""
         return self._hypothesis.num_slots
 
     def _exact(self, query: SparseQuery) -> int:
@@ -243,7 +243,7 @@ class ReleasedConjunctions:
         return len(self.answers)
 
     def items(self) -> Iterator[tuple[str, PrivateAnswer]]:
-        """Yields each conjunction, as ``RowConjunctions`` writes it, with its answer."""
+        """Yields pairs of a conjunction, as ``RowConjunctions`` writes it, and the answer."""
         return zip(self.family, self.answers, strict=True)
 
 
@@ -255,7 +255,7 @@ def plan_conjunctions(
     failure_probability: float = 0.05,
     calibration: Calibration = "tight",
 ) -> SparseMWPlan:
-    """Returns the plan of ``release_conjunctions``: one question for each conjunction.
+    """Returns the plan of ``release_conjunctions``: one question per conjunction.
 
     Example:
         >>> promise = Guarantee(1.0, 1e-9, "replace_one", "record", 1)
@@ -287,28 +287,28 @@ def release_conjunctions(
 ) -> ReleasedConjunctions:
     """Answers all conjunctions of w literals over rows of d bits, by one run of ``SparseMW``.
 
-    The run is asked each conjunction in turn, in the order of the family, which is fixed before
-    any row is read. Neither time nor memory depends on the 2^d possible rows.
+    The conjunctions are asked in the order of the family, which is fixed before any row is read.
+    Neither time nor memory depends on the 2^d possible rows.
 
-    Privacy: ``guarantee``, for all answers together: that of ``SparseMW``. One record is one row,
-    which changes the sum of each conjunction by at most one. Of a unit there must be at most
+    Privacy: ``guarantee``, for all answers together; see ``SparseMW``. One record is one row,
+    which changes the sum of each conjunction by at most one. A unit must have at most
     ``guarantee.max_records_per_unit`` rows.
 
     Accuracy: with probability at least 1 - ``failure_probability`` every answer is within its
-    ``bound``. It is below alpha N for N of the order of
+    ``bound``. The bound is below alpha N for N of the order of
     sqrt((k + ln(1/alpha)) ln(1/delta)) ln(K / (alpha beta)) / (epsilon alpha^2) for K conjunctions
-    of k = d - w bits left out each, where ln K is ln C(d, k), and w ln 2 more with negations.
+    that leave k = d - w bits free, where ln K is ln C(d, k), and w ln 2 more with negations.
 
-    Edge cases: a row that is not a text of d letters 0 and 1 is one of the records, and no
-    conjunction holds for it.
+    Edge cases: a row that is not a string of d characters 0 and 1 counts as a record for which
+    every conjunction is false.
 
-    ``rows``: the records, each a text with a letter a bit; or their counts. Secret.
-    ``ledger``: pays before noise is drawn, unless an argument is refused.
+    ``rows``: the records, as strings with one character per bit, or the counts of rows; secret.
+    ``ledger``: the ledger that pays after the arguments are checked and before noise is drawn.
     ``dataset_id``: the dataset whose budget pays.
-    ``noise``: source of all noise; by default a new one.
+    ``noise``: the source of all noise; by default a new source.
     Other arguments: see ``plan_private_mw``.
 
-    Cost: O(2^k) for each conjunction, to list its rows and ask; memory for all of these.
+    Cost: O(2^k) time and memory per conjunction, to list the rows and to ask.
     Reference: Blum and Roth (2011), Corollary 3.11.
 
     Example:

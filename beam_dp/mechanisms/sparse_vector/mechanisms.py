@@ -1,8 +1,8 @@
 """AboveThreshold, Sparse and NumericSparse.
 
-Questions are integers, in units of 1 / ``grid`` records; one record changes each by at most
-``grid``. The caller computes them from the exact data. Only the results of ``ask`` may be released,
-and later questions may depend on these but on nothing else that is secret.
+Questions are integers, in units of 1 / ``grid`` records; one record changes a question by at most
+``grid``. The caller computes questions from the exact data. Only the results of ``ask`` may be
+released. Later questions may depend on these results but not on any other secret.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ from beam_dp.privacy.rounding import up
 
 
 class HaltedError(RuntimeError):
-    """The budget pays for no more questions. The message is public."""
+    """Raised when the budget does not pay for another question. The message is public."""
 
 
 class Live:
-    """A secret state that exists once.
+    """A secret state that must exist only once.
 
-    Calls from several threads take turns: ``_turn``. Copying and pickling are refused, and so are
-    calls in a forked child, which holds a copy.
+    Calls from several threads take turns (``_turn``). Copying and pickling are refused, and so are
+    calls in a forked child process, which has a copy of the state.
     """
 
     def __init__(self) -> None:
         self._lock = Lock()
         self._made_in = _this_process()
-        self._ended: str | None = None  # why
+        self._ended: str | None = None  # the reason, once the object has ended
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
         """Refuses ``copy``, ``deepcopy`` and ``pickle``."""
@@ -49,8 +49,8 @@ class Live:
 
     @contextmanager
     def _turn(self) -> Iterator[None]:
-        """Enters a call; others wait."""
-        # Before the lock: a thread that the child lacks may have held it during the fork.
+        """Lets one thread at a time make a call."""
+        # Checked before locking: a thread that the child lacks may have held the lock at the fork.
         if self._made_in != _this_process():
             raise HaltedError("this is a copy in a forked process: use the original")
         with self._lock:
@@ -62,8 +62,9 @@ class Live:
         self._ended = reason
 
 
-# Both an object and the process id. A later child may get the id of its dead parent; and a fork
-# made by C code does not run ``_renew``.
+# A process is identified by an object and its id. The id alone is not enough, since a later child
+# may get the id of its dead parent. The object alone is not enough either, since a fork made by C
+# code does not run ``_renew``.
 _process = object()
 
 
@@ -88,10 +89,10 @@ Draw = Callable[[NDArray[np.int64], float], NDArray[np.int64]]
 
 
 class SparseState(Live):
-    """The state that a sparse vector handed over, for one other object or one file.
+    """The state that a sparse vector handed over to one other object or one file.
 
-    ``values``: ``num_above``, the number of questions above the threshold, which is public, and
-    ``noisy_threshold``, which is secret.
+    ``values``: the public ``num_above``, the number of questions above the threshold, and the
+    secret ``noisy_threshold``.
     """
 
     def __init__(self, values: Mapping[str, int]) -> None:
@@ -106,17 +107,17 @@ class SparseState(Live):
 
 
 class NumericSparse(Live):
-    """Reports which questions are above a threshold, with a noisy answer for each; then halts.
+    """Reports which questions are above a threshold, answers these with noise, then halts.
 
-    ``threshold``: in units of the grid; public.
-    ``grid``: units that make one record, 1 to 2^20.
+    ``threshold``: the public threshold, in units of the grid.
+    ``grid``: the number of units per record, from 1 to 2^20.
 
     Privacy: ``calibration.guarantee``, for any number of questions below the threshold, asked
-    adaptively. What must hold: one record changes each question by at most ``grid``, and each
-    value to answer too. Every question gets fresh noise, an answer noise of its own; the
-    threshold gets fresh noise after each answer where the calibration counts on that. Questions of
-    several threads are answered one after another. The object is not copied or pickled, and
-    answers nothing in a forked child. One that fails within a question answers no more.
+    adaptively. Condition: one record changes each question, and each value to answer, by at most
+    ``grid``. Every question and every answer gets fresh noise; the threshold gets fresh noise after
+    each answer if the calibration requires this. Questions from several threads are answered one
+    after another. The object can't be copied or pickled, and answers nothing in a forked child.
+    After a failure inside a question, the object answers nothing more.
 
     Accuracy: ``calibration.margin`` and ``calibration.answer_bound``.
 
@@ -150,7 +151,7 @@ class NumericSparse(Live):
 
     @property
     def has_halted(self) -> bool:
-        """Whether no more questions can be asked; public."""
+        """Whether all paid answers were given, so that no question can be asked; public."""
         return self.num_left <= 0
 
     def ask(self, question: int, value: int | None = None) -> int | None:
@@ -177,7 +178,7 @@ class NumericSparse(Live):
             try:
                 yield
             except BaseException:
-                # The failure may reveal on which side of the threshold the question is.
+                # The failure may reveal whether the question is above the threshold.
                 self._end("a question failed: nothing more is answered")
                 raise
 
@@ -194,16 +195,16 @@ class NumericSparse(Live):
         return self._threshold + int(self._noise.laplace(np.zeros(1, np.int64), scale)[0])
 
     def _hand_over(self) -> SparseState:
-        """Ends this object and returns the state for one other."""
+        """Ends this object and returns the state for exactly one other object."""
         with self._turn():
             self._end("the sparse vector was handed over: use what it returned")
             return SparseState(self._values())
 
     def _checkpoint(self) -> dict[str, int]:
-        """Returns the values of a ``SparseState``; this object goes on.
+        """Returns the values of a ``SparseState`` without ending this object.
 
-        Two objects that go on from one state spend the budget twice. So only a transaction may keep
-        it, together with the answers that led to it.
+        Two objects that continue from one state spend the budget twice. So the state must only be
+        kept in a transaction, together with the answers that led to the state.
         """
         with self._turn():
             return self._values()
@@ -212,7 +213,7 @@ class NumericSparse(Live):
         return {"num_above": self._num_above, "noisy_threshold": self._noisy_threshold}
 
     def _resume(self, state: SparseState) -> None:
-        """Goes on from the state of another object."""
+        """Continues from the state of another object."""
         taken = state.take()
         values = [taken.get(name) for name in ("num_above", "noisy_threshold")]
         integers = [each for each in values if type(each) is int]
@@ -222,9 +223,9 @@ class NumericSparse(Live):
 
 
 class Sparse(NumericSparse):
-    """Reports which questions are above a threshold, and halts after c of them.
+    """Reports which questions are above a threshold, and halts after c such questions.
 
-    Privacy, accuracy and arguments: as of ``NumericSparse``, with a calibration without answers.
+    Privacy, accuracy and arguments: see ``NumericSparse``; the calibration is for no answers.
 
     Reference: Dwork and Roth (2014), Algorithm 2.
     """
@@ -243,9 +244,9 @@ class Sparse(NumericSparse):
 class AboveThreshold(Sparse):
     """Finds the first question that is above a threshold.
 
-    Privacy, accuracy and arguments: as of ``Sparse``, with a calibration for one answer.
-    Textbook: threshold 2/eps, questions 4/eps; with k questions and probability 1 - beta none is
-    misjudged by more than 8(ln k + ln(2/beta))/eps.
+    Privacy, accuracy and arguments: see ``Sparse``; the calibration is for c = 1.
+    The textbook scales are 2/eps for the threshold and 4/eps for questions. With k questions and
+    probability 1 - beta, all questions are judged right up to 8(ln k + ln(2/beta))/eps.
 
     Reference: Dwork and Roth (2014), Algorithm 1 and Theorem 3.24.
 
@@ -268,9 +269,9 @@ class AboveThreshold(Sparse):
 
 
 class _Supply:
-    """Noise that is drawn in advance, because vectors are faster to draw than single values.
+    """A supply of noise drawn in advance, as drawing vectors is faster than drawing single values.
 
-    Each value is used once. The size of the vectors depends on the number of questions: public.
+    Each value is used once. The vector size depends only on the public number of questions.
     """
 
     def __init__(self, draw: Draw, scale: float) -> None:
@@ -292,7 +293,7 @@ def _on_grid(scale: float, grid: int) -> float:
 
 
 def _clipped(value: int, name: str = "question") -> int:
-    """Returns a clipped integer. Clipping moves no two questions apart; rounding might."""
+    """Returns a clipped integer; clipping, unlike rounding, never raises the sensitivity."""
     try:
         integer = operator.index(value)
     except TypeError:

@@ -1,7 +1,7 @@
 """Noise scales of the sparse vector mechanisms, chosen from public numbers.
 
-A run compares questions with a threshold and halts after c of them are above it. Three
-calibrations keep a guarantee; which of them needs the least noise depends on c, epsilon and delta.
+A run compares questions with a threshold and halts when c questions were above the threshold. Three
+calibrations keep a guarantee; the one with the least noise depends on c, epsilon and delta.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from beam_dp.privacy.rounding import lowered, raised
 Method = Literal["textbook", "pure", "zcdp"]
 
 MAX_ABOVE = 2**31
-_OPERATIONS = 64  # more than a budget goes through
+_OPERATIONS = 64  # exceeds the number of rounded operations on a budget
 
 
 @dataclasses.dataclass(frozen=True)
 class SparseVectorNoise:
-    """The noise of one run, in records; ``answer_noise`` is None where no answer is numeric."""
+    """The noise of one run, in records; ``answer_noise`` is None if answers are not numeric."""
 
     method: Method
     guarantee: Guarantee
@@ -53,22 +53,22 @@ class SparseVectorNoise:
         return self.answer_scale * (math.sqrt(2) if laplace else 1.0)
 
     def margin(self, num_questions: int, failure_probability: float, grid: int = 1) -> float:
-        """Returns alpha: the most that a misjudged question is from the threshold, in records.
+        """Returns alpha: the largest distance of a misjudged question to the threshold, in records.
 
-        ``num_questions``: the most that a run is asked; privacy does not depend on it.
-        ``failure_probability``: beta, in (0, 1), which ``answer_bound`` shares.
-        ``grid``: units of a question in one record.
+        ``num_questions``: the largest number of questions; privacy does not depend on it.
+        ``failure_probability``: beta, in (0, 1); ``answer_bound`` uses a third of the same beta.
+        ``grid``: the number of units of a question per record.
 
-        Accuracy: with probability at least 1 - beta / 3 for the thresholds, and as much for the
-        questions, every question above the threshold is truly above it less alpha, and every
-        other one below it plus alpha. P(|DLap(s)| > ceil(t)) <= exp(-t / s), and a union bound
-        over the thresholds drawn and over the questions.
+        Accuracy: with probability at least 1 - beta / 3 for the thresholds, and the same for the
+        questions, every question reported above is truly above (threshold - alpha), and every
+        question reported below is truly below (threshold + alpha). Proof: P(|DLap(s)| > ceil(t)) <=
+        exp(-t / s), and a union bound over the drawn thresholds and over the questions.
         """
         thresholds = self.max_above if self.redraws_threshold else 1
         share = failure_probability / 3
         if num_questions <= MAX_ABOVE:
             log_questions = math.log(num_questions / share)
-        else:  # perhaps more than a double holds
+        else:  # the number may exceed the range of a double
             log_questions = math.log(num_questions) - math.log(share)
         return (
             math.ceil(self.threshold_scale * grid * math.log(thresholds / share))
@@ -76,7 +76,7 @@ class SparseVectorNoise:
         ) / grid
 
     def answer_bound(self, failure_probability: float, grid: int = 1) -> float:
-        """Returns a bound on errors of answers, in records, with probability 1 - beta / 3."""
+        """Returns a bound on the errors of answers, in records, with probability 1 - beta / 3."""
         assert self.answer_scale is not None
         log_term = math.log(3 * self.max_above / failure_probability)
         scale = self.answer_scale * grid
@@ -104,14 +104,15 @@ def sparse_vector_noise(
 ) -> SparseVectorNoise:
     """Returns the noise of AboveThreshold, Sparse or NumericSparse.
 
-    ``num_questions``: for the stated accuracy; privacy does not depend on it.
-    ``failure_probability``: of the stated accuracy, in (0, 1).
-    ``is_monotone``: whether one record moves all questions in one direction, such as counts less
-    public constants under add_or_remove_one: questions then need half the noise.
-    ``answer_share``: the share of the budget for answers, in (0, 1); by default the best one.
+    ``num_questions``: the number of questions for the stated accuracy; privacy does not depend on
+    it.
+    ``failure_probability``: the probability that the stated accuracy fails, in (0, 1).
+    ``is_monotone``: whether one record moves all questions in the same direction, such as counts
+    minus public constants under add_or_remove_one; questions then need half the noise.
+    ``answer_share``: the share of the budget for answers, in (0, 1); by default the best share.
 
-    Privacy: the guarantee, for questions chosen adaptively, as many as one likes, each of which a
-    record changes by at most one (times the records of a unit, under either relation).
+    Privacy: the guarantee, for any number of adaptively chosen questions, each of which a record
+    changes by at most one (times the records of a unit, under either relation).
 
     * ``textbook``: Dwork and Roth's Algorithms 1 to 3. Without delta the threshold gets scale
       2c/eps; with delta sqrt(32 c ln(1/delta))/eps; questions twice that, and answers share as
@@ -121,8 +122,8 @@ def sparse_vector_noise(
     * ``zcdp``: c runs of eps0 with one answer above the threshold, split as ``pure`` with c = 1,
       each followed by a discrete Gaussian answer: rho = c eps0^2/2 + c/(2 sigma^2).
 
-    ``tight`` takes that of these with the smallest margin, or with answers the smallest of the
-    larger of margin and bound of an answer: a choice from public numbers.
+    ``tight`` uses the calibration with the smallest margin or, with answers, with the smallest
+    value of max(margin, answer bound). The choice depends on public numbers only.
 
     Example:
         >>> promise = Guarantee(1.0, 0, "add_or_remove_one", "record", 1)
@@ -184,7 +185,7 @@ def noise_candidates(
 
 
 def check_accuracy(max_above: int, num_questions: int, failure_probability: float) -> None:
-    """Refuses parameters for which no accuracy can be stated."""
+    """Refuses parameters for which no error bound can be stated."""
     checked_integer("max_above", max_above, 1, MAX_ABOVE)
     checked_integer("num_questions", num_questions, 1, MAX_ABOVE)
     check_failure_probability(failure_probability)
@@ -200,11 +201,12 @@ def published_accuracy(
 ) -> float:
     """Returns alpha of Sparse or NumericSparse as published, in records, for real-valued noise.
 
-    Accuracy: with at most c questions within alpha of the threshold or above it, and probability
-    1 - beta, all are judged right but for alpha, and answers are within alpha: these, with delta,
-    only where ln k + ln(4c/beta) is at least sqrt(8) ln(2c/beta), which is not published. 8c(ln k +
-    ln(2c/beta))/eps, or sqrt(512 c ln(1/delta)) for 8c; with answers 9c(ln k + ln(4c/beta))/eps,
-    or (sqrt(512) + 1) sqrt(c ln(2/delta)) for 9c.
+    Accuracy: if at most c questions are above the threshold or within alpha of the threshold, then
+    with probability 1 - beta all questions are judged right up to alpha, and answers are within
+    alpha. With delta, the claim about answers requires ln k + ln(4c/beta) >= sqrt(8) ln(2c/beta), a
+    condition that is not published. alpha is 8c(ln k + ln(2c/beta))/eps, with delta
+    sqrt(512 c ln(1/delta)) in place of 8c; with answers 9c(ln k + ln(4c/beta))/eps, with delta
+    (sqrt(512) + 1) sqrt(c ln(2/delta)) in place of 9c.
 
     Reference: Dwork and Roth (2014), Theorems 3.26 and 3.28.
     """
@@ -224,7 +226,7 @@ def published_accuracy(
 def _textbook(
     guarantee: Guarantee, max_above: int, answers: bool, is_monotone: bool
 ) -> SparseVectorNoise | None:
-    """Returns the published noise; None where its theorem does not hold."""
+    """Returns the published noise; None if the published theorem does not apply."""
     epsilon, delta = lowered(guarantee.epsilon, _OPERATIONS), guarantee.delta
     if delta == 0:
         comparing, answering = (8 * epsilon / 9, epsilon / 9) if answers else (epsilon, 0.0)
@@ -259,7 +261,7 @@ def _textbook(
 
 
 def _composed(step: float, times: int, delta: float) -> float:
-    """Returns epsilon, at delta, of pure mechanisms together: advanced composition, exact form.
+    """Returns the epsilon, at delta, of several pure mechanisms, by advanced composition.
 
     Reference: Dwork and Roth (2014), Theorem 3.20.
     """
@@ -306,7 +308,7 @@ def _zcdp(
 
 
 def _of_units(noise: SparseVectorNoise) -> SparseVectorNoise:
-    """Returns the scales for a unit, given those for one record."""
+    """Converts the noise for one record into the noise for a privacy unit."""
     records = noise.guarantee.max_records_per_unit
     return dataclasses.replace(
         noise,
@@ -317,7 +319,7 @@ def _of_units(noise: SparseVectorNoise) -> SparseVectorNoise:
 
 
 def _split(epsilon: float, max_above: int, is_monotone: bool) -> tuple[float, float]:
-    """Returns the scales of threshold and questions whose difference has the least variance."""
+    """Returns the threshold and question scales that minimise the variance of a comparison."""
     moves = max_above if is_monotone else 2 * max_above
     part = epsilon / (1 + moves ** (2 / 3))
     return 1 / part, moves / (epsilon - part)
